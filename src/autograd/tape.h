@@ -1,0 +1,155 @@
+// The tape: records each operation as it runs and walks the record backwards.
+//
+// Creation order is a topological order, so the reverse of it is the right order for gradients. An op computes its
+// value at once and leaves a closure that adds its share to its inputs' gradients. Values, gradients and closures
+// live in the step's arena: nothing is freed in the loop, nothing is allocated after the first step.
+#pragma once
+
+#include <cstring>
+#include <new>
+#include <type_traits>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/error.h"
+#include "core/site.h"
+#include "core/types.h"
+
+namespace normscope {
+
+// A matrix on the tape: (rows, cols), row-major. An activation has N = B*T rows; a vector has one row.
+template <class Real>
+struct Var {
+  Real* value = nullptr;
+  Index rows = 0;
+  Index cols = 0;
+  int slot = -1;  // where its gradient is kept; -1: no gradient wanted
+
+  Index size() const { return rows * cols; }
+  explicit operator bool() const { return value != nullptr; }
+};
+
+// Where an op's backward puts a gradient: it must leave data = beta*data + contribution, and must not read `data`
+// when beta is 0. beta is 0 for the first contribution and 1 for every later one, so gradients only ever accumulate.
+template <class Real>
+struct Accumulator {
+  Real* data;
+  Real beta;
+};
+
+// Is told of values and of final gradients at the sites of the model. Only ever reads.
+template <class Real>
+class TapListener {
+ public:
+  virtual ~TapListener() = default;
+  virtual void on_value(Place place, const Real* value, Index rows, Index cols) = 0;
+  virtual void on_gradient(Place place, const Real* gradient, Index rows, Index cols) = 0;
+};
+
+template <class Real>
+class Tape {
+ public:
+  Tape() : gradients_(arena_) {}
+
+  // Begins a new step: forgets all values and closures. `record` false: values only, no backward.
+  void reset(bool record = true);
+
+  // --- for ops: forward --------------------------------------------------------------------------------------
+
+  // A new value, uninitialised. It gets a gradient if the tape records.
+  Var<Real> create(Index rows, Index cols);
+
+  // Room that lives until reset(), for what a backward needs besides values.
+  template <class T>
+  T* save(Index count) { return arena_.take<T>(count); }
+
+  bool recording() const { return recording_; }
+
+  // Records how `output` sends its gradient to its inputs: backward(tape) is called when that gradient is final.
+  // The closure is copied bytewise into the arena, so it may hold only plain values: pointers, sizes, Vars.
+  template <class Backward>
+  void record(const Var<Real>& output, Backward backward) {
+    static_assert(std::is_trivially_copyable_v<Backward> && std::is_trivially_destructible_v<Backward>);
+    if (!recording_) return;
+    void* closure = new (arena_.take<Backward>(1)) Backward(backward);
+    nodes_.push_back({output.slot, closure, [](const void* c, Tape& tape) {
+                        (*static_cast<const Backward*>(c))(tape);
+                      }});
+  }
+
+  // --- for ops: backward -------------------------------------------------------------------------------------
+
+  // The final gradient of an op's own output.
+  const Real* gradient(const Var<Real>& output) const { return slots_[checked(output)].buffer->data; }
+
+  bool wants_gradient(const Var<Real>& input) const { return input.slot >= 0; }
+
+  // Where to add a contribution to the gradient of `input`.
+  Accumulator<Real> accumulate(const Var<Real>& input);
+
+  // Adds the whole gradient of `output` to that of `input`, same shape. The first contribution shares the buffer
+  // instead of copying it; a later accumulate() on a shared buffer copies first.
+  void pass_gradient(const Var<Real>& output, const Var<Real>& input);
+
+  // --- for the model ---------------------------------------------------------------------------------------
+
+  // A parameter: value and gradient belong to the caller; the gradient is added to, never cleared, by the tape.
+  Var<Real> parameter(Real* value, Real* gradient, Index rows, Index cols);
+
+  // A value that is read but never differentiated.
+  static Var<Real> constant(Real* value, Index rows, Index cols) { return {value, rows, cols, -1}; }
+
+  // Names a value. Listeners are told of it now, and of its gradient when that is final.
+  void tap(const Var<Real>& value, Place place);
+
+  // --- for the trainer ---------------------------------------------------------------------------------------
+
+  void set_listener(TapListener<Real>* listener) { listener_ = listener; }
+
+  // Walks back from a scalar with d(loss)/d(loss) = cotangent.
+  void backward(const Var<Real>& loss, Real cotangent = 1);
+
+  // Walks back from any value with the given cotangent (rows*cols numbers).
+  void backward_from(const Var<Real>& output, const Real* cotangent);
+
+  const Arena& arena() const { return arena_; }
+
+ private:
+  struct Buffer {
+    Real* data;
+    Index count;
+    int owners;       // slots that share it
+    bool persistent;  // a parameter's gradient: never shared, never released
+  };
+  struct Slot {
+    Index count;
+    Buffer* buffer;  // null until the first contribution
+  };
+  struct Node {
+    int output;
+    const void* closure;
+    void (*backward)(const void*, Tape&);
+  };
+  struct Tap {
+    int slot;
+    Place place;
+    Index rows, cols;
+  };
+
+  std::size_t checked(const Var<Real>& var) const;
+  Buffer* new_buffer(Index count);
+  void drop(Slot& slot);
+
+  Arena arena_;
+  BufferPool<Real> gradients_;
+  std::vector<Slot> slots_;
+  std::vector<Node> nodes_;
+  std::vector<Tap> taps_;
+  TapListener<Real>* listener_ = nullptr;
+  bool recording_ = true;
+};
+
+extern template class Tape<float>;
+extern template class Tape<double>;
+
+}  // namespace normscope

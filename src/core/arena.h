@@ -1,0 +1,85 @@
+// Memory of one training step: values, gradients, scratch. Taken in order, given back all at once.
+#pragma once
+
+#include <cstdlib>
+#include <vector>
+
+#include "core/types.h"
+
+namespace normscope {
+
+// A bump allocator. The first step may take several chunks; reset() then joins them into one, so every later step
+// of the same shape runs in one chunk without asking the system for anything.
+class Arena {
+ public:
+  Arena() = default;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena();
+
+  // Uninitialised room for `count` objects, aligned to a cache line. Valid until reset().
+  template <class T>
+  T* take(Index count) {
+    return static_cast<T*>(take_bytes(static_cast<std::size_t>(count) * sizeof(T)));
+  }
+
+  // Makes all memory available again. Joins the chunks if there was more than one.
+  void reset();
+
+  std::size_t peak_bytes() const { return peak_; }    // the most ever in use between two resets
+  int system_allocations() const { return grown_; }  // how often the system was asked for memory
+
+ private:
+  struct Chunk {
+    std::byte* begin;
+    std::size_t size;
+  };
+  void* take_bytes(std::size_t bytes);
+  void add_chunk(std::size_t bytes);
+
+  std::vector<Chunk> chunks_;
+  std::size_t used_ = 0;   // bytes used of the last chunk
+  std::size_t total_ = 0;  // bytes taken since the last reset
+  std::size_t peak_ = 0;
+  int grown_ = 0;
+};
+
+// Buffers that come and go within a step, such as gradients: a released buffer is handed out again to the next
+// request of the same size. A step asks for the same sizes in the same order, so what it uses is the same each time.
+template <class Real>
+class BufferPool {
+ public:
+  explicit BufferPool(Arena& arena) : arena_(&arena) {}
+
+  Real* acquire(Index count) {
+    for (Bin& bin : bins_) {
+      if (bin.count != count || bin.free.empty()) continue;
+      Real* buffer = bin.free.back();
+      bin.free.pop_back();
+      return buffer;
+    }
+    return arena_->take<Real>(count);
+  }
+
+  void release(Real* buffer, Index count) {
+    for (Bin& bin : bins_) {
+      if (bin.count == count) return bin.free.push_back(buffer);
+    }
+    bins_.push_back({count, {buffer}});
+  }
+
+  // Forgets every buffer; call it where the arena is reset.
+  void reset() {
+    for (Bin& bin : bins_) bin.free.clear();
+  }
+
+ private:
+  struct Bin {
+    Index count;
+    std::vector<Real*> free;
+  };
+  Arena* arena_;
+  std::vector<Bin> bins_;
+};
+
+}  // namespace normscope

@@ -1,0 +1,23 @@
+// The places of the model that are measured: names of rows in layers.csv, of tensors in an exchange file.
+#pragma once
+
+#include <array>
+#include <compare>
+
+namespace normscope {
+
+enum class Site { stream, attn_in, attn_out, stream_mid, ffn_in, ffn_hidden, ffn_out, final, logits };
+
+constexpr std::array<const char*, 9> site_names = {"stream",     "attn_in", "attn_out", "stream_mid", "ffn_in",
+                                                   "ffn_hidden", "ffn_out", "final",    "logits"};
+
+constexpr const char* name_of(Site site) { return site_names[static_cast<unsigned>(site)]; }
+
+// A site of a layer. Layer 0 is the embedding output, 1..L are the blocks, L+1 is the head.
+struct Place {
+  int layer;
+  Site site;
+  auto operator<=>(const Place&) const = default;
+};
+
+}  // namespace normscope

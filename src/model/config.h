@@ -1,0 +1,50 @@
+// What a model is: the resolved `model` section of a config. Every field holds its final value; nothing is 'auto'.
+#pragma once
+
+#include <vector>
+
+#include "core/types.h"
+
+namespace normscope {
+
+enum class NormKind { layernorm, rmsnorm, batchnorm, groupnorm, instancenorm, dyt, none };
+enum class PlacementKind { pre, post, sandwich, peri, res_post, deepnorm, pre_scaled, mix, rezero, none };
+enum class Activation { relu, gelu, gelu_tanh, silu, swiglu };
+enum class Position { learned, rope, sinusoidal, none };
+enum class InitScheme { gpt2, xavier_normal, xavier_uniform, kaiming_normal };
+
+struct InitConfig {
+  InitScheme scheme = InitScheme::gpt2;
+  double std = 0.02;              // gpt2: standard deviation of every matrix
+  double embed_std = 0.02;        // token and position embeddings
+  bool residual_scaling = true;   // gpt2: attn.out and ffn.out get std/sqrt(2L)
+};
+
+struct ModelConfig {
+  Index n_layer = 6;    // L
+  Index n_head = 6;     // H
+  Index d_model = 192;  // C
+  Index d_ff = 768;     // F
+  Index context = 128;  // T
+
+  NormKind norm = NormKind::layernorm;
+  double norm_eps = 1e-5;
+  bool norm_eps_outside = false;  // divide by sqrt(var) + eps instead of sqrt(var + eps)
+  bool norm_affine = true;        // gain and bias
+  bool norm_bias = true;
+  Index norm_groups = 4;          // groupnorm
+  std::vector<PlacementKind> norm_placement = {PlacementKind::pre};  // one for all blocks, or one a block
+  double mix_post_fraction = 0.25;
+  bool final_norm = true;
+  bool residual = true;
+  Activation activation = Activation::gelu;
+  bool bias = false;      // qkv, attention out
+  bool ffn_bias = false;  // the FFN's matrices
+  bool qk_norm = false;
+  Position position = Position::learned;
+  bool tie_embeddings = true;
+  double dropout = 0.0;
+  InitConfig init;
+};
+
+}  // namespace normscope
