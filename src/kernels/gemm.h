@@ -1,0 +1,53 @@
+// General matrix product: the one seam to BLAS.
+//
+// Determinism: the product is cut on a grid whose tiles depend on the shape alone; each tile is computed start to
+// end by one thread. So the bits do not depend on the number of threads, whichever provider computes the tiles.
+#pragma once
+
+#include <string>
+
+#include "core/types.h"
+
+namespace normscope {
+
+enum class GemmProvider { openblas, native, reference };
+
+enum class Transpose : bool { no, yes };
+
+// C = alpha * op(A) * op(B) + beta * C; row-major; op(A) is (m, k), op(B) is (k, n), C is (m, n).
+// lda, ldb, ldc: elements from one stored row to the next. When beta is 0, C is not read.
+template <class Real>
+struct Gemm {
+  Transpose trans_a, trans_b;
+  Index m, n, k;
+  Real alpha;
+  const Real* a;
+  Index lda;
+  const Real* b;
+  Index ldb;
+  Real beta;
+  Real* c;
+  Index ldc;
+};
+
+// The whole product by the calling thread alone.
+template <class Real>
+void gemm_serial(GemmProvider provider, const Gemm<Real>& product);
+
+// The product on the grid, all threads.
+template <class Real>
+void gemm(GemmProvider provider, const Gemm<Real>& product);
+
+// What computes `gemm: auto` products of this shape: a fixed table, never a timing.
+GemmProvider automatic_gemm_provider();
+
+// Keeps OpenBLAS from starting threads of its own under our loops. Call once, after set_thread_count().
+void pin_openblas();
+
+// Of the loaded library: how it threads ("openmp", "pthreads", "serial"), its version, the kernel it chose.
+struct BlasInfo {
+  std::string flavour, version, kernel;
+};
+BlasInfo blas_info();
+
+}  // namespace normscope

@@ -1,0 +1,11 @@
+// The SIMD kernels for x86-64 with AVX2 and FMA. Compiled with -mavx2 -mfma; empty on other processors.
+#if defined(__AVX2__) && defined(__FMA__)
+#define NORMSCOPE_ISA isa_avx2
+#define NORMSCOPE_VECTOR_BYTES 32
+#include "kernels/simd/table.h"
+
+namespace normscope {
+const SimdTable<float>& simd_avx2_float() { return isa_avx2::table<float>; }
+const SimdTable<double>& simd_avx2_double() { return isa_avx2::table<double>; }
+}  // namespace normscope
+#endif

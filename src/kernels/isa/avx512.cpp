@@ -1,0 +1,11 @@
+// The SIMD kernels for x86-64 with AVX-512 (F, BW, DQ, VL). Compiled with those flags; empty on other processors.
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define NORMSCOPE_ISA isa_avx512
+#define NORMSCOPE_VECTOR_BYTES 64
+#include "kernels/simd/table.h"
+
+namespace normscope {
+const SimdTable<float>& simd_avx512_float() { return isa_avx512::table<float>; }
+const SimdTable<double>& simd_avx512_double() { return isa_avx512::table<double>; }
+}  // namespace normscope
+#endif

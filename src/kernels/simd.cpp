@@ -1,0 +1,82 @@
+#include "kernels/simd.h"
+
+#include <cstdlib>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace normscope {
+
+const SimdTable<float>& simd_baseline_float();
+const SimdTable<double>& simd_baseline_double();
+#if defined(__x86_64__)
+const SimdTable<float>& simd_avx2_float();
+const SimdTable<double>& simd_avx2_double();
+const SimdTable<float>& simd_avx512_float();
+const SimdTable<double>& simd_avx512_double();
+#endif
+
+namespace {
+
+enum class Isa { baseline, avx2, avx512 };
+
+Isa best_of_this_machine() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    return Isa::avx512;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::avx2;
+#endif
+  return Isa::baseline;
+}
+
+Isa chosen_isa() {
+  const Isa best = best_of_this_machine();
+  const char* wish = std::getenv("NORMSCOPE_ISA");
+  if (wish == nullptr || *wish == '\0') return best;
+  const std::string_view name = wish;
+  for (const auto& [known, isa] : {std::pair{"baseline", Isa::baseline}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}}) {
+    if (name != known) continue;
+    if (isa > best) refuse("NORMSCOPE_ISA", name, " is not supported by this processor; leave it unset");
+    return isa;
+  }
+  refuse("NORMSCOPE_ISA", "got ", name, "; expected baseline, avx2 or avx512");
+}
+
+Isa isa() {
+  static const Isa chosen = chosen_isa();
+  return chosen;
+}
+
+}  // namespace
+
+template <>
+const SimdTable<float>& simd<float>() {
+#if defined(__x86_64__)
+  if (isa() == Isa::avx512) return simd_avx512_float();
+  if (isa() == Isa::avx2) return simd_avx2_float();
+#endif
+  return simd_baseline_float();
+}
+
+template <>
+const SimdTable<double>& simd<double>() {
+#if defined(__x86_64__)
+  if (isa() == Isa::avx512) return simd_avx512_double();
+  if (isa() == Isa::avx2) return simd_avx2_double();
+#endif
+  return simd_baseline_double();
+}
+
+const char* isa_name() {
+  switch (isa()) {
+    case Isa::avx512: return "avx512";
+    case Isa::avx2: return "avx2";
+    case Isa::baseline: return "baseline";
+  }
+  return "baseline";
+}
+
+}  // namespace normscope

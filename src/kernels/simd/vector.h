@@ -1,0 +1,94 @@
+// SIMD in one source: vectors as wide as the instruction set this file is compiled for.
+//
+// The headers of this folder are included only by kernels/isa/*.cpp, which define NORMSCOPE_ISA (a namespace name) and
+// NORMSCOPE_VECTOR_BYTES and are compiled with that instruction set's flags. Nothing here may be called or inlined
+// elsewhere: everything lives in the namespace of its instruction set, and no header with inline functions of external
+// linkage that do arithmetic (<cmath>, <algorithm>) is relied on, since the linker keeps one copy of those, perhaps
+// one with instructions the machine has not got.
+//
+// The types are the compilers' vector extension (GCC and Clang), so + - * / and comparisons work as on scalars.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/types.h"
+
+namespace normscope::NORMSCOPE_ISA {
+
+template <class Real>
+struct VectorOf;
+template <>
+struct VectorOf<float> {
+  typedef float Type __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
+  typedef float Unaligned __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES), aligned(4), may_alias));
+  typedef std::int32_t Mask __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
+};
+template <>
+struct VectorOf<double> {
+  typedef double Type __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
+  typedef double Unaligned __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES), aligned(8), may_alias));
+  typedef std::int64_t Mask __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
+};
+
+template <class Real>
+using Vec = typename VectorOf<Real>::Type;
+template <class Real>
+using MaskVec = typename VectorOf<Real>::Mask;  // all bits of a lane set: true
+
+// Lanes of a vector.
+template <class Real>
+constexpr Index lanes = NORMSCOPE_VECTOR_BYTES / static_cast<Index>(sizeof(Real));
+
+template <class Real>
+inline Vec<Real> load(const Real* p) { return *reinterpret_cast<const typename VectorOf<Real>::Unaligned*>(p); }
+
+template <class Real>
+inline void store(Real* p, Vec<Real> v) { *reinterpret_cast<typename VectorOf<Real>::Unaligned*>(p) = v; }
+
+template <class Real>
+inline Vec<Real> splat(Real x) { return x - Vec<Real>{}; }
+
+// The first n lanes from p, the others `fill`; n < lanes.
+template <class Real>
+inline Vec<Real> load_part(const Real* p, Index n, Real fill = 0) {
+  Vec<Real> v = splat(fill);
+  for (Index i = 0; i < n; ++i) v[i] = p[i];
+  return v;
+}
+
+template <class Real>
+inline void store_part(Real* p, Vec<Real> v, Index n) {
+  for (Index i = 0; i < n; ++i) p[i] = v[i];
+}
+
+// Lane by lane: mask ? a : b.
+template <class Real>
+inline Vec<Real> select(MaskVec<Real> mask, Vec<Real> a, Vec<Real> b) { return mask ? a : b; }
+
+template <class Real>
+inline Vec<Real> max(Vec<Real> a, Vec<Real> b) { return a > b ? a : b; }
+
+template <class Real>
+inline Vec<Real> min(Vec<Real> a, Vec<Real> b) { return a < b ? a : b; }
+
+// Sum and maximum of the lanes, by halving: a fixed order.
+template <class Real>
+inline Real sum_lanes(Vec<Real> v) {
+  Real part[lanes<Real>];
+  store(part, v);
+  for (Index width = lanes<Real> / 2; width > 0; width /= 2) {
+    for (Index i = 0; i < width; ++i) part[i] += part[i + width];
+  }
+  return part[0];
+}
+
+template <class Real>
+inline Real max_lanes(Vec<Real> v) {
+  Real part[lanes<Real>];
+  store(part, v);
+  for (Index i = 1; i < lanes<Real>; ++i) part[0] = part[i] > part[0] ? part[i] : part[0];
+  return part[0];
+}
+
+}  // namespace normscope::NORMSCOPE_ISA
