@@ -61,6 +61,13 @@ Accumulator<Real> Tape<Real>::accumulate(const Var<Real>& input) {
 }
 
 template <class Real>
+Real* Tape<Real>::add_to(const Var<Real>& input) {
+  const Accumulator<Real> sum = accumulate(input);
+  if (sum.beta == 0) std::memset(sum.data, 0, static_cast<std::size_t>(input.size()) * sizeof(Real));
+  return sum.data;
+}
+
+template <class Real>
 void Tape<Real>::pass_gradient(const Var<Real>& output, const Var<Real>& input) {
   Slot& to = slots_[checked(input)];
   Buffer* from = slots_[checked(output)].buffer;
@@ -105,7 +112,8 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
     // Every reader of this value came later on the tape, so its gradient is final now.
     if (listener_ != nullptr) {
       for (const Tap& tap : taps_) {
-        if (tap.slot == node->output) listener_->on_gradient(tap.place, slot.buffer->data, tap.rows, tap.cols);
+        if (tap.slot == node->output)
+          listener_->on_gradient(tap.place, slot.buffer->data, tap.rows, tap.cols);
       }
     }
     node->backward(node->closure, *this);

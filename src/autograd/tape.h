@@ -1,8 +1,9 @@
 // The tape: records each operation as it runs and walks the record backwards.
 //
-// Creation order is a topological order, so the reverse of it is the right order for gradients. An op computes its
-// value at once and leaves a closure that adds its share to its inputs' gradients. Values, gradients and closures
-// live in the step's arena: nothing is freed in the loop, nothing is allocated after the first step.
+// Creation order is a topological order, so the reverse of it is the right order for gradients. An op
+// computes its value at once and leaves a closure that adds its share to its inputs' gradients. Values,
+// gradients and closures live in the step's arena: nothing is freed in the loop, nothing is allocated after
+// the first step.
 #pragma once
 
 #include <cstring>
@@ -29,8 +30,9 @@ struct Var {
   explicit operator bool() const { return value != nullptr; }
 };
 
-// Where an op's backward puts a gradient: it must leave data = beta*data + contribution, and must not read `data`
-// when beta is 0. beta is 0 for the first contribution and 1 for every later one, so gradients only ever accumulate.
+// Where an op's backward puts a gradient: it must leave data = beta*data + contribution, and must not read
+// `data` when beta is 0. beta is 0 for the first contribution and 1 for every later one, so gradients only
+// ever accumulate.
 template <class Real>
 struct Accumulator {
   Real* data;
@@ -54,30 +56,34 @@ class Tape {
   // Begins a new step: forgets all values and closures. `record` false: values only, no backward.
   void reset(bool record = true);
 
-  // --- for ops: forward --------------------------------------------------------------------------------------
+  // --- for ops: forward
+  // --------------------------------------------------------------------------------------
 
   // A new value, uninitialised. It gets a gradient if the tape records.
   Var<Real> create(Index rows, Index cols);
 
   // Room that lives until reset(), for what a backward needs besides values.
   template <class T>
-  T* save(Index count) { return arena_.take<T>(count); }
+  T* save(Index count) {
+    return arena_.take<T>(count);
+  }
 
   bool recording() const { return recording_; }
 
-  // Records how `output` sends its gradient to its inputs: backward(tape) is called when that gradient is final.
-  // The closure is copied bytewise into the arena, so it may hold only plain values: pointers, sizes, Vars.
+  // Records how `output` sends its gradient to its inputs: backward(tape) is called when that gradient is
+  // final. The closure is copied bytewise into the arena, so it may hold only plain values: pointers, sizes,
+  // Vars.
   template <class Backward>
   void record(const Var<Real>& output, Backward backward) {
     static_assert(std::is_trivially_copyable_v<Backward> && std::is_trivially_destructible_v<Backward>);
     if (!recording_) return;
     void* closure = new (arena_.take<Backward>(1)) Backward(backward);
-    nodes_.push_back({output.slot, closure, [](const void* c, Tape& tape) {
-                        (*static_cast<const Backward*>(c))(tape);
-                      }});
+    nodes_.push_back(
+        {output.slot, closure, [](const void* c, Tape& tape) { (*static_cast<const Backward*>(c))(tape); }});
   }
 
-  // --- for ops: backward -------------------------------------------------------------------------------------
+  // --- for ops: backward
+  // -------------------------------------------------------------------------------------
 
   // The final gradient of an op's own output.
   const Real* gradient(const Var<Real>& output) const { return slots_[checked(output)].buffer->data; }
@@ -87,13 +93,17 @@ class Tape {
   // Where to add a contribution to the gradient of `input`.
   Accumulator<Real> accumulate(const Var<Real>& input);
 
-  // Adds the whole gradient of `output` to that of `input`, same shape. The first contribution shares the buffer
-  // instead of copying it; a later accumulate() on a shared buffer copies first.
+  // The same for kernels that can only add: a buffer that already holds zeros before the first contribution.
+  Real* add_to(const Var<Real>& input);
+
+  // Adds the whole gradient of `output` to that of `input`, same shape. The first contribution shares the
+  // buffer instead of copying it; a later accumulate() on a shared buffer copies first.
   void pass_gradient(const Var<Real>& output, const Var<Real>& input);
 
   // --- for the model ---------------------------------------------------------------------------------------
 
-  // A parameter: value and gradient belong to the caller; the gradient is added to, never cleared, by the tape.
+  // A parameter: value and gradient belong to the caller; the gradient is added to, never cleared, by the
+  // tape.
   Var<Real> parameter(Real* value, Real* gradient, Index rows, Index cols);
 
   // A value that is read but never differentiated.
@@ -102,7 +112,8 @@ class Tape {
   // Names a value. Listeners are told of it now, and of its gradient when that is final.
   void tap(const Var<Real>& value, Place place);
 
-  // --- for the trainer ---------------------------------------------------------------------------------------
+  // --- for the trainer
+  // ---------------------------------------------------------------------------------------
 
   void set_listener(TapListener<Real>* listener) { listener_ = listener; }
 

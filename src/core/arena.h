@@ -8,8 +8,8 @@
 
 namespace normscope {
 
-// A bump allocator. The first step may take several chunks; reset() then joins them into one, so every later step
-// of the same shape runs in one chunk without asking the system for anything.
+// A bump allocator. The first step may take several chunks; reset() then joins them into one, so every later
+// step of the same shape runs in one chunk without asking the system for anything.
 class Arena {
  public:
   Arena() = default;
@@ -26,7 +26,7 @@ class Arena {
   // Makes all memory available again. Joins the chunks if there was more than one.
   void reset();
 
-  std::size_t peak_bytes() const { return peak_; }    // the most ever in use between two resets
+  std::size_t peak_bytes() const { return peak_; }   // the most ever in use between two resets
   int system_allocations() const { return grown_; }  // how often the system was asked for memory
 
  private:
@@ -44,8 +44,9 @@ class Arena {
   int grown_ = 0;
 };
 
-// Buffers that come and go within a step, such as gradients: a released buffer is handed out again to the next
-// request of the same size. A step asks for the same sizes in the same order, so what it uses is the same each time.
+// Buffers that come and go within a step, such as gradients: a released buffer is handed out again to the
+// next request of the same size. A step asks for the same sizes in the same order, so what it uses is the
+// same each time.
 template <class Real>
 class BufferPool {
  public:

@@ -18,7 +18,8 @@ int threads = 0;  // 0: not set yet
 void set_thread_count(int count) {
   threads = count > 0 ? count : cores_in_affinity_mask();
   omp_set_dynamic(0);
-  omp_set_num_threads(threads);  // an OpenMP build of OpenBLAS reads this: 1 thread must mean 1 thread there too
+  omp_set_num_threads(
+      threads);  // an OpenMP build of OpenBLAS reads this: 1 thread must mean 1 thread there too
 }
 
 int thread_count() {

@@ -1,8 +1,8 @@
 // The one way this program uses threads: a loop over blocks of fixed size.
 //
-// Block boundaries depend on the amount of work alone, never on the number of threads, and a block is computed
-// by one thread. A kernel that writes disjoint outputs a block, or keeps one partial sum a block and adds them
-// in order, therefore gives the same bits at any thread count.
+// Block boundaries depend on the amount of work alone, never on the number of threads, and a block is
+// computed by one thread. A kernel that writes disjoint outputs a block, or keeps one partial sum a block and
+// adds them in order, therefore gives the same bits at any thread count.
 #pragma once
 
 #include <omp.h>

@@ -1,4 +1,5 @@
-// Random numbers as a pure function of (seed, what they are for, position): nothing to save, nothing to advance.
+// Random numbers as a pure function of (seed, what they are for, position): nothing to save, nothing to
+// advance.
 //
 // SplitMix64 (Steele, Lea & Flood 2014) read as a counter-based generator: draw i of a stream is
 // mix(key + (i+1)*golden), the i-th output of a SplitMix64 generator whose state is `key`.

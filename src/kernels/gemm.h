@@ -1,7 +1,8 @@
 // General matrix product: the one seam to BLAS.
 //
-// Determinism: the product is cut on a grid whose tiles depend on the shape alone; each tile is computed start to
-// end by one thread. So the bits do not depend on the number of threads, whichever provider computes the tiles.
+// Determinism: the product is cut on a grid whose tiles depend on the shape alone; each tile is computed
+// start to end by one thread. So the bits do not depend on the number of threads, whichever provider computes
+// the tiles.
 #pragma once
 
 #include <string>

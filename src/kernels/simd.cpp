@@ -37,7 +37,8 @@ Isa chosen_isa() {
   const char* wish = std::getenv("NORMSCOPE_ISA");
   if (wish == nullptr || *wish == '\0') return best;
   const std::string_view name = wish;
-  for (const auto& [known, isa] : {std::pair{"baseline", Isa::baseline}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}}) {
+  for (const auto& [known, isa] :
+       {std::pair{"baseline", Isa::baseline}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}}) {
     if (name != known) continue;
     if (isa > best) refuse("NORMSCOPE_ISA", name, " is not supported by this processor; leave it unset");
     return isa;
@@ -72,9 +73,12 @@ const SimdTable<double>& simd<double>() {
 
 const char* isa_name() {
   switch (isa()) {
-    case Isa::avx512: return "avx512";
-    case Isa::avx2: return "avx2";
-    case Isa::baseline: return "baseline";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::baseline:
+      return "baseline";
   }
   return "baseline";
 }

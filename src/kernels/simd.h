@@ -1,18 +1,49 @@
 // The SIMD kernels of the instruction set this machine has, chosen once at run time.
 //
-// One source (kernels/simd/*.h) is compiled once for each instruction set (kernels/isa/*.cpp), so a binary built on
-// one machine runs on another. NORMSCOPE_ISA=baseline|avx2|avx512 in the environment asks for a lower one.
+// One source (kernels/simd/*.h) is compiled once for each instruction set (kernels/isa/*.cpp), so a binary
+// built on one machine runs on another. NORMSCOPE_ISA=baseline|avx2|avx512 in the environment asks for a
+// lower one.
 #pragma once
 
 #include "core/types.h"
+#include "kernels/activation.h"
+#include "kernels/elementwise.h"
 #include "kernels/gemm_kernel.h"
+#include "kernels/norm.h"
+#include "kernels/optimizer.h"
 
 namespace normscope {
 
-// Serial kernels: each works on the range it is given, in one thread. The drivers in kernels/*.cpp cut the work.
+// Serial kernels: each works on the range it is given, in one thread. The drivers in kernels/*.cpp cut the
+// work; what a kernel computes is described there and beside its code.
 template <class Real>
 struct SimdTable {
   GemmKernel<Real> gemm;
+
+  void (*norm_forward)(const RowNorm<Real>&, Index begin, Index end, const Real* x, const Real* gain,
+                       const Real* bias, Real* y, Real* mean, Real* rstd);
+  void (*norm_backward)(const RowNorm<Real>&, Index begin, Index end, const Real* x, const Real* mean,
+                        const Real* rstd, const Real* gain, const Real* dy, Real* dx, Real beta, Real* dgain,
+                        Real* dbias);
+
+  void (*activation_forward)(ActivationKind, Index n, const Real* x, Real* y);
+  void (*activation_backward)(ActivationKind, Index n, const Real* x, const Real* dy, Real* dx, Real beta);
+  void (*swiglu_forward)(Index n, const Real* gate, const Real* x, Real* y);
+  void (*swiglu_backward)(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate,
+                          Real gate_beta, Real* dx, Real beta);
+
+  Real (*log_sum_exp)(Index n, const Real* x, Real scale);
+  void (*softmax)(Index n, const Real* x, Real scale, Real log_sum, Real* p);
+  void (*softmax_backward)(Index n, const Real* p, Real delta, Real scale, Real* dp);
+  void (*add_softmax)(Index n, const Real* x, Real log_sum, Real scale, Real* dx, Real beta);
+
+  void (*scale_add)(Index n, Real alpha, const Real* x, Real beta, Real* y);
+  void (*weighted_sum)(Index n, Real alpha, const Real* a, const Real* b, Real* y);
+  Real (*dot)(Index n, const Real* a, const Real* b);
+  Moments (*moments)(Index n, const Real* x);
+
+  void (*adamw)(Index n, const AdamW<Real>&, const Real* g, Real* w, Real* m, Real* v);
+  void (*sgd)(Index n, const Sgd<Real>&, const Real* g, Real* w, Real* v);
 };
 
 template <class Real>

@@ -2,13 +2,33 @@
 #pragma once
 
 #include "kernels/simd.h"
+#include "kernels/simd/activation.h"
+#include "kernels/simd/elementwise.h"
 #include "kernels/simd/gemm.h"
+#include "kernels/simd/norm.h"
+#include "kernels/simd/softmax.h"
 
 namespace normscope::NORMSCOPE_ISA {
 
 template <class Real>
 constexpr SimdTable<Real> table = {
     .gemm = gemm_kernel<Real>,
+    .norm_forward = norm_forward<Real>,
+    .norm_backward = norm_backward<Real>,
+    .activation_forward = activation_forward<Real>,
+    .activation_backward = activation_backward<Real>,
+    .swiglu_forward = swiglu_forward<Real>,
+    .swiglu_backward = swiglu_backward<Real>,
+    .log_sum_exp = log_sum_exp<Real>,
+    .softmax = softmax<Real>,
+    .softmax_backward = softmax_backward<Real>,
+    .add_softmax = add_softmax<Real>,
+    .scale_add = scale_add<Real>,
+    .weighted_sum = weighted_sum<Real>,
+    .dot = dot<Real>,
+    .moments = moments<Real>,
+    .adamw = adamw<Real>,
+    .sgd = sgd<Real>,
 };
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -1,12 +1,13 @@
 // SIMD in one source: vectors as wide as the instruction set this file is compiled for.
 //
-// The headers of this folder are included only by kernels/isa/*.cpp, which define NORMSCOPE_ISA (a namespace name) and
-// NORMSCOPE_VECTOR_BYTES and are compiled with that instruction set's flags. Nothing here may be called or inlined
-// elsewhere: everything lives in the namespace of its instruction set, and no header with inline functions of external
-// linkage that do arithmetic (<cmath>, <algorithm>) is relied on, since the linker keeps one copy of those, perhaps
-// one with instructions the machine has not got.
+// The headers of this folder are included only by kernels/isa/*.cpp, which define NORMSCOPE_ISA (a namespace
+// name) and NORMSCOPE_VECTOR_BYTES and are compiled with that instruction set's flags. Nothing here may be
+// called or inlined elsewhere: everything lives in the namespace of its instruction set, and no header with
+// inline functions of external linkage that do arithmetic (<cmath>, <algorithm>) is relied on, since the
+// linker keeps one copy of those, perhaps one with instructions the machine has not got.
 //
-// The types are the compilers' vector extension (GCC and Clang), so + - * / and comparisons work as on scalars.
+// The types are the compilers' vector extension (GCC and Clang), so + - * / and comparisons work as on
+// scalars.
 #pragma once
 
 #include <cstdint>
@@ -41,13 +42,19 @@ template <class Real>
 constexpr Index lanes = NORMSCOPE_VECTOR_BYTES / static_cast<Index>(sizeof(Real));
 
 template <class Real>
-inline Vec<Real> load(const Real* p) { return *reinterpret_cast<const typename VectorOf<Real>::Unaligned*>(p); }
+inline Vec<Real> load(const Real* p) {
+  return *reinterpret_cast<const typename VectorOf<Real>::Unaligned*>(p);
+}
 
 template <class Real>
-inline void store(Real* p, Vec<Real> v) { *reinterpret_cast<typename VectorOf<Real>::Unaligned*>(p) = v; }
+inline void store(Real* p, Vec<Real> v) {
+  *reinterpret_cast<typename VectorOf<Real>::Unaligned*>(p) = v;
+}
 
 template <class Real>
-inline Vec<Real> splat(Real x) { return x - Vec<Real>{}; }
+inline Vec<Real> splat(Real x) {
+  return x - Vec<Real>{};
+}
 
 // The first n lanes from p, the others `fill`; n < lanes.
 template <class Real>
@@ -64,13 +71,19 @@ inline void store_part(Real* p, Vec<Real> v, Index n) {
 
 // Lane by lane: mask ? a : b.
 template <class Real>
-inline Vec<Real> select(MaskVec<Real> mask, Vec<Real> a, Vec<Real> b) { return mask ? a : b; }
+inline Vec<Real> select(MaskVec<Real> mask, Vec<Real> a, Vec<Real> b) {
+  return mask ? a : b;
+}
 
 template <class Real>
-inline Vec<Real> max(Vec<Real> a, Vec<Real> b) { return a > b ? a : b; }
+inline Vec<Real> max(Vec<Real> a, Vec<Real> b) {
+  return a > b ? a : b;
+}
 
 template <class Real>
-inline Vec<Real> min(Vec<Real> a, Vec<Real> b) { return a < b ? a : b; }
+inline Vec<Real> min(Vec<Real> a, Vec<Real> b) {
+  return a < b ? a : b;
+}
 
 // Sum and maximum of the lanes, by halving: a fixed order.
 template <class Real>
@@ -89,6 +102,47 @@ inline Real max_lanes(Vec<Real> v) {
   store(part, v);
   for (Index i = 1; i < lanes<Real>; ++i) part[0] = part[i] > part[0] ? part[i] : part[0];
   return part[0];
+}
+
+inline float square_root(float x) { return __builtin_sqrtf(x); }
+inline double square_root(double x) { return __builtin_sqrt(x); }
+
+// How each_vector() hands out elements: whole vectors, then at most one part of a vector.
+struct Whole {
+  template <class Real>
+  Vec<Real> get(const Real* p, Real = 0) const {
+    return load(p);
+  }
+  template <class Real>
+  void put(Real* p, Vec<Real> v) const {
+    store(p, v);
+  }
+};
+struct Part {
+  Index count;
+  template <class Real>
+  Vec<Real> get(const Real* p, Real fill = 0) const {
+    return load_part(p, count, fill);
+  }
+  template <class Real>
+  void put(Real* p, Vec<Real> v) const {
+    store_part(p, v, count);
+  }
+};
+
+// Calls body(i, part) for i = 0, lanes, 2*lanes, ... < n. `part` reads and writes what of a vector lies
+// inside n.
+template <class Real, class Body>
+inline void each_vector(Index n, Body&& body) {
+  Index i = 0;
+  for (; i + lanes<Real> <= n; i += lanes<Real>) body(i, Whole{});
+  if (i < n) body(i, Part{n - i});
+}
+
+// The contract of gradients: data = beta*data + contribution, where data is not read when beta is 0.
+template <class Real, class Lanes>
+inline void add_into(Real* data, Real beta, Vec<Real> contribution, Lanes part) {
+  part.put(data, beta == 0 ? contribution : Vec<Real>(part.get(data) * beta + contribution));
 }
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -1,0 +1,31 @@
+// Room for one call of one thread: kept between calls, so that the steady state allocates nothing.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "core/types.h"
+
+namespace normscope {
+
+// `count` uninitialised numbers of the calling thread, aligned to a cache line, valid until its next call
+// with the same Tag. Give each use that may be live at the same time a Tag of its own.
+template <class Real, class Tag>
+Real* thread_scratch(Index count) {
+  struct Free {
+    void operator()(Real* p) const { std::free(p); }
+  };
+  thread_local std::unique_ptr<Real, Free> memory;
+  thread_local Index room = 0;
+  if (count > room) {
+    const Index padded = (count + 1023) / 1024 * 1024;
+    memory.reset();
+    memory.reset(static_cast<Real*>(std::aligned_alloc(64, static_cast<std::size_t>(padded) * sizeof(Real))));
+    room = memory != nullptr ? padded : 0;
+    if (memory == nullptr) throw std::bad_alloc();
+  }
+  return memory.get();
+}
+
+}  // namespace normscope

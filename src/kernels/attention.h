@@ -1,0 +1,37 @@
+// Causal multi-head attention (Vaswani et al. 2017), fused: scores exist for one head and a few queries at a
+// time.
+//
+//   S = Q Kᵀ / sqrt(D), query t sees keys 0..t;  P = softmax(S);  O = (P∘M) V, M the dropout mask
+//
+// Kept for the backward: the log-sum-exp of each row of S, from which P is computed again.
+#pragma once
+
+#include "core/random.h"
+#include "core/types.h"
+#include "kernels/gemm.h"
+
+namespace normscope {
+
+// Queries, keys and values of `sequences` sequences: row t of sequence s starts at pointer + (s*rows +
+// t)*stride, where rows is `queries` or `keys`; head h owns the columns [h*D, (h+1)*D).
+template <class Real>
+struct Attention {
+  Index sequences, heads, head_dim;  // B, H, D
+  Index queries, keys;  // T and T; decoding with a cache: few queries, which are the last of the keys
+  const Real *q, *k, *v;
+  Index q_stride, kv_stride;
+  double dropout = 0;                  // of the weights P
+  RandomStream dropout_stream{0, ""};  // .at(sequence), element (head*queries + query)*keys + key
+  Index first_sequence = 0;            // number of sequence 0 in the whole step's batch
+};
+
+// out: (B*queries, H*D), dense. log_sum_exp: (B, H, queries), or null when no backward follows.
+template <class Real>
+void attention_forward(GemmProvider provider, const Attention<Real>& attention, Real* out, Real* log_sum_exp);
+
+// Gradients of q, k, v, each laid out as its input: d = beta*d + ... . Only for queries == keys.
+template <class Real>
+void attention_backward(GemmProvider provider, const Attention<Real>& attention, const Real* out,
+                        const Real* log_sum_exp, const Real* dout, Real* dq, Real* dk, Real* dv, Real beta);
+
+}  // namespace normscope

@@ -1,0 +1,101 @@
+#include "kernels/elementwise.h"
+
+#include <algorithm>
+
+#include "core/parallel.h"
+#include "kernels/simd.h"
+
+namespace normscope {
+namespace {
+
+constexpr Index elements_a_block = 16384;
+constexpr Index cols_a_block = 64;
+
+// Combines one partial result a block, in the order of the blocks.
+template <class Partial, class Measure, class Combine>
+void reduce_blocks(Index n, Measure measure, Combine combine) {
+  constexpr Index blocks_at_once = 1024;  // partial results live on the stack
+  Partial partial[blocks_at_once];
+  for (Index first = 0; first < n; first += blocks_at_once * elements_a_block) {
+    const Index count = std::min(n - first, blocks_at_once * elements_a_block);
+    parallel_blocks(count, elements_a_block, [&](Index begin, Index end) {
+      partial[begin / elements_a_block] = measure(first + begin, end - begin);
+    });
+    for (Index b = 0; b < block_count(count, elements_a_block); ++b) combine(partial[b]);
+  }
+}
+
+}  // namespace
+
+template <class Real>
+void scale_add(Index n, Real alpha, const Real* x, Real beta, Real* y) {
+  parallel_blocks(n, elements_a_block, [&](Index begin, Index end) {
+    simd<Real>().scale_add(end - begin, alpha, x + begin, beta, y + begin);
+  });
+}
+
+template <class Real>
+void weighted_sum(Index n, Real alpha, const Real* a, const Real* b, Real* y) {
+  parallel_blocks(n, elements_a_block, [&](Index begin, Index end) {
+    simd<Real>().weighted_sum(end - begin, alpha, a + begin, b + begin, y + begin);
+  });
+}
+
+template <class Real>
+void add_rows(Index rows, Index cols, const Real* x, Real* sum) {
+  parallel_blocks(cols, cols_a_block, [&](Index begin, Index end) {
+    for (Index row = 0; row < rows; ++row) {
+      simd<Real>().scale_add(end - begin, Real(1), x + row * cols + begin, Real(1), sum + begin);
+    }
+  });
+}
+
+template <class Real>
+void add_bias(Index rows, Index cols, const Real* bias, Real* y) {
+  parallel_blocks(rows, std::max<Index>(1, elements_a_block / cols), [&](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) {
+      simd<Real>().scale_add(cols, Real(1), bias, Real(1), y + row * cols);
+    }
+  });
+}
+
+template <class Real>
+double dot(Index n, const Real* a, const Real* b) {
+  double total = 0;
+  reduce_blocks<double>(
+      n, [&](Index begin, Index count) { return double{simd<Real>().dot(count, a + begin, b + begin)}; },
+      [&](double part) { total += part; });
+  return total;
+}
+
+void Moments::merge(const Moments& other) {
+  sum += other.sum;
+  sum_squares += other.sum_squares;
+  abs_max = std::max(abs_max, other.abs_max);
+  nonfinite += other.nonfinite;
+  count += other.count;
+}
+
+template <class Real>
+Moments moments(Index n, const Real* x) {
+  Moments total;
+  reduce_blocks<Moments>(
+      n, [&](Index begin, Index count) { return simd<Real>().moments(count, x + begin); },
+      [&](const Moments& part) { total.merge(part); });
+  return total;
+}
+
+template void scale_add(Index, float, const float*, float, float*);
+template void scale_add(Index, double, const double*, double, double*);
+template void weighted_sum(Index, float, const float*, const float*, float*);
+template void weighted_sum(Index, double, const double*, const double*, double*);
+template void add_rows(Index, Index, const float*, float*);
+template void add_rows(Index, Index, const double*, double*);
+template void add_bias(Index, Index, const float*, float*);
+template void add_bias(Index, Index, const double*, double*);
+template double dot(Index, const float*, const float*);
+template double dot(Index, const double*, const double*);
+template Moments moments(Index, const float*);
+template Moments moments(Index, const double*);
+
+}  // namespace normscope

@@ -1,0 +1,35 @@
+// The optimisers' updates of one tensor, in place.
+#pragma once
+
+#include "core/types.h"
+
+namespace normscope {
+
+// AdamW (Loshchilov & Hutter 2019), the arithmetic of PyTorch's: with the bias-corrected moments m̂ and v̂,
+//   w = w (1 - lr*wd) - lr m̂ / (sqrt(v̂) + eps)
+template <class Real>
+struct AdamW {
+  Real gradient_scale;  // from clipping
+  Real beta1, beta2, eps;
+  Real decay;                 // 1 - lr*wd, or 1 where no weight decay applies
+  Real step_size;             // lr / (1 - beta1^t)
+  Real inv_sqrt_correction2;  // 1 / sqrt(1 - beta2^t)
+};
+
+// g: gradient; w: weights; m, v: first and second moment. n elements each.
+template <class Real>
+void adamw(Index n, const AdamW<Real>& step, const Real* g, Real* w, Real* m, Real* v);
+
+// v = momentum*v + g; w = w (1 - lr*wd) - lr v.
+template <class Real>
+struct Sgd {
+  Real gradient_scale;
+  Real momentum;
+  Real decay;
+  Real lr;
+};
+
+template <class Real>
+void sgd(Index n, const Sgd<Real>& step, const Real* g, Real* w, Real* v);
+
+}  // namespace normscope

@@ -1,0 +1,102 @@
+// The activations and their derivatives on vectors.
+#pragma once
+
+#include "kernels/activation.h"
+#include "kernels/simd/math.h"
+
+namespace normscope::NORMSCOPE_ISA {
+
+// A value and its derivative at the same point.
+template <class Real>
+struct ValueAndSlope {
+  Vec<Real> value, slope;
+};
+
+template <class Real>
+inline ValueAndSlope<Real> relu(Vec<Real> x) {
+  // Written so that NaN passes: NaN <= 0 is false.
+  return {select<Real>(x <= 0, Vec<Real>{}, x), select<Real>(x <= 0, Vec<Real>{}, splat(Real(1)))};
+}
+
+template <class Real>
+inline ValueAndSlope<Real> gelu(Vec<Real> x) {
+  constexpr Real inv_sqrt2 = Real(0.70710678118654752440), inv_sqrt_2pi = Real(0.39894228040143267794);
+  const Vec<Real> e = exp(Vec<Real>(x * x * Real(-0.5)));
+  const Vec<Real> tail = Real(0.5) * erfc_positive(Vec<Real>((x < 0 ? -x : x) * inv_sqrt2), e);  // Φ(-|x|)
+  const Vec<Real> cdf = x < 0 ? tail : 1 - tail;
+  return {x * cdf, cdf + x * e * inv_sqrt_2pi};
+}
+
+template <class Real>
+inline ValueAndSlope<Real> gelu_tanh(Vec<Real> x) {
+  constexpr Real root = Real(0.79788456080286535588), cubic = Real(0.044715);  // root = sqrt(2/pi)
+  const Vec<Real> t = tanh(Vec<Real>(root * (x + cubic * x * x * x)));
+  const Vec<Real> inner_slope = root * (1 + 3 * cubic * x * x);
+  return {Real(0.5) * x * (1 + t), Real(0.5) * (1 + t) + Real(0.5) * x * (1 - t * t) * inner_slope};
+}
+
+template <class Real>
+inline ValueAndSlope<Real> silu(Vec<Real> x) {
+  const Vec<Real> s = 1 / (1 + exp(Vec<Real>(-x)));
+  return {x * s, s * (1 + x * (1 - s))};
+}
+
+template <class Real, class Function>
+inline void map_forward(Index n, const Real* x, Real* y, Function f) {
+  each_vector<Real>(n, [&](Index i, auto part) { part.put(y + i, f(part.get(x + i)).value); });
+}
+
+template <class Real, class Function>
+inline void map_backward(Index n, const Real* x, const Real* dy, Real* dx, Real beta, Function f) {
+  each_vector<Real>(n, [&](Index i, auto part) {
+    add_into(dx + i, beta, Vec<Real>(part.get(dy + i) * f(part.get(x + i)).slope), part);
+  });
+}
+
+template <class Real>
+void activation_forward(ActivationKind kind, Index n, const Real* x, Real* y) {
+  switch (kind) {
+    case ActivationKind::relu:
+      return map_forward(n, x, y, relu<Real>);
+    case ActivationKind::gelu:
+      return map_forward(n, x, y, gelu<Real>);
+    case ActivationKind::gelu_tanh:
+      return map_forward(n, x, y, gelu_tanh<Real>);
+    case ActivationKind::silu:
+      return map_forward(n, x, y, silu<Real>);
+  }
+}
+
+template <class Real>
+void activation_backward(ActivationKind kind, Index n, const Real* x, const Real* dy, Real* dx, Real beta) {
+  switch (kind) {
+    case ActivationKind::relu:
+      return map_backward(n, x, dy, dx, beta, relu<Real>);
+    case ActivationKind::gelu:
+      return map_backward(n, x, dy, dx, beta, gelu<Real>);
+    case ActivationKind::gelu_tanh:
+      return map_backward(n, x, dy, dx, beta, gelu_tanh<Real>);
+    case ActivationKind::silu:
+      return map_backward(n, x, dy, dx, beta, silu<Real>);
+  }
+}
+
+template <class Real>
+void swiglu_forward(Index n, const Real* gate, const Real* x, Real* y) {
+  each_vector<Real>(n, [&](Index i, auto part) {
+    part.put(y + i, Vec<Real>(silu<Real>(part.get(gate + i)).value * part.get(x + i)));
+  });
+}
+
+template <class Real>
+void swiglu_backward(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate, Real gate_beta,
+                     Real* dx, Real beta) {
+  each_vector<Real>(n, [&](Index i, auto part) {
+    const ValueAndSlope<Real> s = silu<Real>(part.get(gate + i));
+    const Vec<Real> d = part.get(dy + i);
+    add_into(dgate + i, gate_beta, Vec<Real>(d * part.get(x + i) * s.slope), part);
+    add_into(dx + i, beta, Vec<Real>(d * s.value), part);
+  });
+}
+
+}  // namespace normscope::NORMSCOPE_ISA

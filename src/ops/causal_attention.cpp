@@ -1,0 +1,42 @@
+// Causal attention; formulas in kernels/attention.h. Saved: the output and the log-sum-exp of each score row.
+#include "kernels/attention.h"
+#include "ops/ops.h"
+
+namespace normscope {
+
+template <class Real>
+Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index context, Index heads,
+                           Var<Real> qkv, const Dropout& drop) {
+  const Index width = qkv.cols / 3;
+  require(qkv.cols % (3 * heads) == 0 && qkv.rows % context == 0, "causal_attention", "qkv is (", qkv.rows,
+          ", ", qkv.cols, "); needed (B*", context, ", 3*", heads, "*D)");
+  const Attention<Real> attention{qkv.rows / context,
+                                  heads,
+                                  width / heads,
+                                  context,
+                                  context,
+                                  qkv.value,
+                                  qkv.value + width,
+                                  qkv.value + 2 * width,
+                                  qkv.cols,
+                                  qkv.cols,
+                                  drop.p,
+                                  drop.stream,
+                                  drop.first_sequence};
+
+  Var<Real> y = tape.create(qkv.rows, width);
+  Real* log_sum_exp = tape.recording() ? tape.template save<Real>(qkv.rows * heads) : nullptr;
+  attention_forward(gemm_provider, attention, y.value, log_sum_exp);
+
+  tape.record(y, [=](Tape<Real>& t) {
+    const Accumulator<Real> d = t.accumulate(qkv);
+    attention_backward(gemm_provider, attention, y.value, log_sum_exp, t.gradient(y), d.data, d.data + width,
+                       d.data + 2 * width, d.beta);
+  });
+  return y;
+}
+
+template Var<float> causal_attention(Tape<float>&, GemmProvider, Index, Index, Var<float>, const Dropout&);
+template Var<double> causal_attention(Tape<double>&, GemmProvider, Index, Index, Var<double>, const Dropout&);
+
+}  // namespace normscope

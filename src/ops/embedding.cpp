@@ -1,0 +1,57 @@
+// x[n] = E[token_n] + P[position_n];  dE[token] = sum of dx over its rows,  dP[position] likewise.
+// The backward is cut by columns: each thread adds all rows, in order, for some features, so the sum has one
+// order.
+#include "core/parallel.h"
+#include "ops/ops.h"
+
+namespace normscope {
+namespace {
+
+constexpr Index rows_a_block = 64;
+constexpr Index cols_a_block = 16;
+
+}  // namespace
+
+template <class Real>
+Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Index context,
+                    Var<Real> token_table, Var<Real> position_table, Index first_position) {
+  const Index rows = static_cast<Index>(tokens.size()), cols = token_table.cols;
+  const Index used_positions = first_position + std::min(rows, context);
+  require(!position_table || (position_table.cols == cols && position_table.rows >= used_positions),
+          "embedding", "positions are (", position_table.rows, ", ", position_table.cols, "); needed (",
+          used_positions, ", ", cols, ")");
+  const std::int32_t* ids = tokens.data();
+  const auto position = [=](Index row) { return first_position + row % context; };
+
+  Var<Real> x = tape.create(rows, cols);
+  parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) {
+      const Real* token = token_table.value + ids[row] * cols;
+      const Real* place = position_table ? position_table.value + position(row) * cols : nullptr;
+      for (Index c = 0; c < cols; ++c)
+        x.value[row * cols + c] = place == nullptr ? token[c] : token[c] + place[c];
+    }
+  });
+
+  tape.record(x, [=](Tape<Real>& t) {
+    const Real* dx = t.gradient(x);
+    Real* dtoken = t.wants_gradient(token_table) ? t.add_to(token_table) : nullptr;
+    Real* dplace = position_table && t.wants_gradient(position_table) ? t.add_to(position_table) : nullptr;
+    parallel_blocks(cols, cols_a_block, [&](Index begin, Index end) {
+      for (Index row = 0; row < rows; ++row) {
+        for (Index c = begin; c < end; ++c) {
+          if (dtoken != nullptr) dtoken[ids[row] * cols + c] += dx[row * cols + c];
+          if (dplace != nullptr) dplace[position(row) * cols + c] += dx[row * cols + c];
+        }
+      }
+    });
+  });
+  return x;
+}
+
+template Var<float> embedding(Tape<float>&, std::span<const std::int32_t>, Index, Var<float>, Var<float>,
+                              Index);
+template Var<double> embedding(Tape<double>&, std::span<const std::int32_t>, Index, Var<double>, Var<double>,
+                               Index);
+
+}  // namespace normscope

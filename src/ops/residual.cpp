@@ -1,0 +1,60 @@
+// The sums and factors around a sublayer: alpha*x + branch, constant * x, learned * x.
+#include "kernels/elementwise.h"
+#include "ops/ops.h"
+
+namespace normscope {
+
+// y = alpha x + b;  dx = alpha dy,  db = dy.
+template <class Real>
+Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> branch) {
+  require(x.rows == branch.rows && x.cols == branch.cols, "residual_sum", "x is (", x.rows, ", ", x.cols,
+          "), the branch (", branch.rows, ", ", branch.cols, ")");
+  Var<Real> y = tape.create(x.rows, x.cols);
+  weighted_sum(x.size(), alpha, x.value, branch.value, y.value);
+
+  tape.record(y, [=](Tape<Real>& t) {
+    t.pass_gradient(y, branch);
+    if (alpha == 1) return t.pass_gradient(y, x);
+    const Accumulator<Real> dx = t.accumulate(x);
+    scale_add(x.size(), alpha, t.gradient(y), dx.beta, dx.data);
+  });
+  return y;
+}
+
+// y = f x;  dx = f dy.
+template <class Real>
+Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x) {
+  Var<Real> y = tape.create(x.rows, x.cols);
+  scale_add(x.size(), factor, x.value, Real(0), y.value);
+
+  tape.record(y, [=](Tape<Real>& t) {
+    const Accumulator<Real> dx = t.accumulate(x);
+    scale_add(x.size(), factor, t.gradient(y), dx.beta, dx.data);
+  });
+  return y;
+}
+
+// y = f x;  dx = f dy,  df = dy·x.
+template <class Real>
+Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
+  require(factor.size() == 1, "scale_by", "the factor must be one number; got ", factor.size());
+  Var<Real> y = tape.create(x.rows, x.cols);
+  scale_add(x.size(), *factor.value, x.value, Real(0), y.value);
+
+  tape.record(y, [=](Tape<Real>& t) {
+    const Real* dy = t.gradient(y);
+    *t.add_to(factor) += static_cast<Real>(dot(x.size(), dy, x.value));
+    const Accumulator<Real> dx = t.accumulate(x);
+    scale_add(x.size(), *factor.value, dy, dx.beta, dx.data);
+  });
+  return y;
+}
+
+template Var<float> residual_sum(Tape<float>&, float, Var<float>, Var<float>);
+template Var<double> residual_sum(Tape<double>&, double, Var<double>, Var<double>);
+template Var<float> scale(Tape<float>&, float, Var<float>);
+template Var<double> scale(Tape<double>&, double, Var<double>);
+template Var<float> scale_by(Tape<float>&, Var<float>, Var<float>);
+template Var<double> scale_by(Tape<double>&, Var<double>, Var<double>);
+
+}  // namespace normscope
