@@ -1,4 +1,6 @@
 // Causal attention; formulas in kernels/attention.h. Saved: the output and the log-sum-exp of each score row.
+#include <algorithm>
+
 #include "kernels/attention.h"
 #include "ops/ops.h"
 
@@ -36,7 +38,27 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
   return y;
 }
 
+template <class Real>
+Var<Real> cached_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index heads, Var<Real> qkv,
+                           Index length, Real* key_cache, Real* value_cache) {
+  const Index width = qkv.cols / 3;
+  require(!tape.recording(), "cached_attention", "has no backward; the tape must not record");
+  for (Index row = 0; row < qkv.rows; ++row) {
+    const Real* k = qkv.value + row * qkv.cols + width;
+    std::copy_n(k, width, key_cache + (length + row) * width);
+    std::copy_n(k + width, width, value_cache + (length + row) * width);
+  }
+  Attention<Real> attention{1,         heads,     width / heads, qkv.rows, length + qkv.rows,
+                            qkv.value, key_cache, value_cache,   qkv.cols, width};
+  Var<Real> y = tape.create(qkv.rows, width);
+  attention_forward<Real>(gemm_provider, attention, y.value, nullptr);
+  return y;
+}
+
 template Var<float> causal_attention(Tape<float>&, GemmProvider, Index, Index, Var<float>, const Dropout&);
 template Var<double> causal_attention(Tape<double>&, GemmProvider, Index, Index, Var<double>, const Dropout&);
+template Var<float> cached_attention(Tape<float>&, GemmProvider, Index, Var<float>, Index, float*, float*);
+template Var<double> cached_attention(Tape<double>&, GemmProvider, Index, Var<double>, Index, double*,
+                                      double*);
 
 }  // namespace normscope

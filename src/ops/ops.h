@@ -1,7 +1,8 @@
 // The differentiable operations. Each is one .cpp file: doc, shape checks, forward, backward side by side.
 //
-// An activation is a matrix of N = B*T rows, one a token; sequence s owns the rows [s*T, (s+1)*T). Every backward
-// follows the one contract of gradients (Accumulator in autograd/tape.h): it adds, it never overwrites.
+// An activation is a matrix of N = B*T rows, one a token; sequence s owns the rows [s*T, (s+1)*T). Every
+// backward follows the one contract of gradients (Accumulator in autograd/tape.h): it adds, it never
+// overwrites.
 #pragma once
 
 #include <span>
@@ -16,44 +17,57 @@ namespace normscope {
 
 // y (N, out) = x (N, in) · weightᵀ + bias. weight: (out, in); bias: (1, out) or absent.
 template <class Real>
-Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight, Var<Real> bias = {});
+Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight,
+                 Var<Real> bias = {});
 
-// Row n of x (N, C) = token_table[tokens[n]] + position_table[(n mod T) + first_position]. token_table: (V, C);
-// position_table: (at least first_position + T, C), learned or constant, or absent. N is tokens.size().
+// Row n of x (N, C) = token_table[tokens[n]] + position_table[(n mod T) + first_position]. token_table: (V,
+// C); position_table: (at least first_position + T, C), learned or constant, or absent. N is tokens.size().
 template <class Real>
-Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Index context, Var<Real> token_table,
-                    Var<Real> position_table = {}, Index first_position = 0);
+Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Index context,
+                    Var<Real> token_table, Var<Real> position_table = {}, Index first_position = 0);
 
 // Layer norm, RMS norm, group norm of each row (kernels/norm.h). gain, bias: (1, C) or absent.
 template <class Real>
-Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var<Real> gain = {}, Var<Real> bias = {});
+Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var<Real> gain = {},
+                   Var<Real> bias = {});
 
-// RMS norm of every head's query and key in qkv (N, 3C: q, k, v), values as they are. Gains: (1, D), one for all heads
-// (Henry et al. 2020, arXiv 2010.04245, in the RMS form of later models).
+// RMS norm of every head's query and key in qkv (N, 3C: q, k, v), values as they are. Gains: (1, D), one for
+// all heads (Henry et al. 2020, arXiv 2010.04245, in the RMS form of later models).
 template <class Real>
-Var<Real> query_key_norm(Tape<Real>& tape, Real eps, Index heads, Var<Real> qkv, Var<Real> q_gain, Var<Real> k_gain);
+Var<Real> query_key_norm(Tape<Real>& tape, Real eps, Index heads, Var<Real> qkv, Var<Real> q_gain,
+                         Var<Real> k_gain);
 
-// Rotary positions (Su et al. 2021, arXiv 2104.09864), halves rotated as in GPT-NeoX: features (i, i + D/2) of each
-// head's query and key turn by the angle position * 10000^(-2i/D). cosines, sines: (positions, D/2), constants.
+// Rotary positions (Su et al. 2021, arXiv 2104.09864), halves rotated as in GPT-NeoX: features (i, i + D/2)
+// of each head's query and key turn by the angle position * 10000^(-2i/D). cosines, sines: (positions, D/2),
+// constants.
 template <class Real>
-Var<Real> rotary(Tape<Real>& tape, Index context, Index heads, Var<Real> qkv, const Real* cosines, const Real* sines,
-                 Index first_position = 0);
+Var<Real> rotary(Tape<Real>& tape, Index context, Index heads, Var<Real> qkv, const Real* cosines,
+                 const Real* sines, Index first_position = 0);
 
-// Zeroes a share p of the elements and divides the others by 1-p. The mask depends on the stream, the sequence
-// (first_sequence counts those of earlier micro-batches) and the element alone. p = 0 returns x itself.
+// Zeroes a share p of the elements and divides the others by 1-p. The mask depends on the stream, the
+// sequence (first_sequence counts those of earlier micro-batches) and the element alone. p = 0 returns x
+// itself.
 struct Dropout {
   double p = 0;
   RandomStream stream{0, ""};
-  Index context = 1;         // rows a sequence
+  Index context = 1;  // rows a sequence
   Index first_sequence = 0;
 };
 template <class Real>
 Var<Real> dropout(Tape<Real>& tape, const Dropout& drop, Var<Real> x);
 
-// Causal multi-head self-attention (kernels/attention.h) of qkv (N, 3C: q, k, v): (N, C). `drop` acts on the weights.
+// Causal multi-head self-attention (kernels/attention.h) of qkv (N, 3C: q, k, v): (N, C). `drop` acts on the
+// weights.
 template <class Real>
-Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index context, Index heads, Var<Real> qkv,
-                           const Dropout& drop = {});
+Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index context, Index heads,
+                           Var<Real> qkv, const Dropout& drop = {});
+
+// The same for one sequence that is being written: the rows of qkv follow `length` earlier positions, whose
+// keys and values are in the caches (at least length + rows, C); their own are appended there. Values only,
+// no backward.
+template <class Real>
+Var<Real> cached_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index heads, Var<Real> qkv,
+                           Index length, Real* key_cache, Real* value_cache);
 
 // y = f(x), element by element.
 template <class Real>

@@ -1,0 +1,214 @@
+#include "model/transformer.h"
+
+#include <cmath>
+
+namespace normscope {
+namespace {
+
+constexpr double wavelength_base = 10000.0;  // of sinusoidal and rotary positions
+
+ActivationKind activation_kind(Activation activation) {
+  switch (activation) {
+    case Activation::relu:
+      return ActivationKind::relu;
+    case Activation::gelu:
+      return ActivationKind::gelu;
+    case Activation::gelu_tanh:
+      return ActivationKind::gelu_tanh;
+    case Activation::silu:
+      return ActivationKind::silu;
+    case Activation::swiglu:
+      break;
+  }
+  fail("model", "swiglu has a gate; it is not an element by element activation");
+}
+
+// What makes each dropout's mask its own: block (0: embedding) and place.
+enum class DropoutPlace : std::uint64_t { embedding, attention_weights, attention_branch, ffn_branch };
+
+}  // namespace
+
+template <class Real>
+KeyValueCache<Real>::KeyValueCache(const ModelConfig& config)
+    : keys(static_cast<std::size_t>(config.n_layer),
+           std::vector<Real>(static_cast<std::size_t>(config.context * config.d_model))),
+      values(keys) {}
+
+template <class Real>
+Transformer<Real>::Transformer(const ModelConfig& config, Index vocab_size, GemmProvider gemm_provider)
+    : config_(config),
+      vocab_size_(vocab_size),
+      gemm_provider_(gemm_provider),
+      layout_(config, vocab_size),
+      placements_(placements_of(config)) {
+  const Index T = config.context, C = config.d_model, half_head = C / config.n_head / 2;
+  const auto angle = [](Index position, Index pair, Index width) {
+    return static_cast<double>(position) *
+           std::pow(wavelength_base, -2.0 * static_cast<double>(pair) / static_cast<double>(width));
+  };
+  if (config.position ==
+      Position::sinusoidal) {  // Vaswani et al. 2017: sin at even features, cos at odd ones
+    for (Index t = 0; t < T; ++t) {
+      for (Index c = 0; c < C; ++c) {
+        const double a = angle(t, c / 2, C);
+        sinusoids_.push_back(static_cast<Real>(c % 2 == 0 ? std::sin(a) : std::cos(a)));
+      }
+    }
+  }
+  if (config.position == Position::rope) {
+    for (Index t = 0; t < T; ++t) {
+      for (Index i = 0; i < half_head; ++i) {
+        cosines_.push_back(static_cast<Real>(std::cos(angle(t, i, 2 * half_head))));
+        sines_.push_back(static_cast<Real>(std::sin(angle(t, i, 2 * half_head))));
+      }
+    }
+  }
+}
+
+template <class Real>
+struct Transformer<Real>::Run {
+  Tape<Real>& tape;
+  const ParameterLayout& layout;
+  ParameterBlock<Real>& parameters;
+  ParameterBlock<Real>* gradients;
+  const Pass<Real>& pass;
+  const ModelConfig& config;
+
+  Var<Real> parameter(int index) {
+    if (index == no_parameter) return {};
+    const Parameter& p = layout[index];
+    return tape.parameter(parameters.at(p), gradients != nullptr ? gradients->at(p) : nullptr, p.rows(),
+                          p.cols());
+  }
+  NormVars<Real> norm(NormParameters p) { return {parameter(p.weight), parameter(p.bias)}; }
+
+  Dropout drop(std::size_t layer, DropoutPlace place) const {
+    if (!pass.training) return {};
+    return {config.dropout, pass.dropout_stream.at(4 * layer + static_cast<std::uint64_t>(place)),
+            pass.context, pass.first_sequence};
+  }
+  Index first_position() const { return pass.cache != nullptr ? pass.cache->length : 0; }
+};
+
+template <class Real>
+Var<Real> Transformer<Real>::embed(Run& run) const {
+  Var<Real> positions = run.parameter(layout_.position_embedding);
+  if (config_.position == Position::sinusoidal) {
+    positions = Tape<Real>::constant(const_cast<Real*>(sinusoids_.data()), config_.context, config_.d_model);
+  }
+  Var<Real> x = embedding(run.tape, run.pass.tokens, run.pass.context, run.parameter(layout_.token_embedding),
+                          positions, run.first_position());
+  if (placements_[0]->embed_norm) x = apply_norm(run.tape, config_, run.norm(layout_.embed_norm), x);
+  return dropout(run.tape, run.drop(0, DropoutPlace::embedding), x);
+}
+
+template <class Real>
+Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x) const {
+  const BlockParameters& p = layout_.blocks[index];
+  const Index T = run.pass.context, H = config_.n_head;
+
+  Var<Real> qkv = linear(run.tape, gemm_provider_, x, run.parameter(p.qkv.weight), run.parameter(p.qkv.bias));
+  if (config_.qk_norm) {
+    qkv = query_key_norm(run.tape, static_cast<Real>(config_.norm_eps), H, qkv, run.parameter(p.q_norm),
+                         run.parameter(p.k_norm));
+  }
+  if (config_.position == Position::rope) {
+    qkv = rotary(run.tape, T, H, qkv, cosines_.data(), sines_.data(), run.first_position());
+  }
+  Var<Real> y;
+  if (KeyValueCache<Real>* cache = run.pass.cache) {
+    y = cached_attention(run.tape, gemm_provider_, H, qkv, cache->length, cache->keys[index].data(),
+                         cache->values[index].data());
+  } else {
+    y = causal_attention(run.tape, gemm_provider_, T, H, qkv,
+                         run.drop(index + 1, DropoutPlace::attention_weights));
+  }
+  return linear(run.tape, gemm_provider_, y, run.parameter(p.attn_out.weight),
+                run.parameter(p.attn_out.bias));
+}
+
+template <class Real>
+Var<Real> Transformer<Real>::feed_forward(Run& run, std::size_t index, Var<Real> x) const {
+  const BlockParameters& p = layout_.blocks[index];
+  Var<Real> hidden =
+      linear(run.tape, gemm_provider_, x, run.parameter(p.ffn_in.weight), run.parameter(p.ffn_in.bias));
+  if (config_.activation == Activation::swiglu) {
+    const Var<Real> gate =
+        linear(run.tape, gemm_provider_, x, run.parameter(p.ffn_gate.weight), run.parameter(p.ffn_gate.bias));
+    hidden = swiglu(run.tape, gate, hidden);
+  } else {
+    hidden = activation(run.tape, activation_kind(config_.activation), hidden);
+  }
+  run.tape.tap(hidden, {static_cast<int>(index) + 1, Site::ffn_hidden});
+  return linear(run.tape, gemm_provider_, hidden, run.parameter(p.ffn_out.weight),
+                run.parameter(p.ffn_out.bias));
+}
+
+template <class Real>
+Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) const {
+  const Placement& placement = *placements_[index];
+  const BlockParameters& p = layout_.blocks[index];
+  const int layer = static_cast<int>(index) + 1;
+  const Real alpha = static_cast<Real>(placement.alpha(config_.n_layer));
+  const Real input_scale = static_cast<Real>(placement.input_scale(layer));
+
+  struct Sublayer {
+    Var<Real> (Transformer::*function)(Run&, std::size_t, Var<Real>) const;  // F
+    NormParameters norm, post_norm;
+    int learned_scale;
+    DropoutPlace dropout_place;
+    Site in, out, sum;
+  };
+  const Sublayer sublayers[] = {
+      {&Transformer::attention, p.attn_norm, p.attn_post_norm, p.attn_scale, DropoutPlace::attention_branch,
+       Site::attn_in, Site::attn_out, Site::stream_mid},
+      {&Transformer::feed_forward, p.ffn_norm, p.ffn_post_norm, p.ffn_scale, DropoutPlace::ffn_branch,
+       Site::ffn_in, Site::ffn_out, Site::stream},
+  };
+  const auto norm = [&](NormParameters which, Var<Real> v) {
+    return apply_norm(run.tape, config_, run.norm(which), v);
+  };
+
+  // y = N_out(alpha x + a N_branch(F(s N_in(x)))): the row of the placement says which parts there are.
+  for (const Sublayer& sub : sublayers) {
+    Var<Real> in = placement.norm_in ? norm(sub.norm, x) : x;
+    if (input_scale != 1) in = scale(run.tape, input_scale, in);
+    run.tape.tap(in, {layer, sub.in});
+
+    Var<Real> branch = (this->*sub.function)(run, index, in);
+    run.tape.tap(branch, {layer, sub.out});
+    branch = dropout(run.tape, run.drop(index + 1, sub.dropout_place), branch);
+    if (placement.learned_scale) branch = scale_by(run.tape, run.parameter(sub.learned_scale), branch);
+    if (placement.norm_branch) branch = norm(placement.norm_in ? sub.post_norm : sub.norm, branch);
+
+    x = config_.residual ? residual_sum(run.tape, alpha, x, branch) : branch;
+    if (placement.norm_out) x = norm(sub.norm, x);
+    run.tape.tap(x, {layer, sub.sum});
+  }
+  return x;
+}
+
+template <class Real>
+Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& parameters,
+                                    ParameterBlock<Real>* gradients, const Pass<Real>& pass) const {
+  Run run{tape, layout_, parameters, gradients, pass, config_};
+  const int last = static_cast<int>(config_.n_layer) + 1;
+
+  Var<Real> x = embed(run);
+  tape.tap(x, {0, Site::stream});
+  for (std::size_t index = 0; index < placements_.size(); ++index) x = block(run, index, x);
+  if (pass.cache != nullptr) pass.cache->length += x.rows;
+
+  if (config_.final_norm) x = apply_norm(tape, config_, run.norm(layout_.final_norm), x);
+  tape.tap(x, {last, Site::final});
+  const Var<Real> scores = linear(tape, gemm_provider_, x, run.parameter(layout_.head));
+  tape.tap(scores, {last, Site::logits});
+  return scores;
+}
+
+template struct KeyValueCache<float>;
+template struct KeyValueCache<double>;
+template class Transformer<float>;
+template class Transformer<double>;
+
+}  // namespace normscope
