@@ -1,0 +1,80 @@
+#!/usr/bin/python3
+"""Recomputes exchange files of `normscope probe --dump` in PyTorch (float64) and prints the largest differences.
+
+Activations, logits and loss: ||a - b|| / ||b||. Gradients: ||a - b|| / max(||b||, 0.03 * the largest gradient norm
+of their kind: of parameters, or of sites), since a gradient that is 0 in theory has no relative error.
+"""
+
+import argparse
+import json
+import sys
+
+import numpy as np
+import torch
+
+import safetensors_io
+from torch_model import Transformer, measure
+
+MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of what the model computes; unprefixed names are parameters
+PLAIN = ("tokens", "targets", "logits", "loss")
+
+
+def recompute(tensors, metadata):
+    """What PyTorch makes of the file's parameters, tokens and targets: the file's other tensors."""
+    missing = [name for name in PLAIN if name not in tensors] + [k for k in ("config", "vocab") if k not in metadata]
+    if missing:
+        raise ValueError(f"not an exchange file: no {', '.join(missing)}")
+    model = Transformer(json.loads(metadata["config"]), len(json.loads(metadata["vocab"]))).double()
+    state = {n: torch.from_numpy(t) for n, t in tensors.items() if not n.startswith(MEASURED) and n not in PLAIN}
+    # Running statistics play no part (a probe uses the batch's own), so a file may leave them out.
+    state = {**dict(model.named_buffers()), **state}
+    model.load_state_dict(state, strict=True)
+    return measure(model, torch.from_numpy(tensors["tokens"]), torch.from_numpy(tensors["targets"]))
+
+
+def differences(given, expected):
+    """{name: error}; infinite where a tensor is missing, unexpected or of another shape."""
+    norms = {name: np.linalg.norm(tensor) for name, tensor in expected.items()}
+    errors = {name: np.inf for name in given if name.startswith(MEASURED) and name not in expected}
+    for name in expected:
+        if name not in given or given[name].shape != expected[name].shape:
+            errors[name] = np.inf
+            continue
+        kind = name.split(".")[0]
+        alike = [norm for other, norm in norms.items() if other.startswith(f"{kind}.")] if "grad" in kind else [0.0]
+        scale = max(norms[name], 0.03 * max(alike))
+        distance = np.linalg.norm(given[name].astype(np.float64) - expected[name])
+        errors[name] = 0.0 if distance == 0.0 else distance / scale if scale > 0.0 else np.inf
+    return errors
+
+
+def report(path, errors, tolerance, rows):
+    """Prints the worst tensors of a file; true if all are within tolerance. A NaN is not, and comes first."""
+    order = sorted(errors, key=lambda name: np.inf if np.isnan(errors[name]) else errors[name], reverse=True)
+    bad = [name for name in order if not errors[name] <= tolerance]
+    print(f"{path}: {len(errors)} tensors, {len(bad)} above {tolerance:g}")
+    for name in order[:rows]:
+        print(f"  {errors[name]:9.2e}  {name}{'   <-- FAILS' if name in bad else ''}")
+    return not bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", metavar="FILE", nargs="+", help="an exchange file")
+    parser.add_argument("--tolerance", type=float, default=1e-4, help="largest error allowed (default: %(default)g)")
+    parser.add_argument("--all", action="store_true", help="show every tensor, not only the worst eight")
+    arguments = parser.parse_args()
+    good = True
+    for path in arguments.files:
+        try:
+            tensors, metadata = safetensors_io.read(path)
+            errors = differences(tensors, recompute(tensors, metadata))
+            good &= report(path, errors, arguments.tolerance, None if arguments.all else 8)
+        except (OSError, RuntimeError, ValueError, KeyError) as error:
+            print(f"{path}: {error}", file=sys.stderr)
+            good = False
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

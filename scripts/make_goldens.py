@@ -1,0 +1,239 @@
+#!/usr/bin/python3
+"""Writes tests/golden: what PyTorch computes, in float64, for tiny models of every placement, activation, position.
+
+The C++ tests compare with these files and need no PyTorch. An exchange file holds one forward and backward pass
+(the layout of `normscope probe --dump`), a trajectory file ten updates of the optimiser.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import zlib
+
+import numpy as np
+import torch
+
+import safetensors_io
+from torch_model import HAS_FINAL_NORM, NO_NORM, Transformer, cross_entropy, measure
+
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "golden")
+VOCAB = [ord(character) for character in "\n abcde"]
+STEPS = 10
+ALL_BIASES = {"bias": True, "ffn_bias": True}
+SMALL = {"d_model": 6, "n_head": 3, "d_ff": 10}  # also: widths that no vector register divides
+
+# name: changes to the model section of resolved(). Each placement has a row; the other features share the rows.
+EXCHANGES = {
+    "pre_layernorm": {},
+    "pre_rmsnorm": {"norm": "rmsnorm", "activation": "silu"},
+    "post_layernorm": {"norm_placement": "post", "activation": "relu"},
+    "post_rmsnorm": {"norm_placement": "post", "norm": "rmsnorm", "activation": "gelu_tanh"},
+    "sandwich": {"norm_placement": "sandwich", **SMALL, **ALL_BIASES, "qk_norm": True},
+    "peri": {"norm_placement": "peri", "norm": "rmsnorm", "position": "rope", "qk_norm": True, "activation": "swiglu"},
+    "res_post": {"norm_placement": "res_post", **SMALL, "position": "rope", "n_head": 1, "bias": True,
+                 "tie_embeddings": False},
+    "deepnorm": {"norm_placement": "deepnorm", **SMALL, "activation": "relu", "norm_eps": 0.01,
+                 "norm_eps_outside": True},
+    "pre_scaled": {"norm_placement": "pre_scaled", **SMALL, "norm": "rmsnorm", "norm_affine": False, "norm_eps": 0.01},
+    "mix": {"norm_placement": "mix", **SMALL, "n_layer": 3, "norm_bias": False, "position": "none"},
+    "rezero": {"norm_placement": "rezero", **SMALL, "activation": "swiglu", "ffn_bias": True, "position": "sinusoidal"},
+    "none": {"norm_placement": "none", **SMALL, "activation": "silu", "tie_embeddings": False},
+    # The list is the resolved form of a placement per block.
+    "no_residual": {"norm_placement": ["post", "pre"], **SMALL, "residual": False, "position": "sinusoidal"},
+}
+# name: (model, train) changes, over SMALL and these: some steps are clipped in each, and some are not. No biases of
+# linear layers: that of k has a gradient of 0 but for rounding, which Adam would make into steps.
+STEEP = {"batch_size": 8, "lr": 0.06, "warmup_steps": 3}
+TRAJECTORIES = {
+    "trajectory_pre_layernorm": ({}, {}),
+    "trajectory_pre_rmsnorm": ({"norm": "rmsnorm"}, {}),
+    "trajectory_post_layernorm": ({"norm_placement": "post"}, {}),
+    "trajectory_post_rmsnorm": ({"norm_placement": "post", "norm": "rmsnorm"}, {}),
+    "trajectory_sgd": ({}, {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9}),
+}
+# The norms of --all-norms, for when the program has them.
+MORE_EXCHANGES = {
+    "pre_batchnorm": {"norm": "batchnorm"},
+    "post_batchnorm": {"norm_placement": "post", "norm": "batchnorm", "norm_eps": 0.01, "norm_eps_outside": True},
+    "pre_groupnorm": {"norm": "groupnorm"},
+    "post_groupnorm": {"norm_placement": "post", "norm": "groupnorm", "norm_eps": 0.01, "norm_eps_outside": True},
+    "pre_instancenorm": {"norm": "instancenorm"},
+    "post_instancenorm": {"norm_placement": "post", "norm": "instancenorm"},
+    "pre_dyt": {"norm": "dyt"},
+    "peri_dyt": {"norm_placement": "peri", "norm": "dyt", "norm_affine": False},
+}
+MORE_TRAJECTORIES = {"trajectory_pre_batchnorm": ({"norm": "batchnorm"}, {})}
+
+
+def resolved(name, model, train):
+    """A whole resolved config, every key with its value."""
+    config = {
+        "name": name,
+        "model": {
+            "n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 12, "context": 4,
+            "norm": "layernorm", "norm_eps": 1e-5, "norm_eps_outside": False, "norm_affine": True, "norm_bias": True,
+            "norm_groups": 2, "norm_placement": "pre", "mix_post_fraction": 0.25, "final_norm": True,
+            "residual": True, "activation": "gelu", "bias": False, "ffn_bias": False, "qk_norm": False,
+            "position": "learned", "tie_embeddings": True, "dropout": 0.0,
+            "init": {"scheme": "gpt2", "std": 0.02, "embed_std": 0.02, "residual_scaling": True},
+        },
+        "data": {"path": "golden", "val_fraction": 0.0, "val_path": ""},
+        "train": {
+            "steps": STEPS, "batch_size": 2, "grad_accum": 1, "seed": 1, "optimizer": "adamw", "lr": 1e-3,
+            "min_lr": 1e-4, "schedule": "cosine", "warmup_steps": 0, "beta1": 0.9, "beta2": 0.99, "adam_eps": 1e-8,
+            "momentum": 0.0, "weight_decay": 0.1, "grad_clip": 1.0, "precision": "fp32", "gemm": "auto",
+            "threads": 0, "on_nonfinite": "stop",
+        },
+        "eval": {"every": 0, "batches": 0},
+        "log": {"every": 1, "layers_every": 1},
+        "checkpoint": {"every": 0},
+    }  # fmt: skip
+    config["model"].update(model)
+    config["train"].update(train)
+    config["train"]["min_lr"] = config["train"]["lr"] / 10
+    placement = config["model"]["norm_placement"]
+    last = placement[-1] if isinstance(placement, list) else placement
+    if placement in NO_NORM:
+        config["model"]["norm"] = "none"
+    config["model"]["final_norm"] = last in HAS_FINAL_NORM
+    config["model"]["init"]["residual_scaling"] = placement not in ("pre_scaled", "deepnorm")
+    return config
+
+
+def build(config, random):
+    """A model in float64 whose gradients are all of healthy size. RandomState's stream is frozen for good."""
+    model = Transformer(config, len(VOCAB)).double().train()
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            noise = torch.from_numpy(random.standard_normal(tuple(tensor.shape)))
+            if name.endswith("running_var"):
+                tensor.copy_((1.0 + 0.3 * noise).abs())
+            elif tensor.ndim == 1:  # off its start, so that a gain or bias forgotten in a backward shows
+                start = 0.0 if name.endswith((".bias", "_scale", "running_mean")) else 0.5 if "alpha" in name else 1.0
+                tensor.copy_(start + 0.3 * noise)
+            else:
+                scale = 0.5 if name.startswith("embed.") else 1.0 / math.sqrt(tensor.shape[1])
+                tensor.copy_(scale * noise)
+    return model
+
+
+def draw_batch(config, random):
+    """tokens and targets (B, T), the targets a character later. The text goes through the vocabulary in order, or at
+    times misses one: learnt soon, so that gradients fall from above the clipping threshold to below it."""
+    size = (config["train"]["batch_size"], config["model"]["context"] + 1)
+    text = random.randint(len(VOCAB), size=(size[0], 1)) + (1 + (random.uniform(size=size) < 0.1)).cumsum(1)
+    text = torch.from_numpy(text.astype(np.int64) % len(VOCAB))
+    return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+
+def snapshot(model, prefix=""):
+    return {prefix + name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items()}
+
+
+def exchange(config, random):
+    """Parameters, batch, logits, loss, and every value and gradient."""
+    model = build(config, random)
+    start = snapshot(model)
+    return {**start, **measure(model, *draw_batch(config, random))}
+
+
+def learning_rate(step, train):
+    """Of update 1...S: a linear warm-up, then half a cosine."""
+    warmup, lr, min_lr = train["warmup_steps"], train["lr"], train["min_lr"]
+    if step <= warmup:
+        return lr * step / warmup
+    progress = (step - warmup) / (train["steps"] - warmup)
+    return min_lr + (lr - min_lr) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def make_optimizer(model, train):
+    """AdamW with decay on tensors of rank 2 and more; or SGD, whose decay (decoupled too) trajectory() applies."""
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    if train["optimizer"] == "sgd":
+        return torch.optim.SGD(matrices + vectors, lr=train["lr"], momentum=train["momentum"])
+    groups = [{"params": matrices, "weight_decay": train["weight_decay"]}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=train["lr"], betas=(train["beta1"], train["beta2"]), eps=train["adam_eps"])
+
+
+def trajectory(config, random):
+    """Ten updates: the batches, lr, loss and gradient norm (before clipping) of each, parameters before and after."""
+    train, model = config["train"], build(config, random)
+    batches = [draw_batch(config, random) for _ in range(train["steps"])]
+    start, optimizer, rates, losses, norms = snapshot(model), make_optimizer(model, train), [], [], []
+    for step, (tokens, targets) in enumerate(batches, start=1):
+        rates.append(learning_rate(step, train))
+        optimizer.zero_grad()
+        loss = cross_entropy(model(tokens), targets)
+        loss.backward()
+        norm = math.sqrt(sum(p.grad.square().sum().item() for p in model.parameters()))
+        for group in optimizer.param_groups:
+            group["lr"] = rates[-1]
+        with torch.no_grad():
+            for p in model.parameters():
+                p.grad *= min(1.0, train["grad_clip"] / norm)
+                if train["optimizer"] == "sgd" and p.ndim >= 2:
+                    p *= 1.0 - rates[-1] * train["weight_decay"]
+        optimizer.step()
+        losses.append(loss.item())
+        norms.append(norm)
+    tokens, targets = (torch.stack(part).numpy() for part in zip(*batches))
+    series = {"lrs": np.array(rates), "losses": np.array(losses), "grad_norms": np.array(norms)}
+    return {**start, "tokens": tokens, "targets": targets, **series, **snapshot(model, "final.")}
+
+
+def make(name, compute, model, train):
+    """(tensors, metadata) of one file; its random numbers depend on its name alone."""
+    config = resolved(name, model, train)
+    metadata = {"format": "pt", "normscope": "1", "config": json.dumps(config), "vocab": json.dumps(VOCAB), "step": "0"}
+    return compute(config, np.random.RandomState(zlib.crc32(name.encode()))), metadata
+
+
+def same(path, tensors, metadata, tolerance=1e-12):
+    """What differs between a committed file and its recomputation; None if nothing does."""
+    if not os.path.exists(path):
+        return "missing"
+    committed, committed_metadata = safetensors_io.read(path)
+    if committed_metadata != metadata:
+        return "other metadata"
+    if list(committed) != list(tensors):
+        return "other tensors"
+    for name, tensor in tensors.items():
+        if (committed[name].shape, committed[name].dtype) != (tensor.shape, tensor.dtype):
+            return f"{name}: another shape or type"
+        difference = np.abs(committed[name] - tensor).max()
+        if not difference <= tolerance * max(1.0, np.abs(tensor).max()):
+            return f"{name}: differs by {difference:.1e}"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
+    parser.add_argument("--all-norms", action="store_true", help="batchnorm, groupnorm, instancenorm and dyt as well")
+    parser.add_argument("--out", metavar="DIR", default=FOLDER, help="default: tests/golden")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # the same order of every sum, so the same bytes
+    exchanges = {**EXCHANGES, **(MORE_EXCHANGES if arguments.all_norms else {})}
+    trajectories = {**TRAJECTORIES, **(MORE_TRAJECTORIES if arguments.all_norms else {})}
+    jobs = [(name, exchange, model, {"steps": 1}) for name, model in exchanges.items()]
+    jobs += [(name, trajectory, {**SMALL, **model}, {**STEEP, **train}) for name, (model, train) in trajectories.items()]
+    failures = 0
+    for name, compute, model, train in jobs:
+        path = os.path.join(arguments.out, f"{name}.safetensors")
+        tensors, metadata = make(name, compute, model, train)
+        if arguments.check:
+            problem = same(path, tensors, metadata)
+            failures += problem is not None
+            print(f"{name}: {problem or 'as committed'}")
+        else:
+            os.makedirs(arguments.out, exist_ok=True)
+            safetensors_io.write(path, tensors, metadata)
+            print(f"{name}: {len(tensors)} tensors, {os.path.getsize(path)} bytes")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Reads and writes safetensors files: 8 bytes of header length, a JSON header, then the tensors' bytes."""
+
+import json
+import math
+import os
+import struct
+
+import numpy as np
+
+DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def read(path):
+    """The file's tensors as {name: array} and its metadata as {key: string}; ValueError if it is damaged."""
+    with open(path, "rb") as file:
+        data = file.read()
+    if len(data) < 8:
+        raise ValueError(f"[safetensors] {path}: {len(data)} bytes; not even a header length")
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    if start > len(data):
+        raise ValueError(f"[safetensors] {path}: the header ends at byte {start}, the file at {len(data)}")
+    try:
+        header = json.loads(data[8:start])
+        metadata = header.pop("__metadata__", {})
+        tensors = {name: _tensor(data[start:], entry) for name, entry in header.items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"[safetensors] {path}: damaged header: {error}") from error
+    return tensors, metadata
+
+
+def _tensor(data, entry):
+    begin, end = entry["data_offsets"]
+    shape, dtype = entry["shape"], DTYPES[entry["dtype"]]
+    if not 0 <= begin <= end <= len(data) or end - begin != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"bytes {begin} to {end} of {len(data)} cannot hold {entry['dtype']} {shape}")
+    return np.frombuffer(data[begin:end], dtype).reshape(shape).copy()
+
+
+def write(path, tensors, metadata):
+    """Writes {name: array} in the order given; under a temporary name first, so that no half file stays behind."""
+    header, chunks, offset = {"__metadata__": metadata}, [], 0
+    for name, array in tensors.items():
+        array = np.ascontiguousarray(array)
+        chunks.append(array.astype(array.dtype.newbyteorder("<")).tobytes())
+        end = offset + len(chunks[-1])
+        header[name] = {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that the data starts at a multiple of 8
+    with open(f"{path}.tmp", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(chunks))
+    os.replace(f"{path}.tmp", path)

@@ -1,0 +1,350 @@
+#!/usr/bin/python3
+"""The PyTorch twin of normscope's model: same formulas, same parameter names, same measured sites.
+
+    tensors, metadata = safetensors_io.read("runs/quickstart/model.safetensors")
+    model = Transformer(json.loads(metadata["config"]), vocab_size)
+    model.load_state_dict({name: torch.from_numpy(t) for name, t in tensors.items()}, strict=True)
+
+Run as a script it does just that, and says what it loaded. Letters: B batch, T context, C = d_model, H heads,
+D = C/H, F = d_ff, V vocabulary, L blocks. Dropout is left out: every use of this file is without it.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import safetensors_io
+
+ACTIVATIONS = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "silu": functional.silu,
+    "swiglu": functional.silu,  # of the gate, which then multiplies `in`
+}
+# Two norms a sublayer: `<sublayer>_norm` on what it reads, `<sublayer>_post_norm` on what it returns. All other
+# placements have one, `<sublayer>_norm`, wherever it sits, or none.
+TWO_NORMS = ("sandwich", "peri")
+NO_NORM = ("rezero", "none")
+HAS_FINAL_NORM = ("pre", "sandwich", "peri", "res_post", "pre_scaled", "mix")
+
+
+def placements(config):
+    """The placement of each of the L blocks: one repeated, a list as given, `mix` spelled out."""
+    written, n_layer = config["norm_placement"], config["n_layer"]
+    if isinstance(written, list):
+        if len(written) != n_layer:
+            raise ValueError(f"[model] norm_placement: {len(written)} entries for {n_layer} blocks")
+        return written
+    if written == "mix":
+        post_blocks = math.ceil(config["mix_post_fraction"] * n_layer - 1e-9)
+        return ["post"] * post_blocks + ["pre"] * (n_layer - post_blocks)
+    return [written] * n_layer
+
+
+class Norm(nn.Module):
+    """A norm of (B, T, C); all but dyt differ only in what the mean and the variance are taken over."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.kind, self.groups = config["norm"], config["norm_groups"]
+        self.eps, self.eps_outside = config["norm_eps"], config["norm_eps_outside"]
+        width, affine = config["d_model"], config["norm_affine"]
+        has_bias = affine and config["norm_bias"] and self.kind != "rmsnorm"
+        self.weight = nn.Parameter(torch.ones(width)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(width)) if has_bias else None
+        if self.kind == "dyt":
+            self.alpha = nn.Parameter(torch.full((1,), 0.5))
+        if self.kind == "batchnorm":
+            self.register_buffer("running_mean", torch.zeros(width))
+            self.register_buffer("running_var", torch.ones(width))
+
+    def forward(self, x):
+        y = self.normalise(x)
+        if self.weight is not None:
+            y = self.weight * y
+        return y if self.bias is None else y + self.bias
+
+    def normalise(self, x):
+        if self.kind == "layernorm":
+            return self.standardise(x, dims=-1)
+        if self.kind == "rmsnorm":
+            return x / self.root((x * x).mean(-1, keepdim=True))
+        if self.kind == "groupnorm":  # groups of features of one token
+            return self.standardise(x.unflatten(-1, (self.groups, -1)), dims=-1).flatten(-2)
+        if self.kind == "instancenorm":  # over the T tokens of one sequence: sees the future
+            return self.standardise(x, dims=1)
+        if self.kind == "batchnorm":  # over all B*T tokens: sees the future, and the other sequences
+            if not self.training:
+                return (x - self.running_mean) / self.root(self.running_var)
+            with torch.no_grad():
+                tokens = x.flatten(0, 1)
+                self.running_mean.lerp_(tokens.mean(0), 0.1)
+                self.running_var.lerp_(tokens.var(0, unbiased=True), 0.1)
+            return self.standardise(x, dims=(0, 1))
+        if self.kind == "dyt":
+            return torch.tanh(self.alpha * x)
+        raise ValueError(f"[model] norm: '{self.kind}' is not known")
+
+    def standardise(self, x, dims):
+        centred = x - x.mean(dims, keepdim=True)
+        return centred / self.root((centred * centred).mean(dims, keepdim=True))
+
+    def root(self, variance):
+        return variance.sqrt() + self.eps if self.eps_outside else (variance + self.eps).sqrt()
+
+
+class HeadNorm(nn.Module):
+    """qk_norm: rmsnorm over the D features of a head, with one gain (D) for all heads."""
+
+    def __init__(self, width, eps):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+
+    def forward(self, x):
+        return self.weight * x / ((x * x).mean(-1, keepdim=True) + self.eps).sqrt()
+
+
+def rotate(x):
+    """rope of (B, H, T, D): feature i of the first half and of the second turn together by t * 10000^(-2i/D)."""
+    length, width = x.shape[-2:]
+    position = torch.arange(length, dtype=x.dtype, device=x.device)
+    rate = 10000.0 ** (-torch.arange(0, width, 2, dtype=x.dtype, device=x.device) / width)
+    angle = position[:, None] * rate
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], dim=-1)
+
+
+def sinusoid(length, like):
+    """The position table (T, C) of Vaswani et al. 2017: sine at even features, cosine at odd ones."""
+    width = like.shape[-1]
+    position = torch.arange(length, dtype=like.dtype, device=like.device)
+    rate = 10000.0 ** (-torch.arange(0, width, 2, dtype=like.dtype, device=like.device) / width)
+    angle = position[:, None] * rate
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
+
+
+class Attention(nn.Module):
+    """Causal attention of H heads, scale 1/sqrt(D)."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, self.n_head = config["d_model"], config["n_head"]
+        self.rope = config["position"] == "rope"
+        self.qkv = nn.Linear(width, 3 * width, bias=config["bias"])
+        self.out = nn.Linear(width, width, bias=config["bias"])
+        self.q_norm = self.k_norm = nn.Identity()
+        if config["qk_norm"]:
+            self.q_norm = HeadNorm(width // self.n_head, config["norm_eps"])
+            self.k_norm = HeadNorm(width // self.n_head, config["norm_eps"])
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k = self.q_norm(q), self.k_norm(k)
+        if self.rope:
+            q, k = rotate(q), rotate(k)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, T)
+        future = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(diagonal=1)
+        weights = scores.masked_fill(future, -math.inf).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(-2))
+
+
+class FeedForward(nn.ModuleDict):
+    """out(act(in(x))), or for swiglu out(silu(gate(x)) * in(x))."""
+
+    def __init__(self, config):
+        width, hidden, bias = config["d_model"], config["d_ff"], config["ffn_bias"]
+        super().__init__({"in": nn.Linear(width, hidden, bias=bias)})
+        if config["activation"] == "swiglu":
+            self["gate"] = nn.Linear(width, hidden, bias=bias)
+        self["out"] = nn.Linear(hidden, width, bias=bias)
+        self.activation = ACTIVATIONS[config["activation"]]
+
+    def hidden(self, x):
+        if "gate" in self:
+            return self.activation(self["gate"](x)) * self["in"](x)
+        return self.activation(self["in"](x))
+
+
+class Block(nn.Module):
+    """Attention, then the FFN, each with its norms where the placement puts them."""
+
+    def __init__(self, config, number, placement):
+        super().__init__()
+        self.number, self.placement, self.residual = number, placement, config["residual"]
+        self.alpha = (2 * config["n_layer"]) ** 0.25  # deepnorm
+        self.attn, self.ffn = Attention(config), FeedForward(config)
+        for name in ("attn", "ffn"):
+            normless = config["norm"] == "none" or placement in NO_NORM
+            self.add_module(f"{name}_norm", nn.Identity() if normless else Norm(config))
+            two = placement in TWO_NORMS and not normless
+            self.add_module(f"{name}_post_norm", Norm(config) if two else nn.Identity())
+            if placement == "rezero":
+                self.register_parameter(f"{name}_scale", nn.Parameter(torch.zeros(1)))
+
+    def forward(self, x, tap):
+        """tap(site, tensor) sees every site of the block."""
+
+        def attention(h):
+            tap("attn_in", h)
+            y = self.attn(h)
+            tap("attn_out", y)
+            return y
+
+        def feed_forward(h):
+            tap("ffn_in", h)
+            hidden = self.ffn.hidden(h)
+            tap("ffn_hidden", hidden)
+            y = self.ffn["out"](hidden)
+            tap("ffn_out", y)
+            return y
+
+        x = self.sublayer("attn", attention, x)
+        tap("stream_mid", x)
+        x = self.sublayer("ffn", feed_forward, x)
+        tap("stream", x)
+        return x
+
+    def sublayer(self, name, F, x):
+        """The placements, a line each (SCIENCE.md section 2)."""
+        N, N2 = getattr(self, f"{name}_norm"), getattr(self, f"{name}_post_norm")
+        skip = x if self.residual else 0.0
+        if self.placement == "pre":
+            return skip + F(N(x))
+        if self.placement == "post":
+            return N(skip + F(x))
+        if self.placement in ("sandwich", "peri"):
+            return skip + N2(F(N(x)))
+        if self.placement == "res_post":
+            return skip + N(F(x))
+        if self.placement == "deepnorm":
+            return N(self.alpha * skip + F(x))
+        if self.placement == "pre_scaled":  # in block 1 the factor is 1, and what F reads is N(x) itself
+            return skip + F(N(x) / math.sqrt(self.number) if self.number > 1 else N(x))
+        if self.placement == "rezero":
+            return skip + getattr(self, f"{name}_scale") * F(x)
+        if self.placement == "none":
+            return skip + F(x)
+        raise ValueError(f"[model] norm_placement: '{self.placement}' is not known")
+
+
+class Transformer(nn.Module):
+    """The decoder of a resolved config (or of its `model` section) for V characters."""
+
+    def __init__(self, config, vocab_size):
+        super().__init__()
+        config = dict(config.get("model", config))
+        if config["norm_placement"] in NO_NORM:
+            config["norm"] = "none"
+        self.config, self.context = config, config["context"]
+        width, places = config["d_model"], placements(config)
+        self.embed = nn.ModuleDict({"token": nn.Embedding(vocab_size, width)})
+        if config["position"] == "learned":
+            self.embed["position"] = nn.Embedding(self.context, width)
+        has_norms = config["norm"] != "none"
+        self.embed_norm = Norm(config) if has_norms and places[0] == "peri" else nn.Identity()
+        self.blocks = nn.ModuleList(Block(config, l, place) for l, place in enumerate(places, start=1))
+        self.final_norm = Norm(config) if has_norms and config["final_norm"] else nn.Identity()
+        self.head = None if config["tie_embeddings"] else nn.Linear(width, vocab_size, bias=False)
+
+    def forward(self, tokens, sites=None):
+        """Logits (B, T, V) of tokens (B, T). A dict given as `sites` receives {(layer, site): tensor}, blocks
+        numbered from 1, each tensor keeping its gradient."""
+
+        def tap(layer, site, tensor):
+            if sites is not None:
+                sites[layer, site] = tensor
+                if tensor.requires_grad:
+                    tensor.retain_grad()
+
+        x = self.embed["token"](tokens)
+        if "position" in self.embed:
+            x = x + self.embed["position"].weight[: tokens.shape[1]]
+        elif self.config["position"] == "sinusoidal":
+            x = x + sinusoid(tokens.shape[1], like=x)
+        x = self.embed_norm(x)
+        tap(0, "stream", x)
+        for block in self.blocks:
+            x = block(x, lambda site, tensor, layer=block.number: tap(layer, site, tensor))
+        x = self.final_norm(x)
+        tap(len(self.blocks) + 1, "final", x)
+        logits = functional.linear(x, self.embed["token"].weight) if self.head is None else self.head(x)
+        tap(len(self.blocks) + 1, "logits", logits)
+        return logits
+
+
+def cross_entropy(logits, targets, reduction="mean"):
+    """Nats per character."""
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction=reduction)
+
+
+def measure(model, tokens, targets):
+    """One forward and backward pass, as the tensors of an exchange file (all but the parameters)."""
+    sites = {}
+    model.zero_grad()
+    logits = model(tokens, sites)
+    loss = cross_entropy(logits, targets)
+    loss.backward()
+    tensors = {"tokens": tokens, "targets": targets, "logits": logits, "loss": loss.reshape(1)}
+    tensors.update({f"grad.{name}": parameter.grad for name, parameter in model.named_parameters()})
+    tensors.update({f"act.{layer}.{site}": tensor for (layer, site), tensor in sites.items()})
+    tensors.update({f"act_grad.{layer}.{site}": tensor.grad for (layer, site), tensor in sites.items()})
+    return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+
+
+def load(path, dtype=torch.float32):
+    """The model in a safetensors file, or in a run folder, and its vocabulary (a list of code points)."""
+    if os.path.isdir(path):
+        path = os.path.join(path, "model.safetensors")
+    tensors, metadata = safetensors_io.read(path)
+    if "config" not in metadata or "vocab" not in metadata:
+        raise ValueError(f"[model] {path}: no config or vocab in its metadata; not a file of normscope")
+    vocab = json.loads(metadata["vocab"])
+    model = Transformer(json.loads(metadata["config"]), len(vocab)).to(dtype)
+    model.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in tensors.items()}, strict=True)
+    return model.eval(), vocab
+
+
+@torch.no_grad()
+def text_loss(model, tokens):
+    """Mean nats per character over windows at 0, T, 2T, ... and a shorter last one."""
+    total = 0.0
+    for start in range(0, len(tokens) - 1, model.context):
+        window = tokens[start : start + model.context + 1]
+        total += cross_entropy(model(window[None, :-1]), window[None, 1:], reduction="sum").item()
+    return total / (len(tokens) - 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Load a normscope model into PyTorch and say what it is.")
+    parser.add_argument("model", metavar="RUN_OR_FILE", help="a run folder or a safetensors file of weights")
+    parser.add_argument("--loss", metavar="TEXTFILE", help="also print the loss over a UTF-8 text")
+    arguments = parser.parse_args()
+    model, vocab = load(arguments.model)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    placement = model.config["norm_placement"]
+    placement = placement if isinstance(placement, str) else ",".join(placement)
+    norm, blocks = model.config["norm"], len(model.blocks)
+    print(f"{count} parameters, {blocks} blocks, {placement}, {norm}, {len(vocab)} characters")
+    if arguments.loss:
+        with open(arguments.loss, encoding="utf-8-sig", newline="") as file:
+            text = file.read()
+        index = {chr(point): i for i, point in enumerate(vocab)}
+        unknown = sorted(set(text) - set(index))
+        if unknown or len(text) < 2:
+            raise ValueError(f"[data] {arguments.loss}: needs 2 characters or more, all known; unknown: {unknown}")
+        loss = text_loss(model, torch.tensor([index[character] for character in text]))
+        print(f"loss {loss:.6f} nats, {loss / math.log(2):.6f} bits per character of {len(text)}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        sys.exit(f"{error}")
