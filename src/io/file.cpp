@@ -1,0 +1,187 @@
+#include "io/file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "io/utf8.h"
+
+namespace normscope {
+namespace {
+
+// One call of read or write moves less than 2 GiB on Linux anyway.
+constexpr std::size_t largest_transfer = std::size_t{1} << 30;
+
+std::string folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
+// Some file systems cannot sync some things and say EINVAL: there is nothing more that could be done.
+bool sync(int fd) { return ::fsync(fd) == 0 || errno == EINVAL; }
+
+bool same_file(int fd, const std::string& path) {
+  struct stat open {};
+  struct stat named {};
+  return ::fstat(fd, &open) == 0 && ::lstat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
+         open.st_ino == named.st_ino;
+}
+
+}  // namespace
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  Descriptor old(std::exchange(fd_, other.release()));
+  return *this;
+}
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+int Descriptor::release() { return std::exchange(fd_, -1); }
+
+std::string errno_text() { return std::generic_category().message(errno); }
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), std::min(bytes.size(), largest_transfer));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+Index read_at(int fd, void* out, Index size, Index offset) {
+  Index done = 0;
+  while (done < size) {
+    const auto wanted = std::min(static_cast<std::size_t>(size - done), largest_transfer);
+    const ssize_t got = ::pread(fd, static_cast<char*>(out) + done, wanted, offset + done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -1;
+    if (got == 0) break;
+    done += got;
+  }
+  return done;
+}
+
+std::string read_file(const std::string& path, const ReadOptions& options) {
+  const auto stop = [&](const auto&... what) {
+    throw Error(options.exit, text('[', options.where, "] ", printable(path), ": ", what...));
+  };
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) stop("cannot be opened: ", errno_text());
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) stop("cannot be read: ", errno_text());
+  if (S_ISDIR(status.st_mode)) stop("is a folder; expected a file");
+
+  // The size is a first guess only: a pipe has none, and a file may grow. The extra byte finds the end.
+  std::string bytes;
+  std::size_t room = static_cast<std::size_t>(std::max<off_t>(status.st_size, 4095)) + 1;
+  for (std::size_t have = 0;;) {
+    if (std::max<Index>(std::ssize(bytes), status.st_size) > options.max_bytes) {
+      stop("is larger than ", options.max_bytes, " bytes");
+    }
+    bytes.resize(have + std::min(room, largest_transfer));
+    const ssize_t got = ::read(file.get(), bytes.data() + have, bytes.size() - have);
+    if (got < 0 && errno != EINTR) stop("cannot be read: ", errno_text());
+    have += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
+    bytes.resize(have);
+    if (got == 0) return bytes;
+    room = std::max<std::size_t>(have, 4096);
+  }
+}
+
+std::string previous_path(const std::string& path) {
+  std::filesystem::path previous(path);
+  const std::string extension = previous.extension().string();
+  return previous.replace_extension(".previous" + extension).string();
+}
+
+AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    // Renaming over a device would replace it: `--dump /dev/null` as root must not.
+    require(S_ISREG(status.st_mode), "file", printable(path),
+            ": cannot be written: it exists and is not a file");
+    std::error_code ignored;
+    const auto target = std::filesystem::canonical(path, ignored);  // a link stays a link
+    if (!ignored) path_ = target.string();
+  }
+  temporary_ = path_ + ".tmp";
+  ::unlink(temporary_.c_str());  // what a killed process may have left
+  file_ = Descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file_.is_open()) fail_writing("cannot be created");
+  pending_ = true;
+}
+
+AtomicFile::~AtomicFile() {
+  if (pending_ && same_file(file_.get(), temporary_)) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail_writing(std::string_view action) const {
+  fail("file", printable(path_), ": ", action, ": ", errno_text());
+}
+
+void AtomicFile::write(std::string_view bytes) {
+  if (!write_all(file_.get(), bytes)) fail_writing("cannot be written");
+}
+
+void AtomicFile::commit(Keep keep) {
+  if (!sync(file_.get())) fail_writing("cannot be synced");
+  require(same_file(file_.get(), temporary_), "file", printable(path_),
+          ": not written: another process replaced ", printable(temporary_));
+  if (keep == Keep::previous) keep_previous();
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_writing("cannot be renamed into place");
+  pending_ = false;
+
+  const std::string folder = folder_of(path_);
+  const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!opened.is_open() || !sync(opened.get())) fail_writing("the folder cannot be synced");
+  if (::close(file_.release()) != 0 && errno != EINTR) fail_writing("cannot be closed");
+}
+
+// The old file gets its second name by a hard link, so `path` never stops existing. A link cannot replace a
+// file, so it is made under a third name and renamed over the older previous.
+void AtomicFile::keep_previous() const {
+  const std::string previous = previous_path(path_);
+  const std::string link = previous + ".tmp";
+  ::unlink(link.c_str());
+  if (::link(path_.c_str(), link.c_str()) == 0) {
+    const bool renamed = ::rename(link.c_str(), previous.c_str()) == 0;
+    const int reason = errno;
+    ::unlink(link.c_str());  // still there if both names were one file: a kill came before the last rename
+    errno = reason;
+    if (!renamed) fail_writing("the previous one cannot be kept");
+    return;
+  }
+  if (errno == ENOENT) return;  // the first one: nothing to keep
+  // No hard links on this file system: for a moment only `previous` exists, which is whole.
+  if (::rename(path_.c_str(), previous.c_str()) != 0) fail_writing("the previous one cannot be kept");
+}
+
+FolderLock::FolderLock(const std::string& folder)
+    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  const std::string name = printable(folder);
+  require(folder_.is_open(), "lock", name, ": cannot be opened: ", errno_text());
+  int result = ::flock(folder_.get(), LOCK_EX | LOCK_NB);
+  if (result != 0 && errno == EBADF) {  // NFS locks only what is open for writing, which a folder never is
+    folder_ = Descriptor(::open((folder + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    require(folder_.is_open(), "lock", name, "/.lock: cannot be created: ", errno_text());
+    result = ::flock(folder_.get(), LOCK_EX | LOCK_NB);
+  }
+  if (result == 0) return;
+  if (errno == EWOULDBLOCK)
+    fail("lock", name, ": another process is writing here; wait for it or use another folder");
+  fail("lock", name, ": cannot be locked: ", errno_text());
+}
+
+}  // namespace normscope

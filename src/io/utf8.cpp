@@ -1,0 +1,95 @@
+#include "io/utf8.h"
+
+#include "core/error.h"
+
+namespace normscope {
+namespace {
+
+unsigned char byte_at(std::string_view bytes, int i) {
+  return static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);
+}
+
+void append_hex(char32_t value, int digits, std::string& out) {
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) out += "0123456789abcdef"[(value >> shift) & 15];
+}
+
+// C0, DEL and C1 drive terminals; the others are invisible and reorder or break the line they stand in.
+bool is_control(char32_t c) {
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x061C || c == 0x200E || c == 0x200F || c == 0xFEFF ||
+         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+}
+
+void append_escape(char32_t c, std::string& out) {
+  switch (c) {
+    case '\n':
+      out += "\\n";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    default:
+      break;
+  }
+  out += c < 0x100 ? "\\x" : "\\u";
+  append_hex(c, c < 0x100 ? 2 : 4, out);
+}
+
+}  // namespace
+
+Utf8Character decode_utf8(std::string_view bytes) {
+  const unsigned char lead = byte_at(bytes, 0);
+  if (lead < 0x80) return {lead, 1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {0, 1, false};  // a continuation byte, an overlong form or too large
+
+  const int size = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  char32_t code = lead & (0x7Fu >> size);
+  // Table 3-7 of the Unicode standard: only the second byte is ever restricted further than 80..BF.
+  unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;   // below: overlong
+  unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;  // above: surrogate, over U+10FFFF
+  for (int i = 1; i < size; ++i) {
+    if (static_cast<std::size_t>(i) >= bytes.size()) return {0, i, false};
+    const unsigned char next = byte_at(bytes, i);
+    if (next < low || next > high) return {0, i + 1, false};
+    code = (code << 6) | (next & 0x3Fu);
+    low = 0x80;
+    high = 0xBF;
+  }
+  return {code, size, true};
+}
+
+void append_utf8(char32_t code, std::string& out) {
+  require(code <= last_code_point && !is_surrogate(code), "utf8",
+          "not a code point: ", static_cast<std::uint32_t>(code));
+  if (code < 0x80) {
+    out += static_cast<char>(code);
+    return;
+  }
+  const int size = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  out += static_cast<char>((0xF00u >> size) | (code >> (6 * (size - 1))));  // size ones, a zero, the top bits
+  for (int shift = 6 * (size - 2); shift >= 0; shift -= 6)
+    out += static_cast<char>(0x80 | ((code >> shift) & 0x3F));
+}
+
+std::string printable(std::string_view text, std::string_view keep) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const Utf8Character c = decode_utf8(text);
+    const std::size_t size = c.valid ? static_cast<std::size_t>(c.size) : 1;
+    const std::string_view bytes = text.substr(0, size);
+    if (!c.valid) {
+      append_escape(byte_at(text, 0), out);
+    } else if (is_control(c.code) && keep.find(bytes) == keep.npos) {
+      append_escape(c.code, out);
+    } else {
+      out += bytes;
+    }
+    text.remove_prefix(size);
+  }
+  return out;
+}
+
+}  // namespace normscope
