@@ -1,0 +1,54 @@
+#include "data/batches.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace normscope {
+
+void copy_window(std::span<const Token> text, Window window, Token* tokens, Token* targets) {
+  require(window.begin >= 0 && window.length >= 0 && window.begin + window.length < std::ssize(text), "batch",
+          "window ", window.begin, " + ", window.length, " is not in ", text.size(), " characters");
+  const Token* from = text.data() + window.begin;
+  std::copy_n(from, window.length, tokens);
+  std::copy_n(from + 1, window.length, targets);
+}
+
+BatchSampler::BatchSampler(std::span<const Token> text, Index context, std::uint64_t seed)
+    : text_(text), context_(context), stream_(seed, "batches") {
+  require(context >= 1 && std::ssize(text) > context, "batch", text.size(), " characters; expected at least ",
+          context + 1);
+}
+
+Index BatchSampler::begin(Index step, Index sequence) const {
+  return stream_.at(static_cast<std::uint64_t>(step))
+      .below(static_cast<std::uint64_t>(sequence), std::ssize(text_) - context_);
+}
+
+void BatchSampler::fill(Index step, Index first, Index count, Token* tokens, Token* targets) const {
+  for (Index j = 0; j < count; ++j) {
+    copy_window(text_, {begin(step, first + j), context_}, tokens + j * context_, targets + j * context_);
+  }
+}
+
+std::vector<Window> evaluation_windows(Index characters, Index context) {
+  require(context >= 1, "evaluation", "context ", context);
+  std::vector<Window> windows;
+  for (Index begin = 0; begin + 1 < characters; begin += context) {
+    windows.push_back({begin, std::min(context, characters - 1 - begin)});
+  }
+  return windows;
+}
+
+std::vector<Window> evaluation_windows(Index characters, Index context, Index count) {
+  std::vector<Window> windows = evaluation_windows(characters, context);
+  const Index whole = (characters - 1) / context;
+  if (characters < 2 || whole == 0) return windows;
+  const Index chosen = std::min(whole, count);
+  for (Index i = 0; i < chosen; ++i)
+    windows[static_cast<std::size_t>(i)] = {i * whole / chosen * context, context};
+  windows.resize(static_cast<std::size_t>(chosen));
+  return windows;
+}
+
+}  // namespace normscope

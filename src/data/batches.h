@@ -1,0 +1,49 @@
+// Which characters a training step sees, and in which windows a text is evaluated.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/random.h"
+#include "core/types.h"
+#include "data/vocabulary.h"
+
+namespace normscope {
+
+// Characters [begin, begin+length) predict [begin+1, begin+length+1).
+struct Window {
+  Index begin;
+  Index length;
+  bool operator==(const Window&) const = default;
+};
+
+// Copies a window's inputs and targets, `window.length` of each.
+void copy_window(std::span<const Token> text, Window window, Token* tokens, Token* targets);
+
+// Training sequences as a pure function of (seed, step, sequence): nothing to save, nothing to advance.
+class BatchSampler {
+ public:
+  // `text`, of at least context+1 characters, must outlive the sampler.
+  BatchSampler(std::span<const Token> text, Index context, std::uint64_t seed);
+
+  // Where sequence j of step s begins: uniform in [0, n_train-T-1], both ends included.
+  Index begin(Index step, Index sequence) const;
+
+  // Sequences [first, first+count) of a step into tokens and targets, (count, T) each. With gradient
+  // accumulation micro-batch k begins at k*batch_size, so 2 x 8 and 1 x 16 see the same sequences.
+  void fill(Index step, Index first, Index count, Token* tokens, Token* targets) const;
+
+ private:
+  std::span<const Token> text_;
+  Index context_;
+  RandomStream stream_;
+};
+
+// Windows at 0, T, 2T, ... and a shorter last one: every character but the first is predicted exactly once.
+std::vector<Window> evaluation_windows(Index characters, Index context);
+
+// `count` whole ones of these windows, evenly spaced; all whole ones if there are no more; the one short
+// window of a text that has no whole one.
+std::vector<Window> evaluation_windows(Index characters, Index context, Index count);
+
+}  // namespace normscope

@@ -1,0 +1,95 @@
+#include "data/corpus.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "io/file.h"
+#include "io/utf8.h"
+
+namespace normscope {
+namespace {
+
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+
+// `at` counts bytes of the file from 0; the bytes shown are those that were read as one character.
+[[noreturn]] void refuse_bytes(const std::string& path, std::string_view bytes, std::size_t at, int size) {
+  std::string shown;
+  for (const char c : bytes.substr(at, static_cast<std::size_t>(size))) {
+    const auto byte = static_cast<unsigned char>(c);
+    shown += std::string(shown.empty() ? "" : " ") + "0x" + "0123456789ABCDEF"[byte >> 4] +
+             "0123456789ABCDEF"[byte & 15];
+  }
+  const bool utf16 = at == 0 && (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF"));
+  refuse("corpus", printable(path), ": invalid UTF-8 at byte ", at, " (", shown, ")",
+         utf16 ? "; it looks like UTF-16" : "", "; convert it with iconv -f ENCODING -t UTF-8");
+}
+
+std::string list_of(const std::vector<std::string>& paths) {
+  std::string names;
+  for (const std::string& path : paths) names += (names.empty() ? "" : " + ") + printable(path);
+  return names;
+}
+
+}  // namespace
+
+std::u32string read_text(const std::string& path, std::uint64_t* hash) {
+  const std::string bytes = read_file(path, {.where = "corpus", .exit = Exit::usage});
+  if (hash) *hash = fnv1a(bytes, *hash);
+  const std::string_view view = bytes;
+
+  std::u32string characters;
+  characters.reserve(bytes.size());
+  for (std::size_t at = view.starts_with(byte_order_mark) ? byte_order_mark.size() : 0; at < view.size();) {
+    const Utf8Character c = decode_utf8(view.substr(at));
+    if (!c.valid) refuse_bytes(path, view, at, c.size);
+    characters += c.code;
+    at += static_cast<std::size_t>(c.size);
+  }
+  if (characters.empty()) refuse("corpus", printable(path), ": is empty; expected text");
+  return characters;
+}
+
+Index training_characters(Index characters, double val_fraction) {
+  // Rounding loses up to N*epsilon, and with it a whole character where the exact product is whole. No other
+  // fraction that a person writes puts the product that close below a whole number.
+  const double n = static_cast<double>(characters);
+  return static_cast<Index>(
+      std::floor((1.0 - val_fraction) * n + 2.0 * std::numeric_limits<double>::epsilon() * n));
+}
+
+Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, const std::string& val_path,
+                   Index context) {
+  if (paths.empty()) refuse("corpus", "no file; data.path names one or more");
+  std::uint64_t hash = fnv1a_basis;
+  std::u32string own;
+  for (const std::string& path : paths) own += read_text(path, &hash);
+  const std::u32string apart = val_path.empty() ? std::u32string() : read_text(val_path, &hash);
+
+  const std::u32string_view all = own;
+  const Index split = val_path.empty() ? training_characters(std::ssize(own), val_fraction) : std::ssize(own);
+  const std::u32string_view train = all.substr(0, static_cast<std::size_t>(split));
+  const std::u32string_view val = val_path.empty() ? all.substr(train.size()) : std::u32string_view(apart);
+
+  if (std::ssize(train) < context + 1) {
+    refuse("corpus", list_of(paths), ": the training part has ", train.size(), " of ", own.size(),
+           " characters; model.context = ", context, " needs at least ", context + 1,
+           "; use a longer text, a smaller model.context",
+           val_path.empty() ? " or a smaller data.val_fraction" : "");
+  }
+  const bool validates = !val_path.empty() || val_fraction > 0;
+  if (validates && val.size() < 2) {
+    refuse("corpus", val_path.empty() ? list_of(paths) : printable(val_path), ": the validation part has ",
+           val.size(), " characters; it needs at least 2; use a longer text",
+           val_path.empty() ? ", a larger data.val_fraction, or 0 for no validation" : "");
+  }
+  Corpus corpus;
+  corpus.vocab = Vocabulary::of(std::array{all, std::u32string_view(apart)});
+  corpus.train = corpus.vocab.encode(train, "corpus");
+  corpus.val = corpus.vocab.encode(val, "corpus");
+  corpus.hash = hash;
+  return corpus;
+}
+
+}  // namespace normscope

@@ -1,0 +1,298 @@
+// Text to tokens: UTF-8 to the byte, the split, batches, evaluation windows, n-gram baselines.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <set>
+
+#include "core/error.h"
+#include "data/batches.h"
+#include "data/corpus.h"
+#include "data/ngram.h"
+
+namespace fs = std::filesystem;
+using namespace normscope;
+
+namespace {
+
+const std::string austen = NORMSCOPE_SOURCE_DIR "/data/austen.txt";
+
+struct Text {
+  fs::path path;
+  explicit Text(std::string_view bytes, const char* name = "a")
+      : path(fs::temp_directory_path() / ("normscope-" + std::to_string(::getpid()) + name + ".txt")) {
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  ~Text() { fs::remove(path); }
+  std::string name() const { return path.string(); }
+};
+
+// The usage Error's message; empty if there was none.
+template <class Action>
+std::string refusal(Action&& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    CHECK(error.exit == Exit::usage);
+    return error.what();
+  }
+  return "";
+}
+
+std::string refusal_of(std::string_view bytes) {
+  const Text text(bytes);
+  return refusal([&] { read_text(text.name()); });
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+Corpus load(std::string_view bytes, double val_fraction, Index context) {
+  const Text text(bytes);
+  return load_corpus({text.name()}, val_fraction, "", context);
+}
+
+}  // namespace
+
+TEST_CASE("UTF-8 that is none is refused with the place of its first byte") {
+  CHECK(refusal_of("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xF4\x8F\xBF\xBF\xED\x9F\xBF\xEE\x80\x80") == "");
+  struct Case {
+    const char* bytes;
+    const char* says;
+  };
+  const Case cases[] = {
+      {"ab\xC3(", "byte 2 (0xC3 0x28)"},
+      {"\x80", "byte 0 (0x80)"},
+      {"a\xC0\x80", "byte 1 (0xC0)"},                      // overlong NUL
+      {"a\xC1\xBF", "byte 1 (0xC1)"},                      // overlong DEL
+      {"a\xE0\x9F\xBF", "byte 1 (0xE0 0x9F)"},             // overlong U+07FF
+      {"a\xF0\x8F\xBF\xBF", "byte 1 (0xF0 0x8F)"},         // overlong U+FFFF
+      {"a\xED\xA0\x80", "byte 1 (0xED 0xA0)"},             // a surrogate
+      {"a\xED\xBF\xBF", "byte 1 (0xED 0xBF)"},             // the last one
+      {"a\xF4\x90\x80\x80", "byte 1 (0xF4 0x90)"},         // U+110000
+      {"a\xF5\x80\x80\x80", "byte 1 (0xF5)"},              //
+      {"a\xFF", "byte 1 (0xFF)"},                          //
+      {"a\xC3", "byte 1 (0xC3)"},                          // truncated
+      {"a\xE2\x82", "byte 1 (0xE2 0x82)"},                 //
+      {"a\xF0\x9F\x98", "byte 1 (0xF0 0x9F 0x98)"},        //
+      {"a\xF0\x9F\x98z", "byte 1 (0xF0 0x9F 0x98 0x7A)"},  //
+      {"\xEF\xBB\xBF"
+       "a\xFF",
+       "byte 4 (0xFF)"},  // bytes of the file: the BOM counts
+      {"\xFF\xFEh", "UTF-16"},
+  };
+  for (const Case& c : cases) {
+    const std::string said = refusal_of(c.bytes);
+    CHECK_MESSAGE(contains(said, c.says), said);
+    CHECK(said.starts_with("[corpus] "));
+  }
+}
+
+TEST_CASE("a BOM is dropped at the start of each file; CR, NUL and a later BOM are characters") {
+  const Text text(
+      std::string_view("\xEF\xBB\xBF"
+                       "a\r\n\0\xEF\xBB\xBF",
+                       10));
+  CHECK(read_text(text.name()) == std::u32string_view(U"a\r\n\0\uFEFF", 5));
+
+  const Text one("\xEF\xBB\xBFzx", "1"), two("\xEF\xBB\xBFxy\xC3\xA9", "2");
+  const Corpus corpus = load_corpus({one.name(), two.name()}, 0, "", 1);
+  CHECK(corpus.vocab.characters() == U"xyz\u00E9");
+  CHECK(corpus.train == std::vector<Token>{2, 0, 0, 1, 3});
+  CHECK(corpus.val.empty());
+  CHECK(corpus.hash == fnv1a("\xEF\xBB\xBFzx\xEF\xBB\xBFxy\xC3\xA9"));
+}
+
+TEST_CASE("files that hold no text are usage errors") {
+  CHECK(contains(refusal_of(""), "is empty"));
+  CHECK(contains(refusal_of("\xEF\xBB\xBF"), "is empty"));
+  CHECK(contains(refusal([] { load_corpus({"/no/such/file"}, 0.1, "", 8); }), "No such file"));
+  CHECK(contains(refusal([] { load_corpus({"/tmp"}, 0.1, "", 8); }), "is a folder"));
+  CHECK(contains(refusal([] { load_corpus({}, 0.1, "", 8); }), "no file"));
+}
+
+TEST_CASE("the split is floor((1-f) N), as on paper") {
+  CHECK(training_characters(10, 0.1) == 9);
+  CHECK(training_characters(10, 0.9) == 1);  // in doubles (1 - 0.9) * 10 is under 1
+  CHECK(training_characters(11, 0.1) == 9);
+  CHECK(training_characters(1115394, 0.1) == 1003854);
+  CHECK(training_characters(7, 0) == 7);
+  int wrong = 0;
+  for (Index n = 1; n <= 3000; ++n) {
+    for (Index percent = 0; percent <= 90; ++percent) {
+      wrong += training_characters(n, static_cast<double>(percent) / 100) != (100 - percent) * n / 100;
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("parts that are too short say what they need") {
+  CHECK(load("0123456789", 0.2, 7).val.size() == 2);
+  const std::string train = refusal([] { load("0123456789", 0.2, 8); });
+  CHECK(contains(train, "the training part has 8 of 10 characters; model.context = 8 needs at least 9"));
+  const std::string val = refusal([] { load("0123456789", 0.1, 4); });
+  CHECK(contains(val, "the validation part has 1 characters; it needs at least 2"));
+  CHECK(load("0123456789", 0, 9).val.empty());
+  CHECK(contains(refusal([] { load("0123456789", 0, 10); }), "needs at least 11"));
+}
+
+TEST_CASE("a file of its own for validation leaves the whole of the other for training") {
+  const Text train("abcabc", "t"), val("xa", "v"), tiny("x", "w");
+  const Corpus corpus = load_corpus({train.name()}, 0.5, val.name(), 5);
+  CHECK(corpus.train.size() == 6);
+  CHECK(corpus.vocab.characters() == U"abcx");
+  CHECK(corpus.val == std::vector<Token>{3, 0});
+  CHECK(corpus.hash == fnv1a("abcabcxa"));
+  CHECK(contains(refusal([&] { load_corpus({train.name()}, 0, tiny.name(), 5); }),
+                 "the validation part has 1"));
+}
+
+TEST_CASE("a vocabulary, there and back") {
+  const std::u32string_view text = U"b\na\U0001F600\u00E9";
+  const Vocabulary vocab = Vocabulary::of(std::span(&text, 1));
+  CHECK(vocab.to_json() == "[10,97,98,233,128512]");
+  CHECK(Vocabulary::from_json(vocab.to_json(), "x") == vocab);
+  CHECK(Vocabulary::from_json(" [ 10 , 97,98,\n233,128512 ] ", "x") == vocab);
+  CHECK(vocab.decode(vocab.encode_utf8("\xF0\x9F\x98\x80\xC3\xA9"
+                                       "ab",
+                                       "x")) ==
+        "\xF0\x9F\x98\x80\xC3\xA9"
+        "ab");
+  CHECK(vocab.find(U'b') == 2);
+  CHECK(!vocab.find(U'c'));
+  CHECK(!vocab.find(0x10FFFF));
+  CHECK(vocab.character(4) == U'\U0001F600');
+  CHECK_THROWS_AS(vocab.character(5), Error);
+  CHECK_THROWS_AS(vocab.character(-1), Error);
+
+  const std::string unknown = refusal([&] { vocab.encode_utf8("axa\x1Bx\xE2\x82\xAC", "prompt"); });
+  CHECK(contains(
+      unknown, "[prompt] the model does not know 'x' (U+0078), '\\x1b' (U+001B), '\xE2\x82\xAC' (U+20AC);"));
+  CHECK(contains(refusal([&] { vocab.encode_utf8("ABCDEFGHIJKLM", "prompt"); }), "'H' (U+0048) and others"));
+  CHECK(contains(refusal([&] { vocab.encode_utf8("a\xFF", "prompt"); }), "byte 1"));
+
+  for (const char* bad :
+       {"", "[", "[]", "[1", "[1,]", "[1 2]", "[2,1]", "[1,1]", "[-1]", "[1.5]", "[1e3]", "[\"a\"]",
+        "[55296]", "[1114112]", "[99999999999]", "{}", "[1] x", "[[1]]", "null"}) {
+    CHECK_THROWS_AS_MESSAGE(Vocabulary::from_json(bad, "x"), Error, bad);
+  }
+}
+
+TEST_CASE("batches: in range, both ends, a pure function of (seed, step, sequence)") {
+  std::vector<Token> text(20);
+  std::iota(text.begin(), text.end(), 0);
+  const Index context = 16;  // starts 0..3
+  const BatchSampler sampler(text, context, 5);
+  std::set<Index> starts;
+  std::vector<Token> tokens(8 * 16), targets(8 * 16);
+  for (Index step = 1; step <= 50; ++step) {
+    sampler.fill(step, 0, 8, tokens.data(), targets.data());
+    for (std::size_t j = 0; j < 8; ++j) {
+      const Index begin = sampler.begin(step, static_cast<Index>(j));
+      starts.insert(begin);
+      for (std::size_t t = 0; t < 16; ++t) {
+        REQUIRE(tokens[j * 16 + t] == begin + static_cast<Index>(t));
+        REQUIRE(targets[j * 16 + t] == tokens[j * 16 + t] + 1);
+      }
+    }
+  }
+  CHECK(starts == std::set<Index>{0, 1, 2, 3});
+
+  // Two micro-batches of 4 are the one batch of 8; steps and seeds differ.
+  std::vector<Token> halves(8 * 16), unused(8 * 16);
+  sampler.fill(50, 0, 4, halves.data(), unused.data());
+  sampler.fill(50, 4, 4, halves.data() + 4 * 16, unused.data());
+  CHECK(halves == tokens);
+  std::vector<Token> wide(100'000);
+  const BatchSampler a(wide, context, 5), b(wide, context, 6);
+  CHECK(a.begin(1, 0) != a.begin(2, 0));
+  CHECK(a.begin(1, 0) != a.begin(1, 1));
+  CHECK(a.begin(1, 0) != b.begin(1, 0));
+
+  const BatchSampler only({text.data(), 17}, context, 5);  // T+1 characters: one start
+  CHECK(only.begin(1, 0) == 0);
+  CHECK_THROWS_AS(BatchSampler(std::span(text).first(16), context, 5), Error);
+}
+
+TEST_CASE("the starts are uniform") {
+  const std::vector<Token> text(10 + 4);
+  const BatchSampler sampler(text, 4, 1);
+  std::array<int, 10> hits{};
+  for (Index j = 0; j < 10'000; ++j) ++hits[static_cast<std::size_t>(sampler.begin(j / 16 + 1, j % 16))];
+  for (const int n : hits) CHECK(std::abs(n - 1000) < 150);  // 5 standard deviations
+}
+
+TEST_CASE("evaluation windows predict every character but the first exactly once") {
+  for (const Index context : {1, 2, 5, 8}) {
+    for (Index n = 0; n <= 40; ++n) {
+      std::vector<int> predicted(static_cast<std::size_t>(n));
+      for (const Window& window : evaluation_windows(n, context)) {
+        CHECK(window.begin % context == 0);
+        CHECK(window.length >= 1);
+        CHECK(window.length <= context);
+        for (Index i = 1; i <= window.length; ++i) ++predicted.at(static_cast<std::size_t>(window.begin + i));
+      }
+      std::vector<int> expected(static_cast<std::size_t>(n), 1);
+      if (n > 0) expected[0] = 0;
+      CHECK(predicted == expected);
+    }
+  }
+}
+
+TEST_CASE("a part of the windows: whole, distinct, evenly spaced") {
+  const Index context = 8;
+  const std::vector<Window> some = evaluation_windows(8 * 100 + 5, context, 20);
+  REQUIRE(some.size() == 20);
+  for (std::size_t i = 0; i < some.size(); ++i)
+    CHECK(some[i] == Window{static_cast<Index>(i) * 5 * context, context});
+  CHECK(evaluation_windows(8 * 100 + 5, context, 20) == some);
+  const std::vector<Window> uneven = evaluation_windows(8 * 7 + 1, context, 3);
+  CHECK(uneven == std::vector<Window>{{0, 8}, {16, 8}, {32, 8}});
+  CHECK(evaluation_windows(8 * 3 + 1, context, 20).size() == 3);  // no more whole ones
+  CHECK(evaluation_windows(8 * 3, context, 20).size() == 2);
+  CHECK(evaluation_windows(5, context, 20) == std::vector<Window>{{0, 4}});  // none whole
+  CHECK(evaluation_windows(0, context, 20).empty());
+}
+
+TEST_CASE("n-gram losses, by hand") {
+  // Trained on "aab", judged on "ab": p(b) = (1 + .1)/(3 + .2); p(b|a) = (1 + .1)/(2 + .2).
+  const std::vector<Token> train = {0, 0, 1}, text = {0, 1};
+  const auto losses = ngram_baselines(train, text, 2);
+  CHECK(losses[0].nats == doctest::Approx(std::log(2.0)));
+  CHECK(losses[1].nats == doctest::Approx(-std::log(1.1 / 3.2)));
+  CHECK(losses[2].nats == doctest::Approx(-std::log(1.1 / 2.2)));
+  CHECK(losses[3].nats == losses[2].nats);  // only one character comes before: it is the context
+  // A context that was never seen is uniform.
+  CHECK(ngram_baselines(train, std::vector<Token>{1, 0}, 2)[2].nats == doctest::Approx(std::log(2.0)));
+  CHECK_THROWS_AS(ngram_baselines(train, std::vector<Token>{1}, 2), Error);
+}
+
+TEST_CASE("n-gram losses of a large vocabulary") {
+  std::vector<Token> train(300'000);
+  for (std::size_t i = 0; i < train.size(); ++i) train[i] = static_cast<Token>(i * 7919 % 100'000);
+  const auto losses = ngram_baselines(train, std::span(train).first(1000), 100'000);
+  CHECK(losses[1].nats == doctest::Approx(std::log(100'000.0)));  // every character three times
+  CHECK(losses[2].nats == doctest::Approx(std::log(10'003 / 3.1)).epsilon(1e-3));
+}
+
+TEST_CASE("the corpus that comes with the program") {
+  const Corpus corpus = load_corpus({austen}, 0.1, "", 128);
+  CHECK(corpus.train.size() + corpus.val.size() == 1'151'355);
+  CHECK(corpus.train.size() == 1'036'219);
+  CHECK(corpus.vocab.size() == 77);
+  CHECK(corpus.vocab.decode(std::span(corpus.train).first(19)) == "PRIDE AND PREJUDICE");
+  const auto losses = ngram_baselines(corpus.train, corpus.val, corpus.vocab.size());
+  const double expected[] = {4.3438, 3.0758, 2.4450, 1.8998, 1.5258};
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    CHECK(losses[i].nats == doctest::Approx(expected[i]).epsilon(5e-5));
+}
+
+TEST_CASE("tiny shakespeare, where it is at hand" *
+          doctest::skip(!fs::exists(NORMSCOPE_SOURCE_DIR "/data/tinyshakespeare.txt"))) {
+  const Corpus corpus = load_corpus({NORMSCOPE_SOURCE_DIR "/data/tinyshakespeare.txt"}, 0.1, "", 128);
+  CHECK(corpus.vocab.size() == 65);
+  const auto losses = ngram_baselines(corpus.train, corpus.val, corpus.vocab.size());
+  const double expected[] = {4.174, 3.347, 2.484, 2.046, 1.784};
+  for (std::size_t i = 0; i < losses.size(); ++i) CHECK(std::abs(losses[i].nats - expected[i]) < 0.0005);
+}
