@@ -1,0 +1,76 @@
+// normscope eval RUN|FILE: the loss over a whole text, beside what counting characters achieves.
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "core/error.h"
+#include "data/corpus.h"
+#include "data/ngram.h"
+#include "train/checkpoint.h"
+#include "train/evaluation.h"
+
+namespace normscope {
+namespace {
+
+void print_row(const std::string& name, double nats) {
+  std::cout << name << std::string(name.size() < 10 ? 10 - name.size() : 1, ' ') << fixed(nats, 6) << "  "
+            << fixed(nats / std::log(2.0), 6) << '\n';
+}
+
+}  // namespace
+
+int eval_command(int argc, char** argv) {
+  CommandLine line(
+      "eval",
+      "The loss of a model over a whole text (by default the validation split of its corpus), beside "
+      "n-gram baselines with counts from the training split.",
+      "RUN|FILE");
+  line.option("data", "FILE", "a UTF-8 text to evaluate on instead");
+  line.option("threads", "N", "threads (default: OMP_NUM_THREADS, the cores)");
+  if (!line.parse(argc, argv, 1, 1)) return 0;
+  set_up_threads(line, 0);
+
+  const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0]);
+  const DataConfig& data = loaded->config.data;
+  const std::optional<std::string> file = line.text_of("data");
+
+  std::vector<Token> train, text_tokens;
+  try {
+    const Corpus corpus =
+        load_corpus(data.path, data.val_fraction, data.val_path, loaded->config.model.context);
+    if (loaded->corpus_hash && *loaded->corpus_hash != corpus.hash) {
+      std::cerr << "[eval] the corpus has changed since this model was trained\n";
+    }
+    if (!(corpus.vocab == loaded->vocab))
+      fail("eval", "the corpus has other characters than the model knows");
+    train = corpus.train;
+    text_tokens = corpus.val;
+  } catch (const Error& error) {
+    if (!file) throw;  // without the corpus there is no validation split; a file of one's own needs none
+    std::cerr << error.what() << "; no n-gram baselines without it\n";
+  }
+  if (file) {
+    text_tokens = loaded->vocab.encode(read_text(*file), "eval");
+    if (text_tokens.size() < 2)
+      refuse("eval", *file, " has ", text_tokens.size(), " characters; needs 2 at least");
+  } else if (text_tokens.empty()) {
+    refuse("eval", "the run has no validation split (data.val_fraction is 0); name a text with --data FILE");
+  }
+
+  const Index batch_size = std::max<Index>(1, loaded->config.train.batch_size);
+  const double loss = evaluate_whole(loaded->model, text_tokens, batch_size);
+  std::cout << grouped(static_cast<long long>(text_tokens.size()) - 1)
+            << " characters predicted, model of step " << loaded->step << "\n\n          nats      bits\n";
+  print_row("model", loss);
+  if (!train.empty()) {
+    for (const NgramLoss& baseline : ngram_baselines(train, text_tokens, loaded->vocab.size())) {
+      print_row(baseline.name, baseline.nats);
+    }
+  }
+  return static_cast<int>(Exit::ok);
+}
+
+}  // namespace normscope

@@ -1,0 +1,65 @@
+// normscope probe CONFIG: activations and gradients without training.
+#include "train/probe.h"
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "config/load.h"
+#include "core/error.h"
+#include "io/utf8.h"
+#include "model/cost.h"
+
+namespace normscope {
+
+int probe_command(int argc, char** argv) {
+  CommandLine line(
+      "probe",
+      "Activations and gradients of every layer at initialisation, or of given weights; no training.",
+      "CONFIG");
+  add_config_options(line);
+  line.option("seeds", "N", "seeds, from train.seed up (default: 1)");
+  line.option("batches", "K", "batches a seed; norms are averaged over them (default: 1)");
+  line.option("from", "FILE", "take the weights of a safetensors file");
+  line.option("dump", "FILE", "write every tensor of the first seed's first batch to a safetensors file");
+  line.option("out", "DIR", "folder of the seeds' folders (default: runs/<name>-probe)");
+  line.flag("overwrite", "replace an earlier probe in that folder");
+  if (!line.parse(argc, argv, 1, 1)) return 0;
+
+  RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
+  set_up_threads(line, config.train.threads);
+  const Corpus corpus =
+      load_corpus(config.data.path, config.data.val_fraction, config.data.val_path, config.model.context);
+  require_memory(config.model, corpus.vocab.size(), config.train.batch_size);
+
+  const Index seeds = line.integer_of("seeds", 1, 100000).value_or(1);
+  const std::filesystem::path out = line.text_of("out").value_or("runs/" + config.name + "-probe");
+  ProbeOptions options{line.integer_of("batches", 1, 1000000).value_or(1), line.text_of("from").value_or(""),
+                       ""};
+  const Existing existing = line.has("overwrite") ? Existing::overwrite : Existing::refuse;
+
+  const Index first_seed = config.train.seed;
+  const auto folder_of = [&](Index seed) { return (out / ("seed-" + std::to_string(seed))).string(); };
+  for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {  // refuse before the first is computed
+    if (existing == Existing::refuse && std::filesystem::exists(folder_of(seed)))
+      RunFolder(folder_of(seed), existing);
+  }
+  std::cout << "seed  loss      grad first/last  growth\n";
+  for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {
+    config.train.seed = seed;
+    options.dump = seed == first_seed ? line.text_of("dump").value_or("") : "";
+    RunFolder folder(folder_of(seed), existing);
+    const ProbeResult result = probe(config, corpus, options, folder);
+    const std::string number = std::to_string(seed);
+    std::cout << number << std::string(number.size() < 6 ? 6 - number.size() : 1, ' ')
+              << fixed(result.loss, 4) << "    " << fixed(result.grad_first_last, 4) << "           "
+              << fixed(result.growth, 3) << std::endl;
+  }
+  std::cout << "in " << printable(out.string()) << '\n';
+  return static_cast<int>(Exit::ok);
+}
+
+}  // namespace normscope

@@ -1,0 +1,43 @@
+#include "cli/session.h"
+
+#include <string_view>
+
+#include "core/error.h"
+#include "core/parallel.h"
+#include "kernels/simd.h"
+#include "model/cost.h"
+#include "train/environment.h"
+
+namespace normscope {
+
+void add_config_options(CommandLine& line) {
+  line.option("set", "KEY=VALUE", "set a config key, e.g. --set model.norm=rmsnorm; may be given often");
+  line.option("threads", "N", "threads (default: train.threads, OMP_NUM_THREADS, the cores)");
+}
+
+void set_up_threads(const CommandLine& line, Index config_threads) {
+  set_thread_count(resolve_threads(line.integer_of("threads", 1, most_threads).value_or(0), config_threads));
+  pin_openblas();
+}
+
+std::string machine_text(GemmChoice gemm) {
+  const BlasInfo blas = blas_info();
+  const std::string products =
+      gemm_provider(gemm) == GemmProvider::native
+          ? "own GEMM"
+          : "OpenBLAS " + blas.version + " (" + blas.flavour + ", " + blas.kernel + ")";
+  return text(thread_count(), thread_count() == 1 ? " thread, " : " threads, ", isa_name(), ", ", products);
+}
+
+double expected_seconds(const RunConfig& config, const ParameterLayout& layout) {
+  const std::string_view isa = isa_name();
+  const double gflops_a_thread = isa == "avx512" ? 60 : isa == "avx2" ? 30 : 8;
+  const double tokens_a_step =
+      static_cast<double>(config.train.grad_accum * config.train.batch_size * config.model.context);
+  const double arithmetic = training_flops_per_token(config.model, layout) * tokens_a_step /
+                            (gflops_a_thread * 1e9 * static_cast<double>(thread_count()));
+  const double overhead = 1e-4 * static_cast<double>(config.model.n_layer);  // of small models: loops, logs
+  return (arithmetic + overhead) * static_cast<double>(config.train.steps);
+}
+
+}  // namespace normscope

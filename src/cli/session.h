@@ -1,0 +1,29 @@
+// What several commands do before their work: threads, BLAS, the line that says what will run.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/options.h"
+#include "config/run_config.h"
+#include "model/parameters.h"
+
+namespace normscope {
+
+constexpr Index most_threads = 1024;
+
+// Adds --set and --threads.
+void add_config_options(CommandLine& line);
+
+// Sets the thread count from --threads, the config, the environment, the machine; pins OpenBLAS under our
+// loops.
+void set_up_threads(const CommandLine& line, Index config_threads);
+
+// "2 threads, avx512, OpenBLAS 0.3.21 openmp SkylakeX"
+std::string machine_text(GemmChoice gemm);
+
+// Seconds that training steps are expected to take here: arithmetic over a rate that is usual for the
+// instruction set.
+double expected_seconds(const RunConfig& config, const ParameterLayout& layout);
+
+}  // namespace normscope

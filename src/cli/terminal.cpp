@@ -1,0 +1,88 @@
+#include "cli/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+
+namespace normscope {
+namespace {
+
+constexpr auto terminal_interval = std::chrono::milliseconds(100);
+constexpr auto pipe_interval = std::chrono::seconds(10);
+
+std::size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
+
+std::string grouped(long long number) {
+  const std::string digits = std::to_string(number);
+  std::string out;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    const bool after_digit = i > 0 && digits[i - 1] != '-';
+    if (after_digit && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
+}
+
+std::string fixed(double number, int digits) {
+  std::array<char, 64> out{};
+  std::snprintf(out.data(), out.size(), "%.*f", digits, number);
+  return out.data();
+}
+
+std::string short_number(double number) {
+  if (!(std::abs(number) >= 1e3)) return fixed(number, 0);
+  if (std::abs(number) < 1e6) return fixed(number / 1e3, number < 1e5 ? 1 : 0) + "k";
+  return fixed(number / 1e6, 2) + "M";
+}
+
+std::string duration_text(double seconds) {
+  const auto total = std::llround(std::max(0.0, seconds));
+  std::array<char, 64> out{};
+  if (total < 3600) {
+    std::snprintf(out.data(), out.size(), "%lld:%02lld", total / 60, total % 60);
+  } else {
+    std::snprintf(out.data(), out.size(), "%lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
+  }
+  return out.data();
+}
+
+bool ProgressLine::due() const {
+  if (quiet_) return false;
+  return terminal_ ? !shown_ || Clock::now() - last_ >= terminal_interval
+                   : Clock::now() - last_ >= pipe_interval;
+}
+
+void ProgressLine::show(const std::string& line) {
+  if (!due()) return;
+  last_ = Clock::now();
+  if (terminal_) {
+    std::cout << "\r\x1b[K" << line.substr(0, terminal_width() - 1) << std::flush;
+    shown_ = true;
+  } else {
+    std::cout << line << std::endl;
+  }
+}
+
+void ProgressLine::clear() {
+  if (shown_) std::cout << "\r\x1b[K" << std::flush;
+  shown_ = false;
+}
+
+void ProgressLine::say(const std::string& message) {
+  if (quiet_) return;
+  clear();
+  std::cout << message << std::endl;
+}
+
+}  // namespace normscope

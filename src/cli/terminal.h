@@ -1,0 +1,35 @@
+// What commands show while they work, and how they write numbers.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace normscope {
+
+bool stdout_is_terminal();
+
+std::string grouped(long long number);      // 1,234,567
+std::string short_number(double number);    // 52.1k
+std::string duration_text(double seconds);  // 0:09, 12:30, 3:02:10
+std::string fixed(double number, int digits);
+
+// A line that shows how far long work is: rewritten in place on a terminal; in a pipe a whole line, at most
+// one in 10 s.
+class ProgressLine {
+ public:
+  explicit ProgressLine(bool quiet) : quiet_(quiet), terminal_(stdout_is_terminal()) {}
+  ~ProgressLine() { clear(); }
+
+  void show(const std::string& line);
+  void clear();                          // takes the line off a terminal
+  void say(const std::string& message);  // a whole line of its own, to stdout
+  bool due() const;                      // whether show() would show anything now: saves formatting
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool quiet_, terminal_;
+  bool shown_ = false;
+  Clock::time_point last_ = Clock::now();
+};
+
+}  // namespace normscope

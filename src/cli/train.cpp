@@ -1,0 +1,163 @@
+// normscope train CONFIG: trains a model, shows how it goes, leaves a run folder.
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <iostream>
+
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "config/dump.h"
+#include "config/load.h"
+#include "io/utf8.h"
+#include "model/cost.h"
+#include "train/trainer.h"
+
+namespace normscope {
+namespace {
+
+std::atomic<bool> stop_requested{false};
+
+// The first signal asks for a stop after this step; a second one ends the program at once.
+void on_signal(int) {
+  if (stop_requested.exchange(true)) _exit(static_cast<int>(Exit::interrupted));
+}
+
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+std::string loss_text(double nats) {
+  return fixed(nats, 4) + " nats (" + fixed(nats / std::log(2.0), 4) + " bits)";
+}
+
+class ShowTraining : public TrainObserver {
+ public:
+  explicit ShowTraining(bool quiet) : line_(quiet) {}
+
+  void on_step(const Progress& p) override {
+    if (!line_.due()) return;
+    line_.show("step " + std::to_string(p.step) + "/" + std::to_string(p.steps) + "  loss " +
+               fixed(p.loss, 4) + val_ + "  " + short_number(p.tokens_per_s) + " tokens/s  " +
+               duration_text(p.seconds_left) + " left");
+  }
+  void on_evaluation(Index, double val_loss) override { val_ = "  val " + fixed(val_loss, 4); }
+  void on_note(const std::string& note) override {
+    line_.clear();
+    std::cerr << note << '\n';
+  }
+
+  ProgressLine& line() { return line_; }
+
+ private:
+  ProgressLine line_;
+  std::string val_;
+};
+
+// What a resumed run may not change is refused; what changes the schedule is said.
+void compare_with_folder(const RunConfig& config, const RunFolder& folder, ProgressLine& line) {
+  const RunConfig before = load_config(folder.file(config_file), {}, {.need_data = false}).config;
+  std::string refused;
+  for (const Difference& difference : keys_that_differ(before, config)) {
+    if (!difference.may_change_on_resume) {
+      refused += text(refused.empty() ? "" : ", ", difference.key, " (", difference.values, ")");
+    } else if (difference.key == "train.steps") {
+      line.say(text("train.steps changes: ", difference.values, "; so does the learning rate schedule"));
+    }
+  }
+  if (!refused.empty()) {
+    refuse("resume", "the config differs from ", printable(folder.file(config_file)), " in ", refused,
+           "; set it back, or start another run with --out DIR");
+  }
+}
+
+// Tells what a diverged run ran into.
+void tell_divergence(const RunSummary& summary, const std::string& folder) {
+  const FirstNonfinite& first = *summary.first_nonfinite;
+  std::cerr << "[train] diverged at step " << first.step << ": "
+            << (first.in_gradient ? "the gradient of " : "") << "layer " << first.layer << ' '
+            << (first.param.empty() ? first.site : first.param) << " became non-finite first; the "
+            << summary.steps << " steps before it are in " << folder
+            << "; try a lower train.lr, train.warmup_steps, or train.grad_clip\n";
+}
+
+}  // namespace
+
+int train_command(int argc, char** argv) {
+  CommandLine line("train",
+                   "Trains a model from one JSON file and leaves a run folder with its logs and weights.",
+                   "CONFIG");
+  add_config_options(line);
+  line.option("out", "DIR", "run folder (default: runs/<name>)");
+  line.flag("resume", "go on from the folder's checkpoint");
+  line.flag("overwrite", "start again in a folder that holds a run");
+  line.flag("q,quiet", "print nothing but errors");
+  if (!line.parse(argc, argv, 1, 1)) return 0;
+  if (line.has("resume") && line.has("overwrite")) {
+    refuse("train", "--resume goes on with a run, --overwrite starts it again; give one of them");
+  }
+
+  const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
+  set_up_threads(line, config.train.threads);
+  const DataConfig& data = config.data;
+  const Corpus corpus = load_corpus(data.path, data.val_fraction, data.val_path, config.model.context);
+  require_memory(config.model, corpus.vocab.size(), config.train.batch_size);
+
+  const Existing existing = line.has("resume")      ? Existing::resume
+                            : line.has("overwrite") ? Existing::overwrite
+                                                    : Existing::refuse;
+  RunFolder folder(line.text_of("out").value_or("runs/" + config.name), existing);
+  const std::string shown_folder = printable(folder.path());
+  ShowTraining show(line.has("quiet"));
+  if (existing == Existing::resume && folder.has(config_file))
+    compare_with_folder(config, folder, show.line());
+
+  Trainer trainer(config, corpus, folder, show);
+  if (existing == Existing::resume) {
+    if (!trainer.resume()) {
+      show.line().say("no checkpoint in " + shown_folder + "; starting at step 0");
+    } else if (trainer.state().step >= config.train.steps) {
+      show.line().say(text(shown_folder, " is finished (step ", trainer.state().step, " of ",
+                           config.train.steps, "); nothing to do"));
+      return static_cast<int>(Exit::ok);
+    } else {
+      show.line().say(text("resuming ", shown_folder, " after step ", trainer.state().step));
+    }
+  }
+  const ParameterLayout& layout = trainer.model().layout();
+  const Index tokens = config.train.grad_accum * config.train.batch_size * config.model.context;
+  const double left = static_cast<double>(config.train.steps - trainer.state().step) /
+                      static_cast<double>(config.train.steps);
+  show.line().say(text(config.name, ": ", grouped(layout.count()), " parameters, ", grouped(tokens),
+                       " tokens a step, ", machine_text(config.train.gemm), ", about ",
+                       duration_text(expected_seconds(config, layout) * left), " for ",
+                       grouped(config.train.steps - trainer.state().step), " steps"));
+
+  catch_signals();
+  const RunSummary summary = trainer.run(stop_requested);
+  show.line().clear();
+  switch (summary.status) {
+    case RunStatus::interrupted:
+      std::cerr << "interrupted after step " << summary.steps << "; go on with: normscope train "
+                << printable(line.positionals()[0]) << " --out " << shown_folder
+                << " --resume (and the same --set)\n";
+      return static_cast<int>(Exit::interrupted);
+    case RunStatus::diverged:
+      tell_divergence(summary, shown_folder);
+      return static_cast<int>(Exit::diverged);
+    case RunStatus::done:
+      break;
+  }
+  std::string losses = text("train loss ", loss_text(*summary.final_train_loss));
+  if (summary.final_val_loss) losses += ", validation " + loss_text(*summary.final_val_loss);
+  show.line().say(text("done: ", losses, ", ", short_number(summary.tokens_per_s), " tokens/s, ",
+                       duration_text(summary.seconds), " in all; in ", shown_folder));
+  return static_cast<int>(Exit::ok);
+}
+
+}  // namespace normscope

@@ -1,0 +1,31 @@
+#include "core/memory.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+namespace normscope {
+
+double peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024;  // Linux counts in KiB
+}
+
+double available_memory_bytes() {
+  double available = 0x1p60;  // where the system does not say, let the allocation decide
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);) {
+    if (line.starts_with("MemAvailable:")) available = std::strtod(line.c_str() + 13, nullptr) * 1024;
+  }
+  std::ifstream limit("/sys/fs/cgroup/memory.max"), used("/sys/fs/cgroup/memory.current");
+  double limit_bytes = 0,
+         used_bytes = 0;  // without a limit the file holds a word, which does not read as a number
+  if (limit >> limit_bytes && used >> used_bytes) available = std::min(available, limit_bytes - used_bytes);
+  return available;
+}
+
+}  // namespace normscope

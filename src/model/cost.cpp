@@ -1,0 +1,46 @@
+#include "model/cost.h"
+
+#include <iomanip>
+
+#include "core/error.h"
+#include "core/memory.h"
+
+namespace normscope {
+
+double training_flops_per_token(const ModelConfig& config, const ParameterLayout& layout) {
+  const double attention = 6.0 * static_cast<double>(config.n_layer) * static_cast<double>(config.d_model) *
+                           static_cast<double>(config.context + 1);
+  return 6.0 * static_cast<double>(layout.multiplied_count()) + attention;
+}
+
+double training_bytes(const ModelConfig& config, const ParameterLayout& layout, Index vocab_size,
+                      Index batch_size) {
+  const double C = static_cast<double>(config.d_model), F = static_cast<double>(config.d_ff);
+  const double L = static_cast<double>(config.n_layer), V = static_cast<double>(vocab_size);
+  const double rows = static_cast<double>(batch_size) * static_cast<double>(config.context);
+  const double weights = 5 * static_cast<double>(layout.block_size());
+
+  const double qkv_copies = 1.0 + config.qk_norm + (config.position == Position::rope);
+  const double dropouts = config.dropout > 0 ? 2 : 0;
+  const double hidden = config.activation == Activation::swiglu ? 3 : 2;
+  const double block =
+      8 * C + 3 * C * qkv_copies + dropouts * C + hidden * F;  // two norms, sums, attention, out
+  const double gradients = 2 * F + 8 * C;                      // alive at one time
+  const double activations = rows * (L * block + gradients + 2 * C + 3 * V);
+  return static_cast<double>(sizeof(float)) * (weights + activations);
+}
+
+void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size) {
+  const ParameterLayout layout(config, vocab_size);
+  const double needed = training_bytes(config, layout, vocab_size, batch_size),
+               available = available_memory_bytes();
+  if (needed <= available) return;
+  const auto gib = [](double bytes) {
+    return text(std::fixed, std::setprecision(1), bytes / 0x1p30, " GiB");
+  };
+  refuse("memory", "this config needs about ", gib(needed), " (", layout.count(), " parameters, batch_size ",
+         batch_size, ", context ", config.context, "); this machine has ", gib(available),
+         " free; lower model.d_model, model.n_layer, model.context or train.batch_size");
+}
+
+}  // namespace normscope

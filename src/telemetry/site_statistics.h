@@ -1,0 +1,57 @@
+// Statistics of every site of the model over one step: what layers.csv holds.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "core/site.h"
+#include "kernels/elementwise.h"
+
+namespace normscope {
+
+// One row of layers.csv. NaN where nothing was measured.
+struct SiteRow {
+  Place place;
+  double mean, rms, abs_max;
+  Index nonfinite;
+  double grad_rms, grad_abs_max, grad_norm;
+  Index grad_nonfinite;
+};
+
+// The first tensor of a step that held a number that is not finite.
+struct Nonfinite {
+  Place place;
+  bool in_gradient;
+};
+
+// Listens to a step's taps. Micro-batches of the step add up: their elements count as those of one tensor.
+template <class Real>
+class SiteStatistics : public TapListener<Real> {
+ public:
+  explicit SiteStatistics(Index n_layer);
+
+  void clear();
+  void on_value(Place place, const Real* value, Index rows, Index cols) override;
+  void on_gradient(Place place, const Real* gradient, Index rows, Index cols) override;
+
+  // In the order of the model. Where several batches were heard, norms are root mean squares over them.
+  std::vector<SiteRow> rows(Index batches = 1) const;
+  const std::optional<Nonfinite>& first_nonfinite() const { return first_nonfinite_; }
+
+ private:
+  struct Entry {
+    Place place;
+    Moments value, gradient;
+  };
+  Entry& entry(Place place);
+  void note(const Moments& moments, Place place, bool in_gradient);
+
+  std::vector<Entry> entries_;
+  std::optional<Nonfinite> first_nonfinite_;
+};
+
+// The sites of a model of L blocks, in the order of layers.csv.
+std::vector<Place> places_of(Index n_layer);
+
+}  // namespace normscope

@@ -1,0 +1,52 @@
+#include "train/environment.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+namespace normscope {
+
+GemmProvider gemm_provider(GemmChoice choice) {
+  switch (choice) {
+    case GemmChoice::openblas:
+      return GemmProvider::openblas;
+    case GemmChoice::native:
+      return GemmProvider::native;
+    case GemmChoice::automatic:
+      break;
+  }
+  return automatic_gemm_provider();
+}
+
+const char* name_of(GemmProvider provider) {
+  switch (provider) {
+    case GemmProvider::openblas:
+      return "openblas";
+    case GemmProvider::native:
+      return "native";
+    case GemmProvider::reference:
+      return "reference";
+  }
+  return "?";
+}
+
+int resolve_threads(Index option, Index config) {
+  if (option > 0) return static_cast<int>(option);
+  if (config > 0) return static_cast<int>(config);
+  if (const char* wish = std::getenv("OMP_NUM_THREADS")) return std::max(0, std::atoi(wish));
+  return 0;
+}
+
+std::string compiler_name() {
+  std::ostringstream name;
+#if defined(__clang__)
+  name << "Clang " << __clang_major__ << '.' << __clang_minor__ << '.' << __clang_patchlevel__;
+#elif defined(__GNUC__)
+  name << "GCC " << __GNUC__ << '.' << __GNUC_MINOR__ << '.' << __GNUC_PATCHLEVEL__;
+#else
+  name << "unknown";
+#endif
+  return name.str();
+}
+
+}  // namespace normscope

@@ -1,0 +1,21 @@
+// The machine and the build: what could change a run's bits or its speed.
+#pragma once
+
+#include <string>
+
+#include "config/run_config.h"
+#include "kernels/gemm.h"
+
+namespace normscope {
+
+// What computes the products of this run.
+GemmProvider gemm_provider(GemmChoice choice);
+const char* name_of(GemmProvider provider);
+
+// Threads: the --threads option, then train.threads, OMP_NUM_THREADS, the cores in the affinity mask. 0: not
+// given.
+int resolve_threads(Index option, Index config);
+
+std::string compiler_name();  // "GCC 12.2.0"
+
+}  // namespace normscope

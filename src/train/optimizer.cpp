@@ -1,0 +1,57 @@
+#include "train/optimizer.h"
+
+#include <cmath>
+
+#include "kernels/elementwise.h"
+#include "kernels/optimizer.h"
+
+namespace normscope {
+
+template <class Real>
+GradientNorms gradient_norms(const ParameterLayout& layout, const ParameterBlock<Real>& gradients) {
+  GradientNorms norms;
+  norms.by_parameter.reserve(layout.list().size());
+  double squares = 0;
+  for (const Parameter& p : layout.list()) {
+    const double square = dot(p.size, gradients.at(p), gradients.at(p));
+    norms.by_parameter.push_back(std::sqrt(square));
+    squares += square;
+  }
+  norms.total = std::sqrt(squares);
+  return norms;
+}
+
+double clip_factor(double grad_clip, double norm) {
+  return grad_clip > 0 && norm > grad_clip ? grad_clip / norm : 1.0;
+}
+
+template <class Real>
+void Optimizer<Real>::update(Index step, double lr, double gradient_scale,
+                             const ParameterBlock<Real>& gradients, ParameterBlock<Real>& parameters) {
+  const double t = static_cast<double>(step);
+  const double correction1 = 1 - std::pow(config_.beta1, t), correction2 = 1 - std::pow(config_.beta2, t);
+  for (const Parameter& p : layout_.list()) {
+    const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;
+    if (config_.optimizer == OptimizerKind::adamw) {
+      const AdamW<Real> adam{static_cast<Real>(gradient_scale),
+                             static_cast<Real>(config_.beta1),
+                             static_cast<Real>(config_.beta2),
+                             static_cast<Real>(config_.adam_eps),
+                             static_cast<Real>(decay),
+                             static_cast<Real>(lr / correction1),
+                             static_cast<Real>(1 / std::sqrt(correction2))};
+      adamw(p.size, adam, gradients.at(p), parameters.at(p), first_moment.at(p), second_moment.at(p));
+    } else {
+      const Sgd<Real> rule{static_cast<Real>(gradient_scale), static_cast<Real>(config_.momentum),
+                           static_cast<Real>(decay), static_cast<Real>(lr)};
+      sgd(p.size, rule, gradients.at(p), parameters.at(p), first_moment.at(p));
+    }
+  }
+}
+
+template GradientNorms gradient_norms(const ParameterLayout&, const ParameterBlock<float>&);
+template GradientNorms gradient_norms(const ParameterLayout&, const ParameterBlock<double>&);
+template class Optimizer<float>;
+template class Optimizer<double>;
+
+}  // namespace normscope

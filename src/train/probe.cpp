@@ -1,0 +1,121 @@
+#include "train/probe.h"
+
+#include <cmath>
+
+#include "config/dump.h"
+#include "kernels/elementwise.h"
+#include "train/checkpoint.h"
+#include "train/environment.h"
+#include "train/step.h"
+
+namespace normscope {
+namespace {
+
+// Keeps a copy of every site's value and gradient, for the exchange file.
+class SiteCopies : public TapListener<float> {
+ public:
+  void on_value(Place place, const float* value, Index rows, Index cols) override {
+    values_.push_back({place, rows, cols, {value, value + rows * cols}});
+  }
+  void on_gradient(Place place, const float* gradient, Index rows, Index cols) override {
+    gradients_.push_back({place, rows, cols, {gradient, gradient + rows * cols}});
+  }
+
+  void add_tensors(Index context, std::vector<TensorView>& tensors) const {
+    add("act.", values_, context, tensors);
+    add("act_grad.", gradients_, context, tensors);
+  }
+
+ private:
+  struct Copy {
+    Place place;
+    Index rows, cols;
+    std::vector<float> data;
+  };
+  static void add(const char* prefix, const std::vector<Copy>& copies, Index context,
+                  std::vector<TensorView>& tensors) {
+    for (const Copy& copy : copies) {
+      tensors.push_back({text(prefix, copy.place.layer, '.', name_of(copy.place.site)),
+                         Dtype::F32,
+                         {copy.rows / context, context, copy.cols},
+                         copy.data.data()});
+    }
+  }
+
+  std::vector<Copy> values_, gradients_;
+};
+
+// The exchange file: everything another program needs to recompute the pass, and every number to compare.
+void write_exchange(const std::string& path, const FileFacts& facts, Model<float>& model,
+                    const TokenBatch& batch) {
+  std::fill(model.gradients.all().begin(), model.gradients.all().end(), 0.0f);
+  SiteCopies sites;
+  std::vector<float> logits;
+  const auto loss = static_cast<float>(model.loss_and_gradients(batch, 1.0f, {}, &sites, &logits));
+
+  const Index T = batch.context, B = static_cast<Index>(batch.tokens.size()) / T;
+  const std::vector<std::int64_t> tokens(batch.tokens.begin(), batch.tokens.end());
+  const std::vector<std::int64_t> targets(batch.targets.begin(), batch.targets.end());
+  std::vector<TensorView> tensors = {{"tokens", Dtype::I64, {B, T}, tokens.data()},
+                                     {"targets", Dtype::I64, {B, T}, targets.data()},
+                                     {"logits", Dtype::F32, {B, T, facts.vocab.size()}, logits.data()},
+                                     {"loss", Dtype::F32, {1}, &loss}};
+  for (const Parameter& p : model.layout().list()) {
+    tensors.push_back({p.name, Dtype::F32, p.shape, model.parameters.at(p)});
+    tensors.push_back({"grad." + p.name, Dtype::F32, p.shape, model.gradients.at(p)});
+  }
+  sites.add_tensors(T, tensors);
+  write_safetensors(path, tensors, file_metadata(facts, 0));
+}
+
+}  // namespace
+
+ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
+                  RunFolder& folder) {
+  Model<float> model(config.model, corpus.vocab.size(), gemm_provider(config.train.gemm));
+  if (options.weights.empty()) {
+    initialise(config.model, model.layout(), static_cast<std::uint64_t>(config.train.seed), model.parameters);
+  } else {
+    load_weights(SafetensorsFile(options.weights), model.layout(), model.parameters);
+  }
+
+  StepRunner runner(config, corpus.train, /*dropout=*/false);
+  SiteStatistics<float> statistics(config.model.n_layer);
+  ParameterBlock<float> mean_gradient(model.layout());
+  std::vector<double> mean_norm(model.layout().list().size(), 0.0);  // of the batches' norms
+  const double share = 1 / static_cast<double>(options.batches);
+  ProbeResult result;
+  for (Index batch = 1; batch <= options.batches; ++batch) {
+    const StepResult step = runner.compute(model, batch, &statistics);
+    result.loss += share * static_cast<double>(step.loss);
+    scale_add(model.layout().block_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
+              mean_gradient.all().data());
+    for (std::size_t i = 0; i < mean_norm.size(); ++i) mean_norm[i] += share * step.norms.by_parameter[i];
+  }
+
+  const GradientNorms norms = gradient_norms(model.layout(), mean_gradient);
+  std::vector<ParameterRow> rows;
+  for (std::size_t i = 0; i < mean_norm.size(); ++i) {
+    const Parameter& p = model.layout().list()[i];
+    const double root_n = std::sqrt(static_cast<double>(p.size));
+    const float* values = model.parameters.at(p);
+    rows.push_back({std::sqrt(dot(p.size, values, values)) / root_n, norms.by_parameter[i], mean_norm[i],
+                    norms.by_parameter[i] / root_n, std::nullopt});
+  }
+  const std::vector<SiteRow> sites = statistics.rows(options.batches);
+  write_atomically(folder.file(config_file), dump_text(config));
+  CsvWriter layers = open_layers(folder, CsvWriter::Open::create);
+  write_layers(layers, 0, sites);
+  CsvWriter params = open_params(folder, CsvWriter::Open::create);
+  write_params(params, 0, model.layout(), rows);
+
+  if (!options.dump.empty()) {
+    runner.fill(1);
+    write_exchange(options.dump, {config, corpus.vocab, corpus.hash}, model, runner.last_batch());
+  }
+  result.grad_first_last = grad_first_last(model.layout(), norms.by_parameter);
+  result.growth = growth(sites);
+  return result;
+}
+
+}  // namespace normscope

@@ -1,0 +1,77 @@
+// A run's folder: which files it has, who may write there, what the logs' rows are.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/csv.h"
+#include "io/file.h"
+#include "model/parameters.h"
+#include "telemetry/site_statistics.h"
+#include "train/optimizer.h"
+
+namespace normscope {
+
+constexpr const char* config_file = "config.json";
+constexpr const char* metrics_file = "metrics.csv";
+constexpr const char* layers_file = "layers.csv";
+constexpr const char* params_file = "params.csv";
+constexpr const char* summary_file = "summary.json";
+constexpr const char* checkpoint_file = "checkpoint.safetensors";
+constexpr const char* model_file = "model.safetensors";
+constexpr const char* best_file = "best.safetensors";
+constexpr const char* sample_file = "sample.txt";
+
+// What to do where a run is already.
+enum class Existing { refuse, overwrite, resume };
+
+// A folder that this process alone writes in, for as long as the object lives.
+class RunFolder {
+ public:
+  // Creates the folder where it is missing. An existing run: refused with a hint (usage Error), or its files
+  // (and only those normscope writes) removed, or kept for resuming.
+  RunFolder(const std::string& path, Existing existing);
+
+  const std::string& path() const { return path_; }
+  std::string file(const char* name) const;
+  bool has(const char* name) const;
+
+ private:
+  std::string path_;
+  std::optional<FolderLock> lock_;
+};
+
+// One row of metrics.csv.
+struct MetricsRow {
+  Index step, tokens;
+  float train_loss;
+  std::optional<double> val_loss;
+  double lr;
+  float grad_norm;
+  double clip_factor, step_ms, tokens_per_s;
+};
+CsvWriter open_metrics(const RunFolder& folder, CsvWriter::Open how);
+void write_metrics(CsvWriter& csv, const MetricsRow& row);
+
+CsvWriter open_layers(const RunFolder& folder, CsvWriter::Open how);
+void write_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows);
+
+// One row of params.csv: what is not there is left empty.
+struct ParameterRow {
+  double rms, grad_norm;
+  std::optional<double> grad_norm_batch;
+  double grad_rms;
+  std::optional<double> update_rms;
+};
+CsvWriter open_params(const RunFolder& folder, CsvWriter::Open how);
+void write_params(CsvWriter& csv, Index step, const ParameterLayout& layout,
+                  const std::vector<ParameterRow>& rows);
+
+// ||gradient of block 1's parameters|| / ||block L's||.
+double grad_first_last(const ParameterLayout& layout, const std::vector<double>& norm_by_parameter);
+
+// rms of stream L / rms of stream 0.
+double growth(const std::vector<SiteRow>& rows);
+
+}  // namespace normscope

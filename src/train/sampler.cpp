@@ -1,0 +1,85 @@
+#include "train/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace normscope {
+
+Sampler::Sampler(Model<float>& model, std::span<const Token> prompt, const SampleOptions& options)
+    : model_(model),
+      options_(options),
+      stream_(static_cast<std::uint64_t>(options.seed), "sample"),
+      cache_(model.config()) {
+  const auto context = static_cast<std::size_t>(model.config().context);
+  const std::span<const Token> seen = prompt.last(std::min(prompt.size(), context));
+  history_.assign(seen.begin(), seen.end());
+  feed(history_);
+}
+
+void Sampler::feed(std::span<const Token> tokens) {
+  const std::span<const float> all = model_.decode(tokens, cache_);
+  const std::span<const float> last = all.last(static_cast<std::size_t>(model_.transformer.vocab_size()));
+  logits_.assign(last.begin(), last.end());
+}
+
+Token Sampler::next() {
+  const Token token = draw();
+  const Index context = model_.config().context;
+  history_.push_back(token);
+  if (cache_.length < context) {
+    feed({&history_.back(), 1});
+    return token;
+  }
+  history_.erase(history_.begin(), history_.end() - std::max<Index>(1, context / 2));
+  cache_.length = 0;
+  feed(history_);
+  return token;
+}
+
+Token Sampler::draw() {
+  const auto best = std::max_element(logits_.begin(), logits_.end());
+  if (options_.temperature == 0) return static_cast<Token>(best - logits_.begin());
+
+  ranked_.clear();
+  for (std::size_t i = 0; i < logits_.size(); ++i) {
+    const double score =
+        (static_cast<double>(logits_[i]) - static_cast<double>(*best)) / options_.temperature;
+    ranked_.emplace_back(std::exp(score), static_cast<Token>(i));
+  }
+  if (options_.top_k > 0 || options_.top_p < 1) {
+    std::stable_sort(ranked_.begin(), ranked_.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+  }
+  const auto size = static_cast<Index>(ranked_.size());
+  const Index kept = options_.top_k > 0 ? std::min(options_.top_k, size) : size;
+  ranked_.resize(static_cast<std::size_t>(kept));
+  double total = 0;
+  for (const auto& entry : ranked_) total += entry.first;
+  if (options_.top_p < 1) {
+    double reached = 0;
+    std::size_t count = 0;
+    while (count < ranked_.size() && (count == 0 || reached < options_.top_p * total)) {
+      reached += ranked_[count++].first;
+    }
+    ranked_.resize(count);
+    total = reached;
+  }
+  double left = stream_.uniform(drawn_++) * total;
+  for (const auto& [probability, token] : ranked_) {
+    left -= probability;
+    if (left < 0) return token;
+  }
+  return ranked_.back().second;
+}
+
+Token default_prompt(const Vocabulary& vocab) { return vocab.find(U'\n').value_or(0); }
+
+std::string sample_text(Model<float>& model, const Vocabulary& vocab, std::span<const Token> prompt,
+                        Index length, const SampleOptions& options) {
+  Sampler sampler(model, prompt, options);
+  std::vector<Token> tokens;
+  for (Index i = 0; i < length; ++i) tokens.push_back(sampler.next());
+  return vocab.decode(tokens);
+}
+
+}  // namespace normscope

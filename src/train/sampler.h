@@ -1,0 +1,50 @@
+// Text from a model, one character at a time, with a key-value cache.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/random.h"
+#include "data/vocabulary.h"
+#include "model/model.h"
+
+namespace normscope {
+
+struct SampleOptions {
+  double temperature = 1.0;  // 0: the most likely character, always
+  Index top_k = 0;           // draw among the k most likely; 0: all
+  double top_p = 1.0;        // draw among the fewest whose probabilities reach p (Holtzman et al. 2020)
+  Index seed = 1;
+};
+
+// Draws character after character. When the cache holds T characters, the last max(1, T/2) are encoded again
+// from position 0, so each character costs a constant on average, however long the text.
+class Sampler {
+ public:
+  // `prompt`: at least one token; of a longer one than T only the last T count.
+  Sampler(Model<float>& model, std::span<const Token> prompt, const SampleOptions& options);
+
+  Token next();
+
+ private:
+  void feed(std::span<const Token> tokens);
+  Token draw();
+
+  Model<float>& model_;
+  SampleOptions options_;
+  RandomStream stream_;
+  KeyValueCache<float> cache_;
+  std::vector<Token> history_;
+  std::vector<float> logits_;  // after the last character
+  std::uint64_t drawn_ = 0;
+  std::vector<std::pair<double, Token>> ranked_;  // scratch of draw()
+};
+
+// The token a text starts from where no prompt is given: a newline if the vocabulary has one, else its first.
+Token default_prompt(const Vocabulary& vocab);
+
+// `length` characters after the prompt, as UTF-8.
+std::string sample_text(Model<float>& model, const Vocabulary& vocab, std::span<const Token> prompt,
+                        Index length, const SampleOptions& options);
+
+}  // namespace normscope

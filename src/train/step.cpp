@@ -1,0 +1,37 @@
+#include "train/step.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace normscope {
+
+bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(norms.total); }
+
+StepRunner::StepRunner(const RunConfig& config, std::span<const Token> train_text, bool dropout)
+    : sampler_(train_text, config.model.context, static_cast<std::uint64_t>(config.train.seed)),
+      dropout_stream_(static_cast<std::uint64_t>(config.train.seed), "dropout"),
+      context_(config.model.context),
+      batch_size_(config.train.batch_size),
+      grad_accum_(config.train.grad_accum),
+      dropout_(dropout),
+      tokens_(static_cast<std::size_t>(batch_size_ * context_)),
+      targets_(tokens_.size()) {}
+
+void StepRunner::fill(Index step, Index micro) {
+  sampler_.fill(step, micro * batch_size_, batch_size_, tokens_.data(), targets_.data());
+}
+
+StepResult StepRunner::compute(Model<float>& model, Index step, TapListener<float>* listener) {
+  std::fill(model.gradients.all().begin(), model.gradients.all().end(), 0.0f);
+  const float share = 1.0f / static_cast<float>(grad_accum_);
+  double loss = 0;
+  for (Index micro = 0; micro < grad_accum_; ++micro) {
+    fill(step, micro);
+    const StepPart part{dropout_, dropout_stream_.at(static_cast<std::uint64_t>(step)), micro * batch_size_};
+    loss += model.loss_and_gradients(last_batch(), share, part, listener);
+  }
+  return {static_cast<float>(loss / static_cast<double>(grad_accum_)),
+          gradient_norms(model.layout(), model.gradients)};
+}
+
+}  // namespace normscope

@@ -1,0 +1,42 @@
+// One training step's loss and gradients, micro-batch by micro-batch.
+#pragma once
+
+#include "config/run_config.h"
+#include "data/batches.h"
+#include "model/model.h"
+#include "train/optimizer.h"
+
+namespace normscope {
+
+struct StepResult {
+  float loss = 0;       // mean over the whole batch
+  GradientNorms norms;  // of the whole batch's gradient, before clipping
+
+  float grad_norm() const { return static_cast<float>(norms.total); }
+  bool finite() const;
+};
+
+class StepRunner {
+ public:
+  // `train_text` must outlive the runner. `dropout` false: a probe, which looks at the model as it is.
+  StepRunner(const RunConfig& config, std::span<const Token> train_text, bool dropout = true);
+
+  // Loss and gradients of step s of the run, left in model.gradients. `listener` hears every site of every
+  // micro-batch.
+  StepResult compute(Model<float>& model, Index step, TapListener<float>* listener = nullptr);
+
+  // Draws micro-batch `micro` of step s without running it.
+  void fill(Index step, Index micro = 0);
+
+  // The tokens and targets that were drawn last.
+  TokenBatch last_batch() const { return {tokens_, targets_, context_}; }
+
+ private:
+  BatchSampler sampler_;
+  RandomStream dropout_stream_;
+  Index context_, batch_size_, grad_accum_;
+  bool dropout_;
+  std::vector<Token> tokens_, targets_;
+};
+
+}  // namespace normscope

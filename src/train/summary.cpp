@@ -1,0 +1,70 @@
+#include "train/summary.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "config/names.h"
+#include "core/memory.h"
+#include "core/parallel.h"
+#include "kernels/simd.h"
+#include "train/environment.h"
+
+namespace normscope {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number_or_null(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
+}
+
+Json nonfinite_json(const FirstNonfinite& first) {
+  Json json = {{"step", first.step}, {"layer", first.layer}};
+  if (first.param.empty()) {
+    json["site"] = first.site;
+  } else {
+    json["param"] = first.param;
+  }
+  json["kind"] = first.in_gradient ? "gradient" : "value";
+  return json;
+}
+
+}  // namespace
+
+void write_summary(const RunFolder& folder, const RunConfig& config, const RunSummary& s) {
+  const BlasInfo blas = blas_info();
+  Json json = {{"status", name_of(s.status)},
+               {"steps", s.steps},
+               {"params", s.params},
+               {"vocab", s.vocab},
+               {"final_train_loss", number_or_null(s.final_train_loss)},
+               {"final_val_loss", number_or_null(s.final_val_loss)},
+               {"best_val_loss", number_or_null(s.best_val_loss)},
+               {"best_step", s.best_val_loss ? Json(s.best_step) : Json(nullptr)},
+               {"grad_first_last", number_or_null(s.grad_first_last)},
+               {"growth", number_or_null(s.growth)},
+               {"skipped", s.skipped},
+               {"seconds", s.seconds},
+               {"tokens_per_s", s.tokens_per_s},
+               {"peak_rss_mb", peak_rss_bytes() / 0x1p20},
+               {"threads", thread_count()},
+               {"precision", name_of(config.train.precision)},
+               {"gemm", name_of(gemm_provider(config.train.gemm))},
+               {"blas", {{"flavour", blas.flavour}, {"version", blas.version}, {"kernel", blas.kernel}}},
+               {"isa", isa_name()},
+               {"compiler", compiler_name()},
+               {"version", NORMSCOPE_VERSION},
+               {"trajectory_hash", hex(s.trajectory_hash)}};
+  if (s.first_nonfinite) json["first_nonfinite"] = nonfinite_json(*s.first_nonfinite);
+  write_atomically(folder.file(summary_file), json.dump(2), "\n");
+}
+
+double seconds_before(const RunFolder& folder) {
+  if (!folder.has(summary_file)) return 0;
+  const nlohmann::json json = nlohmann::json::parse(read_file(folder.file(summary_file)), nullptr, false);
+  return json.is_object() && json.contains("seconds") && json["seconds"].is_number()
+             ? json["seconds"].get<double>()
+             : 0;
+}
+
+}  // namespace normscope

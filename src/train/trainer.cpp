@@ -1,0 +1,267 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "config/dump.h"
+#include "kernels/elementwise.h"
+#include "train/environment.h"
+#include "train/evaluation.h"
+#include "train/sampler.h"
+#include "train/schedule.h"
+#include "train/summary.h"
+
+namespace normscope {
+namespace {
+
+constexpr Index most_skipped_in_a_row = 20;
+constexpr Index sample_length = 1000;  // characters of sample.txt
+constexpr double sample_temperature = 0.8;
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+struct Trainer::Logs {
+  CsvWriter metrics;
+  std::optional<CsvWriter> layers, params;
+
+  void truncate_after(Index step) {
+    metrics.truncate_after(step);
+    if (layers) layers->truncate_after(step);
+    if (params) params->truncate_after(step);
+  }
+  // Rows that a checkpoint counts on must be on the disk before it is.
+  void sync() {
+    metrics.sync();
+    if (layers) layers->sync();
+    if (params) params->sync();
+  }
+};
+
+const char* name_of(RunStatus status) {
+  switch (status) {
+    case RunStatus::done:
+      return "done";
+    case RunStatus::diverged:
+      return "diverged";
+    case RunStatus::interrupted:
+      return "interrupted";
+  }
+  return "?";
+}
+
+Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folder, TrainObserver& observer)
+    : config_(config),
+      corpus_(corpus),
+      folder_(folder),
+      observer_(observer),
+      model_(config.model, corpus.vocab.size(), gemm_provider(config.train.gemm)),
+      optimizer_(config.train, model_.layout()),
+      runner_(config, corpus.train),
+      statistics_(config.model.n_layer) {
+  initialise(config.model, model_.layout(), static_cast<std::uint64_t>(config.train.seed), model_.parameters);
+  summary_.params = model_.layout().count();
+  summary_.vocab = corpus.vocab.size();
+}
+
+bool Trainer::resume() {
+  const std::string current = folder_.file(checkpoint_file), previous = previous_path(current);
+  for (const std::string& path : {current, previous}) {
+    if (!std::filesystem::exists(path)) continue;
+    try {
+      const SafetensorsFile file(path);
+      state_ = load_checkpoint(file, corpus_.hash, model_, optimizer_);
+      summary_.seconds = seconds_before(folder_);
+      resumed_ = true;
+      return true;
+    } catch (const Error& error) {
+      // A damaged checkpoint has an older one beside it. A changed corpus has not: that error is the answer.
+      if (path == previous || !std::filesystem::exists(previous)) throw;
+      if (std::string_view(error.what()).starts_with("[resume]")) throw;
+      observer_.on_note(text(error.what(), "; using ", previous, " instead"));
+    }
+  }
+  return false;
+}
+
+// Rows and evaluations come at step 1 (logs only), at every multiple, and at the last step.
+bool Trainer::due(Index step, Index every) const {
+  return every > 0 && (step == 1 || step % every == 0 || step == config_.train.steps);
+}
+
+double Trainer::evaluate_now(bool whole) {
+  if (whole || config_.eval.batches == 0)
+    return evaluate_whole(model_, corpus_.val, config_.train.batch_size);
+  const std::vector<Window> windows =
+      evaluation_windows(static_cast<Index>(corpus_.val.size()), config_.model.context,
+                         config_.eval.batches * config_.train.batch_size);
+  return evaluate(model_, corpus_.val, windows, config_.train.batch_size);
+}
+
+void Trainer::after_evaluation(double val_loss) {
+  observer_.on_evaluation(state_.step, val_loss);
+  if (state_.best_val_loss && !(val_loss < *state_.best_val_loss)) return;
+  state_.best_val_loss = val_loss;
+  state_.best_step = state_.step;
+  save_model(folder_.file(best_file), facts(), state_.step, model_);
+}
+
+// Appends the step's rows to layers.csv and params.csv. `before`: the weights before the update; used up.
+void Trainer::log_statistics(Logs& logs, const StepResult& result, ParameterBlock<float>& before) {
+  const std::vector<SiteRow> sites = statistics_.rows();
+  summary_.growth = growth(sites);
+  summary_.grad_first_last = grad_first_last(model_.layout(), result.norms.by_parameter);
+  if (!logs.layers) return;
+
+  std::vector<ParameterRow> rows;
+  for (std::size_t i = 0; i < model_.layout().list().size(); ++i) {
+    const Parameter& p = model_.layout().list()[i];
+    const double root_n = std::sqrt(static_cast<double>(p.size));
+    const double norm = result.norms.by_parameter[i];
+    float* change = before.at(p);  // the old weights, then old minus new
+    const double old_rms = std::sqrt(dot(p.size, change, change)) / root_n;
+    scale_add(p.size, -1.0f, model_.parameters.at(p), 1.0f, change);
+    const double update_rms = std::sqrt(dot(p.size, change, change)) / root_n;
+    ParameterRow row{old_rms, norm, std::nullopt, norm / root_n, update_rms};
+    if (config_.train.grad_accum == 1) row.grad_norm_batch = norm;
+    rows.push_back(row);
+  }
+  const Index step = state_.step;
+  write_layers(*logs.layers, step, sites);
+  write_params(*logs.params, step, model_.layout(), rows);
+}
+
+// Runs the step again with every tap on. Nothing has been updated, so it is the same step.
+FirstNonfinite Trainer::find_nonfinite(Index step) {
+  statistics_.clear();
+  const StepResult result = runner_.compute(model_, step, &statistics_);
+  if (const std::optional<Nonfinite>& first = statistics_.first_nonfinite()) {
+    return {step, first->place.layer, name_of(first->place.site), "", first->in_gradient};
+  }
+  for (std::size_t i = 0; i < result.norms.by_parameter.size(); ++i) {
+    if (std::isfinite(result.norms.by_parameter[i])) continue;
+    const Parameter& p = model_.layout().list()[i];
+    return {step, p.layer, "", p.name, true};
+  }
+  return {step, static_cast<int>(config_.model.n_layer) + 1, "loss", "", false};
+}
+
+void Trainer::save(Logs& logs) {
+  logs.sync();
+  save_checkpoint(folder_.file(checkpoint_file), facts(), state_, model_, optimizer_);
+}
+
+RunSummary Trainer::run(const std::atomic<bool>& stop) {
+  const Stopwatch whole;
+  const double seconds_before_this = summary_.seconds;
+  const Index first_step = state_.step + 1, steps = config_.train.steps;
+  const auto how = resumed_ ? CsvWriter::Open::append : CsvWriter::Open::create;
+  const Index tokens_a_step = config_.train.grad_accum * config_.train.batch_size * config_.model.context;
+
+  write_atomically(folder_.file(config_file), dump_text(config_));
+  Logs logs{open_metrics(folder_, how), std::nullopt, std::nullopt};
+  if (config_.log.layers_every > 0) {
+    logs.layers.emplace(open_layers(folder_, how));
+    logs.params.emplace(open_params(folder_, how));
+  }
+  logs.truncate_after(state_.step);
+
+  ParameterBlock<float> before(model_.layout());
+  double step_seconds = 0, recent = 0;  // in steps alone; of a step, smoothed
+  RunStatus status = RunStatus::done;
+  for (Index step = first_step; step <= steps; ++step) {
+    const Stopwatch watch;
+    const bool last = step == steps;
+    const bool listen = last || due(step, config_.log.layers_every);
+    statistics_.clear();
+    const StepResult result = runner_.compute(model_, step, listen ? &statistics_ : nullptr);
+    const double lr = learning_rate(config_.train, step);
+    const double clip = clip_factor(config_.train.grad_clip, result.norms.total);
+
+    bool diverged = false;
+    if (result.finite()) {
+      if (listen) before.all() = model_.parameters.all();
+      optimizer_.update(step, lr, clip, model_.gradients, model_.parameters);
+      state_.skipped_in_a_row = 0;
+    } else {
+      diverged = config_.train.on_nonfinite == OnNonfinite::stop ||
+                 ++state_.skipped_in_a_row >= most_skipped_in_a_row;
+      if (diverged) {
+        summary_.first_nonfinite = find_nonfinite(step);
+      } else {
+        ++state_.skipped;
+        observer_.on_note(text("step ", step, ": loss or gradient not finite; the update is skipped"));
+      }
+    }
+    if (!diverged) {
+      const float hashed[2] = {result.loss, result.grad_norm()};
+      state_.trajectory_hash = fnv1a(hashed, sizeof hashed, state_.trajectory_hash);
+      state_.step = step;
+      summary_.final_train_loss = result.loss;
+    }
+    if (listen && result.finite()) log_statistics(logs, result, before);
+    if (diverged && logs.layers) write_layers(*logs.layers, step, statistics_.rows());
+
+    const double seconds = watch.seconds();
+    step_seconds += seconds;
+    recent = recent == 0 ? seconds : 0.9 * recent + 0.1 * seconds;
+
+    std::optional<double> val_loss;
+    const bool evaluate = !diverged && !corpus_.val.empty() &&
+                          (last || (config_.eval.every > 0 && step % config_.eval.every == 0));
+    if (evaluate) {
+      val_loss = evaluate_now(last);
+      if (last) summary_.final_val_loss = val_loss;
+      after_evaluation(*val_loss);
+    }
+    if (evaluate || diverged || last || due(step, config_.log.every)) {
+      write_metrics(logs.metrics, {step, step * tokens_a_step, result.loss, val_loss, lr, result.grad_norm(),
+                                   clip, seconds * 1e3, static_cast<double>(tokens_a_step) / seconds});
+    }
+    if (diverged) {
+      status = RunStatus::diverged;
+      break;
+    }
+    observer_.on_step({step, steps, result.loss, static_cast<double>(tokens_a_step) / recent,
+                       recent * static_cast<double>(steps - step)});
+    const bool interrupted = !last && stop.load();
+    if (interrupted || last || (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0))
+      save(logs);
+    if (interrupted) {
+      status = RunStatus::interrupted;
+      break;
+    }
+  }
+
+  summary_.status = status;
+  summary_.steps = state_.step;
+  summary_.best_val_loss = state_.best_val_loss;
+  summary_.best_step = state_.best_step;
+  summary_.skipped = state_.skipped;
+  summary_.trajectory_hash = state_.trajectory_hash;
+  const Index done = state_.step - first_step + 1;
+  if (step_seconds > 0) summary_.tokens_per_s = static_cast<double>(done * tokens_a_step) / step_seconds;
+  if (status == RunStatus::done) {
+    save_model(folder_.file(model_file), facts(), state_.step, model_);
+    const Token start = default_prompt(corpus_.vocab);
+    write_atomically(folder_.file(sample_file),
+                     sample_text(model_, corpus_.vocab, {&start, 1}, sample_length,
+                                 {.temperature = sample_temperature, .seed = config_.train.seed}),
+                     "\n");
+  }
+  summary_.seconds = seconds_before_this + whole.seconds();
+  write_summary(folder_, config_, summary_);
+  return summary_;
+}
+
+}  // namespace normscope

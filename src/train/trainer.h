@@ -1,0 +1,94 @@
+// The training loop: steps, logs, evaluations, checkpoints, and what is left when it ends.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+
+#include "config/run_config.h"
+#include "data/corpus.h"
+#include "train/checkpoint.h"
+#include "train/run_folder.h"
+#include "train/step.h"
+
+namespace normscope {
+
+enum class RunStatus { done, diverged, interrupted };
+const char* name_of(RunStatus status);
+
+// The first tensor of a diverged step that was not finite: a site, or a parameter's gradient.
+struct FirstNonfinite {
+  Index step = 0;
+  int layer = 0;
+  std::string site, param;  // one of the two
+  bool in_gradient = false;
+};
+
+// summary.json, with nothing where there is nothing to say.
+struct RunSummary {
+  RunStatus status = RunStatus::done;
+  Index steps = 0;  // finished updates
+  Index params = 0, vocab = 0;
+  std::optional<double> final_train_loss, final_val_loss, best_val_loss;
+  Index best_step = 0;
+  std::optional<double> grad_first_last, growth;
+  double seconds = 0, tokens_per_s = 0;
+  Index skipped = 0;
+  std::uint64_t trajectory_hash = 0;
+  std::optional<FirstNonfinite> first_nonfinite;
+};
+
+struct Progress {
+  Index step, steps;
+  float loss;
+  double tokens_per_s;  // of the last steps, logging included
+  double seconds_left;
+};
+
+// Is told how a run goes; the command line shows it.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void on_step(const Progress&) {}
+  virtual void on_evaluation(Index /*step*/, double /*val_loss*/) {}
+  virtual void on_note(const std::string&) {}
+};
+
+class Trainer {
+ public:
+  // `corpus` and `folder` must outlive the trainer.
+  Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folder, TrainObserver& observer);
+
+  // Goes on from the folder's checkpoint, or its previous one where that is damaged. False: there is none.
+  bool resume();
+
+  // From where it is to the last step, or until `stop` becomes true. Writes every file of the run folder.
+  RunSummary run(const std::atomic<bool>& stop);
+
+  const TrainState& state() const { return state_; }
+  const Model<float>& model() const { return model_; }
+
+ private:
+  struct Logs;
+  bool due(Index step, Index every) const;
+  double evaluate_now(bool whole);
+  void after_evaluation(double val_loss);
+  void log_statistics(Logs& logs, const StepResult& result, ParameterBlock<float>& before);
+  FirstNonfinite find_nonfinite(Index step);
+  void save(Logs& logs);
+  FileFacts facts() const { return {config_, corpus_.vocab, corpus_.hash}; }
+
+  const RunConfig config_;
+  const Corpus& corpus_;
+  RunFolder& folder_;
+  TrainObserver& observer_;
+  Model<float> model_;
+  Optimizer<float> optimizer_;
+  StepRunner runner_;
+  SiteStatistics<float> statistics_;
+  TrainState state_;
+  RunSummary summary_;
+  bool resumed_ = false;
+};
+
+}  // namespace normscope
