@@ -1,0 +1,124 @@
+#include "config/checks.h"
+
+#include <algorithm>
+
+#include "config/names.h"
+#include "core/error.h"
+#include "model/norms.h"
+
+namespace normscope {
+namespace {
+
+// What a config may say but this version cannot do yet. Delete a line when its feature arrives.
+std::vector<Complaint> unavailable(const RunConfig& config) {
+  std::vector<Complaint> all;
+  const auto not_built = [&](std::string key, std::string name, std::string instead) {
+    all.push_back({std::move(key), name + " is not built yet; use " + instead});
+  };
+  const auto rows = norm_table();
+  const NormKind norm = config.model.norm;
+  if (std::none_of(rows.begin(), rows.end(), [&](const NormRow& row) { return row.kind == norm; })) {
+    not_built("model.norm", name_of(norm), "layernorm, rmsnorm or none");
+  }
+  if (config.train.precision == Precision::bf16) not_built("train.precision", "bf16", "fp32");
+  return all;
+}
+
+bool has_placement(const ModelConfig& model, PlacementKind kind) {
+  return std::find(model.norm_placement.begin(), model.norm_placement.end(), kind) !=
+         model.norm_placement.end();
+}
+
+// "4 or 8": the divisors of `whole` next to `number`, below and above.
+std::string nearest_divisors(Index number, Index whole) {
+  Index below = std::min(number, whole), above = number;
+  while (whole % below != 0) --below;
+  while (above < whole && whole % above != 0) ++above;
+  return above > whole || above == below ? text(below) : text(below, " or ", above);
+}
+
+}  // namespace
+
+std::vector<Consequence> settle_norm(RunConfig& config) {
+  ModelConfig& model = config.model;
+  const auto normless = [](PlacementKind kind) {
+    return kind == PlacementKind::rezero || kind == PlacementKind::none;
+  };
+  const auto& written = model.norm_placement;
+  if (model.norm == NormKind::none || !std::all_of(written.begin(), written.end(), normless)) return {};
+  model.norm = NormKind::none;
+  return {{"model.norm", text("placement ", name_of(written[0]), " has no norms")}};
+}
+
+std::vector<Consequence> settle_rest(RunConfig& config) {
+  ModelConfig& model = config.model;
+  std::vector<Consequence> all;
+  const auto turn_off = [&](bool& value, const char* key, std::string why) {
+    if (value) all.push_back({key, std::move(why)});
+    value = false;
+  };
+  if (model.norm == NormKind::none) turn_off(model.final_norm, "model.final_norm", "there is no norm");
+  if (!model.norm_affine) turn_off(model.norm_bias, "model.norm_bias", "norm_affine is false");
+  for (const NormRow& row : norm_table()) {
+    if (row.kind == model.norm && !row.has_bias) {
+      turn_off(model.norm_bias, "model.norm_bias", text(row.name, " has no bias"));
+    }
+  }
+  return all;
+}
+
+std::vector<Complaint> check_config(const RunConfig& config) {
+  const ModelConfig& m = config.model;
+  std::vector<Complaint> all = unavailable(config);
+  const bool heads_divide = m.d_model % m.n_head == 0;
+  if (!heads_divide) {
+    all.push_back({"model.n_head",
+                   text(m.n_head, " does not divide model.d_model = ", m.d_model, "; try ",
+                        nearest_divisors(m.n_head, m.d_model)),
+                   {"model.d_model"}});
+  }
+  if (m.position == Position::rope && heads_divide && m.d_model / m.n_head % 2 != 0) {
+    all.push_back({"model.position",
+                   text("rope rotates pairs of features, but a head is d_model/n_head = ",
+                        m.d_model / m.n_head, " wide; make that even"),
+                   {"model.d_model", "model.n_head"}});
+  }
+  if (m.position == Position::sinusoidal && m.d_model % 2 != 0) {
+    all.push_back({"model.position",
+                   text("sinusoidal needs an even model.d_model, got ", m.d_model, "; try ", m.d_model + 1),
+                   {"model.d_model"}});
+  }
+  if (m.norm == NormKind::groupnorm && m.d_model % m.norm_groups != 0) {
+    all.push_back({"model.norm_groups",
+                   text(m.norm_groups, " does not divide model.d_model = ", m.d_model, "; try ",
+                        nearest_divisors(m.norm_groups, m.d_model)),
+                   {"model.d_model", "model.norm"}});
+  }
+  if (const auto listed = static_cast<Index>(m.norm_placement.size()); listed != 1 && listed != m.n_layer) {
+    all.push_back({"model.norm_placement",
+                   text("a list of ", listed, " for model.n_layer = ", m.n_layer,
+                        "; a list names the placement of every block"),
+                   {"model.n_layer"}});
+  }
+  if (!m.residual && has_placement(m, PlacementKind::rezero)) {
+    all.push_back(
+        {"model.residual",
+         "false with placement rezero leaves y = a*F(x), which is 0 at the start and learns nothing",
+         {"model.norm_placement"}});
+  }
+  if (m.init.residual_scaling && m.init.scheme != InitScheme::gpt2) {
+    all.push_back({"model.init.residual_scaling",
+                   text("true, but only scheme gpt2 has it, and the scheme is ", name_of(m.init.scheme),
+                        "; leave it out"),
+                   {"model.init.scheme"}});
+  }
+  // One row has no variance over the batch.
+  if (m.norm == NormKind::batchnorm && config.train.batch_size == 1 && m.context == 1) {
+    all.push_back({"model.norm",
+                   "batchnorm needs batch_size*context >= 2, got 1; raise train.batch_size",
+                   {"train.batch_size", "model.context"}});
+  }
+  return all;
+}
+
+}  // namespace normscope

@@ -1,0 +1,35 @@
+// From files and --set options to one resolved RunConfig, with where each value came from.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+
+namespace normscope {
+
+struct Loaded {
+  RunConfig config;
+  // By dotted key: "configs/deep.json:12:5", "--set", "default", "default: 4*d_model", "settled: ...".
+  std::map<std::string, std::string> origins;
+};
+
+struct LoadOptions {
+  // False: keys that have no default may be missing (and stay empty or 0), and data files need not exist. For
+  // commands that look at the model alone.
+  bool need_data = true;
+};
+
+// Reads a config, what it extends, and `sets` (each KEY=VALUE) over it. Every problem is collected; all of
+// them are the lines of one Error{usage}. A file that is no JSON at all ends the reading at once.
+Loaded load_config(const std::filesystem::path& file, const std::vector<std::string>& sets = {},
+                   const LoadOptions& options = {});
+
+// The same of a text, such as the config inside a checkpoint. `label` stands for the file in messages,
+// relative paths and the default name.
+Loaded load_config_text(std::string json_text, const std::filesystem::path& label,
+                        const std::vector<std::string>& sets = {}, const LoadOptions& options = {});
+
+}  // namespace normscope

@@ -1,0 +1,612 @@
+// Configs: what is read, where it came from, what is refused and in which words.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "config/checks.h"
+#include "config/dump.h"
+#include "config/fields.h"
+#include "config/json_source.h"
+#include "config/load.h"
+#include "config/names.h"
+#include "core/error.h"
+#include "core/nearest.h"
+
+namespace fs = std::filesystem;
+using namespace normscope;
+using nlohmann::json;
+using Sets = std::vector<std::string>;
+
+namespace {
+
+const fs::path configs = fs::path(NORMSCOPE_SOURCE_DIR) / "configs";
+const LoadOptions model_only = {.need_data = false};
+
+// A folder with a corpus and the configs of one test.
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("normscope-config-" + std::to_string(::getpid()));
+  Folder() {
+    fs::remove_all(path);
+    fs::create_directories(path / "data");
+    write("data/text.txt", "some text\n");
+  }
+  ~Folder() { fs::remove_all(path); }
+  fs::path write(const std::string& name, std::string_view bytes) const {
+    std::ofstream(path / name, std::ios::binary) << bytes;
+    return path / name;
+  }
+  std::string text() const { return (path / "data/text.txt").string(); }
+};
+
+// A whole config with `members` in it.
+std::string with(const std::string& members) {
+  return R"({"data": {"path": "data/text.txt"}, "train": {"steps": 10, "batch_size": 2})" +
+         (members.empty() ? "" : ", " + members) + "}";
+}
+
+// The message with which reading fails; every failure is the user's, exit 2.
+template <class Body>
+std::string message(const Body& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    CHECK(error.exit == Exit::usage);
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string message_of(const std::string& text, const Sets& sets = {}) {
+  return message([&] { load_config_text(text, "a.json", sets, model_only); });
+}
+
+RunConfig config_of(const std::string& text, const Sets& sets = {}) {
+  return load_config_text(text, "a.json", sets, model_only).config;
+}
+
+bool same(const RunConfig& a, const RunConfig& b) {
+  return dump(a) == dump(b) && keys_that_differ(a, b).empty();
+}
+
+bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+// doctest prints both sides when they differ.
+#define CHECK_HOLDS(whole, part)      \
+  do {                                \
+    const std::string whole_ = whole; \
+    CAPTURE(whole_);                  \
+    CHECK(holds(whole_, part));       \
+  } while (false)
+
+}  // namespace
+
+TEST_CASE("json: values know their line and column") {
+  const JsonSource source = JsonSource::parse(
+      "\xEF\xBB\xBF{ // \"a\": comment\n  \"a\": 1,\n  \"\xC3\xA9\": \"x\\\"y\", \"list\": [1.5,/*,*/ "
+      "true,\n [null], {\"d\": -1}]\n}",
+      "f", "test");
+  const json& root = source.root();
+  CHECK(source.where(root) == "f");
+  CHECK(source.where(root["a"]) == "f:2:3");
+  CHECK(source.where(root["\xC3\xA9"]) == "f:3:3");
+  CHECK(source.where(root["list"]) == "f:3:16");
+  CHECK(source.where(root["list"][0]) == "f:3:25");
+  CHECK(source.where(root["list"][1]) == "f:3:35");
+  CHECK(source.where(root["list"][2][0]) == "f:4:3");
+  CHECK(source.where(root["list"][3]["d"]) == "f:4:11");
+  const JsonSource bom_line = JsonSource::parse("\xEF\xBB\xBF{\"a\": 1}", "f", "test");
+  CHECK(bom_line.where(bom_line.root()["a"]) == "f:1:2");
+}
+
+TEST_CASE("json: what is refused, and where") {
+  const auto fails = [](const std::string& text) {
+    return message([&] { JsonSource::parse(text, "f", "test"); });
+  };
+  CHECK(fails("{\"a\": 1,\n \"b\": {\"a\": 2, \"a\": 3}}") ==
+        "[test] f:2:16: duplicate key \"a\"; the first is at f:2:8");
+  CHECK(fails("[1, 1e400]") == "[test] f:1:5: the number 1e400 does not fit a double");
+  CHECK(fails("[1, -1e400]") == "[test] f:1:5: the number -1e400 does not fit a double");
+  CHECK(fails("[NaN]") == "[test] f:1:2: NaN is not a JSON number; expected a finite number");
+  CHECK_HOLDS(fails("{\"a\":\n -Infinity}"), "f:2:3: -Infinity is not a JSON number");
+  CHECK(fails(std::string("{}\0 garbage", 11)) == "[test] f:1:3: a NUL byte");
+  CHECK(fails("{\"a\": \"\xFF\"}") == "[test] f:1:8: a byte that is not UTF-8");
+  CHECK(fails("{} // \xED\xA0\x80") == "[test] f:1:7: a byte that is not UTF-8");
+  CHECK_HOLDS(fails("{} {}"), "[test] f:1:4: syntax error");
+  CHECK_HOLDS(fails("{\"a\": 1,}"), "f:1:9: syntax error");
+  CHECK_HOLDS(fails("{\"a\" 1}"), "f:1:6: syntax error");
+  CHECK_HOLDS(fails(""), "f:1:1: syntax error");
+  CHECK_HOLDS(fails("{\"a\": \"x\ny\"}"), "f:1:9: syntax error");
+  CHECK_HOLDS(fails("{/* no end"), "syntax error");
+  CHECK(fails("\"" + std::string(500, 'x') + "\n\"").size() < 250);
+  CHECK(fails(std::string(JsonSource::max_bytes + 1, ' ')) == "[test] f: is larger than 1048576 bytes");
+}
+
+TEST_CASE("json: depth") {
+  const auto nested = [](std::size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
+  CHECK_NOTHROW(JsonSource::parse(nested(64), "f", "test"));
+  const auto fails = [](const std::string& text) {
+    return message([&] { JsonSource::parse(text, "f", "test"); });
+  };
+  CHECK(fails(nested(65)) == "[test] f:1:65: more than 64 levels of nesting");
+  CHECK(fails(std::string(1'000'000, '[')) == "[test] f:1:65: more than 64 levels of nesting");
+  std::string objects;
+  for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
+  CHECK(fails(objects) == "[test] f:1:321: more than 64 levels of nesting");
+}
+
+TEST_CASE("json: any cut or damaged text is an error or a tree, never a crash") {
+  const std::string whole =
+      dump_text(RunConfig{}) + "// \xC3\xA9 /* */ [1e3, \"\\u00e9\\\\\", -0.5E-2, null]";
+  for (std::size_t cut = 0; cut < whole.size(); ++cut) {
+    message([&] { JsonSource::parse(whole.substr(0, cut), "f", "test"); });
+    message([&] { JsonSource::parse(whole.substr(cut), "f", "test"); });
+    for (const char byte : {'\0', '"', '\\', '/', '}', '[', ',', '9', '\xC3'}) {
+      std::string damaged = whole;
+      damaged[cut] = byte;
+      message([&] { load_config_text(damaged, "a.json", {}, model_only); });
+    }
+  }
+}
+
+TEST_CASE("integers: 1e3 is one; 3.7, true and what does not fit are not") {
+  CHECK(whole_number(json::parse("1e3")) == 1000);
+  CHECK(whole_number(json::parse("-7")) == -7);
+  CHECK(whole_number(json::parse("9223372036854775807")) == 9223372036854775807);
+  for (const char* text : {"3.7", "true", "\"3\"", "null", "9223372036854775808", "18446744073709551615",
+                           "18446744073709551616", "1e30", "-1e30", "[1]"}) {
+    CAPTURE(text);
+    CHECK_FALSE(whole_number(json::parse(text)).has_value());
+  }
+  CHECK(config_of(R"({"train": {"steps": 1e3}})").train.steps == 1000);
+  const auto steps = [](const std::string& value) {
+    return message_of("{\"train\": {\"steps\": " + value + "}}");
+  };
+  CHECK(steps("3.7") == "[config] train.steps: got 3.7; expected an integer, 1..10000000 (a.json:1:12)");
+  CHECK_HOLDS(steps("true"), "got true; expected an integer");
+  CHECK_HOLDS(steps("-1"), "got -1; expected an integer");
+  CHECK_HOLDS(steps("0"), "got 0; expected");
+  CHECK_HOLDS(steps("18446744073709551616"), "expected an integer");
+  CHECK_HOLDS(steps("18446744073709551615"), "got 18446744073709551615; expected an integer");
+  CHECK_HOLDS(steps("-9223372036854775809"), "expected an integer");
+  CHECK_HOLDS(steps("1e400"), "does not fit a double");
+}
+
+TEST_CASE("every key: what its type and range refuse") {
+  const auto refused = [](const std::string& set) { return message_of("{}", {set}); };
+  CHECK(refused("train.dropout=0.1") ==
+        "[config] train.dropout: unknown key; did you mean model.dropout? (--set)");
+  CHECK(refused("model.dropout=1") == "[config] model.dropout: got 1; expected a number in [0, 1) (--set)");
+  CHECK(refused("model.dropout=0.999") == "no error");
+  CHECK(refused("data.val_fraction=0.9") == "no error");
+  CHECK_HOLDS(refused("data.val_fraction=0.91"), "expected a number in [0, 0.9]");
+  CHECK_HOLDS(refused("train.lr=\"fast\""), "got \"fast\"; expected a number in [0, 100]");
+  CHECK_HOLDS(refused("train.lr=NaN"), "got \"NaN\"; expected a number");  // no JSON, so a string
+  CHECK_HOLDS(refused("train.grad_clip=-1"), "expected a number >= 0");
+  CHECK_HOLDS(refused("model.bias=1"), "got 1; expected true or false");
+  CHECK_HOLDS(refused("model.bias=\"true\""), "got \"true\"; expected true or false");
+  CHECK_HOLDS(
+      refused("model.norm=layrnorm"),
+      "got \"layrnorm\"; expected layernorm | rmsnorm | batchnorm | groupnorm | instancenorm | dyt | none; "
+      "did you mean layernorm? (--set)");
+  CHECK_HOLDS(refused("model.norm=true"), "got true; expected layernorm");
+  CHECK_HOLDS(refused("train.gemm=blas"), "expected auto | openblas | native");
+  CHECK_HOLDS(refused("model.final_norm=maybe"), "expected true, false or \"auto\"");
+  CHECK_HOLDS(refused("data.path=[]"), "expected a file, or a list of files");
+  CHECK_HOLDS(refused("data.path=[1]"), "got 1; expected a file");
+  CHECK_HOLDS(refused("data.path=\"\""), "got \"\"; expected a file");
+  CHECK_HOLDS(refused("data.path=\"a\\u0000b\""), "NUL");
+  CHECK_HOLDS(refused("log.every=0"), "expected an integer, 1..10000000");
+  CHECK_HOLDS(refused("train.seed=-1"), "got -1");
+  CHECK_HOLDS(refused("model=5"), "[config] model: got 5; expected an object of keys (--set)");
+  CHECK_HOLDS(refused("model.init=null"), "model.init: got null; expected an object of keys");
+
+  // No row takes an object or null, and every row takes its own default.
+  RunConfig config;
+  for (const Field& field : fields()) {
+    CAPTURE(field.key);
+    CHECK(field.set(config, json::object()) != "");
+    CHECK(field.set(config, nullptr) != "");
+    if (!field.required && field.key != "name") CHECK(field.set(config, field.get(RunConfig{})) == "");
+  }
+  CHECK(same(config, RunConfig{}));
+}
+
+TEST_CASE("the name of a run is the name of a folder") {
+  const auto name = [](const json& value) { return message_of(json{{"name", value}}.dump()); };
+  CHECK(config_of("{}").name == "a");
+  CHECK(name("post norm=1") == "no error");
+  CHECK(name("a/b") == "[config] name: \"a/b\" holds a slash; it names the run's folder (a.json:1:2)");
+  CHECK_HOLDS(name(".."), "begins with a dot");
+  CHECK_HOLDS(name(""), "is empty");
+  CHECK_HOLDS(name("a\nb"), "holds a control character");
+  CHECK_HOLDS(name("a\x1b[31m"), "holds a control character");
+  CHECK_HOLDS(name(std::string(201, 'x')), "longer than 200 bytes");
+  CHECK(message_of("{}", {"name=5"}) == "[config] name: got 5; expected text; as text: '\"5\"' (--set)");
+  CHECK(message([] { load_config_text("{}", "d/.hidden.json", {}, model_only); }) ==
+        "[config] name: \".hidden\" begins with a dot; it names the run's folder (default: the file's stem)");
+}
+
+TEST_CASE("unknown keys name the nearest") {
+  const auto refused = [](const std::string& text) { return message_of(text); };
+  CHECK(refused(R"({"model": {"nhead": 4}})") ==
+        "[config] model.nhead: unknown key; did you mean model.n_head? (a.json:1:12)");
+  CHECK_HOLDS(refused(R"({"modle": {"n_head": 4}})"), "modle: unknown key; did you mean model?");
+  CHECK_HOLDS(refused(R"({"lr": 1})"), "did you mean train.lr?");
+  CHECK_HOLDS(refused(R"({"model": {"lr": 1}})"), "did you mean train.lr?");
+  CHECK_HOLDS(refused(R"({"model.norm": "none"})"), "an object in an object");
+  CHECK_HOLDS(refused(R"({"model": {"init.std": 1}})"), "an object in an object");
+  CHECK_HOLDS(refused(R"({"zzzzzzzzzzzz": 1})"), "unknown key; `normscope config` lists all");
+  CHECK_HOLDS(refused(R"({"": 1})"), "unknown key");
+  CHECK_HOLDS(message_of("{}", {"extends=b.json"}), "extends: unknown key");
+  CHECK(nearest("smaple", std::vector<std::string>{"train", "sample"}) == "sample");
+  CHECK(nearest("top_k", std::vector<std::string>{"top-p", "top-k"}) == "top-k");
+  CHECK(nearest("x", std::vector<std::string>{"train", "sample"}) == "");
+  CHECK(edit_distance("kitten", "sitting") == 3);
+  CHECK(edit_distance("", "abc") == 3);
+
+  std::string many = "{\"x0\": 0";
+  for (int i = 1; i < 50'000; ++i) many += ",\"x" + std::to_string(i) + "\": 0";
+  const std::string said = refused(many + "}");
+  CHECK(std::count(said.begin(), said.end(), '\n') == 40);
+  CHECK_HOLDS(said, "[config] and 49960 more");
+}
+
+TEST_CASE("--set: JSON, or else a string") {
+  const RunConfig config = config_of(
+      "{}", {"model.norm=rmsnorm", "model.norm_placement=[\"post\",\"pre\"]", "model.n_layer=2", "name=a=b",
+             "model.init={\"scheme\": \"xavier_normal\", \"std\": 0.5}", "train.lr=1", "train.lr=2e-3"});
+  CHECK(config.model.norm == NormKind::rmsnorm);
+  CHECK(config.model.norm_placement == std::vector{PlacementKind::post, PlacementKind::pre});
+  CHECK(config.name == "a=b");
+  CHECK(config.model.init.scheme == InitScheme::xavier_normal);
+  CHECK(config.model.init.std == 0.5);
+  CHECK(config.train.lr == 2e-3);  // the last one holds
+  const auto refused = [](const std::string& set) { return message_of("{}", {set}); };
+  CHECK(refused("model.norm") ==
+        "[config] --set: got \"model.norm\"; expected KEY=VALUE, such as model.norm=rmsnorm");
+  CHECK_HOLDS(refused("=1"), "expected KEY=VALUE");
+  CHECK_HOLDS(refused("model.init={\"std\": 1, \"std\": 2}"), "duplicate key \"std\"");
+  CHECK_HOLDS(refused("model.init={\"sdt\": 1}"),
+              "model.init.sdt: unknown key; did you mean model.init.std? (--set)");
+  CHECK_HOLDS(refused("train.lr=1e999"), "--set train.lr:1:1: the number 1e999 does not fit a double");
+  CHECK_HOLDS(refused("train.lr=" + std::string(100'000, '[')), "more than 64 levels");
+  CHECK_HOLDS(refused("name=\xFF"), "not UTF-8");
+}
+
+TEST_CASE("all problems are said at once") {
+  const std::string said =
+      message_of("{\"model\": {\"n_head\": 5, \"d_model\": 64,\n\"nrom\": 1}, \"train\": {\"lr\": \"x\"}}",
+                 {"eval.every=1.5", "nope"});
+  CHECK(said ==
+        "[config] model.nrom: unknown key; did you mean model.norm? (a.json:2:1)\n"
+        "[config] --set: got \"nope\"; expected KEY=VALUE, such as model.norm=rmsnorm\n"
+        "[config] train.lr: got \"x\"; expected a number in [0, 100] (a.json:2:23)\n"
+        "[config] eval.every: got 1.5; expected an integer, 0..10000000 (--set)\n"
+        "[config] model.n_head: 5 does not divide model.d_model = 64; try 4 or 8 (a.json:1:12)");
+  // A wrong value is not blamed twice.
+  CHECK(message_of(R"({"model": {"n_head": 5, "d_model": "x"}})") ==
+        "[config] model.d_model: got \"x\"; expected an integer, 1..65536 (a.json:1:25)");
+}
+
+TEST_CASE("keys without a default must be given, where data is needed") {
+  CHECK(message([] { load_config_text("{}", "a.json"); }) ==
+        "[config] data.path: missing, and there is no default; it takes a file, or a list of files (the "
+        "corpus, UTF-8; a relative path counts from the config, then from the working directory)\n"
+        "[config] train.steps: missing, and there is no default; it takes integer, 1..10000000 (updates)\n"
+        "[config] train.batch_size: missing, and there is no default; it takes integer, 1..65536 (sequences "
+        "in a micro-batch, B)");
+  const RunConfig config = config_of("{}");
+  CHECK(config.train.steps == 0);
+  CHECK(same(config_of(dump_text(config)), config));
+}
+
+TEST_CASE("paths are tried beside the config, then in the working directory") {
+  const Folder folder;
+  const fs::path file = folder.write("a.json", with(""));
+  CHECK(load_config(file).config.data.path == std::vector{folder.text()});
+  CHECK(load_config(file).config.name == "a");
+
+  // What --set writes counts from the working directory.
+  const std::string relative = fs::relative(folder.text()).string();
+  CHECK(load_config(file, {"data.path=" + relative}).config.data.path == std::vector{folder.text()});
+  CHECK(load_config(file, {"data.val_path=" + relative}).config.data.val_path == folder.text());
+  CHECK(load_config(folder.write("b.json", with("")),
+                    {"data.path=[\"" + relative + "\", \"" + folder.text() + "\"]"})
+            .config.data.path == std::vector{folder.text(), folder.text()});
+
+  const std::string here = (fs::current_path() / "no.txt").lexically_normal().string();
+  const fs::path missing =
+      folder.write("c.json", R"({"data": {"path": "no.txt"}, "train": {"steps": 1, "batch_size": 1}})");
+  CHECK(message([&] { load_config(missing); }) == "[config] data.path: no such file: neither " +
+                                                      (folder.path / "no.txt").string() + " nor " + here +
+                                                      " (" + missing.string() + ":1:11)");
+  CHECK(message([&] { load_config(file, {"data.path=no.txt"}); }) ==
+        "[config] data.path: no such file: " + here + " (--set)");
+  CHECK_HOLDS(message([&] { load_config(file, {"data.path=/"}); }), "no such file: /");
+  CHECK_NOTHROW(load_config(missing, {}, model_only));
+}
+
+TEST_CASE("extends merges deeply, and origins say from where") {
+  const Folder folder;
+  fs::create_directories(folder.path / "base");
+  folder.write("base/one.json", R"({
+    "data": {"path": "../data/text.txt"},
+    "model": {"n_layer": 3, "norm_placement": ["pre", "post", "pre"], "init": {"std": 0.1}},
+    "train": {"steps": 5, "batch_size": 2}
+  })");
+  folder.write("two.json",
+               R"({"$schema": "s", "extends": "base/one.json", "model": {"init": {"embed_std": 2}}})");
+  const fs::path file = folder.write("three.json", R"({
+    "extends": "two.json",
+    "model": {"n_layer": 2, "norm_placement": ["post", "pre"]}
+  })");
+  const Loaded loaded = load_config(file, {"train.lr=0.5"});
+  const ModelConfig& model = loaded.config.model;
+  CHECK(model.n_layer == 2);
+  CHECK(model.norm_placement ==
+        std::vector{PlacementKind::post, PlacementKind::pre});  // a list is replaced whole
+  CHECK(model.init.std == 0.1);
+  CHECK(model.init.embed_std == 2);
+  CHECK(loaded.config.name == "three");
+  CHECK(loaded.config.data.path == std::vector{folder.text()});  // from the folder of the file that writes it
+
+  const std::string at = folder.path.string();
+  CHECK(loaded.origins.at("model.n_layer") == at + "/three.json:3:15");
+  CHECK(loaded.origins.at("model.init.embed_std") == at + "/two.json:1:65");
+  CHECK(loaded.origins.at("train.steps") == at + "/base/one.json:4:15");
+  CHECK(loaded.origins.at("train.lr") == "--set");
+  CHECK(loaded.origins.at("train.min_lr") == "default: lr/10");
+  CHECK(loaded.origins.at("model.d_ff") == "default: 4*d_model");
+  CHECK(loaded.origins.at("train.seed") == "default");
+  CHECK(loaded.origins.size() == fields().size());
+
+  const fs::path self = folder.write("self.json", R"({"extends": "loop.json"})");
+  const fs::path loop = folder.write("loop.json", R"({"extends": "./self.json"})");
+  CHECK(message([&] { load_config(self); }) == "[config] extends: a circle: " + self.string() + " -> " +
+                                                   loop.string() + " -> " + self.string() + " (" +
+                                                   loop.string() + ":1:2)");
+  const fs::path lost = folder.write("lost.json", R"({"extends": "nowhere.json"})");
+  CHECK(message([&] { load_config(lost); }) ==
+        "[config] extends: there is no file " + at + "/nowhere.json (" + lost.string() + ":1:2)");
+  CHECK_HOLDS(message([&] { load_config(folder.write("e.json", R"({"extends": 3})")); }),
+              "extends: got 3; expected the file of another config");
+  CHECK_HOLDS(message([&] { load_config(folder.write("e.json", R"({"extends": ""})")); }),
+              "extends: there is no file");
+}
+
+TEST_CASE("files that are no config") {
+  const Folder folder;
+  CHECK(message([&] { load_config(folder.path / "none.json"); }) ==
+        "[config] " + (folder.path / "none.json").string() + ": cannot be opened: No such file or directory");
+  CHECK_HOLDS(message([&] { load_config(folder.path); }), "is a folder; expected a file");
+  CHECK_HOLDS(message([&] { load_config(folder.write("a.json", "[1]")); }),
+              "a.json: got [1]; expected an object");
+  CHECK_HOLDS(message([&] { load_config(folder.write("a.json", std::string(2'000'000, ' '))); }),
+              "is larger than");
+  CHECK_HOLDS(message([&] { load_config("/dev/zero"); }), "is larger than");
+}
+
+TEST_CASE("defaults that depend on other keys") {
+  const auto model = [](const Sets& sets) { return config_of("{}", sets).model; };
+  CHECK(model({"model.d_model=66"}).d_ff == 264);
+  CHECK(model({"model.d_model=66", "model.d_ff=7"}).d_ff == 7);
+  CHECK(model({"model.bias=true"}).ffn_bias);
+  CHECK_FALSE(model({"model.bias=true", "model.ffn_bias=false"}).ffn_bias);
+  CHECK(config_of("{}", {"train.lr=0.5"}).train.min_lr == 0.05);
+  CHECK(model({"model.init.std=0.1"}).init.embed_std == 0.1);
+  CHECK(model({"model.init.scheme=xavier_normal"}).init.embed_std == 0.02);  // tied
+  CHECK(model({"model.init.scheme=xavier_normal", "model.tie_embeddings=false"}).init.embed_std == 1);
+  CHECK(model({}).init.residual_scaling);
+  CHECK_FALSE(model({"model.init.scheme=xavier_normal"}).init.residual_scaling);
+  CHECK_FALSE(model({"model.norm_placement=pre_scaled"}).init.residual_scaling);
+  CHECK_FALSE(model({"model.norm_placement=deepnorm"}).init.residual_scaling);
+  CHECK(model({"model.norm_placement=deepnorm", "model.init.residual_scaling=true"}).init.residual_scaling);
+  CHECK(message_of("{}", {"model.d_model=20000", "model.n_head=1"}) ==
+        "[config] model.d_ff: got 80000; expected an integer, 1..65536 (default: 4*d_model)");
+}
+
+TEST_CASE("final_norm auto follows the placement") {
+  const auto final_norm = [](const std::string& placement, const std::string& written = "auto") {
+    return config_of("{}",
+                     {"model.n_layer=2", "model.norm_placement=" + placement, "model.final_norm=" + written})
+        .model.final_norm;
+  };
+  for (const char* name :
+       {"pre", "sandwich", "peri", "res_post", "pre_scaled", "mix", "[\"post\",\"pre\"]"}) {
+    CAPTURE(name);
+    CHECK(final_norm(name));
+    CHECK_FALSE(final_norm(name, "false"));
+  }
+  for (const char* name : {"post", "deepnorm", "[\"pre\",\"post\"]", "[\"pre\",\"none\"]"}) {
+    CAPTURE(name);
+    CHECK_FALSE(final_norm(name));
+    CHECK(final_norm(name, "true"));
+  }
+  for (const char* name : {"rezero", "none", "[\"rezero\",\"none\"]"}) {
+    CAPTURE(name);
+    CHECK_FALSE(final_norm(name, "true"));  // there is no norm
+  }
+}
+
+TEST_CASE("what the norm settles") {
+  const auto loaded = [](const Sets& sets) { return load_config_text("{}", "a.json", sets, model_only); };
+  CHECK(loaded({"model.norm_placement=rezero"}).config.model.norm == NormKind::none);
+  CHECK(loaded({"model.norm_placement=none", "model.norm=rmsnorm"}).config.model.norm == NormKind::none);
+  CHECK(loaded({"model.n_layer=2", "model.norm_placement=[\"none\",\"rezero\"]"}).config.model.norm ==
+        NormKind::none);
+  CHECK(loaded({"model.n_layer=2", "model.norm_placement=[\"none\",\"pre\"]"}).config.model.norm ==
+        NormKind::layernorm);
+  CHECK(loaded({"model.norm_placement=rezero"}).origins.at("model.norm") ==
+        "settled: placement rezero has no norms");
+
+  const Loaded rms = loaded({"model.norm=rmsnorm", "model.norm_bias=true"});
+  CHECK_FALSE(rms.config.model.norm_bias);
+  CHECK(rms.origins.at("model.norm_bias") == "settled: rmsnorm has no bias");
+  CHECK(loaded({"model.norm=none", "model.final_norm=true"}).origins.at("model.final_norm") ==
+        "settled: there is no norm");
+  CHECK_FALSE(loaded({"model.norm_affine=false"}).config.model.norm_bias);
+  CHECK(loaded({}).config.model.norm_bias);
+}
+
+TEST_CASE("placements: names and lists") {
+  const auto refused = [](const std::string& value) {
+    return message_of("{}", {"model.n_layer=3", "model.norm_placement=" + value});
+  };
+  for (const auto& [kind, name] : names_of(PlacementKind{})) {
+    CHECK(config_of("{}", {std::string("model.norm_placement=") + name}).model.norm_placement ==
+          std::vector{kind});
+  }
+  CHECK(refused("[\"peri\",\"pre\",\"mix\"]") ==
+        "[config] model.norm_placement: entry 3: mix is a pattern of whole models and cannot stand in a "
+        "list; write "
+        "out its pre and post (--set)");
+  CHECK_HOLDS(refused("[\"pre\",\"peri\",\"pre\"]"), "entry 2: peri can only come first");
+  CHECK_HOLDS(refused("[\"pre\",\"pots\",\"pre\"]"), "entry 2: got \"pots\"");
+  CHECK_HOLDS(refused("[\"pre\",\"pots\",\"pre\"]"), "did you mean post?");
+  CHECK_HOLDS(refused("[\"pre\",3,\"pre\"]"), "entry 2: got 3");
+  CHECK_HOLDS(refused("[\"pre\",\"pre\"]"), "a list of 2 for model.n_layer = 3");
+  CHECK_HOLDS(refused("[\"pre\"]"), "a list of 1 for model.n_layer = 3");
+  CHECK_HOLDS(refused("[]"), "a list of 0 for model.n_layer = 3");
+  CHECK_HOLDS(refused("pro"), "did you mean pre?");
+  CHECK(message_of("{}", {"model.n_layer=1", "model.norm_placement=[\"peri\"]"}) == "no error");
+}
+
+TEST_CASE("combinations that cannot be") {
+  const auto refused = [](const Sets& sets) { return message_of("{}", sets); };
+  CHECK(refused({"model.d_model=64", "model.n_head=5"}) ==
+        "[config] model.n_head: 5 does not divide model.d_model = 64; try 4 or 8 (--set)");
+  CHECK_HOLDS(refused({"model.d_model=64", "model.n_head=100"}), "try 64 (");
+  CHECK_HOLDS(refused({"model.d_model=7", "model.n_head=6"}), "try 1 or 7");
+  CHECK_HOLDS(refused({"model.d_model=15", "model.n_head=3", "model.position=rope"}),
+              "d_model/n_head = 5 wide");
+  CHECK_HOLDS(refused({"model.d_model=15", "model.n_head=3", "model.position=sinusoidal"}), "got 15; try 16");
+  CHECK_HOLDS(refused({"model.norm_placement=rezero", "model.residual=false"}),
+              "model.residual: false with placement rezero");
+  CHECK_HOLDS(refused({"model.init.scheme=xavier_normal", "model.init.residual_scaling=true"}),
+              "model.init.residual_scaling: true, but only scheme gpt2 has it");
+  CHECK(refused({"train.min_lr=1", "train.warmup_steps=100", "train.steps=10"}) ==
+        "no error");  // as in PyTorch
+
+  RunConfig config;  // of features that load_config() may not have yet
+  const auto blames = [&](std::string_view key, std::string_view what) {
+    for (const Complaint& complaint : check_config(config)) {
+      if (complaint.key == key && holds(complaint.what, what)) return true;
+    }
+    return false;
+  };
+  config.model.norm = NormKind::groupnorm;
+  config.model.norm_groups = 5;
+  CHECK(blames("model.norm_groups", "5 does not divide model.d_model = 192; try 4 or 6"));
+  config.model.norm = NormKind::batchnorm;
+  config.model.context = 1;
+  CHECK_FALSE(blames("model.norm", "batch_size*context >= 2"));
+  config.train.batch_size = 1;
+  CHECK(blames("model.norm", "batch_size*context >= 2"));
+}
+
+TEST_CASE("a dumped config loads to the same config") {
+  const Folder folder;
+  for (const Sets& sets :
+       {Sets{}, Sets{"model.norm_placement=rezero", "model.norm_bias=true"}, Sets{"model.norm=rmsnorm"},
+        Sets{"model.n_layer=2", "model.norm_placement=[\"peri\",\"post\"]", "train.lr=0.1"},
+        Sets{"model.init.scheme=kaiming_normal", "train.seed=9007199254740991", "model.dropout=0.3"},
+        Sets{"data.path=[\"" + folder.text() + "\",\"" + folder.text() + "\"]", "name=x y"}}) {
+    const Loaded loaded = load_config(folder.write("a.json", with("")), sets);
+    const RunConfig again = load_config_text(dump_text(loaded.config), "b.json").config;
+    CHECK(same(again, loaded.config));
+    CHECK(dump_text(again) == dump_text(loaded.config));
+    const std::string annotated = dump_with_origin(loaded.config, loaded.origins);
+    CHECK_HOLDS(annotated, "// default");
+    CHECK(same(load_config_text(annotated, "b.json").config, loaded.config));
+  }
+  const auto dumped = dump(load_config(folder.write("a.json", with(""))).config);
+  CHECK(dumped["model"]["norm_placement"] == "pre");
+  CHECK(dumped["data"]["path"] == folder.text());
+  CHECK(dumped.begin().key() == "name");
+}
+
+TEST_CASE("which keys differ, and which may on resume") {
+  const RunConfig a = config_of("{}");
+  const RunConfig b = config_of("{}", {"train.steps=5", "model.norm=rmsnorm", "log.every=1", "name=b"});
+  const std::vector<Difference> all = keys_that_differ(a, b);
+  REQUIRE(all.size() == 5);
+  CHECK(all[0].key == "name");
+  CHECK(all[1].key == "model.norm");
+  CHECK(all[1].values == "\"layernorm\" -> \"rmsnorm\"");
+  CHECK_FALSE(all[1].may_change_on_resume);
+  CHECK(all[2].key == "model.norm_bias");  // follows from the norm
+  CHECK(all[3].key == "train.steps");
+  CHECK(all[3].values == "0 -> 5");
+  CHECK(all[3].may_change_on_resume);
+  CHECK(all[4].may_change_on_resume);
+  std::string may;
+  for (const Field& field : fields()) may += field.may_change_on_resume ? field.key + " " : "";
+  CHECK(
+      may ==
+      "name train.steps train.threads train.on_nonfinite eval.every eval.batches log.every log.layers_every "
+      "checkpoint.every ");
+}
+
+namespace {
+
+// Every key of `value` is a property of `schema`.
+void check_keys(const json& value, const json& schema, const std::string& where) {
+  for (const auto& [name, member] : value.items()) {
+    CAPTURE(where + "." + name);
+    REQUIRE(schema["properties"].contains(name));
+    const json& inner = schema["properties"][name];
+    if (inner.contains("properties")) check_keys(member, inner, where + "." + name);
+    if (inner.contains("enum")) CHECK(std::count(inner["enum"].begin(), inner["enum"].end(), member) == 1);
+    if (inner.contains("minimum")) CHECK(member >= inner["minimum"]);
+    if (inner.contains("maximum")) CHECK(member <= inner["maximum"]);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("configs/schema.json is current, and knows every key of every config") {
+  std::ifstream file(configs / "schema.json", std::ios::binary);
+  std::ostringstream written;
+  written << file.rdbuf();
+  INFO("run: normscope config --schema > configs/schema.json");
+  CHECK(written.str() == json_schema_text());
+
+  const json schema = json::parse(json_schema_text());
+  check_keys(dump(config_of("{}", {"name=a"})), schema, "");
+  int found = 0;
+  for (const auto& entry : fs::directory_iterator(configs)) {
+    if (entry.path().filename() == "schema.json" || entry.path().extension() != ".json") continue;
+    CAPTURE(entry.path().string());
+    const JsonSource source = JsonSource::read(entry.path(), "test");
+    CHECK(source.root()["$schema"] == "schema.json");
+    check_keys(source.root(), schema, "");
+    CHECK_NOTHROW(load_config(entry.path(), {}, model_only));
+    ++found;
+  }
+  CHECK(found >= 5);
+}
+
+TEST_CASE("the deep pair differs in the placement and what follows from it") {
+  const RunConfig pre = load_config(configs / "deep_pre.json", {"name=same"}, model_only).config;
+  const RunConfig post = load_config(configs / "deep_post.json", {"name=same"}, model_only).config;
+  const std::vector<Difference> all = keys_that_differ(pre, post);
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].key == "model.norm_placement");
+  CHECK(all[1].key == "model.final_norm");
+  CHECK(same(pre, load_config(configs / "quickstart.json", {"name=same"}, model_only).config));
+}
+
+TEST_CASE("the list of keys has every key, its range and default, in 110 columns") {
+  const std::string listing = describe_keys();
+  std::istringstream lines(listing);
+  for (std::string line; std::getline(lines, line);) {
+    CAPTURE(line);
+    CHECK(line.size() <= 110);
+  }
+  for (const Field& field : fields()) CHECK_HOLDS(listing, "\n" + field.key + " ");
+  CHECK_HOLDS(listing, "4*d_model");
+  CHECK_HOLDS(listing, "number in [0, 1)");
+}
