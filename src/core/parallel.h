@@ -38,4 +38,12 @@ void parallel_each(Index items, Body&& body) {
   parallel_blocks(items, 1, [&](Index begin, Index) { body(begin); });
 }
 
+// Calls body() once, inside a parallel region: a library that threads outside of regions stays in one thread.
+template <class Body>
+void in_parallel_region(Body&& body) {
+  if (thread_count() == 1 || omp_in_parallel()) return body();
+#pragma omp parallel num_threads(thread_count())
+  if (omp_get_thread_num() == 0) body();
+}
+
 }  // namespace normscope

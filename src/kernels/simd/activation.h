@@ -32,7 +32,10 @@ inline ValueAndSlope<Real> gelu_tanh(Vec<Real> x) {
   constexpr Real root = Real(0.79788456080286535588), cubic = Real(0.044715);  // root = sqrt(2/pi)
   const Vec<Real> t = tanh(Vec<Real>(root * (x + cubic * x * x * x)));
   const Vec<Real> inner_slope = root * (1 + 3 * cubic * x * x);
-  return {Real(0.5) * x * (1 + t), Real(0.5) * (1 + t) + Real(0.5) * x * (1 - t * t) * inner_slope};
+  const Vec<Real> t_slope = 1 - t * t;
+  // Where tanh has reached 1, x^2 may overflow, and 0 * inf would be NaN.
+  const Vec<Real> bend = select<Real>(t_slope == 0, Vec<Real>{}, Real(0.5) * x * t_slope * inner_slope);
+  return {Real(0.5) * x * (1 + t), Real(0.5) * (1 + t) + bend};
 }
 
 template <class Real>

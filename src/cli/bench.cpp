@@ -1,0 +1,190 @@
+// normscope bench [CONFIG]: how fast training steps are, as a share of what this machine's cores can do.
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "config/load.h"
+#include "config/names.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/parallel.h"
+#include "io/csv.h"
+#include "model/cost.h"
+#include "train/environment.h"
+#include "train/trainer.h"
+
+namespace normscope {
+namespace {
+
+constexpr Index warm_up_steps = 3;
+constexpr Index least_steps = 20;
+constexpr int rounds = 3;  // with and without logging in turn, so that a drifting machine favours neither
+constexpr Index vocabulary_size = 65;
+
+// nanoGPT's CPU preset: what is measured where no config is named.
+RunConfig default_config() {
+  RunConfig config;
+  config.name = "bench";
+  config.model.n_layer = 4;
+  config.model.n_head = 4;
+  config.model.d_model = 128;
+  config.model.d_ff = 512;
+  config.model.context = 64;
+  config.train.batch_size = 12;
+  return config;
+}
+
+// Random characters: the speed of a step does not depend on the text.
+Corpus random_corpus(Index characters) {
+  std::u32string alphabet;
+  for (Index i = 0; i < vocabulary_size; ++i) alphabet.push_back(static_cast<char32_t>('0' + i));
+  const std::u32string_view all = alphabet;
+  Corpus corpus;
+  corpus.vocab = Vocabulary::of({&all, 1});
+  const RandomStream stream(1, "bench");
+  for (Index i = 0; i < characters; ++i) {
+    corpus.train.push_back(static_cast<Token>(stream.below(static_cast<std::uint64_t>(i), vocabulary_size)));
+  }
+  return corpus;
+}
+
+// A folder for throw-away runs, removed at the end.
+struct ScratchFolder {
+  ScratchFolder() : path(std::filesystem::temp_directory_path() / text("normscope-bench-", getpid())) {}
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::filesystem::path path;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// step_ms of each step after the warm-up: an ordinary training run, its own log read back.
+std::vector<double> measure_steps(RunConfig config, const Corpus& corpus, Index steps, bool logging) {
+  const ScratchFolder scratch;
+  config.train.steps = warm_up_steps + steps;
+  config.eval.every = config.checkpoint.every = 0;
+  config.log.every = 1;
+  config.log.layers_every = logging ? 1 : 0;
+  RunFolder folder(scratch.path.string(), Existing::refuse);
+  TrainObserver silent;
+  const std::atomic<bool> never{false};
+  Trainer(config, corpus, folder, silent).run(never);
+
+  const CsvTable metrics = read_csv(folder.file(metrics_file));
+  std::vector<double> times;
+  for (std::size_t row = warm_up_steps; row + 1 < metrics.rows.size();
+       ++row) {  // the last step always has its taps on
+    times.push_back(metrics.number(row, metrics.column("step_ms")).value());
+  }
+  return times;
+}
+
+struct Measurement {
+  int threads = 0;
+  double step_ms = 0, tokens_per_s = 0, gflops = 0, share = 0, log_overhead = 0, sgemm_gflops = 0;
+};
+
+Measurement measure(const RunConfig& config, const Corpus& corpus, Index steps, int threads) {
+  set_thread_count(threads);
+  Measurement m;
+  m.threads = threads;
+  m.sgemm_gflops = measure_sgemm_gflops();
+  std::vector<double> without, with;
+  for (int round = 0; round < rounds; ++round) {
+    for (const bool logging : {false, true}) {
+      const std::vector<double> times =
+          measure_steps(config, corpus, (steps + rounds - 1) / rounds + 1, logging);
+      (logging ? with : without).insert((logging ? with : without).end(), times.begin(), times.end());
+    }
+  }
+  m.sgemm_gflops = std::max(m.sgemm_gflops, measure_sgemm_gflops());
+  m.step_ms = median(without);
+  m.log_overhead = median(with) / m.step_ms - 1;
+  const ParameterLayout layout(config.model, vocabulary_size);
+  const double tokens =
+      static_cast<double>(config.train.grad_accum * config.train.batch_size * config.model.context);
+  m.tokens_per_s = tokens / m.step_ms * 1e3;
+  m.gflops = training_flops_per_token(config.model, layout) * m.tokens_per_s / 1e9;
+  m.share = m.gflops / m.sgemm_gflops;
+  return m;
+}
+
+nlohmann::ordered_json to_json(const Measurement& m) {
+  return {{"threads", m.threads},
+          {"sgemm_gflops", m.sgemm_gflops},
+          {"step_ms", m.step_ms},
+          {"tokens_per_s", m.tokens_per_s},
+          {"gflops", m.gflops},
+          {"share", m.share},
+          {"log_overhead", m.log_overhead}};
+}
+
+}  // namespace
+
+int bench_command(int argc, char** argv) {
+  CommandLine line(
+      "bench",
+      "Times training steps of a config (default: nanoGPT's CPU size) on random text and sets them against\n"
+      "the SGEMM rate of OpenBLAS in the same process.",
+      "[CONFIG]");
+  add_config_options(line);
+  line.option("steps", "N", "steps measured, at least 20 (default: 60)");
+  line.flag("json", "print JSON");
+  if (!line.parse(argc, argv, 0, 1)) return 0;
+  const Index steps = line.integer_of("steps", least_steps, 1'000'000).value_or(60);
+
+  RunConfig config = default_config();
+  if (!line.positionals().empty()) {
+    config = load_config(line.positionals()[0], line.all_of("set"), {.need_data = false}).config;
+    if (config.train.batch_size == 0) config.train.batch_size = default_config().train.batch_size;
+  } else if (line.has("set")) {
+    refuse("bench", "--set needs a CONFIG to change");
+  }
+  set_up_threads(line, config.train.threads);
+  require_memory(config.model, vocabulary_size, config.train.batch_size);
+  const Corpus corpus = random_corpus(std::max<Index>(100'000, 2 * config.model.context));
+
+  const int all = thread_count();
+  std::vector<Measurement> results;
+  if (all > 1) results.push_back(measure(config, corpus, steps, 1));
+  results.push_back(measure(config, corpus, steps, all));
+
+  if (line.has("json")) {
+    nlohmann::ordered_json json = to_json(results.back());
+    json["precision"] = name_of(config.train.precision);
+    json["peak_mb"] = peak_rss_bytes() / 0x1p20;
+    json["gemm"] = name_of(gemm_provider(config.train.gemm));
+    for (const Measurement& m : results) json["by_threads"].push_back(to_json(m));
+    std::cout << json.dump(2) << '\n';
+    return static_cast<int>(Exit::ok);
+  }
+  const ModelConfig& model = config.model;
+  std::cout << config.name << ": L " << model.n_layer << ", C " << model.d_model << ", T " << model.context
+            << ", B " << config.train.batch_size << "; " << machine_text(config.train.gemm) << "\n\n"
+            << "threads  SGEMM GFLOP/s   step ms   tokens/s    GFLOP/s   share of SGEMM   logging every "
+               "layer, every step\n";
+  const auto right = [](const std::string& cell, std::size_t width) {
+    return std::string(cell.size() < width ? width - cell.size() : 0, ' ') + cell;
+  };
+  for (const Measurement& m : results) {
+    std::cout << right(std::to_string(m.threads), 7) << right(fixed(m.sgemm_gflops, 1), 15)
+              << right(fixed(m.step_ms, 2), 10) << right(short_number(m.tokens_per_s), 11)
+              << right(fixed(m.gflops, 1), 11) << right(fixed(100 * m.share, 1) + "%", 17)
+              << right(fixed(100 * m.log_overhead, 1) + "%", 34) << '\n';
+  }
+  std::cout << "\npeak memory " << fixed(peak_rss_bytes() / 0x1p20, 0) << " MiB\n";
+  return static_cast<int>(Exit::ok);
+}
+
+}  // namespace normscope

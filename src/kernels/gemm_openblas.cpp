@@ -1,0 +1,86 @@
+#include "kernels/gemm_openblas.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+#include <vector>
+
+#include "core/parallel.h"
+
+namespace normscope {
+namespace {
+
+// What openblas_get_parallel() returns.
+enum Flavour { serial = 0, pthreads = 1, openmp = 2 };
+
+CBLAS_TRANSPOSE cblas(Transpose transpose) { return transpose == Transpose::yes ? CblasTrans : CblasNoTrans; }
+blasint narrow(Index n) { return static_cast<blasint>(n); }
+
+void multiply(const Gemm<float>& g) {
+  cblas_sgemm(CblasRowMajor, cblas(g.trans_a), cblas(g.trans_b), narrow(g.m), narrow(g.n), narrow(g.k),
+              g.alpha, g.a, narrow(g.lda), g.b, narrow(g.ldb), g.beta, g.c, narrow(g.ldc));
+}
+void multiply(const Gemm<double>& g) {
+  cblas_dgemm(CblasRowMajor, cblas(g.trans_a), cblas(g.trans_b), narrow(g.m), narrow(g.n), narrow(g.k),
+              g.alpha, g.a, narrow(g.lda), g.b, narrow(g.ldb), g.beta, g.c, narrow(g.ldc));
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+void openblas_gemm(const Gemm<float>& g) {
+  in_parallel_region([&] { multiply(g); });
+}
+void openblas_gemm(const Gemm<double>& g) {
+  in_parallel_region([&] { multiply(g); });
+}
+
+// The OpenMP flavour runs one thread inside a parallel region and where OpenMP has one thread, and
+// openblas_gemm() calls it nowhere else; its set_num_threads would lower the thread count of the whole
+// program. The pthread flavour has threads of its own, which must not start.
+void pin_openblas() {
+  if (openblas_get_parallel() == pthreads) openblas_set_num_threads(1);
+}
+
+BlasInfo blas_info() {
+  BlasInfo info;
+  const int flavour = openblas_get_parallel();
+  info.flavour = flavour == openmp ? "openmp" : flavour == pthreads ? "pthreads" : "serial";
+  std::istringstream words(openblas_get_config());  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..."
+  for (std::string word; words >> word;) {
+    if (word.find('.') != std::string::npos) {
+      info.version = word;
+      break;
+    }
+  }
+  info.kernel = openblas_get_corename();
+  return info;
+}
+
+double measure_sgemm_gflops() {
+  const bool own_threads = openblas_get_parallel() == pthreads;
+  if (own_threads) openblas_set_num_threads(thread_count());
+  double best = 0;
+  for (const Index n : {512, 1024, 2048}) {
+    const auto size = static_cast<std::size_t>(n * n);
+    std::vector<float> a(size, 0.5f), b(size, 0.25f), c(size);
+    std::vector<double> times;
+    for (int run = 0; run < 6; ++run) {
+      const double start = seconds_now();
+      multiply({Transpose::no, Transpose::no, n, n, n, 1.0f, a.data(), n, b.data(), n, 0.0f, c.data(), n});
+      if (run > 0) times.push_back(seconds_now() - start);  // the first warms up
+    }
+    std::sort(times.begin(), times.end());
+    const double cube = static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+    best = std::max(best, 2 * cube / times[times.size() / 2] / 1e9);
+  }
+  if (own_threads) openblas_set_num_threads(1);
+  return best;
+}
+
+}  // namespace normscope

@@ -1,0 +1,89 @@
+#include "train/run_record.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "config/load.h"
+#include "io/csv.h"
+#include "io/file.h"
+#include "io/utf8.h"
+#include "train/run_folder.h"
+
+namespace normscope {
+namespace fs = std::filesystem;
+namespace {
+
+std::string file_in(const std::string& folder, const char* name) {
+  return (fs::path(folder) / name).string();
+}
+
+std::optional<double> number_in(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+std::optional<double> branch_share_of(const std::string& folder) {
+  if (!fs::exists(file_in(folder, layers_file))) return std::nullopt;
+  const CsvTable table = read_csv(file_in(folder, layers_file));
+  if (table.rows.empty()) return std::nullopt;
+  const std::size_t step = table.column("step"), site = table.column("site"), rms = table.column("rms");
+  double stream = 0, sum = 0;  // the stream that the next branch joins
+  int branches = 0;
+  for (std::size_t row = 0; row < table.rows.size() && table.rows[row][step] == table.rows[0][step]; ++row) {
+    const std::string& name = table.rows[row][site];
+    const double value = table.number(row, rms).value_or(0);
+    if (name == "attn_out" || name == "ffn_out") {
+      sum += stream > 0 ? value / stream : 0;
+      ++branches;
+    }
+    if (name == "stream" || name == "stream_mid") stream = value;
+  }
+  if (branches == 0) return std::nullopt;
+  return sum / branches;
+}
+
+}  // namespace
+
+RunRecord read_run(const std::string& folder) {
+  if (!fs::exists(file_in(folder, config_file))) {
+    refuse("compare", printable(folder), ": not a run (it has no ", config_file, ")");
+  }
+  RunRecord run;
+  run.folder = folder;
+  run.config = load_config(file_in(folder, config_file), {}, {.need_data = false}).config;
+  run.branch_share = branch_share_of(folder);
+  if (!fs::exists(file_in(folder, summary_file))) {
+    run.status = "unfinished";
+    return run;
+  }
+  const std::string path = file_in(folder, summary_file);
+  const nlohmann::json json = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) fail("compare", printable(path), ": damaged; not a JSON object");
+  run.status = json.value("status", "unfinished");
+  run.steps = static_cast<Index>(number_in(json, "steps").value_or(0));
+  run.params = static_cast<Index>(number_in(json, "params").value_or(0));
+  run.final_train_loss = number_in(json, "final_train_loss");
+  run.final_val_loss = number_in(json, "final_val_loss");
+  run.best_val_loss = number_in(json, "best_val_loss");
+  run.grad_first_last = number_in(json, "grad_first_last");
+  run.growth = number_in(json, "growth");
+  run.tokens_per_s = number_in(json, "tokens_per_s");
+  run.seconds = number_in(json, "seconds");
+  return run;
+}
+
+std::vector<std::string> run_folders(const std::string& argument) {
+  if (!fs::is_directory(argument)) refuse("compare", printable(argument), ": no such folder");
+  if (fs::exists(file_in(argument, config_file))) return {argument};
+  std::vector<std::string> folders;
+  for (const fs::directory_entry& entry : fs::directory_iterator(argument)) {
+    if (fs::exists(entry.path() / config_file)) folders.push_back(entry.path().string());
+  }
+  if (folders.empty()) refuse("compare", printable(argument), ": neither a run nor a folder of runs");
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+}  // namespace normscope

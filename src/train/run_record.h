@@ -1,0 +1,30 @@
+// A run folder as its files tell it: what comparisons, tables and sweeps need to know of a run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+
+namespace normscope {
+
+struct RunRecord {
+  std::string folder;
+  RunConfig config;
+  std::string status;  // done, diverged, interrupted; "unfinished" where there is no summary yet
+  Index steps = 0, params = 0;
+  std::optional<double> final_train_loss, final_val_loss, best_val_loss, grad_first_last, growth,
+      tokens_per_s, seconds;
+  // rms of what a branch adds over rms of the stream it is added to, at the first logged step, mean over
+  // sublayers.
+  std::optional<double> branch_share;
+};
+
+// Error (usage) if the folder is not a run.
+RunRecord read_run(const std::string& folder);
+
+// The run folders that an argument names: the folder itself, or the runs in a sweep's folder, sorted by name.
+std::vector<std::string> run_folders(const std::string& argument);
+
+}  // namespace normscope
