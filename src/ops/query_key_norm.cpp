@@ -58,8 +58,8 @@ Var<Real> query_key_norm(Tape<Real>& tape, Real eps, Index heads, Var<Real> qkv,
         simd<Real>().scale_add(width, Real(1), dy + row + 2 * width, dx.beta, dx.data + row + 2 * width);
       }
     });
-    add_rows(blocks, head_dim, partials, t.add_to(q_gain));
-    add_rows(blocks, head_dim, partials + blocks * head_dim, t.add_to(k_gain));
+    if (t.wants_gradient(q_gain)) add_rows(blocks, head_dim, partials, t.add_to(q_gain));
+    if (t.wants_gradient(k_gain)) add_rows(blocks, head_dim, partials + blocks * head_dim, t.add_to(k_gain));
   });
   return y;
 }

@@ -43,7 +43,7 @@ Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
 
   tape.record(y, [=](Tape<Real>& t) {
     const Real* dy = t.gradient(y);
-    *t.add_to(factor) += static_cast<Real>(dot(x.size(), dy, x.value));
+    if (t.wants_gradient(factor)) *t.add_to(factor) += static_cast<Real>(dot(x.size(), dy, x.value));
     const Accumulator<Real> dx = t.accumulate(x);
     scale_add(x.size(), *factor.value, dy, dx.beta, dx.data);
   });

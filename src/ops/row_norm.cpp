@@ -21,7 +21,8 @@ Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var
   tape.record(y, [=](Tape<Real>& t) {
     const Accumulator<Real> dx = t.accumulate(x);
     norm_backward(norm, rows, x.value, mean, rstd, gain.value, t.gradient(y), dx.data, dx.beta,
-                  gain ? t.add_to(gain) : nullptr, bias ? t.add_to(bias) : nullptr, partials);
+                  t.wants_gradient(gain) ? t.add_to(gain) : nullptr,
+                  t.wants_gradient(bias) ? t.add_to(bias) : nullptr, partials);
   });
   return y;
 }
