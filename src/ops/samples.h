@@ -1,0 +1,31 @@
+// A sample of every operation and of its variants: small inputs on which its gradient can be measured.
+//
+// Adding an op means adding its rows here; the gradient test and `check` take them from the table.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ops/ops.h"
+
+namespace normscope {
+
+// An input of a sample: a (rows, cols) matrix of mean + spread * standard normals.
+struct SampleInput {
+  const char* name;
+  Index rows, cols;
+  double mean = 0;
+  double spread = 1;
+};
+
+struct OpSample {
+  const char* name;
+  std::vector<SampleInput> inputs;
+  // The op's output for these inputs, in their order.
+  Var<double> (*apply)(Tape<double>& tape, std::span<const Var<double>> inputs);
+  double tolerance = 1e-7;  // of a gradient against central differences, relative to its norm
+};
+
+std::span<const OpSample> op_samples();
+
+}  // namespace normscope

@@ -1,0 +1,119 @@
+// Measures an op's gradient against central differences, in double.
+#pragma once
+
+#include <string>
+
+#include "helpers.h"
+#include "ops/samples.h"
+
+namespace normscope::testing {
+
+// How the op meets its inputs: as parameters, whose gradients already hold something that must be added to;
+// or as values computed on the tape, whose gradient buffers start as garbage (NaN here) that must not be
+// read.
+enum class InputKind { parameters, values };
+
+// The inputs of a sample as numbers, and one cotangent for its output.
+class GradientCheck {
+ public:
+  explicit GradientCheck(const OpSample& sample) : sample_(sample) {
+    for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+      const SampleInput& input = sample.inputs[i];
+      const std::string purpose = std::string(sample.name) + "." + input.name;
+      inputs_.push_back(normals<double>(input.rows * input.cols, purpose, input.spread, input.mean));
+    }
+    tape_.reset(false);
+    cotangent_ = normals<double>(apply(InputKind::parameters, nullptr).size(), sample.name);
+  }
+
+  // The gradients by the op's backward, one a input.
+  std::vector<std::vector<double>> gradients(InputKind kind) {
+    poison();
+    std::vector<std::vector<double>> before, after;
+    for (const auto& input : inputs_) before.push_back(normals<double>(std::ssize(input), "held before"));
+    after = before;
+    const Var<double> y = apply(kind, &after);
+    tape_.backward_from(y, cotangent_.data());
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      for (std::size_t j = 0; j < after[i].size(); ++j) after[i][j] -= before[i][j];
+    }
+    return after;
+  }
+
+  // The largest error of any input's gradient g: along a random direction d, |difference - <g, d>| /
+  // (|g||d|); and, for inputs of at most 64 numbers, each element's error / |g|. Each the least over several
+  // steps.
+  double worst_error(InputKind kind) {
+    const auto g = gradients(kind);
+    double worst = 0;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const double size = norm(g[i]);
+      if (!all_finite(g[i]) || !(size > 0)) return std::numeric_limits<double>::infinity();
+      const std::vector<double> direction = normals<double>(std::ssize(g[i]), "direction");
+      double slope = 0;
+      for (std::size_t j = 0; j < direction.size(); ++j) slope += g[i][j] * direction[j];
+      worst = std::max(worst, error(i, direction, slope, size * norm(direction)));
+      for (std::size_t j = 0; j < g[i].size() && g[i].size() <= 64; ++j) {
+        std::vector<double> unit(g[i].size());
+        unit[j] = 1;
+        worst = std::max(worst, error(i, unit, g[i][j], size));
+      }
+    }
+    return worst;
+  }
+
+ private:
+  // Leaves NaN in the memory that the next step will use.
+  void poison() {
+    tape_.reset(false);
+    const Var<double> all = tape_.create(1, 100000);
+    std::fill_n(all.value, all.size(), std::numeric_limits<double>::quiet_NaN());
+    tape_.reset();
+  }
+
+  // `gradients` null: values only.
+  Var<double> apply(InputKind kind, std::vector<std::vector<double>>* gradients) {
+    std::vector<Var<double>> vars;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const SampleInput& shape = sample_.inputs[i];
+      double* gradient = gradients != nullptr ? (*gradients)[i].data() : nullptr;
+      Var<double> var = tape_.parameter(inputs_[i].data(), gradient, shape.rows, shape.cols);
+      if (kind == InputKind::values) var = scale(tape_, 1.0, var);
+      vars.push_back(var);
+    }
+    return sample_.apply(tape_, vars);
+  }
+
+  double function() {  // <cotangent, op(inputs)>
+    tape_.reset(false);
+    const Var<double> y = apply(InputKind::parameters, nullptr);
+    double sum = 0;
+    for (std::size_t i = 0; i < cotangent_.size(); ++i) sum += cotangent_[i] * y.value[i];
+    return sum;
+  }
+
+  double error(std::size_t input, const std::vector<double>& direction, double slope, double scale_of_error) {
+    const std::vector<double> start = inputs_[input];
+    double least = std::numeric_limits<double>::infinity();
+    for (const double step : {1e-3, 1e-4, 1e-5}) {
+      double sides[2];
+      for (const int side : {0, 1}) {
+        for (std::size_t j = 0; j < start.size(); ++j) {
+          inputs_[input][j] = start[j] + (side == 0 ? -step : step) * direction[j];
+        }
+        sides[side] = function();
+      }
+      const double difference = (sides[1] - sides[0]) / (2 * step);
+      least = std::min(least, std::abs(difference - slope) / scale_of_error);  // min() drops a NaN
+    }
+    inputs_[input] = start;
+    return least;
+  }
+
+  const OpSample& sample_;
+  std::vector<std::vector<double>> inputs_;
+  std::vector<double> cotangent_;
+  Tape<double> tape_;
+};
+
+}  // namespace normscope::testing

@@ -1,0 +1,114 @@
+// What several tests share: random numbers, errors that NaN cannot pass, thread counts.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/parallel.h"
+#include "core/random.h"
+
+namespace normscope::testing {
+
+// A number for each type: accuracy that a float or a double kernel owes.
+template <class Real>
+constexpr double pick(double for_float, double for_double) {
+  return sizeof(Real) == sizeof(float) ? for_float : for_double;
+}
+
+// mean + spread * n standard normals, named by what they are for.
+template <class Real>
+std::vector<Real> normals(Index n, std::string_view purpose, double spread = 1, double mean = 0) {
+  const RandomStream stream(1, purpose);
+  std::vector<Real> values(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<Real>(mean + spread * stream.normal(i));
+  }
+  return values;
+}
+
+// n whole numbers below `bound`.
+inline std::vector<std::int32_t> integers(Index n, Index bound, std::string_view purpose) {
+  const RandomStream stream(1, purpose);
+  std::vector<std::int32_t> values(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<std::int32_t>(stream.below(i, bound));
+  return values;
+}
+
+template <class Real>
+std::vector<Real> nans(Index n) {
+  return std::vector<Real>(static_cast<std::size_t>(n), std::numeric_limits<Real>::quiet_NaN());
+}
+
+template <class Real>
+double norm(std::span<const Real> a) {
+  double sum = 0;
+  for (const Real x : a) sum += static_cast<double>(x) * static_cast<double>(x);
+  return std::sqrt(sum);
+}
+template <class Real>
+double norm(const std::vector<Real>& a) {
+  return norm(std::span<const Real>(a));
+}
+
+// The largest |a - b|; NaN if a number of a is NaN, so compare with !(error <= tolerance).
+template <class A, class B>
+double largest_difference(const std::vector<A>& a, const std::vector<B>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::quiet_NaN();
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (!(difference <= worst)) worst = difference;
+    if (std::isnan(worst)) return worst;
+  }
+  return worst;
+}
+
+// The same over the largest |b|.
+template <class A, class B>
+double scaled_error(const std::vector<A>& a, const std::vector<B>& b) {
+  const double worst = largest_difference(a, b);
+  return worst == 0 ? 0 : worst / largest_difference(b, std::vector<B>(b.size()));
+}
+
+template <class Real>
+bool same_bits(const std::vector<Real>& a, const std::vector<Real>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)) == 0;
+}
+
+template <class Real>
+bool all_finite(const std::vector<Real>& a) {
+  return std::all_of(a.begin(), a.end(), [](Real x) { return std::isfinite(x); });
+}
+
+// Another thread count for as long as this lives.
+class ThreadCount {
+ public:
+  explicit ThreadCount(int threads) : before_(thread_count()) { set_thread_count(threads); }
+  ~ThreadCount() { set_thread_count(before_); }
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+
+ private:
+  int before_;
+};
+
+// Whether compute(), which returns a vector, gives the same bits at 1, 2, 3 and 4 threads.
+template <class Compute>
+bool same_bits_at_any_thread_count(Compute compute) {
+  const auto at = [&](int threads) {
+    const ThreadCount count(threads);
+    return compute();
+  };
+  const auto alone = at(1);
+  return same_bits(alone, at(2)) && same_bits(alone, at(3)) && same_bits(alone, at(4));
+}
+
+}  // namespace normscope::testing

@@ -1,0 +1,32 @@
+// Runs the tests: on 2 threads, unless OMP_NUM_THREADS says otherwise.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "core/error.h"
+#include "core/parallel.h"
+#include "kernels/gemm.h"
+#include "kernels/simd.h"
+
+int main(int argc, char** argv) {
+  // Idle OpenMP threads spin by default, which makes tiny loops a thousand times slower where cores are
+  // shared. The library reads the variable as it is loaded, so the program starts itself again.
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    execv("/proc/self/exe", argv);
+  }
+  constexpr int skipped = 77;  // ctest's SKIP_RETURN_CODE
+  const char* wish = std::getenv("OMP_NUM_THREADS");
+  normscope::set_thread_count(wish != nullptr && std::atoi(wish) > 0 ? std::atoi(wish) : 2);
+  normscope::pin_openblas();
+  try {
+    normscope::isa_name();
+  } catch (const normscope::Error& error) {  // NORMSCOPE_ISA asks for what this machine has not got
+    std::fprintf(stderr, "%s\n", error.what());
+    return skipped;
+  }
+  return doctest::Context(argc, argv).run();
+}

@@ -1,0 +1,199 @@
+// The activations, and the vectorised exp, erfc and tanh inside them, over fine grids.
+#include "helpers.h"
+#include "kernels/activation.h"
+#include "kernels/reference/activation.h"
+#include "kernels/simd.h"
+
+using namespace normscope;
+using namespace normscope::testing;
+
+namespace {
+
+constexpr ActivationKind kinds[] = {ActivationKind::relu, ActivationKind::gelu, ActivationKind::gelu_tanh,
+                                    ActivationKind::silu};
+
+// -40 ... 40, finest around 0, and far tails.
+template <class Real>
+std::vector<Real> grid() {
+  std::vector<Real> x = {Real(0),    Real(-0.0),  Real(1e-30), Real(-1e-30), Real(100),  Real(-100),
+                         Real(1000), Real(-1000), Real(1e6),   Real(-1e6),   Real(1e15), Real(-1e15)};
+  for (int i = -40000; i <= 40000; ++i) x.push_back(static_cast<Real>(i * 1e-3 + 1e-4));
+  for (int i = -4000; i <= 4000; ++i) x.push_back(static_cast<Real>(i * 1e-5));
+  return x;
+}
+
+// The worst error relative to max(|expected|, floor(x)).
+template <class Real, class Expected, class Floor>
+double worst_error(const std::vector<Real>& x, const std::vector<Real>& y, Expected expected, Floor floor) {
+  double worst = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double want = expected(x[i]);
+    const double error = std::abs(y[i] - want) / std::max({std::abs(want), floor(double{x[i]}), 1e-300});
+    if (!(error <= worst)) worst = error;
+    if (std::isnan(worst)) return worst;
+  }
+  return worst;
+}
+
+template <class Real>
+Real exponential(Real x) {
+  Real y = 0;
+  simd<Real>().softmax(1, &x, Real(1), Real(0), &y);
+  return y;
+}
+
+}  // namespace
+
+TEST_CASE("kernel: exp of a float is good to 2e-7 relative, and 0 or large beyond its range") {
+  double worst = 0;
+  for (int i = -87000; i <= 87900; ++i) {
+    const float x = static_cast<float>(i) * 1e-3f;
+    const double want = std::exp(double{x});
+    const double error = std::abs(exponential(x) - want) / want;
+    if (!(error <= worst)) worst = error;
+  }
+  CHECK(worst <= 2e-7);
+  CHECK(exponential(0.0f) == 1.0f);
+  CHECK(exponential(-88.0f) == 0.0f);
+  CHECK(exponential(-1e30f) == 0.0f);
+  CHECK(exponential(-std::numeric_limits<float>::infinity()) == 0.0f);
+  CHECK(exponential(1000.0f) >= 1e38f);
+  CHECK(std::isnan(exponential(std::nanf(""))));
+}
+
+TEST_CASE_TEMPLATE("kernel: activations equal the library's, value and slope", Real, float, double) {
+  const std::vector<Real> x = grid<Real>();
+  const auto n = static_cast<Index>(x.size());
+  const std::vector<Real> ones(x.size(), Real(1));
+  for (const ActivationKind kind : kinds) {
+    std::vector<Real> y = nans<Real>(n), slope = nans<Real>(n);
+    activation_forward(kind, n, x.data(), y.data());
+    activation_backward(kind, n, x.data(), ones.data(), slope.data(), Real(0));
+    const auto value_of = [&](Real v) { return reference::activation_value(kind, v); };
+    const auto slope_of = [&](Real v) { return reference::activation_slope(kind, v); };
+    // In the negative tail a value is x times a number that need only be small against 1.
+    const auto value_floor = [](double v) { return std::abs(v); };
+    const auto slope_floor = [](double) { return 1.0; };
+    CAPTURE(static_cast<int>(kind));
+    CHECK(worst_error(x, y, value_of, value_floor) <= pick<Real>(5e-7, 1e-15));
+    CHECK(worst_error(x, slope, slope_of, slope_floor) <= pick<Real>(2e-6, 1e-14));
+  }
+}
+
+TEST_CASE("kernel: the tail of gelu is relatively accurate too, so that erfc is") {
+  std::vector<float> x;
+  for (int i = 0; i <= 100000; ++i) x.push_back(static_cast<float>(-i) * 1e-4f);
+  std::vector<float> y(x.size());
+  activation_forward(ActivationKind::gelu, static_cast<Index>(x.size()), x.data(), y.data());
+  double worst = 0;
+  for (std::size_t i = 1; i < x.size(); ++i) {
+    const double want = reference::activation_value(ActivationKind::gelu, x[i]);
+    // exp(-x^2/2) passes on the rounding of its argument, x^2/2 times as large.
+    const double error = std::abs(y[i] - want) / std::abs(want) / (1 + double{x[i]} * x[i] / 10);
+    if (!(error <= worst)) worst = error;
+  }
+  CHECK(worst <= 1e-6);
+}
+
+TEST_CASE("kernel: tanh near 0 is relatively accurate") {
+  // gelu_tanh(x)/x - 1/2 = tanh(...)/2 where x is small; its float rounding is 6e-8 of 1/2.
+  for (const float x : {1e-3f, 1e-2f, 0.1f, 0.24f, 0.26f, 0.3f, 0.31f, 0.32f, 0.5f}) {
+    for (const float signed_x : {x, -x}) {
+      float y = 0;
+      activation_forward<float>(ActivationKind::gelu_tanh, 1, &signed_x, &y);
+      const double want = reference::activation_value(ActivationKind::gelu_tanh, signed_x);
+      CHECK(std::abs(y - want) <= 2e-7 * std::abs(want));
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("kernel: activations of every length, into fresh and used gradients", Real, float,
+                   double) {
+  for (const Index n : {1, 3, 7, 8, 16, 17, 33, 10000}) {
+    const std::vector<Real> x = normals<Real>(n, "x", 2), dy = normals<Real>(n, "dy");
+    for (const ActivationKind kind : kinds) {
+      for (const Real beta : {Real(0), Real(1)}) {
+        std::vector<Real> y = nans<Real>(n), dx = beta == 0 ? nans<Real>(n) : normals<Real>(n, "old");
+        const std::vector<Real> old = dx;
+        activation_forward(kind, n, x.data(), y.data());
+        activation_backward(kind, n, x.data(), dy.data(), dx.data(), beta);
+        std::vector<double> want_y, want_dx;
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          want_y.push_back(reference::activation_value(kind, x[i]));
+          want_dx.push_back((beta == 0 ? 0 : old[i]) + dy[i] * reference::activation_slope(kind, x[i]));
+        }
+        CAPTURE(n);
+        CHECK(scaled_error(y, want_y) <= pick<Real>(2e-6, 1e-13));
+        CHECK(scaled_error(dx, want_dx) <= pick<Real>(2e-6, 1e-13));
+      }
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("kernel: swiglu equals silu times x", Real, float, double) {
+  using reference::activation_slope;
+  using reference::activation_value;
+  for (const Index n : {1, 17, 10000}) {
+    const std::vector<Real> g = normals<Real>(n, "g", 2), x = normals<Real>(n, "x"),
+                            dy = normals<Real>(n, "dy");
+    std::vector<Real> y = nans<Real>(n), dg = nans<Real>(n), dx = normals<Real>(n, "old");
+    const std::vector<Real> old = dx;
+    swiglu_forward(n, g.data(), x.data(), y.data());
+    swiglu_backward(n, g.data(), x.data(), dy.data(), dg.data(), Real(0), dx.data(), Real(1));
+    std::vector<double> want_y, want_dg, want_dx;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      want_y.push_back(activation_value(ActivationKind::silu, g[i]) * x[i]);
+      want_dg.push_back(dy[i] * double{x[i]} * activation_slope(ActivationKind::silu, g[i]));
+      want_dx.push_back(old[i] + dy[i] * activation_value(ActivationKind::silu, g[i]));
+    }
+    CHECK(scaled_error(y, want_y) <= pick<Real>(2e-6, 1e-13));
+    CHECK(scaled_error(dg, want_dg) <= pick<Real>(2e-6, 1e-13));
+    CHECK(scaled_error(dx, want_dx) <= pick<Real>(2e-6, 1e-13));
+  }
+}
+
+TEST_CASE_TEMPLATE("kernel: NaN passes through every activation; slopes of huge numbers are finite", Real,
+                   float, double) {
+  const Real huge = static_cast<Real>(pick<Real>(1e25, 1e200));  // its square overflows
+  for (const ActivationKind kind : kinds) {
+    for (const Index at : {0, 8, 16}) {
+      std::vector<Real> x = normals<Real>(17, "x"), y(17), dx(17);
+      const std::vector<Real> dy(17, Real(1));
+      x[static_cast<std::size_t>(at)] = std::numeric_limits<Real>::quiet_NaN();
+      activation_forward<Real>(kind, 17, x.data(), y.data());
+      activation_backward<Real>(kind, 17, x.data(), dy.data(), dx.data(), Real(0));
+      for (Index i = 0; i < 17; ++i) {
+        CHECK(std::isnan(y[static_cast<std::size_t>(i)]) == (i == at));
+        if (kind != ActivationKind::relu) CHECK(std::isnan(dx[static_cast<std::size_t>(i)]) == (i == at));
+      }
+    }
+    CAPTURE(static_cast<int>(kind));
+    const std::vector<Real> x = {huge, -huge}, dy = {1, 1};
+    std::vector<Real> y(2), dx(2);
+    activation_forward<Real>(kind, 2, x.data(), y.data());
+    activation_backward<Real>(kind, 2, x.data(), dy.data(), dx.data(), Real(0));
+    CHECK(y[0] == huge);
+    CHECK(std::abs(y[1]) <= Real(1e-12));
+    CHECK(dx[0] == Real(1));
+    CHECK(std::abs(dx[1]) <= Real(1e-12));
+  }
+}
+
+TEST_CASE_TEMPLATE("kernel: activations have the same bits at any thread count", Real, float, double) {
+  const Index n = 40001;
+  const std::vector<Real> x = normals<Real>(n, "x"), dy = normals<Real>(n, "dy");
+  for (const ActivationKind kind : kinds) {
+    CHECK(same_bits_at_any_thread_count([&] {
+      std::vector<Real> y(x.size() * 2);
+      activation_forward(kind, n, x.data(), y.data());
+      activation_backward(kind, n, x.data(), dy.data(), y.data() + n, Real(0));
+      return y;
+    }));
+  }
+  CHECK(same_bits_at_any_thread_count([&] {
+    std::vector<Real> y(x.size() * 3);
+    swiglu_forward(n, x.data(), dy.data(), y.data());
+    swiglu_backward(n, x.data(), dy.data(), x.data(), y.data() + n, Real(0), y.data() + 2 * n, Real(0));
+    return y;
+  }));
+}

@@ -1,0 +1,166 @@
+// The fused attention against its twin, which writes down every weight.
+#include "helpers.h"
+#include "kernels/attention.h"
+#include "kernels/reference/attention.h"
+
+using namespace normscope;
+using namespace normscope::testing;
+
+namespace {
+
+// q, k and v side by side in one tensor, as the model has them.
+template <class Real>
+struct AttentionCase {
+  Index sequences, heads, head_dim, context;
+  double dropout = 0;
+  Real beta = 0;
+  Index first_sequence = 0;
+  GemmProvider provider = GemmProvider::openblas;
+
+  Index width = heads * head_dim, rows = sequences * context;
+  std::vector<Real> qkv = normals<Real>(rows * 3 * width, "qkv", 1.3);
+  std::vector<Real> dout = normals<Real>(rows * width, "dout");
+
+  Attention<Real> attention() const {
+    return {sequences,
+            heads,
+            head_dim,
+            context,
+            context,
+            qkv.data(),
+            qkv.data() + width,
+            qkv.data() + 2 * width,
+            3 * width,
+            3 * width,
+            dropout,
+            RandomStream(1, "dropout"),
+            first_sequence};
+  }
+
+  struct Result {
+    std::vector<Real> out, log_sum_exp, dqkv;
+  };
+  Result run(bool fast) const {
+    const Attention<Real> a = attention();
+    Result r{nans<Real>(rows * width), nans<Real>(rows * heads),
+             beta == 0 ? nans<Real>(rows * 3 * width) : normals<Real>(rows * 3 * width, "old")};
+    Real *dq = r.dqkv.data(), *dk = dq + width, *dv = dk + width;
+    if (fast) {
+      attention_forward(provider, a, r.out.data(), r.log_sum_exp.data());
+      attention_backward(provider, a, r.out.data(), r.log_sum_exp.data(), dout.data(), dq, dk, dv, beta);
+    } else {
+      reference::attention_forward(a, r.out.data(), r.log_sum_exp.data());
+      reference::attention_backward(a, dout.data(), dq, dk, dv, beta);
+    }
+    return r;
+  }
+
+  void compare(double tolerance) const {
+    const Result a = run(true), b = run(false);
+    CAPTURE(sequences);
+    CAPTURE(heads);
+    CAPTURE(head_dim);
+    CAPTURE(context);
+    CAPTURE(dropout);
+    CHECK(scaled_error(a.out, b.out) <= tolerance);
+    CHECK(scaled_error(a.log_sum_exp, b.log_sum_exp) <= tolerance);
+    CHECK(scaled_error(a.dqkv, b.dqkv) <= tolerance);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("kernel: attention equals its twin", Real, float, double) {
+  for (const Index context : {1, 5, 64, 65, 130}) {
+    for (const Index head_dim : {1, 8, 32}) {
+      const Index heads = head_dim == 8 ? 3 : 1;
+      const Real beta = context % 2 == 0 ? Real(1) : Real(0);
+      AttentionCase<Real>{2, heads, head_dim, context, 0, beta}.compare(pick<Real>(2e-6, 1e-13));
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("kernel: attention with dropout equals its twin", Real, float, double) {
+  for (const Index context : {5, 65, 130}) {
+    AttentionCase<Real>{3, 2, 8, context, 0.3, Real(context % 2), 2}.compare(pick<Real>(2e-6, 1e-13));
+  }
+}
+
+TEST_CASE("kernel: attention by every provider of products") {
+  for (const GemmProvider provider :
+       {GemmProvider::openblas, GemmProvider::native, GemmProvider::reference}) {
+    AttentionCase<float>{2, 2, 8, 70, 0.1, 0, 0, provider}.compare(2e-6);
+    AttentionCase<double>{2, 2, 8, 70, 0.1, 0, 0, provider}.compare(1e-13);
+  }
+}
+
+TEST_CASE_TEMPLATE("kernel: attention of few queries to many keys, as in decoding", Real, float, double) {
+  for (const Index keys : {1, 7, 66, 140}) {
+    for (const Index queries : {1, 3, 65}) {
+      if (queries > keys) continue;
+      const Index heads = 2, head_dim = 8, width = heads * head_dim;
+      const std::vector<Real> q = normals<Real>(queries * 3 * width, "q");
+      const std::vector<Real> k = normals<Real>(keys * width, "k"), v = normals<Real>(keys * width, "v");
+      const Attention<Real> a{1,        heads,    head_dim, queries,   keys,
+                              q.data(), k.data(), v.data(), 3 * width, width};
+      std::vector<Real> out = nans<Real>(queries * width), want = out, sums(64 * 4);
+      attention_forward<Real>(GemmProvider::openblas, a, out.data(), nullptr);
+      reference::attention_forward(a, want.data(), sums.data());
+      CHECK(scaled_error(out, want) <= pick<Real>(2e-6, 1e-13));
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("kernel: attention with scores of 1e4 neither overflows nor loses its weights", Real,
+                   float, double) {
+  AttentionCase<Real> test{1, 1, 4, 20};
+  for (Index row = 0; row < 20; ++row) {
+    for (Index d = 0; d < 8; ++d) {
+      test.qkv[static_cast<std::size_t>(row * 12 + d)] = d < 4          ? Real(100)
+                                                         : row % 2 == 0 ? Real(50)
+                                                                        : Real(-50);
+    }
+  }
+  const auto a = test.run(true), b = test.run(false);
+  CHECK(all_finite(a.out));
+  CHECK(scaled_error(a.out, b.out) <= pick<Real>(2e-3, 1e-11));  // a float's step at 1e4 is 1e-3
+}
+
+TEST_CASE_TEMPLATE("kernel: NaN in a query, key or value reaches every output that reads it", Real, float,
+                   double) {
+  const Index context = 70, bad = 20;
+  for (const Index part : {0, 1, 2}) {
+    AttentionCase<Real> test{1, 1, 8, context};
+    test.qkv[static_cast<std::size_t>(bad * 24 + part * 8 + 3)] = std::numeric_limits<Real>::quiet_NaN();
+    const auto result = test.run(true);
+    for (Index t = 0; t < context; ++t) {
+      const Real seen = result.out[static_cast<std::size_t>(t * 8 + 3)];
+      if (part == 0 ? t == bad : t >= bad) CHECK(std::isnan(seen));
+      // A later value that is NaN shows in its block of queries (0 * NaN), a NaN query or key in no other.
+      if (part == 0 ? t != bad : part == 1 && t < bad) CHECK(std::isfinite(seen));
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("kernel: attention reads no later key or value, to the bit", Real, float, double) {
+  const Index context = 130, changed = 70;
+  AttentionCase<Real> test{1, 2, 8, context};
+  const auto before = test.run(true).out;
+  for (std::size_t i = changed * 48; i < test.qkv.size(); ++i) test.qkv[i] += Real(1);
+  const auto after = test.run(true).out;
+  for (std::size_t i = 0; i < before.size(); ++i) CHECK((before[i] == after[i]) == (i < changed * 16));
+}
+
+TEST_CASE_TEMPLATE("kernel: attention has the same bits at any thread count", Real, float, double) {
+  for (const GemmProvider provider :
+       {GemmProvider::openblas, GemmProvider::native, GemmProvider::reference}) {
+    const AttentionCase<Real> test{3, 3, 8, 70, 0.2, 0, 0, provider};
+    CHECK(same_bits_at_any_thread_count([&] {
+      const auto r = test.run(true);
+      std::vector<Real> all = r.out;
+      all.insert(all.end(), r.log_sum_exp.begin(), r.log_sum_exp.end());
+      all.insert(all.end(), r.dqkv.begin(), r.dqkv.end());
+      return all;
+    }));
+  }
+}
