@@ -1,0 +1,60 @@
+// A model small enough for finite differences, with every 1-D parameter off its start.
+#pragma once
+
+#include "helpers.h"
+#include "model/model.h"
+#include "model/placement.h"
+
+namespace normscope::testing {
+
+constexpr Index tiny_vocab = 7;
+
+inline ModelConfig tiny_config(PlacementKind placement = PlacementKind::pre,
+                               NormKind norm = NormKind::layernorm) {
+  ModelConfig config;
+  config.n_layer = 2;
+  config.n_head = 2;
+  config.d_model = 8;
+  config.d_ff = 12;
+  config.context = 5;
+  config.norm = norm;
+  config.norm_placement = {placement};
+  config.final_norm = placements_of(config).back()->final_norm;
+  config.init = {InitScheme::xavier_normal, 0.02, 0.5, false};
+  return config;
+}
+
+// Adds N(0, 0.3) to gains, biases and scales, so that a backward that is right only at 1 or 0 shows.
+template <class Real>
+void move_vectors(Model<Real>& model) {
+  for (const Parameter& p : model.layout().list()) {
+    if (p.is_matrix()) continue;
+    const std::vector<Real> noise = normals<Real>(p.size, p.name, 0.3);
+    for (Index i = 0; i < p.size; ++i) model.parameters.at(p)[i] += noise[static_cast<std::size_t>(i)];
+  }
+}
+
+// A model with its first weights, ready for a test.
+template <class Real>
+struct TestModel : Model<Real> {
+  explicit TestModel(const ModelConfig& config, Index vocab = tiny_vocab,
+                     GemmProvider provider = GemmProvider::openblas)
+      : Model<Real>(config, vocab, provider) {
+    initialise(config, this->layout(), 1, this->parameters);
+    move_vectors(*this);
+  }
+};
+
+// A batch of `sequences` drawn at random.
+struct RandomBatch {
+  RandomBatch(Index sequences, Index context_length, Index vocab = tiny_vocab)
+      : tokens(integers(sequences * context_length, vocab, "tokens")),
+        targets(integers(sequences * context_length, vocab, "targets")),
+        context(context_length) {}
+  TokenBatch view() const { return {tokens, targets, context}; }
+
+  std::vector<std::int32_t> tokens, targets;
+  Index context;
+};
+
+}  // namespace normscope::testing
