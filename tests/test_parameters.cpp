@@ -1,0 +1,235 @@
+// Names, shapes and first values of a model's parameters.
+#include <map>
+#include <string>
+
+#include "tiny_model.h"
+
+using namespace normscope;
+using namespace normscope::testing;
+
+namespace {
+
+using enum PlacementKind;
+using Shapes = std::map<std::string, std::vector<Index>>;
+
+Shapes shapes_of(const ModelConfig& config) {
+  Shapes shapes;
+  const ParameterLayout layout(config, tiny_vocab);
+  for (const Parameter& p : layout.list()) shapes[p.name] = p.shape;
+  return shapes;
+}
+
+// A block's norms, each with gain and bias.
+void add_norms(Shapes& shapes, const std::string& block, std::initializer_list<const char*> norms,
+               bool bias) {
+  for (const char* name : norms) {
+    shapes[block + name + ".weight"] = {8};
+    if (bias) shapes[block + name + ".bias"] = {8};
+  }
+}
+
+// Standard deviation of numbers whose mean is 0.
+template <class Real>
+double deviation(std::span<const Real> values) {
+  return norm(values) / std::sqrt(static_cast<double>(values.size()));
+}
+
+// Checks the standard deviation of every matrix after initialisation, against expected(name, part of qkv
+// 0-2).
+template <class Expected>
+void check_deviations(const ModelConfig& config, Index vocab, Expected expected) {
+  const ParameterLayout layout(config, vocab);
+  ParameterBlock<double> values(layout);
+  initialise(config, layout, 3, values);
+  for (const Parameter& p : layout.list()) {
+    if (!p.is_matrix()) continue;
+    const int parts = p.name.ends_with("attn.qkv.weight") ? 3 : 1;
+    const auto size = static_cast<std::size_t>(p.size / parts);
+    for (int part = 0; part < parts; ++part) {
+      const std::span<const double> numbers(values.at(p) + static_cast<std::size_t>(part) * size, size);
+      CAPTURE(p.name);
+      CAPTURE(part);
+      const double want = expected(p.name, part);
+      CHECK(std::abs(deviation(numbers) / want - 1) <= 4 / std::sqrt(2.0 * static_cast<double>(size)));
+      double mean = 0;
+      for (const double x : numbers) mean += x / static_cast<double>(size);
+      CHECK(std::abs(mean) <= 4 * want / std::sqrt(static_cast<double>(size)));
+    }
+  }
+}
+
+// C = 64, F = 192, V = 100, L = 3.
+ModelConfig wide_config(PlacementKind placement, InitScheme scheme) {
+  ModelConfig config = tiny_config(placement);
+  config.n_layer = 3;
+  config.d_model = 64;
+  config.d_ff = 192;
+  config.context = 32;
+  config.activation = Activation::swiglu;
+  config.tie_embeddings = false;
+  config.init = {scheme, 0.03, 0.7, scheme == InitScheme::gpt2};
+  return config;
+}
+
+bool is_embedding(const std::string& name) { return name.starts_with("embed."); }
+bool writes_stream(const std::string& name) {
+  return name.ends_with("attn.out.weight") || name.ends_with("ffn.out.weight");
+}
+double fan_out(const std::string& name) {  // q, k and v are matrices of their own
+  return name.ends_with("ffn.in.weight") || name.ends_with("ffn.gate.weight") ? 192
+         : name == "head.weight"                                              ? 100
+                                                                              : 64;
+}
+double fan_in(const std::string& name) { return name.ends_with("ffn.out.weight") ? 192 : 64; }
+
+}  // namespace
+
+TEST_CASE("parameters: names and shapes of every part") {
+  ModelConfig config = tiny_config(peri);
+  config.n_layer = 1;
+  config.bias = config.ffn_bias = config.qk_norm = true;
+  config.activation = Activation::swiglu;
+  config.tie_embeddings = false;
+  Shapes want = {
+      {"embed.token.weight", {7, 8}},
+      {"embed.position.weight", {5, 8}},
+      {"embed_norm.weight", {8}},
+      {"embed_norm.bias", {8}},
+      {"blocks.0.attn.qkv.weight", {24, 8}},
+      {"blocks.0.attn.qkv.bias", {24}},
+      {"blocks.0.attn.q_norm.weight", {4}},
+      {"blocks.0.attn.k_norm.weight", {4}},
+      {"blocks.0.attn.out.weight", {8, 8}},
+      {"blocks.0.attn.out.bias", {8}},
+      {"blocks.0.ffn.in.weight", {12, 8}},
+      {"blocks.0.ffn.in.bias", {12}},
+      {"blocks.0.ffn.gate.weight", {12, 8}},
+      {"blocks.0.ffn.gate.bias", {12}},
+      {"blocks.0.ffn.out.weight", {8, 12}},
+      {"blocks.0.ffn.out.bias", {8}},
+      {"final_norm.weight", {8}},
+      {"final_norm.bias", {8}},
+      {"head.weight", {7, 8}},
+  };
+  add_norms(want, "blocks.0.", {"attn_norm", "attn_post_norm", "ffn_norm", "ffn_post_norm"}, true);
+  CHECK(shapes_of(config) == want);
+}
+
+TEST_CASE("parameters: each placement has its norms and no others") {
+  const struct {
+    PlacementKind placement;
+    std::vector<const char*> norms;
+    bool embed_norm, final_norm, scales;
+  } rows[] = {{pre, {"attn_norm", "ffn_norm"}, false, true, false},
+              {post, {"attn_norm", "ffn_norm"}, false, false, false},
+              {sandwich, {"attn_norm", "attn_post_norm", "ffn_norm", "ffn_post_norm"}, false, true, false},
+              {peri, {"attn_norm", "attn_post_norm", "ffn_norm", "ffn_post_norm"}, true, true, false},
+              {res_post, {"attn_norm", "ffn_norm"}, false, true, false},
+              {deepnorm, {"attn_norm", "ffn_norm"}, false, false, false},
+              {pre_scaled, {"attn_norm", "ffn_norm"}, false, true, false},
+              {mix, {"attn_norm", "ffn_norm"}, false, true, false},
+              {rezero, {}, false, false, true},
+              {PlacementKind::none, {}, false, false, false}};
+  for (const auto& row : rows) {
+    for (const bool bias : {true, false}) {
+      const ModelConfig config = tiny_config(row.placement, bias ? NormKind::layernorm : NormKind::rmsnorm);
+      Shapes want = {{"embed.token.weight", {7, 8}}, {"embed.position.weight", {5, 8}}};
+      if (row.embed_norm) add_norms(want, "", {"embed_norm"}, bias);
+      if (row.final_norm) add_norms(want, "", {"final_norm"}, bias);
+      for (const std::string block : {"blocks.0.", "blocks.1."}) {
+        want[block + "attn.qkv.weight"] = {24, 8};
+        want[block + "attn.out.weight"] = {8, 8};
+        want[block + "ffn.in.weight"] = {12, 8};
+        want[block + "ffn.out.weight"] = {8, 12};
+        for (const char* name : row.norms) add_norms(want, block, {name}, bias);
+        if (row.scales) want[block + "attn_scale"] = want[block + "ffn_scale"] = {1};
+      }
+      CAPTURE(static_cast<int>(row.placement));
+      CHECK(shapes_of(config) == want);
+    }
+  }
+  ModelConfig bare = tiny_config(sandwich);
+  bare.norm_affine = false;
+  CHECK(shapes_of(bare).size() == 2 + 2 * 4);
+  bare = tiny_config(sandwich, NormKind::none);
+  CHECK(shapes_of(bare).size() == 2 + 2 * 4);
+}
+
+TEST_CASE("parameters: vectors start at 1 or 0, and each tensor has room of its own") {
+  ModelConfig config = tiny_config(peri);
+  config.bias = config.ffn_bias = config.qk_norm = true;
+  config.norm_placement = {peri, rezero};
+  const ParameterLayout layout(config, tiny_vocab);
+  ParameterBlock<float> values(layout);
+  initialise(config, layout, 3, values);
+  Index end = 0, total = 0;
+  for (const Parameter& p : layout.list()) {
+    CHECK(p.offset >= end);
+    CHECK(p.offset % 16 == 0);
+    end = p.offset + p.size;
+    total += p.size;
+    if (p.is_matrix()) continue;
+    const float want = p.name.ends_with("norm.weight") ? 1.0f : 0.0f;
+    CHECK(std::all_of(values.at(p), values.at(p) + p.size, [&](float x) { return x == want; }));
+  }
+  CHECK(end <= layout.block_size());
+  CHECK(total == layout.count());
+}
+
+TEST_CASE("parameters: first values have the deviation that the scheme says") {
+  for (const bool residual_scaling : {true, false}) {
+    ModelConfig config = wide_config(pre, InitScheme::gpt2);
+    config.init.residual_scaling = residual_scaling;
+    check_deviations(config, 100, [&](const std::string& name, int) {
+      return is_embedding(name)                        ? 0.7
+             : residual_scaling && writes_stream(name) ? 0.03 / std::sqrt(6.0)
+                                                       : 0.03;
+    });
+  }
+  for (const InitScheme scheme : {InitScheme::xavier_normal, InitScheme::xavier_uniform}) {
+    check_deviations(wide_config(post, scheme), 100, [](const std::string& name, int) {
+      return is_embedding(name) ? 0.7 : std::sqrt(2 / (fan_in(name) + fan_out(name)));
+    });
+  }
+  check_deviations(wide_config(pre, InitScheme::kaiming_normal), 100, [](const std::string& name, int) {
+    return is_embedding(name) ? 0.7 : std::sqrt(2 / fan_in(name));
+  });
+  // DeepNorm: (8L)^(-1/4) on v, attn.out and the FFN; q, k and the head as they were.
+  check_deviations(wide_config(deepnorm, InitScheme::xavier_normal), 100,
+                   [](const std::string& name, int part) {
+                     const bool plain = name == "head.weight" || (name.ends_with("qkv.weight") && part < 2);
+                     const double gain = plain ? 1 : std::pow(24.0, -0.25);
+                     return is_embedding(name) ? 0.7 : gain * std::sqrt(2 / (fan_in(name) + fan_out(name)));
+                   });
+}
+
+TEST_CASE("parameters: uniform draws fill their bounds and stay inside") {
+  const ModelConfig config = wide_config(pre, InitScheme::xavier_uniform);
+  const ParameterLayout layout(config, 100);
+  ParameterBlock<double> values(layout);
+  initialise(config, layout, 3, values);
+  const Parameter& p = layout[layout.find("blocks.1.ffn.in.weight")];
+  const double bound = std::sqrt(6.0 / (64 + 192));
+  const auto [least, most] = std::minmax_element(values.at(p), values.at(p) + p.size);
+  CHECK(*most <= bound);
+  CHECK(*least >= -bound);
+  CHECK(*most >= 0.99 * bound);
+  CHECK(*least <= -0.99 * bound);
+}
+
+TEST_CASE("parameters: a draw depends on the seed and the tensor's name alone") {
+  const ModelConfig config = wide_config(pre, InitScheme::xavier_normal);
+  const ParameterLayout layout(config, 100);
+  ParameterBlock<float> a(layout), b(layout), other_seed(layout);
+  initialise(config, layout, 3, a);
+  initialise(config, layout, 4, other_seed);
+  {
+    const ThreadCount threads(4);
+    initialise(config, layout, 3, b);
+  }
+  CHECK(same_bits(a.all(), b.all()));
+  CHECK_FALSE(same_bits(a.all(), other_seed.all()));
+  const float *one = a.at(layout[layout.find("blocks.0.ffn.in.weight")]),
+              *two = a.at(layout[layout.find("blocks.1.ffn.in.weight")]);
+  CHECK_FALSE(std::equal(one, one + 100, two));
+}
