@@ -152,7 +152,7 @@ TEST_CASE_TEMPLATE("kernel: swiglu equals silu times x", Real, float, double) {
   }
 }
 
-TEST_CASE_TEMPLATE("kernel: NaN passes through every activation; slopes of huge numbers are finite", Real,
+TEST_CASE_TEMPLATE("kernel: NaN passes through every activation, and slopes of huge numbers are finite", Real,
                    float, double) {
   const Real huge = static_cast<Real>(pick<Real>(1e25, 1e200));  // its square overflows
   for (const ActivationKind kind : kinds) {
