@@ -71,8 +71,8 @@ void attention_forward(const Attention<Real>& a, Real* out, Real* log_sum_exp) {
   }
 }
 
-// dv_j = sum_t P_tj M_tj do_t;  dP_tj = M_tj do_t·v_j;  dS = P∘(dP - sum_j P dP);  dq_t = sum_j dS_tj k_j /
-// sqrt(D); dk_j = sum_t dS_tj q_t / sqrt(D).
+// dv_j = sum_t P_tj M_tj do_t;  dP_tj = M_tj do_t·v_j;  dS = P∘(dP - sum_j P dP) / sqrt(D);
+// dq_t = sum_j dS_tj k_j;  dk_j = sum_t dS_tj q_t.
 template <class Real>
 void attention_backward(const Attention<Real>& a, const Real* dout, Real* dq, Real* dk, Real* dv, Real beta) {
   const Index T = a.queries, D = a.head_dim, width = a.heads * D;
