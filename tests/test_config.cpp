@@ -151,7 +151,7 @@ TEST_CASE("json: any cut or damaged text is an error or a tree, never a crash") 
   }
 }
 
-TEST_CASE("integers: 1e3 is one; 3.7, true and what does not fit are not") {
+TEST_CASE("integers: 1e3 is one, 3.7, true and what does not fit are not") {
   CHECK(whole_number(json::parse("1e3")) == 1000);
   CHECK(whole_number(json::parse("-7")) == -7);
   CHECK(whole_number(json::parse("9223372036854775807")) == 9223372036854775807);

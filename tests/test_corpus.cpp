@@ -89,7 +89,7 @@ TEST_CASE("UTF-8 that is none is refused with the place of its first byte") {
   }
 }
 
-TEST_CASE("a BOM is dropped at the start of each file; CR, NUL and a later BOM are characters") {
+TEST_CASE("a BOM is dropped at the start of each file, CR, NUL and a later BOM are characters") {
   const Text text(
       std::string_view("\xEF\xBB\xBF"
                        "a\r\n\0\xEF\xBB\xBF",

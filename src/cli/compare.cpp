@@ -41,18 +41,20 @@ struct Figure {
   }
 };
 
+constexpr int significant = -1;  // three significant digits: ratios may span many powers of ten
+
 struct Column {
   const char* title;  // in the table
   const char* csv_name;
   std::optional<double> RunRecord::*member;
-  int digits;
+  int digits;  // after the point; or `significant`
 };
 constexpr Column columns[] = {
     {"best val", "best_val_loss", &RunRecord::best_val_loss, 4},
     {"final val", "final_val_loss", &RunRecord::final_val_loss, 4},
     {"final train", "final_train_loss", &RunRecord::final_train_loss, 4},
-    {"grad first/last", "grad_first_last", &RunRecord::grad_first_last, 3},
-    {"growth", "growth", &RunRecord::growth, 2},
+    {"grad first/last", "grad_first_last", &RunRecord::grad_first_last, significant},
+    {"growth", "growth", &RunRecord::growth, significant},
     {"tokens/s", "tokens_per_s", &RunRecord::tokens_per_s, 0},
 };
 
@@ -108,7 +110,9 @@ std::vector<Group> group_by_config(const std::vector<RunRecord>& runs) {
 
 std::string cell(const Figure& figure, int digits) {
   if (!figure.known()) return "-";
-  const auto number = [&](double v) { return digits == 0 ? short_number(v) : fixed(v, digits); };
+  const auto number = [&](double v) {
+    return digits == significant ? significant_text(v) : digits == 0 ? short_number(v) : fixed(v, digits);
+  };
   const std::optional<double> spread = figure.spread();
   return number(figure.mean()) + (spread ? " ± " + number(*spread) : "");
 }

@@ -40,6 +40,12 @@ std::string fixed(double number, int digits) {
   return out.data();
 }
 
+std::string significant_text(double number) {
+  std::array<char, 64> out{};
+  std::snprintf(out.data(), out.size(), "%.3g", number);
+  return out.data();
+}
+
 std::string short_number(double number) {
   if (!(std::abs(number) >= 1e3)) return fixed(number, 0);
   if (std::abs(number) < 1e6) return fixed(number / 1e3, number < 1e5 ? 1 : 0) + "k";

@@ -12,6 +12,7 @@ std::string grouped(long long number);      // 1,234,567
 std::string short_number(double number);    // 52.1k
 std::string duration_text(double seconds);  // 0:09, 12:30, 3:02:10
 std::string fixed(double number, int digits);
+std::string significant_text(double number);  // three significant digits: 7.18, 0.0123, 3.1e-05
 
 // A line that shows how far long work is: rewritten in place on a terminal; in a pipe a whole line, at most
 // one in 10 s.
