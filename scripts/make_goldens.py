@@ -42,19 +42,6 @@ EXCHANGES = {
     "none": {"norm_placement": "none", **SMALL, "activation": "silu", "tie_embeddings": False},
     # The list is the resolved form of a placement per block.
     "no_residual": {"norm_placement": ["post", "pre"], **SMALL, "residual": False, "position": "sinusoidal"},
-}
-# name: (model, train) changes, over SMALL and these: some steps are clipped in each, and some are not. No biases of
-# linear layers: that of k has a gradient of 0 but for rounding, which Adam would make into steps.
-STEEP = {"batch_size": 8, "lr": 0.06, "warmup_steps": 3}
-TRAJECTORIES = {
-    "trajectory_pre_layernorm": ({}, {}),
-    "trajectory_pre_rmsnorm": ({"norm": "rmsnorm"}, {}),
-    "trajectory_post_layernorm": ({"norm_placement": "post"}, {}),
-    "trajectory_post_rmsnorm": ({"norm_placement": "post", "norm": "rmsnorm"}, {}),
-    "trajectory_sgd": ({}, {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9}),
-}
-# The norms of --all-norms, for when the program has them.
-MORE_EXCHANGES = {
     "pre_batchnorm": {"norm": "batchnorm"},
     "post_batchnorm": {"norm_placement": "post", "norm": "batchnorm", "norm_eps": 0.01, "norm_eps_outside": True},
     "pre_groupnorm": {"norm": "groupnorm"},
@@ -64,7 +51,17 @@ MORE_EXCHANGES = {
     "pre_dyt": {"norm": "dyt"},
     "peri_dyt": {"norm_placement": "peri", "norm": "dyt", "norm_affine": False},
 }
-MORE_TRAJECTORIES = {"trajectory_pre_batchnorm": ({"norm": "batchnorm"}, {})}
+# name: (model, train) changes, over SMALL and these: some steps are clipped in each, and some are not. No biases of
+# linear layers: that of k has a gradient of 0 but for rounding, which Adam would make into steps.
+STEEP = {"batch_size": 8, "lr": 0.06, "warmup_steps": 3}
+TRAJECTORIES = {
+    "trajectory_pre_layernorm": ({}, {}),
+    "trajectory_pre_rmsnorm": ({"norm": "rmsnorm"}, {}),
+    "trajectory_post_layernorm": ({"norm_placement": "post"}, {}),
+    "trajectory_post_rmsnorm": ({"norm_placement": "post", "norm": "rmsnorm"}, {}),
+    "trajectory_pre_batchnorm": ({"norm": "batchnorm"}, {}),
+    "trajectory_sgd": ({}, {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9}),
+}
 
 
 def resolved(name, model, train):
@@ -212,14 +209,11 @@ def same(path, tensors, metadata, tolerance=1e-12):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
-    parser.add_argument("--all-norms", action="store_true", help="batchnorm, groupnorm, instancenorm and dyt as well")
     parser.add_argument("--out", metavar="DIR", default=FOLDER, help="default: tests/golden")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # the same order of every sum, so the same bytes
-    exchanges = {**EXCHANGES, **(MORE_EXCHANGES if arguments.all_norms else {})}
-    trajectories = {**TRAJECTORIES, **(MORE_TRAJECTORIES if arguments.all_norms else {})}
-    jobs = [(name, exchange, model, {"steps": 1}) for name, model in exchanges.items()]
-    jobs += [(name, trajectory, {**SMALL, **model}, {**STEEP, **train}) for name, (model, train) in trajectories.items()]
+    jobs = [(name, exchange, model, {"steps": 1}) for name, model in EXCHANGES.items()]
+    jobs += [(name, trajectory, {**SMALL, **model}, {**STEEP, **train}) for name, (model, train) in TRAJECTORIES.items()]
     failures = 0
     for name, compute, model, train in jobs:
         path = os.path.join(arguments.out, f"{name}.safetensors")

@@ -15,11 +15,6 @@ std::vector<Complaint> unavailable(const RunConfig& config) {
   const auto not_built = [&](std::string key, std::string name, std::string instead) {
     all.push_back({std::move(key), name + " is not built yet; use " + instead});
   };
-  const auto rows = norm_table();
-  const NormKind norm = config.model.norm;
-  if (std::none_of(rows.begin(), rows.end(), [&](const NormRow& row) { return row.kind == norm; })) {
-    not_built("model.norm", name_of(norm), "layernorm, rmsnorm or none");
-  }
   if (config.train.precision == Precision::bf16) not_built("train.precision", "bf16", "fp32");
   return all;
 }

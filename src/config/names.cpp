@@ -9,16 +9,6 @@
 namespace normscope {
 namespace {
 
-// Norms that have no row in the norm table yet. They are named all the same, so that a config which asks for
-// one is told so (unavailable() in config/checks.cpp) and not that there is no such thing. A row makes its
-// line here idle.
-constexpr Named<NormKind> coming_norms[] = {
-    {NormKind::batchnorm, "batchnorm"},
-    {NormKind::groupnorm, "groupnorm"},
-    {NormKind::instancenorm, "instancenorm"},
-    {NormKind::dyt, "dyt"},
-};
-
 constexpr Named<Activation> activations[] = {
     {Activation::relu, "relu"}, {Activation::gelu, "gelu"},     {Activation::gelu_tanh, "gelu_tanh"},
     {Activation::silu, "silu"}, {Activation::swiglu, "swiglu"},
@@ -51,10 +41,6 @@ void sort_by_value(std::vector<Named<Enum>>& all) {
 std::vector<Named<NormKind>> norms() {
   std::vector<Named<NormKind>> all;
   for (const NormRow& row : norm_table()) all.push_back({row.kind, row.name});
-  for (const Named<NormKind>& coming : coming_norms) {
-    const auto same = [&](const Named<NormKind>& row) { return row.value == coming.value; };
-    if (std::none_of(all.begin(), all.end(), same)) all.push_back(coming);
-  }
   sort_by_value(all);
   return all;
 }

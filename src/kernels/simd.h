@@ -26,6 +26,12 @@ struct SimdTable {
                         const Real* rstd, const Real* gain, const Real* dy, Real* dx, Real beta, Real* dgain,
                         Real* dbias);
 
+  void (*dynamic_tanh_forward)(Index begin, Index end, Index cols, Real alpha, const Real* x,
+                               const Real* gain, const Real* bias, Real* y);
+  Real (*dynamic_tanh_backward)(Index begin, Index end, Index cols, Real alpha, const Real* x,
+                                const Real* gain, const Real* dy, Real* dx, Real beta, Real* dgain,
+                                Real* dbias);
+
   void (*activation_forward)(ActivationKind, Index n, const Real* x, Real* y);
   void (*activation_backward)(ActivationKind, Index n, const Real* x, const Real* dy, Real* dx, Real beta);
   void (*swiglu_forward)(Index n, const Real* gate, const Real* x, Real* y);

@@ -1,4 +1,5 @@
-// What a model is: the resolved `model` section of a config. Every field holds its final value; nothing is 'auto'.
+// What a model is: the resolved `model` section of a config. Every field holds its final value; nothing is
+// 'auto'.
 #pragma once
 
 #include <vector>
@@ -15,9 +16,9 @@ enum class InitScheme { gpt2, xavier_normal, xavier_uniform, kaiming_normal };
 
 struct InitConfig {
   InitScheme scheme = InitScheme::gpt2;
-  double std = 0.02;              // gpt2: standard deviation of every matrix
-  double embed_std = 0.02;        // token and position embeddings
-  bool residual_scaling = true;   // gpt2: attn.out and ffn.out get std/sqrt(2L)
+  double std = 0.02;             // gpt2: standard deviation of every matrix
+  double embed_std = 0.02;       // token and position embeddings
+  bool residual_scaling = true;  // gpt2: attn.out and ffn.out get std/sqrt(2L)
 };
 
 struct ModelConfig {
@@ -32,7 +33,7 @@ struct ModelConfig {
   bool norm_eps_outside = false;  // divide by sqrt(var) + eps instead of sqrt(var + eps)
   bool norm_affine = true;        // gain and bias
   bool norm_bias = true;
-  Index norm_groups = 4;          // groupnorm
+  Index norm_groups = 4;                                             // groupnorm
   std::vector<PlacementKind> norm_placement = {PlacementKind::pre};  // one for all blocks, or one a block
   double mix_post_fraction = 0.25;
   bool final_norm = true;

@@ -34,6 +34,12 @@ bool ends_with(const std::string& name, std::string_view tail) {
   return std::string_view(name).ends_with(tail);
 }
 
+// Of what is not drawn: gains 1, biases and ReZero's scales 0, DyT's alpha 0.5, running statistics 0 and 1.
+double first_value(const std::string& name) {
+  if (ends_with(name, ".alpha")) return 0.5;
+  return ends_with(name, "norm.weight") || ends_with(name, ".running_var") ? 1.0 : 0.0;
+}
+
 template <class Real>
 void draw_into(const RandomStream& stream, Scale scale, Index begin, Index end, Real* values) {
   parallel_blocks(end - begin, 4096, [&](Index first, Index last) {
@@ -57,8 +63,7 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
   for (const Parameter& p : layout.list()) {
     Real* values = parameters.at(p);
     if (!p.is_matrix()) {
-      const bool gain = ends_with(p.name, "norm.weight");
-      std::fill_n(values, p.size, gain ? Real(1) : Real(0));  // gains 1; biases and ReZero's scales 0
+      std::fill_n(values, p.size, static_cast<Real>(first_value(p.name)));
       continue;
     }
     const RandomStream stream(seed, p.name);

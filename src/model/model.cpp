@@ -7,8 +7,7 @@ double Model<Real>::loss_and_gradients(const TokenBatch& batch, Real cotangent, 
                                        TapListener<Real>* listener, std::vector<Real>* logits) {
   tape.reset();
   tape.set_listener(listener);
-  const Pass<Real> pass{batch.tokens,        batch.context,       part.training,
-                        part.dropout_stream, part.first_sequence, nullptr};
+  const Pass<Real> pass{batch.tokens, batch.context, part.training, part.dropout_stream, part.first_sequence};
   const Var<Real> scores = transformer.logits(tape, parameters, &gradients, pass);
   const Var<Real> loss = cross_entropy(tape, scores, batch.targets);
   if (logits != nullptr) logits->assign(scores.value, scores.value + scores.size());
@@ -20,7 +19,8 @@ double Model<Real>::loss_and_gradients(const TokenBatch& batch, Real cotangent, 
 template <class Real>
 double Model<Real>::loss(const TokenBatch& batch) {
   tape.reset(false);
-  const Pass<Real> pass{batch.tokens, batch.context};
+  Pass<Real> pass{batch.tokens, batch.context};
+  pass.by_running_statistics = true;
   const Var<Real> scores = transformer.logits(tape, parameters, nullptr, pass);
   return static_cast<double>(*cross_entropy(tape, scores, batch.targets).value);
 }
@@ -31,6 +31,7 @@ std::span<const Real> Model<Real>::decode(std::span<const std::int32_t> tokens, 
           cache.length, " of ", config().context, " positions; ", tokens.size(), " more do not fit");
   tape.reset(false);
   Pass<Real> pass{tokens, static_cast<Index>(tokens.size())};
+  pass.by_running_statistics = true;
   pass.cache = &cache;
   const Var<Real> scores = transformer.logits(tape, parameters, nullptr, pass);
   return {scores.value, static_cast<std::size_t>(scores.size())};
@@ -39,8 +40,9 @@ std::span<const Real> Model<Real>::decode(std::span<const std::int32_t> tokens, 
 template <class Real>
 std::span<const Real> Model<Real>::forward(std::span<const std::int32_t> tokens) {
   tape.reset(false);
-  const Var<Real> scores =
-      transformer.logits(tape, parameters, nullptr, Pass<Real>{tokens, static_cast<Index>(tokens.size())});
+  Pass<Real> pass{tokens, static_cast<Index>(tokens.size())};
+  pass.by_running_statistics = true;
+  const Var<Real> scores = transformer.logits(tape, parameters, nullptr, pass);
   return {scores.value, static_cast<std::size_t>(scores.size())};
 }
 

@@ -14,8 +14,11 @@ struct NormRow {
   const char* name;
   const char* formula;
   const char* source;
-  bool has_gain;  // a parameter `weight` (C), if norm_affine
-  bool has_bias;  // a parameter `bias` (C), if norm_affine and norm_bias
+  bool has_gain;     // a parameter `weight` (C), if norm_affine
+  bool has_bias;     // a parameter `bias` (C), if norm_affine and norm_bias
+  bool has_alpha;    // a parameter `alpha` (1)
+  bool has_running;  // `running_mean`, `running_var` (C): moved by each step, used in evaluation, not trained
+  bool leaks;        // over positions: in a causal model an output depends on later characters
 };
 
 std::span<const NormRow> norm_table();
@@ -24,11 +27,19 @@ const NormRow& norm_row(NormKind kind);
 // The parameters of one norm on the tape; absent ones are empty.
 template <class Real>
 struct NormVars {
-  Var<Real> weight, bias;
+  Var<Real> weight, bias, alpha;
+  RunningStatistics<Real> running;
+};
+
+// What of a pass a norm needs to know.
+struct NormPass {
+  Index context;               // T: rows a sequence
+  bool by_running_statistics;  // batch norm in evaluation
 };
 
 // y = N(x), x: (N, C), by the config's norm. `none` returns x itself.
 template <class Real>
-Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars, Var<Real> x);
+Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars,
+                     const NormPass& pass, Var<Real> x);
 
 }  // namespace normscope

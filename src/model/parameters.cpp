@@ -56,10 +56,10 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
   head = config.tie_embeddings ? token_embedding : add("head.weight", {vocab_size, C}, last);
 }
 
-int ParameterLayout::add(std::string name, std::vector<Index> shape, int layer) {
+int ParameterLayout::add(std::string name, std::vector<Index> shape, int layer, bool trainable) {
   Index size = 1;
   for (const Index extent : shape) size *= extent;
-  list_.push_back({std::move(name), std::move(shape), layer, block_size_, size});
+  list_.push_back({std::move(name), std::move(shape), layer, block_size_, size, trainable});
   block_size_ += (size + alignment - 1) / alignment * alignment;
   return static_cast<int>(list_.size()) - 1;
 }
@@ -70,6 +70,11 @@ NormParameters ParameterLayout::add_norm(const ModelConfig& config, const std::s
   if (row.has_gain && config.norm_affine) norm.weight = add(name + ".weight", {config.d_model}, layer);
   if (row.has_bias && config.norm_affine && config.norm_bias)
     norm.bias = add(name + ".bias", {config.d_model}, layer);
+  if (row.has_alpha) norm.alpha = add(name + ".alpha", {1}, layer);
+  if (row.has_running) {
+    norm.running_mean = add(name + ".running_mean", {config.d_model}, layer, /*trainable=*/false);
+    norm.running_var = add(name + ".running_var", {config.d_model}, layer, /*trainable=*/false);
+  }
   return norm;
 }
 
@@ -89,7 +94,7 @@ int ParameterLayout::find(std::string_view name) const {
 
 Index ParameterLayout::count() const {
   Index total = 0;
-  for (const Parameter& p : list_) total += p.size;
+  for (const Parameter& p : list_) total += p.trainable ? p.size : 0;
   return total;
 }
 

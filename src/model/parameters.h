@@ -14,9 +14,10 @@ namespace normscope {
 struct Parameter {
   std::string name;
   std::vector<Index> shape;
-  int layer;     // 0: embeddings; 1..L: blocks; L+1: final norm and head
-  Index offset;  // first element in the block
-  Index size;    // elements
+  int layer;              // 0: embeddings; 1..L: blocks; L+1: final norm and head
+  Index offset;           // first element in the block
+  Index size;             // elements
+  bool trainable = true;  // false: running statistics; their "gradient" is the change that the step makes
 
   bool is_matrix() const { return shape.size() >= 2; }  // decayed; the rest is gains, biases, scales
   Index rows() const { return is_matrix() ? shape[0] : 1; }
@@ -26,7 +27,8 @@ struct Parameter {
 // Where the parameters of a norm, a linear layer, a block are in the list; absent ones are `no_parameter`.
 constexpr int no_parameter = -1;
 struct NormParameters {
-  int weight = no_parameter, bias = no_parameter;
+  int weight = no_parameter, bias = no_parameter, alpha = no_parameter;
+  int running_mean = no_parameter, running_var = no_parameter;
 };
 struct LinearParameters {
   int weight = no_parameter, bias = no_parameter;
@@ -55,7 +57,7 @@ class ParameterLayout {
   std::vector<BlockParameters> blocks;
 
  private:
-  int add(std::string name, std::vector<Index> shape, int layer);
+  int add(std::string name, std::vector<Index> shape, int layer, bool trainable = true);
   NormParameters add_norm(const ModelConfig& config, const std::string& name, int layer);
   LinearParameters add_linear(const std::string& name, Index out, Index in, bool bias, int layer);
 

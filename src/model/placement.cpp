@@ -47,8 +47,8 @@ std::vector<const Placement*> placements_of(const ModelConfig& config) {
   const std::vector<PlacementKind>& written = config.norm_placement;
   std::vector<const Placement*> rows(blocks);
   if (written.size() == 1 && written[0] == mix) {
-    // Mix-LN (Li et al. 2024, arXiv 2412.13795): the first ceil(f*L) blocks post, the rest pre. The 1e-9 keeps a
-    // product such as 0.1*10, just above its true value, from counting one block too many.
+    // Mix-LN (Li et al. 2024, arXiv 2412.13795): the first ceil(f*L) blocks post, the rest pre. The 1e-9
+    // keeps a product such as 0.1*10, just above its true value, from counting one block too many.
     const double share = config.mix_post_fraction * static_cast<double>(config.n_layer);
     const auto post_blocks = static_cast<std::size_t>(std::ceil(share - 1e-9));
     for (std::size_t i = 0; i < blocks; ++i) rows[i] = &placement_row(i < post_blocks ? post : pre);

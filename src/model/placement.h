@@ -1,5 +1,5 @@
-// Where the norms sit around a sublayer F: one row a placement. The config's allowed values, the block's code, the
-// parameter names and the equations that are printed all follow from the row.
+// Where the norms sit around a sublayer F: one row a placement. The config's allowed values, the block's
+// code, the parameter names and the equations that are printed all follow from the row.
 #pragma once
 
 #include <span>
@@ -15,12 +15,12 @@ struct Placement {
   const char* name;
   const char* formula;
   const char* source;
-  bool norm_in;        // a norm on what F reads
-  bool norm_branch;    // a norm on what F returns
-  bool norm_out;       // a norm on the sum
-  bool embed_norm;     // a norm on the embedding output, before block 1
-  bool final_norm;     // whether `final_norm: auto` means a norm before the head
-  bool learned_scale;  // a: a parameter, 0 at start, on what F returns
+  bool norm_in;                        // a norm on what F reads
+  bool norm_branch;                    // a norm on what F returns
+  bool norm_out;                       // a norm on the sum
+  bool embed_norm;                     // a norm on the embedding output, before block 1
+  bool final_norm;                     // whether `final_norm: auto` means a norm before the head
+  bool learned_scale;                  // a: a parameter, 0 at start, on what F returns
   double (*alpha)(Index n_layer);      // factor of the stream in the sum
   double (*input_scale)(Index block);  // factor on what F reads; blocks count from 1
   double (*init_gain)(Index n_layer);  // factor on the init of v, attn.out, ffn.in, ffn.gate, ffn.out

@@ -80,7 +80,18 @@ struct Transformer<Real>::Run {
     return tape.parameter(parameters.at(p), gradients != nullptr ? gradients->at(p) : nullptr, p.rows(),
                           p.cols());
   }
-  NormVars<Real> norm(NormParameters p) { return {parameter(p.weight), parameter(p.bias)}; }
+  Var<Real> norm(NormParameters p, Var<Real> x) {
+    NormVars<Real> vars{parameter(p.weight), parameter(p.bias), parameter(p.alpha), {}};
+    if (p.running_mean != no_parameter) {
+      const Parameter &mean = layout[p.running_mean], &variance = layout[p.running_var];
+      vars.running = {parameters.at(mean), parameters.at(variance), nullptr, nullptr};
+      if (gradients != nullptr) {
+        vars.running.mean_change = gradients->at(mean);
+        vars.running.variance_change = gradients->at(variance);
+      }
+    }
+    return apply_norm(tape, config, vars, {pass.context, pass.by_running_statistics}, x);
+  }
 
   Dropout drop(std::size_t layer, DropoutPlace place) const {
     if (!pass.training) return {};
@@ -98,7 +109,7 @@ Var<Real> Transformer<Real>::embed(Run& run) const {
   }
   Var<Real> x = embedding(run.tape, run.pass.tokens, run.pass.context, run.parameter(layout_.token_embedding),
                           positions, run.first_position());
-  if (placements_[0]->embed_norm) x = apply_norm(run.tape, config_, run.norm(layout_.embed_norm), x);
+  if (placements_[0]->embed_norm) x = run.norm(layout_.embed_norm, x);
   return dropout(run.tape, run.drop(0, DropoutPlace::embedding), x);
 }
 
@@ -165,13 +176,10 @@ Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) con
       {&Transformer::feed_forward, p.ffn_norm, p.ffn_post_norm, p.ffn_scale, DropoutPlace::ffn_branch,
        Site::ffn_in, Site::ffn_out, Site::stream},
   };
-  const auto norm = [&](NormParameters which, Var<Real> v) {
-    return apply_norm(run.tape, config_, run.norm(which), v);
-  };
 
   // y = N_out(alpha x + a N_branch(F(s N_in(x)))): the row of the placement says which parts there are.
   for (const Sublayer& sub : sublayers) {
-    Var<Real> in = placement.norm_in ? norm(sub.norm, x) : x;
+    Var<Real> in = placement.norm_in ? run.norm(sub.norm, x) : x;
     if (input_scale != 1) in = scale(run.tape, input_scale, in);
     run.tape.tap(in, {layer, sub.in});
 
@@ -179,10 +187,10 @@ Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) con
     run.tape.tap(branch, {layer, sub.out});
     branch = dropout(run.tape, run.drop(index + 1, sub.dropout_place), branch);
     if (placement.learned_scale) branch = scale_by(run.tape, run.parameter(sub.learned_scale), branch);
-    if (placement.norm_branch) branch = norm(placement.norm_in ? sub.post_norm : sub.norm, branch);
+    if (placement.norm_branch) branch = run.norm(placement.norm_in ? sub.post_norm : sub.norm, branch);
 
     x = config_.residual ? residual_sum(run.tape, alpha, x, branch) : branch;
-    if (placement.norm_out) x = norm(sub.norm, x);
+    if (placement.norm_out) x = run.norm(sub.norm, x);
     run.tape.tap(x, {layer, sub.sum});
   }
   return x;
@@ -199,7 +207,7 @@ Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& para
   for (std::size_t index = 0; index < placements_.size(); ++index) x = block(run, index, x);
   if (pass.cache != nullptr) pass.cache->length += x.rows;
 
-  if (config_.final_norm) x = apply_norm(tape, config_, run.norm(layout_.final_norm), x);
+  if (config_.final_norm) x = run.norm(layout_.final_norm, x);
   tape.tap(x, {last, Site::final});
   const Var<Real> scores = linear(tape, gemm_provider_, x, run.parameter(layout_.head));
   tape.tap(scores, {last, Site::logits});

@@ -28,6 +28,7 @@ struct Pass {
   bool training = false;                 // dropout on
   RandomStream dropout_stream{0, ""};    // of (seed, step)
   Index first_sequence = 0;              // sequences of this step in earlier micro-batches
+  bool by_running_statistics = false;    // batch norm in evaluation
   KeyValueCache<Real>* cache = nullptr;  // decoding: one sequence, tokens follow the cached ones; no backward
 };
 

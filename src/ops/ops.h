@@ -10,6 +10,7 @@
 #include "autograd/tape.h"
 #include "core/random.h"
 #include "kernels/activation.h"
+#include "kernels/column_norm.h"
 #include "kernels/gemm.h"
 #include "kernels/norm.h"
 
@@ -30,6 +31,30 @@ Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Inde
 template <class Real>
 Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var<Real> gain = {},
                    Var<Real> bias = {});
+
+// Running mean and variance (C each) of batch norm, and what the step under way will change them by: with
+// each batch, new = 0.9 old + 0.1 batch. Null changes: they stay as they are.
+constexpr double running_momentum = 0.1;
+template <class Real>
+struct RunningStatistics {
+  const Real *mean = nullptr, *variance = nullptr;
+  Real *mean_change = nullptr, *variance_change = nullptr;
+};
+
+// Batch norm, instance norm: each feature over the rows of a group (kernels/column_norm.h).
+template <class Real>
+Var<Real> column_norm(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> x, Var<Real> gain = {},
+                      Var<Real> bias = {}, RunningStatistics<Real> running = {});
+
+// Batch norm in evaluation: by the running statistics. Values only, no backward.
+template <class Real>
+Var<Real> column_norm_by_running_statistics(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> x,
+                                            Var<Real> gain, Var<Real> bias, RunningStatistics<Real> running);
+
+// y = gain * tanh(alpha x) + bias (Zhu et al. 2025, arXiv 2503.10622). alpha: (1, 1).
+template <class Real>
+Var<Real> dynamic_tanh(Tape<Real>& tape, Var<Real> x, Var<Real> alpha, Var<Real> gain = {},
+                       Var<Real> bias = {});
 
 // RMS norm of every head's query and key in qkv (N, 3C: q, k, v), values as they are. Gains: (1, D), one for
 // all heads (Henry et al. 2020, arXiv 2010.04245, in the RMS form of later models).

@@ -39,6 +39,20 @@ std::vector<OpSample> make_samples() {
   add("linear, native products", {activations(), {"weight", 5, C}, bias(5)},
       [](Tape64& t, Inputs in) { return linear(t, GemmProvider::native, in[0], in[1], in[2]); });
 
+  add("batch norm", {activations(), gain(), bias()}, [](Tape64& t, Inputs in) {
+    return column_norm<double>(t, {C, N, 1e-5, false}, in[0], in[1], in[2]);
+  });
+  add("instance norm", {activations(), gain(), bias()}, [](Tape64& t, Inputs in) {
+    return column_norm<double>(t, {C, T, 1e-5, false}, in[0], in[1], in[2]);
+  });
+  add("instance norm without gain and bias, eps outside", {activations()}, [](Tape64& t, Inputs in) {
+    return column_norm<double>(t, {C, T, 0.1, true}, in[0]);
+  });
+  add("dynamic tanh", {activations(), {"alpha", 1, 1, 0.5, 0.1}, gain(), bias()},
+      [](Tape64& t, Inputs in) { return dynamic_tanh(t, in[0], in[1], in[2], in[3]); });
+  add("dynamic tanh without gain and bias", {activations(), {"alpha", 1, 1, 0.5, 0.1}},
+      [](Tape64& t, Inputs in) { return dynamic_tanh(t, in[0], in[1]); });
+
   add("embedding", {{"tokens", 5, C}},
       [](Tape64& t, Inputs in) { return embedding(t, token_ids, T, in[0]); });
   add("embedding with positions", {{"tokens", 5, C}, {"positions", T, C}},

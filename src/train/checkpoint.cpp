@@ -22,21 +22,22 @@ void add_tensors(const std::string& prefix, const ParameterLayout& layout, const
     tensors.push_back({prefix + p.name, Dtype::F32, p.shape, block.at(p)});
 }
 
-// Reads every tensor of the layout, named with the prefix; returns how many there were.
+// Reads every tensor of the layout, named with the prefix.
 template <class Real>
-std::size_t read_tensors(const SafetensorsFile& file, const std::string& prefix,
-                         const ParameterLayout& layout, ParameterBlock<Real>& block) {
+void read_tensors(const SafetensorsFile& file, const std::string& prefix, const ParameterLayout& layout,
+                  ParameterBlock<Real>& block) {
   for (const Parameter& p : layout.list()) {
+    if (!p.trainable && !prefix.empty()) continue;
     const TensorInfo* tensor = file.find(prefix + p.name);
-    if (tensor == nullptr)
+    if (tensor == nullptr) {
       fail("safetensors", file.path(), ": no tensor ", prefix, p.name, ", which the model needs");
+    }
     if (tensor->shape != p.shape) {
       fail("safetensors", file.path(), ": ", tensor->name, " is ", shape_text(tensor->shape),
            "; the model needs ", shape_text(p.shape));
     }
     file.read_into(tensor->name, block.at(p), p.size);
   }
-  return layout.list().size();
 }
 
 template <class Number>

@@ -13,7 +13,7 @@ GradientNorms gradient_norms(const ParameterLayout& layout, const ParameterBlock
   norms.by_parameter.reserve(layout.list().size());
   double squares = 0;
   for (const Parameter& p : layout.list()) {
-    const double square = dot(p.size, gradients.at(p), gradients.at(p));
+    const double square = !p.trainable ? 0 : dot(p.size, gradients.at(p), gradients.at(p));
     norms.by_parameter.push_back(std::sqrt(square));
     squares += square;
   }
@@ -31,6 +31,10 @@ void Optimizer<Real>::update(Index step, double lr, double gradient_scale,
   const double t = static_cast<double>(step);
   const double correction1 = 1 - std::pow(config_.beta1, t), correction2 = 1 - std::pow(config_.beta2, t);
   for (const Parameter& p : layout_.list()) {
+    if (!p.trainable) {  // running statistics: their gradient holds what the step's batches change them by
+      scale_add(p.size, Real(1), gradients.at(p), Real(1), parameters.at(p));
+      continue;
+    }
     const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;
     if (config_.optimizer == OptimizerKind::adamw) {
       const AdamW<Real> adam{static_cast<Real>(gradient_scale),

@@ -62,7 +62,7 @@ void write_exchange(const std::string& path, const FileFacts& facts, Model<float
                                      {"loss", Dtype::F32, {1}, &loss}};
   for (const Parameter& p : model.layout().list()) {
     tensors.push_back({p.name, Dtype::F32, p.shape, model.parameters.at(p)});
-    tensors.push_back({"grad." + p.name, Dtype::F32, p.shape, model.gradients.at(p)});
+    if (p.trainable) tensors.push_back({"grad." + p.name, Dtype::F32, p.shape, model.gradients.at(p)});
   }
   sites.add_tensors(T, tensors);
   write_safetensors(path, tensors, file_metadata(facts, 0));

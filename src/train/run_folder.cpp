@@ -88,6 +88,7 @@ void write_params(CsvWriter& csv, Index step, const ParameterLayout& layout,
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Parameter& p = layout.list()[i];
     const ParameterRow& r = rows[i];
+    if (!p.trainable) continue;
     csv.row(step, p.layer, std::string_view(p.name), p.size, r.rms, r.grad_norm, r.grad_norm_batch,
             r.grad_rms, r.update_rms);
   }

@@ -17,7 +17,11 @@ Sampler::Sampler(Model<float>& model, std::span<const Token> prompt, const Sampl
 }
 
 void Sampler::feed(std::span<const Token> tokens) {
-  const std::span<const float> all = model_.decode(tokens, cache_);
+  // Instance norm takes its statistics over the whole window, so a new character changes every position
+  // before it.
+  const bool whole_window = model_.config().norm == NormKind::instancenorm;
+  const std::span<const float> all = whole_window ? model_.forward(history_) : model_.decode(tokens, cache_);
+  if (whole_window) cache_.length = static_cast<Index>(history_.size());
   const std::span<const float> last = all.last(static_cast<std::size_t>(model_.transformer.vocab_size()));
   logits_.assign(last.begin(), last.end());
 }

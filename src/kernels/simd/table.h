@@ -3,6 +3,7 @@
 
 #include "kernels/simd.h"
 #include "kernels/simd/activation.h"
+#include "kernels/simd/dynamic_tanh.h"
 #include "kernels/simd/elementwise.h"
 #include "kernels/simd/gemm.h"
 #include "kernels/simd/norm.h"
@@ -15,6 +16,8 @@ constexpr SimdTable<Real> table = {
     .gemm = gemm_kernel<Real>,
     .norm_forward = norm_forward<Real>,
     .norm_backward = norm_backward<Real>,
+    .dynamic_tanh_forward = dynamic_tanh_forward<Real>,
+    .dynamic_tanh_backward = dynamic_tanh_backward<Real>,
     .activation_forward = activation_forward<Real>,
     .activation_backward = activation_backward<Real>,
     .swiglu_forward = swiglu_forward<Real>,
