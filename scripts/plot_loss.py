@@ -4,19 +4,18 @@
 import argparse
 import json
 import math
+import sys
 from pathlib import Path
 
-from runs import (GRID, INK, MUTED, band, cross, find_runs, group_runs, literal, main, new_figure, newest_family, np,
-                  on_steps, output_path, printable, save, shared_settings, whole_x)
-from matplotlib.lines import Line2D
-import sys
+from runs import (MUTED, band, cross, find_runs, group_runs, literal, main, new_figure, newest_family,
+                  nothing_finite, np, on_steps, output_path, printable, save, say, shared_settings, whole_x)
+from matplotlib.lines import Line2D  # after runs, which finds a Python that has it
 
 EXAMPLES = """examples:
   scripts/plot_loss.py                                     the newest run and its kin
   scripts/plot_loss.py runs/quickstart/pre runs/quickstart/post -o loss.png
   scripts/plot_loss.py runs/seed-1 runs/seed-2 runs/seed-3 the mean of three seeds, and their range
 """
-VARYING = ("model.norm_placement", "model.norm", "model.final_norm")
 SMOOTHING = 0.1  # added to every count, as `normscope eval` does
 
 
@@ -53,13 +52,14 @@ def common_levels(runs):
     return reference_levels(next((run for run in runs if run.summary), runs[0]))
 
 
-def smooth(values):
-    """A moving average over about a twentieth of the rows; near the start it narrows, so as not to hide the fall."""
+def smooth(values, to_end=False):
+    """A moving average over about a twentieth of the rows. Near the start it narrows, so as not to hide the fall;
+    `to_end`: near the end too, so as to follow a diverging loss."""
     reach = round(values.size / 40) if values.size >= 100 else int(values.size >= 12)
     result = np.empty_like(values)
     for i in range(values.size):
-        left = min(reach, i)
-        result[i] = np.mean(values[i - left:i + min(reach, left) + 1])
+        near = min(reach, i // 4, values.size - 1 - i if to_end else reach)
+        result[i] = np.mean(values[i - near:i + near + 1])
     return result
 
 
@@ -85,7 +85,7 @@ def limits(curves, levels):
 def plot(groups):
     runs = [run for group in groups for run in group.runs]
     tables = {run: run.rows("metrics.csv", ("step", "train_loss", "val_loss"), "a probe does not train; plot_layers.py "
-                            "shows it" if run.home != run.folder.absolute() else "not a training run") for run in runs}
+                            "shows it" if run.probe else "not a training run") for run in runs}
     levels = common_levels(runs)
     curves = [table[:, 1] for table in tables.values()] + [table[:, 2] for table in tables.values()]
     low, high = limits(curves, levels)
@@ -105,7 +105,7 @@ def plot(groups):
         else:
             axes.plot(steps, mean, color=group.color, alpha=0.35, linewidth=0.9)
         good = np.isfinite(mean)
-        axes.plot(steps[good], smooth(mean[good]), color=group.color, linewidth=2.1, zorder=3,
+        axes.plot(steps[good], smooth(mean[good], bool(group.diverged)), color=group.color, linewidth=2.1, zorder=3,
                   marker="o" if good.sum() == 1 else None, markersize=5)
         steps, losses = on_steps([t[:, 0] for t in members], [t[:, 2] for t in members])
         mean, least, most = band(losses)
@@ -116,6 +116,8 @@ def plot(groups):
         for run in group.diverged:
             cross(axes, tables[run][:, 0], tables[run][:, 1], group.color)
 
+    if not any(np.isfinite(curve).any() for curve in curves):
+        nothing_finite(axes)
     whole_x(axes, last)
     ticks = [t for t in axes.get_xticks() if 0 <= t <= last]
     end = 1.16 * last  # room for the reference lines' labels, which no curve crosses
@@ -127,21 +129,21 @@ def plot(groups):
             axes.annotate(f"{name} {level:.2f}", (end, level), (-4, 4), textcoords="offset points", ha="right",
                           va="bottom", size=10, color=MUTED)
     axes.set_xlabel("step")
-    axes.set_ylabel("loss (nats per character)")
+    say(axes, "loss (nats per character)")
+    say(axes, "loss (bits per character)", right=True)
     bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
-    bits.set_ylabel("loss (bits per character)")
     bits.spines["right"].set_visible(False)
     bits.tick_params(length=0)
-    figure.subplots_adjust(left=0.075, right=0.925)
-    styles = [Line2D([], [], color="#555555", linewidth=2.1, label="training, smoothed (thin: as logged)")]
+    figure.subplots_adjust(left=0.055, right=0.945)
+    styles = [Line2D([], [], color="#555555", linewidth=2.1, label="training, smoothed")]
     if validated:
         styles.append(Line2D([], [], color="#555555", linestyle="", marker="D", markersize=6.5, markeredgewidth=1.7,
                              markerfacecolor="white", label="validation"))
     if any(group.diverged for group in groups):
         styles.append(Line2D([], [], color="#555555", linestyle="", marker="X", markersize=10,
                              markeredgecolor="white", label="diverged"))
-    legend = axes.legend(handles=styles, loc="upper right", bbox_to_anchor=(0.985, 0.99), frameon=True, fontsize=10.5)
-    legend.get_frame().set(edgecolor="none", alpha=0.85)
+    figure.legend(handles=styles, loc="upper right", bbox_to_anchor=(0.97, 1 - 0.22 / figure.get_figheight()),
+                  ncol=len(styles), fontsize=10.5, borderpad=0, borderaxespad=0, handlelength=1.6, columnspacing=1.4)
     return figure
 
 
@@ -153,7 +155,7 @@ def run():
     parser.add_argument("-o", "--output", metavar="FILE", help="PNG to write, an SVG beside it (default: loss.png "
                         "beside the first run)")
     args = parser.parse_args()
-    runs = find_runs(args.runs, "metrics.csv") if args.runs else newest_family("metrics.csv", VARYING)
+    runs = find_runs(args.runs, "metrics.csv") if args.runs else newest_family("metrics.csv")
     path = output_path(args.output, runs, "loss.png")
     save(plot(group_runs(runs)), path)
 

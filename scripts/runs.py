@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 import math
 import os
 import sys
@@ -9,11 +10,13 @@ import unicodedata
 from pathlib import Path
 
 SYSTEM_PYTHON = "/usr/bin/python3"
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word about its caches on a first start
 try:
     import matplotlib
     import numpy as np
 
     matplotlib.use("Agg")
+    matplotlib.rcdefaults()  # the same figure whatever the user's own settings
     from matplotlib import pyplot, ticker
 except ImportError as import_error:  # another python3 comes first on PATH, without the distribution's packages
     if sys.executable != SYSTEM_PYTHON and os.access(SYSTEM_PYTHON, os.X_OK):
@@ -32,6 +35,8 @@ WORDING = {"model.norm_placement": None, "model.norm": None, "model.n_layer": "L
            "model.context": "T {}", "model.activation": None, "model.init.scheme": None, "train.optimizer": None,
            "train.precision": None, "data.path": None, "train.lr": "lr {}", "train.warmup_steps": "warm-up {}",
            "train.batch_size": "batch {}", "train.steps": "{} steps", SEED: "seed {}"}
+# What runs may differ in and still be shown together unasked: placement and norm, and what follows from these.
+KINDRED = ("model.norm_placement", "model.norm", "model.final_norm", "model.norm_bias", "model.init.residual_scaling")
 NORMLESS = ("rezero", "none")  # placements without a norm, whatever model.norm was
 
 # Okabe and Ito's colours, the strongest on white first; their yellow is too pale for a line, so grey stands in.
@@ -73,8 +78,8 @@ class Run:
 
     def __init__(self, folder):
         self.folder = Path(folder)
-        probe_seed = self.folder.name.startswith("seed-") and not (self.folder / "metrics.csv").exists()
-        self.home = self.folder.absolute().parent if probe_seed else self.folder.absolute()
+        self.probe = self.folder.name.startswith("seed-") and not (self.folder / "metrics.csv").exists()
+        self.home = self.folder.absolute().parent if self.probe else self.folder.absolute()
         self.config = self._json("config.json")
         self.summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
         self.keys = _meaningful_keys(self.config)
@@ -170,8 +175,8 @@ def _natural_order(path):
     return letters, [int(d) for d in digits], str(path)
 
 
-def newest_family(needed, varying):
-    """The newest run below runs/ and all that differ from it only in the keys `varying` and the seed; says so."""
+def newest_family(needed):
+    """The newest run below runs/ and all that differ from it only in placement, norm or seed; says which."""
     root = Path("runs")
     folders = _folders_below(root, needed) if root.is_dir() else []
     if not folders:
@@ -181,11 +186,15 @@ def newest_family(needed, varying):
     newest = Run(folders[0])
 
     def kin(run):
-        common = {k: v for k, v in run.keys.items() if k not in varying and k not in DERIVED}
-        return common, (run.folder / "metrics.csv").exists()  # a probe is no kin of a training run
+        common = {k: v for k, v in run.keys.items() if k not in KINDRED}
+        return common, run.probe  # a probe is no kin of a training run
 
     family, taken = [], set()
-    for run in map(Run, folders):  # newest first: of two runs of one config, the newer is shown
+    for folder in folders:  # newest first: of two runs of one config, the newer is shown
+        try:
+            run = Run(folder)
+        except PlotError:
+            continue  # damaged, and nobody asked for it
         same = (json.dumps(run.keys, sort_keys=True), run.seed)
         if kin(run) == kin(newest) and same not in taken:
             taken.add(same)
@@ -212,13 +221,13 @@ class Group:
 
     def legend(self):
         """The label with what a reader must know of the runs: how many seeds, which diverged."""
-        notes = [f"{len(self.runs)} seeds"] if len(self.runs) > 1 else []
+        notes = [f"mean and range of {len(self.runs)} seeds"] if len(self.runs) > 1 else []
         if self.diverged and len(self.runs) > 1:
             notes.append(f"{len(self.diverged)} diverged")
         elif self.diverged:
             step = (self.runs[0].summary.get("first_nonfinite") or {}).get("step")
             notes.append(f"diverged at step {step}" if step else "diverged")
-        return self.label + (f" ({', '.join(notes)})" if notes else "")
+        return shortened(self.label, 90) + (f" ({', '.join(notes)})" if notes else "")
 
 
 def group_runs(runs):
@@ -283,7 +292,7 @@ def _wording(key, text):
         return f"{key.split('.')[-1]} {'on' if value else 'off'}"
     elif isinstance(value, float):
         value = f"{value:g}"
-    if key == "model.norm" and value == "none":
+    if value == "none" and key in ("model.norm", "model.norm_placement"):
         return "no norm"
     form = WORDING.get(key, key.split(".")[-1] + " {}")
     return printable((form or "{}").format(value))
@@ -297,17 +306,24 @@ def shared_settings(groups):
         values = {run.keys.get(key) for run in runs}
         return _wording(key, values.pop()) if len(values) == 1 and None not in values else None
 
-    words = {"model.n_layer": "blocks", "model.d_model": "wide", "model.context": "characters of context"}
-    sizes = [(common(key), word) for key, word in words.items()]
-    parts = [*(f"{size.split()[1]} {'block' if size == 'L 1' else word}" for size, word in sizes if size),
-             common("model.norm_placement"), common("model.norm"), common("model.init.scheme"),
-             common("train.optimizer"), common("train.lr"), common("data.path")]
+    def sized(size, unit):
+        return size and unit.format(size.split()[1])
+
+    layers, width, context = (common(f"model.{key}") for key in ("n_layer", "d_model", "context"))
+    parts = [sized(layers, "{} block" if layers == "L 1" else "{} blocks"), sized(width, "width {}"),
+             sized(context, "context {}")]
+    if len(groups) > 1:  # of a single group the legend says it
+        parts += [common("model.norm_placement"), common("model.norm")]
+    training = () if all(run.probe for run in runs) else ("train.optimizer", "train.lr")
+    parts += [common(key) for key in ("model.init.scheme", *training, "data.path")]
     seeds = {run.seed for run in runs}
     if len(seeds) == 1 and None not in seeds:
         parts.append(f"seed {seeds.pop()}")
-    elif any(len(group.runs) > 1 for group in groups):
-        parts.append("lines: mean over seeds, bands: their range")
-    return " · ".join(part for part in parts if part)
+    return shortened(" · ".join(part for part in parts if part), 112)
+
+
+def shortened(text, length):
+    return text if len(text) <= length else text[:length - 1] + "…"
 
 
 # ---- the look of a figure -------------------------------------------------------------------------------------
@@ -325,73 +341,53 @@ def literal(text):
     return text.replace("$", r"\$")
 
 
+def _legend_shape(texts):
+    """(rows, columns) of the flattest legend that fits the figure's width; columns are filled first."""
+    for rows in range(1, len(texts) + 1):
+        columns = [texts[i:i + rows] for i in range(0, len(texts), rows)]
+        if sum(0.6 + 0.085 * max(map(len, column)) for column in columns) < WIDTH - 0.5:
+            break
+    return rows, len(columns)
+
+
 def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True):
     """A figure with a title, a subtitle and one legend above its panels; (figure, axes as a flat list)."""
     matplotlib.rcParams.update({
         "font.family": "DejaVu Sans", "font.size": 11, "text.color": INK, "axes.labelcolor": INK,
         "axes.edgecolor": "#999999", "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False,
-        "axes.titlesize": 12, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 9,
+        "axes.titlesize": 12, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 24,
         "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.8,
         "xtick.color": "#999999", "ytick.color": "#999999", "xtick.labelcolor": INK, "ytick.labelcolor": INK,
         "lines.solid_capstyle": "round", "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "normscope"})
-    texts = [handle.get_label() for handle in handles]
-    fit = max(1, int((WIDTH - 0.6) / (0.55 + 0.095 * max(map(len, texts)))))
-    legend_rows = math.ceil(len(texts) / fit)
-    fit = math.ceil(len(texts) / legend_rows)
-    header = 0.86 + 0.26 * legend_rows + (0.42 if panel_titles else 0.2)
+    legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles])
+    header = 0.86 + 0.26 * legend_rows + (0.62 if panel_titles else 0.4)
     height = header + rows * panel_height
     figure, axes = pyplot.subplots(rows, columns, figsize=(WIDTH, height), squeeze=False)
     edge = 0.03
     figure.text(edge, 1 - 0.2 / height, literal(title), size=16, weight="bold", va="top")
     figure.text(edge, 1 - 0.56 / height, literal(subtitle), size=10.5, color=MUTED, va="top")
-    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(edge, 1 - 0.82 / height), ncol=fit,
+    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(edge, 1 - 0.82 / height), ncol=legend_columns,
                   borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=1.6, handletextpad=0.6)
-    figure.subplots_adjust(left=0.095, right=0.985, top=1 - header / height, bottom=0.6 / height,
-                           wspace=0.24, hspace=0.42)
+    figure.subplots_adjust(left=0.075, right=0.97, top=1 - header / height, bottom=0.6 / height,
+                           wspace=0.2, hspace=0.52)
     return figure, list(axes.flat)
 
 
-def number(value, _=None):
-    """A tick's text: plain where short, else a power of ten in Unicode, so that an SVG shows it in any font."""
-    if value == 0 or 1e-2 <= abs(value) < 1e5:
-        return f"{value:g}"
-    mantissa, exponent = f"{value:.1e}".split("e")
-    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    mantissa = mantissa.replace(".0", "")
-    return power if mantissa == "1" else f"{mantissa}×{power}"
+def say(axes, text, right=False):
+    """What an axis shows and its unit, above its upper end: there it is read without turning one's head."""
+    axes.annotate(literal(text), (1 if right else 0, 1), (0, 7), xycoords="axes fraction",
+                  textcoords="offset points", ha="right" if right else "left", size=10.5, color=MUTED)
 
 
-def scale_y(axes, values, log=None):
-    """Limits and ticks for the finite values; log: always, or (None) where they span more than a factor of 10."""
-    values = np.concatenate([np.ravel(v) for v in values])
-    values = values[np.isfinite(values)]
-    positive = values[values > 0]
-    if not positive.size:  # nothing, or zeros only
-        axes.set_ylim(0, 1)
-        if not values.size:
-            axes.text(0.5, 0.5, "no finite values", transform=axes.transAxes, ha="center", color=MUTED)
-        return
-    low, high = positive.min(), positive.max()
-    if not log and high <= 10 * low and values.min() >= 0:
-        axes.set_ylim(0, 1.12 * high)
-        axes.yaxis.set_major_locator(ticker.MaxNLocator(6))
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(number))
-        return
-    axes.set_yscale("log", nonpositive="mask")
-    pad = max((high / low) ** 0.07, 2 / math.sqrt(high / low), 1.05)
-    low, high = max(low / pad, 1e-320), min(high * pad, 1e307)
-    axes.set_ylim(low, high)
-    decades = math.log10(high / low)
-    subs = (1, 2, 5) if decades < 2.5 else (1,)
-    axes.yaxis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8 if decades > 2.5 else 12))
-    axes.yaxis.set_major_formatter(ticker.FuncFormatter(number))
-    axes.yaxis.set_minor_locator(ticker.NullLocator())
+def nothing_finite(axes):
+    """Says in an empty panel why it is empty."""
+    axes.text(0.5, 0.5, "no finite values", transform=axes.transAxes, ha="center", color=MUTED)
 
 
 def whole_x(axes, last):
     """An x axis of whole numbers up to `last`."""
     axes.xaxis.set_major_locator(ticker.MaxNLocator(8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.0f}" if v < 1e5 else number(v)))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.0f}"))
     axes.set_xlim(-0.02 * last - 0.05, 1.02 * last + 0.05)
 
 
@@ -410,21 +406,6 @@ def on_steps(steps, values):
     for row, at, value in zip(table, steps, values):
         row[np.searchsorted(every, at)] = value
     return every, table
-
-
-def draw(axes, x, rows, color, marker=None, dashed=False, width=1.9, zorder=3):
-    """A group's line, its band, and dots where a line would not show; gaps where values are not finite."""
-    mean, low, high = band(rows)
-    if len(rows) > 1:
-        axes.fill_between(x, low, high, color=color, alpha=0.16, linewidth=0, zorder=zorder - 1)
-    good = np.isfinite(mean)
-    alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
-    axes.plot(x, mean, color=color, linewidth=width, linestyle=(0, (3.5, 2)) if dashed else "-", marker=marker,
-              markersize=4.2, zorder=zorder)
-    if alone.any() and marker is None:
-        axes.plot(x[alone], mean[alone], linestyle="", marker="o", markersize=5, color=color, zorder=zorder,
-                  markerfacecolor="white" if dashed else color)
-    return mean
 
 
 def cross(axes, x, values, color):

@@ -1,0 +1,214 @@
+"""Runs the plotting scripts as a user would, on small made-up run folders."""
+
+import copy
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections import Counter
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"
+CONFIG = {
+    "name": "fake",
+    "model": {"n_layer": 3, "d_model": 16, "context": 8, "norm": "layernorm", "norm_placement": "pre",
+              "final_norm": True, "init": {"scheme": "gpt2"}},
+    "data": {"path": "", "val_fraction": 0.1, "val_path": ""},
+    "train": {"steps": 60, "lr": 0.001, "optimizer": "adamw", "seed": 1, "threads": 0},
+    "eval": {"every": 30}, "log": {"every": 10, "layers_every": 10},
+}
+
+
+def unigram(text, val_fraction=0.1, smoothing=0.1):
+    """The level of SPEC section 2, written plainly."""
+    split = int((1 - val_fraction) * len(text))
+    counts, vocab = Counter(text[:split]), len(set(text))
+    losses = [-math.log((counts[c] + smoothing) / (split + smoothing * vocab)) for c in text[split + 1:]]
+    return sum(losses) / len(losses)
+
+
+class Plots(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.root = Path(holder.name)
+        self.corpus = self.root / "corpus.txt"
+        self.corpus.write_text(CORPUS, encoding="utf-8")
+
+    def make(self, folder, steps=(1, 10, 20, 30, 40, 50, 60), probe=False, diverged=False, decay=1.0, **settings):
+        """A run folder; settings are config keys with __ for the dot. A diverged run ends in a row of nan."""
+        config = copy.deepcopy(CONFIG)
+        config["data"]["path"] = str(self.corpus)
+        for key, value in settings.items():
+            *path, last = key.split("__")
+            place = config
+            for part in path:
+                place = place[part]
+            place[last] = value
+        folder = self.root / folder
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        layers = ["step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite"]
+        metrics = ["step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"]
+        for step in steps:
+            lost = diverged and step == steps[-1]
+            for layer in range(config["model"]["n_layer"] + 1):
+                rms, grad = 1 + layer, 1e-3 * decay ** layer * (1 + 0.1 * config["train"]["seed"])
+                values = ("nan", "inf") if lost else (rms, grad)
+                layers.append(f"{step},{layer},stream,0,{values[0]},1,0,{values[1]},1,1,0")
+                layers.append(f"{step},{layer},attn_in,0,777,1,0,777,1,1,0")
+            loss = "nan" if lost else 1.5 + 2 / max(step, 1)
+            metrics.append(f"{step},{step * 8},{loss},{2.0 if step % 30 == 0 else ''},0.001,1,1,1,1")
+        (folder / "layers.csv").write_text("\n".join(layers) + "\n", encoding="utf-8")
+        if not probe:
+            (folder / "metrics.csv").write_text("\n".join(metrics) + "\n", encoding="utf-8")
+            summary = {"status": "done", "vocab": len(set(CORPUS))}
+            if diverged:
+                summary |= {"status": "diverged", "first_nonfinite": {"step": steps[-1], "layer": 1, "site": "stream"}}
+            (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+        return folder
+
+    def call(self, script, *args, start=(sys.executable,), **options):
+        return subprocess.run([*start, str(SCRIPTS / script), *map(str, args)], capture_output=True, text=True,
+                              timeout=60, cwd=self.root, check=False, **options)
+
+    def plot(self, script, *args, out="out", **options):
+        """Plots to out.png and out.svg; the SVG's text."""
+        done = self.call(script, *args, "-o", self.root / out, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        self.assertIn(f"{out}.png", done.stdout)
+        png = (self.root / f"{out}.png").read_bytes()
+        self.assertEqual(png[:8], b"\x89PNG\r\n\x1a\n")
+        self.assertEqual(int.from_bytes(png[16:20], "big"), 1400)
+        return (self.root / f"{out}.svg").read_text(encoding="utf-8")
+
+    def refused(self, script, *args, says, code=2, **options):
+        done = self.call(script, *args, **options)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertRegex(done.stderr, r"\A\[plot\] .*" + says)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def has(self, svg, *texts):
+        for text in texts:
+            self.assertTrue(f">{text}<" in svg, f"{text!r} is not in the SVG")
+
+    def test_pre_and_post(self):
+        pre, post = self.make("pre"), self.make("post", model__norm_placement="post", model__final_norm=False,
+                                                decay=30)
+        svg = self.plot("plot_layers.py", pre, post)
+        self.has(svg, "pre", "post", "Gradient by depth, at step 60", "Activation by depth, at step 60",
+                 "Gradient during training, blocks 1 and 3", "Activation during training, block 3",
+                 "gradient rms of the stream (nats per unit)", "activation rms of the stream (units)",
+                 "3 blocks · width 16 · context 8 · layernorm · gpt2 · adamw · lr 0.001 · corpus · seed 1")
+        self.assertFalse("final_norm" in svg)
+        before = {name: (self.root / name).read_bytes() for name in ("out.png", "out.svg")}
+        self.plot("plot_layers.py", pre, post)
+        self.assertEqual(before, {name: (self.root / name).read_bytes() for name in before}, "not deterministic")
+
+        svg = self.plot("plot_loss.py", pre, post)
+        self.has(svg, "pre", "post", "Training and validation loss", "loss (nats per character)",
+                 "loss (bits per character)", f"unigram {unigram(CORPUS):.2f}",
+                 f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
+
+    def test_many_runs_of_many_kinds(self):
+        for i, depth in enumerate((1, 1, 2, 48)):
+            for norm in ("layernorm", "rmsnorm"):
+                self.make(f"sweep/{i}-{norm}", model__n_layer=depth, model__norm=norm, diverged=i == 1,
+                          train__lr=0.1 if i == 1 else 0.001)
+        svg = self.plot("plot_layers.py", "sweep")
+        self.has(svg, "layernorm · L 1 · lr 0.001", "rmsnorm · L 48 · lr 0.001",
+                 "rmsnorm · L 1 · lr 0.1 (diverged at step 60)", "Gradient during training, first and last block",
+                 "Gradient by depth, last steps (50–60)")
+        svg = self.plot("plot_loss.py", "sweep")
+        self.has(svg, "diverged", "layernorm · L 2 · lr 0.001")
+
+    def test_seeds_become_one_line_and_duplicates_do_not(self):
+        for seed in (1, 2, 3):
+            self.make(f"s{seed}", train__seed=seed, log__every=seed)
+        svg = self.plot("plot_layers.py", "s1", "s2", "s3", "s3/")
+        self.has(svg, "pre · layernorm (mean and range of 3 seeds)")
+        self.has(self.plot("plot_loss.py", "s1", "s2"), "pre · layernorm (mean and range of 2 seeds)")
+        self.make("again/s1", steps=(1,))
+        self.has(self.plot("plot_layers.py", "s1", "again/s1", "--step", "1"), "s1", "again/s1")
+
+    def test_one_row_one_block_and_probe(self):
+        one = self.make("one", steps=(1,), model__n_layer=1, model__norm_placement="none")
+        self.has(self.plot("plot_layers.py", one), "no norm", "Gradient by depth, at step 1")
+        self.has(self.plot("plot_loss.py", one), "Training loss")
+        for seed in (4, 5):
+            self.make(f"fake-probe/seed-{seed}", steps=(0,), probe=True, train__seed=seed)
+        done = self.call("plot_layers.py", "fake-probe")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        svg = (self.root / "layers.svg").read_text(encoding="utf-8")
+        self.has(svg, "Gradient by depth, at initialisation", "pre · layernorm (mean and range of 2 seeds)")
+        self.refused("plot_loss.py", "fake-probe/seed-4", says="seed-4: no metrics.csv; a probe does not train")
+
+    def test_nothing_finite(self):
+        lost = self.make("lost", steps=(1,), diverged=True, name="$x_1$")
+        self.has(self.plot("plot_layers.py", lost), "no finite values", "pre · layernorm (diverged at step 1)")
+        self.has(self.plot("plot_loss.py", lost), "no finite values", "Training loss")
+
+    def test_no_arguments_take_the_newest_and_its_kin(self):
+        self.make("runs/old/pre")
+        self.make("runs/wide", model__d_model=32)
+        self.make("runs/quick/pre")
+        self.make("runs/quick/post", model__norm_placement="post", model__final_norm=False, name="other")
+        for age, name in enumerate(("quick/post", "quick/pre", "wide", "old/pre")):
+            for file in ("layers.csv", "metrics.csv"):
+                os.utime(self.root / "runs" / name / file, (1e9 - age, 1e9 - age))
+        done = self.call("plot_layers.py")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("newest run: runs/quick/post; with it, differing only in placement, norm or seed: "
+                      "runs/quick/pre\n", done.stdout)
+        self.assertTrue((self.root / "runs/quick/layers.png").exists())
+        self.assertTrue((self.root / "runs/quick/layers.svg").exists())
+
+    def test_errors_are_one_line(self):
+        self.refused("plot_layers.py", says="runs: no run with layers.csv here")
+        self.refused("plot_layers.py", "nowhere", says="nowhere: no such folder")
+        (self.root / "empty").mkdir()
+        self.refused("plot_layers.py", "empty", says="empty: no config.json")
+        bare = self.make("bare")
+        self.refused("plot_layers.py", bare, "--step", "33", says="no row of step 33 in layers.csv; nearest: 30 and 40")
+        self.refused("plot_layers.py", bare, "-o", "x.pdf", says="-o x.pdf")
+        self.refused("plot_layers.py", bare, "-o", "corpus.txt/x.png", says="corpus.txt", code=1)
+        lines = (bare / "layers.csv").read_text().splitlines()
+        (bare / "layers.csv").write_text("\n".join([*lines[:5], "10,1,stream,what"]) + "\n")
+        self.refused("plot_layers.py", bare, says="bare: layers.csv line 6: not a row of numbers")
+        (bare / "layers.csv").write_text(lines[0] + "\n")
+        self.refused("plot_layers.py", bare, says="bare: layers.csv has no rows yet")
+        (bare / "layers.csv").unlink()
+        self.refused("plot_layers.py", bare, says="bare: no layers.csv; set log.layers_every")
+        (bare / "config.json").write_text("{")
+        self.refused("plot_loss.py", bare, says="bare: damaged config.json")
+
+    def test_unreadable_corpus_is_a_note(self):
+        run = self.make("run")
+        self.corpus.unlink()
+        done = self.call("plot_loss.py", run)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"\A\[plot\] note: no unigram level.*\n\Z")
+        svg = (self.root / "loss.svg").read_text(encoding="utf-8")
+        self.has(svg, f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
+        self.assertFalse("unigram" in svg)
+
+    @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
+    def test_another_python_first_on_path(self):
+        run = self.make("run")
+        bin_folder = self.root / "bare_python" / "bin"
+        bin_folder.mkdir(parents=True)
+        (bin_folder / "python3").symlink_to("/usr/bin/python3")
+        (bin_folder.parent / "pyvenv.cfg").write_text("home = /usr/bin\n", encoding="utf-8")
+        path = f"{bin_folder}:{os.environ['PATH']}"
+        self.has(self.plot("plot_layers.py", run, start=(), env={**os.environ, "PATH": path}), "pre · layernorm")
+        self.refused("plot_layers.py", run, start=("/usr/bin/python3", "-S"), code=1,
+                     says="install python3-matplotlib and python3-numpy")
+
+
+if __name__ == "__main__":
+    unittest.main()
