@@ -255,3 +255,47 @@ TEST_CASE("model: same bits at 1, 2, 3 and 4 threads, by every provider of produ
     }
   }
 }
+
+TEST_CASE("model: batch norm's running statistics move with the step, and evaluation uses them") {
+  ModelConfig config = tiny_config(PlacementKind::pre, NormKind::batchnorm);
+  TestModel<double> model(config);
+  const RandomBatch batch(2, config.context);
+  const int mean_index = model.layout().find("blocks.0.attn_norm.running_mean");
+  const int var_index = model.layout().find("blocks.0.attn_norm.running_var");
+  REQUIRE(mean_index != no_parameter);
+  const Parameter &mean = model.layout()[mean_index], &variance = model.layout()[var_index];
+  std::fill_n(model.parameters.at(mean), mean.size, 0.0);
+  std::fill_n(model.parameters.at(variance), variance.size, 1.0);
+  std::fill(model.gradients.all().begin(), model.gradients.all().end(), 0.0);
+
+  struct FirstInput : TapListener<double> {
+    std::vector<double> stream;
+    void on_value(Place place, const double* value, Index rows, Index cols) override {
+      if (place == Place{0, Site::stream}) stream.assign(value, value + rows * cols);
+    }
+    void on_gradient(Place, const double*, Index, Index) override {}
+  } input;
+  const double before = model.loss(batch.view());
+  model.loss_and_gradients(batch.view(), 1, {}, &input);
+  CHECK(*model.parameters.at(mean) == 0.0);  // a step that is not taken leaves them alone
+
+  TrainConfig train;
+  train.lr = 0;
+  train.weight_decay = 0;
+  Optimizer<double>(train, model.layout()).update(1, 0.0, 1.0, model.gradients, model.parameters);
+  const Index n = std::ssize(input.stream) / config.d_model;
+  for (Index c = 0; c < config.d_model; ++c) {
+    double sum = 0, squares = 0;
+    for (Index row = 0; row < n; ++row)
+      sum += input.stream[static_cast<std::size_t>(row * config.d_model + c)];
+    const double mu = sum / static_cast<double>(n);
+    for (Index row = 0; row < n; ++row) {
+      const double centred = input.stream[static_cast<std::size_t>(row * config.d_model + c)] - mu;
+      squares += centred * centred;
+    }
+    CHECK(model.parameters.at(mean)[c] == doctest::Approx(0.1 * mu).epsilon(1e-9));
+    CHECK(model.parameters.at(variance)[c] ==
+          doctest::Approx(0.9 + 0.1 * squares / static_cast<double>(n - 1)).epsilon(1e-9));
+  }
+  CHECK(model.loss(batch.view()) != before);
+}
