@@ -1,0 +1,231 @@
+"""What the tests of the command line share: a tiny config and text, running the program, reading what it writes."""
+
+import copy
+import csv
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import numpy as np
+
+TESTS = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(TESTS)
+BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
+
+with open(os.path.join(ROOT, "data", "austen.txt"), encoding="utf-8") as _austen:
+    TEXT = _austen.read(6000)
+VOCABULARY = len(set(TEXT))
+
+TINY = {
+    "model": {"n_layer": 2, "n_head": 2, "d_model": 16, "context": 16},
+    "data": {"path": "text.txt"},
+    "train": {"steps": 25, "batch_size": 4},
+    "eval": {"every": 10, "batches": 2},
+    "log": {"every": 10, "layers_every": 10},
+    "checkpoint": {"every": 10},
+}
+
+SITES = ["attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out", "stream"]
+TIMING = {"step_ms", "tokens_per_s"}  # columns of metrics.csv that no two runs share
+DTYPES = {"F32": "<f4", "I64": "<i8"}
+
+
+def sites_of(n_layer):
+    """(layer, site) of every row that a logged step has in layers.csv, in order."""
+    blocks = [(layer, site) for layer in range(1, n_layer + 1) for site in SITES]
+    return [(0, "stream"), *blocks, (n_layer + 1, "final"), (n_layer + 1, "logits")]
+
+
+def environment(**more):
+    """One thread unless a test says otherwise: tests run beside each other."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8", **more}
+
+
+def read_csv(path):
+    """(columns, rows as dicts of text)."""
+    with open(path, encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        return reader.fieldnames, list(reader)
+
+
+def read_safetensors(path):
+    """(tensors by name, metadata); tests/read_safetensors.py is the stricter reader."""
+    with open(path, "rb") as file:
+        content = file.read()
+    (length,) = struct.unpack("<Q", content[:8])
+    entries = json.loads(content[8 : 8 + length])
+    metadata = entries.pop("__metadata__", {})
+    data = content[8 + length :]
+    tensors = {}
+    for name, entry in entries.items():
+        begin, end = entry["data_offsets"]
+        tensors[name] = np.frombuffer(data[begin:end], DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return tensors, metadata
+
+
+def write_safetensors(path, tensors):
+    """Float32 tensors and no metadata: a file from another program."""
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        raw = np.asarray(tensor, "<f4").tobytes()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    head = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(head)) + head + data)
+
+
+def merged(base, changes):
+    """`base` with `changes` laid over it, section by section."""
+    out = copy.deepcopy(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = merged(out[key], value) if both else value
+    return out
+
+
+class Run:
+    """A run folder."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def file(self, name):
+        return os.path.join(self.path, name)
+
+    def rows(self, name):
+        return read_csv(self.file(name))[1]
+
+    def columns(self, name):
+        return read_csv(self.file(name))[0]
+
+    def without_timing(self):
+        """metrics.csv but for what the clock says."""
+        return [{k: v for k, v in row.items() if k not in TIMING} for row in self.rows("metrics.csv")]
+
+    def json(self, name):
+        with open(self.file(name), encoding="utf-8") as file:
+            return json.load(file)
+
+    @property
+    def summary(self):
+        return self.json("summary.json")
+
+    def tensors(self, name="model.safetensors"):
+        return read_safetensors(self.file(name))[0]
+
+    def metadata(self, name="model.safetensors"):
+        return read_safetensors(self.file(name))[1]
+
+    def bytes(self, name):
+        with open(self.file(name), "rb") as file:
+            return file.read()
+
+    def contents(self):
+        """Every file's bytes by name."""
+        return {name: self.bytes(name) for name in sorted(os.listdir(self.path))}
+
+
+class CliTest(unittest.TestCase):
+    """A test with a folder of its own, which is the program's working directory and holds text.txt."""
+
+    maxDiff = 2000
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="normscope-test-")
+        self.addCleanup(scratch.cleanup)
+        self.folder = os.path.realpath(scratch.name)
+        self.write("text.txt", TEXT)
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def write(self, name, content):
+        with open(self.path(name), "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        return self.path(name)
+
+    def config(self, changes=None, name="tiny.json"):
+        """Writes the tiny config with changes; its name."""
+        self.write(name, json.dumps(merged(TINY, changes or {})))
+        return name
+
+    def call(self, *arguments, env=None):
+        """Runs the program; nothing is expected of it but that it ends and writes UTF-8."""
+        return subprocess.run(
+            [BINARY, *arguments], cwd=self.folder, env=env or environment(), stdin=subprocess.DEVNULL,
+            capture_output=True, encoding="utf-8", timeout=120, check=False)
+
+    def normscope(self, *arguments, code=0, env=None):
+        """Runs the program, which must exit with `code`, and be silent on stderr where that is 0."""
+        result = self.call(*arguments, env=env)
+        self.assertEqual(result.returncode, code, f"{arguments}\n{result.stdout}\n{result.stderr}")
+        if code == 0:
+            self.assertEqual(result.stderr, "", arguments)
+        return result
+
+    def refused(self, *arguments, code=2, says=(), lines=1):
+        """Runs the program, which must fail with `code` and `lines` lines `[where] what` that hold every word of `says`."""
+        result = self.normscope(*arguments, code=code)
+        written = result.stderr.splitlines()
+        self.assertEqual(len(written), lines, result.stderr)
+        for line in written:
+            self.assertRegex(line, r"^\[[a-z-]+\] ")
+        for word in says:
+            self.assertIn(word, result.stderr)
+        self.assert_no_controls(result.stderr)
+        return result
+
+    def train(self, out, changes=None, *options, **expectations):
+        """Trains the tiny config with changes into the folder `out`."""
+        self.normscope("train", self.config(changes), "--out", out, *options, **expectations)
+        return Run(self.path(out))
+
+    def start(self, *arguments):
+        """Starts the program and leaves it running; the end of the test kills it."""
+        process = subprocess.Popen(
+            [BINARY, *arguments], cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+
+        def end():
+            process.kill()
+            process.communicate()
+
+        self.addCleanup(end)
+        return process
+
+    def wait_for_rows(self, path, count, process):
+        """Waits until the CSV file has `count` rows, or the process has ended."""
+        deadline = time.monotonic() + 60
+        while process.poll() is None:
+            try:
+                with open(path, "rb") as file:
+                    if file.read().count(b"\n") > count:
+                        return
+            except FileNotFoundError:
+                pass
+            self.assertLess(time.monotonic(), deadline, f"{path} never got {count} rows")
+            time.sleep(0.002)
+
+    def assert_no_controls(self, text):
+        """Nothing in `text` can move a terminal's cursor."""
+        self.assertIsNone(re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2028]", text), repr(text))
+
+    def assert_valid_file(self, path):
+        """The independent reader takes the safetensors file and verifies its checksum."""
+        reader = os.path.join(TESTS, "read_safetensors.py")
+        result = subprocess.run([sys.executable, reader, path, "--need-checksum"], capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def assert_same_results(self, one, other, *, files=("model.safetensors",)):
+        """Two runs gave the same numbers in every log, timing aside, and the same bytes in `files`."""
+        self.assertEqual(one.without_timing(), other.without_timing())
+        for name in ("layers.csv", "params.csv", *files):
+            self.assertTrue(one.bytes(name) == other.bytes(name), f"{name} differs")
+        self.assertEqual(one.summary["trajectory_hash"], other.summary["trajectory_hash"])

@@ -1,0 +1,241 @@
+#!/usr/bin/python3
+"""A run that was interrupted, killed or damaged and then resumed equals one that was never disturbed, bit for bit; and
+a folder that holds a run is safe from everything that was not asked for."""
+
+import os
+import random
+import signal
+import time
+import unittest
+
+from cli import CliTest, Run
+
+LONG = {"train": {"steps": 1500, "schedule": "linear", "warmup_steps": 50}, "eval": {"every": 100, "batches": 1},
+        "log": {"every": 1, "layers_every": 50}, "checkpoint": {"every": 100}}
+ENDLESS = {"train": {"steps": 10_000_000, "schedule": "constant"}, "log": {"every": 1}, "eval": {"every": 0}}
+RESULTS = ("model.safetensors", "best.safetensors", "checkpoint.safetensors", "config.json", "sample.txt")
+
+
+class ResumeTest(CliTest):
+    def half_done(self, out="run", changes=None):
+        """A finished run of 25 steps taken back to its checkpoint of step 20, as if it had been killed at the end."""
+        run = self.train(out, changes)
+        os.replace(run.file("checkpoint.previous.safetensors"), run.file("checkpoint.safetensors"))
+        for name in ("model.safetensors", "summary.json", "sample.txt"):
+            os.remove(run.file(name))
+        return run
+
+    def resume(self, run, *options, config="tiny.json", **expectations):
+        return self.normscope("train", config, "--out", run.path, "--resume", *options, **expectations)
+
+    def append(self, path, content):
+        with open(path, "ab") as file:
+            file.write(content)
+
+
+class Interruption(ResumeTest):
+    def interrupt(self, out, number, after_rows, config, *options):
+        """Starts or resumes a run and sends it a signal in the middle; its exit code and stderr."""
+        metrics = self.path(out, "metrics.csv")
+        process = self.start("train", config, "--out", out, *options)
+        self.wait_for_rows(metrics, after_rows, process)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+        return process.returncode, stderr
+
+    def test_signals_save_the_run_and_say_how_to_go_on(self):
+        whole = self.train("whole", LONG)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            name = signal.Signals(number).name
+            for attempt in range(10):  # a busy machine may let the run finish before the signal is sent
+                code, stderr = self.interrupt(f"{name}-{attempt}", number, 5, "tiny.json")
+                if code != 0:
+                    break
+            run = Run(self.path(f"{name}-{attempt}"))
+            self.assertEqual(code, 130, stderr)
+            for word in ("interrupted after step", "--resume", "tiny.json", f"--out {name}"):
+                self.assertIn(word, stderr)
+            stopped = run.summary["steps"]
+            self.assertEqual(run.summary["status"], "interrupted")
+            self.assertEqual(run.metadata("checkpoint.safetensors")["step"], str(stopped))
+            self.assertEqual(run.rows("metrics.csv")[-1]["step"], str(stopped))
+            self.assertNotIn("model.safetensors", os.listdir(run.path))
+            said = self.resume(run).stdout
+            self.assertIn(f"after step {stopped}", said)
+            self.assertEqual(run.summary["status"], "done")
+            self.assert_same_results(run, whole, files=RESULTS)
+
+    def test_killed_again_and_again(self):
+        whole = self.train("whole", LONG)
+        draw = random.Random(1)
+        run = Run(self.path("run"))
+        for at in sorted(draw.sample(range(30, 1400), 5)):
+            process = self.start("train", "tiny.json", "--out", "run", "--resume")
+            self.wait_for_rows(run.file("metrics.csv"), at, process)
+            time.sleep(draw.uniform(0, 0.02))
+            process.kill()
+            process.wait()
+            rows = run.bytes("metrics.csv")
+            self.assertTrue(rows.endswith(b"\n"), "a killed run leaves whole rows")
+        self.resume(run)
+        self.assert_same_results(run, whole, files=RESULTS)
+        self.assertEqual(run.summary["final_val_loss"], whole.summary["final_val_loss"])
+
+    def test_interrupted_without_periodic_checkpoints(self):
+        config = self.config(ENDLESS)
+        code, stderr = self.interrupt("run", signal.SIGINT, 5, config, "--quiet")
+        self.assertEqual(code, 130)
+        self.assertIn("--resume", stderr)
+        run = Run(self.path("run"))
+        steps = run.summary["steps"] + 7
+        said = self.resume(run, "--set", f"train.steps={steps}")
+        self.assertIn("schedule", said.stdout)
+        self.assertEqual(run.summary["steps"], steps)
+        whole = self.train("whole", ENDLESS, "--set", f"train.steps={steps}")
+        self.assertEqual(run.bytes("model.safetensors"), whole.bytes("model.safetensors"))
+        self.assertEqual(run.without_timing(), whole.without_timing())
+
+
+class Damage(ResumeTest):
+    def setUp(self):
+        super().setUp()
+        self.whole = self.train("whole")
+
+    def test_rows_past_the_checkpoint_are_dropped(self):
+        run = self.half_done()
+        self.assertEqual(run.rows("metrics.csv")[-1]["step"], "25")
+        self.resume(run)
+        self.assert_same_results(run, self.whole, files=RESULTS)
+
+    def test_a_torn_last_line_is_dropped(self):
+        run = self.half_done()
+        for name in ("metrics.csv", "layers.csv", "params.csv"):
+            self.append(run.file(name), b"26,1664,3.9")
+        self.resume(run)
+        self.assert_same_results(run, self.whole, files=RESULTS)
+
+    def test_a_damaged_checkpoint_gives_way_to_the_previous_one(self):
+        damages = {"flipped": lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), "short": lambda raw: raw[:-100],
+                   "empty": lambda raw: b"", "foreign": lambda raw: b"no safetensors at all"}
+        for name, damage in damages.items():
+            run = self.train(name)
+            os.remove(run.file("summary.json"))
+            self.write(run.file("checkpoint.safetensors"), damage(run.bytes("checkpoint.safetensors")))
+            result = self.call("train", "tiny.json", "--out", name, "--resume")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(result.stderr, r"^\[safetensors\] .*checkpoint\.safetensors.*using .*checkpoint\.previous\.safetensors")
+            self.assertIn("after step 20", result.stdout)
+            self.assert_same_results(run, self.whole, files=RESULTS)
+
+    def test_nothing_sound_left_is_a_failure(self):
+        run = self.train("run")
+        for name in ("checkpoint.safetensors", "checkpoint.previous.safetensors"):
+            self.write(run.file(name), b"")
+        before = run.contents()
+        self.refused("train", "tiny.json", "--out", "run", "--resume", code=1, lines=2)
+        self.assertEqual(run.contents(), before)
+
+    def test_no_checkpoint_starts_at_the_beginning_and_says_so(self):
+        run = self.half_done()
+        os.remove(run.file("checkpoint.safetensors"))
+        self.assertIn("step 0", self.resume(run).stdout)
+        self.assert_same_results(run, self.whole, files=RESULTS)
+
+    def test_no_folder_starts_at_the_beginning_and_says_so(self):
+        run = Run(self.path("new"))
+        self.assertIn("step 0", self.resume(run).stdout)
+        self.assert_same_results(run, self.whole, files=RESULTS)
+
+    def test_a_finished_run_is_left_alone(self):
+        before = self.whole.contents()
+        self.assertIn("is finished", self.resume(self.whole).stdout)
+        self.assertEqual(self.whole.contents(), before)
+
+
+class ChangedConfig(ResumeTest):
+    def test_other_keys_are_refused_by_name_and_nothing_changes(self):
+        run = self.half_done()
+        before = run.contents()
+        refused = self.refused("train", "tiny.json", "--out", "run", "--resume", "--set", "train.lr=0.5", "--set",
+                               "model.norm_placement=post", "--set", "train.seed=9", "--set", "log.every=3",
+                               says=["train.lr", "model.norm_placement", "train.seed"])
+        self.assertNotIn("log.every", refused.stderr)
+        self.assertEqual(run.contents(), before)
+
+    def test_allowed_keys_change_and_the_weights_stay_the_same(self):
+        whole, run = self.train("whole"), self.half_done()
+        said = self.resume(run, "--set", "log.every=1", "--set", "log.layers_every=0", "--set", "eval.every=3", "--set",
+                           "eval.batches=0", "--set", "checkpoint.every=2", "--set", "train.threads=2", "--set",
+                           "train.on_nonfinite=skip", "--set", "name=other").stdout
+        self.assertNotIn("schedule", said)
+        self.assertEqual([int(r["step"]) for r in run.rows("metrics.csv")], [1, 10, 20, 21, 22, 23, 24, 25])
+        self.assertEqual(run.summary["trajectory_hash"], whole.summary["trajectory_hash"])
+        self.assertEqual({k: v.tobytes() for k, v in run.tensors().items()}, {k: v.tobytes() for k, v in whole.tensors().items()})
+
+    def test_more_steps_prolong_a_finished_run_and_the_new_schedule_is_said(self):
+        run = self.train("run")
+        said = self.resume(run, "--set", "train.steps=40").stdout
+        self.assertIn("train.steps", said)
+        self.assertIn("schedule", said)
+        self.assertEqual((run.summary["steps"], run.summary["status"]), (40, "done"))
+        # Cosine over 40 steps from step 26 on.
+        whole = self.train("whole", {"train": {"steps": 40}})
+        self.assertEqual(run.rows("metrics.csv")[-1]["lr"], whole.rows("metrics.csv")[-1]["lr"])
+
+    def test_a_changed_corpus_is_a_failure(self):
+        run = self.half_done()
+        before = run.contents()
+        self.append(self.path("text.txt"), b"More text.")
+        self.refused("train", "tiny.json", "--out", "run", "--resume", code=1, says=["corpus"])
+        self.assertEqual(run.contents(), before)
+
+    def test_resume_and_overwrite_exclude_each_other(self):
+        self.refused("train", self.config(), "--resume", "--overwrite", says=["--resume", "--overwrite"])
+
+
+class Safety(ResumeTest):
+    def test_an_existing_run_is_refused_untouched(self):
+        run = self.train("run")
+        before = run.contents()
+        self.refused("train", "tiny.json", "--out", "run", says=["--resume", "--overwrite", "--out"])
+        self.assertEqual(run.contents(), before)
+
+    def test_overwrite_removes_only_files_of_a_run(self):
+        run = self.train("run", {"train": {"seed": 2}, "data": {"val_fraction": 0.2}})
+        self.write("run/notes.txt", "mine")
+        self.write("run/layers.csv.bak", "mine too")
+        os.mkdir(run.file("plots"))
+        self.train("run", {"data": {"val_fraction": 0}}, "--overwrite")
+        left = set(os.listdir(run.path))
+        self.assertLessEqual({"notes.txt", "layers.csv.bak", "plots"}, left)
+        self.assertNotIn("best.safetensors", left, "of the run before")
+        self.assertEqual(run.bytes("notes.txt"), b"mine")
+        fresh = self.train("fresh", {"data": {"val_fraction": 0}})
+        self.assert_same_results(run, fresh, files=("model.safetensors", "checkpoint.previous.safetensors"))
+
+    def test_a_folder_that_is_no_run_keeps_its_files(self):
+        os.mkdir(self.path("mine"))
+        self.write("mine/metrics.csv", "my own numbers")
+        for option in ([], ["--overwrite"], ["--resume"]):
+            self.refused("train", self.config(), "--out", "mine", *option, says=["metrics.csv"])
+        self.assertEqual(Run(self.path("mine")).contents(), {"metrics.csv": b"my own numbers"})
+
+    def test_the_folder_may_not_be_a_file(self):
+        self.refused("train", self.config(), "--out", "text.txt", says=["text.txt"])
+
+    def test_a_second_writer_is_refused_at_once(self):
+        process = self.start("train", self.config(ENDLESS), "--out", "run", "--quiet")
+        self.wait_for_rows(self.path("run", "metrics.csv"), 3, process)
+        self.config(name="short.json")
+        for option in ([], ["--resume"], ["--overwrite"]):
+            begin = time.monotonic()
+            self.refused("train", "short.json", "--out", "run", *option, code=1, says=["another process"])
+            self.assertLess(time.monotonic() - begin, 5)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual(Run(self.path("run")).json("config.json")["train"]["steps"], 10_000_000)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,301 @@
+#!/usr/bin/python3
+"""A run folder holds what it promises: files, columns, rows, fields, tensors, and numbers that agree with each other."""
+
+import json
+import math
+import re
+import struct
+import unittest
+
+import numpy as np
+from cli import SITES, TEXT, VOCABULARY, CliTest, Run, sites_of
+from read_safetensors import fnv1a
+
+FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "summary.json", "checkpoint.safetensors",
+         "checkpoint.previous.safetensors", "model.safetensors", "best.safetensors", "sample.txt"}
+METRICS = "step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"
+LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite"
+PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms"
+SUMMARY = {"status", "steps", "params", "vocab", "final_train_loss", "final_val_loss", "best_val_loss", "best_step",
+           "grad_first_last", "growth", "seconds", "tokens_per_s", "peak_rss_mb", "threads", "precision", "gemm",
+           "blas", "isa", "compiler", "version", "trajectory_hash"}
+
+
+def norm_shapes(name, bias, width=16):
+    shapes = {f"{name}.weight": (width,)}
+    return {**shapes, f"{name}.bias": (width,)} if bias else shapes
+
+
+def expected_parameters(*, norms, final=True, embed_norm=False, norm_bias=True, bias=False, position=True, tied=True,
+                        gate=False, qk_norm=False, scales=False):
+    """Names and shapes of the tiny model's parameters: L 2, C 16, F 64, D 8, T 16."""
+    shapes = {"embed.token.weight": (VOCABULARY, 16)}
+    if position:
+        shapes["embed.position.weight"] = (16, 16)
+    if embed_norm:
+        shapes.update(norm_shapes("embed_norm", norm_bias))
+    linear = {"attn.qkv": (48, 16), "attn.out": (16, 16), "ffn.in": (64, 16), "ffn.out": (16, 64)}
+    if gate:
+        linear["ffn.gate"] = (64, 16)
+    for i in (0, 1):
+        for norm in norms:
+            shapes.update(norm_shapes(f"blocks.{i}.{norm}", norm_bias))
+        for name, shape in linear.items():
+            shapes[f"blocks.{i}.{name}.weight"] = shape
+            if bias:
+                shapes[f"blocks.{i}.{name}.bias"] = shape[:1]
+        if qk_norm:
+            shapes[f"blocks.{i}.attn.q_norm.weight"] = shapes[f"blocks.{i}.attn.k_norm.weight"] = (8,)
+        if scales:
+            shapes[f"blocks.{i}.attn_scale"] = shapes[f"blocks.{i}.ffn_scale"] = (1,)
+    if final:
+        shapes.update(norm_shapes("final_norm", norm_bias))
+    if not tied:
+        shapes["head.weight"] = (VOCABULARY, 16)
+    return shapes
+
+
+def significand(number):
+    """The digits of a number as it is written: 0.00120 and 1.2e-3 have the same."""
+    return re.sub(r"[-+.]", "", re.split("[eE]", number)[0]).strip("0")
+
+
+class TheFolder(CliTest):
+    def test_holds_every_file_and_only_those(self):
+        run = self.train("run")
+        self.assertEqual(set(run.contents()), FILES)
+
+    def test_headers_are_exact(self):
+        run = self.train("run")
+        for name, header in (("metrics.csv", METRICS), ("layers.csv", LAYERS), ("params.csv", PARAMS)):
+            self.assertEqual(run.bytes(name).split(b"\n")[0].decode(), header)
+
+    def test_summary_has_every_field_and_no_other(self):
+        summary = self.train("run").summary
+        self.assertEqual(set(summary) - {"skipped"}, SUMMARY)
+        self.assertEqual(set(summary["blas"]), {"flavour", "version", "kernel"})
+        self.assertEqual((summary["status"], summary["steps"], summary["vocab"]), ("done", 25, VOCABULARY))
+        self.assertEqual((summary["threads"], summary["precision"]), (1, "fp32"))
+        self.assertRegex(summary["trajectory_hash"], "^[0-9a-f]{16}$")
+
+    def test_config_is_resolved_and_trains_the_same_again(self):
+        run = self.train("run")
+        config = run.json("config.json")
+        self.assertEqual(config["data"]["path"], self.path("text.txt"))
+        self.assertEqual((config["name"], config["model"]["d_ff"], config["train"]["min_lr"]), ("tiny", 64, 1e-4))
+        self.normscope("train", "run/config.json", "--out", "again")
+        self.assert_same_results(run, Run(self.path("again")), files=("model.safetensors", "config.json"))
+
+    def test_default_folder_is_runs_name(self):
+        self.normscope("train", self.config({"train": {"steps": 1}, "name": "pre #1"}))
+        self.assertEqual(Run(self.path("runs", "pre #1")).summary["status"], "done")
+
+    def test_safetensors_are_sound_and_say_what_they_are(self):
+        run = self.train("run")
+        vocabulary = sorted(ord(c) for c in set(TEXT))
+        for name, step in (("checkpoint", 25), ("checkpoint.previous", 20), ("model", 25), ("best", None)):
+            self.assert_valid_file(run.file(f"{name}.safetensors"))
+            metadata = run.metadata(f"{name}.safetensors")
+            self.assertEqual(metadata["format"], "pt")
+            self.assertEqual(json.loads(metadata["vocab"]), vocabulary)
+            self.assertEqual(json.loads(metadata["config"]), run.json("config.json"))
+            self.assertIn("normscope", metadata)
+            self.assertEqual(int(metadata["step"]), run.summary["best_step"] if step is None else step)
+
+    def test_checkpoint_is_the_weights_and_two_moments_each(self):
+        run = self.train("run")
+        weights, checkpoint = run.tensors(), run.tensors("checkpoint.safetensors")
+        for name, tensor in weights.items():
+            np.testing.assert_array_equal(checkpoint.pop(name), tensor)
+            for moment in ("optim.m.", "optim.v."):
+                self.assertEqual(checkpoint.pop(moment + name).shape, tensor.shape)
+        self.assertEqual(checkpoint, {})
+
+    def test_best_is_the_model_of_the_best_step(self):
+        # A rate that overshoots: the best evaluation is not the last one.
+        run = self.train("run", {"train": {"steps": 60, "lr": 0.1, "schedule": "constant", "grad_clip": 0}})
+        evaluated = {int(r["step"]): float(r["val_loss"]) for r in run.rows("metrics.csv") if r["val_loss"]}
+        best = min(evaluated, key=evaluated.get)
+        self.assertEqual((run.summary["best_step"], run.summary["best_val_loss"]), (best, evaluated[best]))
+        self.assertEqual(run.metadata("best.safetensors")["step"], str(best))
+
+    def test_sample_is_text_of_the_vocabulary(self):
+        self.assertLessEqual(set(self.train("run").bytes("sample.txt").decode()), set(TEXT))
+
+    def test_without_validation_its_fields_are_empty(self):
+        run = self.train("run", {"data": {"val_fraction": 0}})
+        self.assertEqual({row["val_loss"] for row in run.rows("metrics.csv")}, {""})
+        for key in ("final_val_loss", "best_val_loss", "best_step"):
+            self.assertIsNone(run.summary[key])
+        self.assertEqual(set(run.contents()), FILES - {"best.safetensors"})
+
+    def test_a_run_of_one_step_and_one_block_is_whole(self):
+        run = self.train("run", {"train": {"steps": 1}, "model": {"n_layer": 1}, "checkpoint": {"every": 0}})
+        self.assertEqual(set(run.contents()), FILES - {"checkpoint.previous.safetensors"})
+        self.assertEqual([row["step"] for row in run.rows("metrics.csv")], ["1"])
+        self.assertEqual(run.summary["grad_first_last"], 1)
+
+
+class Parameters(CliTest):
+    """Names and shapes are those of a matching PyTorch module."""
+
+    def check(self, model, expected):
+        run = self.train("run", {"model": model, "train": {"steps": 2}}, "--overwrite")
+        tensors = run.tensors()
+        self.assertEqual({name: tensor.shape for name, tensor in tensors.items()}, expected)
+        self.assertEqual(run.summary["params"], sum(tensor.size for tensor in tensors.values()))
+        first = [row for row in run.rows("params.csv") if row["step"] == "1"]
+        self.assertEqual(sorted(row["param"] for row in first), sorted(expected))
+        for row in first:
+            name = row["param"]
+            layer = 0 if name.startswith("embed") else int(name.split(".")[1]) + 1 if name.startswith("blocks") else 3
+            self.assertEqual(int(row["layer"]), layer, name)
+            self.assertEqual(int(row["numel"]), math.prod(expected[name]), name)
+
+    def test_pre_tied(self):
+        self.check({}, expected_parameters(norms=["attn_norm", "ffn_norm"]))
+
+    def test_post_untied_with_biases(self):
+        self.check({"norm_placement": "post", "bias": True, "tie_embeddings": False},
+                   expected_parameters(norms=["attn_norm", "ffn_norm"], final=False, bias=True, tied=False))
+
+    def test_peri_rmsnorm_swiglu_rope_qk_norm(self):
+        self.check({"norm_placement": "peri", "norm": "rmsnorm", "activation": "swiglu", "position": "rope", "qk_norm": True},
+                   expected_parameters(norms=["attn_norm", "attn_post_norm", "ffn_norm", "ffn_post_norm"], embed_norm=True,
+                                       norm_bias=False, gate=True, position=False, qk_norm=True))
+
+    def test_rezero_has_two_scales_a_block_and_no_norm(self):
+        self.check({"norm_placement": "rezero", "position": "sinusoidal"},
+                   expected_parameters(norms=[], final=False, position=False, scales=True))
+
+
+class Metrics(CliTest):
+    def test_rows_come_at_the_first_every_multiple_and_the_last(self):
+        run = self.train("run", {"log": {"every": 6, "layers_every": 4}, "eval": {"every": 0}})
+        self.assertEqual([int(r["step"]) for r in run.rows("metrics.csv")], [1, 6, 12, 18, 24, 25])
+        for name, a_step in (("layers.csv", len(sites_of(2))), ("params.csv", len(run.tensors()))):
+            steps = [int(r["step"]) for r in run.rows(name)]
+            self.assertEqual(steps, [s for s in (1, 4, 8, 12, 16, 20, 24, 25) for _ in range(a_step)])
+
+    def test_val_loss_stands_where_it_was_evaluated(self):
+        run = self.train("run", {"log": {"every": 5}, "eval": {"every": 10}})
+        evaluated = [int(r["step"]) for r in run.rows("metrics.csv") if r["val_loss"]]
+        self.assertEqual(evaluated, [10, 20, 25])
+
+    def test_final_val_loss_is_the_last_rows_and_what_eval_says(self):
+        run = self.train("run", {"data": {"val_fraction": 0.3}, "train": {"batch_size": 3}})
+        final = run.summary["final_val_loss"]
+        self.assertEqual(float(run.rows("metrics.csv")[-1]["val_loss"]), final)
+        for what in ("run", "run/model.safetensors", "run/checkpoint.safetensors"):
+            said = re.search(r"^model +(\S+) +(\S+)$", self.normscope("eval", what).stdout, re.MULTILINE)
+            self.assertEqual(said.groups(), (f"{final:.6f}", f"{final / math.log(2):.6f}"))
+
+    def test_learning_rate_follows_its_formula(self):
+        S, w, lr, low = 25, 7, 0.004, 0.0005
+        decay = {"constant": lambda p: lr, "linear": lambda p: lr + (low - lr) * p,
+                 "cosine": lambda p: low + (lr - low) * (1 + math.cos(math.pi * p)) / 2}
+        for schedule, after in decay.items():
+            run = self.train(schedule, {"log": {"every": 1}, "train": {
+                "schedule": schedule, "warmup_steps": w, "lr": lr, "min_lr": low}})
+            for s, row in enumerate(run.rows("metrics.csv"), start=1):
+                expected = lr * s / w if s <= w else after((s - w) / (S - w))
+                self.assertAlmostEqual(float(row["lr"]), expected, delta=1e-15, msg=f"{schedule}, step {s}")
+
+    def test_clip_factor_is_the_limit_over_the_norm(self):
+        for limit in (0.8, 0):
+            run = self.train(f"clip-{limit}", {"log": {"every": 1}, "train": {"grad_clip": limit}})
+            rows = run.rows("metrics.csv")
+            for row in rows:
+                norm = float(row["grad_norm"])
+                expected = min(1, limit / norm) if limit else 1
+                self.assertAlmostEqual(float(row["clip_factor"]), expected, delta=1e-6)
+            clipped = sum(float(row["clip_factor"]) < 1 for row in rows)
+            self.assertTrue(0 < clipped < len(rows) if limit else clipped == 0, "the limit should bite now and then")
+
+    def test_tokens_and_their_rate(self):
+        run = self.train("run", {"train": {"grad_accum": 3}})
+        for row in run.rows("metrics.csv"):
+            self.assertEqual(int(row["tokens"]), int(row["step"]) * 3 * 4 * 16)
+            self.assertAlmostEqual(float(row["tokens_per_s"]) * float(row["step_ms"]) / 1e3 / (3 * 4 * 16), 1, places=9)
+
+    def test_first_loss_is_that_of_guessing(self):
+        first = float(self.train("run").rows("metrics.csv")[0]["train_loss"])
+        self.assertAlmostEqual(first, math.log(VOCABULARY), delta=0.1)
+
+    def test_numbers_are_the_shortest_that_round_trip(self):
+        run = self.train("run", {"log": {"every": 1, "layers_every": 1}})
+        for name in ("metrics.csv", "layers.csv", "params.csv"):
+            for row in run.rows(name):
+                for column, cell in row.items():
+                    if column in ("site", "param") or not cell:
+                        continue
+                    single = name == "metrics.csv" and column in ("train_loss", "grad_norm")  # what float32 arithmetic gave
+                    number = np.float32(cell) if single else np.float64(cell)
+                    shortest = np.format_float_scientific(number, unique=True)
+                    self.assertEqual(significand(cell), significand(shortest), f"{name} {column} {cell}")
+
+    def test_trajectory_hash_is_of_every_loss_and_norm(self):
+        run = self.train("run", {"log": {"every": 1}})
+        steps = b"".join(struct.pack("<ff", float(r["train_loss"]), float(r["grad_norm"])) for r in run.rows("metrics.csv"))
+        self.assertEqual(run.summary["trajectory_hash"], f"{fnv1a(steps):016x}")
+
+
+class Layers(CliTest):
+    def values(self, run, step="25"):
+        """{(layer, site): the rest of its row} of one step."""
+        rows = [list(row.values()) for row in run.rows("layers.csv") if row["step"] == step]
+        return {(int(row[1]), row[2]): row[3:] for row in rows}
+
+    def test_every_site_of_every_layer_in_order(self):
+        run = self.train("run", {"model": {"n_layer": 3}})
+        self.assertEqual(list(self.values(run)), sites_of(3))
+
+    def test_sites_that_are_one_tensor_have_equal_rows(self):
+        for placement in ("post", "deepnorm", "res_post", "rezero", "none"):
+            values = self.values(self.train(placement, {"model": {"norm_placement": placement, "n_layer": 3}}))
+            for layer in (1, 2, 3):
+                self.assertEqual(values[layer, "attn_in"], values[layer - 1, "stream"], f"{placement}, block {layer}")
+                self.assertEqual(values[layer, "ffn_in"], values[layer, "stream_mid"], f"{placement}, block {layer}")
+            if placement != "res_post":
+                self.assertEqual(values[4, "final"], values[3, "stream"], placement)
+
+    def test_pre_normalises_what_a_branch_reads(self):
+        values = self.values(self.train("run"), step="1")
+        self.assertNotEqual(values[1, "attn_in"], values[0, "stream"])
+        for site in ((1, "attn_in"), (1, "ffn_in"), (2, "attn_in"), (3, "final")):
+            self.assertAlmostEqual(float(values[site][1]), 1, delta=0.02, msg=site)
+
+    def test_the_norms_of_both_logs_agree(self):
+        run = self.train("run", {"log": {"every": 1, "layers_every": 1}})
+        summary, metrics = run.summary, run.rows("metrics.csv")
+        squares = {}
+        for row in run.rows("params.csv"):
+            squares.setdefault(int(row["step"]), []).append((int(row["layer"]), float(row["grad_norm"]) ** 2))
+            self.assertEqual(row["grad_norm_batch"], row["grad_norm"])
+            self.assertAlmostEqual(float(row["grad_rms"]) * math.sqrt(int(row["numel"])), float(row["grad_norm"]), delta=1e-12)
+        for row in metrics:
+            total = math.sqrt(sum(square for _, square in squares[int(row["step"])]))
+            self.assertAlmostEqual(float(row["grad_norm"]), total, delta=1e-6)
+        block = {layer: math.sqrt(sum(s for of, s in squares[25] if of == layer)) for layer in (1, 2)}
+        self.assertAlmostEqual(summary["grad_first_last"], block[1] / block[2], places=12)
+        values = self.values(run)
+        self.assertEqual(summary["growth"], float(values[2, "stream"][1]) / float(values[0, "stream"][1]))
+
+    def test_statistics_of_a_site_are_consistent(self):
+        elements = dict.fromkeys(SITES + ["final"], 4 * 16 * 16) | {"ffn_hidden": 4 * 16 * 64, "logits": 4 * 16 * VOCABULARY}
+        for (layer, site), cells in self.values(self.train("run")).items():
+            mean, rms, largest, bad, grad_rms, grad_largest, grad_norm, grad_bad = map(float, cells)
+            self.assertLessEqual(abs(mean), rms, (layer, site))
+            self.assertLessEqual(rms, largest, (layer, site))
+            self.assertLessEqual(grad_rms, grad_largest, (layer, site))
+            self.assertAlmostEqual(grad_norm, grad_rms * math.sqrt(elements[site]), delta=1e-12, msg=(layer, site))
+            self.assertEqual((bad, grad_bad), (0, 0))
+
+    def test_accumulation_leaves_the_norm_of_a_batch_empty(self):
+        run = self.train("run", {"train": {"grad_accum": 2}})
+        self.assertEqual({row["grad_norm_batch"] for row in run.rows("params.csv")}, {""})
+        self.assertNotIn("", {row["update_rms"] for row in run.rows("params.csv")})
+
+
+if __name__ == "__main__":
+    unittest.main()
