@@ -8,9 +8,9 @@
 namespace normscope {
 
 template <class Real>
-GradientNorms gradient_norms(const ParameterLayout& layout, const ParameterBlock<Real>& gradients) {
-  GradientNorms norms;
-  norms.by_parameter.reserve(layout.list().size());
+void measure_gradient(const ParameterLayout& layout, const ParameterBlock<Real>& gradients,
+                      GradientNorms& norms) {
+  norms.by_parameter.clear();  // keeps its room
   double squares = 0;
   for (const Parameter& p : layout.list()) {
     const double square = !p.trainable ? 0 : dot(p.size, gradients.at(p), gradients.at(p));
@@ -18,6 +18,12 @@ GradientNorms gradient_norms(const ParameterLayout& layout, const ParameterBlock
     squares += square;
   }
   norms.total = std::sqrt(squares);
+}
+
+template <class Real>
+GradientNorms gradient_norms(const ParameterLayout& layout, const ParameterBlock<Real>& gradients) {
+  GradientNorms norms;
+  measure_gradient(layout, gradients, norms);
   return norms;
 }
 
@@ -53,6 +59,8 @@ void Optimizer<Real>::update(Index step, double lr, double gradient_scale,
   }
 }
 
+template void measure_gradient(const ParameterLayout&, const ParameterBlock<float>&, GradientNorms&);
+template void measure_gradient(const ParameterLayout&, const ParameterBlock<double>&, GradientNorms&);
 template GradientNorms gradient_norms(const ParameterLayout&, const ParameterBlock<float>&);
 template GradientNorms gradient_norms(const ParameterLayout&, const ParameterBlock<double>&);
 template class Optimizer<float>;

@@ -12,6 +12,9 @@ struct GradientNorms {
   double total = 0;
 };
 template <class Real>
+void measure_gradient(const ParameterLayout& layout, const ParameterBlock<Real>& gradients,
+                      GradientNorms& norms);
+template <class Real>
 GradientNorms gradient_norms(const ParameterLayout& layout, const ParameterBlock<Real>& gradients);
 
 // min(1, limit / norm); 1 where the limit is 0 (off).

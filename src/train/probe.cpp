@@ -86,7 +86,7 @@ ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOpti
   const double share = 1 / static_cast<double>(options.batches);
   ProbeResult result;
   for (Index batch = 1; batch <= options.batches; ++batch) {
-    const StepResult step = runner.compute(model, batch, &statistics);
+    const StepResult& step = runner.compute(model, batch, &statistics);
     result.loss += share * static_cast<double>(step.loss);
     scale_add(model.layout().block_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
               mean_gradient.all().data());

@@ -21,7 +21,7 @@ void StepRunner::fill(Index step, Index micro) {
   sampler_.fill(step, micro * batch_size_, batch_size_, tokens_.data(), targets_.data());
 }
 
-StepResult StepRunner::compute(Model<float>& model, Index step, TapListener<float>* listener) {
+const StepResult& StepRunner::compute(Model<float>& model, Index step, TapListener<float>* listener) {
   std::fill(model.gradients.all().begin(), model.gradients.all().end(), 0.0f);
   const float share = 1.0f / static_cast<float>(grad_accum_);
   double loss = 0;
@@ -30,8 +30,9 @@ StepResult StepRunner::compute(Model<float>& model, Index step, TapListener<floa
     const StepPart part{dropout_, dropout_stream_.at(static_cast<std::uint64_t>(step)), micro * batch_size_};
     loss += model.loss_and_gradients(last_batch(), share, part, listener);
   }
-  return {static_cast<float>(loss / static_cast<double>(grad_accum_)),
-          gradient_norms(model.layout(), model.gradients)};
+  result_.loss = static_cast<float>(loss / static_cast<double>(grad_accum_));
+  measure_gradient(model.layout(), model.gradients, result_.norms);
+  return result_;
 }
 
 }  // namespace normscope

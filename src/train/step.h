@@ -22,8 +22,8 @@ class StepRunner {
   StepRunner(const RunConfig& config, std::span<const Token> train_text, bool dropout = true);
 
   // Loss and gradients of step s of the run, left in model.gradients. `listener` hears every site of every
-  // micro-batch.
-  StepResult compute(Model<float>& model, Index step, TapListener<float>* listener = nullptr);
+  // micro-batch. The result is good until the next call; after the first step nothing is allocated.
+  const StepResult& compute(Model<float>& model, Index step, TapListener<float>* listener = nullptr);
 
   // Draws micro-batch `micro` of step s without running it.
   void fill(Index step, Index micro = 0);
@@ -37,6 +37,7 @@ class StepRunner {
   Index context_, batch_size_, grad_accum_;
   bool dropout_;
   std::vector<Token> tokens_, targets_;
+  StepResult result_;
 };
 
 }  // namespace normscope

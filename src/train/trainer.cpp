@@ -144,7 +144,7 @@ void Trainer::log_statistics(Logs& logs, const StepResult& result, ParameterBloc
 // Runs the step again with every tap on. Nothing has been updated, so it is the same step.
 FirstNonfinite Trainer::find_nonfinite(Index step) {
   statistics_.clear();
-  const StepResult result = runner_.compute(model_, step, &statistics_);
+  const StepResult& result = runner_.compute(model_, step, &statistics_);
   if (const std::optional<Nonfinite>& first = statistics_.first_nonfinite()) {
     return {step, first->place.layer, name_of(first->place.site), "", first->in_gradient};
   }
@@ -184,7 +184,7 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
     const bool last = step == steps;
     const bool listen = last || due(step, config_.log.layers_every);
     statistics_.clear();
-    const StepResult result = runner_.compute(model_, step, listen ? &statistics_ : nullptr);
+    const StepResult& result = runner_.compute(model_, step, listen ? &statistics_ : nullptr);
     const double lr = learning_rate(config_.train, step);
     const double clip = clip_factor(config_.train.grad_clip, result.norms.total);
 

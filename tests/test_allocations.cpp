@@ -1,0 +1,62 @@
+// "In the steady state a step allocates nothing": counted at operator new and at the arena.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "telemetry/site_statistics.h"
+#include "train/optimizer.h"
+#include "train/step.h"
+
+namespace {
+std::atomic<long> allocations{0};
+}  // namespace
+
+// Replaces the whole test program's operator new by one that counts. Both come from malloc, as the matching
+// deletes expect; the compiler cannot see that and warns.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+using namespace normscope;
+
+TEST_CASE("step: nothing is allocated after the first ones, with taps on and dropout") {
+  RunConfig config;
+  config.model.n_layer = 2;
+  config.model.n_head = 2;
+  config.model.d_model = 16;
+  config.model.d_ff = 32;
+  config.model.context = 8;
+  config.model.dropout = 0.1;
+  config.train.batch_size = 3;
+  config.train.grad_accum = 2;
+  for (const NormKind norm : {NormKind::layernorm, NormKind::batchnorm}) {
+    config.model.norm = norm;
+    std::vector<Token> text(200);
+    for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<Token>(i * i % 7);
+    Model<float> model(config.model, 7, GemmProvider::native);
+    initialise(config.model, model.layout(), 1, model.parameters);
+    Optimizer<float> optimizer(config.train, model.layout());
+    StepRunner runner(config, text);
+    SiteStatistics<float> statistics(config.model.n_layer);
+    const auto step = [&](Index number) {
+      statistics.clear();
+      const StepResult& result = runner.compute(model, number, &statistics);
+      optimizer.update(number, 1e-3, clip_factor(1.0, result.norms.total), model.gradients, model.parameters);
+    };
+    for (Index number = 1; number <= 3; ++number) step(number);
+    const long before = allocations;
+    const int arena_before = model.tape.arena().system_allocations();
+    for (Index number = 4; number <= 8; ++number) step(number);
+    CHECK(allocations - before == 0);
+    CHECK(model.tape.arena().system_allocations() == arena_before);
+  }
+}
