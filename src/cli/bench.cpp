@@ -83,8 +83,8 @@ std::vector<double> measure_steps(RunConfig config, const Corpus& corpus, Index 
 
   const CsvTable metrics = read_csv(folder.file(metrics_file));
   std::vector<double> times;
-  for (std::size_t row = warm_up_steps; row + 1 < metrics.rows.size();
-       ++row) {  // the last step always has its taps on
+  // The last step always has its taps on.
+  for (std::size_t row = warm_up_steps; row + 1 < metrics.rows.size(); ++row) {
     times.push_back(metrics.number(row, metrics.column("step_ms")).value());
   }
   return times;

@@ -9,6 +9,7 @@ int probe_command(int argc, char** argv);
 int compare_command(int argc, char** argv);
 int sample_command(int argc, char** argv);
 int eval_command(int argc, char** argv);
+int explain_command(int argc, char** argv);
 int bench_command(int argc, char** argv);
 int config_command(int argc, char** argv);
 

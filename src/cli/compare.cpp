@@ -1,9 +1,12 @@
 // normscope compare RUN...: runs side by side, seeds of one config together, and what can be said of them.
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <set>
 
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -87,6 +90,12 @@ struct Group {
   }
 };
 
+// The last part of a folder's path, "pre" of "runs/pre/".
+std::string folder_name(const std::string& folder) {
+  const std::filesystem::path path = std::filesystem::absolute(folder).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
 std::vector<Group> group_by_config(const std::vector<RunRecord>& runs) {
   std::vector<Group> groups;
   for (const RunRecord& run : runs) {
@@ -99,8 +108,12 @@ std::vector<Group> group_by_config(const std::vector<RunRecord>& runs) {
     if (found != groups.end()) {
       found->runs.push_back(run);
     } else {
-      groups.push_back({std::filesystem::path(run.folder).lexically_normal().filename().string(), {run}});
+      groups.push_back({folder_name(run.folder), {run}});
     }
+  }
+  for (Group& group : groups) {  // a/pre and b/pre: the last part alone would not tell them apart
+    const auto same_name = [&](const Group& other) { return folder_name(other.runs[0].folder) == group.label; };
+    if (std::count_if(groups.begin(), groups.end(), same_name) > 1) group.label = group.runs[0].folder;
   }
   for (Group& group : groups) {
     if (group.runs.size() > 1) group.label += text(" x", group.runs.size(), " seeds");
@@ -149,20 +162,29 @@ void print_table(const std::vector<Group>& groups) {
   }
 }
 
-std::string csv_number(std::optional<double> value) { return value ? text(*value) : ""; }
+// The shortest digits that read back as the same number.
+std::string csv_number(std::optional<double> value) {
+  if (!value) return "";
+  std::array<char, 32> digits{};
+  return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), *value).ptr};
+}
+
+std::string csv_text(const std::string& value) {
+  if (value.find_first_of(",\"") == std::string::npos) return value;
+  std::string quoted = "\"";
+  for (const char c : value) quoted.append(c == '"' ? 2 : 1, c);
+  return quoted + '"';
+}
 
 void print_csv(const std::vector<Group>& groups) {
   std::cout << "run,seeds,placement,norm,n_layer,params,status";
   for (const Column& column : columns)
     std::cout << ',' << column.csv_name << ',' << column.csv_name << "_spread";
   std::cout << '\n';
-  std::cout.precision(9);
   for (const Group& group : groups) {
-    std::string label = group.label;
-    std::replace(label.begin(), label.end(), ',', ';');
-    std::cout << printable(label) << ',' << group.runs.size() << ',' << group.placement() << ','
+    std::cout << csv_text(printable(group.label)) << ',' << group.runs.size() << ',' << group.placement() << ','
               << name_of(group.model().norm) << ',' << group.model().n_layer << ',' << group.runs[0].params
-              << ',' << group.status();
+              << ',' << csv_text(group.status());
     for (const Column& column : columns) {
       const Figure figure = group.figure(column.member);
       std::cout << ',' << csv_number(figure.known() ? std::optional(figure.mean()) : std::nullopt) << ','
@@ -231,8 +253,11 @@ int compare_command(int argc, char** argv) {
   if (!line.parse(argc, argv, 1, 100000)) return 0;
 
   std::vector<RunRecord> runs;
+  std::set<std::filesystem::path> seen;  // a run that is named twice is still one run
   for (const std::string& argument : line.positionals()) {
-    for (const std::string& folder : run_folders(argument)) runs.push_back(read_run(folder));
+    for (const std::string& folder : run_folders(argument)) {
+      if (seen.insert(std::filesystem::canonical(folder)).second) runs.push_back(read_run(folder));
+    }
   }
   const std::vector<Group> groups = group_by_config(runs);
   if (line.has("csv")) {

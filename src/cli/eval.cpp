@@ -50,7 +50,7 @@ int eval_command(int argc, char** argv) {
     text_tokens = corpus.val;
   } catch (const Error& error) {
     if (!file) throw;  // without the corpus there is no validation split; a file of one's own needs none
-    std::cerr << error.what() << "; no n-gram baselines without it\n";
+    print_error(text(error.what(), "; no n-gram baselines without it"));
   }
   if (file) {
     text_tokens = loaded->vocab.encode(read_text(*file), "eval");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "core/nearest.h"
 #include "io/utf8.h"
@@ -32,6 +33,8 @@ constexpr std::array commands = {
     Command{"compare", compare_command, "RUN...", "runs side by side"},
     Command{"sample", sample_command, "RUN|FILE", "text from a trained model"},
     Command{"eval", eval_command, "RUN|FILE", "loss over a whole text, beside n-gram baselines"},
+    Command{"explain", explain_command, "[CONFIG]",
+            "a norm's arithmetic, a placement's equations, a config's blocks"},
     Command{"bench", bench_command, "[CONFIG]", "speed, as a share of what this machine can do"},
     Command{"config", config_command, "[CONFIG]", "a config resolved, or every key there is"},
 };
@@ -77,13 +80,13 @@ int run(int argc, char** argv) {
   try {
     code = dispatch(argc, argv);
   } catch (const Error& error) {
-    std::cerr << error.what() << '\n';
+    print_error(error.what());
     code = static_cast<int>(error.exit);
   } catch (const std::bad_alloc&) {
     std::cerr << "[memory] not enough for this; use a smaller model, context or batch_size\n";
   } catch (const std::exception& error) {
-    std::cerr << "[normscope] unexpected: " << error.what()
-              << "; please report it with the command and the config\n";
+    print_error(text("[normscope] unexpected: ", error.what(),
+                     "; please report it with the command and the config"));
   }
   std::cout.flush();
   if (!std::cout && code == static_cast<int>(Exit::ok)) {

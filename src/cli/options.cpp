@@ -39,6 +39,7 @@ CommandLine::CommandLine(const std::string& command, const std::string& purpose,
 CommandLine& CommandLine::flag(const std::string& name, const std::string& help) {
   options_.add_options()(name, help);
   names_.push_back(name.substr(name.find(',') + 1));
+  flags_.push_back(names_.back());
   return *this;
 }
 
@@ -59,6 +60,9 @@ bool CommandLine::parse(int argc, char** argv, std::size_t least, std::size_t mo
     if (argument == "--version") {
       std::cout << "normscope " << NORMSCOPE_VERSION << '\n';
       return false;
+    }
+    for (const std::string& flag : flags_) {
+      if (argument.starts_with("--" + flag + "=")) refuse(command_, "--", flag, " takes no value");
     }
   }
   try {

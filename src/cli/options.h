@@ -38,7 +38,8 @@ class CommandLine {
  private:
   std::string command_, arguments_;
   cxxopts::Options options_;
-  std::vector<std::string> names_;
+  std::vector<std::string> names_;  // of all options, long form
+  std::vector<std::string> flags_;  // of those that take no value
   std::optional<cxxopts::ParseResult> result_;
   std::vector<std::string> positionals_;
 };

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <iostream>
 
+#include "io/utf8.h"
+
 namespace normscope {
 namespace {
 
@@ -62,6 +64,8 @@ std::string duration_text(double seconds) {
   }
   return out.data();
 }
+
+void print_error(std::string_view message) { std::cerr << printable(message, "\n") << '\n'; }
 
 bool ProgressLine::due() const {
   if (quiet_) return false;

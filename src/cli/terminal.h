@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 namespace normscope {
 
@@ -13,6 +14,9 @@ std::string short_number(double number);    // 52.1k
 std::string duration_text(double seconds);  // 0:09, 12:30, 3:02:10
 std::string fixed(double number, int digits);
 std::string significant_text(double number);  // three significant digits: 7.18, 0.0123, 3.1e-05
+
+// Writes a line, or lines, to stderr. They may name files and options: control characters are spelled out.
+void print_error(std::string_view message);
 
 // A line that shows how far long work is: rewritten in place on a terminal; in a pipe a whole line, at most
 // one in 10 s.

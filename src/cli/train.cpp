@@ -49,7 +49,7 @@ class ShowTraining : public TrainObserver {
   void on_evaluation(Index, double val_loss) override { val_ = "  val " + fixed(val_loss, 4); }
   void on_note(const std::string& note) override {
     line_.clear();
-    std::cerr << note << '\n';
+    print_error(note);
   }
 
   ProgressLine& line() { return line_; }
