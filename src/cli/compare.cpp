@@ -112,7 +112,9 @@ std::vector<Group> group_by_config(const std::vector<RunRecord>& runs) {
     }
   }
   for (Group& group : groups) {  // a/pre and b/pre: the last part alone would not tell them apart
-    const auto same_name = [&](const Group& other) { return folder_name(other.runs[0].folder) == group.label; };
+    const auto same_name = [&](const Group& other) {
+      return folder_name(other.runs[0].folder) == group.label;
+    };
     if (std::count_if(groups.begin(), groups.end(), same_name) > 1) group.label = group.runs[0].folder;
   }
   for (Group& group : groups) {
@@ -182,9 +184,9 @@ void print_csv(const std::vector<Group>& groups) {
     std::cout << ',' << column.csv_name << ',' << column.csv_name << "_spread";
   std::cout << '\n';
   for (const Group& group : groups) {
-    std::cout << csv_text(printable(group.label)) << ',' << group.runs.size() << ',' << group.placement() << ','
-              << name_of(group.model().norm) << ',' << group.model().n_layer << ',' << group.runs[0].params
-              << ',' << csv_text(group.status());
+    std::cout << csv_text(printable(group.label)) << ',' << group.runs.size() << ',' << group.placement()
+              << ',' << name_of(group.model().norm) << ',' << group.model().n_layer << ','
+              << group.runs[0].params << ',' << csv_text(group.status());
     for (const Column& column : columns) {
       const Figure figure = group.figure(column.member);
       std::cout << ',' << csv_number(figure.known() ? std::optional(figure.mean()) : std::nullopt) << ','

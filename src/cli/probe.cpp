@@ -44,8 +44,10 @@ int probe_command(int argc, char** argv) {
   const Index first_seed = config.train.seed;
   const auto folder_of = [&](Index seed) { return (out / ("seed-" + std::to_string(seed))).string(); };
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {  // refuse before the first is computed
-    if (existing == Existing::refuse && std::filesystem::exists(std::filesystem::path(folder_of(seed)) / config_file)) {
-      refuse("probe", printable(folder_of(seed)), " holds a probe already; replace it with --overwrite, or choose ",
+    if (existing == Existing::refuse &&
+        std::filesystem::exists(std::filesystem::path(folder_of(seed)) / config_file)) {
+      refuse("probe", printable(folder_of(seed)),
+             " holds a probe already; replace it with --overwrite, or choose ",
              "another folder with --out DIR");
     }
   }

@@ -35,7 +35,8 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// The candidate nearest to `word`, the first of equals; empty where none is near enough to have been meant.
+// The candidate nearest to `word`, the first of equals; else the first that `word` begins, or that begins
+// `word`; empty where none is near enough to have been meant.
 template <class Candidates>
 std::string nearest(std::string_view word, const Candidates& candidates) {
   constexpr std::size_t longest = 100;  // no name is that long, and the cost is the product of the lengths
@@ -46,7 +47,14 @@ std::string nearest(std::string_view word, const Candidates& candidates) {
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < least) std::tie(least, best) = std::pair(distance, std::string(candidate));
   }
-  return best;
+  if (!best.empty()) return best;
+  constexpr std::size_t least_common = 3;  // --output for --out, --temp for --temperature
+  for (const std::string_view candidate : candidates) {
+    const std::size_t common = std::min(word.size(), candidate.size());
+    if (common >= least_common && word.substr(0, common) == candidate.substr(0, common))
+      return std::string(candidate);
+  }
+  return {};
 }
 
 }  // namespace normscope

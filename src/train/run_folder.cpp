@@ -9,8 +9,9 @@ namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* owned_files[] = {config_file,     metrics_file, layers_file, params_file, summary_file,
-                                       checkpoint_file, model_file,   best_file,   sample_file};
+// config.json last: while it is there the folder is a run, so a removal that is cut short can be repeated.
+constexpr const char* owned_files[] = {metrics_file, layers_file, params_file, summary_file, checkpoint_file,
+                                       model_file,   best_file,   sample_file, config_file};
 
 std::string named(const std::string& path) { return printable(path); }
 
