@@ -171,7 +171,7 @@ class CliTest(unittest.TestCase):
         return result
 
     def refused(self, *arguments, code=2, says=(), lines=1):
-        """Runs the program, which must fail with `code` and `lines` lines `[where] what` that hold every word of `says`."""
+        """The program must fail with `code` and `lines` lines `[where] what`, which hold every word of `says`."""
         result = self.normscope(*arguments, code=code)
         written = result.stderr.splitlines()
         self.assertEqual(len(written), lines, result.stderr)
@@ -220,7 +220,8 @@ class CliTest(unittest.TestCase):
     def assert_valid_file(self, path):
         """The independent reader takes the safetensors file and verifies its checksum."""
         reader = os.path.join(TESTS, "read_safetensors.py")
-        result = subprocess.run([sys.executable, reader, path, "--need-checksum"], capture_output=True, text=True, check=False)
+        command = [sys.executable, reader, path, "--need-checksum"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
 
     def assert_same_results(self, one, other, *, files=("model.safetensors",)):

@@ -10,7 +10,7 @@ import unittest
 
 from cli import CliTest, Run
 
-LONG = {"train": {"steps": 1500, "schedule": "linear", "warmup_steps": 50}, "eval": {"every": 100, "batches": 1},
+LONG = {"train": {"steps": 800, "schedule": "linear", "warmup_steps": 50}, "eval": {"every": 100, "batches": 1},
         "log": {"every": 1, "layers_every": 50}, "checkpoint": {"every": 100}}
 ENDLESS = {"train": {"steps": 10_000_000, "schedule": "constant"}, "log": {"every": 1}, "eval": {"every": 0}}
 RESULTS = ("model.safetensors", "best.safetensors", "checkpoint.safetensors", "config.json", "sample.txt")
@@ -69,7 +69,7 @@ class Interruption(ResumeTest):
         whole = self.train("whole", LONG)
         draw = random.Random(1)
         run = Run(self.path("run"))
-        for at in sorted(draw.sample(range(30, 1400), 5)):
+        for at in sorted(draw.sample(range(20, 700), 5)):
             process = self.start("train", "tiny.json", "--out", "run", "--resume")
             self.wait_for_rows(run.file("metrics.csv"), at, process)
             time.sleep(draw.uniform(0, 0.02))
@@ -123,7 +123,7 @@ class Damage(ResumeTest):
             self.write(run.file("checkpoint.safetensors"), damage(run.bytes("checkpoint.safetensors")))
             result = self.call("train", "tiny.json", "--out", name, "--resume")
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertRegex(result.stderr, r"^\[safetensors\] .*checkpoint\.safetensors.*using .*checkpoint\.previous\.safetensors")
+            self.assertRegex(result.stderr, r"^\[safetensors\] .*checkpoint\.safetensors.*using .*\.previous\.")
             self.assertIn("after step 20", result.stdout)
             self.assert_same_results(run, self.whole, files=RESULTS)
 
@@ -170,7 +170,8 @@ class ChangedConfig(ResumeTest):
         self.assertNotIn("schedule", said)
         self.assertEqual([int(r["step"]) for r in run.rows("metrics.csv")], [1, 10, 20, 21, 22, 23, 24, 25])
         self.assertEqual(run.summary["trajectory_hash"], whole.summary["trajectory_hash"])
-        self.assertEqual({k: v.tobytes() for k, v in run.tensors().items()}, {k: v.tobytes() for k, v in whole.tensors().items()})
+        for name, tensor in whole.tensors().items():
+            self.assertEqual(run.tensors()[name].tobytes(), tensor.tobytes(), name)
 
     def test_more_steps_prolong_a_finished_run_and_the_new_schedule_is_said(self):
         run = self.train("run")

@@ -1,0 +1,81 @@
+#!/usr/bin/python3
+"""A run that leaves the numbers: exit 3, the first tensor that was not finite, nothing saved of the step that broke."""
+
+import unittest
+
+from cli import SITES, CliTest, Run
+
+# A rate at which the weights overflow within a few steps, and no norm to hold them.
+WILD = {"model": {"norm_placement": "none"},
+        "train": {"steps": 60, "optimizer": "sgd", "lr": 100, "schedule": "constant", "grad_clip": 0, "weight_decay": 0,
+                  "momentum": 0.9},
+        "checkpoint": {"every": 1}}
+
+
+class Divergence(CliTest):
+    def diverge(self, out, *options, changes=None):
+        config = self.config(changes or WILD, name="wild.json")
+        return Run(self.path(out)), self.normscope("train", config, "--out", out, *options, code=3)
+
+    def test_it_ends_with_exit_3_and_says_where(self):
+        run, result = self.diverge("run")
+        summary = run.summary
+        first = summary["first_nonfinite"]
+        self.assertEqual(summary["status"], "diverged")
+        self.assertEqual(summary["steps"], first["step"] - 1)
+        self.assertIsNone(summary["final_val_loss"])
+        self.assertEqual({"step", "layer"} & set(first), {"step", "layer"})
+        self.assertEqual(("site" in first) + ("param" in first), 1)
+        self.assertTrue(first.get("site") in ["loss", "final", "logits", *SITES] or first["param"], first)
+        self.assertTrue(0 <= first["layer"] <= 3)
+        self.assertIn(f"diverged at step {first['step']}", result.stderr)
+        self.assertEqual(len(result.stderr.splitlines()), 1)
+
+    def test_the_broken_step_is_logged_but_never_saved(self):
+        run, _ = self.diverge("run")
+        broken = run.summary["first_nonfinite"]["step"]
+        last = run.rows("metrics.csv")[-1]
+        self.assertEqual(int(last["step"]), broken)
+        self.assertTrue({"nan", "inf", "-inf"} & set(last.values()), last)
+        self.assertEqual(int(run.metadata("checkpoint.safetensors")["step"]), broken - 1)
+        self.assertNotIn("model.safetensors", run.contents())
+
+    def test_layers_csv_shows_the_first_bad_site(self):
+        run, _ = self.diverge("run")
+        first = run.summary["first_nonfinite"]
+        rows = [row for row in run.rows("layers.csv") if int(row["step"]) == first["step"]]
+        self.assertEqual(len(rows), 17)
+        if "site" in first:
+            row = next(r for r in rows if (int(r["layer"]), r["site"]) == (first["layer"], first["site"]))
+            self.assertGreater(int(row["grad_nonfinite" if first["kind"] == "gradient" else "nonfinite"]), 0)
+
+    def test_it_is_found_exactly_with_logging_off(self):
+        logged, _ = self.diverge("logged")
+        silent, _ = self.diverge("silent", "--set", "log.layers_every=0", "--set", "log.every=1000")
+        self.assertEqual(logged.summary["first_nonfinite"], silent.summary["first_nonfinite"])
+        self.assertEqual(logged.summary["trajectory_hash"], silent.summary["trajectory_hash"])
+
+    def test_quiet_does_not_silence_it(self):
+        _, result = self.diverge("run", "--quiet")
+        self.assertEqual(result.stdout, "")
+        self.assertIn("diverged", result.stderr)
+
+    def test_skipping_goes_on_until_too_many_in_a_row(self):
+        run, result = self.diverge("run", "--set", "train.on_nonfinite=skip", "--set", "train.steps=1000")
+        self.assertIn("skipped", result.stderr)
+        self.assertEqual(run.summary["status"], "diverged")
+        self.assertGreater(run.summary["skipped"], 0)
+
+    def test_adamw_at_a_rate_of_100_stops_or_stays_finite(self):
+        config = self.config({"train": {"lr": 100, "grad_clip": 0, "weight_decay": 100, "steps": 60}})
+        result = self.call("train", config, "--out", "run")
+        summary = Run(self.path("run")).summary
+        self.assertEqual((result.returncode, summary["status"]), (3, "diverged"), result.stderr)
+
+    def test_compare_shows_a_diverged_run(self):
+        self.diverge("run")
+        self.assertRegex(self.normscope("compare", "run").stdout, r"(?m)^run .* diverged ")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,278 @@
+#!/usr/bin/python3
+"""What is wrong is said in one line `[where] what; ...` on stderr, with the exit code that belongs to it, and nothing
+of a file's name or content reaches the terminal raw."""
+
+import json
+import os
+import struct
+import subprocess
+import unittest
+
+import numpy as np
+from cli import BINARY, TEXT, TINY, CliTest, environment, read_safetensors, write_safetensors
+
+HOSTILE = "a\x1b[2J\x07\x7f\u009b\u202e"  # moves cursors, rings bells, turns text around
+
+
+class CommandLine(CliTest):
+    def test_help_and_version_everywhere(self):
+        self.assertIn("usage", self.normscope("--help").stdout)
+        version = self.normscope("--version").stdout
+        self.assertRegex(version, r"^normscope \d+\.\d+\.\d+\n$")
+        for command in ("train", "probe", "compare", "sample", "eval", "bench", "config"):
+            self.assertIn(f"normscope {command}", self.normscope(command, "--help").stdout)
+            self.assertIn("--help", self.normscope(command, "no-such-file", "--help").stdout)
+            self.assertEqual(self.normscope(command, "--version").stdout, version)
+
+    def test_no_command_shows_the_usage(self):
+        self.assertIn("usage", self.normscope(code=2).stderr)
+
+    def test_unknown_commands_and_options_name_the_nearest(self):
+        self.refused("trian", says=["trian", "did you mean train?"])
+        self.refused("xyzzy", says=["xyzzy", "--help"])
+        self.refused("train", self.config(), "--output", "x", says=["--output", "did you mean --out?"])
+        self.refused("train", "--treads=2", self.config(), says=["--treads", "did you mean --threads?"])
+        self.refused("sample", "run", "--temprature", "1", says=["did you mean --temperature?"])
+        self.refused("train", self.config(), "-z", says=["z", "--help"])
+
+    def test_missing_and_wrong_values(self):
+        self.refused("train", self.config(), "--threads", "0", says=["--threads", "1", "1024"])
+        self.refused("train", self.config(), "--threads", "two", says=["'two'"])
+        self.refused("train", self.config(), "--threads", "2.5", says=["'2.5'"])
+        self.refused("train", self.config(), "--out", says=["out"])
+        self.refused("train", self.config(), "--out", "a", "--out", "b", says=["--out"])
+        self.refused("train", self.config(), "--quiet=maybe", says=["quiet"])
+        self.refused("sample", "run", "--temperature", "nan", says=["--temperature"])
+        self.refused("sample", "run", "--top-p", "1.5", says=["--top-p"])
+        self.refused("sample", "run", "--length", "-1", says=["--length"])
+        self.refused("probe", self.config(), "--seeds", "0", says=["--seeds"])
+
+    def test_a_wrong_number_of_arguments(self):
+        self.refused("train", says=["CONFIG"])
+        self.refused("train", self.config(), "more", says=["CONFIG"])
+        self.refused("compare", says=["RUN"])
+        self.refused("eval", says=["RUN|FILE"])
+
+    def test_options_come_in_any_order(self):
+        config = self.config({"train": {"steps": 2}})
+        self.normscope("train", "--quiet", "--set", "train.seed=3", config, "--out=a,b")
+        self.assertTrue(os.path.isfile(self.path("a,b", "summary.json")), "a comma is a letter like others")
+
+    def test_quiet_silences_stdout_but_not_errors(self):
+        result = self.normscope("train", self.config(), "--out", "run", "--quiet")
+        self.assertEqual(result.stdout, "")
+        self.refused("train", self.config(), "--out", "run", "--quiet", says=["run"])
+
+    def test_a_pipe_gets_whole_plain_lines(self):
+        result = self.normscope("train", self.config(), "--out", "run")
+        self.assert_no_controls(result.stdout)
+        first = result.stdout.splitlines()[0]
+        for word in ("7,520 parameters", "64 tokens", "1 thread", "25 steps"):
+            self.assertIn(word, first)
+
+    def test_output_that_cannot_be_written_is_a_failure(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            result = subprocess.run([BINARY, "config"], stdout=full, stderr=subprocess.PIPE, env=environment(),
+                                    text=True, check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("[output]", result.stderr)
+
+
+class Config(CliTest):
+    def test_broken_json_is_located(self):
+        self.write("broken.json", '{\n  "train": { "steps": 3,, }\n}\n')
+        self.refused("train", "broken.json", says=["broken.json:2:"])
+        self.write("twice.json", '{"train": {"steps": 3, "steps": 4}}')
+        self.refused("train", "twice.json", says=["steps", "twice.json:1:"])
+
+    def test_unknown_keys_and_values_name_the_nearest_and_the_allowed(self):
+        self.refused("train", self.config(), "--set", "model.n_layers=3", says=["did you mean model.n_layer?"])
+        self.refused("train", self.config(), "--set", "train.learning=3", says=["train.learning"])
+        self.refused("train", self.config(), "--set", "model.norm=layrnorm", says=["layrnorm", "layernorm", "rmsnorm"])
+        self.refused("train", self.config(), "--set", "train.steps=3.7", says=["train.steps", "3.7"])
+        self.refused("train", self.config(), "--set", "train.steps=true", says=["train.steps", "true"])
+        self.refused("train", self.config(), "--set", "train.steps=-1", says=["train.steps", "-1"])
+        self.refused("train", self.config(), "--set", "model.dropout=1", says=["model.dropout"])
+        self.refused("train", self.config(), "--set", "nothing", says=["KEY=VALUE"])
+
+    def test_whole_numbers_may_be_written_as_powers(self):
+        run = self.train("run", None, "--set", "train.steps=1e1")
+        self.assertEqual(run.summary["steps"], 10)
+
+    def test_all_problems_are_said_at_once(self):
+        config = self.config({"model": {"n_head": 5, "d_model": 64, "norm": "soft", "widht": 3}, "train": {"steps": 0}})
+        self.refused("train", config, lines=4, says=[
+            "model.norm: ", "model.widht: unknown key", "train.steps: ",
+            "[config] model.n_head: 5 does not divide model.d_model = 64; try 4 or 8"])
+
+    def test_missing_files(self):
+        self.refused("train", "none.json", says=["none.json"])
+        self.refused("train", ".", says=["."])
+        self.refused("train", self.config({"data": {"path": "none.txt"}}), says=["data.path", "none.txt"])
+        self.write("child.json", '{"extends": "lost.json"}')
+        self.refused("train", "child.json", says=["lost.json"])
+
+    def test_a_huge_model_is_refused_with_its_memory(self):
+        huge = {"model": {"n_layer": 1024, "d_model": 65536, "d_ff": 65536, "n_head": 64, "context": 1024}}
+        result = self.refused("train", self.config(huge), "--out", "huge", says=["memory"])
+        self.assertRegex(result.stderr, r"\d+(\.\d+)? [GTP]i?B")
+        self.assertFalse(os.path.exists(self.path("huge")))
+        self.refused("probe", self.config(huge), says=["memory"])
+
+
+class Corpus(CliTest):
+    def train_on(self, content, *says, **model):
+        self.write("other.txt", content)
+        config = self.config({"data": {"path": "other.txt"}, "model": model})
+        return self.refused("train", config, "--out", "run", says=["other.txt", *says])
+
+    def test_invalid_utf8_is_located(self):
+        self.train_on(b"a" * 300 + b"\xff" + b"b" * 300, "byte 300", "0xFF")
+        self.train_on(b"a" * 300 + b"\xed\xa0\x80" + b"b" * 300, "byte 300")
+        self.train_on("text".encode("utf-16"), "byte 0", "UTF-16")
+
+    def test_too_little_text(self):
+        self.train_on("", "empty")
+        self.train_on("\ufeff", "empty")
+        self.train_on("abcdefgh", "17")
+        self.train_on(TEXT, "65536", context=65536)
+
+    def test_the_least_text_that_does(self):
+        self.write("other.txt", TEXT[:19])  # 17 characters to learn from, 2 to validate on
+        least = {"data": {"path": "other.txt", "val_fraction": 0.1}, "train": {"steps": 2}}
+        self.train("run", least)
+        self.write("other.txt", TEXT[:18])
+        self.refused("train", self.config(least), "--out", "no", says=["training part", "16 of 18"])
+        least["data"]["val_fraction"] = 0.05
+        self.refused("train", self.config(least), "--out", "no", says=["validation part", "1 characters"])
+
+    def test_unusual_characters_are_characters(self):
+        text = "\ufeff" + "α\r\n\x00é😀\x1b" * 60
+        self.write("other.txt", text)
+        run = self.train("run", {"data": {"path": "other.txt"}})
+        self.assertEqual(json.loads(run.metadata()["vocab"]), sorted(map(ord, set(text[1:]))))
+        self.assertIn("😀", self.normscope("sample", "run", "--prompt", "é😀", "--length", "20").stdout)
+
+
+class Files(CliTest):
+    def test_folders_that_are_no_run(self):
+        os.mkdir(self.path("empty"))
+        for command, *codes in (("compare", 2), ("sample", 1, 2), ("eval", 1, 2)):
+            for name in ("empty", "missing"):
+                result = self.call(command, name)
+                self.assertIn(result.returncode, codes, result.stderr)
+                self.assertRegex(result.stderr, rf"^\[[a-z]+\] .*{name}.*\n$")
+                self.assertEqual(result.stdout, "")
+
+    def test_broken_safetensors_are_refused(self):
+        run = self.train("run")
+        sound = run.bytes("model.safetensors")
+        (length,) = struct.unpack("<Q", sound[:8])
+        broken = {
+            "empty": b"",
+            "short": sound[:7],
+            "cut": sound[:-4],
+            "long": sound + b"1234",
+            "header": sound[:8] + b"[" + sound[9:],
+            "flipped": sound[:-2] + bytes([sound[-2] ^ 16]) + sound[-1:],
+            "huge": struct.pack("<Q", 1 << 60) + sound[8:],
+            "text": TEXT.encode(),
+            "shape": sound.replace(b'"shape":[48,16]', b'"shape":[16,48]', 1),
+            "no-header": struct.pack("<Q", 0) + sound[8 + length :],
+        }
+        for name, content in broken.items():
+            self.write(f"{name}.safetensors", content)
+            self.refused("eval", f"{name}.safetensors", code=1, says=[f"{name}.safetensors"])
+            self.refused("probe", "tiny.json", "--from", f"{name}.safetensors", "--out", name, code=1, says=[name])
+
+    def test_weights_must_fit_by_name_and_shape(self):
+        run = self.train("run")
+        tensors, _ = read_safetensors(run.file("model.safetensors"))
+        variants = {
+            "missing": {name: t for name, t in tensors.items() if name != "final_norm.bias"},
+            "extra": tensors | {"head.weight": tensors["embed.token.weight"]},
+            "misshapen": tensors | {"embed.position.weight": np.zeros((8, 16))},
+        }
+        named = {"missing": "final_norm.bias", "extra": "head.weight", "misshapen": "embed.position.weight"}
+        for name, wrong in variants.items():
+            write_safetensors(self.path(f"{name}.safetensors"), wrong)
+            self.refused("probe", "tiny.json", "--from", f"{name}.safetensors", "--out", name, code=1,
+                         says=[named[name]])
+
+    def test_prompts_with_unknown_characters(self):
+        self.train("run")
+        self.refused("sample", "run", "--prompt", "Ω and Я", says=["'Ω' (U+03A9)", "'Я'"])
+        self.refused("sample", "run", "--prompt", os.fsdecode(b"a\xff"), says=["byte 1"])
+
+    def test_a_text_to_evaluate_must_be_known_and_long_enough(self):
+        self.train("run")
+        self.write("other.txt", "Ω" * 10)
+        self.refused("eval", "run", "--data", "other.txt", says=["Ω"])
+        self.write("other.txt", "a")
+        self.refused("eval", "run", "--data", "other.txt", says=["other.txt"])
+        self.refused("eval", "run", "--data", "none.txt", says=["none.txt"])
+
+    def test_a_damaged_folder_is_named(self):
+        run = self.train("run")
+        self.write(run.file("summary.json"), "{")
+        self.refused("compare", "run", code=1, says=["summary.json"])
+
+
+class NothingRaw(CliTest):
+    """Control characters of names and values are spelled out, never sent."""
+
+    def test_in_arguments(self):
+        self.config()
+        train = ("train", "tiny.json")
+        for arguments in ((HOSTILE,), ("train", HOSTILE), ("compare", HOSTILE), ("sample", HOSTILE), ("eval", HOSTILE),
+                          ("bench", HOSTILE), ("probe", "tiny.json", "--from", HOSTILE, "--out", "p"),
+                          (*train, f"--{HOSTILE}"), (*train, "-\x1b"), (*train, f"--quiet={HOSTILE}"),
+                          (*train, "--threads", HOSTILE), (*train, "--set", HOSTILE),
+                          (*train, "--set", f"{HOSTILE}=1"), (*train, "--set", f"name={HOSTILE}"),
+                          (*train, "--set", f"data.path={HOSTILE}")):
+            result = self.call(*arguments)
+            self.assertIn(result.returncode, (1, 2), arguments)
+            self.assert_no_controls(result.stderr + result.stdout)
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+
+    def test_in_names_of_files_that_exist(self):
+        self.train("run", {"train": {"steps": 2}})
+        os.mkdir(self.path(HOSTILE))
+        self.write(f"{HOSTILE}/one.txt", "a")
+        self.write(f"{HOSTILE}/bad.txt", b"\xff")
+        self.write(f"{HOSTILE}/bad.json", "{")
+        self.write(f"{HOSTILE}/bad.safetensors", "{")
+        write_safetensors(self.path(HOSTILE, "none.safetensors"), {})
+        write_safetensors(self.path(HOSTILE, "other.safetensors"), {HOSTILE: np.zeros(3)})
+        self.write(f"{HOSTILE}/tiny.json", json.dumps(TINY | {"data": {"path": "bad.txt"}}))
+        for arguments in (("eval", "run", "--data", f"{HOSTILE}/one.txt"),
+                          ("eval", "run", "--data", f"{HOSTILE}/bad.txt"),
+                          ("eval", f"{HOSTILE}/none.safetensors"),
+                          ("sample", f"{HOSTILE}/bad.safetensors"),
+                          ("sample", HOSTILE),
+                          ("compare", HOSTILE),
+                          ("train", f"{HOSTILE}/bad.json"),
+                          ("train", f"{HOSTILE}/tiny.json"),
+                          ("train", "tiny.json", "--out", f"{HOSTILE}/one.txt"),
+                          ("probe", "tiny.json", "--from", f"{HOSTILE}/none.safetensors", "--out", "p"),
+                          ("probe", "tiny.json", "--from", f"{HOSTILE}/other.safetensors", "--out", "q")):
+            result = self.call(*arguments)
+            self.assertIn(result.returncode, (1, 2), arguments)
+            self.assert_no_controls(result.stderr + result.stdout)
+
+    def test_in_what_succeeds(self):
+        out = f"{HOSTILE}/run"
+        os.mkdir(self.path(HOSTILE))
+        said = self.normscope("train", self.config({"train": {"steps": 2}}), "--out", out).stdout
+        said += self.normscope("train", "tiny.json", "--out", out, "--resume").stdout
+        said += self.normscope("compare", out).stdout + self.normscope("compare", "--csv", out).stdout
+        said += self.normscope("probe", "tiny.json", "--out", f"{HOSTILE}/probe").stdout
+        self.write(f"{HOSTILE}/here.json", json.dumps(TINY))
+        said += self.normscope("config", "--origin", f"{HOSTILE}/here.json").stdout
+        self.assert_no_controls(said)
+
+
+if __name__ == "__main__":
+    unittest.main()
