@@ -1,0 +1,330 @@
+#!/usr/bin/python3
+"""What is done with runs: sample, eval, probe, compare, config, bench."""
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import time
+import unittest
+from collections import Counter
+
+import numpy as np
+from cli import ROOT, SITES, TEXT, VOCABULARY, CliTest, Run, read_safetensors, sites_of, write_safetensors
+
+
+class Sample(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.train("run", {"train": {"lr": 0.01}})
+
+    def sample(self, *options, what="run"):
+        text = self.normscope("sample", what, *options).stdout
+        self.assertTrue(text.endswith("\n"))
+        return text[:-1]
+
+    def test_a_seed_gives_its_text_again_and_another_seed_another(self):
+        self.assertEqual(self.sample("--seed", "3"), self.sample("--seed", "3"))
+        self.assertEqual(self.sample(), self.sample("--seed", "1"))
+        self.assertNotEqual(self.sample("--seed", "3"), self.sample("--seed", "4"))
+
+    def test_greedy_is_temperature_0_and_top_k_1(self):
+        greedy = self.sample("--greedy")
+        self.assertEqual(self.sample("--temperature", "0"), greedy)
+        self.assertEqual(self.sample("--top-k", "1"), greedy)
+        self.assertEqual(self.sample("--top-p", "0"), greedy)
+        self.assertEqual(self.sample("--greedy", "--seed", "7"), greedy)
+        self.assertNotEqual(self.sample(), greedy)
+
+    def test_limits_that_exclude_nothing_change_nothing(self):
+        self.assertEqual(self.sample("--top-p", "1"), self.sample())
+        self.assertLessEqual(len(set(self.sample("--top-k", "2", "--length", "40"))), VOCABULARY)
+
+    def test_length_counts_characters_after_the_prompt(self):
+        for length in (0, 1, 15, 16, 17, 160):
+            self.assertEqual(len(self.sample("--prompt", "She ", "--length", str(length))), 4 + length)
+        self.assertEqual(self.sample("--length", "0"), "")
+        self.assertEqual(len(self.sample()), 500)
+
+    def test_a_longer_text_begins_with_the_shorter_one(self):
+        self.assertTrue(self.sample("--length", "160").startswith(self.sample("--length", "50")))
+
+    def test_of_a_long_prompt_the_last_context_counts(self):
+        long, short = TEXT[:100], TEXT[84:100]
+        self.assertEqual(self.sample("--prompt", long)[100:], self.sample("--prompt", short)[16:])
+
+    def test_no_prompt_is_a_newline(self):
+        self.assertEqual(self.sample("--prompt", "\n"), "\n" + self.sample())
+
+    def test_the_folder_is_its_model_file(self):
+        self.assertEqual(self.sample(what="run/model.safetensors"), self.sample())
+        self.assertEqual(self.sample(what="run/checkpoint.safetensors"), self.sample())
+
+    def test_threads_do_not_change_it(self):
+        self.assertEqual(self.sample("--threads", "3"), self.sample("--threads", "1"))
+
+    def test_a_character_costs_the_same_however_long_the_text(self):
+        def seconds(length):
+            begin = time.perf_counter()
+            self.sample("--length", str(length))
+            return time.perf_counter() - begin
+
+        # The least of several measurements: noise only adds. A cost by the square would be 16 times as much.
+        self.assertLess(min(seconds(16000) for _ in range(3)), 10 * min(seconds(4000) for _ in range(3)))
+
+
+class Eval(CliTest):
+    def table(self, *arguments):
+        """{row: (nats, bits)} of what eval prints."""
+        text = self.normscope("eval", *arguments).stdout
+        return {m[1]: (float(m[2]), float(m[3])) for m in re.finditer(r"(?m)^(\S+) +(\d+\.\d+) +(\d+\.\d+)$", text)}
+
+    def test_baselines_are_of_the_validation_split(self):
+        self.train("run")
+        table = self.table("run")
+        self.assertEqual(list(table), ["model", "uniform", "unigram", "bigram", "trigram", "4-gram"])
+        n = math.floor(0.9 * len(TEXT))
+        train, val = TEXT[:n], TEXT[n:]
+        counts = Counter(train)
+        unigram = -np.mean([math.log((counts[c] + 0.1) / (n + 0.1 * VOCABULARY)) for c in val[1:]])
+        pairs, firsts = Counter(zip(train, train[1:])), Counter(train[:-1])
+        bigram = -np.mean([math.log((pairs[p] + 0.1) / (firsts[p[0]] + 0.1 * VOCABULARY)) for p in zip(val, val[1:])])
+        for name, nats in (("uniform", math.log(VOCABULARY)), ("unigram", unigram), ("bigram", bigram)):
+            self.assertAlmostEqual(table[name][0], nats, delta=2e-6, msg=name)
+        for name, (nats, bits) in table.items():
+            self.assertAlmostEqual(bits, nats / math.log(2), delta=2e-6, msg=name)
+
+    def test_a_file_of_ones_own(self):
+        run = self.train("run")
+        n = math.floor(0.9 * len(TEXT))
+        self.write("val.txt", TEXT[n:])
+        self.assertEqual(self.table("run", "--data", "val.txt"), self.table("run"))
+        self.write("start.txt", TEXT[:200])
+        self.assertIn("199 characters", self.normscope("eval", "run", "--data", "start.txt").stdout)
+        # Without its corpus a model still evaluates, and says what is missing.
+        os.remove(self.path("text.txt"))
+        result = self.call("eval", "run", "--data", "val.txt")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn(f"{run.summary['final_val_loss']:.6f}", result.stdout)
+        self.assertIn("text.txt", result.stderr)
+        self.refused("eval", "run", says=["text.txt"])
+
+    def test_every_character_but_the_first_counts_once(self):
+        # A length that T does not divide: the last window is shorter.
+        self.train("run")
+        self.write("odd.txt", TEXT[: 16 * 7 + 6])
+        self.assertIn(f"{16 * 7 + 5} characters", self.normscope("eval", "run", "--data", "odd.txt").stdout)
+
+    def test_without_validation_a_text_must_be_named(self):
+        self.train("run", {"data": {"val_fraction": 0}})
+        self.refused("eval", "run", says=["--data"])
+
+
+class Probe(CliTest):
+    def probe(self, out, *options, changes=None):
+        self.normscope("probe", self.config(changes), "--out", out, *options)
+        return Run(self.path(out, "seed-1"))
+
+    def test_a_folder_a_seed(self):
+        self.normscope("probe", self.config({"train": {"seed": 5}}), "--out", "p", "--seeds", "3")
+        self.assertEqual(sorted(os.listdir(self.path("p"))), ["seed-5", "seed-6", "seed-7"])
+        for seed in (5, 6, 7):
+            run = Run(self.path("p", f"seed-{seed}"))
+            self.assertEqual(set(run.contents()), {"config.json", "layers.csv", "params.csv"})
+            self.assertEqual(run.json("config.json")["train"]["seed"], seed)
+            self.assertEqual([(int(r["layer"]), r["site"]) for r in run.rows("layers.csv")], sites_of(2))
+            self.assertEqual({r["step"] for r in run.rows("layers.csv") + run.rows("params.csv")}, {"0"})
+            self.assertEqual({r["update_rms"] for r in run.rows("params.csv")}, {""})
+
+    def test_it_sees_what_the_first_step_of_training_sees(self):
+        probe, run = self.probe("p"), self.train("run")
+        for name, own in (("layers.csv", ()), ("params.csv", ("update_rms",))):
+            first = [row for row in run.rows(name) if row["step"] == "1"]
+            for a, b in zip(probe.rows(name), first, strict=True):
+                for column in set(a) - {"step", *own}:
+                    self.assertEqual(a[column], b[column], f"{name} {a['layer']} {column}")
+
+    def test_dropout_is_off(self):
+        with_dropout = self.probe("p", changes={"model": {"dropout": 0.5}})
+        self.assertEqual(with_dropout.bytes("layers.csv"), self.probe("q").bytes("layers.csv"))
+
+    def test_rows_over_batches(self):
+        # Batch k of a probe is that of step k; a rate of 0 lets training see the same weights at each step.
+        K = 3
+        run = self.train("run", {"train": {"steps": K, "lr": 0}, "log": {"every": 1, "layers_every": 1}})
+        probe = self.probe("p", "--batches", str(K))
+        steps = [[row for row in run.rows("layers.csv") if row["step"] == str(k)] for k in range(1, K + 1)]
+        for i, row in enumerate(probe.rows("layers.csv")):
+            column = {name: np.array([float(step[i][name]) for step in steps]) for name in row if name != "site"}
+            expected = {name: math.sqrt(np.mean(column[name] ** 2)) for name in ("rms", "grad_rms", "grad_norm")}
+            expected |= {"mean": column["mean"].mean(), "abs_max": column["abs_max"].max(), "nonfinite": 0,
+                         "grad_abs_max": column["grad_abs_max"].max(), "grad_nonfinite": 0}
+            for name, value in expected.items():
+                delta = 1e-9 * (1 + abs(value))
+                self.assertAlmostEqual(float(row[name]), value, delta=delta, msg=f"{row['site']} {name}")
+        norms = {}
+        for row in run.rows("params.csv"):
+            norms.setdefault(row["param"], []).append(float(row["grad_norm"]))
+        for row in probe.rows("params.csv"):
+            mean = np.mean(norms[row["param"]])
+            self.assertAlmostEqual(float(row["grad_norm_batch"]), mean, delta=1e-9)
+            self.assertLess(float(row["grad_norm"]), mean, "the mean of different gradients is shorter")
+
+    def test_from_a_file_is_the_trained_model(self):
+        run = self.train("run")
+        trained = self.probe("p", "--from", "run/model.safetensors", "--dump", "trained.safetensors")
+        self.assertEqual(self.probe("q", "--from", "run/checkpoint.safetensors").bytes("layers.csv"),
+                         trained.bytes("layers.csv"))
+        dumped = read_safetensors(self.path("trained.safetensors"))[0]
+        for name, tensor in run.tensors().items():
+            np.testing.assert_array_equal(dumped[name], tensor)
+        # A file of another program, its tensors in another order and without metadata, is as good.
+        write_safetensors(self.path("plain.safetensors"), dict(reversed(run.tensors().items())))
+        plain = self.call("probe", "tiny.json", "--from", "plain.safetensors", "--out", "r")
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        self.assertEqual(Run(self.path("r", "seed-1")).bytes("layers.csv"), trained.bytes("layers.csv"))
+
+    def test_the_exchange_file_is_complete(self):
+        self.probe("p", "--dump", "all.safetensors", "--seeds", "2", "--batches", "2",
+                   changes={"model": {"norm_placement": "sandwich", "activation": "swiglu", "tie_embeddings": False}})
+        self.assert_valid_file(self.path("all.safetensors"))
+        tensors = read_safetensors(self.path("all.safetensors"))[0]
+        names = {"tokens", "targets", "logits", "loss"}
+        names |= {f"{kind}.{layer}.{site}" for kind in ("act", "act_grad") for layer, site in sites_of(2)}
+        parameters = {r["param"] for r in Run(self.path("p", "seed-1")).rows("params.csv")}
+        self.assertEqual(set(tensors), names | parameters | {f"grad.{name}" for name in parameters})
+        self.assertEqual((tensors["tokens"].dtype, tensors["tokens"].shape), (np.int64, (4, 16)))
+        np.testing.assert_array_equal(tensors["tokens"][:, 1:], tensors["targets"][:, :-1])
+        self.assertEqual(tensors["logits"].shape, (4, 16, VOCABULARY))
+        np.testing.assert_array_equal(tensors["act.3.logits"], tensors["logits"])
+        for site in SITES:
+            width = 64 if site == "ffn_hidden" else 16
+            self.assertEqual(tensors[f"act_grad.1.{site}"].shape, (4, 16, width), site)
+        logits = tensors["logits"].astype(np.float64)
+        picked = np.take_along_axis(logits, tensors["targets"][..., None], -1)[..., 0]
+        loss = np.mean(np.log(np.exp(logits).sum(-1)) - picked)
+        np.testing.assert_allclose(tensors["loss"], [loss], rtol=1e-6)
+
+    def test_an_existing_probe_is_refused_untouched(self):
+        before = self.probe("p").contents()
+        refused = self.refused("probe", "tiny.json", "--out", "p", "--seeds", "2", says=["--overwrite", "--out"])
+        self.assertNotIn("--resume", refused.stderr)
+        self.assertEqual((Run(self.path("p", "seed-1")).contents(), os.listdir(self.path("p"))), (before, ["seed-1"]))
+        self.probe("p", "--overwrite")
+
+
+class Compare(CliTest):
+    def setUp(self):
+        super().setUp()
+        for seed in (1, 2, 3):
+            self.train(f"runs/pre-{seed}", {"train": {"seed": seed}})
+        self.train("runs/post", {"model": {"norm_placement": "post"}}, "--set", "name=another")
+
+    def csv(self, *arguments):
+        return {r["run"]: r for r in csv.DictReader(io.StringIO(self.normscope("compare", "--csv", *arguments).stdout))}
+
+    def test_seeds_of_one_config_become_mean_and_spread(self):
+        rows = self.csv("runs")
+        self.assertEqual({name: row["seeds"] for name, row in rows.items()}, {"post": "1", "pre-1 x3 seeds": "3"})
+        summaries = [Run(self.path("runs", f"pre-{seed}")).summary for seed in (1, 2, 3)]
+        row = rows["pre-1 x3 seeds"]
+        self.assertEqual([row[key] for key in ("placement", "norm", "n_layer", "status")], ["pre", "layernorm", "2", "done"])
+        self.assertEqual(int(row["params"]), summaries[0]["params"])
+        for key in ("best_val_loss", "final_val_loss", "final_train_loss", "grad_first_last", "growth", "tokens_per_s"):
+            values = [summary[key] for summary in summaries]
+            np.testing.assert_allclose(float(row[key]), np.mean(values), rtol=1e-14)
+            np.testing.assert_allclose(float(row[f"{key}_spread"]), np.std(values, ddof=1), rtol=1e-9)
+        self.assertEqual(rows["post"]["final_val_loss_spread"], "")
+        self.assertEqual(float(rows["post"]["final_val_loss"]), Run(self.path("runs/post")).summary["final_val_loss"])
+
+    def test_the_table_shows_spread_and_warns_of_single_runs(self):
+        shown = self.normscope("compare", "runs").stdout
+        header = shown.splitlines()[0]
+        for word in ("placement", "norm", "L", "params", "status", "best val", "final val", "grad", "growth"):
+            self.assertIn(word, header)
+        self.assertRegex(shown, r"(?m)^pre-1 x3 seeds .* ± ")
+        self.assertIn("one seed a config", shown)
+        self.assertIn("model.norm_placement", shown)
+        self.assertNotRegex(shown.lower(), r"better|winner|wins|best run")
+
+    def test_a_run_is_named_by_its_folder_however_it_is_written(self):
+        for written in ("runs/post", "runs/post/", "./runs/../runs/post", self.path("runs/post")):
+            self.assertEqual(list(self.csv(written)), ["post"], written)
+        self.assertEqual(self.csv("runs/pre-1", "runs/pre-1/")["pre-1"]["seeds"], "1", "one run named twice is one run")
+
+    def test_runs_of_one_name_are_told_apart(self):
+        self.train("other/post", {"model": {"norm_placement": "post", "norm": "rmsnorm"}})
+        self.assertEqual(list(self.csv("runs/post", "other/post")), ["runs/post", "other/post"])
+
+    def test_mixed_states_stay_one_cell(self):
+        os.remove(self.path("runs", "pre-2", "summary.json"))
+        row = self.csv("runs")["pre-1 x3 seeds"]
+        self.assertEqual(row["status"], "2 done, 1 unfinished")
+        self.assertNotIn(None, row)
+
+
+class Config(CliTest):
+    def test_schema_is_the_one_in_configs(self):
+        with open(os.path.join(ROOT, "configs", "schema.json"), encoding="utf-8") as file:
+            self.assertEqual(self.normscope("config", "--schema").stdout, file.read())
+
+    def test_every_key_is_described(self):
+        shown = self.normscope("config").stdout
+
+        def keys(schema, prefix=""):
+            for name, inner in schema["properties"].items():
+                yield from keys(inner, f"{prefix}{name}.") if "properties" in inner else [prefix + name]
+
+        for key in keys(json.loads(self.normscope("config", "--schema").stdout)):
+            self.assertIn(key, shown)
+
+    def test_resolved_is_what_a_run_writes_and_reads_back_the_same(self):
+        resolved = self.normscope("config", self.config()).stdout
+        self.assertEqual(resolved.encode(), self.train("run").bytes("config.json"))
+        self.write("resolved.json", resolved)
+        self.assertEqual(self.normscope("config", "resolved.json").stdout, resolved)
+
+    def test_origin_says_where_each_value_came_from(self):
+        self.config({"model": {"n_layer": 3}})
+        self.write("child.json", '{\n  "extends": "tiny.json",\n  "train": { "lr": 0.5 } // high\n}')
+        shown = self.normscope("config", "child.json", "--origin", "--set", "model.norm=rmsnorm").stdout
+        for key, value, origin in (("n_layer", "3", r"tiny\.json:1:\d+"), ("lr", "0.5", r"child\.json:3:\d+"),
+                                   ("norm", '"rmsnorm"', "--set"), ("dropout", "0.0", "default"),
+                                   ("d_ff", "64", r"default: 4\*d_model")):
+            self.assertRegex(shown, rf'(?m)^ +"{key}": {re.escape(value)},? +// .*{origin}')
+
+    def test_set_takes_json_and_words(self):
+        shown = self.normscope("config", self.config(), "--set", "model.norm_placement=[\"pre\",\"post\"]", "--set",
+                               "model.init={\"scheme\": \"xavier_normal\"}", "--set", "model.bias=true", "--set",
+                               "train.schedule=linear", "--set", "train.lr=3", "--set", "train.lr=0.25").stdout
+        model, train = json.loads(shown)["model"], json.loads(shown)["train"]
+        self.assertEqual((model["norm_placement"], model["ffn_bias"]), (["pre", "post"], True))
+        self.assertEqual((model["init"]["scheme"], model["init"]["embed_std"]), ("xavier_normal", 0.02))
+        self.assertEqual((train["schedule"], train["lr"]), ("linear", 0.25))
+
+    def test_bundled_configs_resolve(self):
+        for name in sorted(os.listdir(os.path.join(ROOT, "configs"))):
+            if name.endswith(".json") and name != "schema.json":
+                result = self.call("config", os.path.join(ROOT, "configs", name))
+                self.assertTrue(result.returncode == 0 or "tinyshakespeare" in result.stderr, result.stderr)
+
+
+class Bench(CliTest):
+    NAMES = {"sgemm_gflops", "step_ms", "tokens_per_s", "gflops", "share", "log_overhead", "threads", "precision",
+             "peak_mb"}
+
+    def test_json_has_its_names_and_they_agree(self):
+        result = json.loads(self.normscope("bench", self.config(), "--steps", "20", "--json").stdout)
+        self.assertLessEqual(self.NAMES, set(result))
+        self.assertAlmostEqual(result["tokens_per_s"] * result["step_ms"] / 1e3, 4 * 16, places=6)
+        self.assertAlmostEqual(result["share"], result["gflops"] / result["sgemm_gflops"], places=12)
+        # 6 FLOPs a multiplied parameter and token, the tied matrix for the head; attention's unmasked half.
+        multiplied = 2 * (48 * 16 + 16 * 16 + 2 * 64 * 16) + 65 * 16
+        flops = (6 * multiplied + 6 * 2 * 16 * 17) * result["tokens_per_s"] / 1e9
+        self.assertAlmostEqual(result["gflops"] / flops, 1, places=9)
+
+
+if __name__ == "__main__":
+    unittest.main()
