@@ -40,6 +40,7 @@ class CommandLine(CliTest):
         self.refused("train", self.config(), "--threads", "two", says=["'two'"])
         self.refused("train", self.config(), "--threads", "2.5", says=["'2.5'"])
         self.refused("train", self.config(), "--out", says=["out"])
+        self.refused("train", self.config(), "--out", "", says=["--out"])
         self.refused("train", self.config(), "--out", "a", "--out", "b", says=["--out"])
         self.refused("train", self.config(), "--quiet=maybe", says=["quiet"])
         self.refused("sample", "run", "--temperature", "nan", says=["--temperature"])

@@ -4,11 +4,13 @@ a folder that holds a run is safe from everything that was not asked for."""
 
 import os
 import random
+import resource
 import signal
+import subprocess
 import time
 import unittest
 
-from cli import CliTest, Run
+from cli import BINARY, CliTest, Run, environment
 
 LONG = {"train": {"steps": 800, "schedule": "linear", "warmup_steps": 50}, "eval": {"every": 100, "batches": 1},
         "log": {"every": 1, "layers_every": 50}, "checkpoint": {"every": 100}}
@@ -150,6 +152,26 @@ class Damage(ResumeTest):
         before = self.whole.contents()
         self.assertIn("is finished", self.resume(self.whole).stdout)
         self.assertEqual(self.whole.contents(), before)
+
+
+class FullDisk(ResumeTest):
+    def test_a_write_that_fails_is_reported_and_leaves_whole_rows(self):
+        whole = self.train("whole", {"log": {"layers_every": 1}})
+        limit = 20_000  # bytes a file; the logs want more
+
+        def limit_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        self.assertGreater(len(whole.bytes("layers.csv")), limit)
+        result = subprocess.run([BINARY, "train", "tiny.json", "--out", "run"], cwd=self.folder, env=environment(),
+                                preexec_fn=limit_files, capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertRegex(result.stderr, r"^\[csv\] run/(layers|params)\.csv: cannot be written: .*\n$")
+        run = Run(self.path("run"))
+        for name in ("metrics.csv", "layers.csv", "params.csv"):
+            self.assertTrue(run.bytes(name).endswith(b"\n"), name)
+        self.resume(run)
+        self.assert_same_results(run, whole, files=RESULTS)
 
 
 class ChangedConfig(ResumeTest):

@@ -230,7 +230,8 @@ class Compare(CliTest):
         self.assertEqual({name: row["seeds"] for name, row in rows.items()}, {"post": "1", "pre-1 x3 seeds": "3"})
         summaries = [Run(self.path("runs", f"pre-{seed}")).summary for seed in (1, 2, 3)]
         row = rows["pre-1 x3 seeds"]
-        self.assertEqual([row[key] for key in ("placement", "norm", "n_layer", "status")], ["pre", "layernorm", "2", "done"])
+        described = [row[key] for key in ("placement", "norm", "n_layer", "status")]
+        self.assertEqual(described, ["pre", "layernorm", "2", "done"])
         self.assertEqual(int(row["params"]), summaries[0]["params"])
         for key in ("best_val_loss", "final_val_loss", "final_train_loss", "grad_first_last", "growth", "tokens_per_s"):
             values = [summary[key] for summary in summaries]

@@ -19,6 +19,7 @@ std::string named(const std::string& path) { return printable(path); }
 
 RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path) {
   std::error_code error;
+  if (path.empty()) refuse("run", "the folder's name is empty; name one with --out DIR");
   if (fs::exists(path, error) && !fs::is_directory(path, error)) {
     refuse("run", named(path), " is a file; expected a folder, or none yet; choose another with --out DIR");
   }
