@@ -29,6 +29,7 @@ class CommandLine(CliTest):
 
     def test_unknown_commands_and_options_name_the_nearest(self):
         self.refused("trian", says=["trian", "did you mean train?"])
+        self.refused("conf", says=["did you mean config?"])
         self.refused("xyzzy", says=["xyzzy", "--help"])
         self.refused("train", self.config(), "--output", "x", says=["--output", "did you mean --out?"])
         self.refused("train", "--treads=2", self.config(), says=["--treads", "did you mean --threads?"])

@@ -70,7 +70,7 @@ int dispatch(int argc, char** argv) {
   }
   std::vector<std::string> names;
   for (const Command& command : commands) names.push_back(command.name);
-  const std::string meant = nearest(name, names);
+  const std::string meant = nearest_or_begun(name, names);
   refuse("normscope", "unknown command ", printable(name), "; ",
          meant.empty() ? "`normscope --help` lists all" : "did you mean " + meant + "?");
 }

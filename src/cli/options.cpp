@@ -74,7 +74,7 @@ bool CommandLine::parse(int argc, char** argv, std::size_t least, std::size_t mo
       const std::string name = argument.substr(argument.find_first_not_of('-'),
                                                argument.find('=') - argument.find_first_not_of('-'));
       if (name.size() > 1 && std::find(names_.begin(), names_.end(), name) == names_.end()) {
-        const std::string meant = nearest(name, names_);
+        const std::string meant = nearest_or_begun(name, names_);
         refuse(command_, "unknown option --", printable(name), "; ",
                meant.empty() ? "`normscope " + command_ + " --help` lists all"
                              : "did you mean --" + meant + "?");

@@ -35,8 +35,7 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// The candidate nearest to `word`, the first of equals; else the first that `word` begins, or that begins
-// `word`; empty where none is near enough to have been meant.
+// The candidate nearest to `word`, the first of equals; empty where none is near enough to have been meant.
 template <class Candidates>
 std::string nearest(std::string_view word, const Candidates& candidates) {
   constexpr std::size_t longest = 100;  // no name is that long, and the cost is the product of the lengths
@@ -47,14 +46,21 @@ std::string nearest(std::string_view word, const Candidates& candidates) {
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < least) std::tie(least, best) = std::pair(distance, std::string(candidate));
   }
-  if (!best.empty()) return best;
-  constexpr std::size_t least_common = 3;  // --output for --out, --temp for --temperature
+  return best;
+}
+
+// The same for names that people shorten or lengthen, --temp for --temperature, --output for --out: where
+// none is near, the first that `word` begins, or that begins `word`.
+template <class Candidates>
+std::string nearest_or_begun(std::string_view word, const Candidates& candidates) {
+  constexpr std::size_t least_common = 3;
+  std::string best = nearest(word, candidates);
   for (const std::string_view candidate : candidates) {
     const std::size_t common = std::min(word.size(), candidate.size());
-    if (common >= least_common && word.substr(0, common) == candidate.substr(0, common))
-      return std::string(candidate);
+    const bool begun = common >= least_common && word.substr(0, common) == candidate.substr(0, common);
+    if (best.empty() && begun) best = candidate;
   }
-  return {};
+  return best;
 }
 
 }  // namespace normscope
