@@ -4,8 +4,8 @@
 import argparse
 import math
 
-from runs import (MUTED, PlotError, band, cross, find_runs, group_runs, literal, main, new_figure, newest_family,
-                  nothing_finite, np, on_steps, output_path, save, say, shared_settings, ticker, whole_x)
+from runs import (MUTED, PlotError, band, cross, find_runs, group_runs, literal, main, name_lines, new_figure,
+                  newest_family, nothing_finite, np, on_steps, output_path, save, say, shared_settings, ticker, whole_x)
 from matplotlib.lines import Line2D  # after runs, which finds a Python that has it
 
 EXAMPLES = """examples:
@@ -83,15 +83,16 @@ def scale_y(axes, values, log=False):
     axes.yaxis.set_minor_locator(ticker.NullLocator())
 
 
-def draw(axes, x, rows, color, marker=None, dashed=False):
+def draw(axes, x, rows, group, marker=None, dashed=False):
     """A group's line, its band, and dots where a line would not show; gaps where values are not finite."""
     mean, low, high = band(rows)
+    color, label = group.color, None if dashed else literal(group.label)
     if len(rows) > 1:
         axes.fill_between(x, low, high, color=color, alpha=0.16, linewidth=0, zorder=2)
     good = np.isfinite(mean)
     alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
     axes.plot(x, mean, color=color, linewidth=1.9, linestyle=(0, (3.5, 2)) if dashed else "-", marker=marker,
-              markersize=4.2, zorder=3)
+              markersize=4.2, label=label, zorder=3)
     if alone.any() and marker is None:
         axes.plot(x[alone], mean[alone], linestyle="", marker="o", markersize=5, color=color, zorder=3,
                   markerfacecolor="white" if dashed else color)
@@ -102,9 +103,12 @@ def depth_panel(axes, groups, streams, pick, step):
     drawn, deepest = [], max(s.rms.shape[1] for s in sum(streams, [])) - 1
     for group, members, marker in zip(groups, streams, MARKERS * len(groups)):
         rows = np.stack([pick(s)[s.index(step)] for s in members])
-        draw(axes, np.arange(rows.shape[1]), rows, group.color, marker if deepest <= 24 else None)
+        draw(axes, np.arange(rows.shape[1]), rows, group, marker if deepest <= 24 else None)
         drawn.append(rows)
     whole_x(axes, deepest)
+    apart = next(n for n in range(1, deepest + 2) if deepest % n == 0 and deepest <= 8 * n)
+    if apart == 1 or deepest >= 3 * apart:  # a tick at the last block too
+        axes.set_xticks(range(0, deepest + 1, apart))
     axes.set_xlabel("block (0 = embedding output)")
     return drawn
 
@@ -116,7 +120,7 @@ def step_panel(axes, groups, streams, pick, dashed=None):
         for chosen, style in ((pick, False), (dashed, True)):
             if chosen:
                 steps, rows = on_steps([s.steps for s in members], [chosen(s) for s in members])
-                draw(axes, steps, rows, group.color, dashed=style)
+                draw(axes, steps, rows, group, dashed=style)
                 drawn.append(rows)
     whole_x(axes, max(s.steps[-1] for s in sum(streams, [])))
     axes.set_xlabel("step")
@@ -158,17 +162,22 @@ def plot(groups, step):
     say(axes[1], ACTIVATION)
     scale_y(axes[1], depth_panel(axes[1], groups, streams, lambda s: s.rms, step))
     if not over_time:
+        for panel in axes:
+            name_lines(panel)
         return figure
 
     def first(stream):
         return stream.grad[:, min(1, stream.grad.shape[1] - 1)]
+
+    def final(stream):
+        return stream.grad[:, -1]
 
     two_blocks = last != "block 1"
     which = (last if not two_blocks else f"blocks 1 and {last.split()[1]}" if last != "last block"
              else "first and last block")
     axes[2].set_title(f"Gradient during training, {which}")
     say(axes[2], GRADIENT)
-    scale_y(axes[2], step_panel(axes[2], groups, streams, first, (lambda s: s.grad[:, -1]) if two_blocks else None),
+    scale_y(axes[2], step_panel(axes[2], groups, streams, first, final if two_blocks else None),
             log=True)
     if two_blocks:
         styles = [Line2D([], [], color="#555555", linewidth=1.9, linestyle=s, label=t)
@@ -177,11 +186,14 @@ def plot(groups, step):
         if axes[2].get_yscale() == "log":
             axes[2].set_ylim(low, min(high * (high / low) ** 0.13, 1e307))  # room for the legend
         axes[2].legend(handles=styles, loc="upper right", borderaxespad=0.2, fontsize=10, ncol=2, handlelength=2.2)
+        mark_diverged(axes[2], groups, streams, final)
     mark_diverged(axes[2], groups, streams, first)
     axes[3].set_title(f"Activation during training, {last}")
     say(axes[3], ACTIVATION)
     scale_y(axes[3], step_panel(axes[3], groups, streams, lambda s: s.rms[:, -1]))
     mark_diverged(axes[3], groups, streams, lambda s: s.rms[:, -1])
+    for panel in axes:
+        name_lines(panel)
     return figure
 
 

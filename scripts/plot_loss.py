@@ -7,7 +7,7 @@ import math
 import sys
 from pathlib import Path
 
-from runs import (MUTED, band, cross, find_runs, group_runs, literal, main, new_figure, newest_family,
+from runs import (MUTED, band, cross, find_runs, group_runs, literal, main, name_lines, new_figure, newest_family,
                   nothing_finite, np, on_steps, output_path, printable, save, say, shared_settings, whole_x)
 from matplotlib.lines import Line2D  # after runs, which finds a Python that has it
 
@@ -28,15 +28,16 @@ def reference_levels(run):
     """(ln V, unigram level) of a run's corpus, in nats; None for what cannot be told."""
     data = run.config.get("data", {})
     paths = data.get("path", [])
-    uniform = math.log(run.summary["vocab"]) if run.summary.get("vocab") else None
+    size = run.summary.get("vocab")
+    uniform = math.log(size) if isinstance(size, int) and size > 0 else None
     try:
         text = np.concatenate([read_characters(p) for p in (paths if isinstance(paths, list) else [paths])])
         apart = read_characters(data["val_path"]) if data.get("val_path") else None
-    except (OSError, ValueError) as error:
+        # floor((1 - val_fraction) N), less what rounding loses of a whole number
+        split = math.floor((1 - data.get("val_fraction", 0.1)) * text.size + 2 * np.finfo(float).eps * text.size)
+    except (OSError, TypeError, ValueError) as error:
         print(f"[plot] note: no unigram level, the corpus cannot be read: {printable(error)}", file=sys.stderr)
         return uniform, None
-    # floor((1 - val_fraction) N), less what rounding loses of a whole number
-    split = math.floor((1 - data.get("val_fraction", 0.1)) * text.size + 2 * np.finfo(float).eps * text.size)
     train, val = (text[:split], text[split:]) if apart is None else (text, apart)
     vocab, codes = np.unique(np.concatenate([train, val]), return_inverse=True)
     counts = np.bincount(codes[:train.size], minlength=vocab.size)
@@ -106,13 +107,14 @@ def plot(groups):
             axes.plot(steps, mean, color=group.color, alpha=0.35, linewidth=0.9)
         good = np.isfinite(mean)
         axes.plot(steps[good], smooth(mean[good], bool(group.diverged)), color=group.color, linewidth=2.1, zorder=3,
-                  marker="o" if good.sum() == 1 else None, markersize=5)
+                  label=literal(group.label), marker="o" if good.sum() == 1 else None, markersize=5)
         steps, losses = on_steps([t[:, 0] for t in members], [t[:, 2] for t in members])
         mean, least, most = band(losses)
         good = np.isfinite(mean)
         axes.errorbar(steps[good], mean[good], yerr=np.stack([mean - least, most - mean])[:, good]
-                      if len(members) > 1 else None, linestyle="", marker="D", markersize=6.5, color=group.color,
-                      markerfacecolor="white", markeredgewidth=1.7, elinewidth=1.4, zorder=4)
+                      if len(members) > 1 else None, linestyle="", marker="D", color=group.color,
+                      markersize=6.5 if good.sum() <= 30 else 4, markerfacecolor="white",
+                      markeredgewidth=1.7 if good.sum() <= 30 else 1.1, elinewidth=1.4, zorder=4)
         for run in group.diverged:
             cross(axes, tables[run][:, 0], tables[run][:, 1], group.color)
 
@@ -144,6 +146,7 @@ def plot(groups):
                              markeredgecolor="white", label="diverged"))
     figure.legend(handles=styles, loc="upper right", bbox_to_anchor=(0.97, 1 - 0.22 / figure.get_figheight()),
                   ncol=len(styles), fontsize=10.5, borderpad=0, borderaxespad=0, handlelength=1.6, columnspacing=1.4)
+    name_lines(axes)
     return figure
 
 

@@ -1,6 +1,7 @@
 """What the plots share: finding and reading run folders, labels from their configs, and the look of a figure."""
 
 import csv
+import itertools
 import json
 import logging
 import math
@@ -38,6 +39,7 @@ WORDING = {"model.norm_placement": None, "model.norm": None, "model.n_layer": "L
 # What runs may differ in and still be shown together unasked: placement and norm, and what follows from these.
 KINDRED = ("model.norm_placement", "model.norm", "model.final_norm", "model.norm_bias", "model.init.residual_scaling")
 NORMLESS = ("rezero", "none")  # placements without a norm, whatever model.norm was
+WHOLE = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest a run can write
 
 # Okabe and Ito's colours, the strongest on white first; their yellow is too pale for a line, so grey stands in.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
@@ -81,6 +83,9 @@ class Run:
         self.probe = self.folder.name.startswith("seed-") and not (self.folder / "metrics.csv").exists()
         self.home = self.folder.absolute().parent if self.probe else self.folder.absolute()
         self.config = self._json("config.json")
+        for section in ("model", "data", "train"):
+            if not isinstance(self.config.get(section, {}), dict):
+                raise PlotError(f"{self}: damaged config.json: {section} is not an object")
         self.summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
         self.keys = _meaningful_keys(self.config)
         self.seed = self.keys.pop(SEED, None)
@@ -102,7 +107,7 @@ class Run:
     def rows(self, name, columns, hint, keep=None):
         """The named columns as an array (rows, columns) of floats; `keep`: (column, value) that a row must have."""
         try:
-            file = open(self.folder / name, newline="", encoding="utf-8")
+            file = open(self.folder / name, newline="", encoding="utf-8", errors="replace")
         except FileNotFoundError:
             raise PlotError(f"{self}: no {name}; {hint}") from None
         found = []
@@ -118,8 +123,11 @@ class Run:
                 try:
                     if keep is None or row[filter_place] == keep[1]:
                         found.append([float(row[p]) if row[p] else math.nan for p in places])
+                        whole = [(v, WHOLE[c]) for c, v in zip(columns, found[-1]) if c in WHOLE]
+                        if not all(0 <= v <= largest and v == int(v) for v, largest in whole):
+                            raise ValueError
                 except (ValueError, IndexError):
-                    raise PlotError(f"{self}: {name} line {reader.line_num}: not a row of numbers") from None
+                    raise PlotError(f"{self}: {name} line {reader.line_num}: damaged row") from None
         if not found:
             raise PlotError(f"{self}: {name} has no rows yet")
         return np.array(found)
@@ -225,8 +233,9 @@ class Group:
         if self.diverged and len(self.runs) > 1:
             notes.append(f"{len(self.diverged)} diverged")
         elif self.diverged:
-            step = (self.runs[0].summary.get("first_nonfinite") or {}).get("step")
-            notes.append(f"diverged at step {step}" if step else "diverged")
+            culprit = self.runs[0].summary.get("first_nonfinite")
+            notes.append(f"diverged at step {culprit['step']}" if isinstance(culprit, dict) and "step" in culprit
+                         else "diverged")
         return shortened(self.label, 90) + (f" ({', '.join(notes)})" if notes else "")
 
 
@@ -279,7 +288,7 @@ def _wording(key, text):
     """A key's value as a reader says it."""
     value = json.loads(text)
     if key == "data.path":
-        value = " + ".join(Path(p).stem for p in (value if isinstance(value, list) else [value]))
+        value = " + ".join(Path(str(p)).stem for p in (value if isinstance(value, list) else [value]))
     elif isinstance(value, list):  # placements block by block: runs of equal ones as "pre ×6"
         pieces = []
         for item in value:
@@ -368,7 +377,7 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
     figure.text(edge, 1 - 0.56 / height, literal(subtitle), size=10.5, color=MUTED, va="top")
     figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(edge, 1 - 0.82 / height), ncol=legend_columns,
                   borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=1.6, handletextpad=0.6)
-    figure.subplots_adjust(left=0.075, right=0.97, top=1 - header / height, bottom=0.6 / height,
+    figure.subplots_adjust(left=0.09, right=0.975, top=1 - header / height, bottom=0.6 / height,
                            wspace=0.2, hspace=0.52)
     return figure, list(axes.flat)
 
@@ -409,12 +418,70 @@ def on_steps(steps, values):
 
 
 def cross(axes, x, values, color):
-    """A cross at the last finite value: there the run diverged. Above the plot it sits on its upper edge."""
-    good = np.flatnonzero(np.isfinite(values))
-    if good.size:
-        height = min(values[good[-1]], axes.get_ylim()[1])
-        axes.plot(x[good[-1]], height, marker="X", markersize=11, color=color, markeredgecolor="white",
-                  clip_on=False, zorder=6)
+    """A cross at the last finite value: there the run diverged. If that is above the plot, the cross sits on its upper
+    edge, and dots lead to it from where the curve leaves."""
+    good = np.isfinite(values)
+    if not good.any():
+        return
+    x, values, top = x[good], values[good], axes.get_ylim()[1]
+    inside = np.flatnonzero(values <= top)
+    if values[-1] > top and inside.size:
+        leaving = slice(inside[-1], inside[-1] + 2)
+        axes.plot([np.interp(top, values[leaving], x[leaving]), x[-1]], [top, top], color=color, linewidth=1.6,
+                  linestyle=(0, (1, 1.6)), clip_on=False, zorder=5)
+    axes.plot(x[-1], min(values[-1], top), marker="X", markersize=11, color=color, markeredgecolor="white",
+              clip_on=False, zorder=6)
+
+
+def name_lines(axes, most=4):
+    """Writes the label of each labelled line beside it, if all find room clear of lines and texts; else the legend
+    must do. To be called last, when limits and margins are final."""
+    named = [line for line in axes.lines if not line.get_label().startswith("_")]
+    if not 2 <= len(named) <= most:
+        return
+    between = np.linspace(0, 1, 25)[:, None, None]
+
+    def points(line):  # also between its rows, in pixels
+        at = line.get_transform().transform(np.ma.filled(line.get_xydata(), np.nan))
+        return (at[:-1] + between * (at[1:] - at[:-1])).reshape(-1, 2) if len(at) > 1 else at
+
+    def distance(other, line):  # in pixels; a name must be nearer to its own line than to another run's
+        if other.get_color() == line.get_color():
+            return 3
+        return 12 if other.get_color() in {l.get_color() for l in named} else 5
+
+    def touch(box, places):
+        return ((places > box.min) & (places < box.max)).all(axis=1).any()
+
+    def free(box, line):
+        room = axes.bbox
+        return (room.x0 < box.x0 and box.x1 < room.x1 and room.y0 < box.y0 and box.y1 < room.y1
+                and not any(box.padded(4).overlaps(other) for other in taken)
+                and not any(touch(box.padded(distance(other, line)), places) for other, places in curves))
+
+    with np.errstate(invalid="ignore"):
+        renderer = axes.figure.canvas.get_renderer()
+        curves = [(line, points(line)) for line in axes.lines]
+        legend = axes.get_legend()
+        taken = [item.get_window_extent(renderer) for item in (*axes.texts, *([legend] if legend else []))]
+        written = []
+        for line in named:
+            at = line.get_xydata()[np.isfinite(line.get_ydata())]
+            places = (0.93, 0.87, 0.8, 0.7, 0.6, 0.5, 0.4, 0.25) if len(at) else ()
+            for place, (side, up) in itertools.product(places, itertools.product((0, -1, 1), (1, -1))):
+                text = axes.annotate(line.get_label(), at[int(place * len(at))], (6 * side, (4 if side else 6) * up),
+                                     textcoords="offset points", ha=("center", "left", "right")[side],
+                                     va="bottom" if up > 0 else "top", color=line.get_color(), weight="bold",
+                                     size=10.5, annotation_clip=False)
+                box = text.get_window_extent(renderer)
+                if free(box, line):
+                    taken.append(box)
+                    written.append(text)
+                    break
+                text.remove()
+        if len(written) < len(named):
+            for text in written:
+                text.remove()
 
 
 def output_path(given, runs, default):

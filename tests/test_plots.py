@@ -106,6 +106,8 @@ class Plots(unittest.TestCase):
                  "gradient rms of the stream (nats per unit)", "activation rms of the stream (units)",
                  "3 blocks · width 16 · context 8 · layernorm · gpt2 · adamw · lr 0.001 · corpus · seed 1")
         self.assertFalse("final_norm" in svg)
+        for label in ("pre", "post"):  # in the legend and beside its line
+            self.assertGreaterEqual(svg.count(f">{label}<"), 2)
         before = {name: (self.root / name).read_bytes() for name in ("out.png", "out.svg")}
         self.plot("plot_layers.py", pre, post)
         self.assertEqual(before, {name: (self.root / name).read_bytes() for name in before}, "not deterministic")
@@ -153,6 +155,15 @@ class Plots(unittest.TestCase):
         self.has(self.plot("plot_layers.py", lost), "no finite values", "pre · layernorm (diverged at step 1)")
         self.has(self.plot("plot_loss.py", lost), "no finite values", "Training loss")
 
+    def test_divergence_above_the_plot(self):
+        run = self.make("up", diverged=True)
+        lines = (run / "metrics.csv").read_text().splitlines()
+        lines[-2] = "50,400,1e9,,0.001,1,1,1,1"
+        (run / "metrics.csv").write_text("\n".join(lines) + "\n")
+        svg = self.plot("plot_loss.py", run, self.make("fine", model__norm="rmsnorm"))
+        self.has(svg, "layernorm (diverged at step 60)", "rmsnorm", "diverged")
+        self.assertFalse("1e9" in svg)
+
     def test_no_arguments_take_the_newest_and_its_kin(self):
         self.make("runs/old/pre")
         self.make("runs/wide", model__d_model=32)
@@ -179,11 +190,18 @@ class Plots(unittest.TestCase):
         self.refused("plot_layers.py", bare, "-o", "corpus.txt/x.png", says="corpus.txt", code=1)
         lines = (bare / "layers.csv").read_text().splitlines()
         (bare / "layers.csv").write_text("\n".join([*lines[:5], "10,1,stream,what"]) + "\n")
-        self.refused("plot_layers.py", bare, says="bare: layers.csv line 6: not a row of numbers")
+        self.refused("plot_layers.py", bare, says="bare: layers.csv line 6: damaged row")
+        for start in ("10,-5", "inf,1"):  # no layer, no step of a run
+            (bare / "layers.csv").write_text("\n".join([*lines[:5], f"{start},stream,0,1,1,0,1,1,1,0"]) + "\n")
+            self.refused("plot_layers.py", bare, says="bare: layers.csv line 6: damaged row")
+        (bare / "layers.csv").write_bytes("\n".join(lines[:5]).encode() + b"\n\xff\xfe\n")
+        self.refused("plot_layers.py", bare, says="bare: layers.csv line 6: damaged row")
         (bare / "layers.csv").write_text(lines[0] + "\n")
         self.refused("plot_layers.py", bare, says="bare: layers.csv has no rows yet")
         (bare / "layers.csv").unlink()
         self.refused("plot_layers.py", bare, says="bare: no layers.csv; set log.layers_every")
+        (bare / "config.json").write_text('{"model": 3}')
+        self.refused("plot_loss.py", bare, says="bare: damaged config.json: model is not an object")
         (bare / "config.json").write_text("{")
         self.refused("plot_loss.py", bare, says="bare: damaged config.json")
 
