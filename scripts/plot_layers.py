@@ -4,7 +4,7 @@
 import argparse
 import math
 
-from runs import (MUTED, PlotError, band, cross, find_runs, group_runs, literal, main, name_lines, new_figure,
+from runs import (PlotError, band, cross, find_runs, group_runs, literal, main, name_lines, new_figure,
                   newest_family, nothing_finite, np, on_steps, output_path, save, say, shared_settings, ticker, whole_x)
 from matplotlib.lines import Line2D  # after runs, which finds a Python that has it
 
