@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "core/error.h"
 #include "core/parallel.h"
-#include "core/scratch.h"
+#include "kernels/gemm_kernel.h"
 #include "kernels/gemm_openblas.h"
 #include "kernels/reference/gemm.h"
 #include "kernels/simd.h"
@@ -12,8 +11,8 @@
 namespace normscope {
 namespace {
 
-// The grid's tile along one side of C: large tiles pack less, small ones spread over more threads. A function
-// of the extent alone.
+// The grid's tile along one side of C, for providers that pack their operands anew in each tile: large tiles
+// pack less, small ones spread over more threads. A function of the extent alone.
 Index tile_extent(Index extent) { return extent >= 1024 ? 256 : extent >= 384 ? 192 : 96; }
 
 template <class Real>
@@ -23,11 +22,14 @@ void scale_output(const Gemm<Real>& g) {
   }
 }
 
+// Deals with products that have no elements, or elements without terms. As in BLAS, alpha = 0 means that A
+// and B are not read.
 template <class Real>
-void run_native(const Gemm<Real>& g) {
-  struct Panels;
-  const GemmKernel<Real>& kernel = simd<Real>().gemm;
-  kernel.run(g, thread_scratch<Real, Panels>(kernel.scratch_size(g.n, g.k)));
+bool trivial(const Gemm<Real>& g) {
+  if (g.m == 0 || g.n == 0) return true;
+  if (g.k > 0 && g.alpha != 0) return false;
+  scale_output(g);
+  return true;
 }
 
 // Part of C from (row, col) on, m by n.
@@ -46,13 +48,12 @@ Gemm<Real> part_of(const Gemm<Real>& g, Index row, Index col, Index m, Index n) 
 
 template <class Real>
 void gemm_serial(GemmProvider provider, const Gemm<Real>& g) {
-  if (g.m == 0 || g.n == 0) return;
-  if (g.k == 0) return scale_output(g);
+  if (trivial(g)) return;
   switch (provider) {
     case GemmProvider::openblas:
       return openblas_gemm(g);
     case GemmProvider::native:
-      return run_native(g);
+      return gemm_native(simd<Real>().gemm, g, true);
     case GemmProvider::reference:
       return reference::gemm(g);
   }
@@ -60,6 +61,8 @@ void gemm_serial(GemmProvider provider, const Gemm<Real>& g) {
 
 template <class Real>
 void gemm(GemmProvider provider, const Gemm<Real>& g) {
+  if (trivial(g)) return;
+  if (provider == GemmProvider::native) return gemm_native(simd<Real>().gemm, g, false);  // a grid of its own
   const Index tile_m = tile_extent(g.m), tile_n = tile_extent(g.n);
   const Index across = block_count(g.n, tile_n);
   const auto tile = [&](Index index) {

@@ -1,17 +1,63 @@
-// The native GEMM's entry in the table of SIMD kernels.
+// The native GEMM: the kernel of one instruction set, and the product that is made of it.
+//
+// The native product packs op(B) once into panels of `cols` columns, then walks the rows of C in register
+// tiles of at most `rows` by `cols` (after Goto & van de Geijn 2008 and the BLIS micro-kernel):
+//
+//   for each run of `depth` steps of k:      one run of a panel is read as a stream from the L2 cache
+//     for each `rows` rows of C:             their part of A stays in the L1 cache
+//       for each panel of op(B):             the tile of C stays in registers for `depth` steps
 #pragma once
 
 #include "core/types.h"
-#include "kernels/gemm.h"
 
 namespace normscope {
 
 template <class Real>
-struct GemmKernel {
-  // Numbers of scratch that a product of at most this size needs.
-  Index (*scratch_size)(Index n, Index k);
-  // The whole product by the calling thread. scratch: aligned to a cache line.
-  void (*run)(const Gemm<Real>& product, Real* scratch);
+struct Gemm;  // gemm.h
+
+// op(A), m rows by k steps, as the kernel reads it where it lies: element (i, p) is at data[i*stride + p], or
+// at data[i + p*stride] if `transposed`.
+template <class Real>
+struct LeftOperand {
+  const Real* data;
+  Index stride;
+  bool transposed;
 };
+
+// op(B), k steps by n columns, in panels of GemmKernel::cols columns: element (p, j) is at
+// data[j / cols * panel_size + p*stride + j % cols]. Packed, or B itself with its rows as `stride`.
+template <class Real>
+struct RightOperand {
+  const Real* data;
+  Index stride, panel_size;
+};
+
+// C = alpha * product + beta * C where a register tile leaves the registers; C is not read when beta is 0.
+template <class Real>
+struct TileOutput {
+  Real alpha, beta;
+  Real* c;
+  Index ldc;
+};
+
+// Serial, of one instruction set; its code is kernels/simd/gemm.h.
+template <class Real>
+struct GemmKernel {
+  Index rows, cols;  // of the largest register tile
+  Index depth;       // steps of k between two visits of C
+
+  // Packs a (k, n) part of op(B), n <= cols, into one panel: (k, cols), the columns past n zero.
+  // Element (p, j) is b[p*ldb + j], or b[j*ldb + p] if `transposed`.
+  void (*pack_panel)(bool transposed, Index k, Index n, const Real* b, Index ldb, Real* panel);
+
+  // C (m, n) from k <= depth steps of both.
+  void (*multiply)(Index m, Index n, Index k, const LeftOperand<Real>& a, const RightOperand<Real>& b,
+                   const TileOutput<Real>& out);
+};
+
+// The native provider, on a grid of its own (gemm_native.cpp); all extents positive. `serial`: by the calling
+// thread alone.
+template <class Real>
+void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& product, bool serial);
 
 }  // namespace normscope

@@ -1,149 +1,247 @@
-// The native GEMM: packed panels and a register-blocked micro-kernel, after Goto & van de Geijn (2008) and
-// BLIS (Van Zee & van de Geijn 2015), from one source for every vector width.
+// The native matrix product: register tiles, and the packing they need. The scheme: kernels/gemm_kernel.h.
 //
-//   for each block of KC inner indices:  pack op(B)'s rows into panels NR wide
-//     for each block of MC rows:         pack op(A)'s rows into panels MR high, scaled by alpha
-//       for each panel pair:             an MR x NR tile of C in registers, KC steps of outer products
-//
-// A panel of B (KC x NR) stays in the first-level cache while the panels of A stream by from the second.
-// Edges are padded with zeros, so there is one micro-kernel. The order of the sums depends on the shape
-// alone.
+// Every element of C is one chain of multiply-adds over k, cut only at multiples of `depth`. So its bits do
+// not depend on which register tile, or which thread's share of C, it falls into.
 #pragma once
+
+#include <utility>
 
 #include "kernels/gemm_kernel.h"
 #include "kernels/simd/vector.h"
 
 namespace normscope::NORMSCOPE_ISA {
 
-// Registers: MR x 2 accumulators, 2 of B, 1 of A. 32 vector registers with AVX-512, 16 elsewhere on x86-64.
-constexpr Index micro_rows = NORMSCOPE_VECTOR_BYTES == 64 ? 14 : 6;  // MR
-constexpr Index micro_vectors = 2;                                   // NR in vectors
+// The register tile: `tile_rows` by two vectors of accumulators; beside them live the two vectors of B, one
+// number of A in all lanes, and without fused multiply-add a product.
+#if NORMSCOPE_VECTOR_BYTES == 64 || defined(__aarch64__)
+constexpr Index tile_rows = 14;  // of 32 registers
+#else
+constexpr Index tile_rows = 6;  // of 16
+#endif
+constexpr Index tile_vectors = 2;
 template <class Real>
-constexpr Index micro_cols = micro_vectors* lanes<Real>;  // NR
-constexpr Index block_rows = 12 * micro_rows;             // MC
-constexpr Index block_depth = 256;                        // KC
+constexpr Index tile_cols = tile_vectors* lanes<Real>;
 
-constexpr Index round_up(Index n, Index unit) { return (n + unit - 1) / unit * unit; }
+// Measured: 512 visits C less often than 256 or 384 and is up to 5 % faster where k is long; panels of B are
+// streams from the L2 cache at any depth.
+constexpr Index tile_depth = 512;
 
-// panels[p][k][i] = alpha * op(A)(first_row + p*MR + i, first_k + k), zeros past the last row.
+// --- packing ------------------------------------------------------------------------------------------
+
+template <class Real, std::size_t... i>
+inline Vec<Real> interleave_low(Vec<Real> a, Vec<Real> b, std::index_sequence<i...>) {
+  return __builtin_shufflevector(a, b, (i / 2 + (i % 2) * sizeof...(i))...);
+}
+
+template <class Real, std::size_t... i>
+inline Vec<Real> interleave_high(Vec<Real> a, Vec<Real> b, std::index_sequence<i...>) {
+  return __builtin_shufflevector(a, b, (sizeof...(i) / 2 + i / 2 + (i % 2) * sizeof...(i))...);
+}
+
+// Transposes a square of vectors. Interleaving row r with row r + lanes/2 rotates the bits of the element's
+// number (row, lane) by one; log2(lanes) times, and row and lane have changed places.
 template <class Real>
-inline void pack_a(const Gemm<Real>& g, Index first_row, Index rows, Index first_k, Index depth,
-                   Real* panels) {
-  for (Index p = 0; p < rows; p += micro_rows, panels += micro_rows * depth) {
-    const Index height = rows - p < micro_rows ? rows - p : micro_rows;
-    if (height < micro_rows) {
-      for (Index i = 0; i < micro_rows * depth; ++i) panels[i] = 0;
+inline void transpose(Vec<Real> (&square)[lanes<Real>]) {
+  constexpr Index count = lanes<Real>;
+  constexpr auto lane = std::make_index_sequence<count>();
+#pragma GCC unroll 4
+  for (Index step = 1; step < count; step *= 2) {
+    Vec<Real> next[count];
+#pragma GCC unroll 8
+    for (Index r = 0; r < count / 2; ++r) {
+      next[2 * r] = interleave_low<Real>(square[r], square[r + count / 2], lane);
+      next[2 * r + 1] = interleave_high<Real>(square[r], square[r + count / 2], lane);
     }
-    const Index row = first_row + p;
-    if (g.trans_a == Transpose::yes) {
-      for (Index k = 0; k < depth; ++k) {
-        const Real* a = g.a + (first_k + k) * g.lda + row;
-        for (Index i = 0; i < height; ++i) panels[k * micro_rows + i] = g.alpha * a[i];
-      }
-    } else {
-      for (Index i = 0; i < height; ++i) {
-        const Real* a = g.a + (row + i) * g.lda + first_k;
-        for (Index k = 0; k < depth; ++k) panels[k * micro_rows + i] = g.alpha * a[k];
-      }
-    }
+#pragma GCC unroll 16
+    for (Index r = 0; r < count; ++r) square[r] = next[r];
   }
 }
 
-// panels[p][k][j] = op(B)(first_k + k, p*NR + j), zeros past the last column.
+// panel[p][j] = b[j][p] for `lanes` columns j of the panel, of which n exist.
 template <class Real>
-inline void pack_b(const Gemm<Real>& g, Index first_k, Index depth, Real* panels) {
-  constexpr Index width = micro_cols<Real>;
-  for (Index p = 0; p < g.n; p += width, panels += width * depth) {
-    const Index cols = g.n - p < width ? g.n - p : width;
-    if (cols < width) {
-      for (Index i = 0; i < width * depth; ++i) panels[i] = 0;
-    }
-    if (g.trans_b == Transpose::yes) {
-      for (Index j = 0; j < cols; ++j) {
-        const Real* b = g.b + (p + j) * g.ldb + first_k;
-        for (Index k = 0; k < depth; ++k) panels[k * width + j] = b[k];
-      }
-    } else {
-      for (Index k = 0; k < depth; ++k) {
-        const Real* b = g.b + (first_k + k) * g.ldb + p;
-        for (Index j = 0; j < cols; ++j) panels[k * width + j] = b[j];
-      }
+void pack_transposed_strip(Index k, Index n, const Real* b, Index ldb, Real* panel) {
+  constexpr Index count = lanes<Real>, cols = tile_cols<Real>;
+  Index p = 0;
+  if (n == count) {
+    for (; p + count <= k; p += count) {
+      Vec<Real> square[count];
+#pragma GCC unroll 16
+      for (Index j = 0; j < count; ++j) square[j] = load(b + j * ldb + p);
+      transpose<Real>(square);
+#pragma GCC unroll 16
+      for (Index i = 0; i < count; ++i) store(panel + (p + i) * cols, square[i]);
     }
   }
-}
-
-// tile (MR x NR, row stride `stride`) = beta * tile + a-panel * b-panel.
-template <class Real>
-inline void micro_kernel(Index depth, const Real* a, const Real* b, Real beta, Real* tile, Index stride) {
-  Vec<Real> sum[micro_rows][micro_vectors] = {};
-  for (Index k = 0; k < depth; ++k, a += micro_rows, b += micro_cols<Real>) {
-    Vec<Real> bs[micro_vectors];
-#pragma GCC unroll 2
-    for (Index j = 0; j < micro_vectors; ++j) bs[j] = load(b + j * lanes<Real>);
-#pragma GCC unroll 14
-    for (Index i = 0; i < micro_rows; ++i) {
-#pragma GCC unroll 2
-      for (Index j = 0; j < micro_vectors; ++j) sum[i][j] += a[i] * bs[j];
-    }
-  }
-#pragma GCC unroll 14
-  for (Index i = 0; i < micro_rows; ++i) {
-#pragma GCC unroll 2
-    for (Index j = 0; j < micro_vectors; ++j)
-      add_into(tile + i * stride + j * lanes<Real>, beta, sum[i][j], Whole{});
-  }
-}
-
-// The micro-kernel at the edge of C, by way of a whole tile.
-template <class Real>
-inline void edge_kernel(Index depth, const Real* a, const Real* b, Real beta, Real* c, Index ldc, Index rows,
-                        Index cols) {
-  constexpr Index width = micro_cols<Real>;
-  Real tile[micro_rows * width];
-  micro_kernel(depth, a, b, Real(0), tile, width);
-  for (Index i = 0; i < rows; ++i) {
-    for (Index j = 0; j < cols; ++j) {
-      Real& out = c[i * ldc + j];
-      out = (beta == 0 ? Real(0) : beta * out) + tile[i * width + j];
-    }
+  for (; p < k; ++p) {
+    for (Index j = 0; j < count; ++j) panel[p * cols + j] = j < n ? b[j * ldb + p] : Real(0);
   }
 }
 
 template <class Real>
-Index gemm_scratch_size(Index n, Index k) {
-  const Index depth = k < block_depth ? k : block_depth;
-  return (block_rows + round_up(n, micro_cols<Real>)) * depth;
+void pack_panel(bool transposed, Index k, Index n, const Real* b, Index ldb, Real* panel) {
+  constexpr Index cols = tile_cols<Real>;
+  if (transposed) {
+    for (Index j = 0; j < cols; j += lanes<Real>) {
+      const Index left = n - j < 0 ? 0 : n - j;
+      pack_transposed_strip(k, left < lanes<Real> ? left : lanes<Real>, b + (left > 0 ? j * ldb : 0), ldb,
+                            panel + j);
+    }
+  } else if (n == cols) {
+    for (Index p = 0; p < k; ++p) {
+      for (Index j = 0; j < cols; j += lanes<Real>) store(panel + p * cols + j, load(b + p * ldb + j));
+    }
+  } else {
+    for (Index p = 0; p < k; ++p) {
+      for (Index j = 0; j < cols; ++j) panel[p * cols + j] = j < n ? b[p * ldb + j] : Real(0);
+    }
+  }
 }
 
+// A copy of one band of A: at most tile_rows rows and tile_depth steps.
 template <class Real>
-void gemm_run(const Gemm<Real>& g, Real* scratch) {
-  constexpr Index width = micro_cols<Real>;
-  Real* packed_b = scratch + block_rows * (g.k < block_depth ? g.k : block_depth);
-  for (Index first_k = 0; first_k < g.k; first_k += block_depth) {
-    const Index depth = g.k - first_k < block_depth ? g.k - first_k : block_depth;
-    const Real beta = first_k == 0 ? g.beta : Real(1);
-    pack_b(g, first_k, depth, packed_b);
-    for (Index first_row = 0; first_row < g.m; first_row += block_rows) {
-      const Index rows = g.m - first_row < block_rows ? g.m - first_row : block_rows;
-      pack_a(g, first_row, rows, first_k, depth, scratch);
-      for (Index col = 0; col < g.n; col += width) {
-        const Index cols = g.n - col < width ? g.n - col : width;
-        for (Index row = 0; row < rows; row += micro_rows) {
-          const Index height = rows - row < micro_rows ? rows - row : micro_rows;
-          const Real *a = scratch + row * depth, *b = packed_b + col * depth;
-          Real* c = g.c + (first_row + row) * g.ldc + col;
-          if (height == micro_rows && cols == width) {
-            micro_kernel(depth, a, b, beta, c, g.ldc);
-          } else {
-            edge_kernel(depth, a, b, beta, c, g.ldc, height, cols);
-          }
+struct Band {
+  static constexpr Index line = 64 / static_cast<Index>(sizeof(Real));
+  static constexpr Index row_stride =
+      tile_depth + line;  // an odd number of lines: rows start in sets in turn
+  alignas(64) Real data[tile_rows * row_stride];
+
+  void copy_rows(Index rows, Index k, const Real* a, Index ld) {
+    for (Index i = 0; i < rows; ++i) {
+      for (Index p = 0; p < k; ++p) data[i * row_stride + p] = a[i * ld + p];
+    }
+  }
+
+  // Of a transposed A: (k, rows) dense. Whole vectors are stored in rising order, so that what they write
+  // past their row is overwritten by the next; `left` numbers of each row of A may be read.
+  void copy_columns(Index rows, Index k, Index left, const Real* a, Index ld) {
+    for (Index p = 0; p < k; ++p) {
+      for (Index i = 0; i < rows; i += lanes<Real>) {
+        if (i + lanes<Real> <= left) {
+          store(data + p * rows + i, load(a + p * ld + i));
+        } else {
+          for (Index j = i; j < rows; ++j) data[p * rows + j] = a[p * ld + j];
         }
       }
     }
   }
+};
+
+// --- the product ----------------------------------------------------------------------------------------
+
+// A tile at the right edge of C, where whole vectors do not fit. Lane by lane the arithmetic of whole
+// vectors.
+template <class Real>
+[[gnu::noinline]] void put_part(Index rows, Index n, const Real* tile, Index stride, TileOutput<Real> out) {
+  for (Index i = 0; i < rows; ++i) {
+    for (Index j = 0; j < n; ++j) {
+      Real& c = out.c[i * out.ldc + j];
+      const Real product = tile[i * stride + j] * out.alpha;
+      c = out.beta == 0 ? product : c * out.beta + product;
+    }
+  }
+}
+
+// One register tile: C (rows, n) from `rows` rows of op(A) and one panel, n <= vectors*lanes.
+template <class Real, Index rows, Index vectors, bool transposed>
+void multiply_tile(Index n, Index k, const Real* a, Index a_stride, const Real* b, Index b_stride,
+                   TileOutput<Real> out) {
+  Vec<Real> sum[rows][vectors] = {};
+  for (Index p = 0; p < k; ++p) {
+    Vec<Real> y[vectors];
+#pragma GCC unroll 2
+    for (Index v = 0; v < vectors; ++v) y[v] = load(b + v * lanes<Real>);
+#pragma GCC unroll 16
+    for (Index i = 0; i < rows; ++i) {
+      const Vec<Real> x = splat(transposed ? a[i] : a[i * a_stride]);
+#pragma GCC unroll 2
+      for (Index v = 0; v < vectors; ++v) sum[i][v] += x * y[v];
+    }
+    a += transposed ? a_stride : 1;
+    b += b_stride;
+  }
+
+  // The tile leaves the registers here: the place for what is done once to each element of C.
+  const auto each_sum = [&](auto put) {
+#pragma GCC unroll 16
+    for (Index i = 0; i < rows; ++i) {
+#pragma GCC unroll 2
+      for (Index v = 0; v < vectors; ++v) put(i, v * lanes<Real>, sum[i][v]);
+    }
+  };
+  if (n < vectors * lanes<Real>) {
+    Real tile[rows][vectors * lanes<Real>];
+    each_sum([&](Index i, Index j, Vec<Real> value) { store(tile[i] + j, value); });
+    put_part(rows, n, tile[0], vectors * lanes<Real>, out);
+  } else if (out.beta == 0) {
+    each_sum([&](Index i, Index j, Vec<Real> value) {
+      store(out.c + i * out.ldc + j, Vec<Real>(value * out.alpha));
+    });
+  } else {
+    each_sum([&](Index i, Index j, Vec<Real> value) {
+      Real* c = out.c + i * out.ldc + j;
+      store(c, Vec<Real>(load(c) * out.beta + value * out.alpha));
+    });
+  }
 }
 
 template <class Real>
-constexpr GemmKernel<Real> gemm_kernel = {gemm_scratch_size<Real>, gemm_run<Real>};
+using TileFunction = void (*)(Index n, Index k, const Real* a, Index a_stride, const Real* b, Index b_stride,
+                              TileOutput<Real> out);
+
+// [r]: the tile of r+1 rows.
+template <class Real>
+struct TileFunctions {
+  TileFunction<Real> of_rows[tile_rows];
+};
+
+template <class Real, Index vectors, bool transposed, std::size_t... r>
+constexpr TileFunctions<Real> tile_functions(std::index_sequence<r...>) {
+  return {{multiply_tile<Real, static_cast<Index>(r) + 1, vectors, transposed>...}};
+}
+
+template <class Real, Index vectors, bool transposed>
+constexpr TileFunctions<Real> tiles =
+    tile_functions<Real, vectors, transposed>(std::make_index_sequence<tile_rows>());
+
+template <class Real>
+void multiply(Index m, Index n, Index k, const LeftOperand<Real>& a, const RightOperand<Real>& b,
+              const TileOutput<Real>& out) {
+  const TileFunctions<Real>& wide = a.transposed ? tiles<Real, 2, true> : tiles<Real, 2, false>;
+  const TileFunctions<Real>& narrow = a.transposed ? tiles<Real, 1, true> : tiles<Real, 1, false>;
+  // A band is copied where reading it in place costs more. A transposed one uses only a part of each cache
+  // line it touches: copied if enough panels read it. Rows a multiple of 4 KiB apart fall into one set of the
+  // L1 cache, which has room for eight.
+  const bool copy_columns = a.transposed && n >= 16 * tile_cols<Real>;
+  const bool copy_rows = !a.transposed && tile_rows > 8 && a.stride % (64 * Band<Real>::line) == 0;
+  Band<Real> copy;
+  // Bands of nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 * 14 + 8.
+  const Index bands = (m + tile_rows - 1) / tile_rows;
+  for (Index band = 0, i = 0; band < bands; ++band) {
+    const Index rows = m / bands + (band < m % bands ? 1 : 0);
+    const Real* a_band = a.data + i * (a.transposed ? 1 : a.stride);
+    Index a_stride = a.stride;
+    if (copy_columns) copy.copy_columns(rows, k, m - i, a_band, a.stride);
+    if (copy_rows) copy.copy_rows(rows, k, a_band, a.stride);
+    if (copy_columns || copy_rows) {
+      a_band = copy.data;
+      a_stride = copy_rows ? copy.row_stride : rows;
+    }
+    for (Index j = 0; j < n; j += tile_cols<Real>) {
+      const TileFunctions<Real>& functions = n - j > lanes<Real> ? wide : narrow;
+      functions.of_rows[rows - 1](n - j, k, a_band, a_stride, b.data + j / tile_cols<Real> * b.panel_size,
+                                  b.stride, {out.alpha, out.beta, out.c + i * out.ldc + j, out.ldc});
+    }
+    i += rows;
+  }
+}
+
+template <class Real>
+constexpr GemmKernel<Real> gemm_kernel = {
+    .rows = tile_rows,
+    .cols = tile_cols<Real>,
+    .depth = tile_depth,
+    .pack_panel = pack_panel<Real>,
+    .multiply = multiply<Real>,
+};
 
 }  // namespace normscope::NORMSCOPE_ISA

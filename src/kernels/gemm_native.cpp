@@ -1,0 +1,105 @@
+// The native provider: packs op(B), cuts C into tiles, leaves each tile to the kernel of this instruction
+// set.
+#include <algorithm>
+
+#include "core/parallel.h"
+#include "core/scratch.h"
+#include "kernels/gemm.h"
+#include "kernels/gemm_kernel.h"
+
+namespace normscope {
+namespace {
+
+// Numbers of op(B) packed at a time, 2 MiB of float. Half of it packed 3 % slower (more starts of threads,
+// more visits of C), and a tile streams through at most depth * most_cols of them, 1 MiB.
+constexpr Index packed_numbers = 512 * 1024;
+
+// Up to so many numbers of op(B) are packed by the calling thread: sooner done than threads are started.
+constexpr Index packed_alone = 16 * 1024;
+
+// Up to so many rows of C, a serial product reads B in place, if B lies as panels do: packing would not be
+// repaid.
+constexpr Index rows_in_place = 128;
+
+// The grid of C. It depends on the shape and the instruction set alone.
+struct Grid {
+  Index row_tiles, column_tiles;
+  Index tile_cols;
+
+  // A tile of one band of register tiles is already efficient, since op(B) is packed once for all of them and
+  // read as a stream. So there are tiles enough for 16 threads wherever the shape allows it.
+  Grid(Index m, Index n, Index band_rows, Index panel_cols) {
+    constexpr Index enough = 32, most_cols = 512, most_bands = 8;
+    const Index bands = block_count(m, band_rows);
+    const Index panels = block_count(n, panel_cols);
+    Index tile_panels = std::min(panels, most_cols / panel_cols);
+    while (bands * block_count(panels, tile_panels) < enough && tile_panels > 2) {
+      tile_panels = block_count(tile_panels, 2);
+    }
+    column_tiles = block_count(panels, tile_panels);
+    tile_cols = block_count(panels, column_tiles) * panel_cols;
+    const Index tile_bands = std::clamp<Index>(bands * column_tiles / enough, 1, most_bands);
+    row_tiles = block_count(bands, tile_bands);
+  }
+};
+
+template <class Body>
+void each(bool serial, Index items, Body&& body) {
+  if (!serial) return parallel_each(items, body);
+  for (Index i = 0; i < items; ++i) body(i);
+}
+
+// Packs op(B), k steps by n columns, whose first element is at b.
+template <class Real>
+RightOperand<Real> packed(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n, const Real* b,
+                          Index ldb, bool serial) {
+  const Index panels = block_count(n, kernel.cols), runs = block_count(k, kernel.depth);
+  const Index panel_size = k * kernel.cols;
+  struct Packed;
+  Real* data = thread_scratch<Real, Packed>(panels * panel_size);
+  each(serial || k * n <= packed_alone, panels * runs, [&](Index piece) {
+    const Index panel = piece / runs, p = piece % runs * kernel.depth, j = panel * kernel.cols;
+    kernel.pack_panel(transposed, std::min(kernel.depth, k - p), std::min(kernel.cols, n - j),
+                      b + (transposed ? j * ldb + p : p * ldb + j), ldb,
+                      data + panel * panel_size + p * kernel.cols);
+  });
+  return {data, kernel.cols, panel_size};
+}
+
+}  // namespace
+
+template <class Real>
+void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g, bool serial) {
+  const bool transpose_a = g.trans_a == Transpose::yes, transpose_b = g.trans_b == Transpose::yes;
+  const Grid grid(g.m, g.n, kernel.rows, kernel.cols);
+  const bool in_place = serial && !transpose_b && g.m <= rows_in_place && g.n % kernel.cols == 0;
+  const Index panels = block_count(g.n, kernel.cols);
+  const Index steps_at_once =
+      std::max<Index>(1, packed_numbers / (panels * kernel.cols * kernel.depth)) * kernel.depth;
+
+  for (Index k0 = 0; k0 < g.k; k0 += steps_at_once) {
+    const Index steps = std::min(g.k - k0, steps_at_once);
+    const Real* b_start = g.b + (transpose_b ? k0 : k0 * g.ldb);
+    const RightOperand<Real> b = in_place ? RightOperand<Real>{b_start, g.ldb, kernel.cols}
+                                          : packed(kernel, transpose_b, steps, g.n, b_start, g.ldb, serial);
+
+    each(serial, grid.row_tiles * grid.column_tiles, [&](Index tile) {
+      const Index row_tile = tile / grid.column_tiles;
+      const Index i = g.m * row_tile / grid.row_tiles, rows = g.m * (row_tile + 1) / grid.row_tiles - i;
+      const Index j = tile % grid.column_tiles * grid.tile_cols;
+      const Index cols = std::min(grid.tile_cols, g.n - j);
+      for (Index p = 0; p < steps; p += kernel.depth) {
+        const Index run = std::min(kernel.depth, steps - p), k = k0 + p;
+        const LeftOperand<Real> a = {g.a + (transpose_a ? k * g.lda + i : i * g.lda + k), g.lda, transpose_a};
+        kernel.multiply(rows, cols, run, a,
+                        {b.data + j / kernel.cols * b.panel_size + p * b.stride, b.stride, b.panel_size},
+                        {g.alpha, k == 0 ? g.beta : Real(1), g.c + i * g.ldc + j, g.ldc});
+      }
+    });
+  }
+}
+
+template void gemm_native(const GemmKernel<float>&, const Gemm<float>&, bool);
+template void gemm_native(const GemmKernel<double>&, const Gemm<double>&, bool);
+
+}  // namespace normscope

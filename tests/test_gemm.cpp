@@ -1,0 +1,284 @@
+// The matrix product: every provider and instruction set against the naive twin, and the same bits at any
+// thread count.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/parallel.h"
+#include "core/random.h"
+#include "kernels/gemm.h"
+#include "kernels/gemm_kernel.h"
+#include "kernels/reference/gemm.h"
+#include "kernels/simd.h"
+
+namespace normscope {
+
+// Of kernels/isa/*.cpp.
+const SimdTable<float>& simd_baseline_float();
+const SimdTable<double>& simd_baseline_double();
+#if defined(__x86_64__)
+const SimdTable<float>& simd_avx2_float();
+const SimdTable<double>& simd_avx2_double();
+const SimdTable<float>& simd_avx512_float();
+const SimdTable<double>& simd_avx512_double();
+#endif
+
+namespace {
+
+// A way to compute a product: a provider, or the native kernel of one instruction set.
+template <class Real>
+struct Way {
+  std::string name;
+  GemmProvider provider;
+  const GemmKernel<Real>* kernel = nullptr;
+
+  void operator()(const Gemm<Real>& g, bool serial) const {
+    if (kernel != nullptr) return gemm_native(*kernel, g, serial);
+    return serial ? gemm_serial(provider, g) : gemm(provider, g);
+  }
+};
+
+template <class Real>
+std::vector<Way<Real>> all_ways() {
+  std::vector<Way<Real>> ways = {{"openblas", GemmProvider::openblas},
+                                 {"native", GemmProvider::native},
+                                 {"reference", GemmProvider::reference}};
+  const auto add = [&](const char* name, const SimdTable<float>& f, const SimdTable<double>& d) {
+    if constexpr (std::is_same_v<Real, float>) {
+      ways.push_back({name, GemmProvider::native, &f.gemm});
+    } else {
+      ways.push_back({name, GemmProvider::native, &d.gemm});
+    }
+  };
+  add("baseline", simd_baseline_float(), simd_baseline_double());
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    add("avx2", simd_avx2_float(), simd_avx2_double());
+  }
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    add("avx512", simd_avx512_float(), simd_avx512_double());
+  }
+#endif
+  return ways;
+}
+
+// Operands with random numbers and rows `gap` numbers longer than they need to be. The gaps, and what C holds
+// where beta is 0, are NaN: whoever reads them is found out.
+template <class Real>
+struct Product {
+  std::vector<Real> a, b, c;
+  Gemm<Real> gemm;
+
+  Product(Transpose ta, Transpose tb, Index m, Index n, Index k, Real alpha, Real beta, Index gap) {
+    const auto matrix = [&](const char* what, Index rows, Index cols) {
+      const RandomStream random(7, what);
+      std::vector<Real> v(static_cast<std::size_t>(rows * (cols + gap)), nan());
+      for (Index i = 0; i < rows; ++i) {
+        for (Index j = 0; j < cols; ++j) {
+          v[static_cast<std::size_t>(i * (cols + gap) + j)] =
+              static_cast<Real>(2 * random.uniform(static_cast<std::uint64_t>(i * cols + j)) - 1);
+        }
+      }
+      return v;
+    };
+    const Index a_cols = ta == Transpose::yes ? m : k, b_cols = tb == Transpose::yes ? k : n;
+    a = matrix("a", ta == Transpose::yes ? k : m, a_cols);
+    b = matrix("b", tb == Transpose::yes ? n : k, b_cols);
+    c = beta == 0 ? std::vector<Real>(static_cast<std::size_t>(m * (n + gap)), nan()) : matrix("c", m, n);
+    gemm = {ta, tb, m, n, k, alpha, a.data(), a_cols + gap, b.data(), b_cols + gap, beta, c.data(), n + gap};
+  }
+
+  // C as `way` computes it.
+  std::vector<Real> by(const Way<Real>& way, bool serial) const {
+    std::vector<Real> result = c;
+    Gemm<Real> g = gemm;
+    g.c = result.data();
+    way(g, serial);
+    return result;
+  }
+
+  std::vector<Real> by_twin() const {
+    std::vector<Real> result = c;
+    Gemm<Real> g = gemm;
+    g.c = result.data();
+    reference::gemm(g);
+    return result;
+  }
+
+  static Real nan() { return std::numeric_limits<Real>::quiet_NaN(); }
+};
+
+template <class Real>
+bool same_bits(const std::vector<Real>& x, const std::vector<Real>& y) {
+  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(Real)) == 0;
+}
+
+// The largest difference inside C (m, n); infinite where one is NaN. Outside of C nothing may have changed.
+template <class Real>
+double largest_error(const Gemm<Real>& g, const std::vector<Real>& got, const std::vector<Real>& expected) {
+  double largest = 0;
+  for (Index i = 0; i < g.m; ++i) {
+    for (Index j = 0; j < g.ldc; ++j) {
+      const auto at = static_cast<std::size_t>(i * g.ldc + j);
+      const double error = std::abs(static_cast<double>(got[at]) - static_cast<double>(expected[at]));
+      const bool fine = j < g.n ? error <= std::numeric_limits<double>::max() : std::isnan(got[at]);
+      if (!fine) return std::numeric_limits<double>::infinity();
+      largest = std::max(largest, error);
+    }
+  }
+  return largest;
+}
+
+template <class Real>
+void check_against_twin(Index m, Index n, Index k, Real alpha, Real beta, Index gap,
+                        const std::vector<Way<Real>>& ways) {
+  // Terms are at most 1: k roundings of sums that grow like sqrt(k), with room to spare.
+  const double tolerance =
+      static_cast<double>(std::numeric_limits<Real>::epsilon()) * (4 + 2 * static_cast<double>(k));
+  for (const Transpose ta : {Transpose::no, Transpose::yes}) {
+    for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+      const Product<Real> product(ta, tb, m, n, k, alpha, beta, gap);
+      const std::vector<Real> expected = product.by_twin();
+      for (const Way<Real>& way : ways) {
+        for (const bool serial : {true, false}) {
+          const double error = largest_error(product.gemm, product.by(way, serial), expected);
+          if (!(error <= tolerance)) {
+            FAIL_CHECK(way.name << (serial ? " serial " : " ") << m << 'x' << n << 'x' << k << " transposed "
+                                << (ta == Transpose::yes) << (tb == Transpose::yes) << " alpha " << alpha
+                                << " beta " << beta << " gap " << gap << ": error " << error);
+          }
+        }
+      }
+    }
+  }
+}
+
+struct Shape {
+  Index m, n, k;
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("gemm: every provider and instruction set is the naive twin", Real, float, double) {
+  const std::vector<Way<Real>> ways = all_ways<Real>();
+  // Ones; edges of register tiles (6 or 14 rows; 4 to 32 columns), of the grid, of runs of k (512); long k.
+  for (const Shape& s :
+       {Shape{1, 1, 1}, Shape{1, 33, 7}, Shape{5, 1, 64}, Shape{6, 8, 3}, Shape{7, 9, 16}, Shape{13, 31, 17},
+        Shape{14, 32, 32}, Shape{15, 33, 511}, Shape{29, 65, 512}, Shape{43, 15, 513}, Shape{64, 64, 32},
+        Shape{128, 32, 64}, Shape{65, 128, 96}, Shape{3, 17, 4099}, Shape{200, 530, 40}}) {
+    for (const Index gap : {0, 5}) check_against_twin<Real>(s.m, s.n, s.k, Real(1), Real(0), gap, ways);
+  }
+}
+
+TEST_CASE_TEMPLATE("gemm: alpha and beta", Real, float, double) {
+  const std::vector<Way<Real>> all = all_ways<Real>();
+  const std::vector<Way<Real>> providers(all.begin(), all.begin() + 3);
+  for (const Real alpha : {Real(0), Real(1), Real(0.5), Real(-1)}) {
+    for (const Real beta : {Real(0), Real(1), Real(0.5), Real(-1)}) {
+      check_against_twin<Real>(31, 45, 600, alpha, beta, 3, alpha == 0 ? providers : all);
+    }
+  }
+}
+
+TEST_CASE("gemm: leading dimensions of whole pages, and op(B) packed in several goes") {
+  const std::vector<Way<float>> ways = all_ways<float>();
+  check_against_twin<float>(40, 70, 1024, 1, 1, 0, ways);   // A: rows of 4 KiB
+  check_against_twin<float>(1024, 40, 20, 1, 0, 0, ways);   // Aᵀ: the same
+  check_against_twin<float>(20, 600, 1100, 1, 1, 0, ways);  // 600 * 1100 numbers are more than one go
+}
+
+TEST_CASE("gemm: products without elements or terms") {
+  for (const Way<float>& way : {Way<float>{"openblas", GemmProvider::openblas},
+                                {"native", GemmProvider::native},
+                                {"reference", GemmProvider::reference}}) {
+    CAPTURE(way.name);
+    for (const bool serial : {true, false}) {
+      std::vector<float> c = {1, 2, 3, 4};
+      Gemm<float> g = {Transpose::no, Transpose::no, 0, 2, 2, 1, nullptr, 2, nullptr, 2, 0, c.data(), 2};
+      way(g, serial);
+      g.m = 2, g.n = 0;
+      way(g, serial);
+      CHECK(c == std::vector<float>{1, 2, 3, 4});
+      g.n = 2, g.k = 0, g.beta = 0.5f;
+      way(g, serial);
+      CHECK(c == std::vector<float>{0.5f, 1, 1.5f, 2});
+      c.assign(4, Product<float>::nan());
+      g.beta = 0;
+      way(g, serial);
+      CHECK(c == std::vector<float>(4, 0.0f));
+    }
+  }
+}
+
+TEST_CASE("gemm: NaN in an operand reaches its row of C and no other") {
+  for (const Way<float>& way : all_ways<float>()) {
+    CAPTURE(way.name);
+    Product<float> product(Transpose::no, Transpose::yes, 30, 40, 50, 1, 0, 0);
+    product.a[17 * 50 + 49] = Product<float>::nan();
+    const std::vector<float> c = product.by(way, false);
+    bool as_expected = true;
+    for (std::size_t i = 0; i < c.size(); ++i) as_expected &= std::isnan(c[i]) == (i / 40 == 17);
+    CHECK(as_expected);
+  }
+}
+
+TEST_CASE("gemm: the same bits at any thread count") {
+  const int threads_before = thread_count();
+  for (const Shape& s :
+       {Shape{96, 80, 300}, Shape{257, 384, 130}, Shape{130, 520, 1200}, Shape{20, 20, 20}}) {
+    for (const Transpose ta : {Transpose::no, Transpose::yes}) {
+      for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+        const Product<float> product(ta, tb, s.m, s.n, s.k, 1, 1, 0);
+        for (const Way<float>& way : all_ways<float>()) {
+          CAPTURE(way.name);
+          CAPTURE(s.m);
+          set_thread_count(1);
+          const std::vector<float> one = product.by(way, false);
+          for (const int threads : {2, 3, 4}) {
+            CAPTURE(threads);
+            set_thread_count(threads);
+            CHECK(same_bits(one, product.by(way, false)));
+          }
+          // Outside of our loops, too, a serial product is one thread's.
+          const std::vector<float> serial = product.by(way, true);
+          set_thread_count(1);
+          CHECK(same_bits(serial, product.by(way, true)));
+        }
+      }
+    }
+  }
+  set_thread_count(threads_before);
+}
+
+TEST_CASE("gemm: native bits do not depend on the grid") {
+  for (const Way<float>& way : all_ways<float>()) {
+    if (way.provider != GemmProvider::native) continue;
+    CAPTURE(way.name);
+    const Product<float> product(Transpose::no, Transpose::yes, 61, 300, 700, 0.5f, 1, 0);
+    const std::vector<float> whole = product.by(way, false);
+    std::vector<float> in_rows = product.c;
+    for (Index i = 0; i < 61; ++i) {
+      Gemm<float> row = product.gemm;
+      row.m = 1;
+      row.a += i * row.lda;
+      row.c = in_rows.data() + i * row.ldc;
+      way(row, true);
+    }
+    CHECK(same_bits(whole, in_rows));
+  }
+}
+
+TEST_CASE("gemm: what is known about the loaded OpenBLAS") {
+  const BlasInfo info = blas_info();
+  CHECK((info.flavour == "openmp" || info.flavour == "pthreads" || info.flavour == "serial"));
+  CHECK(info.version.find('.') != std::string::npos);
+  CHECK(!info.kernel.empty());
+}
+
+}  // namespace normscope
