@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/dump.h"
 #include "config/names.h"
@@ -199,8 +200,7 @@ void print_csv(const std::vector<Group>& groups) {
 // The unigram level of a run's validation split; nothing where its corpus cannot be read any more.
 std::optional<double> unigram_level(const RunConfig& config) {
   try {
-    const Corpus corpus =
-        load_corpus(config.data.path, config.data.val_fraction, config.data.val_path, config.model.context);
+    const Corpus corpus = corpus_of(config);
     if (corpus.val.size() < 2) return std::nullopt;
     return ngram_baselines(corpus.train, corpus.val, corpus.vocab.size())[1].nats;
   } catch (const Error&) {

@@ -34,13 +34,11 @@ int eval_command(int argc, char** argv) {
   set_up_threads(line, 0);
 
   const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0]);
-  const DataConfig& data = loaded->config.data;
   const std::optional<std::string> file = line.text_of("data");
 
   std::vector<Token> train, text_tokens;
   try {
-    const Corpus corpus =
-        load_corpus(data.path, data.val_fraction, data.val_path, loaded->config.model.context);
+    const Corpus corpus = corpus_of(loaded->config);
     if (loaded->corpus_hash && *loaded->corpus_hash != corpus.hash) {
       std::cerr << "[eval] the corpus has changed since this model was trained\n";
     }

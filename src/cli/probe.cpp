@@ -31,8 +31,7 @@ int probe_command(int argc, char** argv) {
 
   RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
-  const Corpus corpus =
-      load_corpus(config.data.path, config.data.val_fraction, config.data.val_path, config.model.context);
+  const Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), config.train.batch_size);
 
   const Index seeds = line.integer_of("seeds", 1, 100000).value_or(1);

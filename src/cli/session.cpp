@@ -10,6 +10,10 @@
 
 namespace normscope {
 
+Corpus corpus_of(const RunConfig& config) {
+  return load_corpus(config.data.path, config.data.val_fraction, config.data.val_path, config.model.context);
+}
+
 void add_config_options(CommandLine& line) {
   line.option("set", "KEY=VALUE", "set a config key, e.g. --set model.norm=rmsnorm; may be given often");
   line.option("threads", "N", "threads (default: train.threads, OMP_NUM_THREADS, the cores)");

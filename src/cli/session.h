@@ -6,11 +6,15 @@
 
 #include "cli/options.h"
 #include "config/run_config.h"
+#include "data/corpus.h"
 #include "model/parameters.h"
 
 namespace normscope {
 
 constexpr Index most_threads = 1024;
+
+// The texts that a config names, split as it says.
+Corpus corpus_of(const RunConfig& config);
 
 // Adds --set and --threads.
 void add_config_options(CommandLine& line);

@@ -105,8 +105,7 @@ int train_command(int argc, char** argv) {
 
   const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
-  const DataConfig& data = config.data;
-  const Corpus corpus = load_corpus(data.path, data.val_fraction, data.val_path, config.model.context);
+  const Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), config.train.batch_size);
 
   const Existing existing = line.has("resume")      ? Existing::resume
