@@ -20,7 +20,8 @@ ALLOWED = {
     "config": {"core", "model", "io"},
     "telemetry": {"core", "autograd", "kernels"},
     "train": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "telemetry"},
-    "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "telemetry", "train"},
+    "check": {"core", "kernels", "autograd", "ops", "model", "config", "data", "telemetry", "train"},
+    "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "telemetry", "train", "check"},
 }
 TELEMETRY_KERNELS = {"kernels/elementwise.h"}  # moments
 INNER = ("kernels/reference/", "kernels/simd/", "kernels/isa/")  # nobody's business outside kernels

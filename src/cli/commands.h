@@ -5,6 +5,7 @@ namespace normscope {
 
 // argv[0] is the command's own name. Returns the exit code; Errors are main's to print.
 int train_command(int argc, char** argv);
+int check_command(int argc, char** argv);
 int probe_command(int argc, char** argv);
 int compare_command(int argc, char** argv);
 int sample_command(int argc, char** argv);

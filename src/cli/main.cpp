@@ -35,6 +35,7 @@ constexpr std::array commands = {
     Command{"eval", eval_command, "RUN|FILE", "loss over a whole text, beside n-gram baselines"},
     Command{"explain", explain_command, "[CONFIG]",
             "a norm's arithmetic, a placement's equations, a config's blocks"},
+    Command{"check", check_command, "CONFIG", "proves the wiring of a config's model, law by law"},
     Command{"bench", bench_command, "[CONFIG]", "speed, as a share of what this machine can do"},
     Command{"config", config_command, "[CONFIG]", "a config resolved, or every key there is"},
 };

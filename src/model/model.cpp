@@ -17,11 +17,13 @@ double Model<Real>::loss_and_gradients(const TokenBatch& batch, Real cotangent, 
 }
 
 template <class Real>
-double Model<Real>::loss(const TokenBatch& batch) {
+double Model<Real>::loss(const TokenBatch& batch, TapListener<Real>* listener) {
   tape.reset(false);
+  tape.set_listener(listener);
   Pass<Real> pass{batch.tokens, batch.context};
   pass.by_running_statistics = true;
   const Var<Real> scores = transformer.logits(tape, parameters, nullptr, pass);
+  tape.set_listener(nullptr);
   return static_cast<double>(*cross_entropy(tape, scores, batch.targets).value);
 }
 

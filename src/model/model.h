@@ -36,8 +36,8 @@ class Model {
   double loss_and_gradients(const TokenBatch& batch, Real cotangent = 1, const StepPart& part = {},
                             TapListener<Real>* listener = nullptr, std::vector<Real>* logits = nullptr);
 
-  // The batch's mean loss, dropout off, no gradients.
-  double loss(const TokenBatch& batch);
+  // The batch's mean loss, dropout off, no gradients; batch norm by its running statistics.
+  double loss(const TokenBatch& batch, TapListener<Real>* listener = nullptr);
 
   // Logits (N, V) of the tokens that follow those in the cache. They stay valid until the next pass.
   std::span<const Real> decode(std::span<const std::int32_t> tokens, KeyValueCache<Real>& cache);

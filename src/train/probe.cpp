@@ -4,6 +4,7 @@
 
 #include "config/dump.h"
 #include "kernels/elementwise.h"
+#include "telemetry/site_copies.h"
 #include "train/checkpoint.h"
 #include "train/environment.h"
 #include "train/step.h"
@@ -11,45 +12,21 @@
 namespace normscope {
 namespace {
 
-// Keeps a copy of every site's value and gradient, for the exchange file.
-class SiteCopies : public TapListener<float> {
- public:
-  void on_value(Place place, const float* value, Index rows, Index cols) override {
-    values_.push_back({place, rows, cols, {value, value + rows * cols}});
+void add_sites(const char* prefix, const std::vector<SiteCopy<float>>& copies, Index context,
+               std::vector<TensorView>& tensors) {
+  for (const SiteCopy<float>& copy : copies) {
+    tensors.push_back({text(prefix, copy.place.layer, '.', name_of(copy.place.site)),
+                       Dtype::F32,
+                       {copy.rows / context, context, copy.cols},
+                       copy.data.data()});
   }
-  void on_gradient(Place place, const float* gradient, Index rows, Index cols) override {
-    gradients_.push_back({place, rows, cols, {gradient, gradient + rows * cols}});
-  }
-
-  void add_tensors(Index context, std::vector<TensorView>& tensors) const {
-    add("act.", values_, context, tensors);
-    add("act_grad.", gradients_, context, tensors);
-  }
-
- private:
-  struct Copy {
-    Place place;
-    Index rows, cols;
-    std::vector<float> data;
-  };
-  static void add(const char* prefix, const std::vector<Copy>& copies, Index context,
-                  std::vector<TensorView>& tensors) {
-    for (const Copy& copy : copies) {
-      tensors.push_back({text(prefix, copy.place.layer, '.', name_of(copy.place.site)),
-                         Dtype::F32,
-                         {copy.rows / context, context, copy.cols},
-                         copy.data.data()});
-    }
-  }
-
-  std::vector<Copy> values_, gradients_;
-};
+}
 
 // The exchange file: everything another program needs to recompute the pass, and every number to compare.
 void write_exchange(const std::string& path, const FileFacts& facts, Model<float>& model,
                     const TokenBatch& batch) {
   std::fill(model.gradients.all().begin(), model.gradients.all().end(), 0.0f);
-  SiteCopies sites;
+  SiteCopies<float> sites;
   std::vector<float> logits;
   const auto loss = static_cast<float>(model.loss_and_gradients(batch, 1.0f, {}, &sites, &logits));
 
@@ -64,7 +41,8 @@ void write_exchange(const std::string& path, const FileFacts& facts, Model<float
     tensors.push_back({p.name, Dtype::F32, p.shape, model.parameters.at(p)});
     if (p.trainable) tensors.push_back({"grad." + p.name, Dtype::F32, p.shape, model.gradients.at(p)});
   }
-  sites.add_tensors(T, tensors);
+  add_sites("act.", sites.values, T, tensors);
+  add_sites("act_grad.", sites.gradients, T, tensors);
   write_safetensors(path, tensors, file_metadata(facts, 0));
 }
 

@@ -1,0 +1,96 @@
+// normscope check CONFIG: proves the wiring of a config's model, law by law.
+#include "check/check.h"
+
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "config/load.h"
+#include "config/names.h"
+#include "core/error.h"
+#include "io/utf8.h"
+#include "model/cost.h"
+
+namespace normscope {
+namespace {
+
+std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(width, text.size()), ' ');
+  return text;
+}
+
+// 2.1e-16; counts as they are.
+std::string shown_error(double error) {
+  char digits[32];
+  std::snprintf(digits, sizeof digits, error == std::floor(error) ? "%g" : "%.1e", error);
+  return digits;
+}
+
+std::string summary_of(const ModelConfig& m) {
+  std::string placements;
+  for (const PlacementKind kind : m.norm_placement)
+    placements += (placements.empty() ? "" : "+") + std::string(name_of(kind));
+  return text(placements, ", ", name_of(m.norm), ", L ", m.n_layer, ", C ", m.d_model, ", H ", m.n_head,
+              ", F ", m.d_ff, ", T ", m.context, ", ", name_of(m.activation));
+}
+
+}  // namespace
+
+int check_command(int argc, char** argv) {
+  CommandLine line(
+      "check",
+      "Proves that this config's model is wired as it says: laws that hold for any weights, in\n"
+      "double, with dropout 0 and every 1-D tensor moved off its start. Exit code 1 if one fails.",
+      "CONFIG");
+  add_config_options(line);
+  if (!line.parse(argc, argv, 1, 1)) return 0;
+
+  const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
+  set_up_threads(line, config.train.threads);
+  const Corpus corpus = corpus_of(config);
+  require_memory(config.model, corpus.vocab.size(), 2);
+
+  std::cout << printable(config.name) << ": " << summary_of(config.model) << "\n\n"
+            << "       error     limit    law\n";
+  ProgressLine progress(false);
+  int proved = 0, skipped = 0;
+  std::vector<std::string> failed;
+  for (const Proof& proof : proofs()) {
+    if (stdout_is_terminal())
+      progress.show(text(proof.number, "/", proofs().size(), " ", proof.name, " ..."));
+    const std::string number = padded(std::to_string(proof.number), 3);
+    const auto report = [&](const Finding& finding) {
+      progress.clear();
+      std::cout << (finding.holds() ? "ok    " : "FAIL  ") << padded(shown_error(finding.error), 10)
+                << padded(shown_error(finding.limit), 9) << number << finding.law;
+      if (!finding.holds() && !finding.note.empty()) std::cout << '\n' << padded("", 28) << finding.note;
+      std::cout << std::endl;
+      if (finding.holds()) {
+        ++proved;
+      } else {
+        failed.push_back(text(proof.number, " (", proof.name, ")"));
+      }
+    };
+    const auto does_not_apply = [&](const std::string& why) {
+      progress.clear();
+      std::cout << padded("-", 25) << number << proof.name << ": does not apply, " << why << std::endl;
+      ++skipped;
+    };
+    proof.prove({config, corpus, report, does_not_apply});
+  }
+  std::cout << '\n' << proved << " laws hold";
+  if (skipped > 0) std::cout << ", " << skipped << " do not apply";
+  std::cout << (failed.empty() ? "\n"
+                               : text(", ", failed.size(), failed.size() == 1 ? " fails\n" : " fail\n"));
+  if (failed.empty()) return static_cast<int>(Exit::ok);
+  std::cout.flush();
+  std::string names;
+  for (const std::string& name : failed) names += (names.empty() ? "" : ", ") + name;
+  fail("check", printable(config.name), ": ", names, failed.size() == 1 ? " fails" : " fail",
+       "; the lines marked FAIL say where");
+}
+
+}  // namespace normscope

@@ -1,0 +1,159 @@
+#!/usr/bin/python3
+"""Plants faults in the engine, one at a time, and sees to it that `normscope check` catches each.
+
+A fault is an edit of one source file. The file is compiled anew, linked before the library of the build under test,
+and the mutant is asked to check a config whose wiring the fault breaks. The faults are those that public code has
+shipped: a norm's backward that is right only while all gains are equal, a final norm forgotten or doubled, DeepNorm's
+gain upside down, a mask that shows the future.
+"""
+
+import concurrent.futures
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from cli import BINARY, ROOT
+
+BUILD = Path(os.path.dirname(BINARY))
+TINY = {"n_layer": 3, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 12, "tie_embeddings": False,
+        "init": {"scheme": "xavier_normal", "embed_std": 1}}
+
+# (name, source file, [(text, what it becomes)], config, the proofs of which at least one must fail)
+FAULTS = [
+    ("a norm's backward right only while all gains are equal", "kernels/isa/baseline.cpp",
+     [("kernels/simd/norm.h", "const Vec<Real> g = gain != nullptr ? Vec<Real>(d * part.get(gain + feature + i)) : d;",
+       "const Vec<Real> g = gain != nullptr ? Vec<Real>(d * gain[feature]) : d;")], {}, {1, 10}),
+    ("a norm's backward without its mean", "kernels/isa/baseline.cpp",
+     [("kernels/simd/norm.h", "Vec<Real>((g - mean_g) * r - normed * along)", "Vec<Real>(g * r - normed * along)")],
+     {}, {1, 10}),
+    ("no final norm", "model/transformer.cpp",
+     [("model/transformer.cpp", "if (config_.final_norm) x = run.norm(layout_.final_norm, x);", "")], {}, {12}),
+    ("two final norms", "model/transformer.cpp",
+     [("model/transformer.cpp", "if (config_.final_norm) x = run.norm(layout_.final_norm, x);",
+       "for (int i = 0; i < 2 && config_.final_norm; ++i) x = run.norm(layout_.final_norm, x);")], {}, {12}),
+    ("a 'pre' that normalises the output", "model/placement.cpp",
+     [("model/placement.cpp", '{pre,        "pre",        "y = x + F(N(x))",         '
+       '"Xiong et al. 2020 (arXiv 2002.04745), GPT-2",   true,  false,',
+       '{pre, "pre", "", "", false, true,')], {}, {12}),
+    ("a 'post' whose residual is not normalised", "model/placement.cpp",
+     [("model/placement.cpp", '"Vaswani et al. 2017 (arXiv 1706.03762)",        false, false, true,',
+       '"", false, true, false,')], {"norm_placement": "post"}, {12}),
+    ("DeepNorm's gain upside down", "model/placement.cpp",
+     [("model/placement.cpp", "std::pow(8.0 * static_cast<double>(n_layer), -0.25)",
+       "std::pow(8.0 * static_cast<double>(n_layer), 0.25)")], {"norm_placement": "deepnorm"}, {13}),
+    ("DeepNorm's alpha of the wrong power", "model/placement.cpp",
+     [("model/placement.cpp", "std::pow(2.0 * static_cast<double>(n_layer), 0.25)",
+       "std::pow(2.0 * static_cast<double>(n_layer), 0.5)")], {"norm_placement": "deepnorm"}, {12}),
+    ("pre_scaled that counts blocks from 0", "model/transformer.cpp",
+     [("model/transformer.cpp", "placement.input_scale(layer)", "placement.input_scale(layer == 1 ? 1 : layer - 1)")],
+     {"norm_placement": "pre_scaled"}, {7, 12}),
+    ("mix that is post at the end", "model/placement.cpp",
+     [("model/placement.cpp", "i < post_blocks ? post : pre", "i + post_blocks >= blocks ? post : pre")],
+     {"norm_placement": "mix"}, {12}),
+    ("attention without a mask", "kernels/attention.cpp",
+     [("kernels/attention.cpp", "const Index visible = first_position + begin + i + 1;",
+       "const Index visible = width;"),
+      ("kernels/attention.cpp", "const Index visible = begin + i + 1;", "const Index visible = width;")], {}, {8, 12}),
+    ("a mask that shows one character too many", "kernels/attention.cpp",
+     [("kernels/attention.cpp", "const Index visible = first_position + begin + i + 1;",
+       "const Index visible = std::min(first_position + begin + i + 2, width);"),
+      ("kernels/attention.cpp", "const Index visible = begin + i + 1;",
+       "const Index visible = std::min(begin + i + 2, width);")], {}, {8, 12}),
+    ("RMS norm without eps", "model/norms.cpp",
+     [("model/norms.cpp", "return row_norm(tape, {x.cols, groups, centred, eps, outside}",
+       "return row_norm(tape, {x.cols, groups, centred, centred ? eps : Real(0), outside}")],
+     {"norm": "rmsnorm", "norm_eps": 1e-3}, {12}),
+    ("qk_norm that leaves the keys alone", "ops/query_key_norm.cpp",
+     [("ops/query_key_norm.cpp", "std::copy_n(x + 2 * width, width, out + 2 * width);",
+       "std::copy_n(x + width, 2 * width, out + width);")], {"qk_norm": True}, {3, 12}),
+    ("rope whose cosines are one position late", "model/transformer.cpp",
+     [("model/transformer.cpp", "cosines_.push_back(static_cast<Real>(std::cos(angle(t, i, 2 * half_head))));",
+       "cosines_.push_back(static_cast<Real>(std::cos(angle(t + 1, i, 2 * half_head))));")], {"position": "rope"}, {12}),
+    ("a residual whose gradient misses the stream", "ops/residual.cpp",
+     [("ops/residual.cpp", "if (alpha == 1) return t.pass_gradient(y, x);", "if (alpha == 1) return;")], {}, {10}),
+    ("a loss whose gradient is not a mean", "ops/cross_entropy.cpp",
+     [("ops/cross_entropy.cpp", "*t.gradient(loss) / static_cast<Real>(rows)", "*t.gradient(loss)")], {}, {10}),
+    ("swiglu with gate and input exchanged", "model/transformer.cpp",
+     [("model/transformer.cpp", "hidden = swiglu(run.tape, gate, hidden);", "hidden = swiglu(run.tape, hidden, gate);")],
+     {"activation": "swiglu"}, {12}),
+    ("rezero that starts at 1", "model/init.cpp",
+     [("model/init.cpp", 'return ends_with(name, "norm.weight")',
+       'return ends_with(name, "_scale") || ends_with(name, "norm.weight")')], {"norm_placement": "rezero"}, {13}),
+]
+
+
+def cache_entry(name):
+    """A value of the build's CMakeCache.txt."""
+    found = re.search(rf"^{name}:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert found, f"{name} is not in {BUILD}/CMakeCache.txt"
+    return found[1]
+
+
+def compile_mutant(folder, unit, edits):
+    """A program with the edits in it: the path of the mutant."""
+    source = folder / "src"
+    for name in {name for name, _, _ in edits} | {unit}:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(ROOT) / "src" / name, source / name)
+    for name, text, becomes in edits:
+        code = (source / name).read_text(encoding="utf-8")
+        assert code.count(text) == 1, f"{name} holds this text {code.count(text)} times, not once: {text}"
+        (source / name).write_text(code.replace(text, becomes), encoding="utf-8")
+
+    commands = json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8"))
+    original = str(Path(ROOT) / "src" / unit)
+    command = next(c for c in commands if c["file"] == original)
+    words = shlex.split(command["command"])
+    words = words[:words.index("-o")] + ["-o", str(folder / "mutant.o"), "-c", str(source / unit)]
+    words = [words[0], f"-I{source}", *("-O1" if w == "-O3" else w for w in words[1:]), "-w"]
+    subprocess.run(words, cwd=command["directory"], check=True)
+    blas = Path(cache_entry("OPENBLAS_LIBRARY"))
+    main = next(BUILD.glob("CMakeFiles/normscope.dir/src/cli/main.cpp.o*"))
+    subprocess.run([words[0], "-fopenmp", "-o", str(folder / "mutant"), str(main), str(folder / "mutant.o"),
+                    str(BUILD / "libnormscope_core.a"), str(blas), f"-Wl,-rpath,{blas.parent}"], check=True)
+    return folder / "mutant"
+
+
+def check(program, folder, config):
+    """(exit code, numbers of the proofs that fail) of `check`."""
+    path = folder / "config.json"
+    path.write_text(json.dumps({"model": {**TINY, **config}, "data": {"path": f"{ROOT}/data/austen.txt"},
+                                "train": {"steps": 1, "batch_size": 2}}), encoding="utf-8")
+    # The portable instruction set: the mutants of its kernels are compiled for it alone.
+    done = subprocess.run([str(program), "check", str(path)], capture_output=True, encoding="utf-8", timeout=120,
+                          env={**os.environ, "NORMSCOPE_ISA": "baseline", "OMP_NUM_THREADS": "1"})
+    failed = {int(number) for number in re.findall(r"^FAIL +\S+ +\S+ +(\d+)", done.stdout, re.MULTILINE)}
+    assert done.returncode == (1 if failed else 0), (done.returncode, done.stdout, done.stderr)
+    return failed, done.stdout
+
+
+def plant(fault):
+    """(name, proofs that the sound program fails, that the mutant fails, that must be among them)."""
+    name, unit, edits, config, expected = fault
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        sound, _ = check(BINARY, folder, config)
+        mutant, _ = check(compile_mutant(folder, unit, edits), folder, config)
+        return name, sound, mutant, expected
+
+
+def main():
+    bad = 0
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for name, sound, mutant, expected in pool.map(plant, FAULTS):
+            caught = bool(mutant & expected) and not sound
+            bad += not caught
+            print(f"{'caught' if caught else 'MISSED'}  by {', '.join(map(str, sorted(mutant))) or '-':12} {name}")
+            if sound:
+                print(f"        the sound program fails {sorted(sound)}")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+#!/usr/bin/python3
+"""`normscope check`: which laws it tries on which config, what it reports and how it ends."""
+
+import re
+import unittest
+
+from cli import CliTest
+
+UNTIED = {"tie_embeddings": False, "init": {"scheme": "xavier_normal", "embed_std": 1}}
+
+
+class Check(CliTest):
+    def check(self, code=0, **model):
+        """{proof: errors of its laws}, output. No error: the proof does not apply."""
+        self.config({"model": {**UNTIED, **model}})
+        result = self.call("check", "tiny.json")
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        errors = {}
+        for line in result.stdout.splitlines():
+            if found := re.match(r"(?:ok|FAIL) +(\S+) +(\S+) +(\d+) +\S", line):
+                error, limit = float(found[1]), float(found[2])
+                self.assertEqual(line.startswith("ok"), error <= limit, line)
+                errors.setdefault(int(found[3]), []).append(error)
+            elif found := re.match(r"- +(\d+) +.*does not apply, \S", line):
+                errors[int(found[1])] = []
+        self.assertEqual(list(errors), sorted(errors))
+        self.assertEqual(set(errors), set(range(1, 14)), result.stdout)
+        return errors, result
+
+    def skipped(self, errors):
+        return {proof for proof, found in errors.items() if not found}
+
+    def test_laws_of_each_placement_and_variant(self):
+        for model, skipped in (
+            ({}, {2, 3, 5}),
+            ({"norm_placement": "post"}, {2, 3, 4, 5}),
+            ({"norm_placement": "res_post", "norm": "rmsnorm", "activation": "relu"}, {3, 4, 5}),
+            ({"norm_placement": "peri", "qk_norm": True, "position": "rope"}, {4, 5}),
+            ({"norm_placement": "rezero"}, {1, 2, 3, 4, 7}),
+            ({"norm": "dyt"}, {1, 2, 3, 4, 5}),
+            ({"norm_placement": "mix", "norm": "groupnorm", "bias": True, "activation": "swiglu"}, {2, 3, 4, 5}),
+        ):
+            with self.subTest(model):
+                errors, result = self.check(**model)
+                self.assertEqual(self.skipped(errors), skipped, result.stdout)
+                self.assertIn("laws hold", result.stdout)
+                self.assertEqual(result.stderr, "")
+                # Not all of it can be exact: double was rounded, float compared with double.
+                self.assertGreater(errors[11][0], 1e-9)
+                self.assertGreater(errors[10][0], 0)
+
+    def test_norms_over_tokens_are_caught_looking_ahead(self):
+        for norm, words in (("batchnorm", "training statistics mix all tokens"), ("instancenorm", "whole sequence")):
+            errors, result = self.check(code=1, norm=norm)
+            self.assertGreater(errors[8][0], 0)
+            self.assertIn(words, result.stdout)
+            self.assertRegex(result.stderr, r"^\[check\] tiny: 8 \(causality\) fails; .*\n$")
+        errors, _ = self.check(code=1, norm="batchnorm")
+        self.assertEqual(errors[8][1], 0)  # in evaluation it does not leak
+
+    def test_wrong_use(self):
+        self.config({"model": {"n_head": 5}})
+        self.refused("check", "tiny.json", says=["n_head"])
+        self.refused("check", says=["CONFIG"])
+
+
+if __name__ == "__main__":
+    unittest.main()
