@@ -24,7 +24,6 @@ namespace {
 
 constexpr Index warm_up_steps = 3;
 constexpr Index least_steps = 20;
-constexpr int rounds = 3;  // with and without logging in turn, so that a drifting machine favours neither
 constexpr Index vocabulary_size = 65;
 
 // nanoGPT's CPU preset: what is measured where no config is named.
@@ -69,23 +68,29 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// step_ms of each step after the warm-up: an ordinary training run, its own log read back.
-std::vector<double> measure_steps(RunConfig config, const Corpus& corpus, Index steps, bool logging) {
+// step_ms of steps after the warm-up, without and with every layer logged.
+struct StepTimes {
+  std::vector<double> without, with;
+};
+
+// An ordinary training run that logs every other step, its own log read back: neighbours are timed on the
+// same machine in the same mood.
+StepTimes measure_steps(RunConfig config, const Corpus& corpus, Index steps) {
   const ScratchFolder scratch;
-  config.train.steps = warm_up_steps + steps;
+  config.train.steps = warm_up_steps + 2 * steps + 1;  // the last one is always logged: it is left out
   config.eval.every = config.checkpoint.every = 0;
   config.log.every = 1;
-  config.log.layers_every = logging ? 1 : 0;
+  config.log.layers_every = 2;
   RunFolder folder(scratch.path.string(), Existing::refuse);
   TrainObserver silent;
   const std::atomic<bool> never{false};
   Trainer(config, corpus, folder, silent).run(never);
 
   const CsvTable metrics = read_csv(folder.file(metrics_file));
-  std::vector<double> times;
-  // The last step always has its taps on.
+  StepTimes times;
   for (std::size_t row = warm_up_steps; row + 1 < metrics.rows.size(); ++row) {
-    times.push_back(metrics.number(row, metrics.column("step_ms")).value());
+    const bool logged = static_cast<Index>(row + 1) % config.log.layers_every == 0;
+    (logged ? times.with : times.without).push_back(metrics.number(row, metrics.column("step_ms")).value());
   }
   return times;
 }
@@ -100,18 +105,11 @@ Measurement measure(const RunConfig& config, const Corpus& corpus, Index steps, 
   set_thread_count(threads);
   Measurement m;
   m.threads = threads;
-  std::vector<double> without, with;
-  for (int round = 0; round < rounds; ++round) {
-    for (const bool logging : {false, true}) {
-      const std::vector<double> times =
-          measure_steps(config, corpus, (steps + rounds - 1) / rounds + 1, logging);
-      (logging ? with : without).insert((logging ? with : without).end(), times.begin(), times.end());
-    }
-  }
+  const StepTimes times = measure_steps(config, corpus, steps);
   m.peak_mb = peak_rss_bytes() / 0x1p20;  // of training; measuring SGEMM takes memory of its own
   m.sgemm_gflops = measure_sgemm_gflops();
-  m.step_ms = median(without);
-  m.log_overhead = median(with) / m.step_ms - 1;
+  m.step_ms = median(times.without);
+  m.log_overhead = median(times.with) / m.step_ms - 1;
   const ParameterLayout layout(config.model, vocabulary_size);
   const double tokens =
       static_cast<double>(config.train.grad_accum * config.train.batch_size * config.model.context);

@@ -3,27 +3,13 @@
 #include <algorithm>
 
 #include "core/parallel.h"
+#include "kernels/reduce.h"
 #include "kernels/simd.h"
 
 namespace normscope {
 namespace {
 
-constexpr Index elements_a_block = 16384;
 constexpr Index cols_a_block = 64;
-
-// Combines one partial result a block, in the order of the blocks.
-template <class Partial, class Measure, class Combine>
-void reduce_blocks(Index n, Measure measure, Combine combine) {
-  constexpr Index blocks_at_once = 1024;  // partial results live on the stack
-  Partial partial[blocks_at_once];
-  for (Index first = 0; first < n; first += blocks_at_once * elements_a_block) {
-    const Index count = std::min(n - first, blocks_at_once * elements_a_block);
-    parallel_blocks(count, elements_a_block, [&](Index begin, Index end) {
-      partial[begin / elements_a_block] = measure(first + begin, end - begin);
-    });
-    for (Index b = 0; b < block_count(count, elements_a_block); ++b) combine(partial[b]);
-  }
-}
 
 }  // namespace
 

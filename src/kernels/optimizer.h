@@ -1,9 +1,15 @@
-// The optimisers' updates of one tensor, in place.
+// The optimisers' updates of one tensor, in place, and what they did to it.
 #pragma once
 
 #include "core/types.h"
 
 namespace normscope {
+
+// Sums of squares over a tensor: of its weights before an update, and of what the update changed them by.
+// Always measured (the weights are at hand), so that a run computes the same bits whether it logs or not.
+struct WeightChange {
+  double before = 0, change = 0;
+};
 
 // AdamW (Loshchilov & Hutter 2019), the arithmetic of PyTorch's: with the bias-corrected moments m̂ and v̂,
 //   w = w (1 - lr*wd) - lr m̂ / (sqrt(v̂) + eps)
@@ -18,7 +24,7 @@ struct AdamW {
 
 // g: gradient; w: weights; m, v: first and second moment. n elements each.
 template <class Real>
-void adamw(Index n, const AdamW<Real>& step, const Real* g, Real* w, Real* m, Real* v);
+WeightChange adamw(Index n, const AdamW<Real>& step, const Real* g, Real* w, Real* m, Real* v);
 
 // v = momentum*v + g; w = w (1 - lr*wd) - lr v.
 template <class Real>
@@ -30,6 +36,6 @@ struct Sgd {
 };
 
 template <class Real>
-void sgd(Index n, const Sgd<Real>& step, const Real* g, Real* w, Real* v);
+WeightChange sgd(Index n, const Sgd<Real>& step, const Real* g, Real* w, Real* v);
 
 }  // namespace normscope

@@ -48,8 +48,8 @@ struct SimdTable {
   Real (*dot)(Index n, const Real* a, const Real* b);
   Moments (*moments)(Index n, const Real* x);
 
-  void (*adamw)(Index n, const AdamW<Real>&, const Real* g, Real* w, Real* m, Real* v);
-  void (*sgd)(Index n, const Sgd<Real>&, const Real* g, Real* w, Real* v);
+  WeightChange (*adamw)(Index n, const AdamW<Real>&, const Real* g, Real* w, Real* m, Real* v);
+  WeightChange (*sgd)(Index n, const Sgd<Real>&, const Real* g, Real* w, Real* v);
 };
 
 template <class Real>

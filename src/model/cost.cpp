@@ -18,7 +18,7 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
   const double C = static_cast<double>(config.d_model), F = static_cast<double>(config.d_ff);
   const double L = static_cast<double>(config.n_layer), V = static_cast<double>(vocab_size);
   const double rows = static_cast<double>(batch_size) * static_cast<double>(config.context);
-  const double weights = 5 * static_cast<double>(layout.block_size());
+  const double weights = 4 * static_cast<double>(layout.block_size());
 
   const double qkv_copies = 1.0 + config.qk_norm + (config.position == Position::rope);
   const double dropouts = config.dropout > 0 ? 2 : 0;

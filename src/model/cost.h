@@ -10,7 +10,7 @@ namespace normscope {
 // (T+1)/2 keys).
 double training_flops_per_token(const ModelConfig& config, const ParameterLayout& layout);
 
-// Memory of training, bytes: weights, gradients, two moments and a copy; values and gradients of one
+// Memory of training, bytes: weights, gradients, two moments; values and gradients of one
 // micro-batch of `batch_size` sequences. An estimate, within some ten per cent for models that fill a
 // machine.
 double training_bytes(const ModelConfig& config, const ParameterLayout& layout, Index vocab_size,

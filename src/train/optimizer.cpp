@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "kernels/elementwise.h"
-#include "kernels/optimizer.h"
 
 namespace normscope {
 
@@ -32,13 +31,17 @@ double clip_factor(double grad_clip, double norm) {
 }
 
 template <class Real>
-void Optimizer<Real>::update(Index step, double lr, double gradient_scale,
-                             const ParameterBlock<Real>& gradients, ParameterBlock<Real>& parameters) {
+const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, double gradient_scale,
+                                                         const ParameterBlock<Real>& gradients,
+                                                         ParameterBlock<Real>& parameters) {
+  changes_.clear();  // keeps its room
   const double t = static_cast<double>(step);
   const double correction1 = 1 - std::pow(config_.beta1, t), correction2 = 1 - std::pow(config_.beta2, t);
   for (const Parameter& p : layout_.list()) {
     if (!p.trainable) {  // running statistics: their gradient holds what the step's batches change them by
-      scale_add(p.size, Real(1), gradients.at(p), Real(1), parameters.at(p));
+      const Real *w = parameters.at(p), *change = gradients.at(p);
+      changes_.push_back({dot(p.size, w, w), dot(p.size, change, change)});
+      scale_add(p.size, Real(1), change, Real(1), parameters.at(p));
       continue;
     }
     const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;
@@ -50,13 +53,15 @@ void Optimizer<Real>::update(Index step, double lr, double gradient_scale,
                              static_cast<Real>(decay),
                              static_cast<Real>(lr / correction1),
                              static_cast<Real>(1 / std::sqrt(correction2))};
-      adamw(p.size, adam, gradients.at(p), parameters.at(p), first_moment.at(p), second_moment.at(p));
+      changes_.push_back(
+          adamw(p.size, adam, gradients.at(p), parameters.at(p), first_moment.at(p), second_moment.at(p)));
     } else {
       const Sgd<Real> rule{static_cast<Real>(gradient_scale), static_cast<Real>(config_.momentum),
                            static_cast<Real>(decay), static_cast<Real>(lr)};
-      sgd(p.size, rule, gradients.at(p), parameters.at(p), first_moment.at(p));
+      changes_.push_back(sgd(p.size, rule, gradients.at(p), parameters.at(p), first_moment.at(p)));
     }
   }
+  return changes_;
 }
 
 template void measure_gradient(const ParameterLayout&, const ParameterBlock<float>&, GradientNorms&);

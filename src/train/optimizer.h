@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/run_config.h"
+#include "kernels/optimizer.h"
 #include "model/parameters.h"
 
 namespace normscope {
@@ -26,13 +27,16 @@ class Optimizer {
   Optimizer(const TrainConfig& config, const ParameterLayout& layout)
       : config_(config), layout_(layout), first_moment(layout), second_moment(layout) {}
 
-  // Update number `step`, counted from 1, with the gradients times `gradient_scale`.
-  void update(Index step, double lr, double gradient_scale, const ParameterBlock<Real>& gradients,
-              ParameterBlock<Real>& parameters);
+  // Update number `step`, counted from 1, with the gradients times `gradient_scale`. What it did to each
+  // parameter, in the layout's order, is good until the next update.
+  const std::vector<WeightChange>& update(Index step, double lr, double gradient_scale,
+                                          const ParameterBlock<Real>& gradients,
+                                          ParameterBlock<Real>& parameters);
 
  private:
   TrainConfig config_;
   const ParameterLayout& layout_;
+  std::vector<WeightChange> changes_;
 
  public:
   ParameterBlock<Real> first_moment;   // AdamW's m; SGD's momentum buffer

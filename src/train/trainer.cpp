@@ -116,23 +116,19 @@ void Trainer::after_evaluation(double val_loss) {
   save_model(folder_.file(best_file), facts(), state_.step, model_);
 }
 
-// Appends the step's rows to layers.csv and params.csv. `before`: the weights before the update; used up.
-void Trainer::log_statistics(Logs& logs, const StepResult& result, ParameterBlock<float>& before) {
+// Appends the step's rows to layers.csv and params.csv.
+void Trainer::log_statistics(Logs& logs, const StepResult& result, const std::vector<WeightChange>& changes) {
   const std::vector<SiteRow> sites = statistics_.rows();
   summary_.growth = growth(sites);
   summary_.grad_first_last = grad_first_last(model_.layout(), result.norms.by_parameter);
   if (!logs.layers) return;
 
   std::vector<ParameterRow> rows;
-  for (std::size_t i = 0; i < model_.layout().list().size(); ++i) {
-    const Parameter& p = model_.layout().list()[i];
-    const double root_n = std::sqrt(static_cast<double>(p.size));
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const double n = static_cast<double>(model_.layout().list()[i].size);
     const double norm = result.norms.by_parameter[i];
-    float* change = before.at(p);  // the old weights, then old minus new
-    const double old_rms = std::sqrt(dot(p.size, change, change)) / root_n;
-    scale_add(p.size, -1.0f, model_.parameters.at(p), 1.0f, change);
-    const double update_rms = std::sqrt(dot(p.size, change, change)) / root_n;
-    ParameterRow row{old_rms, norm, std::nullopt, norm / root_n, update_rms};
+    ParameterRow row{std::sqrt(changes[i].before / n), norm, std::nullopt, norm / std::sqrt(n),
+                     std::sqrt(changes[i].change / n)};
     if (config_.train.grad_accum == 1) row.grad_norm_batch = norm;
     rows.push_back(row);
   }
@@ -176,7 +172,6 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
   }
   logs.truncate_after(state_.step);
 
-  ParameterBlock<float> before(model_.layout());
   double step_seconds = 0, recent = 0;  // in steps alone; of a step, smoothed
   RunStatus status = RunStatus::done;
   for (Index step = first_step; step <= steps; ++step) {
@@ -189,9 +184,9 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
     const double clip = clip_factor(config_.train.grad_clip, result.norms.total);
 
     bool diverged = false;
+    const std::vector<WeightChange>* changes = nullptr;
     if (result.finite()) {
-      if (listen) before.all() = model_.parameters.all();
-      optimizer_.update(step, lr, clip, model_.gradients, model_.parameters);
+      changes = &optimizer_.update(step, lr, clip, model_.gradients, model_.parameters);
       state_.skipped_in_a_row = 0;
     } else {
       diverged = config_.train.on_nonfinite == OnNonfinite::stop ||
@@ -209,7 +204,7 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
       state_.step = step;
       summary_.final_train_loss = result.loss;
     }
-    if (listen && result.finite()) log_statistics(logs, result, before);
+    if (listen && changes != nullptr) log_statistics(logs, result, *changes);
     if (diverged && logs.layers) write_layers(*logs.layers, step, statistics_.rows());
 
     const double seconds = watch.seconds();

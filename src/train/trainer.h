@@ -73,7 +73,7 @@ class Trainer {
   bool due(Index step, Index every) const;
   double evaluate_now(bool whole);
   void after_evaluation(double val_loss);
-  void log_statistics(Logs& logs, const StepResult& result, ParameterBlock<float>& before);
+  void log_statistics(Logs& logs, const StepResult& result, const std::vector<WeightChange>& changes);
   FirstNonfinite find_nonfinite(Index step);
   void save(Logs& logs);
   FileFacts facts() const { return {config_, corpus_.vocab, corpus_.hash}; }

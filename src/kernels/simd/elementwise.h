@@ -26,31 +26,82 @@ Real dot(Index n, const Real* a, const Real* b) {
   return sum_lanes<Real>(sum);
 }
 
+// Sums and the largest magnitude of one stride of a tensor. Magnitudes are compared as whole numbers: without
+// the sign bit, floating-point numbers are ordered as their bits are, and that takes one instruction.
 template <class Real>
-Moments moments(Index n, const Real* x) {
-  Vec<Real> sum{}, squares{}, largest{};
-  MaskVec<Real> bad{};
-  each_vector<Real>(n, [&](Index i, auto part) {
-    const Vec<Real> v = part.get(x + i);
-    const Vec<Real> magnitude = v < 0 ? -v : v;
+struct LaneMoments {
+  using Bits = MaskVec<Real>;
+  Vec<Real> sum{}, squares{};
+  Bits largest{};
+
+  void add(Vec<Real> v) {
+    const Bits magnitude = (Bits)v & ~(Bits)splat(Real(-0.0));
     sum += v;
     squares += v * v;
-    largest = magnitude > largest ? magnitude : largest;  // false for NaN
-    bad += (v - v != v - v);                              // inf - inf is NaN; a true lane is -1
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  void merge(const LaneMoments& other) {
+    sum += other.sum;
+    squares += other.squares;
+    largest = other.largest > largest ? other.largest : largest;
+  }
+};
+
+template <class Real>
+Moments moments(Index n, const Real* x) {
+  constexpr Index width = lanes<Real>;
+  LaneMoments<Real> all, second, third, fourth;  // alone, one would wait for its last addition
+  Index i = 0;
+  for (; i + 4 * width <= n; i += 4 * width) {
+    all.add(load(x + i));
+    second.add(load(x + i + width));
+    third.add(load(x + i + 2 * width));
+    fourth.add(load(x + i + 3 * width));
+  }
+  each_vector<Real>(n - i, [&](Index rest, auto part) { all.add(part.get(x + i + rest)); });
+  all.merge(second);
+  third.merge(fourth);
+  all.merge(third);
+  Moments result{sum_lanes<Real>(all.sum), sum_lanes<Real>(all.squares),
+                 max_lanes<Real>((Vec<Real>)all.largest), 0, n};
+  if (result.sum_squares - result.sum_squares == 0) return result;
+
+  // Something is not finite, or its square is too large: now it is worth looking at each number.
+  MaskVec<Real> bad{};
+  Vec<Real> largest{};
+  each_vector<Real>(n, [&](Index k, auto part) {
+    const Vec<Real> v = part.get(x + k), magnitude = v < 0 ? -v : v;
+    largest = max<Real>(magnitude, largest);  // NaN is never the larger one
+    bad += (v - v != v - v);                  // inf - inf is NaN; a true lane is -1
   });
-  Moments result;
-  result.sum = sum_lanes<Real>(sum);
-  result.sum_squares = sum_lanes<Real>(squares);
   result.abs_max = max_lanes<Real>(largest);
-  for (Index i = 0; i < lanes<Real>; ++i) result.nonfinite -= bad[i];
-  result.count = n;
+  for (Index lane = 0; lane < width; ++lane) result.nonfinite -= bad[lane];
   return result;
+}
+
+// Runs update(begin, end) piece by piece and sums what it does to w, while the piece is in the first cache.
+template <class Real, class Update>
+WeightChange measured(Index n, const Real* w, Update update) {
+  constexpr Index piece = 512;
+  Real before[piece];
+  Vec<Real> squares{}, change_squares{};
+  for (Index begin = 0; begin < n; begin += piece) {
+    const Index count = n - begin < piece ? n - begin : piece;
+    for (Index i = 0; i < count; ++i) before[i] = w[begin + i];
+    update(begin, begin + count);
+    each_vector<Real>(count, [&](Index i, auto part) {
+      const Vec<Real> old = part.get(before + i), change = part.get(w + begin + i) - old;
+      squares += old * old;
+      change_squares += change * change;
+    });
+  }
+  return {sum_lanes<Real>(squares), sum_lanes<Real>(change_squares)};
 }
 
 // Plain loops: the compiler vectorises them, square root and all.
 template <class Real>
-void adamw(Index n, const AdamW<Real>& step, const Real* __restrict g, Real* __restrict w, Real* __restrict m,
-           Real* __restrict v) {
+void adamw_update(Index n, const AdamW<Real>& step, const Real* __restrict g, Real* __restrict w,
+                  Real* __restrict m, Real* __restrict v) {
   for (Index i = 0; i < n; ++i) {
     const Real grad = g[i] * step.gradient_scale;
     m[i] = step.beta1 * m[i] + (1 - step.beta1) * grad;
@@ -61,11 +112,25 @@ void adamw(Index n, const AdamW<Real>& step, const Real* __restrict g, Real* __r
 }
 
 template <class Real>
-void sgd(Index n, const Sgd<Real>& step, const Real* __restrict g, Real* __restrict w, Real* __restrict v) {
+WeightChange adamw(Index n, const AdamW<Real>& step, const Real* g, Real* w, Real* m, Real* v) {
+  return measured(n, w, [&](Index begin, Index end) {
+    adamw_update(end - begin, step, g + begin, w + begin, m + begin, v + begin);
+  });
+}
+
+template <class Real>
+void sgd_update(Index n, const Sgd<Real>& step, const Real* __restrict g, Real* __restrict w,
+                Real* __restrict v) {
   for (Index i = 0; i < n; ++i) {
     v[i] = step.momentum * v[i] + g[i] * step.gradient_scale;
     w[i] = w[i] * step.decay - step.lr * v[i];
   }
+}
+
+template <class Real>
+WeightChange sgd(Index n, const Sgd<Real>& step, const Real* g, Real* w, Real* v) {
+  return measured(
+      n, w, [&](Index begin, Index end) { sgd_update(end - begin, step, g + begin, w + begin, v + begin); });
 }
 
 }  // namespace normscope::NORMSCOPE_ISA
