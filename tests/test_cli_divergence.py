@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """A run that leaves the numbers: exit 3, the first tensor that was not finite, nothing saved of the step that broke."""
 
+import math
+import re
 import unittest
 
-from cli import SITES, CliTest, Run
+from cli import SITES, CliTest, Run, merged
 
 # A rate at which the weights overflow within a few steps, and no norm to hold them.
 WILD = {"model": {"norm_placement": "none"},
@@ -48,6 +50,26 @@ class Divergence(CliTest):
         if "site" in first:
             row = next(r for r in rows if (int(r["layer"]), r["site"]) == (first["layer"], first["site"]))
             self.assertGreater(int(row["grad_nonfinite" if first["kind"] == "gradient" else "nonfinite"]), 0)
+
+    def test_the_story_is_that_of_the_last_steps_which_are_kept(self):
+        changes = merged(WILD, {"train": {"lr": 20, "warmup_steps": 60, "momentum": 0}})
+        run, result = self.diverge("run", changes=changes)
+        story = run.summary["story"]
+        self.assertIn(story, result.stderr)
+        broken = run.summary["first_nonfinite"]["step"]
+        self.assertGreater(broken, 12)  # after the first steps, which are always watched
+        rows = {}
+        for row in run.rows("layers.csv"):
+            name = {"0": "the embedding", "3": f"the {row['site']}"}.get(row["layer"], f"block {row['layer']} {row['site']}")
+            rows.setdefault(int(row["step"]), {})[name] = row
+        self.assertEqual(list(rows), sorted(rows))
+        self.assertTrue({1, 10, broken - 2, broken - 1, broken} <= set(rows), list(rows))  # every 10th, and the end
+        for what, column in (("activations", "rms"), ("gradients", "grad_rms")):
+            times, since, place = re.search(rf"{what} had grown (\S+) times since step (\d+) \(most: (.+?)\)",
+                                            story).groups()
+            grown = [float(rows[step][place][column]) / float(rows[int(since)][place][column])
+                     for step in (broken - 1, broken)]
+            self.assertTrue(any(math.isclose(float(times), g, rel_tol=0.06) for g in grown), (story, grown))
 
     def test_it_is_found_exactly_with_logging_off(self):
         logged, _ = self.diverge("logged")

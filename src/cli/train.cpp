@@ -79,11 +79,8 @@ void compare_with_folder(const RunConfig& config, const RunFolder& folder, Progr
 
 // Tells what a diverged run ran into.
 void tell_divergence(const RunSummary& summary, const std::string& folder) {
-  const FirstNonfinite& first = *summary.first_nonfinite;
-  std::cerr << "[train] diverged at step " << first.step << ": "
-            << (first.in_gradient ? "the gradient of " : "") << "layer " << first.layer << ' '
-            << (first.param.empty() ? first.site : first.param) << " became non-finite first; the "
-            << summary.steps << " steps before it are in " << folder
+  std::cerr << "[train] diverged at " << summary.story << "; the " << summary.steps
+            << (summary.steps == 1 ? " step" : " steps") << " before it are in " << folder
             << "; try a lower train.lr, train.warmup_steps, or train.grad_clip\n";
 }
 

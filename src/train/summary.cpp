@@ -55,7 +55,10 @@ void write_summary(const RunFolder& folder, const RunConfig& config, const RunSu
                {"compiler", compiler_name()},
                {"version", NORMSCOPE_VERSION},
                {"trajectory_hash", hex(s.trajectory_hash)}};
-  if (s.first_nonfinite) json["first_nonfinite"] = nonfinite_json(*s.first_nonfinite);
+  if (s.first_nonfinite) {
+    json["first_nonfinite"] = nonfinite_json(*s.first_nonfinite);
+    json["story"] = s.story;
+  }
   write_atomically(folder.file(summary_file), json.dump(2), "\n");
 }
 

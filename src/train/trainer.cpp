@@ -117,8 +117,8 @@ void Trainer::after_evaluation(double val_loss) {
 }
 
 // Appends the step's rows to layers.csv and params.csv.
-void Trainer::log_statistics(Logs& logs, const StepResult& result, const std::vector<WeightChange>& changes) {
-  const std::vector<SiteRow> sites = statistics_.rows();
+void Trainer::log_statistics(Logs& logs, const std::vector<SiteRow>& sites, const StepResult& result,
+                             const std::vector<WeightChange>& changes) {
   summary_.growth = growth(sites);
   summary_.grad_first_last = grad_first_last(model_.layout(), result.norms.by_parameter);
   if (!logs.layers) return;
@@ -152,6 +152,20 @@ FirstNonfinite Trainer::find_nonfinite(Index step) {
   return {step, static_cast<int>(config_.model.n_layer) + 1, "loss", "", false};
 }
 
+// Finds what broke, tells what led to it, and writes the rows of the last steps that were watched beside
+// those that were logged anyway.
+void Trainer::tell_divergence(Logs& logs, Index step) {
+  summary_.first_nonfinite = find_nonfinite(step);
+  const std::vector<SiteRow> broken = statistics_.rows();
+  summary_.story = divergence_story(*summary_.first_nonfinite, broken, recent_);
+  if (!logs.layers) return;
+  if (!recent_.steps().empty()) logs.layers->truncate_after(recent_.steps().front().step - 1);
+  for (const RecentSteps::Step& earlier : recent_.steps()) {
+    write_layers(*logs.layers, earlier.step, earlier.sites);
+  }
+  write_layers(*logs.layers, step, broken);
+}
+
 void Trainer::save(Logs& logs) {
   logs.sync();
   save_checkpoint(folder_.file(checkpoint_file), facts(), state_, model_, optimizer_);
@@ -177,7 +191,8 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
   for (Index step = first_step; step <= steps; ++step) {
     const Stopwatch watch;
     const bool last = step == steps;
-    const bool listen = last || due(step, config_.log.layers_every);
+    const bool log_sites = last || due(step, config_.log.layers_every);
+    const bool listen = log_sites || recent_.worth_watching();
     statistics_.clear();
     const StepResult& result = runner_.compute(model_, step, listen ? &statistics_ : nullptr);
     const double lr = learning_rate(config_.train, step);
@@ -192,7 +207,7 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
       diverged = config_.train.on_nonfinite == OnNonfinite::stop ||
                  ++state_.skipped_in_a_row >= most_skipped_in_a_row;
       if (diverged) {
-        summary_.first_nonfinite = find_nonfinite(step);
+        tell_divergence(logs, step);
       } else {
         ++state_.skipped;
         observer_.on_note(text("step ", step, ": loss or gradient not finite; the update is skipped"));
@@ -204,8 +219,12 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
       state_.step = step;
       summary_.final_train_loss = result.loss;
     }
-    if (listen && changes != nullptr) log_statistics(logs, result, *changes);
-    if (diverged && logs.layers) write_layers(*logs.layers, step, statistics_.rows());
+    recent_.add_norm(result.norms.total);
+    if (listen && changes != nullptr) {
+      std::vector<SiteRow> sites = statistics_.rows();
+      if (log_sites) log_statistics(logs, sites, result, *changes);
+      recent_.add(step, std::move(sites));
+    }
 
     const double seconds = watch.seconds();
     step_seconds += seconds;

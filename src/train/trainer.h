@@ -8,6 +8,7 @@
 #include "config/run_config.h"
 #include "data/corpus.h"
 #include "train/checkpoint.h"
+#include "train/divergence.h"
 #include "train/run_folder.h"
 #include "train/step.h"
 
@@ -15,14 +16,6 @@ namespace normscope {
 
 enum class RunStatus { done, diverged, interrupted };
 const char* name_of(RunStatus status);
-
-// The first tensor of a diverged step that was not finite: a site, or a parameter's gradient.
-struct FirstNonfinite {
-  Index step = 0;
-  int layer = 0;
-  std::string site, param;  // one of the two
-  bool in_gradient = false;
-};
 
 // summary.json, with nothing where there is nothing to say.
 struct RunSummary {
@@ -36,6 +29,7 @@ struct RunSummary {
   Index skipped = 0;
   std::uint64_t trajectory_hash = 0;
   std::optional<FirstNonfinite> first_nonfinite;
+  std::string story;  // of a diverged run
 };
 
 struct Progress {
@@ -73,8 +67,10 @@ class Trainer {
   bool due(Index step, Index every) const;
   double evaluate_now(bool whole);
   void after_evaluation(double val_loss);
-  void log_statistics(Logs& logs, const StepResult& result, const std::vector<WeightChange>& changes);
+  void log_statistics(Logs& logs, const std::vector<SiteRow>& sites, const StepResult& result,
+                      const std::vector<WeightChange>& changes);
   FirstNonfinite find_nonfinite(Index step);
+  void tell_divergence(Logs& logs, Index step);
   void save(Logs& logs);
   FileFacts facts() const { return {config_, corpus_.vocab, corpus_.hash}; }
 
@@ -86,6 +82,7 @@ class Trainer {
   Optimizer<float> optimizer_;
   StepRunner runner_;
   SiteStatistics<float> statistics_;
+  RecentSteps recent_;
   TrainState state_;
   RunSummary summary_;
   bool resumed_ = false;
