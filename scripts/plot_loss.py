@@ -1,55 +1,37 @@
 #!/usr/bin/env python3
 """Plots training and validation loss of one or more runs against the step, beside what simple models reach."""
 
-import argparse
 import json
 import math
 import sys
-from pathlib import Path
 
-from runs import (MUTED, band, cross, find_runs, group_runs, literal, main, name_lines, new_figure, newest_family,
-                  nothing_finite, np, on_steps, output_path, printable, save, say, shared_settings, whole_x)
-from matplotlib.lines import Line2D  # after runs, which finds a Python that has it
+from figures import (MUTED, band, command, cross, literal, name_lines, new_figure, nothing_finite, on_steps, say,
+                     whole_x)
+from matplotlib.lines import Line2D
+from ngram import ladder
+from runs import main, np, printable, shared_settings
 
 EXAMPLES = """examples:
   scripts/plot_loss.py                                     the newest run and its kin
   scripts/plot_loss.py runs/quickstart/pre runs/quickstart/post -o loss.png
   scripts/plot_loss.py runs/seed-1 runs/seed-2 runs/seed-3 the mean of three seeds, and their range
 """
-SMOOTHING = 0.1  # added to every count, as `normscope eval` does
-
-
-def read_characters(path):
-    text = Path(path).read_bytes().decode("utf-8-sig")
-    return np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
 
 
 def reference_levels(run):
-    """(ln V, unigram level) of a run's corpus, in nats; None for what cannot be told."""
-    data = run.config.get("data", {})
-    paths = data.get("path", [])
-    size = run.summary.get("vocab")
-    uniform = math.log(size) if isinstance(size, int) and size > 0 else None
+    """{name: nats} of what simple models reach on a run's validation split; less what cannot be told."""
     try:
-        text = np.concatenate([read_characters(p) for p in (paths if isinstance(paths, list) else [paths])])
-        apart = read_characters(data["val_path"]) if data.get("val_path") else None
-        # floor((1 - val_fraction) N), less what rounding loses of a whole number
-        split = math.floor((1 - data.get("val_fraction", 0.1)) * text.size + 2 * np.finfo(float).eps * text.size)
+        return ladder(run.config.get("data", {}))
     except (OSError, TypeError, ValueError) as error:
-        print(f"[plot] note: no unigram level, the corpus cannot be read: {printable(error)}", file=sys.stderr)
-        return uniform, None
-    train, val = (text[:split], text[split:]) if apart is None else (text, apart)
-    vocab, codes = np.unique(np.concatenate([train, val]), return_inverse=True)
-    counts = np.bincount(codes[:train.size], minlength=vocab.size)
-    nats = -np.log((counts + SMOOTHING) / (train.size + SMOOTHING * vocab.size))
-    predicted = codes[train.size + 1:]  # the first character of the split has no context and is not predicted
-    return math.log(vocab.size), float(nats[predicted].mean()) if predicted.size else None
+        print(f"[plot] note: no n-gram levels, the corpus cannot be read: {printable(error)}", file=sys.stderr)
+    size = run.summary.get("vocab")
+    return {"uniform": math.log(size)} if isinstance(size, int) and size > 0 else {}
 
 
 def common_levels(runs):
     """The reference levels if all runs read the same text, else none: a line must hold for every curve."""
     if len({json.dumps(run.config.get("data", {}), sort_keys=True) for run in runs}) > 1:
-        return None, None
+        return {}
     return reference_levels(next((run for run in runs if run.summary), runs[0]))
 
 
@@ -70,17 +52,37 @@ def limits(curves, levels):
     if not finite.size:
         return 0.0, 5.0
     low, high = finite.min(), finite.max()
-    uniform = levels[0] or high
+    uniform = levels.get("uniform", high)
     typical = max((np.median(c[np.isfinite(c)]) for c in curves if np.isfinite(c).any()), default=high)
     if high > 1.5 * uniform:
         high = max(1.15 * uniform, min(high, 1.15 * typical if typical < 4 * uniform else 0.0))
         low = min(low, high - 0.5)
-    if levels[1] is not None:
-        low, high = min(low, levels[1]), max(high, levels[1])
-    if levels[0] is not None and high < levels[0] < high + 0.3 * (high - low):
-        high = levels[0]
+    unigram = levels.get("unigram", low)
+    low, high = min(low, unigram), max(high, unigram)
+    next_below = max((level for level in levels.values() if level < low), default=low)
+    if low - next_below < 0.25 * (high - low):  # what the model reaches for
+        low = next_below
+    if high < uniform < high + 0.3 * (high - low):
+        high = uniform
     pad = 0.05 * max(high - low, 0.2)
     return max(0.0, low - pad), high + 1.4 * pad
+
+
+def draw_levels(axes, levels, end):
+    """A dotted line for each level within the plot, named at its right end, `end` on the x axis; names that would lie
+    on one another stand side by side."""
+    low, high = axes.get_ylim()
+    points = axes.get_position().height * axes.figure.get_figheight() * 72 / (high - low)  # of 1/72 inch, a nat
+    above, shift = math.inf, 0
+    for name, level in sorted(levels.items(), key=lambda item: -item[1]):
+        if not low < level < high:
+            continue
+        axes.axhline(level, color="#777777", linewidth=1.1, linestyle=(0, (1.2, 1.8)), zorder=2)
+        shift = shift + 92 if (above - level) * points < 15 else 0
+        text = f"{'uniform, ln V' if name == 'uniform' else name} {level:.2f}"
+        axes.annotate(text, (end, level), (-4 - shift, 3), textcoords="offset points", ha="right", va="bottom",
+                      size=10, color=MUTED)
+        above = level
 
 
 def plot(groups):
@@ -125,11 +127,7 @@ def plot(groups):
     end = 1.16 * last  # room for the reference lines' labels, which no curve crosses
     axes.set_xlim(-0.02 * last, end)
     axes.set_xticks(ticks)
-    for level, name in zip(levels, ("uniform, ln V", "unigram")):
-        if level is not None and low < level < high:
-            axes.axhline(level, color="#777777", linewidth=1.1, linestyle=(0, (1.2, 1.8)), zorder=2)
-            axes.annotate(f"{name} {level:.2f}", (end, level), (-4, 4), textcoords="offset points", ha="right",
-                          va="bottom", size=10, color=MUTED)
+    draw_levels(axes, levels, end)
     axes.set_xlabel("step")
     say(axes, "loss (nats per character)")
     say(axes, "loss (bits per character)", right=True)
@@ -151,16 +149,8 @@ def plot(groups):
 
 
 def run():
-    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLES,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", metavar="RUN", nargs="*", help="run or sweep folder (default: the newest run below "
-                        "runs/ and those that differ from it only in placement, norm or seed)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="PNG to write, an SVG beside it (default: loss.png "
-                        "beside the first run)")
-    args = parser.parse_args()
-    runs = find_runs(args.runs, "metrics.csv") if args.runs else newest_family("metrics.csv")
-    path = output_path(args.output, runs, "loss.png")
-    save(plot(group_runs(runs)), path)
+    """Reads the command line and writes the picture."""
+    command(__doc__, EXAMPLES, "metrics.csv", "loss.png", plot)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""What the plots share: finding and reading run folders, labels from their configs, and the look of a figure."""
+"""What the plots share of reading: finding run folders, their tables, groups of seeds, labels from their configs."""
 
 import csv
-import itertools
 import json
 import logging
 import math
@@ -18,7 +17,6 @@ try:
 
     matplotlib.use("Agg")
     matplotlib.rcdefaults()  # the same figure whatever the user's own settings
-    from matplotlib import pyplot, ticker
 except ImportError as import_error:  # another python3 comes first on PATH, without the distribution's packages
     if sys.executable != SYSTEM_PYTHON and os.access(SYSTEM_PYTHON, os.X_OK):
         os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
@@ -40,11 +38,6 @@ WORDING = {"model.norm_placement": None, "model.norm": None, "model.n_layer": "L
 KINDRED = ("model.norm_placement", "model.norm", "model.final_norm", "model.norm_bias", "model.init.residual_scaling")
 NORMLESS = ("rezero", "none")  # placements without a norm, whatever model.norm was
 WHOLE = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest a run can write
-
-# Okabe and Ito's colours, the strongest on white first; their yellow is too pale for a line, so grey stands in.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
-INK, MUTED, GRID = "#222222", "#666666", "#E3E3E3"
-WIDTH, DPI = 10.0, 140  # inches; 1400 pixels
 
 
 class PlotError(Exception):
@@ -104,8 +97,9 @@ class Run:
             raise PlotError(f"{self}: damaged {name}: not an object")
         return value
 
-    def rows(self, name, columns, hint, keep=None):
-        """The named columns as an array (rows, columns) of floats; `keep`: (column, value) that a row must have."""
+    def rows(self, name, columns, hint, keep=None, some=True):
+        """The named columns as an array (rows, columns) of floats. `keep`: (column, names): only rows with one of these
+        names there, and as a last column which of the names it is, counted from 0. `some`: none is an error."""
         try:
             file = open(self.folder / name, newline="", encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -119,22 +113,30 @@ class Run:
                 raise PlotError(f"{self}: {name} has no column {', '.join(missing)}")
             places = [header.index(c) for c in columns]
             filter_place = header.index(keep[0]) if keep else None
+            numbers = {name: [i] for i, name in enumerate(keep[1])} if keep else {}
             for row in reader:
                 try:
-                    if keep is None or row[filter_place] == keep[1]:
-                        found.append([float(row[p]) if row[p] else math.nan for p in places])
+                    number = numbers.get(row[filter_place]) if keep else []
+                    if number is not None:
+                        found.append([float(row[p]) if row[p] else math.nan for p in places] + number)
                         whole = [(v, WHOLE[c]) for c, v in zip(columns, found[-1]) if c in WHOLE]
                         if not all(0 <= v <= largest and v == int(v) for v, largest in whole):
                             raise ValueError
                 except (ValueError, IndexError):
                     raise PlotError(f"{self}: {name} line {reader.line_num}: damaged row") from None
-        if not found:
+        if some and not found:
             raise PlotError(f"{self}: {name} has no rows yet")
-        return np.array(found)
+        return np.array(found).reshape(-1, len(columns) + (keep is not None))
 
     @property
     def diverged(self):
         return self.summary.get("status") == "diverged"
+
+    def lost_at(self, otherwise=None):
+        """The step at which the run diverged, as its summary has it."""
+        culprit = self.summary.get("first_nonfinite")
+        step = culprit.get("step") if isinstance(culprit, dict) else None
+        return step if isinstance(step, int) else otherwise
 
 
 def _meaningful_keys(config):
@@ -218,9 +220,9 @@ def newest_family(needed):
 
 
 class Group:
-    """Runs that differ only in their seed: one colour, one label; `runs` in the order of the command line."""
+    """Runs that differ only in their seed: one label, one colour; `runs` in the order of the command line."""
 
-    def __init__(self, runs, label, color):
+    def __init__(self, runs, label, color=None):
         self.runs, self.label, self.color = runs, label, color
 
     @property
@@ -233,9 +235,8 @@ class Group:
         if self.diverged and len(self.runs) > 1:
             notes.append(f"{len(self.diverged)} diverged")
         elif self.diverged:
-            culprit = self.runs[0].summary.get("first_nonfinite")
-            notes.append(f"diverged at step {culprit['step']}" if isinstance(culprit, dict) and "step" in culprit
-                         else "diverged")
+            step = self.runs[0].lost_at()
+            notes.append("diverged" if step is None else f"diverged at step {step}")
         return shortened(self.label, 90) + (f" ({', '.join(notes)})" if notes else "")
 
 
@@ -262,7 +263,7 @@ def group_runs(runs):
         for i in apart:
             folder = printable(members[i][0].home.relative_to(shared))
             labels[i] = f"{labels[i]} · {folder}" if distinct else folder
-    return [Group(same, label, color) for same, label, color in zip(members, labels, _colors(len(members)))]
+    return [Group(same, label) for same, label in zip(members, labels)]
 
 
 def _labels(configs):
@@ -333,173 +334,3 @@ def shared_settings(groups):
 
 def shortened(text, length):
     return text if len(text) <= length else text[:length - 1] + "…"
-
-
-# ---- the look of a figure -------------------------------------------------------------------------------------
-
-
-def _colors(count):
-    """A colour a group: the palette, and beyond its eight a ramp."""
-    if count <= len(PALETTE):
-        return PALETTE[:count]
-    return [matplotlib.colors.to_hex(c) for c in pyplot.get_cmap("viridis")(np.linspace(0, 0.92, count))]
-
-
-def literal(text):
-    """Text that matplotlib shall not read as a formula."""
-    return text.replace("$", r"\$")
-
-
-def _legend_shape(texts):
-    """(rows, columns) of the flattest legend that fits the figure's width; columns are filled first."""
-    for rows in range(1, len(texts) + 1):
-        columns = [texts[i:i + rows] for i in range(0, len(texts), rows)]
-        if sum(0.6 + 0.085 * max(map(len, column)) for column in columns) < WIDTH - 0.5:
-            break
-    return rows, len(columns)
-
-
-def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True):
-    """A figure with a title, a subtitle and one legend above its panels; (figure, axes as a flat list)."""
-    matplotlib.rcParams.update({
-        "font.family": "DejaVu Sans", "font.size": 11, "text.color": INK, "axes.labelcolor": INK,
-        "axes.edgecolor": "#999999", "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False,
-        "axes.titlesize": 12, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 24,
-        "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.8,
-        "xtick.color": "#999999", "ytick.color": "#999999", "xtick.labelcolor": INK, "ytick.labelcolor": INK,
-        "lines.solid_capstyle": "round", "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "normscope"})
-    legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles])
-    header = 0.86 + 0.26 * legend_rows + (0.62 if panel_titles else 0.4)
-    height = header + rows * panel_height
-    figure, axes = pyplot.subplots(rows, columns, figsize=(WIDTH, height), squeeze=False)
-    edge = 0.03
-    figure.text(edge, 1 - 0.2 / height, literal(title), size=16, weight="bold", va="top")
-    figure.text(edge, 1 - 0.56 / height, literal(subtitle), size=10.5, color=MUTED, va="top")
-    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(edge, 1 - 0.82 / height), ncol=legend_columns,
-                  borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=1.6, handletextpad=0.6)
-    figure.subplots_adjust(left=0.09, right=0.975, top=1 - header / height, bottom=0.6 / height,
-                           wspace=0.2, hspace=0.52)
-    return figure, list(axes.flat)
-
-
-def say(axes, text, right=False):
-    """What an axis shows and its unit, above its upper end: there it is read without turning one's head."""
-    axes.annotate(literal(text), (1 if right else 0, 1), (0, 7), xycoords="axes fraction",
-                  textcoords="offset points", ha="right" if right else "left", size=10.5, color=MUTED)
-
-
-def nothing_finite(axes):
-    """Says in an empty panel why it is empty."""
-    axes.text(0.5, 0.5, "no finite values", transform=axes.transAxes, ha="center", color=MUTED)
-
-
-def whole_x(axes, last):
-    """An x axis of whole numbers up to `last`."""
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.0f}"))
-    axes.set_xlim(-0.02 * last - 0.05, 1.02 * last + 0.05)
-
-
-def band(rows):
-    """(mean, min, max) over axis 0 of what is finite; NaN where nothing is."""
-    rows = np.where(np.isfinite(rows), rows, np.nan)
-    lost = np.isnan(rows).all(axis=0)
-    filled = np.where(lost, 0.0, rows)
-    return tuple(np.where(lost, np.nan, f(filled, axis=0)) for f in (np.nanmean, np.nanmin, np.nanmax))
-
-
-def on_steps(steps, values):
-    """Rows of several runs, each with its own steps, on all their steps: (steps, array (runs, steps))."""
-    every = np.unique(np.concatenate(steps))
-    table = np.full((len(steps), every.size), np.nan)
-    for row, at, value in zip(table, steps, values):
-        row[np.searchsorted(every, at)] = value
-    return every, table
-
-
-def cross(axes, x, values, color):
-    """A cross at the last finite value: there the run diverged. If that is above the plot, the cross sits on its upper
-    edge, and dots lead to it from where the curve leaves."""
-    good = np.isfinite(values)
-    if not good.any():
-        return
-    x, values, top = x[good], values[good], axes.get_ylim()[1]
-    inside = np.flatnonzero(values <= top)
-    if values[-1] > top and inside.size:
-        leaving = slice(inside[-1], inside[-1] + 2)
-        axes.plot([np.interp(top, values[leaving], x[leaving]), x[-1]], [top, top], color=color, linewidth=1.6,
-                  linestyle=(0, (1, 1.6)), clip_on=False, zorder=5)
-    axes.plot(x[-1], min(values[-1], top), marker="X", markersize=11, color=color, markeredgecolor="white",
-              clip_on=False, zorder=6)
-
-
-def name_lines(axes, most=4):
-    """Writes the label of each labelled line beside it, if all find room clear of lines and texts; else the legend
-    must do. To be called last, when limits and margins are final."""
-    named = [line for line in axes.lines if not line.get_label().startswith("_")]
-    if not 2 <= len(named) <= most:
-        return
-    between = np.linspace(0, 1, 25)[:, None, None]
-
-    def points(line):  # also between its rows, in pixels
-        at = line.get_transform().transform(np.ma.filled(line.get_xydata(), np.nan))
-        return (at[:-1] + between * (at[1:] - at[:-1])).reshape(-1, 2) if len(at) > 1 else at
-
-    def distance(other, line):  # in pixels; a name must be nearer to its own line than to another run's
-        if other.get_color() == line.get_color():
-            return 3
-        return 12 if other.get_color() in {l.get_color() for l in named} else 5
-
-    def touch(box, places):
-        return ((places > box.min) & (places < box.max)).all(axis=1).any()
-
-    def free(box, line):
-        room = axes.bbox
-        return (room.x0 < box.x0 and box.x1 < room.x1 and room.y0 < box.y0 and box.y1 < room.y1
-                and not any(box.padded(4).overlaps(other) for other in taken)
-                and not any(touch(box.padded(distance(other, line)), places) for other, places in curves))
-
-    with np.errstate(invalid="ignore"):
-        renderer = axes.figure.canvas.get_renderer()
-        curves = [(line, points(line)) for line in axes.lines]
-        legend = axes.get_legend()
-        taken = [item.get_window_extent(renderer) for item in (*axes.texts, *([legend] if legend else []))]
-        written = []
-        for line in named:
-            at = line.get_xydata()[np.isfinite(line.get_ydata())]
-            places = (0.93, 0.87, 0.8, 0.7, 0.6, 0.5, 0.4, 0.25) if len(at) else ()
-            for place, (side, up) in itertools.product(places, itertools.product((0, -1, 1), (1, -1))):
-                text = axes.annotate(line.get_label(), at[int(place * len(at))], (6 * side, (4 if side else 6) * up),
-                                     textcoords="offset points", ha=("center", "left", "right")[side],
-                                     va="bottom" if up > 0 else "top", color=line.get_color(), weight="bold",
-                                     size=10.5, annotation_clip=False)
-                box = text.get_window_extent(renderer)
-                if free(box, line):
-                    taken.append(box)
-                    written.append(text)
-                    break
-                text.remove()
-        if len(written) < len(named):
-            for text in written:
-                text.remove()
-
-
-def output_path(given, runs, default):
-    """Where the PNG goes: -o, or beside the first run."""
-    if given is None:
-        return Path(os.path.normpath(os.path.relpath(runs[0].home.parent))) / default
-    path = Path(given)
-    if path.suffix.lower() not in (".png", ".svg", ""):
-        raise PlotError(f"-o {printable(given)}: PNG and SVG are written; give a name ending in .png or .svg")
-    if path.is_dir():
-        path = path / default
-    return path.with_suffix(".png")
-
-
-def save(figure, path):
-    """Writes PNG and SVG side by side, the same bytes every time, and says where."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DPI, metadata={"Software": None})
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
-    pyplot.close(figure)
-    print(f"wrote {printable(path)} and {printable(path.with_suffix('.svg').name)}")

@@ -210,7 +210,7 @@ class Plots(unittest.TestCase):
         self.corpus.unlink()
         done = self.call("plot_loss.py", run)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, r"\A\[plot\] note: no unigram level.*\n\Z")
+        self.assertRegex(done.stderr, r"\A\[plot\] note: no n-gram levels.*\n\Z")
         svg = (self.root / "loss.svg").read_text(encoding="utf-8")
         self.has(svg, f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
         self.assertFalse("unigram" in svg)

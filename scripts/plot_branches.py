@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Plots how large what each sublayer adds is beside the residual stream it joins, for one or more runs."""
+
+from figures import (command, depth_panel, group_handles, mark_diverged, name_lines, new_figure, say, scale_y,
+                     step_panel, style_legend, when_shown)
+from runs import PlotError, main, shared_settings
+from sites import Branches
+
+EXAMPLES = """examples:
+  scripts/plot_branches.py                                 the newest run and its kin
+  scripts/plot_branches.py runs/quickstart/pre runs/quickstart/post -o branches.png
+  scripts/plot_branches.py runs/deep_pre-probe             at initialisation
+"""
+SHARE = "rms of what is added / rms of the stream it joins"
+TITLES = {"attention": "Attention", "ffn": "FFN"}
+NOTES = {"deepnorm": "deepnorm: the stream is taken times α = (2L)^¼, as it enters the sum.",
+         "rezero": "rezero: the sublayer's output is taken times its learned scale, 0 at the start.",
+         "estimate": "sandwich, peri, res_post: the size of a normed branch is estimated from its norm's gain and bias."}
+
+
+def plot(groups, step=None):
+    """The figure: depth above, at `step` (None: the last); training below, where more than one step was logged."""
+    branches = [[Branches(run) for run in group.runs] for group in groups]
+    every = sum(branches, [])
+    if all(run.config["model"].get("residual", True) is False for group in groups for run in group.runs):
+        raise PlotError(f"{groups[0].runs[0]}: model.residual is false: no branch joins a stream")
+    when, over_time = when_shown(every, step), max(b.steps.size for b in every) > 1
+    depths = {b.ffn.shape[1] - 1 for b in every}
+    last = f"block {depths.pop()}" if len(depths) == 1 else "last block"
+    found = {p for b in every for p in b.placements} | {"estimate" for b in every if b.estimated}
+
+    figure, axes = new_figure(2 if over_time else 1, 2, 3.45, "What a sublayer adds, beside the stream it joins",
+                              shared_settings(groups), group_handles(groups, max(b.ffn.shape[1] for b in every) - 1),
+                              notes=[note for key, note in NOTES.items() if key in found])
+    drawn = []
+    for panel, name in zip(axes, TITLES):
+        panel.set_title(f"{TITLES[name]} by depth, {when}")
+        drawn += depth_panel(panel, groups, branches, lambda b, name=name: getattr(b, name), step)
+        from_block_one(panel)
+    for panel in axes[:2]:  # one scale for both, as below
+        scale_y(panel, drawn)
+    if over_time:
+        in_time(axes[2:], groups, branches, last)
+    for panel in axes:
+        say(panel, SHARE)
+        name_lines(panel)
+    return figure
+
+
+def in_time(panels, groups, branches, last):
+    """Both sublayers of the first and, where it is another, the last block against the step."""
+    two_blocks = last != "block 1"
+    which = (last if not two_blocks else f"blocks 1 and {last.split()[1]}" if last != "last block"
+             else "first and last block")
+    picks = [(lambda b, name=name: getattr(b, name)[:, 1], lambda b, name=name: getattr(b, name)[:, -1])
+             for name in TITLES]
+    drawn = []
+    for panel, (first, final), title in zip(panels, picks, TITLES.values()):
+        panel.set_title(f"{title} during training, {which}")
+        drawn += step_panel(panel, groups, branches, first, final if two_blocks else None)
+    for panel, (first, final) in zip(panels, picks):
+        scale_y(panel, drawn)
+        if two_blocks:
+            style_legend(panel, ("block 1", last))
+            mark_diverged(panel, groups, branches, final)
+        mark_diverged(panel, groups, branches, first)
+
+
+def from_block_one(axes):
+    """An x axis of blocks that begins at block 1: no branch joins the embedding."""
+    deepest = round((axes.get_xlim()[1] - 0.05) / 1.02)
+    axes.set_xlim(left=1 - 0.02 * deepest - 0.05)
+    axes.set_xticks(sorted({max(tick, 1) for tick in axes.get_xticks()}))
+    axes.set_xlabel("block")
+
+
+def run():
+    """Reads the command line and writes the picture."""
+    command(__doc__, EXAMPLES, "layers.csv", "branches.png", plot, [
+        ("--step", {"type": int, "metavar": "N", "help": "step of the upper panels (default: the last logged)"})])
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Draws every layer at every logged step of one or more runs as a map: the colour is the size of the activation, and of
+its gradient."""
+
+import math
+
+from figures import (MUTED, block_ticks, command, literal, new_figure, nothing_finite, number, say, whole_x)
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from runs import PlotError, main, np, shared_settings
+from sites import SITES, Site
+
+EXAMPLES = """examples:
+  scripts/plot_heatmap.py                                  the newest run and its kin
+  scripts/plot_heatmap.py runs/quickstart/pre runs/quickstart/post -o heatmap.png
+  scripts/plot_heatmap.py runs/deep_pre --site attn_out    another site than the residual stream
+"""
+# Perceptually even, and told apart with any kind of colour vision; two, because the two scales are.
+QUANTITIES = (("rms", "activation rms", "units", "viridis"), ("grad", "gradient rms", "nats per unit", "plasma"))
+HATCH = {"facecolor": "#EDEDED", "edgecolor": "#9A9A9A", "hatch": "/////", "linewidth": 0}
+MOST = 24  # runs in a figure
+
+
+class HeatMap:
+    """A group's map: `steps`, and `rms` and `grad` as arrays (steps, layers 0..L), the geometric mean of its seeds where
+    finite; NaN where no seed's value is, or the layer has no such site. `first`: the first layer that has it. `lost`:
+    the steps at which seeds diverged."""
+
+    def __init__(self, group, site):
+        maps = [Site(run, site) for run in group.runs]
+        self.group, self.first = group, maps[0].first
+        self.steps = np.unique(np.concatenate([m.steps for m in maps]))
+        self.rms, self.grad = (self._mean(maps, name) for name in ("rms", "grad"))
+        self.lost = [run.lost_at(self.steps[-1]) for run in group.diverged]
+
+    def _mean(self, maps, name):
+        values = np.full((len(maps), self.steps.size, maps[0].rms.shape[1]), np.nan)
+        for value, one in zip(values, maps):
+            value[np.searchsorted(self.steps, one.steps)] = getattr(one, name)
+        good = np.isfinite(values)
+        counts = good.sum(axis=0)
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.where(good, values, 1.0)).sum(axis=0)  # of a 0: −inf, and the mean is 0
+        return np.where(counts > 0, np.exp(logs / np.maximum(counts, 1)), np.nan)
+
+
+def color_scale(maps, name):
+    """(low, high) of a colour scale for all maps' finite values above 0; None if there are none. What lies many powers
+    of ten from the bulk, as in the last steps of a run that diverges, is left to the ends of the scale."""
+    values = np.concatenate([getattr(m, name)[:, m.first:].ravel() for m in maps])
+    values = values[np.isfinite(values) & (values > 0)]
+    if not values.size:
+        return None
+    low = max(values.min(), np.quantile(values, 0.1) * 1e-8)
+    high = min(values.max(), np.quantile(values, 0.9) * 1e3)
+    return (low, high) if high > 1.05 * low else (low / 1.5, high * 1.5)
+
+
+def edges(steps):
+    """Where the cells of these steps meet: halfway between neighbours."""
+    if steps.size == 1:
+        return np.array([steps[0] - 0.5, steps[0] + 0.5])
+    middle = (steps[1:] + steps[:-1]) / 2
+    return np.concatenate([[max(2 * steps[0] - middle[0], 0.0)], middle, [2 * steps[-1] - middle[-1]]])
+
+
+def plot(groups, site="stream"):
+    """The figure: a row a group, activation left and gradient right, blocks upward, one colour scale for all rows."""
+    if len(groups) > MOST:
+        raise PlotError(f"{groups[0].runs[0]}: {len(groups)} runs; at most {MOST} are drawn as maps; name fewer")
+    maps = [HeatMap(group, site) for group in groups]
+    if all(m.steps.size == 1 for m in maps):
+        raise PlotError(f"{groups[0].runs[0]}: one step is logged, a map needs two; plot_layers.py shows it")
+    what = "residual stream" if site == "stream" else site
+    lost = any(np.isnan(getattr(m, q[0])[:, m.first:]).any() for m in maps for q in QUANTITIES)
+    handles = [Patch(label="not finite", **HATCH)] if lost else []
+    if any(m.lost for m in maps):
+        handles.append(Line2D([], [], color="black", marker="v", markersize=8, linewidth=1.2, linestyle=(0, (2, 1.5)),
+                              label="diverged"))
+    deepest = max(m.rms.shape[1] for m in maps) - 1
+    height = 1.65 if deepest <= 6 else 2.2 if deepest <= 30 else 2.8
+    figure, axes = new_figure(len(maps), 2, height + 0.55, f"The {what} at every layer and step",
+                              shared_settings(groups), handles, room=0.75)
+    figure.subplots_adjust(hspace=0.75 / height, wspace=0.12)
+    for column, (name, words, unit, colors) in enumerate(QUANTITIES):
+        scale = color_scale(maps, name)
+        if scale:
+            norm = LogNorm(*scale)
+            draw_key(figure, axes[column], norm, colors, f"{words} of the {what} ({unit})", maps, name)
+        for row, one in enumerate(maps):
+            draw_map(axes[2 * row + column], one, name, norm if scale else None, colors)
+    for row, one in enumerate(maps):
+        axes[2 * row].set_title(literal(legend_of(one.group)))
+    for panel in axes[-2:]:
+        panel.set_xlabel("step")
+    return figure
+
+
+def legend_of(group):
+    """The group's label; its seeds are averaged as factors are."""
+    return group.legend().replace("mean and range of", "geometric mean of")
+
+
+def draw_map(axes, one, name, norm, colors):
+    """One map: hatching for the steps that it covers, and the finite cells upon it."""
+    values = getattr(one, name)[:, one.first:]
+    x, y = edges(one.steps), np.arange(one.first, one.first + values.shape[1] + 1) - 0.5
+    axes.grid(False)
+    axes.add_patch(Rectangle((x[0], y[0]), x[-1] - x[0], y[-1] - y[0], zorder=0.5, **HATCH))
+    whole_x(axes, one.steps[-1])
+    axes.set_xlim(x[0], x[-1])
+    axes.set_ylim(y[0], y[-1])
+    deepest = one.first + values.shape[1] - 1
+    axes.set_yticks([t for t in block_ticks(deepest, 6) if t >= one.first])
+    say(axes, "block (0 = embedding output)" if one.first == 0 else "block")
+    if norm is None:
+        nothing_finite(axes)
+        return
+    shown = np.ma.masked_invalid(np.clip(values, norm.vmin, norm.vmax).T)  # a 0 gets the lowest colour
+    axes.pcolormesh(x, y, shown, norm=norm, cmap=colors, rasterized=True, zorder=1)
+    for step in one.lost:
+        axes.axvline(step, color="black", linewidth=1.2, linestyle=(0, (2, 1.5)), zorder=3)
+        axes.plot([step], [y[-1]], marker="v", markersize=8, color="black", clip_on=False, zorder=4)
+
+
+def draw_key(figure, panel, norm, colors, label, maps, name):
+    """A colour scale above a column of maps, pointed where values lie beyond it."""
+    values = np.concatenate([getattr(m, name)[:, m.first:].ravel() for m in maps])
+    below, above = (values < norm.vmin).any(), (np.isfinite(values) & (values > norm.vmax)).any()
+    box, inch = panel.get_position(), 1 / figure.get_figheight()
+    place = figure.add_axes([box.x0, box.y1 + 0.95 * inch, box.width, 0.13 * inch])
+    bar = figure.colorbar(ScalarMappable(norm, colors), cax=place, orientation="horizontal",
+                          extend={(0, 0): "neither", (1, 0): "min", (0, 1): "max"}.get((below, above), "both"))
+    bar.outline.set_visible(False)
+    decades = math.log10(norm.vmax / norm.vmin)
+    bar.ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,), numticks=8))
+    plain = (1e-3, 1e5) if norm.vmin > 1e-3 and norm.vmax < 1e5 else (math.inf, math.inf)
+    bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, plain)))
+    bar.ax.xaxis.set_minor_locator(NullLocator())
+    bar.ax.tick_params(length=3, labelsize=10)
+    bar.ax.set_title(literal(label), size=10.5, weight="normal", color=MUTED, pad=5)
+
+
+def run():
+    """Reads the command line and writes the picture."""
+    command(__doc__, EXAMPLES, "layers.csv", "heatmap.png", plot, [
+        ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
+                    "help": f"what to draw: {', '.join(SITES)} (default: stream)"})])
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,133 @@
+"""What layers.csv and params.csv say of a run's sites: the residual stream, and the branches that join it."""
+
+import math
+
+from runs import PlotError, np
+
+UNLOGGED = "set log.layers_every above 0 and train again"
+SITES = ("stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out")
+
+
+class Steps:
+    """The logged steps of a run. Those who inherit set `steps` and, from their values, `whole`: at which steps every
+    value is finite."""
+
+    def index(self, step):
+        """The row of `step`; None: the last one that is finite throughout, or else the last."""
+        if step is None:
+            good = np.flatnonzero(self.whole)
+            return good[-1] if good.size else -1
+        found = np.flatnonzero(self.steps == step)
+        if not found.size:
+            near = sorted(sorted(self.steps, key=lambda s: abs(s - step))[:2])
+            raise PlotError(f"{self.run}: no row of step {step} in layers.csv; nearest: "
+                            f"{' and '.join(map(str, near))}")
+        return found[0]
+
+
+class Site(Steps):
+    """One site of a run: `rms` and `grad` as arrays (steps, layers 0..L), NaN for a layer without it; `first`: the
+    first layer that has it."""
+
+    def __init__(self, run, site="stream"):
+        self.run = run
+        rows = run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), UNLOGGED, keep=("site", (site,)))
+        self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
+        layers = rows[:, 1].astype(int)
+        self.first = layers.min()
+        self.rms, self.grad = np.full((2, self.steps.size, layers.max() + 1), np.nan)
+        self.rms[at, layers], self.grad[at, layers] = rows[:, 2], rows[:, 3]
+        self.whole = np.isfinite(self.rms[:, self.first:] + self.grad[:, self.first:]).all(axis=1)
+
+
+class Branches(Steps):
+    """How large what a sublayer adds is beside the stream it joins, rms over rms: `attention` and `ffn` as arrays
+    (steps, layers 0..L), layer 0 NaN. `placements`: the placement of each block.
+
+    layers.csv holds a sublayer's output F before dropout, scale and norm. What is added, a, and what it is added to, s:
+      pre, post, pre_scaled, none  a = F                    s = x
+      deepnorm                     a = F                    s = αx, α = (2L)^¼
+      rezero                       a = cF, c in params.csv  s = x
+      sandwich, peri, res_post     a = N(F)                 s = x
+    rms(N(F)) is not logged. It follows from the norm's gain and bias in params.csv if features are normalised alike:
+    √(rms(γ)² F²/(F² + ε) + rms(β)²). At initialisation that is exact but for ε; later it is an estimate. For dyt it is
+    not known: NaN. Dropout is taken at its expectation. Without a residual sum nothing is joined: NaN throughout."""
+
+    def __init__(self, run):
+        self.run = run
+        names = ("stream", "stream_mid", "attn_out", "ffn_out")
+        rows = run.rows("layers.csv", ("step", "layer", "rms"), UNLOGGED, keep=("site", names))
+        self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
+        layers, site = rows[:, 1].astype(int), rows[:, 3].astype(int)
+        rms = np.full((len(names), self.steps.size, layers.max() + 1), np.nan)
+        rms[site, at, layers] = rows[:, 2]
+        stream, middle, attention, ffn = rms
+        model = run.config.get("model", {})
+        self.placements = placements(model, layers.max())
+        self._parameters = {}
+        if any(p == "rezero" or p in BRANCH_NORM for p in self.placements):
+            self._parameters = _norms_and_scales(run, self.steps, layers.max())
+        joined = np.full_like(stream, np.nan)
+        joined[:, 1:] = stream[:, :-1]
+        self.attention = self._added("attn", attention) / self._alpha(joined)
+        self.ffn = self._added("ffn", ffn) / self._alpha(middle)
+        if model.get("residual", True) is False:
+            self.attention[:], self.ffn[:] = np.nan, np.nan
+        self.whole = np.isfinite(self.attention[:, 1:] + self.ffn[:, 1:]).all(axis=1)
+
+    @property
+    def estimated(self):
+        """Whether a norm stands between a sublayer and the sum, so that the size is an estimate."""
+        return self.run.config["model"].get("norm") != "none" and any(p in BRANCH_NORM for p in self.placements)
+
+    def _alpha(self, stream):
+        """The stream as it enters the sum; 0 becomes NaN."""
+        alpha = (2 * len(self.placements)) ** 0.25
+        stream = stream * np.array([1] + [alpha if p == "deepnorm" else 1 for p in self.placements])
+        return np.where(stream > 0, stream, np.nan)
+
+    def _added(self, sublayer, output):
+        """The rms of what the sublayer adds, of its output's rms; arrays (steps, layers 0..L)."""
+        model = self.run.config.get("model", {})
+        dropout = 0 if self.run.probe else model.get("dropout", 0)
+        added = output / math.sqrt(1 - dropout)
+        for block, placement in enumerate(self.placements, start=1):
+            start = f"blocks.{block - 1}.{sublayer}_"
+            if placement == "rezero":
+                added[:, block] *= self._parameter(start + "scale", 0.0)
+            elif placement in BRANCH_NORM and model.get("norm") != "none":
+                norm = start + BRANCH_NORM[placement]
+                gain, bias = self._parameter(norm + ".weight", 1.0), self._parameter(norm + ".bias", 0.0)
+                epsilon = model.get("norm_eps", 1e-5)
+                square = output[:, block] ** 2
+                normed = (square / (np.sqrt(square) + epsilon) ** 2 if model.get("norm_eps_outside")
+                          else square / (square + epsilon))
+                added[:, block] = np.nan if model.get("norm") == "dyt" else np.sqrt(gain ** 2 * normed + bias ** 2)
+        return added
+
+    def _parameter(self, name, absent):
+        """A parameter's rms at each step, before the step's update; `absent` if the model has no such parameter."""
+        return self._parameters.get(name, absent)
+
+
+BRANCH_NORM = {"sandwich": "post_norm", "peri": "post_norm", "res_post": "norm"}
+
+
+def placements(model, depth):
+    """The placement of each block, `mix` resolved: its first ⌈f·L⌉ blocks are post, the others pre."""
+    written = model.get("norm_placement", "pre")
+    if written == "mix":
+        post = math.ceil(model.get("mix_post_fraction", 0.25) * depth - 1e-9)
+        return ["post"] * post + ["pre"] * (depth - post)
+    return list(written) if isinstance(written, list) and len(written) == depth else [written] * depth
+
+
+def _norms_and_scales(run, steps, depth):
+    """{parameter: rms at each of the steps} for what a branch is multiplied with; NaN where params.csv has no row. A
+    norm without gain has no entry."""
+    names = [f"blocks.{i}.{sublayer}_{part}" for i in range(depth) for sublayer in ("attn", "ffn")
+             for part in ("scale", "norm.weight", "norm.bias", "post_norm.weight", "post_norm.bias")]
+    table = {}
+    for step, rms, number in run.rows("params.csv", ("step", "rms"), UNLOGGED, keep=("param", names), some=False):
+        table.setdefault(names[int(number)], np.full(steps.size, np.nan))[steps == step] = rms
+    return table
