@@ -81,10 +81,10 @@ def plot(groups, site="stream"):
         handles.append(Line2D([], [], color="black", marker="v", markersize=8, linewidth=1.2, linestyle=(0, (2, 1.5)),
                               label="diverged"))
     deepest = max(m.rms.shape[1] for m in maps) - 1
-    height = 1.65 if deepest <= 6 else 2.2 if deepest <= 30 else 2.8
-    figure, axes = new_figure(len(maps), 2, height + 0.55, f"The {what} at every layer and step",
-                              shared_settings(groups), handles, room=0.75)
-    figure.subplots_adjust(hspace=0.75 / height, wspace=0.12)
+    height, gap = 1.5 if deepest <= 6 else 2.0 if deepest <= 30 else 2.6, 0.98  # inches of a map, and between two
+    figure, axes = new_figure(len(maps), 2, height + gap + (0.6 - gap) / len(maps),
+                              f"The {what} at every layer and step", shared_settings(groups), handles, room=0.75)
+    figure.subplots_adjust(hspace=gap / height, wspace=0.12)
     for column, (name, words, unit, colors) in enumerate(QUANTITIES):
         scale = color_scale(maps, name)
         if scale:
