@@ -320,16 +320,17 @@ def command(doc, examples, needed, default, plot, options=()):
     save(plot(colored(group_runs(runs)), **given), path)
 
 
-def output_path(given, runs, default):
-    """Where the PNG goes: -o, or beside the first run."""
+def output_path(given, runs, default, endings=(".png", ".svg")):
+    """Where the output goes: -o, or `default` beside the first run. It gets the first of the endings."""
     if given is None:
         return Path(os.path.normpath(os.path.relpath(runs[0].home.parent))) / default
     path = Path(given)
-    if path.suffix.lower() not in (".png", ".svg", ""):
-        raise PlotError(f"-o {printable(given)}: PNG and SVG are written; give a name ending in .png or .svg")
+    if path.suffix.lower() not in (*endings, ""):
+        raise PlotError(f"-o {printable(given)}: got the ending {printable(path.suffix)}; give a name ending in "
+                        + " or ".join(endings))
     if path.is_dir():
         path = path / default
-    return path.with_suffix(".png")
+    return path.with_suffix(endings[0])
 
 
 def png_bytes(figure):

@@ -37,6 +37,7 @@ WORDING = {"model.norm_placement": None, "model.norm": None, "model.n_layer": "L
 # What runs may differ in and still be shown together unasked: placement and norm, and what follows from these.
 KINDRED = ("model.norm_placement", "model.norm", "model.final_norm", "model.norm_bias", "model.init.residual_scaling")
 NORMLESS = ("rezero", "none")  # placements without a norm, whatever model.norm was
+TURNING = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # marks that turn the direction of writing
 WHOLE = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest a run can write
 
 
@@ -49,8 +50,15 @@ class PlotError(Exception):
 
 
 def printable(text):
-    """The text with control characters escaped: file names may hold anything."""
-    return "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in str(text))
+    """The text with control characters escaped, and those that break lines or turn the direction of writing: file names
+    and samples may hold anything."""
+    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or c in TURNING else c
+                   for c in str(text))
+
+
+def _escaped(character):
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def main(run):

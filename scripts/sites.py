@@ -69,8 +69,9 @@ class Branches(Steps):
             self._parameters = _norms_and_scales(run, self.steps, layers.max())
         joined = np.full_like(stream, np.nan)
         joined[:, 1:] = stream[:, :-1]
-        self.attention = self._added("attn", attention) / self._alpha(joined)
-        self.ffn = self._added("ffn", ffn) / self._alpha(middle)
+        with np.errstate(invalid="ignore", over="ignore"):  # of a diverged step: inf / inf is NaN, not drawn
+            self.attention = self._added("attn", attention) / self._alpha(joined)
+            self.ffn = self._added("ffn", ffn) / self._alpha(middle)
         if model.get("residual", True) is False:
             self.attention[:], self.ffn[:] = np.nan, np.nan
         self.whole = np.isfinite(self.attention[:, 1:] + self.ffn[:, 1:]).all(axis=1)
