@@ -1,0 +1,92 @@
+"""Small made-up run folders for the tests of scripts, and calling the scripts as a user would."""
+
+import copy
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"
+CONFIG = {
+    "name": "fake",
+    "model": {"n_layer": 3, "d_model": 16, "context": 8, "norm": "layernorm", "norm_placement": "pre",
+              "final_norm": True, "init": {"scheme": "gpt2"}},
+    "data": {"path": "", "val_fraction": 0.1, "val_path": ""},
+    "train": {"steps": 60, "lr": 0.001, "optimizer": "adamw", "seed": 1, "threads": 0},
+    "eval": {"every": 30}, "log": {"every": 10, "layers_every": 10},
+}
+
+
+class MadeRuns(unittest.TestCase):
+    """A test with a folder of its own for made-up runs, and a text that they are said to be trained on."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.root = Path(holder.name)
+        self.corpus = self.root / "corpus.txt"
+        self.corpus.write_text(CORPUS, encoding="utf-8")
+
+    def make(self, folder, steps=(1, 10, 20, 30, 40, 50, 60), probe=False, diverged=False, decay=1.0, **settings):
+        """A run folder; settings are config keys with __ for the dot. A diverged run ends in a row of nan."""
+        config = copy.deepcopy(CONFIG)
+        config["data"]["path"] = str(self.corpus)
+        for key, value in settings.items():
+            *path, last = key.split("__")
+            place = config
+            for part in path:
+                place = place[part]
+            place[last] = value
+        folder = self.root / folder
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        layers = ["step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite"]
+        metrics = ["step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"]
+        for step in steps:
+            lost = diverged and step == steps[-1]
+            for layer in range(config["model"]["n_layer"] + 1):
+                rms, grad = 1 + layer, 1e-3 * decay ** layer * (1 + 0.1 * config["train"]["seed"])
+                values = ("nan", "inf") if lost else (rms, grad)
+                layers.append(f"{step},{layer},stream,0,{values[0]},1,0,{values[1]},1,1,0")
+                layers.append(f"{step},{layer},attn_in,0,777,1,0,777,1,1,0")
+                if layer:
+                    layers += [f"{step},{layer},{site},0,{out},1,0,{grad},1,1,0" for site, out in
+                               (("attn_out", layer / 4), ("stream_mid", rms), ("ffn_out", layer / 2))]
+            loss = "nan" if lost else 1.5 + 2 / max(step, 1)
+            metrics.append(f"{step},{step * 8},{loss},{2.0 if step % 30 == 0 else ''},0.001,1,1,1,1")
+        (folder / "layers.csv").write_text("\n".join(layers) + "\n", encoding="utf-8")
+        if not probe:
+            (folder / "metrics.csv").write_text("\n".join(metrics) + "\n", encoding="utf-8")
+            summary = {"status": "done", "vocab": len(set(CORPUS))}
+            if diverged:
+                summary |= {"status": "diverged", "first_nonfinite": {"step": steps[-1], "layer": 1, "site": "stream"}}
+            (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+        return folder
+
+    def call(self, script, *args, start=(sys.executable,), **options):
+        return subprocess.run([*start, str(SCRIPTS / script), *map(str, args)], capture_output=True, text=True,
+                              timeout=60, cwd=self.root, check=False, **options)
+
+    def plot(self, script, *args, out="out", **options):
+        """Plots to out.png and out.svg; the SVG's text."""
+        done = self.call(script, *args, "-o", self.root / out, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        self.assertIn(f"{out}.png", done.stdout)
+        png = (self.root / f"{out}.png").read_bytes()
+        self.assertEqual(png[:8], b"\x89PNG\r\n\x1a\n")
+        self.assertEqual(int.from_bytes(png[16:20], "big"), 1400)
+        return (self.root / f"{out}.svg").read_text(encoding="utf-8")
+
+    def refused(self, script, *args, says, code=2, **options):
+        done = self.call(script, *args, **options)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertRegex(done.stderr, r"\A\[plot\] .*" + says)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def has(self, svg, *texts):
+        for text in texts:
+            self.assertTrue(f">{text}<" in svg, f"{text!r} is not in the SVG")

@@ -1,0 +1,199 @@
+#!/usr/bin/python3
+"""What the scripts draw, against the program and against arithmetic written out: n-gram levels, branches, maps."""
+
+import math
+import sys
+import unittest
+from pathlib import Path
+
+import numpy as np
+from cli import ROOT, CliTest, read_safetensors
+from made_runs import SCRIPTS, MadeRuns
+
+sys.path.insert(0, str(SCRIPTS))
+import figures
+import ngram
+import plot_heatmap
+from runs import Group, PlotError, Run, group_runs
+from sites import Branches, Site, placements
+
+
+class Ladder(CliTest):
+    def assert_as_eval(self, out, changes=None):
+        """The ladder of a run of the tiny config with changes is the one that `normscope eval` prints for it."""
+        run = self.train(out, {"train": {"steps": 1}, **(changes or {})})
+        printed = [line.split() for line in self.normscope("eval", out).stdout.splitlines()]
+        printed = {row[0]: row[1] for row in printed if row and row[0] in ngram.NAMES}
+        levels = ngram.ladder(run.json("config.json")["data"])
+        self.assertEqual(tuple(levels), ngram.NAMES)
+        self.assertEqual({name: f"{nats:.6f}" for name, nats in levels.items()}, printed)
+
+    def test_levels_are_those_of_eval(self):
+        self.assert_as_eval("part")
+        self.assert_as_eval("whole", {"data": {"path": str(Path(ROOT) / "data" / "austen.txt")}})
+
+    def test_levels_of_a_validation_file_and_of_several_files(self):
+        self.write("more.txt", "aé漢😀 " * 9 + "zebra")
+        self.write("val.txt", "\ufeffquick brown 漢字\r\n\x00 dogs")
+        self.assert_as_eval("several", {"data": {"path": ["text.txt", "more.txt"], "val_fraction": 0.013}})
+        self.assert_as_eval("apart", {"data": {"val_path": "val.txt"}})
+        self.write("val.txt", "ab")  # shorter than the longest n-gram
+        self.assert_as_eval("short", {"data": {"val_path": "val.txt"}})
+
+    def test_many_characters_take_the_other_way_to_the_same_numbers(self):
+        small = ngram.ladder({"path": self.write("a.txt", "the cat sat on the mat, " * 40), "val_fraction": 0.2})
+        self.assertLess(small["4-gram"], small["unigram"])
+        values = np.array([5, 1 << 40, 5, 7], dtype=np.int64)
+        self.assertEqual(ngram._numbered(values)[0], 3)
+        self.assertEqual(ngram._numbered(values)[1].tolist(), [0, 2, 0, 1])
+        self.assertEqual(ngram._numbered(np.minimum(values, 9))[1].tolist(), [0, 2, 0, 1])
+
+    def test_no_validation_split_leaves_uniform(self):
+        path = self.write("a.txt", "abcabc")
+        self.assertEqual(ngram.ladder({"path": path, "val_fraction": 0}), {"uniform": math.log(3)})
+
+
+def rms(values):
+    return math.sqrt(float((values.astype(np.float64) ** 2).mean()))
+
+
+class BranchSizes(CliTest):
+    """Branches of probed models against the sums written out from every tensor of the probe."""
+
+    MODEL = {"n_layer": 3, "init": {"scheme": "xavier_normal", "embed_std": 1}, "norm_eps": 1e-4}
+
+    def measure(self, trained, **model):
+        """(Branches of a probe, the sizes by hand as arrays (2, L)) of a model at initialisation or `trained`."""
+        changes = {"model": {**self.MODEL, **model}, "train": {"steps": 30, "lr": 0.01}}
+        out = f"run-{len(list(Path(self.folder).iterdir()))}"
+        weights = ["--from", self.train(out, changes).file("model.safetensors")] if trained else []
+        name = self.config(changes)
+        self.normscope("probe", name, "--out", out + "-probe", "--dump", out + ".st", *weights)
+        tensors, _ = read_safetensors(self.path(out + ".st"))
+        run = Run(self.path(out + "-probe", "seed-1"))
+        return Branches(run), self.by_hand(tensors, run.config["model"])
+
+    def by_hand(self, tensors, model):
+        depth, sizes = model["n_layer"], np.empty((2, model["n_layer"]))
+        for block, placement in enumerate(placements(model, depth)):
+            entering = {"attn": f"act.{block}.stream", "ffn": f"act.{block + 1}.stream_mid"}
+            for row, (sublayer, stream) in enumerate(entering.items()):
+                added = tensors[f"act.{block + 1}.{sublayer}_out"].astype(np.float64)
+                x = tensors[stream].astype(np.float64)
+                start = f"blocks.{block}.{sublayer}_"
+                if placement in ("sandwich", "peri", "res_post"):
+                    norm = start + ("norm" if placement == "res_post" else "post_norm")
+                    middle = added.mean(axis=-1, keepdims=True) if model["norm"] == "layernorm" else 0
+                    spread = np.sqrt(((added - middle) ** 2).mean(axis=-1, keepdims=True) + model["norm_eps"])
+                    added = (added - middle) / spread * tensors.get(norm + ".weight", 1) + tensors.get(norm + ".bias", 0)
+                elif placement == "rezero":
+                    added = added * tensors[start + "scale"]
+                elif placement == "deepnorm":
+                    x = x * (2 * depth) ** 0.25
+                sizes[row, block] = rms(added) / rms(x)
+        return sizes
+
+    def assert_sizes(self, tolerance, trained=False, **model):
+        branches, expected = self.measure(trained, **model)
+        shown = np.stack([branches.attention[0, 1:], branches.ffn[0, 1:]])
+        np.testing.assert_allclose(shown, expected, rtol=tolerance, err_msg=str(model))
+        self.assertTrue(np.isnan(branches.attention[:, 0]).all(), "nothing joins the embedding")
+        return branches, expected
+
+    def test_what_is_logged_is_exact(self):
+        for placement in ("pre", "post", "deepnorm", "pre_scaled", "mix", ["post", "pre", "deepnorm"]):
+            branches, _ = self.assert_sizes(1e-4, norm_placement=placement)
+            self.assertFalse(branches.estimated)
+
+    def test_rezero_takes_its_scale(self):
+        _, at_start = self.assert_sizes(0, norm_placement="rezero")
+        self.assertTrue((at_start == 0).all())
+        _, later = self.assert_sizes(1e-4, trained=True, norm_placement="rezero")
+        self.assertGreater(later.min(), 0)
+
+    def test_a_normed_branch_is_exact_at_the_start_and_near_later(self):
+        for placement in ("sandwich", "peri", "res_post"):
+            for norm in ("layernorm", "rmsnorm"):
+                branches, _ = self.assert_sizes(0.03, norm_placement=placement, norm=norm)
+                self.assertTrue(branches.estimated)
+        self.assert_sizes(0.1, trained=True, norm_placement="sandwich")
+        self.assert_sizes(0.03, norm_placement="sandwich", norm_affine=False)
+
+    def test_what_cannot_be_known_is_not_shown(self):
+        branches, _ = self.measure(False, norm_placement="sandwich", norm="dyt")
+        self.assertTrue(np.isnan(branches.attention).all())
+        branches, _ = self.measure(False, norm_placement="pre", residual=False)
+        self.assertTrue(np.isnan(branches.attention).all() and np.isnan(branches.ffn).all())
+
+
+class Maps(MadeRuns):
+    def test_seeds_are_averaged_as_factors(self):
+        runs = [Run(self.make(f"s{seed}", train__seed=seed, steps=steps))
+                for seed, steps in ((1, (1, 10, 20)), (3, (1, 20, 30)))]
+        (group,) = group_runs(runs)
+        one = plot_heatmap.HeatMap(group, "stream")
+        self.assertEqual(one.steps.tolist(), [1, 10, 20, 30])
+        np.testing.assert_allclose(one.rms, np.tile([1, 2, 3, 4], (4, 1)))
+        both, first, third = math.sqrt(1.1 * 1.3), 1.1, 1.3
+        np.testing.assert_allclose(one.grad[:, 2], 1e-3 * np.array([both, first, both, third]))
+        self.assertEqual(one.lost, [])
+
+    def test_a_diverged_step_is_not_a_number_and_marked(self):
+        one = plot_heatmap.HeatMap(Group([Run(self.make("d", diverged=True))], "d"), "stream")
+        self.assertTrue(np.isnan(one.rms[-1]).all() and np.isfinite(one.rms[:-1]).all())
+        self.assertEqual(one.lost, [60])
+
+    def test_a_site_begins_where_it_is_logged(self):
+        one = plot_heatmap.HeatMap(Group([Run(self.make("r"))], "r"), "attn_out")
+        self.assertEqual(one.first, 1)
+        np.testing.assert_allclose(one.rms[0, 1:], [0.25, 0.5, 0.75])
+        self.assertTrue(np.isnan(one.rms[:, 0]).all())
+        self.assertEqual(Site(Run(self.root / "r"), "attn_out").index(None), 6)
+        with self.assertRaisesRegex(PlotError, "no row of step 7 .* nearest: 1 and 10|nearest: 10 and 1"):
+            Site(Run(self.root / "r")).index(7)
+
+    def test_the_scale_holds_for_all_and_leaves_an_explosion_to_its_end(self):
+        maps = [plot_heatmap.HeatMap(Group([Run(self.make(name, decay=decay))], name), "stream")
+                for name, decay in (("a", 1.0), ("b", 0.01))]
+        low, high = plot_heatmap.color_scale(maps, "grad")
+        np.testing.assert_allclose((low, high), (1.1e-9, 1.1e-3))
+        maps[0].grad[-1, 0] = 1e30
+        low, high = plot_heatmap.color_scale(maps, "grad")
+        self.assertLess(high, 2)
+        maps[0].grad[:], maps[1].grad[:] = np.nan, 0.0
+        self.assertIsNone(plot_heatmap.color_scale(maps, "grad"))
+
+    def test_cells_meet_halfway(self):
+        self.assertEqual(plot_heatmap.edges(np.array([1, 10, 20])).tolist(), [0, 5.5, 15, 25])
+        self.assertEqual(plot_heatmap.edges(np.array([4])).tolist(), [3.5, 4.5])
+
+    def test_the_cells_drawn_are_the_values_block_upward(self):
+        groups = figures.colored(group_runs([Run(self.make("pre")), Run(self.make("post", diverged=True, decay=0.1,
+                                                                                  model__norm_placement="post"))]))
+        figure = plot_heatmap.plot(groups)
+        meshes = [mesh for axes in figure.axes for mesh in axes.collections if hasattr(mesh, "get_coordinates")]
+        meshes = [mesh for mesh in meshes if mesh.get_array().size == 4 * 7]  # less those of the colour keys
+        self.assertEqual(len(meshes), 4)
+        cells = [mesh.get_array().reshape(4, 7) for mesh in meshes]  # activation and gradient of pre, then of post
+        np.testing.assert_allclose(cells[0][:, 0], [1, 2, 3, 4])
+        np.testing.assert_allclose(cells[3][:, 0], 1.1e-3 * 0.1 ** np.arange(4))
+        self.assertTrue(np.ma.getmaskarray(cells[3])[:, -1].all())
+        self.assertEqual(meshes[1].norm.vmin, meshes[3].norm.vmin)
+        y = meshes[0].get_coordinates()[:, 0, 1]
+        self.assertEqual((y[0], y[-1]), (-0.5, 3.5))
+        figures.pyplot.close(figure)
+
+
+class Ticks(unittest.TestCase):
+    def test_blocks_are_ticked_evenly_and_few(self):
+        for deepest in range(1, 1100):
+            ticks = figures.block_ticks(deepest)
+            self.assertLessEqual(len(ticks), 10)
+            self.assertEqual(len(set(np.diff(ticks))), 1, deepest)
+            self.assertLessEqual(ticks[-1], deepest)
+        self.assertEqual(figures.block_ticks(12)[-1], 12)
+        self.assertEqual(figures.block_ticks(24)[-1], 24)
+
+
+if __name__ == "__main__":
+    unittest.main()
