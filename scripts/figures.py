@@ -77,9 +77,9 @@ def say(axes, text, right=False):
                   textcoords="offset points", ha="right" if right else "left", size=10.5, color=MUTED)
 
 
-def nothing_finite(axes):
+def nothing_finite(axes, why="no finite values"):
     """Says in an empty panel why it is empty."""
-    axes.text(0.5, 0.5, "no finite values", transform=axes.transAxes, ha="center", color=MUTED)
+    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color=MUTED)
 
 
 def whole_x(axes, last):

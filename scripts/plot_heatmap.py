@@ -117,7 +117,7 @@ def draw_map(axes, one, name, norm, colors):
     axes.set_yticks([t for t in block_ticks(deepest, 6) if t >= one.first])
     say(axes, "block (0 = embedding output)" if one.first == 0 else "block")
     if norm is None:
-        nothing_finite(axes)
+        nothing_finite(axes, "only zeros" if (values == 0).any() else "no finite values")
         return
     shown = np.ma.masked_invalid(np.clip(values, norm.vmin, norm.vmax).T)  # a 0 gets the lowest colour
     axes.pcolormesh(x, y, shown, norm=norm, cmap=colors, rasterized=True, zorder=1)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import sys
 import unittest
 from collections import Counter
@@ -99,6 +100,57 @@ class Plots(MadeRuns):
                       "runs/quick/pre\n", done.stdout)
         self.assertTrue((self.root / "runs/quick/layers.png").exists())
         self.assertTrue((self.root / "runs/quick/layers.svg").exists())
+
+    def test_branches(self):
+        runs = [self.make(f"s{seed}", train__seed=seed) for seed in (1, 2)]
+        runs.append(self.make("deep", model__norm_placement="deepnorm", model__n_layer=24, diverged=True))
+        svg = self.plot("plot_branches.py", *runs)
+        self.has(svg, "What a sublayer adds, beside the stream it joins", "Attention by depth, last steps (50–60)",
+                 "FFN during training, first and last block", "rms of what is added / rms of the stream it joins",
+                 "pre · L 3 (mean and range of 2 seeds)", "deepnorm · L 24 (diverged at step 60)",
+                 "deepnorm: the stream is taken times α = (2L)^¼, as it enters the sum.")
+        self.assertFalse("estimated" in svg)
+        svg = self.plot("plot_branches.py", self.make("p/seed-1", steps=(0,), probe=True, model__n_layer=1))
+        self.has(svg, "FFN by depth, at initialisation")
+        self.refused("plot_branches.py", self.make("cut", model__residual=False), says="cut: model.residual is false")
+
+    def test_heat_maps(self):
+        runs = [self.make("pre"), self.make("pre2", train__seed=2), self.make("post", model__norm_placement="post",
+                                                                              diverged=True, decay=1e-3)]
+        svg = self.plot("plot_heatmap.py", *runs)
+        self.has(svg, "The residual stream at every layer and step", "pre (geometric mean of 2 seeds)",
+                 "post (diverged at step 60)", "not finite", "diverged", "block (0 = embedding output)",
+                 "activation rms of the residual stream (units)",
+                 "gradient rms of the residual stream (nats per unit)")
+        before = {name: (self.root / name).read_bytes() for name in ("out.png", "out.svg")}
+        self.plot("plot_heatmap.py", *runs)
+        self.assertEqual(before, {name: (self.root / name).read_bytes() for name in before}, "not deterministic")
+        svg = self.plot("plot_heatmap.py", runs[0], "--site", "ffn_out")
+        self.has(svg, "The ffn_out at every layer and step", "block")
+        self.assertFalse("not finite" in svg or "embedding output" in svg)
+        self.has(self.plot("plot_heatmap.py", self.make("lost", steps=(1, 2), diverged=True, model__n_layer=1)),
+                 "pre · layernorm (diverged at step 2)")
+        self.refused("plot_heatmap.py", runs[0], "--site", "ffn_hidden", says="pre: layers.csv has no rows")
+        self.refused("plot_heatmap.py", self.make("p/seed-1", steps=(0,), probe=True),
+                     says="seed-1: one step is logged, a map needs two")
+
+    def test_maps_of_zeros_and_of_nothing_finite(self):
+        run = self.make("zero", steps=(1, 2))
+        rows = (run / "layers.csv").read_text().splitlines()
+        for cell in ("0", "nan", "inf"):
+            stream = [f"{step},{layer},stream,0,{cell},1,0,{cell},1,1,0" for step in (1, 2) for layer in range(4)]
+            (run / "layers.csv").write_text("\n".join([rows[0], *stream]) + "\n")
+            self.has(self.plot("plot_heatmap.py", run), "no finite values" if cell != "0" else "only zeros")
+
+    def test_the_ladder_of_a_loss_that_falls_below_it(self):
+        run = self.make("low")
+        rows = (run / "metrics.csv").read_text().splitlines()
+        (run / "metrics.csv").write_text("\n".join([*rows[:2], "60,480,0.01,0.01,0.001,1,1,1,1"]) + "\n")
+        svg = self.plot("plot_loss.py", run)
+        self.assertEqual(re.findall(r">([a-z0-9, -]+(?:gram|ln V)) [0-9.]+<", svg.replace("V ", "V ")),
+                         ["uniform, ln V", "unigram", "bigram", "trigram", "4-gram"])
+        other = self.make("other", data__val_fraction=0.2)  # another split: no level holds for both curves
+        self.assertFalse("gram" in self.plot("plot_loss.py", run, other))
 
     def test_errors_are_one_line(self):
         self.refused("plot_layers.py", says="runs: no run with layers.csv here")
