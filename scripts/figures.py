@@ -1,15 +1,18 @@
-"""What the plots share of drawing: the look of a figure, lines with their seeds' range, and the command around a plot."""
+"""What the plots share of drawing: the look of a figure, lines with the range of their seeds, a plot's command line."""
 
 import argparse
 import io
 import itertools
 import math
 import os
+import warnings
 from pathlib import Path
 
 from runs import PlotError, find_runs, group_runs, matplotlib, newest_family, np, printable
 from matplotlib import pyplot, ticker  # after runs, which finds a Python that has it
 from matplotlib.lines import Line2D
+
+warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name that the font lacks is drawn as boxes
 
 # Okabe and Ito's colours, the strongest on white first; their yellow is too pale for a line, so grey stands in.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")

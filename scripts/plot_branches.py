@@ -15,7 +15,7 @@ SHARE = "rms of what is added / rms of the stream it joins"
 TITLES = {"attention": "Attention", "ffn": "FFN"}
 NOTES = {"deepnorm": "deepnorm: the stream is taken times α = (2L)^¼, as it enters the sum.",
          "rezero": "rezero: the sublayer's output is taken times its learned scale, 0 at the start.",
-         "estimate": "sandwich, peri, res_post: the size of a normed branch is estimated from its norm's gain and bias."}
+         "estimate": "sandwich, peri, res_post: a normed branch's size is estimated from its norm's gain and bias."}
 
 
 def plot(groups, step=None):

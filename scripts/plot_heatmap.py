@@ -25,9 +25,9 @@ MOST = 24  # runs in a figure
 
 
 class HeatMap:
-    """A group's map: `steps`, and `rms` and `grad` as arrays (steps, layers 0..L), the geometric mean of its seeds where
-    finite; NaN where no seed's value is, or the layer has no such site. `first`: the first layer that has it. `lost`:
-    the steps at which seeds diverged."""
+    """A group's map: `steps`, and `rms` and `grad` as arrays (steps, layers 0..L), the geometric mean of its seeds
+    where finite; NaN where no seed's value is, or the layer has no such site. `first`: the first layer that has it.
+    `lost`: the steps at which seeds diverged."""
 
     def __init__(self, group, site):
         maps = [Site(run, site) for run in group.runs]

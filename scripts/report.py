@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes one HTML page about one or more runs: what was compared, the results, every picture, samples, configs. The page
-needs nothing but itself."""
+"""Writes one HTML page about one or more runs: what was compared, the results, every picture, samples and configs. The
+page needs nothing but itself."""
 
 import argparse
 import json
@@ -189,8 +189,8 @@ def pictures(groups):
               "first blocks; one that falls by powers of ten does not.", groups, Site, plot_layers.plot),
         drawn("Every layer at every step", "Time to the right, depth upward. One colour scale holds for all runs.",
               groups, several_steps, plot_heatmap.plot),
-        drawn("Branch beside stream", "How large what a sublayer adds is, beside the stream that it joins. Far below 1, "
-              "the block changes little.", groups, Branches, plot_branches.plot)]
+        drawn("Branch beside stream", "How large what a sublayer adds is, beside the stream that it joins. Far below "
+              "1, the block changes little.", groups, Branches, plot_branches.plot)]
 
 
 def samples(groups):

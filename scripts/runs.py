@@ -37,7 +37,8 @@ WORDING = {"model.norm_placement": None, "model.norm": None, "model.n_layer": "L
 # What runs may differ in and still be shown together unasked: placement and norm, and what follows from these.
 KINDRED = ("model.norm_placement", "model.norm", "model.final_norm", "model.norm_bias", "model.init.residual_scaling")
 NORMLESS = ("rezero", "none")  # placements without a norm, whatever model.norm was
-TURNING = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # marks that turn the direction of writing
+# Marks that turn the direction of writing.
+TURNING = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 WHOLE = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest a run can write
 
 

@@ -85,7 +85,8 @@ class BranchSizes(CliTest):
                     norm = start + ("norm" if placement == "res_post" else "post_norm")
                     middle = added.mean(axis=-1, keepdims=True) if model["norm"] == "layernorm" else 0
                     spread = np.sqrt(((added - middle) ** 2).mean(axis=-1, keepdims=True) + model["norm_eps"])
-                    added = (added - middle) / spread * tensors.get(norm + ".weight", 1) + tensors.get(norm + ".bias", 0)
+                    gain, bias = tensors.get(norm + ".weight", 1), tensors.get(norm + ".bias", 0)
+                    added = (added - middle) / spread * gain + bias
                 elif placement == "rezero":
                     added = added * tensors[start + "scale"]
                 elif placement == "deepnorm":
