@@ -22,7 +22,7 @@ def plot(groups, step=None):
     """The figure: depth above, at `step` (None: the last); training below, where more than one step was logged."""
     branches = [[Branches(run) for run in group.runs] for group in groups]
     every = sum(branches, [])
-    if all(run.config["model"].get("residual", True) is False for group in groups for run in group.runs):
+    if all(run.config.get("model", {}).get("residual", True) is False for group in groups for run in group.runs):
         raise PlotError(f"{groups[0].runs[0]}: model.residual is false: no branch joins a stream")
     when, over_time = when_shown(every, step), max(b.steps.size for b in every) > 1
     depths = {b.ffn.shape[1] - 1 for b in every}

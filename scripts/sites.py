@@ -63,8 +63,8 @@ class Branches(Steps):
         rms = np.full((len(names), self.steps.size, layers.max() + 1), np.nan)
         rms[site, at, layers] = rows[:, 2]
         stream, middle, attention, ffn = rms
-        model = run.config.get("model", {})
-        self.placements = placements(model, layers.max())
+        self._model = run.config.get("model", {})
+        self.placements = placements(self._model, layers.max())
         self._parameters = {}
         if any(p == "rezero" or p in BRANCH_NORM for p in self.placements):
             self._parameters = _norms_and_scales(run, self.steps, layers.max())
@@ -73,14 +73,22 @@ class Branches(Steps):
         with np.errstate(invalid="ignore", over="ignore"):  # of a diverged step: inf / inf is NaN, not drawn
             self.attention = self._added("attn", attention) / self._alpha(joined)
             self.ffn = self._added("ffn", ffn) / self._alpha(middle)
-        if model.get("residual", True) is False:
+        if self._model.get("residual", True) is False:
             self.attention[:], self.ffn[:] = np.nan, np.nan
         self.whole = np.isfinite(self.attention[:, 1:] + self.ffn[:, 1:]).all(axis=1)
 
     @property
     def estimated(self):
         """Whether a norm stands between a sublayer and the sum, so that the size is an estimate."""
-        return self.run.config["model"].get("norm") != "none" and any(p in BRANCH_NORM for p in self.placements)
+        return self._model.get("norm") != "none" and any(p in BRANCH_NORM for p in self.placements)
+
+    def _number(self, key, default):
+        """A number of the config's model, from 0 to 1; a dropout of 1 would leave nothing."""
+        value = self._model.get(key, default)
+        most = 1 - 1e-9 if key == "dropout" else 1
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+            raise PlotError(f"{self.run}: damaged config.json: model.{key} is no number from 0 to 1")
+        return value
 
     def _alpha(self, stream):
         """The stream as it enters the sum; 0 becomes NaN."""
@@ -90,8 +98,7 @@ class Branches(Steps):
 
     def _added(self, sublayer, output):
         """The rms of what the sublayer adds, of its output's rms; arrays (steps, layers 0..L)."""
-        model = self.run.config.get("model", {})
-        dropout = 0 if self.run.probe else model.get("dropout", 0)
+        model, dropout = self._model, 0 if self.run.probe else self._number("dropout", 0)
         added = output / math.sqrt(1 - dropout)
         for block, placement in enumerate(self.placements, start=1):
             start = f"blocks.{block - 1}.{sublayer}_"
@@ -100,7 +107,7 @@ class Branches(Steps):
             elif placement in BRANCH_NORM and model.get("norm") != "none":
                 norm = start + BRANCH_NORM[placement]
                 gain, bias = self._parameter(norm + ".weight", 1.0), self._parameter(norm + ".bias", 0.0)
-                epsilon = model.get("norm_eps", 1e-5)
+                epsilon = self._number("norm_eps", 1e-5)
                 square = output[:, block] ** 2
                 normed = (square / (np.sqrt(square) + epsilon) ** 2 if model.get("norm_eps_outside")
                           else square / (square + epsilon))

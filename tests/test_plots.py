@@ -113,6 +113,8 @@ class Plots(MadeRuns):
         svg = self.plot("plot_branches.py", self.make("p/seed-1", steps=(0,), probe=True, model__n_layer=1))
         self.has(svg, "FFN by depth, at initialisation")
         self.refused("plot_branches.py", self.make("cut", model__residual=False), says="cut: model.residual is false")
+        self.refused("plot_branches.py", self.make("bad", model__dropout="x"),
+                     says=r"bad: damaged config\.json: model\.dropout is no number")
 
     def test_heat_maps(self):
         runs = [self.make("pre"), self.make("pre2", train__seed=2), self.make("post", model__norm_placement="post",
