@@ -19,3 +19,4 @@ build/normscope compare "$pre" "$post"
 echo
 /usr/bin/python3 scripts/plot_layers.py "$pre" "$post" -o runs/quickstart/layers.png
 /usr/bin/python3 scripts/plot_loss.py "$pre" "$post" -o runs/quickstart/loss.png
+/usr/bin/python3 scripts/report.py "$pre" "$post" -o runs/quickstart/report.html

@@ -8,6 +8,7 @@ int train_command(int argc, char** argv);
 int check_command(int argc, char** argv);
 int probe_command(int argc, char** argv);
 int compare_command(int argc, char** argv);
+int sweep_command(int argc, char** argv);
 int sample_command(int argc, char** argv);
 int eval_command(int argc, char** argv);
 int explain_command(int argc, char** argv);

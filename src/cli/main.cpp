@@ -30,6 +30,8 @@ constexpr std::array commands = {
     Command{"train", train_command, "CONFIG", "train a model; logs every layer's activations and gradients"},
     Command{"probe", probe_command, "CONFIG",
             "activations and gradients at initialisation, or of given weights"},
+    Command{"sweep", sweep_command, "SWEEP.json",
+            "a grid of runs, side by side; run again, it finishes what is missing"},
     Command{"compare", compare_command, "RUN...", "runs side by side"},
     Command{"sample", sample_command, "RUN|FILE", "text from a trained model"},
     Command{"eval", eval_command, "RUN|FILE", "loss over a whole text, beside n-gram baselines"},
@@ -86,8 +88,8 @@ int run(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     std::cerr << "[memory] not enough for this; use a smaller model, context or batch_size\n";
   } catch (const std::exception& error) {
-    print_error(text("[normscope] unexpected: ", error.what(),
-                     "; please report it with the command and the config"));
+    print_error(
+        text("[normscope] unexpected: ", error.what(), "; please report it with the command and the config"));
   }
   std::cout.flush();
   if (!std::cout && code == static_cast<int>(Exit::ok)) {

@@ -1,5 +1,8 @@
 #include "cli/session.h"
 
+#include <unistd.h>
+
+#include <csignal>
 #include <string_view>
 
 #include "core/error.h"
@@ -9,6 +12,25 @@
 #include "train/environment.h"
 
 namespace normscope {
+
+namespace {
+
+std::atomic<bool> stop_requested{false};
+
+void on_signal(int) {
+  if (stop_requested.exchange(true)) _exit(static_cast<int>(Exit::interrupted));
+}
+
+}  // namespace
+
+const std::atomic<bool>& stop_on_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes: the write fails and is reported, as on a full disk
+  return stop_requested;
+}
 
 Corpus corpus_of(const RunConfig& config) {
   return load_corpus(config.data.path, config.data.val_fraction, config.data.val_path, config.model.context);

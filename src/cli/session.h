@@ -1,6 +1,7 @@
 // What several commands do before their work: threads, BLAS, the line that says what will run.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 
@@ -22,6 +23,10 @@ void add_config_options(CommandLine& line);
 // Sets the thread count from --threads, the config, the environment, the machine; pins OpenBLAS under our
 // loops.
 void set_up_threads(const CommandLine& line, Index config_threads);
+
+// From now on SIGINT and SIGTERM set the flag that this returns; a second one ends the program at once (exit
+// 130).
+const std::atomic<bool>& stop_on_signals();
 
 // "2 threads, avx512, OpenBLAS 0.3.21 openmp SkylakeX"
 std::string machine_text(GemmChoice gemm);

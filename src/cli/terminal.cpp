@@ -15,6 +15,7 @@ namespace {
 
 constexpr auto terminal_interval = std::chrono::milliseconds(100);
 constexpr auto pipe_interval = std::chrono::seconds(10);
+constexpr std::chrono::steady_clock::duration table_interval = std::chrono::milliseconds(500);
 
 std::size_t terminal_width() {
   winsize size{};
@@ -93,6 +94,33 @@ void ProgressLine::say(const std::string& message) {
   if (quiet_) return;
   clear();
   std::cout << message << std::endl;
+}
+
+bool ProgressTable::due() const {
+  return Clock::now() - last_ >= (terminal_ ? table_interval : Clock::duration(pipe_interval));
+}
+
+void ProgressTable::show(const std::vector<std::string>& lines) {
+  if (!due()) return;
+  last_ = Clock::now();
+  if (!terminal_) {
+    std::cout << lines.back() << std::endl;
+    return;
+  }
+  clear();
+  for (const std::string& line : lines) std::cout << line.substr(0, terminal_width() - 1) << '\n';
+  std::cout << std::flush;
+  shown_ = lines.size();
+}
+
+void ProgressTable::clear() {
+  if (shown_ > 0) std::cout << "\x1b[" << shown_ << "A\r\x1b[J" << std::flush;
+  shown_ = 0;
+}
+
+void ProgressTable::say(const std::string& line) {
+  clear();
+  std::cout << line << std::endl;
 }
 
 }  // namespace normscope

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace normscope {
 
@@ -34,6 +35,24 @@ class ProgressLine {
   using Clock = std::chrono::steady_clock;
   bool quiet_, terminal_;
   bool shown_ = false;
+  Clock::time_point last_ = Clock::now();
+};
+
+// The same of several lines: the last one is what a pipe gets.
+class ProgressTable {
+ public:
+  ProgressTable() : terminal_(stdout_is_terminal()) {}
+  ~ProgressTable() { clear(); }
+
+  bool due() const;
+  void show(const std::vector<std::string>& lines);
+  void clear();
+  void say(const std::string& line);  // a whole line above the table, to stdout
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_;
+  std::size_t shown_ = 0;  // lines on the terminal
   Clock::time_point last_ = Clock::now();
 };
 

@@ -1,8 +1,5 @@
 // normscope train CONFIG: trains a model, shows how it goes, leaves a run folder.
-#include <unistd.h>
-
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <iostream>
 
@@ -17,21 +14,6 @@
 
 namespace normscope {
 namespace {
-
-std::atomic<bool> stop_requested{false};
-
-// The first signal asks for a stop after this step; a second one ends the program at once.
-void on_signal(int) {
-  if (stop_requested.exchange(true)) _exit(static_cast<int>(Exit::interrupted));
-}
-
-void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes: the write fails and is reported, as on a full disk
-}
 
 std::string loss_text(double nats) {
   return fixed(nats, 4) + " nats (" + fixed(nats / std::log(2.0), 4) + " bits)";
@@ -135,8 +117,7 @@ int train_command(int argc, char** argv) {
                        duration_text(expected_seconds(config, layout) * left), " for ",
                        grouped(config.train.steps - trainer.state().step), " steps"));
 
-  catch_signals();
-  const RunSummary summary = trainer.run(stop_requested);
+  const RunSummary summary = trainer.run(stop_on_signals());
   show.line().clear();
   switch (summary.status) {
     case RunStatus::interrupted:

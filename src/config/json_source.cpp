@@ -192,6 +192,15 @@ JsonSource JsonSource::read(const std::filesystem::path& file, std::string_view 
   return parse(read_file(file.string(), options), file.string(), topic);
 }
 
+std::vector<std::pair<std::string, const nlohmann::json*>> JsonSource::members(
+    const nlohmann::json& object) const {
+  std::vector<std::pair<std::string, const nlohmann::json*>> all;
+  for (const auto& [name, value] : object.items()) all.emplace_back(name, &value);
+  std::sort(all.begin(), all.end(),
+            [&](const auto& a, const auto& b) { return offsets_.at(a.second) < offsets_.at(b.second); });
+  return all;
+}
+
 std::string JsonSource::where(const json& value) const {
   const auto found = offsets_.find(&value);
   return found == offsets_.end() ? name_ : where(found->second);

@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/types.h"
@@ -41,6 +43,9 @@ class JsonSource {
 
   const nlohmann::json& root() const { return root_; }
   const std::string& name() const { return name_; }
+
+  // The members of an object inside root(), in the order in which they are written.
+  std::vector<std::pair<std::string, const nlohmann::json*>> members(const nlohmann::json& object) const;
 
   // "name:line:column" of a value inside root(): a member is found at its key. The root itself is "name".
   std::string where(const nlohmann::json& value) const;

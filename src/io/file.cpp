@@ -168,20 +168,31 @@ void AtomicFile::keep_previous() const {
   if (::rename(path_.c_str(), previous.c_str()) != 0) fail_writing("the previous one cannot be kept");
 }
 
-FolderLock::FolderLock(const std::string& folder)
+FolderLock::FolderLock(const std::string& folder, const std::string& part)
     : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   const std::string name = printable(folder);
+  const auto create = [](const std::string& path) {
+    Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    require(file.is_open(), "lock", printable(path), ": cannot be created: ", errno_text());
+    return file;
+  };
+  const auto check = [&](int result) {
+    if (result == 0) return;
+    if (errno == EWOULDBLOCK)
+      fail("lock", name, ": another process is writing here; wait for it or use another folder");
+    fail("lock", name, ": cannot be locked: ", errno_text());
+  };
   require(folder_.is_open(), "lock", name, ": cannot be opened: ", errno_text());
-  int result = ::flock(folder_.get(), LOCK_EX | LOCK_NB);
+  const int how = (part.empty() ? LOCK_EX : LOCK_SH) | LOCK_NB;
+  int result = ::flock(folder_.get(), how);
   if (result != 0 && errno == EBADF) {  // NFS locks only what is open for writing, which a folder never is
-    folder_ = Descriptor(::open((folder + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    require(folder_.is_open(), "lock", name, "/.lock: cannot be created: ", errno_text());
-    result = ::flock(folder_.get(), LOCK_EX | LOCK_NB);
+    folder_ = create(folder + "/.lock");
+    result = ::flock(folder_.get(), how);
   }
-  if (result == 0) return;
-  if (errno == EWOULDBLOCK)
-    fail("lock", name, ": another process is writing here; wait for it or use another folder");
-  fail("lock", name, ": cannot be locked: ", errno_text());
+  check(result);
+  if (part.empty()) return;
+  part_ = create(folder + "/.lock-" + part);
+  check(::flock(part_.get(), LOCK_EX | LOCK_NB));
 }
 
 }  // namespace normscope

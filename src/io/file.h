@@ -85,13 +85,14 @@ void write_atomically(const std::string& path, const Pieces&... pieces) {
 }
 
 // Held by the one process that writes in a folder; a second one gets an Error at once. The kernel releases it
-// when the process ends, however it ends, so there is nothing to clean up after a kill.
+// when the process ends, however it ends, so there is nothing to clean up after a kill. Holders of a part of
+// the work, by name, may write side by side: they shut out each other's doubles and the one that has it all.
 class FolderLock {
  public:
-  explicit FolderLock(const std::string& folder);
+  explicit FolderLock(const std::string& folder, const std::string& part = "");
 
  private:
-  Descriptor folder_;
+  Descriptor folder_, part_;
 };
 
 }  // namespace normscope

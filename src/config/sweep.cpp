@@ -1,0 +1,296 @@
+#include "config/sweep.h"
+
+#include <algorithm>
+#include <set>
+
+#include "config/fields.h"
+#include "config/json_source.h"
+#include "config/load.h"
+#include "core/hash.h"
+#include "core/nearest.h"
+#include "io/utf8.h"
+
+namespace normscope {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr const char* topic = "sweep";
+constexpr std::size_t most_runs = 100'000;
+constexpr std::size_t longest_name = 100;
+constexpr const char* seed_key = "train.seed";
+
+// A key and the value that a run gives it.
+struct Setting {
+  std::string key;
+  json value;
+};
+using Settings = std::vector<Setting>;
+
+// A point of the grid, or a case. A case has a name of its own.
+struct Point {
+  std::string name;
+  Settings settings;
+};
+
+// As a folder's name has it: 1e3 is 1000.
+std::string plain(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  const std::optional<Index> whole = whole_number(value);
+  return whole ? std::to_string(*whole) : value.dump();
+}
+
+std::string last_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
+
+// What can be a folder's name everywhere, and short enough for one.
+std::string folder_name(std::string name) {
+  const std::string whole = name;
+  for (char& c : name) {
+    const bool kept = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                      std::string_view("._=+-").find(c) != std::string_view::npos;
+    if (!kept) c = '-';
+  }
+  if (name.starts_with('.')) name[0] = '-';
+  if (name.size() <= longest_name) return name;
+  const std::string hash = hex(fnv1a(whole));
+  return name.substr(0, longest_name - 1 - hash.size()) + "-" + hash;
+}
+
+class SweepReader {
+ public:
+  SweepReader(const fs::path& file, const JsonSource& source) : file_(file), source_(source) {}
+
+  Sweep read() {
+    check_keys(source_.root(), {"$schema", "name", "base", "seeds", "grid", "cases"}, "a sweep");
+    read_name();
+    read_base();
+    read_seeds();
+    read_points();
+    throw_problems();
+    make_runs();
+    throw_problems();
+    return std::move(sweep_);
+  }
+
+ private:
+  template <class... Parts>
+  void problem(const json& at, const Parts&... what) {
+    lines_ += text(lines_.empty() ? "" : "\n", '[', topic, "] ", what..., " (", source_.where(at), ")");
+  }
+  void throw_problems() const {
+    if (!lines_.empty()) throw Error(Exit::usage, lines_);
+  }
+
+  // The member of the file, or null.
+  const json* member(const char* name) const {
+    const auto found = source_.root().find(name);
+    return found == source_.root().end() ? nullptr : &*found;
+  }
+
+  void check_keys(const json& object, const std::vector<std::string>& known, const char* of) {
+    if (!object.is_object()) {
+      problem(object, "got ", shown(object), "; expected an object: ", of);
+      throw_problems();
+    }
+    for (const auto& [name, value] : object.items()) {
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      const std::string meant = nearest(name, known);
+      problem(value, printable(name), ": no key of ", of, "; ",
+              meant.empty() ? "it has " + list(known) : "did you mean " + meant + "?");
+    }
+  }
+  static std::string list(const std::vector<std::string>& words) {
+    std::string all;
+    for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
+    return all;
+  }
+
+  void read_name() {
+    sweep_.name = file_.stem().string();
+    const json* name = member("name");
+    if (name == nullptr) return;
+    if (!name->is_string() || name->get<std::string>().empty() || name->get<std::string>()[0] == '.' ||
+        name->get<std::string>().find('/') != std::string::npos) {
+      return problem(*name, "name: got ", shown(*name), "; expected a name without a slash or a leading dot");
+    }
+    sweep_.name = name->get<std::string>();
+  }
+
+  void read_base() {
+    const json* base = member("base");
+    if (base == nullptr || !base->is_string()) {
+      problem(base == nullptr ? source_.root() : *base,
+              "base: ", base == nullptr ? "missing" : "got " + shown(*base),
+              "; expected the file of the config that all runs start from");
+      return;
+    }
+    sweep_.base = (file_.parent_path() / base->get<std::string>()).lexically_normal();
+    std::error_code ignored;
+    if (!fs::is_regular_file(sweep_.base, ignored)) {
+      problem(*base, "base: there is no file ", printable(sweep_.base.string()));
+    }
+  }
+
+  void read_seeds() {
+    const json* seeds = member("seeds");
+    if (seeds == nullptr) return;
+    if (!seeds->is_array() || seeds->empty()) {
+      return problem(*seeds, "seeds: got ", shown(*seeds), "; expected a list such as [1, 2, 3]");
+    }
+    for (const json& seed : *seeds) {
+      const std::optional<Index> number = whole_number(seed);
+      if (!number || *number < 0) {
+        problem(seed, "seeds: got ", shown(seed), "; expected a whole number from 0");
+      } else if (std::find(seeds_.begin(), seeds_.end(), *number) != seeds_.end()) {
+        problem(seed, "seeds: ", *number, " is listed twice");
+      } else {
+        seeds_.push_back(*number);
+      }
+    }
+  }
+
+  // Notes that runs differ in a key; says what is wrong with it.
+  void vary(const std::string& key, const json& at) {
+    if (key == seed_key && member("seeds") != nullptr) {
+      problem(at, seed_key, ": `seeds` says which seeds there are; give one of them");
+    } else if (key == "name") {
+      problem(at, "name: a run's name is made of what it varies");
+    } else if (find_field(key) == nullptr) {
+      const std::string meant = nearest_key(key);
+      problem(at, printable(key), ": unknown key; ",
+              meant.empty() ? "`normscope config` lists all" : "did you mean " + meant + "?");
+    } else if (std::find(sweep_.varied_keys.begin(), sweep_.varied_keys.end(), key) ==
+               sweep_.varied_keys.end()) {
+      sweep_.varied_keys.push_back(key);
+    }
+  }
+
+  void read_points() {
+    const json *grid = member("grid"), *cases = member("cases");
+    if (grid != nullptr) {
+      read_grid(*grid);
+    } else if (cases == nullptr) {
+      points_.push_back({});  // the base alone, with every seed
+    }
+    if (cases == nullptr) return;
+    if (!cases->is_array() || cases->empty()) {
+      return problem(*cases, "cases: got ", shown(*cases), "; expected a list of {\"name\", \"set\"}");
+    }
+    for (const json& one : *cases) read_case(one);
+  }
+
+  void read_grid(const json& grid) {
+    if (!grid.is_object() || grid.empty()) {
+      return problem(grid, "grid: got ", shown(grid), "; expected {KEY: [VALUE, ...], ...}");
+    }
+    points_.push_back({});
+    for (const auto& [key, list] : source_.members(grid)) {
+      const json& values = *list;
+      vary(key, values);
+      if (!values.is_array() || values.empty()) {
+        problem(values, printable(key), ": got ", shown(values), "; expected a list of values");
+        continue;
+      }
+      if (points_.size() * values.size() > most_runs) {
+        problem(values, "grid: more than ", most_runs, " points");
+        return;
+      }
+      std::vector<Point> product;
+      for (const Point& point : points_) {
+        for (const json& value : values) {
+          product.push_back(point);
+          product.back().settings.push_back({key, value});
+        }
+      }
+      points_ = std::move(product);
+    }
+  }
+
+  void read_case(const json& one) {
+    check_keys(one, {"name", "set"}, "a case");
+    const auto name = one.find("name"), set = one.find("set");
+    if (name == one.end() || !name->is_string() || name->get<std::string>().empty()) {
+      problem(one, "cases: a case needs a \"name\"");
+      return;
+    }
+    if (set == one.end() || !set->is_object()) {
+      return problem(one, "cases: ", shown(*name), " needs a \"set\": {KEY: VALUE, ...}");
+    }
+    Point point{name->get<std::string>(), {}};
+    for (const auto& [key, value] : source_.members(*set)) {
+      vary(key, *value);
+      point.settings.push_back({key, *value});
+    }
+    points_.push_back(std::move(point));
+  }
+
+  // The key as a folder's name has it: its last part, or the whole where two would look the same.
+  std::string short_key(const std::string& key) const {
+    const auto same = [&](const std::string& other) { return last_part(other) == last_part(key); };
+    return std::count_if(sweep_.varied_keys.begin(), sweep_.varied_keys.end(), same) > 1 ? key
+                                                                                         : last_part(key);
+  }
+
+  void make_runs() {
+    if (member("seeds") != nullptr) sweep_.varied_keys.push_back(seed_key);
+    std::set<std::string> names;
+    for (const Point& point : points_) {
+      for (std::size_t i = 0; i < std::max<std::size_t>(1, seeds_.size()); ++i) {
+        Settings settings = point.settings;
+        std::string name = point.name;
+        if (!seeds_.empty()) settings.push_back({seed_key, seeds_[i]});
+        for (std::size_t s = point.name.empty() ? 0 : point.settings.size(); s < settings.size(); ++s) {
+          name += (name.empty() ? "" : "_") + short_key(settings[s].key) + "=" + plain(settings[s].value);
+        }
+        if (name.empty()) name = sweep_.name;
+        add_run(folder_name(name), settings);
+        if (!names.insert(sweep_.runs.back().name).second) {
+          problem(source_.root(), "two runs would share the folder ", sweep_.runs.back().name,
+                  "; values and names of cases must differ in more than special characters");
+          return;
+        }
+      }
+    }
+  }
+
+  void add_run(const std::string& name, const Settings& settings) {
+    SweepRun run{name, {"name=" + name}, {}};
+    for (const auto& [key, value] : settings) run.sets.push_back(key + "=" + value.dump());
+    try {
+      run.config = load_config(sweep_.base, run.sets).config;
+    } catch (const Error& error) {  // its lines, each with the run it is about; the same ones once
+      const std::string_view lines = error.what();
+      for (std::size_t begin = 0; begin < lines.size();) {
+        const std::size_t end = std::min(lines.find('\n', begin), lines.size());
+        const std::string line(lines.substr(begin, end - begin));
+        if (said_.insert(line).second) lines_ += text(lines_.empty() ? "" : "\n", line, " in ", name);
+        begin = end + 1;
+      }
+    }
+    sweep_.runs.push_back(std::move(run));
+  }
+
+  const fs::path file_;
+  const JsonSource& source_;
+  Sweep sweep_;
+  std::vector<Index> seeds_;
+  std::vector<Point> points_;
+  std::string lines_;
+  std::set<std::string> said_;
+};
+
+}  // namespace
+
+Sweep load_sweep(const fs::path& file) {
+  const JsonSource source = JsonSource::read(file, topic);
+  return SweepReader(file, source).read();
+}
+
+std::string value_text(const RunConfig& config, const std::string& key) {
+  const Field* field = find_field(key);
+  require(field != nullptr, topic, "no key ", key);
+  return plain(json(field->get(config)));
+}
+
+}  // namespace normscope

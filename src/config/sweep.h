@@ -1,0 +1,36 @@
+// A sweep file: a grid of runs, and named cases, each with every seed.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+
+namespace normscope {
+
+// One run of a sweep.
+struct SweepRun {
+  std::string name;               // its folder's: "norm_placement=pre_n_layer=6_seed=1"
+  std::vector<std::string> sets;  // KEY=VALUE, what --set takes, over the base
+  RunConfig config;
+};
+
+struct Sweep {
+  std::string name;                      // the file's stem where it says none
+  std::filesystem::path base;            // the config that all runs start from
+  std::vector<std::string> varied_keys;  // of the grid, the cases, and train.seed where there are seeds
+  std::vector<SweepRun> runs;  // the grid's product, the last key fastest, then the cases; seeds innermost
+};
+
+// Reads a sweep file:
+//   { "name": ..., "base": "config.json", "seeds": [1, 2],
+//     "grid": { "model.norm_placement": ["pre", "post"], ... },
+//     "cases": [ { "name": ..., "set": { KEY: VALUE, ... } }, ... ] }
+// Every run's config is loaded. All problems are lines of one Error{usage}.
+Sweep load_sweep(const std::filesystem::path& file);
+
+// The value of a dotted key in a resolved config, as a cell of a table shows it.
+std::string value_text(const RunConfig& config, const std::string& key);
+
+}  // namespace normscope
