@@ -154,6 +154,17 @@ class Damage(ResumeTest):
         self.assertEqual(self.whole.contents(), before)
 
 
+    def test_a_run_that_stopped_in_its_last_act_is_not_finished(self):
+        for last in ("model.safetensors", "sample.txt", "summary.json"):
+            run = self.half_done("stopped-" + last)
+            os.mkdir(run.file(last))  # cannot be replaced by a file: the run fails there
+            self.resume(run, code=1)
+            os.rmdir(run.file(last))
+            self.assertNotIn("finished", self.resume(run).stdout)
+            self.assert_same_results(run, self.whole, files=RESULTS)
+            self.assertEqual(run.summary["final_val_loss"], self.whole.summary["final_val_loss"])
+
+
 class FullDisk(ResumeTest):
     def test_a_write_that_fails_is_reported_and_leaves_whole_rows(self):
         whole = self.train("whole", {"log": {"layers_every": 1}})

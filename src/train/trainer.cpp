@@ -249,8 +249,8 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
     observer_.on_step({step, steps, result.loss, static_cast<double>(tokens_a_step) / recent,
                        recent * static_cast<double>(steps - step)});
     const bool interrupted = !last && stop.load();
-    if (interrupted || last || (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0))
-      save(logs);
+    const bool checkpoint = config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0;
+    if (interrupted || (checkpoint && !last)) save(logs);
     if (interrupted) {
       status = RunStatus::interrupted;
       break;
@@ -275,6 +275,9 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
   }
   summary_.seconds = seconds_before_this + whole.seconds();
   write_summary(folder_, config_, summary_);
+  // The last checkpoint comes after all else: where it is, the run is whole; where a kill came first, the
+  // checkpoint before it leads to the same end.
+  if (status == RunStatus::done) save(logs);
   return summary_;
 }
 
