@@ -10,9 +10,9 @@ UNTIED = {"tie_embeddings": False, "init": {"scheme": "xavier_normal", "embed_st
 
 
 class Check(CliTest):
-    def check(self, code=0, **model):
+    def check(self, code=0, train=None, **model):
         """{proof: errors of its laws}, output. No error: the proof does not apply."""
-        self.config({"model": {**UNTIED, **model}})
+        self.config({"model": {**UNTIED, **model}, "train": train or {}})
         result = self.call("check", "tiny.json")
         self.assertEqual(result.returncode, code, result.stdout + result.stderr)
         errors = {}
@@ -57,6 +57,11 @@ class Check(CliTest):
             self.assertRegex(result.stderr, r"^\[check\] tiny: 8 \(causality\) fails; .*\n$")
         errors, _ = self.check(code=1, norm="batchnorm")
         self.assertEqual(errors[8][1], 0)  # in evaluation it does not leak
+
+    def test_bf16_is_held_to_its_own_limit(self):
+        errors, result = self.check(train={"precision": "bf16"})
+        self.assertTrue(1e-4 < errors[11][0] <= 5e-2, errors[11])
+        self.assertIn("the engine that trains (bf16)", result.stdout)
 
     def test_wrong_use(self):
         self.config({"model": {"n_head": 5}})

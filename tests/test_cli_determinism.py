@@ -15,12 +15,24 @@ BYTES = ("checkpoint.safetensors", "checkpoint.previous.safetensors", "model.saf
 
 class Bits(CliTest):
     def test_any_number_of_threads(self):
-        for gemm in ("openblas", "native"):
-            options = ["--set", f"train.gemm={gemm}"]
-            runs = [self.train(f"{gemm}-{n}", WIDE, "--threads", str(n), *options) for n in (1, 2, 3)]
+        for gemm, precision in (("openblas", "fp32"), ("native", "fp32"), ("native", "bf16")):
+            options = ["--set", f"train.gemm={gemm}", "--set", f"train.precision={precision}"]
+            runs = [self.train(f"{gemm}-{precision}-{n}", WIDE, "--threads", str(n), *options) for n in (1, 2, 3)]
             for n, run in enumerate(runs, start=1):
-                self.assertEqual((run.summary["threads"], run.summary["gemm"]), (n, gemm))
+                self.assertEqual([run.summary[key] for key in ("threads", "gemm", "precision")], [n, gemm, precision])
                 self.assert_same_results(run, runs[0], files=BYTES)
+
+    def test_bf16_rounds_the_operands_and_learns_the_same(self):
+        exact, rounded = self.train("fp32"), self.train("bf16", {"train": {"precision": "bf16"}})
+        for step, loss in losses(exact).items():
+            self.assertNotEqual(losses(rounded)[step], loss)
+            self.assertAlmostEqual(float(losses(rounded)[step]), float(loss), delta=0.02)
+        self.assertAlmostEqual(rounded.summary["final_val_loss"], exact.summary["final_val_loss"], delta=0.02)
+        # Evaluating the run later uses its precision.
+        result = self.normscope("eval", rounded.path).stdout
+        self.assertIn(f"{rounded.summary['final_val_loss']:.6f}", result)
+        self.refused("train", self.config({"train": {"precision": "bf16", "gemm": "openblas"}}), "--out", "no",
+                     says=["train.gemm", "auto or native"])
 
     def test_the_same_again(self):
         self.assert_same_results(self.train("one", WIDE), self.train("two", WIDE), files=(*BYTES, "sample.txt"))

@@ -12,20 +12,11 @@
 #include "core/random.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_kernel.h"
+#include "kernels/isa/tables.h"
 #include "kernels/reference/gemm.h"
 #include "kernels/simd.h"
 
 namespace normscope {
-
-// Of kernels/isa/*.cpp.
-const SimdTable<float>& simd_baseline_float();
-const SimdTable<double>& simd_baseline_double();
-#if defined(__x86_64__)
-const SimdTable<float>& simd_avx2_float();
-const SimdTable<double>& simd_avx2_double();
-const SimdTable<float>& simd_avx512_float();
-const SimdTable<double>& simd_avx512_double();
-#endif
 
 namespace {
 
@@ -66,6 +57,39 @@ std::vector<Way<Real>> all_ways() {
   }
 #endif
   return ways;
+}
+
+// The same for products of bf16.
+std::vector<Way<float>> bf16_ways() {
+  std::vector<Way<float>> ways = {{"bf16", GemmProvider::bf16}};
+  const auto add = [&](const char* name, const SimdTable<float>& table) {
+    ways.push_back({name, GemmProvider::bf16, &table.gemm_bf16});
+  };
+  add("baseline", simd_baseline_float());
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) add("avx2", simd_avx2_float());
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    add("avx512", simd_avx512_float());
+  }
+#endif
+  return ways;
+}
+
+std::vector<Way<float>> float_and_bf16_ways() {
+  std::vector<Way<float>> ways = all_ways<float>();
+  for (const Way<float>& way : bf16_ways()) ways.push_back(way);
+  return ways;
+}
+
+// The nearest bf16, ties to even, by arithmetic instead of bits.
+float nearest_bf16(float x) {
+  if (!std::isfinite(x) || x == 0) return x;
+  int exponent = 0;
+  std::frexp(x, &exponent);
+  const double unit = std::ldexp(1.0, std::max(exponent, -125) - 8);  // 8 significant bits
+  return static_cast<float>(std::nearbyint(x / unit) * unit);
 }
 
 // Operands with random numbers and rows `gap` numbers longer than they need to be. The gaps, and what C holds
@@ -137,13 +161,18 @@ double largest_error(const Gemm<Real>& g, const std::vector<Real>& got, const st
 
 template <class Real>
 void check_against_twin(Index m, Index n, Index k, Real alpha, Real beta, Index gap,
-                        const std::vector<Way<Real>>& ways) {
+                        const std::vector<Way<Real>>& ways, bool in_bf16 = false) {
   // Terms are at most 1: k roundings of sums that grow like sqrt(k), with room to spare.
   const double tolerance =
       static_cast<double>(std::numeric_limits<Real>::epsilon()) * (4 + 2 * static_cast<double>(k));
   for (const Transpose ta : {Transpose::no, Transpose::yes}) {
     for (const Transpose tb : {Transpose::no, Transpose::yes}) {
-      const Product<Real> product(ta, tb, m, n, k, alpha, beta, gap);
+      Product<Real> product(ta, tb, m, n, k, alpha, beta, gap);
+      if (in_bf16) {
+        for (std::vector<Real>* operand : {&product.a, &product.b}) {
+          for (Real& x : *operand) x = static_cast<Real>(nearest_bf16(static_cast<float>(x)));
+        }
+      }
       const std::vector<Real> expected = product.by_twin();
       for (const Way<Real>& way : ways) {
         for (const bool serial : {true, false}) {
@@ -173,6 +202,45 @@ TEST_CASE_TEMPLATE("gemm: every provider and instruction set is the naive twin",
         Shape{14, 32, 32}, Shape{15, 33, 511}, Shape{29, 65, 512}, Shape{43, 15, 513}, Shape{64, 64, 32},
         Shape{128, 32, 64}, Shape{65, 128, 96}, Shape{3, 17, 4099}, Shape{200, 530, 40}}) {
     for (const Index gap : {0, 5}) check_against_twin<Real>(s.m, s.n, s.k, Real(1), Real(0), gap, ways);
+  }
+}
+
+TEST_CASE("gemm: bf16 is the naive twin of rounded operands") {
+  const std::vector<Way<float>> ways = bf16_ways();
+  // Odd and even k, alone and past a run of 2 * 512; edges of tiles; several goes.
+  for (const Shape& s : {Shape{1, 1, 1}, Shape{1, 33, 7}, Shape{5, 1, 64}, Shape{7, 9, 2}, Shape{13, 31, 17},
+                         Shape{14, 32, 32}, Shape{29, 65, 1024}, Shape{43, 15, 1025}, Shape{128, 32, 64},
+                         Shape{65, 128, 97}, Shape{3, 17, 4099}, Shape{200, 530, 40}, Shape{20, 600, 2201}}) {
+    for (const Index gap : {0, 5}) check_against_twin<float>(s.m, s.n, s.k, 1, 0, gap, ways, true);
+  }
+  for (const float alpha : {1.0f, 0.5f}) {
+    for (const float beta : {0.0f, 1.0f, -0.5f})
+      check_against_twin<float>(31, 45, 601, alpha, beta, 3, ways, true);
+  }
+}
+
+TEST_CASE("gemm: bf16 rounds to the nearest, ties to even, and keeps what is not finite") {
+  // A product with the unit matrix is the rounded operand.
+  const float inf = std::numeric_limits<float>::infinity();
+  std::vector<float> x = {0,     1,      -1,      1.00390625f, 1.01171875f, -1.00390625f, 1.00390637f,
+                          3e38f, 1e-30f, -2.5e9f, 0.1f,        255.5f,      inf,          -inf,
+                          65535, 1.5f,   1e20f,   -7.77e-5f,   0.3333333f,  12345.678f};
+  const RandomStream random(3, "to be rounded");
+  while (x.size() < 64)
+    x.push_back(static_cast<float>(random.normal(x.size()) * std::exp(20 * random.normal(x.size() + 99))));
+  const Index k = 64;
+  for (const Way<float>& way : bf16_ways()) {
+    CAPTURE(way.name);
+    for (std::size_t at = 0; at < x.size(); ++at) {
+      std::vector<float> row(64, 0.0f), unit(64 * 64, 0.0f), c(64);
+      row[at] = x[at];
+      unit[at * 64 + 5] = 1;
+      way(Gemm<float>{Transpose::no, Transpose::no, 1, 64, k, 1, row.data(), k, unit.data(), 64, 0, c.data(),
+                      64},
+          true);
+      CAPTURE(x[at]);
+      CHECK(c[5] == nearest_bf16(x[at]));
+    }
   }
 }
 
@@ -217,7 +285,7 @@ TEST_CASE("gemm: products without elements or terms") {
 }
 
 TEST_CASE("gemm: NaN in an operand reaches its row of C and no other") {
-  for (const Way<float>& way : all_ways<float>()) {
+  for (const Way<float>& way : float_and_bf16_ways()) {
     CAPTURE(way.name);
     Product<float> product(Transpose::no, Transpose::yes, 30, 40, 50, 1, 0, 0);
     product.a[17 * 50 + 49] = Product<float>::nan();
@@ -235,7 +303,7 @@ TEST_CASE("gemm: the same bits at any thread count") {
     for (const Transpose ta : {Transpose::no, Transpose::yes}) {
       for (const Transpose tb : {Transpose::no, Transpose::yes}) {
         const Product<float> product(ta, tb, s.m, s.n, s.k, 1, 1, 0);
-        for (const Way<float>& way : all_ways<float>()) {
+        for (const Way<float>& way : float_and_bf16_ways()) {
           CAPTURE(way.name);
           CAPTURE(s.m);
           set_thread_count(1);
@@ -257,8 +325,8 @@ TEST_CASE("gemm: the same bits at any thread count") {
 }
 
 TEST_CASE("gemm: native bits do not depend on the grid") {
-  for (const Way<float>& way : all_ways<float>()) {
-    if (way.provider != GemmProvider::native) continue;
+  for (const Way<float>& way : float_and_bf16_ways()) {
+    if (way.provider != GemmProvider::native && way.provider != GemmProvider::bf16) continue;
     CAPTURE(way.name);
     const Product<float> product(Transpose::no, Transpose::yes, 61, 300, 700, 0.5f, 1, 0);
     const std::vector<float> whole = product.by(way, false);

@@ -62,7 +62,7 @@ void prove_causality(const Subject& subject) {
   const TrialBatch batch = affordable_batch(subject);
 
   // The engine that trains, in float: its blocks, its SIMD, its attention.
-  Model<float> model(config, vocab, gemm_provider(subject.config.train.gemm));
+  Model<float> model(config, vocab, gemm_provider(subject.config.train));
   const auto seed = static_cast<std::uint64_t>(subject.config.train.seed);
   initialise(config, model.layout(), seed, model.parameters);
   move_vectors(model.layout(), seed, model.parameters);

@@ -50,7 +50,7 @@ void add_worst(const std::vector<Compared>& all, double least_share, Worst& wors
 void prove_precision(const Subject& subject) {
   const ModelConfig config = without_dropout(subject.config.model);
   const Index vocab = subject.corpus.vocab.size();
-  const GemmProvider provider = gemm_provider(subject.config.train.gemm);
+  const GemmProvider provider = gemm_provider(subject.config.train);
   Model<float> trained(config, vocab, provider);
   const auto seed = static_cast<std::uint64_t>(subject.config.train.seed);
   initialise(config, trained.layout(), seed, trained.parameters);

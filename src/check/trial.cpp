@@ -34,7 +34,7 @@ template void move_vectors(const ParameterLayout&, std::uint64_t, ParameterBlock
 template void move_vectors(const ParameterLayout&, std::uint64_t, ParameterBlock<double>&);
 
 Trial::Trial(const Subject& subject, const ModelConfig& model)
-    : Model<double>(model, subject.corpus.vocab.size(), gemm_provider(subject.config.train.gemm)) {
+    : Model<double>(model, subject.corpus.vocab.size(), gemm_provider(subject.config.train)) {
   const auto seed = static_cast<std::uint64_t>(subject.config.train.seed);
   initialise(model, layout(), seed, parameters);
   move_vectors(layout(), seed, parameters);

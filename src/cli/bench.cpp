@@ -163,14 +163,14 @@ int bench_command(int argc, char** argv) {
     nlohmann::ordered_json json = to_json(results.back());
     json["precision"] = name_of(config.train.precision);
     json["peak_mb"] = results.front().peak_mb;
-    json["gemm"] = name_of(gemm_provider(config.train.gemm));
+    json["gemm"] = name_of(gemm_provider(config.train));
     for (const Measurement& m : results) json["by_threads"].push_back(to_json(m));
     std::cout << json.dump(2) << '\n';
     return static_cast<int>(Exit::ok);
   }
   const ModelConfig& model = config.model;
   std::cout << config.name << ": L " << model.n_layer << ", C " << model.d_model << ", T " << model.context
-            << ", B " << config.train.batch_size << "; " << machine_text(config.train.gemm) << "\n\n"
+            << ", B " << config.train.batch_size << "; " << machine_text(config.train) << "\n\n"
             << "threads  SGEMM GFLOP/s   step ms   tokens/s    GFLOP/s   share of SGEMM   logging every "
                "layer, every step\n";
   const auto right = [](const std::string& cell, std::size_t width) {

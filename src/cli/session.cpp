@@ -46,10 +46,12 @@ void set_up_threads(const CommandLine& line, Index config_threads) {
   pin_openblas();
 }
 
-std::string machine_text(GemmChoice gemm) {
+std::string machine_text(const TrainConfig& config) {
+  const GemmProvider provider = gemm_provider(config);
   const BlasInfo blas = blas_info();
   const std::string products =
-      gemm_provider(gemm) == GemmProvider::native
+      provider == GemmProvider::bf16 ? "own GEMM in bf16"
+      : provider == GemmProvider::native
           ? "own GEMM"
           : "OpenBLAS " + blas.version + " (" + blas.flavour + ", " + blas.kernel + ")";
   return text(thread_count(), thread_count() == 1 ? " thread, " : " threads, ", isa_name(), ", ", products);

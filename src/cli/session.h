@@ -29,7 +29,7 @@ void set_up_threads(const CommandLine& line, Index config_threads);
 const std::atomic<bool>& stop_on_signals();
 
 // "2 threads, avx512, OpenBLAS 0.3.21 openmp SkylakeX"
-std::string machine_text(GemmChoice gemm);
+std::string machine_text(const TrainConfig& config);
 
 // Seconds that training steps are expected to take here: arithmetic over a rate that is usual for the
 // instruction set.

@@ -113,7 +113,7 @@ int train_command(int argc, char** argv) {
   const double left = static_cast<double>(config.train.steps - trainer.state().step) /
                       static_cast<double>(config.train.steps);
   show.line().say(text(config.name, ": ", grouped(layout.count()), " parameters, ", grouped(tokens),
-                       " tokens a step, ", machine_text(config.train.gemm), ", about ",
+                       " tokens a step, ", machine_text(config.train), ", about ",
                        duration_text(expected_seconds(config, layout) * left), " for ",
                        grouped(config.train.steps - trainer.state().step), " steps"));
 

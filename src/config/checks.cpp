@@ -9,16 +9,6 @@
 namespace normscope {
 namespace {
 
-// What a config may say but this version cannot do yet. Delete a line when its feature arrives.
-std::vector<Complaint> unavailable(const RunConfig& config) {
-  std::vector<Complaint> all;
-  const auto not_built = [&](std::string key, std::string name, std::string instead) {
-    all.push_back({std::move(key), name + " is not built yet; use " + instead});
-  };
-  if (config.train.precision == Precision::bf16) not_built("train.precision", "bf16", "fp32");
-  return all;
-}
-
 bool has_placement(const ModelConfig& model, PlacementKind kind) {
   return std::find(model.norm_placement.begin(), model.norm_placement.end(), kind) !=
          model.norm_placement.end();
@@ -64,7 +54,10 @@ std::vector<Consequence> settle_rest(RunConfig& config) {
 
 std::vector<Complaint> check_config(const RunConfig& config) {
   const ModelConfig& m = config.model;
-  std::vector<Complaint> all = unavailable(config);
+  std::vector<Complaint> all;
+  if (config.train.precision == Precision::bf16 && config.train.gemm == GemmChoice::openblas) {
+    all.push_back({"train.gemm", "openblas has no bf16 product; use auto or native", {"train.precision"}});
+  }
   const bool heads_divide = m.d_model % m.n_head == 0;
   if (!heads_divide) {
     all.push_back({"model.n_head",

@@ -1,6 +1,7 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "core/parallel.h"
 #include "kernels/gemm_kernel.h"
@@ -47,6 +48,15 @@ Gemm<Real> part_of(const Gemm<Real>& g, Index row, Index col, Index m, Index n) 
 }  // namespace
 
 template <class Real>
+void gemm_bf16(const Gemm<Real>& g, bool serial) {
+  if constexpr (std::is_same_v<Real, float>) {
+    gemm_native(bf16_kernel(), g, serial);
+  } else {
+    gemm_native(simd<Real>().gemm, g, serial);
+  }
+}
+
+template <class Real>
 void gemm_serial(GemmProvider provider, const Gemm<Real>& g) {
   if (trivial(g)) return;
   switch (provider) {
@@ -54,6 +64,8 @@ void gemm_serial(GemmProvider provider, const Gemm<Real>& g) {
       return openblas_gemm(g);
     case GemmProvider::native:
       return gemm_native(simd<Real>().gemm, g, true);
+    case GemmProvider::bf16:
+      return gemm_bf16(g, true);
     case GemmProvider::reference:
       return reference::gemm(g);
   }
@@ -62,7 +74,9 @@ void gemm_serial(GemmProvider provider, const Gemm<Real>& g) {
 template <class Real>
 void gemm(GemmProvider provider, const Gemm<Real>& g) {
   if (trivial(g)) return;
-  if (provider == GemmProvider::native) return gemm_native(simd<Real>().gemm, g, false);  // a grid of its own
+  // Our own kernels have a grid of their own.
+  if (provider == GemmProvider::native) return gemm_native(simd<Real>().gemm, g, false);
+  if (provider == GemmProvider::bf16) return gemm_bf16(g, false);
   const Index tile_m = tile_extent(g.m), tile_n = tile_extent(g.n);
   const Index across = block_count(g.n, tile_n);
   const auto tile = [&](Index index) {

@@ -11,7 +11,9 @@
 
 namespace normscope {
 
-enum class GemmProvider { openblas, native, reference };
+// native: our own kernels; bf16: the same with the operands of float products rounded to bf16, sums in float
+// (products of doubles are native's).
+enum class GemmProvider { openblas, native, bf16, reference };
 
 enum class Transpose : bool { no, yes };
 

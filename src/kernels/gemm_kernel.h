@@ -41,16 +41,23 @@ struct TileOutput {
 };
 
 // Serial, of one instruction set; its code is kernels/simd/gemm.h.
+//
+// Operands may be stored as they are, one number a step of k, or rounded to bf16 in pairs: then the bits of a
+// stored number hold two steps of k, the earlier in the low half, and a missing last one is zero.
 template <class Real>
 struct GemmKernel {
   Index rows, cols;  // of the largest register tile
-  Index depth;       // steps of k between two visits of C
+  Index depth;       // stored numbers between two visits of C
+  Index steps;       // of k in a stored number: 1, or 2 for pairs of bf16
 
-  // Packs a (k, n) part of op(B), n <= cols, into one panel: (k, cols), the columns past n zero.
+  // Packs a (k, n) part of op(B), n <= cols, into one panel: (k/steps, cols), the columns past n zero.
   // Element (p, j) is b[p*ldb + j], or b[j*ldb + p] if `transposed`.
   void (*pack_panel)(bool transposed, Index k, Index n, const Real* b, Index ldb, Real* panel);
 
-  // C (m, n) from k <= depth steps of both.
+  // Stores an (m, k) part of op(A) for LeftOperand, in the order that A has. Null: A is read where it lies.
+  void (*pack_left)(bool transposed, Index m, Index k, const Real* a, Index lda, Real* out, Index stride);
+
+  // C (m, n) from k <= depth stored numbers of both.
   void (*multiply)(Index m, Index n, Index k, const LeftOperand<Real>& a, const RightOperand<Real>& b,
                    const TileOutput<Real>& out);
 };

@@ -53,17 +53,38 @@ void each(bool serial, Index items, Body&& body) {
 template <class Real>
 RightOperand<Real> packed(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n, const Real* b,
                           Index ldb, bool serial) {
-  const Index panels = block_count(n, kernel.cols), runs = block_count(k, kernel.depth);
-  const Index panel_size = k * kernel.cols;
+  const Index stored = block_count(k, kernel.steps);
+  const Index panels = block_count(n, kernel.cols), runs = block_count(stored, kernel.depth);
+  const Index panel_size = stored * kernel.cols;
   struct Packed;
   Real* data = thread_scratch<Real, Packed>(panels * panel_size);
   each(serial || k * n <= packed_alone, panels * runs, [&](Index piece) {
-    const Index panel = piece / runs, p = piece % runs * kernel.depth, j = panel * kernel.cols;
-    kernel.pack_panel(transposed, std::min(kernel.depth, k - p), std::min(kernel.cols, n - j),
+    const Index panel = piece / runs, j = panel * kernel.cols;
+    const Index p = piece % runs * kernel.depth * kernel.steps;
+    kernel.pack_panel(transposed, std::min(kernel.depth * kernel.steps, k - p), std::min(kernel.cols, n - j),
                       b + (transposed ? j * ldb + p : p * ldb + j), ldb,
-                      data + panel * panel_size + p * kernel.cols);
+                      data + panel * panel_size + p / kernel.steps * kernel.cols);
   });
   return {data, kernel.cols, panel_size};
+}
+
+// op(A), m rows by k steps: where it lies, or packed if the kernel wants it so.
+template <class Real>
+LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, bool transposed, Index m, Index k,
+                               const Real* a, Index lda, bool serial) {
+  if (kernel.pack_left == nullptr) return {a, lda, transposed};
+  constexpr Index rows_a_block = 64, line = 64 / static_cast<Index>(sizeof(Real));
+  const Index stored = block_count(k, kernel.steps);
+  // Whole lines, and an odd number of them: rows start in the sets of a cache in turn.
+  const Index stride = (block_count(transposed ? m : stored, line) | 1) * line;
+  struct Packed;
+  Real* data = thread_scratch<Real, Packed>((transposed ? stored : m) * stride);
+  each(serial || m * k <= packed_alone, block_count(m, rows_a_block), [&](Index block) {
+    const Index i = block * rows_a_block;
+    kernel.pack_left(transposed, std::min(rows_a_block, m - i), k, a + (transposed ? i : i * lda), lda,
+                     data + (transposed ? i : i * stride), stride);
+  });
+  return {data, stride, transposed};
 }
 
 }  // namespace
@@ -72,28 +93,31 @@ template <class Real>
 void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g, bool serial) {
   const bool transpose_a = g.trans_a == Transpose::yes, transpose_b = g.trans_b == Transpose::yes;
   const Grid grid(g.m, g.n, kernel.rows, kernel.cols);
-  const bool in_place = serial && !transpose_b && g.m <= rows_in_place && g.n % kernel.cols == 0;
+  const bool in_place =
+      serial && kernel.steps == 1 && !transpose_b && g.m <= rows_in_place && g.n % kernel.cols == 0;
   const Index panels = block_count(g.n, kernel.cols);
-  const Index steps_at_once =
-      std::max<Index>(1, packed_numbers / (panels * kernel.cols * kernel.depth)) * kernel.depth;
+  const Index steps_at_once = std::max<Index>(1, packed_numbers / (panels * kernel.cols * kernel.depth)) *
+                              kernel.depth * kernel.steps;
 
   for (Index k0 = 0; k0 < g.k; k0 += steps_at_once) {
     const Index steps = std::min(g.k - k0, steps_at_once);
     const Real* b_start = g.b + (transpose_b ? k0 : k0 * g.ldb);
     const RightOperand<Real> b = in_place ? RightOperand<Real>{b_start, g.ldb, kernel.cols}
                                           : packed(kernel, transpose_b, steps, g.n, b_start, g.ldb, serial);
+    const LeftOperand<Real> a =
+        left_operand(kernel, transpose_a, g.m, steps, g.a + (transpose_a ? k0 * g.lda : k0), g.lda, serial);
 
     each(serial, grid.row_tiles * grid.column_tiles, [&](Index tile) {
       const Index row_tile = tile / grid.column_tiles;
       const Index i = g.m * row_tile / grid.row_tiles, rows = g.m * (row_tile + 1) / grid.row_tiles - i;
       const Index j = tile % grid.column_tiles * grid.tile_cols;
       const Index cols = std::min(grid.tile_cols, g.n - j);
-      for (Index p = 0; p < steps; p += kernel.depth) {
-        const Index run = std::min(kernel.depth, steps - p), k = k0 + p;
-        const LeftOperand<Real> a = {g.a + (transpose_a ? k * g.lda + i : i * g.lda + k), g.lda, transpose_a};
-        kernel.multiply(rows, cols, run, a,
+      const Index stored = block_count(steps, kernel.steps);
+      for (Index p = 0; p < stored; p += kernel.depth) {
+        kernel.multiply(rows, cols, std::min(kernel.depth, stored - p),
+                        {a.data + (transpose_a ? p * a.stride + i : i * a.stride + p), a.stride, transpose_a},
                         {b.data + j / kernel.cols * b.panel_size + p * b.stride, b.stride, b.panel_size},
-                        {g.alpha, k == 0 ? g.beta : Real(1), g.c + i * g.ldc + j, g.ldc});
+                        {g.alpha, k0 + p == 0 ? g.beta : Real(1), g.c + i * g.ldc + j, g.ldc});
       }
     });
   }

@@ -4,17 +4,9 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "kernels/isa/tables.h"
 
 namespace normscope {
-
-const SimdTable<float>& simd_baseline_float();
-const SimdTable<double>& simd_baseline_double();
-#if defined(__x86_64__)
-const SimdTable<float>& simd_avx2_float();
-const SimdTable<double>& simd_avx2_double();
-const SimdTable<float>& simd_avx512_float();
-const SimdTable<double>& simd_avx512_double();
-#endif
 
 namespace {
 
@@ -69,6 +61,13 @@ const SimdTable<double>& simd<double>() {
   if (isa() == Isa::avx2) return simd_avx2_double();
 #endif
   return simd_baseline_double();
+}
+
+const GemmKernel<float>& bf16_kernel() {
+#if defined(__x86_64__)
+  if (isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16")) return bf16_kernel_avx512();
+#endif
+  return simd<float>().gemm_bf16;
 }
 
 const char* isa_name() {

@@ -19,6 +19,7 @@ namespace normscope {
 template <class Real>
 struct SimdTable {
   GemmKernel<Real> gemm;
+  GemmKernel<float> gemm_bf16;  // bf16_kernel() knows a faster one
 
   void (*norm_forward)(const RowNorm<Real>&, Index begin, Index end, const Real* x, const Real* gain,
                        const Real* bias, Real* y, Real* mean, Real* rstd);
@@ -54,6 +55,9 @@ struct SimdTable {
 
 template <class Real>
 const SimdTable<Real>& simd();
+
+// The product of bf16 pairs: by AVX512-BF16 where the processor has it and simd() is avx512.
+const GemmKernel<float>& bf16_kernel();
 
 // "baseline", "avx2" or "avx512": the one that simd() returns.
 const char* isa_name();

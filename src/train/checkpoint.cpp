@@ -144,7 +144,7 @@ void load_weights(const SafetensorsFile& file, const ParameterLayout& layout,
 LoadedModel::LoadedModel(RunConfig run_config, Vocabulary vocabulary)
     : config(std::move(run_config)),
       vocab(std::move(vocabulary)),
-      model(config.model, vocab.size(), gemm_provider(config.train.gemm)) {}
+      model(config.model, vocab.size(), gemm_provider(config.train)) {}
 
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
   std::string path = run_or_file;

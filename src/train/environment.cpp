@@ -6,8 +6,9 @@
 
 namespace normscope {
 
-GemmProvider gemm_provider(GemmChoice choice) {
-  switch (choice) {
+GemmProvider gemm_provider(const TrainConfig& config) {
+  if (config.precision == Precision::bf16) return GemmProvider::bf16;
+  switch (config.gemm) {
     case GemmChoice::openblas:
       return GemmProvider::openblas;
     case GemmChoice::native:
@@ -23,6 +24,8 @@ const char* name_of(GemmProvider provider) {
     case GemmProvider::openblas:
       return "openblas";
     case GemmProvider::native:
+      return "native";
+    case GemmProvider::bf16:
       return "native";
     case GemmProvider::reference:
       return "reference";

@@ -8,8 +8,8 @@
 
 namespace normscope {
 
-// What computes the products of this run.
-GemmProvider gemm_provider(GemmChoice choice);
+// What computes the products of a run.
+GemmProvider gemm_provider(const TrainConfig& config);
 const char* name_of(GemmProvider provider);
 
 // Threads: the --threads option, then train.threads, OMP_NUM_THREADS, the cores in the affinity mask. 0: not

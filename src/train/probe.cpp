@@ -50,7 +50,7 @@ void write_exchange(const std::string& path, const FileFacts& facts, Model<float
 
 ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
                   RunFolder& folder) {
-  Model<float> model(config.model, corpus.vocab.size(), gemm_provider(config.train.gemm));
+  Model<float> model(config.model, corpus.vocab.size(), gemm_provider(config.train));
   if (options.weights.empty()) {
     initialise(config.model, model.layout(), static_cast<std::uint64_t>(config.train.seed), model.parameters);
   } else {
@@ -75,10 +75,10 @@ ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOpti
   std::vector<ParameterRow> rows;
   for (std::size_t i = 0; i < mean_norm.size(); ++i) {
     const Parameter& p = model.layout().list()[i];
-    const double root_n = std::sqrt(static_cast<double>(p.size));
+    const double n = static_cast<double>(p.size);
     const float* values = model.parameters.at(p);
-    rows.push_back({std::sqrt(dot(p.size, values, values)) / root_n, norms.by_parameter[i], mean_norm[i],
-                    norms.by_parameter[i] / root_n, std::nullopt});
+    rows.push_back({std::sqrt(dot(p.size, values, values) / n), norms.by_parameter[i], mean_norm[i],
+                    norms.by_parameter[i] / std::sqrt(n), std::nullopt});
   }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
   write_atomically(folder.file(config_file), dump_text(config));

@@ -49,7 +49,7 @@ void write_summary(const RunFolder& folder, const RunConfig& config, const RunSu
                {"peak_rss_mb", peak_rss_bytes() / 0x1p20},
                {"threads", thread_count()},
                {"precision", name_of(config.train.precision)},
-               {"gemm", name_of(gemm_provider(config.train.gemm))},
+               {"gemm", name_of(gemm_provider(config.train))},
                {"blas", {{"flavour", blas.flavour}, {"version", blas.version}, {"kernel", blas.kernel}}},
                {"isa", isa_name()},
                {"compiler", compiler_name()},

@@ -65,7 +65,7 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folde
       corpus_(corpus),
       folder_(folder),
       observer_(observer),
-      model_(config.model, corpus.vocab.size(), gemm_provider(config.train.gemm)),
+      model_(config.model, corpus.vocab.size(), gemm_provider(config.train)),
       optimizer_(config.train, model_.layout()),
       runner_(config, corpus.train),
       statistics_(config.model.n_layer) {

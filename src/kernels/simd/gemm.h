@@ -38,6 +38,12 @@ inline Vec<Real> interleave_high(Vec<Real> a, Vec<Real> b, std::index_sequence<i
   return __builtin_shufflevector(a, b, (sizeof...(i) / 2 + i / 2 + (i % 2) * sizeof...(i))...);
 }
 
+// Elements first, first + 2, ... of a and b in a row.
+template <std::size_t first, class V, std::size_t... i>
+inline V every_other(V a, V b, std::index_sequence<i...>) {
+  return __builtin_shufflevector(a, b, (2 * i + first)...);
+}
+
 // Transposes a square of vectors. Interleaving row r with row r + lanes/2 rotates the bits of the element's
 // number (row, lane) by one; log2(lanes) times, and row and lane have changed places.
 template <class Real>
@@ -141,8 +147,15 @@ template <class Real>
   }
 }
 
+// How stored numbers are multiplied. Plain: as they are.
+template <class Real>
+struct Plain {
+  static Vec<Real> in_all_lanes(const Real* x) { return splat(*x); }
+  static Vec<Real> multiply_add(Vec<Real> sum, Vec<Real> x, Vec<Real> y) { return sum + x * y; }
+};
+
 // One register tile: C (rows, n) from `rows` rows of op(A) and one panel, n <= vectors*lanes.
-template <class Real, Index rows, Index vectors, bool transposed>
+template <class Real, class Product, Index rows, Index vectors, bool transposed>
 void multiply_tile(Index n, Index k, const Real* a, Index a_stride, const Real* b, Index b_stride,
                    TileOutput<Real> out) {
   Vec<Real> sum[rows][vectors] = {};
@@ -152,9 +165,9 @@ void multiply_tile(Index n, Index k, const Real* a, Index a_stride, const Real* 
     for (Index v = 0; v < vectors; ++v) y[v] = load(b + v * lanes<Real>);
 #pragma GCC unroll 16
     for (Index i = 0; i < rows; ++i) {
-      const Vec<Real> x = splat(transposed ? a[i] : a[i * a_stride]);
+      const Vec<Real> x = Product::in_all_lanes(transposed ? a + i : a + i * a_stride);
 #pragma GCC unroll 2
-      for (Index v = 0; v < vectors; ++v) sum[i][v] += x * y[v];
+      for (Index v = 0; v < vectors; ++v) sum[i][v] = Product::multiply_add(sum[i][v], x, y[v]);
     }
     a += transposed ? a_stride : 1;
     b += b_stride;
@@ -194,20 +207,22 @@ struct TileFunctions {
   TileFunction<Real> of_rows[tile_rows];
 };
 
-template <class Real, Index vectors, bool transposed, std::size_t... r>
+template <class Real, class Product, Index vectors, bool transposed, std::size_t... r>
 constexpr TileFunctions<Real> tile_functions(std::index_sequence<r...>) {
-  return {{multiply_tile<Real, static_cast<Index>(r) + 1, vectors, transposed>...}};
+  return {{multiply_tile<Real, Product, static_cast<Index>(r) + 1, vectors, transposed>...}};
 }
 
-template <class Real, Index vectors, bool transposed>
+template <class Real, class Product, Index vectors, bool transposed>
 constexpr TileFunctions<Real> tiles =
-    tile_functions<Real, vectors, transposed>(std::make_index_sequence<tile_rows>());
+    tile_functions<Real, Product, vectors, transposed>(std::make_index_sequence<tile_rows>());
 
-template <class Real>
+template <class Real, class Product>
 void multiply(Index m, Index n, Index k, const LeftOperand<Real>& a, const RightOperand<Real>& b,
               const TileOutput<Real>& out) {
-  const TileFunctions<Real>& wide = a.transposed ? tiles<Real, 2, true> : tiles<Real, 2, false>;
-  const TileFunctions<Real>& narrow = a.transposed ? tiles<Real, 1, true> : tiles<Real, 1, false>;
+  const TileFunctions<Real>& wide =
+      a.transposed ? tiles<Real, Product, 2, true> : tiles<Real, Product, 2, false>;
+  const TileFunctions<Real>& narrow =
+      a.transposed ? tiles<Real, Product, 1, true> : tiles<Real, Product, 1, false>;
   // A band is copied where reading it in place costs more. A transposed one uses only a part of each cache
   // line it touches: copied if enough panels read it. Rows a multiple of 4 KiB apart fall into one set of the
   // L1 cache, which has room for eight.
@@ -240,8 +255,10 @@ constexpr GemmKernel<Real> gemm_kernel = {
     .rows = tile_rows,
     .cols = tile_cols<Real>,
     .depth = tile_depth,
+    .steps = 1,
     .pack_panel = pack_panel<Real>,
-    .multiply = multiply<Real>,
+    .pack_left = nullptr,
+    .multiply = multiply<Real, Plain<Real>>,
 };
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -6,6 +6,7 @@
 #include "kernels/simd/dynamic_tanh.h"
 #include "kernels/simd/elementwise.h"
 #include "kernels/simd/gemm.h"
+#include "kernels/simd/gemm_bf16.h"
 #include "kernels/simd/norm.h"
 #include "kernels/simd/softmax.h"
 
@@ -14,6 +15,7 @@ namespace normscope::NORMSCOPE_ISA {
 template <class Real>
 constexpr SimdTable<Real> table = {
     .gemm = gemm_kernel<Real>,
+    .gemm_bf16 = gemm_bf16_kernel,
     .norm_forward = norm_forward<Real>,
     .norm_backward = norm_backward<Real>,
     .dynamic_tanh_forward = dynamic_tanh_forward<Real>,
