@@ -1,0 +1,102 @@
+// Combinations of config keys that would train nothing, or mean nothing, are refused; their neighbours are
+// not.
+#include <doctest/doctest.h>
+
+#include "config/load.h"
+#include "core/error.h"
+
+using namespace normscope;
+using Sets = std::vector<std::string>;
+
+namespace {
+
+// What is said of the defaults with `sets`; every refusal is the user's, exit 2.
+std::string said_of(const Sets& sets) {
+  try {
+    load_config_text("{}", "a.json", sets, {.need_data = false});
+  } catch (const Error& error) {
+    CHECK(error.exit == Exit::usage);
+    return error.what();
+  }
+  return "accepted";
+}
+
+struct Combination {
+  Sets refused;
+  std::string begin, hint;       // of the one line that refuses it
+  std::vector<Sets> neighbours;  // each undoes one of the causes, and is accepted
+};
+
+const Combination combinations[] = {
+    {{"model.norm=instancenorm", "model.context=1"},
+     "[config] model.norm: instancenorm with model.context = 1",
+     "raise context, or use another norm",
+     {{"model.context=2"}, {"model.norm=layernorm"}, {"model.norm_placement=none"}}},
+    {{"model.norm=groupnorm", "model.d_model=6", "model.norm_groups=6"},
+     "[config] model.norm_groups: 6 for model.d_model = 6",
+     "use fewer groups (1 is layernorm)",
+     {{"model.norm_groups=3"}, {"model.norm=rmsnorm"}, {"model.d_model=12"}}},
+    {{"model.norm=groupnorm", "model.d_model=1", "model.n_head=1", "model.norm_groups=1"},
+     "[config] model.norm_groups: 1 for model.d_model = 1",
+     "raise d_model",
+     {{"model.d_model=2"}, {"model.norm=none"}}},
+    {{"model.norm=layernorm", "model.d_model=1", "model.n_head=1"},
+     "[config] model.d_model: 1 with layernorm",
+     "raise d_model",
+     {{"model.d_model=2"}, {"model.norm=dyt"}, {"model.norm=batchnorm"}, {"model.norm_placement=rezero"}}},
+    {{"model.norm=rmsnorm", "model.d_model=1", "model.n_head=1"},
+     "[config] model.d_model: 1 with rmsnorm",
+     "raise d_model",
+     {{"model.d_model=2"}, {"model.norm=none"}}},
+    {{"model.qk_norm=true", "model.d_model=6", "model.n_head=6"},
+     "[config] model.qk_norm: true with heads of one feature (n_head = d_model = 6)",
+     "use fewer heads",
+     {{"model.n_head=3"}, {"model.qk_norm=false"}}},
+    {{"model.norm_placement=deepnorm", "model.residual=false"},
+     "[config] model.residual: false with placement deepnorm",
+     "use placement post",
+     {{"model.norm_placement=post"}, {"model.residual=true"}}},
+    {{"model.n_layer=2", "model.norm_placement=[\"pre\",\"deepnorm\"]", "model.residual=false"},
+     "[config] model.residual: false with placement deepnorm",
+     "use placement post",
+     {{"model.norm_placement=[\"pre\",\"post\"]"}, {"model.residual=true"}}},
+    {{"model.norm=batchnorm", "model.context=1", "train.batch_size=1"},
+     "[config] model.norm: batchnorm needs batch_size*context >= 2",
+     "raise train.batch_size",
+     {{"model.context=2"}, {"train.batch_size=2"}}},
+};
+
+}  // namespace
+
+TEST_CASE("combinations that train nothing are refused in one line, with the fix") {
+  for (const Combination& combination : combinations) {
+    const std::string said = said_of(combination.refused);
+    CAPTURE(said);
+    CHECK(said.starts_with(combination.begin));
+    CHECK(said.find(combination.hint) != std::string::npos);
+    CHECK(said.ends_with("(--set)"));
+    CHECK(said.find('\n') == std::string::npos);
+    for (const Sets& neighbour : combination.neighbours) {
+      Sets sets = combination.refused;
+      sets.insert(sets.end(), neighbour.begin(), neighbour.end());
+      CAPTURE(neighbour[0]);
+      CHECK(said_of(sets) == "accepted");
+    }
+  }
+}
+
+TEST_CASE("a norm that another choice drops is not judged") {
+  const Sets none_of_one = {"model.norm=none", "model.d_model=1", "model.n_head=1", "model.context=1"};
+  for (const char* placement :
+       {"pre", "post", "sandwich", "peri", "res_post", "deepnorm", "pre_scaled", "mix", "rezero", "none"}) {
+    Sets sets = none_of_one;
+    sets.push_back(std::string("model.norm_placement=") + placement);
+    CHECK(said_of(sets) == "accepted");
+    for (const char* norm :
+         {"layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "dyt", "none"}) {
+      CAPTURE(norm);
+      CHECK(said_of({std::string("model.norm_placement=") + placement, std::string("model.norm=") + norm}) ==
+            "accepted");
+    }
+  }
+}
