@@ -30,9 +30,7 @@ template <class Real>
 void move_vectors(Model<Real>& model) {
   for (const Parameter& p : model.layout().list()) {
     if (p.is_matrix()) continue;
-    // DyT's alpha moves less: near 0 it lets no gradient through, and a difference would measure rounding.
-    const double spread = p.name.ends_with(".alpha") ? 0.1 : 0.3;
-    const std::vector<Real> noise = normals<Real>(p.size, p.name, spread);
+    const std::vector<Real> noise = normals<Real>(p.size, "moved " + p.name, 0.3);
     for (Index i = 0; i < p.size; ++i) model.parameters.at(p)[i] += noise[static_cast<std::size_t>(i)];
   }
 }
