@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what building, testing and plotting need, on Debian and Ubuntu; does nothing where all of it is there.
+# Arguments are further packages.
 set -euo pipefail
 
 packages=(g++ cmake make libopenblas-openmp-dev libcxxopts-dev nlohmann-json3-dev doctest-dev
-          python3 python3-numpy python3-matplotlib)
+          python3 python3-numpy python3-matplotlib "$@")
 
 missing=()
 for package in "${packages[@]}"; do

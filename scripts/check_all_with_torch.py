@@ -1,0 +1,149 @@
+#!/usr/bin/python3
+"""Every legal placement x norm x activation against PyTorch: a tiny model of each, with every gain, bias and scale
+moved off its start, through `normscope probe`; what it dumps is recomputed in float64 (see check_with_torch.py for
+the measure). A line a combination with its worst tensor; exit 1 if one is above the tolerance.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zlib
+
+import numpy as np
+import torch
+
+import safetensors_io
+from check_with_torch import MEASURED, PLAIN, differences, recompute
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
+
+NORMLESS = ("rezero", "none")  # placements without norms: `norm` resolves to none
+PLACEMENTS = ("pre", "post", "sandwich", "peri", "res_post", "deepnorm", "pre_scaled", "mix", *NORMLESS)
+NORMS = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "dyt", "none")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "swiglu")
+
+# Wide and long enough that no norm's variance is by chance near 0: there float32 says nothing of the formula.
+BASE = {"n_layer": 3, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 8,
+        "init": {"scheme": "xavier_normal", "embed_std": 1.0}}
+SEQUENCES = 4
+# Without norms a stream of unit size grows from block to block until attention is one-hot, and a rounding error of
+# float32 decides where; a smaller one keeps the model smooth.
+SMALL_STREAM = {"init": {"scheme": "xavier_normal", "embed_std": 0.3}}
+# A few rows more, each on a pre-norm and a post-norm model.
+VARIANTS = {
+    "qk_norm": {"qk_norm": True},
+    "qk_norm, rope, biases": {"qk_norm": True, "position": "rope", "bias": True},
+    "eps outside": {"norm_eps_outside": True, "norm_eps": 0.1},
+    "untied": {"tie_embeddings": False},
+    "rope": {"position": "rope"},
+    "sinusoidal": {"position": "sinusoidal"},
+    "no positions": {"position": "none"},
+    "biases": {"bias": True},
+    "FFN biases, swiglu": {"ffn_bias": True, "activation": "swiglu"},
+    "no gains": {"norm_affine": False},
+    "no norm biases": {"norm_bias": False},
+    "no residual": {"residual": False},
+    "list": {"norm_placement": ["peri", "deepnorm", "rezero"]},
+    "GPT-2's initialisation": {"init": {"scheme": "gpt2"}},
+}
+
+
+def combinations():
+    """{name: model section} of the product, then of the variants."""
+    rows = {}
+    for placement in PLACEMENTS:
+        for norm in ("none",) if placement in NORMLESS else NORMS:
+            for activation in ACTIVATIONS:
+                model = {"norm_placement": placement, "norm": norm, "activation": activation}
+                rows[f"{placement} {norm} {activation}"] = {**BASE, **model, **(SMALL_STREAM if norm == "none" else {})}
+    for name, changes in VARIANTS.items():
+        for placement in ("pre", "post"):
+            rows[f"{placement} ({name})"] = {**BASE, "norm_placement": placement, **changes}
+    return rows
+
+
+def move_vectors(tensors, name):
+    """The parameters of an exchange file, every 1-D one moved by N(0, 0.3): a backward that is right only at a gain
+    of 1 or a bias of 0 shows. Running statistics are no parameters and stay."""
+    random = np.random.RandomState(zlib.crc32(name.encode()))
+    moved = {}
+    for tensor_name, tensor in tensors.items():
+        if tensor_name.startswith(MEASURED) or tensor_name in PLAIN:
+            continue
+        if tensor.ndim == 1 and "running" not in tensor_name:
+            tensor = tensor + (0.3 * random.standard_normal(tensor.shape)).astype(np.float32)
+        moved[tensor_name] = tensor
+    return moved
+
+
+def probe(folder, *options):
+    command = [BINARY, "probe", "config.json", "--out", "probe", "--overwrite", *options]
+    result = subprocess.run(command, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"},
+                            capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"normscope {' '.join(command[1:])}: {result.stderr.strip()}")
+
+
+def badness(error):
+    """What errors are sorted by: a NaN is the worst."""
+    return np.inf if np.isnan(error) else error
+
+
+def worst_of(folder, name, model, spoil=None):
+    """(error, tensor) of one combination. spoil(tensors, config) may change what the engine is said to have computed,
+    so that a test can see it caught."""
+    config = {"model": model, "data": {"path": os.path.join(ROOT, "data", "austen.txt")},
+              "train": {"steps": 1, "batch_size": SEQUENCES}}
+    first, start, second = (os.path.join(folder, f"{file}.safetensors") for file in ("first", "start", "second"))
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    probe(folder, "--dump", first)
+    tensors, _ = safetensors_io.read(first)
+    safetensors_io.write(start, move_vectors(tensors, name), {"format": "pt"})
+    probe(folder, "--from", start, "--dump", second)
+    tensors, metadata = safetensors_io.read(second)
+    if spoil:
+        config = json.loads(metadata["config"])
+        spoil(tensors, config)
+        metadata["config"] = json.dumps(config)
+    errors = differences(tensors, recompute(tensors, metadata))
+    tensor = max(errors, key=lambda key: badness(errors[key]))
+    return errors[tensor], tensor
+
+
+def check(rows, spoil=None, show=lambda name, error, tensor: None):
+    """{name: (error, tensor)} of {name: model section}."""
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="normscope-torch-") as folder:
+        for name, model in rows.items():
+            found[name] = worst_of(folder, name, model, spoil)
+            show(name, *found[name])
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", metavar="WORD", nargs="*", help="only combinations whose names hold all these words")
+    parser.add_argument("--tolerance", type=float, default=1e-4, help="largest error allowed (default: %(default)g)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # so small a model only waits for its threads
+    rows = {n: m for n, m in combinations().items() if all(word in n.split() for word in arguments.words)}
+    if not rows:
+        parser.error(f"no combination holds {' and '.join(arguments.words)}")
+
+    def show(name, error, tensor):
+        print(f"{error:9.2e}  {name:36}  {tensor}{'' if error <= arguments.tolerance else '   <-- FAILS'}", flush=True)
+
+    found = check(rows, show=show)
+    bad = [name for name, (error, _) in found.items() if not error <= arguments.tolerance]
+    worst = max(found, key=lambda name: badness(found[name][0]))
+    print(f"{len(found)} combinations, {len(bad)} above {arguments.tolerance:g}; worst {found[worst][0]:.2e}: {worst}")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
