@@ -2,6 +2,7 @@
 #include <functional>
 #include <string>
 
+#include "check/finite_differences.h"
 #include "config/names.h"
 #include "tiny_model.h"
 
@@ -10,81 +11,32 @@ using namespace normscope::testing;
 
 namespace {
 
-// Which FFN activations are positive: a difference across ReLU's kink is no derivative.
-struct Masks : TapListener<double> {
-  std::vector<bool> positive;
-  void on_value(Place place, const double* value, Index rows, Index cols) override {
-    if (place.site != Site::ffn_hidden) return;
-    for (Index i = 0; i < rows * cols; ++i) positive.push_back(value[i] > 0);
-  }
-  void on_gradient(Place, const double*, Index, Index) override {}
-};
-
 // A planted fault: spoils the gradients that the model computed.
 using Fault = std::function<void(const ParameterLayout&, ParameterBlock<double>&)>;
 
-struct GradientError {
-  double error = 0;   // |fd - <g, d>| / (|g||d| + 1e-9 loss) in a random direction d
-  std::string param;  // whose
-};
-
-// The largest error of any parameter tensor, each the least over steps of 1e-2 ... 1e-6 of |W|/|d|.
-GradientError worst_gradient_error(const ModelConfig& config, const Fault& fault = {}) {
+// The largest error of any parameter tensor's gradient (check/finite_differences.h).
+DifferenceError worst_gradient_error(const ModelConfig& config, const Fault& fault = {}) {
   TestModel<double> model(config);
   const RandomBatch batch(2, config.context);
-  const bool relu = config.activation == Activation::relu;
-  Masks at_start;
-  const double loss = model.loss_and_gradients(batch.view(), 1, {}, relu ? &at_start : nullptr);
+  model.loss_and_gradients(batch.view());
   ParameterBlock<double> gradients = model.gradients;
   if (fault) fault(model.layout(), gradients);
-  GradientError worst;
   for (const Parameter& p : model.layout().list()) {
-    if (!p.trainable) continue;
-    const std::span<const double> g(gradients.at(p), static_cast<std::size_t>(p.size));
-    double* w = model.parameters.at(p);
-    const std::vector<double> start(w, w + p.size), d = normals<double>(p.size, "direction of " + p.name);
     CAPTURE(p.name);
-    if (!fault) CHECK(norm(g) > 0);
-    double slope = 0;
-    for (std::size_t i = 0; i < d.size(); ++i) slope += g[i] * d[i];
-    const auto side = [&](double step, bool* same_masks) {
-      for (std::size_t i = 0; i < d.size(); ++i) w[i] = start[i] + step * d[i];
-      // Evaluation uses batch norm's running statistics; its gradient is that of the batch's own.
-      if (config.norm == NormKind::batchnorm && !relu) return model.loss_and_gradients(batch.view());
-      if (!relu) return model.loss(batch.view());
-      Masks masks;
-      const double moved = model.loss_and_gradients(batch.view(), 1, {}, &masks);
-      *same_masks = *same_masks && masks.positive == at_start.positive;
-      return moved;
-    };
-    const double rounding = 32 * std::numeric_limits<double>::epsilon() * loss;
-    const bool flat = norm(g) <= rounding;  // as of a bias that a later norm over positions takes off
-    double least = std::numeric_limits<double>::infinity(), moved = 0;
-    for (const double relative : {1e-2, 1e-3, 1e-4, 1e-5, 1e-6}) {
-      const double step = relative * norm(start) / norm(d);
-      bool same_masks = true;
-      const double change = side(step, &same_masks) - side(-step, &same_masks);
-      if (!same_masks) continue;
-      moved = std::max(moved, std::abs(change));
-      least = std::min(least, std::abs(change / (2 * step) - slope) / (norm(g) * norm(d) + 1e-9 * loss));
-    }
-    // A gradient of nothing but rounding is right if the loss does not move either; over 1e-9 of it, its last
-    // bit would look like an error.
-    if (flat && moved <= rounding && std::isfinite(least)) least = 0;
-    std::copy(start.begin(), start.end(), w);
-    if (!(least <= worst.error)) worst = {least, p.name};
+    if (p.trainable && !fault)
+      CHECK(norm(std::span<const double>(gradients.at(p), static_cast<std::size_t>(p.size))) > 0);
   }
-  return worst;
+  return finite_difference_error(model, batch.view(), gradients);
 }
 
 constexpr double tolerance = 1e-6;
 
 void check_gradients(const std::string& label, const ModelConfig& config) {
   CAPTURE(label);
-  const GradientError worst = worst_gradient_error(config);
-  CAPTURE(worst.param);
-  CAPTURE(worst.error);
-  CHECK_FALSE(!(worst.error <= tolerance));
+  const DifferenceError worst = worst_gradient_error(config);
+  CAPTURE(worst.tensor);
+  CAPTURE(worst.worst);
+  CHECK_FALSE(!(worst.worst <= tolerance));
 }
 
 using enum PlacementKind;
@@ -193,15 +145,15 @@ TEST_CASE("model: the difference test catches a wrong gradient of any tensor, an
   config.bias = config.ffn_bias = config.qk_norm = true;
   config.tie_embeddings = false;
   const TestModel<double> model(config);
-  REQUIRE(worst_gradient_error(config).error <= tolerance);
+  REQUIRE(worst_gradient_error(config).worst <= tolerance);
   int tensors = 0;
   for (const Parameter& p : model.layout().list()) {
     CAPTURE(p.name);
     const auto caught = [&](double factor, Index elements) {
-      const GradientError found = worst_gradient_error(config, [&](const auto&, auto& gradients) {
+      const DifferenceError found = worst_gradient_error(config, [&](const auto&, auto& gradients) {
         for (Index i = 0; i < elements; ++i) gradients.at(p)[i] *= factor;
       });
-      return !(found.error <= tolerance) && found.param == p.name;
+      return !(found.worst <= tolerance) && found.tensor == p.name;
     };
     CHECK(caught(1.01, p.size));
     CHECK(caught(0, p.size));
@@ -225,8 +177,8 @@ TEST_CASE("model: the difference test catches the backward of another formula") 
     CAPTURE(label);
     ModelConfig config = tiny_config(pre_scaled), other = config;
     change(other);
-    CHECK_FALSE(worst_gradient_error(config, backward_of(other)).error <= tolerance);
-    CHECK(worst_gradient_error(config, backward_of(config)).error <= tolerance);
+    CHECK_FALSE(worst_gradient_error(config, backward_of(other)).worst <= tolerance);
+    CHECK(worst_gradient_error(config, backward_of(config)).worst <= tolerance);
   }
 }
 

@@ -1,6 +1,7 @@
 // A model small enough for finite differences, with every 1-D parameter off its start.
 #pragma once
 
+#include "check/trial.h"
 #include "helpers.h"
 #include "model/model.h"
 #include "model/placement.h"
@@ -25,16 +26,6 @@ inline ModelConfig tiny_config(PlacementKind placement = PlacementKind::pre,
   return config;
 }
 
-// Adds N(0, 0.3) to gains, biases and scales, so that a backward that is right only at 1 or 0 shows.
-template <class Real>
-void move_vectors(Model<Real>& model) {
-  for (const Parameter& p : model.layout().list()) {
-    if (p.is_matrix()) continue;
-    const std::vector<Real> noise = normals<Real>(p.size, "moved " + p.name, 0.3);
-    for (Index i = 0; i < p.size; ++i) model.parameters.at(p)[i] += noise[static_cast<std::size_t>(i)];
-  }
-}
-
 // A model with its first weights, ready for a test.
 template <class Real>
 struct TestModel : Model<Real> {
@@ -42,7 +33,7 @@ struct TestModel : Model<Real> {
                      GemmProvider provider = GemmProvider::openblas)
       : Model<Real>(config, vocab, provider) {
     initialise(config, this->layout(), 1, this->parameters);
-    move_vectors(*this);
+    move_vectors(this->layout(), 1, this->parameters);
   }
 };
 

@@ -28,10 +28,9 @@ class Masks : public TapListener<double> {
 
 class Differences {
  public:
-  Differences(Model<double>& model, const TokenBatch& batch) : model_(model), batch_(batch) {
-    std::fill(model.gradients.all().begin(), model.gradients.all().end(), 0.0);
-    loss_ = model.loss_and_gradients(batch, 1, {}, relu() ? &masks_ : nullptr);
-    gradients_ = model.gradients.all();
+  Differences(Model<double>& model, const TokenBatch& batch, const ParameterBlock<double>& gradients)
+      : model_(model), batch_(batch), gradients_(gradients) {
+    loss_ = loss(masks_);
     for (const Parameter& p : model.layout().list()) {
       if (p.trainable) largest_ = std::max(largest_, l2_norm(p.size, gradient(p)));
     }
@@ -52,7 +51,9 @@ class Differences {
       bool same_masks = true;
       for (const int side : {0, 1}) {
         for (std::size_t i = 0; i < d.size(); ++i) w[i] = start[i] + (side == 0 ? -h : h) * d[i];
-        sides[side] = loss(&same_masks);
+        Masks masks;
+        sides[side] = loss(masks);
+        same_masks = same_masks && masks.positive == masks_.positive;
       }
       if (!same_masks) continue;
       const double error = std::abs((sides[1] - sides[0]) / (2 * h) - slope) /
@@ -66,7 +67,7 @@ class Differences {
 
  private:
   bool relu() const { return model_.config().activation == Activation::relu; }
-  const double* gradient(const Parameter& p) const { return gradients_.data() + p.offset; }
+  const double* gradient(const Parameter& p) const { return gradients_.at(p); }
 
   std::vector<double> direction(const Parameter& p) const {
     const double* g = gradient(p);
@@ -82,28 +83,25 @@ class Differences {
     return d;
   }
 
-  double loss(bool* same_masks) {
-    Masks masks;
+  double loss(Masks& masks) {
     Masks* listener = relu() ? &masks : nullptr;
     // Evaluation uses batch norm's running statistics; its gradient is that of the batch's own.
-    const double value = norm_row(model_.config().norm).has_running
-                             ? model_.loss_and_gradients(batch_, 1, {}, listener)
-                             : model_.loss(batch_, listener);
-    *same_masks = *same_masks && masks.positive == masks_.positive;
-    return value;
+    return norm_row(model_.config().norm).has_running ? model_.loss_and_gradients(batch_, 1, {}, listener)
+                                                      : model_.loss(batch_, listener);
   }
 
   Model<double>& model_;
   const TokenBatch batch_;
   double loss_ = 0, largest_ = 0;
-  std::vector<double> gradients_;
-  Masks masks_;
+  const ParameterBlock<double>& gradients_;
+  Masks masks_;  // where W stands
 };
 
 }  // namespace
 
-DifferenceError finite_difference_error(Model<double>& model, const TokenBatch& batch) {
-  Differences differences(model, batch);
+DifferenceError finite_difference_error(Model<double>& model, const TokenBatch& batch,
+                                        const ParameterBlock<double>& gradients) {
+  Differences differences(model, batch, gradients);
   Worst worst;
   for (const Parameter& p : model.layout().list()) {
     if (p.trainable) worst.add(differences.error(p), p.name);
@@ -118,7 +116,11 @@ void prove_finite_differences(const Subject& subject) {
   Index context = std::min<Index>(config.context, 8);
   DifferenceError error;
   for (;; context /= 2) {
-    error = finite_difference_error(model, TrialBatch(subject, 16 / context, context).view());
+    const TrialBatch batch(subject, 16 / context, context);
+    std::fill(model.gradients.all().begin(), model.gradients.all().end(), 0.0);
+    model.loss_and_gradients(batch.view());
+    const ParameterBlock<double> gradients = model.gradients;
+    error = finite_difference_error(model, batch.view(), gradients);
     if (std::isfinite(error.worst) || context <= 2) break;
   }
   subject.report({text("every tensor's gradient equals central differences (", 16 / context, " sequences of ",

@@ -20,8 +20,8 @@ constexpr double identity_limit = 1e-8;  // of what holds exactly: in double 1e-
 ModelConfig without_dropout(ModelConfig model);
 ModelConfig without_eps(ModelConfig model);
 
-// The config's first weights. Then gains, biases and scales are moved by N(0, 0.3), dyt's alpha by N(0, 0.1):
-// a gradient that is right only at gain 1 and bias 0 must not pass. Running statistics stay.
+// Moves gains, biases and scales by N(0, 0.3): a gradient that is right only at gain 1 and bias 0 must not
+// pass. Running statistics stay.
 template <class Real>
 void move_vectors(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters);
 
