@@ -100,3 +100,35 @@ TEST_CASE("a norm that another choice drops is not judged") {
     }
   }
 }
+
+TEST_CASE("a written key without effect says so in its origin, until it has one") {
+  const auto origin = [](const std::string& key, const Sets& sets) {
+    return load_config_text("{}", "a.json", sets, {.need_data = false}).origins.at(key);
+  };
+  const struct {
+    std::string key, value, why;
+    std::string effect;  // the --set that gives the key one
+  } cases[] = {
+      {"model.norm_groups", "2", "only groupnorm has groups", "model.norm=groupnorm"},
+      {"model.mix_post_fraction", "0.5", "only placement mix has it", "model.norm_placement=mix"},
+      {"train.momentum", "0.9", "only sgd has it", "train.optimizer=sgd"},
+      {"train.beta1", "0.5", "only adamw has it", "train.optimizer=adamw"},
+      {"train.min_lr", "0.1", "a constant rate has no end", "train.schedule=cosine"},
+      {"model.norm_eps", "0.1", "no norm here divides", "model.norm=rmsnorm"},
+      {"model.norm_eps_outside", "true", "no norm here divides by a deviation", "model.norm=rmsnorm"},
+      {"model.norm_affine", "false", "there is no norm", "model.norm=dyt"},
+      {"model.init.std", "0.1", "only scheme gpt2 has it", "model.init.scheme=gpt2"},
+  };
+  const Sets idle = {"train.optimizer=sgd", "train.schedule=constant", "model.norm=none",
+                     "model.init.scheme=xavier_normal", "model.tie_embeddings=false"};
+  for (const auto& c : cases) {
+    CAPTURE(c.key);
+    Sets sets = idle;
+    sets.push_back(c.key + "=" + c.value);
+    if (c.key == "train.momentum") sets.push_back("train.optimizer=adamw");
+    CHECK(origin(c.key, sets).starts_with("--set, without effect: " + c.why));
+    sets.push_back(c.effect);
+    CHECK(origin(c.key, sets) == "--set");
+    CHECK(origin(c.key, idle).starts_with("default"));  // what nobody wrote misleads nobody
+  }
+}

@@ -100,6 +100,31 @@ std::vector<Consequence> settle_rest(RunConfig& config) {
   return all;
 }
 
+std::vector<Consequence> keys_without_effect(const RunConfig& config) {
+  const ModelConfig& m = config.model;
+  const TrainConfig& t = config.train;
+  std::vector<Consequence> all;
+  const auto idle = [&](bool has_effect, std::initializer_list<const char*> keys, const char* why) {
+    for (const char* key : keys) {
+      if (!has_effect) all.push_back({key, why});
+    }
+  };
+  const bool divides = m.norm != NormKind::none && m.norm != NormKind::dyt;
+  idle(m.norm == NormKind::groupnorm, {"model.norm_groups"}, "only groupnorm has groups");
+  idle(divides || m.qk_norm, {"model.norm_eps"}, "no norm here divides");
+  idle(divides, {"model.norm_eps_outside"}, "no norm here divides by a deviation");
+  idle(m.norm != NormKind::none, {"model.norm_affine"}, "there is no norm");
+  idle(has_placement(m, PlacementKind::mix), {"model.mix_post_fraction"}, "only placement mix has it");
+  // A tied head's embeddings take it over whatever the scheme.
+  idle(m.init.scheme == InitScheme::gpt2 || m.tie_embeddings, {"model.init.std"}, "only scheme gpt2 has it");
+  idle(t.optimizer == OptimizerKind::adamw, {"train.beta1", "train.beta2", "train.adam_eps"},
+       "only adamw has it");
+  idle(t.optimizer == OptimizerKind::sgd, {"train.momentum"}, "only sgd has it");
+  idle(t.schedule != ScheduleKind::constant, {"train.min_lr"}, "a constant rate has no end");
+  idle(config.data.val_path.empty(), {"data.val_fraction"}, "val_path is the validation text");
+  return all;
+}
+
 std::vector<Complaint> check_config(const RunConfig& config) {
   const ModelConfig& m = config.model;
   std::vector<Complaint> all;

@@ -21,6 +21,10 @@ std::vector<Consequence> settle_norm(RunConfig& config);
 // Settles what follows from the norm. Comes after the dependent defaults.
 std::vector<Consequence> settle_rest(RunConfig& config);
 
+// Keys that have no effect beside the others. That is no mistake (a base config may set what a child has no
+// use for), but whoever looks where a value comes from is told.
+std::vector<Consequence> keys_without_effect(const RunConfig& config);
+
 // A combination that cannot be: the key to blame, what is wrong with it, and the other keys that take part.
 struct Complaint {
   std::string key;

@@ -207,6 +207,9 @@ class Resolver {
       if (!given_.contains(field.key) && !failed_.contains(field.key)) take_default(field, file);
     }
     settle(settle_rest(config_));
+    for (const auto& [key, why] : keys_without_effect(config_)) {
+      if (settings_.contains(key)) origins_[key] += ", without effect: " + why;
+    }
     complain();
     find_all_data(config_, settings_, options_.need_data, problems_);
     return {std::move(config_), std::move(origins_)};
