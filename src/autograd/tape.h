@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "autograd/op_profile.h"
 #include "core/arena.h"
 #include "core/error.h"
 #include "core/site.h"
@@ -78,9 +79,27 @@ class Tape {
     static_assert(std::is_trivially_copyable_v<Backward> && std::is_trivially_destructible_v<Backward>);
     if (!recording_) return;
     void* closure = new (arena_.take<Backward>(1)) Backward(backward);
-    nodes_.push_back(
-        {output.slot, closure, [](const void* c, Tape& tape) { (*static_cast<const Backward*>(c))(tape); }});
+    nodes_.push_back({output.slot, closure,
+                      [](const void* c, Tape& tape) { (*static_cast<const Backward*>(c))(tape); }, op_});
   }
+
+  // Stands at the head of an op: while a profile is kept, it hears what this call and its backward take.
+  class Op {
+   public:
+    Op(Tape& tape, const OpCost& cost) : tape_(tape) {
+      if (tape.profile_ != nullptr) tape.op_ = new (tape.arena_.take<OpCost>(1)) OpCost(cost);
+    }
+    ~Op() {
+      if (tape_.op_ != nullptr) tape_.profile_->add_forward(*tape_.op_, clock_.seconds());
+      tape_.op_ = nullptr;
+    }
+    Op(const Op&) = delete;
+    Op& operator=(const Op&) = delete;
+
+   private:
+    Tape& tape_;
+    OpClock clock_;
+  };
 
   // --- for ops: backward
   // -------------------------------------------------------------------------------------
@@ -116,6 +135,7 @@ class Tape {
   // ---------------------------------------------------------------------------------------
 
   void set_listener(TapListener<Real>* listener) { listener_ = listener; }
+  void set_profile(OpProfile* profile) { profile_ = profile; }
 
   // Walks back from a scalar with d(loss)/d(loss) = cotangent.
   void backward(const Var<Real>& loss, Real cotangent = 1);
@@ -140,6 +160,7 @@ class Tape {
     int output;
     const void* closure;
     void (*backward)(const void*, Tape&);
+    const OpCost* cost;  // null: nobody asks
   };
   struct Tap {
     int slot;
@@ -157,6 +178,8 @@ class Tape {
   std::vector<Node> nodes_;
   std::vector<Tap> taps_;
   TapListener<Real>* listener_ = nullptr;
+  OpProfile* profile_ = nullptr;
+  const OpCost* op_ = nullptr;  // the op under way, if a profile is kept
   bool recording_ = true;
 };
 

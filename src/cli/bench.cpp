@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/session.h"
@@ -15,6 +16,7 @@
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "io/csv.h"
+#include "kernels/elementwise.h"
 #include "model/cost.h"
 #include "train/environment.h"
 #include "train/trainer.h"
@@ -95,10 +97,75 @@ StepTimes measure_steps(RunConfig config, const Corpus& corpus, Index steps) {
   return times;
 }
 
+// One kind of work of a step.
+struct OpShare {
+  std::string name;
+  double ms = 0, forward_ms = 0, backward_ms = 0, share = 0;
+  std::optional<double> gflops, gb_per_s;  // of what bounds it
+};
+
+// Where a step's time goes: each op, the optimiser, the gradient's norm; `rest` is what none of them took.
+std::vector<OpShare> measure_ops(const RunConfig& config, const Corpus& corpus, Index steps) {
+  Model<float> model(config.model, vocabulary_size, gemm_provider(config.train));
+  initialise(config.model, model.layout(), 1, model.parameters);
+  Optimizer<float> optimizer(config.train, model.layout());
+  StepRunner runner(config, corpus.train);
+  OpProfile profile;
+  double whole = 0;
+  const double bytes = sizeof(float) * static_cast<double>(model.layout().count());
+  for (Index step = 1; step <= warm_up_steps + steps; ++step) {
+    const bool counted = step > warm_up_steps;
+    model.tape.set_profile(counted ? &profile : nullptr);
+    const OpClock step_clock;
+    runner.compute(model, step);
+    const OpClock update_clock;
+    optimizer.update(step, config.train.lr, 1.0, model.gradients, model.parameters);
+    if (!counted) continue;
+    // Reads gradient, weight and two moments; writes the last three.
+    profile.add_forward({.name = "optimiser", .bytes_forward = 7 * bytes}, update_clock.seconds());
+    whole += step_clock.seconds();
+  }
+  std::vector<OpShare> shares;
+  double told = 0;
+  for (const OpProfile::Row& row : profile.rows()) {
+    const double ms = 1e3 / static_cast<double>(steps);
+    OpShare share{row.name,
+                  ms * row.seconds(),
+                  ms * row.seconds_forward,
+                  ms * row.seconds_backward,
+                  row.seconds() / whole,
+                  {},
+                  {}};
+    if (row.in > 0) share.name += text(' ', row.in, " -> ", row.out);
+    if (row.flops > 0) share.gflops = row.flops / row.seconds() / 1e9;
+    if (row.bytes > 0) share.gb_per_s = row.bytes / row.seconds() / 1e9;
+    told += row.seconds();
+    shares.push_back(std::move(share));
+  }
+  std::sort(shares.begin(), shares.end(), [](const OpShare& a, const OpShare& b) { return a.ms > b.ms; });
+  shares.push_back(
+      {"rest", 1e3 * (whole - told) / static_cast<double>(steps), 0, 0, 1 - told / whole, {}, {}});
+  return shares;
+}
+
+// GB/s of y = a x + y over arrays far larger than the caches: the median of 5.
+double measure_memory_rate() {
+  constexpr Index count = 16 << 20;
+  std::vector<float> x(count, 1.0f), y(count, 2.0f);
+  std::vector<double> rates;
+  for (int round = 0; round < 5; ++round) {
+    const OpClock clock;
+    scale_add(count, 0.5f, x.data(), 1.0f, y.data());
+    rates.push_back(3 * sizeof(float) * static_cast<double>(count) / clock.seconds() / 1e9);
+  }
+  return median(rates);
+}
+
 struct Measurement {
   int threads = 0;
   double step_ms = 0, tokens_per_s = 0, gflops = 0, share = 0, log_overhead = 0, sgemm_gflops = 0,
-         peak_mb = 0;
+         memory_gb_per_s = 0, peak_mb = 0;
+  std::vector<OpShare> ops;
 };
 
 Measurement measure(const RunConfig& config, const Corpus& corpus, Index steps, int threads) {
@@ -106,8 +173,10 @@ Measurement measure(const RunConfig& config, const Corpus& corpus, Index steps, 
   Measurement m;
   m.threads = threads;
   const StepTimes times = measure_steps(config, corpus, steps);
+  m.ops = measure_ops(config, corpus, steps);
   m.peak_mb = peak_rss_bytes() / 0x1p20;  // of training; measuring SGEMM takes memory of its own
   m.sgemm_gflops = measure_sgemm_gflops();
+  m.memory_gb_per_s = measure_memory_rate();
   m.step_ms = median(times.without);
   m.log_overhead = median(times.with) / m.step_ms - 1;
   const ParameterLayout layout(config.model, vocabulary_size);
@@ -120,13 +189,20 @@ Measurement measure(const RunConfig& config, const Corpus& corpus, Index steps, 
 }
 
 nlohmann::ordered_json to_json(const Measurement& m) {
-  return {{"threads", m.threads},
-          {"sgemm_gflops", m.sgemm_gflops},
-          {"step_ms", m.step_ms},
-          {"tokens_per_s", m.tokens_per_s},
-          {"gflops", m.gflops},
-          {"share", m.share},
-          {"log_overhead", m.log_overhead}};
+  nlohmann::ordered_json ops = nlohmann::ordered_json::array();
+  for (const OpShare& op : m.ops) {
+    nlohmann::ordered_json row = {{"op", op.name},
+                                  {"ms", op.ms},
+                                  {"forward_ms", op.forward_ms},
+                                  {"backward_ms", op.backward_ms},
+                                  {"share", op.share}};
+    if (op.gflops) row["gflops"] = *op.gflops;
+    if (op.gb_per_s) row["gb_per_s"] = *op.gb_per_s;
+    ops.push_back(std::move(row));
+  }
+  return {{"threads", m.threads}, {"sgemm_gflops", m.sgemm_gflops}, {"memory_gb_per_s", m.memory_gb_per_s},
+          {"step_ms", m.step_ms}, {"tokens_per_s", m.tokens_per_s}, {"gflops", m.gflops},
+          {"share", m.share},     {"log_overhead", m.log_overhead}, {"ops", std::move(ops)}};
 }
 
 }  // namespace
@@ -181,6 +257,17 @@ int bench_command(int argc, char** argv) {
               << right(fixed(m.step_ms, 2), 10) << right(short_number(m.tokens_per_s), 11)
               << right(fixed(m.gflops, 1), 11) << right(fixed(100 * m.share, 1) + "%", 17)
               << right(fixed(100 * m.log_overhead, 1) + "%", 34) << '\n';
+  }
+  const Measurement& last = results.back();
+  std::cout << "\nof a step with " << last.threads << (last.threads == 1 ? " thread" : " threads")
+            << " (memory: " << fixed(last.memory_gb_per_s, 0) << " GB/s measured)\n"
+            << "op                        ms   forward  backward   share   GFLOP/s   GB/s\n";
+  for (const OpShare& op : last.ops) {
+    std::cout << op.name << std::string(op.name.size() < 20 ? 20 - op.name.size() : 1, ' ')
+              << right(fixed(op.ms, 3), 8) << right(fixed(op.forward_ms, 3), 10)
+              << right(fixed(op.backward_ms, 3), 10) << right(fixed(100 * op.share, 1) + "%", 8)
+              << right(op.gflops ? fixed(*op.gflops, 1) : "", 10)
+              << right(op.gb_per_s ? fixed(*op.gb_per_s, 1) : "", 7) << '\n';
   }
   std::cout << "\npeak memory " << fixed(results.front().peak_mb, 0) << " MiB\n";
   return static_cast<int>(Exit::ok);

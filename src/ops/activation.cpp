@@ -5,6 +5,7 @@ namespace normscope {
 
 template <class Real>
 Var<Real> activation(Tape<Real>& tape, ActivationKind kind, Var<Real> x) {
+  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("activation", x.size(), 2, 3));
   Var<Real> y = tape.create(x.rows, x.cols);
   activation_forward(kind, x.size(), x.value, y.value);
 
@@ -17,6 +18,7 @@ Var<Real> activation(Tape<Real>& tape, ActivationKind kind, Var<Real> x) {
 
 template <class Real>
 Var<Real> swiglu(Tape<Real>& tape, Var<Real> gate, Var<Real> x) {
+  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("swiglu", x.size(), 3, 5));
   require(gate.rows == x.rows && gate.cols == x.cols, "swiglu", "gate and x differ in shape");
   Var<Real> y = tape.create(x.rows, x.cols);
   swiglu_forward(x.size(), gate.value, x.value, y.value);

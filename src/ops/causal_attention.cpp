@@ -26,6 +26,12 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
                                   drop.stream,
                                   drop.first_sequence};
 
+  // S and O are two products, dV, dP, dQ and dK four, of the half that the mask leaves.
+  const double product =
+      static_cast<double>(qkv.rows) * static_cast<double>(width) * static_cast<double>(context + 1);
+  const typename Tape<Real>::Op op(
+      tape, {.name = "attention", .flops_forward = 2 * product, .flops_backward = 4 * product});
+
   Var<Real> y = tape.create(qkv.rows, width);
   Real* log_sum_exp = tape.recording() ? tape.template save<Real>(qkv.rows * heads) : nullptr;
   attention_forward(gemm_provider, attention, y.value, log_sum_exp);

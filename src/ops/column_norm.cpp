@@ -9,6 +9,7 @@ namespace normscope {
 template <class Real>
 Var<Real> column_norm(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> x, Var<Real> gain,
                       Var<Real> bias, RunningStatistics<Real> running) {
+  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("norm", x.size(), 2, 3));
   require(x.cols == norm.cols && norm.group_rows > 0 && x.rows % norm.group_rows == 0, "column_norm",
           "x is (", x.rows, ", ", x.cols, "); the norm takes ", norm.cols, " features and groups of ",
           norm.group_rows, " rows");

@@ -8,6 +8,7 @@ namespace normscope {
 
 template <class Real>
 Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std::int32_t> targets) {
+  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("cross-entropy", logits.size(), 1, 2));
   const Index rows = logits.rows;
   require(static_cast<Index>(targets.size()) == rows, "cross_entropy", rows, " rows of logits, ",
           targets.size(), " targets");

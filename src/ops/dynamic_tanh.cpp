@@ -7,6 +7,7 @@ namespace normscope {
 
 template <class Real>
 Var<Real> dynamic_tanh(Tape<Real>& tape, Var<Real> x, Var<Real> alpha, Var<Real> gain, Var<Real> bias) {
+  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("norm", x.size(), 2, 3));
   require(alpha.size() == 1, "dynamic_tanh", "alpha must be one number; got ", alpha.size());
   const Index rows = x.rows, cols = x.cols;
 

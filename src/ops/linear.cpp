@@ -12,6 +12,10 @@ Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<
   require(!bias || bias.size() == weight.rows, "linear", "bias has ", bias.size(), " numbers for ",
           weight.rows);
   const Index rows = x.rows, in = x.cols, out = weight.rows;
+  const double product = 2 * static_cast<double>(rows) * static_cast<double>(weight.size());
+  const typename Tape<Real>::Op op(
+      tape,
+      {.name = "linear", .in = in, .out = out, .flops_forward = product, .flops_backward = 2 * product});
 
   Var<Real> y = tape.create(rows, out);
   gemm<Real>(gemm_provider, {Transpose::no, Transpose::yes, rows, out, in, Real(1), x.value, in, weight.value,

@@ -16,6 +16,14 @@
 
 namespace normscope {
 
+// The cost of an op that memory bounds: how many tensors of `count` numbers it reads and writes, forward and
+// backward.
+template <class Real>
+OpCost streaming_cost(const char* name, Index count, double forward, double backward) {
+  const double bytes = static_cast<double>(count) * static_cast<double>(sizeof(Real));
+  return {.name = name, .bytes_forward = forward * bytes, .bytes_backward = backward * bytes};
+}
+
 // y (N, out) = x (N, in) · weightᵀ + bias. weight: (out, in); bias: (1, out) or absent.
 template <class Real>
 Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight,

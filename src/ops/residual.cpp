@@ -7,6 +7,7 @@ namespace normscope {
 // y = alpha x + b;  dx = alpha dy,  db = dy.
 template <class Real>
 Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> branch) {
+  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("residual", x.size(), 3, 0));
   require(x.rows == branch.rows && x.cols == branch.cols, "residual_sum", "x is (", x.rows, ", ", x.cols,
           "), the branch (", branch.rows, ", ", branch.cols, ")");
   Var<Real> y = tape.create(x.rows, x.cols);
@@ -24,6 +25,7 @@ Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> bran
 // y = f x;  dx = f dy.
 template <class Real>
 Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x) {
+  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("scale", x.size(), 2, 2));
   Var<Real> y = tape.create(x.rows, x.cols);
   scale_add(x.size(), factor, x.value, Real(0), y.value);
 
@@ -37,6 +39,7 @@ Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x) {
 // y = f x;  dx = f dy,  df = dy·x.
 template <class Real>
 Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
+  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("scale", x.size(), 2, 4));
   require(factor.size() == 1, "scale_by", "the factor must be one number; got ", factor.size());
   Var<Real> y = tape.create(x.rows, x.cols);
   scale_add(x.size(), *factor.value, x.value, Real(0), y.value);

@@ -36,6 +36,7 @@ void rotate(Index tokens, Index context, Index heads, Index width, const Real* i
 template <class Real>
 Var<Real> rotary(Tape<Real>& tape, Index context, Index heads, Var<Real> qkv, const Real* cosines,
                  const Real* sines, Index first_position) {
+  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("rotary", qkv.size(), 2, 2));
   const Index width = qkv.cols / 3;
   require(width % heads == 0 && (width / heads) % 2 == 0, "rotary", "needs an even head width; got ", width,
           " / ", heads);

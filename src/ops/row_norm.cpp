@@ -5,6 +5,7 @@ namespace normscope {
 
 template <class Real>
 Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var<Real> gain, Var<Real> bias) {
+  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("norm", x.size(), 2, 3));
   require(x.cols == norm.cols && norm.cols % norm.groups == 0, "row_norm", "x has ", x.cols,
           " features; the norm ", norm.cols, " in ", norm.groups, " groups");
   require((!gain || gain.size() == x.cols) && (!bias || bias.size() == x.cols), "row_norm",
