@@ -47,7 +47,7 @@ def _legend_shape(texts):
 
 
 def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=()):
-    """A figure with a title, a subtitle and one legend above its panels; (figure, axes as a flat list).
+    """A figure with a title, a subtitle of any lines and one legend above its panels; (figure, axes as a flat list).
     `room`: inches left free below the legend; `notes`: lines below the panels."""
     matplotlib.rcParams.update({
         "font.family": "DejaVu Sans", "font.size": 11, "text.color": INK, "axes.labelcolor": INK,
@@ -57,7 +57,8 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
         "xtick.color": "#999999", "ytick.color": "#999999", "xtick.labelcolor": INK, "ytick.labelcolor": INK,
         "lines.solid_capstyle": "round", "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "normscope"})
     legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles])
-    header = 0.86 + 0.26 * legend_rows + (0.62 if panel_titles else 0.4) + room
+    above = 0.82 + 0.2 * subtitle.count("\n")  # the legend
+    header = above + 0.04 + 0.26 * legend_rows + (0.62 if panel_titles else 0.4) + room
     footer = 0.6 + (0.1 + 0.2 * len(notes) if notes else 0)
     height = header + rows * panel_height + footer - 0.6
     figure, axes = pyplot.subplots(rows, columns, figsize=(WIDTH, height), squeeze=False)
@@ -65,8 +66,9 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
     figure.text(edge, 1 - 0.2 / height, literal(title), size=16, weight="bold", va="top")
     figure.text(edge, 1 - 0.56 / height, literal(subtitle), size=10.5, color=MUTED, va="top")
     if handles:
-        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(edge, 1 - 0.82 / height), ncol=legend_columns,
-                      borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=1.6, handletextpad=0.6)
+        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(edge, 1 - above / height),
+                      ncol=legend_columns, borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=1.6,
+                      handletextpad=0.6)
     for i, note in enumerate(notes):
         figure.text(edge, (0.14 + 0.2 * (len(notes) - 1 - i)) / height, literal(note), size=9.5, color=MUTED)
     figure.subplots_adjust(left=0.09, right=0.975, top=1 - header / height, bottom=footer / height,
@@ -139,7 +141,7 @@ def name_lines(axes, most=4):
 
     def distance(other, line):  # in pixels; a name must be nearer to its own line than to another run's
         if other.get_color() == line.get_color():
-            return 3
+            return 3 if line.get_linestyle() != "None" else 5  # points are wider than a line
         return 12 if other.get_color() in {l.get_color() for l in named} else 5
 
     def touch(box, places):
@@ -215,16 +217,17 @@ def scale_y(axes, values, log=False):
     axes.yaxis.set_minor_locator(ticker.NullLocator())
 
 
-def draw(axes, x, rows, group, marker=None, dashed=False):
-    """A group's line, its band, and dots where a line would not show; gaps where values are not finite."""
+def draw(axes, x, rows, group, marker=None, dashed=False, line=True):
+    """A group's line, its band, and dots where a line would not show; gaps where values are not finite. Without a line
+    its points."""
     mean, low, high = band(rows)
     color, label = group.color, None if dashed else literal(group.label)
     if len(rows) > 1:
         axes.fill_between(x, low, high, color=color, alpha=0.16, linewidth=0, zorder=2)
     good = np.isfinite(mean)
     alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
-    axes.plot(x, mean, color=color, linewidth=1.9, linestyle=DASHES if dashed else "-", marker=marker,
-              markersize=4.2, label=label, zorder=3)
+    axes.plot(x, mean, color=color, linewidth=1.9, linestyle=DASHES if dashed else "-" if line else "",
+              marker=marker if line or marker else ".", markersize=4.2, label=label, zorder=3)
     if alone.any() and marker is None:
         axes.plot(x[alone], mean[alone], linestyle="", marker="o", markersize=5, color=color, zorder=3,
                   markerfacecolor="white" if dashed else color)
@@ -238,13 +241,14 @@ def when_shown(series, step):
     return f"at step {shown[0]}" if len(shown) == 1 else f"last steps ({shown[0]}–{shown[-1]})"
 
 
-def depth_panel(axes, groups, series, pick, step=None, dashed=False):
-    """Lines against the block, at one step (None: the last): `series` holds the series of each group's runs (each with
-    `steps` and `index`), and `pick` gives a series' values as an array (steps, layers from 0). Returns what it drew."""
+def depth_panel(axes, groups, series, pick, step=None, line=True):
+    """Lines or points against the block, at one step (None: the last): `series` holds the series of each group's runs
+    (each with `steps` and `index`), and `pick` gives a series' values as an array (steps, layers from 0). Returns what
+    it drew."""
     drawn, deepest = [], max(pick(s).shape[1] for s in sum(series, [])) - 1
     for group, members, marker in zip(groups, series, MARKERS * len(groups)):
         rows = np.stack([pick(s)[s.index(step)] for s in members])
-        draw(axes, np.arange(rows.shape[1]), rows, group, marker if deepest <= MARKED else None, dashed)
+        draw(axes, np.arange(rows.shape[1]), rows, group, marker if deepest <= MARKED else None, line=line)
         drawn.append(rows)
     whole_x(axes, deepest)
     axes.set_xticks(block_ticks(deepest))

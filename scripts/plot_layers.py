@@ -1,36 +1,53 @@
 #!/usr/bin/env python3
 """Plots what happened in the layers of one or more runs: gradients and activations of the residual stream."""
 
-from figures import (command, depth_panel, group_handles, mark_diverged, name_lines, new_figure, say,
-                     scale_y, step_panel, style_legend, when_shown)
-from runs import main, shared_settings
-from sites import Site
+import textwrap
+from operator import attrgetter
+
+import laws
+from figures import (DASHES, Line2D, band, command, depth_panel, group_handles, mark_diverged, name_lines, new_figure,
+                     pyplot, say, scale_y, step_panel, style_legend, when_shown)
+from runs import PlotError, main, np, shared_settings
+from sites import UNLOGGED, Site
 
 EXAMPLES = """examples:
   scripts/plot_layers.py                                   the newest run and its kin
   scripts/plot_layers.py runs/quickstart/pre runs/quickstart/post -o layers.png
   scripts/plot_layers.py runs/sweep --step 1               at the first update
   scripts/plot_layers.py runs/deep_pre-probe               at initialisation
+  scripts/plot_layers.py --theory runs/deep_pre-probe      beside the laws of signal propagation
 """
 GRADIENT = "gradient rms of the stream (nats per unit)"
 ACTIVATION = "activation rms of the stream (units)"
+LAW = "law at initialisation (gradient: through the last block)"
+LAW_WIDTH = 1.2
 
 
-def plot(groups, step=None):
-    """The figure: depth above, at `step` (None: the last); training below, where more than one step was logged."""
+def plot(groups, step=None, theory=False):
+    """The figure: depth above, at `step` (None: the last); training below, where more than one step was logged.
+    `theory`: depth as points, and the laws of initialisation as dashed lines."""
     streams = [[Site(run) for run in group.runs] for group in groups]
     every = sum(streams, [])
     when, over_time = when_shown(every, step), max(s.steps.size for s in every) > 1
     depths = {s.rms.shape[1] - 1 for s in every}
     last = f"block {depths.pop()}" if len(depths) == 1 else "last block"
 
+    subtitle, handles = shared_settings(groups), group_handles(groups, max(s.rms.shape[1] for s in every) - 1)
+    if theory:
+        subtitle += "\n" + textwrap.fill(laws.in_words([law_of(s, step)["broken"] for s in every]), 116)
+        if not over_time:  # then there are points only
+            pyplot.setp([handle for handle in handles if handle.get_marker()], linestyle="")
+        handles.append(Line2D([], [], color="#555555", linewidth=LAW_WIDTH, linestyle=DASHES, label=LAW))
     figure, axes = new_figure(2 if over_time else 1, 2, 3.45, "Gradients and activations of the residual stream",
-                              shared_settings(groups), group_handles(groups, max(s.rms.shape[1] for s in every) - 1))
-    for panel, name, unit, pick, log in ((axes[0], "Gradient", GRADIENT, lambda s: s.grad, True),
-                                         (axes[1], "Activation", ACTIVATION, lambda s: s.rms, False)):
+                              subtitle, handles)
+    for panel, name, unit, site, log in ((axes[0], "Gradient", GRADIENT, "grad", True),
+                                         (axes[1], "Activation", ACTIVATION, "rms", False)):
         panel.set_title(f"{name} by depth, {when}")
         say(panel, unit)
-        scale_y(panel, depth_panel(panel, groups, streams, pick, step), log)
+        drawn = depth_panel(panel, groups, streams, attrgetter(site), step, line=not theory)
+        if theory:
+            drawn += law_lines(panel, groups, streams, drawn, step, site)
+        scale_y(panel, drawn, log)
         panel.set_xlabel("block (0 = embedding output)")
     if over_time:
         gradient_in_time(axes[2], groups, streams, last)
@@ -41,6 +58,40 @@ def plot(groups, step=None):
     for panel in axes:
         name_lines(panel)
     return figure
+
+
+def law_of(stream, step):
+    """{"rms", "grad" (1 at the last block), "broken"} of the run of a stream, at a step."""
+    run, model = stream.run, stream.run.config.get("model", {})
+    trained = run.probe and any(first_gains(run) != 1)  # --from: the config does not tell
+    try:
+        return {"rms": np.sqrt(laws.mean_square(model)), "grad": np.array(laws.gradient(model)),
+                "broken": laws.broken(model, int(stream.steps[stream.index(step)]), not run.probe, trained)}
+    except KeyError as error:
+        raise PlotError(f"{run}: damaged config.json: its model lacks or has no law for {error}") from None
+    except (ArithmeticError, IndexError, TypeError, ValueError):
+        raise PlotError(f"{run}: damaged config.json: no law follows from its model") from None
+
+
+def first_gains(run):
+    """The rms of the gains of block 1's norms in a probe; 1 each before training."""
+    names = [f"blocks.0.{name}.weight" for name in ("attn_norm", "ffn_norm", "attn_post_norm", "ffn_post_norm")]
+    if not (run.folder / "params.csv").exists():
+        return np.array([])  # copied without it
+    return run.rows("params.csv", ("rms",), UNLOGGED, keep=("param", names), some=False)[:, 0]
+
+
+def law_lines(axes, groups, streams, measured, step, site):
+    """Draws each group's law, that of the gradient scaled to meet the mean of the last block's; returns what shall be
+    seen of it: no more than 10 times beyond what was measured, lest a law of unchecked growth leave all else flat."""
+    drawn = []
+    for group, members, rows in zip(groups, streams, measured):
+        law = law_of(members[0], step)[site] * (band(rows)[0][-1] if site == "grad" else 1)  # seeds change no law
+        axes.plot(law, color=group.color, linewidth=LAW_WIDTH, linestyle=DASHES, zorder=2.5)
+        positive = rows[np.isfinite(rows) & (rows > 0)]
+        if positive.size:
+            drawn.append(np.clip(law, positive.min() / 10, positive.max() * 10))
+    return drawn
 
 
 def gradient_in_time(axes, groups, streams, last):
@@ -67,7 +118,9 @@ def gradient_in_time(axes, groups, streams, last):
 def run():
     """Reads the command line and writes the picture."""
     command(__doc__, EXAMPLES, "layers.csv", "layers.png", plot, [
-        ("--step", {"type": int, "metavar": "N", "help": "step of the upper panels (default: the last logged)"})])
+        ("--step", {"type": int, "metavar": "N", "help": "step of the upper panels (default: the last logged)"}),
+        ("--theory", {"action": "store_true", "help": "draw the laws at initialisation too, and say which of their "
+                      "assumptions the runs break"})])
 
 
 if __name__ == "__main__":
