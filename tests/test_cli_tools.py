@@ -1,8 +1,6 @@
 #!/usr/bin/python3
-"""What is done with runs: sample, eval, probe, compare, config, bench."""
+"""What is done with runs and configs: sample, eval, probe, config, bench."""
 
-import csv
-import io
 import json
 import math
 import os
@@ -213,57 +211,6 @@ class Probe(CliTest):
         self.assertNotIn("--resume", refused.stderr)
         self.assertEqual((Run(self.path("p", "seed-1")).contents(), os.listdir(self.path("p"))), (before, ["seed-1"]))
         self.probe("p", "--overwrite")
-
-
-class Compare(CliTest):
-    def setUp(self):
-        super().setUp()
-        for seed in (1, 2, 3):
-            self.train(f"runs/pre-{seed}", {"train": {"seed": seed}})
-        self.train("runs/post", {"model": {"norm_placement": "post"}}, "--set", "name=another")
-
-    def csv(self, *arguments):
-        return {r["run"]: r for r in csv.DictReader(io.StringIO(self.normscope("compare", "--csv", *arguments).stdout))}
-
-    def test_seeds_of_one_config_become_mean_and_spread(self):
-        rows = self.csv("runs")
-        self.assertEqual({name: row["seeds"] for name, row in rows.items()}, {"post": "1", "pre-1 x3 seeds": "3"})
-        summaries = [Run(self.path("runs", f"pre-{seed}")).summary for seed in (1, 2, 3)]
-        row = rows["pre-1 x3 seeds"]
-        described = [row[key] for key in ("placement", "norm", "n_layer", "status")]
-        self.assertEqual(described, ["pre", "layernorm", "2", "done"])
-        self.assertEqual(int(row["params"]), summaries[0]["params"])
-        for key in ("best_val_loss", "final_val_loss", "final_train_loss", "grad_first_last", "growth", "tokens_per_s"):
-            values = [summary[key] for summary in summaries]
-            np.testing.assert_allclose(float(row[key]), np.mean(values), rtol=1e-14)
-            np.testing.assert_allclose(float(row[f"{key}_spread"]), np.std(values, ddof=1), rtol=1e-9)
-        self.assertEqual(rows["post"]["final_val_loss_spread"], "")
-        self.assertEqual(float(rows["post"]["final_val_loss"]), Run(self.path("runs/post")).summary["final_val_loss"])
-
-    def test_the_table_shows_spread_and_warns_of_single_runs(self):
-        shown = self.normscope("compare", "runs").stdout
-        header = shown.splitlines()[0]
-        for word in ("placement", "norm", "L", "params", "status", "best val", "final val", "grad", "growth"):
-            self.assertIn(word, header)
-        self.assertRegex(shown, r"(?m)^pre-1 x3 seeds .* ± ")
-        self.assertIn("one seed a config", shown)
-        self.assertIn("model.norm_placement", shown)
-        self.assertNotRegex(shown.lower(), r"better|winner|wins|best run")
-
-    def test_a_run_is_named_by_its_folder_however_it_is_written(self):
-        for written in ("runs/post", "runs/post/", "./runs/../runs/post", self.path("runs/post")):
-            self.assertEqual(list(self.csv(written)), ["post"], written)
-        self.assertEqual(self.csv("runs/pre-1", "runs/pre-1/")["pre-1"]["seeds"], "1", "one run named twice is one run")
-
-    def test_runs_of_one_name_are_told_apart(self):
-        self.train("other/post", {"model": {"norm_placement": "post", "norm": "rmsnorm"}})
-        self.assertEqual(list(self.csv("runs/post", "other/post")), ["runs/post", "other/post"])
-
-    def test_mixed_states_stay_one_cell(self):
-        os.remove(self.path("runs", "pre-2", "summary.json"))
-        row = self.csv("runs")["pre-1 x3 seeds"]
-        self.assertEqual(row["status"], "2 done, 1 unfinished")
-        self.assertNotIn(None, row)
 
 
 class Config(CliTest):

@@ -24,6 +24,17 @@ std::optional<double> number_in(const nlohmann::json& json, const char* key) {
   return found->get<double>();
 }
 
+// A count: 0 where there is none, or none that can be one.
+Index count_in(const nlohmann::json& json, const char* key) {
+  const double number = number_in(json, key).value_or(0);
+  return number >= 0 && number < 0x1p53 ? static_cast<Index>(number) : 0;
+}
+
+std::string words_in(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 std::optional<double> branch_share_of(const std::string& folder) {
   if (!fs::exists(file_in(folder, layers_file))) return std::nullopt;
   const CsvTable table = read_csv(file_in(folder, layers_file));
@@ -61,9 +72,11 @@ RunRecord read_run(const std::string& folder) {
   const std::string path = file_in(folder, summary_file);
   const nlohmann::json json = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) fail("compare", printable(path), ": damaged; not a JSON object");
-  run.status = json.value("status", "unfinished");
-  run.steps = static_cast<Index>(number_in(json, "steps").value_or(0));
-  run.params = static_cast<Index>(number_in(json, "params").value_or(0));
+  run.status = words_in(json, "status");
+  if (run.status.empty()) run.status = "unfinished";
+  run.steps = count_in(json, "steps");
+  run.params = count_in(json, "params");
+  run.vocab = count_in(json, "vocab");
   run.final_train_loss = number_in(json, "final_train_loss");
   run.final_val_loss = number_in(json, "final_val_loss");
   run.best_val_loss = number_in(json, "best_val_loss");
@@ -71,6 +84,9 @@ RunRecord read_run(const std::string& folder) {
   run.growth = number_in(json, "growth");
   run.tokens_per_s = number_in(json, "tokens_per_s");
   run.seconds = number_in(json, "seconds");
+  run.story = words_in(json, "story");
+  if (const auto first = json.find("first_nonfinite"); first != json.end() && first->is_object())
+    run.diverged_step = count_in(*first, "step");
   return run;
 }
 

@@ -16,6 +16,9 @@ struct RunRecord {
   Index steps = 0, params = 0;
   std::optional<double> final_train_loss, final_val_loss, best_val_loss, grad_first_last, growth,
       tokens_per_s, seconds;
+  Index vocab = 0;                     // 0: not known
+  std::optional<Index> diverged_step;  // the step whose loss or gradient was not finite
+  std::string story;                   // of a diverged run, one line: what broke, what had grown
   // rms of what a branch adds over rms of the stream it is added to, at the first logged step, mean over
   // sublayers.
   std::optional<double> branch_share;
