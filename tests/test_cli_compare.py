@@ -178,6 +178,14 @@ class Made(CompareTest):
                 self.assertEqual(self.pair(first, [2.5 + d for d in differences])[2],
                                  f"lower in {lower} of {len(differences)} shared seeds: {words}")
 
+    def test_a_pair_says_that_diverged_seeds_are_left_out(self):
+        words = "; seeds that diverged are left out"
+        self.make_seeds("a", [2.5, 2.6, 2.7])
+        self.make_seeds("b", [2.4, 2.5], {"train": {"lr": 0.01}})
+        self.assertNotIn(words, self.compare("runs"))
+        self.diverged("runs/b-3", 7, train={"lr": 0.01, "seed": 3})
+        self.assertRegex(self.compare("runs"), rf"(?m)^  b +-0\.1000 ± \S+  lower in 2 of 2 shared seeds: .*{words}$")
+
     def test_groups_without_common_seeds(self):
         self.make_seeds("a", {1: 2.0, 2: 2.1})
         self.make_seeds("b", {2: 2.2, 3: 2.3}, {"train": {"lr": 0.01}})
@@ -338,8 +346,8 @@ class Made(CompareTest):
         self.assertEqual(self.not_comparable(vocab=VOCABULARY + 5),
                          [f"- b has another vocabulary ({VOCABULARY + 5} characters, not {VOCABULARY})" + end])
         said = self.not_comparable({"data": {"path": "fewer.txt"}}, vocab=VOCABULARY - 1)
-        self.assertEqual(said, [f"- b learns from another text and has another vocabulary ({VOCABULARY - 1} characters, "
-                                f"not {VOCABULARY})" + end])
+        self.assertEqual(said, ["- b learns from another text and has another vocabulary "
+                                f"({VOCABULARY - 1} characters, not {VOCABULARY})" + end])
         self.write("gone.txt", TEXT)
         self.make_seeds("c", [2.4, 2.5], {"data": {"path": "gone.txt"}})
         os.remove(self.path("gone.txt"))
@@ -379,12 +387,18 @@ class Made(CompareTest):
         self.diverged("runs/a-3", 7, train={"seed": 3})
         self.diverged("runs/a-4", 9, train={"seed": 4})
         line = next(line for line in self.remarks() if "diverged" in line)
-        self.assertEqual(line, "- a diverged in 2 of 4 seeds: seed 3 at step 7 and seed 4 at step 9; its mean final val "
-                               f"is of the seeds that survived only, and so biased; seed 3, {STORY}, or so 7")
+        self.assertEqual(line, "- a diverged in 2 of 4 seeds: seed 3 at step 7 and seed 4 at step 9; its figures are "
+                               f"of the seeds that survived only, and so biased; seed 3, {STORY}, or so 7")
+        row = self.csv("runs")["a x4 seeds"]
+        self.assertEqual((row["seeds"], row["status"]), ("4", "2 diverged, 2 done"))
+        self.assertAlmostEqual(float(row["final_val_loss"]), 2.55, delta=1e-12)
+        trained = Run(self.path("runs/a-1")).summary["final_train_loss"]
+        self.assertAlmostEqual(float(row["final_train_loss"]), trained, delta=1e-12)
         shutil.rmtree(self.path("runs"))
         for seed in (1, 2):
             self.diverged(f"runs/a-{seed}", 7, train={"seed": seed})
         self.assertIn("- a diverged in 2 of 2 seeds: ", self.compare("runs"))
+        self.assertAlmostEqual(float(self.csv("runs")["a x2 seeds"]["final_train_loss"]), 1009349.8425, delta=1e-6)
         self.assertNotIn("biased", self.compare("runs"))
 
     def test_runs_that_are_not_done_are_named(self):

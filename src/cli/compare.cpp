@@ -182,7 +182,9 @@ void print_csv(const std::vector<Group>& groups) {
 int compare_command(int argc, char** argv) {
   CommandLine line(
       "compare",
-      "Runs, or folders of runs, side by side. Runs that differ only in seed become mean ± spread.\n"
+      "Runs, or folders of runs, side by side. Runs that differ only in seed become mean ± spread (sample\n"
+      "standard deviation); configs that share seeds are compared seed by seed. Then what sets the configs\n"
+      "apart, what stands out, and what cannot be concluded.\n"
       "Losses in nats per character; grad first/last: gradient norm of block 1 over that of block L;\n"
       "growth: rms of the stream after block L over that before block 1.",
       "RUN...");

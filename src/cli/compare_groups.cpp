@@ -47,8 +47,10 @@ std::optional<double> Figure::spread() const {
 }
 
 Figure Group::figure(RunFigure member) const {
+  const bool some_survived = with_status("diverged").size() < runs.size();
   Figure figure;
   for (const RunRecord& run : runs) {
+    if (some_survived && run.status == "diverged") continue;
     if (run.*member) figure.values.push_back(*(run.*member));
   }
   return figure;

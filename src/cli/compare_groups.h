@@ -28,6 +28,8 @@ struct Group {
 
   const RunConfig& config() const { return runs[0].config; }
   const ModelConfig& model() const { return config().model; }
+  // Of the runs that did not diverge, if there are such: the last loss of one that did says nothing in a
+  // mean.
   Figure figure(RunFigure member) const;
   std::vector<const RunRecord*> with_status(std::string_view status) const;
   std::string placement() const;  // pre, or pre+post+... of a list

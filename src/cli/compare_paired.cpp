@@ -14,7 +14,8 @@ constexpr std::size_t many_comparisons = 5;
 
 // A mean and its error, in digits that fit both: losses of runs on their way to diverge differ by thousands.
 std::string difference_text(double mean, double error) {
-  const bool plain = error >= 5e-4 && std::abs(mean) < 100;
+  const bool fits = error >= 5e-4 || (error < 1e-9 && std::abs(mean) >= 5e-4);  // four digits show something
+  const bool plain = fits && std::abs(mean) < 100;
   const auto number = [&](double v) { return plain ? fixed(v, 4) : significant_text(v); };
   return text(mean > 0 ? "+" : "", number(mean), " ± ", number(error));
 }
@@ -51,9 +52,10 @@ std::vector<std::string> Comparison::paired_lines() const {
       continue;
     }
     ++told;
-    rows.push_back(
-        {names_[g], difference_text(pair.differences.mean(), pair.standard_error()),
-         text("lower in ", pair.lower(), " of ", pair.seeds(), " shared seeds", ": ", pair.verdict())});
+    const bool lost = !base->with_status("diverged").empty() || !groups_[g].with_status("diverged").empty();
+    rows.push_back({names_[g], difference_text(pair.differences.mean(), pair.standard_error()),
+                    text("lower in ", pair.lower(), " of ", pair.seeds(), " shared seeds: ", pair.verdict(),
+                         lost ? "; seeds that diverged are left out" : "")});
   }
   if (rows.empty()) return {};
   std::size_t name_width = 0, difference_width = 0;

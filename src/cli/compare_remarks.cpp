@@ -185,8 +185,8 @@ void Comparison::say_ended_early(Lines& lines, std::size_t g) const {
     std::string line = names_[g] + " diverged ";
     line += several ? text("in ", diverged.size(), " of ", many(group.runs.size(), "seed"), ": ") : "";
     line += enumerated(places);
-    if (!group.with_status("done").empty())
-      line += "; its mean final val is of the seeds that survived only, and so biased";
+    if (diverged.size() < group.runs.size())
+      line += "; its figures are of the seeds that survived only, and so biased";
     const auto told =
         std::find_if(diverged.begin(), diverged.end(), [](const auto* run) { return !run->story.empty(); });
     if (told != diverged.end())
