@@ -289,6 +289,8 @@ class Made(CompareTest):
                 ({"train": {"lr": 0.5}}, None, ["train.lr"], ["train.min_lr"]),
                 ({"train": {"optimizer": "sgd", "momentum": 0.9}}, None, ["train.optimizer"], ["train.momentum"]),
                 ({"train": {"lr": 0.5, "min_lr": 0.3}}, None, ["train.lr", "train.min_lr"], []),
+                ({"train": {"lr": 0.5, "min_lr": 0.05}}, {"train": {"min_lr": 0.0005}},  # a's was chosen
+                 ["train.lr", "train.min_lr"], []),
                 ({"model": {"norm_placement": "post", "final_norm": True}}, None, ["model.norm_placement"], []),
                 ({"model": {"norm_placement": "pre", "final_norm": False}}, None, ["model.final_norm"], []),
                 ({"model": {"norm": "rmsnorm", "norm_placement": "post"}}, None,
