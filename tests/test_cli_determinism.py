@@ -15,7 +15,7 @@ BYTES = ("checkpoint.safetensors", "checkpoint.previous.safetensors", "model.saf
 
 class Bits(CliTest):
     def test_any_number_of_threads(self):
-        for gemm, precision in (("openblas", "fp32"), ("native", "fp32"), ("native", "bf16")):
+        for gemm, precision in (("auto", "fp32"), ("openblas", "fp32"), ("native", "fp32"), ("native", "bf16")):
             options = ["--set", f"train.gemm={gemm}", "--set", f"train.precision={precision}"]
             runs = [self.train(f"{gemm}-{precision}-{n}", WIDE, "--threads", str(n), *options) for n in (1, 2, 3)]
             for n, run in enumerate(runs, start=1):

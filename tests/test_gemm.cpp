@@ -35,7 +35,8 @@ struct Way {
 
 template <class Real>
 std::vector<Way<Real>> all_ways() {
-  std::vector<Way<Real>> ways = {{"openblas", GemmProvider::openblas},
+  std::vector<Way<Real>> ways = {{"auto", GemmProvider::automatic},
+                                 {"openblas", GemmProvider::openblas},
                                  {"native", GemmProvider::native},
                                  {"reference", GemmProvider::reference}};
   const auto add = [&](const char* name, const SimdTable<float>& f, const SimdTable<double>& d) {
@@ -246,7 +247,7 @@ TEST_CASE("gemm: bf16 rounds to the nearest, ties to even, and keeps what is not
 
 TEST_CASE_TEMPLATE("gemm: alpha and beta", Real, float, double) {
   const std::vector<Way<Real>> all = all_ways<Real>();
-  const std::vector<Way<Real>> providers(all.begin(), all.begin() + 3);
+  const std::vector<Way<Real>> providers(all.begin(), all.begin() + 4);
   for (const Real alpha : {Real(0), Real(1), Real(0.5), Real(-1)}) {
     for (const Real beta : {Real(0), Real(1), Real(0.5), Real(-1)}) {
       check_against_twin<Real>(31, 45, 600, alpha, beta, 3, alpha == 0 ? providers : all);

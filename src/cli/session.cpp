@@ -47,14 +47,21 @@ void set_up_threads(const CommandLine& line, Index config_threads) {
 }
 
 std::string machine_text(const TrainConfig& config) {
-  const GemmProvider provider = gemm_provider(config);
   const BlasInfo blas = blas_info();
-  const std::string products =
-      provider == GemmProvider::bf16 ? "own GEMM in bf16"
-      : provider == GemmProvider::native
-          ? "own GEMM"
-          : "OpenBLAS " + blas.version + " (" + blas.flavour + ", " + blas.kernel + ")";
-  return text(thread_count(), thread_count() == 1 ? " thread, " : " threads, ", isa_name(), ", ", products);
+  const std::string openblas = "OpenBLAS " + blas.version + " (" + blas.flavour + ", " + blas.kernel + ")";
+  const auto products = [&]() -> std::string {
+    switch (gemm_provider(config)) {
+      case GemmProvider::automatic:
+        return "own GEMM and " + openblas;
+      case GemmProvider::bf16:
+        return "own GEMM in bf16";
+      case GemmProvider::native:
+        return "own GEMM";
+      default:
+        return openblas;
+    }
+  };
+  return text(thread_count(), thread_count() == 1 ? " thread, " : " threads, ", isa_name(), ", ", products());
 }
 
 double expected_seconds(const RunConfig& config, const ParameterLayout& layout) {

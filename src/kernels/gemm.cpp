@@ -1,6 +1,7 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
+#include <string_view>
 #include <type_traits>
 
 #include "core/parallel.h"
@@ -56,10 +57,22 @@ void gemm_bf16(const Gemm<Real>& g, bool serial) {
   }
 }
 
+// What `automatic` means for a product that all threads share. A table from measurements (README, Speed),
+// never a timing: the same on every run. Serial products, attention's, are narrow: those are OpenBLAS's. So
+// are products of few rows, as in sampling, which do not repay packing B, and those of instruction sets for
+// which our kernel was not tuned.
+template <class Real>
+GemmProvider automatic_choice(const Gemm<Real>& g) {
+  constexpr Index rows_worth_packing = 16;
+  const bool tuned = std::string_view(isa_name()) != "baseline";
+  return tuned && g.m >= rows_worth_packing ? GemmProvider::native : GemmProvider::openblas;
+}
+
 template <class Real>
 void gemm_serial(GemmProvider provider, const Gemm<Real>& g) {
   if (trivial(g)) return;
   switch (provider) {
+    case GemmProvider::automatic:
     case GemmProvider::openblas:
       return openblas_gemm(g);
     case GemmProvider::native:
@@ -74,6 +87,7 @@ void gemm_serial(GemmProvider provider, const Gemm<Real>& g) {
 template <class Real>
 void gemm(GemmProvider provider, const Gemm<Real>& g) {
   if (trivial(g)) return;
+  if (provider == GemmProvider::automatic) provider = automatic_choice(g);
   // Our own kernels have a grid of their own.
   if (provider == GemmProvider::native) return gemm_native(simd<Real>().gemm, g, false);
   if (provider == GemmProvider::bf16) return gemm_bf16(g, false);
@@ -85,8 +99,6 @@ void gemm(GemmProvider provider, const Gemm<Real>& g) {
   };
   parallel_each(block_count(g.m, tile_m) * across, tile);
 }
-
-GemmProvider automatic_gemm_provider() { return GemmProvider::openblas; }
 
 template void gemm_serial(GemmProvider, const Gemm<float>&);
 template void gemm_serial(GemmProvider, const Gemm<double>&);

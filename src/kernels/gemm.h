@@ -13,7 +13,8 @@ namespace normscope {
 
 // native: our own kernels; bf16: the same with the operands of float products rounded to bf16, sums in float
 // (products of doubles are native's).
-enum class GemmProvider { openblas, native, bf16, reference };
+// automatic: native or openblas, by a fixed table over shapes.
+enum class GemmProvider { automatic, openblas, native, bf16, reference };
 
 enum class Transpose : bool { no, yes };
 
@@ -40,9 +41,6 @@ void gemm_serial(GemmProvider provider, const Gemm<Real>& product);
 // The product on the grid, all threads.
 template <class Real>
 void gemm(GemmProvider provider, const Gemm<Real>& product);
-
-// What computes `gemm: auto` products of this shape: a fixed table, never a timing.
-GemmProvider automatic_gemm_provider();
 
 // Keeps OpenBLAS from starting threads of its own under our loops. Call once, after set_thread_count().
 void pin_openblas();

@@ -16,11 +16,13 @@ GemmProvider gemm_provider(const TrainConfig& config) {
     case GemmChoice::automatic:
       break;
   }
-  return automatic_gemm_provider();
+  return GemmProvider::automatic;
 }
 
 const char* name_of(GemmProvider provider) {
   switch (provider) {
+    case GemmProvider::automatic:
+      return "auto";
     case GemmProvider::openblas:
       return "openblas";
     case GemmProvider::native:
