@@ -114,7 +114,7 @@ def compile_mutant(folder, unit, edits):
     words = [words[0], f"-I{source}", *("-O1" if w == "-O3" else w for w in words[1:]), "-w"]
     subprocess.run(words, cwd=command["directory"], check=True)
     blas = Path(cache_entry("OPENBLAS_LIBRARY"))
-    main = next(BUILD.glob("CMakeFiles/normscope.dir/src/cli/main.cpp.o*"))
+    main = BUILD / "CMakeFiles/normscope.dir/src/cli/main.cpp.o"
     subprocess.run([words[0], "-fopenmp", "-o", str(folder / "mutant"), str(main), str(folder / "mutant.o"),
                     str(BUILD / "libnormscope_core.a"), str(blas), f"-Wl,-rpath,{blas.parent}"], check=True)
     return folder / "mutant"
