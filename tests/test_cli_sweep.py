@@ -8,7 +8,7 @@ import signal
 import time
 import unittest
 
-from cli import CliTest, Run
+from cli import CliTest, Run, environment
 
 GRID = {"model.norm_placement": ["pre", "post"], "model.n_layer": [1, 2]}
 SLOW = {"train.steps": [4000]}  # long enough to be stopped in it
@@ -85,6 +85,18 @@ class Sweep(CliTest):
         grid = {"log.every": [5], "eval.every": [10]}
         result = self.normscope("sweep", self.sweep_file(grid=grid), "--dry-run")
         self.assertIn("log.every=5_eval.every=10", result.stdout)
+
+    def test_cores_are_shared_out(self):
+        self.sweep_file(grid={"train.steps": [2]})
+        cores = len(os.sched_getaffinity(0))
+        for jobs, given, threads in ((1, "4", 4), (2, "4", 2), (3, "4", 1), (8, "4", 1), (1, None, cores)):
+            env = environment(OMP_NUM_THREADS=given or "")
+            if given is None:
+                del env["OMP_NUM_THREADS"]
+            out = f"out-{jobs}-{given}"
+            result = self.normscope("sweep", "sweep.json", "--out", out, "--jobs", str(jobs), env=env)
+            self.assertIn(f"{threads} thread{'s' if threads > 1 else ''} each", result.stdout)
+            self.assertEqual(Run(self.path(out, "steps=2")).summary["threads"], threads)
 
     def test_dry_run_touches_nothing(self):
         result = self.sweep("--dry-run", "--jobs", "2", seeds=[1, 2], grid=GRID)

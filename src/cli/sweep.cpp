@@ -298,7 +298,8 @@ int sweep_command(int argc, char** argv) {
 
   const Sweep sweep = load_sweep(line.positionals()[0]);
   const fs::path out = line.text_of("out").value_or("runs/" + sweep.name);
-  const int threads = std::max(1, resolve_threads(0, 0) / static_cast<int>(at_once));
+  set_thread_count(resolve_threads(0, 0));  // all there are, unless the environment says otherwise
+  const int threads = std::max(1, thread_count() / static_cast<int>(at_once));
   set_thread_count(threads);  // what the expected times are for
   std::vector<Job> jobs = plan(sweep, out, shard, shards);
   if (line.has("dry-run")) {
