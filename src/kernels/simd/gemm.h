@@ -137,7 +137,8 @@ struct Band {
 // A tile at the right edge of C, where whole vectors do not fit. Lane by lane the arithmetic of whole
 // vectors.
 template <class Real>
-[[gnu::noinline]] void put_part(Index rows, Index n, const Real* tile, Index stride, TileOutput<Real> out) {
+[[gnu::noinline]] void put_part(Index rows, Index n, const Real* tile, Index stride,
+                                const TileOutput<Real>& out) {
   for (Index i = 0; i < rows; ++i) {
     for (Index j = 0; j < n; ++j) {
       Real& c = out.c[i * out.ldc + j];
@@ -157,7 +158,7 @@ struct Plain {
 // One register tile: C (rows, n) from `rows` rows of op(A) and one panel, n <= vectors*lanes.
 template <class Real, class Product, Index rows, Index vectors, bool transposed>
 void multiply_tile(Index n, Index k, const Real* a, Index a_stride, const Real* b, Index b_stride,
-                   TileOutput<Real> out) {
+                   const TileOutput<Real>& out) {
   Vec<Real> sum[rows][vectors] = {};
   for (Index p = 0; p < k; ++p) {
     Vec<Real> y[vectors];
@@ -199,7 +200,7 @@ void multiply_tile(Index n, Index k, const Real* a, Index a_stride, const Real* 
 
 template <class Real>
 using TileFunction = void (*)(Index n, Index k, const Real* a, Index a_stride, const Real* b, Index b_stride,
-                              TileOutput<Real> out);
+                              const TileOutput<Real>& out);
 
 // [r]: the tile of r+1 rows.
 template <class Real>
