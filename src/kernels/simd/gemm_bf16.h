@@ -28,8 +28,32 @@ inline Words rounded(Floats x) {
   return (chosen >> 16) & 0xFFFF;
 }
 
-// Words of (earlier, later): the earlier step of k in the low half.
-inline Floats paired(Words earlier, Words later) { return (Floats)(earlier | (later << 16)); }
+// 0, n/2, 1, n/2 + 1, ... of n elements.
+template <class V, std::size_t... i>
+inline V interleaved_halves(V v, std::index_sequence<i...>) {
+  return __builtin_shufflevector(v, v, static_cast<int>(i / 2 + i % 2 * (sizeof...(i) / 2))...);
+}
+
+// Words of (earlier, later), lane by lane: the earlier step of k in the low half.
+inline Floats pairs_across(Floats earlier, Floats later) {
+#if defined(__AVX512BF16__)
+  typedef short Halves __attribute__((vector_size(64)));
+  const Halves both = (Halves)_mm512_cvtne2ps_pbh((__m512)later, (__m512)earlier);
+  return (Floats)interleaved_halves(both, std::make_index_sequence<32>());
+#else
+  return (Floats)(rounded(earlier) | (rounded(later) << 16));
+#endif
+}
+
+// Words of two steps side by side, those of a before those of b.
+inline Floats pairs_along(Floats a, Floats b) {
+#if defined(__AVX512BF16__)
+  return (Floats)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
+#else
+  constexpr auto lane = std::make_index_sequence<lanes<float> >();
+  return pairs_across(every_other<0>(a, b, lane), every_other<1>(a, b, lane));
+#endif
+}
 
 inline std::uint32_t rounded(float x) {
   std::uint32_t bits;
@@ -65,11 +89,9 @@ struct Pairs {
 // out[q] = (x[2q], x[2q+1]) for q < k/2; an odd last one is paired with zero.
 inline void pack_along(Index k, const float* x, float* out) {
   constexpr Index count = lanes<float>;
-  constexpr auto lane = std::make_index_sequence<count>();
   Index p = 0;
   for (; p + 2 * count <= k; p += 2 * count) {
-    const Floats a = load(x + p), b = load(x + p + count);
-    store(out + p / 2, paired(rounded(every_other<0>(a, b, lane)), rounded(every_other<1>(a, b, lane))));
+    store(out + p / 2, pairs_along(load(x + p), load(x + p + count)));
   }
   for (; p < k; p += 2) out[p / 2] = paired(x[p], p + 1 < k ? x[p + 1] : 0);
 }
@@ -77,8 +99,7 @@ inline void pack_along(Index k, const float* x, float* out) {
 // out[j] = (x[j], next[j]) for n columns; `next` null: zeros.
 inline void pack_across(Index n, const float* x, const float* next, float* out) {
   each_vector<float>(n, [&](Index j, auto part) {
-    part.put(out + j,
-             paired(rounded(part.get(x + j)), next != nullptr ? rounded(part.get(next + j)) : Words{}));
+    part.put(out + j, pairs_across(part.get(x + j), next != nullptr ? part.get(next + j) : Floats{}));
   });
 }
 
