@@ -88,9 +88,22 @@ TEST_CASE_TEMPLATE("kernel: attention with dropout equals its twin", Real, float
 
 TEST_CASE("kernel: attention by every provider of products") {
   for (const GemmProvider provider :
-       {GemmProvider::openblas, GemmProvider::native, GemmProvider::reference}) {
+       {GemmProvider::automatic, GemmProvider::openblas, GemmProvider::native}) {
     AttentionCase<float>{2, 2, 8, 70, 0.1, 0, 0, provider}.compare(2e-6);
     AttentionCase<double>{2, 2, 8, 70, 0.1, 0, 0, provider}.compare(1e-13);
+  }
+}
+
+TEST_CASE("kernel: attention with operands rounded to bf16 is as near as 8 bits let it be") {
+  for (const Index context : {1, 5, 17, 64, 65, 130}) {
+    for (const Index head_dim : {1, 8, 32, 33}) {
+      AttentionCase<float> test{2, 2, head_dim, context, 0, 0, 0, GemmProvider::bf16};
+      test.compare(2e-2);
+      test.provider = GemmProvider::native;
+      const auto a = test.run(true);
+      test.provider = GemmProvider::bf16;
+      CHECK(test.run(true).out != a.out);  // they were rounded
+    }
   }
 }
 
@@ -152,8 +165,7 @@ TEST_CASE_TEMPLATE("kernel: attention reads no later key or value, to the bit", 
 }
 
 TEST_CASE_TEMPLATE("kernel: attention has the same bits at any thread count", Real, float, double) {
-  for (const GemmProvider provider :
-       {GemmProvider::openblas, GemmProvider::native, GemmProvider::reference}) {
+  for (const GemmProvider provider : {GemmProvider::native, GemmProvider::bf16}) {
     const AttentionCase<Real> test{3, 3, 8, 70, 0.2, 0, 0, provider};
     CHECK(same_bits_at_any_thread_count([&] {
       const auto r = test.run(true);

@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "core/parallel.h"
 #include "core/scratch.h"
+#include "kernels/gemm_kernel.h"
 #include "kernels/simd.h"
 
 namespace normscope {
 namespace {
 
-constexpr Index queries_a_block = 64;
+// Queries whose scores are one product: the mask hides part of the last so many keys of it.
+constexpr Index queries_a_product = 16;
+
+// Queries whose weights are kept at a time going backwards: the terms of one visit of dK and dV.
+constexpr Index queries_a_block = 4 * queries_a_product;
 
 // One head of one sequence: where its parts start.
 template <class Real>
@@ -26,17 +32,43 @@ struct Head {
   Index sequence, head, q_offset, kv_offset, out_stride, out_offset, row_offset;
 };
 
-// weights[key] *= mask/(1-p), the mask of one query's row.
+// Weights times mask/(1-p), for rows of queries from `query` on.
 template <class Real>
-void drop_weights(const Attention<Real>& a, const Head<Real>& head, Index query, Index visible,
+void drop_weights(const Attention<Real>& a, const Head<Real>& head, Index query, const CausalRows& seen,
                   Real* weights) {
   const RandomStream stream =
       a.dropout_stream.at(static_cast<std::uint64_t>(a.first_sequence + head.sequence));
-  const Index row = (head.head * a.queries + query) * a.keys;
   const Real kept = static_cast<Real>(1 / (1 - a.dropout));
-  for (Index key = 0; key < visible; ++key) {
-    weights[key] *= stream.uniform(static_cast<std::uint64_t>(row + key)) < a.dropout ? Real(0) : kept;
+  for (Index i = 0; i < seen.rows; ++i) {
+    const Index row = (head.head * a.queries + query + i) * a.keys;
+    for (Index key = 0; key < seen.visible + i; ++key) {
+      weights[i * seen.stride + key] *=
+          stream.uniform(static_cast<std::uint64_t>(row + key)) < a.dropout ? Real(0) : kept;
+    }
   }
+}
+
+template <class Real>
+const GemmKernel<Real>& kernel_of(GemmProvider provider) {
+  if constexpr (std::is_same_v<Real, float>) {
+    if (provider == GemmProvider::bf16) return bf16_kernel();
+  }
+  return simd<Real>().gemm;
+}
+
+// From one row of scores to the next: whole vectors, and rows start in the sets of a cache in turn.
+template <class Real>
+Index score_stride(Index keys) {
+  constexpr Index line = 64 / static_cast<Index>(sizeof(Real));
+  return (block_count(keys, line) | 1) * line;
+}
+
+// A right operand in memory of its own, which Tag names.
+template <class Tag, class Real>
+RightOperand<Real> operand(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n, const Real* b,
+                           Index ldb) {
+  return right_operand(kernel, transposed, k, n, b, ldb,
+                       thread_scratch<Real, Tag>(packed_size(kernel, k, n)));
 }
 
 }  // namespace
@@ -44,32 +76,27 @@ void drop_weights(const Attention<Real>& a, const Head<Real>& head, Index query,
 template <class Real>
 void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* out, Real* log_sum_exp) {
   const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(a.head_dim)));
-  const Index first_position = a.keys - a.queries;
-  const SimdTable<Real>& kernels = simd<Real>();
+  const Index first_position = a.keys - a.queries, stride = score_stride<Real>(a.keys);
+  const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
   parallel_each(a.sequences * a.heads, [&](Index item) {
     const Head<Real> head(a, item);
-    const Real* k = a.k + head.kv_offset;
-    const Real* v = a.v + head.kv_offset;
+    struct Keys;
+    struct Values;
     struct Scores;
-    Real* scores = thread_scratch<Real, Scores>(std::min(queries_a_block, a.queries) * a.keys);
-    for (Index begin = 0; begin < a.queries; begin += queries_a_block) {
-      const Index rows = std::min(queries_a_block, a.queries - begin);
-      const Index width = first_position + begin + rows;  // keys that any query of the block sees
-      const Real* q = a.q + head.q_offset + begin * a.q_stride;
-      gemm_serial<Real>(provider, {Transpose::no, Transpose::yes, rows, width, a.head_dim, Real(1), q,
-                                   a.q_stride, k, a.kv_stride, Real(0), scores, width});
-      for (Index i = 0; i < rows; ++i) {
-        Real* row = scores + i * width;
-        const Index visible = first_position + begin + i + 1;
-        const Real log_sum = kernels.log_sum_exp(visible, row, scale);
-        kernels.softmax(visible, row, scale, log_sum, row);
-        if (a.dropout > 0) drop_weights(a, head, begin + i, visible, row);
-        std::fill(row + visible, row + width, Real(0));
-        if (log_sum_exp != nullptr) log_sum_exp[head.row_offset + begin + i] = log_sum;
-      }
-      gemm_serial<Real>(
-          provider, {Transpose::no, Transpose::no, rows, a.head_dim, width, Real(1), scores, width, v,
-                     a.kv_stride, Real(0), out + head.out_offset + begin * head.out_stride, head.out_stride});
+    const auto keys = operand<Keys>(kernel, true, a.head_dim, a.keys, a.k + head.kv_offset, a.kv_stride);
+    const auto values = operand<Values>(kernel, false, a.keys, a.head_dim, a.v + head.kv_offset, a.kv_stride);
+    Real* scores = thread_scratch<Real, Scores>(queries_a_product * stride);
+    for (Index begin = 0; begin < a.queries; begin += queries_a_product) {
+      const Index rows = std::min(queries_a_product, a.queries - begin);
+      const CausalRows seen{rows, first_position + begin + 1, first_position + begin + rows, stride};
+      multiply(kernel, false, rows, seen.width, a.head_dim, a.q + head.q_offset + begin * a.q_stride,
+               a.q_stride, keys, {scale, 0, scores, stride});
+      Real sums[queries_a_product];
+      simd<Real>().causal_softmax(seen, scores,
+                                  log_sum_exp != nullptr ? log_sum_exp + head.row_offset + begin : sums);
+      if (a.dropout > 0) drop_weights(a, head, begin, seen, scores);
+      multiply(kernel, false, rows, a.head_dim, seen.width, scores, stride, values,
+               {1, 0, out + head.out_offset + begin * head.out_stride, head.out_stride});
     }
   });
 }
@@ -78,52 +105,67 @@ template <class Real>
 void attention_backward(GemmProvider provider, const Attention<Real>& a, const Real* out,
                         const Real* log_sum_exp, const Real* dout, Real* dq, Real* dk, Real* dv, Real beta) {
   const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(a.head_dim)));
+  const Index head_dim = a.head_dim, stride = score_stride<Real>(a.keys);
+  const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
   const SimdTable<Real>& kernels = simd<Real>();
-  const Index blocks = block_count(a.queries, queries_a_block);
   parallel_each(a.sequences * a.heads, [&](Index item) {
     const Head<Real> head(a, item);
-    const Real* k = a.k + head.kv_offset;
-    const Real* v = a.v + head.kv_offset;
+    const Real *k = a.k + head.kv_offset, *v = a.v + head.kv_offset;
+    struct KeysTransposed;
+    struct ValuesTransposed;
+    struct Keys;
+    struct Queries;
+    struct OutGradients;
     struct Weights;
     struct Gradients;
-    const Index room = std::min(queries_a_block, a.queries) * a.keys;
-    Real* weights = thread_scratch<Real, Weights>(room);
-    Real* grads = thread_scratch<Real, Gradients>(room);
-    Real keys_beta = beta;  // the last block sees every key, so going backwards its product may overwrite
-    for (Index block = blocks - 1; block >= 0; --block, keys_beta = 1) {
-      const Index begin = block * queries_a_block;
-      const Index rows = std::min(queries_a_block, a.queries - begin);
-      const Index width = begin + rows;
+    const auto keys_transposed = operand<KeysTransposed>(kernel, true, head_dim, a.keys, k, a.kv_stride);
+    const auto values_transposed = operand<ValuesTransposed>(kernel, true, head_dim, a.keys, v, a.kv_stride);
+    const auto keys = operand<Keys>(kernel, false, a.keys, head_dim, k, a.kv_stride);
+    Real* weights = thread_scratch<Real, Weights>(queries_a_block * stride);
+    Real* grads = thread_scratch<Real, Gradients>(queries_a_block * stride);
+    Real keys_beta = beta;  // the last block sees every key, so going backwards its products may overwrite
+    for (Index block = block_count(a.queries, queries_a_block) - 1; block >= 0; --block, keys_beta = 1) {
+      const Index begin = block * queries_a_block, end = std::min(begin + queries_a_block, a.queries);
       const Real* q = a.q + head.q_offset + begin * a.q_stride;
-      const Index o = head.out_offset + begin * head.out_stride;
-      gemm_serial<Real>(provider, {Transpose::no, Transpose::yes, rows, width, a.head_dim, Real(1), q,
-                                   a.q_stride, k, a.kv_stride, Real(0), weights, width});
-      gemm_serial<Real>(provider, {Transpose::no, Transpose::yes, rows, width, a.head_dim, Real(1), dout + o,
-                                   head.out_stride, v, a.kv_stride, Real(0), grads, width});
-      for (Index i = 0; i < rows; ++i) {
-        Real* p = weights + i * width;
-        Real* dp = grads + i * width;
-        const Index visible = begin + i + 1;
-        const Index t = begin + i;
+      const Real* d_out = dout + head.out_offset + begin * head.out_stride;
+      const auto queries = operand<Queries>(kernel, false, end - begin, head_dim, q, a.q_stride);
+      const auto out_grads =
+          operand<OutGradients>(kernel, false, end - begin, head_dim, d_out, head.out_stride);
+
+      for (Index t = begin; t < end; t += queries_a_product) {
+        const Index rows = std::min(queries_a_product, end - t);
+        const CausalRows seen{rows, t + 1, t + rows, stride};
+        const Real* log_sums = log_sum_exp + head.row_offset + t;
+        const Real* do_rows = d_out + (t - begin) * head.out_stride;
+        Real* p = weights + (t - begin) * stride;
+        Real* dp = grads + (t - begin) * stride;
+        multiply(kernel, false, rows, seen.width, head_dim, q + (t - begin) * a.q_stride, a.q_stride,
+                 keys_transposed, {scale, 0, p, stride});
+        multiply(kernel, false, rows, seen.width, head_dim, do_rows, head.out_stride, values_transposed,
+                 {1, 0, dp, stride});
         // sum_j P_j dP_j = dO·O, with or without dropout, since O = (P∘M)V and dP = M∘(dO Vᵀ).
-        const Real* o_row = out + head.out_offset + t * head.out_stride;
-        const Real* do_row = dout + head.out_offset + t * head.out_stride;
-        const Real delta = kernels.dot(a.head_dim, do_row, o_row);
-        kernels.softmax(visible, p, scale, log_sum_exp[head.row_offset + t], p);
-        if (a.dropout > 0) drop_weights(a, head, t, visible, dp);
-        kernels.softmax_backward(visible, p, delta, scale, dp);
-        if (a.dropout > 0) drop_weights(a, head, t, visible, p);  // dV takes the dropped weights
-        std::fill(p + visible, p + width, Real(0));
-        std::fill(dp + visible, dp + width, Real(0));
+        Real delta[queries_a_product];
+        for (Index i = 0; i < rows; ++i) {
+          const Index row = head.out_offset + (t + i) * head.out_stride;
+          delta[i] = kernels.dot(head_dim, dout + row, out + row);
+        }
+        kernels.causal_softmax_again(seen, log_sums, p);
+        if (a.dropout > 0) drop_weights(a, head, t, seen, dp);
+        kernels.causal_softmax_backward(seen, p, delta, dp);
+        if (a.dropout > 0) drop_weights(a, head, t, seen, p);  // dV takes the dropped weights
+        multiply(kernel, false, rows, head_dim, seen.width, dp, stride, keys,
+                 {scale, beta, dq + head.q_offset + t * a.q_stride, a.q_stride});
       }
-      gemm_serial<Real>(provider,
-                        {Transpose::yes, Transpose::no, width, a.head_dim, rows, Real(1), weights, width,
-                         dout + o, head.out_stride, keys_beta, dv + head.kv_offset, a.kv_stride});
-      gemm_serial<Real>(provider,
-                        {Transpose::no, Transpose::no, rows, a.head_dim, width, Real(1), grads, width, k,
-                         a.kv_stride, beta, dq + head.q_offset + begin * a.q_stride, a.q_stride});
-      gemm_serial<Real>(provider, {Transpose::yes, Transpose::no, width, a.head_dim, rows, Real(1), grads,
-                                   width, q, a.q_stride, keys_beta, dk + head.kv_offset, a.kv_stride});
+
+      for (Index key = 0; key < end; key += queries_a_product) {
+        const Index rows = std::min(queries_a_product, end - key);
+        const Index first = std::max(begin, key), count = end - first;  // queries that see such a key
+        const Index corner = (first - begin) * stride + key, kv = head.kv_offset + key * a.kv_stride;
+        multiply(kernel, true, rows, head_dim, count, weights + corner, stride,
+                 from_step(kernel, out_grads, first - begin), {1, keys_beta, dv + kv, a.kv_stride});
+        multiply(kernel, true, rows, head_dim, count, grads + corner, stride,
+                 from_step(kernel, queries, first - begin), {scale, keys_beta, dk + kv, a.kv_stride});
+      }
     }
   });
 }

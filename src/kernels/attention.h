@@ -1,9 +1,9 @@
 // Causal multi-head attention (Vaswani et al. 2017), fused: scores exist for one head and a few queries at a
-// time.
+// time, and of what the mask hides next to nothing is computed.
 //
 //   S = Q Kᵀ / sqrt(D), query t sees keys 0..t;  P = softmax(S);  O = (P∘M) V, M the dropout mask
 //
-// Kept for the backward: the log-sum-exp of each row of S, from which P is computed again.
+// Kept for the backward: the log-sum-exp of each row of S, from which P is computed again (Dao et al. 2022).
 #pragma once
 
 #include "core/random.h"
@@ -25,6 +25,15 @@ struct Attention {
   Index first_sequence = 0;            // number of sequence 0 in the whole step's batch
 };
 
+// Rows of scores or weights, `stride` numbers apart: row i sees the first visible + i. The softmaxes write 0
+// past those, up to `width` rounded up to whole vectors, for which there is room; they read nothing there.
+struct CausalRows {
+  Index rows, visible, width, stride;
+};
+
+// The products are our own kernels', with operands rounded to bf16 if that is the provider: they are too
+// small for a library that packs both operands anew for each.
+//
 // out: (B*queries, H*D), dense. log_sum_exp: (B, H, queries), or null when no backward follows.
 template <class Real>
 void attention_forward(GemmProvider provider, const Attention<Real>& attention, Real* out, Real* log_sum_exp);

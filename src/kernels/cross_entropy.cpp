@@ -16,7 +16,7 @@ void cross_entropy_forward(Index rows, Index classes, const Real* logits, const 
   parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
     for (Index row = begin; row < end; ++row) {
       const Real* scores = logits + row * classes;
-      log_sum_exp[row] = simd<Real>().log_sum_exp(classes, scores, Real(1));
+      log_sum_exp[row] = simd<Real>().log_sum_exp(classes, scores);
       loss[row] = log_sum_exp[row] - scores[targets[row]];
     }
   });

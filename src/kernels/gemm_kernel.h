@@ -67,4 +67,27 @@ struct GemmKernel {
 template <class Real>
 void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& product, bool serial);
 
+// --- small products that share an operand (attention), all by the calling thread -----------------------
+
+// Numbers that op(B), k steps by n columns, takes packed.
+template <class Real>
+Index packed_size(const GemmKernel<Real>& kernel, Index k, Index n);
+
+// op(B) as `kernel` reads it: where it lies if that is possible, else packed into `room`, packed_size() long.
+template <class Real>
+RightOperand<Real> right_operand(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n,
+                                 const Real* b, Index ldb, Real* room);
+
+// The rest of B from step p of k on, a multiple of kernel.steps.
+template <class Real>
+RightOperand<Real> from_step(const GemmKernel<Real>& kernel, RightOperand<Real> b, Index p) {
+  b.data += p / kernel.steps * b.stride;
+  return b;
+}
+
+// C (m, n) = alpha * op(A) * B + beta * C over k steps; A as in Gemm.
+template <class Real>
+void multiply(const GemmKernel<Real>& kernel, bool transposed_a, Index m, Index n, Index k, const Real* a,
+              Index lda, const RightOperand<Real>& b, const TileOutput<Real>& out);
+
 }  // namespace normscope

@@ -52,20 +52,24 @@ void each(bool serial, Index items, Body&& body) {
 // Packs op(B), k steps by n columns, whose first element is at b.
 template <class Real>
 RightOperand<Real> packed(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n, const Real* b,
-                          Index ldb, bool serial) {
+                          Index ldb, bool serial, Real* room) {
   const Index stored = block_count(k, kernel.steps);
   const Index panels = block_count(n, kernel.cols), runs = block_count(stored, kernel.depth);
   const Index panel_size = stored * kernel.cols;
-  struct Packed;
-  Real* data = thread_scratch<Real, Packed>(panels * panel_size);
   each(serial || k * n <= packed_alone, panels * runs, [&](Index piece) {
     const Index panel = piece / runs, j = panel * kernel.cols;
     const Index p = piece % runs * kernel.depth * kernel.steps;
     kernel.pack_panel(transposed, std::min(kernel.depth * kernel.steps, k - p), std::min(kernel.cols, n - j),
                       b + (transposed ? j * ldb + p : p * ldb + j), ldb,
-                      data + panel * panel_size + p / kernel.steps * kernel.cols);
+                      room + panel * panel_size + p / kernel.steps * kernel.cols);
   });
-  return {data, kernel.cols, panel_size};
+  return {room, kernel.cols, panel_size};
+}
+
+// Where panels lie side by side in B itself.
+template <class Real>
+bool lies_in_panels(const GemmKernel<Real>& kernel, bool transposed, Index n) {
+  return kernel.steps == 1 && !transposed && n % kernel.cols == 0;
 }
 
 // op(A), m rows by k steps: where it lies, or packed if the kernel wants it so.
@@ -87,14 +91,44 @@ LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, bool transposed, 
   return {data, stride, transposed};
 }
 
+// Any number of `stored` numbers of k, as many at a time as the kernel takes.
+template <class Real>
+void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index stored, const LeftOperand<Real>& a,
+              const RightOperand<Real>& b, const TileOutput<Real>& out) {
+  for (Index p = 0; p < stored; p += kernel.depth) {
+    kernel.multiply(m, n, std::min(kernel.depth, stored - p),
+                    {a.data + (a.transposed ? p * a.stride : p), a.stride, a.transposed},
+                    {b.data + p * b.stride, b.stride, b.panel_size},
+                    {out.alpha, p == 0 ? out.beta : Real(1), out.c, out.ldc});
+  }
+}
+
 }  // namespace
+
+template <class Real>
+Index packed_size(const GemmKernel<Real>& kernel, Index k, Index n) {
+  return block_count(k, kernel.steps) * block_count(n, kernel.cols) * kernel.cols;
+}
+
+template <class Real>
+RightOperand<Real> right_operand(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n,
+                                 const Real* b, Index ldb, Real* room) {
+  if (lies_in_panels(kernel, transposed, n)) return {b, ldb, kernel.cols};
+  return packed(kernel, transposed, k, n, b, ldb, true, room);
+}
+
+template <class Real>
+void multiply(const GemmKernel<Real>& kernel, bool transposed_a, Index m, Index n, Index k, const Real* a,
+              Index lda, const RightOperand<Real>& b, const TileOutput<Real>& out) {
+  multiply(kernel, m, n, block_count(k, kernel.steps), left_operand(kernel, transposed_a, m, k, a, lda, true),
+           b, out);
+}
 
 template <class Real>
 void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g, bool serial) {
   const bool transpose_a = g.trans_a == Transpose::yes, transpose_b = g.trans_b == Transpose::yes;
   const Grid grid(g.m, g.n, kernel.rows, kernel.cols);
-  const bool in_place =
-      serial && kernel.steps == 1 && !transpose_b && g.m <= rows_in_place && g.n % kernel.cols == 0;
+  const bool in_place = serial && g.m <= rows_in_place && lies_in_panels(kernel, transpose_b, g.n);
   const Index panels = block_count(g.n, kernel.cols);
   const Index steps_at_once = std::max<Index>(1, packed_numbers / (panels * kernel.cols * kernel.depth)) *
                               kernel.depth * kernel.steps;
@@ -102,8 +136,11 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g, bool seria
   for (Index k0 = 0; k0 < g.k; k0 += steps_at_once) {
     const Index steps = std::min(g.k - k0, steps_at_once);
     const Real* b_start = g.b + (transpose_b ? k0 : k0 * g.ldb);
-    const RightOperand<Real> b = in_place ? RightOperand<Real>{b_start, g.ldb, kernel.cols}
-                                          : packed(kernel, transpose_b, steps, g.n, b_start, g.ldb, serial);
+    struct Packed;
+    const RightOperand<Real> b = in_place
+                                     ? RightOperand<Real>{b_start, g.ldb, kernel.cols}
+                                     : packed(kernel, transpose_b, steps, g.n, b_start, g.ldb, serial,
+                                              thread_scratch<Real, Packed>(packed_size(kernel, steps, g.n)));
     const LeftOperand<Real> a =
         left_operand(kernel, transpose_a, g.m, steps, g.a + (transpose_a ? k0 * g.lda : k0), g.lda, serial);
 
@@ -112,17 +149,24 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g, bool seria
       const Index i = g.m * row_tile / grid.row_tiles, rows = g.m * (row_tile + 1) / grid.row_tiles - i;
       const Index j = tile % grid.column_tiles * grid.tile_cols;
       const Index cols = std::min(grid.tile_cols, g.n - j);
-      const Index stored = block_count(steps, kernel.steps);
-      for (Index p = 0; p < stored; p += kernel.depth) {
-        kernel.multiply(rows, cols, std::min(kernel.depth, stored - p),
-                        {a.data + (transpose_a ? p * a.stride + i : i * a.stride + p), a.stride, transpose_a},
-                        {b.data + j / kernel.cols * b.panel_size + p * b.stride, b.stride, b.panel_size},
-                        {g.alpha, k0 + p == 0 ? g.beta : Real(1), g.c + i * g.ldc + j, g.ldc});
-      }
+      multiply<Real>(kernel, rows, cols, block_count(steps, kernel.steps),
+                     {a.data + (transpose_a ? i : i * a.stride), a.stride, transpose_a},
+                     {b.data + j / kernel.cols * b.panel_size, b.stride, b.panel_size},
+                     {g.alpha, k0 == 0 ? g.beta : Real(1), g.c + i * g.ldc + j, g.ldc});
     });
   }
 }
 
+template Index packed_size(const GemmKernel<float>&, Index, Index);
+template Index packed_size(const GemmKernel<double>&, Index, Index);
+template RightOperand<float> right_operand(const GemmKernel<float>&, bool, Index, Index, const float*, Index,
+                                           float*);
+template RightOperand<double> right_operand(const GemmKernel<double>&, bool, Index, Index, const double*,
+                                            Index, double*);
+template void multiply(const GemmKernel<float>&, bool, Index, Index, Index, const float*, Index,
+                       const RightOperand<float>&, const TileOutput<float>&);
+template void multiply(const GemmKernel<double>&, bool, Index, Index, Index, const double*, Index,
+                       const RightOperand<double>&, const TileOutput<double>&);
 template void gemm_native(const GemmKernel<float>&, const Gemm<float>&, bool);
 template void gemm_native(const GemmKernel<double>&, const Gemm<double>&, bool);
 

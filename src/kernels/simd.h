@@ -7,6 +7,7 @@
 
 #include "core/types.h"
 #include "kernels/activation.h"
+#include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm_kernel.h"
 #include "kernels/norm.h"
@@ -39,10 +40,12 @@ struct SimdTable {
   void (*swiglu_backward)(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate,
                           Real gate_beta, Real* dx, Real beta);
 
-  Real (*log_sum_exp)(Index n, const Real* x, Real scale);
-  void (*softmax)(Index n, const Real* x, Real scale, Real log_sum, Real* p);
-  void (*softmax_backward)(Index n, const Real* p, Real delta, Real scale, Real* dp);
+  Real (*log_sum_exp)(Index n, const Real* x);
   void (*add_softmax)(Index n, const Real* x, Real log_sum, Real scale, Real* dx, Real beta);
+
+  void (*causal_softmax)(const CausalRows&, Real* scores, Real* log_sum_exp);
+  void (*causal_softmax_again)(const CausalRows&, const Real* log_sum_exp, Real* scores);
+  void (*causal_softmax_backward)(const CausalRows&, const Real* weights, const Real* delta, Real* grads);
 
   void (*scale_add)(Index n, Real alpha, const Real* x, Real beta, Real* y);
   void (*weighted_sum)(Index n, Real alpha, const Real* a, const Real* b, Real* y);

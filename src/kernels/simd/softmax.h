@@ -1,6 +1,9 @@
-// Rows of exponentials: softmax of attention scores, log-sum-exp of logits.
+// Rows of exponentials: log-sum-exp and softmax of logits, softmax of attention scores.
 #pragma once
 
+#include <utility>
+
+#include "kernels/attention.h"
 #include "kernels/simd/math.h"
 
 namespace normscope::NORMSCOPE_ISA {
@@ -11,9 +14,9 @@ inline double logarithm(double x) { return __builtin_log(x); }
 constexpr float lowest(float) { return -3.0e38f; }
 constexpr double lowest(double) { return -1.0e308; }
 
-// log(sum exp(scale*x_i)), by way of the maximum so that nothing overflows.
+// log(sum exp(x_i)), by way of the maximum so that nothing overflows.
 template <class Real>
-Real log_sum_exp(Index n, const Real* x, Real scale) {
+Real log_sum_exp(Index n, const Real* x) {
   Vec<Real> largest = splat(lowest(Real{}));
   each_vector<Real>(
       n, [&](Index i, auto part) { largest = max<Real>(part.get(x + i, lowest(Real{})), largest); });
@@ -21,24 +24,9 @@ Real log_sum_exp(Index n, const Real* x, Real scale) {
   Vec<Real> sum{};
   each_vector<Real>(n, [&](Index i, auto part) {
     // A lane past the end holds `lowest`; its exponential is 0.
-    sum += exp(Vec<Real>((part.get(x + i, lowest(Real{})) - top) * scale));
+    sum += exp(Vec<Real>(part.get(x + i, lowest(Real{})) - top));
   });
-  return top * scale + logarithm(sum_lanes<Real>(sum));
-}
-
-// p_i = exp(scale*x_i - log_sum_exp) for i < n. In place if p is x.
-template <class Real>
-void softmax(Index n, const Real* x, Real scale, Real log_sum, Real* p) {
-  each_vector<Real>(
-      n, [&](Index i, auto part) { part.put(p + i, exp(Vec<Real>(part.get(x + i) * scale - log_sum))); });
-}
-
-// Through the softmax: ds_i = p_i (dp_i - delta) scale, delta = sum p_j dp_j. In place of dp.
-template <class Real>
-void softmax_backward(Index n, const Real* p, Real delta, Real scale, Real* dp) {
-  each_vector<Real>(n, [&](Index i, auto part) {
-    part.put(dp + i, Vec<Real>(part.get(p + i) * (part.get(dp + i) - delta) * scale));
-  });
+  return top + logarithm(sum_lanes<Real>(sum));
 }
 
 // dx_i = beta*dx_i + scale*exp(x_i - log_sum_exp).
@@ -47,6 +35,87 @@ void add_softmax(Index n, const Real* x, Real log_sum, Real scale, Real* dx, Rea
   each_vector<Real>(n, [&](Index i, auto part) {
     add_into(dx + i, beta, Vec<Real>(scale * exp(Vec<Real>(part.get(x + i) - log_sum))), part);
   });
+}
+
+// --- rows of attention: each sees one number more than the one above --------------------------------------
+
+// Whole vectors are read and written; in lanes past the first `count`, `fill` is read and 0 written.
+struct Masked {
+  Index count;
+  template <class Real>
+  Vec<Real> get(const Real* p, Real fill = 0) const {
+    return select<Real>(visible<Real>(), load(p), splat(fill));
+  }
+  template <class Real>
+  void put(Real* p, Vec<Real> v) const {
+    store(p, select<Real>(visible<Real>(), v, Vec<Real>{}));
+  }
+
+ private:
+  template <class Real>
+  MaskVec<Real> visible() const {
+    typedef std::remove_reference_t<decltype(MaskVec<Real>{}[0])> Lane;
+    return lane_numbers<Real>(std::make_index_sequence<lanes<Real>>()) < static_cast<Lane>(count);
+  }
+  template <class Real, std::size_t... i>
+  static MaskVec<Real> lane_numbers(std::index_sequence<i...>) {
+    return MaskVec<Real>{i...};
+  }
+};
+
+// Calls body(i, part) for i = 0, lanes, ... < width, where `part` hides what lies past `visible`.
+template <class Real, class Body>
+inline void each_visible(Index visible, Index width, Body&& body) {
+  Index i = 0;
+  for (; i + lanes<Real> <= visible; i += lanes<Real>) body(i, Whole{});
+  for (; i < width; i += lanes<Real>) body(i, Masked{visible - i > 0 ? visible - i : 0});
+}
+
+// P = softmax(S) in place, and the log-sum-exp of each row of S.
+template <class Real>
+void causal_softmax(const CausalRows& at, Real* scores, Real* log_sum_exp) {
+  for (Index row = 0; row < at.rows; ++row) {
+    Real* s = scores + row * at.stride;
+    const Index visible = at.visible + row;
+    Vec<Real> largest = splat(lowest(Real{}));
+    each_visible<Real>(visible, visible, [&](Index i, auto part) {
+      largest = max<Real>(part.get(s + i, lowest(Real{})), largest);
+    });
+    const Real top = max_lanes<Real>(largest);
+    Vec<Real> sums{};
+    each_visible<Real>(visible, visible, [&](Index i, auto part) {
+      const Vec<Real> e = exp(Vec<Real>(part.get(s + i, lowest(Real{})) - top));
+      sums += e;
+      store(s + i, e);
+    });
+    const Real sum = sum_lanes<Real>(sums), inverse = 1 / sum;
+    each_visible<Real>(visible, at.width,
+                       [&](Index i, auto part) { part.put(s + i, Vec<Real>(part.get(s + i) * inverse)); });
+    log_sum_exp[row] = top + logarithm(sum);
+  }
+}
+
+// P from S once more, by the log-sum-exp that was kept.
+template <class Real>
+void causal_softmax_again(const CausalRows& at, const Real* log_sum_exp, Real* scores) {
+  for (Index row = 0; row < at.rows; ++row) {
+    Real* s = scores + row * at.stride;
+    each_visible<Real>(at.visible + row, at.width, [&](Index i, auto part) {
+      part.put(s + i, exp(Vec<Real>(part.get(s + i) - log_sum_exp[row])));
+    });
+  }
+}
+
+// Through the softmax: dS = P (dP - delta), delta = sum_j P_j dP_j of the row. In place of dP.
+template <class Real>
+void causal_softmax_backward(const CausalRows& at, const Real* weights, const Real* delta, Real* grads) {
+  for (Index row = 0; row < at.rows; ++row) {
+    const Real* p = weights + row * at.stride;
+    Real* dp = grads + row * at.stride;
+    each_visible<Real>(at.visible + row, at.width, [&](Index i, auto part) {
+      part.put(dp + i, Vec<Real>(part.get(p + i) * (part.get(dp + i) - delta[row])));
+    });
+  }
 }
 
 }  // namespace normscope::NORMSCOPE_ISA

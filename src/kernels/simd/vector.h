@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "core/types.h"
 
@@ -85,23 +86,31 @@ inline Vec<Real> min(Vec<Real> a, Vec<Real> b) {
   return a < b ? a : b;
 }
 
-// Sum and maximum of the lanes, by halving: a fixed order.
+// v with lanes i and i ^ distance changed places.
+template <Index distance, class V, std::size_t... i>
+inline V swap_lanes(V v, std::index_sequence<i...>) {
+  return __builtin_shufflevector(v, v, static_cast<int>(i ^ distance)...);
+}
+
+// Combines all lanes by halves: a fixed order.
+template <class Real, Index width, class Combine>
+inline Vec<Real> fold_lanes(Vec<Real> v, Combine combine) {
+  if constexpr (width == 0) {
+    return v;
+  } else {
+    const Vec<Real> other = swap_lanes<width>(v, std::make_index_sequence<lanes<Real>>());
+    return fold_lanes<Real, width / 2>(combine(v, other), combine);
+  }
+}
+
 template <class Real>
 inline Real sum_lanes(Vec<Real> v) {
-  Real part[lanes<Real>];
-  store(part, v);
-  for (Index width = lanes<Real> / 2; width > 0; width /= 2) {
-    for (Index i = 0; i < width; ++i) part[i] += part[i + width];
-  }
-  return part[0];
+  return fold_lanes<Real, lanes<Real> / 2>(v, [](Vec<Real> a, Vec<Real> b) -> Vec<Real> { return a + b; })[0];
 }
 
 template <class Real>
 inline Real max_lanes(Vec<Real> v) {
-  Real part[lanes<Real>];
-  store(part, v);
-  for (Index i = 1; i < lanes<Real>; ++i) part[0] = part[i] > part[0] ? part[i] : part[0];
-  return part[0];
+  return fold_lanes<Real, lanes<Real> / 2>(v, [](Vec<Real> a, Vec<Real> b) { return max<Real>(a, b); })[0];
 }
 
 inline float square_root(float x) { return __builtin_sqrtf(x); }
