@@ -13,6 +13,7 @@
 #include "kernels/gemm.h"
 #include "kernels/gemm_kernel.h"
 #include "kernels/isa/tables.h"
+#include "kernels/reference/activation.h"
 #include "kernels/reference/gemm.h"
 #include "kernels/simd.h"
 
@@ -27,9 +28,8 @@ struct Way {
   GemmProvider provider;
   const GemmKernel<Real>* kernel = nullptr;
 
-  void operator()(const Gemm<Real>& g, bool serial) const {
-    if (kernel != nullptr) return gemm_native(*kernel, g, serial);
-    return serial ? gemm_serial(provider, g) : gemm(provider, g);
+  void operator()(const Gemm<Real>& g) const {
+    return kernel != nullptr ? gemm_native(*kernel, g) : gemm(provider, g);
   }
 };
 
@@ -120,11 +120,11 @@ struct Product {
   }
 
   // C as `way` computes it.
-  std::vector<Real> by(const Way<Real>& way, bool serial) const {
+  std::vector<Real> by(const Way<Real>& way) const {
     std::vector<Real> result = c;
     Gemm<Real> g = gemm;
     g.c = result.data();
-    way(g, serial);
+    way(g);
     return result;
   }
 
@@ -176,13 +176,11 @@ void check_against_twin(Index m, Index n, Index k, Real alpha, Real beta, Index 
       }
       const std::vector<Real> expected = product.by_twin();
       for (const Way<Real>& way : ways) {
-        for (const bool serial : {true, false}) {
-          const double error = largest_error(product.gemm, product.by(way, serial), expected);
-          if (!(error <= tolerance)) {
-            FAIL_CHECK(way.name << (serial ? " serial " : " ") << m << 'x' << n << 'x' << k << " transposed "
-                                << (ta == Transpose::yes) << (tb == Transpose::yes) << " alpha " << alpha
-                                << " beta " << beta << " gap " << gap << ": error " << error);
-          }
+        const double error = largest_error(product.gemm, product.by(way), expected);
+        if (!(error <= tolerance)) {
+          FAIL_CHECK(way.name << " " << m << 'x' << n << 'x' << k << " transposed " << (ta == Transpose::yes)
+                              << (tb == Transpose::yes) << " alpha " << alpha << " beta " << beta << " gap "
+                              << gap << ": error " << error);
         }
       }
     }
@@ -236,9 +234,7 @@ TEST_CASE("gemm: bf16 rounds to the nearest, ties to even, and keeps what is not
       std::vector<float> row(64, 0.0f), unit(64 * 64, 0.0f), c(64);
       row[at] = x[at];
       unit[at * 64 + 5] = 1;
-      way(Gemm<float>{Transpose::no, Transpose::no, 1, 64, k, 1, row.data(), k, unit.data(), 64, 0, c.data(),
-                      64},
-          true);
+      way({Transpose::no, Transpose::no, 1, 64, k, 1, row.data(), k, unit.data(), 64, 0, c.data(), 64});
       CAPTURE(x[at]);
       CHECK(c[5] == nearest_bf16(x[at]));
     }
@@ -267,20 +263,53 @@ TEST_CASE("gemm: products without elements or terms") {
                                 {"native", GemmProvider::native},
                                 {"reference", GemmProvider::reference}}) {
     CAPTURE(way.name);
-    for (const bool serial : {true, false}) {
-      std::vector<float> c = {1, 2, 3, 4};
-      Gemm<float> g = {Transpose::no, Transpose::no, 0, 2, 2, 1, nullptr, 2, nullptr, 2, 0, c.data(), 2};
-      way(g, serial);
-      g.m = 2, g.n = 0;
-      way(g, serial);
-      CHECK(c == std::vector<float>{1, 2, 3, 4});
-      g.n = 2, g.k = 0, g.beta = 0.5f;
-      way(g, serial);
-      CHECK(c == std::vector<float>{0.5f, 1, 1.5f, 2});
-      c.assign(4, Product<float>::nan());
-      g.beta = 0;
-      way(g, serial);
-      CHECK(c == std::vector<float>(4, 0.0f));
+    std::vector<float> c = {1, 2, 3, 4};
+    Gemm<float> g = {Transpose::no, Transpose::no, 0, 2, 2, 1, nullptr, 2, nullptr, 2, 0, c.data(), 2};
+    way(g);
+    g.m = 2, g.n = 0;
+    way(g);
+    CHECK(c == std::vector<float>{1, 2, 3, 4});
+    g.n = 2, g.k = 0, g.beta = 0.5f;
+    way(g);
+    CHECK(c == std::vector<float>{0.5f, 1, 1.5f, 2});
+    c.assign(4, Product<float>::nan());
+    g.beta = 0;
+    way(g);
+    CHECK(c == std::vector<float>(4, 0.0f));
+  }
+}
+
+TEST_CASE("gemm: bias and activation follow the finished sums, in every tile") {
+  for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::gelu}) {
+    for (const Shape& s : {Shape{1, 1, 3}, Shape{17, 33, 5}, Shape{200, 530, 1100}, Shape{4, 7, 0}}) {
+      Product<float> product(Transpose::no, Transpose::yes, s.m, s.n, s.k, 0.1f, 1, 3);
+      std::vector<float> bias(static_cast<std::size_t>(s.n));
+      for (std::size_t j = 0; j < bias.size(); ++j) bias[j] = 0.1f * static_cast<float>(j % 7);
+      const std::vector<float> sums = product.by_twin();
+      for (const Way<float>& way : all_ways<float>()) {
+        if (s.k == 0 && way.kernel != nullptr) continue;
+        CAPTURE(way.name);
+        CAPTURE(s.m);
+        const Index ldc = product.gemm.ldc;
+        std::vector<float> activated(product.c.size());
+        product.gemm.epilogue = {bias.data(), activated.data(), kind};
+        const std::vector<float> slopes = product.by(way);
+        product.gemm.epilogue = {bias.data()};
+        const std::vector<float> biased = product.by(way);
+        double error = 0;
+        for (Index i = 0; i < s.m; ++i) {
+          for (Index j = 0; j < s.n; ++j) {
+            const auto at = static_cast<std::size_t>(i * ldc + j);
+            const double x = sums[at] + bias[static_cast<std::size_t>(j)];
+            const auto add = [&](double got, double want) { error = std::max(error, std::abs(got - want)); };
+            add(biased[at], x);
+            add(activated[at], reference::activation_value(kind, biased[at]));
+            add(slopes[at], reference::activation_slope(kind, biased[at]));
+          }
+        }
+        CHECK(error <= 2e-5);
+      }
+      product.gemm.epilogue = {};
     }
   }
 }
@@ -290,7 +319,7 @@ TEST_CASE("gemm: NaN in an operand reaches its row of C and no other") {
     CAPTURE(way.name);
     Product<float> product(Transpose::no, Transpose::yes, 30, 40, 50, 1, 0, 0);
     product.a[17 * 50 + 49] = Product<float>::nan();
-    const std::vector<float> c = product.by(way, false);
+    const std::vector<float> c = product.by(way);
     bool as_expected = true;
     for (std::size_t i = 0; i < c.size(); ++i) as_expected &= std::isnan(c[i]) == (i / 40 == 17);
     CHECK(as_expected);
@@ -308,16 +337,12 @@ TEST_CASE("gemm: the same bits at any thread count") {
           CAPTURE(way.name);
           CAPTURE(s.m);
           set_thread_count(1);
-          const std::vector<float> one = product.by(way, false);
+          const std::vector<float> one = product.by(way);
           for (const int threads : {2, 3, 4}) {
             CAPTURE(threads);
             set_thread_count(threads);
-            CHECK(same_bits(one, product.by(way, false)));
+            CHECK(same_bits(one, product.by(way)));
           }
-          // Outside of our loops, too, a serial product is one thread's.
-          const std::vector<float> serial = product.by(way, true);
-          set_thread_count(1);
-          CHECK(same_bits(serial, product.by(way, true)));
         }
       }
     }
@@ -330,14 +355,14 @@ TEST_CASE("gemm: native bits do not depend on the grid") {
     if (way.provider != GemmProvider::native && way.provider != GemmProvider::bf16) continue;
     CAPTURE(way.name);
     const Product<float> product(Transpose::no, Transpose::yes, 61, 300, 700, 0.5f, 1, 0);
-    const std::vector<float> whole = product.by(way, false);
+    const std::vector<float> whole = product.by(way);
     std::vector<float> in_rows = product.c;
     for (Index i = 0; i < 61; ++i) {
       Gemm<float> row = product.gemm;
       row.m = 1;
       row.a += i * row.lda;
       row.c = in_rows.data() + i * row.ldc;
-      way(row, true);
+      way(row);
     }
     CHECK(same_bits(whole, in_rows));
   }

@@ -242,21 +242,20 @@ TEST_CASE_TEMPLATE("kernel: sums and products", Real, float, double) {
   }
 }
 
-TEST_CASE_TEMPLATE("kernel: column sums and biases", Real, float, double) {
+TEST_CASE_TEMPLATE("kernel: column sums and products of elements", Real, float, double) {
   for (const Index cols : {1, 17, 100}) {
     const Index rows = 37;
-    const std::vector<Real> x = normals<Real>(rows * cols, "x"), bias = normals<Real>(cols, "bias");
-    std::vector<Real> sum = bias, shifted = x;
+    const std::vector<Real> x = normals<Real>(rows * cols, "x"), y = normals<Real>(rows * cols, "y");
+    std::vector<Real> sum = normals<Real>(cols, "sum"), product = y;
+    std::vector<double> want_sum(sum.begin(), sum.end()), want_product;
     add_rows(rows, cols, x.data(), sum.data());
-    add_bias(rows, cols, bias.data(), shifted.data());
-    std::vector<double> want_sum(bias.begin(), bias.end()), want_shifted;
+    multiply(rows * cols, x.data(), product.data(), product.data());
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const std::size_t col = i % static_cast<std::size_t>(cols);
-      want_sum[col] += x[i];
-      want_shifted.push_back(double{x[i]} + bias[col]);
+      want_sum[i % static_cast<std::size_t>(cols)] += x[i];
+      want_product.push_back(double{x[i]} * y[i]);
     }
     CHECK(scaled_error(sum, want_sum) <= pick<Real>(1e-6, 1e-13));
-    CHECK(scaled_error(shifted, want_shifted) <= pick<Real>(1e-6, 1e-13));
+    CHECK(scaled_error(product, want_product) <= pick<Real>(1e-6, 1e-13));
   }
 }
 
@@ -325,12 +324,12 @@ TEST_CASE_TEMPLATE("kernel: same bits at any thread count", Real, float, double)
     return joined({loss, sums, d});
   }));
   CHECK(same_bits_at_any_thread_count([&] {
-    std::vector<Real> scaled = b, sum(a.size()), columns(700), shifted = a;
+    std::vector<Real> scaled = b, sum(a.size()), columns(700), product(a.size());
     scale_add(n, Real(0.3), a.data(), Real(1), scaled.data());
     weighted_sum(n, Real(0.3), a.data(), b.data(), sum.data());
     add_rows<Real>(100, 700, a.data(), columns.data());
-    add_bias<Real>(100, 700, b.data(), shifted.data());
-    return joined({scaled, sum, columns, shifted});
+    multiply(n, a.data(), b.data(), product.data());
+    return joined({scaled, sum, columns, product});
   }));
   CHECK(same_bits_at_any_thread_count([&] {
     const Moments m = moments(n, a.data());

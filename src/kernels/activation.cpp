@@ -11,17 +11,8 @@ constexpr Index elements_a_block = 8192;
 }  // namespace
 
 template <class Real>
-void activation_forward(ActivationKind kind, Index n, const Real* x, Real* y) {
-  parallel_blocks(n, elements_a_block, [&](Index begin, Index end) {
-    simd<Real>().activation_forward(kind, end - begin, x + begin, y + begin);
-  });
-}
-
-template <class Real>
-void activation_backward(ActivationKind kind, Index n, const Real* x, const Real* dy, Real* dx, Real beta) {
-  parallel_blocks(n, elements_a_block, [&](Index begin, Index end) {
-    simd<Real>().activation_backward(kind, end - begin, x + begin, dy + begin, dx + begin, beta);
-  });
+void activation(ActivationKind kind, Index n, const Real* x, Real* y, Real* slope) {
+  simd<Real>().activation(kind, n, x, y, slope);
 }
 
 template <class Real>
@@ -40,10 +31,8 @@ void swiglu_backward(Index n, const Real* gate, const Real* x, const Real* dy, R
   });
 }
 
-template void activation_forward(ActivationKind, Index, const float*, float*);
-template void activation_forward(ActivationKind, Index, const double*, double*);
-template void activation_backward(ActivationKind, Index, const float*, const float*, float*, float);
-template void activation_backward(ActivationKind, Index, const double*, const double*, double*, double);
+template void activation(ActivationKind, Index, const float*, float*, float*);
+template void activation(ActivationKind, Index, const double*, double*, double*);
 template void swiglu_forward(Index, const float*, const float*, float*);
 template void swiglu_forward(Index, const double*, const double*, double*);
 template void swiglu_backward(Index, const float*, const float*, const float*, float*, float, float*, float);

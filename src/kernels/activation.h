@@ -9,13 +9,10 @@ namespace normscope {
 // gelu_tanh: their tanh approximation, GPT-2's. silu: x/(1 + e^-x).
 enum class ActivationKind { relu, gelu, gelu_tanh, silu };
 
-// y = f(x) for n elements.
+// y = f(x) and slope = f'(x) for n elements, by the calling thread: the epilogue of a product (gemm.h).
+// `slope` may be x.
 template <class Real>
-void activation_forward(ActivationKind kind, Index n, const Real* x, Real* y);
-
-// dx = beta*dx + dy f'(x).
-template <class Real>
-void activation_backward(ActivationKind kind, Index n, const Real* x, const Real* dy, Real* dx, Real beta);
+void activation(ActivationKind kind, Index n, const Real* x, Real* y, Real* slope);
 
 // y = silu(gate) * x (SwiGLU, Shazeer 2020).
 template <class Real>

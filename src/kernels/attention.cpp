@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include "core/parallel.h"
 #include "core/scratch.h"
@@ -50,10 +49,7 @@ void drop_weights(const Attention<Real>& a, const Head<Real>& head, Index query,
 
 template <class Real>
 const GemmKernel<Real>& kernel_of(GemmProvider provider) {
-  if constexpr (std::is_same_v<Real, float>) {
-    if (provider == GemmProvider::bf16) return bf16_kernel();
-  }
-  return simd<Real>().gemm;
+  return provider == GemmProvider::bf16 ? bf16_kernel<Real>() : simd<Real>().gemm;
 }
 
 // From one row of scores to the next: whole vectors, and rows start in the sets of a cache in turn.

@@ -28,19 +28,17 @@ void weighted_sum(Index n, Real alpha, const Real* a, const Real* b, Real* y) {
 }
 
 template <class Real>
-void add_rows(Index rows, Index cols, const Real* x, Real* sum) {
-  parallel_blocks(cols, cols_a_block, [&](Index begin, Index end) {
-    for (Index row = 0; row < rows; ++row) {
-      simd<Real>().scale_add(end - begin, Real(1), x + row * cols + begin, Real(1), sum + begin);
-    }
+void multiply(Index n, const Real* a, const Real* b, Real* y) {
+  parallel_blocks(n, elements_a_block, [&](Index begin, Index end) {
+    simd<Real>().multiply(end - begin, a + begin, b + begin, y + begin);
   });
 }
 
 template <class Real>
-void add_bias(Index rows, Index cols, const Real* bias, Real* y) {
-  parallel_blocks(rows, std::max<Index>(1, elements_a_block / cols), [&](Index begin, Index end) {
-    for (Index row = begin; row < end; ++row) {
-      simd<Real>().scale_add(cols, Real(1), bias, Real(1), y + row * cols);
+void add_rows(Index rows, Index cols, const Real* x, Real* sum) {
+  parallel_blocks(cols, cols_a_block, [&](Index begin, Index end) {
+    for (Index row = 0; row < rows; ++row) {
+      simd<Real>().scale_add(end - begin, Real(1), x + row * cols + begin, Real(1), sum + begin);
     }
   });
 }
@@ -75,10 +73,10 @@ template void scale_add(Index, float, const float*, float, float*);
 template void scale_add(Index, double, const double*, double, double*);
 template void weighted_sum(Index, float, const float*, const float*, float*);
 template void weighted_sum(Index, double, const double*, const double*, double*);
+template void multiply(Index, const float*, const float*, float*);
+template void multiply(Index, const double*, const double*, double*);
 template void add_rows(Index, Index, const float*, float*);
 template void add_rows(Index, Index, const double*, double*);
-template void add_bias(Index, Index, const float*, float*);
-template void add_bias(Index, Index, const double*, double*);
 template double dot(Index, const float*, const float*);
 template double dot(Index, const double*, const double*);
 template Moments moments(Index, const float*);

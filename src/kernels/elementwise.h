@@ -14,13 +14,13 @@ void scale_add(Index n, Real alpha, const Real* x, Real beta, Real* y);
 template <class Real>
 void weighted_sum(Index n, Real alpha, const Real* a, const Real* b, Real* y);
 
+// y = a*b, element by element; y may be either.
+template <class Real>
+void multiply(Index n, const Real* a, const Real* b, Real* y);
+
 // sum += the sum over rows of x (rows, cols), column by column.
 template <class Real>
 void add_rows(Index rows, Index cols, const Real* x, Real* sum);
-
-// y (rows, cols) += bias (cols) in every row.
-template <class Real>
-void add_bias(Index rows, Index cols, const Real* bias, Real* y);
 
 // The sum of a[i]*b[i], accumulated in double over blocks.
 template <class Real>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <type_traits>
 
 #include "core/parallel.h"
 #include "kernels/gemm_kernel.h"
@@ -24,16 +23,6 @@ void scale_output(const Gemm<Real>& g) {
   }
 }
 
-// Deals with products that have no elements, or elements without terms. As in BLAS, alpha = 0 means that A
-// and B are not read.
-template <class Real>
-bool trivial(const Gemm<Real>& g) {
-  if (g.m == 0 || g.n == 0) return true;
-  if (g.k > 0 && g.alpha != 0) return false;
-  scale_output(g);
-  return true;
-}
-
 // Part of C from (row, col) on, m by n.
 template <class Real>
 Gemm<Real> part_of(const Gemm<Real>& g, Index row, Index col, Index m, Index n) {
@@ -49,18 +38,21 @@ Gemm<Real> part_of(const Gemm<Real>& g, Index row, Index col, Index m, Index n) 
 }  // namespace
 
 template <class Real>
-void gemm_bf16(const Gemm<Real>& g, bool serial) {
-  if constexpr (std::is_same_v<Real, float>) {
-    gemm_native(bf16_kernel(), g, serial);
-  } else {
-    gemm_native(simd<Real>().gemm, g, serial);
+void finish_tile(const Gemm<Real>& g, Index row, Index col, Index rows, Index cols) {
+  const Epilogue<Real>& then = g.epilogue;
+  if (then.bias == nullptr && then.activated == nullptr) return;
+  for (Index i = row; i < row + rows; ++i) {
+    Real* c = g.c + i * g.ldc + col;
+    if (then.bias != nullptr) simd<Real>().scale_add(cols, Real(1), then.bias + col, Real(1), c);
+    if (then.activated != nullptr) {
+      simd<Real>().activation(then.activation, cols, c, then.activated + i * g.ldc + col, c);
+    }
   }
 }
 
-// What `automatic` means for a product that all threads share. A table from measurements (README, Speed),
-// never a timing: the same on every run. Serial products, attention's, are narrow: those are OpenBLAS's. So
-// are products of few rows, as in sampling, which do not repay packing B, and those of instruction sets for
-// which our kernel was not tuned.
+// What `automatic` means. A table from measurements (README, Speed), never a timing: the same on every run.
+// Products of few rows, as in sampling, do not repay packing B: those are OpenBLAS's, and so are those of
+// instruction sets for which our kernel was not tuned.
 template <class Real>
 GemmProvider automatic_choice(const Gemm<Real>& g) {
   constexpr Index rows_worth_packing = 16;
@@ -69,39 +61,28 @@ GemmProvider automatic_choice(const Gemm<Real>& g) {
 }
 
 template <class Real>
-void gemm_serial(GemmProvider provider, const Gemm<Real>& g) {
-  if (trivial(g)) return;
-  switch (provider) {
-    case GemmProvider::automatic:
-    case GemmProvider::openblas:
-      return openblas_gemm(g);
-    case GemmProvider::native:
-      return gemm_native(simd<Real>().gemm, g, true);
-    case GemmProvider::bf16:
-      return gemm_bf16(g, true);
-    case GemmProvider::reference:
-      return reference::gemm(g);
-  }
-}
-
-template <class Real>
 void gemm(GemmProvider provider, const Gemm<Real>& g) {
-  if (trivial(g)) return;
+  if (g.m == 0 || g.n == 0) return;
+  if (g.k == 0 || g.alpha == 0) {  // as in BLAS, alpha = 0 means that A and B are not read
+    scale_output(g);
+    return finish_tile(g, 0, 0, g.m, g.n);
+  }
   if (provider == GemmProvider::automatic) provider = automatic_choice(g);
   // Our own kernels have a grid of their own.
-  if (provider == GemmProvider::native) return gemm_native(simd<Real>().gemm, g, false);
-  if (provider == GemmProvider::bf16) return gemm_bf16(g, false);
+  if (provider == GemmProvider::native) return gemm_native(simd<Real>().gemm, g);
+  if (provider == GemmProvider::bf16) return gemm_native(bf16_kernel<Real>(), g);
   const Index tile_m = tile_extent(g.m), tile_n = tile_extent(g.n);
   const Index across = block_count(g.n, tile_n);
   const auto tile = [&](Index index) {
     const Index row = index / across * tile_m, col = index % across * tile_n;
-    gemm_serial(provider, part_of(g, row, col, std::min(tile_m, g.m - row), std::min(tile_n, g.n - col)));
+    const Index rows = std::min(tile_m, g.m - row), cols = std::min(tile_n, g.n - col);
+    const Gemm<Real> part = part_of(g, row, col, rows, cols);
+    provider == GemmProvider::openblas ? openblas_gemm(part) : reference::gemm(part);
+    finish_tile(g, row, col, rows, cols);
   };
   parallel_each(block_count(g.m, tile_m) * across, tile);
 }
 
-template void gemm_serial(GemmProvider, const Gemm<float>&);
-template void gemm_serial(GemmProvider, const Gemm<double>&);
 template void gemm(GemmProvider, const Gemm<float>&);
 template void gemm(GemmProvider, const Gemm<double>&);
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/types.h"
+#include "kernels/activation.h"
 
 namespace normscope {
 
@@ -18,8 +19,17 @@ enum class GemmProvider { automatic, openblas, native, bf16, reference };
 
 enum class Transpose : bool { no, yes };
 
-// C = alpha * op(A) * op(B) + beta * C; row-major; op(A) is (m, k), op(B) is (k, n), C is (m, n).
-// lda, ldb, ldc: elements from one stored row to the next. When beta is 0, C is not read.
+// What follows a product, tile by tile, while a tile is still in the cache of the thread that computed it.
+template <class Real>
+struct Epilogue {
+  const Real* bias = nullptr;  // (n): added to each row of C
+  // (m, n), rows ldc apart like C's: becomes f(C), and C itself f'(C).
+  Real* activated = nullptr;
+  ActivationKind activation = ActivationKind::relu;
+};
+
+// C = alpha * op(A) * op(B) + beta * C, then the epilogue; row-major; op(A) is (m, k), op(B) is (k, n), C is
+// (m, n). lda, ldb, ldc: elements from one stored row to the next. When beta is 0, C is not read.
 template <class Real>
 struct Gemm {
   Transpose trans_a, trans_b;
@@ -32,11 +42,8 @@ struct Gemm {
   Real beta;
   Real* c;
   Index ldc;
+  Epilogue<Real> epilogue = {};
 };
-
-// The whole product by the calling thread alone.
-template <class Real>
-void gemm_serial(GemmProvider provider, const Gemm<Real>& product);
 
 // The product on the grid, all threads.
 template <class Real>

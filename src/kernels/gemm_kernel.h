@@ -62,10 +62,13 @@ struct GemmKernel {
                    const TileOutput<Real>& out);
 };
 
-// The native provider, on a grid of its own (gemm_native.cpp); all extents positive. `serial`: by the calling
-// thread alone.
+// The native provider, on a grid of its own (gemm_native.cpp); all extents positive.
 template <class Real>
-void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& product, bool serial);
+void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& product);
+
+// The epilogue of the tile of C from (row, col) on, (rows, cols), whose numbers are final.
+template <class Real>
+void finish_tile(const Gemm<Real>& product, Index row, Index col, Index rows, Index cols);
 
 // --- small products that share an operand (attention), all by the calling thread -----------------------
 

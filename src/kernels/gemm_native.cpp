@@ -17,10 +17,6 @@ constexpr Index packed_numbers = 512 * 1024;
 // Up to so many numbers of op(B) are packed by the calling thread: sooner done than threads are started.
 constexpr Index packed_alone = 16 * 1024;
 
-// Up to so many rows of C, a serial product reads B in place, if B lies as panels do: packing would not be
-// repaid.
-constexpr Index rows_in_place = 128;
-
 // The grid of C. It depends on the shape and the instruction set alone.
 struct Grid {
   Index row_tiles, column_tiles;
@@ -43,20 +39,22 @@ struct Grid {
   }
 };
 
+// Packing of few numbers is sooner done than threads are started; inside a parallel loop, it is the calling
+// thread's alone anyway.
 template <class Body>
-void each(bool serial, Index items, Body&& body) {
-  if (!serial) return parallel_each(items, body);
-  for (Index i = 0; i < items; ++i) body(i);
+void each_piece(Index numbers, Index pieces, Body&& body) {
+  if (numbers > packed_alone) return parallel_each(pieces, body);
+  for (Index i = 0; i < pieces; ++i) body(i);
 }
 
 // Packs op(B), k steps by n columns, whose first element is at b.
 template <class Real>
 RightOperand<Real> packed(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n, const Real* b,
-                          Index ldb, bool serial, Real* room) {
+                          Index ldb, Real* room) {
   const Index stored = block_count(k, kernel.steps);
   const Index panels = block_count(n, kernel.cols), runs = block_count(stored, kernel.depth);
   const Index panel_size = stored * kernel.cols;
-  each(serial || k * n <= packed_alone, panels * runs, [&](Index piece) {
+  each_piece(k * n, panels * runs, [&](Index piece) {
     const Index panel = piece / runs, j = panel * kernel.cols;
     const Index p = piece % runs * kernel.depth * kernel.steps;
     kernel.pack_panel(transposed, std::min(kernel.depth * kernel.steps, k - p), std::min(kernel.cols, n - j),
@@ -75,7 +73,7 @@ bool lies_in_panels(const GemmKernel<Real>& kernel, bool transposed, Index n) {
 // op(A), m rows by k steps: where it lies, or packed if the kernel wants it so.
 template <class Real>
 LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, bool transposed, Index m, Index k,
-                               const Real* a, Index lda, bool serial) {
+                               const Real* a, Index lda) {
   if (kernel.pack_left == nullptr) return {a, lda, transposed};
   constexpr Index rows_a_block = 64, line = 64 / static_cast<Index>(sizeof(Real));
   const Index stored = block_count(k, kernel.steps);
@@ -83,7 +81,7 @@ LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, bool transposed, 
   const Index stride = (block_count(transposed ? m : stored, line) | 1) * line;
   struct Packed;
   Real* data = thread_scratch<Real, Packed>((transposed ? stored : m) * stride);
-  each(serial || m * k <= packed_alone, block_count(m, rows_a_block), [&](Index block) {
+  each_piece(m * k, block_count(m, rows_a_block), [&](Index block) {
     const Index i = block * rows_a_block;
     kernel.pack_left(transposed, std::min(rows_a_block, m - i), k, a + (transposed ? i : i * lda), lda,
                      data + (transposed ? i : i * stride), stride);
@@ -114,21 +112,20 @@ template <class Real>
 RightOperand<Real> right_operand(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n,
                                  const Real* b, Index ldb, Real* room) {
   if (lies_in_panels(kernel, transposed, n)) return {b, ldb, kernel.cols};
-  return packed(kernel, transposed, k, n, b, ldb, true, room);
+  return packed(kernel, transposed, k, n, b, ldb, room);
 }
 
 template <class Real>
 void multiply(const GemmKernel<Real>& kernel, bool transposed_a, Index m, Index n, Index k, const Real* a,
               Index lda, const RightOperand<Real>& b, const TileOutput<Real>& out) {
-  multiply(kernel, m, n, block_count(k, kernel.steps), left_operand(kernel, transposed_a, m, k, a, lda, true),
-           b, out);
+  multiply(kernel, m, n, block_count(k, kernel.steps), left_operand(kernel, transposed_a, m, k, a, lda), b,
+           out);
 }
 
 template <class Real>
-void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g, bool serial) {
+void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
   const bool transpose_a = g.trans_a == Transpose::yes, transpose_b = g.trans_b == Transpose::yes;
   const Grid grid(g.m, g.n, kernel.rows, kernel.cols);
-  const bool in_place = serial && g.m <= rows_in_place && lies_in_panels(kernel, transpose_b, g.n);
   const Index panels = block_count(g.n, kernel.cols);
   const Index steps_at_once = std::max<Index>(1, packed_numbers / (panels * kernel.cols * kernel.depth)) *
                               kernel.depth * kernel.steps;
@@ -137,14 +134,12 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g, bool seria
     const Index steps = std::min(g.k - k0, steps_at_once);
     const Real* b_start = g.b + (transpose_b ? k0 : k0 * g.ldb);
     struct Packed;
-    const RightOperand<Real> b = in_place
-                                     ? RightOperand<Real>{b_start, g.ldb, kernel.cols}
-                                     : packed(kernel, transpose_b, steps, g.n, b_start, g.ldb, serial,
-                                              thread_scratch<Real, Packed>(packed_size(kernel, steps, g.n)));
+    const RightOperand<Real> b = packed(kernel, transpose_b, steps, g.n, b_start, g.ldb,
+                                        thread_scratch<Real, Packed>(packed_size(kernel, steps, g.n)));
     const LeftOperand<Real> a =
-        left_operand(kernel, transpose_a, g.m, steps, g.a + (transpose_a ? k0 * g.lda : k0), g.lda, serial);
+        left_operand(kernel, transpose_a, g.m, steps, g.a + (transpose_a ? k0 * g.lda : k0), g.lda);
 
-    each(serial, grid.row_tiles * grid.column_tiles, [&](Index tile) {
+    parallel_each(grid.row_tiles * grid.column_tiles, [&](Index tile) {
       const Index row_tile = tile / grid.column_tiles;
       const Index i = g.m * row_tile / grid.row_tiles, rows = g.m * (row_tile + 1) / grid.row_tiles - i;
       const Index j = tile % grid.column_tiles * grid.tile_cols;
@@ -153,6 +148,7 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g, bool seria
                      {a.data + (transpose_a ? i : i * a.stride), a.stride, transpose_a},
                      {b.data + j / kernel.cols * b.panel_size, b.stride, b.panel_size},
                      {g.alpha, k0 == 0 ? g.beta : Real(1), g.c + i * g.ldc + j, g.ldc});
+      if (k0 + steps == g.k) finish_tile(g, i, j, rows, cols);
     });
   }
 }
@@ -167,7 +163,7 @@ template void multiply(const GemmKernel<float>&, bool, Index, Index, Index, cons
                        const RightOperand<float>&, const TileOutput<float>&);
 template void multiply(const GemmKernel<double>&, bool, Index, Index, Index, const double*, Index,
                        const RightOperand<double>&, const TileOutput<double>&);
-template void gemm_native(const GemmKernel<float>&, const Gemm<float>&, bool);
-template void gemm_native(const GemmKernel<double>&, const Gemm<double>&, bool);
+template void gemm_native(const GemmKernel<float>&, const Gemm<float>&);
+template void gemm_native(const GemmKernel<double>&, const Gemm<double>&);
 
 }  // namespace normscope

@@ -63,7 +63,13 @@ const SimdTable<double>& simd<double>() {
   return simd_baseline_double();
 }
 
-const GemmKernel<float>& bf16_kernel() {
+template <>
+const GemmKernel<double>& bf16_kernel<double>() {
+  return simd<double>().gemm;
+}
+
+template <>
+const GemmKernel<float>& bf16_kernel<float>() {
 #if defined(__x86_64__)
   if (isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16")) return bf16_kernel_avx512();
 #endif

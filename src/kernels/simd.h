@@ -20,7 +20,7 @@ namespace normscope {
 template <class Real>
 struct SimdTable {
   GemmKernel<Real> gemm;
-  GemmKernel<float> gemm_bf16;  // bf16_kernel() knows a faster one
+  GemmKernel<float> gemm_bf16;  // bf16_kernel<float>() knows a faster one
 
   void (*norm_forward)(const RowNorm<Real>&, Index begin, Index end, const Real* x, const Real* gain,
                        const Real* bias, Real* y, Real* mean, Real* rstd);
@@ -34,8 +34,7 @@ struct SimdTable {
                                 const Real* gain, const Real* dy, Real* dx, Real beta, Real* dgain,
                                 Real* dbias);
 
-  void (*activation_forward)(ActivationKind, Index n, const Real* x, Real* y);
-  void (*activation_backward)(ActivationKind, Index n, const Real* x, const Real* dy, Real* dx, Real beta);
+  void (*activation)(ActivationKind, Index n, const Real* x, Real* y, Real* slope);
   void (*swiglu_forward)(Index n, const Real* gate, const Real* x, Real* y);
   void (*swiglu_backward)(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate,
                           Real gate_beta, Real* dx, Real beta);
@@ -49,6 +48,7 @@ struct SimdTable {
 
   void (*scale_add)(Index n, Real alpha, const Real* x, Real beta, Real* y);
   void (*weighted_sum)(Index n, Real alpha, const Real* a, const Real* b, Real* y);
+  void (*multiply)(Index n, const Real* a, const Real* b, Real* y);
   Real (*dot)(Index n, const Real* a, const Real* b);
   Moments (*moments)(Index n, const Real* x);
 
@@ -59,8 +59,10 @@ struct SimdTable {
 template <class Real>
 const SimdTable<Real>& simd();
 
-// The product of bf16 pairs: by AVX512-BF16 where the processor has it and simd() is avx512.
-const GemmKernel<float>& bf16_kernel();
+// The product of bf16 pairs: by AVX512-BF16 where the processor has it and simd() is avx512. Products of
+// double are not rounded.
+template <class Real>
+const GemmKernel<Real>& bf16_kernel();
 
 // "baseline", "avx2" or "avx512": the one that simd() returns.
 const char* isa_name();

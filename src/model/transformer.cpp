@@ -141,14 +141,15 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
 template <class Real>
 Var<Real> Transformer<Real>::feed_forward(Run& run, std::size_t index, Var<Real> x) const {
   const BlockParameters& p = layout_.blocks[index];
-  Var<Real> hidden =
-      linear(run.tape, gemm_provider_, x, run.parameter(p.ffn_in.weight), run.parameter(p.ffn_in.bias));
+  const Var<Real> weight = run.parameter(p.ffn_in.weight), bias = run.parameter(p.ffn_in.bias);
+  Var<Real> hidden;
   if (config_.activation == Activation::swiglu) {
+    const Var<Real> in = linear(run.tape, gemm_provider_, x, weight, bias);
     const Var<Real> gate =
         linear(run.tape, gemm_provider_, x, run.parameter(p.ffn_gate.weight), run.parameter(p.ffn_gate.bias));
-    hidden = swiglu(run.tape, gate, hidden);
+    hidden = swiglu(run.tape, gate, in);
   } else {
-    hidden = activation(run.tape, activation_kind(config_.activation), hidden);
+    hidden = activated_linear(run.tape, gemm_provider_, activation_kind(config_.activation), x, weight, bias);
   }
   run.tape.tap(hidden, {static_cast<int>(index) + 1, Site::ffn_hidden});
   return linear(run.tape, gemm_provider_, hidden, run.parameter(p.ffn_out.weight),

@@ -29,6 +29,11 @@ template <class Real>
 Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight,
                  Var<Real> bias = {});
 
+// y = f(x Wᵀ + b), f element by element; fused, so x Wᵀ + b itself is never kept.
+template <class Real>
+Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, ActivationKind activation,
+                           Var<Real> x, Var<Real> weight, Var<Real> bias = {});
+
 // Row n of x (N, C) = token_table[tokens[n]] + position_table[(n mod T) + first_position]. token_table: (V,
 // C); position_table: (at least first_position + T, C), learned or constant, or absent. N is tokens.size().
 template <class Real>
@@ -101,10 +106,6 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
 template <class Real>
 Var<Real> cached_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index heads, Var<Real> qkv,
                            Index length, Real* key_cache, Real* value_cache);
-
-// y = f(x), element by element.
-template <class Real>
-Var<Real> activation(Tape<Real>& tape, ActivationKind kind, Var<Real> x);
 
 // y = silu(gate) * x (Shazeer 2020, arXiv 2002.05202).
 template <class Real>

@@ -14,8 +14,8 @@ using Tape64 = Tape<double>;
 using Inputs = std::span<const Var<double>>;
 
 template <ActivationKind kind>
-Var<double> apply_activation(Tape64& tape, Inputs in) {
-  return activation(tape, kind, in[0]);
+Var<double> apply_activated_linear(Tape64& tape, Inputs in) {
+  return activated_linear(tape, GemmProvider::native, kind, in[0], in[1], in[2]);
 }
 
 Dropout sample_dropout() { return {0.3, RandomStream(1, "sample"), T, 5}; }
@@ -105,10 +105,14 @@ std::vector<OpSample> make_samples() {
     return causal_attention(t, GemmProvider::openblas, T, H, in[0], sample_dropout());
   });
 
-  add("relu", {activations()}, apply_activation<ActivationKind::relu>);
-  add("gelu", {activations()}, apply_activation<ActivationKind::gelu>);
-  add("gelu_tanh", {activations()}, apply_activation<ActivationKind::gelu_tanh>);
-  add("silu", {activations()}, apply_activation<ActivationKind::silu>);
+  add("linear and relu", {activations(), {"weight", 5, C}, bias(5)},
+      apply_activated_linear<ActivationKind::relu>);
+  add("linear and gelu", {activations(), {"weight", 5, C}, bias(5)},
+      apply_activated_linear<ActivationKind::gelu>);
+  add("linear and gelu_tanh", {activations(), {"weight", 5, C}, bias(5)},
+      apply_activated_linear<ActivationKind::gelu_tanh>);
+  add("linear and silu", {activations(), {"weight", 5, C}, bias(5)},
+      apply_activated_linear<ActivationKind::silu>);
   add("swiglu", {activations("gate"), activations()},
       [](Tape64& t, Inputs in) { return swiglu(t, in[0], in[1]); });
   add("swiglu of one value twice", {activations()},
@@ -123,13 +127,12 @@ std::vector<OpSample> make_samples() {
       [](Tape64& t, Inputs in) { return residual_sum(t, 1.0, in[0], in[0]); });
   add("residual sum of one value twice, alpha 1.7", {activations()},
       [](Tape64& t, Inputs in) { return residual_sum(t, 1.7, in[0], in[0]); });
-  add("residual block", {activations()}, [](Tape64& t, Inputs in) {
-    return residual_sum(t, 1.0, in[0], activation(t, ActivationKind::gelu, in[0]));
-  });
+  add("residual block", {activations()},
+      [](Tape64& t, Inputs in) { return residual_sum(t, 1.0, in[0], swiglu(t, in[0], in[0])); });
   add("residual blocks", {activations()}, [](Tape64& t, Inputs in) {
     Var<double> x = in[0];
     for (const double alpha : {1.0, 1.3, 1.0}) {
-      x = residual_sum(t, alpha, x, activation(t, ActivationKind::silu, x));
+      x = residual_sum(t, alpha, x, swiglu(t, x, x));
     }
     return residual_sum(t, 1.0, in[0], x);
   });

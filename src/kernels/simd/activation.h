@@ -45,42 +45,25 @@ inline ValueAndSlope<Real> silu(Vec<Real> x) {
 }
 
 template <class Real, class Function>
-inline void map_forward(Index n, const Real* x, Real* y, Function f) {
-  each_vector<Real>(n, [&](Index i, auto part) { part.put(y + i, f(part.get(x + i)).value); });
-}
-
-template <class Real, class Function>
-inline void map_backward(Index n, const Real* x, const Real* dy, Real* dx, Real beta, Function f) {
+inline void map(Index n, const Real* x, Real* y, Real* slope, Function f) {
   each_vector<Real>(n, [&](Index i, auto part) {
-    add_into(dx + i, beta, Vec<Real>(part.get(dy + i) * f(part.get(x + i)).slope), part);
+    const ValueAndSlope<Real> at = f(part.get(x + i));
+    part.put(y + i, at.value);
+    part.put(slope + i, at.slope);
   });
 }
 
 template <class Real>
-void activation_forward(ActivationKind kind, Index n, const Real* x, Real* y) {
+void activation(ActivationKind kind, Index n, const Real* x, Real* y, Real* slope) {
   switch (kind) {
     case ActivationKind::relu:
-      return map_forward(n, x, y, relu<Real>);
+      return map(n, x, y, slope, relu<Real>);
     case ActivationKind::gelu:
-      return map_forward(n, x, y, gelu<Real>);
+      return map(n, x, y, slope, gelu<Real>);
     case ActivationKind::gelu_tanh:
-      return map_forward(n, x, y, gelu_tanh<Real>);
+      return map(n, x, y, slope, gelu_tanh<Real>);
     case ActivationKind::silu:
-      return map_forward(n, x, y, silu<Real>);
-  }
-}
-
-template <class Real>
-void activation_backward(ActivationKind kind, Index n, const Real* x, const Real* dy, Real* dx, Real beta) {
-  switch (kind) {
-    case ActivationKind::relu:
-      return map_backward(n, x, dy, dx, beta, relu<Real>);
-    case ActivationKind::gelu:
-      return map_backward(n, x, dy, dx, beta, gelu<Real>);
-    case ActivationKind::gelu_tanh:
-      return map_backward(n, x, dy, dx, beta, gelu_tanh<Real>);
-    case ActivationKind::silu:
-      return map_backward(n, x, dy, dx, beta, silu<Real>);
+      return map(n, x, y, slope, silu<Real>);
   }
 }
 

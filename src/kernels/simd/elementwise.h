@@ -20,6 +20,12 @@ void weighted_sum(Index n, Real alpha, const Real* a, const Real* b, Real* y) {
 }
 
 template <class Real>
+void multiply_elements(Index n, const Real* a, const Real* b, Real* y) {
+  each_vector<Real>(
+      n, [&](Index i, auto part) { part.put(y + i, Vec<Real>(part.get(a + i) * part.get(b + i))); });
+}
+
+template <class Real>
 Real dot(Index n, const Real* a, const Real* b) {
   Vec<Real> sum{};
   each_vector<Real>(n, [&](Index i, auto part) { sum += part.get(a + i) * part.get(b + i); });

@@ -1,20 +1,7 @@
-// y = f(x);  dx = dy f'(x). Saved: x. And SwiGLU: y = silu(g) x;  dg = dy x silu'(g),  dx = dy silu(g).
+// SwiGLU: y = silu(g) x;  dg = dy x silu'(g),  dx = dy silu(g). Saved: nothing beyond g and x.
 #include "ops/ops.h"
 
 namespace normscope {
-
-template <class Real>
-Var<Real> activation(Tape<Real>& tape, ActivationKind kind, Var<Real> x) {
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("activation", x.size(), 2, 3));
-  Var<Real> y = tape.create(x.rows, x.cols);
-  activation_forward(kind, x.size(), x.value, y.value);
-
-  tape.record(y, [=](Tape<Real>& t) {
-    const Accumulator<Real> dx = t.accumulate(x);
-    activation_backward(kind, x.size(), x.value, t.gradient(y), dx.data, dx.beta);
-  });
-  return y;
-}
 
 template <class Real>
 Var<Real> swiglu(Tape<Real>& tape, Var<Real> gate, Var<Real> x) {
@@ -31,8 +18,6 @@ Var<Real> swiglu(Tape<Real>& tape, Var<Real> gate, Var<Real> x) {
   return y;
 }
 
-template Var<float> activation(Tape<float>&, ActivationKind, Var<float>);
-template Var<double> activation(Tape<double>&, ActivationKind, Var<double>);
 template Var<float> swiglu(Tape<float>&, Var<float>, Var<float>);
 template Var<double> swiglu(Tape<double>&, Var<double>, Var<double>);
 
