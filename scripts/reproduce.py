@@ -1,188 +1,103 @@
 #!/usr/bin/env python3
 """Runs the experiments of configs/papers and holds their numbers against what the papers and laws let expect.
 
-Each claim is a line: what was measured, the range expected, ok or MISSED. Exit code 1 if any is missed.
+Each claim is a line: what was measured, the range expected, ok or MISSED. Exit code 1 if any is missed. The page
+OUT/README.md has every table and picture. Stopped and given again, it goes on.
 """
 
 import argparse
-import csv
 import math
-import os
-import subprocess
+import re
 import sys
-from dataclasses import dataclass
+import time
 from pathlib import Path
-from typing import Callable
 
-ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = os.environ.get("NORMSCOPE_BINARY", str(ROOT / "build" / "normscope"))
-UNIGRAM = 3.08  # nats: what counting letters achieves on the bundled corpus
-PROBED_DEPTHS = (6, 8, 10, 12, 14, 24, 48)
+from papers import EXPERIMENTS, markdown
+from papers_pictures import save
+from papers_run import ROOT
 
-
-@dataclass
-class Claim:
-    """What must come out: `measure` takes what an experiment left and gives a number within [low, high]."""
-    text: str
-    measure: Callable
-    low: float
-    high: float
+PAGE = ROOT / "configs" / "papers" / "README.md"
 
 
-@dataclass
-class Experiment:
-    """A file of configs/papers, how to run it, and its claims."""
-    name: str
-    run: Callable  # (config file, out folder, quick) -> what the claims measure
-    claims: list
+def verdict(claim, value):
+    return "ok" if claim.low <= value <= claim.high else "MISSED"
 
 
-def normscope(*arguments):
-    if subprocess.run([PROGRAM, *map(str, arguments)], stdout=subprocess.DEVNULL, check=False).returncode != 0:
-        sys.exit(f"[reproduce] `normscope {' '.join(map(str, arguments))}` failed; its message is above")
+def block(experiment, found, values):
+    """What stands on the page between an experiment's two marks: table, picture and claims."""
+    parts = [experiment.table(found)]
+    if experiment.draw:
+        parts.append(f"![{experiment.name}](pictures/{experiment.name}.png)\n")
+    parts.append(markdown(["claim", "measured", "expected", ""],
+                          *([claim.text.replace("|", "\\|"), f"{value:.3g}", f"{claim.low:g} to {claim.high:g}",
+                             verdict(claim, value)] for claim, value in zip(experiment.claims, values))))
+    return "\n".join(parts)
 
 
-def read_csv(path):
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def fill(page, blocks):
+    """The page with each {name: text} between its marks `<!-- results:NAME -->` and `<!-- /results:NAME -->`."""
+    for name, text in blocks.items():
+        marks = re.compile(rf"(<!-- results:{name} -->\n).*?(<!-- /results:{name} -->)", re.DOTALL)
+        page, count = marks.subn(lambda found, text=text: found[1] + text + found[2], page)
+        if count != 1:
+            sys.exit(f"[reproduce] {PAGE}: {count} places for the results of {name!r}; expected one pair of marks "
+                     f"<!-- results:{name} --> and <!-- /results:{name} -->")
+    return page
 
 
-class Rows:
-    """The rows of a sweep's summary.csv."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def losses(self, **values):
-        """Final validation losses of the runs whose varied keys (their last parts) have these values, by seed. A run
-        that diverged counts as having learnt nothing: infinite."""
-        def same(row):
-            last = {key.rpartition(".")[2]: value for key, value in row.items()}
-            return all(last[key] == str(value) if key != "name" else row["name"].startswith(value)
-                       for key, value in values.items())
-        found = [row for row in self.rows if same(row)]
-        if not found:
-            sys.exit(f"[reproduce] no run with {values}; the sweep file has changed?")
-        return [float(row["final_val_loss"]) if row["status"] == "done" else math.inf for row in found]
+def clock(seconds):
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-def mean(values):
-    return sum(values) / len(values)
-
-
-def sweep(config, out, quick):
-    """Runs a sweep; `quick` only reads its file. The rows of its summary, none if quick."""
-    if quick:
-        normscope("sweep", config, "--dry-run")
-        return None
-    normscope("sweep", config, "--out", out)
-    return Rows(read_csv(out / "summary.csv"))
-
-
-def probe_depths(config, out, quick):
-    """{(placement, L): mean over seeds of |dW2| of block L}."""
-    found = {}
-    seeds = 4 if quick else 16
-    for placement in ("pre", "post"):
-        for layers in PROBED_DEPTHS[::3] if quick else PROBED_DEPTHS:
-            folder = out / f"{placement}-{layers}"
-            normscope("probe", config, "--set", f"model.norm_placement={placement}", "--set", f"model.n_layer={layers}",
-                      "--seeds", seeds, "--out", folder, "--overwrite")
-            norms = [float(row["grad_norm_batch"]) for seed in range(1, seeds + 1)
-                     for row in read_csv(folder / f"seed-{seed}" / "params.csv")
-                     if row["param"] == f"blocks.{layers - 1}.ffn.out.weight"]
-            found[placement, layers] = mean(norms)
-    return found
-
-
-def slope(found, placement):
-    """Of log |dW2| against log L, by least squares."""
-    points = [(math.log(layers), math.log(norm)) for (p, layers), norm in found.items() if p == placement]
-    x, y = mean([a for a, _ in points]), mean([b for _, b in points])
-    return sum((a - x) * (b - y) for a, b in points) / sum((a - x)**2 for a, _ in points)
-
-
-def paired(rows, key, one, other):
-    """The mean over seeds of other's loss minus one's."""
-    return mean([b - a for a, b in zip(rows.losses(**{key: one}), rows.losses(**{key: other}))])
-
-
-def largest_rate(rows, placement):
-    """The largest rate up to which every rate ended below 2.9 nats; 0 if none."""
-    best = 0.0
-    for rate in ("0.001", "0.003", "0.01", "0.03"):
-        if rows.losses(norm_placement=placement, lr=rate)[0] > 2.9:
-            break
-        best = float(rate)
-    return best
-
-
-def final(**values):
-    return lambda rows: mean(rows.losses(**values))
-
-
-EXPERIMENTS = [
-    Experiment("xiong", probe_depths, [
-        Claim("pre: slope of log |dW2| of block L against log L", lambda f: slope(f, "pre"), -0.55, -0.35),
-        Claim("post: the same", lambda f: slope(f, "post"), 0.0, 0.2),
-    ]),
-    Experiment("warmup", sweep, [
-        *(Claim(f"pre, warm-up {w}, lr {lr}: validation loss", final(norm_placement="pre", warmup_steps=w, lr=lr), 2.2, 2.65)
-          for w in (0, 200) for lr in ("0.0005", "0.001")),
-        Claim("post, no warm-up, lr 0.001: the unigram level", final(norm_placement="post", warmup_steps=0, lr="0.001"),
-              UNIGRAM - 0.06, UNIGRAM + 0.1),
-        *(Claim(f"post, lr {lr}: what a warm-up of 200 gains",
-                lambda rows, lr=lr: mean(rows.losses(norm_placement="post", warmup_steps=0, lr=lr))
-                - mean(rows.losses(norm_placement="post", warmup_steps=200, lr=lr)), 0.05, 1)
-          for lr in ("0.0005", "0.001")),
-    ]),
-    Experiment("deep", sweep, [
-        Claim("post at L 24: the unigram level", final(norm_placement="post"), UNIGRAM - 0.06, UNIGRAM + 0.1),
-        *(Claim(f"{p} at L 24: learns", final(norm_placement=p), 2.2, 2.8) for p in ("pre", "rezero", "res_post")),
-    ]),
-    Experiment("rmsnorm", sweep, [
-        Claim("rmsnorm minus layernorm, paired by seed", lambda rows: paired(rows, "norm", "layernorm", "rmsnorm"), -0.05, 0.05),
-    ]),
-    Experiment("bias", sweep, [
-        Claim("biased minus bias-free FFN, paired by seed", lambda rows: paired(rows, "ffn_bias", "false", "true"), -0.05, 0.05),
-    ]),
-    Experiment("init", sweep, [
-        Claim("Xavier, pre: learns", final(name="xavier-pre"), 2.2, 2.65),
-        Claim("Xavier, post: the unigram level", final(name="xavier-post"), UNIGRAM - 0.06, UNIGRAM + 0.1),
-        Claim("GPT-2's, post minus pre: no contrast",
-              lambda rows: mean(rows.losses(name="gpt2-post")) - mean(rows.losses(name="gpt2-pre")), -0.2, 0.2),
-    ]),
-    Experiment("stable_lr", sweep, [
-        Claim("post: largest rate that learns", lambda rows: largest_rate(rows, "post"), 0, 0),
-        *(Claim(f"{p}: largest rate that learns", lambda rows, p=p: largest_rate(rows, p), 0.003, 1)
-          for p in ("pre", "sandwich", "res_post", "deepnorm")),
-    ]),
-]
+def reproduce(experiment, args, pictures):
+    """Runs, draws and judges one experiment; its block of the page and how many claims are missed."""
+    started = time.monotonic()
+    print(experiment.name, flush=True)
+    found = experiment.run(ROOT / "configs" / "papers" / f"{experiment.name}.json", args.out.absolute() / experiment.name,
+                           args.quick)
+    if experiment.draw:
+        save(experiment.draw(found), pictures / f"{experiment.name}.png")
+    values = [claim.measure(found) for claim in experiment.claims]
+    missed = 0
+    for claim, value in zip(experiment.claims, values):
+        if args.quick:
+            said, expected = "", ""
+            missed += not math.isfinite(value)
+        else:
+            said, expected = verdict(claim, value), f"   expected {claim.low:g} to {claim.high:g}"
+            missed += said == "MISSED"
+        print(f"  {said:6} {claim.text:72} {value:8.3g}{expected}")
+    print(f"  {clock(time.monotonic() - started)}", flush=True)
+    return block(experiment, found, values), missed
 
 
 def main():
     names = [experiment.name for experiment in EXPERIMENTS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"what to run (default: all): {', '.join(names)}")
-    parser.add_argument("--quick", action="store_true", help="only see that every file can be run; no claims of training")
-    parser.add_argument("--out", metavar="DIR", default="runs/papers", type=Path, help="folder of the runs")
+    parser.add_argument("--quick", action="store_true", help="tiny models and a few steps: see that all of it works; claims are "
+                        "measured, not judged")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="folder of the runs (default: runs/papers, runs/papers-quick)")
+    parser.add_argument("--write-page", action="store_true", help=f"put tables and pictures into {PAGE.relative_to(ROOT)} too")
     args = parser.parse_args()
     for name in set(args.names) - set(names):
         parser.error(f"no experiment {name!r}; there are {', '.join(names)}")
-    missed = 0
+    if args.quick and args.write_page:
+        parser.error("--write-page with --quick: the numbers of a quick run mean nothing")
+    args.out = args.out or Path("runs", "papers-quick" if args.quick else "papers")
+    started = time.monotonic()
+    page = PAGE if args.write_page else args.out / PAGE.name
+    (page.parent / "pictures").mkdir(parents=True, exist_ok=True)
+    blocks, missed = {}, 0
     for experiment in EXPERIMENTS:
-        if args.names and experiment.name not in args.names:
-            continue
-        found = experiment.run(ROOT / "configs" / "papers" / f"{experiment.name}.json", args.out / experiment.name, args.quick)
-        print(f"{experiment.name}{': its file is sound' if found is None else ''}", flush=True)
-        for claim in experiment.claims if found is not None else []:
-            value = claim.measure(found)
-            good = claim.low <= value <= claim.high
-            missed += not good
-            print(f"  {'ok    ' if good else 'MISSED'} {claim.text:58} {value:8.3g}   expected {claim.low:g} to {claim.high:g}",
-                  flush=True)
+        if not args.names or experiment.name in args.names:
+            blocks[experiment.name], more = reproduce(experiment, args, page.parent / "pictures")
+            missed += more
+    page.write_text(fill(PAGE.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+    print(f"{clock(time.monotonic() - started)} in all; tables and pictures in {page}")
     if missed:
-        sys.exit(f"[reproduce] {missed} of the claims {'is' if missed == 1 else 'are'} missed")
+        sys.exit(f"[reproduce] {missed} of the claims {'is' if missed == 1 else 'are'} "
+                 f"{'not finite' if args.quick else 'missed'}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""configs/papers: every file can be run, and the claims about their results can fail."""
+"""configs/papers: all of it runs in its quick form, the claims can fail, and the page holds what was measured."""
 
 import contextlib
 import io
+import math
 import os
 import subprocess
 import sys
@@ -11,55 +12,136 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from cli import BINARY, ROOT
+import numpy as np
+
+from cli import BINARY, ROOT, CliTest
 
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-import reproduce  # noqa: E402  (the scripts are no package)
+import papers  # noqa: E402  (the scripts are no package)
+import papers_run  # noqa: E402
+import reproduce  # noqa: E402
+import safetensors_io  # noqa: E402
 
 
 def rows(losses, **columns):
     """A sweep's summary with these losses, one a row, and what the runs vary."""
     table = [{"name": "run", "status": "done", "final_val_loss": str(loss)} for loss in losses]
     for row, *values in zip(table, *columns.values()):
-        row.update(dict(zip((f"model.{key}" for key in columns), values)))
-    return reproduce.Rows(table)
+        row.update(dict(zip(columns, values)))
+    return papers_run.Rows(table)
+
+
+def experiment(name):
+    return next(e for e in papers.EXPERIMENTS if e.name == name)
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "reproduce.py"), *arguments],
+                          env={**os.environ, "NORMSCOPE_BINARY": BINARY}, capture_output=True, text=True, check=False)
 
 
 class Papers(unittest.TestCase):
-    def test_every_file_can_be_run_and_has_its_experiment(self):
+    def test_the_quick_form_runs_measures_and_draws_everything(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "reproduce.py"), "--quick", "--out", folder],
-                                  env={**os.environ, "NORMSCOPE_BINARY": BINARY}, capture_output=True, text=True, check=False)
-        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+            done = run("--quick", "--out", folder)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+            page = Path(folder, "README.md").read_text(encoding="utf-8")
+            pictures = {path.stem: path.read_bytes()[:8] for path in Path(folder, "pictures").iterdir()}
         files = {path.stem for path in Path(ROOT, "configs", "papers").glob("*.json")}
-        self.assertEqual(files, {experiment.name for experiment in reproduce.EXPERIMENTS})
-        self.assertEqual(done.stdout.count("its file is sound"), len(files) - 1)  # xiong really runs
-        self.assertEqual(done.stdout.count("  ok "), 2)
+        self.assertEqual(files, {e.name for e in papers.EXPERIMENTS})
+        self.assertEqual(pictures, {e.name: b"\x89PNG\r\n\x1a\n" for e in papers.EXPERIMENTS if e.draw})
+        self.assertRegex(done.stdout, r"(?m)^\d+:\d\d in all")
+        for e in papers.EXPERIMENTS:
+            part = page.partition(f"<!-- results:{e.name} -->\n")[2].partition("<!-- /results")[0]
+            for claim in e.claims:
+                self.assertIn(claim.text, done.stdout)
+                self.assertIn(claim.text.replace("|", "\\|"), part)
+            self.assertNotRegex(part, r"\b(nan|inf|diverged)\b", e.name)
+            self.assertEqual(f"![{e.name}](pictures/{e.name}.png)" in part, e.draw is not None)
+
+    def test_what_is_finished_is_not_done_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stamps = []
+            for _ in range(2):
+                self.assertEqual(run("growth", "--quick", "--out", folder).returncode, 0)
+                stamps.append([path.stat().st_mtime_ns for path in sorted(Path(folder).glob("growth/*/*/params.csv"))])
+        self.assertEqual(len(stamps[0]), 2 * 5)
+        self.assertEqual(*stamps)
+
+    def test_usage(self):
+        for arguments, says in ((["nonsense"], "no experiment 'nonsense'"), (["--quick", "--write-page"], "mean nothing")):
+            done = run(*arguments)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(says, done.stderr)
 
     def test_a_missed_claim_is_a_failure(self):
         for missed, found in ((False, [2.5, 2.5]), (True, [2.5, 2.6]), (True, [2.5, float("nan")])):
-            experiment = reproduce.Experiment("rmsnorm", lambda *_: rows(found, norm=["layernorm", "rmsnorm"]),
-                                              next(e for e in reproduce.EXPERIMENTS if e.name == "rmsnorm").claims)
-            with mock.patch.object(reproduce, "EXPERIMENTS", [experiment]), mock.patch.object(sys, "argv", ["reproduce"]), \
+            made = papers.Experiment("bias", lambda *_, found=found: rows(found, ffn_bias=["false", "true"]),
+                                     papers.bias_table, experiment("bias").claims)
+            with tempfile.TemporaryDirectory() as folder, mock.patch.object(reproduce, "EXPERIMENTS", [made]), \
+                    mock.patch.object(sys, "argv", ["reproduce", "--out", folder]), \
                     contextlib.redirect_stdout(io.StringIO()) as said:
                 if missed:
                     with self.assertRaisesRegex(SystemExit, "1 of the claims is missed"):
                         reproduce.main()
-                    self.assertIn("MISSED", said.getvalue())
                 else:
                     reproduce.main()
-                    self.assertIn("ok", said.getvalue())
+                page = Path(folder, "README.md").read_text(encoding="utf-8")
+            for text in (said.getvalue(), page):
+                self.assertEqual("MISSED" in text, missed)
+
+    def test_the_page_holds_the_numbers_and_nothing_else_of_it_changes(self):
+        found = rows([2.5, 2.6, 2.54, 2.57], ffn_bias=["false", "false", "true", "true"])
+        values = [claim.measure(found) for claim in experiment("bias").claims]
+        block = reproduce.block(experiment("bias"), found, values)
+        self.assertIn("| FFN without biases | 2.550 ± 0.071 |\n| with | 2.555 ± 0.021 |\n"
+                      "| with − without, by seed | +0.0050 ± 0.0495 |\n", block)
+        page = reproduce.PAGE.read_text(encoding="utf-8")
+        filled = reproduce.fill(page, {"bias": block})
+        start, end = "<!-- results:bias -->\n", "<!-- /results:bias -->"
+        self.assertEqual(filled.partition(start)[0], page.partition(start)[0])
+        self.assertEqual(filled.partition(end)[2], page.partition(end)[2])
+        self.assertEqual(filled.partition(start)[2].partition(end)[0], block)
+        self.assertEqual(reproduce.fill(filled, {"bias": block}), filled)
+        with self.assertRaisesRegex(SystemExit, "0 places for the results of 'other'"):
+            reproduce.fill(page, {"other": block})
+
+    def test_every_experiment_has_its_place_on_the_page(self):
+        page = reproduce.PAGE.read_text(encoding="utf-8")
+        reproduce.fill(page, {e.name: "" for e in papers.EXPERIMENTS})
 
     def test_a_diverged_run_has_learnt_nothing(self):
         table = rows([2.5, 2.5], norm_placement=["pre", "post"])
         table.rows[1]["status"] = "diverged"
         self.assertEqual(table.losses(norm_placement="pre"), [2.5])
-        self.assertEqual(table.losses(norm_placement="post"), [float("inf")])
+        self.assertEqual(table.losses(norm_placement="post"), [math.inf])
+        self.assertEqual(papers.spread(table.losses(norm_placement="post")), "diverged")
 
-    def test_slope_and_largest_rate(self):
-        self.assertAlmostEqual(reproduce.slope({("pre", layers): 3 * layers**-0.5 for layers in (4, 9, 30)}, "pre"), -0.5)
+    def test_measures(self):
+        norms = {("pre", layers): np.full((2, layers), 3 * layers**-0.5) for layers in (4, 9, 30)}
+        self.assertAlmostEqual(papers.slope(norms, "pre"), -0.5)
         table = rows([2.5, 2.6, 3.1, 2.4], norm_placement=["pre"] * 4, lr=["0.001", "0.003", "0.01", "0.03"])
-        self.assertEqual(reproduce.largest_rate(table, "pre"), 0.003)
+        self.assertEqual(papers.largest_rate(table, "pre"), 0.003)
+        self.assertEqual(papers.thirds(np.array([[4.0, 4, 9, 9, 1, 1], [4, 4, 9, 9, 3, 3]])), 0.5)
+        self.assertAlmostEqual(papers.worst_off_law({"pre": (np.array([[1.0, 2], [1, 3]]), np.array([1.0, 2]))}, "pre"), 0.25)
+
+
+class Blocks(CliTest):
+    def test_a_block_that_adds_nothing_turns_nothing_and_can_be_left_out(self):
+        folder = Path(self.train("run").path)
+        tensors, metadata = safetensors_io.read(folder / "model.safetensors")
+        del metadata["checksum"]
+        for part in ("attn", "ffn"):
+            tensors[f"blocks.0.{part}.out.weight"] *= 0
+        safetensors_io.write(folder / "model.safetensors", tensors, metadata)
+        with mock.patch.object(papers_run, "PROGRAM", BINARY):
+            first, second = papers_run.angles(folder)
+            self.assertLess(first, 1e-5)
+            self.assertGreater(second, 1e-2)
+            for _ in range(2):  # measured, then remembered
+                first, second = papers_run.losses_without_blocks(folder)
+                self.assertEqual(first, 0)
+                self.assertGreater(abs(second), 1e-5)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,176 @@
+"""Draws what the experiments of configs/papers found, in the style of the other plots; a picture each."""
+
+import io
+from collections import namedtuple
+
+from PIL import Image  # matplotlib has it too
+from figures import DASHES, INK, MUTED, PALETTE, Line2D, draw, name_lines, new_figure, pyplot, say, scale_y, whole_x
+from runs import np
+
+Line = namedtuple("Line", "label color")
+HEIGHT = 3.1  # inches, of a panel
+PLACEMENTS = ("pre", "post", "deepnorm", "pre_scaled", "rezero", "res_post", "sandwich", "peri", "mix")
+COLORS = {placement: color for placement, color in zip(PLACEMENTS, (*PALETTE, PALETTE[-1]))}
+COLORS["peri"], COLORS["mix"] = PALETTE[4], PALETTE[6]
+
+
+def save(figure, path):
+    """Writes the figure as a PNG with few colours: it is kept beside the page."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=100)
+    pyplot.close(figure)
+    Image.open(file).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def figure_of(panels, title, subtitle, lines):
+    """A figure with a row of panels and a legend of these lines (name, colour, style)."""
+    handles = [Line2D([], [], color=color, linestyle=style, linewidth=2.4, label=name) for name, color, style in lines]
+    return new_figure(1, panels, HEIGHT, title, subtitle, handles)
+
+
+def depth_ticks(axes, depths):
+    """A logarithmic x axis with a tick at each depth that is measured."""
+    axes.set_xscale("log")
+    axes.set_xticks(depths, [str(depth) for depth in depths])
+    axes.minorticks_off()
+    axes.set_xlabel("blocks (L)")
+
+
+def xiong(found):
+    depths = sorted({layers for _, layers in found})
+    near = [layers for layers in depths if layers <= 14]
+    colors = dict(zip(near, pyplot.get_cmap("viridis")(np.linspace(0, 0.85, len(near)))))
+    figure, axes = figure_of(3, "Gradient of the FFN's second matrix at initialisation",
+                             f"{len(found['pre', depths[0]])} seeds: mean (lines) and range (bands). Xiong et al. 2020, theorem 1.",
+                             [(f"L = {layers}", colors[layers], "-") for layers in near])
+    for panel, placement in zip(axes, ("pre", "post")):
+        panel.set_title(f"{placement}, by block")
+        for layers in near:
+            draw(panel, np.arange(1, layers + 1), found[placement, layers], Line(f"L = {layers}", colors[layers]))
+        whole_x(panel, near[-1])
+        panel.set_xlabel("block")
+    axes[2].set_title("Last block, by depth")
+    for placement in ("pre", "post"):
+        draw(axes[2], depths, np.array([found[placement, layers][:, -1] for layers in depths]).T,
+             Line(placement, COLORS[placement]), "o")
+    depth_ticks(axes[2], depths)
+    top = max(norms.max() for norms in found.values())
+    for panel in axes:
+        say(panel, "|dW2| (nats per unit)")
+        panel.set_ylim(0, 1.08 * top)
+    name_lines(axes[2])
+    return figure
+
+
+def growth(found):
+    figure, axes = figure_of(1, "Mean square of the residual stream at initialisation",
+                             f"{len(found['pre'][0])} seeds: mean (points) and range (bands); dashed: the law of each "
+                             "(scripts/laws.py)",
+                             [(placement, COLORS[placement], "-") for placement in found])
+    for placement, (measured, law) in found.items():
+        blocks = np.arange(len(law))
+        draw(axes[0], blocks, measured, Line(placement, COLORS[placement]), "o", line=False)
+        axes[0].plot(blocks, law, color=COLORS[placement], linewidth=1.2, linestyle=DASHES)
+    whole_x(axes[0], len(law) - 1)
+    axes[0].set_xlabel("block (0 = embedding output)")
+    say(axes[0], "mean square (units²)")
+    scale_y(axes[0], [measured for measured, _ in found.values()], log=True)
+    return figure
+
+
+def identity(found):
+    placements = list(found["angle"])
+    depth = found["angle"][placements[0]].shape[1]
+    figure, axes = figure_of(2, f"What each of {depth} trained blocks does",
+                             f"mean (lines) and range (bands) of {len(found['angle'][placements[0]])} seeds",
+                             [(placement, COLORS[placement], "-") for placement in placements])
+    for panel, kind, title, unit in ((axes[0], "angle", "Angle between a block's input and output", "degrees"),
+                                     (axes[1], "skip", "Rise of the loss without the block", "nats per character")):
+        panel.set_title(title)
+        say(panel, unit)
+        for placement in placements:
+            draw(panel, np.arange(1, depth + 1), found[kind][placement], Line(placement, COLORS[placement]), "o")
+        whole_x(panel, depth)
+        panel.set_xlabel("block")
+    axes[0].set_ylim(0)
+    return figure
+
+
+def curves(panel, rows, lines, last=None):
+    """Training losses against the step; lines: (label, colour, what the runs have)."""
+    for label, color, values in lines:
+        steps, losses = rows.curves(**values)
+        draw(panel, steps, losses, Line(label, color))
+    panel.axhline(3.08, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
+    whole_x(panel, last or steps[-1])
+    panel.set_ylim(2.2, 3.6)
+    panel.set_xlabel("step")
+    say(panel, "training loss (nats per character)")
+
+
+CURVES = "mean (lines) and range (bands) of {} seeds; each point the mean of 5 logged steps; dotted: the unigram level, 3.08"
+
+
+def warmup(rows):
+    cells = [(warm, rate) for rate in ("0.0005", "0.001", "0.003") for warm in (0, 200)]
+    colors = dict(zip(("0.0005", "0.001", "0.003"), PALETTE))
+    names = [(f"lr {rate}, {'warm-up 200' if warm else 'no warm-up'}", colors[rate], DASHES if warm else "-")
+             for warm, rate in cells]
+    figure, axes = figure_of(2, "Warm-up, learning rate and the norm's place", CURVES.format(len({r["seed"] for r in rows.rows})),
+                             names)
+    for panel, placement in zip(axes, ("pre", "post")):
+        panel.set_title(placement)
+        for warm, rate in cells:
+            steps, losses = rows.curves(norm_placement=placement, warmup_steps=warm, lr=rate)
+            draw(panel, steps, losses, Line("", colors[rate]), dashed=bool(warm))
+        curves(panel, rows, [], steps[-1])
+    return figure
+
+
+def deep(rows):
+    placements = ("post", "mix", "res_post", "rezero", "pre", "deepnorm")
+    figure, axes = figure_of(2, "Deep models without warm-up", CURVES.format(len({r.get("seed") for r in rows.rows})),
+                             [(placement, COLORS[placement], "-") for placement in placements])
+    for panel, layers in zip(axes, (24, 48)):
+        panel.set_title(f"L = {layers}")
+        there = {row["norm_placement"] for row in rows.where(n_layer=layers)}
+        curves(panel, rows, [(p, COLORS[p], {"norm_placement": p, "n_layer": layers}) for p in placements if p in there])
+    return figure
+
+
+def residual(found):
+    styles = {("pre", True): ("pre, with residuals", PALETTE[0], "-"), ("pre", False): ("pre, without", PALETTE[0], DASHES),
+              ("none", True): ("no norm, with residuals", PALETTE[1], "-"), ("none", False): ("no norm, without", PALETTE[1], DASHES)}
+    depths = sorted({layers for *_, layers in found["gradient"]})
+    figure, axes = figure_of(2, "With and without residual connections",
+                             "mean (lines) and range (bands) of the seeds; dotted: the unigram level, 3.08", styles.values())
+    axes[0].set_title("Gradient at initialisation")
+    say(axes[0], "before block 1, over after block L")
+    drawn = []
+    for key, (label, color, style) in styles.items():
+        drawn.append(np.array([found["gradient"][*key, layers] for layers in depths]).T)
+        draw(axes[0], depths, drawn[-1], Line(label, color), "o", dashed=style == DASHES)
+    scale_y(axes[0], drawn, log=True)
+    depth_ticks(axes[0], depths)
+    axes[1].set_title("Training, pre, L = 24")
+    for value, style in (("true", "-"), ("false", DASHES)):
+        steps, losses = found["rows"].curves(residual=value, n_layer=24)
+        draw(axes[1], steps, losses, Line("", PALETTE[0]), dashed=style == DASHES)
+    curves(axes[1], found["rows"], [], steps[-1])
+    return figure
+
+
+def batchnorm(found):
+    sizes = sorted({size for _, size in found["gap"]})
+    figure, axes = figure_of(1, "BatchNorm: evaluation's loss minus training's",
+                             f"mean (lines) and range (bands) of {len(found['gap']['batchnorm', sizes[0]])} seeds, last 50 steps; "
+                             "evaluation uses running statistics",
+                             [(norm, color, "-") for norm, color in zip(("batchnorm", "layernorm"), (PALETTE[1], PALETTE[0]))])
+    for norm, color in (("batchnorm", PALETTE[1]), ("layernorm", PALETTE[0])):
+        draw(axes[0], sizes, np.array([found["gap"][norm, size] for size in sizes]).T, Line(norm, color), "o")
+    axes[0].axhline(0, color=INK, linewidth=0.8)
+    depth_ticks(axes[0], sizes)
+    axes[0].set_xlabel("batch (sequences)")
+    say(axes[0], "nats per character")
+    name_lines(axes[0])
+    return figure

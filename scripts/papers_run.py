@@ -1,0 +1,248 @@
+"""Runs the experiments of configs/papers, and reads from their run folders what papers.py makes claims about.
+
+Each `run_*` takes (config file, out folder, quick) and gives what it measured. What an earlier call finished is not done
+again. Quick: tiny models, a few steps, fewer seeds; same code, but the numbers mean nothing.
+"""
+
+import csv
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import laws
+import safetensors_io
+from runs import np
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = os.environ.get("NORMSCOPE_BINARY", str(ROOT / "build" / "normscope"))
+CORPUS = ROOT / "data" / "austen.txt"
+TINY = {"model": {"n_head": 2, "d_model": 16, "d_ff": 16, "context": 8}, "train": {"steps": 4, "batch_size": 2},
+        "eval": {"every": 2, "batches": 1}, "log": {"every": 1, "layers_every": 2}}
+TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
+SMOOTHED = 5  # logged losses that make a point of a curve
+HELD_OUT = 8192  # characters of the validation split on which skipped blocks are judged
+
+
+def normscope(*arguments, show=False, **environment):
+    """The program's output. `show`: to the terminal instead, if there is one to follow it on."""
+    command = [PROGRAM, *map(str, arguments)]
+    show = show and sys.stdout.isatty()
+    done = subprocess.run(command, env={**os.environ, **environment}, text=True, check=False,
+                          stdout=None if show else subprocess.PIPE, stderr=None if show else subprocess.PIPE)
+    if done.returncode == 130:
+        sys.exit(130)
+    if done.returncode != 0:
+        print(done.stderr or "", end="", file=sys.stderr)
+        sys.exit(f"[reproduce] `normscope {' '.join(map(str, arguments))}` failed; its message is above")
+    return done.stdout
+
+
+def read_csv(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# ---- training -------------------------------------------------------------------------------------------------
+
+
+class Rows:
+    """The runs of a sweep: a dict each of its summary's row under the last parts of the keys, with `curve`: pairs of
+    (step, training loss), the mean of SMOOTHED logged ones up to it."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def where(self, **values):
+        """The rows that have these values, in the order of their seeds; a name is met by its beginning."""
+        found = [row for row in self.rows
+                 if all(row["name"].startswith(v) if k == "name" else row[k] == str(v) for k, v in values.items())]
+        if not found:
+            sys.exit(f"[reproduce] no run with {values}; the sweep file has changed?")
+        return found
+
+    def losses(self, **values):
+        """Their final validation losses. A run that diverged has learnt nothing: infinite."""
+        return [float(row["final_val_loss"]) if row["status"] == "done" else math.inf for row in self.where(**values)]
+
+    def curves(self, **values):
+        """(steps, array (seeds, steps)) of their training losses; NaN from where a run diverged."""
+        curves = [row["curve"] for row in self.where(**values)]
+        steps = np.array([step for step, _ in max(curves, key=len)])
+        return steps, np.array([[loss for _, loss in curve] + [math.nan] * (len(steps) - len(curve))
+                                for curve in curves])
+
+
+def sweep(config, out, quick, quick_depth=None):
+    """Rows of a sweep's runs. `quick_depth`: the depth that stands for all others in the quick form."""
+    file = tiny_sweep(config, out, quick_depth) if quick else config
+    normscope("sweep", file, "--out", out, "--jobs", len(os.sched_getaffinity(0)), show=True)
+    rows = []
+    for row in read_csv(out / "summary.csv"):
+        losses = [(int(r["step"]), float(r["train_loss"])) for r in read_csv(out / row["name"] / "metrics.csv")]
+        pieces = [losses[i:i + SMOOTHED] for i in range(0, len(losses), SMOOTHED)]
+        curve = [(piece[-1][0], sum(loss for _, loss in piece) / len(piece)) for piece in pieces]
+        rows.append({**{key.rpartition(".")[2]: value for key, value in row.items()}, "folder": out / row["name"],
+                     "curve": curve})
+    return Rows(rows)
+
+
+def tiny_sweep(config, out, depth=None):
+    """The sweep with a base of the same kind, but tiny: same grid (of one depth, if given), 4 steps, two seeds at most.
+    Its file."""
+    out.mkdir(parents=True, exist_ok=True)
+    spec = json.loads(re.sub(r"(?m)^\s*//.*$", "", config.read_text(encoding="utf-8")))
+    text = out / "text.txt"
+    text.write_text(CORPUS.read_text(encoding="utf-8")[:4000], encoding="utf-8")
+    base = {"extends": str((config.parent / spec["base"]).resolve()), **TINY, "data": {"path": str(text)}}
+    (out / "tiny.json").write_text(json.dumps(base), encoding="utf-8")
+    spec["base"] = str(out / "tiny.json")
+    spec["seeds"] = spec.get("seeds", [1])[:2]
+    if "train.steps" in spec.get("grid", {}):
+        spec["grid"]["train.steps"] = [TINY["train"]["steps"]]
+    if depth:
+        spec["grid"]["model.n_layer"] = [depth]
+    for case in spec.get("cases", []):
+        case["set"]["train.steps"] = TINY["train"]["steps"]
+    file = out / config.name
+    file.write_text(json.dumps(spec), encoding="utf-8")
+    return file
+
+
+# ---- probing --------------------------------------------------------------------------------------------------
+
+
+def probe(config, folder, seeds, quick, settings, *options):
+    """Folders of a probe's seeds. What the same command left there is kept."""
+    settings = {**(TINY_PROBE if quick else {}), **settings}
+    sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    command = ["probe", config, *sets, "--seeds", seeds, *options, "--out", folder]
+    noted = folder / "command.txt"  # written when it is done
+    note = " ".join(map(str, command)) + "\n"
+    if not noted.exists() or noted.read_text(encoding="utf-8") != note:
+        normscope(*command, "--overwrite")
+        noted.write_text(note, encoding="utf-8")
+    return [folder / f"seed-{seed}" for seed in range(1, seeds + 1)]
+
+
+def stream(folder, column):
+    """A column of layers.csv for the residual stream, an array (layers 0..L)."""
+    return np.array([float(row[column]) for row in read_csv(folder / "layers.csv") if row["site"] == "stream"])
+
+
+def run_xiong(config, out, quick):
+    """{(placement, L): |dW2| of each block, an array (seeds, L)}."""
+    found = {}
+    for placement in ("pre", "post"):
+        for layers in (6, 10, 14) if quick else (6, 8, 10, 12, 14, 24, 48):
+            folders = probe(config, out / f"{placement}-{layers}", 2 if quick else 16, quick,
+                            {"model.norm_placement": placement, "model.n_layer": layers})
+            found[placement, layers] = np.array([
+                [float(row["grad_norm_batch"]) for row in read_csv(folder / "params.csv")
+                 if row["param"].endswith(".ffn.out.weight")] for folder in folders])
+    return found
+
+
+def run_growth(config, out, quick):
+    """{placement: (mean square of the stream as an array (seeds, layers 0..L), its law at each layer)}."""
+    found = {}
+    for placement in ("pre", "pre_scaled", "sandwich", "peri", "post"):
+        folders = probe(config, out / placement, 2 if quick else 16, quick, {"model.norm_placement": placement})
+        model = json.loads((folders[0] / "config.json").read_text(encoding="utf-8"))["model"]
+        found[placement] = (np.array([stream(folder, "rms")**2 for folder in folders]), np.array(laws.mean_square(model)))
+    return found
+
+
+def run_residual(config, out, quick):
+    """`gradient`: {(placement, residual, L): |dx| before the first block over that after the last, one a seed};
+    `law`: the same by laws.py; `rows`: of the sweep."""
+    gradient, law = {}, {}
+    for placement in ("pre", "none"):
+        for residual in (True, False):
+            for layers in (2, 6) if quick else (2, 4, 8, 16, 32, 48):
+                key = placement, residual, layers
+                folders = probe(config.with_name("xiong.json"), out / f"{placement}-{residual}-{layers}", 2 if quick else 8,
+                                quick, {"model.norm_placement": placement, "model.residual": str(residual).lower(),
+                                        "model.n_layer": layers})
+                norms = [stream(folder, "grad_norm") for folder in folders]
+                gradient[key] = np.array([norm[0] / norm[-1] for norm in norms])
+                law[key] = laws.gradient(json.loads((folders[0] / "config.json").read_text(encoding="utf-8"))["model"])[0]
+    return {"gradient": gradient, "law": law, "rows": sweep(config, out / "trained", quick)}
+
+
+# ---- measuring what was trained ---------------------------------------------------------------------------------
+
+
+def run_identity(config, out, quick):
+    """`rows`: of the sweep; `angle`: {placement: degrees between what a block reads and what it gives, mean over the
+    tokens of a batch, an array (seeds, L)}; `skip`: {placement: what the loss rises by without the block}."""
+    rows = sweep(config, out / "trained", quick, quick_depth=6)
+    found = {"rows": rows, "angle": {}, "skip": {}}
+    for row in rows.rows:
+        found["angle"].setdefault(row["norm_placement"], []).append(angles(row["folder"]))
+        found["skip"].setdefault(row["norm_placement"], []).append(losses_without_blocks(row["folder"]))
+    return {**found, **{kind: {p: np.array(v) for p, v in found[kind].items()} for kind in ("angle", "skip")}}
+
+
+def angles(folder):
+    """Degrees between a block's input and output, a number a block."""
+    dump = folder / "probed.safetensors"
+    normscope("probe", folder / "config.json", "--from", folder / "model.safetensors", "--dump", dump, "--out",
+              folder / "probe", "--overwrite")
+    tensors, _ = safetensors_io.read(dump)
+    dump.unlink()
+    depth = sum(name.endswith(".ffn_out") and name.startswith("act.") for name in tensors)
+    streams = [tensors[f"act.{layer}.stream"].astype(float) for layer in range(depth + 1)]
+    unit = [x / np.linalg.norm(x, axis=-1, keepdims=True) for x in streams]
+    return [np.degrees(np.arccos(np.clip((a * b).sum(-1), -1, 1)).mean()) for a, b in zip(unit, unit[1:])]
+
+
+def losses_without_blocks(folder):
+    """By how much the loss on held-out text rises if a block adds nothing, a number a block."""
+    noted = folder / "without_blocks.json"  # an eval a block: kept for the next call
+    if noted.exists():
+        losses = json.loads(noted.read_text(encoding="utf-8"))
+    else:
+        tensors, metadata = safetensors_io.read(folder / "model.safetensors")
+        metadata.pop("checksum", None)
+        data = json.loads((folder / "config.json").read_text(encoding="utf-8"))["data"]
+        text = "".join(Path(path).read_text(encoding="utf-8") for path in np.atleast_1d(data["path"]))
+        held_out, file = folder / "held_out.txt", folder / "without.safetensors"
+        held_out.write_text(text[int((1 - data["val_fraction"]) * len(text)):][:HELD_OUT], encoding="utf-8")
+        depth = sum(name.endswith(".ffn.out.weight") for name in tensors)
+        losses = []
+        for skipped in [None, *range(depth)]:
+            parts = tuple(f"blocks.{skipped}.{part}.out." for part in ("attn", "ffn"))
+            safetensors_io.write(file, {name: tensor * (not name.startswith(parts)) for name, tensor in tensors.items()},
+                                 metadata)
+            said = normscope("eval", file, "--data", held_out)
+            losses.append(float(re.search(r"(?m)^model +(\S+)", said)[1]))
+        file.unlink()
+        noted.write_text(json.dumps(losses), encoding="utf-8")
+    return [loss - losses[0] for loss in losses[1:]]
+
+
+def run_batchnorm(config, out, quick):
+    """{(norm, batch size): what evaluation's loss has over training's, mean of the last 50 steps; a number a seed}."""
+    rows, gaps = sweep(config, out, quick), {}
+    for row in rows.rows:
+        last = [float(r["train_loss"]) for r in read_csv(row["folder"] / "metrics.csv")][-50:]
+        gaps.setdefault((row["norm"], int(row["batch_size"])), []).append(float(row["final_val_loss"]) - sum(last) / len(last))
+    return {"rows": rows, "gap": gaps}
+
+
+def run_rmsnorm(config, out, quick):
+    """`rows`: of the sweep; `cost`: {norm: (ms of the norms in a step, ms of the whole step)} on one thread."""
+    rows, cost = sweep(config, out, quick), {}
+    base = out / "tiny.json" if quick else config.with_name("..") / "quickstart.json"
+    for norm in ("layernorm", "rmsnorm"):
+        noted = out / f"bench-{norm}.json"
+        if not noted.exists():
+            noted.write_text(normscope("bench", base, "--set", f"model.norm={norm}", "--json", OMP_NUM_THREADS="1"),
+                             encoding="utf-8")
+        found = json.loads(noted.read_text(encoding="utf-8"))["by_threads"][0]
+        cost[norm] = (next(op["ms"] for op in found["ops"] if op["op"] == "norm"), found["step_ms"])
+    return {"rows": rows, "cost": cost}
