@@ -103,6 +103,17 @@ class Sweep(CliTest):
         self.assertRegex(result.stdout, r"(?m)^sweep: 8 runs, about \d+:\d\d with 2 at a time$")
         self.assertFalse(os.path.exists(self.path("out")))
 
+    def test_the_time_ahead_is_measured_on_what_is_finished(self):
+        self.sweep(seeds=[1], grid={"train.steps": [25]})
+        file = Run(self.path("out", "steps=25_seed=1")).file("summary.json")
+        with open(file, encoding="utf-8") as old:
+            summary = json.load(old)
+        self.write(file, json.dumps({**summary, "seconds": 100}))
+        result = self.sweep("--dry-run", seeds=[1, 2], grid={"train.steps": [25, 50]})
+        for name, time_ in (("steps=25_seed=2", "1:40"), ("steps=50_seed=1", "3:20"), ("steps=50_seed=2", "3:20")):
+            self.assertRegex(result.stdout, rf"(?m)^to do     {name}  {time_}$")
+        self.assertIn("4 runs, about 8:20 with 1 at a time", result.stdout)
+
     def test_finished_runs_are_not_done_again(self):
         self.sweep(seeds=[1], grid=GRID)
         before = {name: os.stat(self.path("out", name, "summary.json")).st_mtime_ns for name in self.folders()}

@@ -16,6 +16,7 @@
 #include "cli/child_process.h"
 #include "cli/commands.h"
 #include "cli/session.h"
+#include "cli/sweep_time.h"
 #include "cli/terminal.h"
 #include "config/dump.h"
 #include "core/error.h"
@@ -44,9 +45,9 @@ double seconds_since(Clock::time_point start) {
 struct Job {
   const SweepRun* run;
   std::string folder;
-  double expected = 0;  // seconds
-  std::string status;   // done, diverged, failed; empty: still to do
-  std::string error;    // of a failed one
+  RunTime time;
+  std::string status;  // done, diverged, failed; empty: still to do
+  std::string error;   // of a failed one
   int tries = 0;
 };
 
@@ -56,14 +57,22 @@ std::vector<Job> plan(const Sweep& sweep, const fs::path& out, Index shard, Inde
     if (static_cast<Index>(i) % shards != shard - 1) continue;
     const SweepRun& run = sweep.runs[i];
     const ParameterLayout layout(run.config.model, usual_vocabulary);
-    jobs.push_back({&run, (out / run.name).string(), expected_seconds(run.config, layout), "", "", 0});
+    jobs.push_back(
+        {&run, (out / run.name).string(), {expected_seconds(run.config, layout), 0, 0}, "", "", 0});
   }
   return jobs;
 }
 
-// Marks the runs that an earlier sweep finished. A folder that holds a run of another config is refused.
+// The share of its steps that so many are.
+double steps_done(Index steps, const Job& job) {
+  return std::min(1.0, static_cast<double>(steps) / static_cast<double>(job.run->config.train.steps));
+}
+
+// Marks the runs that an earlier sweep finished, and scales what is expected of all by what those took. A
+// folder that holds a run of another config is refused.
 void find_finished(std::vector<Job>& jobs) {
   std::string lines;
+  double expected = 0, taken = 0;
   for (Job& job : jobs) {
     if (!fs::exists(fs::path(job.folder) / config_file)) continue;
     const RunRecord record = read_run(job.folder);
@@ -79,8 +88,14 @@ void find_finished(std::vector<Job>& jobs) {
     }
     const bool whole = record.steps >= job.run->config.train.steps;
     if ((record.status == "done" && whole) || record.status == "diverged") job.status = record.status;
+    job.time.before = job.time.now = job.status.empty() ? steps_done(record.steps, job) : 1;
+    if (job.status == "done" && record.seconds) {
+      expected += job.time.expected;
+      taken += *record.seconds;
+    }
   }
   if (!lines.empty()) throw Error(Exit::usage, lines);
+  for (Job& job : jobs) job.time.expected *= taken > 0 ? taken / expected : 1;
 }
 
 // A row for every run that has something to say.
@@ -119,8 +134,8 @@ void write_summary_csv(const Sweep& sweep, const fs::path& out, const std::vecto
   fs::rename(temporary, file);
 }
 
-// The last row of a run's metrics: "step 120/300  loss 2.6113".
-std::string progress_of(const Job& job) {
+// The last row of a run's metrics: "step 120/300  loss 2.6113". Notes how far it is.
+std::string progress_of(Job& job) {
   std::ifstream file(fs::path(job.folder) / metrics_file, std::ios::ate);
   const auto size = static_cast<std::streamoff>(file.tellg());
   if (!file || size <= 0) return "starting";
@@ -131,6 +146,7 @@ std::string progress_of(const Job& job) {
   std::istringstream row(last);
   for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
   if (cells.size() < 3 || cells[0] == "step") return "starting";
+  job.time.now = steps_done(std::strtoll(cells[0].c_str(), nullptr, 10), job);
   return text("step ", cells[0], "/", job.run->config.train.steps, "  loss ", cells[2].substr(0, 6));
 }
 
@@ -139,10 +155,7 @@ class SweepRunner {
   SweepRunner(const Sweep& sweep, const fs::path& out, std::vector<Job>& jobs, Index at_once, int threads)
       : sweep_(sweep), out_(out), jobs_(jobs), at_once_(at_once), threads_(threads) {
     for (Job& job : jobs) {
-      if (job.status.empty()) {
-        waiting_.push_back(&job);
-        expected_ += job.expected;
-      }
+      if (job.status.empty()) waiting_.push_back(&job);
     }
   }
 
@@ -202,17 +215,21 @@ class SweepRunner {
       return;
     }
     job.status = code == 0 ? "done" : code == static_cast<int>(Exit::diverged) ? "diverged" : "failed";
-    expected_done_ += job.expected;
+    job.time.now = 1;
     write_summary_csv(sweep_, out_, jobs_);
     std::string result;
     if (job.status == "failed") {
       job.error = errors.substr(0, errors.find_last_not_of('\n') + 1);
       if (job.error.empty()) job.error = text("ended with exit code ", code);
       result = job.error;
+      job.time.expected = 0;  // tells nothing of the pace
     } else {
       const RunRecord record = read_run(job.folder);
       if (record.final_val_loss) result = "validation " + fixed(*record.final_val_loss, 4);
-      if (job.status == "diverged") result = text("after ", record.steps, " steps");
+      if (job.status == "diverged") {
+        result = text("after ", record.steps, " steps");
+        job.time.expected *= steps_done(record.steps, job);
+      }
     }
     table_.say(text(job.status, std::string(10 - job.status.size(), ' '), printable(job.run->name), "  ",
                     printable(result), "  ", duration_text(seconds)));
@@ -231,16 +248,15 @@ class SweepRunner {
     if (const auto n = count("diverged"); n > 0) last += text(", ", n, " diverged");
     if (const auto n = count("failed"); n > 0) last += text(", ", n, " failed");
     last += text(", ", running_.size(), " running, ", waiting_.size(), " waiting, about ",
-                 duration_text(left()), " left");
+                 duration_text(seconds_left(times(), seconds_since(start_), at_once_)), " left");
     lines.push_back(std::move(last));
     table_.show(lines);
   }
 
-  // By what the finished runs took beside what was expected of them.
-  double left() const {
-    const double elapsed = seconds_since(start_);
-    const double pace = expected_done_ > 0 ? elapsed / expected_done_ : 1 / static_cast<double>(at_once_);
-    return std::max(0.0, pace * expected_ - elapsed);
+  std::vector<RunTime> times() const {
+    std::vector<RunTime> all;
+    for (const Job& job : jobs_) all.push_back(job.time);
+    return all;
   }
 
   const Sweep& sweep_;
@@ -250,22 +266,21 @@ class SweepRunner {
   int threads_;
   std::deque<Job*> waiting_;
   std::list<Running> running_;
-  double expected_ = 0, expected_done_ = 0;
   Clock::time_point start_ = Clock::now();
   ProgressTable table_;
 };
 
 void print_plan(const Sweep& sweep, const std::vector<Job>& jobs, Index at_once) {
-  double total = 0;
+  std::vector<RunTime> times;
   for (const Job& job : jobs) {
     std::cout << (job.status.empty() ? "to do     "
                                      : text(job.status, std::string(10 - job.status.size(), ' ')))
-              << printable(job.run->name) << "  " << duration_text(job.expected) << '\n';
-    if (job.status.empty()) total += job.expected;
+              << printable(job.run->name) << "  " << duration_text(job.time.expected) << '\n';
+    times.push_back(job.time);
   }
   std::cout << '\n'
             << sweep.name << ": " << jobs.size() << (jobs.size() == 1 ? " run" : " runs") << ", about "
-            << duration_text(total / static_cast<double>(at_once)) << " with " << at_once << " at a time\n";
+            << duration_text(seconds_left(times, 0, at_once)) << " with " << at_once << " at a time\n";
 }
 
 // "2/4": shard 2 of 4.

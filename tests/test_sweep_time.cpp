@@ -1,0 +1,28 @@
+// The time that a sweep says is left.
+#include <doctest/doctest.h>
+
+#include "cli/sweep_time.h"
+
+using namespace normscope;
+
+TEST_CASE("sweep time: before anything is done, what was expected") {
+  CHECK(seconds_left({{10, 0, 0}, {30, 0, 0}}, 0, 1) == doctest::Approx(40));
+  CHECK(seconds_left({{10, 0, 0}, {30, 0, 0}, {40, 0, 0}}, 0, 2) == doctest::Approx(40));
+  CHECK(seconds_left({}, 0, 2) == 0);
+}
+
+TEST_CASE("sweep time: a run weighs what it is expected to cost, at the pace of what was done") {
+  // Half of the work in 20 seconds; by count it would be a third.
+  CHECK(seconds_left({{30, 0, 1}, {15, 0, 0}, {15, 0, 0}}, 20, 1) == doctest::Approx(20));
+}
+
+TEST_CASE("sweep time: what running runs have done counts, what an earlier sweep did does not") {
+  CHECK(seconds_left({{10, 0, 0.5}, {10, 0, 0.5}, {20, 0, 0}}, 5, 2) == doctest::Approx(20));
+  CHECK(seconds_left({{10, 1, 1}, {10, 0.5, 0.75}}, 5, 1) == doctest::Approx(5));
+}
+
+TEST_CASE("sweep time: the last run has no other beside it") {
+  // Two at a time did 20 expected seconds in 10, so one does them in 20.
+  CHECK(seconds_left({{10, 0, 1}, {10, 0, 1}, {20, 0, 0}}, 10, 2) == doctest::Approx(20));
+  CHECK(seconds_left({{10, 0, 1}, {10, 0, 1}}, 10, 2) == 0);
+}
