@@ -211,7 +211,7 @@ EXPERIMENTS = [
               lambda f: float(np.divide(*f["pre", 14].mean(axis=0)[[0, -1]])), 2.2, 3.8),
     ], pictures.xiong),
     Experiment("growth", run_growth, growth_table, [
-        Claim(f"{p}: the stream's worst layer, from its law", lambda f, p=p: worst_off_law(f, p), 0, 0.1)
+        Claim(f"{p}: the stream's worst layer, from its law", lambda f, p=p: worst_off_law(f, p), 0, 0.05)
         for p in ("pre", "pre_scaled", "sandwich", "peri", "post")
     ], pictures.growth),
     Experiment("identity", run_identity, identity_table, [

@@ -8,6 +8,7 @@ from figures import DASHES, INK, MUTED, PALETTE, Line2D, draw, name_lines, new_f
 from runs import np
 
 Line = namedtuple("Line", "label color")
+MARKERS = ("o", "s", "^", "x", "D")  # of points; what is none of them is the style of a line
 HEIGHT = 3.1  # inches, of a panel
 PLACEMENTS = ("pre", "post", "deepnorm", "pre_scaled", "rezero", "res_post", "sandwich", "peri", "mix")
 COLORS = {placement: color for placement, color in zip(PLACEMENTS, (*PALETTE, PALETTE[-1]))}
@@ -19,19 +20,23 @@ def save(figure, path):
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=100)
     pyplot.close(figure)
-    Image.open(file).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
+    Image.open(file).convert("RGB").quantize(160, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def figure_of(panels, title, subtitle, lines):
-    """A figure with a row of panels and a legend of these lines (name, colour, style)."""
-    handles = [Line2D([], [], color=color, linestyle=style, linewidth=2.4, label=name) for name, color, style in lines]
-    return new_figure(1, panels, HEIGHT, title, subtitle, handles)
+    """A figure with a row of panels and a legend of these lines (name, colour, style or marker)."""
+    handles = [Line2D([], [], color=color, label=name, linewidth=2.4, linestyle="" if style in MARKERS else style,
+                      marker=style if style in MARKERS else None) for name, color, style in lines]
+    return new_figure(1, panels, HEIGHT, title, subtitle, handles, panel_titles=panels > 1)
 
 
 def depth_ticks(axes, depths):
-    """A logarithmic x axis with a tick at each depth that is measured."""
+    """A logarithmic x axis with a tick at each depth that is measured, but where ticks would touch."""
+    shown = depths[:1]
+    for depth in depths[1:]:
+        shown = shown + [depth] if depth >= 1.5 * shown[-1] else shown
     axes.set_xscale("log")
-    axes.set_xticks(depths, [str(depth) for depth in depths])
+    axes.set_xticks(shown, [str(depth) for depth in shown])
     axes.minorticks_off()
     axes.set_xlabel("blocks (L)")
 
@@ -66,10 +71,10 @@ def growth(found):
     figure, axes = figure_of(1, "Mean square of the residual stream at initialisation",
                              f"{len(found['pre'][0])} seeds: mean (points) and range (bands); dashed: the law of each "
                              "(scripts/laws.py)",
-                             [(placement, COLORS[placement], "-") for placement in found])
-    for placement, (measured, law) in found.items():
+                             [(placement, COLORS[placement], marker) for placement, marker in zip(found, MARKERS)])
+    for (placement, (measured, law)), marker in zip(found.items(), MARKERS):
         blocks = np.arange(len(law))
-        draw(axes[0], blocks, measured, Line(placement, COLORS[placement]), "o", line=False)
+        draw(axes[0], blocks, measured, Line(placement, COLORS[placement]), marker, line=False)
         axes[0].plot(blocks, law, color=COLORS[placement], linewidth=1.2, linestyle=DASHES)
     whole_x(axes[0], len(law) - 1)
     axes[0].set_xlabel("block (0 = embedding output)")

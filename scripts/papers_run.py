@@ -149,7 +149,7 @@ def run_xiong(config, out, quick):
 def run_growth(config, out, quick):
     """{placement: (mean square of the stream as an array (seeds, layers 0..L), its law at each layer)}."""
     found = {}
-    for placement in ("pre", "pre_scaled", "sandwich", "peri", "post"):
+    for placement in ("pre", "pre_scaled", "post", "peri", "sandwich"):
         folders = probe(config, out / placement, 2 if quick else 16, quick, {"model.norm_placement": placement})
         model = json.loads((folders[0] / "config.json").read_text(encoding="utf-8"))["model"]
         found[placement] = (np.array([stream(folder, "rms")**2 for folder in folders]), np.array(laws.mean_square(model)))

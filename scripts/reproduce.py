@@ -101,4 +101,8 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\ninterrupted; go on with the same command", file=sys.stderr)
+        sys.exit(130)

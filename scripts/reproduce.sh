@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Redraws published results on this machine: runs configs/papers and compares what comes out with what is expected.
-# scripts/reproduce.sh [NAME...] [--quick] [--out DIR]; stopped and given again, it goes on.
+# scripts/reproduce.sh [NAME...] [--quick] [--write-page] [--out DIR]; stopped and given again, it goes on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
