@@ -5,6 +5,7 @@ to what one run gave. An experiment's question and source are in its JSON file.
 """
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Callable
 
@@ -97,7 +98,9 @@ def thirds(by_block):
 
 
 def markdown(header, *rows):
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (header, ["---"] * len(header), *rows)) + "\n"
+    """A table; a minus sign is one."""
+    lines = [f"| {' | '.join(map(str, row))} |" for row in (header, *rows)]
+    return re.sub(r"(?<![\w.])-(?=\d)", "−", "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])) + "\n"
 
 
 def spread(values, form="{:.3f}"):
@@ -144,7 +147,7 @@ def identity_table(found):
         parts = [values[:, i * third:(i + 1) * third].mean(axis=1) for i in range(3)]
         return [placement, name, *(spread(part, form) for part in parts)]
 
-    return markdown(["", "mean over", "first third of the blocks", "second", "last"],
+    return markdown(["", "", "first third of the blocks", "second", "last"],
                     *(row(p, name, found[kind][p], form) for p in found["angle"] for kind, name, form in
                       (("angle", "angle between input and output, degrees", "{:.1f}"),
                        ("skip", "rise of the loss without one block", "{:.4f}"))))
@@ -218,8 +221,8 @@ EXPERIMENTS = [
         *(Claim(f"{p}: learns", in_rows(final(norm_placement=p)), *LEARNS) for p in ("pre", "pre_scaled", "deepnorm")),
         Claim("pre: angle, last third of the blocks over first", lambda f: thirds(f["angle"]["pre"]), 0, 0.7),
         Claim("pre: largest rise of the loss without one block of the last third",
-              lambda f: float(f["skip"]["pre"].mean(axis=0)[-(f["skip"]["pre"].shape[1] // 3):].max()), -0.02, 0.05),
-        Claim("pre: rise of the loss without a block, last third over first", lambda f: thirds(f["skip"]["pre"]), -0.5, 0.7),
+              lambda f: float(f["skip"]["pre"].mean(axis=0)[-(f["skip"]["pre"].shape[1] // 3):].max()), -0.02, 0.02),
+        Claim("pre: rise of the loss without a block, last third over first", lambda f: thirds(f["skip"]["pre"]), -0.5, 0.5),
     ], pictures.identity),
     Experiment("warmup", sweep, warmup_table, [
         *(Claim(f"pre, warm-up {w}, lr {lr}: learns", final(norm_placement="pre", warmup_steps=w, lr=lr), *LEARNS)

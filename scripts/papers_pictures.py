@@ -3,16 +3,15 @@
 import io
 from collections import namedtuple
 
-from PIL import Image  # matplotlib has it too
 from figures import DASHES, INK, MUTED, PALETTE, Line2D, draw, name_lines, new_figure, pyplot, say, scale_y, whole_x
 from runs import np
+from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
 Line = namedtuple("Line", "label color")
 MARKERS = ("o", "s", "^", "x", "D")  # of points; what is none of them is the style of a line
 HEIGHT = 3.1  # inches, of a panel
-PLACEMENTS = ("pre", "post", "deepnorm", "pre_scaled", "rezero", "res_post", "sandwich", "peri", "mix")
-COLORS = {placement: color for placement, color in zip(PLACEMENTS, (*PALETTE, PALETTE[-1]))}
-COLORS["peri"], COLORS["mix"] = PALETTE[4], PALETTE[6]
+COLORS = dict(zip(("pre", "post", "deepnorm", "pre_scaled", "rezero", "res_post", "sandwich", "mix"), PALETTE))
+COLORS["peri"] = COLORS["rezero"]  # never in one picture
 
 
 def save(figure, path):
@@ -101,13 +100,13 @@ def identity(found):
     return figure
 
 
-def curves(panel, rows, lines, last=None):
-    """Training losses against the step; lines: (label, colour, what the runs have)."""
-    for label, color, values in lines:
+def curves(panel, rows, lines):
+    """Training losses against the step; lines: (colour, whether dashed, what the runs have)."""
+    for color, dashed, values in lines:
         steps, losses = rows.curves(**values)
-        draw(panel, steps, losses, Line(label, color))
+        draw(panel, steps, losses, Line("", color), dashed=dashed)
     panel.axhline(3.08, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
-    whole_x(panel, last or steps[-1])
+    whole_x(panel, steps[-1])
     panel.set_ylim(2.2, 3.6)
     panel.set_xlabel("step")
     say(panel, "training loss (nats per character)")
@@ -117,29 +116,26 @@ CURVES = "mean (lines) and range (bands) of {} seeds; each point the mean of 5 l
 
 
 def warmup(rows):
-    cells = [(warm, rate) for rate in ("0.0005", "0.001", "0.003") for warm in (0, 200)]
     colors = dict(zip(("0.0005", "0.001", "0.003"), PALETTE))
-    names = [(f"lr {rate}, {'warm-up 200' if warm else 'no warm-up'}", colors[rate], DASHES if warm else "-")
-             for warm, rate in cells]
+    cells = [(rate, warm) for rate in colors for warm in (0, 200)]
     figure, axes = figure_of(2, "Warm-up, learning rate and the norm's place", CURVES.format(len({r["seed"] for r in rows.rows})),
-                             names)
+                             [(f"lr {rate}, {'warm-up 200' if warm else 'no warm-up'}", colors[rate], DASHES if warm else "-")
+                              for rate, warm in cells])
     for panel, placement in zip(axes, ("pre", "post")):
         panel.set_title(placement)
-        for warm, rate in cells:
-            steps, losses = rows.curves(norm_placement=placement, warmup_steps=warm, lr=rate)
-            draw(panel, steps, losses, Line("", colors[rate]), dashed=bool(warm))
-        curves(panel, rows, [], steps[-1])
+        curves(panel, rows, [(colors[rate], bool(warm), {"norm_placement": placement, "warmup_steps": warm, "lr": rate})
+                             for rate, warm in cells])
     return figure
 
 
 def deep(rows):
     placements = ("post", "mix", "res_post", "rezero", "pre", "deepnorm")
-    figure, axes = figure_of(2, "Deep models without warm-up", CURVES.format(len({r.get("seed") for r in rows.rows})),
+    figure, axes = figure_of(2, "Deep models without warm-up", CURVES.format(len({r["seed"] for r in rows.rows})),
                              [(placement, COLORS[placement], "-") for placement in placements])
     for panel, layers in zip(axes, (24, 48)):
         panel.set_title(f"L = {layers}")
         there = {row["norm_placement"] for row in rows.where(n_layer=layers)}
-        curves(panel, rows, [(p, COLORS[p], {"norm_placement": p, "n_layer": layers}) for p in placements if p in there])
+        curves(panel, rows, [(COLORS[p], False, {"norm_placement": p, "n_layer": layers}) for p in placements if p in there])
     return figure
 
 
@@ -158,10 +154,8 @@ def residual(found):
     scale_y(axes[0], drawn, log=True)
     depth_ticks(axes[0], depths)
     axes[1].set_title("Training, pre, L = 24")
-    for value, style in (("true", "-"), ("false", DASHES)):
-        steps, losses = found["rows"].curves(residual=value, n_layer=24)
-        draw(axes[1], steps, losses, Line("", PALETTE[0]), dashed=style == DASHES)
-    curves(axes[1], found["rows"], [], steps[-1])
+    curves(axes[1], found["rows"], [(PALETTE[0], value == "false", {"residual": value, "n_layer": 24})
+                                    for value in ("true", "false")])
     return figure
 
 
