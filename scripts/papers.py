@@ -128,9 +128,14 @@ def growth_table(found):
 
 def warmup_table(rows):
     rates = ("0.0005", "0.001", "0.003")
-    return markdown(["validation loss", *(f"lr {rate}" for rate in rates)],
-                    *([p + (f", warm-up {w}" if w else ""), *(spread(rows.losses(norm_placement=p, warmup_steps=w, lr=rate))
-                                                              for rate in rates)] for p in ("pre", "post") for w in (0, 200)))
+
+    def cell(**values):
+        losses = rows.losses(**values)
+        return f"**{spread(losses)}**" if mean(losses) < LEARNS[1] else spread(losses)
+
+    return markdown(["validation loss (bold: learns)", *(f"lr {rate}" for rate in rates)],
+                    *([p + (f", warm-up {w}" if w else ""), *(cell(norm_placement=p, warmup_steps=w, lr=rate) for rate in rates)]
+                      for p in ("pre", "post") for w in (0, 200)))
 
 
 def deep_table(rows):
@@ -219,7 +224,8 @@ EXPERIMENTS = [
     ], pictures.growth),
     Experiment("identity", run_identity, identity_table, [
         *(Claim(f"{p}: learns", in_rows(final(norm_placement=p)), *LEARNS) for p in ("pre", "pre_scaled", "deepnorm")),
-        Claim("pre: angle, last third of the blocks over first", lambda f: thirds(f["angle"]["pre"]), 0, 0.7),
+        *(Claim(f"{p}: angle, last third of the blocks over first", lambda f, p=p: thirds(f["angle"][p]), low, high)
+          for p, low, high in (("pre", 0, 0.5), ("pre_scaled", 0, 0.5), ("deepnorm", 0.5, 1.2))),
         Claim("pre: largest rise of the loss without one block of the last third",
               lambda f: float(f["skip"]["pre"].mean(axis=0)[-(f["skip"]["pre"].shape[1] // 3):].max()), -0.02, 0.02),
         Claim("pre: rise of the loss without a block, last third over first", lambda f: thirds(f["skip"]["pre"]), -0.5, 0.5),

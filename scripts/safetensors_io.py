@@ -23,7 +23,8 @@ def read(path):
     try:
         header = json.loads(data[8:start])
         metadata = header.pop("__metadata__", {})
-        tensors = {name: _tensor(data[start:], entry) for name, entry in header.items()}
+        body = memoryview(data)[start:]  # not bytes: each slice of those is a copy
+        tensors = {name: _tensor(body, entry) for name, entry in header.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"[safetensors] {path}: damaged header: {error}") from error
     return tensors, metadata

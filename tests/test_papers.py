@@ -51,6 +51,7 @@ class Papers(unittest.TestCase):
         self.assertEqual(files, {e.name for e in papers.EXPERIMENTS})
         self.assertEqual(pictures, {e.name: b"\x89PNG\r\n\x1a\n" for e in papers.EXPERIMENTS if e.draw})
         self.assertRegex(done.stdout, r"(?m)^\d+:\d\d in all")
+        self.assertNotIn("MISSED", done.stdout + page)
         for e in papers.EXPERIMENTS:
             part = page.partition(f"<!-- results:{e.name} -->\n")[2].partition("<!-- /results")[0]
             for claim in e.claims:
