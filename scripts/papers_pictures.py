@@ -8,7 +8,7 @@ from runs import np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
 Line = namedtuple("Line", "label color")
-MARKERS = ("o", "s", "^", "x", "D")  # of points; what is none of them is the style of a line
+MARKERS = ("o", "s", "^", "D", "x")  # of points; what is none of them is the style of a line
 HEIGHT = 3.1  # inches, of a panel
 COLORS = dict(zip(("pre", "post", "deepnorm", "pre_scaled", "rezero", "res_post", "sandwich", "mix"), PALETTE))
 COLORS["peri"] = COLORS["rezero"]  # never in one picture
@@ -112,7 +112,7 @@ def curves(panel, rows, lines):
     say(panel, "training loss (nats per character)")
 
 
-CURVES = "mean (lines) and range (bands) of {} seeds; each point the mean of 5 logged steps; dotted: the unigram level, 3.08"
+CURVES = "mean (lines) and range (bands) of {} seeds; each point the mean of 2 logged steps; dotted: the unigram level, 3.08"
 
 
 def warmup(rows):

@@ -23,7 +23,7 @@ CORPUS = ROOT / "data" / "austen.txt"
 TINY = {"model": {"n_head": 2, "d_model": 16, "d_ff": 16, "context": 8}, "train": {"steps": 4, "batch_size": 2},
         "eval": {"every": 2, "batches": 1}, "log": {"every": 1, "layers_every": 2}}
 TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
-SMOOTHED = 5  # logged losses that make a point of a curve
+SMOOTHED = 2  # logged losses that make a point of a curve
 HELD_OUT = 8192  # characters of the validation split on which skipped blocks are judged
 
 
@@ -83,7 +83,7 @@ def sweep(config, out, quick, quick_depth=None):
     rows = []
     for row in read_csv(out / "summary.csv"):
         losses = [(int(r["step"]), float(r["train_loss"])) for r in read_csv(out / row["name"] / "metrics.csv")]
-        pieces = [losses[i:i + SMOOTHED] for i in range(0, len(losses), SMOOTHED)]
+        pieces = [losses[i:i + SMOOTHED] for i in range(len(losses) % SMOOTHED, len(losses), SMOOTHED)]
         curve = [(piece[-1][0], sum(loss for _, loss in piece) / len(piece)) for piece in pieces]
         rows.append({**{key.rpartition(".")[2]: value for key, value in row.items()}, "folder": out / row["name"],
                      "curve": curve})
@@ -115,11 +115,11 @@ def tiny_sweep(config, out, depth=None):
 # ---- probing --------------------------------------------------------------------------------------------------
 
 
-def probe(config, folder, seeds, quick, settings, *options):
-    """Folders of a probe's seeds. What the same command left there is kept."""
+def probe(config, folder, seeds, quick, settings):
+    """Folders of a probe's seeds; `settings`: {key: value} over the config. What the same command left there is kept."""
     settings = {**(TINY_PROBE if quick else {}), **settings}
     sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    command = ["probe", config, *sets, "--seeds", seeds, *options, "--out", folder]
+    command = ["probe", config, *sets, "--seeds", seeds, "--out", folder]
     noted = folder / "command.txt"  # written when it is done
     note = " ".join(map(str, command)) + "\n"
     if not noted.exists() or noted.read_text(encoding="utf-8") != note:
@@ -149,7 +149,7 @@ def run_xiong(config, out, quick):
 def run_growth(config, out, quick):
     """{placement: (mean square of the stream as an array (seeds, layers 0..L), its law at each layer)}."""
     found = {}
-    for placement in ("pre", "pre_scaled", "post", "peri", "sandwich"):
+    for placement in ("pre", "pre_scaled", "post", "sandwich", "peri"):
         folders = probe(config, out / placement, 2 if quick else 16, quick, {"model.norm_placement": placement})
         model = json.loads((folders[0] / "config.json").read_text(encoding="utf-8"))["model"]
         found[placement] = (np.array([stream(folder, "rms")**2 for folder in folders]), np.array(laws.mean_square(model)))
@@ -237,7 +237,7 @@ def run_batchnorm(config, out, quick):
 def run_rmsnorm(config, out, quick):
     """`rows`: of the sweep; `cost`: {norm: (ms of the norms in a step, ms of the whole step)} on one thread."""
     rows, cost = sweep(config, out, quick), {}
-    base = out / "tiny.json" if quick else config.with_name("..") / "quickstart.json"
+    base = out / "tiny.json" if quick else config.parent.parent / "quickstart.json"
     for norm in ("layernorm", "rmsnorm"):
         noted = out / f"bench-{norm}.json"
         if not noted.exists():
