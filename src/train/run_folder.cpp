@@ -9,9 +9,11 @@ namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-// config.json last: while it is there the folder is a run, so a removal that is cut short can be repeated.
-constexpr const char* owned_files[] = {metrics_file, layers_file, params_file, summary_file, checkpoint_file,
-                                       model_file,   best_file,   sample_file, config_file};
+// In the order of removal, which a kill may cut short. Checkpoints first: none is left beside logs that are gone.
+// config.json last: while it is there the folder is a run, and the removal can be repeated.
+constexpr const char* owned_files[] = {checkpoint_file, previous_checkpoint_file, summary_file, metrics_file,
+                                       layers_file,     params_file,              model_file,   best_file,
+                                       sample_file,     config_file};
 
 std::string named(const std::string& path) { return printable(path); }
 
@@ -42,7 +44,6 @@ RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path) {
       fs::remove(file(name), error);
       if (error) fail("run", "could not remove ", named(file(name)), ": ", error.message());
     }
-    fs::remove(previous_path(file(checkpoint_file)), error);
   }
 }
 

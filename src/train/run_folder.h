@@ -19,6 +19,7 @@ constexpr const char* layers_file = "layers.csv";
 constexpr const char* params_file = "params.csv";
 constexpr const char* summary_file = "summary.json";
 constexpr const char* checkpoint_file = "checkpoint.safetensors";
+constexpr const char* previous_checkpoint_file = "checkpoint.previous.safetensors";
 constexpr const char* model_file = "model.safetensors";
 constexpr const char* best_file = "best.safetensors";
 constexpr const char* sample_file = "sample.txt";
