@@ -17,6 +17,7 @@ import numpy as np
 TESTS = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(TESTS)
 BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
+LONG = "NORMSCOPE_LONG" in os.environ  # the long forms of tests: `ctest -C long -L long`
 
 with open(os.path.join(ROOT, "data", "austen.txt"), encoding="utf-8") as _austen:
     TEXT = _austen.read(6000)
