@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <string>
@@ -87,6 +88,8 @@ int run(int argc, char** argv) {
     code = static_cast<int>(error.exit);
   } catch (const std::bad_alloc&) {
     std::cerr << "[memory] not enough for this; use a smaller model, context or batch_size\n";
+  } catch (const std::filesystem::filesystem_error& error) {
+    print_error(text("[file] ", printable(error.path1().string()), ": ", error.code().message()));
   } catch (const std::exception& error) {
     print_error(
         text("[normscope] unexpected: ", error.what(), "; please report it with the command and the config"));
