@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -28,11 +29,18 @@ std::string folder_of(const std::string& path) {
 // Some file systems cannot sync some things and say EINVAL: there is nothing more that could be done.
 bool sync(int fd) { return ::fsync(fd) == 0 || errno == EINVAL; }
 
-bool same_file(int fd, const std::string& path) {
+bool same(const struct stat& one, const struct stat& other) {
+  return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+// Whether the open file is the one at `path`. Nothing: errno says why that cannot be found out.
+std::optional<bool> same_file(int fd, const std::string& path) {
   struct stat open {};
   struct stat named {};
-  return ::fstat(fd, &open) == 0 && ::lstat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
-         open.st_ino == named.st_ino;
+  if (::fstat(fd, &open) != 0) return std::nullopt;
+  if (::lstat(path.c_str(), &named) == 0) return same(open, named);
+  if (errno == ENOENT) return false;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -54,7 +62,8 @@ bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), std::min(bytes.size(), largest_transfer));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
+    if (written == 0) errno = EIO;  // no device says so; a loop without end would be worse
+    if (written <= 0) return false;
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
@@ -92,7 +101,8 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
     }
     bytes.resize(have + std::min(room, largest_transfer));
     const ssize_t got = ::read(file.get(), bytes.data() + have, bytes.size() - have);
-    if (got < 0 && errno != EINTR) stop("cannot be read: ", errno_text());
+    if (got < 0 && errno != EINTR)
+      fail(options.where, printable(path), ": cannot be read: ", errno_text());  // no fault of the path
     have += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
     bytes.resize(have);
     if (got == 0) return bytes;
@@ -124,7 +134,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path) {
 }
 
 AtomicFile::~AtomicFile() {
-  if (pending_ && same_file(file_.get(), temporary_)) ::unlink(temporary_.c_str());
+  if (pending_ && same_file(file_.get(), temporary_).value_or(false)) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::fail_writing(std::string_view action) const {
@@ -137,8 +147,10 @@ void AtomicFile::write(std::string_view bytes) {
 
 void AtomicFile::commit(Keep keep) {
   if (!sync(file_.get())) fail_writing("cannot be synced");
-  require(same_file(file_.get(), temporary_), "file", printable(path_),
-          ": not written: another process replaced ", printable(temporary_));
+  const std::optional<bool> ours = same_file(file_.get(), temporary_);
+  if (!ours) fail_writing("cannot be looked up");
+  require(*ours, "file", printable(path_), ": not written: another process replaced or removed ",
+          printable(temporary_));
   if (keep == Keep::previous) keep_previous();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_writing("cannot be renamed into place");
   pending_ = false;
@@ -169,7 +181,7 @@ void AtomicFile::keep_previous() const {
 }
 
 FolderLock::FolderLock(const std::string& folder, const std::string& part)
-    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    : path_(folder), folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   const std::string name = printable(folder);
   const auto create = [](const std::string& path) {
     Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
@@ -183,6 +195,7 @@ FolderLock::FolderLock(const std::string& folder, const std::string& part)
     fail("lock", name, ": cannot be locked: ", errno_text());
   };
   require(folder_.is_open(), "lock", name, ": cannot be opened: ", errno_text());
+  require(::fstat(folder_.get(), &identity_) == 0, "lock", name, ": cannot be looked up: ", errno_text());
   const int how = (part.empty() ? LOCK_EX : LOCK_SH) | LOCK_NB;
   int result = ::flock(folder_.get(), how);
   if (result != 0 && errno == EBADF) {  // NFS locks only what is open for writing, which a folder never is
@@ -193,6 +206,16 @@ FolderLock::FolderLock(const std::string& folder, const std::string& part)
   if (part.empty()) return;
   part_ = create(folder + "/.lock-" + part);
   check(::flock(part_.get(), LOCK_EX | LOCK_NB));
+}
+
+void FolderLock::require_in_place() const {
+  struct stat now {};
+  const int result = ::stat(path_.c_str(), &now);
+  if (result == 0 && same(now, identity_)) return;
+  if (result != 0 && errno != ENOENT)
+    fail("lock", printable(path_), ": cannot be looked up: ", errno_text());
+  fail("lock", printable(path_), ": the folder was moved, removed or replaced while it was written in; ",
+       "put it back and go on, or start again");
 }
 
 }  // namespace normscope

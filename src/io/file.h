@@ -1,6 +1,8 @@
 // Files, with every failure said: whole reads, atomic replacement, one writer a folder.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <limits>
 #include <string>
 #include <string_view>
@@ -91,7 +93,12 @@ class FolderLock {
  public:
   explicit FolderLock(const std::string& folder, const std::string& part = "");
 
+  // Error: the folder that was locked is no longer the one at its path, which may be another process's by now.
+  void require_in_place() const;
+
  private:
+  std::string path_;
+  struct stat identity_ {};
   Descriptor folder_, part_;
 };
 

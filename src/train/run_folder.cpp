@@ -49,6 +49,11 @@ RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path) {
 
 std::string RunFolder::file(const char* name) const { return (fs::path(path_) / name).string(); }
 
+std::string RunFolder::file_to_write(const char* name) const {
+  lock_->require_in_place();
+  return file(name);
+}
+
 bool RunFolder::has(const char* name) const { return fs::exists(file(name)); }
 
 CsvWriter open_metrics(const RunFolder& folder, CsvWriter::Open how) {

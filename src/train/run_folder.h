@@ -36,6 +36,7 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string file(const char* name) const;
+  std::string file_to_write(const char* name) const;  // Error: the folder was removed or replaced meanwhile
   bool has(const char* name) const;
 
  private:

@@ -1,6 +1,7 @@
 #include "train/summary.h"
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "config/names.h"
@@ -59,15 +60,23 @@ void write_summary(const RunFolder& folder, const RunConfig& config, const RunSu
     json["first_nonfinite"] = nonfinite_json(*s.first_nonfinite);
     json["story"] = s.story;
   }
-  write_atomically(folder.file(summary_file), json.dump(2), "\n");
+  write_atomically(folder.file_to_write(summary_file), json.dump(2), "\n");
 }
 
-double seconds_before(const RunFolder& folder) {
+double reopen_summary(const RunFolder& folder, bool resumed) {
   if (!folder.has(summary_file)) return 0;
-  const nlohmann::json json = nlohmann::json::parse(read_file(folder.file(summary_file)), nullptr, false);
-  return json.is_object() && json.contains("seconds") && json["seconds"].is_number()
-             ? json["seconds"].get<double>()
-             : 0;
+  Json json = Json::parse(read_file(folder.file(summary_file)), nullptr, false);
+  if (!resumed || !json.is_object()) {
+    std::filesystem::remove(folder.file(summary_file));
+    return 0;
+  }
+  if (Json& status = json["status"]; status != name_of(RunStatus::interrupted)) {
+    status = name_of(RunStatus::interrupted);
+    json.erase("first_nonfinite");
+    json.erase("story");
+    write_atomically(folder.file_to_write(summary_file), json.dump(2), "\n");
+  }
+  return json.contains("seconds") && json["seconds"].is_number() ? json["seconds"].get<double>() : 0;
 }
 
 }  // namespace normscope

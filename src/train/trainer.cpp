@@ -81,7 +81,6 @@ bool Trainer::resume() {
     try {
       const SafetensorsFile file(path);
       state_ = load_checkpoint(file, corpus_.hash, model_, optimizer_);
-      summary_.seconds = seconds_before(folder_);
       resumed_ = true;
       return true;
     } catch (const Error& error) {
@@ -113,7 +112,7 @@ void Trainer::after_evaluation(double val_loss) {
   if (state_.best_val_loss && !(val_loss < *state_.best_val_loss)) return;
   state_.best_val_loss = val_loss;
   state_.best_step = state_.step;
-  save_model(folder_.file(best_file), facts(), state_.step, model_);
+  save_model(folder_.file_to_write(best_file), facts(), state_.step, model_);
 }
 
 // Appends the step's rows to layers.csv and params.csv.
@@ -168,17 +167,17 @@ void Trainer::tell_divergence(Logs& logs, Index step) {
 
 void Trainer::save(Logs& logs) {
   logs.sync();
-  save_checkpoint(folder_.file(checkpoint_file), facts(), state_, model_, optimizer_);
+  save_checkpoint(folder_.file_to_write(checkpoint_file), facts(), state_, model_, optimizer_);
 }
 
 RunSummary Trainer::run(const std::atomic<bool>& stop) {
   const Stopwatch whole;
-  const double seconds_before_this = summary_.seconds;
+  const double earlier_seconds = reopen_summary(folder_, resumed_);
   const Index first_step = state_.step + 1, steps = config_.train.steps;
   const auto how = resumed_ ? CsvWriter::Open::append : CsvWriter::Open::create;
   const Index tokens_a_step = config_.train.grad_accum * config_.train.batch_size * config_.model.context;
 
-  write_atomically(folder_.file(config_file), dump_text(config_));
+  write_atomically(folder_.file_to_write(config_file), dump_text(config_));
   Logs logs{open_metrics(folder_, how), std::nullopt, std::nullopt};
   if (config_.log.layers_every > 0) {
     logs.layers.emplace(open_layers(folder_, how));
@@ -266,14 +265,14 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
   const Index done = state_.step - first_step + 1;
   if (step_seconds > 0) summary_.tokens_per_s = static_cast<double>(done * tokens_a_step) / step_seconds;
   if (status == RunStatus::done) {
-    save_model(folder_.file(model_file), facts(), state_.step, model_);
+    save_model(folder_.file_to_write(model_file), facts(), state_.step, model_);
     const Token start = default_prompt(corpus_.vocab);
-    write_atomically(folder_.file(sample_file),
+    write_atomically(folder_.file_to_write(sample_file),
                      sample_text(model_, corpus_.vocab, {&start, 1}, sample_length,
                                  {.temperature = sample_temperature, .seed = config_.train.seed}),
                      "\n");
   }
-  summary_.seconds = seconds_before_this + whole.seconds();
+  summary_.seconds = earlier_seconds + whole.seconds();
   write_summary(folder_, config_, summary_);
   // The last checkpoint comes after all else: where it is, the run is whole; where a kill came first, the
   // checkpoint before it leads to the same end.
