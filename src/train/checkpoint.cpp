@@ -87,7 +87,7 @@ Metadata file_metadata(const FileFacts& facts, Index step) {
 }
 
 void save_checkpoint(const std::string& path, const FileFacts& facts, const TrainState& state,
-                     const Model<float>& model, const Optimizer<float>& optimizer) {
+                     const Model<float>& model, const Optimizer<float>& optimizer, Keep keep) {
   Metadata metadata = file_metadata(facts, state.step);
   metadata["trajectory_hash"] = hex(state.trajectory_hash);
   metadata["best_step"] = std::to_string(state.best_step);
@@ -102,7 +102,7 @@ void save_checkpoint(const std::string& path, const FileFacts& facts, const Trai
   add_tensors("", model.layout(), model.parameters, tensors);
   add_tensors(first_moment_prefix, model.layout(), optimizer.first_moment, tensors);
   add_tensors(second_moment_prefix, model.layout(), optimizer.second_moment, tensors);
-  write_safetensors(path, tensors, metadata, Keep::previous);
+  write_safetensors(path, tensors, metadata, keep);
 }
 
 TrainState load_checkpoint(const SafetensorsFile& file, std::uint64_t corpus_hash, Model<float>& model,

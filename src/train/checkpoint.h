@@ -34,9 +34,9 @@ struct FileFacts {
 // The metadata that every file of a run has: format, config, vocabulary, corpus, step.
 Metadata file_metadata(const FileFacts& facts, Index step);
 
-// Replaces `path` by weights, moments and state; the file that was there becomes the previous one.
+// Replaces `path` by weights, moments and state. Keep::previous: the file that was there becomes the previous one.
 void save_checkpoint(const std::string& path, const FileFacts& facts, const TrainState& state,
-                     const Model<float>& model, const Optimizer<float>& optimizer);
+                     const Model<float>& model, const Optimizer<float>& optimizer, Keep keep);
 
 // Reads a checkpoint into a model and an optimiser of the same config. Error: damaged, another model, other
 // data.

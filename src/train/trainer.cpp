@@ -88,6 +88,7 @@ bool Trainer::resume() {
       if (path == previous || !std::filesystem::exists(previous)) throw;
       if (std::string_view(error.what()).starts_with("[resume]")) throw;
       observer_.on_note(text(error.what(), "; using ", previous, " instead"));
+      keep_ = Keep::nothing;  // the damaged one may not take the place of the sound one
     }
   }
   return false;
@@ -167,7 +168,8 @@ void Trainer::tell_divergence(Logs& logs, Index step) {
 
 void Trainer::save(Logs& logs) {
   logs.sync();
-  save_checkpoint(folder_.file_to_write(checkpoint_file), facts(), state_, model_, optimizer_);
+  save_checkpoint(folder_.file_to_write(checkpoint_file), facts(), state_, model_, optimizer_, keep_);
+  keep_ = Keep::previous;
 }
 
 RunSummary Trainer::run(const std::atomic<bool>& stop) {

@@ -86,6 +86,7 @@ class Trainer {
   TrainState state_;
   RunSummary summary_;
   bool resumed_ = false;
+  Keep keep_ = Keep::previous;  // what the next save does with the checkpoint before it
 };
 
 }  // namespace normscope
