@@ -156,6 +156,22 @@ TEST_CASE("truncate_after drops the steps a checkpoint does not know") {
   CHECK_THROWS_WITH_AS(writer.truncate_after(5), doctest::Contains(":3: `oops` is not a step"), Error);
 }
 
+TEST_CASE("replace_after puts rows in the place of others") {
+  const Csv csv;
+  csv.set("step,value\n1,1\n10,a\n20,b\n");
+  CsvWriter writer = csv.open(two);
+  writer.row(15, 0);
+  writer.row(20, 1);
+  CHECK(csv.bytes() == "step,value\n1,1\n10,a\n20,b\n");
+  writer.replace_after(10);
+  CHECK(csv.bytes() == "step,value\n1,1\n10,a\n15,0\n20,1\n");
+  writer.row(30, 2);
+  writer.truncate_after(20);
+  writer.row(40, 3);
+  writer.flush();
+  CHECK(csv.bytes() == "step,value\n1,1\n10,a\n15,0\n20,1\n40,3\n");
+}
+
 TEST_CASE("reading") {
   const Csv csv;
   csv.set("a,b\r\n1,\"x\"\"y\"\r\n,\"\"\r\n\"2\",z\r\n");

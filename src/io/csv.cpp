@@ -126,9 +126,8 @@ CsvWriter::~CsvWriter() {
   }
 }
 
-void CsvWriter::truncate_after(Index step) {
-  flush();
-  const std::string old = read_file(path_, {.where = "csv"});
+std::string CsvWriter::rows_until(Index step) const {
+  std::string old = read_file(path_, {.where = "csv"});
   Records records(old, path_);
   std::vector<std::string> fields;
   records.next(fields);  // the header
@@ -143,7 +142,22 @@ void CsvWriter::truncate_after(Index step) {
     if (row_step > step) break;
     keep = records.end();
   }
-  cut(static_cast<Index>(keep));
+  old.resize(keep);
+  return old;
+}
+
+void CsvWriter::truncate_after(Index step) {
+  flush();
+  cut(std::ssize(rows_until(step)));
+}
+
+void CsvWriter::replace_after(Index step) {
+  const std::string kept = rows_until(step);
+  write_atomically(path_, kept, buffer_);
+  size_ = std::ssize(kept) + std::ssize(buffer_);
+  buffer_.clear();
+  file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC));
+  require(file_.is_open(), "csv", printable(path_), ": cannot be opened for writing: ", errno_text());
 }
 
 void CsvWriter::cut(Index size) {

@@ -29,6 +29,9 @@ class CsvWriter {
   // Drops every row whose first column, a step, is greater than `step`. Steps never fall from row to row.
   void truncate_after(Index step);
 
+  // The rows since the last flush take the place of every row after `step`, all or (after a kill) none of them.
+  void replace_after(Index step);
+
   // A whole row: writer.row(step, layer, "stream", mean, std::nullopt).
   template <class... Cells>
   void row(const Cells&... cells) {
@@ -58,6 +61,7 @@ class CsvWriter {
  private:
   void add(std::string_view cell);
   void cut(Index size);
+  std::string rows_until(Index step) const;  // the file's bytes, header included
 
   std::string path_;
   std::size_t columns_;

@@ -76,11 +76,15 @@ CsvWriter open_layers(const RunFolder& folder, CsvWriter::Open how) {
                    how);
 }
 
-void write_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows) {
+void add_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows) {
   for (const SiteRow& r : rows) {
     csv.row(step, r.place.layer, std::string_view(name_of(r.place.site)), r.mean, r.rms, r.abs_max,
             r.nonfinite, r.grad_rms, r.grad_abs_max, r.grad_norm, r.grad_nonfinite);
   }
+}
+
+void write_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows) {
+  add_layers(csv, step, rows);
   csv.flush();
 }
 

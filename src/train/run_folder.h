@@ -57,6 +57,7 @@ CsvWriter open_metrics(const RunFolder& folder, CsvWriter::Open how);
 void write_metrics(CsvWriter& csv, const MetricsRow& row);
 
 CsvWriter open_layers(const RunFolder& folder, CsvWriter::Open how);
+void add_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows);  // not flushed
 void write_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows);
 
 // One row of params.csv: what is not there is left empty.

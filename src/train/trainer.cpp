@@ -159,11 +159,12 @@ void Trainer::tell_divergence(Logs& logs, Index step) {
   const std::vector<SiteRow> broken = statistics_.rows();
   summary_.story = divergence_story(*summary_.first_nonfinite, broken, recent_);
   if (!logs.layers) return;
-  if (!recent_.steps().empty()) logs.layers->truncate_after(recent_.steps().front().step - 1);
+  const Index kept = recent_.steps().empty() ? step - 1 : recent_.steps().front().step - 1;
   for (const RecentSteps::Step& earlier : recent_.steps()) {
-    write_layers(*logs.layers, earlier.step, earlier.sites);
+    add_layers(*logs.layers, earlier.step, earlier.sites);
   }
-  write_layers(*logs.layers, step, broken);
+  add_layers(*logs.layers, step, broken);
+  logs.layers->replace_after(kept);  // at once: the last checkpoint counts on some of the rows replaced
 }
 
 void Trainer::save(Logs& logs) {
