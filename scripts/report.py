@@ -26,8 +26,8 @@ SMALL_BRANCH = 0.05  # of the stream: below it the place of a norm hardly matter
 AT_UNIGRAM = 0.08  # nats: this near to the unigram level, only letter counts are learnt
 FIGURES = (("best val", "best_val_loss"), ("final val", "final_val_loss"), ("final train", "final_train_loss"),
            ("grad first/last", "grad_first_last"), ("growth", "growth"), ("tokens/s", "tokens_per_s"))
-MACHINE = ("steps", "seconds", "tokens_per_s", "threads", "precision", "gemm", "blas", "isa", "compiler", "version",
-           "peak_rss_mb", "trajectory_hash")
+MACHINE = ("steps", "seconds", "tokens_per_s", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc",
+           "version", "peak_rss_mb", "trajectory_hash")
 
 
 def of_summary(run, key):

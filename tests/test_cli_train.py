@@ -18,7 +18,7 @@ LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_
 PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms"
 SUMMARY = {"status", "steps", "params", "vocab", "final_train_loss", "final_val_loss", "best_val_loss", "best_step",
            "grad_first_last", "growth", "seconds", "tokens_per_s", "peak_rss_mb", "threads", "precision", "gemm",
-           "blas", "isa", "compiler", "version", "trajectory_hash"}
+           "blas", "cpu", "isa", "compiler", "libc", "version", "trajectory_hash"}
 
 
 def norm_shapes(name, bias, width=16):

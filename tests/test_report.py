@@ -117,7 +117,7 @@ class Report(MadeRuns):
         run = self.make("a<b>&\"'", name=evil, data__val_path="", model__norm=evil, train__optimizer="</style>" + evil)
         hostile = evil + "\x1b[31m\x00\x07\u202egnp.exe\u2028\x85\r"
         (run / "sample.txt").write_bytes(hostile.encode() + b"\xff\xfe\n")
-        summary = {"status": evil, "isa": evil, "blas": {"kernel": evil, "version": ["<b>"]}, "version": evil,
+        summary = {"status": evil, "isa": evil, "cpu": evil, "blas": {"kernel": evil, "version": ["<b>"]}, "version": evil,
                    "final_val_loss": evil, "params": evil, "growth": True, "tokens_per_s": None}
         (run / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         done = self.call("report.py", run, self.make("other"), "-o", "evil.html")

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
+
+#ifdef __GLIBC__
+#include <gnu/libc-version.h>
+#endif
 
 namespace normscope {
 
@@ -52,6 +57,23 @@ std::string compiler_name() {
   name << "unknown";
 #endif
   return name.str();
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+std::string libc_name() {
+#ifdef __GLIBC__
+  return std::string("glibc ") + gnu_get_libc_version();
+#else
+  return "unknown";
+#endif
 }
 
 }  // namespace normscope

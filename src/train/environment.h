@@ -17,5 +17,7 @@ const char* name_of(GemmProvider provider);
 int resolve_threads(Index option, Index config);
 
 std::string compiler_name();  // "GCC 12.2.0"
+std::string cpu_name();       // "unknown" where the kernel does not say
+std::string libc_name();      // "glibc 2.36": cosines and logarithms are the library's
 
 }  // namespace normscope

@@ -52,8 +52,10 @@ void write_summary(const RunFolder& folder, const RunConfig& config, const RunSu
                {"precision", name_of(config.train.precision)},
                {"gemm", name_of(gemm_provider(config.train))},
                {"blas", {{"flavour", blas.flavour}, {"version", blas.version}, {"kernel", blas.kernel}}},
+               {"cpu", cpu_name()},
                {"isa", isa_name()},
                {"compiler", compiler_name()},
+               {"libc", libc_name()},
                {"version", NORMSCOPE_VERSION},
                {"trajectory_hash", hex(s.trajectory_hash)}};
   if (s.first_nonfinite) {
