@@ -34,7 +34,7 @@ TINY = {
 
 SITES = ["attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out", "stream"]
 TIMING = {"step_ms", "tokens_per_s"}  # columns of metrics.csv that no two runs share
-DTYPES = {"F32": "<f4", "I64": "<i8"}
+DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
 
 
 def sites_of(n_layer):

@@ -50,6 +50,7 @@ int probe_command(int argc, char** argv) {
              "another folder with --out DIR");
     }
   }
+  bool diverged = false;
   std::cout << "seed  loss      grad first/last  growth\n";
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {
     config.train.seed = seed;
@@ -60,9 +61,15 @@ int probe_command(int argc, char** argv) {
     std::cout << number << std::string(number.size() < 6 ? 6 - number.size() : 1, ' ')
               << fixed(result.loss, 4) << "    " << fixed(result.grad_first_last, 4) << "           "
               << fixed(result.growth, 3) << std::endl;
+    if (result.first_nonfinite) {
+      diverged = true;
+      print_error(text("[probe] seed ", number, ", batch ", result.first_nonfinite->step, ": ",
+                       text_of(*result.first_nonfinite, config.model.n_layer), " is not finite; the rows are in ",
+                       folder.file(layers_file), "; try another model.init or model.norm_placement"));
+    }
   }
   std::cout << "in " << printable(out.string()) << '\n';
-  return static_cast<int>(Exit::ok);
+  return static_cast<int>(diverged ? Exit::diverged : Exit::ok);
 }
 
 }  // namespace normscope

@@ -38,6 +38,7 @@ std::string grouped(long long number) {
 }
 
 std::string fixed(double number, int digits) {
+  if (std::isnan(number)) return "nan";  // printf would show its sign, which means nothing
   std::array<char, 64> out{};
   std::snprintf(out.data(), out.size(), "%.*f", digits, number);
   return out.data();

@@ -15,6 +15,7 @@ namespace {
 constexpr const char* format_version = "1";
 constexpr const char* first_moment_prefix = "optim.m.";
 constexpr const char* second_moment_prefix = "optim.v.";
+constexpr const char* recent_name = "recent";  // numbers of the last steps, for the story of a divergence
 
 void add_tensors(const std::string& prefix, const ParameterLayout& layout, const ParameterBlock<float>& block,
                  std::vector<TensorView>& tensors) {
@@ -73,7 +74,7 @@ bool beside_the_weights(std::string_view name) {
   for (const char* prefix : {first_moment_prefix, second_moment_prefix, "grad.", "act.", "act_grad."}) {
     if (name.starts_with(prefix)) return true;
   }
-  return name == "tokens" || name == "targets" || name == "logits" || name == "loss";
+  return name == recent_name || name == "tokens" || name == "targets" || name == "logits" || name == "loss";
 }
 
 }  // namespace
@@ -102,11 +103,13 @@ void save_checkpoint(const std::string& path, const FileFacts& facts, const Trai
   add_tensors("", model.layout(), model.parameters, tensors);
   add_tensors(first_moment_prefix, model.layout(), optimizer.first_moment, tensors);
   add_tensors(second_moment_prefix, model.layout(), optimizer.second_moment, tensors);
+  tensors.push_back({recent_name, Dtype::F64, {std::ssize(state.recent)}, state.recent.data()});
   write_safetensors(path, tensors, metadata, keep);
 }
 
 TrainState load_checkpoint(const SafetensorsFile& file, std::uint64_t corpus_hash, Model<float>& model,
                            Optimizer<float>& optimizer) {
+  if (!file.has_checksum()) fail("safetensors", file.path(), ": has no checksum; expected one in a checkpoint");
   if (const std::uint64_t written = number_of<std::uint64_t>(file, "corpus", 16); written != corpus_hash) {
     fail("resume", file.path(), ": was trained on a corpus with hash ", hex(written), ", the corpus now has ",
          hex(corpus_hash), "; restore the text, or start again with --overwrite");
@@ -122,6 +125,10 @@ TrainState load_checkpoint(const SafetensorsFile& file, std::uint64_t corpus_has
   state.best_step = number_of<Index>(file, "best_step");
   state.skipped = number_of<Index>(file, "skipped");
   state.skipped_in_a_row = number_of<Index>(file, "skipped_in_a_row");
+  if (const TensorInfo* recent = file.find(recent_name)) {
+    state.recent.resize(static_cast<std::size_t>(recent->count));
+    file.read_into(recent_name, state.recent.data(), recent->count);
+  }
   return state;
 }
 

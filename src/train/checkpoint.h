@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/run_config.h"
 #include "core/hash.h"
@@ -22,6 +23,7 @@ struct TrainState {
   Index best_step = 0;
   Index skipped = 0;  // updates skipped by on_nonfinite: skip
   Index skipped_in_a_row = 0;
+  std::vector<double> recent;  // RecentSteps; empty in checkpoints of versions before it was kept
 };
 
 // What every file of a run says of itself.
@@ -38,8 +40,8 @@ Metadata file_metadata(const FileFacts& facts, Index step);
 void save_checkpoint(const std::string& path, const FileFacts& facts, const TrainState& state,
                      const Model<float>& model, const Optimizer<float>& optimizer, Keep keep);
 
-// Reads a checkpoint into a model and an optimiser of the same config. Error: damaged, another model, other
-// data.
+// Reads a checkpoint into a model and an optimiser of the same config. Error: damaged, without
+// a checksum, another model, other data.
 TrainState load_checkpoint(const SafetensorsFile& file, std::uint64_t corpus_hash, Model<float>& model,
                            Optimizer<float>& optimizer);
 

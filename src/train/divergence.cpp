@@ -60,12 +60,57 @@ void RecentSteps::add(Index step, std::vector<SiteRow> sites) {
   steps_.push_back({step, std::move(sites)});
 }
 
+std::vector<double> RecentSteps::to_numbers() const {
+  std::vector<double> numbers = {static_cast<double>(watch_), usual_};
+  for (const auto& [step, sites] : steps_) {
+    numbers.push_back(static_cast<double>(step));
+    for (const SiteRow& r : sites) {
+      numbers.insert(numbers.end(), {r.mean, r.rms, r.abs_max, static_cast<double>(r.nonfinite), r.grad_rms,
+                                     r.grad_abs_max, r.grad_norm, static_cast<double>(r.grad_nonfinite)});
+    }
+  }
+  return numbers;
+}
+
+void RecentSteps::from_numbers(std::span<const double> numbers, Index n_layer) {
+  const std::vector<Place> places = places_of(n_layer);
+  require(numbers.size() >= 2 && (numbers.size() - 2) % (1 + 8 * places.size()) == 0, "resume",
+          "the checkpoint's ", numbers.size(), " numbers of recent steps are no whole steps");
+  watch_ = static_cast<int>(numbers[0]);
+  usual_ = numbers[1];
+  steps_.clear();
+  for (const double* n = numbers.data() + 2; n < numbers.data() + numbers.size();) {
+    steps_.push_back({static_cast<Index>(*n++), {}});
+    for (const Place place : places) {
+      steps_.back().sites.push_back({place, n[0], n[1], n[2], static_cast<Index>(n[3]), n[4], n[5], n[6],
+                                     static_cast<Index>(n[7])});
+      n += 8;
+    }
+  }
+}
+
+FirstNonfinite first_nonfinite(const SiteStatistics<float>& statistics, const GradientNorms& norms,
+                               const ParameterLayout& layout, Index step) {
+  if (const std::optional<Nonfinite>& first = statistics.first_nonfinite()) {
+    return {step, first->place.layer, name_of(first->place.site), "", first->in_gradient};
+  }
+  for (std::size_t i = 0; i < norms.by_parameter.size(); ++i) {
+    if (std::isfinite(norms.by_parameter[i])) continue;
+    const Parameter& p = layout.list()[i];
+    return {step, p.layer, "", p.name, true};
+  }
+  return {step, static_cast<int>(layout.blocks.size()) + 1, "loss", "", false};
+}
+
+std::string text_of(const FirstNonfinite& first, Index n_layer) {
+  return text(first.in_gradient ? "the gradient of " : "",
+              first.param.empty() ? place_text(first.layer, first.site, n_layer) : first.param);
+}
+
 std::string divergence_story(const FirstNonfinite& first, const std::vector<SiteRow>& broken,
                              const RecentSteps& recent) {
   const Index blocks = broken.empty() ? 0 : broken.back().place.layer - 1;
-  std::string story = text("step ", first.step, ": ", first.in_gradient ? "the gradient of " : "",
-                           first.param.empty() ? place_text(first.layer, first.site, blocks) : first.param,
-                           " became non-finite");
+  std::string story = text("step ", first.step, ": ", text_of(first, blocks), " became non-finite");
   if (recent.steps().empty()) return story;
   // What is still finite of the broken step counts too.
   const RecentSteps::Step& then = recent.steps().front();

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "model/parameters.h"
 #include "telemetry/site_statistics.h"
+#include "train/optimizer.h"
 
 namespace normscope {
 
@@ -34,6 +37,10 @@ class RecentSteps {
   void add(Index step, std::vector<SiteRow> sites);
   const std::deque<Step>& steps() const { return steps_; }
 
+  // All of it as numbers, for a checkpoint: a resumed run tells the story that an uninterrupted one tells.
+  std::vector<double> to_numbers() const;
+  void from_numbers(std::span<const double> numbers, Index n_layer);
+
  private:
   static constexpr int watched_steps = 10;
 
@@ -41,6 +48,14 @@ class RecentSteps {
   int watch_ = watched_steps;  // steps yet to be watched
   double usual_ = 0;           // grad_norm's moving average; 0: none was heard yet
 };
+
+// What broke in a step that was computed with every tap on: the first site, else the first parameter's gradient,
+// else the loss.
+FirstNonfinite first_nonfinite(const SiteStatistics<float>& statistics, const GradientNorms& norms,
+                               const ParameterLayout& layout, Index step);
+
+// "the gradient of block 1 ffn_hidden", "the logits".
+std::string text_of(const FirstNonfinite& first, Index n_layer);
 
 // One line: "step 41: the gradient of block 1 ffn_hidden became non-finite; activations had grown 30 times
 // since step 20 (most in block 12 stream)". `broken`: the sites of the step that diverged.

@@ -65,6 +65,8 @@ ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOpti
   ProbeResult result;
   for (Index batch = 1; batch <= options.batches; ++batch) {
     const StepResult& step = runner.compute(model, batch, &statistics);
+    if (!step.finite() && !result.first_nonfinite)
+      result.first_nonfinite = first_nonfinite(statistics, step.norms, model.layout(), batch);
     result.loss += share * static_cast<double>(step.loss);
     scale_add(model.layout().block_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
               mean_gradient.all().data());

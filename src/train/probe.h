@@ -3,6 +3,7 @@
 
 #include "config/run_config.h"
 #include "data/corpus.h"
+#include "train/divergence.h"
 #include "train/run_folder.h"
 
 namespace normscope {
@@ -16,6 +17,7 @@ struct ProbeOptions {
 struct ProbeResult {
   double loss = 0;  // mean over the batches
   double grad_first_last = 0, growth = 0;
+  std::optional<FirstNonfinite> first_nonfinite;  // of the batch `step`
 };
 
 // The seed is config.train.seed. Writes config.json, layers.csv and params.csv (step 0) into the folder.

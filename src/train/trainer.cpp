@@ -81,6 +81,7 @@ bool Trainer::resume() {
     try {
       const SafetensorsFile file(path);
       state_ = load_checkpoint(file, corpus_.hash, model_, optimizer_);
+      if (!state_.recent.empty()) recent_.from_numbers(state_.recent, config_.model.n_layer);
       resumed_ = true;
       return true;
     } catch (const Error& error) {
@@ -141,15 +142,7 @@ void Trainer::log_statistics(Logs& logs, const std::vector<SiteRow>& sites, cons
 FirstNonfinite Trainer::find_nonfinite(Index step) {
   statistics_.clear();
   const StepResult& result = runner_.compute(model_, step, &statistics_);
-  if (const std::optional<Nonfinite>& first = statistics_.first_nonfinite()) {
-    return {step, first->place.layer, name_of(first->place.site), "", first->in_gradient};
-  }
-  for (std::size_t i = 0; i < result.norms.by_parameter.size(); ++i) {
-    if (std::isfinite(result.norms.by_parameter[i])) continue;
-    const Parameter& p = model_.layout().list()[i];
-    return {step, p.layer, "", p.name, true};
-  }
-  return {step, static_cast<int>(config_.model.n_layer) + 1, "loss", "", false};
+  return first_nonfinite(statistics_, result.norms, model_.layout(), step);
 }
 
 // Finds what broke, tells what led to it, and writes the rows of the last steps that were watched beside
@@ -169,6 +162,7 @@ void Trainer::tell_divergence(Logs& logs, Index step) {
 
 void Trainer::save(Logs& logs) {
   logs.sync();
+  state_.recent = recent_.to_numbers();
   save_checkpoint(folder_.file_to_write(checkpoint_file), facts(), state_, model_, optimizer_, keep_);
   keep_ = Keep::previous;
 }
