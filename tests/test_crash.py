@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""kill -9 at any moment: the run that is then resumed ends with the bits of a run that was left alone.
+"""kill -9 at any moment, and what disks do: the run that is then resumed ends with the bits of one left alone.
 
 NORMSCOPE_LONG=1 kills 1,000 times instead of 60; NORMSCOPE_SEED=N draws other moments."""
 
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -19,14 +20,18 @@ SWEEP_KILLS = 100 if LONG else 5
 # Every step logs, every second one saves: most moments lie in or beside a write.
 BUSY = {"model": {"n_layer": 1, "dropout": 0.1}, "train": {"steps": 120, "warmup_steps": 5},
         "eval": {"every": 3, "batches": 1}, "log": {"every": 1, "layers_every": 2}, "checkpoint": {"every": 2}}
+RESULTS = ("model.safetensors", "best.safetensors", "checkpoint.safetensors", "checkpoint.previous.safetensors",
+           "config.json", "sample.txt")
+SHORT_IO = os.environ.get("NORMSCOPE_SHORT_IO", os.path.join(os.path.dirname(BINARY), "tests", "libshort_io.so"))
 
 
-class Crash(CliTest):
+class CrashTest(CliTest):
     def setUp(self):
         super().setUp()
-        seed = int(os.environ.get("NORMSCOPE_SEED", "1"))
-        self.draw = random.Random(seed)
+        self.draw = random.Random(int(os.environ.get("NORMSCOPE_SEED", "1")))
 
+
+class Kills(CrashTest):
     def seconds_of(self, *arguments):
         begin = time.monotonic()
         self.normscope(*arguments)
@@ -72,9 +77,7 @@ class Crash(CliTest):
                     continue
                 self.normscope("train", config, "--out", "run", "--resume", "--quiet")
             self.assertEqual(sorted(os.listdir(run.path)), sorted(os.listdir(whole.path)), "something is left over")
-            self.assert_same_results(run, whole, files=(
-                "model.safetensors", "best.safetensors", "checkpoint.safetensors", "checkpoint.previous.safetensors",
-                "config.json", "sample.txt"))
+            self.assert_same_results(run, whole, files=RESULTS)
             self.assertEqual(run.summary["final_val_loss"], whole.summary["final_val_loss"])
             finished += 1
             # The next one starts over what is there, or from nothing.
@@ -83,6 +86,16 @@ class Crash(CliTest):
                 shutil.rmtree(run.path)
         print(f"kills survived: {kills}, in {finished} runs, in {len(killed_at)} states of the folder", file=sys.stderr)
         self.assertGreater(len(killed_at), 3, "the kills came all at the same stage")
+
+    def test_short_counts_and_interrupted_calls_change_nothing(self):
+        """Every read and write moves half of what is asked, every fifth fails with EINTR (tests/preload)."""
+        if not os.path.exists(SHORT_IO):
+            self.skipTest(f"no {SHORT_IO}; build it, or name it in NORMSCOPE_SHORT_IO")
+        whole, run = self.train("whole", BUSY), Run(self.path("run"))
+        for options in ([], ["--overwrite"], ["--resume"]):
+            self.normscope("train", "tiny.json", "--out", "run", "--quiet", *options,
+                           env=environment(LD_PRELOAD=SHORT_IO))
+            self.assert_same_results(run, whole, files=RESULTS)
 
     def test_sweeps_killed_anywhere_end_as_if_left_alone(self):
         self.config(BUSY)
@@ -96,6 +109,118 @@ class Crash(CliTest):
         for name in os.listdir(self.path("whole")):
             if os.path.isdir(self.path("whole", name)):
                 self.assert_same_results(Run(self.path("out", name)), Run(self.path("whole", name)))
+
+
+class Damage(CrashTest):
+    """A checkpoint that changed on the disk is never gone on from: the previous one is, and that is said."""
+
+    def test_any_flipped_bit_and_any_cut_is_noticed(self):
+        whole = self.train("whole", {"train": {"steps": 12}, "checkpoint": {"every": 4}})
+        sound = whole.bytes("checkpoint.safetensors")
+        header = int.from_bytes(sound[:8], "little")
+        count = 400 if LONG else 8
+        places = [*range(8), sound.index(b'"checksum"') + 3, 8 + header, len(sound) - 1,
+                  *self.draw.sample(range(8, 8 + header), count), *self.draw.sample(range(8 + header, len(sound)), count)]
+        damages = {f"bit flipped in byte {at}": sound[:at] + bytes([sound[at] ^ 1 << self.draw.randrange(8)]) + sound[at + 1:]
+                   for at in (places if LONG else places[::2])}
+        for size in (0, 7, 8, 8 + header // 2, 8 + header, len(sound) // 2, len(sound) - 1):
+            damages[f"cut to {size} bytes"] = sound[:size]
+        damages["longer"] = sound + b"\0"
+        damages["another kind"] = whole.bytes("metrics.csv")
+        damages["without a checksum"] = re.sub(rb'"checksum":"', rb'"cheksum_":"', sound)
+        for name, content in damages.items():
+            with self.subTest(name):
+                shutil.rmtree(self.path("run"), ignore_errors=True)
+                shutil.copytree(whole.path, self.path("run"))
+                run = Run(self.path("run"))
+                self.write(run.file("checkpoint.safetensors"), content)
+                result = self.call("train", "tiny.json", "--out", "run", "--resume", "--quiet")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertRegex(result.stderr, r"^\[safetensors\] run/checkpoint\.safetensors: .*; "
+                                                r"using run/checkpoint\.previous\.safetensors instead\n$")
+                self.assert_no_controls(result.stderr)
+                self.assert_same_results(run, whole, files=RESULTS)
+
+
+class Disk(CrashTest):
+    """What a disk does to a run: it fills, it is read-only, its folder goes."""
+
+    ENDLESS = {"train": {"steps": 10_000_000, "schedule": "constant"}, "log": {"every": 1, "layers_every": 50},
+               "eval": {"every": 0}, "checkpoint": {"every": 20}}
+
+    def in_mounts(self, script):
+        """Runs a shell script where it may mount; a mount goes with it."""
+        result = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-euc", script], cwd=self.folder,
+                                env=environment(NORMSCOPE=BINARY), capture_output=True, encoding="utf-8", check=False)
+        if "unshare" in result.stderr or "mount:" in result.stderr:
+            self.skipTest(f"no mounting here: {result.stderr.strip()}")
+        return result
+
+    def setUp(self):
+        super().setUp()
+        try:
+            subprocess.run(["unshare", "--version"], capture_output=True, check=True)
+        except FileNotFoundError:
+            self.skipTest("no unshare here")
+
+    def test_a_full_disk(self):
+        whole, run = self.train("whole", BUSY), Run(self.path("saved"))
+        os.mkdir(self.path("disk"))
+        result = self.in_mounts("""
+            mount -t tmpfs -o size=200k none disk
+            code=0; "$NORMSCOPE" train tiny.json --out disk/run --quiet || code=$?
+            cp -r disk/run full
+            mount -o remount,size=10m disk
+            "$NORMSCOPE" train tiny.json --out disk/run --quiet --resume
+            cp -r disk/run saved
+            exit $code""")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertRegex(result.stderr, r"^\[\w+\] \S*disk/run/\S+: cannot be written: No space left on device\n$")
+        full = Run(self.path("full"))
+        self.assertGreater(int(full.metadata("checkpoint.safetensors")["step"]), 0)
+        for name in ("metrics.csv", "layers.csv", "params.csv"):
+            self.assertTrue(full.bytes(name).endswith(b"\n"), name)
+        self.assert_same_results(run, whole, files=RESULTS)
+
+    def test_a_read_only_disk(self):
+        run = self.train("run", {"train": {"steps": 12}, "checkpoint": {"every": 4}})
+        os.replace(run.file("checkpoint.previous.safetensors"), run.file("checkpoint.safetensors"))
+        before = run.contents()
+        for folder, option in (("run", "--resume"), ("run", "--overwrite"), ("run/new", "--quiet")):
+            result = self.in_mounts(f"""
+                mount --bind run run
+                mount -o remount,bind,ro run
+                "$NORMSCOPE" train tiny.json --out {folder} --quiet {option}""")
+            self.assertEqual(result.returncode, 1, (folder, option, result.stderr))
+            self.assertRegex(result.stderr, rf"^\[\w+\] .*{folder}\b.*: Read-only file system\n$")
+            self.assertEqual(run.contents(), before)
+
+    def lose(self, how):
+        """Exit code and stderr of a run whose folder is lost in the middle."""
+        process = self.start("train", self.config(self.ENDLESS), "--out", "run", "--quiet")
+        self.wait_for_rows(self.path("run", "metrics.csv"), 50, process)
+        how()
+        _, stderr = process.communicate(timeout=60)
+        return process.returncode, stderr
+
+    def test_a_folder_that_goes_while_it_is_written(self):
+        def remove():
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+            shutil.rmtree(self.path("run"), ignore_errors=True)  # what was written meanwhile
+
+        def replace():
+            os.rename(self.path("run"), self.path("moved"))
+            os.mkdir(self.path("run"))
+
+        for how in (remove, replace):
+            code, stderr = self.lose(how)
+            self.assertEqual(code, 1, stderr)
+            self.assertRegex(stderr, r"^\[\w+\] \S*run\b.*(moved, removed or replaced while .*|No such file or directory)\n$")
+        self.assertEqual(os.listdir(self.path("run")), [], "another's folder by now")
+        steps = int(Run(self.path("moved")).metadata("checkpoint.safetensors")["step"]) + 30
+        self.normscope("train", "tiny.json", "--out", "moved", "--resume", "--set", f"train.steps={steps}")
+        self.normscope("train", "tiny.json", "--out", "whole", "--set", f"train.steps={steps}")
+        self.assert_same_results(Run(self.path("moved")), Run(self.path("whole")))
 
 
 if __name__ == "__main__":
