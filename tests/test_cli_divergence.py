@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 """A run that leaves the numbers: exit 3, the first tensor that was not finite, nothing saved of the step that broke."""
 
+import json
 import math
 import re
 import unittest
 
+import numpy as np
 from cli import SITES, CliTest, Run, merged
 
 # A rate at which the weights overflow within a few steps, and no norm to hold them.
@@ -86,7 +88,78 @@ class Divergence(CliTest):
         run, result = self.diverge("run", "--set", "train.on_nonfinite=skip", "--set", "train.steps=1000")
         self.assertIn("skipped", result.stderr)
         self.assertEqual(run.summary["status"], "diverged")
-        self.assertGreater(run.summary["skipped"], 0)
+        told = [int(step) for step in re.findall(r"(?m)^step (\d+): .* the update is skipped$", result.stderr)]
+        self.assertEqual(run.summary["skipped"], len(told))
+        broken = run.summary["first_nonfinite"]["step"]
+        self.assertEqual(told[-19:], list(range(broken - 19, broken)), "the 20th in a row is the end")
+        self.assertNotIn(broken - 20, told)
+        # The weights are those of the last update: no skipped one left a trace.
+        self.assertEqual(int(run.metadata("checkpoint.safetensors")["step"]), broken - 1)
+        last = self.train("last", WILD | {"checkpoint": {"every": 0}}, "--set", "train.on_nonfinite=skip",
+                          "--set", f"train.steps={broken - 20}")
+        for name, tensor in last.tensors().items():
+            self.assertTrue(np.isfinite(tensor).all(), name)
+            self.assertEqual(run.tensors("checkpoint.safetensors")[name].tobytes(), tensor.tobytes(), name)
+
+    def test_skipping_leaves_running_statistics_alone(self):
+        changes = merged(WILD, {"model": {"norm": "batchnorm", "norm_placement": "pre", "init": {"std": 100}},
+                                "train": {"steps": 300, "on_nonfinite": "skip"}})
+        run, result = self.diverge("run", changes=changes)
+        self.assertIn("skipped", result.stderr)
+        running = {name: tensor for name, tensor in run.tensors("checkpoint.safetensors").items() if re.search(r"^blocks.*running|^final.*running", name)}
+        self.assertEqual(len(running), 10)  # of two norms in each of two blocks, and the final one
+        for name, tensor in running.items():
+            self.assertTrue(np.isfinite(tensor).all(), name)
+
+    def test_resumed_it_diverges_alike(self):
+        """The same rows and the same story, although the steps before the checkpoint are not computed again."""
+        changes = merged(WILD, {"train": {"lr": 20, "warmup_steps": 60, "momentum": 0}, "checkpoint": {"every": 7}})
+        run, told = self.diverge("run", changes=changes)
+        before = {name: run.bytes(name) for name in ("layers.csv", "params.csv")}
+        rows, summary = run.without_timing(), run.summary
+        _, again = self.diverge("run", "--resume", changes=changes)
+        self.assertEqual({name: run.bytes(name) for name in before}, before)
+        self.assertEqual(run.without_timing(), rows)
+        self.assertEqual(again.stderr, told.stderr)
+        for key in ("first_nonfinite", "story", "trajectory_hash", "steps", "status"):
+            self.assertEqual(run.summary[key], summary[key], key)
+
+    def test_the_last_good_checkpoint_is_kept(self):
+        changes = merged(WILD, {"train": {"lr": 20, "warmup_steps": 60, "momentum": 0}, "checkpoint": {"every": 2}})
+        run, _ = self.diverge("run", changes=changes)
+        saved = int(run.metadata("checkpoint.safetensors")["step"])
+        self.assertIn(run.summary["steps"] - saved, (0, 1))
+        for name in ("checkpoint.safetensors", "checkpoint.previous.safetensors"):
+            self.assert_valid_file(run.file(name))
+            for tensor, values in run.tensors(name).items():
+                self.assertTrue(np.isfinite(values).all(), tensor)
+
+    def test_a_sweep_takes_it_for_a_result(self):
+        self.config(WILD, name="wild.json")
+        self.write("sweep.json", json.dumps({"base": "wild.json", "seeds": [1, 2], "grid": {"train.lr": [1e-3, 100]}}))
+        result = self.normscope("sweep", "sweep.json", "--out", "out")
+        self.assertIn("diverged in 2 of 2 seeds", result.stdout)
+        for seed in (1, 2):
+            run = Run(self.path("out", f"lr=100_seed={seed}"))
+            self.assertEqual(run.summary["status"], "diverged")
+            self.assertEqual(int(run.metadata("checkpoint.safetensors")["step"]), run.summary["steps"])
+            self.assertEqual(Run(self.path("out", f"lr=0.001_seed={seed}")).summary["status"], "done")
+        self.assertIn("4 of them finished already", self.normscope("sweep", "sweep.json", "--out", "out").stdout)
+
+    def test_a_probe_writes_its_rows_and_says_where(self):
+        config = self.config({"model": {"n_layer": 12, "norm": "none", "init": {"std": 100}}})
+        result = self.normscope("probe", config, "--seeds", "2", "--out", "probe", code=3)
+        lines = result.stderr.splitlines()
+        self.assertEqual(len(lines), 2)
+        for seed, line in zip((1, 2), lines, strict=True):
+            site = re.fullmatch(rf"\[probe\] seed {seed}, batch 1: block (\d+) (\w+) is not finite; the rows are in "
+                                rf"probe/seed-{seed}/layers\.csv; try .*", line)
+            self.assertIsNotNone(site, line)
+            rows = Run(self.path("probe", f"seed-{seed}")).rows("layers.csv")
+            self.assertEqual(len(rows), 12 * len(SITES) + 3)
+            first = next(row for row in rows if int(row["nonfinite"]) > 0)
+            self.assertEqual((first["layer"], first["site"]), site.groups())
+        self.assertNotIn("-nan", result.stdout)
 
     def test_adamw_at_a_rate_of_100_stops_or_stays_finite(self):
         config = self.config({"train": {"lr": 100, "grad_clip": 0, "weight_decay": 100, "steps": 60}})
