@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 """Same config, same bits: whatever the threads, whatever is logged; and what two configs share, they share exactly."""
 
+import glob
+import os
 import unittest
 
 import numpy as np
-from cli import CliTest, Run
+from cli import LONG, CliTest, Run, environment, merged
 
 # Wide enough for products of several tiles, tall enough for several blocks of rows, and with dropout's draws.
 WIDE = {"model": {"d_model": 80, "context": 32, "n_head": 2, "dropout": 0.1, "bias": True},
@@ -17,7 +19,7 @@ class Bits(CliTest):
     def test_any_number_of_threads(self):
         for gemm, precision in (("auto", "fp32"), ("openblas", "fp32"), ("native", "fp32"), ("native", "bf16")):
             options = ["--set", f"train.gemm={gemm}", "--set", f"train.precision={precision}"]
-            runs = [self.train(f"{gemm}-{precision}-{n}", WIDE, "--threads", str(n), *options) for n in (1, 2, 3)]
+            runs = [self.train(f"{gemm}-{precision}-{n}", WIDE, "--threads", str(n), *options) for n in (1, 2, 3, 4)]
             for n, run in enumerate(runs, start=1):
                 self.assertEqual([run.summary[key] for key in ("threads", "gemm", "precision")], [n, gemm, precision])
                 self.assert_same_results(run, runs[0], files=BYTES)
@@ -60,6 +62,97 @@ class Bits(CliTest):
                 for column in columns:
                     if a[column] or b[column]:
                         np.testing.assert_allclose(float(a[column]), float(b[column]), rtol=1e-5, err_msg=column)
+
+
+def cpu_flags():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        return set(next((line for line in file if line.startswith("flags")), "").split())
+
+
+class Matrix(CliTest):
+    """Each way to compute a run agrees with itself: at 1 to 4 threads, logged or not, resumed at any step, again.
+    (Two ways, such as two of OpenBLAS's kernels, may differ from each other.) NORMSCOPE_LONG=1 takes every product of
+    provider, kernel and flavour, and resumes at each step."""
+
+    WAYS = {"openblas": ("openblas", "fp32"), "native": ("native", "fp32"), "auto": ("auto", "fp32"),
+            "bf16": ("native", "bf16")}
+    STEPS = 12
+    # A constant rate, so that a run of fewer steps is the first part of the whole: resuming prolongs it.
+    CONFIG = merged(WIDE, {"model": {"n_layer": 1}, "eval": {"every": 0},
+                           "train": {"steps": STEPS, "schedule": "constant", "grad_accum": 1},
+                           "checkpoint": {"every": 5}})
+
+    def assert_agrees_with_itself(self, way, threads, resumed_at, env=None):
+        """`resumed_at`: after which steps. Every run has the weights and the hash of the first; that run is returned."""
+        gemm, precision = self.WAYS[way]
+        sets = ["--set", f"train.gemm={gemm}", "--set", f"train.precision={precision}", "--overwrite"]
+        env = environment(**(env or {}))
+        first = self.train("first", self.CONFIG, "--threads", "1", *sets, env=env)
+        self.assertEqual([first.summary[key] for key in ("gemm", "precision")], [gemm, precision])
+
+        def agrees(run, what):
+            with self.subTest(f"{way} {what}"):
+                self.assertEqual(run.summary["trajectory_hash"], first.summary["trajectory_hash"])
+                for name, tensor in first.tensors().items():
+                    self.assertEqual(run.tensors()[name].tobytes(), tensor.tobytes(), name)
+
+        for n in threads:
+            run = self.train("threads", self.CONFIG, "--threads", str(n), *sets, env=env)
+            self.assertEqual(run.summary["threads"], n)
+            agrees(run, f"{n} threads")
+        quiet = {"log": {"every": 5, "layers_every": 0}, "eval": {"every": 0}, "checkpoint": {"every": 0}}
+        agrees(self.train("quiet", merged(self.CONFIG, quiet), "--threads", "1", *sets, env=env), "without logs")
+        for step in resumed_at:
+            self.train("parts", self.CONFIG, "--threads", "1", *sets, "--set", f"train.steps={step}", env=env)
+            part = self.train("parts", self.CONFIG, "--threads", "2", *sets[:-1], "--resume", env=env)
+            agrees(part, f"resumed after step {step}")
+        return first
+
+    def test_each_provider(self):
+        for way in self.WAYS:
+            self.assert_agrees_with_itself(way, (2, 3, 4), range(1, self.STEPS) if LONG else (7,))
+
+    def test_each_instruction_set_of_ours(self):
+        flags = cpu_flags()
+        for isa, needed in (("baseline", set()), ("avx2", {"avx2", "fma"}), ("avx512", {"avx512f", "avx512bw"})):
+            if needed <= flags:
+                for way in ("native", "bf16") if LONG else ("native",):
+                    first = self.assert_agrees_with_itself(way, (2, 3, 4) if LONG else (3,), (7,), {"NORMSCOPE_ISA": isa})
+                    self.assertTrue(first.summary["isa"].startswith(isa), first.summary["isa"])
+
+    def test_each_kernel_of_openblas(self):
+        flags, tried = cpu_flags(), []
+        for core, needed in (("Haswell", {"avx2", "fma"}), ("Zen", {"avx2", "fma"}), ("SkylakeX", {"avx512f", "avx512bw"})):
+            if not needed <= flags:
+                continue
+            for way in self.WAYS if LONG else ("openblas",):
+                first = self.assert_agrees_with_itself(way, (2, 3, 4) if LONG else (3,), range(1, self.STEPS) if LONG else (7,),
+                                                       {"OPENBLAS_CORETYPE": core})
+                self.assertEqual(first.summary["blas"]["kernel"], core)
+            tried.append(core)
+        if not tried:
+            self.skipTest("this processor runs none of Haswell, Zen, SkylakeX")
+
+    def test_each_flavour_of_openblas(self):
+        found = {flavour: paths[0] for flavour, folder in (("openmp", "openmp"), ("pthreads", "pthread"))
+                 if (paths := glob.glob(f"/usr/lib/*/openblas-{folder}/libopenblas.so.0"))}
+        missing = {"openmp", "pthreads"} - set(found)
+        for flavour, path in found.items():
+            for way in self.WAYS if LONG else ("openblas",):
+                first = self.assert_agrees_with_itself(way, (2, 3, 4), (7,), {"LD_PRELOAD": path})
+                self.assertEqual(first.summary["blas"]["flavour"], flavour)
+        if missing:
+            self.skipTest(f"not installed: {', '.join(missing)}")
+
+    def test_the_summary_names_what_the_bits_depend_on(self):
+        summary = self.train("run").summary
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(": ", 1)[1].strip() for line in file if line.startswith("model name")]
+        self.assertEqual(summary["cpu"], names[0].strip() if names else "unknown")
+        self.assertEqual(summary["libc"], os.confstr("CS_GNU_LIBC_VERSION"))
+        self.assertRegex(summary["compiler"], r"^(GCC|Clang) \d+\.\d+\.\d+$")
+        self.assertEqual(set(summary["blas"]), {"flavour", "version", "kernel"})
+        self.assertTrue(all(summary["blas"].values()) and summary["isa"] and summary["version"])
 
 
 def losses(run):
