@@ -22,7 +22,7 @@ constexpr std::size_t most_kept = 4096;  // bytes of stderr
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments) : process_(0) {
   int ends[2];
-  require(::pipe2(ends, O_CLOEXEC) == 0, "sweep", "cannot make a pipe: ", errno_text());
+  if (::pipe2(ends, O_CLOEXEC) != 0) fail("sweep", "cannot make a pipe: ", errno_text());
   stderr_ = Descriptor(ends[0]);
   const Descriptor write_end(ends[1]);
   ::fcntl(stderr_.get(), F_SETFL, O_NONBLOCK);

@@ -89,7 +89,8 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) stop("cannot be opened: ", errno_text());
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) stop("cannot be read: ", errno_text());
+  if (::fstat(file.get(), &status) != 0)
+    fail(options.where, printable(path), ": cannot be read: ", errno_text());  // no fault of the path
   if (S_ISDIR(status.st_mode)) stop("is a folder; expected a file");
 
   // The size is a first guess only: a pipe has none, and a file may grow. The extra byte finds the end.
@@ -102,7 +103,7 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
     bytes.resize(have + std::min(room, largest_transfer));
     const ssize_t got = ::read(file.get(), bytes.data() + have, bytes.size() - have);
     if (got < 0 && errno != EINTR)
-      fail(options.where, printable(path), ": cannot be read: ", errno_text());  // no fault of the path
+      fail(options.where, printable(path), ": cannot be read: ", errno_text());
     have += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
     bytes.resize(have);
     if (got == 0) return bytes;
@@ -195,7 +196,7 @@ FolderLock::FolderLock(const std::string& folder, const std::string& part)
     fail("lock", name, ": cannot be locked: ", errno_text());
   };
   require(folder_.is_open(), "lock", name, ": cannot be opened: ", errno_text());
-  require(::fstat(folder_.get(), &identity_) == 0, "lock", name, ": cannot be looked up: ", errno_text());
+  if (::fstat(folder_.get(), &identity_) != 0) fail("lock", name, ": cannot be looked up: ", errno_text());
   const int how = (part.empty() ? LOCK_EX : LOCK_SH) | LOCK_NB;
   int result = ::flock(folder_.get(), how);
   if (result != 0 && errno == EBADF) {  // NFS locks only what is open for writing, which a folder never is

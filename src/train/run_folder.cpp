@@ -22,7 +22,9 @@ std::string named(const std::string& path) { return printable(path); }
 RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path) {
   std::error_code error;
   if (path.empty()) refuse("run", "the folder's name is empty; name one with --out DIR");
-  if (fs::exists(path, error) && !fs::is_directory(path, error)) {
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::none) fail("run", named(path), " cannot be looked up: ", error.message());
+  if (fs::exists(status) && !fs::is_directory(status)) {
     refuse("run", named(path), " is a file; expected a folder, or none yet; choose another with --out DIR");
   }
   fs::create_directories(path, error);
