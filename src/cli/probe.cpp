@@ -64,8 +64,9 @@ int probe_command(int argc, char** argv) {
     if (result.first_nonfinite) {
       diverged = true;
       print_error(text("[probe] seed ", number, ", batch ", result.first_nonfinite->step, ": ",
-                       text_of(*result.first_nonfinite, config.model.n_layer), " is not finite; the rows are in ",
-                       folder.file(layers_file), "; try another model.init or model.norm_placement"));
+                       text_of(*result.first_nonfinite, config.model.n_layer),
+                       " is not finite; the rows are in ", folder.file(layers_file),
+                       "; try another model.init or model.norm_placement"));
     }
   }
   std::cout << "in " << printable(out.string()) << '\n';

@@ -29,7 +29,7 @@ class CsvWriter {
   // Drops every row whose first column, a step, is greater than `step`. Steps never fall from row to row.
   void truncate_after(Index step);
 
-  // The rows since the last flush take the place of every row after `step`, all or (after a kill) none of them.
+  // The rows since the last flush take the place of every row after `step`: all of them or, killed, none.
   void replace_after(Index step);
 
   // A whole row: writer.row(step, layer, "stream", mean, std::nullopt).

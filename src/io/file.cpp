@@ -102,8 +102,7 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
     }
     bytes.resize(have + std::min(room, largest_transfer));
     const ssize_t got = ::read(file.get(), bytes.data() + have, bytes.size() - have);
-    if (got < 0 && errno != EINTR)
-      fail(options.where, printable(path), ": cannot be read: ", errno_text());
+    if (got < 0 && errno != EINTR) fail(options.where, printable(path), ": cannot be read: ", errno_text());
     have += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
     bytes.resize(have);
     if (got == 0) return bytes;
@@ -213,8 +212,7 @@ void FolderLock::require_in_place() const {
   struct stat now {};
   const int result = ::stat(path_.c_str(), &now);
   if (result == 0 && same(now, identity_)) return;
-  if (result != 0 && errno != ENOENT)
-    fail("lock", printable(path_), ": cannot be looked up: ", errno_text());
+  if (result != 0 && errno != ENOENT) fail("lock", printable(path_), ": cannot be looked up: ", errno_text());
   fail("lock", printable(path_), ": the folder was moved, removed or replaced while it was written in; ",
        "put it back and go on, or start again");
 }

@@ -93,7 +93,7 @@ class FolderLock {
  public:
   explicit FolderLock(const std::string& folder, const std::string& part = "");
 
-  // Error: the folder that was locked is no longer the one at its path, which may be another process's by now.
+  // Error: the folder that was locked is no longer the one at its path, which may be another's by now.
   void require_in_place() const;
 
  private:

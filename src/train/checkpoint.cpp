@@ -109,7 +109,8 @@ void save_checkpoint(const std::string& path, const FileFacts& facts, const Trai
 
 TrainState load_checkpoint(const SafetensorsFile& file, std::uint64_t corpus_hash, Model<float>& model,
                            Optimizer<float>& optimizer) {
-  if (!file.has_checksum()) fail("safetensors", file.path(), ": has no checksum; expected one in a checkpoint");
+  if (!file.has_checksum())
+    fail("safetensors", file.path(), ": has no checksum; expected one in a checkpoint");
   if (const std::uint64_t written = number_of<std::uint64_t>(file, "corpus", 16); written != corpus_hash) {
     fail("resume", file.path(), ": was trained on a corpus with hash ", hex(written), ", the corpus now has ",
          hex(corpus_hash), "; restore the text, or start again with --overwrite");

@@ -36,7 +36,8 @@ struct FileFacts {
 // The metadata that every file of a run has: format, config, vocabulary, corpus, step.
 Metadata file_metadata(const FileFacts& facts, Index step);
 
-// Replaces `path` by weights, moments and state. Keep::previous: the file that was there becomes the previous one.
+// Replaces `path` by weights, moments and state; with Keep::previous the file that was there stays under
+// another name.
 void save_checkpoint(const std::string& path, const FileFacts& facts, const TrainState& state,
                      const Model<float>& model, const Optimizer<float>& optimizer, Keep keep);
 

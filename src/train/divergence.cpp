@@ -82,8 +82,8 @@ void RecentSteps::from_numbers(std::span<const double> numbers, Index n_layer) {
   for (const double* n = numbers.data() + 2; n < numbers.data() + numbers.size();) {
     steps_.push_back({static_cast<Index>(*n++), {}});
     for (const Place place : places) {
-      steps_.back().sites.push_back({place, n[0], n[1], n[2], static_cast<Index>(n[3]), n[4], n[5], n[6],
-                                     static_cast<Index>(n[7])});
+      steps_.back().sites.push_back(
+          {place, n[0], n[1], n[2], static_cast<Index>(n[3]), n[4], n[5], n[6], static_cast<Index>(n[7])});
       n += 8;
     }
   }

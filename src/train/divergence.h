@@ -49,8 +49,8 @@ class RecentSteps {
   double usual_ = 0;           // grad_norm's moving average; 0: none was heard yet
 };
 
-// What broke in a step that was computed with every tap on: the first site, else the first parameter's gradient,
-// else the loss.
+// What broke in a step that was computed with every tap on: the first site, else the first parameter's
+// gradient, else the loss.
 FirstNonfinite first_nonfinite(const SiteStatistics<float>& statistics, const GradientNorms& norms,
                                const ParameterLayout& layout, Index step);
 

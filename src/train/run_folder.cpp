@@ -9,10 +9,12 @@ namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-// In the order of removal, which a kill may cut short. Checkpoints first: none is left beside logs that are gone.
-// config.json last: while it is there the folder is a run, and the removal can be repeated.
-constexpr const char* owned_files[] = {checkpoint_file, previous_checkpoint_file, summary_file, metrics_file,
-                                       layers_file,     params_file,              model_file,   best_file,
+// In the order of removal, which a kill may cut short. Checkpoints first: none is left beside logs that are
+// gone. config.json last: while it is there the folder is a run, and the removal can be repeated.
+constexpr const char* owned_files[] = {checkpoint_file, previous_checkpoint_file,
+                                       summary_file,    metrics_file,
+                                       layers_file,     params_file,
+                                       model_file,      best_file,
                                        sample_file,     config_file};
 
 std::string named(const std::string& path) { return printable(path); }
@@ -23,7 +25,8 @@ RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path) {
   std::error_code error;
   if (path.empty()) refuse("run", "the folder's name is empty; name one with --out DIR");
   const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::none) fail("run", named(path), " cannot be looked up: ", error.message());
+  if (status.type() == fs::file_type::none)
+    fail("run", named(path), " cannot be looked up: ", error.message());
   if (fs::exists(status) && !fs::is_directory(status)) {
     refuse("run", named(path), " is a file; expected a folder, or none yet; choose another with --out DIR");
   }

@@ -1,5 +1,5 @@
-// For LD_PRELOAD: reads and writes move half of what they are asked to, and every fifth one is interrupted first. Both
-// are what a kernel may do at any time, and hardly ever does.
+// For LD_PRELOAD: reads and writes move half of what they are asked to, and every fifth one is interrupted
+// first. Both are what a kernel may do at any time, and hardly ever does.
 #include <sys/syscall.h>
 #include <unistd.h>
 
