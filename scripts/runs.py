@@ -115,7 +115,7 @@ class Run:
             raise PlotError(f"{self}: no {name}; {hint}") from None
         found = []
         with file:
-            reader = csv.reader(file)
+            reader = csv.reader(line for line in file if line.endswith("\n"))  # a kill may have torn the last one
             header = next(reader, [])
             missing = [c for c in (*columns, *([keep[0]] if keep else [])) if c not in header]
             if missing:

@@ -166,6 +166,8 @@ class Plots(MadeRuns):
         lines = (bare / "layers.csv").read_text().splitlines()
         (bare / "layers.csv").write_text("\n".join([*lines[:5], "10,1,stream,what"]) + "\n")
         self.refused("plot_layers.py", bare, says="bare: layers.csv line 6: damaged row")
+        (bare / "layers.csv").write_text("\n".join(lines) + "\n999,1,stream,0.0")  # torn by a kill: left out
+        self.refused("plot_layers.py", bare, "--step", "999", says="no row of step 999 in layers.csv")
         for start in ("10,-5", "inf,1"):  # no layer, no step of a run
             (bare / "layers.csv").write_text("\n".join([*lines[:5], f"{start},stream,0,1,1,0,1,1,1,0"]) + "\n")
             self.refused("plot_layers.py", bare, says="bare: layers.csv line 6: damaged row")

@@ -14,8 +14,9 @@
 
 namespace normscope {
 
-// Appends rows to a file. Rows gather in memory until flush(), which hands them over in one write: a reader,
-// or whoever finds the file after a kill, sees whole rows.
+// Appends rows to a file. Rows gather in memory until flush(), which hands them over in one write: a reader
+// sees whole rows. So does who finds the file after a kill, unless that came within the write: Linux then
+// leaves it at the end of a page. Opening mends such a torn row, and readers leave it out.
 class CsvWriter {
  public:
   enum class Open {
