@@ -6,6 +6,7 @@
 #include "config/checks.h"
 #include "config/fields.h"
 #include "config/json_source.h"
+#include "config/problems.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -15,35 +16,6 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr const char* topic = "config";
-
-// Lines for the user, collected so that all are said at once.
-class Problems {
- public:
-  template <class... Parts>
-  void add(const std::string& key, const std::string& where, const Parts&... what) {
-    add_line(text('[', topic, "] ", printable(key.substr(0, 100)), ": ", what...,
-                  where.empty() ? "" : " (" + where + ")"));
-  }
-
-  void add_line(std::string line) {
-    if (++count_ <= most_lines) lines_ += (lines_.empty() ? "" : "\n") + std::move(line);
-  }
-
-  // Enough has been said; more are only counted, since where() and near keys cost time.
-  bool many() const { return count_ >= most_lines; }
-
-  void throw_if_any() const {
-    if (count_ == 0) return;
-    const bool more = count_ > most_lines;
-    throw Error(Exit::usage,
-                more ? text(lines_, "\n[", topic, "] and ", count_ - most_lines, " more") : lines_);
-  }
-
- private:
-  static constexpr std::size_t most_lines = 40;
-  std::string lines_;
-  std::size_t count_ = 0;
-};
 
 // A key as it was last written.
 struct Setting {
@@ -141,6 +113,9 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonSource source) {
       refuse(topic, "extends: ", what..., " (", where, ")");
     };
     if (!found->is_string()) stop("got ", shown(*found), "; expected the file of another config");
+    if (found->get_ref<const std::string&>().find('\0') != std::string::npos) {
+      stop("a path cannot hold a NUL character");
+    }
     const fs::path base = (path.parent_path() / found->get<std::string>()).lexically_normal();
     std::error_code ignored;
     if (!fs::is_regular_file(base, ignored)) stop("there is no file ", printable(base.string()));
@@ -276,7 +251,7 @@ class Resolver {
 Loaded load(const fs::path& file, JsonSource source, const std::vector<std::string>& sets,
             const LoadOptions& options) {
   Settings settings;
-  Problems problems;
+  Problems problems(topic);
   Collector collector(settings, problems);
   const std::vector<SourceFile> chain = read_chain(file, std::move(source));
   for (auto link = chain.rbegin(); link != chain.rend(); ++link) {  // the base first, so that later ones win

@@ -6,6 +6,7 @@
 #include "config/fields.h"
 #include "config/json_source.h"
 #include "config/load.h"
+#include "config/problems.h"
 #include "core/hash.h"
 #include "core/nearest.h"
 #include "io/utf8.h"
@@ -17,7 +18,6 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr const char* topic = "sweep";
-constexpr std::size_t most_runs = 100'000;
 constexpr std::size_t longest_name = 100;
 constexpr const char* seed_key = "train.seed";
 
@@ -59,7 +59,8 @@ std::string folder_name(std::string name) {
 
 class SweepReader {
  public:
-  SweepReader(const fs::path& file, const JsonSource& source) : file_(file), source_(source) {}
+  SweepReader(const fs::path& file, const JsonSource& source, std::size_t most)
+      : file_(file), source_(source), most_(most) {}
 
   Sweep read() {
     check_keys(source_.root(), {"$schema", "name", "base", "seeds", "grid", "cases"}, "a sweep");
@@ -67,19 +68,16 @@ class SweepReader {
     read_base();
     read_seeds();
     read_points();
-    throw_problems();
+    problems_.throw_if_any();
     make_runs();
-    throw_problems();
+    problems_.throw_if_any();
     return std::move(sweep_);
   }
 
  private:
   template <class... Parts>
   void problem(const json& at, const Parts&... what) {
-    lines_ += text(lines_.empty() ? "" : "\n", '[', topic, "] ", what..., " (", source_.where(at), ")");
-  }
-  void throw_problems() const {
-    if (!lines_.empty()) throw Error(Exit::usage, lines_);
+    problems_.add_line(problems_.many() ? "" : text('[', topic, "] ", what..., " (", source_.where(at), ")"));
   }
 
   // The member of the file, or null.
@@ -91,12 +89,12 @@ class SweepReader {
   void check_keys(const json& object, const std::vector<std::string>& known, const char* of) {
     if (!object.is_object()) {
       problem(object, "got ", shown(object), "; expected an object: ", of);
-      throw_problems();
+      problems_.throw_if_any();
     }
     for (const auto& [name, value] : object.items()) {
       if (std::find(known.begin(), known.end(), name) != known.end()) continue;
       const std::string meant = nearest(name, known);
-      problem(value, printable(name), ": no key of ", of, "; ",
+      problem(value, printable(name.substr(0, 100)), ": no key of ", of, "; ",
               meant.empty() ? "it has " + list(known) : "did you mean " + meant + "?");
     }
   }
@@ -125,6 +123,9 @@ class SweepReader {
               "; expected the file of the config that all runs start from");
       return;
     }
+    if (base->get_ref<const std::string&>().find('\0') != std::string::npos) {
+      return problem(*base, "base: a path cannot hold a NUL character");
+    }
     sweep_.base = (file_.parent_path() / base->get<std::string>()).lexically_normal();
     std::error_code ignored;
     if (!fs::is_regular_file(sweep_.base, ignored)) {
@@ -138,11 +139,12 @@ class SweepReader {
     if (!seeds->is_array() || seeds->empty()) {
       return problem(*seeds, "seeds: got ", shown(*seeds), "; expected a list such as [1, 2, 3]");
     }
+    std::set<Index> known;
     for (const json& seed : *seeds) {
       const std::optional<Index> number = whole_number(seed);
       if (!number || *number < 0) {
         problem(seed, "seeds: got ", shown(seed), "; expected a whole number from 0");
-      } else if (std::find(seeds_.begin(), seeds_.end(), *number) != seeds_.end()) {
+      } else if (!known.insert(*number).second) {
         problem(seed, "seeds: ", *number, " is listed twice");
       } else {
         seeds_.push_back(*number);
@@ -192,10 +194,7 @@ class SweepReader {
         problem(values, printable(key), ": got ", shown(values), "; expected a list of values");
         continue;
       }
-      if (points_.size() * values.size() > most_runs) {
-        problem(values, "grid: more than ", most_runs, " points");
-        return;
-      }
+      if (points_.size() * values.size() > most_) return too_many(values);
       std::vector<Point> product;
       for (const Point& point : points_) {
         for (const json& value : values) {
@@ -232,7 +231,14 @@ class SweepReader {
                                                                                          : last_part(key);
   }
 
+  void too_many(const json& at) {
+    problem(at, "more than ", most_, " runs; split the sweep in several");
+  }
+
   void make_runs() {
+    if (points_.size() * std::max<std::size_t>(1, seeds_.size()) > most_) {
+      return too_many(*member(seeds_.empty() ? "cases" : "seeds"));
+    }
     if (member("seeds") != nullptr) sweep_.varied_keys.push_back(seed_key);
     std::set<std::string> names;
     for (const Point& point : points_) {
@@ -264,7 +270,7 @@ class SweepReader {
       for (std::size_t begin = 0; begin < lines.size();) {
         const std::size_t end = std::min(lines.find('\n', begin), lines.size());
         const std::string line(lines.substr(begin, end - begin));
-        if (said_.insert(line).second) lines_ += text(lines_.empty() ? "" : "\n", line, " in ", name);
+        if (said_.insert(line).second) problems_.add_line(text(line, " in ", name));
         begin = end + 1;
       }
     }
@@ -273,10 +279,11 @@ class SweepReader {
 
   const fs::path file_;
   const JsonSource& source_;
+  const std::size_t most_;
   Sweep sweep_;
   std::vector<Index> seeds_;
   std::vector<Point> points_;
-  std::string lines_;
+  Problems problems_{topic};
   std::set<std::string> said_;
 };
 
@@ -284,7 +291,12 @@ class SweepReader {
 
 Sweep load_sweep(const fs::path& file) {
   const JsonSource source = JsonSource::read(file, topic);
-  return SweepReader(file, source).read();
+  return SweepReader(file, source, most_runs).read();
+}
+
+Sweep load_sweep_text(std::string json_text, const fs::path& label, std::size_t most) {
+  const JsonSource source = JsonSource::parse(std::move(json_text), label.string(), topic);
+  return SweepReader(label, source, most).read();
 }
 
 std::string value_text(const RunConfig& config, const std::string& key) {

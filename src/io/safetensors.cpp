@@ -96,8 +96,8 @@ std::string shape_text(std::span<const Index> shape) {
   return out + ")";
 }
 
-void write_safetensors(const std::string& path, std::span<const TensorView> given, const Metadata& metadata,
-                       Keep keep) {
+void write_safetensors(const std::function<void(std::string_view)>& write, const std::string& path,
+                       std::span<const TensorView> given, const Metadata& metadata) {
   std::vector<TensorView> tensors(given.begin(), given.end());
   std::stable_partition(tensors.begin(), tensors.end(),
                         [](const TensorView& tensor) { return facts_of(tensor.dtype).bytes == 8; });
@@ -117,13 +117,18 @@ void write_safetensors(const std::string& path, std::span<const TensorView> give
   }
   text_of_header.replace(find_checksum(text_of_header, blank_checksum), blank_checksum.size(), hex(sum));
 
-  AtomicFile file(path);
   const std::uint64_t length = text_of_header.size();
-  file.write(bytes_of(&length, sizeof length));
-  file.write(text_of_header);
+  write(bytes_of(&length, sizeof length));
+  write(text_of_header);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    file.write(bytes_of(tensors[i].data, header.tensors[i].end - header.tensors[i].begin));
+    write(bytes_of(tensors[i].data, header.tensors[i].end - header.tensors[i].begin));
   }
+}
+
+void write_safetensors(const std::string& path, std::span<const TensorView> tensors, const Metadata& metadata,
+                       Keep keep) {
+  AtomicFile file(path);
+  write_safetensors([&](std::string_view piece) { file.write(piece); }, path, tensors, metadata);
   file.commit(keep);
 }
 

@@ -6,6 +6,7 @@
 // another string its quotes would be escaped.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -55,6 +56,10 @@ std::string shape_text(std::span<const Index> shape);  // (2, 3)
 // format allows no gaps. Adds `format` = pt, unless given, and `checksum`.
 void write_safetensors(const std::string& path, std::span<const TensorView> tensors, const Metadata& metadata,
                        Keep keep = Keep::nothing);
+
+// Hands the same bytes to `write`, a piece at a time. `path` is for errors.
+void write_safetensors(const std::function<void(std::string_view)>& write, const std::string& path,
+                       std::span<const TensorView> tensors, const Metadata& metadata);
 
 // An open file whose header, and checksum where it has one, are good. Errors: `[safetensors] path: ...`.
 class SafetensorsFile {

@@ -1,0 +1,45 @@
+// What is wrong with a config or a sweep, collected so that all of it is said at once.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+#include "io/utf8.h"
+
+namespace normscope {
+
+class Problems {
+ public:
+  explicit Problems(const char* topic) : topic_(topic) {}
+
+  // [topic] key: what (where)
+  template <class... Parts>
+  void add(const std::string& key, const std::string& where, const Parts&... what) {
+    add_line(text('[', topic_, "] ", printable(key.substr(0, 100)), ": ", what...,
+                  where.empty() ? "" : " (" + where + ")"));
+  }
+
+  void add_line(std::string line) {
+    if (++count_ <= most_lines) lines_ += (lines_.empty() ? "" : "\n") + std::move(line);
+  }
+
+  // Enough has been said; more are only counted, since the place of a value and near keys cost time.
+  bool many() const { return count_ >= most_lines; }
+
+  // All lines as one Error{usage}.
+  void throw_if_any() const {
+    if (count_ == 0) return;
+    const bool more = count_ > most_lines;
+    throw Error(Exit::usage,
+                more ? text(lines_, "\n[", topic_, "] and ", count_ - most_lines, " more") : lines_);
+  }
+
+ private:
+  static constexpr std::size_t most_lines = 40;
+  const char* topic_;
+  std::string lines_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace normscope

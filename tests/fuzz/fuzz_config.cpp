@@ -1,0 +1,58 @@
+// The config loader: a resolved config, dumped, loads to the same config. The input is a config, then --set
+// options, each after a NUL, which no JSON holds.
+#include "config/dump.h"
+#include "config/load.h"
+#include "fuzz.h"
+
+namespace normscope::fuzz {
+
+const MemoryLimit memory_limit = {512 << 10, 512};
+
+namespace {
+
+const std::string label = NORMSCOPE_SOURCE_DIR "/configs/fuzz.json";  // of no file: paths are relative to it
+
+void check(const Loaded& loaded, const LoadOptions& options) {
+  const std::string dumped = dump_text(loaded.config);
+  expect(dump_text(load_config_text(dumped, label, {}, options).config) == dumped,
+         "a dumped config loads to itself");
+  const std::string explained = dump_with_origin(loaded.config, loaded.origins);
+  expect(dump_text(load_config_text(explained, label, {}, options).config) == dumped, "with its origins too");
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  RunConfig all;  // every key
+  all.name = "all";
+  all.data.path = {"../data/austen.txt"};
+  all.train.steps = all.train.batch_size = 2;
+  using namespace std::string_literals;
+  return {
+      dump_text(all),
+      R"({"extends": "deep_post.json", "model": {"norm": "rmsnorm"}})",
+      R"({"model": {"n_layer": 2, "norm_placement": ["peri", "post"], "final_norm": "auto"}, // why
+               "train": {"lr": 1e-2}})",
+      R"({"$schema": "schema.json", "data": {"path": ["a b", "\u00e9"], "val_path": "v"}})",
+      "{}\0model.norm=batchnorm\0train={\"steps\": 1e3}\0model.init.std=.5\0data.path=text"s.substr(0, 57),
+      "\xEF\xBB\xBF{\"train\": {\"optimizer\": \"sgd\", \"momentum\": 0.5}}\0name=x"s};
+}
+
+void run(std::string_view bytes) {
+  std::vector<std::string> parts(1);
+  for (const char c : bytes) {
+    if (c == '\0') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  const std::string json = parts.front();
+  parts.erase(parts.begin());
+  const LoadOptions model_only = {.need_data = false};
+  check(load_config_text(json, label, parts, model_only), model_only);
+  const Loaded whole = load_config_text(json, label, parts);  // files and required keys may be missing
+  check(whole, {});
+}
+
+}  // namespace normscope::fuzz
