@@ -87,7 +87,7 @@ class Tape {
   class Op {
    public:
     Op(Tape& tape, const OpCost& cost) : tape_(tape) {
-      if (tape.profile_ != nullptr) tape.op_ = new (tape.arena_.take<OpCost>(1)) OpCost(cost);
+      if (tape.profile_ != nullptr) tape.op_ = new (tape.arena_.template take<OpCost>(1)) OpCost(cost);
     }
     ~Op() {
       if (tape_.op_ != nullptr) tape_.profile_->add_forward(*tape_.op_, clock_.seconds());

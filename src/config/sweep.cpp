@@ -231,9 +231,7 @@ class SweepReader {
                                                                                          : last_part(key);
   }
 
-  void too_many(const json& at) {
-    problem(at, "more than ", most_, " runs; split the sweep in several");
-  }
+  void too_many(const json& at) { problem(at, "more than ", most_, " runs; split the sweep in several"); }
 
   void make_runs() {
     if (points_.size() * std::max<std::size_t>(1, seeds_.size()) > most_) {

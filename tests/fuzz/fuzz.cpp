@@ -42,6 +42,7 @@ void* operator new(std::size_t size) {
   }
   return memory;
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return operator new(size); }
 void operator delete(void* memory) noexcept {
   if (memory != nullptr) held -= static_cast<long>(malloc_usable_size(memory));
   std::free(memory);

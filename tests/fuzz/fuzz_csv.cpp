@@ -32,7 +32,7 @@ void write(const CsvTable& table, const std::string& path) {
 }  // namespace
 
 std::vector<std::string> seeds() {
-  return {"step,loss\n1,2.5\n2,nan\n3,-inf\n", "a\n\n", "a,b\r\n\"x,\"\"y\"\"\n\",\r\n",
+  return {"step,loss\n1,2.5\n2,nan\n3,-inf\n", "a\n\"\"\n\n", "a,b\r\n\"x,\"\"y\"\"\n\",\r\n",
           "step\n0\n1\n7\ntorn", ",\n,\n\"\",\"\"\n"};
 }
 

@@ -1,7 +1,7 @@
 // The reader of safetensors files: the tensors of what it accepts are the bytes of the file, and written anew
 // they are read the same.
-#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "core/error.h"
 #include "fuzz.h"
