@@ -1,0 +1,44 @@
+// The code of each norm. Apart from their table, which readers of configs need without the engine.
+#include "model/norms.h"
+
+namespace normscope {
+
+using enum NormKind;
+
+template <class Real>
+Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars,
+                     const NormPass& pass, Var<Real> x) {
+  const Real eps = static_cast<Real>(config.norm_eps);
+  const bool outside = config.norm_eps_outside;
+  const auto over_features = [&](Index groups, bool centred) {
+    return row_norm(tape, {x.cols, groups, centred, eps, outside}, x, vars.weight, vars.bias);
+  };
+  switch (config.norm) {
+    case layernorm:
+      return over_features(1, true);
+    case rmsnorm:
+      return over_features(1, false);
+    case groupnorm:
+      return over_features(config.norm_groups, true);
+    case dyt:
+      return dynamic_tanh(tape, x, vars.alpha, vars.weight, vars.bias);
+    case instancenorm:
+      return column_norm(tape, {x.cols, pass.context, eps, outside}, x, vars.weight, vars.bias);
+    case batchnorm: {
+      const ColumnNorm<Real> norm{x.cols, x.rows, eps, outside};
+      return pass.by_running_statistics
+                 ? column_norm_by_running_statistics(tape, norm, x, vars.weight, vars.bias, vars.running)
+                 : column_norm(tape, norm, x, vars.weight, vars.bias, vars.running);
+    }
+    case none:
+      return x;
+  }
+  return x;
+}
+
+template Var<float> apply_norm(Tape<float>&, const ModelConfig&, const NormVars<float>&, const NormPass&,
+                               Var<float>);
+template Var<double> apply_norm(Tape<double>&, const ModelConfig&, const NormVars<double>&, const NormPass&,
+                                Var<double>);
+
+}  // namespace normscope
