@@ -9,7 +9,7 @@ import subprocess
 import unittest
 
 import numpy as np
-from cli import BINARY, TEXT, TINY, CliTest, environment, read_safetensors, write_safetensors
+from cli import BINARY, TEXT, TINY, CliTest, Run, environment, read_safetensors, write_safetensors
 
 HOSTILE = "a\x1b[2J\x07\x7f\u009b\u202e"  # moves cursors, rings bells, turns text around
 
@@ -156,6 +156,43 @@ class Corpus(CliTest):
         run = self.train("run", {"data": {"path": "other.txt"}})
         self.assertEqual(json.loads(run.metadata()["vocab"]), sorted(map(ord, set(text[1:]))))
         self.assertIn("😀", self.normscope("sample", "run", "--prompt", "é😀", "--length", "20").stdout)
+
+
+class Unusual(CliTest):
+    """What is odd but sound is taken."""
+
+    def test_names_with_blanks_and_accents(self):
+        os.mkdir(self.path("a b"))
+        self.write("a b/le thé.txt", TEXT)
+        config = json.dumps(TINY | {"data": {"path": "le thé.txt"}, "train": {"steps": 2, "batch_size": 2}})
+        self.write("a b/tröst.json", "\ufeff" + config.replace(",", ",\r\n"))  # as editors on Windows write it
+        run = self.path("a b", "läufe", "1")
+        self.normscope("train", "a b/tröst.json", "--out", run)
+        self.assertEqual(Run(run).json("config.json")["name"], "tröst")
+        self.assertEqual(len(self.normscope("sample", run, "--length", "9").stdout.rstrip("\n")), 9)
+        self.assertIn("validation", self.normscope("train", "a b/tröst.json", "--out", run, "--resume").stdout)
+        self.assertIn("model", self.normscope("eval", run, "--data", "a b/le thé.txt").stdout)
+        self.write("a b/netz.json", json.dumps({"base": "tröst.json", "grid": {"train.lr": [1e-3]}}))
+        self.normscope("sweep", "a b/netz.json", "--out", "a b/netz")
+        self.assertIn("tröst", self.normscope("config", "a b/tröst.json", "--origin").stdout)
+
+    def test_a_vocabulary_of_one(self):
+        self.write("text.txt", "a" * 400)
+        run = self.train("run", {"train": {"steps": 3}})
+        self.assertEqual(run.summary["vocab"], 1)
+        self.assertEqual(run.summary["final_val_loss"], 0)  # one character is no surprise
+        self.assertEqual(self.normscope("sample", "run", "--length", "5").stdout, "aaaaa\n")
+        self.assertIn("0.000000", self.normscope("eval", "run").stdout)
+
+    def test_a_vocabulary_of_100_000(self):
+        self.write("text.txt", "".join(map(chr, range(0x10000, 0x10000 + 100_000))))
+        run = self.train("run", {"model": {"n_layer": 1, "d_model": 2, "n_head": 1, "context": 4},
+                                 "train": {"steps": 1, "batch_size": 1}, "eval": {"batches": 1, "every": 0}})
+        self.assertEqual(run.summary["vocab"], 100_000)
+        self.assertAlmostEqual(run.summary["final_train_loss"], np.log(100_000), delta=0.1)
+        prompt = chr(0x10000 + 99_999)
+        self.assertTrue(self.normscope("sample", "run", "--prompt", prompt, "--length", "3").stdout.startswith(prompt))
+        self.refused("sample", "run", "--prompt", "é", says=["'é' (U+00E9)", "100000"])
 
 
 class Files(CliTest):

@@ -149,12 +149,13 @@ Field run_name(std::string key, std::string doc);
 // true, false, or "auto" for the default.
 template <class At>
 Field boolean_or_auto(std::string key, At value, std::string doc) {
-  Field field = boolean(std::move(key), value, std::move(doc));
+  Field field = row(std::move(key), "true | false | \"auto\"", value, std::move(doc));
   field.takes_auto = true;
-  field.allowed = "true | false | \"auto\"";
   field.schema = {{"enum", {true, false, "auto"}}};
-  field.set = [set = field.set](RunConfig& config, const nlohmann::json& given) {
-    return given.is_boolean() ? set(config, given) : wrong(given, "true, false or \"auto\"");
+  field.set = [=](RunConfig& config, const nlohmann::json& given) -> std::string {
+    if (!given.is_boolean()) return wrong(given, "true, false or \"auto\"");
+    value(config) = given.get<bool>();
+    return {};
   };
   return field;
 }

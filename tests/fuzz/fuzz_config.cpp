@@ -35,7 +35,7 @@ std::vector<std::string> seeds() {
       R"({"model": {"n_layer": 2, "norm_placement": ["peri", "post"], "final_norm": "auto"}, // why
                "train": {"lr": 1e-2}})",
       R"({"$schema": "schema.json", "data": {"path": ["a b", "\u00e9"], "val_path": "v"}})",
-      "{}\0model.norm=batchnorm\0train={\"steps\": 1e3}\0model.init.std=.5\0data.path=text"s.substr(0, 57),
+      "{}\0model.norm=batchnorm\0train={\"steps\": 1e3}\0model.init.std=.5\0data.path=text"s,
       "\xEF\xBB\xBF{\"train\": {\"optimizer\": \"sgd\", \"momentum\": 0.5}}\0name=x"s};
 }
 
