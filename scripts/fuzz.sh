@@ -40,7 +40,7 @@ for target in "${targets[@]}"; do
   mkdir -p "$corpus" build-fuzz/findings
   status=0
   NORMSCOPE_FUZZ_SEEDS=$corpus build-fuzz/tests/fuzz/fuzz_"$target" -runs="$inputs" -max_total_time="$seconds" \
-    -max_len=512 -timeout=20 -malloc_limit_mb=64 -rss_limit_mb=2048 -print_final_stats=1 \
+    -max_len=2048 -timeout=20 -malloc_limit_mb=64 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="$findings" "$corpus" >"$log" 2>&1 || status=$?
   ran=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -1)
   printf '%-12s %12s inputs, %s\n' "$target" "${ran:-0}" \

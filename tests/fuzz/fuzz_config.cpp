@@ -13,14 +13,6 @@ namespace {
 
 const std::string label = NORMSCOPE_SOURCE_DIR "/configs/fuzz.json";  // of no file: paths are relative to it
 
-void check(const Loaded& loaded, const LoadOptions& options) {
-  const std::string dumped = dump_text(loaded.config);
-  expect(dump_text(load_config_text(dumped, label, {}, options).config) == dumped,
-         "a dumped config loads to itself");
-  const std::string explained = dump_with_origin(loaded.config, loaded.origins);
-  expect(dump_text(load_config_text(explained, label, {}, options).config) == dumped, "with its origins too");
-}
-
 }  // namespace
 
 std::vector<std::string> seeds() {
@@ -29,14 +21,13 @@ std::vector<std::string> seeds() {
   all.data.path = {"../data/austen.txt"};
   all.train.steps = all.train.batch_size = 2;
   using namespace std::string_literals;
-  return {
-      dump_text(all),
-      R"({"extends": "deep_post.json", "model": {"norm": "rmsnorm"}})",
-      R"({"model": {"n_layer": 2, "norm_placement": ["peri", "post"], "final_norm": "auto"}, // why
+  return {dump_text(all),
+          R"({"extends": "deep_post.json", "model": {"norm": "rmsnorm"}})",
+          R"({"model": {"n_layer": 2, "norm_placement": ["peri", "post"], "final_norm": "auto"}, // why
                "train": {"lr": 1e-2}})",
-      R"({"$schema": "schema.json", "data": {"path": ["a b", "\u00e9"], "val_path": "v"}})",
-      "{}\0model.norm=batchnorm\0train={\"steps\": 1e3}\0model.init.std=.5\0data.path=text"s,
-      "\xEF\xBB\xBF{\"train\": {\"optimizer\": \"sgd\", \"momentum\": 0.5}}\0name=x"s};
+          R"({"$schema": "schema.json", "data": {"path": ["a b", "\u00e9"], "val_path": "v"}})",
+          "{}\0model.norm=batchnorm\0train={\"steps\": 1e3}\0model.init.std=0.5\0data.path=text"s,
+          "\xEF\xBB\xBF{\"train\": {\"optimizer\": \"sgd\", \"momentum\": 0.5}}\0name=x"s};
 }
 
 void run(std::string_view bytes) {
@@ -51,14 +42,18 @@ void run(std::string_view bytes) {
   const std::string json = parts.front();
   parts.erase(parts.begin());
   const LoadOptions model_only = {.need_data = false};
-  check(load_config_text(json, label, parts, model_only), model_only);
-  Loaded whole;
+  const Loaded loaded = load_config_text(json, label, parts, model_only);
+  const std::string dumped = dump_text(loaded.config);
+  const bool plain = bytes.size() % 2 == 0;  // one of the two ways to print it: loading is most of the time
+  const std::string printed = plain ? dumped : dump_with_origin(loaded.config, loaded.origins);
+  expect(dump_text(load_config_text(printed, label, {}, model_only).config) == dumped,
+         "a dumped config loads to itself");
+  if (loaded.config.data.path.empty()) return;
   try {
-    whole = load_config_text(json, label, parts);
-  } catch (const Error&) {
-    return;  // a file or a key that a run needs is missing
+    const Loaded whole = load_config_text(json, label, parts);
+    expect(dump_text(whole.config) == dumped, "what data is at hand changes no value");
+  } catch (const Error&) {  // a file or a key that a run needs is missing
   }
-  check(whole, {});
 }
 
 }  // namespace normscope::fuzz
