@@ -14,6 +14,10 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view metadata_name = "__metadata__";
+constexpr std::size_t most_extents = 64;
+
+// A name of the file in a message: it may be a hundred megabytes long.
+std::string shown(std::string_view name) { return printable(name.substr(0, 100)); }
 
 // Takes the header as a stream of events, so that no depth or size of JSON can cost more than the text
 // itself, and so that names given twice are seen (a tree would keep the last).
@@ -33,8 +37,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
 
   bool key(std::string& key) override {
-    if (!(depth_ == 1 ? names_ : fields_).insert(key).second)
-      stop(in_tensor(), "`", printable(key), "` twice");
+    if (!(depth_ == 1 ? names_ : fields_).insert(key).second) stop(in_tensor(), "`", shown(key), "` twice");
     (depth_ == 1 ? name_ : field_) = key;
     return true;
   }
@@ -61,6 +64,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool number_unsigned(std::uint64_t value) override {
     if (!array_) unexpected("a number");
     if (value > std::uint64_t{1} << 62) stop(in_tensor(), field_, " holds ", value, ", which is too large");
+    if (array_->size() == most_extents)
+      stop(in_tensor(), field_, " holds more than ", most_extents, " numbers");
     array_->push_back(static_cast<Index>(value));
     return true;
   }
@@ -79,7 +84,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool null() override { unexpected("null"); }
   bool boolean(bool) override { unexpected("true or false"); }
   bool number_integer(std::int64_t value) override { unexpected(text("the number ", value)); }
-  bool number_float(double, const std::string& digits) override { unexpected("the number " + digits); }
+  bool number_float(double, const std::string& digits) override {
+    unexpected("the number " + digits.substr(0, 40));
+  }
   bool binary(Json::binary_t&) override { unexpected("binary"); }
   bool parse_error(std::size_t byte, const std::string&, const Json::exception&) override {
     stop("the header is not JSON (its byte ", byte, ")");
@@ -119,16 +126,13 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     for (std::size_t i = 0; i < std::size(dtype_facts); ++i) {
       if (name == dtype_facts[i].name) return static_cast<Dtype>(i);
     }
-    stop(in_tensor(), "unknown dtype `", printable(name), "`");
+    stop(in_tensor(), "unknown dtype `", shown(name), "`");
   }
 
-  std::string in_tensor() const {
-    return depth_ == 2 ? "tensor `" + printable(name_) + "`: " : std::string();
-  }
+  std::string in_tensor() const { return depth_ == 2 ? "tensor `" + shown(name_) + "`: " : std::string(); }
   [[noreturn]] void overflow() const { stop(in_tensor(), "the shape ", shape_text(shape_), " is too large"); }
   [[noreturn]] void unexpected(const std::string& what) const {
-    stop(in_tensor(), "unexpected ", what,
-         depth_ == 2 ? " in `" + printable(field_) + "`" : " in the header");
+    stop(in_tensor(), "unexpected ", what, depth_ == 2 ? " in `" + shown(field_) + "`" : " in the header");
   }
   template <class... Parts>
   [[noreturn]] void stop(const Parts&... what) const {
@@ -163,7 +167,7 @@ SafetensorsHeader parse_header(std::string_view text_of_header, Index data_size,
   Index filled = 0;
   for (const TensorInfo& tensor : header.tensors) {
     if (tensor.begin != filled) {
-      stop("tensor `", printable(tensor.name), "` begins at byte ", tensor.begin, " of the data, ",
+      stop("tensor `", shown(tensor.name), "` begins at byte ", tensor.begin, " of the data, ",
            tensor.begin < filled ? "inside" : "after a gap behind", " the tensor that ends at ", filled);
     }
     filled = tensor.end;
