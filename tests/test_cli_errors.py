@@ -170,7 +170,7 @@ class Unusual(CliTest):
         self.normscope("train", "a b/tröst.json", "--out", run)
         self.assertEqual(Run(run).json("config.json")["name"], "tröst")
         self.assertEqual(len(self.normscope("sample", run, "--length", "9").stdout.rstrip("\n")), 9)
-        self.assertIn("validation", self.normscope("train", "a b/tröst.json", "--out", run, "--resume").stdout)
+        self.assertIn("is finished", self.normscope("train", "a b/tröst.json", "--out", run, "--resume").stdout)
         self.assertIn("model", self.normscope("eval", run, "--data", "a b/le thé.txt").stdout)
         self.write("a b/netz.json", json.dumps({"base": "tröst.json", "grid": {"train.lr": [1e-3]}}))
         self.normscope("sweep", "a b/netz.json", "--out", "a b/netz")
