@@ -76,7 +76,7 @@ FAULTS = [
     ("a loss whose gradient is not a mean", "ops/cross_entropy.cpp",
      [("ops/cross_entropy.cpp", "*t.gradient(loss) / static_cast<Real>(rows)", "*t.gradient(loss)")], {}, {10}),
     ("swiglu with gate and input exchanged", "model/transformer.cpp",
-     [("model/transformer.cpp", "hidden = swiglu(run.tape, gate, hidden);", "hidden = swiglu(run.tape, hidden, gate);")],
+     [("model/transformer.cpp", "hidden = swiglu(run.tape, gate, in);", "hidden = swiglu(run.tape, in, gate);")],
      {"activation": "swiglu"}, {12}),
     ("rezero that starts at 1", "model/init.cpp",
      [("model/init.cpp", 'return ends_with(name, "norm.weight")',
