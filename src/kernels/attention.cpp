@@ -98,8 +98,8 @@ void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* ou
 }
 
 template <class Real>
-void attention_backward(GemmProvider provider, const Attention<Real>& a, const Real* out,
-                        const Real* log_sum_exp, const Real* dout, Real* dq, Real* dk, Real* dv, Real beta) {
+void attention_backward(GemmProvider provider, const Attention<Real>& a, const Real* log_sum_exp,
+                        const Real* dout, Real* dq, Real* dk, Real* dv, Real beta) {
   const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(a.head_dim)));
   const Index head_dim = a.head_dim, stride = score_stride<Real>(a.keys);
   const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
@@ -139,15 +139,9 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, const R
                  keys_transposed, {scale, 0, p, stride});
         multiply(kernel, false, rows, seen.width, head_dim, do_rows, head.out_stride, values_transposed,
                  {1, 0, dp, stride});
-        // sum_j P_j dP_j = dO·O, with or without dropout, since O = (P∘M)V and dP = M∘(dO Vᵀ).
-        Real delta[queries_a_product];
-        for (Index i = 0; i < rows; ++i) {
-          const Index row = head.out_offset + (t + i) * head.out_stride;
-          delta[i] = kernels.dot(head_dim, dout + row, out + row);
-        }
         kernels.causal_softmax_again(seen, log_sums, p);
         if (a.dropout > 0) drop_weights(a, head, t, seen, dp);
-        kernels.causal_softmax_backward(seen, p, delta, dp);
+        kernels.causal_softmax_backward(seen, p, dp);
         if (a.dropout > 0) drop_weights(a, head, t, seen, p);  // dV takes the dropped weights
         multiply(kernel, false, rows, head_dim, seen.width, dp, stride, keys,
                  {scale, beta, dq + head.q_offset + t * a.q_stride, a.q_stride});
@@ -168,9 +162,9 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, const R
 
 template void attention_forward(GemmProvider, const Attention<float>&, float*, float*);
 template void attention_forward(GemmProvider, const Attention<double>&, double*, double*);
-template void attention_backward(GemmProvider, const Attention<float>&, const float*, const float*,
-                                 const float*, float*, float*, float*, float);
+template void attention_backward(GemmProvider, const Attention<float>&, const float*, const float*, float*,
+                                 float*, float*, float);
 template void attention_backward(GemmProvider, const Attention<double>&, const double*, const double*,
-                                 const double*, double*, double*, double*, double);
+                                 double*, double*, double*, double);
 
 }  // namespace normscope

@@ -40,7 +40,7 @@ void attention_forward(GemmProvider provider, const Attention<Real>& attention, 
 
 // Gradients of q, k, v, each laid out as its input: d = beta*d + ... . Only for queries == keys.
 template <class Real>
-void attention_backward(GemmProvider provider, const Attention<Real>& attention, const Real* out,
-                        const Real* log_sum_exp, const Real* dout, Real* dq, Real* dk, Real* dv, Real beta);
+void attention_backward(GemmProvider provider, const Attention<Real>& attention, const Real* log_sum_exp,
+                        const Real* dout, Real* dq, Real* dk, Real* dv, Real beta);
 
 }  // namespace normscope

@@ -44,7 +44,7 @@ struct SimdTable {
 
   void (*causal_softmax)(const CausalRows&, Real* scores, Real* log_sum_exp);
   void (*causal_softmax_again)(const CausalRows&, const Real* log_sum_exp, Real* scores);
-  void (*causal_softmax_backward)(const CausalRows&, const Real* weights, const Real* delta, Real* grads);
+  void (*causal_softmax_backward)(const CausalRows&, const Real* weights, Real* grads);
 
   void (*scale_add)(Index n, Real alpha, const Real* x, Real beta, Real* y);
   void (*weighted_sum)(Index n, Real alpha, const Real* a, const Real* b, Real* y);

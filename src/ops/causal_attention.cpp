@@ -1,4 +1,4 @@
-// Causal attention; formulas in kernels/attention.h. Saved: the output and the log-sum-exp of each score row.
+// Causal attention; formulas in kernels/attention.h. Saved: the log-sum-exp of each score row.
 #include <algorithm>
 
 #include "kernels/attention.h"
@@ -38,7 +38,7 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
 
   tape.record(y, [=](Tape<Real>& t) {
     const Accumulator<Real> d = t.accumulate(qkv);
-    attention_backward(gemm_provider, attention, y.value, log_sum_exp, t.gradient(y), d.data, d.data + width,
+    attention_backward(gemm_provider, attention, log_sum_exp, t.gradient(y), d.data, d.data + width,
                        d.data + 2 * width, d.beta);
   });
   return y;

@@ -106,14 +106,20 @@ void causal_softmax_again(const CausalRows& at, const Real* log_sum_exp, Real* s
   }
 }
 
-// Through the softmax: dS = P (dP - delta), delta = sum_j P_j dP_j of the row. In place of dP.
+// Through the softmax: dS = P (dP - sum_j P_j dP_j of the row). In place of dP. The sum equals dO·O, which
+// others take; but of these very numbers it makes the row of dS sum to 0 however large they are, to 0 itself
+// where one weight is 1. What is left of a difference that is only nearly 0 would be multiplied by Q and K.
 template <class Real>
-void causal_softmax_backward(const CausalRows& at, const Real* weights, const Real* delta, Real* grads) {
+void causal_softmax_backward(const CausalRows& at, const Real* weights, Real* grads) {
   for (Index row = 0; row < at.rows; ++row) {
     const Real* p = weights + row * at.stride;
     Real* dp = grads + row * at.stride;
+    Vec<Real> sums{};
+    each_visible<Real>(at.visible + row, at.visible + row,
+                       [&](Index i, auto part) { sums += part.get(p + i) * part.get(dp + i); });
+    const Real delta = sum_lanes<Real>(sums);
     each_visible<Real>(at.visible + row, at.width, [&](Index i, auto part) {
-      part.put(dp + i, Vec<Real>(part.get(p + i) * (part.get(dp + i) - delta[row])));
+      part.put(dp + i, Vec<Real>(part.get(p + i) * (part.get(dp + i) - delta)));
     });
   }
 }
