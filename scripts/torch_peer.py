@@ -1,0 +1,126 @@
+#!/usr/bin/python3
+"""What a PyTorch user would train on a CPU: a config's pre-norm LayerNorm transformer, timed step by step.
+
+bench_peers.py runs it, a process a measurement; on its own it prints a line of JSON: version, step_ms (median),
+peak_mb (of the process) and loss. Unlike torch_model.py it knows one kind of model and is written for speed: fused
+attention, layer norm and AdamW, views of the qkv product, no copy that is not needed. Parameter names are ours.
+Letters: B batch, T context, C = d_model, H heads, D = C/H, V vocabulary.
+"""
+
+import argparse
+import json
+import statistics
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+WARM_UP_STEPS = 5  # the first one compiles
+
+
+class Attention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width, self.n_head = config["d_model"], config["n_head"]
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x):
+        # (B, T, 3, H, D) -> three views (B, H, T, D), which the fused kernel reads as they lie.
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.n_head, -1)).permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).flatten(-2))
+
+
+class FeedForward(nn.ModuleDict):
+    def __init__(self, config):
+        width = config["d_model"]
+        super().__init__({"in": nn.Linear(width, 4 * width, bias=False), "out": nn.Linear(4 * width, width, bias=False)})
+
+    def forward(self, x):
+        return self["out"](functional.gelu(self["in"](x)))
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.attn_norm, self.ffn_norm = nn.LayerNorm(config["d_model"]), nn.LayerNorm(config["d_model"])
+        self.attn, self.ffn = Attention(config), FeedForward(config)
+
+    def forward(self, x):
+        x = x + self.attn(self.attn_norm(x))
+        return x + self.ffn(self.ffn_norm(x))
+
+
+class Peer(nn.Module):
+    """The mean cross-entropy of tokens (B, T), for a config's `model` section whose context is T."""
+
+    def __init__(self, config, vocab_size):
+        super().__init__()
+        width = config["d_model"]
+        self.embed = nn.ModuleDict(
+            {"token": nn.Embedding(vocab_size, width), "position": nn.Embedding(config["context"], width)})
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config["n_layer"]))
+        self.final_norm = nn.LayerNorm(width)
+        self.head = None if config["tie_embeddings"] else nn.Linear(width, vocab_size, bias=False)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, tokens, targets):
+        x = self.embed["token"](tokens) + self.embed["position"].weight
+        for block in self.blocks:
+            x = block(x)
+        head = self.embed["token"].weight if self.head is None else self.head.weight
+        logits = functional.linear(self.final_norm(x), head)
+        return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def train(config, vocab_size, steps, compiled):
+    """(seconds of each step after the warm-up, last loss) on random tokens. Only the step itself is timed: drawing the
+    batch is not, and neither gradient clipping nor a look at the loss is asked of it."""
+    model, batch = config["model"], config["train"]["batch_size"]
+    peer = Peer(model, vocab_size)
+    bf16 = config["train"]["precision"] == "bf16"
+    optimizer = torch.optim.AdamW(peer.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
+    forward = torch.compile(peer) if compiled else peer
+    seconds = []
+    for _ in range(WARM_UP_STEPS + steps):
+        text = torch.randint(vocab_size, (batch, model["context"] + 1))
+        tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+        start = time.perf_counter()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            loss = forward(tokens, targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        seconds.append(time.perf_counter() - start)
+    return seconds[WARM_UP_STEPS:], loss.item()
+
+
+def peak_mb():
+    """MiB of memory this process has held at once. Not getrusage's: that one begins with the parent's."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Time PyTorch's training steps of a config.")
+    parser.add_argument("config", help="plain JSON with sections model and train, no key left out")
+    parser.add_argument("--vocabulary", type=int, required=True, help="characters")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True, help="steps measured")
+    parser.add_argument("--compile", action="store_true", help="with torch.compile")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(1)
+    with open(arguments.config, encoding="utf-8") as file:
+        config = json.load(file)
+    seconds, loss = train(config, arguments.vocabulary, arguments.steps, arguments.compile)
+    print(json.dumps({"version": torch.__version__, "step_ms": 1e3 * statistics.median(seconds),
+                      "peak_mb": peak_mb(), "loss": loss}))
+
+
+if __name__ == "__main__":
+    main()
