@@ -1,14 +1,15 @@
 #!/usr/bin/python3
 """What a PyTorch user would train on a CPU: a config's pre-norm LayerNorm transformer, timed step by step.
 
-bench_peers.py runs it, a process a measurement; on its own it prints a line of JSON: version, step_ms (median),
-peak_mb (of the process) and loss. Unlike torch_model.py it knows one kind of model and is written for speed: fused
-attention, layer norm and AdamW, views of the qkv product, no copy that is not needed. Parameter names are ours.
-Letters: B batch, T context, C = d_model, H heads, D = C/H, V vocabulary.
+bench_peers.py runs it, a process a measurement; it prints a line of JSON: version, step_ms (median), peak_mb (of the
+process), import_mb (that peak before there was a model: the libraries) and loss. Unlike torch_model.py it knows one
+kind of model and is written for speed: two forms of attention to choose from, fused layer norm and AdamW, no copy that
+is not needed. Parameter names are ours. Letters: B batch, T context, C = d_model, H heads, D = C/H, V vocabulary.
 """
 
 import argparse
 import json
+import math
 import statistics
 import time
 
@@ -20,33 +21,43 @@ WARM_UP_STEPS = 5  # the first one compiles
 
 
 class Attention(nn.Module):
-    def __init__(self, config):
+    """Fused, or written out: which is faster depends on the processor and the precision (bf16 without AMX: the latter,
+    by half of a whole step)."""
+
+    def __init__(self, config, fused):
         super().__init__()
-        width, self.n_head = config["d_model"], config["n_head"]
+        width, self.n_head, self.fused = config["d_model"], config["n_head"], fused
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
+        future = torch.ones(config["context"], config["context"], dtype=torch.bool).triu(diagonal=1)
+        self.register_buffer("future", future, persistent=False)
 
     def forward(self, x):
-        # (B, T, 3, H, D) -> three views (B, H, T, D), which the fused kernel reads as they lie.
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.n_head, -1)).permute(2, 0, 3, 1, 4)
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        # Three views (B, H, T, D) of the product, which the fused kernel reads as they lie.
+        q, k, v = (part.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        if self.fused:
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
+            y = scores.masked_fill(self.future, -math.inf).softmax(-1) @ v
         return self.out(y.transpose(1, 2).flatten(-2))
 
 
 class FeedForward(nn.ModuleDict):
     def __init__(self, config):
         width = config["d_model"]
-        super().__init__({"in": nn.Linear(width, 4 * width, bias=False), "out": nn.Linear(4 * width, width, bias=False)})
+        super().__init__({"in": nn.Linear(width, 4 * width, bias=False),
+                          "out": nn.Linear(4 * width, width, bias=False)})
 
     def forward(self, x):
         return self["out"](functional.gelu(self["in"](x)))
 
 
 class Block(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config, fused_attention):
         super().__init__()
         self.attn_norm, self.ffn_norm = nn.LayerNorm(config["d_model"]), nn.LayerNorm(config["d_model"])
-        self.attn, self.ffn = Attention(config), FeedForward(config)
+        self.attn, self.ffn = Attention(config, fused_attention), FeedForward(config)
 
     def forward(self, x):
         x = x + self.attn(self.attn_norm(x))
@@ -56,12 +67,12 @@ class Block(nn.Module):
 class Peer(nn.Module):
     """The mean cross-entropy of tokens (B, T), for a config's `model` section whose context is T."""
 
-    def __init__(self, config, vocab_size):
+    def __init__(self, config, vocab_size, fused_attention=True):
         super().__init__()
         width = config["d_model"]
         self.embed = nn.ModuleDict(
             {"token": nn.Embedding(vocab_size, width), "position": nn.Embedding(config["context"], width)})
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config["n_layer"]))
+        self.blocks = nn.ModuleList(Block(config, fused_attention) for _ in range(config["n_layer"]))
         self.final_norm = nn.LayerNorm(width)
         self.head = None if config["tie_embeddings"] else nn.Linear(width, vocab_size, bias=False)
         for parameter in self.parameters():
@@ -77,13 +88,17 @@ class Peer(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def train(config, vocab_size, steps, compiled):
+def train(config, vocab_size, steps, fused_attention, compiled):
     """(seconds of each step after the warm-up, last loss) on random tokens. Only the step itself is timed: drawing the
     batch is not, and neither gradient clipping nor a look at the loss is asked of it."""
     model, batch = config["model"], config["train"]["batch_size"]
-    peer = Peer(model, vocab_size)
+    peer = Peer(model, vocab_size, fused_attention)
     bf16 = config["train"]["precision"] == "bf16"
-    optimizer = torch.optim.AdamW(peer.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
+    settings = {"lr": 1e-3, "betas": (0.9, 0.99), "weight_decay": 0.1}
+    try:
+        optimizer = torch.optim.AdamW(peer.parameters(), **settings, fused=True)
+    except (RuntimeError, TypeError):  # before PyTorch 2.4: only on a GPU
+        optimizer = torch.optim.AdamW(peer.parameters(), **settings)
     forward = torch.compile(peer) if compiled else peer
     seconds = []
     for _ in range(WARM_UP_STEPS + steps):
@@ -111,15 +126,18 @@ def main():
     parser.add_argument("--vocabulary", type=int, required=True, help="characters")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True, help="steps measured")
+    parser.add_argument("--attention", choices=("fused", "written_out"), required=True)
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
     with open(arguments.config, encoding="utf-8") as file:
         config = json.load(file)
-    seconds, loss = train(config, arguments.vocabulary, arguments.steps, arguments.compile)
+    import_mb = peak_mb()
+    fused = arguments.attention == "fused"
+    seconds, loss = train(config, arguments.vocabulary, arguments.steps, fused, arguments.compile)
     print(json.dumps({"version": torch.__version__, "step_ms": 1e3 * statistics.median(seconds),
-                      "peak_mb": peak_mb(), "loss": loss}))
+                      "peak_mb": peak_mb(), "import_mb": import_mb, "loss": loss}))
 
 
 if __name__ == "__main__":
