@@ -1,6 +1,6 @@
-// Runs a fuzz target without libFuzzer: `fuzz_NAME N` feeds it N inputs made of its seeds, the same ones each
-// time; `fuzz_NAME FILE...` feeds it files, such as those that libFuzzer leaves. An input that breaks
-// something is left in `fuzz_NAME.crash`.
+// Runs a fuzz target without libFuzzer: `fuzz_NAME N [FILE...]` feeds it N inputs made of its seeds and of the
+// files, such as the corpus that libFuzzer leaves, the same ones each time; `fuzz_NAME FILE...` feeds it files
+// as they are. An input that breaks something is left in `fuzz_NAME.crash`.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -110,26 +110,28 @@ void mutate(const std::vector<std::string>& seeds, Dice dice) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> seeds = fuzz::sound_seeds();
+  std::vector<std::string> seeds = fuzz::sound_seeds();
   const std::string_view program = argv[0];
   crash_file = std::string(program.substr(program.rfind('/') + 1)) + ".crash";
   for (const int number : {SIGABRT, SIGALRM, SIGBUS, SIGFPE, SIGILL, SIGSEGV}) ::signal(number, leave_input);
 
   Index count = 0;
-  const std::string_view first = argc == 2 ? argv[1] : "";
+  const std::string_view first = argc > 1 ? argv[1] : "";
   const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), count);
-  if (error != std::errc() || end != first.data() + first.size()) {
-    for (int i = 1; i < argc; ++i) {
-      input = read_file(argv[i]);
+  const bool counted = error == std::errc() && end == first.data() + first.size();
+  for (int i = counted ? 2 : 1; i < argc; ++i) {
+    input = read_file(argv[i]);
+    if (counted) {
+      seeds.push_back(input);
+    } else {
       feed();
     }
-    return argc > 1 ? 0 : 2;
   }
   const RandomStream stream(1, "fuzz");
   for (Index i = 0; i < count; ++i) {
     mutate(seeds, Dice(stream.at(static_cast<std::uint64_t>(i))));
     feed();
   }
-  std::printf("%ld inputs\n", static_cast<long>(count));
-  return 0;
+  if (counted) std::printf("%ld inputs\n", static_cast<long>(count));
+  return argc > 1 ? 0 : 2;
 }
