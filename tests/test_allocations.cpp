@@ -13,8 +13,12 @@ namespace {
 std::atomic<long> allocations{0};
 }  // namespace
 
-// Replaces the whole test program's operator new by one that counts. Both come from malloc, as the matching
-// deletes expect; the compiler cannot see that and warns.
+// Replaces the whole test program's operator new by one that counts, but where ThreadSanitizer has one of its
+// own. Both come from malloc, as the matching deletes expect; the compiler cannot see that and warns.
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+#if !__has_feature(thread_sanitizer)
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif
@@ -26,6 +30,7 @@ void* operator new(std::size_t size) {
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return operator new(size); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#endif
 
 using namespace normscope;
 

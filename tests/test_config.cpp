@@ -556,7 +556,9 @@ namespace {
 
 // Every key of `value` is a property of `schema`.
 void check_keys(const json& value, const json& schema, const std::string& where) {
-  for (const auto& [name, member] : value.items()) {
+  for (const auto& item : value.items()) {
+    const std::string& name = item.key();
+    const json& member = item.value();
     CAPTURE(where + "." + name);
     REQUIRE(schema["properties"].contains(name));
     const json& inner = schema["properties"][name];

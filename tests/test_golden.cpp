@@ -110,9 +110,10 @@ void compare_exchange(const std::string& name, GemmProvider provider, double tol
     double& most = largest[kind(tensor)];
     most = std::max(most, norm(golden.doubles(tensor)));
   }
-  for (const auto& [tensor, values] : got) {
+  for (const auto& entry : got) {
+    const std::string& tensor = entry.first;
     CAPTURE(tensor);
-    const double error = distance(values, golden.doubles(tensor), 0.03 * largest[kind(tensor)]);
+    const double error = distance(entry.second, golden.doubles(tensor), 0.03 * largest[kind(tensor)]);
     CHECK_FALSE(!(error <= tolerance));
   }
   // The file holds nothing that the engine has not got: the parameters, the batch, and the tensors above.

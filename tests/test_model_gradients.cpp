@@ -173,10 +173,11 @@ TEST_CASE("model: the difference test catches the backward of another formula") 
       {"rmsnorm for layernorm", [](ModelConfig& c) { c.norm = NormKind::rmsnorm; }},
       {"the 1/sqrt(l) of pre_scaled forgotten", [](ModelConfig& c) { c.norm_placement = {pre}; }},
   };
-  for (const auto& [label, change] : faults) {
+  for (const auto& fault : faults) {
+    const std::string label = fault.first;
     CAPTURE(label);
     ModelConfig config = tiny_config(pre_scaled), other = config;
-    change(other);
+    fault.second(other);
     CHECK_FALSE(worst_gradient_error(config, backward_of(other)).worst <= tolerance);
     CHECK(worst_gradient_error(config, backward_of(config)).worst <= tolerance);
   }

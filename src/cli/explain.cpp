@@ -135,14 +135,14 @@ void explain_norm(NormKind kind, const Vector& x) {
   const double mu = mean(x), squares = std::accumulate(x.begin(), x.end(), 0.0, [&](double sum, double v) {
                                return sum + (v - mu) * (v - mu);
                              });
-  const auto [least, most] = std::minmax_element(x.begin(), x.end());
+  const double least = *std::min_element(x.begin(), x.end()), most = *std::max_element(x.begin(), x.end());
   std::cout << "\n  Not the same, for comparison:\n";
-  if (n > 1 && *most > *least) {
+  if (n > 1 && most > least) {
     const double s = std::sqrt(squares / static_cast<double>(n - 1));
     print_step("standardised", "(x − μ)/s, s² over n − 1",
                shown(map(x, [&](double v) { return (v - mu) / s; })));
     print_step("min-max", "(x − min)/(max − min)",
-               shown(map(x, [&](double v) { return (v - *least) / (*most - *least); })));
+               shown(map(x, [&](double v) { return (v - least) / (most - least); })));
   } else {
     std::cout << "  standardisation and min-max scaling divide by 0 here: all numbers are equal\n";
   }

@@ -83,6 +83,8 @@ void gemm(GemmProvider provider, const Gemm<Real>& g) {
   parallel_each(block_count(g.m, tile_m) * across, tile);
 }
 
+template void finish_tile(const Gemm<float>&, Index, Index, Index, Index);
+template void finish_tile(const Gemm<double>&, Index, Index, Index, Index);
 template void gemm(GemmProvider, const Gemm<float>&);
 template void gemm(GemmProvider, const Gemm<double>&);
 
