@@ -111,7 +111,8 @@ def compile_mutant(folder, unit, edits):
     subprocess.run(words, cwd=command["directory"], check=True)
     blas = Path(cache_entry("OPENBLAS_LIBRARY"))
     main = BUILD / "CMakeFiles/normscope.dir/src/cli/main.cpp.o"
-    subprocess.run([words[0], "-fopenmp", "-o", str(folder / "mutant"), str(main), str(folder / "mutant.o"),
+    runtimes = [w for w in words if w.startswith(("-fopenmp", "-fsanitize="))]
+    subprocess.run([words[0], *runtimes, "-o", str(folder / "mutant"), str(main), str(folder / "mutant.o"),
                     str(BUILD / "libnormscope_core.a"), str(blas), f"-Wl,-rpath,{blas.parent}"], check=True)
     return folder / "mutant"
 
