@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from cli import BINARY, ROOT, Run, sites_of
+from cli import BINARY, ROOT, Run, environment, sites_of
 
 WARM_UP = 60  # seconds at most
 GLANCE = 0.25  # seconds between two looks at the process
@@ -100,7 +100,9 @@ def soak(arguments, folder):
     command = [BINARY, "train", arguments.config, "--out", out, "--quiet", "--threads", str(arguments.threads)]
     for word in sets:
         command += ["--set", word]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8") as process:
+    # AddressSanitizer keeps what was freed for a while, so that its memory grows.
+    env = environment(ASAN_OPTIONS="quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, encoding="utf-8") as process:
         try:
             looks = watch(process, arguments.seconds)
             process.send_signal(signal.SIGINT)
