@@ -97,7 +97,7 @@ class Kills(CrashTest):
         whole, run = self.train("whole", BUSY), Run(self.path("run"))
         for options in ([], ["--overwrite"], ["--resume"]):
             self.normscope("train", "tiny.json", "--out", "run", "--quiet", *options,
-                           env=environment(LD_PRELOAD=SHORT_IO, ASAN_OPTIONS="verify_asan_link_order=0"))
+                           env=environment(LD_PRELOAD=SHORT_IO))
             self.assert_same_results(run, whole, files=RESULTS)
 
     def test_sweeps_killed_anywhere_end_as_if_left_alone(self):

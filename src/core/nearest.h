@@ -43,8 +43,8 @@ std::string nearest(std::string_view word, const Candidates& candidates) {
   std::string best;
   std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string_view candidate : candidates) {
-    const std::size_t longer = std::max(word.size(), candidate.size());
-    if (longer - std::min(word.size(), candidate.size()) >= least) continue;  // no fewer edits than that
+    // There are no fewer edits than the lengths differ by.
+    if (candidate.size() >= word.size() + least || word.size() >= candidate.size() + least) continue;
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < least) std::tie(least, best) = std::pair(distance, std::string(candidate));
   }

@@ -118,8 +118,8 @@ inline void pack_panel_pairs(bool transposed, Index k, Index n, const float* b, 
   constexpr Index cols = tile_cols<float>;
   if (!transposed) {
     for (Index p = 0; p < k; p += 2) {
-      prefetch_row<float>(cols, b + (p + rows_ahead) * ldb);
-      prefetch_row<float>(cols, b + (p + rows_ahead + 1) * ldb);
+      prefetch_row(cols, b + (p + rows_ahead) * ldb);
+      prefetch_row(cols, b + (p + rows_ahead + 1) * ldb);
       float* row = panel + p / 2 * cols;
       pack_across(n, b + p * ldb, p + 1 < k ? b + (p + 1) * ldb : nullptr, row);
       for (Index j = n; j < cols; ++j) row[j] = 0;
@@ -132,7 +132,7 @@ inline void pack_panel_pairs(bool transposed, Index k, Index n, const float* b, 
   for (Index j = 0; j < cols; j += lanes<float>) {
     const Index left = n - j < 0 ? 0 : n - j, count = left < lanes<float> ? left : lanes<float>;
     for (Index row = 0; row < count; ++row) {
-      prefetch_row<float>(2 * lanes<float>, b + (j + row + rows_ahead) * ldb);
+      prefetch_row(2 * lanes<float>, b + (j + row + rows_ahead) * ldb);
       pack_along(k, b + (j + row) * ldb, pairs + row * most);
     }
     pack_transposed_strip((k + 1) / 2, count, pairs, most, panel + j);
