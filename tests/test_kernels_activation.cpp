@@ -1,4 +1,4 @@
-// The activations, and the vectorised exp, erfc and tanh inside them, over fine grids.
+// The activations, and the vectorised exp, normal tail and tanh inside them, over fine grids.
 #include "helpers.h"
 #include "kernels/activation.h"
 #include "kernels/reference/activation.h"
@@ -54,11 +54,15 @@ TEST_CASE("kernel: exp of a float is good to 2e-7 relative, and 0 or large beyon
   }
   CHECK(worst <= 2e-7);
   CHECK(exponential(0.0f) == 1.0f);
+  CHECK(exponential(-87.34f) == 0.0f);  // no subnormal numbers: they would slow down what reads them
   CHECK(exponential(-88.0f) == 0.0f);
   CHECK(exponential(-1e30f) == 0.0f);
   CHECK(exponential(-std::numeric_limits<float>::infinity()) == 0.0f);
-  CHECK(exponential(1000.0f) >= 1e38f);
-  CHECK(std::isnan(exponential(std::nanf(""))));
+  for (const float x : {88.0f, 88.5f, 1000.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
+    CHECK(exponential(x) == exponential(88.0f));
+  }
+  CHECK(exponential(88.0f) >= 1.6e38f);
+  for (const char* payload : {"", "1", "0x12345"}) CHECK(std::isnan(exponential(std::nanf(payload))));
 }
 
 TEST_CASE_TEMPLATE("kernel: activations equal the library's, value and slope", Real, float, double) {
@@ -78,7 +82,7 @@ TEST_CASE_TEMPLATE("kernel: activations equal the library's, value and slope", R
   }
 }
 
-TEST_CASE("kernel: the tail of gelu is relatively accurate too, so that erfc is") {
+TEST_CASE("kernel: the tail of gelu is relatively accurate too") {
   std::vector<float> x;
   for (int i = 0; i <= 100000; ++i) x.push_back(static_cast<float>(-i) * 1e-4f);
   std::vector<float> y(x.size()), slope(x.size());

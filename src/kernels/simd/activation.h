@@ -20,9 +20,9 @@ inline ValueAndSlope<Real> relu(Vec<Real> x) {
 
 template <class Real>
 inline ValueAndSlope<Real> gelu(Vec<Real> x) {
-  constexpr Real inv_sqrt2 = Real(0.70710678118654752440), inv_sqrt_2pi = Real(0.39894228040143267794);
+  constexpr Real inv_sqrt_2pi = Real(0.39894228040143267794);
   const Vec<Real> e = exp(Vec<Real>(x * x * Real(-0.5)));
-  const Vec<Real> tail = Real(0.5) * erfc_positive(Vec<Real>((x < 0 ? -x : x) * inv_sqrt2), e);  // Φ(-|x|)
+  const Vec<Real> tail = normal_tail(magnitude(x), e);  // Φ(-|x|)
   const Vec<Real> cdf = x < 0 ? tail : 1 - tail;
   return {x * cdf, cdf + x * e * inv_sqrt_2pi};
 }
@@ -44,10 +44,11 @@ inline ValueAndSlope<Real> silu(Vec<Real> x) {
   return {x * s, s * (1 + x * (1 - s))};
 }
 
-template <class Real, class Function>
-inline void map(Index n, const Real* x, Real* y, Real* slope, Function f) {
+// A template's parameter, since the compiler did not inline a function passed as an argument.
+template <class Real, ValueAndSlope<Real> function(Vec<Real>)>
+inline void map(Index n, const Real* x, Real* y, Real* slope) {
   each_vector<Real>(n, [&](Index i, auto part) {
-    const ValueAndSlope<Real> at = f(part.get(x + i));
+    const ValueAndSlope<Real> at = function(part.get(x + i));
     part.put(y + i, at.value);
     part.put(slope + i, at.slope);
   });
@@ -57,13 +58,13 @@ template <class Real>
 void activation(ActivationKind kind, Index n, const Real* x, Real* y, Real* slope) {
   switch (kind) {
     case ActivationKind::relu:
-      return map(n, x, y, slope, relu<Real>);
+      return map<Real, relu<Real>>(n, x, y, slope);
     case ActivationKind::gelu:
-      return map(n, x, y, slope, gelu<Real>);
+      return map<Real, gelu<Real>>(n, x, y, slope);
     case ActivationKind::gelu_tanh:
-      return map(n, x, y, slope, gelu_tanh<Real>);
+      return map<Real, gelu_tanh<Real>>(n, x, y, slope);
     case ActivationKind::silu:
-      return map(n, x, y, slope, silu<Real>);
+      return map<Real, silu<Real>>(n, x, y, slope);
   }
 }
 
