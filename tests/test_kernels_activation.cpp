@@ -1,6 +1,7 @@
-// The activations, and the vectorised exp, normal tail and tanh inside them, over fine grids.
+// The activations, and the vectorised exp, normal tail, tanh and log, over fine grids.
 #include "helpers.h"
 #include "kernels/activation.h"
+#include "kernels/dynamic_tanh.h"
 #include "kernels/reference/activation.h"
 #include "kernels/simd.h"
 
@@ -97,8 +98,7 @@ TEST_CASE("kernel: the tail of gelu is relatively accurate too") {
   CHECK(worst <= 1e-6);
 }
 
-TEST_CASE("kernel: tanh near 0 is relatively accurate") {
-  // gelu_tanh(x)/x - 1/2 = tanh(...)/2 where x is small; its float rounding is 6e-8 of 1/2.
+TEST_CASE("kernel: gelu_tanh near 0 is relatively accurate") {
   for (const float x : {1e-3f, 1e-2f, 0.1f, 0.24f, 0.26f, 0.3f, 0.31f, 0.32f, 0.5f}) {
     for (const float signed_x : {x, -x}) {
       float y = 0, slope = 0;
@@ -107,6 +107,51 @@ TEST_CASE("kernel: tanh near 0 is relatively accurate") {
       CHECK(std::abs(y - want) <= 2e-7 * std::abs(want));
     }
   }
+}
+
+TEST_CASE("kernel: tanh of a float is good to 4e-7 relative, never beyond 1, and 1 where it rounds to it") {
+  std::vector<float> x = {1e-30f, 1e-10f};
+  for (int i = 1; i <= 120000; ++i) x.push_back(static_cast<float>(i) * 1e-4f);
+  for (const float far : {1e3f, 1e10f, 1e25f, std::numeric_limits<float>::infinity()}) x.push_back(far);
+  for (std::size_t i = 0, n = x.size(); i < n; ++i) x.push_back(-x[i]);
+  std::vector<float> y(x.size());
+  dynamic_tanh_forward<float>(1, static_cast<Index>(x.size()), 1.0f, x.data(), nullptr, nullptr, y.data());
+  double worst = 0, largest = 0, worst_far = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double want = std::tanh(double{x[i]}), error = std::abs(y[i] - want) / std::abs(want);
+    if (!(error <= worst)) worst = error;
+    largest = std::max(largest, std::abs(double{y[i]}));
+    if (std::abs(x[i]) > 9.02f) worst_far = std::max(worst_far, std::abs(y[i] - (x[i] < 0 ? -1.0 : 1.0)));
+  }
+  CHECK(worst <= 4e-7);
+  CHECK(largest == 1);
+  CHECK(worst_far == 0);
+  const float odd[] = {0.0f, std::nanf(""), -std::nanf("1")};
+  dynamic_tanh_forward<float>(1, 3, 1.0f, odd, nullptr, nullptr, y.data());
+  CHECK(y[0] == 0);
+  CHECK(std::isnan(y[1]));
+  CHECK(std::isnan(y[2]));
+}
+
+TEST_CASE("kernel: log of a float, through log-sum-exp, is good to 2e-7 relative") {
+  // Of n zeros it is log(n); of 0 and -x, log(1 + exp(-x)), whose rounded 1 + exp(-x) need only be near.
+  const std::vector<float> zeros(70001);
+  double worst = 0, worst_near_one = 0;
+  for (Index n = 2; n <= 70001; n += n < 3000 ? 1 : 997) {
+    const double want = std::log(static_cast<double>(n));
+    const double error = std::abs(simd<float>().log_sum_exp(n, zeros.data()) - want) / want;
+    if (!(error <= worst)) worst = error;
+  }
+  for (int i = 0; i <= 40000; ++i) {
+    const float x[] = {0, static_cast<float>(-i) * 1e-3f};
+    const double error = std::abs(simd<float>().log_sum_exp(2, x) - std::log1p(std::exp(double{x[1]})));
+    if (!(error <= worst_near_one)) worst_near_one = error;
+  }
+  CHECK(worst <= 2e-7);
+  CHECK(worst_near_one <= 3e-7);
+  const float one = 0.5f, bad[] = {0, std::nanf(""), 0};
+  CHECK(simd<float>().log_sum_exp(1, &one) == one);
+  CHECK(std::isnan(simd<float>().log_sum_exp(3, bad)));
 }
 
 TEST_CASE_TEMPLATE("kernel: activations of every length, the slope in place of the argument", Real, float,

@@ -29,13 +29,14 @@ inline ValueAndSlope<Real> gelu(Vec<Real> x) {
 
 template <class Real>
 inline ValueAndSlope<Real> gelu_tanh(Vec<Real> x) {
-  constexpr Real root = Real(0.79788456080286535588), cubic = Real(0.044715);  // root = sqrt(2/pi)
-  const Vec<Real> t = tanh(Vec<Real>(root * (x + cubic * x * x * x)));
-  const Vec<Real> inner_slope = root * (1 + 3 * cubic * x * x);
-  const Vec<Real> t_slope = 1 - t * t;
-  // Where tanh has reached 1, x^2 may overflow, and 0 * inf would be NaN.
-  const Vec<Real> bend = select<Real>(t_slope == 0, Vec<Real>{}, Real(0.5) * x * t_slope * inner_slope);
-  return {Real(0.5) * x * (1 + t), Real(0.5) * (1 + t) + bend};
+  // (1 + tanh(u))/2 = 1/(1 + exp(-2u)), u = root*(x + cubic*x^3), root = sqrt(2/pi).
+  constexpr Real root = Real(0.79788456080286535588), cubic = Real(0.044715);
+  const Vec<Real> square = x * x;
+  const Vec<Real> s = 1 / (1 + exp(Vec<Real>(x * (-2 * root - 2 * root * cubic * square))));
+  const Vec<Real> y = x * s, inner_slope = 2 * root + 6 * root * cubic * square;
+  // Where s has reached 0 or 1, x^2 may overflow, and 0 * inf would be NaN.
+  const Vec<Real> bend = select<Real>(square > 100, Vec<Real>{}, y * (1 - s) * inner_slope);
+  return {y, s + bend};
 }
 
 template <class Real>

@@ -1,4 +1,4 @@
-// exp, the tail of the normal distribution and tanh on vectors. float: our own polynomials, no library
+// exp, the tail of the normal distribution, tanh and log on vectors. float: our own polynomials, no library
 // calls. double: the library's, lane by lane, since double is the yardstick that float is measured against.
 #pragma once
 
@@ -21,6 +21,12 @@ inline Vec<float> magnitude(Vec<float> x) {
 }
 inline Vec<double> magnitude(Vec<double> x) {
   return reinterpret_cast<Vec<double>>(reinterpret_cast<MaskVec<double>>(x) & 0x7FFFFFFFFFFFFFFF);
+}
+
+// y >= 0 with the sign of x.
+inline Vec<float> with_sign(Vec<float> y, Vec<float> x) {
+  const MaskVec<float> sign = reinterpret_cast<MaskVec<float>>(x) & static_cast<std::int32_t>(0x80000000);
+  return reinterpret_cast<Vec<float>>(reinterpret_cast<MaskVec<float>>(y) | sign);
 }
 
 // min(x, limit); NaN stays NaN.
@@ -84,20 +90,49 @@ inline Vec<double> normal_tail(Vec<double> x, Vec<double>) {
   return x;
 }
 
-// tanh(x). float: absolute error below 2e-7, and relative below 1e-6 near 0, where the odd series takes over.
+// tanh(x). float: relative error below 4e-7; never beyond 1, and 1 itself above 9.02. tanh(x)/x: our own
+// rational fit in x*x, exact at 0 (4e-8).
 inline Vec<float> tanh(Vec<float> x) {
-  const Vec<float> size = magnitude(x);
-  const Vec<float> e = exp(Vec<float>(-2.0f * size));
-  const Vec<float> far = (1.0f - e) / (1.0f + e);
-  const Vec<float> s = x * x;
-  const Vec<float> near =
-      size * (1.0f + s * (-1.0f / 3 + s * (2.0f / 15 + s * (-17.0f / 315 + s * (62.0f / 2835)))));
-  const Vec<float> y = select<float>(size < 0.25f, near, far);
-  return x < 0.0f ? -y : y;
+  const Vec<float> size = magnitude(x), s = x * x;
+  Vec<float> p = splat(1.33196316e-08f);
+  p = p * s + 2.05833257e-05f;
+  p = p * s + 0.00349403289f;
+  p = p * s + 0.133797124f;
+  p = p * s + 1.0f;
+  Vec<float> q = splat(7.76197908e-07f);
+  q = q * s + 0.000328308553f;
+  q = q * s + 0.0258710571f;
+  q = q * s + 0.467130303f;
+  q = q * s + 1.0f;
+  const Vec<float> y = select<float>(size > 9.02f, splat(1.0f), at_most(1.0f, size * p / q));
+  return with_sign(y, x);
 }
 
 inline Vec<double> tanh(Vec<double> x) {
   for (Index i = 0; i < lanes<double>; ++i) x[i] = __builtin_tanh(x[i]);
+  return x;
+}
+
+// The natural logarithm of normal numbers > 0. float: relative error below 2e-7; infinity and NaN stay.
+// x = 2^k (1 + f) with 1 + f of sqrt(1/2) ... sqrt(2); log(1 + f) = f - f^2/2 + f^3 P(f), our own fit (3e-8).
+inline Vec<float> log(Vec<float> x) {
+  const MaskVec<float> bits = reinterpret_cast<MaskVec<float>>(x);
+  const MaskVec<float> k = (bits - 0x3F3504F3) >> 23;  // the bits of sqrt(1/2)
+  const Vec<float> f = reinterpret_cast<Vec<float>>(bits - (k << 23)) - 1.0f;
+  Vec<float> p = splat(0.0869952887f);
+  p = p * f - 0.142684296f;
+  p = p * f + 0.149154946f;
+  p = p * f - 0.165775076f;
+  p = p * f + 0.199629918f;
+  p = p * f - 0.250013381f;
+  p = p * f + 0.333339125f;
+  const Vec<float> of_rest = (p * f - 0.5f) * (f * f) + f;
+  const Vec<float> y = __builtin_convertvector(k, Vec<float>) * 0.693147181f + of_rest;
+  return select<float>(x < __builtin_inff(), y, x);
+}
+
+inline Vec<double> log(Vec<double> x) {
+  for (Index i = 0; i < lanes<double>; ++i) x[i] = __builtin_log(x[i]);
   return x;
 }
 

@@ -26,7 +26,7 @@ Real log_sum_exp(Index n, const Real* x) {
     // A lane past the end holds `lowest`; its exponential is 0.
     sum += exp(Vec<Real>(part.get(x + i, lowest(Real{})) - top));
   });
-  return top + logarithm(sum_lanes<Real>(sum));
+  return top + log(splat(sum_lanes<Real>(sum)))[0];
 }
 
 // dx_i = beta*dx_i + scale*exp(x_i - log_sum_exp).
