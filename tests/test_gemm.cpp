@@ -15,6 +15,7 @@
 #include "kernels/isa/tables.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/gemm.h"
+#include "kernels/rounded.h"
 #include "kernels/simd.h"
 
 namespace normscope {
@@ -291,9 +292,9 @@ TEST_CASE("gemm: bias and activation follow the finished sums, in every tile") {
         CAPTURE(way.name);
         CAPTURE(s.m);
         const Index ldc = product.gemm.ldc;
-        std::vector<float> activated(product.c.size());
-        product.gemm.epilogue = {bias.data(), activated.data(), kind};
-        const std::vector<float> slopes = product.by(way);
+        std::vector<float> slopes(product.c.size());
+        product.gemm.epilogue = {bias.data(), slopes.data(), kind};
+        const std::vector<float> activated = product.by(way);
         product.gemm.epilogue = {bias.data()};
         const std::vector<float> biased = product.by(way);
         double error = 0;
@@ -312,6 +313,78 @@ TEST_CASE("gemm: bias and activation follow the finished sums, in every tile") {
       product.gemm.epilogue = {};
     }
   }
+}
+
+TEST_CASE(
+    "gemm: operands that were rounded before give the same bits, and a rounded result is rounded once") {
+  for (const Shape& s :
+       {Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{17, 33, 64}, Shape{70, 66, 131}, Shape{40, 520, 1100}}) {
+    for (const Transpose ta : {Transpose::no, Transpose::yes}) {
+      for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+        CAPTURE(s.m);
+        const Product<float> product(ta, tb, s.m, s.n, s.k, 0.5f, 0, 0);
+        const auto rounded = [](const std::vector<float>& x, Index cols) {
+          const Index rows = static_cast<Index>(x.size()) / cols;
+          std::vector<float> out(static_cast<std::size_t>(rows * rounded_cols(cols)));
+          round_rows(rows, cols, x.data(), out.data());
+          return out;
+        };
+        const std::vector<float> a = rounded(product.a, product.gemm.lda);
+        const std::vector<float> b = rounded(product.b, product.gemm.ldb);
+        const std::vector<float> bias(static_cast<std::size_t>(s.n), 0.25f);
+        for (const Way<float>& way : bf16_ways()) {
+          CAPTURE(way.name);
+          Gemm<float> g = product.gemm;
+          const auto run = [&](bool rounded_c, std::vector<float>* slope) {
+            std::vector<float> c(static_cast<std::size_t>(s.m * (rounded_c ? rounded_cols(s.n) : s.n)));
+            if (slope != nullptr) slope->resize(c.size());
+            g.ldc = rounded_c ? rounded_cols(s.n) : s.n;
+            g.c = c.data();
+            g.rounded.c = rounded_c;
+            g.epilogue = {bias.data(), slope != nullptr ? slope->data() : nullptr, ActivationKind::gelu};
+            way(g);
+            return c;
+          };
+          std::vector<float> slope, rounded_slope;
+          const std::vector<float> whole = run(false, &slope), plain = run(false, nullptr);
+          g.a = a.data(), g.lda = rounded_cols(product.gemm.lda), g.rounded.a = true;
+          CHECK(same_bits(run(false, nullptr), plain));
+          g.b = b.data(), g.ldb = rounded_cols(product.gemm.ldb), g.rounded.b = true;
+          CHECK(same_bits(run(false, nullptr), plain));
+          CHECK(same_bits(run(true, nullptr), rounded(plain, s.n)));
+          CHECK(same_bits(run(true, &rounded_slope), rounded(whole, s.n)));
+          CHECK(same_bits(rounded_slope, rounded(slope, s.n)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("rounded: widened numbers are the nearest bf16; products of them are rounded again") {
+  for (const Index cols : {1, 2, 7, 32, 75}) {
+    const Index rows = 3, words = rounded_cols(cols);
+    const RandomStream random(5, "rounded");
+    std::vector<float> x(static_cast<std::size_t>(rows * cols)), wide(x.size()), wide_squares(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(random.normal(i));
+    std::vector<float> once(static_cast<std::size_t>(rows * words)), squares(once.size());
+    round_rows(rows, cols, x.data(), once.data());
+    widen_rows(rows, cols, once.data(), wide.data());
+    multiply_rounded(rows * words, once.data(), once.data(), squares.data());
+    widen_rows(rows, cols, squares.data(), wide_squares.data());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      CHECK(wide[i] == nearest_bf16(x[i]));
+      CHECK(wide_squares[i] == nearest_bf16(wide[i] * wide[i]));
+    }
+  }
+}
+
+TEST_CASE("gemm: only products of bf16 take rounded operands") {
+  Product<float> product(Transpose::no, Transpose::no, 4, 4, 4, 1, 0, 0);
+  product.gemm.rounded.a = true;
+  CHECK_THROWS(product.by({"native", GemmProvider::native}));
+  product.gemm.rounded = {.c = true};
+  product.gemm.beta = 1;
+  CHECK_THROWS(product.by({"bf16", GemmProvider::bf16}));
 }
 
 TEST_CASE("gemm: NaN in an operand reaches its row of C and no other") {

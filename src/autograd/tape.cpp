@@ -1,6 +1,21 @@
 #include "autograd/tape.h"
 
+#include "core/scratch.h"
+
 namespace normscope {
+namespace {
+
+// What listeners are told of numbers that may be rounded; valid until the next call.
+template <class Real>
+const Real* widened(bool rounded, Index rows, Index cols, const Real* stored) {
+  if (!rounded) return stored;
+  struct Widened;
+  Real* out = thread_scratch<Real, Widened>(rows * cols);
+  widen_rows(rows, cols, stored, out);
+  return out;
+}
+
+}  // namespace
 
 template <class Real>
 void Tape<Real>::reset(bool record) {
@@ -14,12 +29,22 @@ void Tape<Real>::reset(bool record) {
 
 template <class Real>
 Var<Real> Tape<Real>::create(Index rows, Index cols) {
-  Var<Real> var{arena_.take<Real>(rows * cols), rows, cols, -1};
-  if (recording_) {
-    var.slot = static_cast<int>(slots_.size());
-    slots_.push_back({var.size(), nullptr});
-  }
-  return var;
+  return {arena_.take<Real>(rows * cols), rows, cols, new_slot(rows * cols)};
+}
+
+template <class Real>
+Var<Real> Tape<Real>::create_rounded(Index rows, Index cols, bool rounded_gradient) {
+  const Index words = rows * rounded_cols(cols);
+  return {
+      nullptr,         rows, cols, new_slot(rounded_gradient ? words : rows * cols), arena_.take<Real>(words),
+      rounded_gradient};
+}
+
+template <class Real>
+int Tape<Real>::new_slot(Index count) {
+  if (!recording_) return -1;
+  slots_.push_back({count, nullptr});
+  return static_cast<int>(slots_.size()) - 1;
 }
 
 template <class Real>
@@ -83,8 +108,11 @@ void Tape<Real>::pass_gradient(const Var<Real>& output, const Var<Real>& input) 
 template <class Real>
 void Tape<Real>::tap(const Var<Real>& value, Place place) {
   if (listener_ == nullptr) return;
-  listener_->on_value(place, value.value, value.rows, value.cols);
-  if (value.slot >= 0) taps_.push_back({value.slot, place, value.rows, value.cols});
+  listener_->on_value(place, widened(value.rounded != nullptr, value.rows, value.cols, value.stored()),
+                      value.rows, value.cols);
+  if (value.slot >= 0) {
+    taps_.push_back({value.slot, place, value.rows, value.cols, value.rounded_gradient});
+  }
 }
 
 template <class Real>
@@ -112,8 +140,9 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
     // Every reader of this value came later on the tape, so its gradient is final now.
     if (listener_ != nullptr) {
       for (const Tap& tap : taps_) {
-        if (tap.slot == node->output)
-          listener_->on_gradient(tap.place, slot.buffer->data, tap.rows, tap.cols);
+        if (tap.slot != node->output) continue;
+        listener_->on_gradient(tap.place, widened(tap.rounded, tap.rows, tap.cols, slot.buffer->data),
+                               tap.rows, tap.cols);
       }
     }
     const OpClock clock;

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/site.h"
 #include "core/types.h"
+#include "kernels/rounded.h"
 
 namespace normscope {
 
@@ -26,9 +27,15 @@ struct Var {
   Index rows = 0;
   Index cols = 0;
   int slot = -1;  // where its gradient is kept; -1: no gradient wanted
+  // In place of `value`, of what only matrix products read: rounded to bf16 (kernels/rounded.h). Ops that do
+  // not know it find no value.
+  Real* rounded = nullptr;
+  bool rounded_gradient = false;  // its gradient is kept so too, and takes one contribution
 
   Index size() const { return rows * cols; }
-  explicit operator bool() const { return value != nullptr; }
+  explicit operator bool() const { return value != nullptr || rounded != nullptr; }
+  Real* stored() const { return rounded != nullptr ? rounded : value; }
+  Index stride() const { return rounded != nullptr ? rounded_cols(cols) : cols; }  // from one row to the next
 };
 
 // Where an op's backward puts a gradient: it must leave data = beta*data + contribution, and must not read
@@ -62,6 +69,10 @@ class Tape {
 
   // A new value, uninitialised. It gets a gradient if the tape records.
   Var<Real> create(Index rows, Index cols);
+
+  // The same, rounded to bf16: a value that nothing but matrix products will read, and with
+  // `rounded_gradient` nothing but products its gradient either.
+  Var<Real> create_rounded(Index rows, Index cols, bool rounded_gradient);
 
   // Room that lives until reset(), for what a backward needs besides values.
   template <class T>
@@ -166,8 +177,10 @@ class Tape {
     int slot;
     Place place;
     Index rows, cols;
+    bool rounded;
   };
 
+  int new_slot(Index count);
   std::size_t checked(const Var<Real>& var) const;
   Buffer* new_buffer(Index count);
   void drop(Slot& slot);

@@ -63,7 +63,7 @@ Index score_stride(Index keys) {
 template <class Tag, class Real>
 RightOperand<Real> operand(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n, const Real* b,
                            Index ldb) {
-  return right_operand(kernel, transposed, k, n, b, ldb,
+  return right_operand(kernel, k, n, {b, ldb, transposed},
                        thread_scratch<Real, Tag>(packed_size(kernel, k, n)));
 }
 
@@ -85,13 +85,13 @@ void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* ou
     for (Index begin = 0; begin < a.queries; begin += queries_a_product) {
       const Index rows = std::min(queries_a_product, a.queries - begin);
       const CausalRows seen{rows, first_position + begin + 1, first_position + begin + rows, stride};
-      multiply(kernel, false, rows, seen.width, a.head_dim, a.q + head.q_offset + begin * a.q_stride,
-               a.q_stride, keys, {scale, 0, scores, stride});
+      multiply(kernel, rows, seen.width, a.head_dim, {a.q + head.q_offset + begin * a.q_stride, a.q_stride},
+               keys, {scale, 0, scores, stride});
       Real sums[queries_a_product];
       simd<Real>().causal_softmax(seen, scores,
                                   log_sum_exp != nullptr ? log_sum_exp + head.row_offset + begin : sums);
       if (a.dropout > 0) drop_weights(a, head, begin, seen, scores);
-      multiply(kernel, false, rows, a.head_dim, seen.width, scores, stride, values,
+      multiply(kernel, rows, a.head_dim, seen.width, {scores, stride}, values,
                {1, 0, out + head.out_offset + begin * head.out_stride, head.out_stride});
     }
   });
@@ -135,15 +135,15 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, const R
         const Real* do_rows = d_out + (t - begin) * head.out_stride;
         Real* p = weights + (t - begin) * stride;
         Real* dp = grads + (t - begin) * stride;
-        multiply(kernel, false, rows, seen.width, head_dim, q + (t - begin) * a.q_stride, a.q_stride,
+        multiply(kernel, rows, seen.width, head_dim, {q + (t - begin) * a.q_stride, a.q_stride},
                  keys_transposed, {scale, 0, p, stride});
-        multiply(kernel, false, rows, seen.width, head_dim, do_rows, head.out_stride, values_transposed,
+        multiply(kernel, rows, seen.width, head_dim, {do_rows, head.out_stride}, values_transposed,
                  {1, 0, dp, stride});
         kernels.causal_softmax_again(seen, log_sums, p);
         if (a.dropout > 0) drop_weights(a, head, t, seen, dp);
         kernels.causal_softmax_backward(seen, p, dp);
         if (a.dropout > 0) drop_weights(a, head, t, seen, p);  // dV takes the dropped weights
-        multiply(kernel, false, rows, head_dim, seen.width, dp, stride, keys,
+        multiply(kernel, rows, head_dim, seen.width, {dp, stride}, keys,
                  {scale, beta, dq + head.q_offset + t * a.q_stride, a.q_stride});
       }
 
@@ -151,9 +151,9 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, const R
         const Index rows = std::min(queries_a_product, end - key);
         const Index first = std::max(begin, key), count = end - first;  // queries that see such a key
         const Index corner = (first - begin) * stride + key, kv = head.kv_offset + key * a.kv_stride;
-        multiply(kernel, true, rows, head_dim, count, weights + corner, stride,
+        multiply(kernel, rows, head_dim, count, {weights + corner, stride, true},
                  from_step(kernel, out_grads, first - begin), {1, keys_beta, dv + kv, a.kv_stride});
-        multiply(kernel, true, rows, head_dim, count, grads + corner, stride,
+        multiply(kernel, rows, head_dim, count, {grads + corner, stride, true},
                  from_step(kernel, queries, first - begin), {scale, keys_beta, dk + kv, a.kv_stride});
       }
     }

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/error.h"
 #include "core/parallel.h"
+#include "core/scratch.h"
 #include "kernels/gemm_kernel.h"
 #include "kernels/gemm_openblas.h"
 #include "kernels/reference/gemm.h"
+#include "kernels/rounded.h"
 #include "kernels/simd.h"
 
 namespace normscope {
@@ -38,15 +41,21 @@ Gemm<Real> part_of(const Gemm<Real>& g, Index row, Index col, Index m, Index n) 
 }  // namespace
 
 template <class Real>
-void finish_tile(const Gemm<Real>& g, Index row, Index col, Index rows, Index cols) {
+void finish_tile(const Gemm<Real>& g, Index row, Index col, Index rows, Index cols, Real* sums,
+                 Index stride) {
   const Epilogue<Real>& then = g.epilogue;
-  if (then.bias == nullptr && then.activated == nullptr) return;
-  for (Index i = row; i < row + rows; ++i) {
-    Real* c = g.c + i * g.ldc + col;
+  if (then.bias == nullptr && then.slope == nullptr && !g.rounded.c) return;
+  struct Slopes;
+  Real* slopes = g.rounded.c && then.slope != nullptr ? thread_scratch<Real, Slopes>(cols) : nullptr;
+  for (Index i = 0; i < rows; ++i) {
+    Real* c = sums + i * stride;
+    const Index at = (row + i) * g.ldc + (g.rounded.c ? col / 2 : col);
     if (then.bias != nullptr) simd<Real>().scale_add(cols, Real(1), then.bias + col, Real(1), c);
-    if (then.activated != nullptr) {
-      simd<Real>().activation(then.activation, cols, c, then.activated + i * g.ldc + col, c);
+    if (then.slope != nullptr) {
+      simd<Real>().activation(then.activation, cols, c, c, g.rounded.c ? slopes : then.slope + at);
+      if (g.rounded.c) round_block(1, cols, slopes, then.slope + at);
     }
+    if (g.rounded.c) round_block(1, cols, c, g.c + at);
   }
 }
 
@@ -62,10 +71,14 @@ GemmProvider automatic_choice(const Gemm<Real>& g) {
 
 template <class Real>
 void gemm(GemmProvider provider, const Gemm<Real>& g) {
+  require(rounds<Real>(provider) || !(g.rounded.a || g.rounded.b || g.rounded.c), "gemm",
+          "operands rounded to bf16 are multiplied by that provider alone");
+  require(!g.rounded.c || (g.beta == 0 && g.k > 0 && g.alpha != 0), "gemm",
+          "a rounded C holds a product and nothing else");
   if (g.m == 0 || g.n == 0) return;
   if (g.k == 0 || g.alpha == 0) {  // as in BLAS, alpha = 0 means that A and B are not read
     scale_output(g);
-    return finish_tile(g, 0, 0, g.m, g.n);
+    return finish_tile(g, 0, 0, g.m, g.n, g.c, g.ldc);
   }
   if (provider == GemmProvider::automatic) provider = automatic_choice(g);
   // Our own kernels have a grid of their own.
@@ -78,13 +91,13 @@ void gemm(GemmProvider provider, const Gemm<Real>& g) {
     const Index rows = std::min(tile_m, g.m - row), cols = std::min(tile_n, g.n - col);
     const Gemm<Real> part = part_of(g, row, col, rows, cols);
     provider == GemmProvider::openblas ? openblas_gemm(part) : reference::gemm(part);
-    finish_tile(g, row, col, rows, cols);
+    finish_tile(g, row, col, rows, cols, g.c + row * g.ldc + col, g.ldc);
   };
   parallel_each(block_count(g.m, tile_m) * across, tile);
 }
 
-template void finish_tile(const Gemm<float>&, Index, Index, Index, Index);
-template void finish_tile(const Gemm<double>&, Index, Index, Index, Index);
+template void finish_tile(const Gemm<float>&, Index, Index, Index, Index, float*, Index);
+template void finish_tile(const Gemm<double>&, Index, Index, Index, Index, double*, Index);
 template void gemm(GemmProvider, const Gemm<float>&);
 template void gemm(GemmProvider, const Gemm<double>&);
 

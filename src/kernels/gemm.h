@@ -9,6 +9,7 @@
 
 #include "core/types.h"
 #include "kernels/activation.h"
+#include "kernels/gemm_kernel.h"
 
 namespace normscope {
 
@@ -23,13 +24,12 @@ enum class Transpose : bool { no, yes };
 template <class Real>
 struct Epilogue {
   const Real* bias = nullptr;  // (n): added to each row of C
-  // (m, n), rows ldc apart like C's: becomes f(C), and C itself f'(C).
-  Real* activated = nullptr;
+  Real* slope = nullptr;       // as C lies: becomes f'(C), and C itself f(C)
   ActivationKind activation = ActivationKind::relu;
 };
 
 // C = alpha * op(A) * op(B) + beta * C, then the epilogue; row-major; op(A) is (m, k), op(B) is (k, n), C is
-// (m, n). lda, ldb, ldc: elements from one stored row to the next. When beta is 0, C is not read.
+// (m, n). lda, ldb, ldc: stored numbers from one row to the next. When beta is 0, C is not read.
 template <class Real>
 struct Gemm {
   Transpose trans_a, trans_b;
@@ -43,6 +43,13 @@ struct Gemm {
   Real* c;
   Index ldc;
   Epilogue<Real> epilogue = {};
+  // What is rounded to bf16 (kernels/rounded.h), of products of float by bf16; a rounded C needs beta = 0.
+  struct {
+    bool a = false, b = false, c = false;
+  } rounded = {};
+
+  Operand<Real> operand_a() const { return {a, lda, trans_a == Transpose::yes, rounded.a}; }
+  Operand<Real> operand_b() const { return {b, ldb, trans_b == Transpose::yes, rounded.b}; }
 };
 
 // The product on the grid, all threads.

@@ -15,6 +15,21 @@ namespace normscope {
 template <class Real>
 struct Gemm;  // gemm.h
 
+// op(X) where it lies: rows of X, `ld` stored numbers apart, as they are or rounded to bf16
+// (kernels/rounded.h).
+template <class Real>
+struct Operand {
+  const Real* data;
+  Index ld;
+  bool transposed = false, rounded = false;
+
+  // What follows element (row, col) of op(X). Rows that are rounded are cut at even columns only.
+  Operand from(Index row, Index col) const {
+    const Index r = transposed ? col : row, c = transposed ? row : col;
+    return {data + r * ld + (rounded ? c / 2 : c), ld, transposed, rounded};
+  }
+};
+
 // op(A), m rows by k steps, as the kernel reads it where it lies: element (i, p) is at data[i*stride + p], or
 // at data[i + p*stride] if `transposed`.
 template <class Real>
@@ -50,25 +65,31 @@ struct GemmKernel {
   Index depth;       // stored numbers between two visits of C
   Index steps;       // of k in a stored number: 1, or 2 for pairs of bf16
 
-  // Packs a (k, n) part of op(B), n <= cols, into one panel: (k/steps, cols), the columns past n zero.
-  // Element (p, j) is b[p*ldb + j], or b[j*ldb + p] if `transposed`.
-  void (*pack_panel)(bool transposed, Index k, Index n, const Real* b, Index ldb, Real* panel);
+  // Packs op(B), k steps by n <= cols columns, into one panel: (k/steps, cols), the columns past n zero.
+  void (*pack_panel)(Index k, Index n, const Operand<Real>& b, Real* panel);
 
-  // Stores an (m, k) part of op(A) for LeftOperand, in the order that A has. Null: A is read where it lies.
-  void (*pack_left)(bool transposed, Index m, Index k, const Real* a, Index lda, Real* out, Index stride);
+  // Stores op(A), m rows by k steps, for LeftOperand, in the order that A has. Null: A is read where it lies.
+  void (*pack_left)(Index m, Index k, const Operand<Real>& a, Real* out, Index stride);
 
   // C (m, n) from k <= depth stored numbers of both.
   void (*multiply)(Index m, Index n, Index k, const LeftOperand<Real>& a, const RightOperand<Real>& b,
                    const TileOutput<Real>& out);
+
+  // Of numbers rounded to bf16, in pairs (null where operands are stored as they are): n of them as they are
+  // again; the product, rounded again, of as many words of both.
+  void (*widen)(Index n, const Real* rounded, Real* out);
+  void (*multiply_rounded)(Index words, const Real* x, const Real* y, Real* out);
 };
 
 // The native provider, on a grid of its own (gemm_native.cpp); all extents positive.
 template <class Real>
 void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& product);
 
-// The epilogue of the tile of C from (row, col) on, (rows, cols), whose numbers are final.
+// The epilogue of the tile of C from (row, col) on, (rows, cols), whose sums are final. They are at `sums`,
+// `stride` numbers a row: in C itself or, where C is to be rounded, elsewhere.
 template <class Real>
-void finish_tile(const Gemm<Real>& product, Index row, Index col, Index rows, Index cols);
+void finish_tile(const Gemm<Real>& product, Index row, Index col, Index rows, Index cols, Real* sums,
+                 Index stride);
 
 // --- small products that share an operand (attention), all by the calling thread -----------------------
 
@@ -78,8 +99,8 @@ Index packed_size(const GemmKernel<Real>& kernel, Index k, Index n);
 
 // op(B) as `kernel` reads it: where it lies if that is possible, else packed into `room`, packed_size() long.
 template <class Real>
-RightOperand<Real> right_operand(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n,
-                                 const Real* b, Index ldb, Real* room);
+RightOperand<Real> right_operand(const GemmKernel<Real>& kernel, Index k, Index n, const Operand<Real>& b,
+                                 Real* room);
 
 // The rest of B from step p of k on, a multiple of kernel.steps.
 template <class Real>
@@ -88,9 +109,9 @@ RightOperand<Real> from_step(const GemmKernel<Real>& kernel, RightOperand<Real> 
   return b;
 }
 
-// C (m, n) = alpha * op(A) * B + beta * C over k steps; A as in Gemm.
+// C (m, n) = alpha * op(A) * B + beta * C over k steps.
 template <class Real>
-void multiply(const GemmKernel<Real>& kernel, bool transposed_a, Index m, Index n, Index k, const Real* a,
-              Index lda, const RightOperand<Real>& b, const TileOutput<Real>& out);
+void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index k, const Operand<Real>& a,
+              const RightOperand<Real>& b, const TileOutput<Real>& out);
 
 }  // namespace normscope

@@ -47,52 +47,56 @@ void each_piece(Index numbers, Index pieces, Body&& body) {
   for (Index i = 0; i < pieces; ++i) body(i);
 }
 
-// Packs op(B), k steps by n columns, whose first element is at b.
+// Packs op(B), k steps by n columns.
 template <class Real>
-RightOperand<Real> packed(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n, const Real* b,
-                          Index ldb, Real* room) {
+RightOperand<Real> packed(const GemmKernel<Real>& kernel, Index k, Index n, const Operand<Real>& b,
+                          Real* room) {
   const Index stored = block_count(k, kernel.steps);
   const Index panels = block_count(n, kernel.cols), runs = block_count(stored, kernel.depth);
   const Index panel_size = stored * kernel.cols;
   each_piece(k * n, panels * runs, [&](Index piece) {
     const Index panel = piece / runs, j = panel * kernel.cols;
     const Index p = piece % runs * kernel.depth * kernel.steps;
-    kernel.pack_panel(transposed, std::min(kernel.depth * kernel.steps, k - p), std::min(kernel.cols, n - j),
-                      b + (transposed ? j * ldb + p : p * ldb + j), ldb,
-                      room + panel * panel_size + p / kernel.steps * kernel.cols);
+    kernel.pack_panel(std::min(kernel.depth * kernel.steps, k - p), std::min(kernel.cols, n - j),
+                      b.from(p, j), room + panel * panel_size + p / kernel.steps * kernel.cols);
   });
   return {room, kernel.cols, panel_size};
 }
 
 // Where panels lie side by side in B itself.
 template <class Real>
-bool lies_in_panels(const GemmKernel<Real>& kernel, bool transposed, Index n) {
-  return kernel.steps == 1 && !transposed && n % kernel.cols == 0;
+bool lies_in_panels(const GemmKernel<Real>& kernel, const Operand<Real>& b, Index n) {
+  return kernel.steps == 1 && !b.transposed && n % kernel.cols == 0;
 }
 
 // op(A), m rows by k steps: where it lies, or packed if the kernel wants it so.
 template <class Real>
-LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, bool transposed, Index m, Index k,
-                               const Real* a, Index lda) {
-  if (kernel.pack_left == nullptr) return {a, lda, transposed};
+LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, Index m, Index k, const Operand<Real>& a) {
+  const bool rows_of_pairs = a.rounded && !a.transposed;  // already what the kernel reads
+  if (kernel.pack_left == nullptr || rows_of_pairs) return {a.data, a.ld, a.transposed};
   constexpr Index rows_a_block = 64, line = 64 / static_cast<Index>(sizeof(Real));
   const Index stored = block_count(k, kernel.steps);
   // Whole lines, and an odd number of them: rows start in the sets of a cache in turn.
-  const Index stride = (block_count(transposed ? m : stored, line) | 1) * line;
+  const Index stride = (block_count(a.transposed ? m : stored, line) | 1) * line;
   struct Packed;
-  Real* data = thread_scratch<Real, Packed>((transposed ? stored : m) * stride);
-  each_piece(m * k, block_count(m, rows_a_block), [&](Index block) {
-    const Index i = block * rows_a_block;
-    kernel.pack_left(transposed, std::min(rows_a_block, m - i), k, a + (transposed ? i : i * lda), lda,
-                     data + (transposed ? i : i * stride), stride);
+  Real* data = thread_scratch<Real, Packed>((a.transposed ? stored : m) * stride);
+  // In the order of memory: each piece takes whole rows of A, of a transposed one some steps of k.
+  each_piece(m * k, block_count(a.transposed ? k : m, rows_a_block), [&](Index block) {
+    const Index row = block * rows_a_block;
+    if (a.transposed) {
+      kernel.pack_left(m, std::min(rows_a_block, k - row), a.from(0, row), data + row / kernel.steps * stride,
+                       stride);
+    } else {
+      kernel.pack_left(std::min(rows_a_block, m - row), k, a.from(row, 0), data + row * stride, stride);
+    }
   });
-  return {data, stride, transposed};
+  return {data, stride, a.transposed};
 }
 
 // Any number of `stored` numbers of k, as many at a time as the kernel takes.
 template <class Real>
-void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index stored, const LeftOperand<Real>& a,
-              const RightOperand<Real>& b, const TileOutput<Real>& out) {
+void multiply_stored(const GemmKernel<Real>& kernel, Index m, Index n, Index stored,
+                     const LeftOperand<Real>& a, const RightOperand<Real>& b, const TileOutput<Real>& out) {
   for (Index p = 0; p < stored; p += kernel.depth) {
     kernel.multiply(m, n, std::min(kernel.depth, stored - p),
                     {a.data + (a.transposed ? p * a.stride : p), a.stride, a.transposed},
@@ -109,59 +113,62 @@ Index packed_size(const GemmKernel<Real>& kernel, Index k, Index n) {
 }
 
 template <class Real>
-RightOperand<Real> right_operand(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n,
-                                 const Real* b, Index ldb, Real* room) {
-  if (lies_in_panels(kernel, transposed, n)) return {b, ldb, kernel.cols};
-  return packed(kernel, transposed, k, n, b, ldb, room);
+RightOperand<Real> right_operand(const GemmKernel<Real>& kernel, Index k, Index n, const Operand<Real>& b,
+                                 Real* room) {
+  if (lies_in_panels(kernel, b, n)) return {b.data, b.ld, kernel.cols};
+  return packed(kernel, k, n, b, room);
 }
 
 template <class Real>
-void multiply(const GemmKernel<Real>& kernel, bool transposed_a, Index m, Index n, Index k, const Real* a,
-              Index lda, const RightOperand<Real>& b, const TileOutput<Real>& out) {
-  multiply(kernel, m, n, block_count(k, kernel.steps), left_operand(kernel, transposed_a, m, k, a, lda), b,
-           out);
+void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index k, const Operand<Real>& a,
+              const RightOperand<Real>& b, const TileOutput<Real>& out) {
+  multiply_stored(kernel, m, n, block_count(k, kernel.steps), left_operand(kernel, m, k, a), b, out);
 }
 
 template <class Real>
 void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
-  const bool transpose_a = g.trans_a == Transpose::yes, transpose_b = g.trans_b == Transpose::yes;
+  const Operand<Real> whole_a = g.operand_a(), whole_b = g.operand_b();
   const Grid grid(g.m, g.n, kernel.rows, kernel.cols);
   const Index panels = block_count(g.n, kernel.cols);
-  const Index steps_at_once = std::max<Index>(1, packed_numbers / (panels * kernel.cols * kernel.depth)) *
-                              kernel.depth * kernel.steps;
+  // Sums that are to be rounded are not put down in between.
+  const Index steps_at_once =
+      g.rounded.c ? g.k
+                  : std::max<Index>(1, packed_numbers / (panels * kernel.cols * kernel.depth)) *
+                        kernel.depth * kernel.steps;
 
   for (Index k0 = 0; k0 < g.k; k0 += steps_at_once) {
     const Index steps = std::min(g.k - k0, steps_at_once);
-    const Real* b_start = g.b + (transpose_b ? k0 : k0 * g.ldb);
     struct Packed;
-    const RightOperand<Real> b = packed(kernel, transpose_b, steps, g.n, b_start, g.ldb,
+    const RightOperand<Real> b = packed(kernel, steps, g.n, whole_b.from(k0, 0),
                                         thread_scratch<Real, Packed>(packed_size(kernel, steps, g.n)));
-    const LeftOperand<Real> a =
-        left_operand(kernel, transpose_a, g.m, steps, g.a + (transpose_a ? k0 * g.lda : k0), g.lda);
+    const LeftOperand<Real> a = left_operand(kernel, g.m, steps, whole_a.from(0, k0));
 
     parallel_each(grid.row_tiles * grid.column_tiles, [&](Index tile) {
       const Index row_tile = tile / grid.column_tiles;
       const Index i = g.m * row_tile / grid.row_tiles, rows = g.m * (row_tile + 1) / grid.row_tiles - i;
       const Index j = tile % grid.column_tiles * grid.tile_cols;
       const Index cols = std::min(grid.tile_cols, g.n - j);
-      multiply<Real>(kernel, rows, cols, block_count(steps, kernel.steps),
-                     {a.data + (transpose_a ? i : i * a.stride), a.stride, transpose_a},
-                     {b.data + j / kernel.cols * b.panel_size, b.stride, b.panel_size},
-                     {g.alpha, k0 == 0 ? g.beta : Real(1), g.c + i * g.ldc + j, g.ldc});
-      if (k0 + steps == g.k) finish_tile(g, i, j, rows, cols);
+      struct Sums;
+      const Index stride = g.rounded.c ? grid.tile_cols + kernel.cols : g.ldc;
+      Real* sums = g.rounded.c ? thread_scratch<Real, Sums>(rows * stride) : g.c + i * g.ldc + j;
+      multiply_stored<Real>(kernel, rows, cols, block_count(steps, kernel.steps),
+                            {a.data + (a.transposed ? i : i * a.stride), a.stride, a.transposed},
+                            {b.data + j / kernel.cols * b.panel_size, b.stride, b.panel_size},
+                            {g.alpha, k0 == 0 ? g.beta : Real(1), sums, stride});
+      if (k0 + steps == g.k) finish_tile(g, i, j, rows, cols, sums, stride);
     });
   }
 }
 
 template Index packed_size(const GemmKernel<float>&, Index, Index);
 template Index packed_size(const GemmKernel<double>&, Index, Index);
-template RightOperand<float> right_operand(const GemmKernel<float>&, bool, Index, Index, const float*, Index,
+template RightOperand<float> right_operand(const GemmKernel<float>&, Index, Index, const Operand<float>&,
                                            float*);
-template RightOperand<double> right_operand(const GemmKernel<double>&, bool, Index, Index, const double*,
-                                            Index, double*);
-template void multiply(const GemmKernel<float>&, bool, Index, Index, Index, const float*, Index,
+template RightOperand<double> right_operand(const GemmKernel<double>&, Index, Index, const Operand<double>&,
+                                            double*);
+template void multiply(const GemmKernel<float>&, Index, Index, Index, const Operand<float>&,
                        const RightOperand<float>&, const TileOutput<float>&);
-template void multiply(const GemmKernel<double>&, bool, Index, Index, Index, const double*, Index,
+template void multiply(const GemmKernel<double>&, Index, Index, Index, const Operand<double>&,
                        const RightOperand<double>&, const TileOutput<double>&);
 template void gemm_native(const GemmKernel<float>&, const Gemm<float>&);
 template void gemm_native(const GemmKernel<double>&, const Gemm<double>&);

@@ -1,7 +1,9 @@
 #include "kernels/norm.h"
 
 #include "core/parallel.h"
+#include "core/scratch.h"
 #include "kernels/elementwise.h"
+#include "kernels/rounded.h"
 #include "kernels/simd.h"
 
 namespace normscope {
@@ -15,9 +17,14 @@ Index norm_blocks(Index rows) { return block_count(rows, rows_a_block); }
 
 template <class Real>
 void norm_forward(const RowNorm<Real>& norm, Index rows, const Real* x, const Real* gain, const Real* bias,
-                  Real* y, Real* mean, Real* rstd) {
+                  Real* y, Real* mean, Real* rstd, bool rounded) {
   parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
-    simd<Real>().norm_forward(norm, begin, end, x, gain, bias, y, mean, rstd);
+    if (!rounded) return simd<Real>().norm_forward(norm, begin, end, x, gain, bias, y, mean, rstd);
+    struct Block;
+    Real* block = thread_scratch<Real, Block>(rows_a_block * norm.cols);
+    simd<Real>().norm_forward(norm, 0, end - begin, x + begin * norm.cols, gain, bias, block,
+                              mean + begin * norm.groups, rstd + begin * norm.groups);
+    round_block(end - begin, norm.cols, block, y + begin * rounded_cols(norm.cols));
   });
 }
 
@@ -41,9 +48,9 @@ void norm_backward(const RowNorm<Real>& norm, Index rows, const Real* x, const R
 }
 
 template void norm_forward(const RowNorm<float>&, Index, const float*, const float*, const float*, float*,
-                           float*, float*);
+                           float*, float*, bool);
 template void norm_forward(const RowNorm<double>&, Index, const double*, const double*, const double*,
-                           double*, double*, double*);
+                           double*, double*, double*, bool);
 template void norm_backward(const RowNorm<float>&, Index, const float*, const float*, const float*,
                             const float*, const float*, float*, float, float*, float*, float*);
 template void norm_backward(const RowNorm<double>&, Index, const double*, const double*, const double*,

@@ -19,10 +19,11 @@ struct RowNorm {
   bool eps_outside;
 };
 
-// x, y: (rows, cols); gain, bias: (cols) or null; mean, rstd: (rows, groups), kept for the backward.
+// x, y: (rows, cols); gain, bias: (cols) or null; mean, rstd: (rows, groups), kept for the backward. y may be
+// rounded to bf16 (kernels/rounded.h).
 template <class Real>
 void norm_forward(const RowNorm<Real>& norm, Index rows, const Real* x, const Real* gain, const Real* bias,
-                  Real* y, Real* mean, Real* rstd);
+                  Real* y, Real* mean, Real* rstd, bool rounded = false);
 
 // dx = beta*dx + ...; dgain and dbias (cols, or null) are added to. With g = gain*dy and x̂ = (x - mean)*rstd:
 //   dx = rstd (g - mean(g) - x̂ mean(g x̂)), dgain = sum over rows of dy x̂, dbias = sum over rows of dy.

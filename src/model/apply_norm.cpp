@@ -11,7 +11,7 @@ Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars
   const Real eps = static_cast<Real>(config.norm_eps);
   const bool outside = config.norm_eps_outside;
   const auto over_features = [&](Index groups, bool centred) {
-    return row_norm(tape, {x.cols, groups, centred, eps, outside}, x, vars.weight, vars.bias);
+    return row_norm(tape, {x.cols, groups, centred, eps, outside}, x, vars.weight, vars.bias, pass.rounded);
   };
   switch (config.norm) {
     case layernorm:

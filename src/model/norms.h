@@ -35,6 +35,7 @@ struct NormVars {
 struct NormPass {
   Index context;               // T: rows a sequence
   bool by_running_statistics;  // batch norm in evaluation
+  bool rounded = false;        // norms of rows: y rounded to bf16, for products alone
 };
 
 // y = N(x), x: (N, C), by the config's norm. `none` returns x itself.

@@ -80,7 +80,8 @@ struct Transformer<Real>::Run {
     return tape.parameter(parameters.at(p), gradients != nullptr ? gradients->at(p) : nullptr, p.rows(),
                           p.cols());
   }
-  Var<Real> norm(NormParameters p, Var<Real> x) {
+  // `rounded`: only products will read it.
+  Var<Real> norm(NormParameters p, Var<Real> x, bool rounded = false) {
     NormVars<Real> vars{parameter(p.weight), parameter(p.bias), parameter(p.alpha), {}};
     if (p.running_mean != no_parameter) {
       const Parameter &mean = layout[p.running_mean], &variance = layout[p.running_var];
@@ -90,7 +91,7 @@ struct Transformer<Real>::Run {
         vars.running.variance_change = gradients->at(variance);
       }
     }
-    return apply_norm(tape, config, vars, {pass.context, pass.by_running_statistics}, x);
+    return apply_norm(tape, config, vars, {pass.context, pass.by_running_statistics, rounded}, x);
   }
 
   Dropout drop(std::size_t layer, DropoutPlace place) const {
@@ -180,7 +181,8 @@ Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) con
 
   // y = N_out(alpha x + a N_branch(F(s N_in(x)))): the row of the placement says which parts there are.
   for (const Sublayer& sub : sublayers) {
-    Var<Real> in = placement.norm_in ? run.norm(sub.norm, x) : x;
+    const bool for_products = rounds<Real>(gemm_provider_) && input_scale == 1;
+    Var<Real> in = placement.norm_in ? run.norm(sub.norm, x, for_products) : x;
     if (input_scale != 1) in = scale(run.tape, input_scale, in);
     run.tape.tap(in, {layer, sub.in});
 
@@ -208,7 +210,7 @@ Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& para
   for (std::size_t index = 0; index < placements_.size(); ++index) x = block(run, index, x);
   if (pass.cache != nullptr) pass.cache->length += x.rows;
 
-  if (config_.final_norm) x = run.norm(layout_.final_norm, x);
+  if (config_.final_norm) x = run.norm(layout_.final_norm, x, rounds<Real>(gemm_provider_));
   tape.tap(x, {last, Site::final});
   const Var<Real> scores = linear(tape, gemm_provider_, x, run.parameter(layout_.head));
   tape.tap(scores, {last, Site::logits});

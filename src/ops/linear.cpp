@@ -1,5 +1,6 @@
 // y = x Wᵀ + b;  dx = dy W,  dW = dyᵀ x,  db = column sums of dy. Saved: nothing beyond x and W.
 // And y = f(x Wᵀ + b): the same with dy f'(x Wᵀ + b) for dy. Saved: that slope.
+#include "core/scratch.h"
 #include "kernels/elementwise.h"
 #include "ops/ops.h"
 
@@ -18,42 +19,113 @@ OpCost linear_cost(const char* name, Var<Real> x, Var<Real> weight, Var<Real> bi
           .flops_backward = 2 * product};
 }
 
+// y, like x perhaps rounded.
+template <class Real>
+Var<Real> new_output(Tape<Real>& tape, Index rows, Index cols, bool rounded) {
+  return rounded ? tape.create_rounded(rows, cols, true) : tape.create(rows, cols);
+}
+
 // y = x Wᵀ and what follows.
 template <class Real>
-void linear_forward(GemmProvider provider, Var<Real> x, Var<Real> weight, Real* y,
+void linear_forward(GemmProvider provider, Var<Real> x, Var<Real> weight, Var<Real> y,
                     const Epilogue<Real>& epilogue) {
   const Index in = x.cols, out = weight.rows;
-  gemm<Real>(provider, {Transpose::no, Transpose::yes, x.rows, out, in, Real(1), x.value, in, weight.value,
-                        in, Real(0), y, out, epilogue});
+  gemm<Real>(provider, {Transpose::no,
+                        Transpose::yes,
+                        x.rows,
+                        out,
+                        in,
+                        Real(1),
+                        x.stored(),
+                        x.stride(),
+                        weight.value,
+                        in,
+                        Real(0),
+                        y.stored(),
+                        y.stride(),
+                        epilogue,
+                        {.a = x.rounded != nullptr, .c = y.rounded != nullptr}});
+}
+
+// A gradient (rows, cols) that two products read, rounded once for both.
+template <class Real>
+const Real* rounded_gradient(Index rows, Index cols, const Real* dy) {
+  struct Rounded;
+  Real* out = thread_scratch<Real, Rounded>(rows * rounded_cols(cols));
+  round_rows(rows, cols, dy, out);
+  return out;
 }
 
 template <class Real>
-void linear_backward(Tape<Real>& t, GemmProvider provider, const Real* dy, Var<Real> x, Var<Real> weight,
-                     Var<Real> bias) {
+void add_bias_gradient(Index rows, Index cols, const Real* dy, bool rounded, Real* sum) {
+  if (!rounded) return add_rows(rows, cols, dy, sum);
+  struct Widened;
+  Real* wide = thread_scratch<Real, Widened>(rows * cols);
+  widen_rows(rows, cols, dy, wide);
+  add_rows(rows, cols, wide, sum);
+}
+
+// dy: (rows of x, rows of weight), rounded or not.
+template <class Real>
+void linear_backward(Tape<Real>& t, GemmProvider provider, const Real* dy, bool rounded, Var<Real> x,
+                     Var<Real> weight, Var<Real> bias) {
   const Index rows = x.rows, in = x.cols, out = weight.rows;
+  if (bias && t.wants_gradient(bias)) add_bias_gradient(rows, out, dy, rounded, t.add_to(bias));
+  if (rounds<Real>(provider) && !rounded) {
+    dy = rounded_gradient(rows, out, dy);
+    rounded = true;
+  }
+  const Index dy_stride = rounded ? rounded_cols(out) : out;
   if (t.wants_gradient(x)) {
     const Accumulator<Real> dx = t.accumulate(x);
-    gemm<Real>(provider, {Transpose::no, Transpose::no, rows, in, out, Real(1), dy, out, weight.value, in,
-                          dx.beta, dx.data, in});
+    const Index dx_stride = x.rounded_gradient ? rounded_cols(in) : in;
+    gemm<Real>(provider, {Transpose::no,
+                          Transpose::no,
+                          rows,
+                          in,
+                          out,
+                          Real(1),
+                          dy,
+                          dy_stride,
+                          weight.value,
+                          in,
+                          dx.beta,
+                          dx.data,
+                          dx_stride,
+                          {},
+                          {.a = rounded, .c = x.rounded_gradient}});
   }
   if (t.wants_gradient(weight)) {
     const Accumulator<Real> dw = t.accumulate(weight);
-    gemm<Real>(provider, {Transpose::yes, Transpose::no, out, in, rows, Real(1), dy, out, x.value, in,
-                          dw.beta, dw.data, in});
+    gemm<Real>(provider, {Transpose::yes,
+                          Transpose::no,
+                          out,
+                          in,
+                          rows,
+                          Real(1),
+                          dy,
+                          dy_stride,
+                          x.stored(),
+                          x.stride(),
+                          dw.beta,
+                          dw.data,
+                          in,
+                          {},
+                          {.a = rounded, .b = x.rounded != nullptr}});
   }
-  if (bias && t.wants_gradient(bias)) add_rows(rows, out, dy, t.add_to(bias));
 }
 
 }  // namespace
 
 template <class Real>
-Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight,
-                 Var<Real> bias) {
+Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight, Var<Real> bias,
+                 bool rounded) {
   const typename Tape<Real>::Op op(tape, linear_cost("linear", x, weight, bias));
-  Var<Real> y = tape.create(x.rows, weight.rows);
-  linear_forward(gemm_provider, x, weight, y.value, {.bias = bias.value});
+  Var<Real> y = new_output(tape, x.rows, weight.rows, rounded);
+  linear_forward(gemm_provider, x, weight, y, {.bias = bias.value});
 
-  tape.record(y, [=](Tape<Real>& t) { linear_backward(t, gemm_provider, t.gradient(y), x, weight, bias); });
+  tape.record(
+      y, [=](Tape<Real>& t) { linear_backward(t, gemm_provider, t.gradient(y), rounded, x, weight, bias); });
   return y;
 }
 
@@ -61,20 +133,23 @@ template <class Real>
 Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, ActivationKind activation,
                            Var<Real> x, Var<Real> weight, Var<Real> bias) {
   const typename Tape<Real>::Op op(tape, linear_cost("linear, activation", x, weight, bias));
-  Var<Real> y = tape.create(x.rows, weight.rows);
-  Real* slope = tape.template save<Real>(y.size());
-  linear_forward(gemm_provider, x, weight, slope,
-                 {.bias = bias.value, .activated = y.value, .activation = activation});
+  const bool rounded = rounds<Real>(gemm_provider);
+  Var<Real> y = new_output(tape, x.rows, weight.rows, rounded);
+  const Index stored = y.rows * y.stride();
+  Real* slope = tape.template save<Real>(stored);
+  linear_forward(gemm_provider, x, weight, y, {.bias = bias.value, .slope = slope, .activation = activation});
 
   tape.record(y, [=](Tape<Real>& t) {
-    multiply(y.size(), t.gradient(y), slope, slope);  // nobody reads the slope again
-    linear_backward(t, gemm_provider, slope, x, weight, bias);
+    // In place of the slope, which nobody reads again.
+    rounded ? multiply_rounded(stored, t.gradient(y), slope, slope)
+            : multiply(stored, t.gradient(y), slope, slope);
+    linear_backward(t, gemm_provider, slope, rounded, x, weight, bias);
   });
   return y;
 }
 
-template Var<float> linear(Tape<float>&, GemmProvider, Var<float>, Var<float>, Var<float>);
-template Var<double> linear(Tape<double>&, GemmProvider, Var<double>, Var<double>, Var<double>);
+template Var<float> linear(Tape<float>&, GemmProvider, Var<float>, Var<float>, Var<float>, bool);
+template Var<double> linear(Tape<double>&, GemmProvider, Var<double>, Var<double>, Var<double>, bool);
 template Var<float> activated_linear(Tape<float>&, GemmProvider, ActivationKind, Var<float>, Var<float>,
                                      Var<float>);
 template Var<double> activated_linear(Tape<double>&, GemmProvider, ActivationKind, Var<double>, Var<double>,

@@ -24,12 +24,16 @@ OpCost streaming_cost(const char* name, Index count, double forward, double back
   return {.name = name, .bytes_forward = forward * bytes, .bytes_backward = backward * bytes};
 }
 
+// `rounded`, of some ops, has y rounded to bf16 where it is made (kernels/rounded.h): for what nothing but
+// products by a provider that rounds will read. They find the very numbers they would have made of it.
+
 // y (N, out) = x (N, in) · weightᵀ + bias. weight: (out, in); bias: (1, out) or absent.
 template <class Real>
 Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight,
-                 Var<Real> bias = {});
+                 Var<Real> bias = {}, bool rounded = false);
 
-// y = f(x Wᵀ + b), f element by element; fused, so x Wᵀ + b itself is never kept.
+// y = f(x Wᵀ + b), f element by element; fused, so x Wᵀ + b itself is never kept. For products alone: rounded
+// where the provider rounds.
 template <class Real>
 Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, ActivationKind activation,
                            Var<Real> x, Var<Real> weight, Var<Real> bias = {});
@@ -43,7 +47,7 @@ Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Inde
 // Layer norm, RMS norm, group norm of each row (kernels/norm.h). gain, bias: (1, C) or absent.
 template <class Real>
 Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var<Real> gain = {},
-                   Var<Real> bias = {});
+                   Var<Real> bias = {}, bool rounded = false);
 
 // Running mean and variance (C each) of batch norm, and what the step under way will change them by: with
 // each batch, new = 0.9 old + 0.1 batch. Null changes: they stay as they are.

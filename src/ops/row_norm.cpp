@@ -4,7 +4,8 @@
 namespace normscope {
 
 template <class Real>
-Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var<Real> gain, Var<Real> bias) {
+Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var<Real> gain, Var<Real> bias,
+                   bool rounded) {
   const typename Tape<Real>::Op op(tape, streaming_cost<Real>("norm", x.size(), 2, 3));
   require(x.cols == norm.cols && norm.cols % norm.groups == 0, "row_norm", "x has ", x.cols,
           " features; the norm ", norm.cols, " in ", norm.groups, " groups");
@@ -12,10 +13,10 @@ Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var
           "gain and bias must have ", x.cols, " numbers");
   const Index rows = x.rows;
 
-  Var<Real> y = tape.create(rows, x.cols);
+  Var<Real> y = rounded ? tape.create_rounded(rows, x.cols, false) : tape.create(rows, x.cols);
   Real* mean = tape.template save<Real>(rows * norm.groups);
   Real* rstd = tape.template save<Real>(rows * norm.groups);
-  norm_forward(norm, rows, x.value, gain.value, bias.value, y.value, mean, rstd);
+  norm_forward(norm, rows, x.value, gain.value, bias.value, y.stored(), mean, rstd, rounded);
   if (!tape.recording()) return y;
 
   Real* partials = tape.template save<Real>(2 * norm_blocks(rows) * x.cols);
@@ -28,7 +29,8 @@ Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var
   return y;
 }
 
-template Var<float> row_norm(Tape<float>&, const RowNorm<float>&, Var<float>, Var<float>, Var<float>);
-template Var<double> row_norm(Tape<double>&, const RowNorm<double>&, Var<double>, Var<double>, Var<double>);
+template Var<float> row_norm(Tape<float>&, const RowNorm<float>&, Var<float>, Var<float>, Var<float>, bool);
+template Var<double> row_norm(Tape<double>&, const RowNorm<double>&, Var<double>, Var<double>, Var<double>,
+                              bool);
 
 }  // namespace normscope

@@ -38,13 +38,14 @@ inline void prefetch_row(Index count, const Real* row) {
   for (Index i = 0; i < count; i += 64 / static_cast<Index>(sizeof(Real))) __builtin_prefetch(row + i);
 }
 
-template <class Real, std::size_t... i>
-inline Vec<Real> interleave_low(Vec<Real> a, Vec<Real> b, std::index_sequence<i...>) {
+// a0, b0, a1, b1, ... of the first halves of a and b; of the second.
+template <class V, std::size_t... i>
+inline V interleave_low(V a, V b, std::index_sequence<i...>) {
   return __builtin_shufflevector(a, b, (i / 2 + (i % 2) * sizeof...(i))...);
 }
 
-template <class Real, std::size_t... i>
-inline Vec<Real> interleave_high(Vec<Real> a, Vec<Real> b, std::index_sequence<i...>) {
+template <class V, std::size_t... i>
+inline V interleave_high(V a, V b, std::index_sequence<i...>) {
   return __builtin_shufflevector(a, b, (sizeof...(i) / 2 + i / 2 + (i % 2) * sizeof...(i))...);
 }
 
@@ -65,8 +66,8 @@ inline void transpose(Vec<Real> (&square)[lanes<Real>]) {
     Vec<Real> next[count];
 #pragma GCC unroll 8
     for (Index r = 0; r < count / 2; ++r) {
-      next[2 * r] = interleave_low<Real>(square[r], square[r + count / 2], lane);
-      next[2 * r + 1] = interleave_high<Real>(square[r], square[r + count / 2], lane);
+      next[2 * r] = interleave_low(square[r], square[r + count / 2], lane);
+      next[2 * r + 1] = interleave_high(square[r], square[r + count / 2], lane);
     }
 #pragma GCC unroll 16
     for (Index r = 0; r < count; ++r) square[r] = next[r];
@@ -93,23 +94,27 @@ void pack_transposed_strip(Index k, Index n, const Real* b, Index ldb, Real* pan
   }
 }
 
+// The same for a whole panel of n columns.
 template <class Real>
-void pack_panel(bool transposed, Index k, Index n, const Real* b, Index ldb, Real* panel) {
+void pack_transposed(Index k, Index n, const Real* b, Index ldb, Real* panel) {
+  for (Index j = 0; j < tile_cols<Real>; j += lanes<Real>) {
+    const Index left = n - j < 0 ? 0 : n - j;
+    pack_transposed_strip(k, left < lanes<Real> ? left : lanes<Real>, b + (left > 0 ? j * ldb : 0), ldb,
+                          panel + j);
+  }
+}
+
+template <class Real>
+void pack_panel(Index k, Index n, const Operand<Real>& b, Real* panel) {
   constexpr Index cols = tile_cols<Real>;
-  if (transposed) {
-    for (Index j = 0; j < cols; j += lanes<Real>) {
-      const Index left = n - j < 0 ? 0 : n - j;
-      pack_transposed_strip(k, left < lanes<Real> ? left : lanes<Real>, b + (left > 0 ? j * ldb : 0), ldb,
-                            panel + j);
-    }
-  } else if (n == cols) {
-    for (Index p = 0; p < k; ++p) {
-      prefetch_row(cols, b + (p + rows_ahead) * ldb);
-      for (Index j = 0; j < cols; j += lanes<Real>) store(panel + p * cols + j, load(b + p * ldb + j));
-    }
-  } else {
-    for (Index p = 0; p < k; ++p) {
-      for (Index j = 0; j < cols; ++j) panel[p * cols + j] = j < n ? b[p * ldb + j] : Real(0);
+  if (b.transposed) return pack_transposed(k, n, b.data, b.ld, panel);
+  for (Index p = 0; p < k; ++p) {
+    const Real* row = b.data + p * b.ld;
+    if (n == cols) {
+      prefetch_row(cols, row + rows_ahead * b.ld);
+      for (Index j = 0; j < cols; j += lanes<Real>) store(panel + p * cols + j, load(row + j));
+    } else {
+      for (Index j = 0; j < cols; ++j) panel[p * cols + j] = j < n ? row[j] : Real(0);
     }
   }
 }
@@ -271,6 +276,8 @@ constexpr GemmKernel<Real> gemm_kernel = {
     .pack_panel = pack_panel<Real>,
     .pack_left = nullptr,
     .multiply = multiply<Real, Plain<Real>>,
+    .widen = nullptr,
+    .multiply_rounded = nullptr,
 };
 
 }  // namespace normscope::NORMSCOPE_ISA

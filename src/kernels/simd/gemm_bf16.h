@@ -55,19 +55,22 @@ inline Floats pairs_along(Floats a, Floats b) {
 #endif
 }
 
-inline std::uint32_t rounded(float x) {
+// As vectors do it, which by AVX512-BF16 flush subnormal numbers to zero.
+inline float paired(float earlier, float later) { return pairs_across(splat(earlier), splat(later))[0]; }
+
+// Number j of a row of pairs.
+inline float widened(const float* pairs, Index j) {
   std::uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  if (x != x) return (bits | 0x400000U) >> 16;
-  return (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  std::memcpy(&bits, pairs + j / 2, sizeof bits);
+  bits = j % 2 == 0 ? bits << 16 : bits & 0xFFFF0000U;
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
 }
 
-inline float paired(float earlier, float later) {
-  const std::uint32_t bits = rounded(earlier) | (rounded(later) << 16);
-  float pair;
-  std::memcpy(&pair, &bits, sizeof pair);
-  return pair;
-}
+// The numbers in the lower halves of words, and in the upper ones.
+inline Floats earlier(Floats pairs) { return (Floats)((Words)pairs << 16); }
+inline Floats later(Floats pairs) { return (Floats)((Words)pairs & -0x10000); }
 
 struct Pairs {
   static Floats in_all_lanes(const float* x) {
@@ -79,8 +82,6 @@ struct Pairs {
 #if defined(__AVX512BF16__)
     return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)y);
 #else
-    const auto earlier = [](Floats pairs) { return (Floats)((Words)pairs << 16); };
-    const auto later = [](Floats pairs) { return (Floats)((Words)pairs & -0x10000); };
     return sum + earlier(x) * earlier(y) + later(x) * later(y);
 #endif
   }
@@ -103,40 +104,81 @@ inline void pack_across(Index n, const float* x, const float* next, float* out) 
   });
 }
 
-inline void pack_left_pairs(bool transposed, Index m, Index k, const float* a, Index lda, float* out,
-                            Index stride) {
-  if (!transposed) {
-    for (Index i = 0; i < m; ++i) pack_along(k, a + i * lda, out + i * stride);
-  } else {
-    for (Index p = 0; p < k; p += 2) {
-      pack_across(m, a + p * lda, p + 1 < k ? a + (p + 1) * lda : nullptr, out + p / 2 * stride);
-    }
+// The same from rows that are already rounded, where columns j and j + 1 share a word.
+inline void pack_across_rounded(Index n, const float* x, const float* next, float* out) {
+  typedef std::int16_t Halves __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
+  constexpr Index count = lanes<float>;
+  constexpr auto half = std::make_index_sequence<2 * count>();
+  Index j = 0;
+  for (; j + 2 * count <= n; j += 2 * count) {
+    const Halves a = (Halves)load(x + j / 2);
+    const Halves b = next != nullptr ? (Halves)load(next + j / 2) : Halves{};
+    store(out + j, (Floats)interleave_low(a, b, half));
+    store(out + j + count, (Floats)interleave_high(a, b, half));
+  }
+  for (; j < n; ++j) out[j] = paired(widened(x, j), next != nullptr ? widened(next, j) : 0);
+}
+
+inline void pack_left_pairs(Index m, Index k, const Operand<float>& a, float* out, Index stride) {
+  if (!a.transposed) {
+    for (Index i = 0; i < m; ++i) pack_along(k, a.data + i * a.ld, out + i * stride);
+    return;
+  }
+  const auto pack = a.rounded ? pack_across_rounded : pack_across;
+  for (Index p = 0; p < k; p += 2) {
+    const float* row = a.data + p * a.ld;
+    pack(m, row, p + 1 < k ? row + a.ld : nullptr, out + p / 2 * stride);
   }
 }
 
-inline void pack_panel_pairs(bool transposed, Index k, Index n, const float* b, Index ldb, float* panel) {
+inline void pack_panel_pairs(Index k, Index n, const Operand<float>& b, float* panel) {
   constexpr Index cols = tile_cols<float>;
-  if (!transposed) {
+  if (!b.transposed) {
+    const Index row_numbers = b.rounded ? cols / 2 : cols;
+    const auto pack = b.rounded ? pack_across_rounded : pack_across;
     for (Index p = 0; p < k; p += 2) {
-      prefetch_row(cols, b + (p + rows_ahead) * ldb);
-      prefetch_row(cols, b + (p + rows_ahead + 1) * ldb);
-      float* row = panel + p / 2 * cols;
-      pack_across(n, b + p * ldb, p + 1 < k ? b + (p + 1) * ldb : nullptr, row);
-      for (Index j = n; j < cols; ++j) row[j] = 0;
+      const float* row = b.data + p * b.ld;
+      prefetch_row(row_numbers, row + rows_ahead * b.ld);
+      prefetch_row(row_numbers, row + (rows_ahead + 1) * b.ld);
+      float* pairs = panel + p / 2 * cols;
+      pack(n, row, p + 1 < k ? row + b.ld : nullptr, pairs);
+      for (Index j = n; j < cols; ++j) pairs[j] = 0;
     }
     return;
   }
+  if (b.rounded) return pack_transposed((k + 1) / 2, n, b.data, b.ld, panel);
   // Rows of B first become rows of pairs, then columns of the panel.
   constexpr Index most = tile_depth;
   float pairs[lanes<float> * most];
   for (Index j = 0; j < cols; j += lanes<float>) {
     const Index left = n - j < 0 ? 0 : n - j, count = left < lanes<float> ? left : lanes<float>;
     for (Index row = 0; row < count; ++row) {
-      prefetch_row(2 * lanes<float>, b + (j + row + rows_ahead) * ldb);
-      pack_along(k, b + (j + row) * ldb, pairs + row * most);
+      prefetch_row(2 * lanes<float>, b.data + (j + row + rows_ahead) * b.ld);
+      pack_along(k, b.data + (j + row) * b.ld, pairs + row * most);
     }
     pack_transposed_strip((k + 1) / 2, count, pairs, most, panel + j);
   }
+}
+
+// --- rows that stay rounded (kernels/rounded.h) -----------------------------------------------------------
+
+inline void widen(Index n, const float* rounded, float* out) {
+  constexpr Index count = lanes<float>;
+  constexpr auto lane = std::make_index_sequence<count>();
+  Index j = 0;
+  for (; j + 2 * count <= n; j += 2 * count) {
+    const Floats pairs = load(rounded + j / 2);
+    store(out + j, interleave_low(earlier(pairs), later(pairs), lane));
+    store(out + j + count, interleave_high(earlier(pairs), later(pairs), lane));
+  }
+  for (; j < n; ++j) out[j] = widened(rounded, j);
+}
+
+inline void multiply_rounded(Index words, const float* x, const float* y, float* out) {
+  each_vector<float>(words, [&](Index i, auto part) {
+    const Floats a = part.get(x + i), b = part.get(y + i);
+    part.put(out + i, pairs_across(earlier(a) * earlier(b), later(a) * later(b)));
+  });
 }
 
 constexpr GemmKernel<float> gemm_bf16_kernel = {
@@ -147,6 +189,8 @@ constexpr GemmKernel<float> gemm_bf16_kernel = {
     .pack_panel = pack_panel_pairs,
     .pack_left = pack_left_pairs,
     .multiply = multiply<float, Pairs>,
+    .widen = widen,
+    .multiply_rounded = multiply_rounded,
 };
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -1,0 +1,49 @@
+#include "kernels/rounded.h"
+
+#include "kernels/reduce.h"
+#include "kernels/simd.h"
+
+namespace normscope {
+namespace {
+
+constexpr Index rows_a_block = 64;
+
+}  // namespace
+
+template <class Real>
+void round_block(Index rows, Index cols, const Real* x, Real* rounded) {
+  bf16_kernel<Real>().pack_left(rows, cols, {x, cols}, rounded, rounded_cols(cols));
+}
+
+template <class Real>
+void round_rows(Index rows, Index cols, const Real* x, Real* rounded) {
+  parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
+    round_block(end - begin, cols, x + begin * cols, rounded + begin * rounded_cols(cols));
+  });
+}
+
+template <class Real>
+void widen_rows(Index rows, Index cols, const Real* rounded, Real* out) {
+  const Index words = rounded_cols(cols);
+  parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) bf16_kernel<Real>().widen(cols, rounded + i * words, out + i * cols);
+  });
+}
+
+template <class Real>
+void multiply_rounded(Index words, const Real* x, const Real* y, Real* out) {
+  parallel_blocks(words, elements_a_block, [&](Index begin, Index end) {
+    bf16_kernel<Real>().multiply_rounded(end - begin, x + begin, y + begin, out + begin);
+  });
+}
+
+template void round_block(Index, Index, const float*, float*);
+template void round_block(Index, Index, const double*, double*);
+template void round_rows(Index, Index, const float*, float*);
+template void round_rows(Index, Index, const double*, double*);
+template void widen_rows(Index, Index, const float*, float*);
+template void widen_rows(Index, Index, const double*, double*);
+template void multiply_rounded(Index, const float*, const float*, float*);
+template void multiply_rounded(Index, const double*, const double*, double*);
+
+}  // namespace normscope
