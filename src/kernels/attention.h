@@ -25,10 +25,11 @@ struct Attention {
   Index first_sequence = 0;            // number of sequence 0 in the whole step's batch
 };
 
-// Rows of scores or weights, `stride` numbers apart: row i sees the first visible + i. The softmaxes write 0
-// past those, up to `width` rounded up to whole vectors, for which there is room; they read nothing there.
-struct CausalRows {
-  Index rows, visible, width, stride;
+// Scores or weights, transposed: a row for each key, `stride` numbers apart, a column for each query, and
+// room for whole vectors of queries. Query i sees the first visible + i keys of `keys`; at those that it does
+// not see, the softmaxes read nothing and write 0.
+struct CausalColumns {
+  Index queries, visible, keys, stride;
 };
 
 // The products are our own kernels', with operands rounded to bf16 if that is the provider: they are too

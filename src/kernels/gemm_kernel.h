@@ -88,9 +88,18 @@ RightOperand<Real> from_step(const GemmKernel<Real>& kernel, RightOperand<Real> 
   return b;
 }
 
-// C (m, n) = alpha * op(A) * B + beta * C over k steps; A as in Gemm.
+// Numbers that op(A), m rows by k steps, takes packed.
 template <class Real>
-void multiply(const GemmKernel<Real>& kernel, bool transposed_a, Index m, Index n, Index k, const Real* a,
-              Index lda, const RightOperand<Real>& b, const TileOutput<Real>& out);
+Index left_size(const GemmKernel<Real>& kernel, bool transposed, Index m, Index k);
+
+// op(A) as `kernel` reads it: where it lies if that is possible, else packed into `room`, left_size() long.
+template <class Real>
+LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, bool transposed, Index m, Index k,
+                               const Real* a, Index lda, Real* room);
+
+// C (m, n) = alpha * A * B + beta * C over k steps.
+template <class Real>
+void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index k, const LeftOperand<Real>& a,
+              const RightOperand<Real>& b, const TileOutput<Real>& out);
 
 }  // namespace normscope

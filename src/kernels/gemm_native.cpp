@@ -70,35 +70,11 @@ bool lies_in_panels(const GemmKernel<Real>& kernel, bool transposed, Index n) {
   return kernel.steps == 1 && !transposed && n % kernel.cols == 0;
 }
 
-// op(A), m rows by k steps: where it lies, or packed if the kernel wants it so.
+// Whole lines, and an odd number of them: rows of op(A) start in the sets of a cache in turn.
 template <class Real>
-LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, bool transposed, Index m, Index k,
-                               const Real* a, Index lda) {
-  if (kernel.pack_left == nullptr) return {a, lda, transposed};
-  constexpr Index rows_a_block = 64, line = 64 / static_cast<Index>(sizeof(Real));
-  const Index stored = block_count(k, kernel.steps);
-  // Whole lines, and an odd number of them: rows start in the sets of a cache in turn.
-  const Index stride = (block_count(transposed ? m : stored, line) | 1) * line;
-  struct Packed;
-  Real* data = thread_scratch<Real, Packed>((transposed ? stored : m) * stride);
-  each_piece(m * k, block_count(m, rows_a_block), [&](Index block) {
-    const Index i = block * rows_a_block;
-    kernel.pack_left(transposed, std::min(rows_a_block, m - i), k, a + (transposed ? i : i * lda), lda,
-                     data + (transposed ? i : i * stride), stride);
-  });
-  return {data, stride, transposed};
-}
-
-// Any number of `stored` numbers of k, as many at a time as the kernel takes.
-template <class Real>
-void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index stored, const LeftOperand<Real>& a,
-              const RightOperand<Real>& b, const TileOutput<Real>& out) {
-  for (Index p = 0; p < stored; p += kernel.depth) {
-    kernel.multiply(m, n, std::min(kernel.depth, stored - p),
-                    {a.data + (a.transposed ? p * a.stride : p), a.stride, a.transposed},
-                    {b.data + p * b.stride, b.stride, b.panel_size},
-                    {out.alpha, p == 0 ? out.beta : Real(1), out.c, out.ldc});
-  }
+Index left_stride(const GemmKernel<Real>& kernel, bool transposed, Index m, Index k) {
+  constexpr Index line = 64 / static_cast<Index>(sizeof(Real));
+  return (block_count(transposed ? m : block_count(k, kernel.steps), line) | 1) * line;
 }
 
 }  // namespace
@@ -116,10 +92,35 @@ RightOperand<Real> right_operand(const GemmKernel<Real>& kernel, bool transposed
 }
 
 template <class Real>
-void multiply(const GemmKernel<Real>& kernel, bool transposed_a, Index m, Index n, Index k, const Real* a,
-              Index lda, const RightOperand<Real>& b, const TileOutput<Real>& out) {
-  multiply(kernel, m, n, block_count(k, kernel.steps), left_operand(kernel, transposed_a, m, k, a, lda), b,
-           out);
+Index left_size(const GemmKernel<Real>& kernel, bool transposed, Index m, Index k) {
+  return (transposed ? block_count(k, kernel.steps) : m) * left_stride(kernel, transposed, m, k);
+}
+
+template <class Real>
+LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, bool transposed, Index m, Index k,
+                               const Real* a, Index lda, Real* room) {
+  if (kernel.pack_left == nullptr) return {a, lda, transposed};
+  constexpr Index rows_a_block = 64;
+  const Index stride = left_stride(kernel, transposed, m, k);
+  each_piece(m * k, block_count(m, rows_a_block), [&](Index block) {
+    const Index i = block * rows_a_block;
+    kernel.pack_left(transposed, std::min(rows_a_block, m - i), k, a + (transposed ? i : i * lda), lda,
+                     room + (transposed ? i : i * stride), stride);
+  });
+  return {room, stride, transposed};
+}
+
+// As many stored numbers of k at a time as the kernel takes.
+template <class Real>
+void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index k, const LeftOperand<Real>& a,
+              const RightOperand<Real>& b, const TileOutput<Real>& out) {
+  const Index stored = block_count(k, kernel.steps);
+  for (Index p = 0; p < stored; p += kernel.depth) {
+    kernel.multiply(m, n, std::min(kernel.depth, stored - p),
+                    {a.data + (a.transposed ? p * a.stride : p), a.stride, a.transposed},
+                    {b.data + p * b.stride, b.stride, b.panel_size},
+                    {out.alpha, p == 0 ? out.beta : Real(1), out.c, out.ldc});
+  }
 }
 
 template <class Real>
@@ -133,18 +134,20 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
   for (Index k0 = 0; k0 < g.k; k0 += steps_at_once) {
     const Index steps = std::min(g.k - k0, steps_at_once);
     const Real* b_start = g.b + (transpose_b ? k0 : k0 * g.ldb);
-    struct Packed;
+    struct PackedRight;
+    struct PackedLeft;
     const RightOperand<Real> b = packed(kernel, transpose_b, steps, g.n, b_start, g.ldb,
-                                        thread_scratch<Real, Packed>(packed_size(kernel, steps, g.n)));
+                                        thread_scratch<Real, PackedRight>(packed_size(kernel, steps, g.n)));
     const LeftOperand<Real> a =
-        left_operand(kernel, transpose_a, g.m, steps, g.a + (transpose_a ? k0 * g.lda : k0), g.lda);
+        left_operand(kernel, transpose_a, g.m, steps, g.a + (transpose_a ? k0 * g.lda : k0), g.lda,
+                     thread_scratch<Real, PackedLeft>(left_size(kernel, transpose_a, g.m, steps)));
 
     parallel_each(grid.row_tiles * grid.column_tiles, [&](Index tile) {
       const Index row_tile = tile / grid.column_tiles;
       const Index i = g.m * row_tile / grid.row_tiles, rows = g.m * (row_tile + 1) / grid.row_tiles - i;
       const Index j = tile % grid.column_tiles * grid.tile_cols;
       const Index cols = std::min(grid.tile_cols, g.n - j);
-      multiply<Real>(kernel, rows, cols, block_count(steps, kernel.steps),
+      multiply<Real>(kernel, rows, cols, steps,
                      {a.data + (transpose_a ? i : i * a.stride), a.stride, transpose_a},
                      {b.data + j / kernel.cols * b.panel_size, b.stride, b.panel_size},
                      {g.alpha, k0 == 0 ? g.beta : Real(1), g.c + i * g.ldc + j, g.ldc});
@@ -159,9 +162,15 @@ template RightOperand<float> right_operand(const GemmKernel<float>&, bool, Index
                                            float*);
 template RightOperand<double> right_operand(const GemmKernel<double>&, bool, Index, Index, const double*,
                                             Index, double*);
-template void multiply(const GemmKernel<float>&, bool, Index, Index, Index, const float*, Index,
+template Index left_size(const GemmKernel<float>&, bool, Index, Index);
+template Index left_size(const GemmKernel<double>&, bool, Index, Index);
+template LeftOperand<float> left_operand(const GemmKernel<float>&, bool, Index, Index, const float*, Index,
+                                         float*);
+template LeftOperand<double> left_operand(const GemmKernel<double>&, bool, Index, Index, const double*, Index,
+                                          double*);
+template void multiply(const GemmKernel<float>&, Index, Index, Index, const LeftOperand<float>&,
                        const RightOperand<float>&, const TileOutput<float>&);
-template void multiply(const GemmKernel<double>&, bool, Index, Index, Index, const double*, Index,
+template void multiply(const GemmKernel<double>&, Index, Index, Index, const LeftOperand<double>&,
                        const RightOperand<double>&, const TileOutput<double>&);
 template void gemm_native(const GemmKernel<float>&, const Gemm<float>&);
 template void gemm_native(const GemmKernel<double>&, const Gemm<double>&);
