@@ -11,7 +11,9 @@
 namespace normscope {
 namespace {
 
-// Queries whose scores are one product: the mask hides part of the last so many keys of it.
+// Queries whose scores are one product: the mask hides part of the last so many keys of it. Scores are
+// computed transposed, Sᵀ = K Qᵀ: then neighbours in memory are queries, and sums over keys need no sum over
+// the lanes of a vector.
 constexpr Index queries_a_product = 16;
 
 // Queries whose weights are kept at a time going backwards: the terms of one visit of dK and dV.
@@ -23,25 +25,28 @@ struct Head {
   Head(const Attention<Real>& a, Index item)
       : sequence(item / a.heads),
         head(item % a.heads),
-        q_offset(sequence * a.queries * a.q_stride + head * a.head_dim),
-        kv_offset(sequence * a.keys * a.kv_stride + head * a.head_dim),
-        out_stride(a.heads * a.head_dim),
-        out_offset(sequence * a.queries * out_stride + head * a.head_dim),
+        width(a.rounded ? a.head_dim / 2 : a.head_dim),
+        q_offset(sequence * a.queries * a.q_stride + head * width),
+        kv_offset(sequence * a.keys * a.kv_stride + head * width),
+        out_stride(a.heads * width),
+        out_offset(sequence * a.queries * out_stride + head * width),
         row_offset(item * a.queries) {}
-  Index sequence, head, q_offset, kv_offset, out_stride, out_offset, row_offset;
+  Index sequence, head;
+  Index width;  // stored numbers of one row
+  Index q_offset, kv_offset, out_stride, out_offset, row_offset;
 };
 
-// Weights times mask/(1-p), for rows of queries from `query` on.
+// Weights times mask/(1-p), for columns of queries from `query` on.
 template <class Real>
-void drop_weights(const Attention<Real>& a, const Head<Real>& head, Index query, const CausalRows& seen,
+void drop_weights(const Attention<Real>& a, const Head<Real>& head, Index query, const CausalColumns& seen,
                   Real* weights) {
   const RandomStream stream =
       a.dropout_stream.at(static_cast<std::uint64_t>(a.first_sequence + head.sequence));
   const Real kept = static_cast<Real>(1 / (1 - a.dropout));
-  for (Index i = 0; i < seen.rows; ++i) {
+  for (Index i = 0; i < seen.queries; ++i) {
     const Index row = (head.head * a.queries + query + i) * a.keys;
     for (Index key = 0; key < seen.visible + i; ++key) {
-      weights[i * seen.stride + key] *=
+      weights[key * seen.stride + i] *=
           stream.uniform(static_cast<std::uint64_t>(row + key)) < a.dropout ? Real(0) : kept;
     }
   }
@@ -52,19 +57,74 @@ const GemmKernel<Real>& kernel_of(GemmProvider provider) {
   return provider == GemmProvider::bf16 ? bf16_kernel<Real>() : simd<Real>().gemm;
 }
 
-// From one row of scores to the next: whole vectors, and rows start in the sets of a cache in turn.
-template <class Real>
-Index score_stride(Index keys) {
-  constexpr Index line = 64 / static_cast<Index>(sizeof(Real));
-  return (block_count(keys, line) | 1) * line;
+// Operands in memory of their own, which Tag names.
+template <class Tag, class Real>
+RightOperand<Real> right(const GemmKernel<Real>& kernel, Index k, Index n, const Operand<Real>& b) {
+  return right_operand(kernel, k, n, b, thread_scratch<Real, Tag>(packed_size(kernel, k, n)));
+}
+template <class Tag, class Real>
+LeftOperand<Real> left(const GemmKernel<Real>& kernel, Index m, Index k, const Operand<Real>& a) {
+  return left_operand(kernel, m, k, a, thread_scratch<Real, Tag>(left_size(kernel, m, k, a)));
 }
 
-// A right operand in memory of its own, which Tag names.
+// The rest of A from row i and step p of k on, a multiple of kernel.steps; A is not transposed.
+template <class Real>
+LeftOperand<Real> from(const GemmKernel<Real>& kernel, LeftOperand<Real> a, Index i, Index p) {
+  a.data += i * a.stride + p / kernel.steps;
+  return a;
+}
+
+// out (seen.keys, seen.queries) = scale * A B, where A (keys, D) is K or V and B (D, queries) is Qᵀ or dOᵀ,
+// read from column `query` on. Whole vectors of queries are written; past the last query, panels of B hold
+// zeros.
+template <class Real>
+void multiply_by_queries(const GemmKernel<Real>& kernel, const CausalColumns& seen, Index depth,
+                         const LeftOperand<Real>& a, RightOperand<Real> b, Index query, Real scale,
+                         Real* out) {
+  b.data += query / kernel.cols * b.panel_size + query % kernel.cols;
+  const Index columns = std::min(queries_a_product, block_count(seen.queries, kernel.cols) * kernel.cols);
+  multiply(kernel, seen.keys, columns, depth, a, b, {scale, 0, out, seen.stride});
+}
+
+// Where a head's products (rows, D) are summed: in their place or, if that is rounded, elsewhere until
+// round().
+template <class Real>
+struct HeadSums {
+  Real* sums;
+  Index stride;
+  Real* place;
+  Index place_stride;
+
+  void round(const GemmKernel<Real>& kernel, Index rows, Index head_dim) const {
+    if (sums != place) kernel.pack_left(rows, head_dim, {sums, stride}, place, place_stride);
+  }
+};
 template <class Tag, class Real>
-RightOperand<Real> operand(const GemmKernel<Real>& kernel, bool transposed, Index k, Index n, const Real* b,
-                           Index ldb) {
-  return right_operand(kernel, k, n, {b, ldb, transposed},
-                       thread_scratch<Real, Tag>(packed_size(kernel, k, n)));
+HeadSums<Real> head_sums(const Attention<Real>& a, Index rows, Real* place, Index stride) {
+  if (!a.rounded) return {place, stride, place, stride};
+  return {thread_scratch<Real, Tag>(rows * a.head_dim), a.head_dim, place, stride};
+}
+
+// One head for a single query, as decoding has it. It sees every key, and its scores are a row: in a column,
+// the other lanes of each vector would be wasted.
+template <class Real>
+void attend_alone(const GemmKernel<Real>& kernel, const Attention<Real>& a, const Head<Real>& head,
+                  Real scale, Real* out) {
+  struct Query;
+  struct Keys;
+  struct Values;
+  struct Scores;
+  struct Weights;
+  const auto query = left<Query>(kernel, 1, a.head_dim, {a.q + head.q_offset, a.q_stride});
+  const auto keys = right<Keys>(kernel, a.head_dim, a.keys, {a.k + head.kv_offset, a.kv_stride, true});
+  const auto values = right<Values>(kernel, a.keys, a.head_dim, {a.v + head.kv_offset, a.kv_stride});
+  Real* scores = thread_scratch<Real, Scores>(a.keys);
+  multiply(kernel, 1, a.keys, a.head_dim, query, keys, {scale, 0, scores, a.keys});
+  const Real log_sum = simd<Real>().log_sum_exp(a.keys, scores);
+  simd<Real>().add_softmax(a.keys, scores, log_sum, 1, scores, 0);
+  if (a.dropout > 0) drop_weights(a, head, 0, {1, a.keys, a.keys, 1}, scores);
+  multiply(kernel, 1, a.head_dim, a.keys, left<Weights>(kernel, 1, a.keys, {scores, a.keys}), values,
+           {1, 0, out + head.out_offset, head.out_stride});
 }
 
 }  // namespace
@@ -72,28 +132,39 @@ RightOperand<Real> operand(const GemmKernel<Real>& kernel, bool transposed, Inde
 template <class Real>
 void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* out, Real* log_sum_exp) {
   const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(a.head_dim)));
-  const Index first_position = a.keys - a.queries, stride = score_stride<Real>(a.keys);
+  const Index head_dim = a.head_dim, first_position = a.keys - a.queries;
   const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
   parallel_each(a.sequences * a.heads, [&](Index item) {
     const Head<Real> head(a, item);
+    if (a.queries == 1 && log_sum_exp == nullptr) return attend_alone(kernel, a, head, scale, out);
+    struct Queries;
     struct Keys;
     struct Values;
     struct Scores;
-    const auto keys = operand<Keys>(kernel, true, a.head_dim, a.keys, a.k + head.kv_offset, a.kv_stride);
-    const auto values = operand<Values>(kernel, false, a.keys, a.head_dim, a.v + head.kv_offset, a.kv_stride);
-    Real* scores = thread_scratch<Real, Scores>(queries_a_product * stride);
-    for (Index begin = 0; begin < a.queries; begin += queries_a_product) {
-      const Index rows = std::min(queries_a_product, a.queries - begin);
-      const CausalRows seen{rows, first_position + begin + 1, first_position + begin + rows, stride};
-      multiply(kernel, rows, seen.width, a.head_dim, {a.q + head.q_offset + begin * a.q_stride, a.q_stride},
-               keys, {scale, 0, scores, stride});
+    struct Weights;
+    struct Outputs;
+    const Operand<Real> k{a.k + head.kv_offset, a.kv_stride, false, a.rounded};
+    const Operand<Real> v{a.v + head.kv_offset, a.kv_stride, false, a.rounded};
+    const auto queries =
+        right<Queries>(kernel, head_dim, a.queries, {a.q + head.q_offset, a.q_stride, true, a.rounded});
+    const auto keys = left<Keys>(kernel, a.keys, head_dim, k);
+    const auto values = right<Values>(kernel, a.keys, head_dim, v);
+    const auto o = head_sums<Outputs>(a, a.queries, out + head.out_offset, head.out_stride);
+    constexpr Index stride = queries_a_product;
+    Real* scores = thread_scratch<Real, Scores>(a.keys * stride);
+    for (Index t = 0; t < a.queries; t += queries_a_product) {
+      const Index rows = std::min(queries_a_product, a.queries - t);
+      const CausalColumns seen{rows, first_position + t + 1, first_position + t + rows, stride};
+      multiply_by_queries(kernel, seen, head_dim, keys, queries, t, scale, scores);
       Real sums[queries_a_product];
       simd<Real>().causal_softmax(seen, scores,
-                                  log_sum_exp != nullptr ? log_sum_exp + head.row_offset + begin : sums);
-      if (a.dropout > 0) drop_weights(a, head, begin, seen, scores);
-      multiply(kernel, rows, a.head_dim, seen.width, {scores, stride}, values,
-               {1, 0, out + head.out_offset + begin * head.out_stride, head.out_stride});
+                                  log_sum_exp != nullptr ? log_sum_exp + head.row_offset + t : sums);
+      if (a.dropout > 0) drop_weights(a, head, t, seen, scores);
+      multiply(kernel, rows, head_dim, seen.keys,
+               left<Weights>(kernel, rows, seen.keys, {scores, stride, true}), values,
+               {1, 0, o.sums + t * o.stride, o.stride});
     }
+    o.round(kernel, a.queries, head_dim);
   });
 }
 
@@ -101,62 +172,82 @@ template <class Real>
 void attention_backward(GemmProvider provider, const Attention<Real>& a, const Real* log_sum_exp,
                         const Real* dout, Real* dq, Real* dk, Real* dv, Real beta) {
   const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(a.head_dim)));
-  const Index head_dim = a.head_dim, stride = score_stride<Real>(a.keys);
+  const Index head_dim = a.head_dim;
+  // Whole lines, and an odd number of them: rows start in the sets of a cache in turn.
+  constexpr Index line = 64 / static_cast<Index>(sizeof(Real)), stride = queries_a_block + line;
   const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
-  const SimdTable<Real>& kernels = simd<Real>();
   parallel_each(a.sequences * a.heads, [&](Index item) {
     const Head<Real> head(a, item);
-    const Real *k = a.k + head.kv_offset, *v = a.v + head.kv_offset;
-    struct KeysTransposed;
-    struct ValuesTransposed;
-    struct Keys;
+    const auto stored = [&](const Real* rows, Index ld, bool transposed) {
+      return Operand<Real>{rows, ld, transposed, a.rounded};
+    };
+    const Real *q = a.q + head.q_offset, *k = a.k + head.kv_offset, *v = a.v + head.kv_offset;
+    const Real* d_out = dout + head.out_offset;
+    struct QueriesTransposed;
+    struct OutGradientsTransposed;
     struct Queries;
     struct OutGradients;
+    struct KeysLeft;
+    struct ValuesLeft;
+    struct Keys;
     struct Weights;
     struct Gradients;
-    const auto keys_transposed = operand<KeysTransposed>(kernel, true, head_dim, a.keys, k, a.kv_stride);
-    const auto values_transposed = operand<ValuesTransposed>(kernel, true, head_dim, a.keys, v, a.kv_stride);
-    const auto keys = operand<Keys>(kernel, false, a.keys, head_dim, k, a.kv_stride);
-    Real* weights = thread_scratch<Real, Weights>(queries_a_block * stride);
-    Real* grads = thread_scratch<Real, Gradients>(queries_a_block * stride);
+    const auto queries_transposed =
+        right<QueriesTransposed>(kernel, head_dim, a.queries, stored(q, a.q_stride, true));
+    const auto out_grads_transposed =
+        right<OutGradientsTransposed>(kernel, head_dim, a.queries, stored(d_out, head.out_stride, true));
+    const auto queries = right<Queries>(kernel, a.queries, head_dim, stored(q, a.q_stride, false));
+    const auto out_grads =
+        right<OutGradients>(kernel, a.queries, head_dim, stored(d_out, head.out_stride, false));
+    const auto keys_left = left<KeysLeft>(kernel, a.keys, head_dim, stored(k, a.kv_stride, false));
+    const auto values_left = left<ValuesLeft>(kernel, a.keys, head_dim, stored(v, a.kv_stride, false));
+    const auto keys = right<Keys>(kernel, a.keys, head_dim, stored(k, a.kv_stride, false));
+    struct QuerySums;
+    struct KeySums;
+    struct ValueSums;
+    const auto dq_sums = head_sums<QuerySums>(a, a.queries, dq + head.q_offset, a.q_stride);
+    const auto dk_sums = head_sums<KeySums>(a, a.keys, dk + head.kv_offset, a.kv_stride);
+    const auto dv_sums = head_sums<ValueSums>(a, a.keys, dv + head.kv_offset, a.kv_stride);
+    Real* weights = thread_scratch<Real, Weights>(a.keys * stride);
+    Real* grads = thread_scratch<Real, Gradients>(a.keys * stride);
     Real keys_beta = beta;  // the last block sees every key, so going backwards its products may overwrite
     for (Index block = block_count(a.queries, queries_a_block) - 1; block >= 0; --block, keys_beta = 1) {
       const Index begin = block * queries_a_block, end = std::min(begin + queries_a_block, a.queries);
-      const Real* q = a.q + head.q_offset + begin * a.q_stride;
-      const Real* d_out = dout + head.out_offset + begin * head.out_stride;
-      const auto queries = operand<Queries>(kernel, false, end - begin, head_dim, q, a.q_stride);
-      const auto out_grads =
-          operand<OutGradients>(kernel, false, end - begin, head_dim, d_out, head.out_stride);
-
       for (Index t = begin; t < end; t += queries_a_product) {
         const Index rows = std::min(queries_a_product, end - t);
-        const CausalRows seen{rows, t + 1, t + rows, stride};
-        const Real* log_sums = log_sum_exp + head.row_offset + t;
-        const Real* do_rows = d_out + (t - begin) * head.out_stride;
-        Real* p = weights + (t - begin) * stride;
-        Real* dp = grads + (t - begin) * stride;
-        multiply(kernel, rows, seen.width, head_dim, {q + (t - begin) * a.q_stride, a.q_stride},
-                 keys_transposed, {scale, 0, p, stride});
-        multiply(kernel, rows, seen.width, head_dim, {do_rows, head.out_stride}, values_transposed,
-                 {1, 0, dp, stride});
-        kernels.causal_softmax_again(seen, log_sums, p);
+        const CausalColumns seen{rows, t + 1, t + rows, stride};
+        Real* p = weights + t - begin;
+        Real* dp = grads + t - begin;
+        multiply_by_queries(kernel, seen, head_dim, keys_left, queries_transposed, t, scale, p);
+        multiply_by_queries(kernel, seen, head_dim, values_left, out_grads_transposed, t, Real(1), dp);
         if (a.dropout > 0) drop_weights(a, head, t, seen, dp);
-        kernels.causal_softmax_backward(seen, p, dp);
+        simd<Real>().causal_softmax_backward(seen, log_sum_exp + head.row_offset + t, p, dp);
         if (a.dropout > 0) drop_weights(a, head, t, seen, p);  // dV takes the dropped weights
-        multiply(kernel, rows, head_dim, seen.width, {dp, stride}, keys,
-                 {scale, beta, dq + head.q_offset + t * a.q_stride, a.q_stride});
+        struct GradientsTransposed;
+        multiply(kernel, rows, head_dim, seen.keys,
+                 left<GradientsTransposed>(kernel, rows, seen.keys, {dp, stride, true}), keys,
+                 {scale, beta, dq_sums.sums + t * dq_sums.stride, dq_sums.stride});
       }
 
-      for (Index key = 0; key < end; key += queries_a_product) {
-        const Index rows = std::min(queries_a_product, end - key);
+      struct WeightsLeft;
+      struct GradientsLeft;
+      const auto weights_left = left<WeightsLeft>(kernel, end, end - begin, {weights, stride});
+      const auto grads_left = left<GradientsLeft>(kernel, end, end - begin, {grads, stride});
+      // First the keys that all groups of the block see, then those that fewer and fewer do.
+      for (Index key = 0, rows = 0; key < end; key += rows) {
         const Index first = std::max(begin, key), count = end - first;  // queries that see such a key
-        const Index corner = (first - begin) * stride + key, kv = head.kv_offset + key * a.kv_stride;
-        multiply(kernel, rows, head_dim, count, {weights + corner, stride, true},
-                 from_step(kernel, out_grads, first - begin), {1, keys_beta, dv + kv, a.kv_stride});
-        multiply(kernel, rows, head_dim, count, {grads + corner, stride, true},
-                 from_step(kernel, queries, first - begin), {scale, keys_beta, dk + kv, a.kv_stride});
+        rows = std::min(first + queries_a_product, end) - key;
+        multiply(kernel, rows, head_dim, count, from(kernel, weights_left, key, first - begin),
+                 from_step(kernel, out_grads, first),
+                 {1, keys_beta, dv_sums.sums + key * dv_sums.stride, dv_sums.stride});
+        multiply(kernel, rows, head_dim, count, from(kernel, grads_left, key, first - begin),
+                 from_step(kernel, queries, first),
+                 {scale, keys_beta, dk_sums.sums + key * dk_sums.stride, dk_sums.stride});
       }
     }
+    dq_sums.round(kernel, a.queries, head_dim);
+    dk_sums.round(kernel, a.keys, head_dim);
+    dv_sums.round(kernel, a.keys, head_dim);
   });
 }
 

@@ -23,18 +23,23 @@ struct Attention {
   double dropout = 0;                  // of the weights P
   RandomStream dropout_stream{0, ""};  // .at(sequence), element (head*queries + query)*keys + key
   Index first_sequence = 0;            // number of sequence 0 in the whole step's batch
+  // q, k, v, the output and all their gradients are rounded to bf16 (kernels/rounded.h), for that provider
+  // and even D; strides count stored numbers, and the backward's beta is 0.
+  bool rounded = false;
 };
 
-// Rows of scores or weights, `stride` numbers apart: row i sees the first visible + i. The softmaxes write 0
-// past those, up to `width` rounded up to whole vectors, for which there is room; they read nothing there.
-struct CausalRows {
-  Index rows, visible, width, stride;
+// Scores or weights, transposed: a row for each key, `stride` numbers apart, a column for each query, and
+// room for whole vectors of queries. Query i sees the first visible + i keys of `keys`; at those that it does
+// not see, the softmaxes read nothing and write 0.
+struct CausalColumns {
+  Index queries, visible, keys, stride;
 };
 
 // The products are our own kernels', with operands rounded to bf16 if that is the provider: they are too
 // small for a library that packs both operands anew for each.
 //
-// out: (B*queries, H*D), dense. log_sum_exp: (B, H, queries), or null when no backward follows.
+// out: (B*queries, H*D), its rows one after another. log_sum_exp: (B, H, queries), or null when no backward
+// follows.
 template <class Real>
 void attention_forward(GemmProvider provider, const Attention<Real>& attention, Real* out, Real* log_sum_exp);
 

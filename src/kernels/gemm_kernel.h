@@ -109,9 +109,18 @@ RightOperand<Real> from_step(const GemmKernel<Real>& kernel, RightOperand<Real> 
   return b;
 }
 
-// C (m, n) = alpha * op(A) * B + beta * C over k steps.
+// Numbers that op(A), m rows by k steps, takes packed: none where the kernel reads it where it lies.
 template <class Real>
-void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index k, const Operand<Real>& a,
+Index left_size(const GemmKernel<Real>& kernel, Index m, Index k, const Operand<Real>& a);
+
+// op(A) as `kernel` reads it: where it lies if that is possible, else packed into `room`, left_size() long.
+template <class Real>
+LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, Index m, Index k, const Operand<Real>& a,
+                               Real* room);
+
+// C (m, n) = alpha * A * B + beta * C over k steps.
+template <class Real>
+void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index k, const LeftOperand<Real>& a,
               const RightOperand<Real>& b, const TileOutput<Real>& out);
 
 }  // namespace normscope

@@ -69,40 +69,16 @@ bool lies_in_panels(const GemmKernel<Real>& kernel, const Operand<Real>& b, Inde
   return kernel.steps == 1 && !b.transposed && n % kernel.cols == 0;
 }
 
-// op(A), m rows by k steps: where it lies, or packed if the kernel wants it so.
 template <class Real>
-LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, Index m, Index k, const Operand<Real>& a) {
-  const bool rows_of_pairs = a.rounded && !a.transposed;  // already what the kernel reads
-  if (kernel.pack_left == nullptr || rows_of_pairs) return {a.data, a.ld, a.transposed};
-  constexpr Index rows_a_block = 64, line = 64 / static_cast<Index>(sizeof(Real));
-  const Index stored = block_count(k, kernel.steps);
-  // Whole lines, and an odd number of them: rows start in the sets of a cache in turn.
-  const Index stride = (block_count(a.transposed ? m : stored, line) | 1) * line;
-  struct Packed;
-  Real* data = thread_scratch<Real, Packed>((a.transposed ? stored : m) * stride);
-  // In the order of memory: each piece takes whole rows of A, of a transposed one some steps of k.
-  each_piece(m * k, block_count(a.transposed ? k : m, rows_a_block), [&](Index block) {
-    const Index row = block * rows_a_block;
-    if (a.transposed) {
-      kernel.pack_left(m, std::min(rows_a_block, k - row), a.from(0, row), data + row / kernel.steps * stride,
-                       stride);
-    } else {
-      kernel.pack_left(std::min(rows_a_block, m - row), k, a.from(row, 0), data + row * stride, stride);
-    }
-  });
-  return {data, stride, a.transposed};
+bool is_read_in_place(const GemmKernel<Real>& kernel, const Operand<Real>& a) {
+  return kernel.pack_left == nullptr || (a.rounded && !a.transposed);
 }
 
-// Any number of `stored` numbers of k, as many at a time as the kernel takes.
+// Whole lines, and an odd number of them: rows of op(A) start in the sets of a cache in turn.
 template <class Real>
-void multiply_stored(const GemmKernel<Real>& kernel, Index m, Index n, Index stored,
-                     const LeftOperand<Real>& a, const RightOperand<Real>& b, const TileOutput<Real>& out) {
-  for (Index p = 0; p < stored; p += kernel.depth) {
-    kernel.multiply(m, n, std::min(kernel.depth, stored - p),
-                    {a.data + (a.transposed ? p * a.stride : p), a.stride, a.transposed},
-                    {b.data + p * b.stride, b.stride, b.panel_size},
-                    {out.alpha, p == 0 ? out.beta : Real(1), out.c, out.ldc});
-  }
+Index left_stride(const GemmKernel<Real>& kernel, Index m, Index k, bool transposed) {
+  constexpr Index line = 64 / static_cast<Index>(sizeof(Real));
+  return (block_count(transposed ? m : block_count(k, kernel.steps), line) | 1) * line;
 }
 
 }  // namespace
@@ -120,9 +96,41 @@ RightOperand<Real> right_operand(const GemmKernel<Real>& kernel, Index k, Index 
 }
 
 template <class Real>
-void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index k, const Operand<Real>& a,
+Index left_size(const GemmKernel<Real>& kernel, Index m, Index k, const Operand<Real>& a) {
+  if (is_read_in_place(kernel, a)) return 0;
+  return (a.transposed ? block_count(k, kernel.steps) : m) * left_stride(kernel, m, k, a.transposed);
+}
+
+template <class Real>
+LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, Index m, Index k, const Operand<Real>& a,
+                               Real* room) {
+  if (is_read_in_place(kernel, a)) return {a.data, a.ld, a.transposed};
+  constexpr Index rows_a_block = 64;
+  const Index stride = left_stride(kernel, m, k, a.transposed);
+  // In the order of memory: each piece takes whole rows of A, of a transposed one some steps of k.
+  each_piece(m * k, block_count(a.transposed ? k : m, rows_a_block), [&](Index block) {
+    const Index row = block * rows_a_block;
+    if (a.transposed) {
+      kernel.pack_left(m, std::min(rows_a_block, k - row), a.from(0, row), room + row / kernel.steps * stride,
+                       stride);
+    } else {
+      kernel.pack_left(std::min(rows_a_block, m - row), k, a.from(row, 0), room + row * stride, stride);
+    }
+  });
+  return {room, stride, a.transposed};
+}
+
+// As many stored numbers of k at a time as the kernel takes.
+template <class Real>
+void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index k, const LeftOperand<Real>& a,
               const RightOperand<Real>& b, const TileOutput<Real>& out) {
-  multiply_stored(kernel, m, n, block_count(k, kernel.steps), left_operand(kernel, m, k, a), b, out);
+  const Index stored = block_count(k, kernel.steps);
+  for (Index p = 0; p < stored; p += kernel.depth) {
+    kernel.multiply(m, n, std::min(kernel.depth, stored - p),
+                    {a.data + (a.transposed ? p * a.stride : p), a.stride, a.transposed},
+                    {b.data + p * b.stride, b.stride, b.panel_size},
+                    {out.alpha, p == 0 ? out.beta : Real(1), out.c, out.ldc});
+  }
 }
 
 template <class Real>
@@ -138,10 +146,13 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
 
   for (Index k0 = 0; k0 < g.k; k0 += steps_at_once) {
     const Index steps = std::min(g.k - k0, steps_at_once);
-    struct Packed;
+    struct PackedRight;
+    struct PackedLeft;
     const RightOperand<Real> b = packed(kernel, steps, g.n, whole_b.from(k0, 0),
-                                        thread_scratch<Real, Packed>(packed_size(kernel, steps, g.n)));
-    const LeftOperand<Real> a = left_operand(kernel, g.m, steps, whole_a.from(0, k0));
+                                        thread_scratch<Real, PackedRight>(packed_size(kernel, steps, g.n)));
+    const Operand<Real> a_part = whole_a.from(0, k0);
+    const LeftOperand<Real> a = left_operand(
+        kernel, g.m, steps, a_part, thread_scratch<Real, PackedLeft>(left_size(kernel, g.m, steps, a_part)));
 
     parallel_each(grid.row_tiles * grid.column_tiles, [&](Index tile) {
       const Index row_tile = tile / grid.column_tiles;
@@ -151,10 +162,10 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
       struct Sums;
       const Index stride = g.rounded.c ? grid.tile_cols + kernel.cols : g.ldc;
       Real* sums = g.rounded.c ? thread_scratch<Real, Sums>(rows * stride) : g.c + i * g.ldc + j;
-      multiply_stored<Real>(kernel, rows, cols, block_count(steps, kernel.steps),
-                            {a.data + (a.transposed ? i : i * a.stride), a.stride, a.transposed},
-                            {b.data + j / kernel.cols * b.panel_size, b.stride, b.panel_size},
-                            {g.alpha, k0 == 0 ? g.beta : Real(1), sums, stride});
+      multiply<Real>(kernel, rows, cols, steps,
+                     {a.data + (a.transposed ? i : i * a.stride), a.stride, a.transposed},
+                     {b.data + j / kernel.cols * b.panel_size, b.stride, b.panel_size},
+                     {g.alpha, k0 == 0 ? g.beta : Real(1), sums, stride});
       if (k0 + steps == g.k) finish_tile(g, i, j, rows, cols, sums, stride);
     });
   }
@@ -166,9 +177,15 @@ template RightOperand<float> right_operand(const GemmKernel<float>&, Index, Inde
                                            float*);
 template RightOperand<double> right_operand(const GemmKernel<double>&, Index, Index, const Operand<double>&,
                                             double*);
-template void multiply(const GemmKernel<float>&, Index, Index, Index, const Operand<float>&,
+template Index left_size(const GemmKernel<float>&, Index, Index, const Operand<float>&);
+template Index left_size(const GemmKernel<double>&, Index, Index, const Operand<double>&);
+template LeftOperand<float> left_operand(const GemmKernel<float>&, Index, Index, const Operand<float>&,
+                                         float*);
+template LeftOperand<double> left_operand(const GemmKernel<double>&, Index, Index, const Operand<double>&,
+                                          double*);
+template void multiply(const GemmKernel<float>&, Index, Index, Index, const LeftOperand<float>&,
                        const RightOperand<float>&, const TileOutput<float>&);
-template void multiply(const GemmKernel<double>&, Index, Index, Index, const Operand<double>&,
+template void multiply(const GemmKernel<double>&, Index, Index, Index, const LeftOperand<double>&,
                        const RightOperand<double>&, const TileOutput<double>&);
 template void gemm_native(const GemmKernel<float>&, const Gemm<float>&);
 template void gemm_native(const GemmKernel<double>&, const Gemm<double>&);

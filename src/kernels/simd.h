@@ -42,9 +42,8 @@ struct SimdTable {
   Real (*log_sum_exp)(Index n, const Real* x);
   void (*add_softmax)(Index n, const Real* x, Real log_sum, Real scale, Real* dx, Real beta);
 
-  void (*causal_softmax)(const CausalRows&, Real* scores, Real* log_sum_exp);
-  void (*causal_softmax_again)(const CausalRows&, const Real* log_sum_exp, Real* scores);
-  void (*causal_softmax_backward)(const CausalRows&, const Real* weights, Real* grads);
+  void (*causal_softmax)(const CausalColumns&, Real* scores, Real* log_sum_exp);
+  void (*causal_softmax_backward)(const CausalColumns&, const Real* log_sum_exp, Real* scores, Real* grads);
 
   void (*scale_add)(Index n, Real alpha, const Real* x, Real beta, Real* y);
   void (*weighted_sum)(Index n, Real alpha, const Real* a, const Real* b, Real* y);

@@ -119,7 +119,12 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
   const BlockParameters& p = layout_.blocks[index];
   const Index T = run.pass.context, H = config_.n_head;
 
-  Var<Real> qkv = linear(run.tape, gemm_provider_, x, run.parameter(p.qkv.weight), run.parameter(p.qkv.bias));
+  // Queries, keys and values are read by products alone, unless something stands between.
+  const bool for_products = rounds<Real>(gemm_provider_) && !config_.qk_norm &&
+                            config_.position != Position::rope && run.pass.cache == nullptr &&
+                            config_.d_model / H % 2 == 0;
+  Var<Real> qkv = linear(run.tape, gemm_provider_, x, run.parameter(p.qkv.weight), run.parameter(p.qkv.bias),
+                         for_products);
   if (config_.qk_norm) {
     qkv = query_key_norm(run.tape, static_cast<Real>(config_.norm_eps), H, qkv, run.parameter(p.q_norm),
                          run.parameter(p.k_norm));

@@ -12,19 +12,24 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
   const Index width = qkv.cols / 3;
   require(qkv.cols % (3 * heads) == 0 && qkv.rows % context == 0, "causal_attention", "qkv is (", qkv.rows,
           ", ", qkv.cols, "); needed (B*", context, ", 3*", heads, "*D)");
+  const bool rounded = qkv.rounded != nullptr;
+  require(!rounded || (width / heads) % 2 == 0, "causal_attention", "rounded heads of odd width ",
+          width / heads);
+  const Index part = qkv.stride() / 3;  // from queries to keys, and from keys to values
   const Attention<Real> attention{qkv.rows / context,
                                   heads,
                                   width / heads,
                                   context,
                                   context,
-                                  qkv.value,
-                                  qkv.value + width,
-                                  qkv.value + 2 * width,
-                                  qkv.cols,
-                                  qkv.cols,
+                                  qkv.stored(),
+                                  qkv.stored() + part,
+                                  qkv.stored() + 2 * part,
+                                  qkv.stride(),
+                                  qkv.stride(),
                                   drop.p,
                                   drop.stream,
-                                  drop.first_sequence};
+                                  drop.first_sequence,
+                                  rounded};
 
   // S and O are two products, dV, dP, dQ and dK four, of the half that the mask leaves.
   const double product =
@@ -32,14 +37,14 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
   const typename Tape<Real>::Op op(
       tape, {.name = "attention", .flops_forward = 2 * product, .flops_backward = 4 * product});
 
-  Var<Real> y = tape.create(qkv.rows, width);
+  Var<Real> y = rounded ? tape.create_rounded(qkv.rows, width, true) : tape.create(qkv.rows, width);
   Real* log_sum_exp = tape.recording() ? tape.template save<Real>(qkv.rows * heads) : nullptr;
-  attention_forward(gemm_provider, attention, y.value, log_sum_exp);
+  attention_forward(gemm_provider, attention, y.stored(), log_sum_exp);
 
   tape.record(y, [=](Tape<Real>& t) {
     const Accumulator<Real> d = t.accumulate(qkv);
-    attention_backward(gemm_provider, attention, log_sum_exp, t.gradient(y), d.data, d.data + width,
-                       d.data + 2 * width, d.beta);
+    attention_backward(gemm_provider, attention, log_sum_exp, t.gradient(y), d.data, d.data + part,
+                       d.data + 2 * part, d.beta);
   });
   return y;
 }

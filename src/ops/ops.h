@@ -99,7 +99,7 @@ template <class Real>
 Var<Real> dropout(Tape<Real>& tape, const Dropout& drop, Var<Real> x);
 
 // Causal multi-head self-attention (kernels/attention.h) of qkv (N, 3C: q, k, v): (N, C). `drop` acts on the
-// weights.
+// weights. Of a rounded qkv, with heads of even width, the output is rounded too.
 template <class Real>
 Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index context, Index heads,
                            Var<Real> qkv, const Dropout& drop = {});

@@ -8,9 +8,6 @@
 
 namespace normscope::NORMSCOPE_ISA {
 
-inline float logarithm(float x) { return __builtin_logf(x); }
-inline double logarithm(double x) { return __builtin_log(x); }
-
 constexpr float lowest(float) { return -3.0e38f; }
 constexpr double lowest(double) { return -1.0e308; }
 
@@ -37,25 +34,26 @@ void add_softmax(Index n, const Real* x, Real log_sum, Real scale, Real* dx, Rea
   });
 }
 
-// --- rows of attention: each sees one number more than the one above --------------------------------------
+// --- columns of attention: each query sees one key more than the one before
+// ---------------------------------
 
-// Whole vectors are read and written; in lanes past the first `count`, `fill` is read and 0 written.
-struct Masked {
-  Index count;
+// The lanes of queries that see a key, those from `first` on; in the others, `fill` is read and 0 written.
+struct Seeing {
+  Index first;
   template <class Real>
   Vec<Real> get(const Real* p, Real fill = 0) const {
-    return select<Real>(visible<Real>(), load(p), splat(fill));
+    return select<Real>(seeing<Real>(), load(p), splat(fill));
   }
   template <class Real>
   void put(Real* p, Vec<Real> v) const {
-    store(p, select<Real>(visible<Real>(), v, Vec<Real>{}));
+    store(p, select<Real>(seeing<Real>(), v, Vec<Real>{}));
   }
 
  private:
   template <class Real>
-  MaskVec<Real> visible() const {
+  MaskVec<Real> seeing() const {
     typedef std::remove_reference_t<decltype(MaskVec<Real>{}[0])> Lane;
-    return lane_numbers<Real>(std::make_index_sequence<lanes<Real>>()) < static_cast<Lane>(count);
+    return lane_numbers<Real>(std::make_index_sequence<lanes<Real>>()) >= static_cast<Lane>(first);
   }
   template <class Real, std::size_t... i>
   static MaskVec<Real> lane_numbers(std::index_sequence<i...>) {
@@ -63,65 +61,55 @@ struct Masked {
   }
 };
 
-// Calls body(i, part) for i = 0, lanes, ... < width, where `part` hides what lies past `visible`.
+// Calls body(offset, part) for each key: the vector of queries from `query` on has its scores at `offset`,
+// and `part` hides the queries that do not see the key.
 template <class Real, class Body>
-inline void each_visible(Index visible, Index width, Body&& body) {
-  Index i = 0;
-  for (; i + lanes<Real> <= visible; i += lanes<Real>) body(i, Whole{});
-  for (; i < width; i += lanes<Real>) body(i, Masked{visible - i > 0 ? visible - i : 0});
-}
-
-// P = softmax(S) in place, and the log-sum-exp of each row of S.
-template <class Real>
-void causal_softmax(const CausalRows& at, Real* scores, Real* log_sum_exp) {
-  for (Index row = 0; row < at.rows; ++row) {
-    Real* s = scores + row * at.stride;
-    const Index visible = at.visible + row;
-    Vec<Real> largest = splat(lowest(Real{}));
-    each_visible<Real>(visible, visible, [&](Index i, auto part) {
-      largest = max<Real>(part.get(s + i, lowest(Real{})), largest);
-    });
-    const Real top = max_lanes<Real>(largest);
-    Vec<Real> sums{};
-    each_visible<Real>(visible, visible, [&](Index i, auto part) {
-      const Vec<Real> e = exp(Vec<Real>(part.get(s + i, lowest(Real{})) - top));
-      sums += e;
-      store(s + i, e);
-    });
-    const Real sum = sum_lanes<Real>(sums), inverse = 1 / sum;
-    each_visible<Real>(visible, at.width,
-                       [&](Index i, auto part) { part.put(s + i, Vec<Real>(part.get(s + i) * inverse)); });
-    log_sum_exp[row] = top + logarithm(sum);
+inline void each_key(const CausalColumns& at, Index query, Body&& body) {
+  const Index first_sees = at.visible + query, seen_by_all = first_sees < at.keys ? first_sees : at.keys;
+  for (Index key = 0; key < seen_by_all; ++key) body(key * at.stride + query, Whole{});
+  for (Index key = seen_by_all; key < at.keys; ++key) {
+    body(key * at.stride + query, Seeing{key - seen_by_all + 1});
   }
 }
 
-// P from S once more, by the log-sum-exp that was kept.
+// P = softmax(S) in place, and the log-sum-exp of each query's scores.
 template <class Real>
-void causal_softmax_again(const CausalRows& at, const Real* log_sum_exp, Real* scores) {
-  for (Index row = 0; row < at.rows; ++row) {
-    Real* s = scores + row * at.stride;
-    each_visible<Real>(at.visible + row, at.width, [&](Index i, auto part) {
-      part.put(s + i, exp(Vec<Real>(part.get(s + i) - log_sum_exp[row])));
+void causal_softmax(const CausalColumns& at, Real* scores, Real* log_sum_exp) {
+  each_vector<Real>(at.queries, [&](Index query, auto queries) {
+    Vec<Real> top = splat(lowest(Real{})), sum{};
+    each_key<Real>(at, query,
+                   [&](Index i, auto part) { top = max<Real>(part.get(scores + i, lowest(Real{})), top); });
+    each_key<Real>(at, query, [&](Index i, auto part) {
+      const Vec<Real> e = exp(Vec<Real>(part.get(scores + i, lowest(Real{})) - top));
+      sum += e;
+      store(scores + i, e);
     });
-  }
+    const Vec<Real> inverse = 1 / sum;
+    each_key<Real>(at, query, [&](Index i, auto part) {
+      part.put(scores + i, Vec<Real>(part.get(scores + i) * inverse));
+    });
+    queries.put(log_sum_exp + query, Vec<Real>(top + log(sum)));
+  });
 }
 
-// Through the softmax: dS = P (dP - sum_j P_j dP_j of the row). In place of dP. The sum equals dO·O, which
-// others take; but of these very numbers it makes the row of dS sum to 0 however large they are, to 0 itself
-// where one weight is 1. What is left of a difference that is only nearly 0 would be multiplied by Q and K.
+// P from S once more, by the log-sum-exp that was kept, in place of S; and through the softmax, in place of
+// dP: dS = P (dP - sum_j P_j dP_j of the query). The sum equals dO·O, which others take; but of these very
+// numbers it makes a query's dS sum to 0 however large they are, to 0 itself where one weight is 1. What is
+// left of a difference that is only nearly 0 would be multiplied by Q and K.
 template <class Real>
-void causal_softmax_backward(const CausalRows& at, const Real* weights, Real* grads) {
-  for (Index row = 0; row < at.rows; ++row) {
-    const Real* p = weights + row * at.stride;
-    Real* dp = grads + row * at.stride;
-    Vec<Real> sums{};
-    each_visible<Real>(at.visible + row, at.visible + row,
-                       [&](Index i, auto part) { sums += part.get(p + i) * part.get(dp + i); });
-    const Real delta = sum_lanes<Real>(sums);
-    each_visible<Real>(at.visible + row, at.width, [&](Index i, auto part) {
-      part.put(dp + i, Vec<Real>(part.get(p + i) * (part.get(dp + i) - delta)));
+void causal_softmax_backward(const CausalColumns& at, const Real* log_sum_exp, Real* scores, Real* grads) {
+  each_vector<Real>(at.queries, [&](Index query, auto queries) {
+    const Vec<Real> log_sum = queries.get(log_sum_exp + query);
+    Vec<Real> delta{};
+    each_key<Real>(at, query, [&](Index i, auto part) {
+      const Vec<Real> p = exp(Vec<Real>(part.get(scores + i) - log_sum));
+      part.put(scores + i, p);
+      delta += part.get(scores + i) * part.get(grads + i);
     });
-  }
+    each_key<Real>(at, query, [&](Index i, auto part) {
+      part.put(grads + i, Vec<Real>(load(scores + i) * (part.get(grads + i) - delta)));
+    });
+  });
 }
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -26,7 +26,6 @@ constexpr SimdTable<Real> table = {
     .log_sum_exp = log_sum_exp<Real>,
     .add_softmax = add_softmax<Real>,
     .causal_softmax = causal_softmax<Real>,
-    .causal_softmax_again = causal_softmax_again<Real>,
     .causal_softmax_backward = causal_softmax_backward<Real>,
     .scale_add = scale_add<Real>,
     .weighted_sum = weighted_sum<Real>,
