@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
-#include "core/scratch.h"
 #include "kernels/gemm_kernel.h"
 #include "kernels/gemm_openblas.h"
 #include "kernels/reference/gemm.h"
@@ -45,17 +44,16 @@ void finish_tile(const Gemm<Real>& g, Index row, Index col, Index rows, Index co
                  Index stride) {
   const Epilogue<Real>& then = g.epilogue;
   if (then.bias == nullptr && then.slope == nullptr && !g.rounded.c) return;
-  struct Slopes;
-  Real* slopes = g.rounded.c && then.slope != nullptr ? thread_scratch<Real, Slopes>(cols) : nullptr;
   for (Index i = 0; i < rows; ++i) {
     Real* c = sums + i * stride;
     const Index at = (row + i) * g.ldc + (g.rounded.c ? col / 2 : col);
     if (then.bias != nullptr) simd<Real>().scale_add(cols, Real(1), then.bias + col, Real(1), c);
     if (then.slope != nullptr) {
-      simd<Real>().activation(then.activation, cols, c, c, g.rounded.c ? slopes : then.slope + at);
-      if (g.rounded.c) round_block(1, cols, slopes, then.slope + at);
+      const auto activate = g.rounded.c ? bf16_kernel<Real>().activate : simd<Real>().activation;
+      activate(then.activation, cols, c, g.c + at, then.slope + at);
+    } else if (g.rounded.c) {
+      round_block(1, cols, c, g.c + at);
     }
-    if (g.rounded.c) round_block(1, cols, c, g.c + at);
   }
 }
 

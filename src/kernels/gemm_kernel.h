@@ -9,6 +9,7 @@
 #pragma once
 
 #include "core/types.h"
+#include "kernels/activation.h"
 
 namespace normscope {
 
@@ -75,9 +76,10 @@ struct GemmKernel {
   void (*multiply)(Index m, Index n, Index k, const LeftOperand<Real>& a, const RightOperand<Real>& b,
                    const TileOutput<Real>& out);
 
-  // Of numbers rounded to bf16, in pairs (null where operands are stored as they are): n of them as they are
-  // again; the product, rounded again, of as many words of both.
+  // Of rows rounded to bf16 (null where operands are stored as they are): n numbers as they are again; a
+  // function and its derivative, rounded; the product of as many words of both, rounded again.
   void (*widen)(Index n, const Real* rounded, Real* out);
+  void (*activate)(ActivationKind, Index n, const Real* x, Real* rounded_y, Real* rounded_slope);
   void (*multiply_rounded)(Index words, const Real* x, const Real* y, Real* out);
 };
 

@@ -45,28 +45,30 @@ inline ValueAndSlope<Real> silu(Vec<Real> x) {
   return {x * s, s * (1 + x * (1 - s))};
 }
 
-// A template's parameter, since the compiler did not inline a function passed as an argument.
-template <class Real, ValueAndSlope<Real> function(Vec<Real>)>
-inline void map(Index n, const Real* x, Real* y, Real* slope) {
-  each_vector<Real>(n, [&](Index i, auto part) {
-    const ValueAndSlope<Real> at = function(part.get(x + i));
-    part.put(y + i, at.value);
-    part.put(slope + i, at.slope);
-  });
+// Calls body with the function of `kind`.
+template <class Real, class Body>
+inline void with_activation(ActivationKind kind, Body body) {
+  switch (kind) {
+    case ActivationKind::relu:
+      return body([](Vec<Real> x) { return relu<Real>(x); });
+    case ActivationKind::gelu:
+      return body([](Vec<Real> x) { return gelu<Real>(x); });
+    case ActivationKind::gelu_tanh:
+      return body([](Vec<Real> x) { return gelu_tanh<Real>(x); });
+    case ActivationKind::silu:
+      return body([](Vec<Real> x) { return silu<Real>(x); });
+  }
 }
 
 template <class Real>
 void activation(ActivationKind kind, Index n, const Real* x, Real* y, Real* slope) {
-  switch (kind) {
-    case ActivationKind::relu:
-      return map<Real, relu<Real>>(n, x, y, slope);
-    case ActivationKind::gelu:
-      return map<Real, gelu<Real>>(n, x, y, slope);
-    case ActivationKind::gelu_tanh:
-      return map<Real, gelu_tanh<Real>>(n, x, y, slope);
-    case ActivationKind::silu:
-      return map<Real, silu<Real>>(n, x, y, slope);
-  }
+  with_activation<Real>(kind, [&](auto function) {
+    each_vector<Real>(n, [&](Index i, auto part) {
+      const ValueAndSlope<Real> at = function(part.get(x + i));
+      part.put(y + i, at.value);
+      part.put(slope + i, at.slope);
+    });
+  });
 }
 
 template <class Real>

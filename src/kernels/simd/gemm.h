@@ -277,6 +277,7 @@ constexpr GemmKernel<Real> gemm_kernel = {
     .pack_left = nullptr,
     .multiply = multiply<Real, Plain<Real>>,
     .widen = nullptr,
+    .activate = nullptr,
     .multiply_rounded = nullptr,
 };
 

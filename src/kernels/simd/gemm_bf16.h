@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "kernels/simd/activation.h"
 #include "kernels/simd/gemm.h"
 
 #if defined(__AVX512BF16__)
@@ -119,32 +120,43 @@ inline void pack_across_rounded(Index n, const float* x, const float* next, floa
   for (; j < n; ++j) out[j] = paired(widened(x, j), next != nullptr ? widened(next, j) : 0);
 }
 
+// Calls body(row, next row or null, pair) for each pair of rows of X, of which there are k.
+template <class Body>
+inline void each_pair_of_rows(Index k, const Operand<float>& x, Body&& body) {
+  const float* row = x.data;
+  for (Index p = 0; p < k / 2; ++p, row += 2 * x.ld) body(row, row + x.ld, p);
+  if (k % 2 != 0) body(row, static_cast<const float*>(nullptr), k / 2);
+}
+
 inline void pack_left_pairs(Index m, Index k, const Operand<float>& a, float* out, Index stride) {
   if (!a.transposed) {
     for (Index i = 0; i < m; ++i) pack_along(k, a.data + i * a.ld, out + i * stride);
-    return;
-  }
-  const auto pack = a.rounded ? pack_across_rounded : pack_across;
-  for (Index p = 0; p < k; p += 2) {
-    const float* row = a.data + p * a.ld;
-    pack(m, row, p + 1 < k ? row + a.ld : nullptr, out + p / 2 * stride);
+  } else if (a.rounded) {
+    each_pair_of_rows(k, a, [&](const float* row, const float* next, Index p) {
+      pack_across_rounded(m, row, next, out + p * stride);
+    });
+  } else {
+    each_pair_of_rows(k, a, [&](const float* row, const float* next, Index p) {
+      pack_across(m, row, next, out + p * stride);
+    });
   }
 }
 
 inline void pack_panel_pairs(Index k, Index n, const Operand<float>& b, float* panel) {
   constexpr Index cols = tile_cols<float>;
   if (!b.transposed) {
-    const Index row_numbers = b.rounded ? cols / 2 : cols;
-    const auto pack = b.rounded ? pack_across_rounded : pack_across;
-    for (Index p = 0; p < k; p += 2) {
-      const float* row = b.data + p * b.ld;
-      prefetch_row(row_numbers, row + rows_ahead * b.ld);
-      prefetch_row(row_numbers, row + (rows_ahead + 1) * b.ld);
-      float* pairs = panel + p / 2 * cols;
-      pack(n, row, p + 1 < k ? row + b.ld : nullptr, pairs);
-      for (Index j = n; j < cols; ++j) pairs[j] = 0;
-    }
-    return;
+    const auto pack_rows = [&](Index row_numbers, auto pack) {
+      each_pair_of_rows(k, b, [&](const float* row, const float* next, Index p) {
+        prefetch_row(row_numbers, row + rows_ahead * b.ld);
+        prefetch_row(row_numbers, row + (rows_ahead + 1) * b.ld);
+        float* pairs = panel + p * cols;
+        if (n == cols) return pack(cols, row, next, pairs);  // no loop is left of it
+        pack(n, row, next, pairs);
+        for (Index j = n; j < cols; ++j) pairs[j] = 0;
+      });
+    };
+    if (b.rounded) return pack_rows(cols / 2, [](auto... x) { pack_across_rounded(x...); });
+    return pack_rows(cols, [](auto... x) { pack_across(x...); });
   }
   if (b.rounded) return pack_transposed((k + 1) / 2, n, b.data, b.ld, panel);
   // Rows of B first become rows of pairs, then columns of the panel.
@@ -174,6 +186,24 @@ inline void widen(Index n, const float* rounded, float* out) {
   for (; j < n; ++j) out[j] = widened(rounded, j);
 }
 
+inline void activate(ActivationKind kind, Index n, const float* x, float* y, float* slope) {
+  constexpr Index count = lanes<float>;
+  with_activation<float>(kind, [&](auto function) {
+    Index j = 0;
+    for (; j + 2 * count <= n; j += 2 * count) {
+      const ValueAndSlope<float> a = function(load(x + j)), b = function(load(x + j + count));
+      store(y + j / 2, pairs_along(a.value, b.value));
+      store(slope + j / 2, pairs_along(a.slope, b.slope));
+    }
+    for (; j < n; j += 2) {
+      const Floats two = load_part(x + j, j + 1 < n ? 2 : 1);
+      const ValueAndSlope<float> at = function(two);
+      y[j / 2] = paired(at.value[0], j + 1 < n ? at.value[1] : 0);
+      slope[j / 2] = paired(at.slope[0], j + 1 < n ? at.slope[1] : 0);
+    }
+  });
+}
+
 inline void multiply_rounded(Index words, const float* x, const float* y, float* out) {
   each_vector<float>(words, [&](Index i, auto part) {
     const Floats a = part.get(x + i), b = part.get(y + i);
@@ -190,6 +220,7 @@ constexpr GemmKernel<float> gemm_bf16_kernel = {
     .pack_left = pack_left_pairs,
     .multiply = multiply<float, Pairs>,
     .widen = widen,
+    .activate = activate,
     .multiply_rounded = multiply_rounded,
 };
 
