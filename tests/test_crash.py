@@ -218,7 +218,7 @@ class Disk(CrashTest):
         for how in (remove, replace):
             code, stderr = self.lose(how)
             self.assertEqual(code, 1, stderr)
-            self.assertRegex(stderr, r"^\[\w+\] \S*run\b.*(moved, removed or replaced while .*|No such file or directory)\n$")
+            self.assertRegex(stderr, r"^\[\w+\] \S*run\b.*(moved, removed or replaced while .*|replaced or removed .*|No such file or directory)\n$")
         self.assertEqual(os.listdir(self.path("run")), [], "another's folder by now")
         steps = int(Run(self.path("moved")).metadata("checkpoint.safetensors")["step"]) + 30
         self.normscope("train", "tiny.json", "--out", "moved", "--resume", "--set", f"train.steps={steps}")

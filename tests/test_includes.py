@@ -7,12 +7,11 @@ import sys
 
 SOURCE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
 
-# folder: what it may include, beside itself and the standard library. `kernels/moments` stands for the one header
-# telemetry may use.
+# folder: what it may include, beside itself and the standard library.
 ALLOWED = {
     "core": set(),
     "kernels": {"core"},
-    "autograd": {"core"},
+    "autograd": {"core", "kernels"},
     "io": {"core"},
     "data": {"core", "io"},
     "ops": {"core", "kernels", "autograd"},
@@ -23,7 +22,8 @@ ALLOWED = {
     "check": {"core", "kernels", "autograd", "ops", "model", "config", "data", "telemetry", "train"},
     "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "telemetry", "train", "check"},
 }
-TELEMETRY_KERNELS = {"kernels/elementwise.h"}  # moments
+# Of kernels, these two include nothing else: moments; how values may be kept.
+KERNELS_FOR = {"telemetry": {"kernels/elementwise.h"}, "autograd": {"kernels/rounded.h"}}
 INNER = ("kernels/reference/", "kernels/simd/", "kernels/isa/")  # nobody's business outside kernels
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 
@@ -41,8 +41,8 @@ def problem(folder, header, exists):
         return f"{folder} may include {', '.join(sorted(ALLOWED[folder])) or 'nothing but itself'}"
     if header.startswith(INNER):
         return "the insides of kernels stay inside"
-    if folder == "telemetry" and target == "kernels" and header not in TELEMETRY_KERNELS:
-        return f"telemetry may include of kernels only {', '.join(sorted(TELEMETRY_KERNELS))}"
+    if target == "kernels" and header not in KERNELS_FOR.get(folder, {header}):
+        return f"{folder} may include of kernels only {', '.join(sorted(KERNELS_FOR[folder]))}"
     return None
 
 
