@@ -2,6 +2,7 @@
 #include "helpers.h"
 #include "kernels/attention.h"
 #include "kernels/reference/attention.h"
+#include "kernels/rounded.h"
 
 using namespace normscope;
 using namespace normscope::testing;
@@ -103,6 +104,42 @@ TEST_CASE("kernel: attention with operands rounded to bf16 is as near as 8 bits 
       const auto a = test.run(true);
       test.provider = GemmProvider::bf16;
       CHECK(test.run(true).out != a.out);  // they were rounded
+    }
+  }
+}
+
+TEST_CASE("kernel: attention of what was rounded before gives the same numbers, rounded once") {
+  const auto rounded = [](Index rows, const std::vector<float>& x) {
+    const Index cols = static_cast<Index>(x.size()) / rows;
+    std::vector<float> out = nans<float>(rows * rounded_cols(cols));
+    round_rows(rows, cols, x.data(), out.data());
+    return out;
+  };
+  for (const Index context : {1, 5, 17, 64, 130}) {
+    for (const Index head_dim : {2, 6, 32}) {
+      for (const double dropout : {0.0, 0.3}) {
+        CAPTURE(context);
+        CAPTURE(head_dim);
+        const AttentionCase<float> test{2, 3, head_dim, context, dropout, 0, 0, GemmProvider::bf16};
+        const AttentionCase<float>::Result whole = test.run(true);
+        const Index rows = test.rows, words = test.width / 2;
+        const std::vector<float> qkv = rounded(rows, test.qkv), dout = rounded(rows, test.dout);
+        Attention<float> a = test.attention();
+        a.q = qkv.data(), a.k = a.q + words, a.v = a.k + words;
+        a.q_stride = a.kv_stride = 3 * words;
+        a.rounded = true;
+        std::vector<float> out = nans<float>(rows * words), unrecorded = out,
+                           dqkv = nans<float>(3 * rows * words);
+        std::vector<float> sums = nans<float>(rows * test.heads);
+        attention_forward<float>(test.provider, a, unrecorded.data(), nullptr);
+        attention_forward(test.provider, a, out.data(), sums.data());
+        attention_backward(test.provider, a, sums.data(), dout.data(), dqkv.data(), dqkv.data() + words,
+                           dqkv.data() + 2 * words, 0.0f);
+        CHECK(same_bits(sums, whole.log_sum_exp));
+        CHECK(same_bits(out, rounded(rows, whole.out)));
+        CHECK(same_bits(unrecorded, out));
+        CHECK(same_bits(dqkv, rounded(rows, whole.dqkv)));
+      }
     }
   }
 }

@@ -3,7 +3,9 @@
 
 #include "gradient_check.h"
 #include "kernels/elementwise.h"
+#include "kernels/rounded.h"
 #include "ops/samples.h"
+#include "telemetry/site_copies.h"
 
 using namespace normscope;
 using namespace normscope::testing;
@@ -245,4 +247,63 @@ TEST_CASE("tape: misuse is an error") {
   tape.reset(false);
   const Var<double> one = scale(tape, 1.0, tape.parameter(x.data(), nullptr, 1, 1));
   CHECK_THROWS(tape.backward(one));  // nothing recorded
+}
+
+namespace {
+
+// Two layers and a norm, each array's value or gradient by name; what only products read is rounded.
+std::map<std::string, std::vector<float>> two_layers(GemmProvider provider, bool taps) {
+  const Index rows = 18, in = 6, hidden = 11, out = 5;  // an odd number of columns: the last has half a word
+  std::vector<std::vector<float>> values, gradients;
+  Tape<float> tape;
+  SiteCopies<float> heard;
+  if (taps) tape.set_listener(&heard);
+  tape.reset();
+  const auto parameter = [&](const char* what, Index r, Index c) {
+    values.push_back(normals<float>(r * c, what));
+    gradients.emplace_back(static_cast<std::size_t>(r * c));
+    return std::pair{values.back().data(), gradients.back().data()};
+  };
+  values.reserve(8), gradients.reserve(8);
+  const auto var = [&](const char* what, Index r, Index c) {
+    const auto [value, gradient] = parameter(what, r, c);
+    return tape.parameter(value, gradient, r, c);
+  };
+  const Var<float> x = var("x", rows, in), w1 = var("w1", hidden, in), b1 = var("b1", 1, hidden);
+  const Var<float> w2 = var("w2", out, hidden), b2 = var("b2", 1, out), w3 = var("w3", in, out);
+  const bool rounded = rounds<float>(provider);
+  const Var<float> normed = row_norm<float>(tape, {in, 1, true, 1e-5f, false}, x, {}, {}, rounded);
+  tape.tap(normed, {1, Site::ffn_in});
+  const Var<float> h = activated_linear(tape, provider, ActivationKind::gelu, normed, w1, b1);
+  tape.tap(h, {1, Site::ffn_hidden});
+  const Var<float> y = linear(tape, provider, linear(tape, provider, h, w2, b2, rounded), w3);
+  const std::vector<float> cotangent = normals<float>(y.size(), "cotangent");
+  tape.backward_from(y, cotangent.data());
+
+  std::map<std::string, std::vector<float>> all = {{"y", {y.value, y.value + y.size()}}};
+  const char* names[] = {"dx", "dw1", "db1", "dw2", "db2", "dw3"};
+  for (std::size_t i = 0; i < gradients.size(); ++i) all[names[i]] = gradients[i];
+  if (taps) {
+    all["normed"] = heard.value({1, Site::ffn_in}).data;
+    all["hidden"] = heard.value({1, Site::ffn_hidden}).data;
+    all["dnormed"] = heard.gradient({1, Site::ffn_in}).data;
+    all["dhidden"] = heard.gradient({1, Site::ffn_hidden}).data;
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("op: layers of bf16 are as near as 8 bits let them be, and listeners hear what is kept rounded") {
+  const auto exact = two_layers(GemmProvider::native, true), rounded = two_layers(GemmProvider::bf16, true);
+  for (const auto& [name, value] : exact) {
+    CAPTURE(name);
+    const double error = scaled_error(rounded.at(name), value);
+    CHECK(error <= 2e-2);
+    CHECK(error > 0);
+  }
+  for (const auto& [name, value] : two_layers(GemmProvider::bf16, false)) {
+    CAPTURE(name);
+    CHECK(same_bits(value, rounded.at(name)));
+  }
 }

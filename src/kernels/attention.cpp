@@ -136,7 +136,7 @@ void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* ou
   const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
   parallel_each(a.sequences * a.heads, [&](Index item) {
     const Head<Real> head(a, item);
-    if (a.queries == 1 && log_sum_exp == nullptr) return attend_alone(kernel, a, head, scale, out);
+    if (a.queries == 1 && log_sum_exp == nullptr && !a.rounded) return attend_alone(kernel, a, head, scale, out);
     struct Queries;
     struct Keys;
     struct Values;

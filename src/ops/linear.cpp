@@ -1,5 +1,6 @@
 // y = x Wᵀ + b;  dx = dy W,  dW = dyᵀ x,  db = column sums of dy. Saved: nothing beyond x and W.
 // And y = f(x Wᵀ + b): the same with dy f'(x Wᵀ + b) for dy. Saved: that slope.
+// x, y and their gradients may be rounded to bf16 (kernels/rounded.h); W, dW and db are as they are.
 #include "core/scratch.h"
 #include "kernels/elementwise.h"
 #include "ops/ops.h"
@@ -30,21 +31,10 @@ template <class Real>
 void linear_forward(GemmProvider provider, Var<Real> x, Var<Real> weight, Var<Real> y,
                     const Epilogue<Real>& epilogue) {
   const Index in = x.cols, out = weight.rows;
-  gemm<Real>(provider, {Transpose::no,
-                        Transpose::yes,
-                        x.rows,
-                        out,
-                        in,
-                        Real(1),
-                        x.stored(),
-                        x.stride(),
-                        weight.value,
-                        in,
-                        Real(0),
-                        y.stored(),
-                        y.stride(),
-                        epilogue,
-                        {.a = x.rounded != nullptr, .c = y.rounded != nullptr}});
+  Gemm<Real> g{Transpose::no, Transpose::yes, x.rows, out,     in,         Real(1),    x.stored(),
+               x.stride(),    weight.value,   in,     Real(0), y.stored(), y.stride(), epilogue};
+  g.rounded = {.a = x.rounded != nullptr, .c = y.rounded != nullptr};
+  gemm(provider, g);
 }
 
 // A gradient (rows, cols) that two products read, rounded once for both.
@@ -79,39 +69,17 @@ void linear_backward(Tape<Real>& t, GemmProvider provider, const Real* dy, bool 
   if (t.wants_gradient(x)) {
     const Accumulator<Real> dx = t.accumulate(x);
     const Index dx_stride = x.rounded_gradient ? rounded_cols(in) : in;
-    gemm<Real>(provider, {Transpose::no,
-                          Transpose::no,
-                          rows,
-                          in,
-                          out,
-                          Real(1),
-                          dy,
-                          dy_stride,
-                          weight.value,
-                          in,
-                          dx.beta,
-                          dx.data,
-                          dx_stride,
-                          {},
-                          {.a = rounded, .c = x.rounded_gradient}});
+    Gemm<Real> g{Transpose::no, Transpose::no, rows, in,      out,     Real(1),  dy,
+                 dy_stride,     weight.value,  in,   dx.beta, dx.data, dx_stride};
+    g.rounded = {.a = rounded, .c = x.rounded_gradient};
+    gemm(provider, g);
   }
   if (t.wants_gradient(weight)) {
     const Accumulator<Real> dw = t.accumulate(weight);
-    gemm<Real>(provider, {Transpose::yes,
-                          Transpose::no,
-                          out,
-                          in,
-                          rows,
-                          Real(1),
-                          dy,
-                          dy_stride,
-                          x.stored(),
-                          x.stride(),
-                          dw.beta,
-                          dw.data,
-                          in,
-                          {},
-                          {.a = rounded, .b = x.rounded != nullptr}});
+    Gemm<Real> g{Transpose::yes, Transpose::no, out,        in,      rows,    Real(1), dy,
+                 dy_stride,      x.stored(),    x.stride(), dw.beta, dw.data, in};
+    g.rounded = {.a = rounded, .b = x.rounded != nullptr};
+    gemm(provider, g);
   }
 }
 
