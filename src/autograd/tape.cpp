@@ -1,21 +1,6 @@
 #include "autograd/tape.h"
 
-#include "core/scratch.h"
-
 namespace normscope {
-namespace {
-
-// What listeners are told of numbers that may be rounded; valid until the next call.
-template <class Real>
-const Real* widened(bool rounded, Index rows, Index cols, const Real* stored) {
-  if (!rounded) return stored;
-  struct Widened;
-  Real* out = thread_scratch<Real, Widened>(rows * cols);
-  widen_rows(rows, cols, stored, out);
-  return out;
-}
-
-}  // namespace
 
 template <class Real>
 void Tape<Real>::reset(bool record) {
@@ -28,16 +13,12 @@ void Tape<Real>::reset(bool record) {
 }
 
 template <class Real>
-Var<Real> Tape<Real>::create(Index rows, Index cols) {
-  return {arena_.take<Real>(rows * cols), rows, cols, new_slot(rows * cols)};
-}
-
-template <class Real>
-Var<Real> Tape<Real>::create_rounded(Index rows, Index cols, bool rounded_gradient) {
-  const Index words = rows * rounded_cols(cols);
-  return {
-      nullptr,         rows, cols, new_slot(rounded_gradient ? words : rows * cols), arena_.take<Real>(words),
-      rounded_gradient};
+Var<Real> Tape<Real>::create(Index rows, Index cols, bool rounded, bool rounded_gradient) {
+  const Index count = rows * cols, words = rows * rounded_cols(cols);
+  Var<Real> var{.rows = rows, .cols = cols, .slot = new_slot(rounded_gradient ? words : count)};
+  (rounded ? var.rounded : var.value) = arena_.take<Real>(rounded ? words : count);
+  var.rounded_gradient = rounded_gradient;
+  return var;
 }
 
 template <class Real>
@@ -108,10 +89,11 @@ void Tape<Real>::pass_gradient(const Var<Real>& output, const Var<Real>& input) 
 template <class Real>
 void Tape<Real>::tap(const Var<Real>& value, Place place) {
   if (listener_ == nullptr) return;
-  listener_->on_value(place, widened(value.rounded != nullptr, value.rows, value.cols, value.stored()),
-                      value.rows, value.cols);
+  const Index rows = value.rows, cols = value.cols;
+  listener_->on_value(place, value.rounded != nullptr ? widened(rows, cols, value.rounded) : value.value,
+                      rows, cols);
   if (value.slot >= 0) {
-    taps_.push_back({value.slot, place, value.rows, value.cols, value.rounded_gradient});
+    taps_.push_back({value.slot, place, rows, cols, value.rounded_gradient});
   }
 }
 
@@ -141,8 +123,9 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
     if (listener_ != nullptr) {
       for (const Tap& tap : taps_) {
         if (tap.slot != node->output) continue;
-        listener_->on_gradient(tap.place, widened(tap.rounded, tap.rows, tap.cols, slot.buffer->data),
-                               tap.rows, tap.cols);
+        const Real* gradient = slot.buffer->data;
+        if (tap.rounded) gradient = widened(tap.rows, tap.cols, gradient);
+        listener_->on_gradient(tap.place, gradient, tap.rows, tap.cols);
       }
     }
     const OpClock clock;

@@ -67,12 +67,9 @@ class Tape {
   // --- for ops: forward
   // --------------------------------------------------------------------------------------
 
-  // A new value, uninitialised. It gets a gradient if the tape records.
-  Var<Real> create(Index rows, Index cols);
-
-  // The same, rounded to bf16: a value that nothing but matrix products will read, and with
-  // `rounded_gradient` nothing but products its gradient either.
-  Var<Real> create_rounded(Index rows, Index cols, bool rounded_gradient);
+  // A new value, uninitialised. It gets a gradient if the tape records. Rounded to bf16 are values that
+  // nothing but matrix products will read, and gradients of which that is true.
+  Var<Real> create(Index rows, Index cols, bool rounded = false, bool rounded_gradient = false);
 
   // Room that lives until reset(), for what a backward needs besides values.
   template <class T>

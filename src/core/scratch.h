@@ -28,4 +28,12 @@ Real* thread_scratch(Index count) {
   return memory.get();
 }
 
+// From one row of `numbers` to the next: whole lines, and an odd number of them, so that rows start in the
+// sets of a cache in turn.
+template <class Real>
+Index scratch_stride(Index numbers) {
+  constexpr Index line = 64 / static_cast<Index>(sizeof(Real));
+  return ((numbers + line - 1) / line | 1) * line;
+}
+
 }  // namespace normscope

@@ -30,10 +30,14 @@ struct Head {
         kv_offset(sequence * a.keys * a.kv_stride + head * width),
         out_stride(a.heads * width),
         out_offset(sequence * a.queries * out_stride + head * width),
-        row_offset(item * a.queries) {}
+        row_offset(item * a.queries),
+        q{a.q + q_offset, a.q_stride, false, a.rounded},
+        k{a.k + kv_offset, a.kv_stride, false, a.rounded},
+        v{a.v + kv_offset, a.kv_stride, false, a.rounded} {}
   Index sequence, head;
   Index width;  // stored numbers of one row
   Index q_offset, kv_offset, out_stride, out_offset, row_offset;
+  Operand<Real> q, k, v;
 };
 
 // Weights times mask/(1-p), for columns of queries from `query` on.
@@ -115,16 +119,19 @@ void attend_alone(const GemmKernel<Real>& kernel, const Attention<Real>& a, cons
   struct Values;
   struct Scores;
   struct Weights;
-  const auto query = left<Query>(kernel, 1, a.head_dim, {a.q + head.q_offset, a.q_stride});
-  const auto keys = right<Keys>(kernel, a.head_dim, a.keys, {a.k + head.kv_offset, a.kv_stride, true});
-  const auto values = right<Values>(kernel, a.keys, a.head_dim, {a.v + head.kv_offset, a.kv_stride});
+  struct Output;
+  const auto query = left<Query>(kernel, 1, a.head_dim, head.q);
+  const auto keys = right<Keys>(kernel, a.head_dim, a.keys, head.k.turned());
+  const auto values = right<Values>(kernel, a.keys, a.head_dim, head.v);
+  const auto o = head_sums<Output>(a, 1, out + head.out_offset, head.out_stride);
   Real* scores = thread_scratch<Real, Scores>(a.keys);
   multiply(kernel, 1, a.keys, a.head_dim, query, keys, {scale, 0, scores, a.keys});
   const Real log_sum = simd<Real>().log_sum_exp(a.keys, scores);
   simd<Real>().add_softmax(a.keys, scores, log_sum, 1, scores, 0);
   if (a.dropout > 0) drop_weights(a, head, 0, {1, a.keys, a.keys, 1}, scores);
   multiply(kernel, 1, a.head_dim, a.keys, left<Weights>(kernel, 1, a.keys, {scores, a.keys}), values,
-           {1, 0, out + head.out_offset, head.out_stride});
+           {1, 0, o.sums, o.stride});
+  o.round(kernel, 1, a.head_dim);
 }
 
 }  // namespace
@@ -136,19 +143,16 @@ void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* ou
   const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
   parallel_each(a.sequences * a.heads, [&](Index item) {
     const Head<Real> head(a, item);
-    if (a.queries == 1 && log_sum_exp == nullptr && !a.rounded) return attend_alone(kernel, a, head, scale, out);
+    if (a.queries == 1 && log_sum_exp == nullptr) return attend_alone(kernel, a, head, scale, out);
     struct Queries;
     struct Keys;
     struct Values;
     struct Scores;
     struct Weights;
     struct Outputs;
-    const Operand<Real> k{a.k + head.kv_offset, a.kv_stride, false, a.rounded};
-    const Operand<Real> v{a.v + head.kv_offset, a.kv_stride, false, a.rounded};
-    const auto queries =
-        right<Queries>(kernel, head_dim, a.queries, {a.q + head.q_offset, a.q_stride, true, a.rounded});
-    const auto keys = left<Keys>(kernel, a.keys, head_dim, k);
-    const auto values = right<Values>(kernel, a.keys, head_dim, v);
+    const auto queries = right<Queries>(kernel, head_dim, a.queries, head.q.turned());
+    const auto keys = left<Keys>(kernel, a.keys, head_dim, head.k);
+    const auto values = right<Values>(kernel, a.keys, head_dim, head.v);
     const auto o = head_sums<Outputs>(a, a.queries, out + head.out_offset, head.out_stride);
     constexpr Index stride = queries_a_product;
     Real* scores = thread_scratch<Real, Scores>(a.keys * stride);
@@ -173,16 +177,11 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, const R
                         const Real* dout, Real* dq, Real* dk, Real* dv, Real beta) {
   const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(a.head_dim)));
   const Index head_dim = a.head_dim;
-  // Whole lines, and an odd number of them: rows start in the sets of a cache in turn.
-  constexpr Index line = 64 / static_cast<Index>(sizeof(Real)), stride = queries_a_block + line;
+  const Index stride = scratch_stride<Real>(queries_a_block);
   const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
   parallel_each(a.sequences * a.heads, [&](Index item) {
     const Head<Real> head(a, item);
-    const auto stored = [&](const Real* rows, Index ld, bool transposed) {
-      return Operand<Real>{rows, ld, transposed, a.rounded};
-    };
-    const Real *q = a.q + head.q_offset, *k = a.k + head.kv_offset, *v = a.v + head.kv_offset;
-    const Real* d_out = dout + head.out_offset;
+    const Operand<Real> d_out{dout + head.out_offset, head.out_stride, false, a.rounded};
     struct QueriesTransposed;
     struct OutGradientsTransposed;
     struct Queries;
@@ -192,16 +191,14 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, const R
     struct Keys;
     struct Weights;
     struct Gradients;
-    const auto queries_transposed =
-        right<QueriesTransposed>(kernel, head_dim, a.queries, stored(q, a.q_stride, true));
+    const auto queries_transposed = right<QueriesTransposed>(kernel, head_dim, a.queries, head.q.turned());
     const auto out_grads_transposed =
-        right<OutGradientsTransposed>(kernel, head_dim, a.queries, stored(d_out, head.out_stride, true));
-    const auto queries = right<Queries>(kernel, a.queries, head_dim, stored(q, a.q_stride, false));
-    const auto out_grads =
-        right<OutGradients>(kernel, a.queries, head_dim, stored(d_out, head.out_stride, false));
-    const auto keys_left = left<KeysLeft>(kernel, a.keys, head_dim, stored(k, a.kv_stride, false));
-    const auto values_left = left<ValuesLeft>(kernel, a.keys, head_dim, stored(v, a.kv_stride, false));
-    const auto keys = right<Keys>(kernel, a.keys, head_dim, stored(k, a.kv_stride, false));
+        right<OutGradientsTransposed>(kernel, head_dim, a.queries, d_out.turned());
+    const auto queries = right<Queries>(kernel, a.queries, head_dim, head.q);
+    const auto out_grads = right<OutGradients>(kernel, a.queries, head_dim, d_out);
+    const auto keys_left = left<KeysLeft>(kernel, a.keys, head_dim, head.k);
+    const auto values_left = left<ValuesLeft>(kernel, a.keys, head_dim, head.v);
+    const auto keys = right<Keys>(kernel, a.keys, head_dim, head.k);
     struct QuerySums;
     struct KeySums;
     struct ValueSums;

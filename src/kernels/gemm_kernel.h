@@ -29,6 +29,7 @@ struct Operand {
     const Index r = transposed ? col : row, c = transposed ? row : col;
     return {data + r * ld + (rounded ? c / 2 : c), ld, transposed, rounded};
   }
+  Operand turned() const { return {data, ld, !transposed, rounded}; }
 };
 
 // op(A), m rows by k steps, as the kernel reads it where it lies: element (i, p) is at data[i*stride + p], or

@@ -74,11 +74,9 @@ bool is_read_in_place(const GemmKernel<Real>& kernel, const Operand<Real>& a) {
   return kernel.pack_left == nullptr || (a.rounded && !a.transposed);
 }
 
-// Whole lines, and an odd number of them: rows of op(A) start in the sets of a cache in turn.
 template <class Real>
 Index left_stride(const GemmKernel<Real>& kernel, Index m, Index k, bool transposed) {
-  constexpr Index line = 64 / static_cast<Index>(sizeof(Real));
-  return (block_count(transposed ? m : block_count(k, kernel.steps), line) | 1) * line;
+  return scratch_stride<Real>(transposed ? m : block_count(k, kernel.steps));
 }
 
 }  // namespace
@@ -160,7 +158,7 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
       const Index j = tile % grid.column_tiles * grid.tile_cols;
       const Index cols = std::min(grid.tile_cols, g.n - j);
       struct Sums;
-      const Index stride = g.rounded.c ? grid.tile_cols + kernel.cols : g.ldc;
+      const Index stride = g.rounded.c ? scratch_stride<Real>(grid.tile_cols) : g.ldc;
       Real* sums = g.rounded.c ? thread_scratch<Real, Sums>(rows * stride) : g.c + i * g.ldc + j;
       multiply<Real>(kernel, rows, cols, steps,
                      {a.data + (a.transposed ? i : i * a.stride), a.stride, a.transposed},

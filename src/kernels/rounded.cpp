@@ -1,5 +1,6 @@
 #include "kernels/rounded.h"
 
+#include "core/scratch.h"
 #include "kernels/reduce.h"
 #include "kernels/simd.h"
 
@@ -31,6 +32,14 @@ void widen_rows(Index rows, Index cols, const Real* rounded, Real* out) {
 }
 
 template <class Real>
+const Real* widened(Index rows, Index cols, const Real* rounded) {
+  struct Widened;
+  Real* out = thread_scratch<Real, Widened>(rows * cols);
+  widen_rows(rows, cols, rounded, out);
+  return out;
+}
+
+template <class Real>
 void multiply_rounded(Index words, const Real* x, const Real* y, Real* out) {
   parallel_blocks(words, elements_a_block, [&](Index begin, Index end) {
     bf16_kernel<Real>().multiply_rounded(end - begin, x + begin, y + begin, out + begin);
@@ -43,6 +52,8 @@ template void round_rows(Index, Index, const float*, float*);
 template void round_rows(Index, Index, const double*, double*);
 template void widen_rows(Index, Index, const float*, float*);
 template void widen_rows(Index, Index, const double*, double*);
+template const float* widened(Index, Index, const float*);
+template const double* widened(Index, Index, const double*);
 template void multiply_rounded(Index, const float*, const float*, float*);
 template void multiply_rounded(Index, const double*, const double*, double*);
 

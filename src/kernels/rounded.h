@@ -33,6 +33,10 @@ void round_block(Index rows, Index cols, const Real* x, Real* rounded);
 template <class Real>
 void widen_rows(Index rows, Index cols, const Real* rounded, Real* out);
 
+// The same in scratch of the calling thread, until its next call.
+template <class Real>
+const Real* widened(Index rows, Index cols, const Real* rounded);
+
 // out = x*y, element by element, of so many words; out may be either.
 template <class Real>
 void multiply_rounded(Index words, const Real* x, const Real* y, Real* out);

@@ -37,7 +37,7 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
   const typename Tape<Real>::Op op(
       tape, {.name = "attention", .flops_forward = 2 * product, .flops_backward = 4 * product});
 
-  Var<Real> y = rounded ? tape.create_rounded(qkv.rows, width, true) : tape.create(qkv.rows, width);
+  Var<Real> y = tape.create(qkv.rows, width, rounded, rounded);
   Real* log_sum_exp = tape.recording() ? tape.template save<Real>(qkv.rows * heads) : nullptr;
   attention_forward(gemm_provider, attention, y.stored(), log_sum_exp);
 

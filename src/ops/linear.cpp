@@ -20,12 +20,6 @@ OpCost linear_cost(const char* name, Var<Real> x, Var<Real> weight, Var<Real> bi
           .flops_backward = 2 * product};
 }
 
-// y, like x perhaps rounded.
-template <class Real>
-Var<Real> new_output(Tape<Real>& tape, Index rows, Index cols, bool rounded) {
-  return rounded ? tape.create_rounded(rows, cols, true) : tape.create(rows, cols);
-}
-
 // y = x Wᵀ and what follows.
 template <class Real>
 void linear_forward(GemmProvider provider, Var<Real> x, Var<Real> weight, Var<Real> y,
@@ -37,22 +31,13 @@ void linear_forward(GemmProvider provider, Var<Real> x, Var<Real> weight, Var<Re
   gemm(provider, g);
 }
 
-// A gradient (rows, cols) that two products read, rounded once for both.
+// dy (rows, cols), which the products for dx and dW read, rounded once.
 template <class Real>
-const Real* rounded_gradient(Index rows, Index cols, const Real* dy) {
+const Real* rounded_for_both(Index rows, Index cols, const Real* dy) {
   struct Rounded;
   Real* out = thread_scratch<Real, Rounded>(rows * rounded_cols(cols));
   round_rows(rows, cols, dy, out);
   return out;
-}
-
-template <class Real>
-void add_bias_gradient(Index rows, Index cols, const Real* dy, bool rounded, Real* sum) {
-  if (!rounded) return add_rows(rows, cols, dy, sum);
-  struct Widened;
-  Real* wide = thread_scratch<Real, Widened>(rows * cols);
-  widen_rows(rows, cols, dy, wide);
-  add_rows(rows, cols, wide, sum);
 }
 
 // dy: (rows of x, rows of weight), rounded or not.
@@ -60,9 +45,11 @@ template <class Real>
 void linear_backward(Tape<Real>& t, GemmProvider provider, const Real* dy, bool rounded, Var<Real> x,
                      Var<Real> weight, Var<Real> bias) {
   const Index rows = x.rows, in = x.cols, out = weight.rows;
-  if (bias && t.wants_gradient(bias)) add_bias_gradient(rows, out, dy, rounded, t.add_to(bias));
+  if (bias && t.wants_gradient(bias)) {
+    add_rows(rows, out, rounded ? widened(rows, out, dy) : dy, t.add_to(bias));
+  }
   if (rounds<Real>(provider) && !rounded) {
-    dy = rounded_gradient(rows, out, dy);
+    dy = rounded_for_both(rows, out, dy);
     rounded = true;
   }
   const Index dy_stride = rounded ? rounded_cols(out) : out;
@@ -89,7 +76,7 @@ template <class Real>
 Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight, Var<Real> bias,
                  bool rounded) {
   const typename Tape<Real>::Op op(tape, linear_cost("linear", x, weight, bias));
-  Var<Real> y = new_output(tape, x.rows, weight.rows, rounded);
+  Var<Real> y = tape.create(x.rows, weight.rows, rounded, rounded);
   linear_forward(gemm_provider, x, weight, y, {.bias = bias.value});
 
   tape.record(
@@ -102,7 +89,7 @@ Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, Activat
                            Var<Real> x, Var<Real> weight, Var<Real> bias) {
   const typename Tape<Real>::Op op(tape, linear_cost("linear, activation", x, weight, bias));
   const bool rounded = rounds<Real>(gemm_provider);
-  Var<Real> y = new_output(tape, x.rows, weight.rows, rounded);
+  Var<Real> y = tape.create(x.rows, weight.rows, rounded, rounded);
   const Index stored = y.rows * y.stride();
   Real* slope = tape.template save<Real>(stored);
   linear_forward(gemm_provider, x, weight, y, {.bias = bias.value, .slope = slope, .activation = activation});

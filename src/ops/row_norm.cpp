@@ -13,7 +13,7 @@ Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var
           "gain and bias must have ", x.cols, " numbers");
   const Index rows = x.rows;
 
-  Var<Real> y = rounded ? tape.create_rounded(rows, x.cols, false) : tape.create(rows, x.cols);
+  Var<Real> y = tape.create(rows, x.cols, rounded);
   Real* mean = tape.template save<Real>(rows * norm.groups);
   Real* rstd = tape.template save<Real>(rows * norm.groups);
   norm_forward(norm, rows, x.value, gain.value, bias.value, y.stored(), mean, rstd, rounded);

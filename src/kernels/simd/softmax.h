@@ -34,8 +34,7 @@ void add_softmax(Index n, const Real* x, Real log_sum, Real scale, Real* dx, Rea
   });
 }
 
-// --- columns of attention: each query sees one key more than the one before
-// ---------------------------------
+// --- columns of attention: each query sees one key more than the one before --------------------------
 
 // The lanes of queries that see a key, those from `first` on; in the others, `fill` is read and 0 written.
 struct Seeing {
