@@ -335,13 +335,14 @@ TEST_CASE(
         for (const Way<float>& way : bf16_ways()) {
           CAPTURE(way.name);
           Gemm<float> g = product.gemm;
+          const float* added = bias.data();
           const auto run = [&](bool rounded_c, std::vector<float>* slope) {
             std::vector<float> c(static_cast<std::size_t>(s.m * (rounded_c ? rounded_cols(s.n) : s.n)));
             if (slope != nullptr) slope->resize(c.size());
             g.ldc = rounded_c ? rounded_cols(s.n) : s.n;
             g.c = c.data();
             g.rounded.c = rounded_c;
-            g.epilogue = {bias.data(), slope != nullptr ? slope->data() : nullptr, ActivationKind::gelu};
+            g.epilogue = {added, slope != nullptr ? slope->data() : nullptr, ActivationKind::silu};
             way(g);
             return c;
           };
@@ -354,8 +355,29 @@ TEST_CASE(
           CHECK(same_bits(run(true, nullptr), rounded(plain, s.n)));
           CHECK(same_bits(run(true, &rounded_slope), rounded(whole, s.n)));
           CHECK(same_bits(rounded_slope, rounded(slope, s.n)));
+          added = nullptr;  // then register tiles round
+          CHECK(same_bits(run(true, nullptr), rounded(run(false, nullptr), s.n)));
         }
       }
+    }
+  }
+}
+
+TEST_CASE("rounded: gelu and its slope, computed roughly, are off by the rounding and little more") {
+  for (const GemmKernel<float>* kernel : {&simd<float>().gemm_bf16, &bf16_kernel<float>()}) {
+    for (float x = -9; x <= 9; x += 0.01f) {
+      float y, slope, wide_y, wide_slope;
+      kernel->activate(ActivationKind::gelu, 1, &x, &y, &slope);
+      kernel->widen(1, &y, &wide_y);
+      kernel->widen(1, &slope, &wide_slope);
+      CAPTURE(x);
+      const double want = reference::activation_value(ActivationKind::gelu, x);
+      const double want_slope = reference::activation_slope(ActivationKind::gelu, x);
+      const double phi = std::exp(-0.5 * double{x} * double{x}) * 0.3989422804;
+      CHECK(std::abs(wide_y - want) <= (1.0 / 256 + 4e-4) * std::abs(want));
+      // The slope is a sum of Φ and x φ, of which each is off by so much.
+      CHECK(std::abs(wide_slope - want_slope) <=
+            std::abs(want_slope) / 256 + 4e-4 * (1 + std::abs(x)) * phi + 1e-7);
     }
   }
 }

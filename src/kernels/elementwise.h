@@ -6,6 +6,10 @@
 
 namespace normscope {
 
+// x = 0.
+template <class Real>
+void clear(Index n, Real* x);
+
 // y = alpha*x + beta*y; y is not read when beta is 0.
 template <class Real>
 void scale_add(Index n, Real alpha, const Real* x, Real beta, Real* y);

@@ -50,11 +50,23 @@ struct RightOperand {
 };
 
 // C = alpha * product + beta * C where a register tile leaves the registers; C is not read when beta is 0.
+// A rounded C (kernels/rounded.h), whose stride counts words, is that of pairs and at most `depth` of them,
+// with beta 0.
 template <class Real>
 struct TileOutput {
   Real alpha, beta;
   Real* c;
   Index ldc;
+  bool rounded = false;
+
+  Real* at(Index row, Index col) const { return c + row * ldc + (rounded ? col / 2 : col); }
+};
+
+// Scores of attention or weights, transposed: a row for each key, `stride` numbers apart, a column for each
+// query, and room for whole vectors of queries. Query i sees the first visible + i keys of `keys`; at those
+// that it does not see, the softmaxes read nothing and write 0.
+struct CausalColumns {
+  Index queries, visible, keys, stride;
 };
 
 // Serial, of one instruction set; its code is kernels/simd/gemm.h.
@@ -82,6 +94,18 @@ struct GemmKernel {
   void (*widen)(Index n, const Real* rounded, Real* out);
   void (*activate)(ActivationKind, Index n, const Real* x, Real* rounded_y, Real* rounded_slope);
   void (*multiply_rounded)(Index words, const Real* x, const Real* y, Real* out);
+
+  // The softmaxes of attention (kernels/simd/softmax.h), which leave what they make as left operands of the
+  // products that follow. `kept`: what weights are multiplied by for dropout, laid out as the scores, or
+  // null.
+  //
+  // S becomes P∘kept, transposed, in place.
+  void (*causal_softmax)(const CausalColumns&, const Real* kept, Real* scores, Real* log_sum_exp);
+  // From S and dP, which are not kept: P∘kept and dS, and dS transposed, all with the stride of the columns.
+  // Where steps is 1, `weights` must be `scores`, and both forms of dS are one, in `grads`.
+  void (*causal_softmax_backward)(const CausalColumns&, const Real* kept, const Real* log_sum_exp,
+                                  Real* scores, Real* grads, Real* weights_left, Real* grads_left,
+                                  Real* grads_turned);
 };
 
 // The native provider, on a grid of its own (gemm_native.cpp); all extents positive.

@@ -127,7 +127,7 @@ void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index k, const L
     kernel.multiply(m, n, std::min(kernel.depth, stored - p),
                     {a.data + (a.transposed ? p * a.stride : p), a.stride, a.transposed},
                     {b.data + p * b.stride, b.stride, b.panel_size},
-                    {out.alpha, p == 0 ? out.beta : Real(1), out.c, out.ldc});
+                    {out.alpha, p == 0 ? out.beta : Real(1), out.c, out.ldc, out.rounded});
   }
 }
 
@@ -141,6 +141,10 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
       g.rounded.c ? g.k
                   : std::max<Index>(1, packed_numbers / (panels * kernel.cols * kernel.depth)) *
                         kernel.depth * kernel.steps;
+
+  // What a register tile can round by itself.
+  const bool rounded_by_tiles = g.rounded.c && g.epilogue.bias == nullptr && g.epilogue.slope == nullptr &&
+                                block_count(g.k, kernel.steps) <= kernel.depth;
 
   for (Index k0 = 0; k0 < g.k; k0 += steps_at_once) {
     const Index steps = std::min(g.k - k0, steps_at_once);
@@ -158,13 +162,17 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
       const Index j = tile % grid.column_tiles * grid.tile_cols;
       const Index cols = std::min(grid.tile_cols, g.n - j);
       struct Sums;
-      const Index stride = g.rounded.c ? scratch_stride<Real>(grid.tile_cols) : g.ldc;
-      Real* sums = g.rounded.c ? thread_scratch<Real, Sums>(rows * stride) : g.c + i * g.ldc + j;
+      TileOutput<Real> out{g.alpha, k0 == 0 ? g.beta : Real(1), g.c, g.ldc, rounded_by_tiles};
+      if (g.rounded.c && !rounded_by_tiles) {
+        out.ldc = scratch_stride<Real>(grid.tile_cols);
+        out.c = thread_scratch<Real, Sums>(rows * out.ldc);
+      } else {
+        out.c = out.at(i, j);
+      }
       multiply<Real>(kernel, rows, cols, steps,
                      {a.data + (a.transposed ? i : i * a.stride), a.stride, a.transposed},
-                     {b.data + j / kernel.cols * b.panel_size, b.stride, b.panel_size},
-                     {g.alpha, k0 == 0 ? g.beta : Real(1), sums, stride});
-      if (k0 + steps == g.k) finish_tile(g, i, j, rows, cols, sums, stride);
+                     {b.data + j / kernel.cols * b.panel_size, b.stride, b.panel_size}, out);
+      if (k0 + steps == g.k && !rounded_by_tiles) finish_tile(g, i, j, rows, cols, out.c, out.ldc);
     });
   }
 }

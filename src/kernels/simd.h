@@ -7,7 +7,6 @@
 
 #include "core/types.h"
 #include "kernels/activation.h"
-#include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm_kernel.h"
 #include "kernels/norm.h"
@@ -41,9 +40,6 @@ struct SimdTable {
 
   Real (*log_sum_exp)(Index n, const Real* x);
   void (*add_softmax)(Index n, const Real* x, Real log_sum, Real scale, Real* dx, Real beta);
-
-  void (*causal_softmax)(const CausalColumns&, Real* scores, Real* log_sum_exp);
-  void (*causal_softmax_backward)(const CausalColumns&, const Real* log_sum_exp, Real* scores, Real* grads);
 
   void (*scale_add)(Index n, Real alpha, const Real* x, Real beta, Real* y);
   void (*weighted_sum)(Index n, Real alpha, const Real* a, const Real* b, Real* y);

@@ -1,7 +1,8 @@
 #include "train/step.h"
 
-#include <algorithm>
 #include <cmath>
+
+#include "kernels/elementwise.h"
 
 namespace normscope {
 
@@ -22,7 +23,7 @@ void StepRunner::fill(Index step, Index micro) {
 }
 
 const StepResult& StepRunner::compute(Model<float>& model, Index step, TapListener<float>* listener) {
-  std::fill(model.gradients.all().begin(), model.gradients.all().end(), 0.0f);
+  clear(static_cast<Index>(model.gradients.all().size()), model.gradients.all().data());
   const float share = 1.0f / static_cast<float>(grad_accum_);
   double loss = 0;
   for (Index micro = 0; micro < grad_accum_; ++micro) {

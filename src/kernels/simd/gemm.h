@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/gemm_kernel.h"
+#include "kernels/simd/softmax.h"
 #include "kernels/simd/vector.h"
 
 namespace normscope::NORMSCOPE_ISA {
@@ -152,10 +153,16 @@ struct Band {
 
 // A tile at the right edge of C, where whole vectors do not fit. Lane by lane the arithmetic of whole
 // vectors.
-template <class Real>
-[[gnu::noinline]] void put_part(Index rows, Index n, const Real* tile, Index stride,
-                                const TileOutput<Real>& out) {
+template <class Product, class Real>
+[[gnu::noinline]] void put_part(Index rows, Index n, Real* tile, Index stride, const TileOutput<Real>& out) {
   for (Index i = 0; i < rows; ++i) {
+    if constexpr (Product::steps == 2) {
+      if (out.rounded) {
+        for (Index j = 0; j < n; ++j) tile[i * stride + j] *= out.alpha;
+        Product::round_row(n, tile + i * stride, out.at(i, 0));
+        continue;
+      }
+    }
     for (Index j = 0; j < n; ++j) {
       Real& c = out.c[i * out.ldc + j];
       const Real product = tile[i * stride + j] * out.alpha;
@@ -167,6 +174,7 @@ template <class Real>
 // How stored numbers are multiplied. Plain: as they are.
 template <class Real>
 struct Plain {
+  static constexpr Index steps = 1;
   static Vec<Real> in_all_lanes(const Real* x) { return splat(*x); }
   static Vec<Real> multiply_add(Vec<Real> sum, Vec<Real> x, Vec<Real> y) { return sum + x * y; }
 };
@@ -176,17 +184,24 @@ template <class Real, class Product, Index rows, Index vectors, bool transposed>
 void multiply_tile(Index n, Index k, const Real* a, Index a_stride, const Real* b, Index b_stride,
                    const TileOutput<Real>& out) {
   Vec<Real> sum[rows][vectors] = {};
+  // Rows are reached from two pointers: the distances of all of them from one do not fit into the registers,
+  // and fetching some from memory at each step costs 4 % of the product.
+  constexpr Index half = (rows + 1) / 2;
+  const Real* a_lower = a + half * (transposed ? 1 : a_stride);
   for (Index p = 0; p < k; ++p) {
     Vec<Real> y[vectors];
 #pragma GCC unroll 2
     for (Index v = 0; v < vectors; ++v) y[v] = load(b + v * lanes<Real>);
 #pragma GCC unroll 16
     for (Index i = 0; i < rows; ++i) {
-      const Vec<Real> x = Product::in_all_lanes(transposed ? a + i : a + i * a_stride);
+      const Real* from = i < half ? a : a_lower;
+      const Index row = i < half ? i : i - half;
+      const Vec<Real> x = Product::in_all_lanes(from + row * (transposed ? 1 : a_stride));
 #pragma GCC unroll 2
       for (Index v = 0; v < vectors; ++v) sum[i][v] = Product::multiply_add(sum[i][v], x, y[v]);
     }
     a += transposed ? a_stride : 1;
+    a_lower += transposed ? a_stride : 1;
     b += b_stride;
   }
 
@@ -198,10 +213,19 @@ void multiply_tile(Index n, Index k, const Real* a, Index a_stride, const Real* 
       for (Index v = 0; v < vectors; ++v) put(i, v * lanes<Real>, sum[i][v]);
     }
   };
-  if (n < vectors * lanes<Real>) {
-    Real tile[rows][vectors * lanes<Real>];
+  constexpr Index cols = vectors * lanes<Real>;
+  if (n < cols || (out.rounded && vectors < 2)) {
+    Real tile[rows][cols];
     each_sum([&](Index i, Index j, Vec<Real> value) { store(tile[i] + j, value); });
-    put_part(rows, n, tile[0], vectors * lanes<Real>, out);
+    put_part<Product>(rows, n < cols ? n : cols, tile[0], cols, out);
+  } else if (out.rounded) {
+    if constexpr (vectors == 2 && Product::steps == 2) {
+#pragma GCC unroll 16
+      for (Index i = 0; i < rows; ++i) {
+        const Vec<Real> first = sum[i][0] * out.alpha, second = sum[i][1] * out.alpha;
+        store(out.at(i, 0), Product::along(first, second));
+      }
+    }
   } else if (out.beta == 0) {
     each_sum([&](Index i, Index j, Vec<Real> value) {
       store(out.c + i * out.ldc + j, Vec<Real>(value * out.alpha));
@@ -233,6 +257,18 @@ template <class Real, class Product, Index vectors, bool transposed>
 constexpr TileFunctions<Real> tiles =
     tile_functions<Real, Product, vectors, transposed>(std::make_index_sequence<tile_rows>());
 
+// Asks for the tile of C from (row, col) on while its sums are formed: C often lies in memory, and its stores
+// would be waited for (1.6 % of a step at C 128, bf16).
+template <class Real>
+inline void prefetch_tile(Index rows, const TileOutput<Real>& out, Index row, Index col) {
+  constexpr Index line = 64 / static_cast<Index>(sizeof(Real));
+  for (Index i = 0; i < rows; ++i) {
+    const Real* c = out.at(row + i, col);
+    __builtin_prefetch(c, 1, 2);
+    if (!out.rounded) __builtin_prefetch(c + line, 1, 2);
+  }
+}
+
 template <class Real, class Product>
 void multiply(Index m, Index n, Index k, const LeftOperand<Real>& a, const RightOperand<Real>& b,
               const TileOutput<Real>& out) {
@@ -259,9 +295,10 @@ void multiply(Index m, Index n, Index k, const LeftOperand<Real>& a, const Right
       a_stride = copy_rows ? copy.row_stride : rows;
     }
     for (Index j = 0; j < n; j += tile_cols<Real>) {
+      prefetch_tile(rows, out, i, j);
       const TileFunctions<Real>& functions = n - j > lanes<Real> ? wide : narrow;
       functions.of_rows[rows - 1](n - j, k, a_band, a_stride, b.data + j / tile_cols<Real> * b.panel_size,
-                                  b.stride, {out.alpha, out.beta, out.c + i * out.ldc + j, out.ldc});
+                                  b.stride, {out.alpha, out.beta, out.at(i, j), out.ldc, out.rounded});
     }
     i += rows;
   }
@@ -279,6 +316,8 @@ constexpr GemmKernel<Real> gemm_kernel = {
     .widen = nullptr,
     .activate = nullptr,
     .multiply_rounded = nullptr,
+    .causal_softmax = causal_softmax<Real, Plain<Real>>,
+    .causal_softmax_backward = causal_softmax_backward<Real, Plain<Real>>,
 };
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -73,7 +73,24 @@ inline float widened(const float* pairs, Index j) {
 inline Floats earlier(Floats pairs) { return (Floats)((Words)pairs << 16); }
 inline Floats later(Floats pairs) { return (Floats)((Words)pairs & -0x10000); }
 
+// out[q] = (x[2q], x[2q+1]) for q < k/2; an odd last one is paired with zero.
+inline void pack_along(Index k, const float* x, float* out) {
+  constexpr Index count = lanes<float>;
+  Index p = 0;
+  for (; p + 2 * count <= k; p += 2 * count) {
+    store(out + p / 2, pairs_along(load(x + p), load(x + p + count)));
+  }
+  for (; p < k; p += 2) out[p / 2] = paired(x[p], p + 1 < k ? x[p + 1] : 0);
+}
+
+// The lanes from `first` on, half as many.
+template <std::size_t first, class V, std::size_t... i>
+inline auto half_of(V v, std::index_sequence<i...>) {
+  return __builtin_shufflevector(v, v, static_cast<int>(first + i)...);
+}
+
 struct Pairs {
+  static constexpr Index steps = 2;
   static Floats in_all_lanes(const float* x) {
     std::int32_t bits;  // as a number it could be a signalling NaN, and would not survive arithmetic
     std::memcpy(&bits, x, sizeof bits);
@@ -86,17 +103,18 @@ struct Pairs {
     return sum + earlier(x) * earlier(y) + later(x) * later(y);
 #endif
   }
-};
-
-// out[q] = (x[2q], x[2q+1]) for q < k/2; an odd last one is paired with zero.
-inline void pack_along(Index k, const float* x, float* out) {
-  constexpr Index count = lanes<float>;
-  Index p = 0;
-  for (; p + 2 * count <= k; p += 2 * count) {
-    store(out + p / 2, pairs_along(load(x + p), load(x + p + count)));
+  static void round_row(Index n, const float* row, float* pairs) { pack_along(n, row, pairs); }
+  static Floats along(Floats first, Floats second) { return pairs_along(first, second); }
+  static Floats across(Floats earlier, Floats later) { return pairs_across(earlier, later); }
+  // The pairs of steps side by side in a, and in b.
+  static void put_along(Floats a, Floats b, float* a_pairs, float* b_pairs) {
+    typedef float Half __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES / 2), aligned(4), may_alias));
+    constexpr auto half = std::make_index_sequence<lanes<float> / 2>();
+    const Floats both = pairs_along(a, b);
+    *reinterpret_cast<Half*>(a_pairs) = half_of<0>(both, half);
+    *reinterpret_cast<Half*>(b_pairs) = half_of<lanes<float> / 2>(both, half);
   }
-  for (; p < k; p += 2) out[p / 2] = paired(x[p], p + 1 < k ? x[p + 1] : 0);
-}
+};
 
 // out[j] = (x[j], next[j]) for n columns; `next` null: zeros.
 inline void pack_across(Index n, const float* x, const float* next, float* out) {
@@ -188,7 +206,7 @@ inline void widen(Index n, const float* rounded, float* out) {
 
 inline void activate(ActivationKind kind, Index n, const float* x, float* y, float* slope) {
   constexpr Index count = lanes<float>;
-  with_activation<float>(kind, [&](auto function) {
+  const auto apply = [&](auto function) {
     Index j = 0;
     for (; j + 2 * count <= n; j += 2 * count) {
       const ValueAndSlope<float> a = function(load(x + j)), b = function(load(x + j + count));
@@ -201,7 +219,9 @@ inline void activate(ActivationKind kind, Index n, const float* x, float* y, flo
       y[j / 2] = paired(at.value[0], j + 1 < n ? at.value[1] : 0);
       slope[j / 2] = paired(at.slope[0], j + 1 < n ? at.slope[1] : 0);
     }
-  });
+  };
+  if (kind == ActivationKind::gelu) return apply(rough_gelu);
+  with_activation<float>(kind, apply);
 }
 
 inline void multiply_rounded(Index words, const float* x, const float* y, float* out) {
@@ -222,6 +242,8 @@ constexpr GemmKernel<float> gemm_bf16_kernel = {
     .widen = widen,
     .activate = activate,
     .multiply_rounded = multiply_rounded,
+    .causal_softmax = causal_softmax<float, Pairs>,
+    .causal_softmax_backward = causal_softmax_backward<float, Pairs>,
 };
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "kernels/attention.h"
+#include "kernels/gemm_kernel.h"
 #include "kernels/simd/math.h"
 
 namespace normscope::NORMSCOPE_ISA {
@@ -60,20 +60,35 @@ struct Seeing {
   }
 };
 
+// The keys that the query sees, and so do those after it.
+inline Index seen_by_all(const CausalColumns& at, Index query) {
+  const Index seen = at.visible + query;
+  return seen < at.keys ? seen : at.keys;
+}
+
 // Calls body(offset, part) for each key: the vector of queries from `query` on has its scores at `offset`,
 // and `part` hides the queries that do not see the key.
 template <class Real, class Body>
 inline void each_key(const CausalColumns& at, Index query, Body&& body) {
-  const Index first_sees = at.visible + query, seen_by_all = first_sees < at.keys ? first_sees : at.keys;
-  for (Index key = 0; key < seen_by_all; ++key) body(key * at.stride + query, Whole{});
-  for (Index key = seen_by_all; key < at.keys; ++key) {
-    body(key * at.stride + query, Seeing{key - seen_by_all + 1});
+  const Index whole = seen_by_all(at, query);
+  for (Index key = 0; key < whole; ++key) body(key * at.stride + query, Whole{});
+  for (Index key = whole; key < at.keys; ++key) body(key * at.stride + query, Seeing{key - whole + 1});
+}
+
+// The same two keys at a time: body(key, part, next key's part). No query sees one past the last.
+template <class Real, class Body>
+inline void each_two_keys(const CausalColumns& at, Index query, Body&& body) {
+  const Index whole = seen_by_all(at, query);
+  Index key = 0;
+  for (; key + 2 <= whole; key += 2) body(key, Whole{}, Whole{});
+  for (; key < at.keys; key += 2) {
+    body(key, Seeing{key - whole + 1}, Seeing{key + 1 < at.keys ? key - whole + 2 : lanes<Real>});
   }
 }
 
-// P = softmax(S) in place, and the log-sum-exp of each query's scores.
-template <class Real>
-void causal_softmax(const CausalColumns& at, Real* scores, Real* log_sum_exp) {
+// P = softmax(S), and the log-sum-exp of each query's scores.
+template <class Real, class Product>
+void causal_softmax(const CausalColumns& at, const Real* kept, Real* scores, Real* log_sum_exp) {
   each_vector<Real>(at.queries, [&](Index query, auto queries) {
     Vec<Real> top = splat(lowest(Real{})), sum{};
     each_key<Real>(at, query,
@@ -84,29 +99,65 @@ void causal_softmax(const CausalColumns& at, Real* scores, Real* log_sum_exp) {
       store(scores + i, e);
     });
     const Vec<Real> inverse = 1 / sum;
-    each_key<Real>(at, query, [&](Index i, auto part) {
-      part.put(scores + i, Vec<Real>(part.get(scores + i) * inverse));
+    each_two_keys<Real>(at, query, [&](Index key, auto part, auto next) {
+      const Index i = key * at.stride + query, j = i + at.stride;
+      Vec<Real> a = part.get(scores + i) * inverse, b = next.get(scores + j) * inverse;
+      if (kept != nullptr) {
+        a *= part.get(kept + i);
+        b *= next.get(kept + j);
+      }
+      if constexpr (Product::steps == 1) {
+        part.put(scores + i, a);
+        next.put(scores + j, b);
+      } else {
+        store(scores + key / 2 * at.stride + query, Product::across(a, b));
+      }
     });
     queries.put(log_sum_exp + query, Vec<Real>(top + log(sum)));
   });
 }
 
-// P from S once more, by the log-sum-exp that was kept, in place of S; and through the softmax, in place of
-// dP: dS = P (dP - sum_j P_j dP_j of the query). The sum equals dO·O, which others take; but of these very
-// numbers it makes a query's dS sum to 0 however large they are, to 0 itself where one weight is 1. What is
-// left of a difference that is only nearly 0 would be multiplied by Q and K.
-template <class Real>
-void causal_softmax_backward(const CausalColumns& at, const Real* log_sum_exp, Real* scores, Real* grads) {
+// P from S once more, by the log-sum-exp that was kept; and through the softmax dS = P (dP - sum_j P_j dP_j
+// of the query), dP times `kept`. The sum equals dO·O, which others take; but of these very numbers it makes
+// a query's dS sum to 0 however large they are, to 0 itself where one weight is 1. What is left of a
+// difference that is only nearly 0 would be multiplied by Q and K.
+template <class Real, class Product>
+void causal_softmax_backward(const CausalColumns& at, const Real* kept, const Real* log_sum_exp, Real* scores,
+                             Real* grads, Real* weights_left, Real* grads_left, Real* grads_turned) {
   each_vector<Real>(at.queries, [&](Index query, auto queries) {
     const Vec<Real> log_sum = queries.get(log_sum_exp + query);
     Vec<Real> delta{};
     each_key<Real>(at, query, [&](Index i, auto part) {
       const Vec<Real> p = exp(Vec<Real>(part.get(scores + i) - log_sum));
+      Vec<Real> dp = part.get(grads + i);
+      if (kept != nullptr) {
+        dp *= part.get(kept + i);
+        store(grads + i, dp);
+      }
       part.put(scores + i, p);
-      delta += part.get(scores + i) * part.get(grads + i);
+      delta += part.get(scores + i) * dp;
     });
-    each_key<Real>(at, query, [&](Index i, auto part) {
-      part.put(grads + i, Vec<Real>(load(scores + i) * (part.get(grads + i) - delta)));
+    each_two_keys<Real>(at, query, [&](Index key, auto part, auto next) {
+      const Index i = key * at.stride + query, j = i + at.stride;
+      Vec<Real> a = part.get(scores + i), b = next.get(scores + j);
+      const Vec<Real> da = a * (part.get(grads + i) - delta), db = b * (next.get(grads + j) - delta);
+      if (kept != nullptr) {
+        a *= part.get(kept + i);
+        b *= next.get(kept + j);
+      }
+      if constexpr (Product::steps == 1) {
+        if (kept != nullptr) {
+          part.put(weights_left + i, a);
+          next.put(weights_left + j, b);
+        }
+        part.put(grads_left + i, da);
+        next.put(grads_left + j, db);
+      } else {
+        const Index row = key * at.stride + query / 2;
+        Product::put_along(a, b, weights_left + row, weights_left + row + at.stride);
+        Product::put_along(da, db, grads_left + row, grads_left + row + at.stride);
+        store(grads_turned + key / 2 * at.stride + query, Product::across(da, db));
+      }
     });
   });
 }
