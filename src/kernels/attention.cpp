@@ -47,8 +47,9 @@ const Real* kept_weights(const Attention<Real>& a, const Head<Real>& head, Index
                          const CausalColumns& seen) {
   if (a.dropout == 0) return nullptr;
   struct Kept;
-  Real* kept = thread_scratch<Real, Kept>(seen.keys * seen.stride);
-  std::fill_n(kept, seen.keys * seen.stride, Real(0));
+  const Index room = (seen.keys + 1) * seen.stride;
+  Real* kept = thread_scratch<Real, Kept>(room);
+  std::fill_n(kept, room, Real(0));
   const RandomStream stream =
       a.dropout_stream.at(static_cast<std::uint64_t>(a.first_sequence + head.sequence));
   const Real factor = static_cast<Real>(1 / (1 - a.dropout));

@@ -63,8 +63,8 @@ struct TileOutput {
 };
 
 // Scores of attention or weights, transposed: a row for each key, `stride` numbers apart, a column for each
-// query, and room for whole vectors of queries. Query i sees the first visible + i keys of `keys`; at those
-// that it does not see, the softmaxes read nothing and write 0.
+// query, and room for whole vectors of queries and one key more. Query i sees the first visible + i keys of
+// `keys`; at those that it does not see, the softmaxes take nothing and write 0.
 struct CausalColumns {
   Index queries, visible, keys, stride;
 };
@@ -102,7 +102,7 @@ struct GemmKernel {
   // S becomes P∘kept, transposed, in place.
   void (*causal_softmax)(const CausalColumns&, const Real* kept, Real* scores, Real* log_sum_exp);
   // From S and dP, which are not kept: P∘kept and dS, and dS transposed, all with the stride of the columns.
-  // Where steps is 1, `weights` must be `scores`, and both forms of dS are one, in `grads`.
+  // Where steps is 1, these are the places of S and dP themselves, and grads_turned is not written.
   void (*causal_softmax_backward)(const CausalColumns&, const Real* kept, const Real* log_sum_exp,
                                   Real* scores, Real* grads, Real* weights_left, Real* grads_left,
                                   Real* grads_turned);
