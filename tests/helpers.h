@@ -88,6 +88,15 @@ bool all_finite(const std::vector<Real>& a) {
   return std::all_of(a.begin(), a.end(), [](Real x) { return std::isfinite(x); });
 }
 
+// The nearest bf16, ties to even, by arithmetic instead of bits.
+inline float nearest_bf16(float x) {
+  if (!std::isfinite(x) || x == 0) return x;
+  int exponent = 0;
+  std::frexp(x, &exponent);
+  const double unit = std::ldexp(1.0, std::max(exponent, -125) - 8);  // 8 significant bits
+  return static_cast<float>(std::nearbyint(x / unit) * unit);
+}
+
 // Another thread count for as long as this lives.
 class ThreadCount {
  public:

@@ -10,6 +10,7 @@
 
 #include "core/parallel.h"
 #include "core/random.h"
+#include "helpers.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_kernel.h"
 #include "kernels/isa/tables.h"
@@ -19,7 +20,7 @@
 #include "kernels/simd.h"
 
 namespace normscope {
-
+using namespace testing;
 namespace {
 
 // A way to compute a product: a provider, or the native kernel of one instruction set.
@@ -85,15 +86,6 @@ std::vector<Way<float>> float_and_bf16_ways() {
   return ways;
 }
 
-// The nearest bf16, ties to even, by arithmetic instead of bits.
-float nearest_bf16(float x) {
-  if (!std::isfinite(x) || x == 0) return x;
-  int exponent = 0;
-  std::frexp(x, &exponent);
-  const double unit = std::ldexp(1.0, std::max(exponent, -125) - 8);  // 8 significant bits
-  return static_cast<float>(std::nearbyint(x / unit) * unit);
-}
-
 // Operands with random numbers and rows `gap` numbers longer than they need to be. The gaps, and what C holds
 // where beta is 0, are NaN: whoever reads them is found out.
 template <class Real>
@@ -139,11 +131,6 @@ struct Product {
 
   static Real nan() { return std::numeric_limits<Real>::quiet_NaN(); }
 };
-
-template <class Real>
-bool same_bits(const std::vector<Real>& x, const std::vector<Real>& y) {
-  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(Real)) == 0;
-}
 
 // The largest difference inside C (m, n); infinite where one is NaN. Outside of C nothing may have changed.
 template <class Real>
@@ -359,43 +346,6 @@ TEST_CASE(
           CHECK(same_bits(run(true, nullptr), rounded(run(false, nullptr), s.n)));
         }
       }
-    }
-  }
-}
-
-TEST_CASE("rounded: gelu and its slope, computed roughly, are off by the rounding and little more") {
-  for (const GemmKernel<float>* kernel : {&simd<float>().gemm_bf16, &bf16_kernel<float>()}) {
-    for (float x = -9; x <= 9; x += 0.01f) {
-      float y, slope, wide_y, wide_slope;
-      kernel->activate(ActivationKind::gelu, 1, &x, &y, &slope);
-      kernel->widen(1, &y, &wide_y);
-      kernel->widen(1, &slope, &wide_slope);
-      CAPTURE(x);
-      const double want = reference::activation_value(ActivationKind::gelu, x);
-      const double want_slope = reference::activation_slope(ActivationKind::gelu, x);
-      const double phi = std::exp(-0.5 * double{x} * double{x}) * 0.3989422804;
-      CHECK(std::abs(wide_y - want) <= (1.0 / 256 + 4e-4) * std::abs(want));
-      // The slope is a sum of Φ and x φ, of which each is off by so much.
-      CHECK(std::abs(wide_slope - want_slope) <=
-            std::abs(want_slope) / 256 + 4e-4 * (1 + std::abs(x)) * phi + 1e-7);
-    }
-  }
-}
-
-TEST_CASE("rounded: widened numbers are the nearest bf16; products of them are rounded again") {
-  for (const Index cols : {1, 2, 7, 32, 75}) {
-    const Index rows = 3, words = rounded_cols(cols);
-    const RandomStream random(5, "rounded");
-    std::vector<float> x(static_cast<std::size_t>(rows * cols)), wide(x.size()), wide_squares(x.size());
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(random.normal(i));
-    std::vector<float> once(static_cast<std::size_t>(rows * words)), squares(once.size());
-    round_rows(rows, cols, x.data(), once.data());
-    widen_rows(rows, cols, once.data(), wide.data());
-    multiply_rounded(rows * words, once.data(), once.data(), squares.data());
-    widen_rows(rows, cols, squares.data(), wide_squares.data());
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      CHECK(wide[i] == nearest_bf16(x[i]));
-      CHECK(wide_squares[i] == nearest_bf16(wide[i] * wide[i]));
     }
   }
 }

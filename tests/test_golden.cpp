@@ -70,11 +70,11 @@ struct Sites : TapListener<Real> {
     CHECK(!tensors.contains(name));
     tensors[name].assign(data, data + size);
   }
-  void on_value(Place place, const Real* value, Index rows, Index cols) override {
-    put("act.", place, value, rows * cols);
+  void on_value(Place place, const StoredMatrix<Real>& value) override {
+    put("act.", place, value.numbers(), value.size());
   }
-  void on_gradient(Place place, const Real* gradient, Index rows, Index cols) override {
-    put("act_grad.", place, gradient, rows * cols);
+  void on_gradient(Place place, const StoredMatrix<Real>& gradient) override {
+    put("act_grad.", place, gradient.numbers(), gradient.size());
   }
 };
 
@@ -135,7 +135,7 @@ void compare_trajectory(const std::string& name, double tolerance) {
   for (Index step = 1; step <= train.steps; ++step) {
     const auto i = static_cast<std::size_t>(step - 1);
     const std::span<const std::int32_t> tokens(golden.tokens), targets(golden.targets);
-    std::fill(model.gradients.all().begin(), model.gradients.all().end(), Real(0));
+    model.gradients.clear();
     const double loss =
         model.loss_and_gradients({tokens.subspan(i * batch_size, batch_size),
                                   targets.subspan(i * batch_size, batch_size), golden.config.model.context});

@@ -102,11 +102,11 @@ TEST_CASE("model: identities between placements") {
   initialise(zero, model.layout(), 1, model.parameters);  // a = 0: no block does anything
   struct : TapListener<double> {
     std::vector<std::vector<double>> values, gradients;
-    void on_value(Place place, const double* v, Index rows, Index cols) override {
-      if (place.site == Site::stream) values.emplace_back(v, v + rows * cols);
+    void on_value(Place place, const StoredMatrix<double>& v) override {
+      if (place.site == Site::stream) values.emplace_back(v.data, v.data + v.size());
     }
-    void on_gradient(Place place, const double* v, Index rows, Index cols) override {
-      if (place.site == Site::stream) gradients.emplace_back(v, v + rows * cols);
+    void on_gradient(Place place, const StoredMatrix<double>& v) override {
+      if (place.site == Site::stream) gradients.emplace_back(v.data, v.data + v.size());
     }
   } streams;
   model.loss_and_gradients(batch.view(), 1, {}, &streams);
@@ -266,14 +266,14 @@ TEST_CASE("model: batch norm's running statistics move with the step, and evalua
   const Parameter &mean = model.layout()[mean_index], &variance = model.layout()[var_index];
   std::fill_n(model.parameters.at(mean), mean.size, 0.0);
   std::fill_n(model.parameters.at(variance), variance.size, 1.0);
-  std::fill(model.gradients.all().begin(), model.gradients.all().end(), 0.0);
+  model.gradients.clear();
 
   struct FirstInput : TapListener<double> {
     std::vector<double> stream;
-    void on_value(Place place, const double* value, Index rows, Index cols) override {
-      if (place == Place{0, Site::stream}) stream.assign(value, value + rows * cols);
+    void on_value(Place place, const StoredMatrix<double>& value) override {
+      if (place == Place{0, Site::stream}) stream.assign(value.data, value.data + value.size());
     }
-    void on_gradient(Place, const double*, Index, Index) override {}
+    void on_gradient(Place, const StoredMatrix<double>&) override {}
   } input;
   const double before = model.loss(batch.view());
   model.loss_and_gradients(batch.view(), 1, {}, &input);

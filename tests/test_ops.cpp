@@ -72,12 +72,12 @@ Var<double> sum_forgetting(Tape<double>& tape, Inputs in) {
 struct Heard : TapListener<double> {
   std::map<Place, std::vector<double>> values, gradients;
   int calls = 0;
-  void on_value(Place place, const double* value, Index rows, Index cols) override {
-    values[place].assign(value, value + rows * cols);
+  void on_value(Place place, const StoredMatrix<double>& value) override {
+    values[place].assign(value.data, value.data + value.size());
   }
-  void on_gradient(Place place, const double* gradient, Index rows, Index cols) override {
+  void on_gradient(Place place, const StoredMatrix<double>& gradient) override {
     ++calls;
-    gradients[place].assign(gradient, gradient + rows * cols);
+    gradients[place].assign(gradient.data, gradient.data + gradient.size());
   }
 };
 

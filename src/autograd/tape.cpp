@@ -89,11 +89,9 @@ void Tape<Real>::pass_gradient(const Var<Real>& output, const Var<Real>& input) 
 template <class Real>
 void Tape<Real>::tap(const Var<Real>& value, Place place) {
   if (listener_ == nullptr) return;
-  const Index rows = value.rows, cols = value.cols;
-  listener_->on_value(place, value.rounded != nullptr ? widened(rows, cols, value.rounded) : value.value,
-                      rows, cols);
+  listener_->on_value(place, {value.stored(), value.rows, value.cols, value.rounded != nullptr});
   if (value.slot >= 0) {
-    taps_.push_back({value.slot, place, rows, cols, value.rounded_gradient});
+    taps_.push_back({value.slot, place, value.rows, value.cols, value.rounded_gradient});
   }
 }
 
@@ -123,9 +121,7 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
     if (listener_ != nullptr) {
       for (const Tap& tap : taps_) {
         if (tap.slot != node->output) continue;
-        const Real* gradient = slot.buffer->data;
-        if (tap.rounded) gradient = widened(tap.rows, tap.cols, gradient);
-        listener_->on_gradient(tap.place, gradient, tap.rows, tap.cols);
+        listener_->on_gradient(tap.place, {slot.buffer->data, tap.rows, tap.cols, tap.rounded});
       }
     }
     const OpClock clock;

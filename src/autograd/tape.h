@@ -52,8 +52,8 @@ template <class Real>
 class TapListener {
  public:
   virtual ~TapListener() = default;
-  virtual void on_value(Place place, const Real* value, Index rows, Index cols) = 0;
-  virtual void on_gradient(Place place, const Real* gradient, Index rows, Index cols) = 0;
+  virtual void on_value(Place place, const StoredMatrix<Real>& value) = 0;
+  virtual void on_gradient(Place place, const StoredMatrix<Real>& gradient) = 0;
 };
 
 template <class Real>

@@ -17,11 +17,11 @@ constexpr double steps[] = {1e-4, 1e-5, 1e-3, 1e-6, 1e-2, 1e-7};
 // Which units of the FFN are on: a difference across ReLU's kink is no derivative.
 class Masks : public TapListener<double> {
  public:
-  void on_value(Place place, const double* value, Index rows, Index cols) override {
+  void on_value(Place place, const StoredMatrix<double>& value) override {
     if (place.site != Site::ffn_hidden) return;
-    for (Index i = 0; i < rows * cols; ++i) positive.push_back(value[i] > 0);
+    for (Index i = 0; i < value.size(); ++i) positive.push_back(value.data[i] > 0);
   }
-  void on_gradient(Place, const double*, Index, Index) override {}
+  void on_gradient(Place, const StoredMatrix<double>&) override {}
 
   std::vector<bool> positive;
 };
@@ -117,7 +117,7 @@ void prove_finite_differences(const Subject& subject) {
   DifferenceError error;
   for (;; context /= 2) {
     const TrialBatch batch(subject, 16 / context, context);
-    std::fill(model.gradients.all().begin(), model.gradients.all().end(), 0.0);
+    model.gradients.clear();
     model.loss_and_gradients(batch.view());
     const ParameterBlock<double> gradients = model.gradients;
     error = finite_difference_error(model, batch.view(), gradients);

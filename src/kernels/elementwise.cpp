@@ -68,14 +68,11 @@ void Moments::merge(const Moments& other) {
 
 template <class Real>
 Moments moments(Index n, const Real* x) {
-  Moments total;
-  reduce_blocks<Moments>(
-      n, [&](Index begin, Index count) { return simd<Real>().moments(count, x + begin); },
-      [&](const Moments& part) { total.merge(part); });
-  return total;
+  return sum_of_moments(n, [&](Index begin, Index count) { return simd<Real>().moments(count, x + begin); });
 }
 
 template void clear(Index, float*);
+template void clear(Index, double*);
 template void scale_add(Index, float, const float*, float, float*);
 template void scale_add(Index, double, const double*, double, double*);
 template void weighted_sum(Index, float, const float*, const float*, float*);

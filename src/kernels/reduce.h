@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/parallel.h"
+#include "kernels/elementwise.h"
 
 namespace normscope {
 
@@ -20,6 +21,13 @@ void reduce_blocks(Index n, Measure measure, Combine combine) {
     });
     for (Index b = 0; b < block_count(count, elements_a_block); ++b) combine(partial[b]);
   }
+}
+
+template <class Measure>
+Moments sum_of_moments(Index n, Measure measure) {
+  Moments total;
+  reduce_blocks<Moments>(n, measure, [&](const Moments& part) { total.merge(part); });
+  return total;
 }
 
 }  // namespace normscope

@@ -1,5 +1,7 @@
 #include "kernels/rounded.h"
 
+#include <algorithm>
+
 #include "core/scratch.h"
 #include "kernels/reduce.h"
 #include "kernels/simd.h"
@@ -40,6 +42,23 @@ const Real* widened(Index rows, Index cols, const Real* rounded) {
 }
 
 template <class Real>
+Moments moments(const StoredMatrix<Real>& x) {
+  // Rows of an odd number of columns end in half a word.
+  if (!x.rounded || x.cols % 2 != 0) return moments(x.size(), x.numbers());
+  return sum_of_moments(x.size(), [&](Index begin, Index count) {
+    constexpr Index piece = 2048;  // stays in the first cache
+    alignas(64) Real numbers[piece];
+    Moments sum;
+    for (Index i = 0; i < count; i += piece) {
+      const Index some = std::min(piece, count - i);
+      bf16_kernel<Real>().widen(some, x.data + (begin + i) / 2, numbers);
+      sum.merge(simd<Real>().moments(some, numbers));
+    }
+    return sum;
+  });
+}
+
+template <class Real>
 void multiply_rounded(Index words, const Real* x, const Real* y, Real* out) {
   parallel_blocks(words, elements_a_block, [&](Index begin, Index end) {
     bf16_kernel<Real>().multiply_rounded(end - begin, x + begin, y + begin, out + begin);
@@ -54,6 +73,8 @@ template void widen_rows(Index, Index, const float*, float*);
 template void widen_rows(Index, Index, const double*, double*);
 template const float* widened(Index, Index, const float*);
 template const double* widened(Index, Index, const double*);
+template Moments moments(const StoredMatrix<float>&);
+template Moments moments(const StoredMatrix<double>&);
 template void multiply_rounded(Index, const float*, const float*, float*);
 template void multiply_rounded(Index, const double*, const double*, double*);
 

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "core/parallel.h"
+#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 
 namespace normscope {
@@ -36,6 +37,22 @@ void widen_rows(Index rows, Index cols, const Real* rounded, Real* out);
 // The same in scratch of the calling thread, until its next call.
 template <class Real>
 const Real* widened(Index rows, Index cols, const Real* rounded);
+
+// A matrix as it is kept: (rows, cols), row-major, as it is or rounded.
+template <class Real>
+struct StoredMatrix {
+  const Real* data;
+  Index rows, cols;
+  bool rounded = false;
+
+  Index size() const { return rows * cols; }
+  const Real* numbers() const {
+    return rounded ? widened(rows, cols, data) : data;
+  }  // as widened() gives them
+};
+
+template <class Real>
+Moments moments(const StoredMatrix<Real>& x);
 
 // out = x*y, element by element, of so many words; out may be either.
 template <class Real>

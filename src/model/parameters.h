@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/elementwise.h"
 #include "model/config.h"
 
 namespace normscope {
@@ -76,6 +77,8 @@ class ParameterBlock {
   const Real* at(const Parameter& parameter) const { return data_.data() + parameter.offset; }
   std::vector<Real>& all() { return data_; }
   const std::vector<Real>& all() const { return data_; }
+
+  void clear() { normscope::clear(static_cast<Index>(data_.size()), data_.data()); }
 
  private:
   std::vector<Real> data_;

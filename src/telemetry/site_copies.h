@@ -21,11 +21,9 @@ struct SiteCopy {
 template <class Real>
 class SiteCopies : public TapListener<Real> {
  public:
-  void on_value(Place place, const Real* value, Index rows, Index cols) override {
-    values.push_back({place, rows, cols, {value, value + rows * cols}});
-  }
-  void on_gradient(Place place, const Real* gradient, Index rows, Index cols) override {
-    gradients.push_back({place, rows, cols, {gradient, gradient + rows * cols}});
+  void on_value(Place place, const StoredMatrix<Real>& value) override { copy(place, value, values); }
+  void on_gradient(Place place, const StoredMatrix<Real>& gradient) override {
+    copy(place, gradient, gradients);
   }
 
   const SiteCopy<Real>& value(Place place) const { return find(values, place); }
@@ -35,6 +33,10 @@ class SiteCopies : public TapListener<Real> {
   std::vector<SiteCopy<Real>> values, gradients;
 
  private:
+  static void copy(Place place, const StoredMatrix<Real>& x, std::vector<SiteCopy<Real>>& copies) {
+    const Real* numbers = x.numbers();
+    copies.push_back({place, x.rows, x.cols, {numbers, numbers + x.size()}});
+  }
   static const SiteCopy<Real>& find(const std::vector<SiteCopy<Real>>& copies, Place place) {
     const auto found = std::find_if(copies.begin(), copies.end(),
                                     [&](const SiteCopy<Real>& copy) { return copy.place == place; });

@@ -51,15 +51,15 @@ void SiteStatistics<Real>::note(const Moments& m, Place place, bool in_gradient)
 }
 
 template <class Real>
-void SiteStatistics<Real>::on_value(Place place, const Real* value, Index rows, Index cols) {
-  const Moments m = moments(rows * cols, value);
+void SiteStatistics<Real>::on_value(Place place, const StoredMatrix<Real>& value) {
+  const Moments m = moments(value);
   entry(place).value.merge(m);
   note(m, place, false);
 }
 
 template <class Real>
-void SiteStatistics<Real>::on_gradient(Place place, const Real* gradient, Index rows, Index cols) {
-  const Moments m = moments(rows * cols, gradient);
+void SiteStatistics<Real>::on_gradient(Place place, const StoredMatrix<Real>& gradient) {
+  const Moments m = moments(gradient);
   entry(place).gradient.merge(m);
   note(m, place, true);
 }

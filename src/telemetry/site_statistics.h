@@ -32,8 +32,8 @@ class SiteStatistics : public TapListener<Real> {
   explicit SiteStatistics(Index n_layer);
 
   void clear();
-  void on_value(Place place, const Real* value, Index rows, Index cols) override;
-  void on_gradient(Place place, const Real* gradient, Index rows, Index cols) override;
+  void on_value(Place place, const StoredMatrix<Real>& value) override;
+  void on_gradient(Place place, const StoredMatrix<Real>& gradient) override;
 
   // In the order of the model. Where several batches were heard, norms are root mean squares over them.
   std::vector<SiteRow> rows(Index batches = 1) const;

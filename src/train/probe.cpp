@@ -25,7 +25,7 @@ void add_sites(const char* prefix, const std::vector<SiteCopy<float>>& copies, I
 // The exchange file: everything another program needs to recompute the pass, and every number to compare.
 void write_exchange(const std::string& path, const FileFacts& facts, Model<float>& model,
                     const TokenBatch& batch) {
-  clear(static_cast<Index>(model.gradients.all().size()), model.gradients.all().data());
+  model.gradients.clear();
   SiteCopies<float> sites;
   std::vector<float> logits;
   const auto loss = static_cast<float>(model.loss_and_gradients(batch, 1.0f, {}, &sites, &logits));

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "kernels/elementwise.h"
 
 namespace normscope {
 
@@ -23,7 +22,7 @@ void StepRunner::fill(Index step, Index micro) {
 }
 
 const StepResult& StepRunner::compute(Model<float>& model, Index step, TapListener<float>* listener) {
-  clear(static_cast<Index>(model.gradients.all().size()), model.gradients.all().data());
+  model.gradients.clear();
   const float share = 1.0f / static_cast<float>(grad_accum_);
   double loss = 0;
   for (Index micro = 0; micro < grad_accum_; ++micro) {
