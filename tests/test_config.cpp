@@ -14,9 +14,11 @@
 #include "config/names.h"
 #include "core/error.h"
 #include "core/nearest.h"
+#include "messages.h"
 
 namespace fs = std::filesystem;
 using namespace normscope;
+using namespace normscope::testing;
 using nlohmann::json;
 using Sets = std::vector<std::string>;
 
@@ -47,18 +49,6 @@ std::string with(const std::string& members) {
          (members.empty() ? "" : ", " + members) + "}";
 }
 
-// The message with which reading fails; every failure is the user's, exit 2.
-template <class Body>
-std::string message(const Body& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    CHECK(error.exit == Exit::usage);
-    return error.what();
-  }
-  return "no error";
-}
-
 std::string message_of(const std::string& text, const Sets& sets = {}) {
   return message([&] { load_config_text(text, "a.json", sets, model_only); });
 }
@@ -71,85 +61,7 @@ bool same(const RunConfig& a, const RunConfig& b) {
   return dump(a) == dump(b) && keys_that_differ(a, b).empty();
 }
 
-bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-// doctest prints both sides when they differ.
-#define CHECK_HOLDS(whole, part)      \
-  do {                                \
-    const std::string whole_ = whole; \
-    CAPTURE(whole_);                  \
-    CHECK(holds(whole_, part));       \
-  } while (false)
-
 }  // namespace
-
-TEST_CASE("json: values know their line and column") {
-  const JsonSource source = JsonSource::parse(
-      "\xEF\xBB\xBF{ // \"a\": comment\n  \"a\": 1,\n  \"\xC3\xA9\": \"x\\\"y\", \"list\": [1.5,/*,*/ "
-      "true,\n [null], {\"d\": -1}]\n}",
-      "f", "test");
-  const json& root = source.root();
-  CHECK(source.where(root) == "f");
-  CHECK(source.where(root["a"]) == "f:2:3");
-  CHECK(source.where(root["\xC3\xA9"]) == "f:3:3");
-  CHECK(source.where(root["list"]) == "f:3:16");
-  CHECK(source.where(root["list"][0]) == "f:3:25");
-  CHECK(source.where(root["list"][1]) == "f:3:35");
-  CHECK(source.where(root["list"][2][0]) == "f:4:3");
-  CHECK(source.where(root["list"][3]["d"]) == "f:4:11");
-  const JsonSource bom_line = JsonSource::parse("\xEF\xBB\xBF{\"a\": 1}", "f", "test");
-  CHECK(bom_line.where(bom_line.root()["a"]) == "f:1:2");
-}
-
-TEST_CASE("json: what is refused, and where") {
-  const auto fails = [](const std::string& text) {
-    return message([&] { JsonSource::parse(text, "f", "test"); });
-  };
-  CHECK(fails("{\"a\": 1,\n \"b\": {\"a\": 2, \"a\": 3}}") ==
-        "[test] f:2:16: duplicate key \"a\"; the first is at f:2:8");
-  CHECK(fails("[1, 1e400]") == "[test] f:1:5: the number 1e400 does not fit a double");
-  CHECK(fails("[1, -1e400]") == "[test] f:1:5: the number -1e400 does not fit a double");
-  CHECK(fails("[NaN]") == "[test] f:1:2: NaN is not a JSON number; expected a finite number");
-  CHECK_HOLDS(fails("{\"a\":\n -Infinity}"), "f:2:3: -Infinity is not a JSON number");
-  CHECK(fails(std::string("{}\0 garbage", 11)) == "[test] f:1:3: a NUL byte");
-  CHECK(fails("{\"a\": \"\xFF\"}") == "[test] f:1:8: a byte that is not UTF-8");
-  CHECK(fails("{} // \xED\xA0\x80") == "[test] f:1:7: a byte that is not UTF-8");
-  CHECK_HOLDS(fails("{} {}"), "[test] f:1:4: syntax error");
-  CHECK_HOLDS(fails("{\"a\": 1,}"), "f:1:9: syntax error");
-  CHECK_HOLDS(fails("{\"a\" 1}"), "f:1:6: syntax error");
-  CHECK_HOLDS(fails(""), "f:1:1: syntax error");
-  CHECK_HOLDS(fails("{\"a\": \"x\ny\"}"), "f:1:9: syntax error");
-  CHECK_HOLDS(fails("{/* no end"), "syntax error");
-  CHECK(fails("\"" + std::string(500, 'x') + "\n\"").size() < 250);
-  CHECK(fails(std::string(JsonSource::max_bytes + 1, ' ')) == "[test] f: is larger than 1048576 bytes");
-}
-
-TEST_CASE("json: depth") {
-  const auto nested = [](std::size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
-  CHECK_NOTHROW(JsonSource::parse(nested(64), "f", "test"));
-  const auto fails = [](const std::string& text) {
-    return message([&] { JsonSource::parse(text, "f", "test"); });
-  };
-  CHECK(fails(nested(65)) == "[test] f:1:65: more than 64 levels of nesting");
-  CHECK(fails(std::string(1'000'000, '[')) == "[test] f:1:65: more than 64 levels of nesting");
-  std::string objects;
-  for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
-  CHECK(fails(objects) == "[test] f:1:321: more than 64 levels of nesting");
-}
-
-TEST_CASE("json: any cut or damaged text is an error or a tree, never a crash") {
-  const std::string whole =
-      dump_text(RunConfig{}) + "// \xC3\xA9 /* */ [1e3, \"\\u00e9\\\\\", -0.5E-2, null]";
-  for (std::size_t cut = 0; cut < whole.size(); ++cut) {
-    message([&] { JsonSource::parse(whole.substr(0, cut), "f", "test"); });
-    message([&] { JsonSource::parse(whole.substr(cut), "f", "test"); });
-    for (const char byte : {'\0', '"', '\\', '/', '}', '[', ',', '9', '\xC3'}) {
-      std::string damaged = whole;
-      damaged[cut] = byte;
-      message([&] { load_config_text(damaged, "a.json", {}, model_only); });
-    }
-  }
-}
 
 TEST_CASE("integers: 1e3 is one, 3.7, true and what does not fit are not") {
   CHECK(whole_number(json::parse("1e3")) == 1000);
