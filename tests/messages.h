@@ -10,16 +10,16 @@
 
 namespace normscope::testing {
 
-// The message with which body() fails; every failure is the user's, exit 2.
+// The message with which body() fails, or `accepted`; every failure is the user's, exit 2.
 template <class Body>
-std::string message(const Body& body) {
+std::string message(const Body& body, std::string_view accepted = "no error") {
   try {
     body();
   } catch (const Error& error) {
     CHECK(error.exit == Exit::usage);
     return error.what();
   }
-  return "no error";
+  return std::string(accepted);
 }
 
 inline bool holds(const std::string& text, std::string_view part) {

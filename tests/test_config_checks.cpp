@@ -3,22 +3,17 @@
 #include <doctest/doctest.h>
 
 #include "config/load.h"
-#include "core/error.h"
+#include "messages.h"
 
 using namespace normscope;
+using namespace normscope::testing;
 using Sets = std::vector<std::string>;
 
 namespace {
 
 // What is said of the defaults with `sets`; every refusal is the user's, exit 2.
 std::string said_of(const Sets& sets) {
-  try {
-    load_config_text("{}", "a.json", sets, {.need_data = false});
-  } catch (const Error& error) {
-    CHECK(error.exit == Exit::usage);
-    return error.what();
-  }
-  return "accepted";
+  return message([&] { load_config_text("{}", "a.json", sets, {.need_data = false}); }, "accepted");
 }
 
 struct Combination {

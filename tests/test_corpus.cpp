@@ -11,9 +11,11 @@
 #include "data/batches.h"
 #include "data/corpus.h"
 #include "data/ngram.h"
+#include "messages.h"
 
 namespace fs = std::filesystem;
 using namespace normscope;
+using namespace normscope::testing;
 
 namespace {
 
@@ -29,24 +31,16 @@ struct Text {
   std::string name() const { return path.string(); }
 };
 
-// The usage Error's message; empty if there was none.
+// The message of a refusal; empty if there was none.
 template <class Action>
-std::string refusal(Action&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    CHECK(error.exit == Exit::usage);
-    return error.what();
-  }
-  return "";
+std::string refusal(const Action& action) {
+  return message(action, "");
 }
 
 std::string refusal_of(std::string_view bytes) {
   const Text text(bytes);
   return refusal([&] { read_text(text.name()); });
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 Corpus load(std::string_view bytes, double val_fraction, Index context) {
   const Text text(bytes);
@@ -84,7 +78,7 @@ TEST_CASE("UTF-8 that is none is refused with the place of its first byte") {
   };
   for (const Case& c : cases) {
     const std::string said = refusal_of(c.bytes);
-    CHECK_MESSAGE(contains(said, c.says), said);
+    CHECK_MESSAGE(holds(said, c.says), said);
     CHECK(said.starts_with("[corpus] "));
   }
 }
@@ -105,11 +99,11 @@ TEST_CASE("a BOM is dropped at the start of each file, CR, NUL and a later BOM a
 }
 
 TEST_CASE("files that hold no text are usage errors") {
-  CHECK(contains(refusal_of(""), "is empty"));
-  CHECK(contains(refusal_of("\xEF\xBB\xBF"), "is empty"));
-  CHECK(contains(refusal([] { load_corpus({"/no/such/file"}, 0.1, "", 8); }), "No such file"));
-  CHECK(contains(refusal([] { load_corpus({"/tmp"}, 0.1, "", 8); }), "is a folder"));
-  CHECK(contains(refusal([] { load_corpus({}, 0.1, "", 8); }), "no file"));
+  CHECK(holds(refusal_of(""), "is empty"));
+  CHECK(holds(refusal_of("\xEF\xBB\xBF"), "is empty"));
+  CHECK(holds(refusal([] { load_corpus({"/no/such/file"}, 0.1, "", 8); }), "No such file"));
+  CHECK(holds(refusal([] { load_corpus({"/tmp"}, 0.1, "", 8); }), "is a folder"));
+  CHECK(holds(refusal([] { load_corpus({}, 0.1, "", 8); }), "no file"));
 }
 
 TEST_CASE("the split is floor((1-f) N), as on paper") {
@@ -130,11 +124,11 @@ TEST_CASE("the split is floor((1-f) N), as on paper") {
 TEST_CASE("parts that are too short say what they need") {
   CHECK(load("0123456789", 0.2, 7).val.size() == 2);
   const std::string train = refusal([] { load("0123456789", 0.2, 8); });
-  CHECK(contains(train, "the training part has 8 of 10 characters; model.context = 8 needs at least 9"));
+  CHECK(holds(train, "the training part has 8 of 10 characters; model.context = 8 needs at least 9"));
   const std::string val = refusal([] { load("0123456789", 0.1, 4); });
-  CHECK(contains(val, "the validation part has 1 characters; it needs at least 2"));
+  CHECK(holds(val, "the validation part has 1 characters; it needs at least 2"));
   CHECK(load("0123456789", 0, 9).val.empty());
-  CHECK(contains(refusal([] { load("0123456789", 0, 10); }), "needs at least 11"));
+  CHECK(holds(refusal([] { load("0123456789", 0, 10); }), "needs at least 11"));
 }
 
 TEST_CASE("a file of its own for validation leaves the whole of the other for training") {
@@ -144,8 +138,7 @@ TEST_CASE("a file of its own for validation leaves the whole of the other for tr
   CHECK(corpus.vocab.characters() == U"abcx");
   CHECK(corpus.val == std::vector<Token>{3, 0});
   CHECK(corpus.hash == fnv1a("abcabcxa"));
-  CHECK(contains(refusal([&] { load_corpus({train.name()}, 0, tiny.name(), 5); }),
-                 "the validation part has 1"));
+  CHECK(holds(refusal([&] { load_corpus({train.name()}, 0, tiny.name(), 5); }), "the validation part has 1"));
 }
 
 TEST_CASE("a vocabulary, there and back") {
@@ -167,10 +160,10 @@ TEST_CASE("a vocabulary, there and back") {
   CHECK_THROWS_AS(vocab.character(-1), Error);
 
   const std::string unknown = refusal([&] { vocab.encode_utf8("axa\x1Bx\xE2\x82\xAC", "prompt"); });
-  CHECK(contains(
-      unknown, "[prompt] the model does not know 'x' (U+0078), '\\x1b' (U+001B), '\xE2\x82\xAC' (U+20AC);"));
-  CHECK(contains(refusal([&] { vocab.encode_utf8("ABCDEFGHIJKLM", "prompt"); }), "'H' (U+0048) and others"));
-  CHECK(contains(refusal([&] { vocab.encode_utf8("a\xFF", "prompt"); }), "byte 1"));
+  CHECK(holds(unknown,
+              "[prompt] the model does not know 'x' (U+0078), '\\x1b' (U+001B), '\xE2\x82\xAC' (U+20AC);"));
+  CHECK(holds(refusal([&] { vocab.encode_utf8("ABCDEFGHIJKLM", "prompt"); }), "'H' (U+0048) and others"));
+  CHECK(holds(refusal([&] { vocab.encode_utf8("a\xFF", "prompt"); }), "byte 1"));
 
   for (const char* bad :
        {"", "[", "[]", "[1", "[1,]", "[1 2]", "[2,1]", "[1,1]", "[-1]", "[1.5]", "[1e3]", "[\"a\"]",

@@ -10,6 +10,14 @@ using namespace normscope;
 using namespace normscope::testing;
 using nlohmann::json;
 
+namespace {
+
+std::string fails(const std::string& text) {
+  return message([&] { JsonSource::parse(text, "f", "test"); });
+}
+
+}  // namespace
+
 TEST_CASE("json: values know their line and column") {
   const JsonSource source = JsonSource::parse(
       "\xEF\xBB\xBF{ // \"a\": comment\n  \"a\": 1,\n  \"\xC3\xA9\": \"x\\\"y\", \"list\": [1.5,/*,*/ "
@@ -29,9 +37,6 @@ TEST_CASE("json: values know their line and column") {
 }
 
 TEST_CASE("json: what is refused, and where") {
-  const auto fails = [](const std::string& text) {
-    return message([&] { JsonSource::parse(text, "f", "test"); });
-  };
   CHECK(fails("{\"a\": 1,\n \"b\": {\"a\": 2, \"a\": 3}}") ==
         "[test] f:2:16: duplicate key \"a\"; the first is at f:2:8");
   CHECK(fails("[1, 1e400]") == "[test] f:1:5: the number 1e400 does not fit a double");
@@ -54,9 +59,6 @@ TEST_CASE("json: what is refused, and where") {
 TEST_CASE("json: depth") {
   const auto nested = [](std::size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
   CHECK_NOTHROW(JsonSource::parse(nested(64), "f", "test"));
-  const auto fails = [](const std::string& text) {
-    return message([&] { JsonSource::parse(text, "f", "test"); });
-  };
   CHECK(fails(nested(65)) == "[test] f:1:65: more than 64 levels of nesting");
   CHECK(fails(std::string(1'000'000, '[')) == "[test] f:1:65: more than 64 levels of nesting");
   std::string objects;
@@ -68,8 +70,8 @@ TEST_CASE("json: any cut or damaged text is an error or a tree, never a crash") 
   const std::string whole =
       dump_text(RunConfig{}) + "// \xC3\xA9 /* */ [1e3, \"\\u00e9\\\\\", -0.5E-2, null]";
   for (std::size_t cut = 0; cut < whole.size(); ++cut) {
-    message([&] { JsonSource::parse(whole.substr(0, cut), "f", "test"); });
-    message([&] { JsonSource::parse(whole.substr(cut), "f", "test"); });
+    fails(whole.substr(0, cut));
+    fails(whole.substr(cut));
     for (const char byte : {'\0', '"', '\\', '/', '}', '[', ',', '9', '\xC3'}) {
       std::string damaged = whole;
       damaged[cut] = byte;

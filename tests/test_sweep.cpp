@@ -6,10 +6,11 @@
 #include <string>
 
 #include "config/sweep.h"
-#include "core/error.h"
+#include "messages.h"
 
 namespace fs = std::filesystem;
 using namespace normscope;
+using namespace normscope::testing;
 
 namespace {
 
@@ -26,15 +27,8 @@ Sweep load(const std::string& text, std::size_t most = most_runs) {
   return load_sweep_text(text, fs::path(NORMSCOPE_SOURCE_DIR) / "configs" / "s.json", most);
 }
 std::string refusal(const std::string& text, std::size_t most = most_runs) {
-  try {
-    load(text, most);
-  } catch (const Error& error) {
-    CHECK(error.exit == Exit::usage);
-    return error.what();
-  }
-  return "no error";
+  return message([&] { load(text, most); });
 }
-bool holds(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
 }  // namespace
 

@@ -46,11 +46,11 @@ struct StoredMatrix {
   bool rounded = false;
 
   Index size() const { return rows * cols; }
-  const Real* numbers() const {
-    return rounded ? widened(rows, cols, data) : data;
-  }  // as widened() gives them
+  // As floats: in scratch, as widened() says, where they are rounded.
+  const Real* numbers() const { return rounded ? widened(rows, cols, data) : data; }
 };
 
+// Of its numbers; a rounded one is not widened as a whole.
 template <class Real>
 Moments moments(const StoredMatrix<Real>& x);
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-
 namespace normscope {
 
 bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(norms.total); }

@@ -90,8 +90,7 @@ inline Vec<double> normal_tail(Vec<double> x, Vec<double>) {
   return x;
 }
 
-// --- for results that are rounded to bf16, to 4e-3 of their size: a tenth of that is enough
-// ------------------
+// --- for results that are rounded to bf16, which is to 4e-3 of their size: a tenth is enough -------------
 
 // 2^x. Relative error below 8e-5; NaN stays NaN. x = n + r with 0 <= r < 1; 2^r by our own minimax fit.
 inline Vec<float> rough_exp2(Vec<float> x) {
