@@ -20,6 +20,7 @@ import bench_peers
 SCRIPT = os.path.join(ROOT, "scripts", "bench_peers.py")
 FIRST, SECOND = bench_peers.SHAPES[:2]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_FLOP_COUNTER = HAS_TORCH and importlib.util.find_spec("torch.utils.flop_counter") is not None
 
 
 def made_rows():
@@ -28,7 +29,8 @@ def made_rows():
         return {"precision": precision, "threads": threads, "attention": "fused",
                 "ours": {"step_ms": step_ms, "share": share, "peak_mb": 240},
                 "eager": {"step_ms": eager_ms, "peak_mb": 500, "import_mb": 100},
-                "compiled": {"step_ms": compiled_ms, "peak_mb": 600, "import_mb": 100}}
+                "compiled": {"step_ms": compiled_ms, "peak_mb": 600, "import_mb": 100},
+                "products": {"step_ms": compiled_ms / 2}}
     return [row("fp32", 1, 1000, 0.79, 1500, 1320), row("fp32", 2, 520, 0.80, 690, 700),
             row("bf16", 1, 600, 0.5, 800, 810), row("bf16", 2, 310, 0.5, 430, 420)]
 
@@ -65,6 +67,15 @@ class Goals(unittest.TestCase):
                 for line, word in zip(missed, words):
                     self.assertIn(word, line)
 
+    def test_a_missed_speed_names_what_the_products_alone_would_be(self):
+        rows = made_rows()
+        rows[0]["eager"]["step_ms"] = 1200  # the faster form; products: 660
+        missed = [line for met, line in judge(rows) if not met]
+        self.assertEqual(missed, ["L 6, H 6, C 384, T 256, B 8, fp32, 1 thread: times PyTorch's speed 1.20 "
+                                  "(at least 1.30); its matrix products alone would be 1.82"])
+        self.assertAlmostEqual(rows[0]["products_times_torch"], 1200 / 660)
+        self.assertFalse([line for _, line in judge(made_rows()) if "products" in line])
+
     def test_memory_is_asked_of_the_second_shape_only_and_nothing_of_the_quick_one(self):
         self.assertFalse([line for _, line in judge(made_rows(), FIRST) if "memory" in line])
         self.assertEqual(judge(made_rows(), bench_peers.QUICK[0]), [])
@@ -88,8 +99,8 @@ class Table(unittest.TestCase):
         self.assertEqual(lines[0], "L 6, H 6, C 384, T 256, B 8")
         self.assertEqual(len({len(line) for line in lines[2:7]}), 1, lines)
         self.assertEqual(lines[3].split(), ["fp32", "1", "1000.00", "2,048", "79.0%", "240", "1500.00", "1,365", "500",
-                                            "1320.00", "1,552", "600", "100", "1.32", "-", "-"])
-        self.assertEqual(lines[6].split()[-8:], ["500", "-", "-", "-", "100", "1.39", "1.68", "1.94"])
+                                            "1320.00", "1,552", "600", "660.00", "100", "1.32", "-", "-"])
+        self.assertEqual(lines[6].split()[-9:], ["500", "-", "-", "-", "210.00", "100", "1.39", "1.68", "1.94"])
 
 
 class FakeTorch:
@@ -110,6 +121,10 @@ class FakeTorch:
         self.calls.append(("compiled", os.path.basename(path), threads, attention))
         return {"step_ms": 1.0} if self.compiles else None
 
+    def products(self, path, threads, steps):
+        self.calls.append(("products", os.path.basename(path), threads, None))
+        return {"version": "x", "step_ms": float(len(self.calls))}
+
 
 class Turns(unittest.TestCase):
     def test_programs_alternate_and_rounds_give_medians(self):
@@ -121,13 +136,14 @@ class Turns(unittest.TestCase):
             return {"step_ms": float(len(calls)), "precision": "fp32", "ops": []}
 
         rows = bench_peers.measure(FIRST, [1, 2], 3, FakeTorch(calls), ours)
-        self.assertEqual([call[0] for call in calls], ["ours", "eager", "compiled"] * 12)
+        self.assertEqual([call[0] for call in calls], ["ours", "eager", "compiled", "products"] * 12)
         one_round = [(f"{precision}.json", threads) for precision in ("fp32", "bf16") for threads in (1, 2)]
-        self.assertEqual([call[1:3] for call in calls[::3]], one_round * 3)
+        self.assertEqual([call[1:3] for call in calls[::4]], one_round * 3)
         self.assertEqual({call[3] for call in calls if call[1] == "bf16.json"}, {None, "written_out"})
-        # The first row's calls are number 1, 13 and 25 of all.
-        self.assertEqual(rows[0]["ours"], {"step_ms": 13.0})
-        self.assertEqual(rows[0]["eager"], {"step_ms": 14.0})
+        # The first row's calls are number 1, 17 and 33 of all.
+        self.assertEqual(rows[0]["ours"], {"step_ms": 17.0})
+        self.assertEqual(rows[0]["eager"], {"step_ms": 18.0})
+        self.assertEqual(rows[0]["products"], {"step_ms": 20.0})
 
     def test_without_compile_there_is_none(self):
         def ours(*_):
@@ -223,6 +239,30 @@ class Peer(unittest.TestCase):
                     for name, parameter in twin.named_parameters():
                         self.assertGreater(parameter.grad.abs().max().item(), 0, name)
                         torch.testing.assert_close(gradients[name].grad, parameter.grad, rtol=1e-8, atol=1e-10)
+
+    def test_products_alone_are_timed(self):
+        torch = bench_peers.Torch(sys.executable, self.fail)
+        with tempfile.TemporaryDirectory(prefix="normscope-test-") as folder:
+            path = os.path.join(folder, "config.json")
+            for precision in bench_peers.PRECISIONS:
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump(bench_peers.QUICK[0].config(precision), file)
+                with self.subTest(precision):
+                    result = torch.products(path, 1, 3)
+                    self.assertEqual(set(result), {"version", "step_ms"})
+                    self.assertGreater(result["step_ms"], 0)
+
+    @unittest.skipUnless(HAS_FLOP_COUNTER, "no FlopCounterMode: it came with PyTorch 2.1")
+    def test_products_are_those_of_a_step(self):
+        import torch_peer
+        from torch.utils.flop_counter import FlopCounterMode
+        shape = bench_peers.Shape(3, 4, 32, 10, 5, 1)
+        step = torch_peer.products(shape.config("bf16"), 65)
+        with FlopCounterMode(display=False) as counter:
+            step()
+        linears = 6 * 5 * 10 * (3 * 12 * 32**2 + 65 * 32)  # 6 BT (12 L C^2 + V C)
+        attention = 12 * (5 * 4) * 10 * 5 * 8 * 3  # 12 BH T (T/2) D L
+        self.assertEqual(counter.get_total_flops(), linears + attention)
 
 
 if __name__ == "__main__":
