@@ -89,7 +89,8 @@ Index left_stride(const GemmKernel<Real>& kernel, Index m, Index k, bool transpo
 //
 // It is for dW, whose terms are rows: a thread then packs and reads rows of its own. To write to a cache line
 // that another core has read takes 6 to 8 ns instead of 0.8, and more where the two share no L3 cache: there
-// a step with two threads at L 24, C 128 took 228 ms in bf16 and takes 202.
+// a step with two threads at L 24, C 128 took 228 ms in bf16 and takes 202. Not where threads would get
+// unequal shares, or the sums take more room than packed operands.
 template <class Real>
 bool splits_runs(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
   const Index run = kernel.depth * kernel.steps;
