@@ -43,7 +43,7 @@ template <class Real>
 void finish_tile(const Gemm<Real>& g, Index row, Index col, Index rows, Index cols, Real* sums,
                  Index stride) {
   const Epilogue<Real>& then = g.epilogue;
-  if (then.bias == nullptr && then.slope == nullptr && !g.rounded.c) return;
+  if (then.empty() && !g.rounded.c) return;
   for (Index i = 0; i < rows; ++i) {
     Real* c = sums + i * stride;
     const Index at = (row + i) * g.ldc + (g.rounded.c ? col / 2 : col);

@@ -26,6 +26,8 @@ struct Epilogue {
   const Real* bias = nullptr;  // (n): added to each row of C
   Real* slope = nullptr;       // as C lies: becomes f'(C), and C itself f(C)
   ActivationKind activation = ActivationKind::relu;
+
+  bool empty() const { return bias == nullptr && slope == nullptr; }
 };
 
 // C = alpha * op(A) * op(B) + beta * C, then the epilogue; row-major; op(A) is (m, k), op(B) is (k, n), C is

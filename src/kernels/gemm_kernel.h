@@ -79,6 +79,8 @@ struct GemmKernel {
   Index depth;       // stored numbers between two visits of C
   Index steps;       // of k in a stored number: 1, or 2 for pairs of bf16
 
+  Index steps_a_run() const { return depth * steps; }  // of k, between two visits of C
+
   // Packs op(B), k steps by n <= cols columns, into one panel: (k/steps, cols), the columns past n zero.
   void (*pack_panel)(Index k, Index n, const Operand<Real>& b, Real* panel);
 

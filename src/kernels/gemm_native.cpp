@@ -61,9 +61,9 @@ RightOperand<Real> packed(const GemmKernel<Real>& kernel, Index k, Index n, cons
   const Index panel_size = stored * kernel.cols;
   each_piece(k * n, panels * runs, [&](Index piece) {
     const Index panel = piece / runs, j = panel * kernel.cols;
-    const Index p = piece % runs * kernel.depth * kernel.steps;
-    kernel.pack_panel(std::min(kernel.depth * kernel.steps, k - p), std::min(kernel.cols, n - j),
-                      b.from(p, j), room + panel * panel_size + p / kernel.steps * kernel.cols);
+    const Index p = piece % runs * kernel.steps_a_run();
+    kernel.pack_panel(std::min(kernel.steps_a_run(), k - p), std::min(kernel.cols, n - j), b.from(p, j),
+                      room + panel * panel_size + p / kernel.steps * kernel.cols);
   });
   return {room, kernel.cols, panel_size};
 }
@@ -93,16 +93,16 @@ Index left_stride(const GemmKernel<Real>& kernel, Index m, Index k, bool transpo
 // unequal shares, or the sums take more room than packed operands.
 template <class Real>
 bool splits_runs(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
-  const Index run = kernel.depth * kernel.steps;
-  return g.trans_a == Transpose::yes && g.alpha == Real(1) && !g.rounded.c && g.epilogue.bias == nullptr &&
-         g.epilogue.slope == nullptr && thread_count() > 1 && !omp_in_parallel() &&
-         g.k % (run * thread_count()) == 0 && (g.k / run - 1) * g.m * g.n <= packed_numbers;
+  const Index run = kernel.steps_a_run();
+  return g.trans_a == Transpose::yes && g.alpha == Real(1) && !g.rounded.c && g.epilogue.empty() &&
+         thread_count() > 1 && !omp_in_parallel() && g.k % (run * thread_count()) == 0 &&
+         (g.k / run - 1) * g.m * g.n <= packed_numbers;
 }
 
 // The sums of the first run go to C itself, the others to room of their own until all are done.
 template <class Real>
 void multiply_runs(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
-  const Index steps = kernel.depth * kernel.steps, runs = g.k / steps;
+  const Index steps = kernel.steps_a_run(), runs = g.k / steps;
   const Index stride = scratch_stride<Real>(g.n);
   struct Sums;
   Real* sums = thread_scratch<Real, Sums>((runs - 1) * g.m * stride);
@@ -192,13 +192,13 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
   const Index panels = block_count(g.n, kernel.cols);
   // Sums that are to be rounded are not put down in between.
   const Index steps_at_once =
-      g.rounded.c ? g.k
-                  : std::max<Index>(1, packed_numbers / (panels * kernel.cols * kernel.depth)) *
-                        kernel.depth * kernel.steps;
+      g.rounded.c
+          ? g.k
+          : std::max<Index>(1, packed_numbers / (panels * kernel.cols * kernel.depth)) * kernel.steps_a_run();
 
   // What a register tile can round by itself.
-  const bool rounded_by_tiles = g.rounded.c && g.epilogue.bias == nullptr && g.epilogue.slope == nullptr &&
-                                block_count(g.k, kernel.steps) <= kernel.depth;
+  const bool rounded_by_tiles =
+      g.rounded.c && g.epilogue.empty() && block_count(g.k, kernel.steps) <= kernel.depth;
 
   for (Index k0 = 0; k0 < g.k; k0 += steps_at_once) {
     const Index steps = std::min(g.k - k0, steps_at_once);
