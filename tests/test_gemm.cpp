@@ -374,7 +374,7 @@ TEST_CASE("gemm: NaN in an operand reaches its row of C and no other") {
 TEST_CASE("gemm: the same bits at any thread count") {
   const int threads_before = thread_count();
   for (const Shape& s : {Shape{96, 80, 300}, Shape{257, 384, 130}, Shape{130, 520, 1200}, Shape{20, 20, 20},
-                         Shape{40, 70, 2048}}) {
+                         Shape{40, 70, 2048}, Shape{40, 70, 1201}, Shape{770, 33, 50}}) {
     for (const Transpose ta : {Transpose::no, Transpose::yes}) {
       for (const Transpose tb : {Transpose::no, Transpose::yes}) {
         const Product<float> product(ta, tb, s.m, s.n, s.k, 1, 1, 0);

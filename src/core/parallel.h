@@ -51,24 +51,36 @@ class BlockShares {
   int count_;
 };
 
-// Calls body(begin, end) for each block of `block` items of [0, items).
-template <class Body>
-void parallel_blocks(Index items, Index block, Body&& body) {
-  const Index blocks = block_count(items, block);
-  const auto run = [&](Index b) { body(b * block, std::min(items, (b + 1) * block)); };
-  if (blocks <= 1 || thread_count() == 1 || omp_in_parallel()) {
-    for (Index b = 0; b < blocks; ++b) run(b);
+// Calls body(i, mine) for each i of [0, items), each call by one thread; `mine` is what that thread got from
+// prepare(), which it calls first.
+template <class Prepare, class Body>
+void parallel_each(Index items, Prepare&& prepare, Body&& body) {
+  if (items <= 1 || thread_count() == 1 || omp_in_parallel()) {
+    const auto mine = prepare();
+    for (Index i = 0; i < items; ++i) body(i, mine);
     return;
   }
-  BlockShares shares(blocks, thread_count());
+  BlockShares shares(items, thread_count());
 #pragma omp parallel num_threads(thread_count())
-  shares.each(omp_get_thread_num(), run);
+  {
+    const auto mine = prepare();
+    shares.each(omp_get_thread_num(), [&](Index i) { body(i, mine); });
+  }
 }
 
 // Calls body(i) for each i of [0, items), each call by one thread.
 template <class Body>
 void parallel_each(Index items, Body&& body) {
-  parallel_blocks(items, 1, [&](Index begin, Index) { body(begin); });
+  struct Nothing {};
+  parallel_each(
+      items, [] { return Nothing{}; }, [&](Index i, Nothing) { body(i); });
+}
+
+// Calls body(begin, end) for each block of `block` items of [0, items).
+template <class Body>
+void parallel_blocks(Index items, Index block, Body&& body) {
+  parallel_each(block_count(items, block),
+                [&](Index b) { body(b * block, std::min(items, (b + 1) * block)); });
 }
 
 // Calls body() once, inside a parallel region: a library that threads outside of regions stays in one thread.

@@ -18,6 +18,11 @@ constexpr Index packed_numbers = 512 * 1024;
 // Up to so many numbers of op(B) are packed by the calling thread: sooner done than threads are started.
 constexpr Index packed_alone = 16 * 1024;
 
+// Each thread packs so many numbers of op(B) for itself, 512 KiB of float, if it has so many rows of C to use
+// them for: none waits for another's, nor writes where another has read (3 % of a step with two threads at
+// L 24 in float32, 5 % where they share no L3 cache).
+constexpr Index packed_by_each = 128 * 1024, rows_of_each = 256;
+
 // The grid of C. It depends on the shape and the instruction set alone.
 struct Grid {
   Index row_tiles, column_tiles;
@@ -84,51 +89,28 @@ Index left_stride(const GemmKernel<Real>& kernel, Index m, Index k, bool transpo
   return scratch_stride<Real>(transposed ? m : block_count(k, kernel.steps));
 }
 
-// Whether threads take runs of k instead of tiles of C. The bits are the same, as C takes the runs' sums in
-// the order in which one thread would add them (with alpha = 1: else they would be rounded once more).
+// Whether threads may take runs of k instead of tiles of C. The bits are the same, as C takes the runs' sums
+// in the order in which one thread would add them (with alpha = 1: else they would be rounded once more).
 //
 // It is for dW, whose terms are rows: a thread then packs and reads rows of its own. To write to a cache line
 // that another core has read takes 6 to 8 ns instead of 0.8, and more where the two share no L3 cache: there
-// a step with two threads at L 24, C 128 took 228 ms in bf16 and takes 202. Not where threads would get
-// unequal shares, or the sums take more room than packed operands.
+// a step with two threads at L 24, C 128 took 228 ms in bf16 and takes 202. Not where the sums take more room
+// than packed operands.
 template <class Real>
-bool splits_runs(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
-  const Index run = kernel.steps_a_run();
+bool may_split_runs(const Gemm<Real>& g, Index runs) {
   return g.trans_a == Transpose::yes && g.alpha == Real(1) && !g.rounded.c && g.epilogue.empty() &&
-         thread_count() > 1 && !omp_in_parallel() && g.k % (run * thread_count()) == 0 &&
-         (g.k / run - 1) * g.m * g.n <= packed_numbers;
+         (runs - 1) * g.m * g.n <= packed_numbers;
 }
 
-// The sums of the first run go to C itself, the others to room of their own until all are done.
+// The kernel with runs for this shape: the longest, or an even number of equal ones that threads may take.
 template <class Real>
-void multiply_runs(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
-  const Index steps = kernel.steps_a_run(), runs = g.k / steps;
-  const Index stride = scratch_stride<Real>(g.n);
-  struct Sums;
-  Real* sums = thread_scratch<Real, Sums>((runs - 1) * g.m * stride);
-  const auto sums_of = [=](Index run, Index row) { return sums + ((run - 1) * g.m + row) * stride; };
-
-  parallel_each(runs, [&](Index run) {
-    Gemm<Real> part = g;
-    part.k = steps;
-    part.a = g.operand_a().from(0, run * steps).data;
-    part.b = g.operand_b().from(run * steps, 0).data;
-    if (run > 0) {
-      part.beta = 0;
-      part.c = sums_of(run, 0);
-      part.ldc = stride;
-    }
-    gemm_native(kernel, part);
-  });
-
-  constexpr Index rows_a_block = 16;
-  parallel_blocks(g.m, rows_a_block, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) {
-      for (Index run = 1; run < runs; ++run) {
-        simd<Real>().scale_add(g.n, Real(1), sums_of(run, i), Real(1), g.c + i * g.ldc);
-      }
-    }
-  });
+GemmKernel<Real> with_runs_for(const Gemm<Real>& g, GemmKernel<Real> kernel) {
+  constexpr Index least_steps = 128;  // a shorter run does not repay its visit of C
+  const Index runs = 2 * block_count(g.k, 2 * kernel.steps_a_run());
+  if (g.k >= runs * least_steps && may_split_runs(g, runs)) {
+    kernel.depth = block_count(g.k, runs * kernel.steps);
+  }
+  return kernel;
 }
 
 }  // namespace
@@ -183,9 +165,10 @@ void multiply(const GemmKernel<Real>& kernel, Index m, Index n, Index k, const L
   }
 }
 
+namespace {
+
 template <class Real>
-void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
-  if (splits_runs(kernel, g)) return multiply_runs(kernel, g);
+void multiply_tiles(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
   const Operand<Real> whole_a = g.operand_a(), whole_b = g.operand_b();
   const Index panel_numbers = std::min(kernel.depth, block_count(g.k, kernel.steps)) * kernel.cols;
   const Grid grid(g.m, g.n, kernel.rows, kernel.cols, panel_numbers);
@@ -204,13 +187,18 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
     const Index steps = std::min(g.k - k0, steps_at_once);
     struct PackedRight;
     struct PackedLeft;
-    const RightOperand<Real> b = packed(kernel, steps, g.n, whole_b.from(k0, 0),
-                                        thread_scratch<Real, PackedRight>(packed_size(kernel, steps, g.n)));
+    const Index right_size = packed_size(kernel, steps, g.n);
+    const auto pack_right = [&] {
+      return packed(kernel, steps, g.n, whole_b.from(k0, 0), thread_scratch<Real, PackedRight>(right_size));
+    };
+    const bool by_each = right_size <= packed_by_each && g.m >= rows_of_each * thread_count();
+    const RightOperand<Real> shared = by_each ? RightOperand<Real>{} : pack_right();
     const Operand<Real> a_part = whole_a.from(0, k0);
     const LeftOperand<Real> a = left_operand(
         kernel, g.m, steps, a_part, thread_scratch<Real, PackedLeft>(left_size(kernel, g.m, steps, a_part)));
 
-    parallel_each(grid.row_tiles * grid.column_tiles, [&](Index tile) {
+    const auto right = [&] { return by_each ? pack_right() : shared; };
+    parallel_each(grid.row_tiles * grid.column_tiles, right, [&](Index tile, const RightOperand<Real>& b) {
       const Index row_tile = tile / grid.column_tiles;
       const Index i = g.m * row_tile / grid.row_tiles, rows = g.m * (row_tile + 1) / grid.row_tiles - i;
       const Index j = tile % grid.column_tiles * grid.tile_cols;
@@ -229,6 +217,49 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
       if (k0 + steps == g.k && !rounded_by_tiles) finish_tile(g, i, j, rows, cols, out.c, out.ldc);
     });
   }
+}
+
+// The sums of the first run go to C itself, the others to room of their own until all are done.
+template <class Real>
+void multiply_runs(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
+  const Index steps = kernel.steps_a_run(), runs = block_count(g.k, steps);
+  const Index stride = scratch_stride<Real>(g.n);
+  struct Sums;
+  Real* sums = thread_scratch<Real, Sums>((runs - 1) * g.m * stride);
+  const auto sums_of = [=](Index run, Index row) { return sums + ((run - 1) * g.m + row) * stride; };
+
+  parallel_each(runs, [&](Index run) {
+    Gemm<Real> part = g;
+    part.k = std::min(steps, g.k - run * steps);
+    part.a = g.operand_a().from(0, run * steps).data;
+    part.b = g.operand_b().from(run * steps, 0).data;
+    if (run > 0) {
+      part.beta = 0;
+      part.c = sums_of(run, 0);
+      part.ldc = stride;
+    }
+    multiply_tiles(kernel, part);
+  });
+
+  constexpr Index rows_a_block = 16;
+  parallel_blocks(g.m, rows_a_block, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      for (Index run = 1; run < runs; ++run) {
+        simd<Real>().scale_add(g.n, Real(1), sums_of(run, i), Real(1), g.c + i * g.ldc);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+template <class Real>
+void gemm_native(const GemmKernel<Real>& any, const Gemm<Real>& g) {
+  const GemmKernel<Real> kernel = with_runs_for(g, any);
+  const Index runs = block_count(g.k, kernel.steps_a_run());
+  const bool shared_evenly = thread_count() > 1 && !omp_in_parallel() && runs % thread_count() == 0;
+  if (shared_evenly && may_split_runs(g, runs)) return multiply_runs(kernel, g);
+  multiply_tiles(kernel, g);
 }
 
 template Index packed_size(const GemmKernel<float>&, Index, Index);
