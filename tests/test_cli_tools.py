@@ -261,7 +261,7 @@ class Config(CliTest):
 
 class Bench(CliTest):
     NAMES = {"sgemm_gflops", "step_ms", "tokens_per_s", "gflops", "share", "log_overhead", "threads", "precision",
-             "peak_mb"}
+             "peak_mb", "handover_ns"}
 
     def test_json_has_its_names_and_they_agree(self):
         result = json.loads(self.normscope("bench", self.config(), "--steps", "20", "--json").stdout)
@@ -272,6 +272,12 @@ class Bench(CliTest):
         multiplied = 2 * (48 * 16 + 16 * 16 + 2 * 64 * 16) + 65 * 16
         flops = (6 * multiplied + 6 * 2 * 16 * 17) * result["tokens_per_s"] / 1e9
         self.assertAlmostEqual(result["gflops"] / flops, 1, places=9)
+
+    def test_handover_is_that_of_two_threads(self):
+        result = json.loads(self.normscope("bench", self.config(), "--steps", "20", "--threads", "2", "--json").stdout)
+        one, two = (row["handover_ns"] for row in result["by_threads"])
+        self.assertEqual(one, 0)
+        self.assertGreater(two, 1)
 
 
 if __name__ == "__main__":

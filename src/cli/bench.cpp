@@ -164,7 +164,7 @@ double measure_memory_rate() {
 struct Measurement {
   int threads = 0;
   double step_ms = 0, tokens_per_s = 0, gflops = 0, share = 0, log_overhead = 0, sgemm_gflops = 0,
-         memory_gb_per_s = 0, peak_mb = 0;
+         memory_gb_per_s = 0, handover_ns = 0, peak_mb = 0;
   std::vector<OpShare> ops;
 };
 
@@ -173,6 +173,7 @@ Measurement measure(const RunConfig& config, const Corpus& corpus, Index steps, 
   Measurement m;
   m.threads = threads;
   const StepTimes times = measure_steps(config, corpus, steps);
+  m.handover_ns = measure_handover_ns();  // at once: a virtual machine's cores move within minutes
   m.ops = measure_ops(config, corpus, steps);
   m.peak_mb = peak_rss_bytes() / 0x1p20;  // of training; measuring SGEMM takes memory of its own
   m.sgemm_gflops = measure_sgemm_gflops();
@@ -200,9 +201,16 @@ nlohmann::ordered_json to_json(const Measurement& m) {
     if (op.gb_per_s) row["gb_per_s"] = *op.gb_per_s;
     ops.push_back(std::move(row));
   }
-  return {{"threads", m.threads}, {"sgemm_gflops", m.sgemm_gflops}, {"memory_gb_per_s", m.memory_gb_per_s},
-          {"step_ms", m.step_ms}, {"tokens_per_s", m.tokens_per_s}, {"gflops", m.gflops},
-          {"share", m.share},     {"log_overhead", m.log_overhead}, {"ops", std::move(ops)}};
+  return {{"threads", m.threads},
+          {"sgemm_gflops", m.sgemm_gflops},
+          {"memory_gb_per_s", m.memory_gb_per_s},
+          {"handover_ns", m.handover_ns},
+          {"step_ms", m.step_ms},
+          {"tokens_per_s", m.tokens_per_s},
+          {"gflops", m.gflops},
+          {"share", m.share},
+          {"log_overhead", m.log_overhead},
+          {"ops", std::move(ops)}};
 }
 
 }  // namespace
@@ -260,7 +268,9 @@ int bench_command(int argc, char** argv) {
   }
   const Measurement& last = results.back();
   std::cout << "\nof a step with " << last.threads << (last.threads == 1 ? " thread" : " threads")
-            << " (memory: " << fixed(last.memory_gb_per_s, 0) << " GB/s measured)\n"
+            << " (measured: memory " << fixed(last.memory_gb_per_s, 0) << " GB/s"
+            << (last.threads == 1 ? "" : text("; from thread to thread ", fixed(last.handover_ns, 0), " ns"))
+            << ")\n"
             << "op                        ms   forward  backward   share   GFLOP/s   GB/s\n";
   for (const OpShare& op : last.ops) {
     std::cout << op.name << std::string(op.name.size() < 20 ? 20 - op.name.size() : 1, ' ')
