@@ -244,6 +244,11 @@ def thread_list(text):
 thread_list.__name__ = "list of thread counts"  # what argparse calls it
 
 
+def chosen(numbers):
+    """The shapes of these numbers, from 1 on; all of them where none is named."""
+    return [shape for number, shape in enumerate(SHAPES, 1) if not numbers or number in numbers]
+
+
 def positive(text):
     if int(text) < 1:
         raise ValueError
@@ -255,6 +260,8 @@ def main():
     parser.add_argument("--python", metavar="PATH", default=sys.executable, help="a python that has PyTorch")
     parser.add_argument("--threads", type=thread_list, default=[1, 2], metavar="N,N", help="(default: 1,2)")
     parser.add_argument("--rounds", type=positive, default=2, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--shape", type=int, choices=range(1, len(SHAPES) + 1), action="append",
+                        help="only this shape; may be given often (default: all)")
     parser.add_argument("--json", metavar="FILE", help="also write all figures there")
     parser.add_argument("--quick", action="store_true", help="a tiny shape without goals: does all of it run?")
     arguments = parser.parse_args()
@@ -272,7 +279,7 @@ def main():
     if os.getloadavg()[0] > 0.5:
         say("[bench_peers] other programs are busy on this machine: read the figures as rough")
     torch, results, checks = Torch(arguments.python, say), [], []
-    for shape in QUICK if arguments.quick else SHAPES:
+    for shape in QUICK if arguments.quick else chosen(arguments.shape):
         rows = measure(shape, arguments.threads, arguments.rounds, torch, say=say)
         add_ratios(rows)
         checks += judged(shape, rows)

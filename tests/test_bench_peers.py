@@ -181,12 +181,16 @@ class Program(unittest.TestCase):
         for arguments, says in ((("--python", "/bin/false"), "/bin/false has no PyTorch; install it"),
                                 (("--python", "/no/such/python"), "has no PyTorch"),
                                 (("--threads", "0"), "--threads"), (("--threads", "1,1"), "--threads"),
-                                (("--rounds", "0"), "--rounds")):
+                                (("--rounds", "0"), "--rounds"), (("--shape", "4"), "--shape")):
             result = self.run_script(*arguments)
             with self.subTest(arguments):
                 self.assertEqual(result.returncode, 2, result.stderr)
                 self.assertIn(says, result.stderr.splitlines()[-1])
                 self.assertEqual(result.stdout, "")
+
+    def test_shapes_are_all_or_those_named(self):
+        self.assertEqual(bench_peers.chosen(None), bench_peers.SHAPES)
+        self.assertEqual(bench_peers.chosen([3, 1, 3]), [bench_peers.SHAPES[0], bench_peers.SHAPES[2]])
 
     @unittest.skipUnless(HAS_TORCH, "no PyTorch")
     def test_quick_form(self):

@@ -70,9 +70,22 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// step_ms of steps after the warm-up, without and with every layer logged.
+// step_ms of steps after the warm-up, without and with every layer logged, and measure_handover_ns() between
+// them: a virtual machine's cores may be moved at any time that they wait.
 struct StepTimes {
-  std::vector<double> without, with;
+  std::vector<double> without, with, handover_ns;
+};
+
+class HandoverWatch : public TrainObserver {
+ public:
+  explicit HandoverWatch(std::vector<double>& handover_ns) : handover_ns_(handover_ns) {}
+  void on_step(const Progress& progress) override {
+    constexpr Index every = 8;
+    if (progress.step % every == 0) handover_ns_.push_back(measure_handover_ns());
+  }
+
+ private:
+  std::vector<double>& handover_ns_;
 };
 
 // An ordinary training run that logs every other step, its own log read back: neighbours are timed on the
@@ -84,12 +97,12 @@ StepTimes measure_steps(RunConfig config, const Corpus& corpus, Index steps) {
   config.log.every = 1;
   config.log.layers_every = 2;
   RunFolder folder(scratch.path.string(), Existing::refuse);
-  TrainObserver silent;
+  StepTimes times;
+  HandoverWatch watch(times.handover_ns);
   const std::atomic<bool> never{false};
-  Trainer(config, corpus, folder, silent).run(never);
+  Trainer(config, corpus, folder, watch).run(never);
 
   const CsvTable metrics = read_csv(folder.file(metrics_file));
-  StepTimes times;
   for (std::size_t row = warm_up_steps; row + 1 < metrics.rows.size(); ++row) {
     const bool logged = static_cast<Index>(row + 1) % config.log.layers_every == 0;
     (logged ? times.with : times.without).push_back(metrics.number(row, metrics.column("step_ms")).value());
@@ -173,12 +186,12 @@ Measurement measure(const RunConfig& config, const Corpus& corpus, Index steps, 
   Measurement m;
   m.threads = threads;
   const StepTimes times = measure_steps(config, corpus, steps);
-  m.handover_ns = measure_handover_ns();  // at once: a virtual machine's cores move within minutes
   m.ops = measure_ops(config, corpus, steps);
   m.peak_mb = peak_rss_bytes() / 0x1p20;  // of training; measuring SGEMM takes memory of its own
   m.sgemm_gflops = measure_sgemm_gflops();
   m.memory_gb_per_s = measure_memory_rate();
   m.step_ms = median(times.without);
+  m.handover_ns = median(times.handover_ns);
   m.log_overhead = median(times.with) / m.step_ms - 1;
   const ParameterLayout layout(config.model, vocabulary_size);
   const double tokens =

@@ -32,7 +32,7 @@ int thread_count() {
 double measure_handover_ns() {
   if (thread_count() == 1) return 0;
   using Clock = std::chrono::steady_clock;
-  constexpr int turns_a_round = 200, over = -1;
+  constexpr int turns_a_round = 20, over = -1;
   alignas(128) std::atomic<int> turn{0};
   // False when there will be no such turn.
   const auto wait_for = [&](int wanted) {
@@ -48,7 +48,7 @@ double measure_handover_ns() {
     while (wait_for(1)) turn.store(0, std::memory_order_release);
   } else {
     const auto start = Clock::now();
-    for (; ns < 1e7 && omp_get_num_threads() == 2; turns += turns_a_round) {
+    for (; ns < 1e6 && omp_get_num_threads() == 2; turns += turns_a_round) {
       for (int i = 0; i < turns_a_round; i += 2) {
         turn.store(1, std::memory_order_release);
         wait_for(0);

@@ -14,8 +14,8 @@
 
 namespace normscope {
 
-// Nanoseconds until what one thread writes has reached another, the mean of two threads taking turns for 10
-// ms. Cores that share a cache need 20 to 60, others 100 to 300; 0 if there is one thread only.
+// Nanoseconds until what one thread writes has reached another, the mean of two threads taking turns for 1
+// ms. Cores that share a cache need 20 to 60, those that do not 100 to 300; 0 if there is one thread only.
 double measure_handover_ns();
 
 // Threads that parallel loops use. Set once by the program; the default is the cores in the affinity mask.
