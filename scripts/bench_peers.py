@@ -215,20 +215,20 @@ def judged(shape, rows):
     for row in rows if goals else []:
         where = f"{shape}, {row['precision']}, {counted(row['threads'])}"
 
-        def at_least(value, goal, what, form):
-            return value >= goal, f"{where}: {what} {value:{form}} (at least {goal:{form}})"
+        def at_least(value, goal, what, form, if_missed=""):
+            met = value >= goal
+            return met, f"{where}: {what} {value:{form}} (at least {goal:{form}})" + ("" if met else if_missed)
 
         if row["precision"] == "fp32":
             yield at_least(row["ours"]["share"], goals.share, "share of the SGEMM rate", ".1%")
         elif row["times_fp32"] is not None:
             yield at_least(row["times_fp32"], goals.bf16, "times our float32's speed", ".2f")
         goal = goals.torch_fp32 if row["precision"] == "fp32" else goals.torch_bf16
-        met, line = at_least(row["times_torch"], goal, "times PyTorch's speed", ".2f")
-        bound = f"; its matrix products alone would be {row['products_times_torch']:.2f}"
-        yield met, line if met else line + bound
+        yield at_least(row["times_torch"], goal, "times PyTorch's speed", ".2f",
+                       f"; its matrix products alone would be {row['products_times_torch']:.2f}")
         if row["threads"] == 2 and row["times_one_thread"] is not None:
-            met, line = at_least(row["times_one_thread"], TWO_THREADS_GOAL, "times one thread's speed", ".2f")
-            yield met, line if met else line + f"; from thread to thread {row['ours']['handover_ns']:.0f} ns"
+            yield at_least(row["times_one_thread"], TWO_THREADS_GOAL, "times one thread's speed", ".2f",
+                           f"; from thread to thread {row['ours']['handover_ns']:.0f} ns")
         if goals.memory < math.inf:
             part = row["memory_of_torch"]
             yield part <= goals.memory, f"{where}: {part:.2f} of PyTorch's peak memory (at most {goals.memory:.2f})"
