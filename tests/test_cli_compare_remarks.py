@@ -64,6 +64,10 @@ class Remarks(MadeCompareTest):
                                        "checkpoint": {"every": 7}})
         self.assertEqual(self.labels(), ["a x2 seeds"])
 
+    def test_a_scale_that_only_a_tied_head_uses(self):
+        line = self.remark_on_change({"model": {"init": {"std": 0.5}}}, {"model": {"init": {"scheme": "xavier_normal"}}})
+        self.assertIn("in: model.init.std 0.02 -> 0.5; with that comes model.init.embed_std 0.02 -> 0.5", line)
+
     def test_an_initialisation_that_comes_along_may_be_the_cause(self):
         words = "which may be the cause as well"
         line = self.remark_on_change({"model": {"norm_placement": "pre_scaled"}})

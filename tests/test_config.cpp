@@ -354,11 +354,11 @@ TEST_CASE("what the norm settles") {
   CHECK(loaded({"model.n_layer=2", "model.norm_placement=[\"none\",\"pre\"]"}).config.model.norm ==
         NormKind::layernorm);
   CHECK(loaded({"model.norm_placement=rezero"}).origins.at("model.norm") ==
-        "settled: placement rezero has no norms");
+        "settled: the placement has no norms");
 
   const Loaded rms = loaded({"model.norm=rmsnorm", "model.norm_bias=true"});
   CHECK_FALSE(rms.config.model.norm_bias);
-  CHECK(rms.origins.at("model.norm_bias") == "settled: rmsnorm has no bias");
+  CHECK(rms.origins.at("model.norm_bias") == "settled: this norm has no bias");
   CHECK(loaded({"model.norm=none", "model.final_norm=true"}).origins.at("model.final_norm") ==
         "settled: there is no norm");
   CHECK_FALSE(loaded({"model.norm_affine=false"}).config.model.norm_bias);

@@ -108,7 +108,7 @@ TEST_CASE("a written key without effect says so in its origin, until it has one"
       {"model.mix_post_fraction", "0.5", "only placement mix has it", "model.norm_placement=mix"},
       {"train.momentum", "0.9", "only sgd has it", "train.optimizer=sgd"},
       {"train.beta1", "0.5", "only adamw has it", "train.optimizer=adamw"},
-      {"train.min_lr", "0.1", "a constant rate has no end", "train.schedule=cosine"},
+      {"train.min_lr", "0.1", "the rate stays or only rises", "train.schedule=cosine"},
       {"model.norm_eps", "0.1", "no norm here divides", "model.norm=rmsnorm"},
       {"model.norm_eps_outside", "true", "no norm here divides by a deviation", "model.norm=rmsnorm"},
       {"model.norm_affine", "false", "there is no norm", "model.norm=dyt"},

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cli/compare_labels.h"
+#include "config/fields.h"
 #include "config/names.h"
 #include "core/error.h"
 
@@ -21,9 +22,7 @@ constexpr double hardly = 2;          // standard errors: below them nothing can
 constexpr std::size_t few_seeds = 5;  // up to here one seed of the other sign is a large share
 
 // Seed, name and what is logged how often change neither weights nor losses.
-bool changes_no_number(const std::string& key) {
-  return key == "name" || key == "train.threads" || key.starts_with("log.") || key.starts_with("checkpoint.");
-}
+bool changes_no_number(const std::string& key) { return find_field(key)->is_bookkeeping; }
 
 bool same_but_for_seed(const RunConfig& a, const RunConfig& b) {
   const std::vector<Difference> all = keys_that_differ(a, b);

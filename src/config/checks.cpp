@@ -4,7 +4,6 @@
 
 #include "config/names.h"
 #include "core/error.h"
-#include "model/norms.h"
 
 namespace normscope {
 namespace {
@@ -71,59 +70,6 @@ std::vector<Complaint> norms_of_one_number(const RunConfig& config) {
 }
 
 }  // namespace
-
-std::vector<Consequence> settle_norm(RunConfig& config) {
-  ModelConfig& model = config.model;
-  const auto normless = [](PlacementKind kind) {
-    return kind == PlacementKind::rezero || kind == PlacementKind::none;
-  };
-  const auto& written = model.norm_placement;
-  if (model.norm == NormKind::none || !std::all_of(written.begin(), written.end(), normless)) return {};
-  model.norm = NormKind::none;
-  return {{"model.norm", text("placement ", name_of(written[0]), " has no norms")}};
-}
-
-std::vector<Consequence> settle_rest(RunConfig& config) {
-  ModelConfig& model = config.model;
-  std::vector<Consequence> all;
-  const auto turn_off = [&](bool& value, const char* key, std::string why) {
-    if (value) all.push_back({key, std::move(why)});
-    value = false;
-  };
-  if (model.norm == NormKind::none) turn_off(model.final_norm, "model.final_norm", "there is no norm");
-  if (!model.norm_affine) turn_off(model.norm_bias, "model.norm_bias", "norm_affine is false");
-  for (const NormRow& row : norm_table()) {
-    if (row.kind == model.norm && !row.has_bias) {
-      turn_off(model.norm_bias, "model.norm_bias", text(row.name, " has no bias"));
-    }
-  }
-  return all;
-}
-
-std::vector<Consequence> keys_without_effect(const RunConfig& config) {
-  const ModelConfig& m = config.model;
-  const TrainConfig& t = config.train;
-  std::vector<Consequence> all;
-  const auto idle = [&](bool has_effect, std::initializer_list<const char*> keys, const char* why) {
-    for (const char* key : keys) {
-      if (!has_effect) all.push_back({key, why});
-    }
-  };
-  const bool divides = m.norm != NormKind::none && m.norm != NormKind::dyt;
-  idle(m.norm == NormKind::groupnorm, {"model.norm_groups"}, "only groupnorm has groups");
-  idle(divides || m.qk_norm, {"model.norm_eps"}, "no norm here divides");
-  idle(divides, {"model.norm_eps_outside"}, "no norm here divides by a deviation");
-  idle(m.norm != NormKind::none, {"model.norm_affine"}, "there is no norm");
-  idle(has_placement(m, PlacementKind::mix), {"model.mix_post_fraction"}, "only placement mix has it");
-  // A tied head's embeddings take it over whatever the scheme.
-  idle(m.init.scheme == InitScheme::gpt2 || m.tie_embeddings, {"model.init.std"}, "only scheme gpt2 has it");
-  idle(t.optimizer == OptimizerKind::adamw, {"train.beta1", "train.beta2", "train.adam_eps"},
-       "only adamw has it");
-  idle(t.optimizer == OptimizerKind::sgd, {"train.momentum"}, "only sgd has it");
-  idle(t.schedule != ScheduleKind::constant, {"train.min_lr"}, "a constant rate has no end");
-  idle(config.data.val_path.empty(), {"data.val_fraction"}, "val_path is the validation text");
-  return all;
-}
 
 std::vector<Complaint> check_config(const RunConfig& config) {
   const ModelConfig& m = config.model;

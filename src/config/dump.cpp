@@ -147,9 +147,11 @@ ordered_json json_schema() {
                        {"type", "object"},
                        {"additionalProperties", false}};
   root["properties"]["$schema"] = {{"type", "string"},
-                                   {"description", "where editors find this schema; ignored"}};
+                                   {"description", "where editors find this schema; ignored"},
+                                   {"x-bookkeeping", true}};
   root["properties"]["extends"] = {{"type", "string"},
-                                   {"description", "another config, under this one; relative to this file"}};
+                                   {"description", "another config, under this one; relative to this file"},
+                                   {"x-bookkeeping", true}};
   for (const Field& field : fields()) {
     const auto [object, name] = holder_of(root, field.key, "properties", empty);
     ordered_json& property = (*object)[name];
@@ -160,6 +162,13 @@ ordered_json json_schema() {
     } else if (!field.required) {
       property["default"] = field.get(RunConfig{});
     }
+    // What scripts need to know of a difference in the key; see Field.
+    if (field.is_bookkeeping) property["x-bookkeeping"] = true;
+    if (field.names_text) property["x-text"] = true;
+    if (field.apply_default) property["x-derived"] = true;
+    if (!field.uses.empty()) property["x-used-when"] = field.uses;
+    if (!field.uses.empty()) property["x-idle"] = field.idle_words;
+    if (!field.label.empty()) property["x-label"] = field.label;
   }
   return root;
 }

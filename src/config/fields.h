@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -12,6 +13,11 @@
 #include "config/run_config.h"
 
 namespace normscope {
+
+// What other keys must be for one to matter, all of it together: each one of a list of values (of a key that
+// holds a list, one of its entries), or {"not": [...]}: none of them, {"as": KEY}: what that key is,
+// {"below": KEY}: less than that key, if it is set.
+using Conditions = std::map<std::string, nlohmann::ordered_json>;
 
 struct Field {
   std::string key;                // dotted, as --set takes it
@@ -33,6 +39,17 @@ struct Field {
   bool takes_auto = false;            // "auto" asks for the default
   bool may_change_on_resume = false;  // a resumed run may differ from its folder's config here
 
+  // What a difference in this key means. Where a config has no use for the key, any two values give the same
+  // bits; so do two of a bookkeeping key in every config.
+  std::vector<Conditions> uses;       // any of them; none: every config uses it
+  std::string idle_words;             // why a config has no use for it: "only sgd has it"
+  nlohmann::ordered_json idle_value;  // what it then resolves to; null: what was written
+  bool is_bookkeeping = false;        // names and paces of the work: no weight and no loss depends on it
+  bool names_text = false;            // paths: their characters count, not where they lie
+  std::string label;  // a value in a table or a legend: "L {}"; default: "d_ff {}", its last part
+
+  bool used_in(const RunConfig& config) const;
+
   Field&& by_default(std::string words, void (*apply)(RunConfig&)) && {
     default_words = std::move(words);
     apply_default = apply;
@@ -40,10 +57,25 @@ struct Field {
   }
   Field&& needed() && { return required = true, std::move(*this); }
   Field&& changeable() && { return may_change_on_resume = true, std::move(*this); }
+  Field&& bookkeeping() && { return is_bookkeeping = true, std::move(*this); }
+  Field&& text_file() && { return names_text = true, std::move(*this); }
+  Field&& called(std::string words) && { return label = std::move(words), std::move(*this); }
+  Field&& used_when(Conditions conditions, std::string otherwise) && {
+    uses.push_back(std::move(conditions));
+    idle_words = std::move(otherwise);
+    return std::move(*this);
+  }
+  Field&& or_when(Conditions conditions) && {
+    return uses.push_back(std::move(conditions)), std::move(*this);
+  }
+  Field&& else_is(nlohmann::ordered_json value) && { return idle_value = std::move(value), std::move(*this); }
 };
 
 // All rows, in the order in which they are listed and dumped.
 const std::vector<Field>& fields();
+
+// Keys that a config has no use for, and that resolve to some value then, get it; returns those that changed.
+std::vector<const Field*> settle(RunConfig& config);
 
 // The row of a dotted key; null if there is none.
 const Field* find_field(std::string_view key);

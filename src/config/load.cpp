@@ -177,13 +177,13 @@ class Resolver {
         failed_.insert(field.key);
       }
     }
-    settle(settle_norm(config_));
     for (const Field& field : fields()) {
       if (!given_.contains(field.key) && !failed_.contains(field.key)) take_default(field, file);
     }
-    settle(settle_rest(config_));
-    for (const auto& [key, why] : keys_without_effect(config_)) {
-      if (settings_.contains(key)) origins_[key] += ", without effect: " + why;
+    for (const Field* field : settle(config_)) origins_[field->key] = "settled: " + field->idle_words;
+    for (const Field& field : fields()) {
+      if (field.idle_value.is_null() && settings_.contains(field.key) && !field.used_in(config_))
+        origins_[field.key] += ", without effect: " + field.idle_words;
     }
     complain();
     find_all_data(config_, settings_, options_.need_data, problems_);
@@ -212,13 +212,6 @@ class Resolver {
     if (const std::string problem = field.set(config_, field.get(config_)); !problem.empty()) {
       problems_.add(field.key, words, problem);
       failed_.insert(field.key);
-    }
-  }
-
-  void settle(const std::vector<Consequence>& consequences) {
-    for (const auto& [key, why] : consequences) {
-      origins_[key] = "settled: " + why;
-      given_.insert(key);
     }
   }
 

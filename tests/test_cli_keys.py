@@ -1,0 +1,143 @@
+#!/usr/bin/python3
+"""Which config key has an effect when: what the table of keys says of it, against training."""
+
+import json
+import re
+import sys
+import unittest
+from pathlib import Path
+
+from cli import ROOT, TINY, CliTest, Run, merged
+
+sys.path.insert(0, str(Path(ROOT) / "scripts"))
+from keys import fields, flattened, used_keys
+
+XAVIER = {"model.init.scheme": "xavier_normal"}
+PEAKED = {"train.warmup_steps": 2, "train.lr": 0.1}
+# Of each key: two values, and settings under which the one counts and under which it does not (none: it always counts,
+# or never does).
+ALWAYS = {
+    "model.n_layer": (1, 3), "model.n_head": (1, 4), "model.d_model": (8, 16), "model.d_ff": (24, 32),
+    "model.context": (8, 12), "model.norm_placement": ("pre", "post"), "model.residual": (True, False),
+    "model.activation": ("relu", "silu"), "model.bias": (True, False), "model.ffn_bias": (True, False),
+    "model.qk_norm": (True, False), "model.position": ("rope", "none"), "model.tie_embeddings": (True, False),
+    "model.dropout": (0, 0.3), "model.init.scheme": ("kaiming_normal", "xavier_uniform"),
+    "model.init.embed_std": (0.1, 1), "data.path": ("text.txt", "more.txt"), "data.val_path": ("", "more.txt"),
+    "train.steps": (6, 7), "train.batch_size": (3, 4), "train.grad_accum": (1, 2), "train.seed": (1, 2),
+    "train.optimizer": ("adamw", "sgd"), "train.lr": (0.1, 0.01), "train.warmup_steps": (0, 3),
+    "train.weight_decay": (0, 0.5), "train.grad_clip": (0.01, 0), "train.precision": ("fp32", "bf16"),
+    "eval.every": (0, 2),
+}
+SOMETIMES = {
+    "model.mix_post_fraction": ((0.25, 0.75), [{"model.norm_placement": "mix"}], [{}, {"model.norm_placement": "post"}]),
+    "model.norm": (("layernorm", "rmsnorm"), [{}, {"model.norm_placement": ["pre", "none"]}],
+                   [{"model.norm_placement": "rezero"}, {"model.norm_placement": ["none", "rezero"]}]),
+    "model.norm_eps": ((1e-5, 0.1), [{}, {"model.norm": "rmsnorm"}, {"model.norm": "batchnorm"},
+                                     {"model.norm": "groupnorm"}, {"model.norm": "instancenorm"},
+                                     {"model.norm": "dyt", "model.qk_norm": True}],
+                       [{"model.norm": "dyt"}, {"model.norm": "none"}, {"model.norm_placement": "rezero"}]),
+    "model.norm_eps_outside": ((True, False), [{"model.norm_eps": 0.1}, {"model.norm": "rmsnorm", "model.norm_eps": 0.1},
+                                               {"model.norm": "instancenorm", "model.norm_eps": 0.1}],
+                               [{"model.norm": "dyt", "model.norm_eps": 0.1},
+                                {"model.norm": "none", "model.qk_norm": True, "model.norm_eps": 0.1}]),
+    "model.norm_affine": ((True, False), [{}, {"model.norm": "dyt"}, {"model.norm": "rmsnorm"}],
+                          [{"model.norm": "none"}, {"model.norm_placement": "none"}]),
+    "model.norm_bias": ((True, False), [{}, {"model.norm": "dyt"}],
+                        [{"model.norm": "rmsnorm"}, {"model.norm": "none"}, {"model.norm_affine": False}]),
+    "model.norm_groups": ((2, 8), [{"model.norm": "groupnorm"}], [{}, {"model.norm": "batchnorm"}]),
+    "model.final_norm": ((True, False), [{}, {"model.norm_placement": "post"}],
+                         [{"model.norm": "none"}, {"model.norm_placement": "rezero"}]),
+    "model.init.std": ((0.02, 0.5), [{}, {"model.tie_embeddings": False}, XAVIER],
+                       [{**XAVIER, "model.tie_embeddings": False}, {**XAVIER, "model.init.embed_std": 0.1}]),
+    "model.init.residual_scaling": ((True, False), [{}, {"model.norm_placement": "deepnorm"}], []),  # else refused
+    "data.val_fraction": ((0.1, 0.3), [{}], [{"data.val_path": "more.txt"}]),
+    "train.min_lr": ((0.1, 0), [{}, {"train.schedule": "linear"}],
+                     [{"train.schedule": "constant"}, {"train.warmup_steps": 6}]),
+    "train.schedule": (("cosine", "constant"), [PEAKED], [{**PEAKED, "train.warmup_steps": 6}]),
+    **{f"train.{key}": (values, [{}], [{"train.optimizer": "sgd"}])
+       for key, values in {"beta1": (0.5, 0.9), "beta2": (0.5, 0.99), "adam_eps": (1e-8, 0.1)}.items()},
+    "train.momentum": ((0, 0.9), [{"train.optimizer": "sgd"}], [{}]),
+    "eval.batches": ((1, 0), [{"eval.every": 2}], [{"eval.every": 0}]),
+    "train.gemm": (("openblas", "native"), [{}], []),  # in bf16 there are auto and native alone: below
+}
+BOOKKEEPING = {
+    "name": ("one", "other"), "train.threads": (1, 2), "log.every": (1, 10), "log.layers_every": (0, 1),
+    "checkpoint.every": (0, 2)}
+# A loss that is not finite ends a run or is skipped: nothing else depends on it.
+ONLY_WHERE_LOST = {"train.on_nonfinite": ("stop", "skip")}
+
+
+class Keys(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.write("more.txt", "the quick brown fox jumps over the lazy dog.\n" * 40)
+        base = {"train": {"steps": 6}, "model": {"d_model": 16}, "log": {"layers_every": 0}, "eval": {"every": 2}}
+        self.write("base.json", json.dumps(merged(TINY, base)))
+
+    def sets(self, settings):
+        return [word for key, value in settings.items()
+                for word in ("--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}")]
+
+    def outcome(self, settings):
+        """(the trajectory's hash, the validation losses, the config) of the base with settings."""
+        self.call("train", "base.json", "--out", "run", "--overwrite", "--quiet", *self.sets(settings))
+        run = Run(self.path("run"))
+        losses = [row["val_loss"] for row in run.rows("metrics.csv") if row["val_loss"]]
+        return run.summary["trajectory_hash"], losses, run.json("config.json")
+
+    def check(self, key, values, settings, used):
+        """Two values of the key give other runs if it is used under the settings, and else the same; and the program and
+        the scripts know."""
+        with self.subTest(key=key, settings=settings):
+            one, other = (self.outcome({**settings, key: value}) for value in values)
+            self.assertEqual(one[0] != other[0] or one[1] != other[1], used)
+            for config in (one[2], other[2]):
+                known = used_keys(flattened(config))
+                bookkeeping = fields()[key].get("x-bookkeeping", False)
+                self.assertEqual(key in known, used and not bookkeeping)
+            shown = self.normscope("config", "base.json", "--origin", *self.sets({**settings, key: values[0]})).stdout
+            line = re.search(rf'(?m)^ *"{key.split(".")[-1]}": .*// (.*)$', self.section(shown, key))[1]
+            if not bookkeeping:
+                self.assertEqual("without effect" in line or "settled" in line and values[0] not in (False, "none"),
+                                 not used, line)
+
+    def section(self, shown, key):
+        """The lines of the config from the key's section on."""
+        return shown[shown.index(f'"{key.split(".")[-2]}": {{') if "." in key else 0:]
+
+    def test_every_key_is_tried(self):
+        known = set(fields()) - {"$schema", "extends"}
+        self.assertEqual(known, set(ALWAYS) | set(SOMETIMES) | set(BOOKKEEPING) | set(ONLY_WHERE_LOST))
+        conditional = {key for key in known if "x-used-when" in fields()[key]}
+        self.assertEqual(conditional, set(SOMETIMES))
+        self.assertEqual({key for key in known if fields()[key].get("x-bookkeeping")}, set(BOOKKEEPING))
+
+    def test_keys_that_always_count(self):
+        for key, values in ALWAYS.items():
+            settings = {"model.tie_embeddings": False} if key == "model.init.embed_std" else {}
+            if key in ("model.bias", "model.ffn_bias"):
+                settings = {"train.lr": 0.1}
+            self.check(key, values, settings, used=True)
+
+    def test_keys_that_count_beside_others_alone(self):
+        for key, (values, used, idle) in SOMETIMES.items():
+            for settings in used:
+                self.check(key, values, {"train.lr": 0.1, **settings}, used=True)
+            for settings in idle:
+                self.check(key, values, {"train.lr": 0.1, **settings}, used=False)
+        self.check("train.gemm", ("auto", "native"), {"train.precision": "bf16"}, used=False)
+
+    def test_bookkeeping_changes_no_number(self):
+        for key, values in BOOKKEEPING.items():
+            self.check(key, values, {}, used=False)
+
+    def test_what_is_done_with_a_loss_that_is_not_finite(self):
+        wild = {"train.optimizer": "sgd", "train.lr": 100, "train.grad_clip": 0, "model.norm": "none",
+                "train.steps": 15}
+        hashes = {value: self.outcome({**wild, "train.on_nonfinite": value})[0] for value in ("stop", "skip")}
+        self.assertNotEqual(hashes["stop"], hashes["skip"])
+        self.assertIn("train.on_nonfinite", used_keys(flattened(Run(self.path("run")).json("config.json"))))
+
+
+if __name__ == "__main__":
+    unittest.main()
