@@ -1,14 +1,10 @@
-"""What the plots share of drawing: the look of a figure, lines with the range of their seeds, a plot's command line."""
+"""What the plots share of drawing: the look of a figure, lines with the range of their seeds, marks."""
 
-import argparse
-import io
 import itertools
 import math
-import os
 import warnings
-from pathlib import Path
 
-from runs import PlotError, find_runs, group_runs, matplotlib, newest_family, np, printable
+from runs import matplotlib, np
 from matplotlib import pyplot, ticker  # after runs, which finds a Python that has it
 from matplotlib.lines import Line2D
 
@@ -19,7 +15,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 INK, MUTED, GRID = "#222222", "#666666", "#E3E3E3"
 WIDTH, DPI = 10.0, 140  # inches; 1400 pixels
 MARKERS, MARKED = "osD^vPph", 24  # a marker a group, where a line has no more blocks than this
-DASHES = (0, (3.5, 2))
+DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))
 
 
 def colored(groups):
@@ -111,20 +107,34 @@ def on_steps(steps, values):
     return every, table
 
 
-def cross(axes, x, values, color):
-    """A cross at the last finite value: there the run diverged. If that is above the plot, the cross sits on its upper
+def end_mark(axes, x, values, color, marker="X"):
+    """A mark at the last finite value: there the run diverged. If that is above the plot, the mark sits on its upper
     edge, and dots lead to it from where the curve leaves."""
     good = np.isfinite(values)
     if not good.any():
         return
     x, values, top = x[good], values[good], axes.get_ylim()[1]
     inside = np.flatnonzero(values <= top)
-    if values[-1] > top and inside.size:
-        leaving = slice(inside[-1], inside[-1] + 2)
+    if values[-1] > top:
+        leaving = slice(inside[-1], inside[-1] + 2) if inside.size else slice(0, 1)
         axes.plot([np.interp(top, values[leaving], x[leaving]), x[-1]], [top, top], color=color, linewidth=1.6,
-                  linestyle=(0, (1, 1.6)), clip_on=False, zorder=5)
-    axes.plot(x[-1], min(values[-1], top), marker="X", markersize=11, color=color, markeredgecolor="white",
+                  linestyle=DOTS, clip_on=False, zorder=5)
+    axes.plot(x[-1], min(values[-1], top), marker=marker, markersize=11, color=color, markeredgecolor="white",
               clip_on=False, zorder=6)
+
+
+def mark_beyond(axes):
+    """Dots and a triangle on an edge of the plot, where lines run above or below it; after the limits are set."""
+    low, high = axes.get_ylim()
+    for line in [line for line in axes.lines if not line.get_label().startswith("_")]:
+        x, y = line.get_data()
+        for edge, outside, marker in ((high, y > high, "^"), (low, y < low, "v")):
+            for stretch in np.split(np.arange(len(y)), np.flatnonzero(np.diff(outside)) + 1):
+                if stretch.size and outside[stretch[0]]:
+                    style = {"color": line.get_color(), "clip_on": False}
+                    axes.plot(x[stretch], np.full(stretch.size, edge), linewidth=1.6, linestyle=DOTS, zorder=5, **style)
+                    axes.plot(np.mean(x[stretch]), edge, marker=marker, markersize=9, markeredgecolor="white", zorder=6,
+                              **style)
 
 
 def name_lines(axes, most=4):
@@ -241,10 +251,20 @@ def when_shown(series, step):
     return f"at step {shown[0]}" if len(shown) == 1 else f"last steps ({shown[0]}–{shown[-1]})"
 
 
+def seen(groups, drawn):
+    """The rows that an axis must show: all, but of groups that diverged no more than 1000 times beyond the others."""
+    calm = [rows[np.isfinite(rows) & (rows > 0)] for group, rows in zip(groups, drawn) if not group.diverged]
+    calm = np.concatenate([*calm, np.array([])])
+    if not calm.size:
+        return drawn
+    return [np.clip(rows, calm.min() / 1e3, 1e3 * calm.max()) if group.diverged else rows
+            for group, rows in zip(groups, drawn)]
+
+
 def depth_panel(axes, groups, series, pick, step=None, line=True):
     """Lines or points against the block, at one step (None: the last): `series` holds the series of each group's runs
     (each with `steps` and `index`), and `pick` gives a series' values as an array (steps, layers from 0). Returns what
-    it drew."""
+    of it must be seen."""
     drawn, deepest = [], max(pick(s).shape[1] for s in sum(series, [])) - 1
     for group, members, marker in zip(groups, series, MARKERS * len(groups)):
         rows = np.stack([pick(s)[s.index(step)] for s in members])
@@ -252,7 +272,7 @@ def depth_panel(axes, groups, series, pick, step=None, line=True):
         drawn.append(rows)
     whole_x(axes, deepest)
     axes.set_xticks(block_ticks(deepest))
-    return drawn
+    return seen(groups, drawn)
 
 
 def block_ticks(deepest, most=8):
@@ -266,17 +286,18 @@ def block_ticks(deepest, most=8):
 
 def step_panel(axes, groups, series, pick, dashed=None):
     """Lines against the step; `pick` gives a series' values, one a step, and `dashed` those of a second line a group.
-    Returns what it drew. Crosses come later, with mark_diverged."""
-    drawn = []
+    Returns what of it must be seen. Crosses come later, with mark_diverged."""
+    drawn, drawn_of = [], []
     for group, members in zip(groups, series):
         for chosen, style in ((pick, False), (dashed, True)):
             if chosen:
                 steps, rows = on_steps([s.steps for s in members], [chosen(s) for s in members])
                 draw(axes, steps, rows, group, dashed=style)
                 drawn.append(rows)
+                drawn_of.append(group)
     whole_x(axes, max(s.steps[-1] for s in sum(series, [])))
     axes.set_xlabel("step")
-    return drawn
+    return seen(drawn_of, drawn)
 
 
 def mark_diverged(axes, groups, series, pick):
@@ -284,7 +305,7 @@ def mark_diverged(axes, groups, series, pick):
     for group, members in zip(groups, series):
         for one in members:
             if one.run.diverged:
-                cross(axes, one.steps, pick(one), group.color)
+                end_mark(axes, one.steps, pick(one), group.color)
 
 
 def style_legend(axes, names):
@@ -304,53 +325,3 @@ def group_handles(groups, deepest):
     markers = MARKERS * len(groups) if deepest <= MARKED else [""] * len(groups)
     return [Line2D([], [], color=g.color, linewidth=2.4, marker=m, markersize=5, label=literal(g.legend()))
             for g, m in zip(groups, markers)]
-
-
-# ---- the command around a plot --------------------------------------------------------------------------------
-
-
-def command(doc, examples, needed, default, plot, options=()):
-    """A plotting script: reads the command line, finds the runs and writes the figure `plot(groups, **options)`.
-    `needed`: the file that a run must have; `default`: the picture's name; `options`: (flag, argparse's settings)."""
-    parser = argparse.ArgumentParser(description=doc, epilog=examples,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", metavar="RUN", nargs="*", help="run, probe or sweep folder (default: the newest run "
-                        "below runs/ and those that differ from it only in placement, norm or seed)")
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"PNG to write, an SVG beside it (default: {default} "
-                        "beside the first run)")
-    for flag, settings in options:
-        parser.add_argument(flag, **settings)
-    given = vars(parser.parse_args())
-    folders, output = given.pop("runs"), given.pop("output")
-    runs = find_runs(folders, needed) if folders else newest_family(needed)
-    path = output_path(output, runs, default)
-    save(plot(colored(group_runs(runs)), **given), path)
-
-
-def output_path(given, runs, default, endings=(".png", ".svg")):
-    """Where the output goes: -o, or `default` beside the first run. It gets the first of the endings."""
-    if given is None:
-        return Path(os.path.normpath(os.path.relpath(runs[0].home.parent))) / default
-    path = Path(given)
-    if path.suffix.lower() not in (*endings, ""):
-        raise PlotError(f"-o {printable(given)}: got the ending {printable(path.suffix)}; give a name ending in "
-                        + " or ".join(endings))
-    if path.is_dir():
-        path = path / default
-    return path.with_suffix(endings[0])
-
-
-def png_bytes(figure):
-    """The figure as a PNG file's bytes, the same every time."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
-    return file.getvalue()
-
-
-def save(figure, path):
-    """Writes PNG and SVG side by side, the same bytes every time, and says where."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(png_bytes(figure))
-    figure.savefig(path.with_suffix(".svg"), dpi=DPI, metadata={"Date": None, "Creator": None})
-    pyplot.close(figure)
-    print(f"wrote {printable(path)} and {printable(path.with_suffix('.svg').name)}")

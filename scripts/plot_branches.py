@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Plots how large what each sublayer adds is beside the residual stream it joins, for one or more runs."""
 
-from figures import (command, depth_panel, group_handles, mark_diverged, name_lines, new_figure, say, scale_y,
+from figures import (depth_panel, group_handles, mark_beyond, mark_diverged, name_lines, new_figure, say, scale_y,
                      step_panel, style_legend, when_shown)
+from plot_command import command
 from runs import PlotError, main, shared_settings
 from sites import Branches
 
@@ -39,6 +40,7 @@ def plot(groups, step=None):
         from_block_one(panel)
     for panel in axes[:2]:  # one scale for both, as below
         scale_y(panel, drawn)
+        mark_beyond(panel)
     if over_time:
         in_time(axes[2:], groups, branches, last)
     for panel in axes:

@@ -4,12 +4,13 @@ its gradient."""
 
 import math
 
-from figures import (MUTED, block_ticks, command, literal, new_figure, nothing_finite, number, say, whole_x)
+from figures import MUTED, block_ticks, literal, new_figure, nothing_finite, number, say, whole_x
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from plot_command import command
 from runs import PlotError, main, np, shared_settings
 from sites import SITES, Site
 

@@ -5,8 +5,9 @@ import textwrap
 from operator import attrgetter
 
 import laws
-from figures import (DASHES, Line2D, band, command, depth_panel, group_handles, mark_diverged, name_lines, new_figure,
-                     pyplot, say, scale_y, step_panel, style_legend, when_shown)
+from figures import (DASHES, Line2D, band, depth_panel, group_handles, mark_beyond, mark_diverged, name_lines,
+                     new_figure, pyplot, say, scale_y, step_panel, style_legend, when_shown)
+from plot_command import command
 from runs import PlotError, main, np, shared_settings
 from sites import UNLOGGED, Site
 
@@ -48,6 +49,7 @@ def plot(groups, step=None, theory=False):
         if theory:
             drawn += law_lines(panel, groups, streams, drawn, step, site)
         scale_y(panel, drawn, log)
+        mark_beyond(panel)
         panel.set_xlabel("block (0 = embedding output)")
     if over_time:
         gradient_in_time(axes[2], groups, streams, last)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Plots training and validation loss of one or more runs against the step, beside what simple models reach."""
 
-import json
 import math
 import sys
 
-from figures import (MUTED, band, command, cross, literal, name_lines, new_figure, nothing_finite, on_steps, say,
-                     whole_x)
+from figures import (MUTED, band, end_mark, literal, name_lines, new_figure, nothing_finite, number, on_steps, say,
+                     ticker, whole_x)
 from matplotlib.lines import Line2D
 from ngram import ladder
+from plot_command import command
 from runs import main, np, printable, shared_settings
 
 EXAMPLES = """examples:
@@ -24,15 +24,21 @@ def reference_levels(run):
         return ladder(run.config.get("data", {}))
     except (OSError, TypeError, ValueError) as error:
         print(f"[plot] note: no n-gram levels, the corpus cannot be read: {printable(error)}", file=sys.stderr)
-    size = run.summary.get("vocab")
-    return {"uniform": math.log(size)} if isinstance(size, int) and size > 0 else {}
+    return {"uniform": math.log(size) for size in vocabularies([run])}
 
 
 def common_levels(runs):
-    """The reference levels if all runs read the same text, else none: a line must hold for every curve."""
-    if len({json.dumps(run.config.get("data", {}), sort_keys=True) for run in runs}) > 1:
-        return {}
-    return reference_levels(next((run for run in runs if run.summary), runs[0]))
+    """The reference levels that hold for every curve: all if the runs read the same texts, else that of guessing if their
+    vocabularies are of one size."""
+    if len({tuple(run.keys.get(f"data.{key}") for key in ("path", "val_path", "val_fraction")) for run in runs}) == 1:
+        return reference_levels(next((run for run in runs if run.summary), runs[0]))
+    sizes = vocabularies(runs)
+    return {"uniform": math.log(sizes[0])} if len(sizes) == len(runs) and len(set(sizes)) == 1 else {}
+
+
+def vocabularies(runs):
+    """The sizes of the runs' vocabularies, where they are known."""
+    return [size for size in (run.summary.get("vocab") for run in runs) if isinstance(size, int) and size > 0]
 
 
 def smooth(values, to_end=False):
@@ -46,13 +52,17 @@ def smooth(values, to_end=False):
     return result
 
 
-def limits(curves, levels):
-    """(low, high) of the y axis: all of it, unless a first or diverging loss would squash the rest."""
+def limits(curves, levels, guessing):
+    """(low, high, log) of the y axis: all of it, unless a first or diverging loss would squash the rest. Where no curve is
+    ever near the losses of models that learn, all of it on a logarithmic scale. `guessing`: the loss of an untrained model, for
+    want of levels; None if that is not known either."""
     finite = np.concatenate([c[np.isfinite(c)] for c in curves] + [np.array([])])
     if not finite.size:
-        return 0.0, 5.0
+        return 0.0, 5.0, False
     low, high = finite.min(), finite.max()
-    uniform = levels.get("uniform", high)
+    uniform = levels.get("uniform", guessing or high)
+    if low > 1.5 * uniform and low > 0:
+        return min(low, levels.get("unigram", low)) / 1.3, 1.3 * high, True
     typical = max((np.median(c[np.isfinite(c)]) for c in curves if np.isfinite(c).any()), default=high)
     if high > 1.5 * uniform:
         high = max(1.15 * uniform, min(high, 1.15 * typical if typical < 4 * uniform else 0.0))
@@ -65,24 +75,24 @@ def limits(curves, levels):
     if high < uniform < high + 0.3 * (high - low):
         high = uniform
     pad = 0.05 * max(high - low, 0.2)
-    return max(0.0, low - pad), high + 1.4 * pad
+    return max(0.0, low - pad), high + 1.4 * pad, False
 
 
 def draw_levels(axes, levels, end):
     """A dotted line for each level within the plot, named at its right end, `end` on the x axis; names that would lie
     on one another stand side by side."""
     low, high = axes.get_ylim()
-    points = axes.get_position().height * axes.figure.get_figheight() * 72 / (high - low)  # of 1/72 inch, a nat
     above, shift = math.inf, 0
     for name, level in sorted(levels.items(), key=lambda item: -item[1]):
         if not low < level < high:
             continue
         axes.axhline(level, color="#777777", linewidth=1.1, linestyle=(0, (1.2, 1.8)), zorder=2)
-        shift = shift + 92 if (above - level) * points < 15 else 0
+        height = axes.transData.transform((0, level))[1] * 72 / axes.figure.dpi  # in 1/72 inch
+        shift = shift + 92 if above - height < 15 else 0
         text = f"{'uniform, ln V' if name == 'uniform' else name} {level:.2f}"
         axes.annotate(text, (end, level), (-4 - shift, 3), textcoords="offset points", ha="right", va="bottom",
                       size=10, color=MUTED)
-        above = level
+        above = height
 
 
 def plot(groups):
@@ -91,7 +101,7 @@ def plot(groups):
                             "shows it" if run.probe else "not a training run") for run in runs}
     levels = common_levels(runs)
     curves = [table[:, 1] for table in tables.values()] + [table[:, 2] for table in tables.values()]
-    low, high = limits(curves, levels)
+    low, high, log = limits(curves, levels, max(map(math.log, vocabularies(runs)), default=None))
     last = max(table[-1, 0] for table in tables.values())
 
     validated = any(np.isfinite(table[:, 2]).any() for table in tables.values())
@@ -99,6 +109,9 @@ def plot(groups):
     figure, (axes,) = new_figure(1, 1, 5.0, "Training and validation loss" if validated else "Training loss",
                                  shared_settings(groups), handles, panel_titles=False)
     axes.set_ylim(low, high)
+    if log:
+        axes.set_yscale("log")
+    exploded = False
     for group in groups:
         members = [tables[run] for run in group.runs]
         steps, losses = on_steps([t[:, 0] for t in members], [t[:, 1] for t in members])
@@ -117,8 +130,12 @@ def plot(groups):
                       if len(members) > 1 else None, linestyle="", marker="D", color=group.color,
                       markersize=6.5 if good.sum() <= 30 else 4, markerfacecolor="white",
                       markeredgewidth=1.7 if good.sum() <= 30 else 1.1, elinewidth=1.4, zorder=4)
-        for run in group.diverged:
-            cross(axes, tables[run][:, 0], tables[run][:, 1], group.color)
+        for run in group.runs:
+            x, loss = tables[run][:, 0], tables[run][:, 1]
+            beyond = not run.diverged and np.isfinite(loss[-1]) and loss[-1] > high
+            exploded |= beyond
+            if run.diverged or beyond:
+                end_mark(axes, x, loss, group.color, "^" if beyond else "X")
 
     if not any(np.isfinite(curve).any() for curve in curves):
         nothing_finite(axes)
@@ -127,11 +144,14 @@ def plot(groups):
     end = 1.16 * last  # room for the reference lines' labels, which no curve crosses
     axes.set_xlim(-0.02 * last, end)
     axes.set_xticks(ticks)
-    draw_levels(axes, levels, end)
+    draw_levels(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, end)
     axes.set_xlabel("step")
     say(axes, "loss (nats per character)")
     say(axes, "loss (bits per character)", right=True)
     bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
+    for axis in (axes.yaxis, bits.yaxis):
+        axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v, (1e-3, 1e4))))
+        axis.set_minor_locator(ticker.NullLocator())
     bits.spines["right"].set_visible(False)
     bits.tick_params(length=0)
     figure.subplots_adjust(left=0.055, right=0.945)
@@ -139,11 +159,14 @@ def plot(groups):
     if validated:
         styles.append(Line2D([], [], color="#555555", linestyle="", marker="D", markersize=6.5, markeredgewidth=1.7,
                              markerfacecolor="white", label="validation"))
-    if any(group.diverged for group in groups):
-        styles.append(Line2D([], [], color="#555555", linestyle="", marker="X", markersize=10,
-                             markeredgecolor="white", label="diverged"))
+    for marker, label, there in (("X", "diverged", any(group.diverged for group in groups)),
+                                 ("^", "above the plot", exploded)):
+        if there:
+            styles.append(Line2D([], [], color="#555555", linestyle="", marker=marker, markersize=10,
+                                 markeredgecolor="white", label=label))
     figure.legend(handles=styles, loc="upper right", bbox_to_anchor=(0.97, 1 - 0.22 / figure.get_figheight()),
-                  ncol=len(styles), fontsize=10.5, borderpad=0, borderaxespad=0, handlelength=1.6, columnspacing=1.4)
+                  ncol=len(styles), fontsize=10.5, borderpad=0, borderaxespad=0, handlelength=1.5,
+                  columnspacing=1.0, handletextpad=0.5)
     name_lines(axes)
     return figure
 

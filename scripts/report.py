@@ -4,17 +4,19 @@ page needs nothing but itself."""
 
 import argparse
 import json
-import math
-import statistics
+import os
+import subprocess
+from pathlib import Path
 
 import plot_branches
 import plot_heatmap
 import plot_layers
 import plot_loss
-from figures import colored, output_path, png_bytes, pyplot
+from figures import colored, pyplot
+from plot_command import output_path, png_bytes
 from report_page import bullets, dot, folded, notes, page, picture, pre, section, table, text
-from runs import (DERIVED, WORDING, Group, PlotError, find_runs, group_runs, main, np, printable, shared_settings,
-                  shortened)
+from keys import ROOT
+from runs import Group, PlotError, find_runs, main, printable, shared_settings, shortened
 from sites import Branches, Site
 
 EXAMPLES = """examples:
@@ -22,46 +24,29 @@ EXAMPLES = """examples:
   scripts/report.py runs/sweep -o sweep.html
 """
 LONGEST_SAMPLE = 3000  # characters
-SMALL_BRANCH = 0.05  # of the stream: below it the place of a norm hardly matters
-AT_UNIGRAM = 0.08  # nats: this near to the unigram level, only letter counts are learnt
-FIGURES = (("best val", "best_val_loss"), ("final val", "final_val_loss"), ("final train", "final_train_loss"),
-           ("grad first/last", "grad_first_last"), ("growth", "growth"), ("tokens/s", "tokens_per_s"))
+FIGURES = {"best val": "best_val_loss", "final val": "final_val_loss", "final train": "final_train_loss",
+           "grad first/last": "grad_first_last", "growth": "growth", "tokens/s": "tokens_per_s"}
 MACHINE = ("steps", "seconds", "tokens_per_s", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc",
            "version", "peak_rss_mb", "trajectory_hash")
 
 
-def of_summary(run, key):
-    """A number of the run's summary; None where it is not there."""
-    value = run.summary.get(key)
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
-
-
-def mean_and_spread(group, key):
-    """(mean, sample standard deviation) of a figure over the group's runs that have it; None where there is none."""
-    values = [v for v in (of_summary(run, key) for run in group.runs) if v is not None]
-    return (statistics.fmean(values) if values else None, statistics.stdev(values) if len(values) > 1 else None)
-
-
-def figure_text(key, value):
-    """A figure as it is printed: losses with four digits after the point, ratios with three significant ones."""
-    if key == "tokens_per_s":
-        return f"{value:,.0f}"
-    if key.endswith("_loss") and abs(value) < 1000:
-        return f"{value:.4f}"
-    return f"{float(f'{value:.3g}'):g}"
-
-
-def status(run):
-    """What became of a run, in words."""
-    if run.probe:
-        return "probe"
-    if not run.diverged:
-        return str(run.summary.get("status", "unfinished"))
-    culprit = run.summary.get("first_nonfinite")
-    if not isinstance(culprit, dict):
-        return "diverged"
-    where = culprit.get("param") or f"layer {culprit.get('layer')} {culprit.get('site')}"
-    return f"diverged at step {culprit.get('step')}: {'gradient of ' * (culprit.get('kind') == 'gradient')}{where}"
+def comparison(runs):
+    """What `normscope compare --json` says of the runs; its groups have their runs as `group`."""
+    program = Path(os.environ.get("NORMSCOPE") or ROOT / "build" / "normscope")
+    by_folder = {str(run.folder.absolute()): run for run in runs}
+    try:
+        done = subprocess.run([program, "compare", "--json", *by_folder], capture_output=True, check=False)
+    except OSError as error:
+        raise PlotError(f"{printable(program)}: {error.strerror}; the figures are the program's: build it, or name it "
+                        "in NORMSCOPE", 1) from None
+    try:
+        said = json.loads(done.stdout)
+        for entry in said["runs"]:
+            entry["group"] = Group([by_folder[folder] for folder in entry["folders"]], entry["label"])
+    except (KeyError, TypeError, ValueError):
+        why = done.stderr.decode("utf-8", "replace").splitlines() or ["no comparison came of it"]
+        raise PlotError(f"{printable(program)} compare: {printable(why[0])}", 1) from None
+    return said
 
 
 def heading(group):
@@ -72,76 +57,44 @@ def heading(group):
 # ---- sections -------------------------------------------------------------------------------------------------
 
 
-def compared(groups):
-    """What was compared: the runs, and the keys in which their configs differ, those that follow from others last."""
-    configs = [group.runs[0].keys for group in groups]
-    order = [*WORDING, *sorted({key for config in configs for key in config} - {*WORDING, *DERIVED}), *DERIVED]
-    differing = [k for k in order if len({config.get(k) for config in configs}) > 1]
-    rows = []
-    for group, config in zip(groups, configs):
-        folders = "".join(f'<div class="folder"><code>{text(run)}</code></div>' for run in group.runs)
-        seeds = ", ".join(str(run.seed) for run in group.runs)
-        rows.append([heading(group), *(f"<code>{text(shortened(config.get(k, '–'), 120))}</code>" for k in differing),
-                     text(seeds), folders])
-    said = ("" if len(groups) == 1 else "These keys differ; all others that bear on the numbers are equal."
-            if differing else "The configs are equal in every key that bears on the numbers.")
-    return section("What was compared" if len(groups) > 1 else "The run", f"<p>{said}</p>" if said else "",
-                   table(["run", *(f"<code>{text(k)}</code>" for k in differing), "seed", "folder"], rows))
+def compared(said):
+    """What was compared: the runs, and the keys that tell them apart."""
+    entries = said["runs"]
+    keys = list(dict.fromkeys(key for entry in entries for key in entry["keys"]))
+    rows = [[heading(entry["group"]),
+             *(f"<code>{text(shortened(json.dumps(entry['keys'][k]), 120)) if k in entry['keys'] else '–'}</code>"
+               for k in keys),
+             text(", ".join(map(str, entry["seeds"]))), folders_of(entry["group"])] for entry in entries]
+    sentences = bullets(r["text"] for r in said["remarks"] if r["kind"] == "differs")
+    return section("What was compared" if len(entries) > 1 else "The run",
+                   table(["run", *(f"<code>{text(k)}</code>" for k in keys), "seed", "folder"], rows), sentences)
 
 
-def results(groups):
-    """The table of results and what can be said of it; probes have no results."""
-    header = ["run", "status", "params", *(name for name, _ in FIGURES)]
+def folders_of(group):
+    """Where a group's runs are; of several, folded."""
+    folders = "".join(f'<div class="folder"><code>{text(run)}</code></div>' for run in group.runs)
+    return folders if len(group.runs) == 1 else folded(f"{len(group.runs)} folders", folders)
+
+
+def results(said):
+    """The table of results, the differences seed by seed, and what can be said of them: all as `compare` has it."""
     rows = []
-    for group in groups:
-        states = [status(run) for run in group.runs]
-        counted = [f"{states.count(s)} × {s}" for s in dict.fromkeys(states)] if len(set(states)) > 1 else states[:1]
-        params = of_summary(group.runs[0], "params")
-        row = [heading(group), "<br>".join(map(text, counted)), "–" if params is None else f"{params:,.0f}"]
-        for _, key in FIGURES:
-            mean, spread = mean_and_spread(group, key)
-            row.append("–" if mean is None else figure_text(key, mean) if spread is None else
-                       f'{figure_text(key, mean)} <span class="spread">± {figure_text(key, spread)}</span>')
-        rows.append(row)
-    if all(run.probe for group in groups for run in group.runs):
-        return section("Results", "<p>Probes: no training, and so no losses.</p>", bullets(remarks(groups)))
+    for entry in said["runs"]:
+        counts = entry["status"].items()
+        status = ", ".join(name if len(counts) == 1 else f"{count} {name}" for name, count in counts)
+        figures = [entry["figures"][key]["text"] for key in FIGURES.values()]
+        rows.append([heading(entry["group"]), text(status), f"{entry['params']:,}" if entry["params"] else "–",
+                     *(text(f).replace(" ± ", ' <span class="spread">± ') + "</span>" * (" ± " in f) for f in figures)])
+    header = ["run", "status", "params", *FIGURES]
+    pairs = [[text(pair["group"]), text(pair["difference"]), text(pair["text"])] for pair in said["paired"]]
+    base = said["paired"][0]["base"] if pairs else ""
     return section("Results", "<p>Losses in nats per character. Grad first/last: gradient norm of block 1's parameters "
                    "over that of the last block's; growth: rms of the stream after the last block over that before the "
                    "first. ± is the sample standard deviation over seeds.</p>",
-                   table(header, rows, numbers=range(2, len(header))), bullets(remarks(groups)))
-
-
-def remarks(groups):
-    """What stands out, and what cannot be concluded; as `normscope compare` has it."""
-    said = []
-    trained = [run for group in groups for run in group.runs if not run.probe]
-    unigram = plot_loss.common_levels(trained).get("unigram") if trained else None
-    for group in groups:
-        loss, _ = mean_and_spread(group, "final_val_loss")
-        if unigram is not None and loss is not None and abs(loss - unigram) < AT_UNIGRAM:
-            said.append(f"{group.label} stands at the unigram level ({unigram:.2f} nats): it has learnt how often each "
-                        "character occurs and nothing of their order")
-        share = first_share(group)
-        if share is not None and share < SMALL_BRANCH:
-            said.append(f"{group.label}: at the start a branch is {100 * share:.1f}% of the stream it is added to; so "
-                        "small that the norms' place can hardly matter")
-    if len(groups) > 1 and any(len(group.runs) == 1 for group in groups):
-        said.append("one seed a config: small differences may be chance; more seeds (--set train.seed=2 --out ...) "
-                    "become mean ± spread here")
-    return said
-
-
-def first_share(group):
-    """Mean of what branches add over the stream they join, at the first logged step; None where it is not known."""
-    shares = []
-    for run in group.runs:
-        try:
-            branches = Branches(run)
-        except PlotError:
-            continue
-        first = np.concatenate([branches.attention[0, 1:], branches.ffn[0, 1:]])
-        shares += first[np.isfinite(first)].tolist()
-    return statistics.fmean(shares) if shares else None
+                   table(header, rows, numbers=range(2, len(header))),
+                   f"<h3>Seed by seed</h3>\n<p>Final validation loss minus that of {text(base)}, mean ± standard "
+                   "error.</p>" + table(["run", "difference", ""], pairs, numbers=[1]) if pairs else "",
+                   bullets(r["text"] for r in said["remarks"] if r["kind"] != "differs"))
 
 
 def drawn(title, caption, groups, read, plot):
@@ -235,12 +188,13 @@ def configs(groups):
 
 def report(runs):
     """The page about these runs."""
-    groups = colored(group_runs(runs))
+    said = comparison(runs)
+    groups = colored([entry["group"] for entry in said["runs"]])
     labels = [group.label for group in groups]
     title = "normscope: " + (" and ".join(labels) if len(labels) <= 2 else f"{len(labels)} configurations")
     count = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
     return page(shortened(title, 160), f"{count} · {shared_settings(groups)}",
-                [compared(groups), results(groups), *pictures(groups), samples(groups), machine(groups),
+                [compared(said), results(said), *pictures(groups), samples(groups), machine(groups),
                  configs(groups)])
 
 

@@ -41,6 +41,7 @@ code, pre { font: .86rem/1.45 ui-monospace, "DejaVu Sans Mono", monospace; }
 pre { margin: 0; padding: .7rem .9rem; white-space: pre-wrap; overflow-wrap: anywhere; max-height: 26rem;
       overflow-y: auto; background: var(--card); border: 1px solid var(--line); border-radius: 6px; }
 details { margin: .5rem 0; }
+td details { margin: 0; }
 summary { cursor: pointer; overflow-wrap: anywhere; }
 .dot { display: inline-block; width: .75em; height: .75em; border-radius: 50%; margin-right: .45em; }
 """
@@ -81,7 +82,8 @@ def table(header, rows, numbers=()):
 
 def bullets(items):
     """A list of texts; nothing if there are none."""
-    return "<ul>\n" + "\n".join(f"<li>{text(item)}</li>" for item in items) + "\n</ul>" if items else ""
+    listed = [f"<li>{text(item)}</li>" for item in items]
+    return "\n".join(["<ul>", *listed, "</ul>"]) if listed else ""
 
 
 def notes(items):

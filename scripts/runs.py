@@ -1,13 +1,16 @@
 """What the plots share of reading: finding run folders, their tables, groups of seeds, labels from their configs."""
 
 import csv
+import functools
 import json
 import logging
 import math
 import os
 import sys
-import unicodedata
 from pathlib import Path
+
+from keys import fault, flattened, used_keys
+from labels import NORM, PLACEMENT, label_all, printable, wording
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word about its caches on a first start
@@ -24,21 +27,9 @@ except ImportError as import_error:  # another python3 comes first on PATH, with
     sys.exit(1)
 
 SEED = "train.seed"
-# Keys that change no number worth a label.
-BOOKKEEPING = ("name", "$schema", "log.", "eval.", "checkpoint.", "train.threads", "train.on_nonfinite")
-# Keys whose default follows another key: named only where nothing else tells two runs apart.
-DERIVED = ("model.final_norm", "model.norm_bias", "model.init.residual_scaling", "model.init.embed_std",
-           "model.d_ff", "model.ffn_bias", "train.min_lr")
-# How values are written; `None` stands for the value alone. Other keys: last part of the key, then the value.
-WORDING = {"model.norm_placement": None, "model.norm": None, "model.n_layer": "L {}", "model.d_model": "C {}",
-           "model.context": "T {}", "model.activation": None, "model.init.scheme": None, "train.optimizer": None,
-           "train.precision": None, "data.path": None, "train.lr": "lr {}", "train.warmup_steps": "warm-up {}",
-           "train.batch_size": "batch {}", "train.steps": "{} steps", SEED: "seed {}"}
 # What runs may differ in and still be shown together unasked: placement and norm, and what follows from these.
-KINDRED = ("model.norm_placement", "model.norm", "model.final_norm", "model.norm_bias", "model.init.residual_scaling")
-NORMLESS = ("rezero", "none")  # placements without a norm, whatever model.norm was
-# Marks that turn the direction of writing.
-TURNING = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+KINDRED = (PLACEMENT, NORM, "model.final_norm", "model.norm_bias", "model.init.residual_scaling")
+DEEPEST = 64  # levels of a JSON file, as the program has it
 WHOLE = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest a run can write
 
 
@@ -48,18 +39,6 @@ class PlotError(Exception):
     def __init__(self, message, code=2):
         super().__init__(message)
         self.code = code
-
-
-def printable(text):
-    """The text with control characters escaped, and those that break lines or turn the direction of writing: file names
-    and samples may hold anything."""
-    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or c in TURNING else c
-                   for c in str(text))
-
-
-def _escaped(character):
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def main(run):
@@ -82,14 +61,15 @@ class Run:
 
     def __init__(self, folder):
         self.folder = Path(folder)
-        self.probe = self.folder.name.startswith("seed-") and not (self.folder / "metrics.csv").exists()
-        self.home = self.folder.absolute().parent if self.probe else self.folder.absolute()
         self.config = self._json("config.json")
-        for section in ("model", "data", "train"):
-            if not isinstance(self.config.get(section, {}), dict):
-                raise PlotError(f"{self}: damaged config.json: {section} is not an object")
+        keys = flattened(self.config)
+        if fault(keys):
+            raise PlotError(f"{self}: damaged config.json: {fault(keys)}")
         self.summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
-        self.keys = _meaningful_keys(self.config)
+        self.probe = (self.summary.get("status") == "probe" or  # older ones have no summary
+                      self.folder.name.startswith("seed-") and not (self.folder / "metrics.csv").exists())
+        self.home = self.folder.absolute().parent if self.probe else self.folder.absolute()
+        self.keys = used_keys(keys)
         self.seed = self.keys.pop(SEED, None)
 
     def __str__(self):
@@ -100,10 +80,16 @@ class Run:
             value = json.loads((self.folder / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise PlotError(f"{self}: no {name}; not a run folder") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PlotError(f"{self}: damaged {name}: {error}") from None
         if not isinstance(value, dict):
             raise PlotError(f"{self}: damaged {name}: not an object")
+        layer = [value]
+        for _ in range(DEEPEST):
+            layer = [inner for outer in layer if isinstance(outer, (dict, list))
+                     for inner in (outer.values() if isinstance(outer, dict) else outer)]
+        if layer:
+            raise PlotError(f"{self}: damaged {name}: more than {DEEPEST} levels deep")
         return value
 
     def rows(self, name, columns, hint, keep=None, some=True):
@@ -148,23 +134,6 @@ class Run:
         return step if isinstance(step, int) else otherwise
 
 
-def _meaningful_keys(config):
-    """The config flattened to {"model.norm": value}, less what does not bear on the numbers."""
-    flat = {}
-
-    def walk(value, name):
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                walk(inner, f"{name}.{key}" if name else key)
-        elif not name.startswith(BOOKKEEPING):
-            flat[name] = json.dumps(value)
-
-    walk(config, "")
-    if json.loads(flat.get("model.norm_placement", "null")) in NORMLESS:
-        flat.pop("model.norm", None)
-    return flat
-
-
 def find_runs(paths, needed):
     """The runs that the paths name: run folders, probe folders, or folders of these (one or two levels down)."""
     runs, seen = [], set()
@@ -182,9 +151,22 @@ def find_runs(paths, needed):
 
 
 def _folders_below(path, needed):
-    """Run folders one or two levels below, and the seeds of probe folders there."""
+    """Run folders one or two levels below, and the seeds of probe folders there; a sweep's in its own order."""
     found = {f.parent for levels in ("*", "*/*", "*/*/seed-*") for f in path.glob(f"{levels}/config.json")}
-    return sorted((f for f in found if (f / needed).exists()), key=_natural_order)
+
+    @functools.cache
+    def rank(sweep):
+        try:
+            lines = (sweep / "summary.csv").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return {}
+        return {line.split(",")[0]: i for i, line in enumerate(lines)}
+
+    def order(folder):
+        ranks = rank(folder.parent)
+        return _natural_order(folder.parent), ranks.get(folder.name, len(ranks)), _natural_order(folder)
+
+    return sorted((f for f in found if (f / needed).exists()), key=order)
 
 
 def _natural_order(path):
@@ -204,9 +186,9 @@ def newest_family(needed):
     folders.sort(key=lambda f: (f / needed).stat().st_mtime_ns, reverse=True)
     newest = Run(folders[0])
 
-    def kin(run):
-        common = {k: v for k, v in run.keys.items() if k not in KINDRED}
-        return common, run.probe  # a probe is no kin of a training run
+    def is_kin(run):
+        shared = (run.keys.keys() & newest.keys.keys()).difference(KINDRED)
+        return run.probe == newest.probe and all(run.keys[k] == newest.keys[k] for k in shared)
 
     family, taken = [], set()
     for folder in folders:  # newest first: of two runs of one config, the newer is shown
@@ -215,7 +197,7 @@ def newest_family(needed):
         except PlotError:
             continue  # damaged, and nobody asked for it
         same = (json.dumps(run.keys, sort_keys=True), run.seed)
-        if kin(run) == kin(newest) and same not in taken:
+        if is_kin(run) and same not in taken:
             taken.add(same)
             family.append(run)
     family.sort(key=lambda r: _natural_order(r.folder))
@@ -250,71 +232,40 @@ class Group:
 
 
 def group_runs(runs):
-    """Groups of runs that differ only in seed, labelled by what differs between the groups."""
-    by_config = {}
-    for run in runs:
-        by_config.setdefault(json.dumps(run.keys, sort_keys=True), []).append(run)
-    members, apart = [], set()
-    for same in by_config.values():
-        if len({run.seed for run in same}) == len(same):
-            members.append(same)
-            continue
-        by_home = {}  # one config and seed twice (an older build, other weights): told apart by their folders
-        for run in same:
-            by_home.setdefault(run.home, []).append(run)
-        apart.update(range(len(members), len(members) + len(by_home)))
-        members += by_home.values()
-    labels = _labels([same[0].keys for same in members])
-    if apart:
-        homes = [members[i][0].home for i in sorted(apart)]
-        shared = Path(os.path.commonpath(homes)) if len(homes) > 1 else homes[0].parent
+    """Groups of runs that differ only in seed, labelled by what differs between the groups, as `normscope compare` has
+    it."""
+    members = [seeds for same in _sorted_by(runs, lambda run: (json.dumps(run.keys, sort_keys=True), run.probe))
+               for seeds in _without_repeats(same)]
+    labels = label_all([same[0].keys for same in members])
+    if len({same[0].probe for same in members}) > 1:
+        labels = [label + " · probe" * same[0].probe for label, same in zip(labels, members)]
+    for label in {label for label in labels if labels.count(label) > 1}:
+        alike = [i for i, other in enumerate(labels) if other == label]
+        homes = [members[i][0].folder.absolute() for i in alike]
+        homes = [home.parent if len(members[i]) > 1 else home for i, home in zip(alike, homes)]
+        shared = Path(os.path.commonpath([home.parent for home in homes]))
         distinct = len(set(labels)) > 1
-        for i in apart:
-            folder = printable(members[i][0].home.relative_to(shared))
-            labels[i] = f"{labels[i]} · {folder}" if distinct else folder
+        for i, home in zip(alike, homes):
+            folder = printable(home.relative_to(shared))
+            labels[i] = f"{label} · {folder}" if distinct else folder
     return [Group(same, label) for same, label in zip(members, labels)]
 
 
-def _labels(configs):
-    """A label each: the values of the keys in which the configs differ."""
-    order = {key: i for i, key in enumerate(WORDING)}
-    names = sorted({k for c in configs for k in c}, key=lambda k: (order.get(k, len(order)), k))
-    differing = [k for k in names if len({c[k] for c in configs if k in c}) > 1]
-
-    def rank(keys):
-        seen = {}
-        return [seen.setdefault(tuple(c.get(k) for k in keys), len(seen)) for c in configs]
-
-    for key in [k for k in differing if k in DERIVED]:
-        without = [k for k in differing if k != key]
-        if rank(without) == rank(differing):
-            differing = without
-    if not differing:
-        differing = ["model.norm_placement", "model.norm"]
-    return [" · ".join(_wording(k, c[k]) for k in differing if k in c) or "run" for c in configs]
+def _sorted_by(runs, name):
+    """Lists of the runs of one name each."""
+    lists = {}
+    for run in runs:
+        lists.setdefault(name(run), []).append(run)
+    return list(lists.values())
 
 
-def _wording(key, text):
-    """A key's value as a reader says it."""
-    value = json.loads(text)
-    if key == "data.path":
-        value = " + ".join(Path(str(p)).stem for p in (value if isinstance(value, list) else [value]))
-    elif isinstance(value, list):  # placements block by block: runs of equal ones as "pre ×6"
-        pieces = []
-        for item in value:
-            if pieces and pieces[-1][0] == item:
-                pieces[-1][1] += 1
-            else:
-                pieces.append([item, 1])
-        value = ", ".join(f"{item} ×{n}" if n > 1 else str(item) for item, n in pieces)
-    elif isinstance(value, bool):
-        return f"{key.split('.')[-1]} {'on' if value else 'off'}"
-    elif isinstance(value, float):
-        value = f"{value:g}"
-    if value == "none" and key in ("model.norm", "model.norm_placement"):
-        return "no norm"
-    form = WORDING.get(key, key.split(".")[-1] + " {}")
-    return printable((form or "{}").format(value))
+def _without_repeats(runs):
+    """The runs of one config, apart by their folders where a seed is there twice: an older build, other weights."""
+    def once(some):
+        return len({run.seed for run in some}) == len(some)
+
+    by_parent = _sorted_by(runs, lambda run: run.folder.absolute().parent)
+    return [runs] if once(runs) else by_parent if all(map(once, by_parent)) else [[run] for run in runs]
 
 
 def shared_settings(groups):
@@ -323,7 +274,7 @@ def shared_settings(groups):
 
     def common(key):
         values = {run.keys.get(key) for run in runs}
-        return _wording(key, values.pop()) if len(values) == 1 and None not in values else None
+        return wording(key, values.pop()) if len(values) == 1 and None not in values else None
 
     def sized(size, unit):
         return size and unit.format(size.split()[1])

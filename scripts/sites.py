@@ -82,14 +82,6 @@ class Branches(Steps):
         """Whether a norm stands between a sublayer and the sum, so that the size is an estimate."""
         return self._model.get("norm") != "none" and any(p in BRANCH_NORM for p in self.placements)
 
-    def _number(self, key, default):
-        """A number of the config's model, from 0 to 1; a dropout of 1 would leave nothing."""
-        value = self._model.get(key, default)
-        most = 1 - 1e-9 if key == "dropout" else 1
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-            raise PlotError(f"{self.run}: damaged config.json: model.{key} is no number from 0 to 1")
-        return value
-
     def _alpha(self, stream):
         """The stream as it enters the sum; 0 becomes NaN."""
         alpha = (2 * len(self.placements)) ** 0.25
@@ -98,7 +90,7 @@ class Branches(Steps):
 
     def _added(self, sublayer, output):
         """The rms of what the sublayer adds, of its output's rms; arrays (steps, layers 0..L)."""
-        model, dropout = self._model, 0 if self.run.probe else self._number("dropout", 0)
+        model, dropout = self._model, 0 if self.run.probe else self._model.get("dropout", 0)
         added = output / math.sqrt(1 - dropout)
         for block, placement in enumerate(self.placements, start=1):
             start = f"blocks.{block - 1}.{sublayer}_"
@@ -107,7 +99,7 @@ class Branches(Steps):
             elif placement in BRANCH_NORM and model.get("norm") != "none":
                 norm = start + BRANCH_NORM[placement]
                 gain, bias = self._parameter(norm + ".weight", 1.0), self._parameter(norm + ".bias", 0.0)
-                epsilon = self._number("norm_eps", 1e-5)
+                epsilon = model.get("norm_eps", 1e-5)
                 square = output[:, block] ** 2
                 normed = (square / (np.sqrt(square) + epsilon) ** 2 if model.get("norm_eps_outside")
                           else square / (square + epsilon))

@@ -23,6 +23,9 @@ class CompareTest(CliTest):
     def compare(self, *arguments):
         return self.normscope("compare", *arguments).stdout
 
+    def json(self, *arguments):
+        return json.loads(self.normscope("compare", "--json", *arguments).stdout)
+
     def labels(self, *arguments):
         return list(self.csv(*arguments or ("runs",)))
 

@@ -2,17 +2,20 @@
 
 import copy
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
+from cli import BINARY
+
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"
 CONFIG = {
     "name": "fake",
-    "model": {"n_layer": 3, "d_model": 16, "context": 8, "norm": "layernorm", "norm_placement": "pre",
+    "model": {"n_layer": 3, "n_head": 2, "d_model": 16, "context": 8, "norm": "layernorm", "norm_placement": "pre",
               "final_norm": True, "init": {"scheme": "gpt2"}},
     "data": {"path": "", "val_fraction": 0.1, "val_path": ""},
     "train": {"steps": 60, "lr": 0.001, "optimizer": "adamw", "seed": 1, "threads": 0},
@@ -67,6 +70,7 @@ class MadeRuns(unittest.TestCase):
         return folder
 
     def call(self, script, *args, start=(sys.executable,), **options):
+        options.setdefault("env", {**os.environ, "NORMSCOPE": BINARY})
         return subprocess.run([*start, str(SCRIPTS / script), *map(str, args)], capture_output=True, text=True,
                               timeout=60, cwd=self.root, check=False, **options)
 

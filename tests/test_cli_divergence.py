@@ -141,7 +141,7 @@ class Divergence(CliTest):
         self.config(WILD, name="wild.json")
         self.write("sweep.json", json.dumps({"base": "wild.json", "seeds": [1, 2], "grid": {"train.lr": [1e-3, 100]}}))
         result = self.normscope("sweep", "sweep.json", "--out", "out")
-        self.assertIn("diverged in 2 of 2 seeds", result.stdout)
+        self.assertIn("- lr 100: diverged in seed 1 at step ", result.stdout)
         for seed in (1, 2):
             run = Run(self.path("out", f"lr=100_seed={seed}"))
             self.assertEqual(run.summary["status"], "diverged")
@@ -172,7 +172,7 @@ class Divergence(CliTest):
 
     def test_compare_shows_a_diverged_run(self):
         self.diverge("run")
-        self.assertRegex(self.normscope("compare", "run").stdout, r"(?m)^run .* diverged ")
+        self.assertRegex(self.normscope("compare", "run").stdout, r"(?m)^no norm .* diverged ")
 
 
 if __name__ == "__main__":

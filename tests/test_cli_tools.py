@@ -130,7 +130,7 @@ class Probe(CliTest):
         self.assertEqual(sorted(os.listdir(self.path("p"))), ["seed-5", "seed-6", "seed-7"])
         for seed in (5, 6, 7):
             run = Run(self.path("p", f"seed-{seed}"))
-            self.assertEqual(set(run.contents()), {"config.json", "layers.csv", "params.csv"})
+            self.assertEqual(set(run.contents()), {"config.json", "layers.csv", "params.csv", "summary.json"})
             self.assertEqual(run.json("config.json")["train"]["seed"], seed)
             self.assertEqual([(int(r["layer"]), r["site"]) for r in run.rows("layers.csv")], sites_of(2))
             self.assertEqual({r["step"] for r in run.rows("layers.csv") + run.rows("params.csv")}, {"0"})

@@ -1,5 +1,6 @@
 """Runs the plotting scripts as a user would, on small made-up run folders."""
 
+import json
 import math
 import os
 import re
@@ -85,6 +86,45 @@ class Plots(MadeRuns):
         svg = self.plot("plot_loss.py", run, self.make("fine", model__norm="rmsnorm"))
         self.has(svg, "layernorm (diverged at step 60)", "rmsnorm", "diverged")
         self.assertFalse("1e9" in svg)
+
+    def exploded(self, folder, losses, **settings):
+        """A run that ends with these training losses, none of them NaN."""
+        run = self.make(folder, **settings)
+        header = (run / "metrics.csv").read_text().splitlines()[0]
+        rows = [f"{10 * i + 1},8,{loss},{loss if i == len(losses) - 1 else ''},0.001,1,1,1,1" for i, loss in enumerate(losses)]
+        (run / "metrics.csv").write_text("\n".join([header, *rows]) + "\n")
+        return run
+
+    def test_a_loss_that_explodes_without_a_nan_is_marked_at_the_edge(self):
+        fine, lost = self.make("fine"), self.exploded("lost", [3.2, 50.0, 8020.0], model__norm="none")
+        svg = self.plot("plot_loss.py", fine, lost)
+        self.has(svg, "above the plot", "no norm")
+        self.assertFalse(">diverged<" in svg)
+        self.assertFalse("above the plot" in self.plot("plot_loss.py", fine))
+
+    def test_losses_that_are_all_beyond_measure_are_shown(self):
+        svg = self.plot("plot_loss.py", self.exploded("lost", [775.0, 2000.0, 7e5, 8020.0], model__norm="none"))
+        self.has(svg, "10⁵", "10⁴", "1000", f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
+        self.assertFalse("above the plot" in svg)
+
+    def test_one_text_in_two_places_has_its_levels(self):
+        moved = self.root / "moved.txt"
+        moved.write_text(CORPUS, encoding="utf-8")
+        runs = self.make("a"), self.make("b", data__path=str(moved), model__norm="rmsnorm")
+        svg = self.plot("plot_loss.py", *runs)
+        self.has(svg, "layernorm", "rmsnorm", f"unigram {unigram(CORPUS):.2f}")
+        moved.write_text(CORPUS + "more", encoding="utf-8")
+        svg = self.plot("plot_loss.py", *runs)
+        self.has(svg, "layernorm · corpus", "rmsnorm · moved", f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
+        self.assertFalse("unigram" in svg)
+
+    def test_a_sweep_keeps_its_order(self):
+        for placement in ("pre", "deepnorm", "post"):
+            self.make(f"sweep/norm_placement={placement}", model__norm_placement=placement)
+        (self.root / "sweep/summary.csv").write_text("name,status\n" + "".join(
+            f"norm_placement={placement},done\n" for placement in ("pre", "post")))
+        svg = self.plot("plot_loss.py", "sweep")
+        self.assertEqual(re.findall(">(pre|post|deepnorm)<", svg)[:3], ["pre", "post", "deepnorm"])
 
     def test_no_arguments_take_the_newest_and_its_kin(self):
         self.make("runs/old/pre")
@@ -181,6 +221,20 @@ class Plots(MadeRuns):
         self.refused("plot_loss.py", bare, says="bare: damaged config.json: model is not an object")
         (bare / "config.json").write_text("{")
         self.refused("plot_loss.py", bare, says="bare: damaged config.json")
+        for depth in (70, 100_000):
+            (bare / "config.json").write_text('{"a":' * depth + "1" + "}" * depth)
+            self.refused("plot_loss.py", bare, says="bare: damaged config.json: ")
+        deep = self.make("deep")
+        (deep / "summary.json").write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
+        self.refused("plot_loss.py", deep, says="deep: damaged summary.json: ")
+        self.refused("plot_loss.py", self.make("fine"), "-o", "/dev/null", says="-o /dev/null: is no file or folder")
+        odd = self.make("odd")
+        sound = json.loads((odd / "config.json").read_text())
+        for section, key, value in (("model", "norm_placement", [[], {}]), ("model", "mix_post_fraction", 1e300),
+                                    ("model", "norm", {"a": 1}), ("model", "norm_eps", "x"), ("model", "residual", 0),
+                                    ("train", "seed", [1]), ("data", "path", 7), ("model", "n_layer", 1.5)):
+            (odd / "config.json").write_text(json.dumps({**sound, section: {**sound[section], key: value}}))
+            self.refused("plot_branches.py", odd, says=f"odd: damaged config.json: {section}.{key} is ")
 
     def test_unreadable_corpus_is_a_note(self):
         run = self.make("run")

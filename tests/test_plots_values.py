@@ -14,6 +14,7 @@ sys.path.insert(0, str(SCRIPTS))
 import figures
 import ngram
 import plot_heatmap
+import plot_layers
 from runs import Group, PlotError, Run, group_runs
 from sites import Branches, Site, placements
 
@@ -183,6 +184,24 @@ class Maps(MadeRuns):
         y = meshes[0].get_coordinates()[:, 0, 1]
         self.assertEqual((y[0], y[-1]), (-0.5, 3.5))
         figures.pyplot.close(figure)
+
+
+class Axes(MadeRuns):
+    def test_a_run_that_diverged_does_not_flatten_the_others(self):
+        lost = self.make("lost", model__norm="none", diverged=True)
+        rows = (lost / "layers.csv").read_text().splitlines()
+        wild = [row.replace("60,", "70,", 1).replace("nan", "1e12").replace("inf", "1e20") for row in rows if row.startswith("60,")]
+        (lost / "layers.csv").write_text("\n".join(rows + wild) + "\n")
+        fine = Run(self.make("fine"))
+        for shown, alone in (([Run(lost), fine], False), ([Run(lost)], True)):
+            figure = plot_layers.plot(figures.colored(group_runs(shown)))
+            self.addCleanup(figures.pyplot.close, figure)
+            tops = [axes.get_ylim()[1] for axes in figure.axes[:2]]
+            self.assertEqual([top > 1e10 for top in tops], [alone, alone], tops)
+            marks = [line for line in figure.axes[0].lines if line.get_marker() == "^" and line.get_markersize() == 9]
+            self.assertEqual(len(marks), 0 if alone else 1)
+            for mark in marks:
+                self.assertEqual(mark.get_ydata()[0], tops[0])
 
 
 class Ticks(unittest.TestCase):

@@ -2,21 +2,21 @@
 """The HTML report: what it says, that it needs nothing but itself, and that no text of a run becomes markup."""
 
 import base64
-import csv
-import io
+import html
 import json
+import os
 import re
 import sys
 import unittest
 from html.parser import HTMLParser
 from pathlib import Path
 
-from cli import CliTest
+from cli import BINARY, TEXT, CliTest
 from made_runs import SCRIPTS, MadeRuns
 
 sys.path.insert(0, str(SCRIPTS))
+os.environ["NORMSCOPE"] = BINARY
 import report
-from figures import colored
 from runs import find_runs, group_runs
 
 VOID = {"meta", "img", "br"}
@@ -103,6 +103,7 @@ class Report(MadeRuns):
         self.assertIn("<title>normscope: pre and post</title>", page.content)
         self.assertEqual(page.tables[0], [["run", "model.norm_placement", "seed", "folder"],
                                           ["pre", '"pre"', "1", str(pre)], ["post", '"post"', "1", str(post)]])
+        self.assertIn("<li>post against pre: model.norm_placement &quot;pre&quot; -&gt; &quot;post&quot;", page.content)
         self.assertEqual(page.pre[0], "\n\nfirst line is empty & that stays\n\tTom\n")  # browsers drop the first one
         self.assertEqual([json.loads(config)["name"] for config in page.pre[1:]], ["fake", "other"])
         self.assertEqual(page.notes, ["post: no sample.txt; it is written when a run is done"])
@@ -114,7 +115,7 @@ class Report(MadeRuns):
 
     def test_no_text_of_a_run_becomes_markup(self):
         evil = "<script>alert(1)</script><img src=http://x.example/y onerror=alert(2)>\"'&amp;</pre></title>"
-        run = self.make("a<b>&\"'", name=evil, data__val_path="", model__norm=evil, train__optimizer="</style>" + evil)
+        run = self.make("a<b>&\"'", name=evil.replace("/", ""), data__path="/nowhere/" + evil)
         hostile = evil + "\x1b[31m\x00\x07\u202egnp.exe\u2028\x85\r"
         (run / "sample.txt").write_bytes(hostile.encode() + b"\xff\xfe\n")
         summary = {"status": evil, "isa": evil, "cpu": evil, "blas": {"kernel": evil, "version": ["<b>"]}, "version": evil,
@@ -130,7 +131,7 @@ class Report(MadeRuns):
         self.assertFalse([a for _, a in page.tags if any(name.startswith("on") for name in a)])
         self.assertTrue(page.pre[0].startswith("\n" + evil + r"\x1b[31m\x00\x07\u202egnp.exe\u2028\x85\x0d"))
         self.assertIn("\ufffd", page.pre[0])
-        self.assertEqual(json.loads(page.pre[1])["name"], evil)
+        self.assertEqual(json.loads(page.pre[1])["data"]["path"], "/nowhere/" + evil)
         self.assertIn(evil, page.tables[1][1])  # its status, as text
 
     def test_diverged_unfinished_and_probe(self):
@@ -143,8 +144,8 @@ class Report(MadeRuns):
             self.make(f"p/seed-{seed}", steps=(0,), probe=True, train__seed=seed)
         page = self.report(lost, fresh, "p")
         states = {row[0]: row[1] for row in page.tables[1][1:]}
-        self.assertEqual(states, {"lr 9": "diverged at step 60: layer 1 stream", "lr 2": "unfinished",
-                                  "lr 0.001": "probe"})
+        self.assertEqual(states, {"lr 9": "diverged", "lr 2": "unfinished", "lr 0.001 · probe": "probe"})
+        self.assertIn("<li>lr 9: diverged at step 60</li>", page.content)
         self.assertIn(f"Left out: {fresh}: metrics.csv has no rows yet", page.notes)
         self.assertIn("Left out: p/seed-1, p/seed-2: a probe does not train", page.notes)
         self.assertIn(f"Left out: {fresh}: no layers.csv; set log.layers_every above 0 and train again", page.notes)
@@ -160,56 +161,65 @@ class Report(MadeRuns):
         self.assertTrue((self.root / "runs" / "report.html").is_file())
         self.refused("report.py", run, "-o", "x.png", says=r"-o x\.png: .* name ending in \.html or \.htm")
         self.refused("report.py", "nowhere", says="nowhere: no such folder")
+        self.refused("report.py", run, "-o", "/dev/null", says=r"-o /dev/null: is no file")
+        nowhere = {**os.environ, "NORMSCOPE": "/nowhere/normscope"}
+        self.refused("report.py", run, code=1, env=nowhere, says="/nowhere/normscope: No such file or directory; ")
+        self.refused("report.py", run, code=1, env={**nowhere, "NORMSCOPE": "/bin/true"}, says="/bin/true compare: no ")
         (run / "summary.json").write_text("{")
         self.refused("report.py", run, says="a: damaged summary.json")
 
+    def test_a_run_that_the_program_cannot_read_is_said(self):
+        page = self.report(self.make("a"), self.make("b", model__n_head=3))
+        self.assertEqual([row[0] for row in page.tables[0][1:]], ["pre · layernorm"])
+        self.assertRegex(page.content, r"<li>\[config\] model\.n_head: 3 does not divide")
+        self.refused("report.py", self.root / "b", code=1, says="normscope compare: \\[config\\] model.n_head: 3")
+
 
 class Figures(CliTest):
-    """The table of results against `normscope compare` on real runs."""
+    """What the page says of real runs: that which `normscope compare` says."""
 
-    def test_results_are_those_of_compare(self):
+    def test_figures_and_sentences_are_those_of_compare(self):
+        small = {"init": {"std": 0.001}}
         for seed in (1, 2, 3):
-            self.train(f"runs/pre-{seed}", {"train": {"seed": seed}})
-        self.train("runs/post", {"model": {"norm_placement": "post"}})
-        rows = list(csv.DictReader(io.StringIO(self.normscope("compare", "--csv", "runs").stdout)))
-        groups = colored(group_runs(find_runs([self.path("runs")], "config.json")))
-        self.assertEqual([group.label for group in groups], ["post", "pre"])
-        table = Page(report.results(groups)).tables[0]
-        for group, row, shown in zip(groups, rows, table[1:]):
-            self.assertEqual(shown[:3], [group.label, row["status"], f"{int(row['params']):,}"])
-            for column, (_, key) in enumerate(report.FIGURES, start=3):
-                mean, spread = report.mean_and_spread(group, key)
-                self.assertAlmostEqual(mean, float(row[key]), delta=1e-12 * abs(mean))
-                self.assertEqual(spread is None, row[f"{key}_spread"] == "")
-                expected = report.figure_text(key, float(row[key]))
-                if spread is not None:
-                    self.assertAlmostEqual(spread, float(row[f"{key}_spread"]), delta=1e-9 * spread)
-                    expected += f" ± {report.figure_text(key, float(row[f'{key}_spread']))}"
-                self.assertEqual(shown[column], expected)
+            self.train(f"runs/pre-{seed}", {"model": small, "train": {"seed": seed}})
+            self.train(f"runs/post-{seed}", {"model": {**small, "norm_placement": "post"}, "train": {"seed": seed}})
+        said = json.loads(self.normscope("compare", "--json", "runs").stdout)
+        content = report.report(find_runs([self.path("runs")], "config.json"))
+        page = Page(content)
+        keys = list(report.FIGURES.values())
+        for run, shown in zip(said["runs"], page.tables[1][1:], strict=True):
+            self.assertEqual(shown, [run["label"], "done", f"{run['params']:,}",
+                                     *(run["figures"][key]["text"] for key in keys)])
+        (pair,) = said["paired"]
+        self.assertEqual(page.tables[2][1:], [[pair[key] for key in ("group", "difference", "text")]])
+        self.assertEqual({remark["kind"] for remark in said["remarks"]}, {"differs", "small_branch"})
+        for remark in said["remarks"]:
+            self.assertIn(f"<li>{html.escape(remark['text'])}</li>", content)
+        self.assertEqual(content.count("<li>"), len(said["remarks"]))
 
-    def test_remarks_are_those_of_compare(self):
-        small = {"model": {"init": {"std": 0.001}}, "train": {"steps": 1}}
-        self.train("runs/a", small)
-        self.train("runs/b", {**small, "model": {**small["model"], "norm_placement": "post"}})
-        said = self.normscope("compare", "runs").stdout
-        groups = colored(group_runs(find_runs([self.path("runs")], "config.json")))
-        remarks = report.remarks(groups)
-        for remark in remarks:
-            without_label = [remark.removeprefix(group.label) for group in groups if remark.startswith(group.label)]
-            self.assertIn(max(without_label, key=len) if without_label else remark, said)
-        self.assertEqual(sum("so small that the norms' place can hardly matter" in remark for remark in remarks), 2)
-
-    def test_a_run_at_the_unigram_level_is_said_to_be(self):
-        self.train("post", {"model": {"norm_placement": "post", "n_layer": 12}, "train": {"steps": 1, "lr": 0}})
-        run = self.path("post", "summary.json")
-        summary = json.loads(Path(run).read_text(encoding="utf-8"))
-        groups = colored(group_runs(find_runs([self.path("post")], "config.json")))
-        level = report.plot_loss.common_levels(groups[0].runs)["unigram"]
-        for loss, said in ((level + 0.05, True), (level + 0.1, False)):
-            Path(run).write_text(json.dumps({**summary, "final_val_loss": loss}), encoding="utf-8")
-            groups = colored(group_runs(find_runs([self.path("post")], "config.json")))
-            self.assertEqual(any("stands at the unigram level" in remark for remark in report.remarks(groups)), said)
-            self.assertEqual("stands at the unigram level" in self.normscope("compare", "post").stdout, said)
+    def test_pictures_name_runs_as_compare_does(self):
+        self.write("same.txt", TEXT)
+        changes = ({}, {"norm_placement": "post"}, {"norm_placement": ["pre", "post"]}, {"norm": "rmsnorm"}, {"norm": "dyt"},
+                   {"norm": "none"}, {"norm_placement": "rezero"}, {"norm_placement": "mix", "mix_post_fraction": 0.5},
+                   {"d_ff": 32}, {"norm_groups": 8}, {"n_layer": 3, "residual": False},
+                   {"init": {"scheme": "xavier_normal", "std": 0.1}}, {"norm": "dyt", "norm_eps": 0.1},
+                   {"init": {"scheme": "xavier_normal", "embed_std": 0.5}}, {"norm": "groupnorm", "norm_groups": 8})
+        quick = {"train": {"steps": 1}, "log": {"layers_every": 0}}
+        for i, change in enumerate(changes):
+            self.train(f"runs/{i}", {**quick, "model": change})
+        self.train("runs/text", {**quick, "data": {"path": "same.txt"}, "train": {"steps": 1, "seed": 2}})
+        self.train("runs/sgd", {**quick, "train": {"steps": 1, "optimizer": "sgd", "momentum": 0.5, "warmup_steps": 1}})
+        self.train("runs/again/0", quick)
+        self.train("runs/again/1", {**quick, "model": changes[1]})
+        for names in (["runs"], ["runs/0", "runs/1"], ["runs/0", "runs/2", "runs/10"], ["runs/0", "runs/text"],
+                      ["runs/5", "runs/6", "runs/12"], ["runs/11", "runs/13"], ["runs/0", "runs/again"], ["runs/sgd"]):
+            runs = find_runs([self.path(name) for name in names], "config.json")
+            known = {}
+            for run in json.loads(self.normscope("compare", "--json", *(str(r.folder) for r in runs)).stdout)["runs"]:
+                known[run["label"]] = run["folders"]
+            groups = group_runs(runs)
+            self.assertEqual({group.label: [str(run.folder) for run in group.runs] for group in groups}, known)
+            self.assertEqual([group.label for group in groups], list(known))
 
     def test_a_report_of_real_runs(self):
         self.train("runs/pre")
@@ -219,6 +229,7 @@ class Figures(CliTest):
         self.assertEqual([heading for heading, _ in page.images], PICTURES)
         self.assertIn(Path(self.path("runs/pre/sample.txt")).read_text(encoding="utf-8"), page.pre[0])
         self.assertIn("trajectory_hash", page.tables[2][0])
+        self.assertIn("probe", page.tables[1][1][1] + page.tables[1][2][1])
 
 
 if __name__ == "__main__":

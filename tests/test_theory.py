@@ -209,7 +209,7 @@ class Drawn(MadeRuns):
         self.assertEqual(len(figure.axes[2].lines), 2)  # below, training alone
 
     def test_a_law_beyond_all_measure_leaves_the_points_to_be_seen(self):
-        run = self.make_run("wild", norm="none", norm_placement="none", init={**MODEL["init"], "embed_std": 1e30})
+        run = self.make_run("wild", norm="none", norm_placement="none", init={**MODEL["init"], "embed_std": 100})
         figure = plot_layers.plot(figures.colored(group_runs([Run(run)])), theory=True)
         self.addCleanup(figures.pyplot.close, figure)
         self.assertLess(figure.axes[1].get_ylim()[1], 100)

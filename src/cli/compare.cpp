@@ -1,33 +1,26 @@
 // normscope compare RUN...: runs side by side, seeds of one config together, and what can be said of them.
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
-#include <set>
 
 #include "cli/commands.h"
-#include "cli/compare_groups.h"
-#include "cli/compare_labels.h"
 #include "cli/compare_remarks.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "config/names.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "io/utf8.h"
-#include "train/run_record.h"
 
 namespace normscope {
 namespace {
 
-enum class Digits { loss, ratio, speed };
+using nlohmann::ordered_json;
 
 struct Column {
   const char* title;  // in the table
-  const char* csv_name;
-  RunFigure member;
+  const char* name;   // in CSV and JSON
+  std::optional<double> RunRecord::*member;
   Digits digits;
 };
 constexpr Column columns[] = {
@@ -38,143 +31,154 @@ constexpr Column columns[] = {
     {"growth", "growth", &RunRecord::growth, Digits::ratio},
     {"tokens/s", "tokens_per_s", &RunRecord::tokens_per_s, Digits::speed},
 };
-constexpr double absurd_loss = 100;  // from here, of a run that diverged, digits after the point say nothing
-constexpr double coarse_spread = 0.01;     // from here a mean's fourth digit says nothing
-constexpr std::size_t widest_table = 124;  // characters; a wider one leaves out what all rows share
 
-// Two significant digits: 0.29, 0.0048, 1.2e+04. Of a spread, more say nothing.
-std::string two_digits(double value) {
-  std::array<char, 64> out{};
-  std::snprintf(out.data(), out.size(), "%.2g", value);
-  return out.data();
-}
+// --- the comparison, from which text and CSV are printed too ---
 
-std::string cell(const Figure& figure, Digits digits) {
-  if (!figure.known()) return "-";
-  const double mean = figure.mean();
-  if (digits == Digits::speed)
-    return short_number(mean);  // what else ran on the machine is no spread of seeds
-  const std::optional<double> spread = figure.spread();
-  const auto number = [&](double v) {
-    if (digits == Digits::ratio || std::abs(mean) >= absurd_loss) return significant_text(v);
-    return fixed(v, spread.value_or(0) >= coarse_spread ? 3 : 4);
-  };
-  if (!spread) return number(mean);
-  return number(mean) + " ± " + (digits == Digits::ratio ? two_digits(*spread) : number(*spread));
-}
-
-using Rows = std::vector<std::vector<std::string>>;  // the titles first
-
-std::vector<std::size_t> widths_of(const Rows& rows) {
-  std::vector<std::size_t> widths(rows[0].size(), 0);
-  for (const auto& row : rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], shown_width(row[c]));
+ordered_json json_of(const Group& group, const std::vector<const Field*>& apart) {
+  ordered_json keys = ordered_json::object(), seeds, folders, figures;
+  for (const Field* field : apart) {
+    if (group.keys.contains(field)) keys[field->key] = group.keys.at(field);
   }
-  return widths;
-}
-
-std::size_t table_width(const Rows& rows) {
-  std::size_t total = 0;
-  for (const std::size_t width : widths_of(rows)) total += width + 2;
-  return total - 2;
-}
-
-// While the table is too wide: takes out columns of words that say the same in every row, or that a sweep's
-// names say already. Returns what is the same, beside the parts that all names share.
-std::vector<std::string> take_out_common(Rows& rows, const std::vector<std::string>& shared_parts) {
-  struct Words {
-    const char* title;
-    const char* key;  // as a sweep's folder has it; null: never there
-  };
-  constexpr Words candidates[] = {{"params", nullptr},
-                                  {"L", "n_layer"},
-                                  {"norm", "norm"},
-                                  {"status", nullptr},
-                                  {"placement", "norm_placement"}};
-  std::vector<std::string> common = shared_parts;
-  for (const auto& [title, key] : candidates) {
-    if (rows.size() < 3 || table_width(rows) <= widest_table) break;
-    const auto c =
-        static_cast<std::size_t>(std::find(rows[0].begin(), rows[0].end(), title) - rows[0].begin());
-    const auto part = [&, key = key](const auto& row) { return text(key, '=', row[c]); };
-    const auto every_row = [&](const auto& holds) {
-      return std::all_of(rows.begin() + 1, rows.end(), holds);
-    };
-    const bool named = key != nullptr && every_row([&](const auto& row) {
-                         return row[0].find(part(row)) != std::string::npos;
-                       });
-    const bool same = every_row([&](const auto& row) { return row[c] == rows[1][c]; });
-    if (!named && !same) continue;
-    const bool said = named || (key != nullptr && std::find(shared_parts.begin(), shared_parts.end(),
-                                                            part(rows[1])) != shared_parts.end());
-    if (!said) common.push_back(text(title, " ", rows[1][c]));
-    for (auto& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(c));
+  std::map<std::string, std::size_t> status;
+  Index params = 0;  // not known
+  for (const RunRecord& run : group.runs) {
+    seeds.push_back(run.config.train.seed);
+    folders.push_back(run.folder);
+    ++status[printable(run.status)];
+    params = std::max(params, run.params);
   }
-  return common;
-}
-
-void print_table(const std::vector<Group>& groups, const std::vector<std::string>& names,
-                 const std::vector<std::string>& shared_parts) {
-  Rows rows = {{"run", "placement", "norm", "L", "params", "status"}};
-  for (const Column& column : columns) rows[0].push_back(column.title);
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    const Group& group = groups[g];
-    std::vector<std::string> row = {names[g],
-                                    group.placement(),
-                                    name_of(group.model().norm),
-                                    std::to_string(group.model().n_layer),
-                                    short_number(static_cast<double>(group.runs[0].params)),
-                                    printable(group.status())};
-    for (const Column& column : columns) row.push_back(cell(group.figure(column.member), column.digits));
-    rows.push_back(std::move(row));
+  std::vector<std::string> placement;
+  for (const PlacementKind kind : group.config().model.norm_placement) placement.emplace_back(name_of(kind));
+  for (const Column& column : columns) {
+    const Metric metric = group.metric(column.member);
+    ordered_json& figure = figures[column.name];
+    figure = {{"mean", nullptr}, {"sd", nullptr}, {"n", metric.values.size()}};
+    if (!metric.values.empty()) figure["mean"] = metric.mean();
+    if (metric.values.size() > 1) figure["sd"] = *metric.stddev();
+    figure["text"] = metric_text(metric, column.digits);
   }
-  const std::vector<std::string> common = take_out_common(rows, shared_parts);
-  const std::vector<std::size_t> widths = widths_of(rows);
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      const std::string& title = rows[0][c];
-      const bool words = title == "run" || title == "placement" || title == "norm" || title == "status";
-      const std::string pad(widths[c] - shown_width(row[c]), ' ');
-      line += words ? row[c] + pad : pad + row[c];
-      if (c + 1 < row.size()) line += "  ";
-    }
-    std::cout << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
+  return {{"label", group.label},
+          {"keys", keys},
+          {"seeds", seeds},
+          {"folders", folders},
+          {"placement", join(placement, "+")},
+          {"norm", name_of(group.config().model.norm)},
+          {"n_layer", group.config().model.n_layer},
+          {"params", params},
+          {"status", status},
+          {"figures", figures}};
+}
+
+// --- printed ---
+
+constexpr const char* titles[] = {"placement", "norm", "L", "params", "status"};
+constexpr std::size_t told_by_labels = 3;  // of these, where there are more than two groups
+
+std::vector<std::string> facts(const ordered_json& run, const std::string& params) {
+  std::vector<std::string> status;
+  for (const auto& [name, count] : run["status"].items())
+    status.push_back((run["status"].size() == 1 ? "" : count.dump() + " ") + name);
+  return {run["placement"], run["norm"], run["n_layer"].dump(), params, join(status)};
+}
+
+// What all of more than two share stands below the table.
+void print_table_of(const ordered_json& runs) {
+  std::vector<std::vector<std::string>> table(1 + runs.size()), known;
+  table[0] = {"run"};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::size_t seeds = runs[i]["seeds"].size();
+    table[i + 1] = {runs[i]["label"].get<std::string>() + (seeds > 1 ? text(" x", seeds, " seeds") : "")};
+    known.push_back(
+        facts(runs[i], runs[i]["params"] == 0 ? "-" : short_number(runs[i]["params"].get<double>())));
   }
-  for (std::size_t i = 0; i < common.size(); ++i) std::cout << (i == 0 ? "all: " : ", ") << common[i];
-  if (!common.empty()) std::cout << '\n';
+  std::vector<std::string> common;
+  std::set<std::size_t> words = {0};
+  for (std::size_t t = 0; t < std::size(titles); ++t) {
+    const bool many = runs.size() > 2,
+               same = many && std::all_of(known.begin(), known.end(),
+                                          [&](const auto&of) { return of[t] == known[0][t]; });
+    if (same) common.push_back(text(titles[t], " ", known[0][t]));
+    if (same || (many && t < told_by_labels)) continue;
+    if (t != 2 && t != 3) words.insert(table[0].size());  // L and params are numbers
+    table[0].emplace_back(titles[t]);
+    for (std::size_t i = 0; i < runs.size(); ++i) table[i + 1].push_back(known[i][t]);
+  }
+  for (const Column& column : columns) {
+    table[0].emplace_back(column.title);
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      table[i + 1].push_back(runs[i]["figures"][column.name]["text"]);
+  }
+  print_table(table, words);
+  std::cout << (common.empty() ? "" : "all: " + join(common) + "\n") << '\n';
 }
 
-// The shortest digits that read back as the same number.
-std::string csv_number(std::optional<double> value) {
-  if (!value) return "";
-  std::array<char, 32> digits{};
-  return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), *value).ptr};
-}
-
-std::string csv_text(const std::string& value) {
-  if (value.find_first_of(",\"") == std::string::npos) return value;
-  std::string quoted = "\"";
-  for (const char c : value) quoted.append(c == '"' ? 2 : 1, c);
-  return quoted + '"';
-}
-
-void print_csv(const std::vector<Group>& groups) {
-  std::cout << "run,seeds,placement,norm,n_layer,params,status";
-  for (const Column& column : columns)
-    std::cout << ',' << column.csv_name << ',' << column.csv_name << "_spread";
+void print_pairs(const ordered_json& pairs) {
+  if (pairs.empty()) return;
+  std::vector<std::vector<std::string>> table;
+  for (const ordered_json& pair : pairs)
+    table.push_back({"  " + pair["group"].get<std::string>(), pair["difference"], pair["text"]});
+  std::cout << "final val minus that of " << pairs[0]["base"].get<std::string>()
+            << ", seed by seed, mean ± standard error:\n";
+  print_table(table, {0, 2});
   std::cout << '\n';
-  for (const Group& group : groups) {
-    std::cout << csv_text(printable(group.label)) << ',' << group.runs.size() << ',' << group.placement()
-              << ',' << name_of(group.model().norm) << ',' << group.model().n_layer << ','
-              << group.runs[0].params << ',' << csv_text(printable(group.status()));
+}
+
+void print_csv(const ordered_json& runs) {
+  const auto quoted = [](std::string value) {
+    if (value.find_first_of(",\"") == std::string::npos) return value;
+    for (std::size_t at = 0; (at = value.find('"', at)) != value.npos; at += 2) value.insert(at, 1, '"');
+    return '"' + value + '"';
+  };
+  std::cout << "run,seeds,placement,norm,n_layer,params,status";
+  for (const Column& column : columns) std::cout << ',' << column.name << ',' << column.name << "_spread";
+  std::cout << '\n';
+  for (const ordered_json& run : runs) {
+    std::cout << quoted(run["label"]) << ',' << run["seeds"].size();
+    for (const std::string& fact : facts(run, run["params"].dump())) std::cout << ',' << quoted(fact);
     for (const Column& column : columns) {
-      const Figure figure = group.figure(column.member);
-      std::cout << ',' << csv_number(figure.known() ? std::optional(figure.mean()) : std::nullopt) << ','
-                << csv_number(figure.known() ? figure.spread() : std::nullopt);
+      for (const char* part : {"mean", "sd"}) {
+        const ordered_json& number = run["figures"][column.name][part];
+        std::cout << ',' << (number.is_null() ? "" : number.dump());
+      }
     }
     std::cout << '\n';
   }
+}
+
+// --- the command ---
+
+// The runs that the arguments name, each once. One that cannot be read hides none of the others.
+std::vector<RunRecord> read_runs(const std::vector<std::string>& arguments, std::vector<Error>& errors) {
+  std::vector<RunRecord> runs;
+  std::set<std::filesystem::path> seen;
+  for (const std::string& argument : arguments) {
+    for (const std::string& folder : run_folders(argument)) {
+      if (!seen.insert(std::filesystem::canonical(folder)).second) continue;
+      try {
+        runs.push_back(read_run(folder));
+      } catch (const Error& error) {
+        errors.push_back(error);
+      }
+    }
+  }
+  if (runs.empty()) throw errors[0];
+  return runs;
+}
+
+// The group that --base names, by its label or the folder of one of its runs; else the first one.
+std::size_t base_of(const std::vector<Group>& groups, const std::optional<std::string>& name) {
+  if (!name) return 0;
+  std::vector<std::string> labels;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    if (printable(*name) == groups[g].label) return g;
+    for (const RunRecord& run : groups[g].runs) {
+      const std::filesystem::path folder(run.folder);
+      if (folder == *name || folder.filename() == *name) return g;
+    }
+    labels.push_back(groups[g].label);
+  }
+  refuse("compare", "--base: got ", printable(*name),
+         "; expected a run's folder, or one of: ", join(labels, "; "));
 }
 
 }  // namespace
@@ -182,37 +186,41 @@ void print_csv(const std::vector<Group>& groups) {
 int compare_command(int argc, char** argv) {
   CommandLine line(
       "compare",
-      "Runs, or folders of runs, side by side. Runs that differ only in seed become mean ± spread (sample\n"
-      "standard deviation); configs that share seeds are compared seed by seed. Then what sets the configs\n"
-      "apart, what stands out, and what cannot be concluded.\n"
+      "Runs, or folders of runs, side by side, named by the keys in which they differ. Runs that differ in\n"
+      "seed alone become mean ± spread (sample standard deviation); configs that share seeds are compared\n"
+      "seed by seed. Then what sets the configs apart, what stands out, and what cannot be concluded.\n"
       "Losses in nats per character; grad first/last: gradient norm of block 1 over that of block L;\n"
       "growth: rms of the stream after block L over that before block 1.",
       "RUN...");
-  line.flag("csv", "comma-separated, for programs");
+  line.option("base", "NAME",
+              "the run, by folder or label, that others are set against (default: the first)");
+  line.flag("csv", "the table, comma-separated");
+  line.flag("json", "the whole comparison, for programs");
   if (!line.parse(argc, argv, 1, 100000)) return 0;
 
-  std::vector<RunRecord> runs;
-  std::set<std::filesystem::path> seen;  // a run that is named twice is still one run
-  for (const std::string& argument : line.positionals()) {
-    for (const std::string& folder : run_folders(argument)) {
-      if (seen.insert(std::filesystem::canonical(folder)).second) runs.push_back(read_run(folder));
-    }
-  }
-  const std::vector<Group> groups = group_by_config(runs);
+  std::vector<Error> errors;
+  const Grouping grouping = group_by_config(read_runs(line.positionals(), errors));
+  const std::size_t base = base_of(grouping.groups, line.text_of("base"));
+  ordered_json runs = ordered_json::array(), pairs = pairs_with_base(grouping, base),
+               remarks = remarks_on(grouping, base, pairs);
+  for (const Group& group : grouping.groups) runs.push_back(json_of(group, grouping.apart));
   if (line.has("csv")) {
-    print_csv(groups);
-  } else {
-    std::vector<std::string> shared_parts;
-    const std::vector<std::string> names = table_labels(groups, shared_parts);
-    print_table(groups, names, shared_parts);
-    std::cout << '\n';
-    const Comparison comparison(groups, remark_labels(groups, names));
-    const std::vector<std::string> pairs = comparison.paired_lines();
-    for (const std::string& pair : pairs) std::cout << pair << '\n';
-    if (!pairs.empty()) std::cout << '\n';
-    for (const std::string& remark : comparison.remarks()) std::cout << "- " << remark << '\n';
+    print_csv(runs);
+  } else if (!line.has("json")) {
+    print_table_of(runs);
+    print_pairs(pairs);
+    for (const ordered_json& remark : remarks) std::cout << "- " << remark["text"].get<std::string>() << '\n';
   }
-  return static_cast<int>(Exit::ok);
+  for (const Error& error : errors) {
+    print_error(error.what());
+    remarks.push_back(
+        {{"text", printable(error.what())}, {"kind", "unreadable"}, {"groups", ordered_json::array()}});
+  }
+  if (line.has("json")) {
+    const ordered_json all = {{"runs", runs}, {"paired", pairs}, {"remarks", remarks}};
+    std::cout << all.dump(2, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) << '\n';
+  }
+  return static_cast<int>(errors.empty() ? Exit::ok : Exit::failure);
 }
 
 }  // namespace normscope

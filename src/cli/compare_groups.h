@@ -1,62 +1,54 @@
-// What `compare` knows of runs: those of one config together, their figures, what sets two configs apart.
+// What `compare` knows of runs: those of one config together, what they are called, what sets two apart.
 #pragma once
 
-#include <optional>
+#include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "config/dump.h"
+#include "cli/metric.h"
+#include "config/fields.h"
 #include "train/run_record.h"
 
 namespace normscope {
 
-// What some runs say of one figure; runs that say nothing are left out.
-struct Figure {
-  std::vector<double> values;
+// The values of the keys that a config uses, less seed and bookkeeping: where they are equal, so are the
+// losses of a seed. Of the places of one text, one stands for all.
+using Keys = std::map<const Field*, nlohmann::ordered_json>;  // in the order of the field table
 
-  bool known() const { return !values.empty(); }
-  double mean() const;
-  std::optional<double> spread() const;  // sample standard deviation; needs two values
-};
-
-using RunFigure = std::optional<double> RunRecord::*;
-
-// Runs whose configs differ in nothing but seed and what changes no number.
+// Runs whose configs differ in nothing but the seed, each with another one.
 struct Group {
-  std::string label;  // unique among the groups; as folders are named, so not yet printable
   std::vector<RunRecord> runs;
+  Keys keys;
+  std::string folder;  // around the runs of several seeds; that of a single run
+  std::string label;   // the values that set it apart from the others: unique, safe for a terminal
 
   const RunConfig& config() const { return runs[0].config; }
-  const ModelConfig& model() const { return config().model; }
+  bool is_probe() const { return runs[0].status == "probe"; }
+  std::vector<const RunRecord*> with_status(std::string_view status) const;
   // Of the runs that did not diverge, if there are such: the last loss of one that did says nothing in a
   // mean.
-  Figure figure(RunFigure member) const;
-  std::vector<const RunRecord*> with_status(std::string_view status) const;
-  std::string placement() const;  // pre, or pre+post+... of a list
-  std::string status() const;     // done, or "2 done, 1 diverged"
+  Metric metric(std::optional<double> RunRecord::*member) const;
 };
 
-// In the order in which their first runs come, labelled.
-std::vector<Group> group_by_config(const std::vector<RunRecord>& runs);
-
-// Final validation losses of two groups, seed by seed: b's minus a's, of every seed that is done in both.
-// What a seed decides (first weights, batches) is the same on both sides and falls out of the difference.
-struct PairedDifference {
-  Figure differences;
-
-  std::size_t seeds() const { return differences.values.size(); }
-  std::size_t lower() const;      // seeds in which b is lower
-  double standard_error() const;  // of the mean; needs two seeds
-  std::string verdict() const;    // what can honestly be said; needs two seeds
+struct Grouping {
+  std::vector<Group> groups;           // in the order in which their first runs come
+  std::vector<const Field*> apart;     // the keys that the labels tell
+  bool apart_in_more = false;          // there are more keys in which they differ: "pre · lr 0.01 · …"
+  std::set<std::string> unread_texts;  // paths, as JSON, whose files cannot be compared because they are gone
 };
-PairedDifference paired_difference(const Group& a, const Group& b);
+Grouping group_by_config(const std::vector<RunRecord>& runs);
 
-// The keys that set two configs apart, seed and name aside.
-struct Contrast {
-  std::vector<Difference> chosen;    // each a cause of its own
-  std::vector<Difference> followed;  // what a chosen one brings along, such as the placement's final norm
-  std::vector<Difference> idle;      // change no number: logging, threads, keys that this config does not use
+// A key in which two configs differ, and "6 -> 12".
+struct KeyChange {
+  const Field* field;
+  std::string values;
 };
-Contrast contrast_of(const RunConfig& a, const RunConfig& b);
+struct ConfigDiff {
+  std::vector<KeyChange> independent;  // each a cause of its own
+  std::vector<KeyChange> derived;      // what these bring along, such as the placement's final norm
+};
+ConfigDiff config_diff(const Group& a, const Group& b);
 
 }  // namespace normscope

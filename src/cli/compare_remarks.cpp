@@ -2,251 +2,277 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <tuple>
 
-#include "cli/session.h"
 #include "cli/terminal.h"
 #include "core/error.h"
-#include "data/ngram.h"
+#include "core/text.h"
 #include "io/utf8.h"
 #include "model/norms.h"
+#include "model/placement.h"
 
 namespace normscope {
+using nlohmann::ordered_json;
 namespace {
 
+constexpr std::ptrdiff_t many_comparisons = 5;
 constexpr double small_branch = 0.05;  // of the stream: below it the place of a norm hardly matters
-constexpr double unigram_tolerance =
-    0.08;  // nats: this near to the unigram level, only letter counts are learnt
-constexpr std::size_t longest_story = 400;  // bytes; a summary may hold anything
+constexpr double near_level = 0.08;    // nats: this near to the unigram level, only letter counts are learnt
+constexpr std::size_t most_names = 6, longest_story = 400;  // bytes; a summary may hold anything
 
-// "a", "a and b", "a, b and c".
-std::string enumerated(const std::vector<std::string>& words) {
-  std::string all;
-  for (std::size_t i = 0; i < words.size(); ++i)
-    all += (i == 0 ? "" : i + 1 < words.size() ? ", " : " and ") + words[i];
-  return all;
+// "a", "a and b", "a, b and c", "a, b, c, d, e and 3 more".
+std::string enumerated(std::vector<std::string> words) {
+  if (words.size() < 2) return join(words);
+  std::string last = words.back();
+  words.pop_back();
+  if (words.size() >= most_names) {
+    last = text(words.size() + 2 - most_names, " more");
+    words.resize(most_names - 1);
+  }
+  return join(words) + " and " + last;
 }
 
-// "model.n_layer 6 -> 12, train.lr 0.001 -> 0.01"
-std::string keys_text(const std::vector<Difference>& differences) {
-  std::string all;
-  for (const Difference& d : differences)
-    all += text(all.empty() ? "" : ", ", d.key, " ", printable(d.values));
-  return all;
+// Sentences, each with the groups of which it is true.
+class Sentences {
+ public:
+  // "NAME (NOTE)PARTS", once for all groups of which the parts are said. An empty note stands for none;
+  // without a name where the kind is about the whole comparison.
+  template <class... Parts>
+  void add(const char* kind, const Group& group, const std::string& note, const Parts&... parts) {
+    const std::string said = text(parts...);
+    std::size_t i = 0;
+    while (i < all_.size() && (all_[i]["kind"] != kind || all_[i]["text"] != said)) ++i;
+    if (i == all_.size()) all_.push_back({{"text", said}, {"kind", kind}, {"groups", ordered_json::array()}});
+    all_[i]["groups"].push_back(group.label);
+    names_.resize(all_.size());
+    names_[i].push_back(group.label + (note.empty() ? "" : " (" + note + ")"));
+  }
+
+  ordered_json json() && {
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      if (all_[i]["kind"] == "one_seed" || all_[i]["kind"] == "many_comparisons") continue;
+      all_[i]["text"] = enumerated(names_[i]) + all_[i]["text"].get<std::string>();
+    }
+    return std::move(all_);
+  }
+
+ private:
+  ordered_json all_ = ordered_json::array();
+  std::vector<std::vector<std::string>> names_;
+};
+
+std::string keys_text(const std::vector<KeyChange>& changes, bool with_values) {
+  std::vector<std::string> words;
+  for (const KeyChange& c : changes) words.push_back(c.field->key + (with_values ? " " + c.values : ""));
+  return join(words);
 }
 
-bool is_init(const Difference& difference) { return difference.key.starts_with("model.init."); }
+bool is_init(const KeyChange& change) { return change.field->key.starts_with("model.init."); }
 
-bool has_deepnorm(const RunConfig& config) {
-  const auto& all = config.model.norm_placement;
-  return std::find(all.begin(), all.end(), PlacementKind::deepnorm) != all.end();
+template <class Is>
+bool some_placement(const Group& group, const Is& is) {
+  const std::vector<const Placement*> rows = placements_of(group.config().model);
+  return std::any_of(rows.begin(), rows.end(), [&](const Placement* row) { return is(*row); });
 }
 
-// Characters that training shows the model, repetitions counted.
-double characters_seen(const RunConfig& config) {
-  return static_cast<double>(config.train.steps) * static_cast<double>(config.train.grad_accum) *
-         static_cast<double>(config.train.batch_size) * static_cast<double>(config.model.context);
+bool scales_init(const Placement& row) { return row.init_gain(2) != 1; }
+
+Index vocab_of(const Group& group) {  // 0: not known
+  Index vocab = 0;
+  for (const RunRecord& run : group.runs) vocab = std::max(vocab, run.vocab);
+  return vocab;
 }
 
-// Which windows of the validation part an evaluation takes; 0: all of it, whatever the windows.
-std::tuple<Index, Index> windows(const RunConfig& config) {
-  if (config.eval.batches == 0) return {0, 0};
-  return {config.eval.batches * config.train.batch_size, config.model.context};
+// Why losses of two groups may not be set beside each other; empty if they may.
+std::vector<std::string> incomparable(const Grouping& grouping, const Group& a, const Group& b) {
+  const auto differs = [&](const char* name) {
+    const auto in_a = a.keys.find(find_field(name)), in_b = b.keys.find(find_field(name));
+    const bool there = in_a != a.keys.end();
+    return there != (in_b != b.keys.end()) || (there && in_a->second != in_b->second);
+  };
+  const auto is_unread = [&](const Group& group) {
+    return grouping.unread_texts.contains(find_field("data.path")->get(group.config()).dump());
+  };
+  std::vector<std::string> reasons;
+  if (differs("data.path") && (is_unread(a) || is_unread(b))) {
+    reasons.emplace_back("texts in other files, which cannot be read now");
+  } else if (differs("data.path")) {
+    reasons.emplace_back("another text");
+  }
+  if (differs("data.val_path") || differs("data.val_fraction"))
+    reasons.emplace_back("another validation split");
+  if (const Index one = vocab_of(a), other = vocab_of(b); one > 0 && other > 0 && one != other)
+    reasons.push_back(text("a vocabulary of ", other, " characters, not ", one));
+  if (differs("train.steps"))
+    reasons.push_back(text(grouped(b.config().train.steps), " steps, not ", grouped(a.config().train.steps)));
+  return reasons;
 }
 
-std::string seed_text(const RunRecord& run) { return text("seed ", run.config.train.seed); }
+// What sets a group apart from the base, and whether that is one cause.
+void say_differences(Sentences& say, const Group& base, const Group& group, bool with_values) {
+  const ConfigDiff diff = config_diff(base, group);
+  const auto& causes = diff.independent;
+  std::string more;
+  if (!diff.derived.empty()) more += "; with that comes " + keys_text(diff.derived, with_values);
+  if (causes.size() > 1)
+    more += text("; ", causes.size(),
+                 " choices at once: which of them is the cause cannot be told from these two");
+  // A placement may bring an initialisation of its own; a loss does not say which of the two did it.
+  std::vector<KeyChange> init;
+  std::copy_if(diff.derived.begin(), diff.derived.end(), std::back_inserter(init), is_init);
+  std::string weights = keys_text(init, with_values);
+  if (some_placement(base, scales_init) != some_placement(group, scales_init))
+    weights += (weights.empty() ? "" : ", ") + std::string("deepnorm's factor");
+  if (!weights.empty() && causes.size() == 1 && !is_init(causes[0]))
+    more += "; so it starts from other weights (" + weights + "), which may be the cause as well";
+  say.add("differs", group, "", " against ", base.label, ": ",
+          causes.empty() ? "the same config" : keys_text(causes, with_values), more);
+}
 
-std::string many(std::size_t count, const char* what) {
-  return text(count, ' ', what, count == 1 ? "" : "s");
+// "2 of 3 seeds"; empty if it is all of them.
+std::string share_text(std::size_t count, const Group& group) {
+  return count == group.runs.size() ? "" : text(count, " of ", group.runs.size(), " seeds");
+}
+
+// Runs that are not done, and what that does to a mean.
+void say_ended_early(Sentences& say, const Group& group) {
+  std::vector<std::string> lost, unfinished;
+  std::string story;
+  for (const RunRecord& run : group.runs) {
+    const std::string who = group.runs.size() > 1 ? text("seed ", run.config.train.seed, " ") : "";
+    if (run.status == "diverged") {
+      lost.push_back(text(who, "at step ", run.diverged_step.value_or(run.steps + 1)));
+      if (story.empty() && !run.story.empty())
+        story = "; " + who + printable(run.story.substr(0, longest_story));
+    } else if (run.status != "done" && run.status != "probe") {
+      unfinished.push_back(text(who, printable(run.status), " at step ", grouped(run.steps), " of ",
+                                grouped(run.config.train.steps)));
+    }
+  }
+  const char* biased = lost.size() < group.runs.size()
+                           ? "; its figures are of the seeds that survived only, and so biased"
+                           : "";
+  if (!lost.empty())
+    say.add("diverged", group, share_text(lost.size(), group),
+            group.runs.size() > 1 ? ": diverged in " : ": diverged ", enumerated(lost), biased, story);
+  if (!unfinished.empty())
+    say.add("unfinished", group, "", ": ", enumerated(unfinished),
+            "; figures of a run that is not done are no result");
+}
+
+// What the last losses say by themselves.
+void say_losses(Sentences& say, const Group& group) {
+  const Index vocab = vocab_of(group);
+  const double guessing = std::log(static_cast<double>(vocab));
+  std::size_t exploded = 0, at_unigram = 0;
+  for (const RunRecord* run : group.with_status("done")) {
+    const auto loss = run->final_val_loss ? run->final_val_loss : run->final_train_loss;
+    exploded += loss && vocab > 0 && *loss > guessing;
+    at_unigram +=
+        run->final_val_loss && run->unigram && std::abs(*run->final_val_loss - *run->unigram) < near_level;
+  }
+  if (exploded > 0)
+    say.add("exploded", group, share_text(exploded, group),
+            ": the loss ends above ln V = ", fixed(guessing, 2),
+            " nats: worse than guessing each character with equal chance");
+  if (at_unigram > 0)
+    say.add("unigram", group, share_text(at_unigram, group), ": at the unigram level (",
+            fixed(group.metric(&RunRecord::unigram).mean(), 2),
+            " nats): how often each character occurs has been learnt, and nothing of their order");
+}
+
+// What follows from the model, whatever the losses.
+void say_model(Sentences& say, const Group& group) {
+  const NormRow& norm = norm_row(group.config().model.norm);
+  const Metric share = group.metric(&RunRecord::branch_share);
+  // Where a norm, a learned scale or an initialisation of its own stands behind a branch, its size is the
+  // placement's doing, and no reason to doubt that the placement matters.
+  const auto sizes_branch = [](const Placement& row) {
+    return row.norm_branch || row.learned_scale || scales_init(row);
+  };
+  if (norm.kind != NormKind::none && !some_placement(group, sizes_branch) && !share.values.empty() &&
+      share.mean() < small_branch) {
+    say.add(
+        "small_branch", group, fixed(100 * share.mean(), 1) + "%",
+        ": at the start a branch is so small a part of the stream it is added to that the norms' place can "
+        "hardly matter");
+  }
+  // Statistics over positions tell a token of what comes after it. batchnorm's are fixed in evaluation.
+  if (norm.leaks)
+    say.add("leaks", group, "", ": ", norm.name,
+            " averages over positions, so a prediction knows of later characters",
+            norm.has_running ? " in training; its training loss is not that of a causal model"
+                             : "; its losses are not those of a causal model");
+}
+
+std::map<Index, double> losses_by_seed(const Group& group) {
+  std::map<Index, double> losses;
+  for (const RunRecord* run : group.with_status("done")) {
+    if (run->final_val_loss) losses[run->config.train.seed] = *run->final_val_loss;
+  }
+  return losses;
 }
 
 }  // namespace
 
-Comparison::Comparison(const std::vector<Group>& groups, std::vector<std::string> names)
-    : groups_(groups), names_(std::move(names)), first_(groups.size() == 2 ? names_[0] : "the first") {
-  std::map<std::tuple<std::vector<std::string>, double, std::string>, std::optional<Text>> known;
-  for (const Group& group : groups_) {
-    const DataConfig& data = group.config().data;
-    const auto [entry, added] = known.try_emplace({data.path, data.val_fraction, data.val_path});
-    if (added) {
-      try {
-        const Corpus corpus = corpus_of(group.config());
-        entry->second = Text{corpus.hash, corpus.vocab.size(), std::nullopt};
-        if (corpus.val.size() > 1)
-          entry->second->unigram = ngram_baselines(corpus.train, corpus.val, corpus.vocab.size())[1].nats;
-      } catch (const Error&) {  // moved or changed since: nothing is said of it
-      }
+ordered_json pairs_with_base(const Grouping& grouping, std::size_t base) {
+  const Group& first = grouping.groups[base];
+  const std::map<Index, double> of_base = losses_by_seed(first);
+  ordered_json pairs = ordered_json::array();
+  for (const Group& group : grouping.groups) {
+    const std::map<Index, double> losses = losses_by_seed(group);
+    if (&group == &first || of_base.size() < 2 || losses.size() < 2) continue;
+    if (!incomparable(grouping, first, group).empty()) continue;
+    Metric differences;
+    std::size_t lower = 0;
+    for (const auto& [seed, loss] : losses) {
+      if (!of_base.contains(seed)) continue;
+      differences.values.push_back(loss - of_base.at(seed));
+      lower += differences.values.back() < 0;
     }
-    texts_.push_back(entry->second);
+    const std::size_t seeds = differences.values.size();
+    const bool told = seeds > 1,
+               lost = first.with_status("diverged").size() + group.with_status("diverged").size();
+    const std::string verdict = verdict_on(differences);
+    pairs.push_back({{"group", group.label},
+                     {"base", first.label},
+                     {"mean", told ? ordered_json(differences.mean()) : nullptr},
+                     {"standard_error", told ? ordered_json(differences.standard_error()) : nullptr},
+                     {"n", seeds},
+                     {"verdict", verdict},
+                     {"difference", told ? difference_text(differences) : ""},
+                     {"text", !told ? verdict
+                                    : text("lower in ", lower, " of ", seeds, " shared seeds: ", verdict,
+                                           lost ? "; seeds that diverged are left out" : "")}});
   }
+  return pairs;
 }
 
-// How the texts of two groups differ; empty if they do not. One text may lie in two places.
-std::string Comparison::other_text(std::size_t a, std::size_t b) const {
-  const DataConfig &one = groups_[a].config().data, &other = groups_[b].config().data;
-  if (one.val_fraction != other.val_fraction || one.val_path.empty() != other.val_path.empty())
-    return "is judged on another validation split";
-  if (one.path == other.path && one.val_path == other.val_path) return "";
-  if (!texts_[a] || !texts_[b]) return "has its text in other files, which cannot be read now";
-  return texts_[a]->hash == texts_[b]->hash ? "" : "learns from another text";
-}
-
-std::string Comparison::other_vocabulary(std::size_t a, std::size_t b) const {
-  const auto size = [&](std::size_t g) {
-    for (const RunRecord& run : groups_[g].runs) {
-      if (run.vocab > 0) return run.vocab;
-    }
-    return texts_[g] ? texts_[g]->vocab : 0;
-  };
-  if (size(a) == 0 || size(b) == 0 || size(a) == size(b)) return "";
-  return text("has another vocabulary (", size(b), " characters, not ", size(a), ")");
-}
-
-std::vector<std::string> Comparison::remarks() const {
-  Lines lines;
-  for (std::size_t g = 1; g < groups_.size(); ++g) say_differences(lines, g);
-  for (std::size_t g = 1; g < groups_.size(); ++g) say_unequal(lines, g);
-  for (std::size_t g = 0; g < groups_.size(); ++g) say_ended_early(lines, g);
-  for (std::size_t g = 0; g < groups_.size(); ++g) say_figures(lines, g);
-  const bool single =
-      std::any_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.runs.size() == 1; });
-  if (groups_.size() > 1 && single) {
-    lines.emplace_back(
-        "one seed a config: small differences may be chance; more seeds (--set train.seed=2 --out ...) "
-        "become mean ± spread here");
+ordered_json remarks_on(const Grouping& grouping, std::size_t base, const ordered_json& pairs) {
+  const std::vector<Group>& groups = grouping.groups;
+  const Group& first = groups[base];
+  Sentences say;
+  for (const Group& group : groups) {
+    if (&group != &first) say_differences(say, first, group, /*with_values=*/groups.size() == 2);
   }
-  return lines;
-}
-
-// What sets a group apart from the first one, and whether that is one cause.
-void Comparison::say_differences(Lines& lines, std::size_t g) const {
-  const Contrast contrast = contrast_of(groups_[0].config(), groups_[g].config());
-  std::string line = text(names_[g], " differs from ", first_, " in: ");
-  line += contrast.chosen.empty() ? "nothing chosen that bears on the losses" : keys_text(contrast.chosen);
-  if (!contrast.followed.empty()) line += "; with that comes " + keys_text(contrast.followed);
-  if (contrast.chosen.empty() && !contrast.idle.empty())
-    line += "; in name only: " + keys_text(contrast.idle);
-  if (contrast.chosen.size() > 1) {
-    line += text("; ", contrast.chosen.size(),
-                 " choices at once: which of them is the cause cannot be told from these two");
+  for (const Group& group : groups) {
+    const std::vector<std::string> reasons = incomparable(grouping, first, group);
+    if (reasons.empty() || first.is_probe() || group.is_probe()) continue;
+    say.add("not_comparable", group, "", ": losses are not comparable with those of ", first.label, ": ",
+            enumerated(reasons));
   }
-
-  // A placement may bring an initialisation of its own; a loss does not say which of the two did it.
-  std::vector<Difference> init;
-  std::copy_if(contrast.followed.begin(), contrast.followed.end(), std::back_inserter(init), is_init);
-  std::string weights = keys_text(init);
-  if (has_deepnorm(groups_[0].config()) != has_deepnorm(groups_[g].config()))
-    weights += (weights.empty() ? "" : ", ") + std::string("deepnorm's factor");
-  if (!weights.empty() && contrast.chosen.size() == 1 && !is_init(contrast.chosen[0]))
-    line += text("; so it starts from other weights (", weights, "), which may be the cause as well");
-  lines.push_back(line);
-}
-
-// Why a group's losses may not be set beside the first one's.
-void Comparison::say_unequal(Lines& lines, std::size_t g) const {
-  const RunConfig &first = groups_[0].config(), &other = groups_[g].config();
-  std::vector<std::string> reasons;
-  for (const std::string& reason : {other_text(0, g), other_vocabulary(0, g)}) {
-    if (!reason.empty()) reasons.push_back(reason);
+  for (const Group& group : groups) say_ended_early(say, group);
+  for (const Group& group : groups) say_losses(say, group);
+  for (const Group& group : groups) say_model(say, group);
+  const auto told = std::count_if(pairs.begin(), pairs.end(), [](const auto& pair) { return pair["n"] > 1; });
+  if (told >= many_comparisons)
+    say.add("many_comparisons", first, "", told, " configs are compared with ", first.label,
+            ": where there is no difference, chance still calls one in 20 clear");
+  for (const Group& group : groups) {
+    if (groups.size() == 1 || group.runs.size() > 1) continue;
+    say.add("one_seed", group, "", "one seed a config: small differences may be chance; more seeds ",
+            "(--set train.seed=2 --out ...) become mean ± spread here");
   }
-  if (first.train.steps != other.train.steps) {
-    reasons.push_back(
-        text("trains for ", grouped(other.train.steps), " steps, not ", grouped(first.train.steps)));
-  }
-  if (!reasons.empty()) {
-    lines.push_back(
-        text(names_[g], " ", enumerated(reasons), ": its losses are not comparable with those of ", first_));
-  }
-  const double seen = characters_seen(other), seen_first = characters_seen(first);
-  if (first.train.steps == other.train.steps && seen != seen_first) {
-    lines.push_back(text(names_[g], " sees ", significant_text(seen / seen_first),
-                         " times the characters that ", first_, " sees in as many steps"));
-  }
-  if (reasons.empty() && windows(first) != windows(other)) {
-    lines.push_back(
-        text(names_[g], " is validated on other windows of the split than ", first_,
-             " (eval.batches, train.batch_size, model.context); `normscope eval` takes all of it"));
-  }
-}
-
-// Runs that are not done, and what that does to a mean.
-void Comparison::say_ended_early(Lines& lines, std::size_t g) const {
-  const Group& group = groups_[g];
-  const auto diverged = group.with_status("diverged");
-  const auto place = [&](const RunRecord& run) {
-    return text(group.runs.size() > 1 ? seed_text(run) + " " : "", "at step ",
-                run.diverged_step.value_or(run.steps + 1));
-  };
-  if (!diverged.empty()) {
-    std::vector<std::string> places;
-    for (const RunRecord* run : diverged) places.push_back(place(*run));
-    const bool several = group.runs.size() > 1;
-    std::string line = names_[g] + " diverged ";
-    line += several ? text("in ", diverged.size(), " of ", many(group.runs.size(), "seed"), ": ") : "";
-    line += enumerated(places);
-    if (diverged.size() < group.runs.size())
-      line += "; its figures are of the seeds that survived only, and so biased";
-    const auto told =
-        std::find_if(diverged.begin(), diverged.end(), [](const auto* run) { return !run->story.empty(); });
-    if (told != diverged.end())
-      line += text("; ", several ? seed_text(**told) + ", " : "",
-                   printable((*told)->story.substr(0, longest_story)));
-    lines.push_back(line);
-  }
-  std::vector<std::string> unfinished;
-  for (const RunRecord& run : group.runs) {
-    if (run.status == "done" || run.status == "diverged") continue;
-    const std::string who = group.runs.size() > 1 ? seed_text(run) + " " : "";
-    unfinished.push_back(run.status == "unfinished"
-                             ? who + "has no summary (it still runs, was killed, or is a probe)"
-                             : text(who, "is ", printable(run.status), " at step ", grouped(run.steps),
-                                    " of ", grouped(run.config.train.steps)));
-  }
-  if (!unfinished.empty()) {
-    lines.push_back(text(names_[g], group.runs.size() > 1 ? ": " : " ", enumerated(unfinished),
-                         "; figures of a run that is not done are no result"));
-  }
-  std::map<Index, int> runs_of;
-  for (const RunRecord& run : group.runs) ++runs_of[run.config.train.seed];
-  for (const auto& [seed, count] : runs_of) {
-    if (count > 1) {
-      lines.push_back(text(names_[g], ": seed ", seed, " is there ", count,
-                           " times; repeats are no further seeds and make ± too small"));
-    }
-  }
-}
-
-// What the figures of one group say by themselves.
-void Comparison::say_figures(Lines& lines, std::size_t g) const {
-  const Group& group = groups_[g];
-  const auto done = group.with_status("done");
-  if (texts_[g] && texts_[g]->unigram && !done.empty()) {
-    const double level = *texts_[g]->unigram;
-    const auto at_level =
-        static_cast<std::size_t>(std::count_if(done.begin(), done.end(), [&](const auto* run) {
-          return run->final_val_loss && std::abs(*run->final_val_loss - level) < unigram_tolerance;
-        }));
-    const bool all = at_level == group.runs.size();
-    if (at_level > 0) {
-      lines.push_back(
-          text(names_[g], all ? "" : text(" (", at_level, " of ", many(group.runs.size(), "seed"), ")"),
-               " stands at the unigram level (", fixed(level, 2),
-               " nats): it has learnt how often each character occurs and nothing of their order"));
-    }
-  }
-  const Figure share = group.figure(&RunRecord::branch_share);
-  if (share.known() && share.mean() < small_branch) {
-    lines.push_back(text(names_[g], ": at the start a branch is ", fixed(100 * share.mean(), 1),
-                         "% of the stream it is added to; so small that the norms' place can hardly matter"));
-  }
-  // Statistics over positions tell a token of what comes after it. batchnorm's are fixed in evaluation.
-  if (const NormRow& norm = norm_row(group.model().norm); norm.leaks) {
-    lines.push_back(text(names_[g], ": ", norm.name,
-                         " averages over positions, so a prediction knows of later characters",
-                         norm.has_running ? " in training; its training loss is not that of a causal model"
-                                          : "; its losses are not those of a causal model"));
-  }
+  return std::move(say).json();
 }
 
 }  // namespace normscope

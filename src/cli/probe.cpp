@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/metric.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/load.h"
@@ -51,24 +52,32 @@ int probe_command(int argc, char** argv) {
     }
   }
   bool diverged = false;
-  std::cout << "seed  loss      grad first/last  growth\n";
+  Metric losses, gradients, growths;
+  const auto print_row = [](const std::string& seed, const Metric& loss, const Metric& gradient,
+                            const Metric& growth) {
+    std::cout << aligned_left(seed, 6) << aligned_left(metric_text(loss, Digits::loss), 17)
+              << aligned_left(metric_text(gradient, Digits::ratio), 20) << metric_text(growth, Digits::ratio)
+              << std::endl;
+  };
+  std::cout << "seed  loss             grad first/last     growth\n";
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {
     config.train.seed = seed;
     options.dump = seed == first_seed ? line.text_of("dump").value_or("") : "";
     RunFolder folder(folder_of(seed), existing);
     const ProbeResult result = probe(config, corpus, options, folder);
-    const std::string number = std::to_string(seed);
-    std::cout << number << std::string(number.size() < 6 ? 6 - number.size() : 1, ' ')
-              << fixed(result.loss, 4) << "    " << fixed(result.grad_first_last, 4) << "           "
-              << fixed(result.growth, 3) << std::endl;
+    print_row(std::to_string(seed), {{result.loss}}, {{result.grad_first_last}}, {{result.growth}});
+    losses.values.push_back(result.loss);
+    gradients.values.push_back(result.grad_first_last);
+    growths.values.push_back(result.growth);
     if (result.first_nonfinite) {
       diverged = true;
-      print_error(text("[probe] seed ", number, ", batch ", result.first_nonfinite->step, ": ",
+      print_error(text("[probe] seed ", seed, ", batch ", result.first_nonfinite->step, ": ",
                        text_of(*result.first_nonfinite, config.model.n_layer),
                        " is not finite; the rows are in ", folder.file(layers_file),
                        "; try another model.init or model.norm_placement"));
     }
   }
+  if (seeds > 1) print_row("all", losses, gradients, growths);
   std::cout << "in " << printable(out.string()) << '\n';
   return static_cast<int>(diverged ? Exit::diverged : Exit::ok);
 }

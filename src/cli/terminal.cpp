@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -20,6 +21,12 @@ constexpr std::chrono::steady_clock::duration table_interval = std::chrono::mill
 std::size_t terminal_width() {
   winsize size{};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+// What a terminal shows of UTF-8: characters, not bytes.
+std::size_t shown_width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 }  // namespace
@@ -45,6 +52,7 @@ std::string fixed(double number, int digits) {
 }
 
 std::string significant_text(double number) {
+  if (std::isnan(number)) return "nan";
   std::array<char, 64> out{};
   std::snprintf(out.data(), out.size(), "%.3g", number);
   return out.data();
@@ -65,6 +73,25 @@ std::string duration_text(double seconds) {
     std::snprintf(out.data(), out.size(), "%lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
   }
   return out.data();
+}
+
+std::string aligned_left(const std::string& text, std::size_t width) {
+  return text + std::string(std::max(width, shown_width(text)) - shown_width(text), ' ');
+}
+
+void print_table(const std::vector<std::vector<std::string>>& rows, const std::set<std::size_t>& words) {
+  std::vector<std::size_t> widths(rows[0].size(), 0);
+  for (const auto& row : rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], shown_width(row[c]));
+  }
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const std::string pad(widths[c] - shown_width(row[c]), ' ');
+      line += (c == 0 ? "" : "  ") + (words.contains(c) ? row[c] + pad : pad + row[c]);
+    }
+    std::cout << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
+  }
 }
 
 void print_error(std::string_view message) { std::cerr << printable(message, "\n") << '\n'; }

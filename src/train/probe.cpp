@@ -8,6 +8,7 @@
 #include "train/checkpoint.h"
 #include "train/environment.h"
 #include "train/step.h"
+#include "train/summary.h"
 
 namespace normscope {
 namespace {
@@ -95,6 +96,9 @@ ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOpti
   }
   result.grad_first_last = grad_first_last(model.layout(), norms.by_parameter);
   result.growth = growth(sites);
+  result.params = model.layout().count();
+  result.vocab = corpus.vocab.size();
+  write_probe_summary(folder, config, result);
   return result;
 }
 

@@ -17,11 +17,12 @@ struct ProbeOptions {
 struct ProbeResult {
   double loss = 0;  // mean over the batches
   double grad_first_last = 0, growth = 0;
+  Index params = 0, vocab = 0;
   std::optional<FirstNonfinite> first_nonfinite;  // of the batch `step`
 };
 
-// The seed is config.train.seed. Writes config.json, layers.csv and params.csv (step 0) into the folder.
-// Dropout is off.
+// The seed is config.train.seed. Writes config.json, layers.csv, params.csv (step 0) and summary.json
+// into the folder. Dropout is off.
 ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
                   RunFolder& folder);
 

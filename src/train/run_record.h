@@ -12,22 +12,25 @@ namespace normscope {
 struct RunRecord {
   std::string folder;
   RunConfig config;
-  std::string status;  // done, diverged, interrupted; "unfinished" where there is no summary yet
-  Index steps = 0, params = 0;
+  // done, diverged, interrupted, probe; "unfinished" where no summary tells of the last rows: the run goes
+  // on, or was killed. Its figures are then those of its logs so far.
+  std::string status;
+  Index steps = 0, params = 0, vocab = 0;  // 0: not known
   std::optional<double> final_train_loss, final_val_loss, best_val_loss, grad_first_last, growth,
       tokens_per_s, seconds;
-  Index vocab = 0;                     // 0: not known
+  std::optional<double> unigram;       // nats: what counting letters achieves on the validation split
   std::optional<Index> diverged_step;  // the step whose loss or gradient was not finite
   std::string story;                   // of a diverged run, one line: what broke, what had grown
-  // rms of what a branch adds over rms of the stream it is added to, at the first logged step, mean over
+  // rms of what a sublayer returns over rms of the stream it joins, at the first logged step; mean over
   // sublayers.
   std::optional<double> branch_share;
 };
 
-// Error (usage) if the folder is not a run.
+// Errors: the folder is no run (usage), its config or summary is damaged.
 RunRecord read_run(const std::string& folder);
 
-// The run folders that an argument names: the folder itself, or the runs in a sweep's folder, sorted by name.
+// The run folders that an argument names: the folder itself, or the runs in it, in the order of its
+// summary.csv, which is the sweep's; others follow by name, L=2 before L=12.
 std::vector<std::string> run_folders(const std::string& argument);
 
 }  // namespace normscope

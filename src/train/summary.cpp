@@ -30,10 +30,24 @@ Json nonfinite_json(const FirstNonfinite& first) {
   return json;
 }
 
+// What the bits depend on, beside the config.
+void add_environment(Json& json, const TrainConfig& config) {
+  const BlasInfo blas = blas_info();
+  json.update({{"peak_rss_mb", peak_rss_bytes() / 0x1p20},
+               {"threads", thread_count()},
+               {"precision", name_of(config.precision)},
+               {"gemm", name_of(gemm_provider(config))},
+               {"blas", {{"flavour", blas.flavour}, {"version", blas.version}, {"kernel", blas.kernel}}},
+               {"cpu", cpu_name()},
+               {"isa", isa_name()},
+               {"compiler", compiler_name()},
+               {"libc", libc_name()},
+               {"version", NORMSCOPE_VERSION}});
+}
+
 }  // namespace
 
 void write_summary(const RunFolder& folder, const RunConfig& config, const RunSummary& s) {
-  const BlasInfo blas = blas_info();
   Json json = {{"status", name_of(s.status)},
                {"steps", s.steps},
                {"params", s.params},
@@ -46,22 +60,28 @@ void write_summary(const RunFolder& folder, const RunConfig& config, const RunSu
                {"growth", number_or_null(s.growth)},
                {"skipped", s.skipped},
                {"seconds", s.seconds},
-               {"tokens_per_s", s.tokens_per_s},
-               {"peak_rss_mb", peak_rss_bytes() / 0x1p20},
-               {"threads", thread_count()},
-               {"precision", name_of(config.train.precision)},
-               {"gemm", name_of(gemm_provider(config.train))},
-               {"blas", {{"flavour", blas.flavour}, {"version", blas.version}, {"kernel", blas.kernel}}},
-               {"cpu", cpu_name()},
-               {"isa", isa_name()},
-               {"compiler", compiler_name()},
-               {"libc", libc_name()},
-               {"version", NORMSCOPE_VERSION},
-               {"trajectory_hash", hex(s.trajectory_hash)}};
+               {"tokens_per_s", s.tokens_per_s}};
+  add_environment(json, config.train);
+  json["trajectory_hash"] = hex(s.trajectory_hash);
   if (s.first_nonfinite) {
     json["first_nonfinite"] = nonfinite_json(*s.first_nonfinite);
     json["story"] = s.story;
   }
+  write_atomically(folder.file_to_write(summary_file), json.dump(2), "\n");
+}
+
+void write_probe_summary(const RunFolder& folder, const RunConfig& config, const ProbeResult& result) {
+  Json json = {{"status", "probe"},
+               {"steps", 0},
+               {"params", result.params},
+               {"vocab", result.vocab},
+               {"final_train_loss", number_or_null(result.loss)},
+               {"final_val_loss", nullptr},
+               {"best_val_loss", nullptr},
+               {"grad_first_last", number_or_null(result.grad_first_last)},
+               {"growth", number_or_null(result.growth)}};
+  add_environment(json, config.train);
+  if (result.first_nonfinite) json["first_nonfinite"] = nonfinite_json(*result.first_nonfinite);
   write_atomically(folder.file_to_write(summary_file), json.dump(2), "\n");
 }
 

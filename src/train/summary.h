@@ -1,11 +1,15 @@
 // summary.json of a run folder.
 #pragma once
 
+#include "train/probe.h"
 #include "train/trainer.h"
 
 namespace normscope {
 
 void write_summary(const RunFolder& folder, const RunConfig& config, const RunSummary& summary);
+
+// Of one seed of a probe. Its loss, over training batches, stands as final_train_loss; nothing was validated.
+void write_probe_summary(const RunFolder& folder, const RunConfig& config, const ProbeResult& result);
 
 // For a run that begins, or goes on (`resumed`): its summary, if there is one, may tell of no end, lest a
 // kill leave it taken for finished with its logs cut. Of a resumed run it then says interrupted; else it is
