@@ -91,8 +91,10 @@ def _one_place(paths):
     """The paths, as JSON, that stand for all which hold the same text; those that cannot be read, for themselves."""
     text = hashlib.sha256()
     try:
-        for path in [json.loads(paths)] if paths.startswith('"') else json.loads(paths):
-            text.update(Path(path).read_bytes())
+        for path in map(Path, [json.loads(paths)] if paths.startswith('"') else json.loads(paths)):
+            if not path.is_file():
+                return paths  # nothing, or what never ends: a pipe, a device
+            text.update(path.read_bytes())
     except (OSError, TypeError, ValueError):
         return paths
     return _places.setdefault(text.digest(), paths)

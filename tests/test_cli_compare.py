@@ -344,6 +344,14 @@ class Made(MadeCompareTest):
                 self.assertEqual({label: row["seeds"] for label, row in self.csv(f"same{number}").items()},
                                  {"pre · layernorm": "2"})
 
+    def test_a_text_that_never_ends_is_not_read(self):
+        for i, path in enumerate(("text.txt", "/dev/zero")):
+            self.make(f"runs/{i}")
+            config = self.path(f"runs/{i}/config.json")
+            known = Run(self.path(f"runs/{i}")).json("config.json")
+            self.write(config, json.dumps({**known, "data": {**known["data"], "path": path}}))
+        self.assertIn("texts in other files, which cannot be read now", self.compare("runs"))
+
     def test_a_scale_that_only_a_tied_head_uses(self):
         xavier = {"model": {"init": {"scheme": "xavier_normal"}}}
         for std in (0.02, 0.5):

@@ -71,9 +71,7 @@ ordered_json json_of(const Group& group, const std::vector<const Field*>& apart)
 
 // --- printed ---
 
-constexpr const char* titles[] = {"placement", "norm", "L", "params", "status"};
-constexpr std::size_t told_by_labels = 3;  // of these, where there are more than two groups
-
+// Placement, norm, L, parameters and status.
 std::vector<std::string> facts(const ordered_json& run, const std::string& params) {
   std::vector<std::string> status;
   for (const auto& [name, count] : run["status"].items())
@@ -81,32 +79,30 @@ std::vector<std::string> facts(const ordered_json& run, const std::string& param
   return {run["placement"], run["norm"], run["n_layer"].dump(), params, join(status)};
 }
 
-// What all of more than two share stands below the table.
-void print_table_of(const ordered_json& runs) {
-  std::vector<std::vector<std::string>> table(1 + runs.size()), known;
-  table[0] = {"run"};
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const std::size_t seeds = runs[i]["seeds"].size();
-    table[i + 1] = {runs[i]["label"].get<std::string>() + (seeds > 1 ? text(" x", seeds, " seeds") : "")};
-    known.push_back(
-        facts(runs[i], runs[i]["params"] == 0 ? "-" : short_number(runs[i]["params"].get<double>())));
+// Of more than two, labels tell placement, norm and L, and what all share stands below.
+void print_runs(const ordered_json& runs) {
+  std::vector<std::vector<std::string>> table = {{"run"}},
+                                        known = {{"placement"}, {"norm"}, {"L"}, {"params"}, {"status"}};
+  for (const ordered_json& run : runs) {
+    const std::size_t seeds = run["seeds"].size();
+    table[0].push_back(run["label"].get<std::string>() + (seeds > 1 ? text(" x", seeds, " seeds") : ""));
+    const auto of_run = facts(run, run["params"] == 0 ? "-" : short_number(run["params"].get<double>()));
+    for (std::size_t c = 0; c < known.size(); ++c) known[c].push_back(of_run[c]);
   }
   std::vector<std::string> common;
   std::set<std::size_t> words = {0};
-  for (std::size_t t = 0; t < std::size(titles); ++t) {
-    const bool many = runs.size() > 2,
-               same = many && std::all_of(known.begin(), known.end(),
-                                          [&](const auto&of) { return of[t] == known[0][t]; });
-    if (same) common.push_back(text(titles[t], " ", known[0][t]));
-    if (same || (many && t < told_by_labels)) continue;
-    if (t != 2 && t != 3) words.insert(table[0].size());  // L and params are numbers
-    table[0].emplace_back(titles[t]);
-    for (std::size_t i = 0; i < runs.size(); ++i) table[i + 1].push_back(known[i][t]);
+  for (std::size_t c = 0; c < known.size(); ++c) {
+    const bool many = runs.size() > 2;
+    if (many && std::count(known[c].begin() + 1, known[c].end(), known[c][1]) == std::ssize(runs)) {
+      common.push_back(known[c][0] + " " + known[c][1]);
+    } else if (!many || c > 2) {
+      if (c != 2 && c != 3) words.insert(table.size());
+      table.push_back(known[c]);
+    }
   }
   for (const Column& column : columns) {
-    table[0].emplace_back(column.title);
-    for (std::size_t i = 0; i < runs.size(); ++i)
-      table[i + 1].push_back(runs[i]["figures"][column.name]["text"]);
+    table.push_back({column.title});
+    for (const ordered_json& run : runs) table.back().push_back(run["figures"][column.name]["text"]);
   }
   print_table(table, words);
   std::cout << (common.empty() ? "" : "all: " + join(common) + "\n") << '\n';
@@ -114,9 +110,12 @@ void print_table_of(const ordered_json& runs) {
 
 void print_pairs(const ordered_json& pairs) {
   if (pairs.empty()) return;
-  std::vector<std::vector<std::string>> table;
-  for (const ordered_json& pair : pairs)
-    table.push_back({"  " + pair["group"].get<std::string>(), pair["difference"], pair["text"]});
+  std::vector<std::vector<std::string>> table(3);
+  for (const ordered_json& pair : pairs) {
+    table[0].push_back("  " + pair["group"].get<std::string>());
+    table[1].push_back(pair["difference"]);
+    table[2].push_back(pair["text"]);
+  }
   std::cout << "final val minus that of " << pairs[0]["base"].get<std::string>()
             << ", seed by seed, mean ± standard error:\n";
   print_table(table, {0, 2});
@@ -167,14 +166,13 @@ std::vector<RunRecord> read_runs(const std::vector<std::string>& arguments, std:
 
 // The group that --base names, by its label or the folder of one of its runs; else the first one.
 std::size_t base_of(const std::vector<Group>& groups, const std::optional<std::string>& name) {
-  if (!name) return 0;
+  const auto is_named = [&](const RunRecord& run) {
+    return run.folder == *name || std::filesystem::path(run.folder).filename() == *name;
+  };
   std::vector<std::string> labels;
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    if (printable(*name) == groups[g].label) return g;
-    for (const RunRecord& run : groups[g].runs) {
-      const std::filesystem::path folder(run.folder);
-      if (folder == *name || folder.filename() == *name) return g;
-    }
+    const auto& runs = groups[g].runs;
+    if (!name || groups[g].label == *name || std::any_of(runs.begin(), runs.end(), is_named)) return g;
     labels.push_back(groups[g].label);
   }
   refuse("compare", "--base: got ", printable(*name),
@@ -207,7 +205,7 @@ int compare_command(int argc, char** argv) {
   if (line.has("csv")) {
     print_csv(runs);
   } else if (!line.has("json")) {
-    print_table_of(runs);
+    print_runs(runs);
     print_pairs(pairs);
     for (const ordered_json& remark : remarks) std::cout << "- " << remark["text"].get<std::string>() << '\n';
   }

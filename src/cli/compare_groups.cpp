@@ -22,16 +22,18 @@ std::map<std::string, ordered_json> places_of_texts(const std::vector<RunRecord>
   std::map<std::string, ordered_json> all, by_text;
   for (const Field& field : fields()) {
     for (const RunRecord& run : runs) {
-      if (const auto paths = field.get(run.config); field.names_text && paths != "")
-        all[paths.dump()] = paths;
+      if (!field.names_text) break;
+      if (const auto paths = field.get(run.config); paths != "") all[paths.dump()] = paths;
     }
   }
   if (all.size() < 2) return all;
   for (auto& [written, paths] : all) {
     std::uint64_t hash = fnv1a_basis;
     try {
-      for (const auto& path : paths.is_array() ? paths : ordered_json::array({paths}))
+      for (const std::string path : paths.is_array() ? paths : ordered_json::array({paths})) {
+        require(fs::is_regular_file(path), "compare", "no file to read");  // but a pipe, say
         hash = fnv1a(read_file(path), hash);
+      }
       paths = by_text.try_emplace(hex(hash), paths).first->second;
     } catch (const Error&) {
       unread.insert(written);

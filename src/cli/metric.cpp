@@ -1,9 +1,7 @@
 #include "cli/metric.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <numbers>
 
 #include "cli/terminal.h"
@@ -16,12 +14,6 @@ constexpr double absurd_loss = 100;           // from here digits after the poin
 constexpr double coarse_spread = 0.01;        // from here a mean's fourth digit says nothing
 constexpr double normal_quantile = 1.959964;  // Student's of infinitely many degrees
 constexpr std::ptrdiff_t few_seeds = 5;       // up to here one seed of the other sign is a large share
-
-std::string two_digits(double value) {
-  std::array<char, 64> out{};
-  std::snprintf(out.data(), out.size(), "%.2g", value);
-  return out.data();
-}
 
 // P(-t < T < t): the finite series of Abramowitz & Stegun 26.7.3 (odd) and 26.7.4 (even), all terms positive.
 double central_probability(double t, Index degrees) {
@@ -66,7 +58,7 @@ std::string metric_text(const Metric& metric, Digits digits) {
     return fixed(v, spread.value_or(0) >= coarse_spread ? 3 : 4);
   };
   if (!spread || !std::isfinite(*spread)) return number(mean);
-  return number(mean) + " ± " + (digits == Digits::ratio ? two_digits(*spread) : number(*spread));
+  return number(mean) + " ± " + (digits == Digits::ratio ? significant_text(*spread, 2) : number(*spread));
 }
 
 // Losses of runs on their way to diverge differ by thousands.

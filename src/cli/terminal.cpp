@@ -51,10 +51,10 @@ std::string fixed(double number, int digits) {
   return out.data();
 }
 
-std::string significant_text(double number) {
+std::string significant_text(double number, int digits) {
   if (std::isnan(number)) return "nan";
   std::array<char, 64> out{};
-  std::snprintf(out.data(), out.size(), "%.3g", number);
+  std::snprintf(out.data(), out.size(), "%.*g", digits, number);
   return out.data();
 }
 
@@ -79,16 +79,17 @@ std::string aligned_left(const std::string& text, std::size_t width) {
   return text + std::string(std::max(width, shown_width(text)) - shown_width(text), ' ');
 }
 
-void print_table(const std::vector<std::vector<std::string>>& rows, const std::set<std::size_t>& words) {
-  std::vector<std::size_t> widths(rows[0].size(), 0);
-  for (const auto& row : rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], shown_width(row[c]));
+void print_table(const std::vector<std::vector<std::string>>& columns, const std::set<std::size_t>& words) {
+  std::vector<std::size_t> widths(columns.size(), 0);
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    for (const std::string& cell : columns[c]) widths[c] = std::max(widths[c], shown_width(cell));
   }
-  for (const auto& row : rows) {
+  for (std::size_t row = 0; row < columns[0].size(); ++row) {
     std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      const std::string pad(widths[c] - shown_width(row[c]), ' ');
-      line += (c == 0 ? "" : "  ") + (words.contains(c) ? row[c] + pad : pad + row[c]);
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      const std::string& cell = columns[c][row];
+      const std::string pad(widths[c] - shown_width(cell), ' ');
+      line += (c == 0 ? "" : "  ") + (words.contains(c) ? cell + pad : pad + cell);
     }
     std::cout << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
   }

@@ -15,13 +15,13 @@ std::string grouped(long long number);      // 1,234,567
 std::string short_number(double number);    // 52.1k
 std::string duration_text(double seconds);  // 0:09, 12:30, 3:02:10
 std::string fixed(double number, int digits);
-std::string significant_text(double number);  // three significant digits: 7.18, 0.0123, 3.1e-05
+std::string significant_text(double number, int digits = 3);  // 7.18, 0.0123, 3.1e-05
 
 // UTF-8 text with blanks behind it, so that a terminal shows `width` characters.
 std::string aligned_left(const std::string& text, std::size_t width);
 
-// Prints rows in columns two blanks apart: numbers to the right, the columns in `words` to the left.
-void print_table(const std::vector<std::vector<std::string>>& rows, const std::set<std::size_t>& words);
+// Prints columns of equal length, two blanks apart: numbers to the right, those in `words` to the left.
+void print_table(const std::vector<std::vector<std::string>>& columns, const std::set<std::size_t>& words);
 
 // Writes a line, or lines, to stderr. They may name files and options: control characters are spelled out.
 void print_error(std::string_view message);

@@ -24,17 +24,11 @@ std::string wrong(const json& got, const std::string& expected, const std::vecto
               meant.empty() ? "" : "; did you mean " + meant + "?");
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string all;
-  for (const std::string& word : words) all += (all.empty() ? "" : " | ") + word;
-  return all;
-}
-
 Field placements(std::string key, std::string doc) {
   const std::vector<std::string> names = name_list(PlacementKind{});
   std::vector<std::string> in_list = names;
   std::erase(in_list, name_of(PlacementKind::mix));
-  Field field = row(std::move(key), joined(names) + ", or a list of n_layer of them (no mix)",
+  Field field = row(std::move(key), join(names, " | ") + ", or a list of n_layer of them (no mix)",
                     at(&RunConfig::model, &ModelConfig::norm_placement), std::move(doc));
   field.schema = {
       {"anyOf", {{{"enum", names}}, {{"type", "array"}, {"items", {{"enum", in_list}}}, {"minItems", 1}}}}};
@@ -51,7 +45,7 @@ Field placements(std::string key, std::string doc) {
       for (const json& entry : given) {
         const auto* found = find_name<PlacementKind>(entry);
         const std::string which = text("entry ", read.size() + 1, ": ");
-        if (!found) return which + wrong(entry, joined(in_list), in_list);
+        if (!found) return which + wrong(entry, join(in_list, " | "), in_list);
         if (found->value == PlacementKind::mix) {
           return which +
                  "mix is a pattern of whole models and cannot stand in a list; write out its pre and post";
@@ -71,7 +65,7 @@ Field placements(std::string key, std::string doc) {
       }
     } else {
       const auto* found = find_name<PlacementKind>(given);
-      if (!found) return wrong(given, joined(names) + ", or a list of them", names);
+      if (!found) return wrong(given, join(names, " | ") + ", or a list of them", names);
       read = {found->value};
     }
     config.model.norm_placement = std::move(read);

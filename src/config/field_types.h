@@ -15,6 +15,7 @@
 #include "config/json_source.h"
 #include "config/names.h"
 #include "core/nearest.h"
+#include "core/text.h"
 
 namespace normscope {
 
@@ -38,8 +39,6 @@ auto at(S RunConfig::*section, P S::*part, T P::*member) {
 // What is wrong with a value, and where it is a misspelt name, which one was meant.
 std::string wrong(const nlohmann::json& got, const std::string& expected,
                   const std::vector<std::string>& names = {});
-
-std::string joined(const std::vector<std::string>& words);  // "a | b | c"
 
 // A row whose value dumps as itself.
 template <class At>
@@ -121,12 +120,12 @@ template <class At>
 Field choice(std::string key, At value, std::string doc) {
   using Enum = std::remove_cvref_t<decltype(value(std::declval<RunConfig&>()))>;
   const std::vector<std::string> names = name_list(Enum{});
-  Field field = row(std::move(key), joined(names), value, std::move(doc));
+  Field field = row(std::move(key), join(names, " | "), value, std::move(doc));
   field.schema = {{"enum", names}};
   field.get = [=](const RunConfig& config) { return nlohmann::ordered_json(name_of(value(config))); };
   field.set = [=](RunConfig& config, const nlohmann::json& given) -> std::string {
     const Named<Enum>* found = find_name<Enum>(given);
-    if (!found) return wrong(given, joined(names), names);
+    if (!found) return wrong(given, join(names, " | "), names);
     value(config) = found->value;
     return {};
   };

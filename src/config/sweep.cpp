@@ -9,6 +9,7 @@
 #include "config/problems.h"
 #include "core/hash.h"
 #include "core/nearest.h"
+#include "core/text.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -95,13 +96,8 @@ class SweepReader {
       if (std::find(known.begin(), known.end(), name) != known.end()) continue;
       const std::string meant = nearest(name, known);
       problem(value, printable(name.substr(0, 100)), ": no key of ", of, "; ",
-              meant.empty() ? "it has " + list(known) : "did you mean " + meant + "?");
+              meant.empty() ? "it has " + join(known) : "did you mean " + meant + "?");
     }
-  }
-  static std::string list(const std::vector<std::string>& words) {
-    std::string all;
-    for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
-    return all;
   }
 
   void read_name() {

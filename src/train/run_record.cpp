@@ -6,7 +6,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -66,6 +65,13 @@ void read_summary(const std::string& path, RunRecord& run) {
 
 // --- logs ---
 
+std::optional<double> number_of(std::string_view digits) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  const bool whole = error == std::errc() && end == digits.data() + digits.size();
+  return whole ? std::optional(value) : std::nullopt;
+}
+
 // A log's rows one by one, from the first or from a place near the end. What is damaged or half written is
 // passed over: a run may be writing, or was killed.
 class LogRows {
@@ -99,13 +105,7 @@ class LogRows {
     const auto found = columns_.find(column);
     return found == columns_.end() || found->second >= cells_.size() ? "" : cells_[found->second];
   }
-  std::optional<double> number(const char* column) const {
-    const std::string_view digits = cell(column);
-    double value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    const bool whole = error == std::errc() && end == digits.data() + digits.size() && !digits.empty();
-    return whole ? std::optional(value) : std::nullopt;
-  }
+  std::optional<double> number(const char* column) const { return number_of(cell(column)); }
 
  private:
   std::ifstream file_;
@@ -122,7 +122,7 @@ void read_metrics(const std::string& path, RunRecord& run) {
     if (const auto loss = log.number("train_loss")) run.final_train_loss = loss;
     if (const auto loss = log.number("val_loss")) {
       run.final_val_loss = loss;
-      run.best_val_loss = std::min(*loss, run.best_val_loss.value_or(*loss));
+      if (*loss < run.best_val_loss.value_or(HUGE_VAL)) run.best_val_loss = loss;  // nan is never the best
     }
     const double speed = log.number("tokens_per_s").value_or(0);
     rows += speed > 0 ? 1 : 0;
@@ -131,65 +131,57 @@ void read_metrics(const std::string& path, RunRecord& run) {
   if (rows > 0) run.tokens_per_s = rows / pace;
 }
 
-// More than two steps' rows of layers.csv or params.csv take.
-std::streamoff bytes_of_last_step(const RunRecord& run) { return 8000 * (run.config.model.n_layer + 2); }
+// Name (of a site or a parameter), layer and value of a row.
+struct LoggedValue {
+  std::string name;
+  double layer, value, numel;
+};
 
-// Calls `take` for each row of the last logged step; `restart` whenever a later step begins.
-void each_of_last_step(const std::string& path, const RunRecord& run, const std::function<void()>& restart,
-                       const std::function<void(const LogRows&)>& take) {
+// Of the rows of the first logged step, or of the last.
+std::vector<LoggedValue> values_of_step(const std::string& path, const RunRecord& run, const char* name,
+                                        const char* value, bool last) {
+  std::vector<LoggedValue> values;
   LogRows log(path);
-  log.skip_to_last(bytes_of_last_step(run));
+  if (last) log.skip_to_last(8000 * (run.config.model.n_layer + 2));  // more than two steps' rows take
   for (std::string step; log.next();) {
     if (log.cell("step") != step) {
+      if (!values.empty() && !last) break;
+      values.clear();
       step = log.cell("step");
-      restart();
     }
-    take(log);
+    values.push_back({std::string(log.cell(name)), log.number("layer").value_or(-1),
+                      log.number(value).value_or(std::nan("")), log.number("numel").value_or(0)});
   }
+  return values;
 }
 
-void read_parameters(const std::string& path, RunRecord& run) {
-  double first = 0, last = 0, numbers = 0;  // squares of gradients
-  each_of_last_step(
-      path, run, [&] { first = last = numbers = 0; },
-      [&](const LogRows& log) {
-        const double norm = log.number("grad_norm").value_or(0), layer = log.number("layer").value_or(0);
-        if (layer == 1) first += norm * norm;
-        if (layer == static_cast<double>(run.config.model.n_layer)) last += norm * norm;
-        numbers += log.number("numel").value_or(0);
-      });
-  if (run.params == 0) run.params = static_cast<Index>(numbers);
-  if (numbers > 0) run.grad_first_last = std::sqrt(first / last);
-}
-
-void read_growth(const std::string& path, RunRecord& run) {
-  std::optional<double> first, last;
-  each_of_last_step(
-      path, run, [&] { first = last = std::nullopt; },
-      [&](const LogRows& log) {
-        if (log.cell("site") != "stream") return;
-        if (log.number("layer") == 0) first = log.number("rms");
-        if (log.number("layer") == static_cast<double>(run.config.model.n_layer)) last = log.number("rms");
-      });
-  if (first && last) run.growth = *last / *first;
-}
-
-std::optional<double> first_branch_share(const std::string& path) {
-  double stream = 0, sum = 0;  // the stream that the next branch joins
-  int branches = 0;
-  std::string step;
-  for (LogRows log(path); log.next();) {
-    if (step.empty()) step = log.cell("step");
-    if (log.cell("step") != step) break;
-    const std::string_view site = log.cell("site");
-    const double rms = log.number("rms").value_or(0);
-    if (site == "attn_out" || site == "ffn_out") {
-      sum += stream > 0 ? rms / stream : 0;
-      ++branches;
-    }
-    if (site == "stream" || site == "stream_mid") stream = rms;
+// What the last logged step says of gradients and activations.
+void read_last_step(const std::string& folder, RunRecord& run) {
+  const auto last = static_cast<double>(run.config.model.n_layer);
+  double first_square = 0, last_square = 0, numbers = 0, stream_0 = 0, stream_L = 0;
+  for (const LoggedValue& v : values_of_step(file_in(folder, params_file), run, "param", "grad_norm", true)) {
+    if (v.layer == 1) first_square += v.value * v.value;
+    if (v.layer == last) last_square += v.value * v.value;
+    numbers += v.numel;
   }
-  return branches > 0 ? std::optional(sum / branches) : std::nullopt;
+  if (numbers > 0) run.params = static_cast<Index>(numbers);
+  if (numbers > 0) run.grad_first_last = std::sqrt(first_square / last_square);
+  for (const LoggedValue& v : values_of_step(file_in(folder, layers_file), run, "site", "rms", true)) {
+    if (v.name == "stream" && v.layer == 0) stream_0 = v.value;
+    if (v.name == "stream" && v.layer == last) stream_L = v.value;
+  }
+  if (stream_0 > 0 && stream_L > 0) run.growth = stream_L / stream_0;
+}
+
+std::optional<double> first_branch_share(const std::string& folder, const RunRecord& run) {
+  double stream = 0, sum = 0, branches = 0;  // stream: that which the next branch joins
+  for (const LoggedValue& v : values_of_step(file_in(folder, layers_file), run, "site", "rms", false)) {
+    const bool is_branch = v.name == "attn_out" || v.name == "ffn_out";
+    branches += is_branch ? 1 : 0;
+    sum += is_branch && stream > 0 ? v.value / stream : 0;
+    if (v.name == "stream" || v.name == "stream_mid") stream = v.value;
+  }
+  return branches > 0 && std::isfinite(sum) ? std::optional(sum / branches) : std::nullopt;
 }
 
 }  // namespace
@@ -206,21 +198,19 @@ RunRecord read_run(const std::string& folder) {
   if (run.status == "unfinished" && !fs::exists(file_in(folder, metrics_file)) &&
       fs::exists(file_in(folder, layers_file))) {
     run.status = "probe";  // of a version that wrote no summary
-    read_parameters(file_in(folder, params_file), run);
-    read_growth(file_in(folder, layers_file), run);
+    read_last_step(folder, run);
   } else if (run.status == "unfinished" || run.status == "interrupted") {
     RunRecord logged = run;
     read_metrics(file_in(folder, metrics_file), logged);
     if (logged.steps > run.steps) {  // resumed since, if it was interrupted
-      read_parameters(file_in(folder, params_file), logged);
-      read_growth(file_in(folder, layers_file), logged);
+      read_last_step(folder, logged);
       logged.status = "unfinished";
       run = logged;
     } else {
       run.final_val_loss = logged.final_val_loss;  // of which no summary of an interrupted run tells
     }
   }
-  if (!run.branch_share) run.branch_share = first_branch_share(file_in(folder, layers_file));
+  if (!run.branch_share) run.branch_share = first_branch_share(folder, run);
   return run;
 }
 
