@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "helpers.h"
+#include "kernels/column_norm.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/norm.h"
@@ -149,6 +150,42 @@ TEST_CASE_TEMPLATE("kernel: norms of constant and of zero rows", Real, float, do
       test.compare(pick<Real>(2e-6, 1e-13));
     }
   }
+}
+
+TEST_CASE("kernel: norms see nothing in what is constant, however small eps is") {
+  const Index n = 192;
+  for (const float value : {float(3.3), float(-0.7), float(1e6 / 3)}) {
+    NormCase<float> test{{n, 1, true, float(1e-12), false}, 2, true, true, float(0)};
+    std::fill(test.x.begin(), test.x.end(), value);
+    const auto result = test.fast();
+    for (std::size_t i = 0; i < result.y.size(); ++i) CHECK(result.y[i] == test.bias[i % test.bias.size()]);
+    std::vector<float> y = nans<float>(n), mean = y, variance = y, rstd = y;
+    column_norm_forward<float>({1, n, float(1e-12), false}, n, test.x.data(), nullptr, nullptr, y.data(),
+                               mean.data(), variance.data(), rstd.data());
+    CHECK(y == std::vector<float>(n));
+  }
+}
+
+// The mean of x is rounded to a float: so far from zero, x̂ is off by a thousandth. Yet what a norm sends back
+// sums to nothing, as it does exactly.
+TEST_CASE_TEMPLATE("kernel: the gradient of a norm's input sums to 0 also where rows lie far from zero", Real,
+                   float, double) {
+  const Index n = 100;
+  NormCase<Real> test{{n, 1, true, Real(1e-12), false}, 1, false, false, Real(0)};
+  for (Real& x : test.x) x = Real(1000) + x / 100;
+  const auto sum_is_zero = [](const std::vector<Real>& dx) {
+    double sum = 0, size = 0;
+    for (const Real d : dx) sum += d, size += std::abs(d);
+    return std::abs(sum) <= pick<Real>(2e-6, 1e-14) * size;
+  };
+  CHECK(sum_is_zero(test.fast().dx));
+  std::vector<Real> y = nans<Real>(n), mean = y, variance = y, rstd = y, dx = y;
+  const ColumnNorm<Real> norm{1, n, Real(1e-12), false};
+  column_norm_forward<Real>(norm, n, test.x.data(), nullptr, nullptr, y.data(), mean.data(), variance.data(),
+                            rstd.data());
+  column_norm_backward<Real>(norm, n, test.x.data(), mean.data(), rstd.data(), nullptr, test.dy.data(),
+                             dx.data(), 0, nullptr, nullptr);
+  CHECK(sum_is_zero(dx));
 }
 
 TEST_CASE_TEMPLATE("kernel: a NaN or an infinity spoils its own row of a norm and no other", Real, float,
@@ -303,6 +340,15 @@ TEST_CASE_TEMPLATE("kernel: column sums and products of elements", Real, float, 
   }
 }
 
+TEST_CASE("kernel: a sum of many rows is not off by more than one of few") {
+  const Index rows = 100000;
+  std::vector<float> x = normals<float>(rows, "x", 1, 1), sum(1);
+  double want = 0;
+  for (const float v : x) want += v;
+  add_rows(rows, Index{1}, x.data(), sum.data());
+  CHECK(std::abs(sum[0] / want - 1) <= 2e-6);
+}
+
 TEST_CASE_TEMPLATE("kernel: moments equal their twin and count what is not finite", Real, float, double) {
   const double tolerance = pick<Real>(1e-6, 1e-13);
   for (const Index n : {1, 3, 16, 17, 1000, 40000}) {
@@ -331,6 +377,29 @@ TEST_CASE_TEMPLATE("kernel: moments equal their twin and count what is not finit
   CHECK(moments<Real>(0, nullptr).count == 0);
 }
 
+TEST_CASE("kernel: sums of squares that no float holds") {
+  const Index n = 20000;
+  for (const double size : {1e-44, 1e-30, 1e-23, 1e-13, 1e18, 1e25, 1e37}) {
+    const std::vector<float> x = normals<float>(n, "x", size);
+    const Moments want = reference::moments(n, x.data()), got = moments(n, x.data());
+    CAPTURE(size);
+    CHECK(std::abs(sum_squares(n, x.data()) / want.sum_squares - 1) <= 1e-6);
+    CHECK(std::abs(got.sum_squares / want.sum_squares - 1) <= 1e-6);
+    CHECK(std::abs(got.sum - want.sum) <= 1e-6 * std::sqrt(want.sum_squares * static_cast<double>(n)));
+    CHECK(got.abs_max == want.abs_max);
+    CHECK(got.nonfinite == 0);
+
+    // An update by so much: lr 1, and no momentum.
+    std::vector<float> w(x.size()), v(x.size());
+    const WeightChange change = sgd(n, Sgd<float>{-1, 0, 1, 1}, x.data(), w.data(), v.data());
+    CHECK(change.before == 0);
+    CHECK(std::abs(change.change / want.sum_squares - 1) <= 1e-6);
+  }
+  const std::vector<float> zeros(n);
+  CHECK(sum_squares(n, zeros.data()) == 0);
+  CHECK(moments(n, zeros.data()).sum_squares == 0);
+}
+
 TEST_CASE_TEMPLATE("kernel: optimisers equal their twins", Real, float, double) {
   const double tolerance = pick<Real>(1e-6, 1e-13);
   for (const Index n : {1, 17, 1000, 20000}) {
@@ -338,7 +407,8 @@ TEST_CASE_TEMPLATE("kernel: optimisers equal their twins", Real, float, double) 
     std::vector<Real> w = normals<Real>(n, "w"), m = normals<Real>(n, "m"), v = normals<Real>(n, "v");
     for (Real& x : v) x = x * x;
     std::vector<Real> w2 = w, m2 = m, v2 = v;
-    const AdamW<Real> adam{Real(0.7), Real(0.9), Real(0.99), Real(1e-8), Real(0.999), Real(0.01), Real(2)};
+    const AdamW<Real> adam{Real(0.7),  Real(0.9),   Real(0.99), Real(0.1), Real(0.01),
+                           Real(1e-8), Real(0.999), Real(0.01), Real(2)};
     adamw(n, adam, g.data(), w.data(), m.data(), v.data());
     reference::adamw(n, adam, g.data(), w2.data(), m2.data(), v2.data());
     CHECK(scaled_error(w, w2) <= tolerance);
@@ -383,8 +453,8 @@ TEST_CASE_TEMPLATE("kernel: same bits at any thread count", Real, float, double)
   }));
   CHECK(same_bits_at_any_thread_count([&] {
     std::vector<Real> w = b, m(a.size()), v(a.size()), u = b, momentum(a.size());
-    adamw(n, AdamW<Real>{1, Real(0.9), Real(0.99), Real(1e-8), 1, Real(0.1), 1}, a.data(), w.data(), m.data(),
-          v.data());
+    adamw(n, AdamW<Real>{1, Real(0.9), Real(0.99), Real(0.1), Real(0.01), Real(1e-8), 1, Real(0.1), 1},
+          a.data(), w.data(), m.data(), v.data());
     sgd(n, Sgd<Real>{1, Real(0.9), 1, Real(0.1)}, a.data(), u.data(), momentum.data());
     return joined({w, m, v, u, momentum});
   }));

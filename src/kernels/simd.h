@@ -44,7 +44,8 @@ struct SimdTable {
   void (*scale_add)(Index n, Real alpha, const Real* x, Real beta, Real* y);
   void (*weighted_sum)(Index n, Real alpha, const Real* a, const Real* b, Real* y);
   void (*multiply)(Index n, const Real* a, const Real* b, Real* y);
-  Real (*dot)(Index n, const Real* a, const Real* b);
+  double (*dot)(Index n, const Real* a, const Real* b);
+  double (*sum_squares)(Index n, const Real* x);
   Moments (*moments)(Index n, const Real* x);
 
   WeightChange (*adamw)(Index n, const AdamW<Real>&, const Real* g, Real* w, Real* m, Real* v);

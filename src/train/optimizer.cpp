@@ -12,7 +12,7 @@ void measure_gradient(const ParameterLayout& layout, const ParameterBlock<Real>&
   norms.by_parameter.clear();  // keeps its room
   double squares = 0;
   for (const Parameter& p : layout.list()) {
-    const double square = !p.trainable ? 0 : dot(p.size, gradients.at(p), gradients.at(p));
+    const double square = !p.trainable ? 0 : sum_squares(p.size, gradients.at(p));
     norms.by_parameter.push_back(std::sqrt(square));
     squares += square;
   }
@@ -40,7 +40,7 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
   for (const Parameter& p : layout_.list()) {
     if (!p.trainable) {  // running statistics: their gradient holds what the step's batches change them by
       const Real *w = parameters.at(p), *change = gradients.at(p);
-      changes_.push_back({dot(p.size, w, w), dot(p.size, change, change)});
+      changes_.push_back({sum_squares(p.size, w), sum_squares(p.size, change)});
       scale_add(p.size, Real(1), change, Real(1), parameters.at(p));
       continue;
     }
@@ -49,6 +49,8 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
       const AdamW<Real> adam{static_cast<Real>(gradient_scale),
                              static_cast<Real>(config_.beta1),
                              static_cast<Real>(config_.beta2),
+                             static_cast<Real>(1 - config_.beta1),
+                             static_cast<Real>(1 - config_.beta2),
                              static_cast<Real>(config_.adam_eps),
                              static_cast<Real>(decay),
                              static_cast<Real>(lr / correction1),

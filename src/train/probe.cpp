@@ -79,7 +79,7 @@ ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOpti
     const Parameter& p = model.layout().list()[i];
     const double n = static_cast<double>(p.size);
     const float* values = model.parameters.at(p);
-    rows.push_back({std::sqrt(dot(p.size, values, values) / n), norms.by_parameter[i], mean_norm[i],
+    rows.push_back({std::sqrt(sum_squares(p.size, values) / n), norms.by_parameter[i], mean_norm[i],
                     norms.by_parameter[i] / std::sqrt(n), std::nullopt});
   }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);

@@ -29,6 +29,7 @@ constexpr SimdTable<Real> table = {
     .weighted_sum = weighted_sum<Real>,
     .multiply = multiply_elements<Real>,
     .dot = dot<Real>,
+    .sum_squares = sum_squares<Real>,
     .moments = moments<Real>,
     .adamw = adamw<Real>,
     .sgd = sgd<Real>,

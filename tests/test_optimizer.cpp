@@ -1,0 +1,31 @@
+// The optimiser's hyperparameters, from a config to the kernel.
+#include "tiny_model.h"
+#include "train/optimizer.h"
+
+using namespace normscope;
+using namespace normscope::testing;
+
+namespace {
+
+// What the first update adds to weights that are all 0, at gradients of 1e-3 in size.
+template <class Real>
+std::vector<double> first_update(const TrainConfig& train) {
+  const ParameterLayout layout(tiny_config(), tiny_vocab);
+  ParameterBlock<Real> parameters(layout), gradients(layout);
+  const std::vector<double> drawn = normals<double>(layout.count(), "gradient", 1e-3);
+  std::copy(drawn.begin(), drawn.end(), gradients.all().begin());
+  Optimizer<Real> optimizer(train, layout);
+  optimizer.update(1, 1e-3, 1, gradients, parameters);
+  return {parameters.all().begin(), parameters.all().end()};
+}
+
+}  // namespace
+
+TEST_CASE("optimiser: AdamW in float is AdamW in double for any beta below 1") {
+  for (const double below_one : {0.5, 1e-1, 1e-3, 1e-5, 1e-6, 1e-7, 2e-8, 1e-10}) {
+    TrainConfig train;
+    train.beta1 = train.beta2 = 1 - below_one;
+    CAPTURE(below_one);
+    CHECK(scaled_error(first_update<float>(train), first_update<double>(train)) <= 1e-6);
+  }
+}
