@@ -75,7 +75,7 @@ TEST_CASE("read_file gives every byte and says why it cannot") {
   const auto at_most = [&](Index limit) { read_file(folder / "x", {.max_bytes = limit}); };
   CHECK(message_of([&] { at_most(20005); }) == "");
   CHECK(message_of([&] { at_most(20004); }).find("larger than 20004") != std::string::npos);
-  CHECK(message_of([&] { read_file("/dev/zero", {.max_bytes = 1000}); }).find("larger") != std::string::npos);
+  CHECK(message_of([&] { read_file("/dev/zero"); }).find("device") != std::string::npos);
 }
 
 TEST_CASE("a file is replaced whole or not at all") {

@@ -113,6 +113,22 @@ TEST_CASE("parallel: a thread takes its own share of blocks first, then what is 
   }
 }
 
+TEST_CASE("parallel: an exception in a thread leaves the loop as an exception") {
+  for (const int threads : {1, 2, 4}) {
+    const ThreadCount count(threads);
+    for (const Index bad : {Index{0}, Index{99}}) {
+      const auto loop = [&] {
+        parallel_each(Index{100}, [&](Index i) { require(i != bad, "loop", "item ", i); });
+      };
+      CHECK_THROWS_WITH_AS(loop(), text("[loop] item ", bad).c_str(), Error);
+    }
+    CHECK_THROWS_AS(in_parallel_region([] { throw std::bad_alloc(); }), std::bad_alloc);
+    std::atomic<int> sum = 0;
+    parallel_each(Index{100}, [&](Index i) { sum += static_cast<int>(i); });
+    CHECK(sum == 4950);
+  }
+}
+
 TEST_CASE_TEMPLATE("kernel: norms equal their twin", Real, float, double) {
   const double tolerance = pick<Real>(2e-6, 1e-13);
   for (const Index cols : {1, 3, 16, 17, 64, 100, 384}) {

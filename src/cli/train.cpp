@@ -82,6 +82,7 @@ int train_command(int argc, char** argv) {
     refuse("train", "--resume goes on with a run, --overwrite starts it again; give one of them");
   }
 
+  const std::atomic<bool>& stop = stop_on_signals();  // first: a line may be said to a pipe without a reader
   const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
@@ -117,7 +118,7 @@ int train_command(int argc, char** argv) {
                        duration_text(expected_seconds(config, layout) * left), " for ",
                        grouped(config.train.steps - trainer.state().step), " steps"));
 
-  const RunSummary summary = trainer.run(stop_on_signals());
+  const RunSummary summary = trainer.run(stop);
   show.line().clear();
   switch (summary.status) {
     case RunStatus::interrupted:

@@ -5,12 +5,14 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/memory.h"
 #include "io/file.h"
 #include "io/utf8.h"
 
 namespace normscope {
 namespace {
 
+constexpr double memory_a_byte = 9;  // of a text: itself, its code points, their tokens
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
 // `at` counts bytes of the file from 0; the bytes shown are those that were read as one character.
@@ -35,7 +37,11 @@ std::string list_of(const std::vector<std::string>& paths) {
 }  // namespace
 
 std::u32string read_text(const std::string& path, std::uint64_t* hash) {
-  const std::string bytes = read_file(path, {.where = "corpus", .exit = Exit::usage});
+  const std::string bytes =
+      read_file(path, {.where = "corpus",
+                       .exit = Exit::usage,
+                       .max_bytes = static_cast<Index>(available_memory_bytes() / memory_a_byte),
+                       .limit = ", more than this machine has memory for; use a shorter text"});
   if (hash) *hash = fnv1a(bytes, *hash);
   const std::string_view view = bytes;
 

@@ -92,13 +92,14 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
   if (::fstat(file.get(), &status) != 0)
     fail(options.where, printable(path), ": cannot be read: ", errno_text());  // no fault of the path
   if (S_ISDIR(status.st_mode)) stop("is a folder; expected a file");
+  if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) stop("is a device; expected a file or a pipe");
 
   // The size is a first guess only: a pipe has none, and a file may grow. The extra byte finds the end.
   std::string bytes;
   std::size_t room = static_cast<std::size_t>(std::max<off_t>(status.st_size, 4095)) + 1;
   for (std::size_t have = 0;;) {
     if (std::max<Index>(std::ssize(bytes), status.st_size) > options.max_bytes) {
-      stop("is larger than ", options.max_bytes, " bytes");
+      stop("is larger than ", options.max_bytes, " bytes", options.limit);
     }
     bytes.resize(have + std::min(room, largest_transfer));
     const ssize_t got = ::read(file.get(), bytes.data() + have, bytes.size() - have);

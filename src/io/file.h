@@ -42,6 +42,7 @@ struct ReadOptions {
   std::string_view where = "file";                      // the error's [where]
   Exit exit = Exit::failure;                            // of a path that cannot be read as a file
   Index max_bytes = std::numeric_limits<Index>::max();  // more is an error, and is not read
+  std::string_view limit = "";                          // why that many, and what to do, for the error
 };
 
 // The whole file. Errors: missing, a folder, unreadable, too large.

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/error.h"
+
 #ifdef __GLIBC__
 #include <gnu/libc-version.h>
 #endif
@@ -43,8 +45,12 @@ const char* name_of(GemmProvider provider) {
 int resolve_threads(Index option, Index config) {
   if (option > 0) return static_cast<int>(option);
   if (config > 0) return static_cast<int>(config);
-  if (const char* wish = std::getenv("OMP_NUM_THREADS")) return std::max(0, std::atoi(wish));
-  return 0;
+  const char* wish = std::getenv("OMP_NUM_THREADS");
+  if (wish == nullptr) return 0;
+  const long long threads = std::strtoll(wish, nullptr, 10);  // of a list, for nested loops, the first
+  if (threads > most_threads)
+    refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", most_threads);
+  return static_cast<int>(std::max(0LL, threads));  // of what is no number, the OpenMP library itself warns
 }
 
 std::string compiler_name() {
