@@ -1,6 +1,8 @@
-// The optimiser's hyperparameters, from a config to the kernel.
+// The optimiser's hyperparameters, from a config to the kernel; kinds that no switch knows.
+#include "model/norms.h"
 #include "tiny_model.h"
 #include "train/optimizer.h"
+#include "train/schedule.h"
 
 using namespace normscope;
 using namespace normscope::testing;
@@ -28,4 +30,23 @@ TEST_CASE("optimiser: AdamW in float is AdamW in double for any beta below 1") {
     CAPTURE(below_one);
     CHECK(scaled_error(first_update<float>(train), first_update<double>(train)) <= 1e-6);
   }
+}
+
+TEST_CASE("a kind that no code knows is an error, never another kind") {
+  TrainConfig train;
+  train.optimizer = static_cast<OptimizerKind>(99);
+  CHECK_THROWS_WITH_AS(first_update<double>(train), "[optimizer] no code for optimizer number 99", Error);
+  train.schedule = static_cast<ScheduleKind>(99);
+  train.steps = 10;
+  CHECK_THROWS_WITH_AS(learning_rate(train, 5), "[schedule] no code for schedule number 99", Error);
+
+  ModelConfig model = tiny_config();
+  const ParameterLayout layout(model, tiny_vocab);
+  ParameterBlock<double> parameters(layout);
+  model.init.scheme = static_cast<InitScheme>(99);
+  CHECK_THROWS_WITH_AS(initialise(model, layout, 1, parameters), "[init] no code for scheme number 99", Error);
+  model.norm = static_cast<NormKind>(99);
+  Tape<double> tape;
+  const Var<double> x = tape.create(2, model.d_model);
+  CHECK_THROWS_WITH_AS(apply_norm<double>(tape, model, {}, {}, x), "[norm] no code for norm number 99", Error);
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/error.h"
 #include "kernels/elementwise.h"
 
 namespace normscope {
@@ -45,23 +46,29 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
       continue;
     }
     const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;
-    if (config_.optimizer == OptimizerKind::adamw) {
-      const AdamW<Real> adam{static_cast<Real>(gradient_scale),
-                             static_cast<Real>(config_.beta1),
-                             static_cast<Real>(config_.beta2),
-                             static_cast<Real>(1 - config_.beta1),
-                             static_cast<Real>(1 - config_.beta2),
-                             static_cast<Real>(config_.adam_eps),
-                             static_cast<Real>(decay),
-                             static_cast<Real>(lr / correction1),
-                             static_cast<Real>(1 / std::sqrt(correction2))};
-      changes_.push_back(
-          adamw(p.size, adam, gradients.at(p), parameters.at(p), first_moment.at(p), second_moment.at(p)));
-    } else {
-      const Sgd<Real> rule{static_cast<Real>(gradient_scale), static_cast<Real>(config_.momentum),
-                           static_cast<Real>(decay), static_cast<Real>(lr)};
-      changes_.push_back(sgd(p.size, rule, gradients.at(p), parameters.at(p), first_moment.at(p)));
+    switch (config_.optimizer) {
+      case OptimizerKind::adamw: {
+        const AdamW<Real> adam{static_cast<Real>(gradient_scale),
+                               static_cast<Real>(config_.beta1),
+                               static_cast<Real>(config_.beta2),
+                               static_cast<Real>(1 - config_.beta1),
+                               static_cast<Real>(1 - config_.beta2),
+                               static_cast<Real>(config_.adam_eps),
+                               static_cast<Real>(decay),
+                               static_cast<Real>(lr / correction1),
+                               static_cast<Real>(1 / std::sqrt(correction2))};
+        changes_.push_back(
+            adamw(p.size, adam, gradients.at(p), parameters.at(p), first_moment.at(p), second_moment.at(p)));
+        continue;
+      }
+      case OptimizerKind::sgd: {
+        const Sgd<Real> rule{static_cast<Real>(gradient_scale), static_cast<Real>(config_.momentum),
+                             static_cast<Real>(decay), static_cast<Real>(lr)};
+        changes_.push_back(sgd(p.size, rule, gradients.at(p), parameters.at(p), first_moment.at(p)));
+        continue;
+      }
     }
+    fail("optimizer", "no code for optimizer number ", static_cast<int>(config_.optimizer));
   }
   return changes_;
 }
