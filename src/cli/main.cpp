@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/nearest.h"
 #include "io/utf8.h"
+#include "train/environment.h"
 
 namespace normscope {
 namespace {
@@ -64,7 +65,7 @@ int dispatch(int argc, char** argv) {
     return static_cast<int>(Exit::ok);
   }
   if (name == "--version") {
-    std::cout << "normscope " << NORMSCOPE_VERSION << '\n';
+    std::cout << version_text() << '\n';
     return static_cast<int>(Exit::ok);
   }
   for (const Command& command : commands) {

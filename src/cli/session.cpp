@@ -55,8 +55,7 @@ void set_up_threads(const CommandLine& line, Index config_threads) {
 }
 
 std::string machine_text(const TrainConfig& config) {
-  const BlasInfo blas = blas_info();
-  const std::string openblas = "OpenBLAS " + blas.version + " (" + blas.flavour + ", " + blas.kernel + ")";
+  const std::string openblas = blas_text();
   const auto products = [&]() -> std::string {
     switch (gemm_provider(config)) {
       case GemmProvider::automatic:

@@ -155,6 +155,30 @@ std::vector<Field> make_table() {
 
 std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
+// What nanoGPT, Hugging Face and Lightning call our keys.
+struct OtherNames {
+  const char* key;
+  std::string_view words;  // each between spaces
+};
+constexpr OtherNames other_names[] = {
+    {"model.n_layer", " n_layers num_layers num_hidden_layers depth "},
+    {"model.n_head", " n_heads num_heads num_attention_heads "},
+    {"model.d_model", " n_embd hidden_size embed_dim width dim "},
+    {"model.d_ff", " intermediate_size ffn_dim "},
+    {"model.context", " block_size context_length seq_len max_position_embeddings "},
+    {"model.activation", " hidden_act act "},
+    {"model.norm_placement", " placement "},
+    {"train.lr", " learning_rate "},
+    {"train.steps", " max_iters max_steps num_steps iterations "},
+    {"train.warmup_steps", " warmup_iters warmup "},
+    {"train.grad_accum", " gradient_accumulation_steps accumulate_grad_batches "},
+    {"train.grad_clip", " gradient_clip_val clip "},
+    {"train.precision", " dtype "},
+    {"eval.every", " eval_interval "},
+    {"eval.batches", " eval_iters "},
+    {"log.every", " log_interval "},
+};
+
 }  // namespace
 
 const std::vector<Field>& fields() {
@@ -174,7 +198,20 @@ bool is_section(std::string_view key) {
                      [&](const Field& f) { return f.key.starts_with(prefix); });
 }
 
+std::string key_called(std::string_view word) {
+  std::string plain(word);
+  std::replace(plain.begin(), plain.end(), '-', '_');
+  for (const Field& field : fields()) {
+    if (plain == field.key || plain == last_part(field.key)) return field.key;
+  }
+  for (const OtherNames& other : other_names) {
+    if (other.words.find(text(' ', last_part(plain), ' ')) != std::string_view::npos) return other.key;
+  }
+  return "";
+}
+
 std::string nearest_key(std::string_view key) {
+  if (const std::string called = key_called(key); !called.empty()) return called;
   std::vector<std::string> whole, last;  // last: what a key is called when its section is wrong or missing
   for (const Field& field : fields()) {
     const std::string section = field.key.substr(0, field.key.find('.'));

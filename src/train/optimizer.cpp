@@ -13,7 +13,9 @@ void measure_gradient(const ParameterLayout& layout, const ParameterBlock<Real>&
   norms.by_parameter.clear();  // keeps its room
   double squares = 0;
   for (const Parameter& p : layout.list()) {
-    const double square = !p.trainable ? 0 : sum_squares(p.size, gradients.at(p));
+    double square = sum_squares(p.size, gradients.at(p));
+    // Of running statistics it is what they change by, which counts only where it would spoil them.
+    if (!p.trainable && std::isfinite(square)) square = 0;
     norms.by_parameter.push_back(std::sqrt(square));
     squares += square;
   }

@@ -57,6 +57,7 @@ void write_summary(const RunFolder& folder, const RunConfig& config, const RunSu
                {"compiler", compiler_name()},
                {"libc", libc_name()},
                {"version", NORMSCOPE_VERSION},
+               {"commit", commit_name()},
                {"trajectory_hash", hex(s.trajectory_hash)}};
   if (s.first_nonfinite) {
     json["first_nonfinite"] = nonfinite_json(*s.first_nonfinite);
