@@ -18,7 +18,7 @@ class CommandLine(CliTest):
     def test_help_and_version_everywhere(self):
         self.assertIn("usage", self.normscope("--help").stdout)
         version = self.normscope("--version").stdout
-        self.assertRegex(version, r"^normscope \d+\.\d+\.\d+\n$")
+        self.assertRegex(version, r"^normscope \d+\.\d+\.\d+ \(commit ([0-9a-f]{7,}(-dirty)?|unknown)\), .*OpenBLAS .*\n$")
         for command in ("train", "probe", "compare", "sample", "eval", "bench", "config"):
             self.assertIn(f"normscope {command}", self.normscope(command, "--help").stdout)
             self.assertIn("--help", self.normscope(command, "no-such-file", "--help").stdout)
@@ -82,6 +82,32 @@ class CommandLine(CliTest):
         self.assertIn("[output]", result.stderr)
 
 
+class OtherHabits(CliTest):
+    """Options and keys as other programs have them are answered with ours."""
+
+    def test_keys_given_as_options_or_arguments_lead_to_set(self):
+        for arguments, meant in ((["--lr", "1"], "train.lr=1"), (["--lr=1"], "train.lr=1"), (["--seed=3"], "train.seed=3"),
+                                 (["--train.steps=5"], "train.steps=5"), (["train.steps=5"], "train.steps=5"),
+                                 (["--n_embd=32"], "model.d_model=32"), (["--learning-rate", "1e-3"], "train.lr=1e-3"),
+                                 (["max_iters=10"], "train.steps=10"), (["--steps"], "train.steps=VALUE")):
+            with self.subTest(arguments):
+                self.refused("train", self.config(), *arguments, says=[f"did you mean --set {meant}?"])
+        self.refused("compare", ".", "--lr=1", says=["unknown option --lr", "--help"])
+
+    def test_keys_of_other_programs_lead_to_ours(self):
+        for other, ours in (("block_size", "model.context"), ("model.n_embd", "model.d_model"),
+                            ("train.learning_rate", "train.lr"), ("num_layers", "model.n_layer")):
+            self.refused("train", self.config(), "--set", f"{other}=3", says=[f"did you mean {ours}?"])
+
+    def test_options_that_are_none_and_values_that_lack(self):
+        self.refused("train", self.config(), "-s", says=["unknown option -s"])
+        self.refused("train", self.config(), "--set", says=["--set needs a value: KEY=VALUE"])
+        self.refused("config", self.config(), "--schema", says=["--schema"])
+
+    def test_defaults_are_written_as_a_person_would(self):
+        self.assertIn('"min_lr": 0.0003,', self.normscope("config", self.config(), "--set", "train.lr=0.003").stdout)
+
+
 class Config(CliTest):
     def test_broken_json_is_located(self):
         self.write("broken.json", '{\n  "train": { "steps": 3,, }\n}\n')
@@ -115,6 +141,31 @@ class Config(CliTest):
         self.refused("train", self.config({"data": {"path": "none.txt"}}), says=["data.path", "none.txt"])
         self.write("child.json", '{"extends": "lost.json"}')
         self.refused("train", "child.json", says=["lost.json"])
+        self.refused("train", self.config({"data": {"path": "data/tinyshakespeare.txt"}}),
+                     says=["scripts/get_tinyshakespeare.sh"])
+        self.refused("train", self.config({"data": {"path": "."}}), says=["is a folder"])
+
+    def test_other_configs_are_found_here_too_and_else_the_nearest_is_named(self):
+        os.makedirs(self.path("configs"))
+        os.makedirs(self.path("mine"))
+        self.config(name="configs/base.json")
+        self.write("mine/child.json", '{"extends": "configs/base.json", "data": {"path": "text.txt"}}')
+        self.write("mine/sweep.json", '{"base": "configs/base.json", "seeds": [1]}')
+        self.normscope("config", "mine/child.json")
+        self.normscope("sweep", "mine/sweep.json", "--dry-run")
+        self.write("child.json", '{"extends": "base.json"}')
+        self.refused("train", "child.json", says=["there is no file base.json; did you mean configs/base.json? "
+                                                  "(child.json:1:2)"])
+        self.write("sweep.json", '{"base": "base.json"}')
+        self.refused("sweep", "sweep.json", says=["did you mean configs/base.json? (sweep.json:1:2)"])
+        self.write("typo.json", '{"extends": "configs/bsae.json"}')
+        self.refused("train", "typo.json", says=["did you mean configs/base.json?"])
+
+    def test_a_sweep_is_no_config_and_a_config_no_sweep(self):
+        self.config()
+        self.write("grid.json", '{"base": "tiny.json", "seeds": [1], "grid": {"train.lr": [1, 2]}}')
+        self.refused("train", "grid.json", says=["is a sweep", "normscope sweep grid.json"])
+        self.refused("sweep", "tiny.json", says=["is a config", "normscope train tiny.json"])
 
     def test_a_huge_model_is_refused_with_its_memory(self):
         huge = {"model": {"n_layer": 1024, "d_model": 65536, "d_ff": 65536, "n_head": 64, "context": 1024}}

@@ -1,6 +1,9 @@
 #include "config/fields.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
 
 #include "config/field_types.h"
 #include "core/nearest.h"
@@ -13,7 +16,12 @@ namespace {
 
 void default_d_ff(RunConfig& c) { c.model.d_ff = 4 * c.model.d_model; }
 void default_ffn_bias(RunConfig& c) { c.model.ffn_bias = c.model.bias; }
-void default_min_lr(RunConfig& c) { c.train.min_lr = c.train.lr / 10; }
+// Rounded to 15 digits, so that a tenth of 0.003 is 0.0003 and not 0.00030000000000000003.
+void default_min_lr(RunConfig& c) {
+  std::array<char, 32> digits{};
+  std::snprintf(digits.data(), digits.size(), "%.15g", c.train.lr / 10);
+  c.train.min_lr = std::strtod(digits.data(), nullptr);
+}
 
 // The last block's row decides; a mix ends in pre whatever its fraction.
 void default_final_norm(RunConfig& c) {

@@ -22,6 +22,11 @@ struct LoadOptions {
   bool need_data = true;
 };
 
+// The config file that another file in `folder` names: beside that file, else in the working directory, as
+// data files are. Usage Error `KEY: there is no file ...; did you mean ...? (WHERE)` of the topic.
+std::filesystem::path find_config(const std::string& written, const std::filesystem::path& folder,
+                                  std::string_view topic, std::string_view key, const std::string& where);
+
 // Reads a config, what it extends, and `sets` (each KEY=VALUE) over it. Every problem is collected; all of
 // them are the lines of one Error{usage}. A file that is no JSON at all ends the reading at once.
 Loaded load_config(const std::filesystem::path& file, const std::vector<std::string>& sets = {},

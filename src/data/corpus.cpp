@@ -13,6 +13,15 @@ namespace normscope {
 namespace {
 
 constexpr double memory_a_byte = 9;  // of a text: itself, its code points, their tokens
+// What is no text is often told by its first bytes.
+constexpr std::pair<std::string_view, std::string_view> other_formats[] = {
+    {"\xFF\xFE", "it looks like UTF-16; convert it with iconv -f UTF-16 -t UTF-8"},
+    {"\xFE\xFF", "it looks like UTF-16; convert it with iconv -f UTF-16 -t UTF-8"},
+    {"\x1F\x8B", "it is compressed; unpack it with gunzip"},
+    {"PK\x03\x04", "it is an archive or a document in one; take the text out of it first"},
+    {"%PDF-", "it is a PDF; take the text out of it with pdftotext"},
+    {"\x89PNG", "it is a picture"},
+};
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
 // `at` counts bytes of the file from 0; the bytes shown are those that were read as one character.
@@ -23,9 +32,11 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
     shown += std::string(shown.empty() ? "" : " ") + "0x" + "0123456789ABCDEF"[byte >> 4] +
              "0123456789ABCDEF"[byte & 15];
   }
-  const bool utf16 = at == 0 && (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF"));
-  refuse("corpus", printable(path), ": invalid UTF-8 at byte ", at, " (", shown, ")",
-         utf16 ? "; it looks like UTF-16" : "", "; convert it with iconv -f ENCODING -t UTF-8");
+  std::string_view advice = "convert it with iconv -f ENCODING -t UTF-8";
+  for (const auto& [start, what] : other_formats) {
+    if (bytes.starts_with(start)) advice = what;
+  }
+  refuse("corpus", printable(path), ": invalid UTF-8 at byte ", at, " (", shown, "); ", advice);
 }
 
 std::string list_of(const std::vector<std::string>& paths) {
