@@ -175,6 +175,22 @@ class Config(CliTest):
         self.refused("probe", self.config(huge), says=["memory"])
 
 
+    def test_a_config_may_come_through_a_pipe(self):
+        with open(self.path(self.config()), encoding="utf-8") as file:
+            config = file.read()
+        self.normscope("train", "tiny.json", "--out", "file", "--set", "name=run")
+        os.mkfifo(self.path("pipe"))
+        for i, name in enumerate(("/dev/stdin", "/proc/self/fd/0", "pipe")):
+            process = subprocess.Popen([BINARY, "train", name, "--out", f"out-{i}", "--set", "name=run"], cwd=self.folder,
+                                       env=environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE, encoding="utf-8")
+            if name == "pipe":  # nobody writes to it for a while: that is said
+                self.assertEqual(process.stderr.readline(), "[config] pipe: is a pipe; waiting for what is written to it\n")
+                self.write("pipe", config)
+            self.assertEqual((process.communicate(config, timeout=60)[1], process.returncode), ("", 0))
+            self.assertEqual(Run(self.path(f"out-{i}")).json("config.json"), Run(self.path("file")).json("config.json"))
+
+
 class Corpus(CliTest):
     def train_on(self, content, *says, **model):
         self.write("other.txt", content)

@@ -57,7 +57,7 @@ class FaultTest(CliTest):
         self.config(SMALL)
         self.whole = self.train("whole", SMALL)
         finish = next(c for c in self.calls("train", "tiny.json", "--out", "half", "--quiet")
-                      if c.touches("model.safetensors.tmp"))
+                      if c.name == "openat" and c.touches("model.safetensors.normscope-tmp"))
         shutil.rmtree(self.path("half"))
         self.strace(self.inject(finish, "signal=KILL"), "train", "tiny.json", "--out", "half", "--quiet")
         half = Run(self.path("half"))
@@ -220,7 +220,7 @@ class Errors(FaultTest):
         """Each write of the last checkpoint says that it wrote, and did not: the run cannot know, its --resume does."""
         resume = ["train", "tiny.json", "--out", "run", "--resume", "--quiet"]
         self.fresh()
-        writes = [c for c in self.calls(*resume) if c.name == "write" and c.touches("checkpoint.safetensors.tmp")]
+        writes = [c for c in self.calls(*resume) if c.name == "write" and c.touches("checkpoint.safetensors.normscope-tmp")]
         for call in writes if LONG else writes[:3] + writes[-1:]:
             with self.subTest(str(call)):
                 run = self.fresh()

@@ -97,11 +97,18 @@ struct SourceFile {
   JsonSource source;
 };
 
+// The file by one name, whatever the way to it; a pipe has none but the one it was given by.
+fs::path identity(const fs::path& file) {
+  std::error_code error;
+  const fs::path whole = fs::weakly_canonical(file, error);
+  return error ? fs::absolute(file) : whole;
+}
+
 // The config and those it extends, each followed by its base.
 std::vector<SourceFile> read_chain(const fs::path& file, JsonSource source) {
   std::vector<SourceFile> chain;
   chain.push_back({file, std::move(source)});
-  std::set<fs::path> seen = {fs::weakly_canonical(file)};
+  std::set<fs::path> seen = {identity(file)};
   for (;;) {
     const auto& [path, last] = chain.back();
     if (!last.root().is_object()) {
@@ -123,7 +130,7 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonSource source) {
     }
     const fs::path base =
         find_config(found->get<std::string>(), path.parent_path(), topic, "extends", last.where(*found));
-    if (!seen.insert(fs::weakly_canonical(base)).second) {
+    if (!seen.insert(identity(base)).second) {
       std::string circle;
       for (const SourceFile& link : chain) circle += link.source.name() + " -> ";
       stop("a circle: ", circle, printable(base.string()));
