@@ -202,6 +202,18 @@ class CliTest(unittest.TestCase):
         self.addCleanup(end)
         return process
 
+    def peak_rss_mb(self, *arguments, code=0):
+        """The most memory that the program held; and its stderr."""
+        with tempfile.TemporaryFile("w+") as errors:
+            process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=errors)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            errors.seek(0)
+            said = errors.read()
+        self.assertEqual(process.returncode, code, said)
+        return usage.ru_maxrss / 1024, said
+
     def wait_for_rows(self, path, count, process):
         """Waits until the CSV file has `count` rows, or the process has ended."""
         deadline = time.monotonic() + 60

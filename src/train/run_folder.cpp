@@ -128,4 +128,19 @@ double growth(const std::vector<SiteRow>& rows) {
   return rows[rows.size() - 3].rms / rows.front().rms;
 }
 
+std::optional<double> branch_share(const std::vector<SiteRow>& rows) {
+  double stream = 0, sum = 0;
+  int branches = 0;
+  for (const SiteRow& row : rows) {
+    const Site site = row.place.site;
+    if (site == Site::attn_out || site == Site::ffn_out) {
+      sum += stream > 0 ? row.rms / stream : 0;
+      ++branches;
+    }
+    if (site == Site::stream || site == Site::stream_mid) stream = row.rms;
+  }
+  if (branches == 0 || !std::isfinite(sum)) return std::nullopt;
+  return sum / branches;
+}
+
 }  // namespace normscope

@@ -77,4 +77,8 @@ double grad_first_last(const ParameterLayout& layout, const std::vector<double>&
 // rms of stream L / rms of stream 0.
 double growth(const std::vector<SiteRow>& rows);
 
+// rms of what a branch adds (attn_out, ffn_out) / rms of the stream that it is added to, mean over all
+// branches; nothing where there are none, or they are not finite.
+std::optional<double> branch_share(const std::vector<SiteRow>& rows);
+
 }  // namespace normscope

@@ -35,24 +35,26 @@ std::string words_in(const nlohmann::json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+// By the rows of the first logged step; nothing where they cannot be read.
 std::optional<double> branch_share_of(const std::string& folder) {
-  if (!fs::exists(file_in(folder, layers_file))) return std::nullopt;
-  const CsvTable table = read_csv(file_in(folder, layers_file));
-  if (table.rows.empty()) return std::nullopt;
-  const std::size_t step = table.column("step"), site = table.column("site"), rms = table.column("rms");
-  double stream = 0, sum = 0;  // the stream that the next branch joins
-  int branches = 0;
-  for (std::size_t row = 0; row < table.rows.size() && table.rows[row][step] == table.rows[0][step]; ++row) {
-    const std::string& name = table.rows[row][site];
-    const double value = table.number(row, rms).value_or(0);
-    if (name == "attn_out" || name == "ffn_out") {
-      sum += stream > 0 ? value / stream : 0;
-      ++branches;
+  try {
+    CsvReader log(file_in(folder, layers_file));
+    const std::size_t site = log.column("site"), rms = log.column("rms");
+    std::vector<SiteRow> rows;
+    std::string step;
+    while (log.next() && (rows.empty() || log.first() == step)) {
+      step = log.first();
+      const auto name = std::find(site_names.begin(), site_names.end(), log.field(site));
+      if (name == site_names.end()) continue;
+      SiteRow row{};
+      row.place.site = static_cast<Site>(name - site_names.begin());
+      row.rms = log.number(rms).value_or(0);
+      rows.push_back(row);
     }
-    if (name == "stream" || name == "stream_mid") stream = value;
+    return branch_share(rows);
+  } catch (const Error&) {
+    return std::nullopt;
   }
-  if (branches == 0) return std::nullopt;
-  return sum / branches;
 }
 
 }  // namespace
@@ -92,10 +94,10 @@ RunRecord read_run(const std::string& folder) {
 
 std::vector<std::string> run_folders(const std::string& argument) {
   if (!fs::is_directory(argument)) refuse("compare", printable(argument), ": no such folder");
-  if (fs::exists(file_in(argument, config_file))) return {argument};
+  if (fs::is_regular_file(file_in(argument, config_file))) return {argument};
   std::vector<std::string> folders;
   for (const fs::directory_entry& entry : fs::directory_iterator(argument)) {
-    if (fs::exists(entry.path() / config_file)) folders.push_back(entry.path().string());
+    if (fs::is_regular_file(entry.path() / config_file)) folders.push_back(entry.path().string());
   }
   if (folders.empty()) refuse("compare", printable(argument), ": neither a run nor a folder of runs");
   std::sort(folders.begin(), folders.end());

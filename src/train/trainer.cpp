@@ -157,7 +157,7 @@ void Trainer::tell_divergence(Logs& logs, Index step) {
     add_layers(*logs.layers, earlier.step, earlier.sites);
   }
   add_layers(*logs.layers, step, broken);
-  logs.layers->replace_after(kept);  // at once: the last checkpoint counts on some of the rows replaced
+  logs.layers->merge_after(kept);  // at once: the last checkpoint counts on some of the rows replaced
 }
 
 void Trainer::save(Logs& logs) {
