@@ -2,6 +2,7 @@
 """A run that was interrupted, killed or damaged and then resumed equals one that was never disturbed, bit for bit; and
 a folder that holds a run is safe from everything that was not asked for."""
 
+import json
 import os
 import random
 import resource
@@ -10,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from cli import BINARY, CliTest, Run, environment
+from cli import BINARY, TINY, CliTest, Run, environment
 
 LONG = {"train": {"steps": 800, "schedule": "linear", "warmup_steps": 50}, "eval": {"every": 100, "batches": 1},
         "log": {"every": 1, "layers_every": 50}, "checkpoint": {"every": 100}}
@@ -247,6 +248,43 @@ class Safety(ResumeTest):
         fresh = self.train("fresh", {"data": {"val_fraction": 0}})
         self.assert_same_results(run, fresh, files=("model.safetensors", "checkpoint.previous.safetensors"))
 
+    def test_a_folder_of_another_program_is_refused_untouched(self):
+        """config.json and model.safetensors are Hugging Face's names too; and a config that a person wrote is no run's."""
+        resolved = self.normscope("config", self.config()).stdout
+        for name, config in {
+            "hugging-face": '{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "empty": "{}", "list": "[1]",
+            "no-json": "weights of a friend", "nothing": "", "by-hand": json.dumps(TINY),
+            "derived": resolved.replace('    "d_ff": 64,\n', ""), "unnamed": resolved.replace('"name"', '"title"'),
+        }.items():
+            os.makedirs(self.path(name, "seed-1"))
+            for folder in (name, f"{name}/seed-1"):
+                self.write(f"{folder}/config.json", config)
+                self.write(f"{folder}/model.safetensors", "WEIGHTS")
+            for command in (["train"], ["train", "--overwrite"], ["train", "--resume"], ["probe"], ["probe", "--overwrite"]):
+                refused = self.refused(command[0], "tiny.json", "--out", name, *command[1:], says=["no run", "--out DIR"])
+                self.assertNotIn("--overwrite", refused.stderr)
+            for folder in (name, f"{name}/seed-1"):
+                files = {file: open(self.path(folder, file), encoding="utf-8").read() for file in os.listdir(self.path(folder))
+                         if file != "seed-1"}
+                self.assertEqual(files, {"config.json": config, "model.safetensors": "WEIGHTS"})
+
+    def test_a_run_of_an_earlier_version_is_still_one(self):
+        """A key that has a fixed default may be missing from its config."""
+        run = self.train("run")
+        config = run.json("config.json")
+        del config["model"]["norm_groups"], config["train"]["momentum"]
+        self.write(run.file("config.json"), json.dumps(config))
+        self.resume(run)
+        self.train("run", None, "--overwrite")
+
+    def test_what_a_kill_left_is_removed_and_nothing_else(self):
+        run = self.half_done()
+        self.write(run.file("best.safetensors.tmp"), "mine")
+        self.write(run.file("best.safetensors.normscope-tmp"), "left by a kill")
+        self.resume(run)
+        self.assertEqual(run.bytes("best.safetensors.tmp"), b"mine")
+        self.assertNotIn("best.safetensors.normscope-tmp", os.listdir(run.path))
+
     def test_a_folder_that_is_no_run_keeps_its_files(self):
         os.mkdir(self.path("mine"))
         self.write("mine/metrics.csv", "my own numbers")
@@ -265,10 +303,20 @@ class Safety(ResumeTest):
             begin = time.monotonic()
             self.refused("train", "short.json", "--out", "run", *option, code=1, says=["another process"])
             self.assertLess(time.monotonic() - begin, 5)
+        wait = ["train", "tiny.json", "--out", "run", "--resume", "--wait", "--set", "train.steps=10000000"]
+        patient, stopped = self.start(*wait), self.start(*wait)
+        time.sleep(0.3)
+        self.assertEqual((patient.poll(), stopped.poll()), (None, None))
+        stopped.send_signal(signal.SIGTERM)
+        self.assertRegex(stopped.communicate(timeout=60)[1], r"^\[lock\] run: interrupted .*\n$")
+        self.assertEqual(stopped.returncode, 130)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
         self.assertEqual(Run(self.path("run")).json("config.json")["train"]["steps"], 10_000_000)
+        saved = int(Run(self.path("run")).rows("metrics.csv")[-1]["step"])
+        self.wait_for_rows(self.path("run", "metrics.csv"), saved + 3, patient)
+        self.assertIsNone(patient.poll(), "it goes on when the first has ended")
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ int train_command(int argc, char** argv) {
   line.option("out", "DIR", "run folder (default: runs/<name>)");
   line.flag("resume", "go on from the folder's checkpoint");
   line.flag("overwrite", "start again in a folder that holds a run");
+  line.flag("wait", "where another process writes in the folder, wait for its end (default: refuse)");
   line.flag("q,quiet", "print nothing but errors");
   if (!line.parse(argc, argv, 1, 1)) return 0;
   if (line.has("resume") && line.has("overwrite")) {
@@ -91,7 +92,8 @@ int train_command(int argc, char** argv) {
   const Existing existing = line.has("resume")      ? Existing::resume
                             : line.has("overwrite") ? Existing::overwrite
                                                     : Existing::refuse;
-  RunFolder folder(line.text_of("out").value_or("runs/" + config.name), existing);
+  RunFolder folder(line.text_of("out").value_or("runs/" + config.name), existing,
+                   line.has("wait") ? IfLocked::wait : IfLocked::fail);
   const std::string shown_folder = printable(folder.path());
   ShowTraining show(line.has("quiet"));
   if (existing == Existing::resume && folder.has(config_file))

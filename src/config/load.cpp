@@ -188,6 +188,8 @@ class Resolver {
     for (const Field& field : fields()) {
       if (const auto given = settings_.find(field.key); given != settings_.end()) {
         take(field, given->second);
+      } else if (options_.resolved && (field.required || !field.default_words.empty())) {
+        problems_.add(field.key, "", "missing; the config of a run says it");
       } else if (field.required && options_.need_data) {
         problems_.add(field.key, "", "missing, and there is no default; it takes ", field.allowed, " (",
                       field.doc, ")");

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/csv.h"
@@ -27,17 +28,23 @@ constexpr const char* sample_file = "sample.txt";
 // What to do where a run is already.
 enum class Existing { refuse, overwrite, resume };
 
+// Usage Errors where a run cannot begin (or go on) in the folder: there is a run already and `existing`
+// refuses it; the folder holds files by the names of a run's, but no run, so they are somebody else's; it is
+// no folder. `ways`: how else to go on where a run is.
+void require_usable(const std::string& path, Existing existing,
+                    std::string_view ways = "start again with --overwrite");
+
 // A folder that this process alone writes in, for as long as the object lives.
 class RunFolder {
  public:
-  // Creates the folder where it is missing. An existing run: refused with a hint (usage Error), or its files
-  // (and only those normscope writes) removed, or kept for resuming.
-  RunFolder(const std::string& path, Existing existing);
+  // Creates the folder where it is missing; require_usable() says what else it may be. The files of a run
+  // that is there are removed (only those normscope writes), or kept for resuming.
+  RunFolder(const std::string& path, Existing existing, IfLocked if_locked = IfLocked::fail);
 
   const std::string& path() const { return path_; }
-  std::string file(const char* name) const;
-  std::string file_to_write(const char* name) const;  // Error: the folder was removed or replaced meanwhile
-  bool has(const char* name) const;
+  std::string file(std::string_view name) const;
+  std::string file_to_write(std::string_view name) const;  // Error: the folder was removed or replaced
+  bool has(std::string_view name) const;
 
  private:
   std::string path_;
