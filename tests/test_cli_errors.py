@@ -9,7 +9,8 @@ import subprocess
 import unittest
 
 import numpy as np
-from cli import BINARY, TEXT, TINY, CliTest, Run, environment, read_safetensors, write_safetensors
+from cli import (BINARY, TEXT, TINY, CliTest, Run, environment, read_safetensors, with_metadata,
+                 write_safetensors)
 
 HOSTILE = "a\x1b[2J\x07\x7f\u009b\u202e"  # moves cursors, rings bells, turns text around
 
@@ -306,6 +307,29 @@ class Files(CliTest):
             write_safetensors(self.path(f"{name}.safetensors"), wrong)
             self.refused("probe", "tiny.json", "--from", f"{name}.safetensors", "--out", name, code=1,
                          says=[named[name]])
+
+    def test_a_model_file_cannot_claim_memory(self):
+        """Its shapes are compared with its tensors before a model of that size is made."""
+        run = self.train("run")
+        huge = {**run.json("config.json")["model"], "d_model": 2048, "d_ff": 8192, "n_layer": 24, "n_head": 16}
+        config = json.dumps({**run.json("config.json"), "model": huge})
+        self.write("huge.safetensors", with_metadata(run.bytes("model.safetensors"), {"config": config}))
+        for command in ("sample", "eval"):
+            memory, said = self.peak_rss_mb(command, "huge.safetensors", code=1)
+            self.assertRegex(said, r"^\[safetensors\] huge\.safetensors: .*; the model needs .*\n$")
+            self.assertLess(memory, 100)
+        wide = self.config({"model": {"d_model": 512, "n_layer": 8}}, name="wide.json")
+        memory, said = self.peak_rss_mb("probe", wide, "--from", "run/model.safetensors", "--out", "probe", code=1)
+        self.assertRegex(said, r"^\[safetensors\] run/model\.safetensors: .*; the model needs .*\n$")
+        self.assertLess(memory, 100)
+
+    def test_a_model_file_that_is_not_ours_is_refused(self):
+        run = self.train("run")
+        for change in ({"normscope": "2"}, {"normscope": None}, {"config": "{}"}, {"config": "["}, {"config": None},
+                       {"vocab": "[]"}, {"step": "-1"}, {"step": "many"}):
+            self.write("other.safetensors", with_metadata(run.bytes("model.safetensors"), change))
+            for command in ("sample", "eval"):
+                self.refused(command, "other.safetensors", code=1, says=["other.safetensors"])
 
     def test_prompts_with_unknown_characters(self):
         self.train("run")

@@ -7,11 +7,12 @@ import os
 import random
 import resource
 import signal
+import struct
 import subprocess
 import time
 import unittest
 
-from cli import BINARY, TINY, CliTest, Run, environment
+from cli import BINARY, TEXT, TINY, CliTest, Run, environment, with_metadata
 
 LONG = {"train": {"steps": 800, "schedule": "linear", "warmup_steps": 50}, "eval": {"every": 100, "batches": 1},
         "log": {"every": 1, "layers_every": 50}, "checkpoint": {"every": 100}}
@@ -162,6 +163,80 @@ class Damage(ResumeTest):
             self.assertNotIn("finished", self.resume(run).stdout)
             self.assert_same_results(run, self.whole, files=RESULTS)
             self.assertEqual(run.summary["final_val_loss"], self.whole.summary["final_val_loss"])
+
+
+class OtherCheckpoint(ResumeTest):
+    """A sound file that is not this run's checkpoint is no place to go on from, nor a reason to take the one before."""
+
+    def refused_untouched(self, run, content, **expectations):
+        before = run.contents()
+        self.write(run.file("checkpoint.safetensors"), content)
+        refused = self.refused("train", "tiny.json", "--out", run.path, "--resume", **expectations)
+        self.assertEqual(run.contents(), before | {"checkpoint.safetensors": content})
+        self.write(run.file("checkpoint.safetensors"), before["checkpoint.safetensors"])
+        return refused
+
+    def test_another_config_is_refused_by_its_keys(self):
+        other = self.train("other", {"train": {"seed": 7, "lr": 0.5, "steps": 40}, "model": {"activation": "relu"},
+                                     "log": {"every": 5}}).bytes("checkpoint.safetensors")
+        run = self.train("run")
+        refused = self.refused_untouched(run, other, says=["checkpoint.safetensors", "train.seed (7 -> 1)", "train.lr",
+                                                           'model.activation ("relu" -> "gelu")'])
+        for allowed in ("train.steps", "log.every"):
+            self.assertNotIn(allowed, refused.stderr)
+
+    def test_metadata_that_cannot_be_is_refused(self):
+        run = self.train("run")
+        sound = run.bytes("checkpoint.safetensors")
+        config = json.loads(run.metadata("checkpoint.safetensors")["config"])
+        wrong = {
+            "normscope": (None, "", "2", "1.0", "-1"),
+            "config": (None, "", "{}", "[]", "null", "{", "\u0000", json.dumps({**config, "more": 1}),
+                       json.dumps({k: v for k, v in config.items() if k != "train"}),
+                       json.dumps({"name": "x", "data": {"path": "text.txt"}, "train": {"steps": 25, "batch_size": 4}})),
+            "vocab": (None, "", "[]", "[10,32]", "[32,10]", "{}", "[-1]"),
+            "corpus": (None, "", "0", "x" * 16, "f" * 16, "f" * 17),
+            "train_characters": ("0", "-1", "", "5401", "5399", "1e3"),
+            "step": (None, "", "0", "-5", "26", "99999999999", "9" * 30, "2.5", "1e1", " 1", "1 ", "nan"),
+            "trajectory_hash": (None, "", "0x12", "f" * 17, "-1"),
+            "best_val_loss": ("nan", "inf", "-inf", "", "-", "1,5", None),
+            "best_step": (None, "", "0", "-1", "26", "x"),
+            "skipped": (None, "-1", "26", "x"),
+            "skipped_in_a_row": (None, "-1", "1", "x"),
+        }
+        tried = 0
+        for key, values in wrong.items():
+            for value in values:
+                with self.subTest(f"{key} {value!r}"):
+                    self.refused_untouched(run, with_metadata(sound, {key: value}), code=1, says=["checkpoint.safetensors"])
+                    tried += 1
+        self.assertGreater(tried, 60)
+        self.write(run.file("checkpoint.safetensors"), with_metadata(sound, {"something_new": "is ignored"}))
+        self.assertIn("is finished", self.resume(run).stdout)
+
+    def test_numbers_of_recent_steps_that_cannot_be_are_refused(self):
+        run = self.train("run")
+        sound = run.bytes("checkpoint.safetensors")
+        at = 8 + int.from_bytes(sound[:8], "little")  # they come first: the only tensor of 8-byte elements
+        for number in (float("nan"), -1.0, 1e300):
+            content = sound[:at] + struct.pack("<d", number) + sound[at + 8 :]
+            self.refused_untouched(run, with_metadata(content, {}), code=1, says=["checkpoint"])
+
+    def test_text_that_moves_to_the_validation_file_is_seen(self):
+        text, moved = TEXT[:5000], TEXT[5000:5500]
+        changes = {"data": {"path": "train.txt", "val_path": "val.txt"}}
+        self.write("train.txt", text + moved)
+        self.write("val.txt", TEXT[5500:])
+        run = self.half_done(changes=changes)
+        self.write("train.txt", text)
+        self.write("val.txt", moved + TEXT[5500:])
+        self.refused_untouched(run, run.bytes("checkpoint.safetensors"), code=1, says=["5500, now 5000"])
+        warned = self.call("eval", run.file("best.safetensors"))
+        self.assertRegex(warned.stderr, r"^\[eval\] the corpus has changed .*5500, now 5000\n$")
+        # A checkpoint of a version that did not say where the text for training ended.
+        self.write(run.file("checkpoint.safetensors"),
+                   with_metadata(run.bytes("checkpoint.safetensors"), {"train_characters": None}))
+        self.resume(run)
 
 
 class FullDisk(ResumeTest):

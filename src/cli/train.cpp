@@ -45,17 +45,13 @@ class ShowTraining : public TrainObserver {
 // What a resumed run may not change is refused; what changes the schedule is said.
 void compare_with_folder(const RunConfig& config, const RunFolder& folder, ProgressLine& line) {
   const RunConfig before = load_config(folder.file(config_file), {}, {.need_data = false}).config;
-  std::string refused;
-  for (const Difference& difference : keys_that_differ(before, config)) {
-    if (!difference.may_change_on_resume) {
-      refused += text(refused.empty() ? "" : ", ", difference.key, " (", difference.values, ")");
-    } else if (difference.key == "train.steps") {
-      line.say(text("train.steps changes: ", difference.values, "; so does the learning rate schedule"));
-    }
-  }
-  if (!refused.empty()) {
-    refuse("resume", "the config differs from ", printable(folder.file(config_file)), " in ", refused,
+  if (const std::string keys = fixed_differences(before, config); !keys.empty()) {
+    refuse("resume", "the config differs from ", printable(folder.file(config_file)), " in ", keys,
            "; set it back, or start another run with --out DIR");
+  }
+  for (const Difference& difference : keys_that_differ(before, config)) {
+    if (difference.key == "train.steps")
+      line.say(text("train.steps changes: ", difference.values, "; so does the learning rate schedule"));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 
 #include "config/dump.h"
 #include "kernels/elementwise.h"
@@ -48,18 +49,6 @@ struct Trainer::Logs {
   }
 };
 
-const char* name_of(RunStatus status) {
-  switch (status) {
-    case RunStatus::done:
-      return "done";
-    case RunStatus::diverged:
-      return "diverged";
-    case RunStatus::interrupted:
-      return "interrupted";
-  }
-  return "?";
-}
-
 Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folder, TrainObserver& observer)
     : config_(config),
       corpus_(corpus),
@@ -76,23 +65,24 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folde
 
 bool Trainer::resume() {
   const std::string current = folder_.file(checkpoint_file), previous = previous_path(current);
+  std::optional<SafetensorsFile> file;
   for (const std::string& path : {current, previous}) {
-    if (!std::filesystem::exists(path)) continue;
+    if (file || !std::filesystem::exists(path)) continue;
     try {
-      const SafetensorsFile file(path);
-      state_ = load_checkpoint(file, corpus_.hash, model_, optimizer_);
-      if (!state_.recent.empty()) recent_.from_numbers(state_.recent, config_.model.n_layer);
-      resumed_ = true;
-      return true;
-    } catch (const Error& error) {
-      // A damaged checkpoint has an older one beside it. A changed corpus has not: that error is the answer.
+      file.emplace(path);
+      if (!file->has_checksum()) fail("safetensors", path, ": has no checksum; expected one in a checkpoint");
+    } catch (const Error& error) {  // a damaged checkpoint has an older one beside it
+      file.reset();
       if (path == previous || !std::filesystem::exists(previous)) throw;
-      if (std::string_view(error.what()).starts_with("[resume]")) throw;
       observer_.on_note(text(error.what(), "; using ", previous, " instead"));
       keep_ = Keep::nothing;  // the damaged one may not take the place of the sound one
     }
   }
-  return false;
+  if (!file) return false;
+  state_ = load_checkpoint(*file, facts(), model_, optimizer_);
+  if (!state_.recent.empty()) recent_.from_numbers(state_.recent, config_.model.n_layer);
+  resumed_ = true;
+  return true;
 }
 
 // Rows and evaluations come at step 1 (logs only), at every multiple, and at the last step.

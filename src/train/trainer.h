@@ -15,7 +15,10 @@
 namespace normscope {
 
 enum class RunStatus { done, diverged, interrupted };
-const char* name_of(RunStatus status);
+constexpr const char* name_of(RunStatus status) {
+  constexpr const char* names[] = {"done", "diverged", "interrupted"};
+  return names[static_cast<int>(status)];
+}
 
 // summary.json, with nothing where there is nothing to say.
 struct RunSummary {
@@ -72,7 +75,7 @@ class Trainer {
   FirstNonfinite find_nonfinite(Index step);
   void tell_divergence(Logs& logs, Index step);
   void save(Logs& logs);
-  FileFacts facts() const { return {config_, corpus_.vocab, corpus_.hash}; }
+  FileFacts facts() const { return {config_, corpus_}; }
 
   const RunConfig config_;
   const Corpus& corpus_;
