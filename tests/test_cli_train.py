@@ -284,6 +284,18 @@ class Layers(CliTest):
         values = self.values(run)
         self.assertEqual(summary["growth"], float(values[2, "stream"][1]) / float(values[0, "stream"][1]))
 
+    def test_a_loss_that_is_not_finite_is_never_the_best(self):
+        """batchnorm's running statistics are far off at first, and 40 such norms overflow; training is finite."""
+        run = self.train("run", {
+            "model": {"n_layer": 40, "norm": "batchnorm", "norm_placement": "post", "activation": "relu",
+                      "init": {"std": 1, "residual_scaling": False}},
+            "train": {"steps": 12, "lr": 1e-4}, "eval": {"every": 1}, "log": {"every": 1, "layers_every": 0}})
+        losses = {int(row["step"]): float(row["val_loss"]) for row in run.rows("metrics.csv")}
+        self.assertTrue(math.isnan(losses[1]) and math.isfinite(losses[12]), losses)
+        best = min((step for step in losses if math.isfinite(losses[step])), key=losses.get)
+        self.assertEqual((run.summary["best_step"], run.summary["best_val_loss"]), (best, losses[best]))
+        self.assertEqual(run.metadata("best.safetensors")["step"], str(best))
+
     def test_statistics_of_a_site_are_consistent(self):
         widths = {"ffn_hidden": 64, "logits": VOCABULARY}  # of the other sites: 16
         for (layer, site), cells in self.values(self.train("run")).items():

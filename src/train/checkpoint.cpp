@@ -191,6 +191,15 @@ Metadata file_metadata(const FileFacts& facts, Index step) {
   return metadata;
 }
 
+Index step_in(const std::string& path) {
+  if (!std::filesystem::exists(path)) return 0;
+  try {
+    return step_of(SafetensorsFile(path));
+  } catch (const Damaged&) {
+    return 0;
+  }
+}
+
 void save_checkpoint(const std::string& path, const FileFacts& facts, const TrainState& state,
                      const Model<float>& model, const Optimizer<float>& optimizer, Keep keep) {
   Metadata metadata = state_metadata(state);
@@ -218,10 +227,11 @@ TrainState load_checkpoint(const SafetensorsFile& file, const FileFacts& facts, 
   return state;
 }
 
-void save_model(const std::string& path, const FileFacts& facts, Index step, const Model<float>& model) {
+void save_model(const std::string& path, const FileFacts& facts, Index step, const Model<float>& model,
+                Keep keep) {
   std::vector<TensorView> tensors;
   add_tensors("", model.layout(), model.parameters, tensors);
-  write_safetensors(path, tensors, file_metadata(facts, step));
+  write_safetensors(path, tensors, file_metadata(facts, step), keep);
 }
 
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout) {

@@ -50,8 +50,12 @@ TrainState load_checkpoint(const SafetensorsFile& file, const FileFacts& facts, 
 // Empty: it is not, as far as the file says.
 std::string corpus_difference(const Metadata& file, const Corpus& corpus);
 
+// The step that a model file is of; 0 where there is none, or a damaged one.
+Index step_in(const std::string& path);
+
 // Weights alone, as a PyTorch module's load_state_dict takes them.
-void save_model(const std::string& path, const FileFacts& facts, Index step, const Model<float>& model);
+void save_model(const std::string& path, const FileFacts& facts, Index step, const Model<float>& model,
+                Keep keep = Keep::nothing);
 
 // Refuses a file with missing, misshapen or (but for a checkpoint's moments) extra parameters. Takes no
 // memory for what the file says it holds.

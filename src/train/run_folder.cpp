@@ -17,7 +17,8 @@ const std::string owned_files[] = {checkpoint_file, previous_checkpoint_file,
                                    summary_file,    metrics_file,
                                    layers_file,     params_file,
                                    model_file,      best_file,
-                                   sample_file,     config_file};
+                                   sample_file,     previous_path(best_file),
+                                   config_file};
 
 // Why the folder is not a run's, and its files are not ours; empty: it is one.
 std::string not_a_run(const std::string& path) {

@@ -22,7 +22,7 @@ constexpr const char* summary_file = "summary.json";
 constexpr const char* checkpoint_file = "checkpoint.safetensors";
 constexpr const char* previous_checkpoint_file = "checkpoint.previous.safetensors";
 constexpr const char* model_file = "model.safetensors";
-constexpr const char* best_file = "best.safetensors";
+constexpr const char* best_file = "best.safetensors";  // previous_path(): see Trainer::settle_best
 constexpr const char* sample_file = "sample.txt";
 
 // What to do where a run is already.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "config/dump.h"
 #include "kernels/elementwise.h"
@@ -81,8 +82,28 @@ bool Trainer::resume() {
   if (!file) return false;
   state_ = load_checkpoint(*file, facts(), model_, optimizer_);
   if (!state_.recent.empty()) recent_.from_numbers(state_.recent, config_.model.n_layer);
+  settle_best();
   resumed_ = true;
   return true;
+}
+
+// A new best is written at once, the checkpoint that tells of it later: until then the best of the last
+// checkpoint is kept beside it. Whoever goes on from that checkpoint, and perhaps otherwise than before, goes
+// on from its best too; where that is gone, the best of the steps to come counts.
+void Trainer::settle_best() {
+  const std::string best = folder_.file_to_write(best_file), kept = previous_path(best);
+  const auto holds_it = [&](const std::string& path) {
+    return state_.best_step > 0 && step_in(path) == state_.best_step;
+  };
+  if (!holds_it(best) && holds_it(kept)) {
+    std::filesystem::rename(kept, best);
+  } else if (!holds_it(best)) {
+    std::filesystem::remove(best);
+    state_.best_val_loss.reset();
+    state_.best_step = 0;
+  }
+  std::filesystem::remove(kept);
+  saved_best_step_ = state_.best_step;
 }
 
 // Rows and evaluations come at step 1 (logs only), at every multiple, and at the last step.
@@ -101,10 +122,13 @@ double Trainer::evaluate_now(bool whole) {
 
 void Trainer::after_evaluation(double val_loss) {
   observer_.on_evaluation(state_.step, val_loss);
-  if (state_.best_val_loss && !(val_loss < *state_.best_val_loss)) return;
+  const double best = state_.best_val_loss.value_or(std::numeric_limits<double>::infinity());
+  if (!(val_loss < best)) return;  // nor is a loss that is not finite
+  const bool saved = state_.best_step > 0 && state_.best_step == saved_best_step_;
   state_.best_val_loss = val_loss;
   state_.best_step = state_.step;
-  save_model(folder_.file_to_write(best_file), facts(), state_.step, model_);
+  save_model(folder_.file_to_write(best_file), facts(), state_.step, model_,
+             saved ? Keep::previous : Keep::nothing);
 }
 
 // Appends the step's rows to layers.csv and params.csv.
@@ -155,6 +179,9 @@ void Trainer::save(Logs& logs) {
   state_.recent = recent_.to_numbers();
   save_checkpoint(folder_.file_to_write(checkpoint_file), facts(), state_, model_, optimizer_, keep_);
   keep_ = Keep::previous;
+  saved_best_step_ = state_.best_step;
+  std::error_code ignored;  // settle_best() removes what stays
+  std::filesystem::remove(previous_path(folder_.file(best_file)), ignored);
 }
 
 RunSummary Trainer::run(const std::atomic<bool>& stop) {
@@ -164,6 +191,7 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
   const auto how = resumed_ ? CsvWriter::Open::append : CsvWriter::Open::create;
   const Index tokens_a_step = config_.train.grad_accum * config_.train.batch_size * config_.model.context;
 
+  if (!resumed_) settle_best();
   write_atomically(folder_.file_to_write(config_file), dump_text(config_));
   Logs logs{open_metrics(folder_, how), std::nullopt, std::nullopt};
   if (config_.log.layers_every > 0) {

@@ -70,6 +70,7 @@ class Trainer {
   bool due(Index step, Index every) const;
   double evaluate_now(bool whole);
   void after_evaluation(double val_loss);
+  void settle_best();
   void log_statistics(Logs& logs, const std::vector<SiteRow>& sites, const StepResult& result,
                       const std::vector<WeightChange>& changes);
   FirstNonfinite find_nonfinite(Index step);
@@ -90,6 +91,7 @@ class Trainer {
   RunSummary summary_;
   bool resumed_ = false;
   Keep keep_ = Keep::previous;  // what the next save does with the checkpoint before it
+  Index saved_best_step_ = 0;   // best_step in the last checkpoint
 };
 
 }  // namespace normscope
