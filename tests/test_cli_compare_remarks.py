@@ -2,6 +2,7 @@
 """`normscope compare`: what it says can and cannot be concluded from the runs."""
 
 import csv
+import json
 import os
 import re
 import shutil
@@ -185,16 +186,20 @@ class Remarks(MadeCompareTest):
     def test_branches_too_small_to_matter(self):
         words = "so small that the norms' place can hardly matter"
         run = self.make("runs/a")
-        rows = run.rows("layers.csv")
+        rows, summary = run.rows("layers.csv"), run.summary
         for share, said in ((0.04, True), (0.06, False)):
+            shown = f"a branch is {100 * share:.1f}% of the stream"
+            self.write(run.file("summary.json"), json.dumps({**summary, "branch_share": share}))
+            self.assertEqual((words in self.compare("runs"), shown in self.compare("runs")), (said, said))
+            # Of a run of a version that did not write the figure, by its log.
+            self.write(run.file("summary.json"), json.dumps({k: v for k, v in summary.items() if k != "branch_share"}))
             for row in rows:
                 row["rms"] = share if row["site"] in ("attn_out", "ffn_out") else 1
             with open(run.file("layers.csv"), "w", encoding="utf-8", newline="") as file:
                 writer = csv.DictWriter(file, rows[0])
                 writer.writeheader()
                 writer.writerows(rows)
-            self.assertEqual(words in self.compare("runs"), said)
-            self.assertEqual(f"a branch is {100 * share:.1f}% of the stream" in self.compare("runs"), said)
+            self.assertEqual((words in self.compare("runs"), shown in self.compare("runs")), (said, said))
 
     def test_norms_that_see_later_characters(self):
         for norm, said in (("instancenorm", "losses are not those of a causal model"),

@@ -203,6 +203,7 @@ class OtherCheckpoint(ResumeTest):
             "best_step": (None, "", "0", "-1", "26", "x"),
             "skipped": (None, "-1", "26", "x"),
             "skipped_in_a_row": (None, "-1", "1", "x"),
+            "branch_share": ("nan", "-1", "inf", "x"),
         }
         tried = 0
         for key, values in wrong.items():
@@ -235,8 +236,9 @@ class OtherCheckpoint(ResumeTest):
         self.assertRegex(warned.stderr, r"^\[eval\] the corpus has changed .*5500, now 5000\n$")
         # A checkpoint of a version that did not say where the text for training ended.
         self.write(run.file("checkpoint.safetensors"),
-                   with_metadata(run.bytes("checkpoint.safetensors"), {"train_characters": None}))
+                   with_metadata(run.bytes("checkpoint.safetensors"), {"train_characters": None, "branch_share": None}))
         self.resume(run)
+        self.assertIsNone(run.summary["branch_share"])
 
 
 class FullDisk(ResumeTest):

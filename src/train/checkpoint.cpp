@@ -126,6 +126,7 @@ Metadata state_metadata(const TrainState& state) {
     if (value) metadata[key] = {digits, std::to_chars(digits, digits + sizeof digits, *value).ptr};
   };
   add("best_val_loss", state.best_val_loss);
+  add("branch_share", state.branch_share);
   return metadata;
 }
 
@@ -134,8 +135,9 @@ bool is_possible(const TrainState& s, Index steps) {
   const bool best = s.best_val_loss
                         ? std::isfinite(*s.best_val_loss) && s.best_step >= 1 && s.best_step <= s.step
                         : s.best_step == 0;
+  const bool share = !s.branch_share || (std::isfinite(*s.branch_share) && *s.branch_share >= 0);
   return s.step >= 1 && s.step <= steps && s.skipped >= 0 && s.skipped <= s.step && s.skipped_in_a_row >= 0 &&
-         s.skipped_in_a_row <= s.skipped && best;
+         s.skipped_in_a_row <= s.skipped && best && share;
 }
 
 // Reads what state_metadata() wrote; anything else is an Error.
@@ -155,6 +157,7 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
   read("skipped_in_a_row", state.skipped_in_a_row);
   double number = 0;
   if (read("best_val_loss", number)) state.best_val_loss = number;
+  if (read("branch_share", number)) state.branch_share = number;
   for (const auto& [key, value] : state_metadata(state)) {
     const std::string& written = metadata_at(file, key);
     require(written == value, "safetensors", file.path(), ": metadata '", key, "' is '", printable(written),
@@ -162,7 +165,8 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
   }
   require(is_possible(state, steps), "safetensors", file.path(), ": says what cannot be: step ", state.step,
           " of ", steps, ", best ", state.best_val_loss.value_or(0), " at ", state.best_step, ", skipped ",
-          state.skipped, ", ", state.skipped_in_a_row, " in a row");
+          state.skipped, ", ", state.skipped_in_a_row, " in a row, branches ",
+          state.branch_share.value_or(0));
   if (const TensorInfo* recent = file.find(recent_name)) {
     state.recent.resize(static_cast<std::size_t>(recent->count));
     file.read_into(recent_name, state.recent.data(), recent->count);

@@ -23,7 +23,8 @@ struct TrainState {
   Index best_step = 0;
   Index skipped = 0;  // updates skipped by on_nonfinite: skip
   Index skipped_in_a_row = 0;
-  std::vector<double> recent;  // RecentSteps; empty in checkpoints of versions before it was kept
+  std::optional<double> branch_share;  // of step 1
+  std::vector<double> recent;          // RecentSteps; empty in checkpoints of versions before it was kept
 };
 
 // What every file of a run says of itself.

@@ -35,7 +35,8 @@ std::string words_in(const nlohmann::json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// By the rows of the first logged step; nothing where they cannot be read.
+// By the rows of the first logged step, where no summary says it: of a run that is not finished, or that an
+// earlier version made. Nothing where they cannot be read.
 std::optional<double> branch_share_of(const std::string& folder) {
   try {
     CsvReader log(file_in(folder, layers_file));
@@ -66,9 +67,9 @@ RunRecord read_run(const std::string& folder) {
   RunRecord run;
   run.folder = folder;
   run.config = load_config(file_in(folder, config_file), {}, {.need_data = false}).config;
-  run.branch_share = branch_share_of(folder);
   if (!fs::exists(file_in(folder, summary_file))) {
     run.status = "unfinished";
+    run.branch_share = branch_share_of(folder);
     return run;
   }
   const std::string path = file_in(folder, summary_file);
@@ -84,6 +85,9 @@ RunRecord read_run(const std::string& folder) {
   run.best_val_loss = number_in(json, "best_val_loss");
   run.grad_first_last = number_in(json, "grad_first_last");
   run.growth = number_in(json, "growth");
+  run.branch_share = number_in(json, "branch_share");
+  if (!run.branch_share) run.branch_share = branch_share_of(folder);
+  run.unigram = number_in(json, "unigram");
   run.tokens_per_s = number_in(json, "tokens_per_s");
   run.seconds = number_in(json, "seconds");
   run.story = words_in(json, "story");

@@ -19,12 +19,11 @@ struct RunRecord {
   Index vocab = 0;                     // 0: not known
   std::optional<Index> diverged_step;  // the step whose loss or gradient was not finite
   std::string story;                   // of a diverged run, one line: what broke, what had grown
-  // rms of what a branch adds over rms of the stream it is added to, at the first logged step, mean over
-  // sublayers.
-  std::optional<double> branch_share;
+  std::optional<double> branch_share;  // at the first step; see branch_share() in run_folder.h
+  std::optional<double> unigram;       // nats: what counting characters achieves on the validation part
 };
 
-// Error (usage) if the folder is not a run.
+// Error if the folder is not a run (usage), or its config or summary cannot be read.
 RunRecord read_run(const std::string& folder);
 
 // The run folders that an argument names: the folder itself, or the runs in a sweep's folder, sorted by name.

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "config/dump.h"
+#include "data/ngram.h"
 #include "kernels/elementwise.h"
 #include "train/environment.h"
 #include "train/evaluation.h"
@@ -236,6 +237,7 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
     recent_.add_norm(result.norms.total);
     if (listen && changes != nullptr) {
       std::vector<SiteRow> sites = statistics_.rows();
+      if (step == 1) state_.branch_share = branch_share(sites);
       if (log_sites) log_statistics(logs, sites, result, *changes);
       recent_.add(step, std::move(sites));
     }
@@ -276,6 +278,9 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
   summary_.best_val_loss = state_.best_val_loss;
   summary_.best_step = state_.best_step;
   summary_.skipped = state_.skipped;
+  summary_.branch_share = state_.branch_share;
+  if (corpus_.val.size() >= 2)
+    summary_.unigram = unigram_loss(corpus_.train, corpus_.val, corpus_.vocab.size());
   summary_.trajectory_hash = state_.trajectory_hash;
   const Index done = state_.step - first_step + 1;
   if (step_seconds > 0) summary_.tokens_per_s = static_cast<double>(done * tokens_a_step) / step_seconds;

@@ -28,6 +28,8 @@ struct RunSummary {
   std::optional<double> final_train_loss, final_val_loss, best_val_loss;
   Index best_step = 0;
   std::optional<double> grad_first_last, growth;
+  std::optional<double> branch_share;  // at step 1
+  std::optional<double> unigram;       // nats: what counting characters achieves on the validation part
   double seconds = 0, tokens_per_s = 0;
   Index skipped = 0;
   std::uint64_t trajectory_hash = 0;
