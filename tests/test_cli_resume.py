@@ -273,6 +273,15 @@ class ChangedConfig(ResumeTest):
         self.assertNotIn("log.every", refused.stderr)
         self.assertEqual(run.contents(), before)
 
+    def test_rows_past_the_checkpoint_go_from_logs_that_are_off_now_too(self):
+        changes = {"log": {"layers_every": 5}}
+        whole, run = self.train("whole", changes), self.half_done(changes=changes)
+        for name in ("layers.csv", "params.csv"):
+            self.assertEqual(run.rows(name)[-1]["step"], "25")
+        self.resume(run, "--set", "log.layers_every=0")
+        for name in ("layers.csv", "params.csv"):
+            self.assertEqual(run.rows(name), [row for row in whole.rows(name) if int(row["step"]) <= 20])
+
     def test_allowed_keys_change_and_the_weights_stay_the_same(self):
         whole, run = self.train("whole"), self.half_done()
         said = self.resume(run, "--set", "log.every=1", "--set", "log.layers_every=0", "--set", "eval.every=3", "--set",

@@ -132,6 +132,30 @@ void Trainer::after_evaluation(double val_loss) {
              saved ? Keep::previous : Keep::nothing);
 }
 
+// With layers_every 0 the logs of layers and parameters are not written, but those that are there end at the
+// step at which the run goes on, as every log does.
+Trainer::Logs Trainer::open_logs() {
+  const auto how = resumed_ ? CsvWriter::Open::append : CsvWriter::Open::create;
+  const bool sites = config_.log.layers_every > 0;
+  Logs logs{open_metrics(folder_, how), std::nullopt, std::nullopt};
+  if (sites || folder_.has(layers_file)) logs.layers.emplace(open_layers(folder_, how));
+  if (sites || folder_.has(params_file)) logs.params.emplace(open_params(folder_, how));
+  logs.truncate_after(state_.step);
+  if (!sites) {
+    logs.layers.reset();
+    logs.params.reset();
+  }
+  return logs;
+}
+
+// What a skipped update did to each parameter.
+std::vector<WeightChange> Trainer::no_change() const {
+  std::vector<WeightChange> changes;
+  for (const Parameter& p : model_.layout().list())
+    changes.push_back({sum_squares(p.size, model_.parameters.at(p)), 0});
+  return changes;
+}
+
 // Appends the step's rows to layers.csv and params.csv.
 void Trainer::log_statistics(Logs& logs, const std::vector<SiteRow>& sites, const StepResult& result,
                              const std::vector<WeightChange>& changes) {
@@ -189,17 +213,11 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
   const Stopwatch whole;
   const double earlier_seconds = reopen_summary(folder_, resumed_);
   const Index first_step = state_.step + 1, steps = config_.train.steps;
-  const auto how = resumed_ ? CsvWriter::Open::append : CsvWriter::Open::create;
   const Index tokens_a_step = config_.train.grad_accum * config_.train.batch_size * config_.model.context;
 
   if (!resumed_) settle_best();
   write_atomically(folder_.file_to_write(config_file), dump_text(config_));
-  Logs logs{open_metrics(folder_, how), std::nullopt, std::nullopt};
-  if (config_.log.layers_every > 0) {
-    logs.layers.emplace(open_layers(folder_, how));
-    logs.params.emplace(open_params(folder_, how));
-  }
-  logs.truncate_after(state_.step);
+  Logs logs = open_logs();
 
   double step_seconds = 0, recent = 0;  // in steps alone; of a step, smoothed
   RunStatus status = RunStatus::done;
@@ -214,7 +232,7 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
     const double clip = clip_factor(config_.train.grad_clip, result.norms.total);
 
     bool diverged = false;
-    const std::vector<WeightChange>* changes = nullptr;
+    const std::vector<WeightChange>* changes = nullptr;  // none where the update was skipped
     if (result.finite()) {
       changes = &optimizer_.update(step, lr, clip, model_.gradients, model_.parameters);
       state_.skipped_in_a_row = 0;
@@ -235,11 +253,11 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
       summary_.final_train_loss = result.loss;
     }
     recent_.add_norm(result.norms.total);
-    if (listen && changes != nullptr) {
+    if (listen && !diverged) {
       std::vector<SiteRow> sites = statistics_.rows();
       if (step == 1) state_.branch_share = branch_share(sites);
-      if (log_sites) log_statistics(logs, sites, result, *changes);
-      recent_.add(step, std::move(sites));
+      if (log_sites) log_statistics(logs, sites, result, changes != nullptr ? *changes : no_change());
+      if (changes != nullptr) recent_.add(step, std::move(sites));
     }
 
     const double seconds = watch.seconds();

@@ -73,6 +73,8 @@ class Trainer {
   double evaluate_now(bool whole);
   void after_evaluation(double val_loss);
   void settle_best();
+  Logs open_logs();
+  std::vector<WeightChange> no_change() const;
   void log_statistics(Logs& logs, const std::vector<SiteRow>& sites, const StepResult& result,
                       const std::vector<WeightChange>& changes);
   FirstNonfinite find_nonfinite(Index step);
