@@ -217,6 +217,13 @@ class CliTest(unittest.TestCase):
         self.addCleanup(end)
         return process
 
+    def wait_for(self, condition):
+        """Waits until `condition` holds."""
+        deadline = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.005)
+
     def peak_rss_mb(self, *arguments, code=0):
         """The most memory that the program held; and its stderr."""
         with tempfile.TemporaryFile("w+") as errors:

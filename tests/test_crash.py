@@ -160,6 +160,29 @@ class Kills(CrashTest):
                 self.assert_same_results(Run(self.path("out", name)), Run(self.path("whole", name)))
 
 
+    def test_a_sweep_on_a_full_disk_goes_on_when_there_is_room(self):
+        """Wherever the disk is full: in a log's header, in the table, in a checkpoint."""
+        self.config(BUSY | {"train": {"steps": 20}})
+        self.write("sweep.json", json.dumps({"base": "tiny.json", "seeds": [1], "grid": {"train.lr": [1e-3, 1e-2]}}))
+        os.mkdir(self.path("disk"))
+        for kilobytes in (0, 4, 8, 12, 16, 20, 24, 40, 200):
+            shutil.rmtree(self.path("saved"), ignore_errors=True)
+            result = in_mounts(self, f"""
+                mount -t tmpfs -o size=10m none disk
+                dd if=/dev/zero of=disk/full bs=1k count={10 * 1024 - 4 - kilobytes} 2> /dev/null
+                code=0; "$NORMSCOPE" sweep sweep.json --out disk/out > said 2> errors || code=$?
+                rm disk/full
+                cat errors >&2
+                test $code = 1
+                "$NORMSCOPE" compare disk/out > /dev/null 2> /dev/null || test $? -le 2
+                "$NORMSCOPE" sweep sweep.json --out disk/out > said
+                cp -r disk/out saved""")
+            self.assertEqual(result.returncode, 0, (kilobytes, result.stderr))
+            self.assertRegex(result.stderr, r"^\[(file|csv|sweep|lock)\] [^\n]*\n$")
+            with open(self.path("saved", "summary.csv"), encoding="utf-8") as table:
+                self.assertEqual(table.read().count(",done,"), 2)
+            self.assertEqual(sorted(os.listdir(self.path("saved"))),
+                             ["lr=0.001_seed=1", "lr=0.01_seed=1", "summary.csv"])
 
 
 class Damage(CrashTest):

@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #ifdef __linux__
 #include <sys/prctl.h>
@@ -86,8 +89,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) : process_
 
 ChildProcess::~ChildProcess() {
   if (process_.id == 0) return;
-  ::kill(process_.id, SIGKILL);
-  ::waitpid(process_.id, nullptr, 0);
+  terminate();
+  while (!poll()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 void ChildProcess::read_errors() {
@@ -112,8 +115,8 @@ std::optional<int> ChildProcess::poll() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-void ChildProcess::terminate() const {
-  if (process_.id != 0) ::kill(process_.id, SIGTERM);
+void ChildProcess::terminate() {
+  if (process_.id != 0 && !std::exchange(terminated_, true)) ::kill(process_.id, SIGTERM);
 }
 
 }  // namespace normscope

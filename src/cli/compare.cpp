@@ -192,12 +192,19 @@ int compare_command(int argc, char** argv) {
   if (!line.parse(argc, argv, 1, 100000)) return 0;
 
   std::vector<RunRecord> runs;
+  std::string broken;                    // what is wrong with runs that cannot be read; the others are shown
   std::set<std::filesystem::path> seen;  // a run that is named twice is still one run
   for (const std::string& argument : line.positionals()) {
     for (const std::string& folder : run_folders(argument)) {
-      if (seen.insert(std::filesystem::canonical(folder)).second) runs.push_back(read_run(folder));
+      if (!seen.insert(std::filesystem::canonical(folder)).second) continue;
+      try {
+        runs.push_back(read_run(folder));
+      } catch (const Error& error) {
+        broken += text(broken.empty() ? "" : "\n", error.what());
+      }
     }
   }
+  if (runs.empty()) throw Error(Exit::failure, broken);
   const std::vector<Group> groups = group_by_config(runs);
   if (line.has("csv")) {
     print_csv(groups);
@@ -212,7 +219,8 @@ int compare_command(int argc, char** argv) {
     if (!pairs.empty()) std::cout << '\n';
     for (const std::string& remark : comparison.remarks()) std::cout << "- " << remark << '\n';
   }
-  return static_cast<int>(Exit::ok);
+  if (!broken.empty()) print_error(broken);
+  return static_cast<int>(broken.empty() ? Exit::ok : Exit::failure);
 }
 
 }  // namespace normscope

@@ -49,6 +49,10 @@ void require_no_file(const std::string& path) {
 
 }  // namespace
 
+bool is_run_file(std::string_view name) {
+  return std::find(std::begin(owned_files), std::end(owned_files), name) != std::end(owned_files);
+}
+
 void require_usable(const std::string& path, Existing existing, std::string_view ways) {
   const std::string shown = printable(path);
   require_no_file(path);

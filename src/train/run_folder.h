@@ -25,6 +25,9 @@ constexpr const char* model_file = "model.safetensors";
 constexpr const char* best_file = "best.safetensors";  // previous_path(): see Trainer::settle_best
 constexpr const char* sample_file = "sample.txt";
 
+// Whether a run's folder has a file of its own under this name.
+bool is_run_file(std::string_view name);
+
 // What to do where a run is already.
 enum class Existing { refuse, overwrite, resume };
 
