@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Every legal placement x norm x activation against PyTorch: a tiny model of each, with every gain, bias and scale
 moved off its start, through `normscope probe`; what it dumps is recomputed in float64 (see check_with_torch.py for
 the measure). A line a combination with its worst tensor; exit 1 if one is above the tolerance.

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Recomputes exchange files of `normscope probe --dump` in PyTorch (float64) and prints the largest differences.
 
 Activations, logits and loss: ||a - b|| / ||b||. Gradients: ||a - b|| / max(||b||, 0.03 * the largest gradient norm

@@ -4,6 +4,7 @@
 # build-fuzz/corpus, and the next call begins with it; inputs that break something are left in build-fuzz/findings.
 #   scripts/fuzz.sh [-n INPUTS] [-t SECONDS] [TARGET...]      TARGET: config csv safetensors sweep utf8
 set -euo pipefail
+case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 cd "$(dirname "$0")/.."
 
 inputs=10000000

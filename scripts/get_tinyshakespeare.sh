@@ -2,6 +2,7 @@
 # Puts the tiny Shakespeare corpus at data/tinyshakespeare.txt: a copy that is at hand, or a download (1.1 MB).
 # Nothing is left there that does not have the right checksum.
 set -euo pipefail
+case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=$root/data/tinyshakespeare.txt

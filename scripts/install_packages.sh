@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building, testing and plotting need, on Debian and Ubuntu; does nothing where all of it is there.
-# Arguments are further packages.
+# Arguments are further packages: scripts/install_packages.sh [PACKAGE...]
 set -euo pipefail
+case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 
 packages=(g++ cmake make libopenblas-openmp-dev libcxxopts-dev nlohmann-json3-dev doctest-dev
           python3 python3-numpy python3-matplotlib "$@")
@@ -25,5 +26,20 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 echo "installing ${missing[*]}"
-"${as_root[@]}" apt-get update -qq
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+
+# Another apt, such as the nightly update, may hold a lock for minutes: apt itself waits for the one of packages only.
+apt() {
+  local tries=60 errors
+  errors=$(mktemp)
+  until "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 -qq "$@" 2>"$errors"; do
+    if ! grep -q "Could not get lock" "$errors" || [ $((tries -= 1)) -eq 0 ]; then
+      cat "$errors" >&2
+      return 1
+    fi
+    [ $tries -lt 59 ] || echo "another program installs packages; waiting for it" >&2
+    sleep "${NORMSCOPE_APT_WAIT:-10}"
+  done
+  rm -f "$errors"
+}
+apt update
+apt install -y --no-install-recommends "${missing[@]}"

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Writes tests/golden: what PyTorch computes, in float64, for tiny models of every placement, activation, position.
 
 The C++ tests compare with these files and need no PyTorch. An exchange file holds one forward and backward pass

@@ -2,12 +2,11 @@
 # From a fresh machine to the picture: installs, builds, trains one deep model pre-norm and post-norm on the bundled
 # corpus, compares the two and plots what happened in their layers. Run it again as often as you like.
 set -euo pipefail
+case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 cd "$(dirname "$0")/.."
 
-scripts/install_packages.sh
-cmake -S . -B build -DCMAKE_BUILD_TYPE=Release >/dev/null
 echo "building build/normscope"
-cmake --build build --target normscope --parallel "$(nproc)" -- --quiet
+scripts/build.sh normscope
 
 pre=runs/quickstart/pre
 post=runs/quickstart/post

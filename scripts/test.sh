@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs, builds, runs every test. Ends with ctest's summary; exit code 0 only if all passed.
+# Installs, builds, runs every test: scripts/test.sh [CTEST OPTION...]. Ends with ctest's summary; exit code 0 only if
+# all passed.
 set -euo pipefail
+case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 cd "$(dirname "$0")/.."
 
-scripts/install_packages.sh
-cmake -S . -B build -DCMAKE_BUILD_TYPE=Release >/dev/null
-cmake --build build --parallel "$(nproc)" -- --quiet
+scripts/build.sh
 cd build
 ctest --output-on-failure --no-tests=error "$@"

@@ -1,9 +1,8 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """The PyTorch twin of normscope's model: same formulas, same parameter names, same measured sites.
 
-    tensors, metadata = safetensors_io.read("runs/quickstart/model.safetensors")
-    model = Transformer(json.loads(metadata["config"]), vocab_size)
-    model.load_state_dict({name: torch.from_numpy(t) for name, t in tensors.items()}, strict=True)
+    import torch_model
+    model, vocab = torch_model.load("runs/quickstart/pre")  # a run folder or a safetensors file
 
 Run as a script it does just that, and says what it loaded. Letters: B batch, T context, C = d_model, H heads,
 D = C/H, F = d_ff, V vocabulary, L blocks. Dropout is left out: every use of this file is without it.
@@ -15,9 +14,15 @@ import math
 import os
 import sys
 
-import torch
-from torch import nn
-from torch.nn import functional
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional
+except ModuleNotFoundError as missing:
+    if __name__ != "__main__":
+        raise
+    sys.exit(f"[torch_model] {sys.executable} has no torch ({missing}); give the script to a Python that has: "
+             f"/path/to/python {sys.argv[0]} RUN_OR_FILE")
 
 import safetensors_io
 
@@ -299,10 +304,13 @@ def measure(model, tokens, targets):
 
 
 def load(path, dtype=torch.float32):
-    """The model in a safetensors file, or in a run folder, and its vocabulary (a list of code points)."""
+    """The model in a safetensors file, or in a run folder, and its vocabulary (a list of code points). Of a run that was
+    interrupted, the best weights so far, else those of its checkpoint."""
     if os.path.isdir(path):
-        path = os.path.join(path, "model.safetensors")
+        files = [os.path.join(path, f"{name}.safetensors") for name in ("model", "best", "checkpoint")]
+        path = next((file for file in files if os.path.exists(file)), files[0])
     tensors, metadata = safetensors_io.read(path)
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(("optim.", "recent"))}
     if "config" not in metadata or "vocab" not in metadata:
         raise ValueError(f"[model] {path}: no config or vocab in its metadata; not a file of normscope")
     vocab = json.loads(metadata["vocab"])

@@ -14,6 +14,8 @@ import unittest
 
 import numpy as np
 
+from read_safetensors import fnv1a
+
 TESTS = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(TESTS)
 BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
@@ -81,6 +83,19 @@ def write_safetensors(path, tensors):
     head = json.dumps(header).encode()
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(head)) + head + data)
+
+
+def with_metadata(content, changes):
+    """The bytes of a safetensors file with other metadata (None: without the key) and the checksum that belongs to it."""
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    data = content[8 + length :]
+    metadata = {**header["__metadata__"], **changes, "checksum": " " * 16}
+    header["__metadata__"] = {key: value for key, value in metadata.items() if value is not None}
+    head = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    head += b" " * (-len(head) % 8)
+    head = head.replace(b'"checksum":"' + b" " * 16, b'"checksum":"%016x' % fnv1a(data, fnv1a(head)))
+    return struct.pack("<Q", len(head)) + head + data
 
 
 def merged(base, changes):
@@ -201,6 +216,25 @@ class CliTest(unittest.TestCase):
 
         self.addCleanup(end)
         return process
+
+    def wait_for(self, condition):
+        """Waits until `condition` holds."""
+        deadline = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.005)
+
+    def peak_rss_mb(self, *arguments, code=0):
+        """The most memory that the program held; and its stderr."""
+        with tempfile.TemporaryFile("w+") as errors:
+            process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=errors)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            errors.seek(0)
+            said = errors.read()
+        self.assertEqual(process.returncode, code, said)
+        return usage.ru_maxrss / 1024, said
 
     def wait_for_rows(self, path, count, process):
         """Waits until the CSV file has `count` rows, or the process has ended."""

@@ -13,6 +13,7 @@
 
 #include "core/parallel.h"
 #include "core/random.h"
+#include "kernels/softmax.h"
 
 namespace normscope::testing {
 
@@ -46,6 +47,14 @@ template <class Real>
 std::vector<Real> nans(Index n) {
   return std::vector<Real>(static_cast<std::size_t>(n), std::numeric_limits<Real>::quiet_NaN());
 }
+
+// Room for the statistics of `rows` softmaxes.
+template <class Real>
+struct SoftmaxRows {
+  explicit SoftmaxRows(Index rows) : max(nans<Real>(rows)), sum(nans<Real>(rows)) {}
+  SoftmaxStats<Real> stats() { return {max.data(), sum.data()}; }
+  std::vector<Real> max, sum;
+};
 
 template <class Real>
 double norm(std::span<const Real> a) {

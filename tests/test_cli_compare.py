@@ -76,6 +76,14 @@ class Trained(CompareTest):
             self.assertTrue(said["remarks"][0]["text"].startswith("post against pre: "))
         self.assertEqual(self.json("runs")["paired"][0]["base"], "post")
         self.refused("compare", "runs", "--base", "per", says=["--base", "post; pre"])
+    def test_a_long_log_is_not_read_whole(self):
+        run = Run(self.path("runs", "pre-1"))
+        os.remove(run.file("summary.json"))  # killed: only the log says how large the branches were
+        rows = run.bytes("layers.csv").split(b"\n", 1)[1]
+        with open(run.file("layers.csv"), "ab") as file:
+            for _ in range(50_000_000 // len(rows)):
+                file.write(rows)
+        self.assertLess(self.peak_rss_mb("compare", "runs")[0], 100)
 
     def test_the_table_shows_spread_and_warns_of_single_runs(self):
         shown = self.compare("runs")

@@ -104,6 +104,19 @@ class Divergence(CliTest):
             self.assertTrue(np.isfinite(tensor).all(), name)
             self.assertEqual(run.tensors("checkpoint.safetensors")[name].tobytes(), tensor.tobytes(), name)
 
+    def test_a_skipped_step_has_its_rows(self):
+        run, _ = self.diverge("run", "--set", "train.on_nonfinite=skip", "--set", "log.layers_every=1")
+        broken = run.summary["first_nonfinite"]["step"]
+        for name, count in (("layers.csv", 17), ("params.csv", 10)):
+            rows = run.rows(name)
+            for step in range(1, broken):
+                self.assertEqual(sum(int(row["step"]) == step for row in rows), count, (name, step))
+        skipped = [row for row in run.rows("params.csv") if int(row["step"]) == broken - 1]
+        self.assertEqual({row["update_rms"] for row in skipped}, {"0"})
+        self.assertTrue(any(not math.isfinite(float(row["grad_norm"])) for row in skipped))
+        self.assertTrue(any(int(row["nonfinite"]) + int(row["grad_nonfinite"]) > 0 for row in run.rows("layers.csv")
+                            if int(row["step"]) == broken - 1))
+
     def test_skipping_leaves_running_statistics_alone(self):
         changes = merged(WILD, {"model": {"norm": "batchnorm", "norm_placement": "pre", "init": {"std": 100}},
                                 "train": {"steps": 300, "on_nonfinite": "skip"}})

@@ -9,7 +9,8 @@ import subprocess
 import unittest
 
 import numpy as np
-from cli import BINARY, TEXT, TINY, CliTest, Run, environment, read_safetensors, write_safetensors
+from cli import (BINARY, TEXT, TINY, CliTest, Run, environment, read_safetensors, with_metadata,
+                 write_safetensors)
 
 HOSTILE = "a\x1b[2J\x07\x7f\u009b\u202e"  # moves cursors, rings bells, turns text around
 
@@ -18,7 +19,7 @@ class CommandLine(CliTest):
     def test_help_and_version_everywhere(self):
         self.assertIn("usage", self.normscope("--help").stdout)
         version = self.normscope("--version").stdout
-        self.assertRegex(version, r"^normscope \d+\.\d+\.\d+\n$")
+        self.assertRegex(version, r"^normscope \d+\.\d+\.\d+ \(commit ([0-9a-f]{7,}(-dirty)?|unknown)\), .*OpenBLAS .*\n$")
         for command in ("train", "probe", "compare", "sample", "eval", "bench", "config"):
             self.assertIn(f"normscope {command}", self.normscope(command, "--help").stdout)
             self.assertIn("--help", self.normscope(command, "no-such-file", "--help").stdout)
@@ -82,6 +83,32 @@ class CommandLine(CliTest):
         self.assertIn("[output]", result.stderr)
 
 
+class OtherHabits(CliTest):
+    """Options and keys as other programs have them are answered with ours."""
+
+    def test_keys_given_as_options_or_arguments_lead_to_set(self):
+        for arguments, meant in ((["--lr", "1"], "train.lr=1"), (["--lr=1"], "train.lr=1"), (["--seed=3"], "train.seed=3"),
+                                 (["--train.steps=5"], "train.steps=5"), (["train.steps=5"], "train.steps=5"),
+                                 (["--n_embd=32"], "model.d_model=32"), (["--learning-rate", "1e-3"], "train.lr=1e-3"),
+                                 (["max_iters=10"], "train.steps=10"), (["--steps"], "train.steps=VALUE")):
+            with self.subTest(arguments):
+                self.refused("train", self.config(), *arguments, says=[f"did you mean --set {meant}?"])
+        self.refused("compare", ".", "--lr=1", says=["unknown option --lr", "--help"])
+
+    def test_keys_of_other_programs_lead_to_ours(self):
+        for other, ours in (("block_size", "model.context"), ("model.n_embd", "model.d_model"),
+                            ("train.learning_rate", "train.lr"), ("num_layers", "model.n_layer")):
+            self.refused("train", self.config(), "--set", f"{other}=3", says=[f"did you mean {ours}?"])
+
+    def test_options_that_are_none_and_values_that_lack(self):
+        self.refused("train", self.config(), "-s", says=["unknown option -s"])
+        self.refused("train", self.config(), "--set", says=["--set needs a value: KEY=VALUE"])
+        self.refused("config", self.config(), "--schema", says=["--schema"])
+
+    def test_defaults_are_written_as_a_person_would(self):
+        self.assertIn('"min_lr": 0.0003,', self.normscope("config", self.config(), "--set", "train.lr=0.003").stdout)
+
+
 class Config(CliTest):
     def test_broken_json_is_located(self):
         self.write("broken.json", '{\n  "train": { "steps": 3,, }\n}\n')
@@ -115,6 +142,31 @@ class Config(CliTest):
         self.refused("train", self.config({"data": {"path": "none.txt"}}), says=["data.path", "none.txt"])
         self.write("child.json", '{"extends": "lost.json"}')
         self.refused("train", "child.json", says=["lost.json"])
+        self.refused("train", self.config({"data": {"path": "data/tinyshakespeare.txt"}}),
+                     says=["scripts/get_tinyshakespeare.sh"])
+        self.refused("train", self.config({"data": {"path": "."}}), says=["is a folder"])
+
+    def test_other_configs_are_found_here_too_and_else_the_nearest_is_named(self):
+        os.makedirs(self.path("configs"))
+        os.makedirs(self.path("mine"))
+        self.config(name="configs/base.json")
+        self.write("mine/child.json", '{"extends": "configs/base.json", "data": {"path": "text.txt"}}')
+        self.write("mine/sweep.json", '{"base": "configs/base.json", "seeds": [1]}')
+        self.normscope("config", "mine/child.json")
+        self.normscope("sweep", "mine/sweep.json", "--dry-run")
+        self.write("child.json", '{"extends": "base.json"}')
+        self.refused("train", "child.json", says=["there is no file base.json; did you mean configs/base.json? "
+                                                  "(child.json:1:2)"])
+        self.write("sweep.json", '{"base": "base.json"}')
+        self.refused("sweep", "sweep.json", says=["did you mean configs/base.json? (sweep.json:1:2)"])
+        self.write("typo.json", '{"extends": "configs/bsae.json"}')
+        self.refused("train", "typo.json", says=["did you mean configs/base.json?"])
+
+    def test_a_sweep_is_no_config_and_a_config_no_sweep(self):
+        self.config()
+        self.write("grid.json", '{"base": "tiny.json", "seeds": [1], "grid": {"train.lr": [1, 2]}}')
+        self.refused("train", "grid.json", says=["is a sweep", "normscope sweep grid.json"])
+        self.refused("sweep", "tiny.json", says=["is a config", "normscope train tiny.json"])
 
     def test_a_huge_model_is_refused_with_its_memory(self):
         huge = {"model": {"n_layer": 1024, "d_model": 65536, "d_ff": 65536, "n_head": 64, "context": 1024}}
@@ -122,6 +174,22 @@ class Config(CliTest):
         self.assertRegex(result.stderr, r"\d+(\.\d+)? [GTP]i?B")
         self.assertFalse(os.path.exists(self.path("huge")))
         self.refused("probe", self.config(huge), says=["memory"])
+
+
+    def test_a_config_may_come_through_a_pipe(self):
+        with open(self.path(self.config()), encoding="utf-8") as file:
+            config = file.read()
+        self.normscope("train", "tiny.json", "--out", "file", "--set", "name=run")
+        os.mkfifo(self.path("pipe"))
+        for i, name in enumerate(("/dev/stdin", "/proc/self/fd/0", "pipe")):
+            process = subprocess.Popen([BINARY, "train", name, "--out", f"out-{i}", "--set", "name=run"], cwd=self.folder,
+                                       env=environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE, encoding="utf-8")
+            if name == "pipe":  # nobody writes to it for a while: that is said
+                self.assertEqual(process.stderr.readline(), "[config] pipe: is a pipe; waiting for what is written to it\n")
+                self.write("pipe", config)
+            self.assertEqual((process.communicate(config, timeout=60)[1], process.returncode), ("", 0))
+            self.assertEqual(Run(self.path(f"out-{i}")).json("config.json"), Run(self.path("file")).json("config.json"))
 
 
 class Corpus(CliTest):
@@ -239,6 +307,29 @@ class Files(CliTest):
             write_safetensors(self.path(f"{name}.safetensors"), wrong)
             self.refused("probe", "tiny.json", "--from", f"{name}.safetensors", "--out", name, code=1,
                          says=[named[name]])
+
+    def test_a_model_file_cannot_claim_memory(self):
+        """Its shapes are compared with its tensors before a model of that size is made."""
+        run = self.train("run")
+        huge = {**run.json("config.json")["model"], "d_model": 2048, "d_ff": 8192, "n_layer": 24, "n_head": 16}
+        config = json.dumps({**run.json("config.json"), "model": huge})
+        self.write("huge.safetensors", with_metadata(run.bytes("model.safetensors"), {"config": config}))
+        for command in ("sample", "eval"):
+            memory, said = self.peak_rss_mb(command, "huge.safetensors", code=1)
+            self.assertRegex(said, r"^\[safetensors\] huge\.safetensors: .*; the model needs .*\n$")
+            self.assertLess(memory, 100)
+        wide = self.config({"model": {"d_model": 512, "n_layer": 8}}, name="wide.json")
+        memory, said = self.peak_rss_mb("probe", wide, "--from", "run/model.safetensors", "--out", "probe", code=1)
+        self.assertRegex(said, r"^\[safetensors\] run/model\.safetensors: .*; the model needs .*\n$")
+        self.assertLess(memory, 100)
+
+    def test_a_model_file_that_is_not_ours_is_refused(self):
+        run = self.train("run")
+        for change in ({"normscope": "2"}, {"normscope": None}, {"config": "{}"}, {"config": "["}, {"config": None},
+                       {"vocab": "[]"}, {"step": "-1"}, {"step": "many"}):
+            self.write("other.safetensors", with_metadata(run.bytes("model.safetensors"), change))
+            for command in ("sample", "eval"):
+                self.refused(command, "other.safetensors", code=1, says=["other.safetensors"])
 
     def test_prompts_with_unknown_characters(self):
         self.train("run")

@@ -44,6 +44,35 @@ class Explain(unittest.TestCase):
         self.assertIn("blocks 1 to 3 (post)", mixed)
         self.assertIn("blocks 4 to 12 (pre)", mixed)
 
+    def test_numbers_keep_their_digits(self):
+        tiny = explain("--norm", "layernorm", "--vector", "1e-5,2e-5,3e-5").stdout
+        self.assertIn("x = 1e-05  2e-05  3e-05", tiny)
+        self.assertIn("σ = √σ²                           = 8.165e-06", tiny)
+        for vector in ("0.1,0.2,0.3", "0.01,0.02,0.03", "1,100,0.001", "-1,0,1"):
+            out = explain("--norm", "layernorm", "--vector", vector).stdout
+            self.assertNotIn("-0.0000", out)
+            self.assertIn("0.0000", out)
+
+    def test_a_config_without_residuals_or_norms_has_equations_without_them(self):
+        config = os.path.join(CONFIGS, "deep_pre.json")
+        self.assertIn("    x = attention(attn_norm(x))\n", explain(config, "--set", "model.residual=false").stdout)
+        self.assertIn("    x = x + ffn(x)\n", explain(config, "--set", "model.norm=none").stdout)
+
+    def test_mix_shows_the_equations_of_both_kinds_of_blocks(self):
+        out = explain("--placement", "mix").stdout
+        self.assertLess(out.index("x = attn_norm(x + attention(x))"), out.index("x = x + attention(attn_norm(x))"))
+
+    def test_parameters_are_counted_with_the_vocabulary_of_the_text(self):
+        config = os.path.join(CONFIGS, "deep_pre.json")
+        self.assertIn("its text has 77 characters", explain(config).stdout)
+        self.assertIn("in all                606,976", explain(config).stdout)
+        self.assertIn("with 65 characters", explain(config, "--set", "data.path=none.txt").stdout)
+
+    def test_a_setting_without_a_config_is_refused(self):
+        for option in ((), ("--norm", "rmsnorm")):
+            result = explain(*option, "--set", "model.norm_eps_outside=true")
+            self.assertEqual((result.returncode, result.stderr), (2, "[explain] --set needs a CONFIG to change\n"))
+
     def test_mistakes_are_named(self):
         for arguments, meant in ((["--norm", "layrnorm"], "layernorm"), (["--placement", "sandwhich"], "sandwich"),
                                  (["--vector", "1,x"], "numbers with commas")):

@@ -2,15 +2,17 @@
 """A run that was interrupted, killed or damaged and then resumed equals one that was never disturbed, bit for bit; and
 a folder that holds a run is safe from everything that was not asked for."""
 
+import json
 import os
 import random
 import resource
 import signal
+import struct
 import subprocess
 import time
 import unittest
 
-from cli import BINARY, CliTest, Run, environment
+from cli import BINARY, TEXT, TINY, CliTest, Run, environment, with_metadata
 
 LONG = {"train": {"steps": 800, "schedule": "linear", "warmup_steps": 50}, "eval": {"every": 100, "batches": 1},
         "log": {"every": 1, "layers_every": 50}, "checkpoint": {"every": 100}}
@@ -163,6 +165,82 @@ class Damage(ResumeTest):
             self.assertEqual(run.summary["final_val_loss"], self.whole.summary["final_val_loss"])
 
 
+class OtherCheckpoint(ResumeTest):
+    """A sound file that is not this run's checkpoint is no place to go on from, nor a reason to take the one before."""
+
+    def refused_untouched(self, run, content, **expectations):
+        before = run.contents()
+        self.write(run.file("checkpoint.safetensors"), content)
+        refused = self.refused("train", "tiny.json", "--out", run.path, "--resume", **expectations)
+        self.assertEqual(run.contents(), before | {"checkpoint.safetensors": content})
+        self.write(run.file("checkpoint.safetensors"), before["checkpoint.safetensors"])
+        return refused
+
+    def test_another_config_is_refused_by_its_keys(self):
+        other = self.train("other", {"train": {"seed": 7, "lr": 0.5, "steps": 40}, "model": {"activation": "relu"},
+                                     "log": {"every": 5}}).bytes("checkpoint.safetensors")
+        run = self.train("run")
+        refused = self.refused_untouched(run, other, says=["checkpoint.safetensors", "train.seed (7 -> 1)", "train.lr",
+                                                           'model.activation ("relu" -> "gelu")'])
+        for allowed in ("train.steps", "log.every"):
+            self.assertNotIn(allowed, refused.stderr)
+
+    def test_metadata_that_cannot_be_is_refused(self):
+        run = self.train("run")
+        sound = run.bytes("checkpoint.safetensors")
+        config = json.loads(run.metadata("checkpoint.safetensors")["config"])
+        wrong = {
+            "normscope": (None, "", "2", "1.0", "-1"),
+            "config": (None, "", "{}", "[]", "null", "{", "\u0000", json.dumps({**config, "more": 1}),
+                       json.dumps({k: v for k, v in config.items() if k != "train"}),
+                       json.dumps({"name": "x", "data": {"path": "text.txt"}, "train": {"steps": 25, "batch_size": 4}})),
+            "vocab": (None, "", "[]", "[10,32]", "[32,10]", "{}", "[-1]"),
+            "corpus": (None, "", "0", "x" * 16, "f" * 16, "f" * 17),
+            "train_characters": ("0", "-1", "", "5401", "5399", "1e3"),
+            "step": (None, "", "0", "-5", "26", "99999999999", "9" * 30, "2.5", "1e1", " 1", "1 ", "nan"),
+            "trajectory_hash": (None, "", "0x12", "f" * 17, "-1"),
+            "best_val_loss": ("nan", "inf", "-inf", "", "-", "1,5", None),
+            "best_step": (None, "", "0", "-1", "26", "x"),
+            "skipped": (None, "-1", "26", "x"),
+            "skipped_in_a_row": (None, "-1", "1", "x"),
+            "branch_share": ("nan", "-1", "inf", "x"),
+        }
+        tried = 0
+        for key, values in wrong.items():
+            for value in values:
+                with self.subTest(f"{key} {value!r}"):
+                    self.refused_untouched(run, with_metadata(sound, {key: value}), code=1, says=["checkpoint.safetensors"])
+                    tried += 1
+        self.assertGreater(tried, 60)
+        self.write(run.file("checkpoint.safetensors"), with_metadata(sound, {"something_new": "is ignored"}))
+        self.assertIn("is finished", self.resume(run).stdout)
+
+    def test_numbers_of_recent_steps_that_cannot_be_are_refused(self):
+        run = self.train("run")
+        sound = run.bytes("checkpoint.safetensors")
+        at = 8 + int.from_bytes(sound[:8], "little")  # they come first: the only tensor of 8-byte elements
+        for number in (float("nan"), -1.0, 1e300):
+            content = sound[:at] + struct.pack("<d", number) + sound[at + 8 :]
+            self.refused_untouched(run, with_metadata(content, {}), code=1, says=["checkpoint"])
+
+    def test_text_that_moves_to_the_validation_file_is_seen(self):
+        text, moved = TEXT[:5000], TEXT[5000:5500]
+        changes = {"data": {"path": "train.txt", "val_path": "val.txt"}}
+        self.write("train.txt", text + moved)
+        self.write("val.txt", TEXT[5500:])
+        run = self.half_done(changes=changes)
+        self.write("train.txt", text)
+        self.write("val.txt", moved + TEXT[5500:])
+        self.refused_untouched(run, run.bytes("checkpoint.safetensors"), code=1, says=["5500, now 5000"])
+        warned = self.call("eval", run.file("best.safetensors"))
+        self.assertRegex(warned.stderr, r"^\[eval\] the corpus has changed .*5500, now 5000\n$")
+        # A checkpoint of a version that did not say where the text for training ended.
+        self.write(run.file("checkpoint.safetensors"),
+                   with_metadata(run.bytes("checkpoint.safetensors"), {"train_characters": None, "branch_share": None}))
+        self.resume(run)
+        self.assertIsNone(run.summary["branch_share"])
+
+
 class FullDisk(ResumeTest):
     def test_a_write_that_fails_is_reported_and_leaves_whole_rows(self):
         whole = self.train("whole", {"log": {"layers_every": 1}})
@@ -194,6 +272,15 @@ class ChangedConfig(ResumeTest):
                                says=["train.lr", "model.norm_placement", "train.seed"])
         self.assertNotIn("log.every", refused.stderr)
         self.assertEqual(run.contents(), before)
+
+    def test_rows_past_the_checkpoint_go_from_logs_that_are_off_now_too(self):
+        changes = {"log": {"layers_every": 5}}
+        whole, run = self.train("whole", changes), self.half_done(changes=changes)
+        for name in ("layers.csv", "params.csv"):
+            self.assertEqual(run.rows(name)[-1]["step"], "25")
+        self.resume(run, "--set", "log.layers_every=0")
+        for name in ("layers.csv", "params.csv"):
+            self.assertEqual(run.rows(name), [row for row in whole.rows(name) if int(row["step"]) <= 20])
 
     def test_allowed_keys_change_and_the_weights_stay_the_same(self):
         whole, run = self.train("whole"), self.half_done()
@@ -247,6 +334,43 @@ class Safety(ResumeTest):
         fresh = self.train("fresh", {"data": {"val_fraction": 0}})
         self.assert_same_results(run, fresh, files=("model.safetensors", "checkpoint.previous.safetensors"))
 
+    def test_a_folder_of_another_program_is_refused_untouched(self):
+        """config.json and model.safetensors are Hugging Face's names too; and a config that a person wrote is no run's."""
+        resolved = self.normscope("config", self.config()).stdout
+        for name, config in {
+            "hugging-face": '{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "empty": "{}", "list": "[1]",
+            "no-json": "weights of a friend", "nothing": "", "by-hand": json.dumps(TINY),
+            "derived": resolved.replace('    "d_ff": 64,\n', ""), "unnamed": resolved.replace('"name"', '"title"'),
+        }.items():
+            os.makedirs(self.path(name, "seed-1"))
+            for folder in (name, f"{name}/seed-1"):
+                self.write(f"{folder}/config.json", config)
+                self.write(f"{folder}/model.safetensors", "WEIGHTS")
+            for command in (["train"], ["train", "--overwrite"], ["train", "--resume"], ["probe"], ["probe", "--overwrite"]):
+                refused = self.refused(command[0], "tiny.json", "--out", name, *command[1:], says=["no run", "--out DIR"])
+                self.assertNotIn("--overwrite", refused.stderr)
+            for folder in (name, f"{name}/seed-1"):
+                files = {file: open(self.path(folder, file), encoding="utf-8").read() for file in os.listdir(self.path(folder))
+                         if file != "seed-1"}
+                self.assertEqual(files, {"config.json": config, "model.safetensors": "WEIGHTS"})
+
+    def test_a_run_of_an_earlier_version_is_still_one(self):
+        """A key that has a fixed default may be missing from its config."""
+        run = self.train("run")
+        config = run.json("config.json")
+        del config["model"]["norm_groups"], config["train"]["momentum"]
+        self.write(run.file("config.json"), json.dumps(config))
+        self.resume(run)
+        self.train("run", None, "--overwrite")
+
+    def test_what_a_kill_left_is_removed_and_nothing_else(self):
+        run = self.half_done()
+        self.write(run.file("best.safetensors.tmp"), "mine")
+        self.write(run.file("best.safetensors.normscope-tmp"), "left by a kill")
+        self.resume(run)
+        self.assertEqual(run.bytes("best.safetensors.tmp"), b"mine")
+        self.assertNotIn("best.safetensors.normscope-tmp", os.listdir(run.path))
+
     def test_a_folder_that_is_no_run_keeps_its_files(self):
         os.mkdir(self.path("mine"))
         self.write("mine/metrics.csv", "my own numbers")
@@ -265,10 +389,20 @@ class Safety(ResumeTest):
             begin = time.monotonic()
             self.refused("train", "short.json", "--out", "run", *option, code=1, says=["another process"])
             self.assertLess(time.monotonic() - begin, 5)
+        wait = ["train", "tiny.json", "--out", "run", "--resume", "--wait", "--set", "train.steps=10000000"]
+        patient, stopped = self.start(*wait), self.start(*wait)
+        time.sleep(0.3)
+        self.assertEqual((patient.poll(), stopped.poll()), (None, None))
+        stopped.send_signal(signal.SIGTERM)
+        self.assertRegex(stopped.communicate(timeout=60)[1], r"^\[lock\] run: interrupted .*\n$")
+        self.assertEqual(stopped.returncode, 130)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
         self.assertEqual(Run(self.path("run")).json("config.json")["train"]["steps"], 10_000_000)
+        saved = int(Run(self.path("run")).rows("metrics.csv")[-1]["step"])
+        self.wait_for_rows(self.path("run", "metrics.csv"), saved + 3, patient)
+        self.assertIsNone(patient.poll(), "it goes on when the first has ended")
 
 
 if __name__ == "__main__":

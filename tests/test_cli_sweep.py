@@ -2,8 +2,11 @@
 """`normscope sweep`: which runs a file asks for, what is left of them, and that a sweep can be stopped at any point."""
 
 import csv
+import fcntl
 import json
 import os
+import re
+import shutil
 import signal
 import time
 import unittest
@@ -141,6 +144,103 @@ class Sweep(CliTest):
         self.assertEqual((process.returncode, errors), (130, "interrupted; go on with the same command\n"))
         for name in self.folders():
             self.assertEqual(Run(self.path("out", name)).summary["status"], "interrupted")
+        self.assertEqual({row["status"] for row in self.summary().values()}, {"interrupted"})
+
+    def test_a_run_that_is_stopped_by_itself_is_said_and_finished_by_the_next_sweep(self):
+        parts = {"seeds": [1], "grid": {"train.steps": [4000, 30]}}
+        process = self.start_and_wait(**parts)
+        with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as children:
+            os.kill(int(children.read().split()[0]), signal.SIGTERM)
+        out, errors = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, errors), (130, "[sweep] interrupted by a signal to the run itself: "
+                                                        "steps=4000_seed=1; the same command goes on with what is left\n"))
+        self.assertRegex(out, r"(?m)^interrupted +steps=4000_seed=1 ")
+        self.assertEqual({name: row["status"] for name, row in self.summary().items()},
+                         {"steps=4000_seed=1": "interrupted", "steps=30_seed=1": "done"})
+        row = self.summary()["steps=4000_seed=1"]
+        self.assertEqual(int(row["steps"]), Run(self.path("out", "steps=4000_seed=1")).summary["steps"])
+        self.sweep(**parts)
+        self.assertEqual([row["status"] for row in self.summary().values()], ["done", "done"])
+
+    def test_a_broken_run_hides_no_other(self):
+        parts = {"seeds": [1], "grid": {"train.lr": [1e-3, 1e-2, 1e-1, 1, 2]}}
+        self.sweep(**parts)
+        runs = [Run(self.path("out", f"lr={lr}_seed=1")) for lr in ("0.001", "0.01", "0.1", "1", "2")]
+        for run in runs:
+            os.remove(run.file("summary.json"))  # as if the sweep was killed in their last act
+            os.replace(run.file("checkpoint.previous.safetensors"), run.file("checkpoint.safetensors"))
+        self.write(runs[0].file("layers.csv"), "")
+        self.write(runs[1].file("layers.csv"), "step,lay")
+        self.write(runs[2].file("config.json"), '{"model_type": "gpt2"}')
+        self.write(runs[3].file("summary.json"), "{")
+        self.assertRegex(self.sweep("--dry-run", **parts).stdout, r"(?m)^to do     lr=1_seed=1")
+        said = self.sweep(code=1, **parts)
+        self.assertRegex(said.stdout, r"(?m)^failed +lr=0.1_seed=1  \[run\] .* but no run of normscope.*model_type")
+        self.assertRegex(said.stderr, r"^\[sweep\] 1 of 5 runs failed; .*\n$")
+        self.assertEqual([row["status"] for row in self.summary().values()], ["done", "done", "failed", "done", "done"])
+        for run in (runs[0], runs[1], runs[3]):
+            self.assertEqual(run.summary["status"], "done")
+        self.write(runs[4].file("summary.json"), "[]")
+        compared = self.call("compare", "out")
+        self.assertEqual(compared.returncode, 1)
+        self.assertEqual(re.findall(r"(?m)^lr (\S+) ", compared.stdout), ["0.001", "0.01", "1"])
+        self.assertRegex(compared.stdout, r"(?m)^all: .*, status done$")
+        for run, word in ((runs[2], "model_type"), (runs[4], "damaged")):
+            self.assertRegex(compared.stderr, rf"(?m)^\[\w+\] .*{word}.*")
+            self.assertIn(os.path.basename(run.path), compared.stderr)
+        again = self.sweep(code=1, **parts)
+        self.assertRegex(again.stdout, r"(?m)^failed +lr=2_seed=1  .*summary\.json: damaged")
+        self.assertEqual([row["status"] for row in self.summary().values()], ["done", "done", "failed", "done", "failed"])
+
+    def test_a_run_that_dies_before_its_header_is_written_is_resumed(self):
+        """A full disk, or a kill, while layers.csv begins."""
+        parts = {"seeds": [1], "grid": {"train.lr": [1e-3, 1e-2]}}
+        folder = self.path("out", "lr=0.001_seed=1")
+        os.makedirs(os.path.join(folder, "layers.csv.normscope-tmp", "in the way"))
+        self.sweep(code=1, **parts)
+        self.assertNotIn("layers.csv", os.listdir(folder))
+        self.assertEqual([row["status"] for row in self.summary().values()], ["failed", "done"])
+        shutil.rmtree(os.path.join(folder, "layers.csv.normscope-tmp"))
+        self.sweep(**parts)
+        self.assertEqual([row["status"] for row in self.summary().values()], ["done", "done"])
+
+    def test_a_table_of_someone_else_is_never_replaced(self):
+        os.makedirs(self.path("out"))
+        for table in ("my,precious\n1,2\n", "", "name,status\nme,fine\n"):
+            self.write("out/summary.csv", table)
+            for option in ([], ["--dry-run"]):
+                self.sweep_file(seeds=[1])
+                self.refused("sweep", "sweep.json", "--out", "out", *option, says=["out/summary.csv", "--out DIR"])
+            self.assertEqual(os.listdir(self.path("out")), ["summary.csv"])
+            self.assertEqual(Run(self.path("out")).bytes("summary.csv"), table.encode())
+        os.remove(self.path("out", "summary.csv"))
+        os.mkdir(self.path("out", "summary.csv"))
+        self.refused("sweep", "sweep.json", "--out", "out", says=["out/summary.csv"])
+        os.rmdir(self.path("out", "summary.csv"))
+        self.write("out/summary.csv.1234", "mine")
+        self.sweep(seeds=[1])
+        self.sweep(seeds=[1], grid={"train.lr": [1e-3]})  # other columns: the table of another grid of ours
+        self.assertEqual(list(self.summary()), ["lr=0.001_seed=1"])
+        self.assertEqual(Run(self.path("out")).bytes("summary.csv.1234"), b"mine")
+
+    def test_where_the_table_cannot_be_written_runs_save_their_state(self):
+        # The short run ends first; no table can be written then.
+        process = self.start_and_wait("--jobs", "2", seeds=[1], cases=[{"name": "long", "set": {"train.steps": 100000}},
+                                                                     {"name": "short", "set": {"train.steps": 1000}}])
+        os.makedirs(self.path("out", "summary.csv.normscope-tmp", "in the way"))
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(errors, r"^\[file\] out/summary\.csv: cannot be created: File exists\n$")
+        long = Run(self.path("out", "long_seed=1"))
+        self.assertEqual(long.summary["status"], "interrupted")
+        self.assertEqual(long.metadata("checkpoint.safetensors")["step"], str(long.summary["steps"]))
+
+    def test_runs_are_not_called_like_files(self):
+        for name in ("summary.csv", "config.json", "layers.csv", "model.safetensors", "summary.csv.normscope-tmp"):
+            self.sweep_file(cases=[{"name": name, "set": {"train.lr": 1}}])
+            self.refused("sweep", "sweep.json", "--out", "out", says=[name, "cannot be called"])
+        self.sweep_file(name="config.json")
+        self.assertFalse(os.path.exists(self.path("out")))
 
     def test_a_second_sweep_in_the_folder_is_refused(self):
         first = self.start_and_wait(grid=SLOW)
@@ -157,6 +257,53 @@ class Sweep(CliTest):
         self.assertEqual(len(self.summary()), 3)
         for wrong in ("0/2", "3/2", "1", "1/2x", "a/b"):
             self.refused("sweep", "sweep.json", "--shard", wrong, says=["--shard", "I/N"])
+
+    def test_shards_that_end_together_share_one_table(self):
+        parts = {"seeds": list(range(1, 9)), "grid": {"train.steps": [2], "model.n_layer": [1]}}
+        self.sweep_file(**parts)
+        for shards in (8, 3):  # the second time over each other: what is done is not done again
+            started = [self.start("sweep", "sweep.json", "--out", "out", "--shard", f"{i}/{shards}")
+                       for i in range(1, shards + 1)]
+            for process in started:
+                self.assertEqual((process.communicate(timeout=60)[1], process.returncode), ("", 0))
+            self.assertEqual([row["status"] for row in self.summary().values()], ["done"] * 8)
+
+    def test_a_shard_waits_while_another_one_writes_the_table(self):
+        """Else the one that read first may be the one that writes last."""
+        parts = {"grid": {"train.steps": [2]}}
+        self.sweep_file(**parts)
+        os.makedirs(self.path("out"))
+        with open(self.path("out", ".lock-table"), "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            process = self.start("sweep", "sweep.json", "--out", "out", "--shard", "1/2")
+            self.wait_for(lambda: os.path.exists(self.path("out", "steps=2", "summary.json")))
+            time.sleep(0.3)
+            self.assertIsNone(process.poll())
+            self.assertFalse(os.path.exists(self.path("out", "summary.csv")))
+        self.assertEqual((process.communicate(timeout=60)[1], process.returncode), ("", 0))
+        self.assertEqual([row["status"] for row in self.summary().values()], ["done"])
+
+    def test_shards_of_different_counts_do_each_run_once(self):
+        self.sweep_file(seeds=[1, 2, 3], grid={"train.steps": [400]})
+        started = [self.start("sweep", "sweep.json", "--out", "out", "--shard", shard) for shard in ("1/2", "2/2")]
+        started += [self.start("sweep", "sweep.json", "--out", "out", "--shard", f"{i}/3") for i in (1, 2, 3)]
+        for process in started:
+            self.assertEqual((process.communicate(timeout=60)[1], process.returncode), ("", 0))
+        self.assertEqual([row["status"] for row in self.summary().values()], ["done"] * 3)
+        for name in self.folders():
+            steps = [int(row["step"]) for row in Run(self.path("out", name)).rows("metrics.csv")]
+            self.assertEqual(steps, sorted(set(steps)))
+
+    def test_a_failure_in_one_shard_stays_in_the_table(self):
+        os.makedirs(self.path("out"))
+        self.write("out/lr=0.001", "a file where a folder should be")
+        parts = {"grid": {"train.lr": [1e-3, 1e-2]}}
+        self.sweep("--shard", "1/2", code=1, **parts)
+        self.sweep("--shard", "2/2", **parts)
+        self.assertEqual([row["status"] for row in self.summary().values()], ["failed", "done"])
+        os.remove(self.path("out", "lr=0.001"))
+        self.sweep("--shard", "1/2", **parts)
+        self.assertEqual([row["status"] for row in self.summary().values()], ["done", "done"])
 
     def test_divergence_is_a_result_and_failure_is_not(self):
         wild = {"name": "wild", "set": {"train.optimizer": "sgd", "train.lr": 100, "train.grad_clip": 0,

@@ -209,6 +209,10 @@ class Probe(CliTest):
         before = self.probe("p").contents()
         refused = self.refused("probe", "tiny.json", "--out", "p", "--seeds", "2", says=["--overwrite", "--out"])
         self.assertNotIn("--resume", refused.stderr)
+        largest = str(2**53 - 1)
+        self.refused("probe", "tiny.json", "--out", "q", "--seeds", "2", "--set", f"train.seed={largest}",
+                     says=["--seeds", largest])
+        self.assertFalse(os.path.exists(self.path("q")), "a config that no command would read")
         self.assertEqual((Run(self.path("p", "seed-1")).contents(), os.listdir(self.path("p"))), (before, ["seed-1"]))
         self.probe("p", "--overwrite")
 

@@ -17,8 +17,8 @@ METRICS = "step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,toke
 LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite"
 PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms"
 SUMMARY = {"status", "steps", "params", "vocab", "final_train_loss", "final_val_loss", "best_val_loss", "best_step",
-           "grad_first_last", "growth", "seconds", "tokens_per_s", "peak_rss_mb", "threads", "precision", "gemm",
-           "blas", "cpu", "isa", "compiler", "libc", "version", "trajectory_hash"}
+           "grad_first_last", "growth", "branch_share", "unigram", "seconds", "tokens_per_s", "peak_rss_mb", "threads",
+           "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc", "version", "commit", "trajectory_hash"}
 
 
 def norm_shapes(name, bias, width=16):
@@ -283,6 +283,34 @@ class Layers(CliTest):
         self.assertAlmostEqual(summary["grad_first_last"], block[1] / block[2], places=12)
         values = self.values(run)
         self.assertEqual(summary["growth"], float(values[2, "stream"][1]) / float(values[0, "stream"][1]))
+
+    def test_the_summary_says_how_large_branches_were_at_the_start_and_what_counting_achieves(self):
+        run = self.train("run")
+        rms = {place: float(cells[1]) for place, cells in self.values(run, step="1").items()}
+        shares = []
+        for layer in (1, 2):
+            shares.append(rms[layer, "attn_out"] / rms[layer - 1, "stream"])
+            shares.append(rms[layer, "ffn_out"] / rms[layer, "stream_mid"])
+        self.assertAlmostEqual(run.summary["branch_share"], sum(shares) / 4, places=14)
+        train, val = TEXT[:5400], TEXT[5400:]
+        nats = [math.log((len(train) + 0.1 * VOCABULARY) / (train.count(c) + 0.1)) for c in val[1:]]
+        self.assertAlmostEqual(run.summary["unigram"], sum(nats) / len(nats), places=12)
+        self.assertIn(f"unigram   {run.summary['unigram']:.6f}", self.normscope("eval", "run").stdout)
+        unlogged = self.train("unlogged", {"log": {"layers_every": 0}, "data": {"val_fraction": 0}})
+        self.assertEqual(unlogged.summary["branch_share"] > 0, True)
+        self.assertIsNone(unlogged.summary["unigram"])
+
+    def test_a_loss_that_is_not_finite_is_never_the_best(self):
+        """batchnorm's running statistics are far off at first, and 40 such norms overflow; training is finite."""
+        run = self.train("run", {
+            "model": {"n_layer": 40, "norm": "batchnorm", "norm_placement": "post", "activation": "relu",
+                      "init": {"std": 1, "residual_scaling": False}},
+            "train": {"steps": 12, "lr": 1e-4}, "eval": {"every": 1}, "log": {"every": 1, "layers_every": 0}})
+        losses = {int(row["step"]): float(row["val_loss"]) for row in run.rows("metrics.csv")}
+        self.assertTrue(math.isnan(losses[1]) and math.isfinite(losses[12]), losses)
+        best = min((step for step in losses if math.isfinite(losses[step])), key=losses.get)
+        self.assertEqual((run.summary["best_step"], run.summary["best_val_loss"]), (best, losses[best]))
+        self.assertEqual(run.metadata("best.safetensors")["step"], str(best))
 
     def test_statistics_of_a_site_are_consistent(self):
         widths = {"ffn_hidden": 64, "logits": VOCABULARY}  # of the other sites: 16

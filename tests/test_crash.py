@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from cli import BINARY, LONG, CliTest, Run, environment
+from cli import BINARY, LONG, TEXT, CliTest, Run, environment
 
 KILLS = 1000 if LONG else 60
 SWEEP_KILLS = 100 if LONG else 5
@@ -23,6 +23,18 @@ BUSY = {"model": {"n_layer": 1, "dropout": 0.1}, "train": {"steps": 120, "warmup
 RESULTS = ("model.safetensors", "best.safetensors", "checkpoint.safetensors", "checkpoint.previous.safetensors",
            "config.json", "sample.txt")
 SHORT_IO = os.environ.get("NORMSCOPE_SHORT_IO", os.path.join(os.path.dirname(BINARY), "tests", "libshort_io.so"))
+
+
+def in_mounts(test, script):
+    """Runs a shell script where it may mount; a mount goes with it."""
+    try:
+        result = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-euc", script], cwd=test.folder,
+                                env=environment(NORMSCOPE=BINARY), capture_output=True, encoding="utf-8", check=False)
+    except FileNotFoundError:
+        test.skipTest("no unshare here")
+    if "unshare" in result.stderr or "mount:" in result.stderr:
+        test.skipTest(f"no mounting here: {result.stderr.strip()}")
+    return result
 
 
 class CrashTest(CliTest):
@@ -90,6 +102,40 @@ class Kills(CrashTest):
               f"{self.torn} rows torn at the end of a page", file=sys.stderr)
         self.assertGreater(len(killed_at), 3, "the kills came all at the same stage")
 
+    def test_the_best_model_is_the_summary_s_whatever_changes_on_the_way(self):
+        """Kills between an evaluation and the checkpoint that tells of it; then resumed with other steps and evaluations,
+        so that what came after the checkpoint does not come again."""
+        # The windows of an evaluation are English, the others, which the last one takes too, are not: it is never the best.
+        windows = [self.draw.choices(sorted(set(TEXT)), k=16) for _ in range(40)]
+        windows[::10] = [TEXT[at : at + 16] for at in (100, 200, 300, 400)]
+        self.write("val.txt", "".join(map("".join, windows)) + "e")
+        config = self.config({"model": {"n_layer": 1}, "data": {"val_path": "val.txt"}, "train": {"steps": 120},
+                              "log": {"every": 1}, "eval": {"every": 2, "batches": 1}, "checkpoint": {"every": 25}})
+        run = Run(self.path("run"))
+        abandoned = 0
+        for attempt in range(60 if LONG else 6):
+            shutil.rmtree(run.path, ignore_errors=True)
+            for _ in range(self.draw.randrange(1, 4)):
+                sets = [f"eval.every={self.draw.randrange(2, 30)}", f"train.steps={self.draw.randrange(60, 160)}"]
+                process = self.start("train", config, "--out", "run", "--resume", "--set", sets[0], "--set", sets[1])
+                self.wait_for_rows(run.file("metrics.csv"), self.draw.randrange(30, 120), process)
+                process.kill()
+                process.wait()
+            if not os.path.exists(run.file("checkpoint.safetensors")):
+                continue
+            best, saved = (int(run.metadata(f"{name}.safetensors")["step"]) for name in ("best", "checkpoint"))
+            abandoned += best > saved
+            self.normscope("train", config, "--out", "run", "--resume", "--set", "eval.every=0",
+                           "--set", f"train.steps={saved + 1}")
+            losses = {int(row["step"]): float(row["val_loss"]) for row in run.rows("metrics.csv") if row["val_loss"]}
+            step = run.summary["best_step"]
+            self.assertEqual((step, run.summary["best_val_loss"]),
+                             (min(losses, key=losses.get), min(losses.values())), attempt)
+            self.assertEqual(run.metadata("best.safetensors")["step"], str(step))
+            self.assertEqual(run.metadata("checkpoint.safetensors")["best_step"], str(step))
+            self.assertNotIn("best.previous.safetensors", os.listdir(run.path))
+        self.assertGreater(abandoned, 0, "no kill came where it was wanted")
+
     def test_short_counts_and_interrupted_calls_change_nothing(self):
         """Every read and write moves half of what is asked, every fifth fails with EINTR (tests/preload)."""
         if not os.path.exists(SHORT_IO):
@@ -112,6 +158,31 @@ class Kills(CrashTest):
         for name in os.listdir(self.path("whole")):
             if os.path.isdir(self.path("whole", name)):
                 self.assert_same_results(Run(self.path("out", name)), Run(self.path("whole", name)))
+
+
+    def test_a_sweep_on_a_full_disk_goes_on_when_there_is_room(self):
+        """Wherever the disk is full: in a log's header, in the table, in a checkpoint."""
+        self.config(BUSY | {"train": {"steps": 20}})
+        self.write("sweep.json", json.dumps({"base": "tiny.json", "seeds": [1], "grid": {"train.lr": [1e-3, 1e-2]}}))
+        os.mkdir(self.path("disk"))
+        for kilobytes in (0, 4, 8, 12, 16, 20, 24, 40, 200):
+            shutil.rmtree(self.path("saved"), ignore_errors=True)
+            result = in_mounts(self, f"""
+                mount -t tmpfs -o size=10m none disk
+                dd if=/dev/zero of=disk/full bs=1k count={10 * 1024 - 4 - kilobytes} 2> /dev/null
+                code=0; "$NORMSCOPE" sweep sweep.json --out disk/out > said 2> errors || code=$?
+                rm disk/full
+                cat errors >&2
+                test $code = 1
+                "$NORMSCOPE" compare disk/out > /dev/null 2> /dev/null || test $? -le 2
+                "$NORMSCOPE" sweep sweep.json --out disk/out > said
+                cp -r disk/out saved""")
+            self.assertEqual(result.returncode, 0, (kilobytes, result.stderr))
+            self.assertRegex(result.stderr, r"^\[(file|csv|sweep|lock)\] [^\n]*\n$")
+            with open(self.path("saved", "summary.csv"), encoding="utf-8") as table:
+                self.assertEqual(table.read().count(",done,"), 2)
+            self.assertEqual(sorted(os.listdir(self.path("saved"))),
+                             ["lr=0.001_seed=1", "lr=0.01_seed=1", "summary.csv"])
 
 
 class Damage(CrashTest):
@@ -151,25 +222,10 @@ class Disk(CrashTest):
     ENDLESS = {"train": {"steps": 10_000_000, "schedule": "constant"}, "log": {"every": 1, "layers_every": 50},
                "eval": {"every": 0}, "checkpoint": {"every": 20}}
 
-    def in_mounts(self, script):
-        """Runs a shell script where it may mount; a mount goes with it."""
-        result = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-euc", script], cwd=self.folder,
-                                env=environment(NORMSCOPE=BINARY), capture_output=True, encoding="utf-8", check=False)
-        if "unshare" in result.stderr or "mount:" in result.stderr:
-            self.skipTest(f"no mounting here: {result.stderr.strip()}")
-        return result
-
-    def setUp(self):
-        super().setUp()
-        try:
-            subprocess.run(["unshare", "--version"], capture_output=True, check=True)
-        except FileNotFoundError:
-            self.skipTest("no unshare here")
-
     def test_a_full_disk(self):
         whole, run = self.train("whole", BUSY), Run(self.path("saved"))
         os.mkdir(self.path("disk"))
-        result = self.in_mounts("""
+        result = in_mounts(self, """
             mount -t tmpfs -o size=200k none disk
             code=0; "$NORMSCOPE" train tiny.json --out disk/run --quiet || code=$?
             cp -r disk/run full
@@ -190,7 +246,7 @@ class Disk(CrashTest):
         os.replace(run.file("checkpoint.previous.safetensors"), run.file("checkpoint.safetensors"))
         before = run.contents()
         for folder, option in (("run", "--resume"), ("run", "--overwrite"), ("run/new", "--quiet")):
-            result = self.in_mounts(f"""
+            result = in_mounts(self, f"""
                 mount --bind run run
                 mount -o remount,bind,ro run
                 "$NORMSCOPE" train tiny.json --out {folder} --quiet {option}""")

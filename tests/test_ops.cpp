@@ -249,6 +249,20 @@ TEST_CASE("tape: misuse is an error") {
   CHECK_THROWS(tape.backward(one));  // nothing recorded
 }
 
+TEST_CASE("tape: a gradient in bf16 takes one contribution, whole, and nothing else") {
+  Tape<float> tape;
+  tape.reset();
+  const Var<float> plain = tape.create(2, 6), rounded = tape.create(2, 6, true, true);
+  CHECK_THROWS(tape.add_to(rounded));
+  CHECK(tape.accumulate(rounded).beta == 0);
+  CHECK_THROWS(tape.accumulate(rounded));
+  tape.accumulate(plain);
+  CHECK_THROWS(tape.pass_gradient(rounded, plain));
+  CHECK_THROWS(tape.pass_gradient(plain, tape.create(2, 6, true, true)));
+  std::vector<float> cotangent(12);
+  CHECK_THROWS(tape.backward_from(tape.create(2, 6, true, true), cotangent.data()));
+}
+
 namespace {
 
 // Two layers and a norm, each array's value or gradient by name; what only products read is rounded.

@@ -86,6 +86,18 @@ TEST_CASE("kernel: gelu and its slope, computed roughly, are off by the rounding
       CHECK(std::abs(wide_slope - want_slope) <=
             std::abs(want_slope) / 256 + 4e-4 * (1 + std::abs(x)) * phi + 1e-7);
     }
+    for (const float x : {1e3f, 1e25f, 3e38f}) {
+      float y, slope, wide;
+      for (const float sign : {-1.0f, 1.0f}) {
+        const float signed_x = sign * x;
+        kernel->activate(ActivationKind::gelu, 1, &signed_x, &y, &slope);
+        kernel->widen(1, &slope, &wide);
+        CHECK(wide == (sign < 0 ? 0 : 1));
+        kernel->widen(1, &y, &wide);
+        CHECK(std::abs(wide - (sign < 0 ? 0 : x)) <= x / 256);
+        if (sign < 0) CHECK(wide == 0);
+      }
+    }
   }
 }
 

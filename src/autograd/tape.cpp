@@ -15,16 +15,17 @@ void Tape<Real>::reset(bool record) {
 template <class Real>
 Var<Real> Tape<Real>::create(Index rows, Index cols, bool rounded, bool rounded_gradient) {
   const Index count = rows * cols, words = rows * rounded_cols(cols);
-  Var<Real> var{.rows = rows, .cols = cols, .slot = new_slot(rounded_gradient ? words : count)};
+  Var<Real> var{
+      .rows = rows, .cols = cols, .slot = new_slot(rounded_gradient ? words : count, rounded_gradient)};
   (rounded ? var.rounded : var.value) = arena_.take<Real>(rounded ? words : count);
   var.rounded_gradient = rounded_gradient;
   return var;
 }
 
 template <class Real>
-int Tape<Real>::new_slot(Index count) {
+int Tape<Real>::new_slot(Index count, bool rounded) {
   if (!recording_) return -1;
-  slots_.push_back({count, nullptr});
+  slots_.push_back({count, rounded});
   return static_cast<int>(slots_.size()) - 1;
 }
 
@@ -33,7 +34,7 @@ Var<Real> Tape<Real>::parameter(Real* value, Real* gradient, Index rows, Index c
   Var<Real> var{value, rows, cols, -1};
   if (recording_ && gradient != nullptr) {
     var.slot = static_cast<int>(slots_.size());
-    slots_.push_back({var.size(), new (arena_.take<Buffer>(1)) Buffer{gradient, var.size(), 1, true}});
+    slots_.push_back({var.size(), false, new (arena_.take<Buffer>(1)) Buffer{gradient, var.size(), 1, true}});
   }
   return var;
 }
@@ -57,6 +58,7 @@ Accumulator<Real> Tape<Real>::accumulate(const Var<Real>& input) {
     slot.buffer = new_buffer(slot.count);
     return {slot.buffer->data, Real(0)};
   }
+  require(!slot.rounded, "tape", "a second contribution to a gradient in bf16, which takes one");
   if (slot.buffer->owners > 1) {  // shared by pass_gradient(): take a copy before changing it
     Buffer* copy = new_buffer(slot.count);
     std::memcpy(copy->data, slot.buffer->data, static_cast<std::size_t>(slot.count) * sizeof(Real));
@@ -68,6 +70,7 @@ Accumulator<Real> Tape<Real>::accumulate(const Var<Real>& input) {
 
 template <class Real>
 Real* Tape<Real>::add_to(const Var<Real>& input) {
+  require(!input.rounded_gradient, "tape", "an op that only adds cannot write a gradient in bf16");
   const Accumulator<Real> sum = accumulate(input);
   if (sum.beta == 0) std::memset(sum.data, 0, static_cast<std::size_t>(input.size()) * sizeof(Real));
   return sum.data;
@@ -76,6 +79,8 @@ Real* Tape<Real>::add_to(const Var<Real>& input) {
 template <class Real>
 void Tape<Real>::pass_gradient(const Var<Real>& output, const Var<Real>& input) {
   Slot& to = slots_[checked(input)];
+  require(to.rounded == slots_[checked(output)].rounded, "tape",
+          "a gradient in bf16 passed on to one that is not");
   Buffer* from = slots_[checked(output)].buffer;
   if (to.buffer == nullptr && !from->persistent) {
     to.buffer = from;
@@ -112,6 +117,7 @@ void Tape<Real>::backward(const Var<Real>& loss, Real cotangent) {
 template <class Real>
 void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
   require(recording_, "tape", "backward on a tape that does not record");
+  require(!output.rounded_gradient, "tape", "backward from a value whose gradient is in bf16");
   const Accumulator<Real> start = accumulate(output);
   std::memcpy(start.data, cotangent, static_cast<std::size_t>(output.size()) * sizeof(Real));
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {

@@ -162,7 +162,8 @@ class Tape {
   };
   struct Slot {
     Index count;
-    Buffer* buffer;  // null until the first contribution
+    bool rounded;              // in bf16: takes one contribution, whole, and nothing can be added to it
+    Buffer* buffer = nullptr;  // null until the first contribution
   };
   struct Node {
     int output;
@@ -177,7 +178,7 @@ class Tape {
     bool rounded;
   };
 
-  int new_slot(Index count);
+  int new_slot(Index count, bool rounded);
   std::size_t checked(const Var<Real>& var) const;
   Buffer* new_buffer(Index count);
   void drop(Slot& slot);

@@ -102,10 +102,12 @@ StepTimes measure_steps(RunConfig config, const Corpus& corpus, Index steps) {
   const std::atomic<bool> never{false};
   Trainer(config, corpus, folder, watch).run(never);
 
-  const CsvTable metrics = read_csv(folder.file(metrics_file));
-  for (std::size_t row = warm_up_steps; row + 1 < metrics.rows.size(); ++row) {
-    const bool logged = static_cast<Index>(row + 1) % config.log.layers_every == 0;
-    (logged ? times.with : times.without).push_back(metrics.number(row, metrics.column("step_ms")).value());
+  CsvReader metrics(folder.file(metrics_file));
+  const std::size_t step_ms = metrics.column("step_ms");
+  for (Index step = 1; metrics.next() && step < config.train.steps; ++step) {
+    if (step <= warm_up_steps) continue;
+    const bool logged = step % config.log.layers_every == 0;
+    (logged ? times.with : times.without).push_back(metrics.number(step_ms).value());
   }
   return times;
 }

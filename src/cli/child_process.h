@@ -17,11 +17,12 @@ class ChildProcess {
  public:
   explicit ChildProcess(const std::vector<std::string>& arguments);  // without argv[0]
   ChildProcess(ChildProcess&&) = default;
-  ~ChildProcess();
+  ~ChildProcess();  // terminates it, and waits for its end
 
   // The exit code, once it has ended (128 + the signal that ended it); nothing while it runs.
   std::optional<int> poll();
-  void terminate() const;  // SIGTERM: it saves its state and ends
+  void
+  terminate();  // SIGTERM, the first time: it saves its state and ends. A second one would end it at once
 
   const std::string& errors() const { return errors_; }  // what it wrote to stderr, its last kilobytes
 
@@ -34,6 +35,7 @@ class ChildProcess {
     Owned(Owned&& other) noexcept : id(other.id) { other.id = 0; }
   };
   Owned process_;
+  bool terminated_ = false;
   Descriptor stderr_;
   std::string errors_;
 };

@@ -19,6 +19,7 @@ int config_command(int argc, char** argv) {
   if (!line.parse(argc, argv, 0, 1)) return 0;
 
   if (line.has("schema")) {
+    if (!line.positionals().empty()) refuse("config", "--schema describes every config; it takes no CONFIG");
     std::cout << json_schema_text();
   } else if (line.positionals().empty()) {
     std::cout << describe_keys();

@@ -39,9 +39,8 @@ int eval_command(int argc, char** argv) {
   std::vector<Token> train, text_tokens;
   try {
     const Corpus corpus = corpus_of(loaded->config);
-    if (loaded->corpus_hash && *loaded->corpus_hash != corpus.hash) {
-      std::cerr << "[eval] the corpus has changed since this model was trained\n";
-    }
+    if (const std::string other = corpus_difference(loaded->metadata, corpus); !other.empty())
+      print_error("[eval] the corpus has changed since this model was trained on " + other);
     if (!(corpus.vocab == loaded->vocab))
       fail("eval", "the corpus has other characters than the model knows");
     train = corpus.train;

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "cli/commands.h"
-#include "cli/options.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/load.h"
 #include "config/names.h"
@@ -22,19 +22,25 @@ namespace {
 
 using Vector = std::vector<double>;
 
-constexpr Index vocabulary_for_counts =
-    65;  // of a config alone the text is not known; tinyshakespeare has 65
+constexpr Index vocabulary_for_counts = 65;  // where the text is not at hand; tinyshakespeare has 65
 
-std::string shown_number(double value) {
+// Four significant digits. What is nothing beside `scale` is a rounding error of 0.
+std::string shown_number(double value, double scale = 1e-300) {
   std::ostringstream out;
   out.precision(4);
-  out << (std::abs(value) < 1e-12 ? 0.0 : value);
+  out << (std::abs(value) <= 1e-12 * scale ? 0.0 : value);
   return out.str();
 }
 
+// Four decimals in a column, unless that leaves fewer than two digits of a number.
 std::string shown(const Vector& values) {
+  double scale = 0;
+  for (const double v : values) scale = std::max(scale, std::abs(v));
   std::string out;
-  for (const double v : values) out += (out.empty() ? "" : "  ") + fixed(v, 4);
+  for (const double v : values) {
+    const bool small = std::abs(v) < 1e-3 && std::abs(v) > 1e-12 * scale;
+    out += (out.empty() ? "" : "  ") + (small ? shown_number(v) : fixed(std::abs(v) < 1e-3 ? 0.0 : v, 4));
+  }
   return out;
 }
 
@@ -52,6 +58,8 @@ Vector map(const Vector& x, auto f) {
   for (const double v : x) y.push_back(f(v));
   return y;
 }
+
+double l2(const Vector& x) { return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0)); }
 
 double mean(const Vector& x) {
   return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
@@ -75,9 +83,9 @@ Vector by_engine(const ModelConfig& config, Vector x) {
 
 void print_mean_and_variance(const Vector& x, const std::string& over, double eps) {
   const double mu = mean(x), variance = mean(map(x, [&](double v) { return (v - mu) * (v - mu); }));
-  print_step("mean", "μ = mean of x over " + over, shown_number(mu));
+  print_step("mean", "μ = mean of x over " + over, shown_number(mu, l2(x)));
   print_step("variance", "σ² = mean of (x − μ)²", shown_number(variance));
-  print_step("deviation", "σ = √σ²", fixed(std::sqrt(variance), 3));
+  print_step("deviation", "σ = √σ²", shown_number(std::sqrt(variance)));
   print_step("normalised", "z = (x − μ)/√(σ² + ε)",
              shown(map(x, [&](double v) { return (v - mu) / std::sqrt(variance + eps); })));
 }
@@ -103,7 +111,7 @@ void explain_norm(NormKind kind, const Vector& x) {
     case NormKind::rmsnorm: {
       const double square = mean(map(x, [](double v) { return v * v; }));
       print_step("mean square", "mean of x²", shown_number(square));
-      print_step("rms", "√(mean of x² + ε)", fixed(std::sqrt(square + config.norm_eps), 4));
+      print_step("rms", "√(mean of x² + ε)", shown_number(std::sqrt(square + config.norm_eps)));
       print_step("normalised", "z = x / rms",
                  shown(map(x, [&](double v) { return v / std::sqrt(square + config.norm_eps); })));
       break;
@@ -151,21 +159,23 @@ void explain_norm(NormKind kind, const Vector& x) {
 // "alpha = 2.2134, init gain 0.3195": what of a row depends on L.
 std::string constants_of(const Placement& row, Index n_layer) {
   std::string out;
-  if (row.alpha(n_layer) != 1) out += "alpha = " + fixed(row.alpha(n_layer), 4);
+  if (row.alpha(n_layer) != 1) out += "α = " + fixed(row.alpha(n_layer), 4);
   if (row.init_gain(n_layer) != 1)
     out += ", init of v, attn.out, ffn times " + fixed(row.init_gain(n_layer), 4);
   return out;
 }
 
-void print_equations(const Placement& row) {
+// A block's two lines, with the names of its norms; as a config has them, that may have no norms or
+// residuals.
+void print_equations(const Placement& row, bool norms = true, bool residual = true) {
   const auto sublayer = [&](const std::string& f, const std::string& norm, const std::string& second) {
-    std::string in = row.norm_in ? norm + "(x)" : "x";
-    if (row.kind == PlacementKind::pre_scaled) in += "/√l";
+    std::string in = norms && row.norm_in ? norm + "(x)" : "x";
+    if (row.input_scale(2) != 1) in += "/√l";
     std::string branch = f + "(" + in + ")";
     if (row.learned_scale) branch = "a·" + branch;
-    if (row.norm_branch) branch = (row.norm_in ? second : norm) + "(" + branch + ")";
-    std::string sum = (row.kind == PlacementKind::deepnorm ? "α·x + " : "x + ") + branch;
-    if (row.norm_out) sum = norm + "(" + sum + ")";
+    if (norms && row.norm_branch) branch = (row.norm_in ? second : norm) + "(" + branch + ")";
+    std::string sum = (!residual ? "" : row.alpha(2) != 1 ? "α·x + " : "x + ") + branch;
+    if (norms && row.norm_out) sum = norm + "(" + sum + ")";
     std::cout << "    x = " << sum << '\n';
   };
   sublayer("attention", "attn_norm", "attn_post_norm");
@@ -186,14 +196,27 @@ void explain_placement(const Placement& row) {
 }
 
 void explain_mix() {
-  std::cout << "mix: the first ceil(mix_post_fraction·L) blocks post, the rest pre\n  Mix-LN, Li et al. 2024 "
-               "(arXiv "
-               "2412.13795)\n";
+  std::cout << "mix: the first ceil(mix_post_fraction·L) blocks post, the rest pre\n"
+               "  Mix-LN, Li et al. 2024 (arXiv 2412.13795)\n\n  blocks 1 to ⌈0.25·L⌉:\n";
+  print_equations(placement_row(PlacementKind::post));
+  std::cout << "  the rest:\n";
+  print_equations(placement_row(PlacementKind::pre));
+  std::cout << "\n  embedding norm: no; final norm before the head: yes\n";
+}
+
+// How many characters a config's text has, if it can be read now.
+std::optional<Index> vocabulary_size(const RunConfig& config) {
+  try {
+    return corpus_of(config).vocab.size();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 void explain_config(const RunConfig& config) {
   const ModelConfig& m = config.model;
-  const ParameterLayout layout(m, vocabulary_for_counts);
+  const std::optional<Index> vocabulary = vocabulary_size(config);
+  const ParameterLayout layout(m, vocabulary.value_or(vocabulary_for_counts));
   std::cout << config.name << ": " << m.n_layer << " blocks, width " << m.d_model << ", " << m.n_head
             << " heads of " << m.d_model / m.n_head << ", FFN " << m.d_ff << " (" << name_of(m.activation)
             << "), " << name_of(m.norm) << ", context " << m.context << "\n\n";
@@ -205,16 +228,16 @@ void explain_config(const RunConfig& config) {
     std::size_t end = first;
     while (end < rows.size() && rows[end] == rows[first]) ++end;
     std::cout << "  blocks " << first + 1 << " to " << end << " (" << rows[first]->name << "):\n";
-    print_equations(*rows[first]);
+    print_equations(*rows[first], m.norm != NormKind::none, m.residual);
     const std::string constants = constants_of(*rows[first], m.n_layer);
     if (!constants.empty()) std::cout << "    " << constants << '\n';
     first = end;
   }
-  if (!m.residual) std::cout << "  without residuals: each sum keeps its branch alone\n";
-  if (m.norm == NormKind::none) std::cout << "  norm is none: every norm above is left out\n";
   std::cout << "  logits = head(" << (m.final_norm ? "final_norm(x)" : "x") << ")"
-            << (m.tie_embeddings ? ", the head is the token embedding" : "")
-            << "\n\n  parameters (with a vocabulary of " << vocabulary_for_counts << ")\n";
+            << (m.tie_embeddings ? ", the head is the token embedding" : "") << "\n\n  parameters ("
+            << (vocabulary ? text("its text has ", *vocabulary, " characters")
+                           : text("its text cannot be read; with ", vocabulary_for_counts, " characters"))
+            << ")\n";
   const auto print_layer = [&](const std::string& label, int layer) {
     Index total = 0, norms = 0;
     for (const Parameter& p : layout.list()) {
@@ -289,6 +312,7 @@ int explain_command(int argc, char** argv) {
   line.option("set", "KEY=VALUE", "set a config key; may be given often");
   if (!line.parse(argc, argv, 0, 1)) return 0;
 
+  if (line.has("set") && line.positionals().empty()) refuse("explain", "--set needs a CONFIG to change");
   const std::optional<std::string> norm = line.text_of("norm"), placement = line.text_of("placement");
   if (line.has("vector") || norm) {
     explain_norm(parse_name<NormKind>("norm", norm.value_or("layernorm")),

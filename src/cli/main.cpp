@@ -1,8 +1,5 @@
 // normscope COMMAND [ARGS]: finds the command, prints errors, sets the exit code.
-#include <unistd.h>
-
 #include <array>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -12,10 +9,12 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/startup.h"
 #include "cli/terminal.h"
 #include "core/error.h"
 #include "core/nearest.h"
 #include "io/utf8.h"
+#include "train/environment.h"
 
 namespace normscope {
 namespace {
@@ -66,7 +65,7 @@ int dispatch(int argc, char** argv) {
     return static_cast<int>(Exit::ok);
   }
   if (name == "--version") {
-    std::cout << "normscope " << NORMSCOPE_VERSION << '\n';
+    std::cout << version_text() << '\n';
     return static_cast<int>(Exit::ok);
   }
   for (const Command& command : commands) {
@@ -102,21 +101,11 @@ int run(int argc, char** argv) {
   return code;
 }
 
-// GNU OpenMP lets a waiting thread spin for milliseconds. Alone on the machine that costs nothing; beside any
-// other busy program it makes steps up to ten times slower, because threads spin for one that is not running.
-// A short spin is as fast alone (README, Speed). The library reads the setting before main, so the program
-// starts itself once more.
-void shorten_openmp_spin(char** argv) {
-  constexpr const char* variable = "GOMP_SPINCOUNT";
-  if (std::getenv(variable) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  setenv(variable, "5000", 1);
-  execv("/proc/self/exe", argv);  // returns only where that cannot be done: then the long spin stays
-}
-
 }  // namespace
 }  // namespace normscope
 
 int main(int argc, char** argv) {
+  normscope::open_standard_streams();
   normscope::shorten_openmp_spin(argv);
   return normscope::run(argc, argv);
 }

@@ -1,11 +1,14 @@
 #include "cli/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <iostream>
 
+#include "config/fields.h"
 #include "core/error.h"
 #include "core/nearest.h"
 #include "io/utf8.h"
+#include "train/environment.h"
 
 namespace normscope {
 namespace {
@@ -25,6 +28,12 @@ Number parse_number(const std::string& command, const std::string& name, const s
   return value;
 }
 
+// "lr" of --lr=1.
+std::string_view name_of_option(std::string_view argument) {
+  const std::size_t begin = std::min(argument.find_first_not_of('-'), argument.size());
+  return argument.substr(begin, argument.find('=') - begin);
+}
+
 }  // namespace
 
 CommandLine::CommandLine(const std::string& command, const std::string& purpose, const std::string& arguments)
@@ -38,14 +47,13 @@ CommandLine::CommandLine(const std::string& command, const std::string& purpose,
 
 CommandLine& CommandLine::flag(const std::string& name, const std::string& help) {
   options_.add_options()(name, help);
-  names_.push_back(name.substr(name.find(',') + 1));
-  flags_.push_back(names_.back());
+  known_.push_back({name.substr(name.find(',') + 1), ""});
   return *this;
 }
 
 CommandLine& CommandLine::option(const std::string& name, const std::string& value, const std::string& help) {
   options_.add_options()(name, help, cxxopts::value<std::vector<std::string>>(), value);
-  names_.push_back(name.substr(name.find(',') + 1));
+  known_.push_back({name.substr(name.find(',') + 1), value});
   return *this;
 }
 
@@ -58,39 +66,62 @@ bool CommandLine::parse(int argc, char** argv, std::size_t least, std::size_t mo
       return false;
     }
     if (argument == "--version") {
-      std::cout << "normscope " << NORMSCOPE_VERSION << '\n';
+      std::cout << version_text() << '\n';
       return false;
     }
-    for (const std::string& flag : flags_) {
-      if (argument.starts_with("--" + flag + "=")) refuse(command_, "--", flag, " takes no value");
+    for (const Option& option : known_) {
+      if (option.value.empty() && argument.starts_with("--" + option.name + "="))
+        refuse(command_, "--", option.name, " takes no value");
+      if (!option.value.empty() && argument == "--" + option.name && i + 1 == argc)
+        refuse(command_, "--", option.name, " needs a value: ", option.value);
     }
   }
   try {
     result_ = options_.parse(argc, argv);
   } catch (const cxxopts::exceptions::no_such_option& error) {
+    const std::string what = error.what();  // Option ‘lr’ does not exist
     for (int i = 1; i < argc; ++i) {
-      const std::string argument = argv[i];
-      if (!argument.starts_with("-") || argument == "-") continue;
-      const std::string name = argument.substr(argument.find_first_not_of('-'),
-                                               argument.find('=') - argument.find_first_not_of('-'));
-      if (name.size() > 1 && std::find(names_.begin(), names_.end(), name) == names_.end()) {
-        const std::string meant = nearest_or_begun(name, names_);
-        refuse(command_, "unknown option --", printable(name), "; ",
-               meant.empty() ? "`normscope " + command_ + " --help` lists all"
-                             : "did you mean --" + meant + "?");
-      }
+      const std::string quoted = "‘" + std::string(name_of_option(argv[i])) + "’";
+      if (argv[i][0] == '-' && what.find(quoted) != what.npos) refuse_option(argv[i], argv[i + 1]);
     }
-    refuse(command_, error.what(), "; `normscope ", command_, " --help` lists all");
+    refuse(command_, what, "; `normscope ", command_, " --help` lists all");
   } catch (const cxxopts::exceptions::exception& error) {
     refuse(command_, error.what(), "; see `normscope ", command_, " --help`");
   }
   positionals_ = all_of(positional_name);
-  if (positionals_.size() < least || positionals_.size() > most) {
-    refuse(command_, "got ", positionals_.size(), positionals_.size() == 1 ? " argument" : " arguments",
-           "; expected ", arguments_.empty() ? "none" : arguments_, "; see `normscope ", command_,
-           " --help`");
-  }
+  if (positionals_.size() < least || positionals_.size() > most) refuse_count();
   return true;
+}
+
+void CommandLine::refuse_option(const std::string& argument, const char* next) const {
+  const std::string name(name_of_option(argument));
+  const std::string shown = argument.substr(0, argument.find_first_not_of('-')) + printable(name);
+  std::vector<std::string> names;
+  for (const Option& option : known_) names.push_back(option.name);
+  std::string meant = nearest_or_begun(name, names);
+  if (!meant.empty()) meant = "--" + meant;
+  // A config key given as an option: most programs have --lr where this one has --set train.lr=.
+  const std::string key = key_called(name);
+  if (!key.empty() && std::find(names.begin(), names.end(), "set") != names.end()) {
+    const std::size_t equals = argument.find('=');
+    const std::string value = equals != argument.npos ? argument.substr(equals + 1)
+                              : next != nullptr && !std::string_view(next).starts_with("-") ? next
+                                                                                            : "VALUE";
+    meant = "--set " + key + "=" + printable(value);
+  }
+  refuse(command_, "unknown option ", shown, "; ",
+         meant.empty() ? "`normscope " + command_ + " --help` lists all" : "did you mean " + meant + "?");
+}
+
+void CommandLine::refuse_count() const {
+  std::string hint = "; see `normscope " + command_ + " --help`";
+  for (const std::string& given : positionals_) {
+    const std::size_t equals = given.find('=');
+    const std::string key = equals == given.npos ? "" : key_called(given.substr(0, equals));
+    if (!key.empty()) hint = "; did you mean --set " + key + printable(given.substr(equals)) + "?";
+  }
+  refuse(command_, "got ", positionals_.size(), positionals_.size() == 1 ? " argument" : " arguments",
+         "; expected ", arguments_.empty() ? "none" : arguments_, hint);
 }
 
 std::vector<std::string> CommandLine::all_of(const std::string& name) const {

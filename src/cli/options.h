@@ -38,8 +38,15 @@ class CommandLine {
  private:
   std::string command_, arguments_;
   cxxopts::Options options_;
-  std::vector<std::string> names_;  // of all options, long form
-  std::vector<std::string> flags_;  // of those that take no value
+  struct Option {
+    std::string name;   // long form
+    std::string value;  // as help shows it; empty: takes none
+  };
+  // Refuses an option or a positional that is none, with what may have been meant.
+  [[noreturn]] void refuse_option(const std::string& argument, const char* next) const;
+  [[noreturn]] void refuse_count() const;
+
+  std::vector<Option> known_;
   std::optional<cxxopts::ParseResult> result_;
   std::vector<std::string> positionals_;
 };

@@ -9,6 +9,7 @@
 #include "cli/metric.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
+#include "config/fields.h"
 #include "config/load.h"
 #include "core/error.h"
 #include "io/utf8.h"
@@ -43,13 +44,12 @@ int probe_command(int argc, char** argv) {
 
   const Index first_seed = config.train.seed;
   const auto folder_of = [&](Index seed) { return (out / ("seed-" + std::to_string(seed))).string(); };
-  for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {  // refuse before the first is computed
-    if (existing == Existing::refuse &&
-        std::filesystem::exists(std::filesystem::path(folder_of(seed)) / config_file)) {
-      refuse("probe", printable(folder_of(seed)),
-             " holds a probe already; replace it with --overwrite, or choose ",
-             "another folder with --out DIR");
-    }
+  RunConfig last = config;  // of the last seed
+  if (const std::string problem = find_field("train.seed")->set(last, first_seed + seeds - 1);
+      !problem.empty())
+    refuse("probe", "--seeds: train.seed of the last one: ", problem);
+  for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {  // before the first is computed
+    require_usable(folder_of(seed), existing);
   }
   bool diverged = false;
   Metric losses, gradients, growths;

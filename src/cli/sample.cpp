@@ -16,7 +16,7 @@ int sample_command(int argc, char** argv) {
   line.option("prompt", "TEXT", "what the text begins with (default: a newline, not shown)");
   line.option("length", "N", "characters to write (default: 500)");
   line.option("temperature", "X", "above 1: bolder, below 1: safer, 0: always the likeliest (default: 1)");
-  line.option("top-k", "K", "draw among the K likeliest characters (default: all)");
+  line.option("top-k", "K", "draw among the K likeliest characters (default: 0, all)");
   line.option("top-p", "P", "draw among the fewest characters whose probabilities reach P (default: 1)");
   line.flag("greedy", "always the likeliest character");
   line.option("seed", "S", "another seed, another text (default: 1)");
@@ -25,7 +25,7 @@ int sample_command(int argc, char** argv) {
 
   const Index length = line.integer_of("length", 0, 1'000'000'000).value_or(500);
   SampleOptions options{
-      line.real_of("temperature", 0, 1e6).value_or(1.0), line.integer_of("top-k", 1, 2'000'000).value_or(0),
+      line.real_of("temperature", 0, 1e6).value_or(1.0), line.integer_of("top-k", 0, 2'000'000).value_or(0),
       line.real_of("top-p", 0, 1).value_or(1.0), line.integer_of("seed", 0, INT64_MAX).value_or(1)};
   if (line.has("greedy")) options.temperature = 0;
   set_up_threads(line, 0);

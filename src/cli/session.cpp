@@ -17,8 +17,11 @@ namespace {
 
 std::atomic<bool> stop_requested{false};
 
-void on_signal(int) {
-  if (stop_requested.exchange(true)) _exit(static_cast<int>(Exit::interrupted));
+// A terminal that closes, a scheduler or a pipe may send several: only what a person sends twice ends at
+// once.
+void on_signal(int signal) {
+  const bool again = stop_requested.exchange(true);
+  if (again && (signal == SIGINT || signal == SIGTERM)) _exit(static_cast<int>(Exit::interrupted));
 }
 
 }  // namespace
@@ -26,8 +29,12 @@ void on_signal(int) {
 const std::atomic<bool>& stop_on_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE}) {
+    struct sigaction inherited {};
+    sigaction(signal, nullptr, &inherited);
+    const bool ignored = inherited.sa_handler == SIG_IGN;  // nohup
+    if (!ignored || signal == SIGINT || signal == SIGTERM) sigaction(signal, &action, nullptr);
+  }
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes: the write fails and is reported, as on a full disk
   return stop_requested;
 }
@@ -43,20 +50,20 @@ void add_config_options(CommandLine& line) {
 
 void set_up_threads(const CommandLine& line, Index config_threads) {
   set_thread_count(resolve_threads(line.integer_of("threads", 1, most_threads).value_or(0), config_threads));
+  isa_name();  // refuses a NORMSCOPE_ISA that is none, before anything runs
   pin_openblas();
 }
 
 std::string machine_text(const TrainConfig& config) {
-  const BlasInfo blas = blas_info();
-  const std::string openblas = "OpenBLAS " + blas.version + " (" + blas.flavour + ", " + blas.kernel + ")";
+  const std::string openblas = blas_text();
   const auto products = [&]() -> std::string {
     switch (gemm_provider(config)) {
       case GemmProvider::automatic:
         return "own GEMM and " + openblas;
       case GemmProvider::bf16:
-        return "own GEMM in bf16";
+        return "own GEMM in bf16; " + openblas + " unused";
       case GemmProvider::native:
-        return "own GEMM";
+        return "own GEMM; " + openblas + " unused";
       default:
         return openblas;
     }

@@ -45,17 +45,13 @@ class ShowTraining : public TrainObserver {
 // What a resumed run may not change is refused; what changes the schedule is said.
 void compare_with_folder(const RunConfig& config, const RunFolder& folder, ProgressLine& line) {
   const RunConfig before = load_config(folder.file(config_file), {}, {.need_data = false}).config;
-  std::string refused;
-  for (const Difference& difference : keys_that_differ(before, config)) {
-    if (!difference.may_change_on_resume) {
-      refused += text(refused.empty() ? "" : ", ", difference.key, " (", difference.values, ")");
-    } else if (difference.key == "train.steps") {
-      line.say(text("train.steps changes: ", difference.values, "; so does the learning rate schedule"));
-    }
-  }
-  if (!refused.empty()) {
-    refuse("resume", "the config differs from ", printable(folder.file(config_file)), " in ", refused,
+  if (const std::string keys = fixed_differences(before, config); !keys.empty()) {
+    refuse("resume", "the config differs from ", printable(folder.file(config_file)), " in ", keys,
            "; set it back, or start another run with --out DIR");
+  }
+  for (const Difference& difference : keys_that_differ(before, config)) {
+    if (difference.key == "train.steps")
+      line.say(text("train.steps changes: ", difference.values, "; so does the learning rate schedule"));
   }
 }
 
@@ -76,12 +72,14 @@ int train_command(int argc, char** argv) {
   line.option("out", "DIR", "run folder (default: runs/<name>)");
   line.flag("resume", "go on from the folder's checkpoint");
   line.flag("overwrite", "start again in a folder that holds a run");
+  line.flag("wait", "where another process writes in the folder, wait for its end (default: refuse)");
   line.flag("q,quiet", "print nothing but errors");
   if (!line.parse(argc, argv, 1, 1)) return 0;
   if (line.has("resume") && line.has("overwrite")) {
     refuse("train", "--resume goes on with a run, --overwrite starts it again; give one of them");
   }
 
+  const std::atomic<bool>& stop = stop_on_signals();  // first: a line may be said to a pipe without a reader
   const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
@@ -90,7 +88,8 @@ int train_command(int argc, char** argv) {
   const Existing existing = line.has("resume")      ? Existing::resume
                             : line.has("overwrite") ? Existing::overwrite
                                                     : Existing::refuse;
-  RunFolder folder(line.text_of("out").value_or("runs/" + config.name), existing);
+  RunFolder folder(line.text_of("out").value_or("runs/" + config.name), existing,
+                   line.has("wait") ? IfLocked::wait : IfLocked::fail);
   const std::string shown_folder = printable(folder.path());
   ShowTraining show(line.has("quiet"));
   if (existing == Existing::resume && folder.has(config_file))
@@ -117,7 +116,7 @@ int train_command(int argc, char** argv) {
                        duration_text(expected_seconds(config, layout) * left), " for ",
                        grouped(config.train.steps - trainer.state().step), " steps"));
 
-  const RunSummary summary = trainer.run(stop_on_signals());
+  const RunSummary summary = trainer.run(stop);
   show.line().clear();
   switch (summary.status) {
     case RunStatus::interrupted:

@@ -185,4 +185,12 @@ std::vector<Difference> keys_that_differ(const RunConfig& a, const RunConfig& b)
   return all;
 }
 
+std::string fixed_differences(const RunConfig& a, const RunConfig& b) {
+  std::string keys;
+  for (const Difference& d : keys_that_differ(a, b)) {
+    if (!d.may_change_on_resume) keys += text(keys.empty() ? "" : ", ", d.key, " (", d.values, ")");
+  }
+  return keys;
+}
+
 }  // namespace normscope

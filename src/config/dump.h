@@ -36,4 +36,7 @@ struct Difference {
 };
 std::vector<Difference> keys_that_differ(const RunConfig& a, const RunConfig& b);
 
+// The keys of them that may not change on resume, in words: "model.n_layer (6 -> 12), train.lr (...)".
+std::string fixed_differences(const RunConfig& a, const RunConfig& b);
+
 }  // namespace normscope

@@ -1,6 +1,9 @@
 #include "config/fields.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
 
 #include "config/field_types.h"
 #include "core/nearest.h"
@@ -14,7 +17,12 @@ namespace {
 
 void default_d_ff(RunConfig& c) { c.model.d_ff = 4 * c.model.d_model; }
 void default_ffn_bias(RunConfig& c) { c.model.ffn_bias = c.model.bias; }
-void default_min_lr(RunConfig& c) { c.train.min_lr = c.train.lr / 10; }
+// Rounded to 15 digits, so that a tenth of 0.003 is 0.0003 and not 0.00030000000000000003.
+void default_min_lr(RunConfig& c) {
+  std::array<char, 32> digits{};
+  std::snprintf(digits.data(), digits.size(), "%.15g", c.train.lr / 10);
+  c.train.min_lr = std::strtod(digits.data(), nullptr);
+}
 
 // The last block's row decides; a mix ends in pre whatever its fraction.
 void default_final_norm(RunConfig& c) {
@@ -235,6 +243,30 @@ std::vector<Field> make_table() {
 
 std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
+// What nanoGPT, Hugging Face and Lightning call our keys.
+struct OtherNames {
+  const char* key;
+  std::string_view words;  // each between spaces
+};
+constexpr OtherNames other_names[] = {
+    {"model.n_layer", " n_layers num_layers num_hidden_layers depth "},
+    {"model.n_head", " n_heads num_heads num_attention_heads "},
+    {"model.d_model", " n_embd hidden_size embed_dim width dim "},
+    {"model.d_ff", " intermediate_size ffn_dim "},
+    {"model.context", " block_size context_length seq_len max_position_embeddings "},
+    {"model.activation", " hidden_act act "},
+    {"model.norm_placement", " placement "},
+    {"train.lr", " learning_rate "},
+    {"train.steps", " max_iters max_steps num_steps iterations "},
+    {"train.warmup_steps", " warmup_iters warmup "},
+    {"train.grad_accum", " gradient_accumulation_steps accumulate_grad_batches "},
+    {"train.grad_clip", " gradient_clip_val clip "},
+    {"train.precision", " dtype "},
+    {"eval.every", " eval_interval "},
+    {"eval.batches", " eval_iters "},
+    {"log.every", " log_interval "},
+};
+
 }  // namespace
 
 const std::vector<Field>& fields() {
@@ -274,7 +306,20 @@ bool is_section(std::string_view key) {
                      [&](const Field& f) { return f.key.starts_with(prefix); });
 }
 
+std::string key_called(std::string_view word) {
+  std::string plain(word);
+  std::replace(plain.begin(), plain.end(), '-', '_');
+  for (const Field& field : fields()) {
+    if (plain == field.key || plain == last_part(field.key)) return field.key;
+  }
+  for (const OtherNames& other : other_names) {
+    if (other.words.find(text(' ', last_part(plain), ' ')) != std::string_view::npos) return other.key;
+  }
+  return "";
+}
+
 std::string nearest_key(std::string_view key) {
+  if (const std::string called = key_called(key); !called.empty()) return called;
   std::vector<std::string> whole, last;  // last: what a key is called when its section is wrong or missing
   for (const Field& field : fields()) {
     const std::string section = field.key.substr(0, field.key.find('.'));

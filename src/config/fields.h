@@ -86,6 +86,9 @@ bool is_section(std::string_view key);
 // The key or section that `key` most likely means; empty where nothing is near.
 std::string nearest_key(std::string_view key);
 
+// The key that `word` is, without its section or in the words of another program (learning_rate); else empty.
+std::string key_called(std::string_view word);
+
 // "required", "4*d_model", "0.1": the default as a person reads it.
 std::string default_text(const Field& field);
 

@@ -7,6 +7,7 @@
 #include "config/fields.h"
 #include "config/json_source.h"
 #include "config/problems.h"
+#include "core/nearest.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -96,16 +97,27 @@ struct SourceFile {
   JsonSource source;
 };
 
+// The file by one name, whatever the way to it; a pipe has none but the one it was given by.
+fs::path identity(const fs::path& file) {
+  std::error_code error;
+  const fs::path whole = fs::weakly_canonical(file, error);
+  return error ? fs::absolute(file) : whole;
+}
+
 // The config and those it extends, each followed by its base.
 std::vector<SourceFile> read_chain(const fs::path& file, JsonSource source) {
   std::vector<SourceFile> chain;
   chain.push_back({file, std::move(source)});
-  std::set<fs::path> seen = {fs::weakly_canonical(file)};
+  std::set<fs::path> seen = {identity(file)};
   for (;;) {
     const auto& [path, last] = chain.back();
     if (!last.root().is_object()) {
       refuse(topic, last.name(), ": got ", shown(last.root()),
              "; expected an object: {\"model\": {...}, ...}");
+    }
+    if (last.root().contains("base") && (last.root().contains("grid") || last.root().contains("seeds"))) {
+      refuse(topic, last.name(), ": is a sweep, not a config; run it with normscope sweep ",
+             printable(path.string()));
     }
     const auto found = last.root().find("extends");
     if (found == last.root().end()) return chain;
@@ -116,10 +128,9 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonSource source) {
     if (found->get_ref<const std::string&>().find('\0') != std::string::npos) {
       stop("a path cannot hold a NUL character");
     }
-    const fs::path base = (path.parent_path() / found->get<std::string>()).lexically_normal();
-    std::error_code ignored;
-    if (!fs::is_regular_file(base, ignored)) stop("there is no file ", printable(base.string()));
-    if (!seen.insert(fs::weakly_canonical(base)).second) {
+    const fs::path base =
+        find_config(found->get<std::string>(), path.parent_path(), topic, "extends", last.where(*found));
+    if (!seen.insert(identity(base)).second) {
       std::string circle;
       for (const SourceFile& link : chain) circle += link.source.name() + " -> ";
       stop("a circle: ", circle, printable(base.string()));
@@ -141,8 +152,14 @@ std::string find_data(const std::string& written, const std::string& key, const 
   const std::string chosen = (is_file(beside) || !is_file(here) ? beside : here).string();
   if (must_exist && !is_file(chosen)) {
     const std::string also = here == beside ? "" : " nor " + printable(here.string());
-    problems.add(key, setting.where, "no such file: ", also.empty() ? "" : "neither ", printable(chosen),
-                 also);
+    const bool shakespeare = fs::path(written).filename() == "tinyshakespeare.txt";
+    if (fs::is_directory(chosen)) {
+      problems.add(key, setting.where, printable(chosen),
+                   " is a folder; expected a text file, or a list of them");
+    } else {
+      problems.add(key, setting.where, "no such file: ", also.empty() ? "" : "neither ", printable(chosen),
+                   also, shakespeare ? "; scripts/get_tinyshakespeare.sh brings it" : "");
+    }
   } else if (!valid_utf8(chosen)) {
     problems.add(key, setting.where, printable(chosen), ": the path is not UTF-8, so no config can hold it");
   }
@@ -171,6 +188,8 @@ class Resolver {
     for (const Field& field : fields()) {
       if (const auto given = settings_.find(field.key); given != settings_.end()) {
         take(field, given->second);
+      } else if (options_.resolved && (field.required || !field.default_words.empty())) {
+        problems_.add(field.key, "", "missing; the config of a run says it");
       } else if (field.required && options_.need_data) {
         problems_.add(field.key, "", "missing, and there is no default; it takes ", field.allowed, " (",
                       field.doc, ")");
@@ -267,6 +286,29 @@ Loaded with_plain_errors(const Body& body) {
 }
 
 }  // namespace
+
+fs::path find_config(const std::string& written, const fs::path& folder, std::string_view for_topic,
+                     std::string_view key, const std::string& where) {
+  std::error_code ignored;
+  const fs::path beside = (folder / written).lexically_normal();
+  for (const fs::path& path : {beside, fs::path(written).lexically_normal()}) {
+    if (fs::is_regular_file(path, ignored)) return path;
+  }
+  std::vector<std::string> there;
+  for (const fs::path& place :
+       {folder.empty() ? fs::path(".") : folder, fs::path("."), fs::path("configs")}) {
+    for (fs::directory_iterator entry(place, ignored), end; entry != end; entry.increment(ignored)) {
+      if (entry->path().extension() == ".json") there.push_back(entry->path().lexically_normal().string());
+    }
+  }
+  // By the name alone first: most often a folder is missing in front of it.
+  const fs::path name = fs::path(written).filename();
+  const auto same_name = std::find_if(
+      there.begin(), there.end(), [&](const std::string& path) { return fs::path(path).filename() == name; });
+  const std::string meant = same_name != there.end() ? *same_name : nearest(written, there);
+  refuse(for_topic, key, ": there is no file ", printable(beside.string()),
+         meant.empty() ? "" : "; did you mean " + printable(meant) + "?", " (", where, ")");
+}
 
 Loaded load_config(const fs::path& file, const std::vector<std::string>& sets, const LoadOptions& options) {
   return with_plain_errors([&] { return load(file, JsonSource::read(file, topic), sets, options); });

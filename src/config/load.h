@@ -20,7 +20,18 @@ struct LoadOptions {
   // False: keys that have no default may be missing (and stay empty or 0), and data files need not exist. For
   // commands that look at the model alone.
   bool need_data = true;
+  // True: the config must be a run's, resolved: nothing is left to be derived, as it is in a config that a
+  // person writes.
+  bool resolved = false;
 };
+
+// For the config that a run folder or a checkpoint holds.
+constexpr LoadOptions of_a_run{.need_data = false, .resolved = true};
+
+// The config file that another file in `folder` names: beside that file, else in the working directory, as
+// data files are. Usage Error `KEY: there is no file ...; did you mean ...? (WHERE)` of the topic.
+std::filesystem::path find_config(const std::string& written, const std::filesystem::path& folder,
+                                  std::string_view topic, std::string_view key, const std::string& where);
 
 // Reads a config, what it extends, and `sets` (each KEY=VALUE) over it. Every problem is collected; all of
 // them are the lines of one Error{usage}. A file that is no JSON at all ends the reading at once.

@@ -64,6 +64,13 @@ class SweepReader {
       : file_(file), source_(source), most_(most) {}
 
   Sweep read() {
+    const auto has = [&](const char* section) {
+      return source_.root().is_object() && source_.root().contains(section);
+    };
+    if (!has("base") && (has("model") || has("train") || has("data") || has("extends"))) {
+      refuse(topic, source_.name(), ": is a config, not a sweep; run it with normscope train ",
+             printable(file_.string()));
+    }
     check_keys(source_.root(), {"$schema", "name", "base", "seeds", "grid", "cases"}, "a sweep");
     read_name();
     read_base();
@@ -122,10 +129,11 @@ class SweepReader {
     if (base->get_ref<const std::string&>().find('\0') != std::string::npos) {
       return problem(*base, "base: a path cannot hold a NUL character");
     }
-    sweep_.base = (file_.parent_path() / base->get<std::string>()).lexically_normal();
-    std::error_code ignored;
-    if (!fs::is_regular_file(sweep_.base, ignored)) {
-      problem(*base, "base: there is no file ", printable(sweep_.base.string()));
+    try {
+      sweep_.base =
+          find_config(base->get<std::string>(), file_.parent_path(), topic, "base", source_.where(*base));
+    } catch (const Error& error) {
+      problems_.add_line(error.what());
     }
   }
 

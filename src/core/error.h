@@ -18,6 +18,12 @@ class Error : public std::runtime_error {
   Exit exit;
 };
 
+// A file does not hold what was once written to it; where there is an earlier one, that may do.
+class Damaged : public Error {
+ public:
+  explicit Damaged(const std::string& message) : Error(Exit::failure, message) {}
+};
+
 // Joins its arguments as a stream would print them.
 template <class... Parts>
 std::string text(const Parts&... parts) {
@@ -30,6 +36,11 @@ std::string text(const Parts&... parts) {
 template <class... Parts>
 [[noreturn]] void fail(std::string_view where, const Parts&... parts) {
   throw Error(Exit::failure, text('[', where, "] ", parts...));
+}
+
+template <class... Parts>
+[[noreturn]] void fail_as_damaged(std::string_view where, const Parts&... parts) {
+  throw Damaged(text('[', where, "] ", parts...));
 }
 
 // Throws Error{usage}: the command line, a config, a corpus that cannot be used.

@@ -1,24 +1,18 @@
 #include "core/parallel.h"
 
-#include <sched.h>
-
 #include <chrono>
 
 namespace normscope {
 namespace {
-
-int cores_in_affinity_mask() {
-  cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) return std::max(1, CPU_COUNT(&mask));
-  return std::max(1, omp_get_num_procs());
-}
 
 int threads = 0;  // 0: not set yet
 
 }  // namespace
 
 void set_thread_count(int count) {
-  threads = count > 0 ? count : cores_in_affinity_mask();
+  // The processors that OpenMP may use: those of the affinity mask, also where it has bound this thread to
+  // one.
+  threads = count > 0 ? count : omp_get_num_procs();
   omp_set_dynamic(0);
   omp_set_num_threads(
       threads);  // an OpenMP build of OpenBLAS reads this: 1 thread must mean 1 thread there too

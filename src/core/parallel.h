@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 
 #include "core/types.h"
 
@@ -55,6 +56,21 @@ class BlockShares {
   int count_;
 };
 
+// Calls body(thread) once in each thread. OpenMP ends the program where an exception leaves a region, so the
+// first one is carried out of it.
+template <class Body>
+void parallel_region(Body&& body) {
+  std::exception_ptr failure;
+#pragma omp parallel num_threads(thread_count())
+  try {
+    body(omp_get_thread_num());
+  } catch (...) {
+#pragma omp critical(normscope_parallel_failure)
+    if (!failure) failure = std::current_exception();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
 // Calls body(i, mine) for each i of [0, items), each call by one thread; `mine` is what that thread got from
 // prepare(), which it calls first.
 template <class Prepare, class Body>
@@ -65,11 +81,10 @@ void parallel_each(Index items, Prepare&& prepare, Body&& body) {
     return;
   }
   BlockShares shares(items, thread_count());
-#pragma omp parallel num_threads(thread_count())
-  {
+  parallel_region([&](int thread) {
     const auto mine = prepare();
-    shares.each(omp_get_thread_num(), [&](Index i) { body(i, mine); });
-  }
+    shares.each(thread, [&](Index i) { body(i, mine); });
+  });
 }
 
 // Calls body(i) for each i of [0, items), each call by one thread.
@@ -91,8 +106,9 @@ void parallel_blocks(Index items, Index block, Body&& body) {
 template <class Body>
 void in_parallel_region(Body&& body) {
   if (thread_count() == 1 || omp_in_parallel()) return body();
-#pragma omp parallel num_threads(thread_count())
-  if (omp_get_thread_num() == 0) body();
+  parallel_region([&](int thread) {
+    if (thread == 0) body();
+  });
 }
 
 }  // namespace normscope

@@ -5,12 +5,23 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/memory.h"
 #include "io/file.h"
 #include "io/utf8.h"
 
 namespace normscope {
 namespace {
 
+constexpr double memory_a_byte = 9;  // of a text: itself, its code points, their tokens
+// What is no text is often told by its first bytes.
+constexpr std::pair<std::string_view, std::string_view> other_formats[] = {
+    {"\xFF\xFE", "it looks like UTF-16; convert it with iconv -f UTF-16 -t UTF-8"},
+    {"\xFE\xFF", "it looks like UTF-16; convert it with iconv -f UTF-16 -t UTF-8"},
+    {"\x1F\x8B", "it is compressed; unpack it with gunzip"},
+    {"PK\x03\x04", "it is an archive or a document in one; take the text out of it first"},
+    {"%PDF-", "it is a PDF; take the text out of it with pdftotext"},
+    {"\x89PNG", "it is a picture"},
+};
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
 // `at` counts bytes of the file from 0; the bytes shown are those that were read as one character.
@@ -21,9 +32,11 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
     shown += std::string(shown.empty() ? "" : " ") + "0x" + "0123456789ABCDEF"[byte >> 4] +
              "0123456789ABCDEF"[byte & 15];
   }
-  const bool utf16 = at == 0 && (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF"));
-  refuse("corpus", printable(path), ": invalid UTF-8 at byte ", at, " (", shown, ")",
-         utf16 ? "; it looks like UTF-16" : "", "; convert it with iconv -f ENCODING -t UTF-8");
+  std::string_view advice = "convert it with iconv -f ENCODING -t UTF-8";
+  for (const auto& [start, what] : other_formats) {
+    if (bytes.starts_with(start)) advice = what;
+  }
+  refuse("corpus", printable(path), ": invalid UTF-8 at byte ", at, " (", shown, "); ", advice);
 }
 
 std::string list_of(const std::vector<std::string>& paths) {
@@ -35,7 +48,11 @@ std::string list_of(const std::vector<std::string>& paths) {
 }  // namespace
 
 std::u32string read_text(const std::string& path, std::uint64_t* hash) {
-  const std::string bytes = read_file(path, {.where = "corpus", .exit = Exit::usage});
+  const std::string bytes =
+      read_file(path, {.where = "corpus",
+                       .exit = Exit::usage,
+                       .max_bytes = static_cast<Index>(available_memory_bytes() / memory_a_byte),
+                       .limit = ", more than this machine has memory for; use a shorter text"});
   if (hash) *hash = fnv1a(bytes, *hash);
   const std::string_view view = bytes;
 

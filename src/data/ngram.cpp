@@ -106,8 +106,9 @@ std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span
                                       {"bigram", 0},
                                       {"trigram", 0},
                                       {"4-gram", 0}}};
+  losses[1].nats = unigram_loss(train, text, vocabulary);
   const NgramTree tree(train);
-  for (std::size_t n = 1; n <= longest; ++n) {
+  for (std::size_t n = 2; n <= longest; ++n) {
     double total = 0;
     for (std::size_t i = 1; i < text.size(); ++i) {
       const std::size_t length = std::min(n, i + 1);
@@ -117,6 +118,16 @@ std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span
     losses[n].nats = total / static_cast<double>(text.size() - 1);
   }
   return losses;
+}
+
+double unigram_loss(std::span<const Token> train, std::span<const Token> text, Index vocabulary) {
+  std::vector<double> nats(static_cast<std::size_t>(vocabulary), 0.0);  // counts first
+  for (const Token token : train) ++nats[static_cast<std::size_t>(token)];
+  const double all = static_cast<double>(train.size()) + smoothing * static_cast<double>(vocabulary);
+  for (double& count : nats) count = std::log(all / (count + smoothing));
+  double total = 0;
+  for (const Token token : text.subspan(1)) total += nats[static_cast<std::size_t>(token)];
+  return total / static_cast<double>(text.size() - 1);
 }
 
 }  // namespace normscope

@@ -21,4 +21,7 @@ struct NgramLoss {
 std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span<const Token> text,
                                          Index vocabulary);
 
+// The unigram's alone, which takes no tree.
+double unigram_loss(std::span<const Token> train, std::span<const Token> text, Index vocabulary);
+
 }  // namespace normscope

@@ -43,7 +43,7 @@ Vocabulary Vocabulary::of(std::span<const std::u32string_view> texts) {
 
 Vocabulary Vocabulary::from_json(std::string_view json, std::string_view where) {
   const auto stop = [&](std::string_view what) {
-    fail(where, "the vocabulary ", what, "; expected a JSON list of ascending code points");
+    fail("vocabulary", where, ": ", what, "; expected a JSON list of ascending code points");
   };
   const auto skip_spaces = [&] {
     json.remove_prefix(std::min(json.find_first_not_of(" \t\r\n"), json.size()));

@@ -21,8 +21,8 @@ class Vocabulary {
   // Every character that occurs in `texts`.
   static Vocabulary of(std::span<const std::u32string_view> texts);
 
-  // From a JSON list of code points, as in the metadata of a checkpoint. `where` begins the Error of a list
-  // that is not one, is empty, or is not strictly ascending.
+  // From a JSON list of code points, as in the metadata of a checkpoint. `where` is the file that the Error
+  // of a list names that is not one, is empty, or is not strictly ascending.
   static Vocabulary from_json(std::string_view json, std::string_view where);
   std::string to_json() const;  // [10,32,33]
 

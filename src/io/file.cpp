@@ -1,6 +1,7 @@
 #include "io/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -31,6 +33,20 @@ bool sync(int fd) { return ::fsync(fd) == 0 || errno == EINVAL; }
 
 bool same(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+// Waits until a pipe can be read, and says so where that takes long: a named pipe may never get a writer.
+void wait_for_writer(int fd, const std::string& path, std::string_view where) {
+  constexpr int patience_ms = 1000;
+  const std::string pipe = text('[', where, "] ", printable(path), ": is a pipe; ");
+  pollfd reading{fd, POLLIN, 0};
+  int ready = ::poll(&reading, 1, patience_ms);
+  if (ready == 0) {
+    std::cerr << pipe << "waiting for what is written to it\n";
+    ready = ::poll(&reading, 1, -1);
+  }
+  if (ready < 0) throw Error(Exit::interrupted, pipe + "interrupted before anything was written to it");
+  ::fcntl(fd, F_SETFL, O_RDONLY);  // without O_NONBLOCK: what is written later is waited for as well
 }
 
 // Whether the open file is the one at `path`. Nothing: errno says why that cannot be found out.
@@ -86,19 +102,22 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
   const auto stop = [&](const auto&... what) {
     throw Error(options.exit, text('[', options.where, "] ", printable(path), ": ", what...));
   };
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block here
   if (!file.is_open()) stop("cannot be opened: ", errno_text());
   struct stat status {};
   if (::fstat(file.get(), &status) != 0)
     fail(options.where, printable(path), ": cannot be read: ", errno_text());  // no fault of the path
   if (S_ISDIR(status.st_mode)) stop("is a folder; expected a file");
+  if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) stop("is a device; expected a file or a pipe");
+  if (S_ISFIFO(status.st_mode)) wait_for_writer(file.get(), path, options.where);
 
   // The size is a first guess only: a pipe has none, and a file may grow. The extra byte finds the end.
   std::string bytes;
   std::size_t room = static_cast<std::size_t>(std::max<off_t>(status.st_size, 4095)) + 1;
   for (std::size_t have = 0;;) {
     if (std::max<Index>(std::ssize(bytes), status.st_size) > options.max_bytes) {
-      stop("is larger than ", options.max_bytes, " bytes");
+      stop("is larger than ", options.max_bytes, " bytes", options.limit);
     }
     bytes.resize(have + std::min(room, largest_transfer));
     const ssize_t got = ::read(file.get(), bytes.data() + have, bytes.size() - have);
@@ -116,6 +135,8 @@ std::string previous_path(const std::string& path) {
   return previous.replace_extension(".previous" + extension).string();
 }
 
+std::string temporary_path(const std::string& path) { return path + ".normscope-tmp"; }
+
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) {
@@ -126,7 +147,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path) {
     const auto target = std::filesystem::canonical(path, ignored);  // a link stays a link
     if (!ignored) path_ = target.string();
   }
-  temporary_ = path_ + ".tmp";
+  temporary_ = temporary_path(path_);
   ::unlink(temporary_.c_str());  // what a killed process may have left
   file_ = Descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!file_.is_open()) fail_writing("cannot be created");
@@ -165,7 +186,7 @@ void AtomicFile::commit(Keep keep) {
 // file, so it is made under a third name and renamed over the older previous.
 void AtomicFile::keep_previous() const {
   const std::string previous = previous_path(path_);
-  const std::string link = previous + ".tmp";
+  const std::string link = temporary_path(previous);
   ::unlink(link.c_str());
   if (::link(path_.c_str(), link.c_str()) == 0) {
     const bool renamed = ::rename(link.c_str(), previous.c_str()) == 0;
@@ -180,7 +201,7 @@ void AtomicFile::keep_previous() const {
   if (::rename(path_.c_str(), previous.c_str()) != 0) fail_writing("the previous one cannot be kept");
 }
 
-FolderLock::FolderLock(const std::string& folder, const std::string& part)
+FolderLock::FolderLock(const std::string& folder, const std::string& part, IfLocked if_locked)
     : path_(folder), folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   const std::string name = printable(folder);
   const auto create = [](const std::string& path) {
@@ -188,24 +209,30 @@ FolderLock::FolderLock(const std::string& folder, const std::string& part)
     require(file.is_open(), "lock", printable(path), ": cannot be created: ", errno_text());
     return file;
   };
+  const auto lock = [&](int fd, int how) {
+    return ::flock(fd, if_locked == IfLocked::fail ? how | LOCK_NB : how);
+  };
   const auto check = [&](int result) {
     if (result == 0) return;
+    if (errno == EINTR)
+      throw Error(Exit::interrupted,
+                  text("[lock] ", name, ": interrupted while another process writes here"));
     if (errno == EWOULDBLOCK)
       fail("lock", name, ": another process is writing here; wait for it or use another folder");
     fail("lock", name, ": cannot be locked: ", errno_text());
   };
   require(folder_.is_open(), "lock", name, ": cannot be opened: ", errno_text());
   if (::fstat(folder_.get(), &identity_) != 0) fail("lock", name, ": cannot be looked up: ", errno_text());
-  const int how = (part.empty() ? LOCK_EX : LOCK_SH) | LOCK_NB;
-  int result = ::flock(folder_.get(), how);
+  const int how = part.empty() ? LOCK_EX : LOCK_SH;
+  int result = lock(folder_.get(), how);
   if (result != 0 && errno == EBADF) {  // NFS locks only what is open for writing, which a folder never is
     folder_ = create(folder + "/.lock");
-    result = ::flock(folder_.get(), how);
+    result = lock(folder_.get(), how);
   }
   check(result);
   if (part.empty()) return;
   part_ = create(folder + "/.lock-" + part);
-  check(::flock(part_.get(), LOCK_EX | LOCK_NB));
+  check(lock(part_.get(), LOCK_EX));
 }
 
 void FolderLock::require_in_place() const {

@@ -42,6 +42,7 @@ struct ReadOptions {
   std::string_view where = "file";                      // the error's [where]
   Exit exit = Exit::failure;                            // of a path that cannot be read as a file
   Index max_bytes = std::numeric_limits<Index>::max();  // more is an error, and is not read
+  std::string_view limit = "";                          // why that many, and what to do, for the error
 };
 
 // The whole file. Errors: missing, a folder, unreadable, too large.
@@ -52,9 +53,13 @@ enum class Keep { nothing, previous };
 // checkpoint.safetensors -> checkpoint.previous.safetensors
 std::string previous_path(const std::string& path);
 
-// Replaces a file whole or not at all: what is written goes to `<path>.tmp`, which commit() syncs and
-// renames. Until then, and whenever anything fails, the file at `path` stays as it was and the
-// temporary is removed.
+// Where AtomicFile writes what will be the file at `path`. No other program names a file so: one that is
+// found there was left by a killed process of this program.
+std::string temporary_path(const std::string& path);
+
+// Replaces a file whole or not at all: what is written goes to temporary_path(path), which commit() syncs and
+// renames. Until then, and whenever anything fails, the file at `path` stays as it was and the temporary is
+// removed; after a kill the next writer of `path` removes it.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);
@@ -86,12 +91,16 @@ void write_atomically(const std::string& path, const Pieces&... pieces) {
   file.commit();
 }
 
-// Held by the one process that writes in a folder; a second one gets an Error at once. The kernel releases it
-// when the process ends, however it ends, so there is nothing to clean up after a kill. Holders of a part of
-// the work, by name, may write side by side: they shut out each other's doubles and the one that has it all.
+enum class IfLocked { fail, wait };
+
+// Held by the one process that writes in a folder; a second one gets an Error at once, or waits until it gets
+// a signal. The kernel releases it when the process ends, however it ends, so there is nothing to clean up
+// after a kill. Holders of a part of the work, by name, may write side by side: they shut out each other's
+// doubles and the one that has it all.
 class FolderLock {
  public:
-  explicit FolderLock(const std::string& folder, const std::string& part = "");
+  explicit FolderLock(const std::string& folder, const std::string& part = "",
+                      IfLocked if_locked = IfLocked::fail);
 
   // Error: the folder that was locked is no longer the one at its path, which may be another's by now.
   void require_in_place() const;

@@ -134,14 +134,16 @@ void write_safetensors(const std::string& path, std::span<const TensorView> tens
 
 template <class... Parts>
 void SafetensorsFile::stop(const Parts&... what) const {
-  fail("safetensors", printable(path_), ": ", what...);
+  fail_as_damaged("safetensors", printable(path_), ": ", what...);
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
     : path_(path),
       file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe must not block here
   struct stat status {};
-  if (!file_.is_open() || ::fstat(file_.get(), &status) != 0) stop("cannot be opened: ", errno_text());
+  if (!file_.is_open() || ::fstat(file_.get(), &status) != 0) {
+    fail("safetensors", printable(path_), ": cannot be opened: ", errno_text());
+  }
   if (!S_ISREG(status.st_mode)) stop("is not a file");
 
   const Index file_size = status.st_size;
@@ -188,7 +190,7 @@ void SafetensorsFile::verify_checksum(std::string header) const {
 
 void SafetensorsFile::read(void* out, Index size, Index offset) const {
   const Index got = read_at(file_.get(), out, size, offset);
-  if (got < 0) stop("cannot be read: ", errno_text());
+  if (got < 0) fail("safetensors", printable(path_), ": cannot be read: ", errno_text());
   if (got < size) stop("became shorter while it was read");
 }
 

@@ -61,7 +61,8 @@ void write_safetensors(const std::string& path, std::span<const TensorView> tens
 void write_safetensors(const std::function<void(std::string_view)>& write, const std::string& path,
                        std::span<const TensorView> tensors, const Metadata& metadata);
 
-// An open file whose header, and checksum where it has one, are good. Errors: `[safetensors] path: ...`.
+// An open file whose header, and checksum where it has one, are good. Errors: `[safetensors] path: ...`,
+// Damaged but for those of the system.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);

@@ -136,7 +136,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
   template <class... Parts>
   [[noreturn]] void stop(const Parts&... what) const {
-    fail("safetensors", printable(path_), ": ", what...);
+    fail_as_damaged("safetensors", printable(path_), ": ", what...);
   }
 
   SafetensorsHeader& header_;
@@ -154,7 +154,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 }  // namespace
 
 SafetensorsHeader parse_header(std::string_view text_of_header, Index data_size, const std::string& path) {
-  const auto stop = [&](const auto&... what) { fail("safetensors", printable(path), ": ", what...); };
+  const auto stop = [&](const auto&... what) {
+    fail_as_damaged("safetensors", printable(path), ": ", what...);
+  };
   if (!text_of_header.starts_with('{')) stop("the header is not a JSON object; this is no safetensors file");
   SafetensorsHeader header;
   HeaderReader reader(header, data_size, path);

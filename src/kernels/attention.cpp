@@ -133,8 +133,9 @@ void attend_alone(const GemmKernel<Real>& kernel, const Attention<Real>& a, cons
   const auto o = head_sums<Output>(a, 1, out + head.out_offset, head.out_stride);
   Real* scores = thread_scratch<Real, Scores>(a.keys);
   multiply(kernel, 1, a.keys, a.head_dim, query, keys, {scale, 0, scores, a.keys});
-  const Real log_sum = simd<Real>().log_sum_exp(a.keys, scores);
-  simd<Real>().add_softmax(a.keys, scores, log_sum, 1, scores, 0);
+  Real max, sum;
+  simd<Real>().softmax_stats(a.keys, scores, &max, &sum);
+  simd<Real>().add_exponentials(a.keys, scores, max, 1 / sum, scores, 0);
   if (const Real* kept = kept_weights(a, head, 0, {1, a.keys, a.keys, 1})) {
     simd<Real>().multiply(a.keys, scores, kept, scores);
   }
@@ -146,13 +147,13 @@ void attend_alone(const GemmKernel<Real>& kernel, const Attention<Real>& a, cons
 }  // namespace
 
 template <class Real>
-void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* out, Real* log_sum_exp) {
+void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* out, SoftmaxStats<Real> stats) {
   const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(a.head_dim)));
   const Index head_dim = a.head_dim, first_position = a.keys - a.queries;
   const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
   parallel_each(a.sequences * a.heads, [&](Index item) {
     const Head<Real> head(a, item);
-    if (a.queries == 1 && log_sum_exp == nullptr) return attend_alone(kernel, a, head, scale, out);
+    if (a.queries == 1 && stats.max == nullptr) return attend_alone(kernel, a, head, scale, out);
     struct Queries;
     struct Keys;
     struct Values;
@@ -168,9 +169,10 @@ void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* ou
       const Index rows = std::min(queries_a_product, a.queries - t);
       const CausalColumns seen{rows, first_position + t + 1, first_position + t + rows, stride};
       multiply_by_queries(kernel, seen, head_dim, keys, queries, t, scale, scores);
-      Real sums[queries_a_product];
-      kernel.causal_softmax(seen, kept_weights(a, head, t, seen), scores,
-                            log_sum_exp != nullptr ? log_sum_exp + head.row_offset + t : sums);
+      Real unused[2][queries_a_product];
+      kernel.causal_softmax(
+          seen, kept_weights(a, head, t, seen), scores,
+          stats.max != nullptr ? stats.from(head.row_offset + t) : SoftmaxStats<Real>{unused[0], unused[1]});
       multiply<Real>(kernel, rows, head_dim, seen.keys, {scores, stride, true}, values,
                      {1, 0, o.sums + t * o.stride, o.stride});
     }
@@ -179,7 +181,7 @@ void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* ou
 }
 
 template <class Real>
-void attention_backward(GemmProvider provider, const Attention<Real>& a, const Real* log_sum_exp,
+void attention_backward(GemmProvider provider, const Attention<Real>& a, SoftmaxStats<Real> stats,
                         const Real* dout, Real* dq, Real* dk, Real* dv, Real beta) {
   const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(a.head_dim)));
   const Index head_dim = a.head_dim;
@@ -227,9 +229,8 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, const R
         multiply_by_queries(kernel, seen, head_dim, values_left, out_grads_transposed, t, Real(1), dp);
         const Index stored = (t - begin) / kernel.steps;
         Real* turned = kernel.steps == 1 ? dp : grads_turned;
-        kernel.causal_softmax_backward(seen, kept_weights(a, head, t, seen),
-                                       log_sum_exp + head.row_offset + t, p, dp, weights + stored,
-                                       grads + stored, turned);
+        kernel.causal_softmax_backward(seen, kept_weights(a, head, t, seen), stats.from(head.row_offset + t),
+                                       p, dp, weights + stored, grads + stored, turned);
         multiply<Real>(kernel, rows, head_dim, seen.keys, {turned, stride, true}, keys,
                        {scale, beta, dq_sums.sums + t * dq_sums.stride, dq_sums.stride});
       }
@@ -253,11 +254,11 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, const R
   });
 }
 
-template void attention_forward(GemmProvider, const Attention<float>&, float*, float*);
-template void attention_forward(GemmProvider, const Attention<double>&, double*, double*);
-template void attention_backward(GemmProvider, const Attention<float>&, const float*, const float*, float*,
-                                 float*, float*, float);
-template void attention_backward(GemmProvider, const Attention<double>&, const double*, const double*,
+template void attention_forward(GemmProvider, const Attention<float>&, float*, SoftmaxStats<float>);
+template void attention_forward(GemmProvider, const Attention<double>&, double*, SoftmaxStats<double>);
+template void attention_backward(GemmProvider, const Attention<float>&, SoftmaxStats<float>, const float*,
+                                 float*, float*, float*, float);
+template void attention_backward(GemmProvider, const Attention<double>&, SoftmaxStats<double>, const double*,
                                  double*, double*, double*, double);
 
 }  // namespace normscope

@@ -3,12 +3,14 @@
 //
 //   S = Q Kᵀ / sqrt(D), query t sees keys 0..t;  P = softmax(S);  O = (P∘M) V, M the dropout mask
 //
-// Kept for the backward: the log-sum-exp of each row of S, from which P is computed again (Dao et al. 2022).
+// Kept for the backward: the maximum and the sum of each row of S, from which P is computed again (Dao et al.
+// 2022).
 #pragma once
 
 #include "core/random.h"
 #include "core/types.h"
 #include "kernels/gemm.h"
+#include "kernels/softmax.h"
 
 namespace normscope {
 
@@ -31,14 +33,15 @@ struct Attention {
 // The products are our own kernels', with operands rounded to bf16 if that is the provider: they are too
 // small for a library that packs both operands anew for each.
 //
-// out: (B*queries, H*D), its rows one after another. log_sum_exp: (B, H, queries), or null when no backward
+// out: (B*queries, H*D), its rows one after another. stats: (B, H, queries) each, or null when no backward
 // follows.
 template <class Real>
-void attention_forward(GemmProvider provider, const Attention<Real>& attention, Real* out, Real* log_sum_exp);
+void attention_forward(GemmProvider provider, const Attention<Real>& attention, Real* out,
+                       SoftmaxStats<Real> stats);
 
 // Gradients of q, k, v, each laid out as its input: d = beta*d + ... . Only for queries == keys.
 template <class Real>
-void attention_backward(GemmProvider provider, const Attention<Real>& attention, const Real* log_sum_exp,
+void attention_backward(GemmProvider provider, const Attention<Real>& attention, SoftmaxStats<Real> stats,
                         const Real* dout, Real* dq, Real* dk, Real* dv, Real beta);
 
 }  // namespace normscope

@@ -8,20 +8,16 @@
 namespace normscope {
 namespace {
 
-constexpr Index cols_a_block = 16;    // a cache line of floats, by one thread
-constexpr Index rows_a_partial = 64;  // summed in Real, then added to the total: rounding grows with neither
+constexpr Index cols_a_block = 16;  // a cache line of floats, by one thread
 
 // total[c] = sum over `rows` rows of term(row, c), for the columns [begin, end).
 template <class Real, class Term>
 void sum_rows(Index rows, Index begin, Index end, Real* total, Term term) {
-  std::fill(total, total + (end - begin), Real(0));
-  for (Index first = 0; first < rows; first += rows_a_partial) {
-    Real partial[cols_a_block] = {};
-    for (Index row = first; row < std::min(rows, first + rows_a_partial); ++row) {
-      for (Index c = begin; c < end; ++c) partial[c - begin] += term(row, c);
-    }
-    for (Index c = begin; c < end; ++c) total[c - begin] += partial[c - begin];
+  double sum[cols_a_block] = {};
+  for (Index row = 0; row < rows; ++row) {
+    for (Index c = begin; c < end; ++c) sum[c - begin] += term(row, c);
   }
+  for (Index c = begin; c < end; ++c) total[c - begin] = static_cast<Real>(sum[c - begin]);
 }
 
 template <class Real>
@@ -72,7 +68,8 @@ void column_norm_backward(const ColumnNorm<Real>& norm, Index rows, const Real* 
       const Index first = group * n * cols;
       const Real *mu = mean + group * cols, *r = rstd + group * cols;
       const auto normed = [&](Index row, Index c) { return (x[first + row * cols + c] - mu[c]) * r[c]; };
-      Real sum_dy[cols_a_block], sum_dyx[cols_a_block];
+      Real sum_x[cols_a_block], sum_dy[cols_a_block], sum_dyx[cols_a_block];
+      sum_rows(n, begin, end, sum_x, normed);
       sum_rows(n, begin, end, sum_dy, [&](Index row, Index c) { return dy[first + row * cols + c]; });
       sum_rows(n, begin, end, sum_dyx,
                [&](Index row, Index c) { return dy[first + row * cols + c] * normed(row, c); });
@@ -82,14 +79,15 @@ void column_norm_backward(const ColumnNorm<Real>& norm, Index rows, const Real* 
       }
       for (Index c = begin; c < end; ++c) {
         const Real g = gain != nullptr ? gain[c] : Real(1);
-        const Real mean_g = g * sum_dy[c - begin] / static_cast<Real>(n);
-        // Along x̂: r with eps inside the root, 1/sigma with eps outside (kernels/simd/norm.h says why).
-        const Real sigma = norm.eps_outside ? 1 / r[c] - norm.eps : 1 / r[c];
-        const Real along = sigma > 0 ? g * sum_dyx[c - begin] / (static_cast<Real>(n) * sigma) : Real(0);
+        // With eps outside the root the term along x̂ is (σ + eps)/σ times as large (kernels/simd/norm.h).
+        const Real sigma = 1 / r[c] - norm.eps;
+        const Real factor = !norm.eps_outside ? Real(1) : sigma > 0 ? 1 / (sigma * r[c]) : Real(0);
+        const Real along = factor * g * sum_dyx[c - begin] / static_cast<Real>(n);
+        const Real mean_g = (g * sum_dy[c - begin] - along * sum_x[c - begin]) / static_cast<Real>(n);
         for (Index row = 0; row < n; ++row) {
           Real& out = dx[first + row * cols + c];
-          const Real slope = (g * dy[first + row * cols + c] - mean_g) * r[c] - normed(row, c) * along;
-          out = (beta == 0 ? Real(0) : beta * out) + slope;
+          const Real d = r[c] * ((g * dy[first + row * cols + c] - normed(row, c) * along) - mean_g);
+          out = (beta == 0 ? Real(0) : beta * out) + d;
         }
       }
     }

@@ -1,19 +1,19 @@
 // Cross-entropy of logits. (The softmax of attention is part of its fused kernel: attention.h.)
 #pragma once
 
-#include "core/types.h"
+#include "kernels/softmax.h"
 
 namespace normscope {
 
-// loss[i] = logsumexp(row i) - row[target], nats. logits: (rows, classes); log_sum_exp: (rows), kept for the
+// loss[i] = logsumexp(row i) - row[target], nats. logits: (rows, classes); stats: (rows), kept for the
 // backward.
 template <class Real>
 void cross_entropy_forward(Index rows, Index classes, const Real* logits, const std::int32_t* targets,
-                           Real* loss, Real* log_sum_exp);
+                           Real* loss, SoftmaxStats<Real> stats);
 
 // dlogits = beta*dlogits + (softmax(row) - onehot(target)) * scale.
 template <class Real>
 void cross_entropy_backward(Index rows, Index classes, const Real* logits, const std::int32_t* targets,
-                            const Real* log_sum_exp, Real scale, Real* dlogits, Real beta);
+                            SoftmaxStats<Real> stats, Real scale, Real* dlogits, Real beta);
 
 }  // namespace normscope

@@ -26,11 +26,15 @@ void multiply(Index n, const Real* a, const Real* b, Real* y);
 template <class Real>
 void add_rows(Index rows, Index cols, const Real* x, Real* sum);
 
-// The sum of a[i]*b[i], accumulated in double over blocks.
+// The sum of a[i]*b[i], accumulated in double.
 template <class Real>
 double dot(Index n, const Real* a, const Real* b);
 
-// What layers.csv shows of a tensor.
+// The sum of x[i]^2. Squares of floats neither underflow nor overflow in it.
+template <class Real>
+double sum_squares(Index n, const Real* x);
+
+// What layers.csv shows of a tensor; squares as in sum_squares().
 struct Moments {
   double sum = 0, sum_squares = 0;
   double abs_max = 0;  // over the numbers that are not NaN

@@ -10,6 +10,7 @@
 
 #include "core/types.h"
 #include "kernels/activation.h"
+#include "kernels/softmax.h"
 
 namespace normscope {
 
@@ -102,10 +103,10 @@ struct GemmKernel {
   // null.
   //
   // S becomes P∘kept, transposed, in place.
-  void (*causal_softmax)(const CausalColumns&, const Real* kept, Real* scores, Real* log_sum_exp);
+  void (*causal_softmax)(const CausalColumns&, const Real* kept, Real* scores, SoftmaxStats<Real> stats);
   // From S and dP, which are not kept: P∘kept and dS, and dS transposed, all with the stride of the columns.
   // Where steps is 1, these are the places of S and dP themselves, and grads_turned is not written.
-  void (*causal_softmax_backward)(const CausalColumns&, const Real* kept, const Real* log_sum_exp,
+  void (*causal_softmax_backward)(const CausalColumns&, const Real* kept, SoftmaxStats<Real> stats,
                                   Real* scores, Real* grads, Real* weights_left, Real* grads_left,
                                   Real* grads_turned);
 };

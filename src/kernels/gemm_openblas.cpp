@@ -1,12 +1,15 @@
 #include "kernels/gemm_openblas.h"
 
 #include <cblas.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <sstream>
 #include <vector>
 
+#include "core/error.h"
 #include "core/parallel.h"
 
 namespace normscope {
@@ -27,6 +30,14 @@ void multiply(const Gemm<double>& g) {
               g.alpha, g.a, narrow(g.lda), g.b, narrow(g.ldb), g.beta, g.c, narrow(g.ldc));
 }
 
+constexpr std::size_t buffer_size = std::size_t{128}
+                                    << 20;  // of one thread, in every build of x86_64 and arm64
+
+bool address_space_is_limited() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -45,6 +56,26 @@ void openblas_gemm(const Gemm<double>& g) {
 // program. The pthread flavour has threads of its own, which must not start.
 void pin_openblas() {
   if (openblas_get_parallel() == pthreads) openblas_set_num_threads(1);
+  if (!address_space_is_limited()) return;
+  // A product that finds no room for its buffer would wait for it for ever: all are mapped now, while there
+  // is.
+  require(
+      openblas_buffers_fit(thread_count()), "memory",
+      "the limit on address space (ulimit -v) leaves no room for OpenBLAS's buffers, 128 MiB for each of ",
+      thread_count(), " threads; raise it, or use fewer threads");
+  parallel_region([](int) {
+    constexpr Index n = 128;
+    std::vector<float> a(n * n), c(n * n);
+    multiply({Transpose::no, Transpose::no, n, n, n, 1.0f, a.data(), n, a.data(), n, 0.0f, c.data(), n});
+  });
+}
+
+bool openblas_buffers_fit(int threads) {
+  if (!address_space_is_limited()) return true;
+  const std::size_t size = static_cast<std::size_t>(threads) * buffer_size + (std::size_t{16} << 20);
+  void* room =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return room != MAP_FAILED && munmap(room, size) == 0;
 }
 
 BlasInfo blas_info() {

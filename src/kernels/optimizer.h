@@ -16,7 +16,9 @@ struct WeightChange {
 template <class Real>
 struct AdamW {
   Real gradient_scale;  // from clipping
-  Real beta1, beta2, eps;
+  Real beta1, beta2;
+  Real one_minus_beta1, one_minus_beta2;  // rounded from double: near 1 a float of 1 - beta has no digits left
+  Real eps;
   Real decay;                 // 1 - lr*wd, or 1 where no weight decay applies
   Real step_size;             // lr / (1 - beta1^t)
   Real inv_sqrt_correction2;  // 1 / sqrt(1 - beta2^t)

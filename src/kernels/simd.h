@@ -38,13 +38,14 @@ struct SimdTable {
   void (*swiglu_backward)(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate,
                           Real gate_beta, Real* dx, Real beta);
 
-  Real (*log_sum_exp)(Index n, const Real* x);
-  void (*add_softmax)(Index n, const Real* x, Real log_sum, Real scale, Real* dx, Real beta);
+  void (*softmax_stats)(Index n, const Real* x, Real* row_max, Real* row_sum);
+  void (*add_exponentials)(Index n, const Real* x, Real row_max, Real factor, Real* dx, Real beta);
 
   void (*scale_add)(Index n, Real alpha, const Real* x, Real beta, Real* y);
   void (*weighted_sum)(Index n, Real alpha, const Real* a, const Real* b, Real* y);
   void (*multiply)(Index n, const Real* a, const Real* b, Real* y);
-  Real (*dot)(Index n, const Real* a, const Real* b);
+  double (*dot)(Index n, const Real* a, const Real* b);
+  double (*sum_squares)(Index n, const Real* x);
   Moments (*moments)(Index n, const Real* x);
 
   WeightChange (*adamw)(Index n, const AdamW<Real>&, const Real* g, Real* w, Real* m, Real* v);

@@ -33,7 +33,7 @@ Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars
     case none:
       return x;
   }
-  return x;
+  fail("norm", "no code for norm number ", static_cast<int>(config.norm));
 }
 
 template Var<float> apply_norm(Tape<float>&, const ModelConfig&, const NormVars<float>&, const NormPass&,

@@ -1,6 +1,7 @@
 // Initialisation: one place that knows the scale of every tensor's first values.
 #include <cmath>
 
+#include "core/error.h"
 #include "core/parallel.h"
 #include "core/random.h"
 #include "model/parameters.h"
@@ -27,7 +28,7 @@ Scale matrix_scale(const InitConfig& init, double out, double in) {
     case InitScheme::kaiming_normal:
       return {Draw::normal, std::sqrt(2 / in)};
   }
-  return {Draw::normal, init.std};
+  fail("init", "no code for scheme number ", static_cast<int>(init.scheme));
 }
 
 bool ends_with(const std::string& name, std::string_view tail) {

@@ -1,4 +1,4 @@
-// Causal attention; formulas in kernels/attention.h. Saved: the log-sum-exp of each score row.
+// Causal attention; formulas in kernels/attention.h. Saved: maximum and sum of each score row.
 #include <algorithm>
 
 #include "kernels/attention.h"
@@ -38,12 +38,15 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
       tape, {.name = "attention", .flops_forward = 2 * product, .flops_backward = 4 * product});
 
   Var<Real> y = tape.create(qkv.rows, width, rounded, rounded);
-  Real* log_sum_exp = tape.recording() ? tape.template save<Real>(qkv.rows * heads) : nullptr;
-  attention_forward(gemm_provider, attention, y.stored(), log_sum_exp);
+  SoftmaxStats<Real> stats{};
+  if (tape.recording()) {
+    stats = {tape.template save<Real>(qkv.rows * heads), tape.template save<Real>(qkv.rows * heads)};
+  }
+  attention_forward(gemm_provider, attention, y.stored(), stats);
 
   tape.record(y, [=](Tape<Real>& t) {
     const Accumulator<Real> d = t.accumulate(qkv);
-    attention_backward(gemm_provider, attention, log_sum_exp, t.gradient(y), d.data, d.data + part,
+    attention_backward(gemm_provider, attention, stats, t.gradient(y), d.data, d.data + part,
                        d.data + 2 * part, d.beta);
   });
   return y;
@@ -62,7 +65,7 @@ Var<Real> cached_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index h
   Attention<Real> attention{1,         heads,     width / heads, qkv.rows, length + qkv.rows,
                             qkv.value, key_cache, value_cache,   qkv.cols, width};
   Var<Real> y = tape.create(qkv.rows, width);
-  attention_forward<Real>(gemm_provider, attention, y.value, nullptr);
+  attention_forward<Real>(gemm_provider, attention, y.value, {});
   return y;
 }
 

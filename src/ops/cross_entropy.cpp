@@ -1,5 +1,5 @@
 // loss = mean over rows of logsumexp(z) - z[target];  dz = (softmax(z) - onehot(target)) dloss / N.
-// Saved: the log-sum-exp of each row. The mean is summed in double, row by row.
+// Saved: maximum and sum of each row. The mean is summed in double, row by row.
 #include "kernels/cross_entropy.h"
 
 #include "ops/ops.h"
@@ -14,8 +14,8 @@ Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std:
           targets.size(), " targets");
   const std::int32_t* ids = targets.data();
   Real* row_loss = tape.template save<Real>(rows);
-  Real* log_sum_exp = tape.template save<Real>(rows);
-  cross_entropy_forward(rows, logits.cols, logits.value, ids, row_loss, log_sum_exp);
+  const SoftmaxStats<Real> stats{tape.template save<Real>(rows), tape.template save<Real>(rows)};
+  cross_entropy_forward(rows, logits.cols, logits.value, ids, row_loss, stats);
   double total = 0;
   for (Index row = 0; row < rows; ++row) total += row_loss[row];
 
@@ -24,7 +24,7 @@ Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std:
   tape.record(loss, [=](Tape<Real>& t) {
     const Accumulator<Real> d = t.accumulate(logits);
     const Real factor = *t.gradient(loss) / static_cast<Real>(rows);
-    cross_entropy_backward(rows, logits.cols, logits.value, ids, log_sum_exp, factor, d.data, d.beta);
+    cross_entropy_backward(rows, logits.cols, logits.value, ids, stats, factor, d.data, d.beta);
   });
   return loss;
 }

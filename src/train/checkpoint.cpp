@@ -1,6 +1,8 @@
 #include "train/checkpoint.h"
 
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 #include "config/dump.h"
@@ -23,10 +25,8 @@ void add_tensors(const std::string& prefix, const ParameterLayout& layout, const
     tensors.push_back({prefix + p.name, Dtype::F32, p.shape, block.at(p)});
 }
 
-// Reads every tensor of the layout, named with the prefix.
-template <class Real>
-void read_tensors(const SafetensorsFile& file, const std::string& prefix, const ParameterLayout& layout,
-                  ParameterBlock<Real>& block) {
+// Says which tensor of the layout, named with the prefix, the file does not have as the layout has it.
+void require_tensors(const SafetensorsFile& file, const std::string& prefix, const ParameterLayout& layout) {
   for (const Parameter& p : layout.list()) {
     if (!p.trainable && !prefix.empty()) continue;
     const TensorInfo* tensor = file.find(prefix + p.name);
@@ -37,35 +37,56 @@ void read_tensors(const SafetensorsFile& file, const std::string& prefix, const 
       fail("safetensors", file.path(), ": ", tensor->name, " is ", shape_text(tensor->shape),
            "; the model needs ", shape_text(p.shape));
     }
-    file.read_into(tensor->name, block.at(p), p.size);
   }
 }
 
-template <class Number>
-Number number_of(const SafetensorsFile& file, const char* key, int base = 10) {
-  const auto found = file.metadata().find(key);
-  if (found == file.metadata().end())
-    fail("safetensors", file.path(), ": no metadata '", key, "'; not a checkpoint");
-  const std::string& text = found->second;
-  Number value{};
-  std::from_chars_result read;
-  if constexpr (std::is_floating_point_v<Number>) {
-    read = std::from_chars(text.data(), text.data() + text.size(), value);
-  } else {
-    read = std::from_chars(text.data(), text.data() + text.size(), value, base);
+template <class Real>
+void read_tensors(const SafetensorsFile& file, const std::string& prefix, const ParameterLayout& layout,
+                  ParameterBlock<Real>& block) {
+  for (const Parameter& p : layout.list()) {
+    if (p.trainable || prefix.empty()) file.read_into(prefix + p.name, block.at(p), p.size);
   }
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) {
-    fail("safetensors", file.path(), ": metadata '", key, "' is '", text, "'; expected a number");
-  }
-  return value;
 }
 
-const std::string& metadata_at(const SafetensorsFile& file, const char* key) {
+const std::string& metadata_at(const SafetensorsFile& file, const std::string& key) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end()) {
-    fail("safetensors", file.path(), ": no metadata '", key, "'; not a file that normscope wrote");
+    fail_as_damaged("safetensors", file.path(), ": no metadata '", key, "'; not a file that normscope wrote");
   }
   return found->second;
+}
+
+void require_format(const SafetensorsFile& file) {
+  if (const std::string& version = metadata_at(file, "normscope"); version != format_version) {
+    fail("safetensors", file.path(), ": has the format '", printable(version), "'; this normscope reads '",
+         format_version, "'");
+  }
+}
+
+Index step_of(const SafetensorsFile& file) {
+  const std::string& written = metadata_at(file, "step");
+  const Index step = std::strtoll(written.c_str(), nullptr, 10);
+  if (step >= 0 && written == std::to_string(step)) return step;
+  fail_as_damaged("safetensors", file.path(), ": metadata 'step' is '", printable(written), "'");
+}
+
+RunConfig config_in(const SafetensorsFile& file, const LoadOptions& options) {
+  const std::string& written = metadata_at(file, "config");
+  try {
+    return load_config_text(written, file.path(), {}, options).config;
+  } catch (const Error& error) {  // a fault of the file, not of a config that the user wrote
+    const std::string lines = error.what();
+    fail("safetensors", file.path(),
+         ": metadata 'config' is not a run's: ", lines.substr(0, lines.find('\n')));
+  }
+}
+
+// The corpus by its text, and by how much of it is for training.
+constexpr const char* corpus_key = "corpus";
+constexpr const char* train_characters_key = "train_characters";
+
+Metadata corpus_metadata(const Corpus& corpus) {
+  return {{corpus_key, hex(corpus.hash)}, {train_characters_key, std::to_string(corpus.train.size())}};
 }
 
 // What a file may hold besides parameters: moments of a checkpoint; gradients, sites, tokens of an exchange
@@ -77,28 +98,116 @@ bool beside_the_weights(std::string_view name) {
   return name == recent_name || name == "tokens" || name == "targets" || name == "logits" || name == "loss";
 }
 
+// Says in which keys a checkpoint's config is not the run's, but for those that may change on resume; and
+// whether its corpus is another.
+void require_same_run(const SafetensorsFile& file, const RunConfig& config, const FileFacts& facts) {
+  if (const std::string keys = fixed_differences(config, facts.config); !keys.empty()) {
+    refuse("resume", file.path(), ": is the checkpoint of another config, which differs in ", keys,
+           "; put its own checkpoint back, or start another run with --out DIR");
+  }
+  metadata_at(file, corpus_key);  // it has to say one
+  std::string other = corpus_difference(file.metadata(), facts.corpus);
+  if (metadata_at(file, "vocab") != facts.corpus.vocab.to_json()) other = "another vocabulary";
+  if (!other.empty()) {
+    fail("resume", file.path(), ": was trained on ", other,
+         "; restore the text, or start again with --overwrite");
+  }
+}
+
+// A run's state as the metadata of its checkpoint.
+Metadata state_metadata(const TrainState& state) {
+  Metadata metadata = {{"step", std::to_string(state.step)},
+                       {"trajectory_hash", hex(state.trajectory_hash)},
+                       {"best_step", std::to_string(state.best_step)},
+                       {"skipped", std::to_string(state.skipped)},
+                       {"skipped_in_a_row", std::to_string(state.skipped_in_a_row)}};
+  const auto add = [&](const char* key, const std::optional<double>& value) {
+    char digits[32];
+    if (value) metadata[key] = {digits, std::to_chars(digits, digits + sizeof digits, *value).ptr};
+  };
+  add("best_val_loss", state.best_val_loss);
+  add("branch_share", state.branch_share);
+  return metadata;
+}
+
+// Whether a run of so many steps can be there.
+bool is_possible(const TrainState& s, Index steps) {
+  const bool best = s.best_val_loss
+                        ? std::isfinite(*s.best_val_loss) && s.best_step >= 1 && s.best_step <= s.step
+                        : s.best_step == 0;
+  const bool share = !s.branch_share || (std::isfinite(*s.branch_share) && *s.branch_share >= 0);
+  return s.step >= 1 && s.step <= steps && s.skipped >= 0 && s.skipped <= s.step && s.skipped_in_a_row >= 0 &&
+         s.skipped_in_a_row <= s.skipped && best && share;
+}
+
+// Reads what state_metadata() wrote; anything else is an Error.
+TrainState state_in(const SafetensorsFile& file, Index steps) {
+  const auto read = [&](const char* key, auto& value, auto... base) {
+    const auto found = file.metadata().find(key);
+    if (found == file.metadata().end()) return false;
+    const std::string& digits = found->second;
+    std::from_chars(digits.data(), digits.data() + digits.size(), value, base...);
+    return true;
+  };
+  TrainState state;
+  read("step", state.step);
+  read("trajectory_hash", state.trajectory_hash, 16);
+  read("best_step", state.best_step);
+  read("skipped", state.skipped);
+  read("skipped_in_a_row", state.skipped_in_a_row);
+  double number = 0;
+  if (read("best_val_loss", number)) state.best_val_loss = number;
+  if (read("branch_share", number)) state.branch_share = number;
+  for (const auto& [key, value] : state_metadata(state)) {
+    const std::string& written = metadata_at(file, key);
+    require(written == value, "safetensors", file.path(), ": metadata '", key, "' is '", printable(written),
+            "', which no checkpoint says");
+  }
+  require(is_possible(state, steps), "safetensors", file.path(), ": says what cannot be: step ", state.step,
+          " of ", steps, ", best ", state.best_val_loss.value_or(0), " at ", state.best_step, ", skipped ",
+          state.skipped, ", ", state.skipped_in_a_row, " in a row, branches ",
+          state.branch_share.value_or(0));
+  if (const TensorInfo* recent = file.find(recent_name)) {
+    state.recent.resize(static_cast<std::size_t>(recent->count));
+    file.read_into(recent_name, state.recent.data(), recent->count);
+  }
+  return state;
+}
+
 }  // namespace
 
+std::string corpus_difference(const Metadata& file, const Corpus& corpus) {
+  for (const auto& [key, now] : corpus_metadata(corpus)) {
+    const auto then = file.find(key);  // a file of a version that did not write 'train_characters' lacks it
+    if (then == file.end() || then->second == now) continue;
+    const char* what = key == corpus_key ? "a corpus with hash " : "a number of characters for training of ";
+    return text(what, printable(then->second), ", now ", now);
+  }
+  return "";
+}
+
 Metadata file_metadata(const FileFacts& facts, Index step) {
-  return {{"normscope", format_version},
-          {"config", dump(facts.config).dump()},
-          {"vocab", facts.vocab.to_json()},
-          {"corpus", hex(facts.corpus_hash)},
-          {"step", std::to_string(step)}};
+  Metadata metadata = corpus_metadata(facts.corpus);
+  metadata["normscope"] = format_version;
+  metadata["config"] = dump(facts.config).dump();
+  metadata["vocab"] = facts.corpus.vocab.to_json();
+  metadata["step"] = std::to_string(step);
+  return metadata;
+}
+
+Index step_in(const std::string& path) {
+  if (!std::filesystem::exists(path)) return 0;
+  try {
+    return step_of(SafetensorsFile(path));
+  } catch (const Damaged&) {
+    return 0;
+  }
 }
 
 void save_checkpoint(const std::string& path, const FileFacts& facts, const TrainState& state,
                      const Model<float>& model, const Optimizer<float>& optimizer, Keep keep) {
-  Metadata metadata = file_metadata(facts, state.step);
-  metadata["trajectory_hash"] = hex(state.trajectory_hash);
-  metadata["best_step"] = std::to_string(state.best_step);
-  metadata["skipped"] = std::to_string(state.skipped);
-  metadata["skipped_in_a_row"] = std::to_string(state.skipped_in_a_row);
-  if (state.best_val_loss) {
-    char digits[32];
-    metadata["best_val_loss"] = {digits,
-                                 std::to_chars(digits, digits + sizeof digits, *state.best_val_loss).ptr};
-  }
+  Metadata metadata = state_metadata(state);
+  metadata.merge(file_metadata(facts, state.step));
   std::vector<TensorView> tensors;
   add_tensors("", model.layout(), model.parameters, tensors);
   add_tensors(first_moment_prefix, model.layout(), optimizer.first_moment, tensors);
@@ -107,45 +216,40 @@ void save_checkpoint(const std::string& path, const FileFacts& facts, const Trai
   write_safetensors(path, tensors, metadata, keep);
 }
 
-TrainState load_checkpoint(const SafetensorsFile& file, std::uint64_t corpus_hash, Model<float>& model,
+TrainState load_checkpoint(const SafetensorsFile& file, const FileFacts& facts, Model<float>& model,
                            Optimizer<float>& optimizer) {
-  if (!file.has_checksum())
-    fail("safetensors", file.path(), ": has no checksum; expected one in a checkpoint");
-  if (const std::uint64_t written = number_of<std::uint64_t>(file, "corpus", 16); written != corpus_hash) {
-    fail("resume", file.path(), ": was trained on a corpus with hash ", hex(written), ", the corpus now has ",
-         hex(corpus_hash), "; restore the text, or start again with --overwrite");
+  require_format(file);
+  const RunConfig config = config_in(file, of_a_run);
+  require_same_run(file, config, facts);
+  for (const char* prefix : {"", first_moment_prefix, second_moment_prefix}) {
+    require_tensors(file, prefix, model.layout());
   }
+  const TrainState state = state_in(file, config.train.steps);
   read_tensors(file, "", model.layout(), model.parameters);
   read_tensors(file, first_moment_prefix, model.layout(), optimizer.first_moment);
   read_tensors(file, second_moment_prefix, model.layout(), optimizer.second_moment);
-  TrainState state;
-  state.step = number_of<Index>(file, "step");
-  state.trajectory_hash = number_of<std::uint64_t>(file, "trajectory_hash", 16);
-  if (file.metadata().contains("best_val_loss"))
-    state.best_val_loss = number_of<double>(file, "best_val_loss");
-  state.best_step = number_of<Index>(file, "best_step");
-  state.skipped = number_of<Index>(file, "skipped");
-  state.skipped_in_a_row = number_of<Index>(file, "skipped_in_a_row");
-  if (const TensorInfo* recent = file.find(recent_name)) {
-    state.recent.resize(static_cast<std::size_t>(recent->count));
-    file.read_into(recent_name, state.recent.data(), recent->count);
-  }
   return state;
 }
 
-void save_model(const std::string& path, const FileFacts& facts, Index step, const Model<float>& model) {
+void save_model(const std::string& path, const FileFacts& facts, Index step, const Model<float>& model,
+                Keep keep) {
   std::vector<TensorView> tensors;
   add_tensors("", model.layout(), model.parameters, tensors);
-  write_safetensors(path, tensors, file_metadata(facts, step));
+  write_safetensors(path, tensors, file_metadata(facts, step), keep);
+}
+
+void require_weights(const SafetensorsFile& file, const ParameterLayout& layout) {
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (beside_the_weights(tensor.name) || layout.find(tensor.name) != no_parameter) continue;
+    fail("safetensors", file.path(), ": ", printable(tensor.name), " is not a parameter of the model");
+  }
+  require_tensors(file, "", layout);
 }
 
 template <class Real>
 void load_weights(const SafetensorsFile& file, const ParameterLayout& layout,
                   ParameterBlock<Real>& parameters) {
-  for (const TensorInfo& tensor : file.tensors()) {
-    if (beside_the_weights(tensor.name) || layout.find(tensor.name) != no_parameter) continue;
-    fail("safetensors", file.path(), ": ", printable(tensor.name), " is not a parameter of the model");
-  }
+  require_weights(file, layout);
   read_tensors(file, "", layout, parameters);
 }
 
@@ -163,11 +267,13 @@ std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
     }
   }
   const SafetensorsFile file(path);
-  RunConfig config = load_config_text(metadata_at(file, "config"), path, {}, {.need_data = false}).config;
+  require_format(file);
+  RunConfig config = config_in(file, {.need_data = false});
   Vocabulary vocab = Vocabulary::from_json(metadata_at(file, "vocab"), path);
+  require_weights(file, ParameterLayout(config.model, vocab.size()));  // before a model of that size is made
   auto loaded = std::make_unique<LoadedModel>(std::move(config), std::move(vocab));
-  loaded->step = number_of<Index>(file, "step");
-  if (file.metadata().contains("corpus")) loaded->corpus_hash = number_of<std::uint64_t>(file, "corpus", 16);
+  loaded->step = step_of(file);
+  loaded->metadata = file.metadata();
   load_weights(file, loaded->model.layout(), loaded->model.parameters);
   return loaded;
 }

@@ -8,7 +8,7 @@
 
 #include "config/run_config.h"
 #include "core/hash.h"
-#include "data/vocabulary.h"
+#include "data/corpus.h"
 #include "io/safetensors.h"
 #include "model/model.h"
 #include "train/optimizer.h"
@@ -23,14 +23,14 @@ struct TrainState {
   Index best_step = 0;
   Index skipped = 0;  // updates skipped by on_nonfinite: skip
   Index skipped_in_a_row = 0;
-  std::vector<double> recent;  // RecentSteps; empty in checkpoints of versions before it was kept
+  std::optional<double> branch_share;  // of step 1
+  std::vector<double> recent;          // RecentSteps; empty in checkpoints of versions before it was kept
 };
 
 // What every file of a run says of itself.
 struct FileFacts {
   const RunConfig& config;
-  const Vocabulary& vocab;
-  std::uint64_t corpus_hash;
+  const Corpus& corpus;
 };
 
 // The metadata that every file of a run has: format, config, vocabulary, corpus, step.
@@ -41,16 +41,28 @@ Metadata file_metadata(const FileFacts& facts, Index step);
 void save_checkpoint(const std::string& path, const FileFacts& facts, const TrainState& state,
                      const Model<float>& model, const Optimizer<float>& optimizer, Keep keep);
 
-// Reads a checkpoint into a model and an optimiser of the same config. Error: damaged, without
-// a checksum, another model, other data.
-TrainState load_checkpoint(const SafetensorsFile& file, std::uint64_t corpus_hash, Model<float>& model,
+// Reads a checkpoint into a model and an optimiser of the run that `facts` tell of. It must be that run's: a
+// usage Error names the keys in which its config differs, but for those that may change on resume; an Error
+// says that it is of another corpus or format, or that what it says cannot be.
+TrainState load_checkpoint(const SafetensorsFile& file, const FileFacts& facts, Model<float>& model,
                            Optimizer<float>& optimizer);
 
-// Weights alone, as a PyTorch module's load_state_dict takes them.
-void save_model(const std::string& path, const FileFacts& facts, Index step, const Model<float>& model);
+// How the corpus is another one than a file was trained on: its text, or where the text for training ends.
+// Empty: it is not, as far as the file says.
+std::string corpus_difference(const Metadata& file, const Corpus& corpus);
 
-// Reads every parameter by name; refuses missing, misshapen and (but for a checkpoint's moments) extra
-// tensors.
+// The step that a model file is of; 0 where there is none, or a damaged one.
+Index step_in(const std::string& path);
+
+// Weights alone, as a PyTorch module's load_state_dict takes them.
+void save_model(const std::string& path, const FileFacts& facts, Index step, const Model<float>& model,
+                Keep keep = Keep::nothing);
+
+// Refuses a file with missing, misshapen or (but for a checkpoint's moments) extra parameters. Takes no
+// memory for what the file says it holds.
+void require_weights(const SafetensorsFile& file, const ParameterLayout& layout);
+
+// Reads every parameter by name; require_weights() comes first.
 template <class Real>
 void load_weights(const SafetensorsFile& file, const ParameterLayout& layout,
                   ParameterBlock<Real>& parameters);
@@ -61,7 +73,7 @@ struct LoadedModel {
   RunConfig config;
   Vocabulary vocab;
   Index step = 0;
-  std::optional<std::uint64_t> corpus_hash;
+  Metadata metadata;
   Model<float> model;
 };
 // `run_or_file`: a safetensors file, or a run folder (its final model, else its checkpoint).

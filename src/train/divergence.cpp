@@ -74,16 +74,22 @@ std::vector<double> RecentSteps::to_numbers() const {
 
 void RecentSteps::from_numbers(std::span<const double> numbers, Index n_layer) {
   const std::vector<Place> places = places_of(n_layer);
-  require(numbers.size() >= 2 && (numbers.size() - 2) % (1 + 8 * places.size()) == 0, "resume",
-          "the checkpoint's ", numbers.size(), " numbers of recent steps are no whole steps");
-  watch_ = static_cast<int>(numbers[0]);
+  const std::size_t numbers_per_step = 1 + 8 * places.size();
+  const auto count = [](double number) {
+    require(number >= 0 && number < 0x1p53, "resume", "the checkpoint counts ", number,
+            " in its recent steps");
+    return static_cast<Index>(number);
+  };
+  require(numbers.size() >= 2 && (numbers.size() - 2) % numbers_per_step == 0 &&
+              numbers.size() / numbers_per_step <= steps_kept,
+          "resume", "the checkpoint's ", numbers.size(), " numbers of recent steps are no whole steps");
+  watch_ = static_cast<int>(std::min<Index>(count(numbers[0]), watched_steps));
   usual_ = numbers[1];
   steps_.clear();
   for (const double* n = numbers.data() + 2; n < numbers.data() + numbers.size();) {
-    steps_.push_back({static_cast<Index>(*n++), {}});
+    steps_.push_back({count(*n++), {}});
     for (const Place place : places) {
-      steps_.back().sites.push_back(
-          {place, n[0], n[1], n[2], static_cast<Index>(n[3]), n[4], n[5], n[6], static_cast<Index>(n[7])});
+      steps_.back().sites.push_back({place, n[0], n[1], n[2], count(n[3]), n[4], n[5], n[6], count(n[7])});
       n += 8;
     }
   }

@@ -1,9 +1,14 @@
 #include "train/environment.h"
 
+#include <commit.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+
+#include "core/error.h"
+#include "kernels/simd.h"
 
 #ifdef __GLIBC__
 #include <gnu/libc-version.h>
@@ -43,8 +48,24 @@ const char* name_of(GemmProvider provider) {
 int resolve_threads(Index option, Index config) {
   if (option > 0) return static_cast<int>(option);
   if (config > 0) return static_cast<int>(config);
-  if (const char* wish = std::getenv("OMP_NUM_THREADS")) return std::max(0, std::atoi(wish));
-  return 0;
+  const char* wish = std::getenv("OMP_NUM_THREADS");
+  if (wish == nullptr) return 0;
+  const long long threads = std::strtoll(wish, nullptr, 10);  // of a list, for nested loops, the first
+  if (threads > most_threads)
+    refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", most_threads);
+  return static_cast<int>(std::max(0LL, threads));  // of what is no number, the OpenMP library itself warns
+}
+
+const char* commit_name() { return NORMSCOPE_COMMIT; }
+
+std::string blas_text() {
+  const BlasInfo blas = blas_info();
+  return text("OpenBLAS ", blas.version, " (", blas.flavour, ", ", blas.kernel, ")");
+}
+
+std::string version_text() {
+  return text("normscope ", NORMSCOPE_VERSION, " (commit ", commit_name(), "), ", compiler_name(), ", ",
+              isa_name(), ", ", blas_text());
 }
 
 std::string compiler_name() {

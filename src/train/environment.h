@@ -12,10 +12,16 @@ namespace normscope {
 GemmProvider gemm_provider(const TrainConfig& config);
 const char* name_of(GemmProvider provider);
 
+constexpr Index most_threads = 1024;
+
 // Threads: the --threads option, then train.threads, OMP_NUM_THREADS, the cores in the affinity mask. 0: not
 // given.
 int resolve_threads(Index option, Index config);
 
+// "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"
+std::string version_text();
+std::string blas_text();      // "OpenBLAS 0.3.21 (openmp, Cooperlake)"
+const char* commit_name();    // "93fd48b6c1", "-dirty" after it where files differed; "unknown"
 std::string compiler_name();  // "GCC 12.2.0"
 std::string cpu_name();       // "unknown" where the kernel does not say
 std::string libc_name();      // "glibc 2.36": cosines and logarithms are the library's

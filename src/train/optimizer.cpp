@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/error.h"
 #include "kernels/elementwise.h"
 
 namespace normscope {
@@ -12,7 +13,9 @@ void measure_gradient(const ParameterLayout& layout, const ParameterBlock<Real>&
   norms.by_parameter.clear();  // keeps its room
   double squares = 0;
   for (const Parameter& p : layout.list()) {
-    const double square = !p.trainable ? 0 : dot(p.size, gradients.at(p), gradients.at(p));
+    double square = sum_squares(p.size, gradients.at(p));
+    // Of running statistics it is what they change by, which counts only where it would spoil them.
+    if (!p.trainable && std::isfinite(square)) square = 0;
     norms.by_parameter.push_back(std::sqrt(square));
     squares += square;
   }
@@ -40,26 +43,34 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
   for (const Parameter& p : layout_.list()) {
     if (!p.trainable) {  // running statistics: their gradient holds what the step's batches change them by
       const Real *w = parameters.at(p), *change = gradients.at(p);
-      changes_.push_back({dot(p.size, w, w), dot(p.size, change, change)});
+      changes_.push_back({sum_squares(p.size, w), sum_squares(p.size, change)});
       scale_add(p.size, Real(1), change, Real(1), parameters.at(p));
       continue;
     }
     const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;
-    if (config_.optimizer == OptimizerKind::adamw) {
-      const AdamW<Real> adam{static_cast<Real>(gradient_scale),
-                             static_cast<Real>(config_.beta1),
-                             static_cast<Real>(config_.beta2),
-                             static_cast<Real>(config_.adam_eps),
-                             static_cast<Real>(decay),
-                             static_cast<Real>(lr / correction1),
-                             static_cast<Real>(1 / std::sqrt(correction2))};
-      changes_.push_back(
-          adamw(p.size, adam, gradients.at(p), parameters.at(p), first_moment.at(p), second_moment.at(p)));
-    } else {
-      const Sgd<Real> rule{static_cast<Real>(gradient_scale), static_cast<Real>(config_.momentum),
-                           static_cast<Real>(decay), static_cast<Real>(lr)};
-      changes_.push_back(sgd(p.size, rule, gradients.at(p), parameters.at(p), first_moment.at(p)));
+    switch (config_.optimizer) {
+      case OptimizerKind::adamw: {
+        const AdamW<Real> adam{static_cast<Real>(gradient_scale),
+                               static_cast<Real>(config_.beta1),
+                               static_cast<Real>(config_.beta2),
+                               static_cast<Real>(1 - config_.beta1),
+                               static_cast<Real>(1 - config_.beta2),
+                               static_cast<Real>(config_.adam_eps),
+                               static_cast<Real>(decay),
+                               static_cast<Real>(lr / correction1),
+                               static_cast<Real>(1 / std::sqrt(correction2))};
+        changes_.push_back(
+            adamw(p.size, adam, gradients.at(p), parameters.at(p), first_moment.at(p), second_moment.at(p)));
+        continue;
+      }
+      case OptimizerKind::sgd: {
+        const Sgd<Real> rule{static_cast<Real>(gradient_scale), static_cast<Real>(config_.momentum),
+                             static_cast<Real>(decay), static_cast<Real>(lr)};
+        changes_.push_back(sgd(p.size, rule, gradients.at(p), parameters.at(p), first_moment.at(p)));
+        continue;
+      }
     }
+    fail("optimizer", "no code for optimizer number ", static_cast<int>(config_.optimizer));
   }
   return changes_;
 }

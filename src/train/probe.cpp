@@ -36,7 +36,7 @@ void write_exchange(const std::string& path, const FileFacts& facts, Model<float
   const std::vector<std::int64_t> targets(batch.targets.begin(), batch.targets.end());
   std::vector<TensorView> tensors = {{"tokens", Dtype::I64, {B, T}, tokens.data()},
                                      {"targets", Dtype::I64, {B, T}, targets.data()},
-                                     {"logits", Dtype::F32, {B, T, facts.vocab.size()}, logits.data()},
+                                     {"logits", Dtype::F32, {B, T, facts.corpus.vocab.size()}, logits.data()},
                                      {"loss", Dtype::F32, {1}, &loss}};
   for (const Parameter& p : model.layout().list()) {
     tensors.push_back({p.name, Dtype::F32, p.shape, model.parameters.at(p)});
@@ -51,11 +51,16 @@ void write_exchange(const std::string& path, const FileFacts& facts, Model<float
 
 ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
                   RunFolder& folder) {
+  std::optional<SafetensorsFile> weights;
+  if (!options.weights.empty()) {
+    weights.emplace(options.weights);
+    require_weights(*weights, ParameterLayout(config.model, corpus.vocab.size()));  // before memory is taken
+  }
   Model<float> model(config.model, corpus.vocab.size(), gemm_provider(config.train));
-  if (options.weights.empty()) {
-    initialise(config.model, model.layout(), static_cast<std::uint64_t>(config.train.seed), model.parameters);
+  if (weights) {
+    load_weights(*weights, model.layout(), model.parameters);
   } else {
-    load_weights(SafetensorsFile(options.weights), model.layout(), model.parameters);
+    initialise(config.model, model.layout(), static_cast<std::uint64_t>(config.train.seed), model.parameters);
   }
 
   StepRunner runner(config, corpus.train, /*dropout=*/false);
@@ -80,7 +85,7 @@ ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOpti
     const Parameter& p = model.layout().list()[i];
     const double n = static_cast<double>(p.size);
     const float* values = model.parameters.at(p);
-    rows.push_back({std::sqrt(dot(p.size, values, values) / n), norms.by_parameter[i], mean_norm[i],
+    rows.push_back({std::sqrt(sum_squares(p.size, values) / n), norms.by_parameter[i], mean_norm[i],
                     norms.by_parameter[i] / std::sqrt(n), std::nullopt});
   }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
@@ -92,7 +97,7 @@ ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOpti
 
   if (!options.dump.empty()) {
     runner.fill(1);
-    write_exchange(options.dump, {config, corpus.vocab, corpus.hash}, model, runner.last_batch());
+    write_exchange(options.dump, {config, corpus}, model, runner.last_batch());
   }
   result.grad_first_last = grad_first_last(model.layout(), norms.by_parameter);
   result.growth = growth(sites);

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/csv.h"
@@ -21,23 +22,32 @@ constexpr const char* summary_file = "summary.json";
 constexpr const char* checkpoint_file = "checkpoint.safetensors";
 constexpr const char* previous_checkpoint_file = "checkpoint.previous.safetensors";
 constexpr const char* model_file = "model.safetensors";
-constexpr const char* best_file = "best.safetensors";
+constexpr const char* best_file = "best.safetensors";  // previous_path(): see Trainer::settle_best
 constexpr const char* sample_file = "sample.txt";
+
+// Whether a run's folder has a file of its own under this name.
+bool is_run_file(std::string_view name);
 
 // What to do where a run is already.
 enum class Existing { refuse, overwrite, resume };
 
+// Usage Errors where a run cannot begin (or go on) in the folder: there is a run already and `existing`
+// refuses it; the folder holds files by the names of a run's, but no run, so they are somebody else's; it is
+// no folder. `ways`: how else to go on where a run is.
+void require_usable(const std::string& path, Existing existing,
+                    std::string_view ways = "start again with --overwrite");
+
 // A folder that this process alone writes in, for as long as the object lives.
 class RunFolder {
  public:
-  // Creates the folder where it is missing. An existing run: refused with a hint (usage Error), or its files
-  // (and only those normscope writes) removed, or kept for resuming.
-  RunFolder(const std::string& path, Existing existing);
+  // Creates the folder where it is missing; require_usable() says what else it may be. The files of a run
+  // that is there are removed (only those normscope writes), or kept for resuming.
+  RunFolder(const std::string& path, Existing existing, IfLocked if_locked = IfLocked::fail);
 
   const std::string& path() const { return path_; }
-  std::string file(const char* name) const;
-  std::string file_to_write(const char* name) const;  // Error: the folder was removed or replaced meanwhile
-  bool has(const char* name) const;
+  std::string file(std::string_view name) const;
+  std::string file_to_write(std::string_view name) const;  // Error: the folder was removed or replaced
+  bool has(std::string_view name) const;
 
  private:
   std::string path_;
@@ -76,5 +86,9 @@ double grad_first_last(const ParameterLayout& layout, const std::vector<double>&
 
 // rms of stream L / rms of stream 0.
 double growth(const std::vector<SiteRow>& rows);
+
+// rms of what a branch adds (attn_out, ffn_out) / rms of the stream that it is added to, mean over all
+// branches; nothing where there are none, or they are not finite.
+std::optional<double> branch_share(const std::vector<SiteRow>& rows);
 
 }  // namespace normscope

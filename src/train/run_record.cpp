@@ -1,7 +1,6 @@
 #include "train/run_record.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include <string_view>
 
 #include "config/load.h"
+#include "io/csv.h"
 #include "io/file.h"
 #include "io/utf8.h"
 #include "train/run_folder.h"
@@ -65,108 +65,67 @@ void read_summary(const std::string& path, RunRecord& run) {
 
 // --- logs ---
 
-std::optional<double> number_of(std::string_view digits) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  const bool whole = error == std::errc() && end == digits.data() + digits.size();
-  return whole ? std::optional(value) : std::nullopt;
-}
-
-// A log's rows one by one, from the first or from a place near the end. What is damaged or half written is
-// passed over: a run may be writing, or was killed.
-class LogRows {
- public:
-  explicit LogRows(const std::string& path) : file_(path, std::ios::binary) {
-    if (!next()) return;
-    for (std::size_t i = 0; i < cells_.size(); ++i) columns_[std::string(cells_[i])] = i;
-  }
-
-  // Goes on with the first row that begins in the last `bytes` of the file.
-  void skip_to_last(std::streamoff bytes) {
-    const std::streamoff here = file_.tellg();
-    file_.seekg(0, std::ios::end);
-    const std::streamoff start = static_cast<std::streamoff>(file_.tellg()) - bytes;
-    file_.seekg(std::max(here, start));
-    if (start > here) next();  // the end of a row
-  }
-
-  bool next() {
-    if (!std::getline(file_, line_) || file_.eof()) return false;  // a last line without its newline is torn
-    cells_.clear();
-    for (std::size_t begin = 0; begin <= line_.size();) {
-      const std::size_t end = std::min(line_.find(',', begin), line_.size());
-      cells_.push_back(std::string_view(line_).substr(begin, end - begin));
-      begin = end + 1;
-    }
-    return true;
-  }
-
-  std::string_view cell(const char* column) const {
-    const auto found = columns_.find(column);
-    return found == columns_.end() || found->second >= cells_.size() ? "" : cells_[found->second];
-  }
-  std::optional<double> number(const char* column) const { return number_of(cell(column)); }
-
- private:
-  std::ifstream file_;
-  std::string line_;
-  std::vector<std::string_view> cells_;
-  std::map<std::string, std::size_t> columns_;
-};
-
-// Steps, losses and pace so far.
-void read_metrics(const std::string& path, RunRecord& run) {
+// Steps, losses and pace so far. What follows a damaged row is not read.
+void read_metrics(const std::string& path, RunRecord& run) try {
+  CsvReader log(path);
+  const std::size_t step = log.column("step"), train_loss = log.column("train_loss"),
+                    val_loss = log.column("val_loss"), tokens_per_s = log.column("tokens_per_s");
   double rows = 0, pace = 0;  // pace: sum of 1/(tokens per second)
-  for (LogRows log(path); log.next();) {
-    run.steps = static_cast<Index>(log.number("step").value_or(0));
-    if (const auto loss = log.number("train_loss")) run.final_train_loss = loss;
-    if (const auto loss = log.number("val_loss")) {
+  while (log.next()) {
+    run.steps = static_cast<Index>(log.number(step).value_or(0));
+    if (const auto loss = log.number(train_loss)) run.final_train_loss = loss;
+    if (const auto loss = log.number(val_loss)) {
       run.final_val_loss = loss;
       if (*loss < run.best_val_loss.value_or(HUGE_VAL)) run.best_val_loss = loss;  // nan is never the best
     }
-    const double speed = log.number("tokens_per_s").value_or(0);
+    const double speed = log.number(tokens_per_s).value_or(0);
     rows += speed > 0 ? 1 : 0;
     pace += speed > 0 ? 1 / speed : 0;
+    if (rows > 0) run.tokens_per_s = rows / pace;
   }
-  if (rows > 0) run.tokens_per_s = rows / pace;
+} catch (const Error&) {
 }
 
-// Name (of a site or a parameter), layer and value of a row.
 struct LoggedValue {
-  std::string name;
+  std::string name;  // of a site or a parameter
   double layer, value, numel;
 };
 
-// Of the rows of the first logged step, or of the last.
+// The rows of the first logged step, or of the last: columns name, layer, value and numel. None if the log is
+// damaged there.
 std::vector<LoggedValue> values_of_step(const std::string& path, const RunRecord& run, const char* name,
-                                        const char* value, bool last) {
+                                        const char* value, const char* numel, bool last) try {
   std::vector<LoggedValue> values;
-  LogRows log(path);
+  CsvReader log(path);
+  const std::size_t names = log.column(name), layers = log.column("layer"), numbers = log.column(value),
+                    numels = log.column(numel);
   if (last) log.skip_to_last(8000 * (run.config.model.n_layer + 2));  // more than two steps' rows take
   for (std::string step; log.next();) {
-    if (log.cell("step") != step) {
+    if (log.first() != step) {
       if (!values.empty() && !last) break;
       values.clear();
-      step = log.cell("step");
+      step = log.first();
     }
-    values.push_back({std::string(log.cell(name)), log.number("layer").value_or(-1),
-                      log.number(value).value_or(std::nan("")), log.number("numel").value_or(0)});
+    values.push_back({log.field(names), log.number(layers).value_or(-1),
+                      log.number(numbers).value_or(std::nan("")), log.number(numels).value_or(0)});
   }
   return values;
+} catch (const Error&) {
+  return {};
 }
 
 // What the last logged step says of gradients and activations.
 void read_last_step(const std::string& folder, RunRecord& run) {
   const auto last = static_cast<double>(run.config.model.n_layer);
   double first_square = 0, last_square = 0, numbers = 0, stream_0 = 0, stream_L = 0;
-  for (const LoggedValue& v : values_of_step(file_in(folder, params_file), run, "param", "grad_norm", true)) {
+  for (const LoggedValue& v : values_of_step(file_in(folder, params_file), run, "param", "grad_norm", "numel", true)) {
     if (v.layer == 1) first_square += v.value * v.value;
     if (v.layer == last) last_square += v.value * v.value;
     numbers += v.numel;
   }
   if (numbers > 0) run.params = static_cast<Index>(numbers);
   if (numbers > 0) run.grad_first_last = std::sqrt(first_square / last_square);
-  for (const LoggedValue& v : values_of_step(file_in(folder, layers_file), run, "site", "rms", true)) {
+  for (const LoggedValue& v : values_of_step(file_in(folder, layers_file), run, "site", "rms", "layer", true)) {
     if (v.name == "stream" && v.layer == 0) stream_0 = v.value;
     if (v.name == "stream" && v.layer == last) stream_L = v.value;
   }
@@ -174,14 +133,15 @@ void read_last_step(const std::string& folder, RunRecord& run) {
 }
 
 std::optional<double> first_branch_share(const std::string& folder, const RunRecord& run) {
-  double stream = 0, sum = 0, branches = 0;  // stream: that which the next branch joins
-  for (const LoggedValue& v : values_of_step(file_in(folder, layers_file), run, "site", "rms", false)) {
-    const bool is_branch = v.name == "attn_out" || v.name == "ffn_out";
-    branches += is_branch ? 1 : 0;
-    sum += is_branch && stream > 0 ? v.value / stream : 0;
-    if (v.name == "stream" || v.name == "stream_mid") stream = v.value;
+  std::vector<SiteRow> rows;
+  for (const LoggedValue& v : values_of_step(file_in(folder, layers_file), run, "site", "rms", "layer", false)) {
+    const auto name = std::find(site_names.begin(), site_names.end(), v.name);
+    if (name == site_names.end()) continue;
+    SiteRow& row = rows.emplace_back();
+    row.place.site = static_cast<Site>(name - site_names.begin());
+    row.rms = v.value;
   }
-  return branches > 0 && std::isfinite(sum) ? std::optional(sum / branches) : std::nullopt;
+  return branch_share(rows);
 }
 
 }  // namespace

@@ -18,12 +18,10 @@ struct RunRecord {
   Index steps = 0, params = 0, vocab = 0;  // 0: not known
   std::optional<double> final_train_loss, final_val_loss, best_val_loss, grad_first_last, growth,
       tokens_per_s, seconds;
-  std::optional<double> unigram;       // nats: what counting letters achieves on the validation split
+  std::optional<double> unigram;       // nats: what counting characters achieves on the validation split
   std::optional<Index> diverged_step;  // the step whose loss or gradient was not finite
   std::string story;                   // of a diverged run, one line: what broke, what had grown
-  // rms of what a sublayer returns over rms of the stream it joins, at the first logged step; mean over
-  // sublayers.
-  std::optional<double> branch_share;
+  std::optional<double> branch_share;  // at the first logged step; see branch_share() in run_folder.h
 };
 
 // Errors: the folder is no run (usage), its config or summary is damaged.

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/error.h"
+
 namespace normscope {
 
 double learning_rate(const TrainConfig& config, Index step) {
@@ -17,7 +19,7 @@ double learning_rate(const TrainConfig& config, Index step) {
     case ScheduleKind::cosine:
       return config.min_lr + (config.lr - config.min_lr) * (1 + std::cos(std::numbers::pi * p)) / 2;
   }
-  return config.lr;
+  fail("schedule", "no code for schedule number ", static_cast<int>(config.schedule));
 }
 
 }  // namespace normscope

@@ -42,7 +42,8 @@ void add_environment(Json& json, const TrainConfig& config) {
                {"isa", isa_name()},
                {"compiler", compiler_name()},
                {"libc", libc_name()},
-               {"version", NORMSCOPE_VERSION}});
+               {"version", NORMSCOPE_VERSION},
+               {"commit", commit_name()}});
 }
 
 }  // namespace
@@ -58,6 +59,8 @@ void write_summary(const RunFolder& folder, const RunConfig& config, const RunSu
                {"best_step", s.best_val_loss ? Json(s.best_step) : Json(nullptr)},
                {"grad_first_last", number_or_null(s.grad_first_last)},
                {"growth", number_or_null(s.growth)},
+               {"branch_share", number_or_null(s.branch_share)},
+               {"unigram", number_or_null(s.unigram)},
                {"skipped", s.skipped},
                {"seconds", s.seconds},
                {"tokens_per_s", s.tokens_per_s}};

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <limits>
 
 #include "config/dump.h"
+#include "data/ngram.h"
 #include "kernels/elementwise.h"
 #include "train/environment.h"
 #include "train/evaluation.h"
@@ -48,18 +51,6 @@ struct Trainer::Logs {
   }
 };
 
-const char* name_of(RunStatus status) {
-  switch (status) {
-    case RunStatus::done:
-      return "done";
-    case RunStatus::diverged:
-      return "diverged";
-    case RunStatus::interrupted:
-      return "interrupted";
-  }
-  return "?";
-}
-
 Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folder, TrainObserver& observer)
     : config_(config),
       corpus_(corpus),
@@ -76,23 +67,44 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folde
 
 bool Trainer::resume() {
   const std::string current = folder_.file(checkpoint_file), previous = previous_path(current);
+  std::optional<SafetensorsFile> file;
   for (const std::string& path : {current, previous}) {
-    if (!std::filesystem::exists(path)) continue;
+    if (file || !std::filesystem::exists(path)) continue;
     try {
-      const SafetensorsFile file(path);
-      state_ = load_checkpoint(file, corpus_.hash, model_, optimizer_);
-      if (!state_.recent.empty()) recent_.from_numbers(state_.recent, config_.model.n_layer);
-      resumed_ = true;
-      return true;
-    } catch (const Error& error) {
-      // A damaged checkpoint has an older one beside it. A changed corpus has not: that error is the answer.
+      file.emplace(path);
+      if (!file->has_checksum()) fail("safetensors", path, ": has no checksum; expected one in a checkpoint");
+    } catch (const Error& error) {  // a damaged checkpoint has an older one beside it
+      file.reset();
       if (path == previous || !std::filesystem::exists(previous)) throw;
-      if (std::string_view(error.what()).starts_with("[resume]")) throw;
       observer_.on_note(text(error.what(), "; using ", previous, " instead"));
       keep_ = Keep::nothing;  // the damaged one may not take the place of the sound one
     }
   }
-  return false;
+  if (!file) return false;
+  state_ = load_checkpoint(*file, facts(), model_, optimizer_);
+  if (!state_.recent.empty()) recent_.from_numbers(state_.recent, config_.model.n_layer);
+  settle_best();
+  resumed_ = true;
+  return true;
+}
+
+// A new best is written at once, the checkpoint that tells of it later: until then the best of the last
+// checkpoint is kept beside it. Whoever goes on from that checkpoint, and perhaps otherwise than before, goes
+// on from its best too; where that is gone, the best of the steps to come counts.
+void Trainer::settle_best() {
+  const std::string best = folder_.file_to_write(best_file), kept = previous_path(best);
+  const auto holds_it = [&](const std::string& path) {
+    return state_.best_step > 0 && step_in(path) == state_.best_step;
+  };
+  if (!holds_it(best) && holds_it(kept)) {
+    std::filesystem::rename(kept, best);
+  } else if (!holds_it(best)) {
+    std::filesystem::remove(best);
+    state_.best_val_loss.reset();
+    state_.best_step = 0;
+  }
+  std::filesystem::remove(kept);
+  saved_best_step_ = state_.best_step;
 }
 
 // Rows and evaluations come at step 1 (logs only), at every multiple, and at the last step.
@@ -111,10 +123,37 @@ double Trainer::evaluate_now(bool whole) {
 
 void Trainer::after_evaluation(double val_loss) {
   observer_.on_evaluation(state_.step, val_loss);
-  if (state_.best_val_loss && !(val_loss < *state_.best_val_loss)) return;
+  const double best = state_.best_val_loss.value_or(std::numeric_limits<double>::infinity());
+  if (!(val_loss < best)) return;  // nor is a loss that is not finite
+  const bool saved = state_.best_step > 0 && state_.best_step == saved_best_step_;
   state_.best_val_loss = val_loss;
   state_.best_step = state_.step;
-  save_model(folder_.file_to_write(best_file), facts(), state_.step, model_);
+  save_model(folder_.file_to_write(best_file), facts(), state_.step, model_,
+             saved ? Keep::previous : Keep::nothing);
+}
+
+// With layers_every 0 the logs of layers and parameters are not written, but those that are there end at the
+// step at which the run goes on, as every log does.
+Trainer::Logs Trainer::open_logs() {
+  const auto how = resumed_ ? CsvWriter::Open::append : CsvWriter::Open::create;
+  const bool sites = config_.log.layers_every > 0;
+  Logs logs{open_metrics(folder_, how), std::nullopt, std::nullopt};
+  if (sites || folder_.has(layers_file)) logs.layers.emplace(open_layers(folder_, how));
+  if (sites || folder_.has(params_file)) logs.params.emplace(open_params(folder_, how));
+  logs.truncate_after(state_.step);
+  if (!sites) {
+    logs.layers.reset();
+    logs.params.reset();
+  }
+  return logs;
+}
+
+// What a skipped update did to each parameter.
+std::vector<WeightChange> Trainer::no_change() const {
+  std::vector<WeightChange> changes;
+  for (const Parameter& p : model_.layout().list())
+    changes.push_back({sum_squares(p.size, model_.parameters.at(p)), 0});
+  return changes;
 }
 
 // Appends the step's rows to layers.csv and params.csv.
@@ -157,7 +196,7 @@ void Trainer::tell_divergence(Logs& logs, Index step) {
     add_layers(*logs.layers, earlier.step, earlier.sites);
   }
   add_layers(*logs.layers, step, broken);
-  logs.layers->replace_after(kept);  // at once: the last checkpoint counts on some of the rows replaced
+  logs.layers->merge_after(kept);  // at once: the last checkpoint counts on some of the rows replaced
 }
 
 void Trainer::save(Logs& logs) {
@@ -165,22 +204,20 @@ void Trainer::save(Logs& logs) {
   state_.recent = recent_.to_numbers();
   save_checkpoint(folder_.file_to_write(checkpoint_file), facts(), state_, model_, optimizer_, keep_);
   keep_ = Keep::previous;
+  saved_best_step_ = state_.best_step;
+  std::error_code ignored;  // settle_best() removes what stays
+  std::filesystem::remove(previous_path(folder_.file(best_file)), ignored);
 }
 
 RunSummary Trainer::run(const std::atomic<bool>& stop) {
   const Stopwatch whole;
   const double earlier_seconds = reopen_summary(folder_, resumed_);
   const Index first_step = state_.step + 1, steps = config_.train.steps;
-  const auto how = resumed_ ? CsvWriter::Open::append : CsvWriter::Open::create;
   const Index tokens_a_step = config_.train.grad_accum * config_.train.batch_size * config_.model.context;
 
+  if (!resumed_) settle_best();
   write_atomically(folder_.file_to_write(config_file), dump_text(config_));
-  Logs logs{open_metrics(folder_, how), std::nullopt, std::nullopt};
-  if (config_.log.layers_every > 0) {
-    logs.layers.emplace(open_layers(folder_, how));
-    logs.params.emplace(open_params(folder_, how));
-  }
-  logs.truncate_after(state_.step);
+  Logs logs = open_logs();
 
   double step_seconds = 0, recent = 0;  // in steps alone; of a step, smoothed
   RunStatus status = RunStatus::done;
@@ -195,7 +232,7 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
     const double clip = clip_factor(config_.train.grad_clip, result.norms.total);
 
     bool diverged = false;
-    const std::vector<WeightChange>* changes = nullptr;
+    const std::vector<WeightChange>* changes = nullptr;  // none where the update was skipped
     if (result.finite()) {
       changes = &optimizer_.update(step, lr, clip, model_.gradients, model_.parameters);
       state_.skipped_in_a_row = 0;
@@ -216,10 +253,11 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
       summary_.final_train_loss = result.loss;
     }
     recent_.add_norm(result.norms.total);
-    if (listen && changes != nullptr) {
+    if (listen && !diverged) {
       std::vector<SiteRow> sites = statistics_.rows();
-      if (log_sites) log_statistics(logs, sites, result, *changes);
-      recent_.add(step, std::move(sites));
+      if (step == 1) state_.branch_share = branch_share(sites);
+      if (log_sites) log_statistics(logs, sites, result, changes != nullptr ? *changes : no_change());
+      if (changes != nullptr) recent_.add(step, std::move(sites));
     }
 
     const double seconds = watch.seconds();
@@ -258,6 +296,9 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
   summary_.best_val_loss = state_.best_val_loss;
   summary_.best_step = state_.best_step;
   summary_.skipped = state_.skipped;
+  summary_.branch_share = state_.branch_share;
+  if (corpus_.val.size() >= 2)
+    summary_.unigram = unigram_loss(corpus_.train, corpus_.val, corpus_.vocab.size());
   summary_.trajectory_hash = state_.trajectory_hash;
   const Index done = state_.step - first_step + 1;
   if (step_seconds > 0) summary_.tokens_per_s = static_cast<double>(done * tokens_a_step) / step_seconds;

@@ -15,7 +15,10 @@
 namespace normscope {
 
 enum class RunStatus { done, diverged, interrupted };
-const char* name_of(RunStatus status);
+constexpr const char* name_of(RunStatus status) {
+  constexpr const char* names[] = {"done", "diverged", "interrupted"};
+  return names[static_cast<int>(status)];
+}
 
 // summary.json, with nothing where there is nothing to say.
 struct RunSummary {
@@ -25,6 +28,8 @@ struct RunSummary {
   std::optional<double> final_train_loss, final_val_loss, best_val_loss;
   Index best_step = 0;
   std::optional<double> grad_first_last, growth;
+  std::optional<double> branch_share;  // at step 1
+  std::optional<double> unigram;       // nats: what counting characters achieves on the validation part
   double seconds = 0, tokens_per_s = 0;
   Index skipped = 0;
   std::uint64_t trajectory_hash = 0;
@@ -67,12 +72,15 @@ class Trainer {
   bool due(Index step, Index every) const;
   double evaluate_now(bool whole);
   void after_evaluation(double val_loss);
+  void settle_best();
+  Logs open_logs();
+  std::vector<WeightChange> no_change() const;
   void log_statistics(Logs& logs, const std::vector<SiteRow>& sites, const StepResult& result,
                       const std::vector<WeightChange>& changes);
   FirstNonfinite find_nonfinite(Index step);
   void tell_divergence(Logs& logs, Index step);
   void save(Logs& logs);
-  FileFacts facts() const { return {config_, corpus_.vocab, corpus_.hash}; }
+  FileFacts facts() const { return {config_, corpus_}; }
 
   const RunConfig config_;
   const Corpus& corpus_;
@@ -87,6 +95,7 @@ class Trainer {
   RunSummary summary_;
   bool resumed_ = false;
   Keep keep_ = Keep::previous;  // what the next save does with the checkpoint before it
+  Index saved_best_step_ = 0;   // best_step in the last checkpoint
 };
 
 }  // namespace normscope

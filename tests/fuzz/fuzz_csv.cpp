@@ -1,4 +1,5 @@
-// The CSV reader and the writer that goes on with a file: what was read is written and read again as it was.
+// The reader of logs, and the writer that goes on with one: what was read stays as it was, whatever is behind
+// it.
 #include <algorithm>
 
 #include "core/error.h"
@@ -7,59 +8,50 @@
 
 namespace normscope::fuzz {
 
-const MemoryLimit memory_limit = {64 << 10, 256};
+const MemoryLimit memory_limit = {256 << 10, 256};  // a piece of the file is 64 KiB
 
 namespace {
 
-// Whether the last newline ends a row: none stands inside a cell. The writer's files are such.
-bool one_line_a_row(const CsvTable& table) {
-  const auto plain = [](const std::vector<std::string>& cells) {
-    return std::none_of(cells.begin(), cells.end(),
-                        [](const auto& cell) { return cell.find_first_of("\n\"") != cell.npos; });
-  };
-  return plain(table.columns) && std::all_of(table.rows.begin(), table.rows.end(), plain);
-}
+struct Table {
+  std::vector<std::string> columns;
+  std::vector<std::vector<std::string>> rows;
+};
 
-void write(const CsvTable& table, const std::string& path) {
-  CsvWriter writer(path, table.columns, CsvWriter::Open::create);
-  for (const auto& cells : table.rows) {
-    for (const std::string& cell : cells) writer.cell(cell);
-    writer.end_row();
+Table read(const std::string& path) {
+  CsvReader reader(path);
+  Table table{reader.columns(), {}};
+  while (reader.next()) {
+    table.rows.emplace_back();
+    for (std::size_t column = 0; column < table.columns.size(); ++column)
+      table.rows.back().push_back(reader.field(column));
   }
-  writer.flush();
+  return table;
 }
 
 }  // namespace
 
 std::vector<std::string> seeds() {
-  return {"step,loss\n1,2.5\n2,nan\n3,-inf\n", "a\n\"\"\n\n", "a,b\r\n\"x,\"\"y\"\"\n\",\r\n",
-          "step\n0\n1\n7\ntorn", ",\n,\n\"\",\"\"\n"};
+  return {"step,loss\n1,2.5\n2,nan\n3,-inf\n", "a\n1\n22\n", "a,b\r\n4,5\r\n6,\r\n", "step\n0\n1\n7\ntorn",
+          ",\n7,\n"};
 }
 
 void run(std::string_view bytes) {
-  static const MemoryFile file, copy;
+  static const MemoryFile file;
   file.set(bytes);
-  const CsvTable table = read_csv(file.path());
-  for (const auto& cells : table.rows)
-    expect(cells.size() == table.columns.size(), "rows have a cell a column");
-
-  write(table, copy.path());
-  const CsvTable again = read_csv(copy.path());
-  expect(again.columns == table.columns && again.rows == table.rows && !again.torn,
-         "a table written is read the same");
-
-  if (!one_line_a_row(table) || bytes.find('"') != bytes.npos) return;
+  const Table table = read(file.path());
+  if (table.columns.empty()) return;  // no header line
+  for (std::size_t column = 0; column < table.columns.size(); ++column) {
+    CsvReader reader(file.path());
+    while (reader.next()) reader.number(column);
+  }
   {
     CsvWriter writer(file.path(), table.columns, CsvWriter::Open::append);
     writer.truncate_after(3);
   }
-  const CsvTable rest = read_csv(file.path());
+  const Table rest = read(file.path());
   const bool prefix = rest.rows.size() <= table.rows.size() &&
                       std::equal(rest.rows.begin(), rest.rows.end(), table.rows.begin());
-  expect(rest.columns == table.columns && prefix && !rest.torn, "going on with a table keeps its first rows");
-  for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    for (std::size_t column = 0; column < table.columns.size(); ++column) table.number(row, column);
-  }
+  expect(rest.columns == table.columns && prefix, "going on with a table keeps its first rows");
 }
 
 }  // namespace normscope::fuzz

@@ -11,7 +11,7 @@ namespace normscope::reference {
 // One head of one sequence: its scores' softmax and dropout mask, (queries, keys) each, 0 where masked.
 struct HeadWeights {
   std::vector<double> softmax, mask;  // mask: 0 or 1/(1-p)
-  std::vector<double> log_sum_exp;    // (queries)
+  std::vector<double> max, sum;       // (queries): softmax = exp(score - max) / sum
 };
 
 // The first element of row t of a head, in a tensor whose sequences have `rows` rows of `stride` numbers.
@@ -23,7 +23,7 @@ Index head_row(const Attention<Real>& a, Index sequence, Index head, Index rows,
 template <class Real>
 HeadWeights head_weights(const Attention<Real>& a, Index sequence, Index head) {
   const auto size = static_cast<std::size_t>(a.queries * a.keys);
-  HeadWeights w{std::vector<double>(size), std::vector<double>(size), {}};
+  HeadWeights w{std::vector<double>(size), std::vector<double>(size), {}, {}};
   const RandomStream stream = a.dropout_stream.at(static_cast<std::uint64_t>(a.first_sequence + sequence));
   for (Index t = 0; t < a.queries; ++t) {
     const Real* q = a.q + head_row(a, sequence, head, a.queries, a.q_stride, t);
@@ -38,12 +38,12 @@ HeadWeights head_weights(const Attention<Real>& a, Index sequence, Index head) {
       top = std::fmax(top, scores.back());
     }
     for (const double score : scores) sum += std::exp(score - top);
-    w.log_sum_exp.push_back(top + std::log(sum));
+    w.max.push_back(top);
+    w.sum.push_back(sum);
     for (Index key = 0; key < visible; ++key) {
       const Index at = t * a.keys + key;
       const auto draw = static_cast<std::uint64_t>((head * a.queries + t) * a.keys + key);
-      w.softmax[static_cast<std::size_t>(at)] =
-          std::exp(scores[static_cast<std::size_t>(key)] - w.log_sum_exp.back());
+      w.softmax[static_cast<std::size_t>(at)] = std::exp(scores[static_cast<std::size_t>(key)] - top) / sum;
       w.mask[static_cast<std::size_t>(at)] =
           a.dropout > 0 && stream.uniform(draw) < a.dropout ? 0 : 1 / (1 - a.dropout);
     }
@@ -52,13 +52,14 @@ HeadWeights head_weights(const Attention<Real>& a, Index sequence, Index head) {
 }
 
 template <class Real>
-void attention_forward(const Attention<Real>& a, Real* out, Real* log_sum_exp) {
+void attention_forward(const Attention<Real>& a, Real* out, SoftmaxStats<Real> stats) {
   const Index width = a.heads * a.head_dim;
   for (Index item = 0; item < a.sequences * a.heads; ++item) {
     const Index sequence = item / a.heads, head = item % a.heads;
     const HeadWeights w = head_weights(a, sequence, head);
     for (Index t = 0; t < a.queries; ++t) {
-      log_sum_exp[item * a.queries + t] = static_cast<Real>(w.log_sum_exp[static_cast<std::size_t>(t)]);
+      stats.max[item * a.queries + t] = static_cast<Real>(w.max[static_cast<std::size_t>(t)]);
+      stats.sum[item * a.queries + t] = static_cast<Real>(w.sum[static_cast<std::size_t>(t)]);
       for (Index d = 0; d < a.head_dim; ++d) {
         double sum = 0;
         for (Index key = 0; key < a.keys; ++key) {

@@ -27,8 +27,8 @@ template <class Real>
 void adamw(Index n, const AdamW<Real>& step, const Real* g, Real* w, Real* m, Real* v) {
   for (Index i = 0; i < n; ++i) {
     const double gradient = double{g[i]} * step.gradient_scale;
-    const double first = step.beta1 * double{m[i]} + (1 - double{step.beta1}) * gradient;
-    const double second = step.beta2 * double{v[i]} + (1 - double{step.beta2}) * gradient * gradient;
+    const double first = step.beta1 * double{m[i]} + double{step.one_minus_beta1} * gradient;
+    const double second = step.beta2 * double{v[i]} + double{step.one_minus_beta2} * gradient * gradient;
     const double denominator = std::sqrt(second) * step.inv_sqrt_correction2 + step.eps;
     m[i] = static_cast<Real>(first);
     v[i] = static_cast<Real>(second);

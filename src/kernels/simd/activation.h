@@ -6,12 +6,6 @@
 
 namespace normscope::NORMSCOPE_ISA {
 
-// A value and its derivative at the same point.
-template <class Real>
-struct ValueAndSlope {
-  Vec<Real> value, slope;
-};
-
 template <class Real>
 inline ValueAndSlope<Real> relu(Vec<Real> x) {
   // Written so that NaN passes: NaN <= 0 is false.
@@ -42,17 +36,19 @@ inline ValueAndSlope<Real> gelu_tanh(Vec<Real> x) {
   // (1 + tanh(u))/2 = 1/(1 + exp(-2u)), u = root*(x + cubic*x^3), root = sqrt(2/pi).
   constexpr Real root = Real(0.79788456080286535588), cubic = Real(0.044715);
   const Vec<Real> square = x * x;
-  const Vec<Real> s = 1 / (1 + exp(Vec<Real>(x * (-2 * root - 2 * root * cubic * square))));
-  const Vec<Real> y = x * s, inner_slope = 2 * root + 6 * root * cubic * square;
-  // Where s has reached 0 or 1, x^2 may overflow, and 0 * inf would be NaN.
-  const Vec<Real> bend = select<Real>(square > 100, Vec<Real>{}, y * (1 - s) * inner_slope);
+  const Vec<Real> e = exp(Vec<Real>(x * (-2 * root - 2 * root * cubic * square)));
+  const Vec<Real> s = 1 / (1 + e), y = x * s, inner_slope = 2 * root + 6 * root * cubic * square;
+  // 1 - s = e s does not cancel. Where s has reached 0 or 1, e or x^2 may be infinite, and 0 * inf would be
+  // NaN.
+  const Vec<Real> bend = select<Real>(square > 100, Vec<Real>{}, y * (e * s) * inner_slope);
   return {y, s + bend};
 }
 
 template <class Real>
 inline ValueAndSlope<Real> silu(Vec<Real> x) {
-  const Vec<Real> s = 1 / (1 + exp(Vec<Real>(-x)));
-  return {x * s, s * (1 + x * (1 - s))};
+  const Vec<Real> e = exp(Vec<Real>(-x)), s = 1 / (1 + e), y = x * s;
+  const Vec<Real> rest = min<Real>(splat(Real(1e37)), e) * s;  // 1 - s, without its cancellation
+  return {y, s + y * rest};
 }
 
 // Calls body with the function of `kind`.

@@ -6,12 +6,12 @@
 
 namespace normscope::NORMSCOPE_ISA {
 
-// x̂·factor is what the backward subtracts along x̂: r inside the root; 1/σ when ε is added outside of it.
+// What ε outside the root multiplies the backward's term along x̂ by: (σ + ε)/σ, 1 where ε is inside.
 template <class Real>
 inline Real projection_factor(const RowNorm<Real>& norm, Real rstd) {
-  if (!norm.eps_outside) return rstd;
+  if (!norm.eps_outside) return 1;
   const Real sigma = 1 / rstd - norm.eps;
-  return sigma > 0 ? 1 / sigma : Real(0);
+  return sigma > 0 ? 1 / (sigma * rstd) : Real(0);
 }
 
 template <class Real>
@@ -22,18 +22,23 @@ void norm_forward(const RowNorm<Real>& norm, Index begin, Index end, const Real*
     for (Index group = 0; group < norm.groups; ++group) {
       const Real* xs = x + row * norm.cols + group * width;
       Real* ys = y + row * norm.cols + group * width;
-      Real mu = 0;
+      Real mu = 0, off = 0;
       if (norm.centred) {
         Vec<Real> sum{};
         each_vector<Real>(width, [&](Index i, auto part) { sum += part.get(xs + i); });
         mu = sum_lanes<Real>(sum) / static_cast<Real>(width);
       }
-      Vec<Real> squares{};
+      Vec<Real> sum{}, squares{};
       each_vector<Real>(width, [&](Index i, auto part) {
         const Vec<Real> centred = part.get(xs + i, mu) - mu;
+        sum += centred;
         squares += centred * centred;
       });
-      const Real variance = sum_lanes<Real>(squares) / static_cast<Real>(width);
+      // What rounding left of the sum about the mean corrects both (Chan, Golub & LeVeque 1983).
+      if (norm.centred) off = sum_lanes<Real>(sum) / static_cast<Real>(width);
+      mu += off;
+      const Real mean_square = sum_lanes<Real>(squares) / static_cast<Real>(width);
+      const Real variance = mean_square > off * off ? mean_square - off * off : Real(0);
       const Real r =
           norm.eps_outside ? 1 / (square_root(variance) + norm.eps) : 1 / square_root(variance + norm.eps);
       mean[row * norm.groups + group] = mu;
@@ -49,8 +54,9 @@ void norm_forward(const RowNorm<Real>& norm, Index begin, Index end, const Real*
   }
 }
 
-// dx = r (g - mean(g)) - x̂ factor mean(g x̂), g = gain*dy; without centring the mean(g) term is absent.
-// dgain += dy*x̂ and dbias += dy over the rows of [begin, end).
+// dx = r (g - mean(g) - x̂ factor mean(g x̂)), g = gain*dy; without centring the mean(g) term is absent. The
+// mean of x̂ is 0 but for the rounding of the mean of x; it is taken out, so that the sum of dx is 0 where dx
+// is large. dgain += dy*x̂ and dbias += dy over the rows of [begin, end).
 template <class Real>
 void norm_backward(const RowNorm<Real>& norm, Index begin, Index end, const Real* x, const Real* mean,
                    const Real* rstd, const Real* gain, const Real* dy, Real* dx, Real beta, Real* dgain,
@@ -64,24 +70,27 @@ void norm_backward(const RowNorm<Real>& norm, Index begin, Index end, const Real
       Real* dxs = dx + row * norm.cols + feature;
       const Real mu = mean[row * norm.groups + group];
       const Real r = rstd[row * norm.groups + group];
-      Vec<Real> sum_g{}, sum_gx{};
+      Vec<Real> sum_x{}, sum_g{}, sum_gx{};
       each_vector<Real>(width, [&](Index i, auto part) {
         const Vec<Real> d = part.get(dys + i);
         const Vec<Real> normed = (part.get(xs + i, mu) - mu) * r;
         const Vec<Real> g = gain != nullptr ? Vec<Real>(d * part.get(gain + feature + i)) : d;
+        sum_x += normed;
         sum_g += g;
         sum_gx += g * normed;
         if (dgain != nullptr)
           part.put(dgain + feature + i, Vec<Real>(part.get(dgain + feature + i) + d * normed));
         if (dbias != nullptr) part.put(dbias + feature + i, Vec<Real>(part.get(dbias + feature + i) + d));
       });
-      const Real mean_g = norm.centred ? sum_lanes<Real>(sum_g) / static_cast<Real>(width) : Real(0);
-      const Real along = projection_factor(norm, r) * sum_lanes<Real>(sum_gx) / static_cast<Real>(width);
+      const Real n = static_cast<Real>(width);
+      const Real along = projection_factor(norm, r) * sum_lanes<Real>(sum_gx) / n;
+      const Real mean_g =
+          norm.centred ? (sum_lanes<Real>(sum_g) - along * sum_lanes<Real>(sum_x)) / n : Real(0);
       each_vector<Real>(width, [&](Index i, auto part) {
         Vec<Real> g = part.get(dys + i);
         if (gain != nullptr) g *= part.get(gain + feature + i);
         const Vec<Real> normed = (part.get(xs + i) - mu) * r;
-        add_into(dxs + i, beta, Vec<Real>((g - mean_g) * r - normed * along), part);
+        add_into(dxs + i, beta, Vec<Real>(r * ((g - normed * along) - mean_g)), part);
       });
     }
   }

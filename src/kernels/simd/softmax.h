@@ -1,4 +1,4 @@
-// Rows of exponentials: log-sum-exp and softmax of logits, softmax of attention scores.
+// Softmax of logits, softmax of attention scores.
 #pragma once
 
 #include <utility>
@@ -11,9 +11,9 @@ namespace normscope::NORMSCOPE_ISA {
 constexpr float lowest(float) { return -3.0e38f; }
 constexpr double lowest(double) { return -1.0e308; }
 
-// log(sum exp(x_i)), by way of the maximum so that nothing overflows.
+// m = max x_i and l = sum exp(x_i - m).
 template <class Real>
-Real log_sum_exp(Index n, const Real* x) {
+void softmax_stats(Index n, const Real* x, Real* row_max, Real* row_sum) {
   Vec<Real> largest = splat(lowest(Real{}));
   each_vector<Real>(
       n, [&](Index i, auto part) { largest = max<Real>(part.get(x + i, lowest(Real{})), largest); });
@@ -23,14 +23,15 @@ Real log_sum_exp(Index n, const Real* x) {
     // A lane past the end holds `lowest`; its exponential is 0.
     sum += exp(Vec<Real>(part.get(x + i, lowest(Real{})) - top));
   });
-  return top + log(splat(sum_lanes<Real>(sum)))[0];
+  *row_max = top;
+  *row_sum = sum_lanes<Real>(sum);
 }
 
-// dx_i = beta*dx_i + scale*exp(x_i - log_sum_exp).
+// dx_i = beta*dx_i + factor*exp(x_i - m).
 template <class Real>
-void add_softmax(Index n, const Real* x, Real log_sum, Real scale, Real* dx, Real beta) {
+void add_exponentials(Index n, const Real* x, Real row_max, Real factor, Real* dx, Real beta) {
   each_vector<Real>(n, [&](Index i, auto part) {
-    add_into(dx + i, beta, Vec<Real>(scale * exp(Vec<Real>(part.get(x + i) - log_sum))), part);
+    add_into(dx + i, beta, Vec<Real>(factor * exp(Vec<Real>(part.get(x + i) - row_max))), part);
   });
 }
 
@@ -86,9 +87,9 @@ inline void each_two_keys(const CausalColumns& at, Index query, Body&& body) {
   }
 }
 
-// P = softmax(S), and the log-sum-exp of each query's scores.
+// P = softmax(S), and what makes it again from S.
 template <class Real, class Product>
-void causal_softmax(const CausalColumns& at, const Real* kept, Real* scores, Real* log_sum_exp) {
+void causal_softmax(const CausalColumns& at, const Real* kept, Real* scores, SoftmaxStats<Real> stats) {
   each_vector<Real>(at.queries, [&](Index query, auto queries) {
     Vec<Real> top = splat(lowest(Real{})), sum{};
     each_key<Real>(at, query,
@@ -113,22 +114,25 @@ void causal_softmax(const CausalColumns& at, const Real* kept, Real* scores, Rea
         store(scores + key / 2 * at.stride + query, Product::across(a, b));
       }
     });
-    queries.put(log_sum_exp + query, Vec<Real>(top + log(sum)));
+    queries.put(stats.max + query, top);
+    queries.put(stats.sum + query, sum);
   });
 }
 
-// P from S once more, by the log-sum-exp that was kept; and through the softmax dS = P (dP - sum_j P_j dP_j
+// P from S once more, the same bits as in the forward; and through the softmax dS = P (dP - sum_j P_j dP_j
 // of the query), dP times `kept`. The sum equals dO·O, which others take; but of these very numbers it makes
 // a query's dS sum to 0 however large they are, to 0 itself where one weight is 1. What is left of a
 // difference that is only nearly 0 would be multiplied by Q and K.
 template <class Real, class Product>
-void causal_softmax_backward(const CausalColumns& at, const Real* kept, const Real* log_sum_exp, Real* scores,
-                             Real* grads, Real* weights_left, Real* grads_left, Real* grads_turned) {
+void causal_softmax_backward(const CausalColumns& at, const Real* kept, SoftmaxStats<Real> stats,
+                             Real* scores, Real* grads, Real* weights_left, Real* grads_left,
+                             Real* grads_turned) {
   each_vector<Real>(at.queries, [&](Index query, auto queries) {
-    const Vec<Real> log_sum = queries.get(log_sum_exp + query);
+    const Vec<Real> top = queries.get(stats.max + query),
+                    inverse = 1 / queries.get(stats.sum + query, Real(1));
     Vec<Real> delta{};
     each_key<Real>(at, query, [&](Index i, auto part) {
-      const Vec<Real> p = exp(Vec<Real>(part.get(scores + i) - log_sum));
+      const Vec<Real> p = exp(Vec<Real>(part.get(scores + i) - top)) * inverse;
       Vec<Real> dp = part.get(grads + i);
       if (kept != nullptr) {
         dp *= part.get(kept + i);

@@ -113,6 +113,16 @@ inline Real max_lanes(Vec<Real> v) {
   return fold_lanes<Real, lanes<Real> / 2>(v, [](Vec<Real> a, Vec<Real> b) { return max<Real>(a, b); })[0];
 }
 
+// As many doubles as a vector has lanes: what __builtin_convertvector(vector, WideVec<Real>) makes of it.
+template <class Real>
+using WideVec __attribute__((vector_size(lanes<Real> * sizeof(double)))) = double;
+template <class Real>
+inline double sum_wide(const WideVec<Real>& v) {
+  double sum = 0;
+  for (Index i = 0; i < lanes<Real>; ++i) sum += v[i];
+  return sum;
+}
+
 inline float square_root(float x) { return __builtin_sqrtf(x); }
 inline double square_root(double x) { return __builtin_sqrt(x); }
 

@@ -1,14 +1,24 @@
 // The time that a sweep says is left.
 #include <doctest/doctest.h>
 
-#include "cli/sweep_time.h"
+#include "cli/sweep_jobs.h"
 
 using namespace normscope;
+
+namespace {
+
+double seconds_left(const std::vector<RunTime>& times, double elapsed, Index at_once) {
+  std::vector<Job> jobs;
+  for (const RunTime& time : times) jobs.push_back({nullptr, "", time, ""});
+  return normscope::seconds_left(jobs, elapsed, at_once);
+}
+
+}  // namespace
 
 TEST_CASE("sweep time: before anything is done, what was expected") {
   CHECK(seconds_left({{10, 0, 0}, {30, 0, 0}}, 0, 1) == doctest::Approx(40));
   CHECK(seconds_left({{10, 0, 0}, {30, 0, 0}, {40, 0, 0}}, 0, 2) == doctest::Approx(40));
-  CHECK(seconds_left({}, 0, 2) == 0);
+  CHECK(seconds_left(std::vector<RunTime>{}, 0, 2) == 0);
 }
 
 TEST_CASE("sweep time: a run weighs what it is expected to cost, at the pace of what was done") {

@@ -1,0 +1,177 @@
+#include "cli/sweep_jobs.h"
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "cli/session.h"
+#include "config/dump.h"
+#include "core/error.h"
+#include "io/csv.h"
+#include "io/file.h"
+#include "io/utf8.h"
+#include "model/parameters.h"
+#include "train/run_folder.h"
+
+namespace normscope {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr Index usual_vocabulary = 80;  // for the estimate of a run's time
+constexpr std::string_view last_columns =
+    ",status,final_train_loss,best_val_loss,final_val_loss,grad_first_last,growth,steps,seconds,tokens_per_s";
+constexpr std::string_view failed_cells = ",failed,,,,,,,,";  // of the last columns
+
+// What the run's folder holds; nothing where the run has not begun. One that cannot be read counts as failed.
+std::optional<RunRecord> record_of(const std::string& folder) {
+  if (!fs::exists(fs::path(folder) / config_file)) return std::nullopt;
+  RunRecord record;
+  try {
+    record = read_run(folder);
+    if (record.status != "done" && record.status != "diverged") record.status = "interrupted";
+  } catch (const Error&) {
+    record.status = "failed";
+  }
+  return record;
+}
+
+void add_row(CsvRows& rows, const Sweep& sweep, const SweepRun& run, const RunRecord& record) {
+  rows.cell(run.name);
+  for (const std::string& key : sweep.varied_keys) rows.cell(value_text(run.config, key));
+  rows.cell(record.status);
+  for (const auto& figure : {record.final_train_loss, record.best_val_loss, record.final_val_loss,
+                             record.grad_first_last, record.growth})
+    rows.cell(figure);
+  record.seconds ? rows.cell(record.steps) : rows.cell(std::nullopt);  // both are known from a summary
+  rows.cell(record.seconds);
+  rows.cell(record.tokens_per_s);
+  rows.end_row();
+}
+
+}  // namespace
+
+double Job::share_of(Index steps) const {
+  return std::min(1.0, static_cast<double>(steps) / static_cast<double>(run->config.train.steps));
+}
+
+std::set<std::string> with_status(std::string_view status, const std::vector<Job>& jobs) {
+  std::set<std::string> names;
+  for (const Job& job : jobs) {
+    if (job.status == status) names.insert(job.run->name);
+  }
+  return names;
+}
+
+std::vector<Job> plan(const Sweep& sweep, const fs::path& out, Index shard, Index shards) {
+  std::vector<Job> jobs;
+  for (std::size_t i = 0; i < sweep.runs.size(); ++i) {
+    if (static_cast<Index>(i) % shards != shard - 1) continue;
+    const SweepRun& run = sweep.runs[i];
+    if (is_run_file(run.name) || run.name.starts_with(table_file)) {
+      refuse("sweep", "a run cannot be called ", run.name,
+             ": its folder would stand where a file of that name ",
+             "is looked for; give the case or the sweep another name");
+    }
+    const ParameterLayout layout(run.config.model, usual_vocabulary);
+    jobs.push_back({&run, (out / run.name).string(), {expected_seconds(run.config, layout), 0, 0}, ""});
+  }
+  return jobs;
+}
+
+void find_finished(std::vector<Job>& jobs) {
+  std::string lines;
+  double expected = 0, taken = 0;
+  for (Job& job : jobs) {
+    if (!fs::exists(fs::path(job.folder) / config_file)) continue;
+    RunRecord record;
+    try {
+      record = read_run(job.folder);
+    } catch (const Error&) {
+      continue;
+    }
+    if (const std::string keys = fixed_differences(record.config, job.run->config); !keys.empty()) {
+      lines += text(lines.empty() ? "" : "\n", "[sweep] ", printable(job.folder),
+                    " holds a run of another config: ", keys,
+                    "; remove it, or choose another folder with --out DIR");
+    }
+    const bool whole = record.steps >= job.run->config.train.steps;
+    if ((record.status == "done" && whole) || record.status == "diverged") job.status = record.status;
+    job.time.before = job.time.now = job.status.empty() ? job.share_of(record.steps) : 1;
+    if (job.status == "done" && record.seconds) {
+      expected += job.time.expected;
+      taken += *record.seconds;
+    }
+  }
+  if (!lines.empty()) throw Error(Exit::usage, lines);
+  for (Job& job : jobs) job.time.expected *= taken > 0 ? taken / expected : 1;
+}
+
+std::string progress_of(Job& job) {
+  std::ifstream file(fs::path(job.folder) / metrics_file, std::ios::ate);
+  const auto size = static_cast<std::streamoff>(file.tellg());
+  if (!file || size <= 0) return "starting";
+  file.seekg(std::max<std::streamoff>(0, size - 400));
+  std::string last;
+  for (std::string line; std::getline(file, line);) last = line;
+  std::vector<std::string> cells;
+  std::istringstream row(last);
+  for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
+  if (cells.size() < 3 || cells[0] == "step") return "starting";
+  job.time.now = job.share_of(std::strtoll(cells[0].c_str(), nullptr, 10));
+  return text("step ", cells[0], "/", job.run->config.train.steps, "  loss ", cells[2].substr(0, 6));
+}
+
+double seconds_left(const std::vector<Job>& jobs, double elapsed, Index at_once) {
+  double done = 0, left = 0, longest = 0;
+  for (const Job& job : jobs) {
+    const auto [expected, before, now] = job.time;
+    done += expected * (now - before);
+    left += expected * (1 - now);
+    longest = std::max(longest, expected * (1 - now));
+  }
+  const double lanes = static_cast<double>(at_once);
+  const double pace = done > 0 ? elapsed / done : 1 / lanes;
+  return pace * std::max(left, lanes * longest);  // the last run has no other beside it
+}
+
+std::string own_table(const fs::path& out) {
+  const std::string path = (out / table_file).string();
+  if (!fs::exists(path)) return "";
+  const std::string table = fs::is_regular_file(path) ? read_file(path, {.where = "sweep"}) : "";
+  const std::string_view header = std::string_view(table).substr(0, table.find('\n'));
+  if (!header.starts_with("name,") || !header.ends_with(last_columns)) {
+    refuse("sweep", printable(path),
+           ": is no table of a sweep, and would be replaced by one; move it away, or ",
+           "choose another folder with --out DIR");
+  }
+  return table;
+}
+
+void write_table(const Sweep& sweep, const fs::path& out, const std::set<std::string>& failed, bool sharded) {
+  std::optional<FolderLock> lock;  // what is read here may not be older than the table that it replaces
+  if (sharded) lock.emplace(out.string(), "table", IfLocked::wait);
+  std::set<std::string> failed_before;
+  std::istringstream old(own_table(out));
+  for (std::string line; std::getline(old, line);) {
+    if (line.ends_with(failed_cells)) failed_before.insert(line.substr(0, line.find(',')));
+  }
+
+  std::vector<std::string> columns = {"name"};
+  columns.insert(columns.end(), sweep.varied_keys.begin(), sweep.varied_keys.end());
+  std::istringstream last{std::string(last_columns.substr(1))};
+  for (std::string column; std::getline(last, column, ',');) columns.push_back(column);
+  CsvRows rows(columns);
+  RunRecord without_figures;
+  without_figures.status = "failed";
+  for (const SweepRun& run : sweep.runs) {
+    const fs::path folder = out / run.name;
+    const bool failed_there = failed_before.contains(run.name) && !fs::exists(folder / summary_file);
+    const std::optional<RunRecord> record =
+        failed.contains(run.name) || failed_there ? without_figures : record_of(folder.string());
+    if (record) add_row(rows, sweep, run, *record);
+  }
+  write_atomically((out / table_file).string(), rows.header(), rows.text());
+}
+
+}  // namespace normscope

@@ -1,0 +1,162 @@
+"""What surrounds a run: signals, closed streams, limits on memory, bound processors, threads of the environment."""
+
+import os
+import resource
+import signal
+import subprocess
+import unittest
+
+from cli import BINARY, CliTest, Run, environment
+
+LONG_RUN = {"train": {"steps": 100_000}, "eval": {"every": 0}}
+ERRORS_EVERY_STEP = {"train": {"steps": 15, "on_nonfinite": "skip", "optimizer": "sgd", "lr": 100, "grad_clip": 0},
+                     "model": {"norm": "none"}, "log": {"layers_every": 1}}
+CORES = len(os.sched_getaffinity(0))
+
+
+def processors_of(pid):
+    """The processors that each thread of a process may run on."""
+    allowed = []
+    for task in sorted(os.listdir(f"/proc/{pid}/task")):
+        allowed.append(os.sched_getaffinity(int(task)))
+    return allowed
+
+
+class Signals(CliTest):
+    def test_hangups_and_schedulers_signals_save_the_run(self):
+        for number, sign in enumerate((signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)):
+            with self.subTest(sign):
+                out = f"run{number}"
+                process = self.start("train", self.config(LONG_RUN), "--out", out)
+                self.wait_for_rows(self.path(out, "metrics.csv"), 1, process)
+                process.send_signal(sign)
+                _, errors = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 130, errors)
+                self.assertIn("--resume", errors)
+                self.assert_valid_file(self.path(out, "checkpoint.safetensors"))
+                self.assertEqual(Run(self.path(out)).summary["status"], "interrupted")
+
+    def test_a_reader_that_has_gone_away_saves_the_run(self):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        with os.fdopen(write_end, "wb") as gone:
+            result = subprocess.run([BINARY, "train", self.config(LONG_RUN), "--out", "run"], cwd=self.folder,
+                                    env=environment(), stdout=gone, stderr=subprocess.PIPE, timeout=60, check=False)
+        self.assertEqual(result.returncode, 130, result.stderr)
+        self.assertEqual(Run(self.path("run")).summary["status"], "interrupted")
+
+    def test_a_hangup_that_nohup_ignores_changes_nothing(self):
+        def ignore():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+        with subprocess.Popen([BINARY, "train", self.config(), "--out", "run", "--quiet"], cwd=self.folder,
+                              env=environment(), preexec_fn=ignore) as process:
+            self.wait_for_rows(self.path("run", "metrics.csv"), 1, process)
+            process.send_signal(signal.SIGHUP)
+            self.assertEqual(process.wait(timeout=60), 0)
+
+
+class Streams(CliTest):
+    def test_closed_streams_are_not_taken_for_files(self):
+        def close():
+            for descriptor in (0, 1, 2):
+                os.close(descriptor)
+
+        process = subprocess.Popen([BINARY, "train", self.config(ERRORS_EVERY_STEP), "--out", "run"], cwd=self.folder,
+                                   env=environment(), preexec_fn=close, close_fds=False)
+        self.assertEqual(process.wait(timeout=60), 0)
+        run = Run(self.path("run"))
+        self.assertGreater(run.summary["skipped"], 0, "nothing was said that could have gone astray")
+        for name in ("metrics.csv", "layers.csv", "params.csv"):
+            self.assertTrue(all(None not in row and None not in row.values() for row in run.rows(name)), name)
+
+
+class Memory(CliTest):
+    def limited(self, kib, *arguments, threads="1"):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (kib * 1024, kib * 1024))
+
+        return subprocess.run([BINARY, *arguments], cwd=self.folder, env=environment(OMP_NUM_THREADS=threads),
+                              preexec_fn=limit, capture_output=True, text=True, timeout=120, check=False)
+
+    def test_a_limit_on_address_space_is_an_error_and_not_a_hang(self):
+        if "asan" in BINARY or "tsan" in BINARY:
+            self.skipTest("a sanitizer reserves terabytes")
+        config = self.config()
+        seen = set()
+        for kib in (100_000, 200_000, 300_000, 450_000, 900_000):
+            for threads in ("1", "2"):
+                result = self.limited(kib, "train", config, "--out", "run", "--overwrite", "--quiet", threads=threads)
+                seen.add(result.returncode)
+                if result.returncode != 0:
+                    self.assertEqual(result.returncode, 1, result.stderr)
+                    self.assertRegex(result.stderr, r"^\[memory\] .*ulimit -v.*\n$")
+        self.assertEqual(seen, {0, 1})
+
+    def test_devices_and_texts_larger_than_memory_are_refused(self):
+        self.refused("train", self.config({"data": {"path": "/dev/zero"}}), says=["/dev/zero", "device"])
+        with open(self.path("huge.txt"), "wb") as file:
+            file.truncate(1 << 42)
+        self.refused("train", self.config({"data": {"path": "huge.txt"}}), says=["huge.txt", "shorter text"])
+        self.train("run")
+        self.refused("eval", "run", "--data", "huge.txt", says=["huge.txt", "shorter text"])
+
+
+class Threads(CliTest):
+    def test_a_wrong_instruction_set_is_refused_by_each_command_at_any_thread_count(self):
+        self.train("run")
+        for threads in ("1", "2"):
+            for command in (("eval", "run"), ("sample", "run"), ("train", "tiny.json", "--out", "other"), ("bench",)):
+                with self.subTest(command=command[0], threads=threads):
+                    result = self.normscope(*command, code=2,
+                                            env=environment(NORMSCOPE_ISA="bogus", OMP_NUM_THREADS=threads))
+                    self.assertEqual(result.stderr.count("\n"), 1)
+                    self.assertIn("[NORMSCOPE_ISA] got bogus", result.stderr)
+
+    def test_thread_counts_of_the_environment_have_a_limit(self):
+        for count in ("1025", "70000", "99999999999"):
+            result = self.normscope("train", self.config(), "--out", "run", code=2,
+                                    env=environment(OMP_NUM_THREADS=count))
+            self.assertIn(f"[threads] OMP_NUM_THREADS: got {count}", result.stderr)
+        result = self.normscope("train", self.config(), "--out", "run", env=environment(OMP_NUM_THREADS="2,1"))
+        self.assertIn("2 threads", result.stdout)
+
+    @unittest.skipIf(CORES < 2, "one processor")
+    def test_bound_threads_keep_processors_of_their_own(self):
+        unbound = {name: value for name, value in environment().items() if not name.startswith(("OMP_", "GOMP_"))}
+        for number, binding in enumerate(({"OMP_PROC_BIND": "close"}, {"OMP_PROC_BIND": "spread", "OMP_PLACES": "cores"},
+                                          {"OMP_PLACES": "threads"}, {"GOMP_CPU_AFFINITY": f"0-{CORES - 1}"})):
+            with self.subTest(binding):
+                out = f"run{number}"
+                process = subprocess.Popen(
+                    [BINARY, "train", self.config(LONG_RUN), "--out", out], cwd=self.folder, env={**unbound, **binding},
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                try:
+                    self.wait_for_rows(self.path(out, "metrics.csv"), 1, process)
+                    allowed = processors_of(process.pid)
+                finally:
+                    process.terminate()
+                    said, _ = process.communicate()
+                self.assertIn(f"{CORES} threads", said)
+                self.assertEqual(len(set().union(*allowed)), CORES, allowed)
+
+    @unittest.skipIf(CORES < 2, "one processor")
+    def test_runs_of_a_sweep_do_not_share_the_processor_that_the_sweep_is_bound_to(self):
+        self.config(LONG_RUN)
+        self.write("sweep.json", '{"name": "s", "base": "tiny.json", "seeds": [1, 2]}')
+        process = subprocess.Popen([BINARY, "sweep", "sweep.json", "--out", "s", "--jobs", "2"], cwd=self.folder,
+                                   env={**environment(), "OMP_PROC_BIND": "true"}, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        try:
+            for seed in (1, 2):
+                self.wait_for_rows(self.path("s", f"seed={seed}", "metrics.csv"), 1, process)
+            children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
+            for child in children.stdout.split():
+                self.assertTrue(all(len(allowed) == CORES for allowed in processors_of(child)))
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,52 @@
+// The optimiser's hyperparameters, from a config to the kernel; kinds that no switch knows.
+#include "model/norms.h"
+#include "tiny_model.h"
+#include "train/optimizer.h"
+#include "train/schedule.h"
+
+using namespace normscope;
+using namespace normscope::testing;
+
+namespace {
+
+// What the first update adds to weights that are all 0, at gradients of 1e-3 in size.
+template <class Real>
+std::vector<double> first_update(const TrainConfig& train) {
+  const ParameterLayout layout(tiny_config(), tiny_vocab);
+  ParameterBlock<Real> parameters(layout), gradients(layout);
+  const std::vector<double> drawn = normals<double>(layout.count(), "gradient", 1e-3);
+  std::copy(drawn.begin(), drawn.end(), gradients.all().begin());
+  Optimizer<Real> optimizer(train, layout);
+  optimizer.update(1, 1e-3, 1, gradients, parameters);
+  return {parameters.all().begin(), parameters.all().end()};
+}
+
+}  // namespace
+
+TEST_CASE("optimiser: AdamW in float is AdamW in double for any beta below 1") {
+  for (const double below_one : {0.5, 1e-1, 1e-3, 1e-5, 1e-6, 1e-7, 2e-8, 1e-10}) {
+    TrainConfig train;
+    train.beta1 = train.beta2 = 1 - below_one;
+    CAPTURE(below_one);
+    CHECK(scaled_error(first_update<float>(train), first_update<double>(train)) <= 1e-6);
+  }
+}
+
+TEST_CASE("a kind that no code knows is an error, never another kind") {
+  TrainConfig train;
+  train.optimizer = static_cast<OptimizerKind>(99);
+  CHECK_THROWS_WITH_AS(first_update<double>(train), "[optimizer] no code for optimizer number 99", Error);
+  train.schedule = static_cast<ScheduleKind>(99);
+  train.steps = 10;
+  CHECK_THROWS_WITH_AS(learning_rate(train, 5), "[schedule] no code for schedule number 99", Error);
+
+  ModelConfig model = tiny_config();
+  const ParameterLayout layout(model, tiny_vocab);
+  ParameterBlock<double> parameters(layout);
+  model.init.scheme = static_cast<InitScheme>(99);
+  CHECK_THROWS_WITH_AS(initialise(model, layout, 1, parameters), "[init] no code for scheme number 99", Error);
+  model.norm = static_cast<NormKind>(99);
+  Tape<double> tape;
+  const Var<double> x = tape.create(2, model.d_model);
+  CHECK_THROWS_WITH_AS(apply_norm<double>(tape, model, {}, {}, x), "[norm] no code for norm number 99", Error);
+}
