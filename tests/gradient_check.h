@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "check/trial.h"
 #include "helpers.h"
 #include "ops/samples.h"
 
@@ -93,20 +94,12 @@ class GradientCheck {
   }
 
   double error(std::size_t input, const std::vector<double>& direction, double slope, double scale_of_error) {
-    const std::vector<double> start = inputs_[input];
     double least = std::numeric_limits<double>::infinity();
     for (const double step : {1e-3, 1e-4, 1e-5}) {
-      double sides[2];
-      for (const int side : {0, 1}) {
-        for (std::size_t j = 0; j < start.size(); ++j) {
-          inputs_[input][j] = start[j] + (side == 0 ? -step : step) * direction[j];
-        }
-        sides[side] = function();
-      }
-      const double difference = (sides[1] - sides[0]) / (2 * step);
+      const double difference =
+          central_difference(inputs_[input].data(), direction, step, [&] { return function(); });
       least = std::min(least, std::abs(difference - slope) / scale_of_error);  // min() drops a NaN
     }
-    inputs_[input] = start;
     return least;
   }
 

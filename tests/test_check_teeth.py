@@ -4,7 +4,8 @@
 A fault is an edit of one source file. The file is compiled anew, linked before the library of the build under test,
 and the mutant is asked to check a config whose wiring the fault breaks. The faults are those that public code has
 shipped: a norm's backward that is right only while all gains are equal, a final norm forgotten or doubled, DeepNorm's
-gain upside down, a mask that shows the future.
+gain upside down, a mask that shows the future. Others are small, as every limit of `check` is to be no larger than
+rounding makes it: a gradient that is a thousandth too large, a float kernel that loses digits.
 """
 
 import concurrent.futures
@@ -24,7 +25,11 @@ BUILD = Path(os.path.dirname(BINARY))
 TINY = {"n_layer": 3, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 12, "tie_embeddings": False,
         "init": {"scheme": "xavier_normal", "embed_std": 1}}
 
-# (name, source file, [(text, what it becomes)], config, the proofs of which at least one must fail)
+# Without norms and with huge embeddings attention is nearly a choice of one key, and rounding does much.
+SATURATED = {"norm": "none", "position": "none", "init": {"scheme": "xavier_normal", "embed_std": 50}}
+IN_FLOAT = "(sizeof(Real) == 4 ? Real({}) : Real(1))"
+
+# (name, source file, [(text, what it becomes)], model (and train), the laws of which at least one must fail)
 FAULTS = [
     ("a norm's backward right only while all gains are equal", "kernels/isa/baseline.cpp",
      [("kernels/simd/norm.h", "const Vec<Real> g = gain != nullptr ? Vec<Real>(d * part.get(gain + feature + i)) : d;",
@@ -81,6 +86,50 @@ FAULTS = [
     ("rezero that starts at 1", "model/init.cpp",
      [("model/init.cpp", 'return ends_with(name, "norm.weight")',
        'return ends_with(name, "_scale") || ends_with(name, "norm.weight")')], {"norm_placement": "rezero"}, {13}),
+
+    # The same as above, seen by the laws of what cancels.
+    ("a norm's backward without its projection", "kernels/isa/baseline.cpp",
+     [("kernels/simd/norm.h", "Vec<Real>(r * ((g - normed * along) - mean_g))", "Vec<Real>(r * (g - mean_g))")],
+     {"norm_placement": "res_post"}, {2}),
+    ("a norm's backward without its projection, in pre", "kernels/isa/baseline.cpp",
+     [("kernels/simd/norm.h", "Vec<Real>(r * ((g - normed * along) - mean_g))", "Vec<Real>(r * (g - mean_g))")],
+     {"norm": "groupnorm", "norm_eps": 0}, {4}),
+    ("a norm's backward without its projection, in qk_norm", "kernels/isa/baseline.cpp",
+     [("kernels/simd/norm.h", "Vec<Real>(r * ((g - normed * along) - mean_g))", "Vec<Real>(r * (g - mean_g))")],
+     {"qk_norm": True, "norm": "dyt"}, {3}),
+    ("a softmax whose backward subtracts a thousandth too much", "kernels/isa/baseline.cpp",
+     [("kernels/simd/softmax.h", "delta += part.get(scores + i) * dp;",
+       "delta += part.get(scores + i) * dp * Real(1.001);")], {}, {6}),
+    # Small ones.
+    ("a learned scale's gradient, a thousandth too large", "ops/residual.cpp",
+     [("ops/residual.cpp", "static_cast<Real>(dot(x.size(), dy, x.value))",
+       "static_cast<Real>(1.001 * dot(x.size(), dy, x.value))")],
+     {"norm_placement": "rezero", "activation": "swiglu", "init": {"scheme": "gpt2"}}, {10}),
+    ("a loss that is 1e-9 too large", "ops/cross_entropy.cpp",
+     [("ops/cross_entropy.cpp", "static_cast<Real>(total / static_cast<double>(rows))",
+       "static_cast<Real>(total * (1 + 1e-9) / static_cast<double>(rows))")], {}, {9}),
+    ("a gelu whose constant has too few digits", "kernels/isa/baseline.cpp",
+     [("kernels/simd/activation.h", "cubic = Real(0.044715)", "cubic = Real(0.044715001)")],
+     {"activation": "gelu_tanh"}, {12}),
+    # Of the engine in float alone.
+    ("a float product whose weight gradient is a hundredth too large", "ops/linear.cpp",
+     [("ops/linear.cpp", "rows,    Real(1), dy,", "rows, " + IN_FLOAT.format(1.01) + ", dy,")], {}, {11}),
+    ("a float norm whose input gradient is a hundredth too large", "kernels/isa/baseline.cpp",
+     [("kernels/simd/norm.h", "Vec<Real>(r * ((g - normed * along) - mean_g))",
+       "Vec<Real>(r * ((g - normed * along) - mean_g) * " + IN_FLOAT.format(1.01) + ")")], {}, {11}),
+    ("a float softmax whose weights sum to 1.0001", "kernels/isa/baseline.cpp",
+     [("kernels/simd/softmax.h", "const Vec<Real> inverse = 1 / sum;",
+       "const Vec<Real> inverse = " + IN_FLOAT.format(1.0001) + " / sum;")], {}, {11}),
+    ("a softmax that keeps one rounded log-sum-exp", "kernels/isa/baseline.cpp",
+     [("kernels/simd/softmax.h",
+       "inverse = 1 / queries.get(stats.sum + query, Real(1));",
+       "sum = queries.get(stats.sum + query, Real(1)); Vec<Real> joined = top;"
+       "for (Index lane = 0; lane < lanes<Real>; ++lane) joined[lane] += static_cast<Real>(__builtin_log(sum[lane]));"),
+      ("kernels/simd/softmax.h", "exp(Vec<Real>(part.get(scores + i) - top)) * inverse;",
+       "exp(Vec<Real>(part.get(scores + i) - joined));")], SATURATED, {11}),
+    ("a bf16 product that takes every other step", "kernels/isa/baseline.cpp",
+     [("kernels/simd/gemm_bf16.h", "return sum + earlier(x) * earlier(y) + later(x) * later(y);",
+       "return sum + earlier(x) * earlier(y);")], {"train": {"precision": "bf16"}}, {11}),
 ]
 
 
@@ -117,11 +166,13 @@ def compile_mutant(folder, unit, edits):
     return folder / "mutant"
 
 
-def check(program, folder, config):
-    """(exit code, numbers of the proofs that fail) of `check`."""
+def check(program, folder, model):
+    """(numbers of the laws that fail, output) of `check`."""
+    model, train = dict(model), {"steps": 1, "batch_size": 2}
+    train.update(model.pop("train", {}))
     path = folder / "config.json"
-    path.write_text(json.dumps({"model": {**TINY, **config}, "data": {"path": f"{ROOT}/data/austen.txt"},
-                                "train": {"steps": 1, "batch_size": 2}}), encoding="utf-8")
+    path.write_text(json.dumps({"model": {**TINY, **model}, "data": {"path": f"{ROOT}/data/austen.txt"}, "train": train}),
+                    encoding="utf-8")
     # The portable instruction set: the mutants of its kernels are compiled for it alone.
     done = subprocess.run([str(program), "check", str(path)], capture_output=True, encoding="utf-8", timeout=120,
                           env={**os.environ, "NORMSCOPE_ISA": "baseline", "OMP_NUM_THREADS": "1"})
@@ -131,7 +182,7 @@ def check(program, folder, config):
 
 
 def plant(fault):
-    """(name, proofs that the sound program fails, that the mutant fails, that must be among them)."""
+    """(name, laws that the sound program fails, that the mutant fails, of which some must be among them)."""
     name, unit, edits, config, expected = fault
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)

@@ -297,12 +297,8 @@ std::map<std::string, std::vector<float>> two_layers(GemmProvider provider, bool
   std::map<std::string, std::vector<float>> all = {{"y", {y.value, y.value + y.size()}}};
   const char* names[] = {"dx", "dw1", "db1", "dw2", "db2", "dw3"};
   for (std::size_t i = 0; i < gradients.size(); ++i) all[names[i]] = gradients[i];
-  if (taps) {
-    all["normed"] = heard.value({1, Site::ffn_in}).data;
-    all["hidden"] = heard.value({1, Site::ffn_hidden}).data;
-    all["dnormed"] = heard.gradient({1, Site::ffn_in}).data;
-    all["dhidden"] = heard.gradient({1, Site::ffn_hidden}).data;
-  }
+  for (const SiteCopy<float>& value : heard.values) all[name_of(value.place.site)] = value.data;
+  for (const SiteCopy<float>& g : heard.gradients) all[text("d", name_of(g.place.site))] = g.data;
   return all;
 }
 
@@ -319,5 +315,28 @@ TEST_CASE("op: layers of bf16 are as near as 8 bits let them be, and listeners h
   for (const auto& [name, value] : two_layers(GemmProvider::bf16, false)) {
     CAPTURE(name);
     CHECK(same_bits(value, rounded.at(name)));
+  }
+}
+
+TEST_CASE(
+    "tape: noise moves every value and gradient by so much, the same each time, and no bit when it is off") {
+  const auto pass = [](double noise, std::uint64_t seed) {
+    std::vector<double> x = normals<double>(60, "x"), gain = normals<double>(6, "gain"), dx(60), dgain(6);
+    Tape<double> tape;
+    tape.set_noise(noise, seed);
+    tape.reset();
+    const Var<double> y =
+        row_norm<double>(tape, {6, 1, true, 1e-5, false}, tape.parameter(x.data(), dx.data(), 10, 6),
+                         tape.parameter(gain.data(), dgain.data(), 1, 6));
+    tape.backward_from(y, normals<double>(60, "dy").data());
+    return std::vector{std::vector<double>(y.value, y.value + 60), dx, dgain};
+  };
+  const auto plain = pass(0, 1), noisy = pass(1e-3, 1), again = pass(1e-3, 1), other = pass(1e-3, 2);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    CHECK(same_bits(plain[i], pass(0, 2)[i]));
+    CHECK(same_bits(noisy[i], again[i]));
+    CHECK_FALSE(same_bits(noisy[i], other[i]));
+    CHECK(scaled_error(noisy[i], plain[i]) > 1e-5);
+    CHECK(scaled_error(noisy[i], plain[i]) < 1e-2);
   }
 }

@@ -101,6 +101,20 @@ void Tape<Real>::tap(const Var<Real>& value, Place place) {
 }
 
 template <class Real>
+void Tape<Real>::set_noise(Real size, std::uint64_t seed) {
+  noise_ = size;
+  noise_stream_ = RandomStream(seed, "noise");
+  noise_draws_ = 0;
+}
+
+template <class Real>
+void Tape<Real>::add_noise(Index n, Real* x) {
+  for (Index i = 0; i < n && noisy(); ++i) {
+    x[i] *= 1 + noise_ * static_cast<Real>(2 * noise_stream_.uniform(noise_draws_++) - 1);
+  }
+}
+
+template <class Real>
 void Tape<Real>::drop(Slot& slot) {
   Buffer* buffer = slot.buffer;
   slot.buffer = nullptr;
@@ -123,6 +137,7 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     Slot& slot = slots_[static_cast<std::size_t>(node->output)];
     if (slot.buffer == nullptr) continue;  // nothing that matters read this value
+    add_noise(slot.count, slot.buffer->data);
     // Every reader of this value came later on the tape, so its gradient is final now.
     if (listener_ != nullptr) {
       for (const Tap& tap : taps_) {

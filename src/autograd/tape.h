@@ -14,6 +14,7 @@
 #include "autograd/op_profile.h"
 #include "core/arena.h"
 #include "core/error.h"
+#include "core/random.h"
 #include "core/site.h"
 #include "core/types.h"
 #include "kernels/rounded.h"
@@ -77,6 +78,10 @@ class Tape {
     return arena_.take<T>(count);
   }
 
+  // An op calls it for what it keeps beside its output, as a norm its statistics: they are rounded too.
+  void add_noise(Index n, Real* x);
+  bool noisy() const { return noise_ != 0 && recording_; }
+
   bool recording() const { return recording_; }
 
   // Records how `output` sends its gradient to its inputs: backward(tape) is called when that gradient is
@@ -86,6 +91,7 @@ class Tape {
   void record(const Var<Real>& output, Backward backward) {
     static_assert(std::is_trivially_copyable_v<Backward> && std::is_trivially_destructible_v<Backward>);
     if (!recording_) return;
+    if (output.value != nullptr) add_noise(output.size(), output.value);
     void* closure = new (arena_.take<Backward>(1)) Backward(backward);
     nodes_.push_back({output.slot, closure,
                       [](const void* c, Tape& tape) { (*static_cast<const Backward*>(c))(tape); }, op_});
@@ -145,6 +151,11 @@ class Tape {
   void set_listener(TapListener<Real>* listener) { listener_ = listener; }
   void set_profile(OpProfile* profile) { profile_ = profile; }
 
+  // For checks, on a tape of numbers that are not rounded to bf16: multiplies each value that an op makes,
+  // and each gradient when it is final, by 1 + size*r, r uniform in [-1, 1). So coarse a rounding shows what
+  // a finer one does to whatever is computed. 0: off.
+  void set_noise(Real size, std::uint64_t seed = 0);
+
   // Walks back from a scalar with d(loss)/d(loss) = cotangent.
   void backward(const Var<Real>& loss, Real cotangent = 1);
 
@@ -192,6 +203,9 @@ class Tape {
   OpProfile* profile_ = nullptr;
   const OpCost* op_ = nullptr;  // the op under way, if a profile is kept
   bool recording_ = true;
+  Real noise_ = 0;
+  RandomStream noise_stream_{0, ""};
+  std::uint64_t noise_draws_ = 0;
 };
 
 extern template class Tape<float>;

@@ -1,28 +1,60 @@
 #include "check/check.h"
 
-#include <array>
+#include <algorithm>
+#include <cmath>
+
+#include "check/trial.h"
 
 namespace normscope {
 namespace {
 
-constexpr std::array table = {
-    Proof{1, "norm gradient", prove_norm_gradient},
-    Proof{2, "branch scale", prove_scale_invariant_branches},
-    Proof{3, "query scale", prove_scale_invariant_queries},
-    Proof{4, "stream scale", prove_scale_invariant_stream},
-    Proof{5, "rezero start", prove_rezero_start},
-    Proof{6, "equal characters", prove_equal_characters},
-    Proof{7, "equivalences", prove_placement_equivalences},
-    Proof{8, "causality", prove_causality},
-    Proof{9, "uniform loss", prove_uniform_loss},
-    Proof{10, "differences", prove_finite_differences},
-    Proof{11, "precision", prove_precision},
-    Proof{12, "equations", prove_equations},
-    Proof{13, "first values", prove_first_values},
-};
+// Whether numbers grow so large that products may be infinite even in double: SwiGLU squares the stream, and
+// no norm may bound it.
+bool leaves_range(const Subject& subject) {
+  Trial<double> model(subject, subject.config.model);
+  const std::vector<Tensor> pass = tensors_of(model, affordable_batch(subject).view());
+  return std::any_of(pass.begin(), pass.end(), [](const Tensor& t) {
+    return std::any_of(t.data.begin(), t.data.end(),
+                       [](double x) { return std::isfinite(x) && std::abs(x) > 1e100; });
+  });
+}
 
 }  // namespace
 
-std::span<const Proof> proofs() { return table; }
+std::span<const Law> laws() {
+  static constexpr bool without_eps = true, two_characters = true;
+  static constexpr Law table[] = {
+      {1, "norm gradient", norm_gradient, without_eps},
+      {2, "branch scale", branch_scale, without_eps, two_characters},
+      {3, "query scale", query_scale, without_eps, two_characters},
+      {4, "stream scale", stream_scale, without_eps, two_characters},
+      {5, "rezero start", rezero_start},
+      {6, "equal characters", equal_characters, false, two_characters},
+      {7, "equivalences", equivalences},
+      {8, "causality", causality, false, two_characters},
+      {9, "uniform loss", uniform_loss},
+      {10, "differences", finite_differences, false, two_characters},
+      {11, "precision", precision},
+      {12, "equations", equations},
+      {13, "first values", first_values},
+  };
+  return table;
+}
+
+Outcome try_law(const Law& law, const Subject& subject) {
+  if (law.two_characters && subject.corpus.vocab.size() < 2) return "the vocabulary has one character";
+  Outcome outcome = law.measure(subject);
+  if (!outcome.does_not_apply.empty()) return outcome;
+  std::vector<Finding>& all = outcome.findings;
+  std::erase_if(all, [](const Finding& f) { return std::isinf(f.limit); });
+  if (all.empty()) return "all that it is about is lost in rounding";
+  const bool defined = std::none_of(
+      all.begin(), all.end(), [](const Finding& f) { return std::isnan(f.error) || std::isnan(f.limit); });
+  if (defined) return outcome;
+  if (law.without_eps || subject.config.model.norm_eps == 0)
+    return "with norm_eps 0, a norm here divides 0 by 0";
+  if (leaves_range(subject)) return "numbers here grow beyond 1e100";
+  return outcome;
+}
 
 }  // namespace normscope

@@ -1,13 +1,13 @@
 // Proofs that the model of a config is wired as the config says.
 //
-// Each proof is a law that holds for any weights: an exact identity of the gradients, an equation written out
-// once more in plain loops, a comparison with central differences or with another way to compute the same.
-// A fault in the wiring breaks at least one of them; tests/test_check_teeth.py plants faults and sees to it.
+// Each law holds for any weights: an exact identity of the gradients, an equation written out once more in
+// plain loops, a comparison with central differences or with another way to compute the same. A fault in the
+// wiring breaks at least one of them; tests/test_check_teeth.py plants faults and sees to it.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "config/run_config.h"
 #include "data/corpus.h"
@@ -18,47 +18,49 @@ namespace normscope {
 struct Finding {
   std::string law;                               // what must hold, and of which variant of the config
   double error;                                  // what was measured
-  double limit;                                  // it may not be above this
-  std::string note;                              // where the error is largest; what leaks
+  double limit;                                  // what rounding may do to it
+  std::string note;                              // where error is largest beside limit; what leaks
   bool holds() const { return error <= limit; }  // NaN does not
 };
 
-// What a proof works on, and whom it tells.
+struct Outcome {
+  Outcome(Finding finding) : findings{std::move(finding)} {}
+  Outcome(std::vector<Finding> all) : findings(std::move(all)) {}
+  Outcome(std::string why) : does_not_apply(std::move(why)) {}
+  Outcome(const char* why) : does_not_apply(why) {}
+
+  std::vector<Finding> findings;
+  std::string does_not_apply;  // why, where there are no findings
+};
+
+// What a law is tried on.
 struct Subject {
   const RunConfig& config;
   const Corpus& corpus;
-  std::function<void(const Finding&)> report;
-  std::function<void(const std::string& why)> does_not_apply;
 };
 
-struct Proof {
+struct Law {
   int number;
   const char* name;
-  void (*prove)(const Subject& subject);  // reports at least one finding, or why it does not apply
+  Outcome (*measure)(const Subject& subject);
+  bool without_eps = false;     // it holds at norm_eps 0, whatever the config's
+  bool two_characters = false;  // with a vocabulary of one nothing depends on anything
 };
 
 // In the order in which they are tried.
-std::span<const Proof> proofs();
+std::span<const Law> laws();
 
-// The proofs, by file. identities.cpp:
-void prove_norm_gradient(const Subject& subject);
-void prove_scale_invariant_branches(const Subject& subject);
-void prove_scale_invariant_queries(const Subject& subject);
-void prove_scale_invariant_stream(const Subject& subject);
-void prove_rezero_start(const Subject& subject);
-void prove_equal_characters(const Subject& subject);
+// Law::measure(); where its numbers are none (a norm without eps met equal ones, as ReLUs leave) or nothing
+// but rounding, it does not apply.
+Outcome try_law(const Law& law, const Subject& subject);
+
+// identities.cpp:
+Outcome norm_gradient(const Subject&), branch_scale(const Subject&), query_scale(const Subject&),
+    stream_scale(const Subject&), rezero_start(const Subject&), equal_characters(const Subject&);
 // equivalences.cpp:
-void prove_placement_equivalences(const Subject& subject);
-void prove_uniform_loss(const Subject& subject);
-// causality.cpp:
-void prove_causality(const Subject& subject);
-// finite_differences.cpp:
-void prove_finite_differences(const Subject& subject);
-// precision.cpp:
-void prove_precision(const Subject& subject);
-// equations.cpp:
-void prove_equations(const Subject& subject);
-// first_values.cpp:
-void prove_first_values(const Subject& subject);
+Outcome equivalences(const Subject&), uniform_loss(const Subject&);
+// The files of their names:
+Outcome causality(const Subject&), finite_differences(const Subject&), precision(const Subject&),
+    equations(const Subject&), first_values(const Subject&);
 
 }  // namespace normscope

@@ -1,7 +1,6 @@
-// Two ways to say the same model must compute the same: placements that coincide, and logits that are 0.
+// Two ways to say the same model must compute the same: placements that coincide, and logits that are 0. What
+// two trials both have is drawn by name, and so the same.
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "check/trial.h"
 #include "config/names.h"
@@ -12,45 +11,33 @@ namespace {
 using enum PlacementKind;
 
 // The config with another placement in every block, and the same final norm whatever the placement's own.
-ModelConfig with_placement(ModelConfig config, PlacementKind placement, bool final_norm) {
+ModelConfig with_placement(ModelConfig config, PlacementKind placement) {
   config.norm_placement = {placement};
-  config.final_norm = final_norm && config.norm != NormKind::none;
-  if (placement == pre_scaled) config.init.residual_scaling = false;
-  return without_dropout(config);
+  config.final_norm = true;
+  return config;
 }
 
-// Gives `to` every parameter of `from` that it has too.
-void copy_parameters(const Model<double>& from, Model<double>& to) {
-  for (const Parameter& p : to.layout().list()) {
-    const int same = from.layout().find(p.name);
-    if (same != no_parameter)
-      std::copy_n(from.parameters.at(from.layout()[same]), p.size, to.parameters.at(p));
+// Adds by how much two models differ in a training pass (batch norm by the batch's own statistics), in
+// tensors up to a kind: the gradients of gains, which come last, go with the size of the gains.
+void compare(Model<double>& a, Model<double>& b, const TokenBatch& batch, Tensor::Kind last, bool to_the_bit,
+             Worst& worst) {
+  std::vector<Tensor> all_a = tensors_of(a, batch), all_b = tensors_of(b, batch);
+  if (!to_the_bit) find_rounding(a, batch, noise_of_double, all_a);
+  if (!to_the_bit) find_rounding(b, batch, noise_of_double, all_b);
+  for (const Tensor& x : all_a) {
+    if (x.kind > last) continue;
+    const Tensor& y = tensor_named(all_b, x.name);
+    const double size = y.size(), rounding = x.rounding + y.rounding + noise_of_double * size;
+    worst.add(x.name, x.distance(y), to_the_bit ? 0 : rounding_margin * rounding, size);
   }
-}
-
-// Training passes: batch norm by the batch's own statistics. The error holds loss, logits and the gradients
-// of the parameters that both have.
-double distance(Model<double>& a, Model<double>& b, const TokenBatch& batch) {
-  std::vector<double> logits_a, logits_b, gradients_a, gradients_b;
-  a.loss_and_gradients(batch, 1, {}, nullptr, &logits_a);
-  b.loss_and_gradients(batch, 1, {}, nullptr, &logits_b);
-  for (const Parameter& p : a.layout().list()) {
-    const int same = b.layout().find(p.name);
-    if (same == no_parameter || !p.is_matrix()) continue;
-    const double *ga = a.gradients.at(p), *gb = b.gradients.at(b.layout()[same]);
-    gradients_a.insert(gradients_a.end(), ga, ga + p.size);
-    gradients_b.insert(gradients_b.end(), gb, gb + p.size);
-  }
-  return std::max(relative_distance(logits_a, logits_b), relative_distance(gradients_a, gradients_b));
 }
 
 // pre_scaled divides what F reads by sqrt(l); so does a pre-norm whose gain and bias are that much smaller.
-void pre_scaled_is_pre(const Subject& subject, const TokenBatch& batch) {
+Finding pre_scaled_is_pre(const Subject& subject, const TokenBatch& batch) {
   ModelConfig config = subject.config.model;
   config.norm_affine = true;
-  Trial scaled(subject, with_placement(config, pre_scaled, true));
-  Trial plain(subject, with_placement(config, pre, true));
-  copy_parameters(scaled, plain);
+  Trial<double> scaled(subject, with_placement(config, pre_scaled));
+  Trial<double> plain(subject, with_placement(config, pre));
   for (std::size_t i = 0; i < plain.layout().blocks.size(); ++i) {
     const BlockParameters& p = plain.layout().blocks[i];
     for (const int vector : {p.attn_norm.weight, p.attn_norm.bias, p.ffn_norm.weight, p.ffn_norm.bias}) {
@@ -61,43 +48,41 @@ void pre_scaled_is_pre(const Subject& subject, const TokenBatch& batch) {
       }
     }
   }
-  subject.report({"pre_scaled is pre with block l's gains divided by sqrt(l)", distance(scaled, plain, batch),
-                  identity_limit, ""});
+  Worst worst;
+  compare(scaled, plain, batch, Tensor::matrix_gradient, false, worst);
+  return worst.finding("pre_scaled is pre with block l's gains divided by sqrt(l)");
 }
 
-void mix_is_pre_or_post(const Subject& subject, const TokenBatch& batch) {
-  double worst = 0;
+Finding mix_is_pre_or_post(const Subject& subject, const TokenBatch& batch) {
+  Worst worst;
   for (const auto& [fraction, placement] : {std::pair{0.0, pre}, {1.0, post}}) {
     ModelConfig config = subject.config.model;
     config.mix_post_fraction = fraction;
-    Trial mixed(subject, with_placement(config, mix, true));
-    Trial plain(subject, with_placement(config, placement, true));
-    copy_parameters(plain, mixed);
-    worst = std::max(worst, distance(mixed, plain, batch));
+    Trial<double> mixed(subject, with_placement(config, mix));
+    Trial<double> plain(subject, with_placement(config, placement));
+    compare(mixed, plain, batch, Tensor::vector_gradient, true, worst);
   }
-  subject.report({"mix of fraction 0 is pre, of fraction 1 is post (to the bit)", worst, 0, ""});
+  return worst.finding("mix of fraction 0 is pre, of fraction 1 is post (to the bit)");
 }
 
 // Of one token, layer and RMS norm are undone by the right gain and bias: gain sigma and bias mean for what
 // N2 reads. A sandwich whose N2 are undone is pre-norm, at that token.
-void sandwich_is_pre(const Subject& subject) {
+Finding sandwich_is_pre(const Subject& subject) {
   ModelConfig config = subject.config.model;
   const bool centred = config.norm == NormKind::layernorm;
   config.norm_affine = true;
   config.norm_bias = centred;
   config.norm_eps_outside = false;
-  Trial sandwiched(subject, with_placement(config, sandwich, true));
-  Trial plain(subject, with_placement(config, pre, true));
-  copy_parameters(sandwiched, plain);
+  Trial<double> sandwiched(subject, with_placement(config, sandwich));
+  Trial<double> plain(subject, with_placement(config, pre));
   const TrialBatch token(subject, 1, 1);
-  SiteCopies<double> sites;
-  plain.loss_and_gradients(token.view(), 1, {}, &sites);
+  const std::vector<Tensor> pass = tensors_of(plain, token.view());
   for (std::size_t i = 0; i < plain.layout().blocks.size(); ++i) {
     const BlockParameters& p = sandwiched.layout().blocks[i];
     const std::pair<NormParameters, Site> after[] = {{p.attn_post_norm, Site::attn_out},
                                                      {p.ffn_post_norm, Site::ffn_out}};
     for (const auto& [norm, site] : after) {
-      const std::vector<double>& branch = sites.value({static_cast<int>(i) + 1, site}).data;
+      const std::vector<double>& branch = tensor_named(pass, site_name({static_cast<int>(i) + 1, site})).data;
       const double n = static_cast<double>(branch.size());
       double mean = 0, variance = 0;
       for (const double f : branch) mean += centred ? f / n : 0;
@@ -109,35 +94,40 @@ void sandwich_is_pre(const Subject& subject) {
       std::fill_n(sandwiched.parameters.at(bias), bias.size, mean);
     }
   }
-  std::vector<double> a, b;
-  sandwiched.loss_and_gradients(token.view(), 1, {}, nullptr, &a);
-  plain.loss_and_gradients(token.view(), 1, {}, nullptr, &b);
-  subject.report({"sandwich whose second norms are undone is pre (one token)", relative_distance(a, b),
-                  identity_limit, ""});
+  // Values only: going backwards, sigma and mean stand still here.
+  Worst worst;
+  compare(plain, sandwiched, token.view(), Tensor::value, false, worst);
+  return worst.finding("sandwich whose second norms are undone is pre (one token)");
 }
 
 }  // namespace
 
-void prove_placement_equivalences(const Subject& subject) {
+Outcome equivalences(const Subject& subject) {
   const ModelConfig& config = subject.config.model;
-  if (config.norm == NormKind::none) return subject.does_not_apply("there is no norm to place");
+  if (config.norm == NormKind::none) return "there is no norm to place";
   const TrialBatch batch = affordable_batch(subject);
-  if (norm_row(config.norm).has_gain) pre_scaled_is_pre(subject, batch.view());
-  mix_is_pre_or_post(subject, batch.view());
+  std::vector<Finding> all;
+  if (norm_row(config.norm).has_gain) all.push_back(pre_scaled_is_pre(subject, batch.view()));
+  all.push_back(mix_is_pre_or_post(subject, batch.view()));
   const bool over_features = config.norm == NormKind::layernorm || config.norm == NormKind::rmsnorm;
-  if (over_features && config.d_model > 1) sandwich_is_pre(subject);
+  if (over_features && config.d_model > 1) all.push_back(sandwich_is_pre(subject));
+  return all;
 }
 
 // Logits of 0 are a uniform guess: its cross-entropy is ln V.
-void prove_uniform_loss(const Subject& subject) {
-  Trial model(subject, without_dropout(subject.config.model));
+Outcome uniform_loss(const Subject& subject) {
+  ModelConfig config = subject.config.model;
+  config.tie_embeddings = false;
+  Trial<double> model(subject, config);
   const Parameter& head = model.layout()[model.layout().head];
   std::fill_n(model.parameters.at(head), head.size, 0.0);
   const TrialBatch batch = affordable_batch(subject);
   const double want = std::log(static_cast<double>(subject.corpus.vocab.size()));
-  const double loss = model.loss_and_gradients(batch.view());
-  subject.report(
-      {text("a head of zeros gives the loss ln V = ", want), std::abs(loss - want), identity_limit, ""});
+  return vanishes(text("a head of zeros gives the loss ln V = ", want,
+                       subject.config.model.tie_embeddings ? " (untied)" : ""),
+                  model.tape, [&] {
+                    return std::vector<Residue>{{"loss", model.pass(batch.view()) - want, want}};
+                  });
 }
 
 }  // namespace normscope

@@ -1,131 +1,138 @@
-#include "check/finite_differences.h"
-
+// The whole model's gradient against central differences, tensor by tensor.
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <vector>
 
 #include "check/trial.h"
 
 namespace normscope {
 namespace {
 
-constexpr double limit = 1e-6;
-// The likeliest to be good first: the search stops at an error of a tenth of the limit.
-constexpr double steps[] = {1e-4, 1e-5, 1e-3, 1e-6, 1e-2, 1e-7};
+constexpr double small = 1e-6;  // a small enough error of a gradient; a tenth of it ends the search for h
+constexpr double steps[] = {1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9};  // of the length of W
+constexpr std::size_t likeliest_first[] = {2, 3, 1, 4, 0, 5, 6, 7};
 
-// Which units of the FFN are on: a difference across ReLU's kink is no derivative.
-class Masks : public TapListener<double> {
- public:
-  void on_value(Place place, const StoredMatrix<double>& value) override {
-    if (place.site != Site::ffn_hidden) return;
-    for (Index i = 0; i < value.size(); ++i) positive.push_back(value.data[i] > 0);
+// Which units of the FFN are on: a difference across ReLU's kink is no derivative. Units that are 0 but for
+// rounding (all tokens equal, and batch norm) jump there and back, and do no harm.
+std::vector<bool> masks(const SiteCopies<double>& sites) {
+  std::vector<bool> on;
+  for (const SiteCopy<double>& site : sites.values) {
+    if (site.place.site != Site::ffn_hidden) continue;
+    for (const double x : site.data) on.push_back(x > 1e-12);
   }
-  void on_gradient(Place, const StoredMatrix<double>&) override {}
+  return on;
+}
 
-  std::vector<bool> positive;
-};
+// A direction of length 1, half random and half that of the n numbers at g, if these are not 0.
+std::vector<double> direction(Index n, const double* g, const std::string& name) {
+  const RandomStream stream(1, "direction of " + name);
+  std::vector<double> d(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < d.size(); ++i) d[i] = stream.normal(i);
+  const double own = l2_norm(n, g);
+  double random = l2_norm(n, d.data());
+  if (dot(n, d.data(), g) < 0) random = -random;  // the two halves must not cancel
+  for (std::size_t i = 0; i < d.size(); ++i) d[i] = d[i] / random + (own > 0 ? g[i] / own : 0);
+  const double length = l2_norm(n, d.data());
+  for (double& x : d) x /= length;
+  return d;
+}
 
 class Differences {
  public:
   Differences(Model<double>& model, const TokenBatch& batch, const ParameterBlock<double>& gradients)
-      : model_(model), batch_(batch), gradients_(gradients) {
-    loss_ = loss(masks_);
-    for (const Parameter& p : model.layout().list()) {
-      if (p.trainable) largest_ = std::max(largest_, l2_norm(p.size, gradient(p)));
-    }
+      : model_(model), batch_(batch), gradients_(gradients), pass_(tensors_of(model, batch)) {
+    find_rounding(model, batch, noise_of_double, pass_);
+    SiteCopies<double> sites;
+    loss(sites);
+    masks_ = masks(sites);
   }
 
-  double error(const Parameter& p) {
-    const double* g = gradient(p);
+  void compare(const Parameter& p, Worst& worst) {
+    const double* g = gradients_.at(p);
     double* w = model_.parameters.at(p);
-    const std::vector<double> start(w, w + p.size), d = direction(p);
-    const double size = l2_norm(p.size, g);
-    const double slope = dot(p.size, g, d.data());
+    const std::vector<double> d = direction(p.size, g, p.name);
+    const double size = l2_norm(p.size, g), slope = dot(p.size, g, d.data());
+    if (std::isnan(slope)) return worst.add(p.name, slope, small);
     // A tensor of zeros (rezero's scales at the start) still needs a step.
     const double length = std::max(l2_norm(p.size, w), 1e-3 * std::sqrt(static_cast<double>(p.size)));
-    double least = std::numeric_limits<double>::infinity();
-    for (const double step : steps) {
-      const double h = step * length;
-      double sides[2];
-      bool same_masks = true;
-      for (const int side : {0, 1}) {
-        for (std::size_t i = 0; i < d.size(); ++i) w[i] = start[i] + (side == 0 ? -h : h) * d[i];
-        Masks masks;
-        sides[side] = loss(masks);
-        same_masks = same_masks && masks.positive == masks_.positive;
-      }
-      if (!same_masks) continue;
-      const double error = std::abs((sides[1] - sides[0]) / (2 * h) - slope) /
-                           (size + 1e-7 * largest_ + 1e-9 * std::abs(loss_));
-      least = std::min(least, error);  // drops a NaN; where all are, infinity is left
-      if (least <= limit / 10) break;
+    constexpr std::size_t count = std::size(steps);
+    double found[count], least = INFINITY;
+    for (const std::size_t i : likeliest_first) {
+      bool kink = false;
+      found[i] = central_difference(w, d, steps[i] * length, [&] {
+        SiteCopies<double> sites;
+        const double moved = loss(sites);
+        kink = kink || masks(sites) != masks_;
+        return moved;
+      });
+      if (kink) found[i] = NAN;
+      least = std::min(least, std::abs(found[i] - slope));  // drops a NaN; where all are, infinity is left
+      if (least <= small / 10 * size) break;
     }
-    std::copy(start.begin(), start.end(), w);
-    return least;
+    double limit = small * size + slope_rounding("grad." + p.name);
+    if (least > limit) {
+      // From the shortest step to longer ones for as long as they agree but for rounding: there curvature
+      // begins.
+      const auto rounding = [&](std::size_t i) { return margin * pass_[0].rounding / (steps[i] * length); };
+      std::size_t best = count - 1;
+      while (best > 0 && std::abs(found[best - 1] - found[best]) <= 2 * rounding(best)) --best;
+      if (best + 1 < count) {
+        least = std::abs(found[best] - slope);
+        limit += rounding(best) + std::abs(found[best] - found[best + 1]);
+      } else if (!std::isnan(found[best])) {
+        return;  // no two steps agree: it is too wild a function to tell
+      }
+    }
+    worst.add(p.name, least, limit, size);
   }
 
  private:
-  bool relu() const { return model_.config().activation == Activation::relu; }
-  const double* gradient(const Parameter& p) const { return gradients_.at(p); }
-
-  std::vector<double> direction(const Parameter& p) const {
-    const double* g = gradient(p);
-    const RandomStream stream(1, "direction of " + p.name);
-    std::vector<double> d(static_cast<std::size_t>(p.size));
-    for (std::size_t i = 0; i < d.size(); ++i) d[i] = stream.normal(i);
-    const double own = l2_norm(p.size, g);
-    double random = l2_norm(p.size, d.data());
-    if (dot(p.size, d.data(), g) < 0) random = -random;  // the two halves must not cancel
-    for (std::size_t i = 0; i < d.size(); ++i) d[i] = d[i] / random + (own > 0 ? g[i] / own : 0);
-    const double length = l2_norm(p.size, d.data());
-    for (double& x : d) x /= length;
-    return d;
+  // What rounding may do to the tensor: as much as the noise, where that leaves nothing of it.
+  double slope_rounding(const std::string& name) const {
+    const Tensor& own = tensor_named(pass_, name);
+    return (own.rounding > most_rounding * own.size() ? rounding_margin : margin) * own.rounding;
   }
 
-  double loss(Masks& masks) {
-    Masks* listener = relu() ? &masks : nullptr;
+  double loss(SiteCopies<double>& sites) {
+    SiteCopies<double>* listener = model_.config().activation == Activation::relu ? &sites : nullptr;
     // Evaluation uses batch norm's running statistics; its gradient is that of the batch's own.
     return norm_row(model_.config().norm).has_running ? model_.loss_and_gradients(batch_, 1, {}, listener)
                                                       : model_.loss(batch_, listener);
   }
 
+  // From what the noise does to what rounding may do, four units of the last place at most.
+  static constexpr double margin =
+      rounding_margin * 4 * std::numeric_limits<double>::epsilon() / noise_of_double;
+
   Model<double>& model_;
   const TokenBatch batch_;
-  double loss_ = 0, largest_ = 0;
   const ParameterBlock<double>& gradients_;
-  Masks masks_;  // where W stands
+  std::vector<Tensor> pass_;  // where W stands: the loss first
+  std::vector<bool> masks_;   // of ReLUs
 };
 
 }  // namespace
 
-DifferenceError finite_difference_error(Model<double>& model, const TokenBatch& batch,
-                                        const ParameterBlock<double>& gradients) {
+Finding finite_difference_error(Model<double>& model, const TokenBatch& batch,
+                                const ParameterBlock<double>& gradients) {
   Differences differences(model, batch, gradients);
   Worst worst;
   for (const Parameter& p : model.layout().list()) {
-    if (p.trainable) worst.add(differences.error(p), p.name);
+    if (p.trainable) differences.compare(p, worst);
   }
-  return {worst.error, worst.place};
+  return worst.finding(text("every tensor's gradient equals central differences (",
+                            std::ssize(batch.tokens) / batch.context, " sequences of ", batch.context, ")"));
 }
 
-void prove_finite_differences(const Subject& subject) {
-  const ModelConfig config = without_dropout(subject.config.model);
-  Trial model(subject, config);
+Outcome finite_differences(const Subject& subject) {
+  Trial<double> model(subject, subject.config.model);
   // Few tokens: the number of passes is that of the tensors, and the fewer ReLUs the fewer meet their kink.
-  Index context = std::min<Index>(config.context, 8);
-  DifferenceError error;
-  for (;; context /= 2) {
+  for (Index context = std::min<Index>(subject.config.model.context, 8);; context /= 2) {
     const TrialBatch batch(subject, 16 / context, context);
-    model.gradients.clear();
-    model.loss_and_gradients(batch.view());
+    model.pass(batch.view());
     const ParameterBlock<double> gradients = model.gradients;
-    error = finite_difference_error(model, batch.view(), gradients);
-    if (std::isfinite(error.worst) || context <= 2) break;
+    const Finding found = finite_difference_error(model, batch.view(), gradients);
+    if (!std::isinf(found.error) || context <= 2) return found;
   }
-  subject.report({text("every tensor's gradient equals central differences (", 16 / context, " sequences of ",
-                       context, ")"),
-                  error.worst, limit, error.tensor});
 }
 
 }  // namespace normscope

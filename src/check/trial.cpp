@@ -7,14 +7,11 @@
 
 namespace normscope {
 
-ModelConfig without_dropout(ModelConfig model) {
-  model.dropout = 0;
-  return model;
-}
-
-ModelConfig without_eps(ModelConfig model) {
-  model.norm_eps = 0;
-  return without_dropout(model);
+Index norm_group(const ModelConfig& config, Index context, Index row, Index c) {
+  if (config.norm == NormKind::batchnorm) return c;
+  if (config.norm == NormKind::instancenorm) return row / context * config.d_model + c;
+  if (config.norm != NormKind::groupnorm) return row;
+  return row * config.norm_groups + c / (config.d_model / config.norm_groups);
 }
 
 template <class Real>
@@ -28,18 +25,23 @@ void move_vectors(const ParameterLayout& layout, std::uint64_t seed, ParameterBl
   }
 }
 
-template void move_vectors(const ParameterLayout&, std::uint64_t, ParameterBlock<float>&);
-template void move_vectors(const ParameterLayout&, std::uint64_t, ParameterBlock<double>&);
-
-Trial::Trial(const Subject& subject, const ModelConfig& model)
-    : Model<double>(model, subject.corpus.vocab.size(), gemm_provider(subject.config.train)) {
+template <class Real>
+Trial<Real>::Trial(const Subject& subject, const ModelConfig& model)
+    : Model<Real>(model, subject.corpus.vocab.size(), gemm_provider(subject.config.train)) {
   const auto seed = static_cast<std::uint64_t>(subject.config.train.seed);
-  initialise(model, layout(), seed, parameters);
-  move_vectors(layout(), seed, parameters);
+  ModelConfig drawn = model;
+  drawn.init = {.scheme = InitScheme::xavier_uniform, .embed_std = 0.5, .residual_scaling = true};
+  initialise(drawn, this->layout(), seed, this->parameters);
+  move_vectors(this->layout(), seed, this->parameters);
 }
 
-TrialBatch::TrialBatch(const Subject& subject, Index sequences, Index context)
-    : tokens(static_cast<std::size_t>(sequences * context)), targets(tokens.size()), context_(context) {
+template void move_vectors(const ParameterLayout&, std::uint64_t, ParameterBlock<float>&);
+template void move_vectors(const ParameterLayout&, std::uint64_t, ParameterBlock<double>&);
+template class Trial<float>;
+template class Trial<double>;
+
+TrialBatch::TrialBatch(const Subject& subject, Index sequences, Index length)
+    : tokens(static_cast<std::size_t>(sequences * length)), targets(tokens.size()), context(length) {
   const BatchSampler sampler(subject.corpus.train, context,
                              static_cast<std::uint64_t>(subject.config.train.seed));
   sampler.fill(1, 0, sequences, tokens.data(), targets.data());
@@ -53,26 +55,96 @@ TrialBatch affordable_batch(const Subject& subject, double most_flops) {
   return {subject, std::max<Index>(tokens >= 2 * context ? 2 : 1, 16 / context), context};
 }
 
-Slice inner(const Model<double>& model, int parameter, Index begin, Index count) {
-  const Parameter& p = model.layout()[parameter];
-  const double *w = model.parameters.at(p) + begin, *g = model.gradients.at(p) + begin;
-  return {dot(count, w, g), l2_norm(count, w) * l2_norm(count, g)};
+double l2_distance(Index n, const double* a, const double* b) {
+  double sum = 0;
+  for (Index i = 0; i < n; ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
 }
 
-Slice inner(const Model<double>& model, int parameter) {
-  return inner(model, parameter, 0, model.layout()[parameter].size);
+double Tensor::distance(const Tensor& other) const {
+  require(name == other.name && data.size() == other.data.size(), "check", name, " of ", data.size(),
+          " numbers stands beside ", other.name, " of ", other.data.size());
+  return l2_distance(std::ssize(data), data.data(), other.data.data());
 }
 
-double l2_norm(Index n, const double* x) { return std::sqrt(dot(n, x, x)); }
+const Tensor& tensor_named(const std::vector<Tensor>& all, const std::string& name) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Tensor& t) { return t.name == name; });
+  require(found != all.end(), "check", "a pass has no ", name);
+  return *found;
+}
 
-double relative_distance(const std::vector<double>& a, const std::vector<double>& b) {
-  require(a.size() == b.size(), "check", "two sides of a law have ", a.size(), " and ", b.size(), " numbers");
-  double distance = 0, size = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    distance += (a[i] - b[i]) * (a[i] - b[i]);
-    size += b[i] * b[i];
+std::string site_name(Place place) { return text("act.", place.layer, '.', name_of(place.site)); }
+
+template <class Real>
+std::vector<Tensor> tensors_of(Model<Real>& model, const TokenBatch& batch) {
+  SiteCopies<Real> sites;
+  model.gradients.clear();
+  std::vector<Tensor> all{{Tensor::loss, "loss", {model.loss_and_gradients(batch, 1, {}, &sites)}}};
+  const auto add = [&](Tensor::Kind kind, const char* what, const std::vector<SiteCopy<Real>>& copies) {
+    for (const auto& [place, rows, cols, x] : copies)
+      all.push_back({kind, text(what, place.layer, '.', name_of(place.site)), {x.begin(), x.end()}});
+  };
+  add(Tensor::value, "act.", sites.values);
+  add(Tensor::site_gradient, "act_grad.", sites.gradients);
+  for (const Parameter& p : model.layout().list()) {
+    const Real* g = model.gradients.at(p);
+    const auto kind = p.is_matrix() ? Tensor::matrix_gradient : Tensor::vector_gradient;
+    if (p.trainable) all.push_back({kind, "grad." + p.name, {g, g + p.size}});
   }
-  return distance == 0 ? 0 : std::sqrt(distance / size);
+  return all;
+}
+
+template std::vector<Tensor> tensors_of(Model<float>&, const TokenBatch&);
+template std::vector<Tensor> tensors_of(Model<double>&, const TokenBatch&);
+
+void find_rounding(Model<double>& model, const TokenBatch& batch, double noise, std::vector<Tensor>& pass) {
+  const std::vector<double> weights = model.parameters.all();
+  // In fewer passes a single number, as a scale of rezero, may move little.
+  for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) {
+    const RandomStream stream(seed, "rounded weights");
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      model.parameters.all()[i] = weights[i] * (1 + noise * (2 * stream.uniform(i) - 1));
+    }
+    model.tape.set_noise(noise, seed);
+    const std::vector<Tensor> moved = tensors_of(model, batch);
+    for (std::size_t i = 0; i < pass.size(); ++i) {
+      pass[i].rounding = std::max(pass[i].rounding, moved[i].distance(pass[i]));
+    }
+  }
+  model.tape.set_noise(0);
+  model.parameters.all() = weights;
+}
+
+void Worst::add(const std::string& place, double error, double limit, double scale) {
+  if (limit > most_rounding * scale && error <= limit) return;
+  const double ratio = error == 0 ? 0 : error / limit;
+  if (std::isnan(ratio_) || ratio <= ratio_) return;
+  const double unit = scale > 0 && std::isfinite(scale) ? scale : 1;
+  ratio_ = ratio;
+  error_ = error / unit;
+  limit_ = limit / unit;
+  place_ = place;
+}
+
+Finding vanishes(std::string law, Tape<double>& tape, const std::function<std::vector<Residue>()>& measure) {
+  const std::vector<Residue> found = measure();
+  std::vector<double> rounding(found.size()), scale_rounding(found.size());
+  for (const std::uint64_t pass : {1, 2, 3}) {
+    tape.set_noise(noise_of_double, pass);
+    const std::vector<Residue> noisy = measure();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      rounding[i] = std::max(rounding[i], std::abs(noisy[i].value - found[i].value));
+      scale_rounding[i] = std::max(scale_rounding[i], std::abs(noisy[i].scale - found[i].scale));
+    }
+  }
+  tape.set_noise(0);
+  Worst worst;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto& [place, value, scale] = found[i];
+    if (scale_rounding[i] > most_rounding * scale) continue;
+    worst.add(place, std::abs(value), rounding_margin * (rounding[i] + noise_of_double * scale), scale);
+  }
+  return worst.finding(std::move(law));
 }
 
 }  // namespace normscope

@@ -44,6 +44,7 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
   }
   attention_forward(gemm_provider, attention, y.stored(), stats);
 
+  tape.add_noise(qkv.rows * heads, stats.sum);
   tape.record(y, [=](Tape<Real>& t) {
     const Accumulator<Real> d = t.accumulate(qkv);
     attention_backward(gemm_provider, attention, stats, t.gradient(y), d.data, d.data + part,

@@ -33,6 +33,13 @@ Var<Real> column_norm(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> 
     }
   }
 
+  tape.add_noise(groups * cols, mean);
+  tape.add_noise(groups * cols, rstd);
+  for (Index i = 0; i < y.size() && tape.noisy(); ++i) {  // y comes of these statistics too
+    const Index c = i % cols, at = i / (norm.group_rows * cols) * cols + c;
+    const Real normed = (x.value[i] - mean[at]) * rstd[at];
+    y.value[i] = (gain ? gain.value[c] : 1) * normed + (bias ? bias.value[c] : 0);
+  }
   tape.record(y, [=](Tape<Real>& t) {
     const Accumulator<Real> dx = t.accumulate(x);
     column_norm_backward(norm, rows, x.value, mean, rstd, gain.value, t.gradient(y), dx.data, dx.beta,

@@ -21,6 +21,7 @@ Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std:
 
   Var<Real> loss = tape.create(1, 1);
   *loss.value = static_cast<Real>(total / static_cast<double>(rows));
+  tape.add_noise(rows, stats.sum);
   tape.record(loss, [=](Tape<Real>& t) {
     const Accumulator<Real> d = t.accumulate(logits);
     const Real factor = *t.gradient(loss) / static_cast<Real>(rows);

@@ -40,6 +40,7 @@ Var<Real> query_key_norm(Tape<Real>& tape, Real eps, Index heads, Var<Real> qkv,
   });
   if (!tape.recording()) return y;
 
+  tape.add_noise(tokens * 2 * heads, rstd);
   const Index blocks = block_count(tokens, tokens_a_block);
   Real* partials = tape.template save<Real>(2 * blocks * head_dim);
   tape.record(y, [=](Tape<Real>& t) {

@@ -19,6 +19,13 @@ Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var
   norm_forward(norm, rows, x.value, gain.value, bias.value, y.stored(), mean, rstd, rounded);
   if (!tape.recording()) return y;
 
+  tape.add_noise(rows * norm.groups, mean);
+  tape.add_noise(rows * norm.groups, rstd);
+  for (Index i = 0; i < y.size() && tape.noisy(); ++i) {  // y comes of these statistics too
+    const Index c = i % x.cols, at = i / (x.cols / norm.groups);
+    const Real normed = (x.value[i] - mean[at]) * rstd[at];
+    y.value[i] = (gain ? gain.value[c] : 1) * normed + (bias ? bias.value[c] : 0);
+  }
   Real* partials = tape.template save<Real>(2 * norm_blocks(rows) * x.cols);
   tape.record(y, [=](Tape<Real>& t) {
     const Accumulator<Real> dx = t.accumulate(x);

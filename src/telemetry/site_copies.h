@@ -2,7 +2,6 @@
 // two passes.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -26,9 +25,6 @@ class SiteCopies : public TapListener<Real> {
     copy(place, gradient, gradients);
   }
 
-  const SiteCopy<Real>& value(Place place) const { return find(values, place); }
-  const SiteCopy<Real>& gradient(Place place) const { return find(gradients, place); }
-
   // In the order in which they were heard: values forwards, gradients backwards.
   std::vector<SiteCopy<Real>> values, gradients;
 
@@ -36,13 +32,6 @@ class SiteCopies : public TapListener<Real> {
   static void copy(Place place, const StoredMatrix<Real>& x, std::vector<SiteCopy<Real>>& copies) {
     const Real* numbers = x.numbers();
     copies.push_back({place, x.rows, x.cols, {numbers, numbers + x.size()}});
-  }
-  static const SiteCopy<Real>& find(const std::vector<SiteCopy<Real>>& copies, Place place) {
-    const auto found = std::find_if(copies.begin(), copies.end(),
-                                    [&](const SiteCopy<Real>& copy) { return copy.place == place; });
-    require(found != copies.end(), "telemetry", "nothing was heard of ", name_of(place.site), " of layer ",
-            place.layer);
-    return *found;
   }
 };
 
