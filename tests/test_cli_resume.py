@@ -5,6 +5,7 @@ a folder that holds a run is safe from everything that was not asked for."""
 import json
 import os
 import random
+import re
 import resource
 import signal
 import struct
@@ -50,24 +51,35 @@ class Interruption(ResumeTest):
     def test_signals_save_the_run_and_say_how_to_go_on(self):
         whole = self.train("whole", LONG)
         for number in (signal.SIGINT, signal.SIGTERM):
-            name = signal.Signals(number).name
+            name = "it's " + signal.Signals(number).name
             for attempt in range(10):  # a busy machine may let the run finish before the signal is sent
                 code, stderr = self.interrupt(f"{name}-{attempt}", number, 5, "tiny.json")
                 if code != 0:
                     break
             run = Run(self.path(f"{name}-{attempt}"))
             self.assertEqual(code, 130, stderr)
-            for word in ("interrupted after step", "--resume", "tiny.json", f"--out {name}"):
-                self.assertIn(word, stderr)
             stopped = run.summary["steps"]
+            said = re.fullmatch(rf"interrupted after step {stopped}; go on with: (.*)\n", stderr)
+            self.assertTrue(said, stderr)
             self.assertEqual(run.summary["status"], "interrupted")
             self.assertEqual(run.metadata("checkpoint.safetensors")["step"], str(stopped))
             self.assertEqual(run.rows("metrics.csv")[-1]["step"], str(stopped))
             self.assertNotIn("model.safetensors", os.listdir(run.path))
-            said = self.resume(run).stdout
-            self.assertIn(f"after step {stopped}", said)
+            pasted = subprocess.run(["sh", "-c", said[1]], cwd=self.folder, env=environment(), capture_output=True,
+                                    encoding="utf-8", check=True)
+            self.assertIn(f"after step {stopped}", pasted.stdout)
             self.assertEqual(run.summary["status"], "done")
             self.assert_same_results(run, whole, files=RESULTS)
+
+    def test_a_run_folder_stands_for_its_config(self):
+        whole = self.train("whole")
+        run = self.half_done("half", {"train": {"lr": 2e-3}})
+        os.remove(self.path("tiny.json"))
+        self.normscope("train", "--resume", run.path, "--set", "train.lr=0.002", "--quiet")
+        self.assertEqual(run.summary["steps"], 25)
+        self.assertNotEqual(run.bytes("model.safetensors"), whole.bytes("model.safetensors"))
+        self.refused("train", "half", says=["half: is a folder", "half/config.json"])
+        self.refused("train", "--resume", self.folder, says=["config.json", "No such file"])
 
     def test_killed_again_and_again(self):
         whole = self.train("whole", LONG)

@@ -173,6 +173,9 @@ class Probe(CliTest):
     def test_from_a_file_is_the_trained_model(self):
         run = self.train("run")
         trained = self.probe("p", "--from", "run/model.safetensors", "--dump", "trained.safetensors")
+        self.assertEqual(self.probe("of-run", "--from", "run").bytes("layers.csv"), trained.bytes("layers.csv"))
+        nothing = self.refused("probe", "tiny.json", "--from", "none", "--out", "none-probe", code=1)
+        self.assertEqual(nothing.stdout, "")  # no head of a table that does not come
         self.assertEqual(self.probe("q", "--from", "run/checkpoint.safetensors").bytes("layers.csv"),
                          trained.bytes("layers.csv"))
         dumped = read_safetensors(self.path("trained.safetensors"))[0]

@@ -9,14 +9,14 @@
 #include "io/utf8.h"
 #include "model/norms.h"
 #include "model/placement.h"
+#include "train/run_folder.h"
 
 namespace normscope {
 using nlohmann::ordered_json;
 namespace {
 
 constexpr std::ptrdiff_t many_comparisons = 5;
-constexpr double small_branch = 0.05;  // of the stream: below it the place of a norm hardly matters
-constexpr double near_level = 0.08;    // nats: this near to the unigram level, only letter counts are learnt
+constexpr double near_level = 0.08;  // nats: this near to the unigram level, only letter counts are learnt
 constexpr std::size_t most_names = 6, longest_story = 400;  // bytes; a summary may hold anything
 
 // "a", "a and b", "a, b and c", "a, b, c, d, e and 3 more".
@@ -68,13 +68,10 @@ std::string keys_text(const std::vector<KeyChange>& changes, bool with_values) {
 
 bool is_init(const KeyChange& change) { return change.field->key.starts_with("model.init."); }
 
-template <class Is>
-bool some_placement(const Group& group, const Is& is) {
+bool scales_init(const Group& group) {
   const std::vector<const Placement*> rows = placements_of(group.config().model);
-  return std::any_of(rows.begin(), rows.end(), [&](const Placement* row) { return is(*row); });
+  return std::any_of(rows.begin(), rows.end(), [](const Placement* row) { return row->init_gain(2) != 1; });
 }
-
-bool scales_init(const Placement& row) { return row.init_gain(2) != 1; }
 
 Index vocab_of(const Group& group) {  // 0: not known
   Index vocab = 0;
@@ -120,7 +117,7 @@ void say_differences(Sentences& say, const Group& base, const Group& group, bool
   std::vector<KeyChange> init;
   std::copy_if(diff.derived.begin(), diff.derived.end(), std::back_inserter(init), is_init);
   std::string weights = keys_text(init, with_values);
-  if (some_placement(base, scales_init) != some_placement(group, scales_init))
+  if (scales_init(base) != scales_init(group))
     weights += (weights.empty() ? "" : ", ") + std::string("deepnorm's factor");
   if (!weights.empty() && causes.size() == 1 && !is_init(causes[0]))
     more += "; so it starts from other weights (" + weights + "), which may be the cause as well";
@@ -184,13 +181,7 @@ void say_losses(Sentences& say, const Group& group) {
 void say_model(Sentences& say, const Group& group) {
   const NormRow& norm = norm_row(group.config().model.norm);
   const Metric share = group.metric(&RunRecord::branch_share);
-  // Where a norm, a learned scale or an initialisation of its own stands behind a branch, its size is the
-  // placement's doing, and no reason to doubt that the placement matters.
-  const auto sizes_branch = [](const Placement& row) {
-    return row.norm_branch || row.learned_scale || scales_init(row);
-  };
-  if (norm.kind != NormKind::none && !some_placement(group, sizes_branch) && !share.values.empty() &&
-      share.mean() < small_branch) {
+  if (!share.values.empty() && branches_too_small(group.config().model, share.mean())) {
     say.add(
         "small_branch", group, fixed(100 * share.mean(), 1) + "%",
         ": at the start a branch is so small a part of the stream it is added to that the norms' place can "

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "io/utf8.h"
 #include "model/cost.h"
+#include "train/checkpoint.h"
 
 namespace normscope {
 
@@ -25,7 +26,7 @@ int probe_command(int argc, char** argv) {
   add_config_options(line);
   line.option("seeds", "N", "seeds, from train.seed up (default: 1)");
   line.option("batches", "K", "batches a seed; norms are averaged over them (default: 1)");
-  line.option("from", "FILE", "take the weights of a safetensors file");
+  line.option("from", "RUN|FILE", "take the weights of a run or of a safetensors file");
   line.option("dump", "FILE", "write every tensor of the first seed's first batch to a safetensors file");
   line.option("out", "DIR", "folder of the seeds' folders (default: runs/<name>-probe)");
   line.flag("overwrite", "replace an earlier probe in that folder");
@@ -38,8 +39,8 @@ int probe_command(int argc, char** argv) {
 
   const Index seeds = line.integer_of("seeds", 1, 100000).value_or(1);
   const std::filesystem::path out = line.text_of("out").value_or("runs/" + config.name + "-probe");
-  ProbeOptions options{line.integer_of("batches", 1, 1000000).value_or(1), line.text_of("from").value_or(""),
-                       ""};
+  const std::optional<std::string> from = line.text_of("from");
+  ProbeOptions options{line.integer_of("batches", 1, 1000000).value_or(1), from ? weights_of(*from) : "", ""};
   const Existing existing = line.has("overwrite") ? Existing::overwrite : Existing::refuse;
 
   const Index first_seed = config.train.seed;
@@ -59,12 +60,12 @@ int probe_command(int argc, char** argv) {
               << aligned_left(metric_text(gradient, Digits::ratio), 20) << metric_text(growth, Digits::ratio)
               << std::endl;
   };
-  std::cout << "seed  loss             grad first/last     growth\n";
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {
     config.train.seed = seed;
     options.dump = seed == first_seed ? line.text_of("dump").value_or("") : "";
     RunFolder folder(folder_of(seed), existing);
     const ProbeResult result = probe(config, corpus, options, folder);
+    if (seed == first_seed) std::cout << "seed  loss             grad first/last     growth\n";
     print_row(std::to_string(seed), {{result.loss}}, {{result.grad_first_last}}, {{result.growth}});
     losses.values.push_back(result.loss);
     gradients.values.push_back(result.grad_first_last);

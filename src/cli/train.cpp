@@ -1,4 +1,5 @@
 // normscope train CONFIG: trains a model, shows how it goes, leaves a run folder.
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -19,9 +20,18 @@ std::string loss_text(double nats) {
   return fixed(nats, 4) + " nats (" + fixed(nats / std::log(2.0), 4) + " bits)";
 }
 
+// A path as a shell takes it.
+std::string shell_word(const std::string& path) {
+  constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=,:@%";
+  std::string word = printable(path);
+  if (word.find_first_not_of(plain) == word.npos) return word;
+  for (std::size_t at = 0; (at = word.find('\'', at)) != word.npos; at += 4) word.replace(at, 1, "'\\''");
+  return "'" + word + "'";
+}
+
 class ShowTraining : public TrainObserver {
  public:
-  explicit ShowTraining(bool quiet) : line_(quiet) {}
+  ShowTraining(bool quiet, const ModelConfig& model) : line_(quiet), model_(model) {}
 
   void on_step(const Progress& p) override {
     if (!line_.due()) return;
@@ -34,11 +44,19 @@ class ShowTraining : public TrainObserver {
     line_.clear();
     print_error(note);
   }
+  void on_branch_share(double share) override {
+    if (!branches_too_small(model_, share)) return;
+    line_.say(
+        text("note: at the start a sublayer adds ", significant_text(100 * share, 2),
+             "% to the stream, so the norms' place can hardly matter; larger model.init.std or smaller ",
+             "model.init.embed_std makes that more"));
+  }
 
   ProgressLine& line() { return line_; }
 
  private:
   ProgressLine line_;
+  const ModelConfig& model_;
   std::string val_;
 };
 
@@ -70,7 +88,7 @@ int train_command(int argc, char** argv) {
                    "CONFIG");
   add_config_options(line);
   line.option("out", "DIR", "run folder (default: runs/<name>)");
-  line.flag("resume", "go on from the folder's checkpoint");
+  line.flag("resume", "go on from the checkpoint in DIR; a run's folder may stand for CONFIG and DIR");
   line.flag("overwrite", "start again in a folder that holds a run");
   line.flag("wait", "where another process writes in the folder, wait for its end (default: refuse)");
   line.flag("q,quiet", "print nothing but errors");
@@ -80,7 +98,11 @@ int train_command(int argc, char** argv) {
   }
 
   const std::atomic<bool>& stop = stop_on_signals();  // first: a line may be said to a pipe without a reader
-  const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
+  const std::string& argument = line.positionals()[0];
+  const bool is_run = line.has("resume") && std::filesystem::is_directory(argument);
+  const std::string config_path =
+      is_run ? (std::filesystem::path(argument) / config_file).string() : argument;
+  const RunConfig config = load_config(config_path, line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), config.train.batch_size);
@@ -88,10 +110,10 @@ int train_command(int argc, char** argv) {
   const Existing existing = line.has("resume")      ? Existing::resume
                             : line.has("overwrite") ? Existing::overwrite
                                                     : Existing::refuse;
-  RunFolder folder(line.text_of("out").value_or("runs/" + config.name), existing,
+  RunFolder folder(line.text_of("out").value_or(is_run ? argument : "runs/" + config.name), existing,
                    line.has("wait") ? IfLocked::wait : IfLocked::fail);
   const std::string shown_folder = printable(folder.path());
-  ShowTraining show(line.has("quiet"));
+  ShowTraining show(line.has("quiet"), config.model);
   if (existing == Existing::resume && folder.has(config_file))
     compare_with_folder(config, folder, show.line());
 
@@ -120,9 +142,9 @@ int train_command(int argc, char** argv) {
   show.line().clear();
   switch (summary.status) {
     case RunStatus::interrupted:
-      std::cerr << "interrupted after step " << summary.steps << "; go on with: normscope train "
-                << printable(line.positionals()[0]) << " --out " << shown_folder
-                << " --resume (and the same --set)\n";
+      std::cerr << "interrupted after step " << summary.steps
+                << "; go on with: " << shell_word(program_invocation_name) << " train --resume "
+                << shell_word(folder.path()) << '\n';
       return static_cast<int>(Exit::interrupted);
     case RunStatus::diverged:
       tell_divergence(summary, shown_folder);

@@ -108,7 +108,11 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
   struct stat status {};
   if (::fstat(file.get(), &status) != 0)
     fail(options.where, printable(path), ": cannot be read: ", errno_text());  // no fault of the path
-  if (S_ISDIR(status.st_mode)) stop("is a folder; expected a file");
+  if (S_ISDIR(status.st_mode)) {
+    const std::filesystem::path config = std::filesystem::path(path) / "config.json";
+    stop("is a folder; expected a file",
+         std::filesystem::exists(config) ? ", such as " + printable(config.string()) : "");
+  }
   if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) stop("is a device; expected a file or a pipe");
   if (S_ISFIFO(status.st_mode)) wait_for_writer(file.get(), path, options.where);
 

@@ -258,7 +258,7 @@ LoadedModel::LoadedModel(RunConfig run_config, Vocabulary vocabulary)
       vocab(std::move(vocabulary)),
       model(config.model, vocab.size(), gemm_provider(config.train)) {}
 
-std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
+std::string weights_of(const std::string& run_or_file) {
   std::string path = run_or_file;
   if (std::filesystem::is_directory(path)) {
     for (const char* name : {model_file, checkpoint_file}) {
@@ -266,6 +266,11 @@ std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
       if (std::filesystem::exists(path)) break;
     }
   }
+  return path;
+}
+
+std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
+  const std::string path = weights_of(run_or_file);
   const SafetensorsFile file(path);
   require_format(file);
   RunConfig config = config_in(file, {.need_data = false});

@@ -76,7 +76,10 @@ struct LoadedModel {
   Metadata metadata;
   Model<float> model;
 };
-// `run_or_file`: a safetensors file, or a run folder (its final model, else its checkpoint).
+
+// The safetensors file that is meant: the one named, or a run folder's final model, else its checkpoint.
+std::string weights_of(const std::string& run_or_file);
+
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file);
 
 }  // namespace normscope

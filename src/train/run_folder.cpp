@@ -6,6 +6,7 @@
 
 #include "config/load.h"
 #include "io/utf8.h"
+#include "model/placement.h"
 
 namespace normscope {
 namespace fs = std::filesystem;
@@ -171,6 +172,14 @@ std::optional<double> branch_share(const std::vector<SiteRow>& rows) {
   }
   if (branches == 0 || !std::isfinite(sum)) return std::nullopt;
   return sum / branches;
+}
+
+bool branches_too_small(const ModelConfig& config, double share) {
+  const std::vector<const Placement*> placements = placements_of(config);
+  const bool by_design = std::any_of(placements.begin(), placements.end(), [](const Placement* row) {
+    return row->norm_branch || row->learned_scale || row->init_gain(2) != 1;
+  });
+  return share < 0.05 && config.norm != NormKind::none && !by_design;
 }
 
 }  // namespace normscope

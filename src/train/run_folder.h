@@ -91,4 +91,9 @@ double growth(const std::vector<SiteRow>& rows);
 // branches; nothing where there are none, or they are not finite.
 std::optional<double> branch_share(const std::vector<SiteRow>& rows);
 
+// Whether this share at the start is so small that the place of the norms can hardly matter. Not where a
+// norm, a learned scale or an initialisation of its own stands behind a branch: its size is then the
+// placement's doing.
+bool branches_too_small(const ModelConfig& config, double share);
+
 }  // namespace normscope

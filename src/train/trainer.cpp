@@ -255,7 +255,10 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
     recent_.add_norm(result.norms.total);
     if (listen && !diverged) {
       std::vector<SiteRow> sites = statistics_.rows();
-      if (step == 1) state_.branch_share = branch_share(sites);
+      if (step == 1) {
+        state_.branch_share = branch_share(sites);
+        if (state_.branch_share) observer_.on_branch_share(*state_.branch_share);
+      }
       if (log_sites) log_statistics(logs, sites, result, changes != nullptr ? *changes : no_change());
       if (changes != nullptr) recent_.add(step, std::move(sites));
     }

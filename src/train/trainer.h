@@ -51,6 +51,7 @@ class TrainObserver {
   virtual void on_step(const Progress&) {}
   virtual void on_evaluation(Index /*step*/, double /*val_loss*/) {}
   virtual void on_note(const std::string&) {}
+  virtual void on_branch_share(double) {}  // after step 1; see branch_share() in run_folder.h
 };
 
 class Trainer {
