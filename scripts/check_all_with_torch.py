@@ -93,11 +93,8 @@ def badness(error):
     return np.inf if np.isnan(error) else error
 
 
-def worst_of(folder, name, model, spoil=None):
-    """(error, tensor) of one combination. spoil(tensors, config) may change what the engine is said to have computed,
-    so that a test can see it caught."""
-    config = {"model": model, "data": {"path": os.path.join(ROOT, "data", "austen.txt")},
-              "train": {"steps": 1, "batch_size": SEQUENCES}}
+def dump(folder, config, name):
+    """The exchange file of a config's probe, its vectors moved: tensors and metadata."""
     first, start, second = (os.path.join(folder, f"{file}.safetensors") for file in ("first", "start", "second"))
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file)
@@ -105,7 +102,15 @@ def worst_of(folder, name, model, spoil=None):
     tensors, _ = safetensors_io.read(first)
     safetensors_io.write(start, move_vectors(tensors, name), {"format": "pt"})
     probe(folder, "--from", start, "--dump", second)
-    tensors, metadata = safetensors_io.read(second)
+    return safetensors_io.read(second)
+
+
+def worst_of(folder, name, model, spoil=None):
+    """(error, tensor) of one combination. spoil(tensors, config) may change what the engine is said to have computed,
+    so that a test can see it caught."""
+    config = {"model": model, "data": {"path": os.path.join(ROOT, "data", "austen.txt")},
+              "train": {"steps": 1, "batch_size": SEQUENCES}}
+    tensors, metadata = dump(folder, config, name)
     if spoil:
         config = json.loads(metadata["config"])
         spoil(tensors, config)

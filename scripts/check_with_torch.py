@@ -19,12 +19,12 @@ MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of what the model computes
 PLAIN = ("tokens", "targets", "logits", "loss")
 
 
-def recompute(tensors, metadata):
+def recompute(tensors, metadata, dtype=torch.float64):
     """What PyTorch makes of the file's parameters, tokens and targets: the file's other tensors."""
     missing = [name for name in PLAIN if name not in tensors] + [k for k in ("config", "vocab") if k not in metadata]
     if missing:
         raise ValueError(f"not an exchange file: no {', '.join(missing)}")
-    model = Transformer(json.loads(metadata["config"]), len(json.loads(metadata["vocab"]))).double()
+    model = Transformer(json.loads(metadata["config"]), len(json.loads(metadata["vocab"]))).to(dtype)
     state = {n: torch.from_numpy(t) for n, t in tensors.items() if not n.startswith(MEASURED) and n not in PLAIN}
     # Running statistics play no part (a probe uses the batch's own), so a file may leave them out.
     state = {**dict(model.named_buffers()), **state}
