@@ -29,7 +29,7 @@ fi
 
 # Clang has libFuzzer; libomp is what the project asks of it.
 scripts/install_packages.sh clang libomp-dev
-cmake --preset fuzz >/dev/null
+cmake -S . -B build-fuzz -DCMAKE_CXX_COMPILER=clang++ -DNORMSCOPE_FUZZ=ON >/dev/null
 cmake --build build-fuzz --target fuzz --parallel "$(nproc)" -- --quiet
 
 export ASAN_OPTIONS=quarantine_size_mb=4 # small, so that the memory in use stays in the caches

@@ -1,5 +1,5 @@
 // What fuzz targets share. A target is one file beside this one: sound inputs to start from, and what must
-// hold whatever the bytes are. The same file runs under libFuzzer (preset `fuzz`) and, in every build, under
+// hold whatever the bytes are. The same file runs under libFuzzer (NORMSCOPE_FUZZ) and, in every build, under
 // the small mutator of driver.cpp.
 //
 // Around each input, fuzz.cpp holds what all readers owe: they throw nothing but Error, whose lines are
