@@ -5,6 +5,8 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
 import time
 import unittest
 from collections import Counter
@@ -268,23 +270,69 @@ class Config(CliTest):
 
 class Bench(CliTest):
     NAMES = {"sgemm_gflops", "step_ms", "tokens_per_s", "gflops", "share", "log_overhead", "threads", "precision",
-             "peak_mb", "handover_ns"}
+             "ops", "memory_gb_per_s"}
+
+    def bench(self, *options):
+        return self.normscope("bench", self.config(), "--steps", "20", *options).stdout
 
     def test_json_has_its_names_and_they_agree(self):
-        result = json.loads(self.normscope("bench", self.config(), "--steps", "20", "--json").stdout)
-        self.assertLessEqual(self.NAMES, set(result))
-        self.assertAlmostEqual(result["tokens_per_s"] * result["step_ms"] / 1e3, 4 * 16, places=6)
-        self.assertAlmostEqual(result["share"], result["gflops"] / result["sgemm_gflops"], places=12)
+        result = json.loads(self.bench("--json"))
+        self.assertLessEqual(self.NAMES | {"peak_mb", "gemm", "other_cpu_share", "by_threads"}, set(result))
         # 6 FLOPs a multiplied parameter and token, the tied matrix for the head; attention's unmasked half.
         multiplied = 2 * (48 * 16 + 16 * 16 + 2 * 64 * 16) + 65 * 16
-        flops = (6 * multiplied + 6 * 2 * 16 * 17) * result["tokens_per_s"] / 1e9
-        self.assertAlmostEqual(result["gflops"] / flops, 1, places=9)
+        for row in (result, *result["results"]):
+            self.assertEqual(self.NAMES - set(row), set())
+            self.assertAlmostEqual(row["tokens_per_s"] * row["step_ms"] / 1e3, 4 * 16, places=6)
+            self.assertAlmostEqual(row["share"], row["gflops"] / row["sgemm_gflops"], places=12)
+            flops = (6 * multiplied + 6 * 2 * 16 * 17) * row["tokens_per_s"] / 1e9
+            self.assertAlmostEqual(row["gflops"] / flops, 1, places=9)
 
-    def test_handover_is_that_of_two_threads(self):
-        result = json.loads(self.normscope("bench", self.config(), "--steps", "20", "--threads", "2", "--json").stdout)
-        one, two = (row["handover_ns"] for row in result["by_threads"])
-        self.assertEqual(one, 0)
-        self.assertGreater(two, 1)
+    def test_both_precisions_are_measured_with_one_thread_and_with_all(self):
+        for own, other in (("fp32", "bf16"), ("bf16", "fp32")):
+            result = json.loads(self.bench("--threads", "2", "--json", "--set", f"train.precision={own}"))
+            measured = [(row["precision"], row["threads"]) for row in result["results"]]
+            self.assertEqual(measured, [(own, 1), (own, 2), (other, 1), (other, 2)])
+            self.assertEqual(result["by_threads"], result["results"][:2])
+            self.assertEqual({name: result[name] for name in self.NAMES}, result["results"][1])
+            self.assertEqual(len({row["step_ms"] for row in result["results"]}), 4)
+
+    def test_the_ops_add_up_to_the_step(self):
+        for row in json.loads(self.bench("--threads", "2", "--json"))["results"]:
+            ops = row["ops"]
+            self.assertEqual(ops[-1]["op"], "rest")
+            self.assertGreaterEqual(ops[-1]["share"], 0)
+            self.assertAlmostEqual(sum(op["share"] for op in ops), 1, places=9)
+            self.assertAlmostEqual(sum(op["ms"] for op in ops) / row["step_ms"], 1, places=9)
+            for op in ops[:-1]:
+                self.assertAlmostEqual((op["forward_ms"] + op["backward_ms"]) / op["ms"], 1, places=9)
+
+    def test_columns_stand_under_their_headings_whatever_the_names(self):
+        lines = self.bench("--set", "model.d_model=128").splitlines()
+        self.assertIn("linear, activation 128 -> 512", "\n".join(lines))
+        heading = next(line for line in lines if line.startswith("op "))
+        table = lines[lines.index(heading) + 1:lines.index("", lines.index(heading))]
+        self.assertEqual(table[-1].split()[::2], ["step", "100.0%"])
+        for line in table:
+            for name, cell in (("ms", r"\d\.\d{3}"), ("share", r"\d\.\d%")):
+                end = heading.index(name) + len(name)
+                self.assertRegex(line[:end], cell + "$")
+
+    def test_busy_neighbours_are_told_with_what_they_mean(self):
+        with open("/proc/stat", encoding="ascii") as file:
+            if sum(map(int, file.readline().split()[1:])) == 0:
+                self.skipTest("/proc/stat tells nothing here")
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
+        try:
+            share = json.loads(self.bench("--json"))["other_cpu_share"]
+            shown = self.bench()
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+        self.assertGreater(share, 0.3)
+        self.assertLessEqual(share, 1)
+        told = re.search(r"(?m)^other programs took (\d+)% of this machine's CPU time: .*too long.*rough$", shown)
+        self.assertGreater(int(told[1]), 30)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <string_view>
 #include <vector>
 
+#include "core/stopwatch.h"
 #include "core/types.h"
 
 namespace normscope {
@@ -29,40 +29,26 @@ class OpProfile {
   };
 
   void add_forward(const OpCost& cost, double seconds) {
-    Row& row = row_of(cost);
-    row.seconds_forward += seconds;
-    row.flops += cost.flops_forward;
-    row.bytes += cost.bytes_forward;
+    add({cost.name, cost.in, cost.out, seconds, 0, cost.flops_forward, cost.bytes_forward});
   }
   void add_backward(const OpCost& cost, double seconds) {
-    Row& row = row_of(cost);
-    row.seconds_backward += seconds;
-    row.flops += cost.flops_backward;
-    row.bytes += cost.bytes_backward;
+    add({cost.name, cost.in, cost.out, 0, seconds, cost.flops_backward, cost.bytes_backward});
+  }
+  void add(const Row& more) {
+    const auto same = [&](const Row& row) {
+      return std::string_view(row.name) == more.name && row.in == more.in && row.out == more.out;
+    };
+    const auto found = std::find_if(rows_.begin(), rows_.end(), same);
+    if (found == rows_.end()) return rows_.push_back(more);
+    found->seconds_forward += more.seconds_forward;
+    found->seconds_backward += more.seconds_backward;
+    found->flops += more.flops;
+    found->bytes += more.bytes;
   }
   const std::vector<Row>& rows() const { return rows_; }  // in the order of their first call
 
  private:
-  Row& row_of(const OpCost& cost) {
-    const auto same = [&](const Row& row) {
-      return std::string_view(row.name) == cost.name && row.in == cost.in && row.out == cost.out;
-    };
-    const auto found = std::find_if(rows_.begin(), rows_.end(), same);
-    return found != rows_.end() ? *found : rows_.emplace_back(Row{cost.name, cost.in, cost.out});
-  }
-
   std::vector<Row> rows_;
-};
-
-// Seconds since its construction.
-class OpClock {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace normscope

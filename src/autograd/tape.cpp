@@ -145,7 +145,7 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
         listener_->on_gradient(tap.place, {slot.buffer->data, tap.rows, tap.cols, tap.rounded});
       }
     }
-    const OpClock clock;
+    const Stopwatch clock;
     node->backward(node->closure, *this);
     if (profile_ != nullptr && node->cost != nullptr) profile_->add_backward(*node->cost, clock.seconds());
     drop(slots_[static_cast<std::size_t>(node->output)]);

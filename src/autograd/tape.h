@@ -112,7 +112,7 @@ class Tape {
 
    private:
     Tape& tape_;
-    OpClock clock_;
+    Stopwatch clock_;
   };
 
   // --- for ops: backward

@@ -15,10 +15,6 @@
 
 namespace normscope {
 
-// Nanoseconds until what one thread writes has reached another, the mean of two threads taking turns for 1
-// ms. Cores that share a cache need 20 to 60, those that do not 100 to 300; 0 if there is one thread only.
-double measure_handover_ns();
-
 // Threads that parallel loops use. Set once by the program; the default is the cores in the affinity mask.
 void set_thread_count(int threads);
 int thread_count();

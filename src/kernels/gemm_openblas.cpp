@@ -5,12 +5,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <sstream>
 #include <vector>
 
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/stopwatch.h"
 
 namespace normscope {
 namespace {
@@ -36,10 +36,6 @@ constexpr std::size_t buffer_size = std::size_t{128}
 bool address_space_is_limited() {
   rlimit limit{};
   return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -102,13 +98,12 @@ double measure_sgemm_gflops() {
     std::vector<float> a(size, 0.5f), b(size, 0.25f), c(size);
     std::vector<double> times;
     for (int run = 0; run < 6; ++run) {
-      const double start = seconds_now();
+      const Stopwatch watch;
       multiply({Transpose::no, Transpose::no, n, n, n, 1.0f, a.data(), n, b.data(), n, 0.0f, c.data(), n});
-      if (run > 0) times.push_back(seconds_now() - start);  // the first warms up
+      if (run > 0) times.push_back(watch.seconds());  // the first warms up
     }
     std::sort(times.begin(), times.end());
-    const double cube = static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
-    best = std::max(best, 2 * cube / times[times.size() / 2] / 1e9);
+    best = std::max(best, 2e-9 * static_cast<double>(n * n * n) / times[times.size() / 2]);
   }
   if (own_threads) openblas_set_num_threads(1);
   return best;

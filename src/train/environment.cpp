@@ -36,7 +36,6 @@ const char* name_of(GemmProvider provider) {
     case GemmProvider::openblas:
       return "openblas";
     case GemmProvider::native:
-      return "native";
     case GemmProvider::bf16:
       return "native";
     case GemmProvider::reference:

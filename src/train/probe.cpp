@@ -83,10 +83,9 @@ ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOpti
   std::vector<ParameterRow> rows;
   for (std::size_t i = 0; i < mean_norm.size(); ++i) {
     const Parameter& p = model.layout().list()[i];
-    const double n = static_cast<double>(p.size);
-    const float* values = model.parameters.at(p);
-    rows.push_back({std::sqrt(sum_squares(p.size, values) / n), norms.by_parameter[i], mean_norm[i],
-                    norms.by_parameter[i] / std::sqrt(n), std::nullopt});
+    const double square = sum_squares(p.size, model.parameters.at(p));
+    rows.push_back(
+        {std::sqrt(square / static_cast<double>(p.size)), norms.by_parameter[i], mean_norm[i], std::nullopt});
   }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
   write_atomically(folder.file(config_file), dump_text(config));

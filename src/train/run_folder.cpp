@@ -131,6 +131,19 @@ CsvWriter open_params(const RunFolder& folder, CsvWriter::Open how) {
       how);
 }
 
+std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const ParameterLayout& layout,
+                                         const GradientNorms& norms,
+                                         const std::vector<WeightChange>& changes) {
+  std::vector<ParameterRow> rows;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const double n = static_cast<double>(layout.list()[i].size), norm = norms.by_parameter[i];
+    rows.push_back({std::sqrt(changes[i].before / n), norm,
+                    config.grad_accum == 1 ? std::optional(norm) : std::nullopt,
+                    std::sqrt(changes[i].change / n)});
+  }
+  return rows;
+}
+
 void write_params(CsvWriter& csv, Index step, const ParameterLayout& layout,
                   const std::vector<ParameterRow>& rows) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -138,7 +151,7 @@ void write_params(CsvWriter& csv, Index step, const ParameterLayout& layout,
     const ParameterRow& r = rows[i];
     if (!p.trainable) continue;
     csv.row(step, p.layer, std::string_view(p.name), p.size, r.rms, r.grad_norm, r.grad_norm_batch,
-            r.grad_rms, r.update_rms);
+            r.grad_norm / std::sqrt(static_cast<double>(p.size)), r.update_rms);
   }
   csv.flush();
 }

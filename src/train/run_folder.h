@@ -74,9 +74,12 @@ void write_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows);
 struct ParameterRow {
   double rms, grad_norm;
   std::optional<double> grad_norm_batch;
-  double grad_rms;
   std::optional<double> update_rms;
 };
+// Of a training step, from its gradient's norms and what its update did.
+std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const ParameterLayout& layout,
+                                         const GradientNorms& norms,
+                                         const std::vector<WeightChange>& changes);
 CsvWriter open_params(const RunFolder& folder, CsvWriter::Open how);
 void write_params(CsvWriter& csv, Index step, const ParameterLayout& layout,
                   const std::vector<ParameterRow>& rows);

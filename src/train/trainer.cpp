@@ -1,12 +1,12 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 
 #include "config/dump.h"
+#include "core/stopwatch.h"
 #include "data/ngram.h"
 #include "kernels/elementwise.h"
 #include "train/environment.h"
@@ -21,16 +21,6 @@ namespace {
 constexpr Index most_skipped_in_a_row = 20;
 constexpr Index sample_length = 1000;  // characters of sample.txt
 constexpr double sample_temperature = 0.8;
-
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 }  // namespace
 
@@ -163,18 +153,9 @@ void Trainer::log_statistics(Logs& logs, const std::vector<SiteRow>& sites, cons
   summary_.grad_first_last = grad_first_last(model_.layout(), result.norms.by_parameter);
   if (!logs.layers) return;
 
-  std::vector<ParameterRow> rows;
-  for (std::size_t i = 0; i < changes.size(); ++i) {
-    const double n = static_cast<double>(model_.layout().list()[i].size);
-    const double norm = result.norms.by_parameter[i];
-    ParameterRow row{std::sqrt(changes[i].before / n), norm, std::nullopt, norm / std::sqrt(n),
-                     std::sqrt(changes[i].change / n)};
-    if (config_.train.grad_accum == 1) row.grad_norm_batch = norm;
-    rows.push_back(row);
-  }
-  const Index step = state_.step;
-  write_layers(*logs.layers, step, sites);
-  write_params(*logs.params, step, model_.layout(), rows);
+  write_layers(*logs.layers, state_.step, sites);
+  write_params(*logs.params, state_.step, model_.layout(),
+               parameter_rows(config_.train, model_.layout(), result.norms, changes));
 }
 
 // Runs the step again with every tap on. Nothing has been updated, so it is the same step.
