@@ -16,30 +16,31 @@ def command(doc, examples, needed, default, plot, options=()):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", metavar="RUN", nargs="*", help="run, probe or sweep folder (default: the newest run "
                         "below runs/ and those that differ from it only in placement, norm or seed)")
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"PNG to write, an SVG beside it (default: {default} "
-                        "beside the first run)")
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"PNG or SVG to write (default: {default} and an SVG "
+                        "beside the first run; a folder, or a name without ending: both there)")
     for flag, settings in options:
         parser.add_argument(flag, **settings)
     given = vars(parser.parse_args())
     folders, output = given.pop("runs"), given.pop("output")
     runs = find_runs(folders, needed) if folders else newest_family(needed)
-    path = output_path(output, runs, default)
-    save(plot(colored(group_runs(runs)), **given), path)
+    paths = output_paths(output, runs, default)
+    save(plot(colored(group_runs(runs)), **given), paths)
 
 
-def output_path(given, runs, default, endings=(".png", ".svg")):
-    """Where the output goes: -o, or `default` beside the first run. It gets the first of the endings."""
-    if given is None:
-        return Path(os.path.normpath(os.path.relpath(runs[0].home.parent))) / default
-    path = Path(given)
+def output_paths(given, runs, default, endings=(".png", ".svg")):
+    """The files to write: the one that -o names; without an ending, in a folder, or without -o one with each ending.
+    `default` is their name in a folder, that of the first run where none is named."""
+    path = Path(os.path.normpath(os.path.relpath(runs[0].home.parent)) if given is None else given)
     if path.exists() and not path.is_file() and not path.is_dir():
         raise PlotError(f"-o {printable(given)}: is no file or folder; give a name ending in " + " or ".join(endings))
-    if path.suffix.lower() not in (*endings, ""):
+    if path.is_dir():
+        path = path / Path(default).stem
+    elif path.suffix.lower() in endings:
+        return [path]
+    elif path.suffix:
         raise PlotError(f"-o {printable(given)}: got the ending {printable(path.suffix)}; give a name ending in "
                         + " or ".join(endings))
-    if path.is_dir():
-        path = path / default
-    return path.with_suffix(endings[0])
+    return [path.with_suffix(ending) for ending in endings]
 
 
 def png_bytes(figure):
@@ -49,10 +50,13 @@ def png_bytes(figure):
     return file.getvalue()
 
 
-def save(figure, path):
-    """Writes PNG and SVG side by side, the same bytes every time, and says where."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(png_bytes(figure))
-    figure.savefig(path.with_suffix(".svg"), dpi=DPI, metadata={"Date": None, "Creator": None})
+def save(figure, paths):
+    """Writes the figure as PNG or SVG, by each path's ending, the same bytes every time, and says where."""
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        if path.suffix.lower() == ".png":
+            path.write_bytes(png_bytes(figure))
+        else:
+            figure.savefig(path, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
     pyplot.close(figure)
-    print(f"wrote {printable(path)} and {printable(path.with_suffix('.svg').name)}")
+    print("wrote " + " and ".join(map(printable, [paths[0], *(path.name for path in paths[1:])])))

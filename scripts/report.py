@@ -13,7 +13,7 @@ import plot_heatmap
 import plot_layers
 import plot_loss
 from figures import colored, pyplot
-from plot_command import output_path, png_bytes
+from plot_command import output_paths, png_bytes
 from report_page import bullets, dot, folded, notes, page, picture, pre, section, table, text
 from keys import ROOT
 from runs import Group, PlotError, find_runs, main, printable, shared_settings, shortened
@@ -207,7 +207,7 @@ def run():
                         "first run)")
     args = parser.parse_args()
     runs = find_runs(args.runs, "config.json")
-    path = output_path(args.output, runs, "report.html", (".html", ".htm"))
+    path = output_paths(args.output, runs, "report.html", (".html", ".htm"))[0]
     content = report(runs)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content, encoding="utf-8", newline="\n")

@@ -71,6 +71,8 @@ class Run:
         self.home = self.folder.absolute().parent if self.probe else self.folder.absolute()
         self.keys = used_keys(keys)
         self.seed = self.keys.pop(SEED, None)
+        if self.probe:
+            self.keys.pop("train.steps", None)  # it takes none
 
     def __str__(self):
         return printable(self.folder)

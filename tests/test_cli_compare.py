@@ -256,7 +256,7 @@ class Probes(CompareTest):
 
     def test_a_probe_is_no_run_of_its_config(self):
         self.train("run")
-        self.normscope("probe", self.config({"train": {"seed": 2}}), "--out", "probe")
+        self.normscope("probe", self.config({"train": {"seed": 2, "steps": 300}}), "--out", "probe")
         self.assertEqual(self.labels("run", "probe"), ["pre · layernorm", "pre · layernorm · probe"])
 
 

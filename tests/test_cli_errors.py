@@ -2,6 +2,7 @@
 """What is wrong is said in one line `[where] what; ...` on stderr, with the exit code that belongs to it, and nothing
 of a file's name or content reaches the terminal raw."""
 
+import gzip
 import json
 import os
 import struct
@@ -104,6 +105,9 @@ class OtherHabits(CliTest):
         self.refused("train", self.config(), "-s", says=["unknown option -s"])
         self.refused("train", self.config(), "--set", says=["--set needs a value: KEY=VALUE"])
         self.refused("config", self.config(), "--schema", says=["--schema"])
+        for option in ("--=3", "---x", "--s", "-q="):
+            said = self.refused("train", self.config(), option, says=["'", "normscope train --help"]).stderr
+            self.assertNotRegex(said, "[‘’]")
 
     def test_defaults_are_written_as_a_person_would(self):
         self.assertIn('"min_lr": 0.0003,', self.normscope("config", self.config(), "--set", "train.lr=0.003").stdout)
@@ -202,6 +206,9 @@ class Corpus(CliTest):
         self.train_on(b"a" * 300 + b"\xff" + b"b" * 300, "byte 300", "0xFF")
         self.train_on(b"a" * 300 + b"\xed\xa0\x80" + b"b" * 300, "byte 300")
         self.train_on("text".encode("utf-16"), "byte 0", "UTF-16")
+        for content, advice in ((gzip.compress(TEXT.encode()), "gunzip"), (b"PK\x03\x04\xff", "an archive"),
+                                (b"%PDF-1.7\n%\xe2\xe3", "pdftotext")):
+            self.train_on(content, advice)
 
     def test_too_little_text(self):
         self.train_on("", "empty")
@@ -266,12 +273,10 @@ class Unusual(CliTest):
 class Files(CliTest):
     def test_folders_that_are_no_run(self):
         os.mkdir(self.path("empty"))
-        for command, *codes in (("compare", 2), ("sample", 1, 2), ("eval", 1, 2)):
+        for command in ("compare", "sample", "eval"):
             for name in ("empty", "missing"):
-                result = self.call(command, name)
-                self.assertIn(result.returncode, codes, result.stderr)
-                self.assertRegex(result.stderr, rf"^\[[a-z]+\] .*{name}.*\n$")
-                self.assertEqual(result.stdout, "")
+                self.assertEqual(self.refused(command, name, says=[name]).stdout, "")
+        self.refused("probe", self.config(), "--from", "missing", "--out", "probe", says=["missing: no such file"])
 
     def test_broken_safetensors_are_refused(self):
         run = self.train("run")
@@ -293,6 +298,8 @@ class Files(CliTest):
             self.write(f"{name}.safetensors", content)
             self.refused("eval", f"{name}.safetensors", code=1, says=[f"{name}.safetensors"])
             self.refused("probe", "tiny.json", "--from", f"{name}.safetensors", "--out", name, code=1, says=[name])
+        for name in ("empty", "short", "header", "huge", "text"):
+            self.refused("sample", f"{name}.safetensors", code=1, says=[f"{name}.safetensors: is no safetensors file: "])
 
     def test_weights_must_fit_by_name_and_shape(self):
         run = self.train("run")
@@ -401,7 +408,20 @@ class NothingRaw(CliTest):
         said += self.normscope("probe", "tiny.json", "--out", f"{HOSTILE}/probe").stdout
         self.write(f"{HOSTILE}/here.json", json.dumps(TINY))
         said += self.normscope("config", "--origin", f"{HOSTILE}/here.json").stdout
+        self.write(f"{HOSTILE}/text.txt", TEXT)
+        resolved = self.normscope("config", f"{HOSTILE}/here.json").stdout
+        self.assertEqual(json.loads(resolved)["data"]["path"], self.path(HOSTILE, "text.txt"))
+        paths = {"data.path": ["text.txt", f"{HOSTILE}/text.txt"]}
+        self.write(f"{HOSTILE}/sweep.json", json.dumps({"base": "here.json", "grid": paths}))
+        said += resolved + self.normscope("sweep", f"{HOSTILE}/sweep.json", "--dry-run").stdout
         self.assert_no_controls(said)
+
+    def test_in_the_name_of_a_sweep(self):
+        sweep = {"base": self.config(), "seeds": [1]}
+        self.write("sweep.json", json.dumps({**sweep, "name": HOSTILE}))
+        self.write(f"{HOSTILE}.json", json.dumps(sweep))
+        for name in ("sweep.json", f"{HOSTILE}.json"):
+            self.refused("sweep", name, "--dry-run", says=["name: ", "holds a control character"])
 
 
 if __name__ == "__main__":

@@ -163,6 +163,9 @@ class Damage(ResumeTest):
     def test_a_finished_run_is_left_alone(self):
         before = self.whole.contents()
         self.assertIn("is finished", self.resume(self.whole).stdout)
+        steps = self.whole.summary["steps"]
+        self.assertIn(f"is finished (step {steps}; train.steps asks for no more than {steps - 1});",
+                      self.resume(self.whole, "--set", f"train.steps={steps - 1}").stdout)
         self.assertEqual(self.whole.contents(), before)
 
 

@@ -1,9 +1,13 @@
 """What surrounds a run: signals, closed streams, limits on memory, bound processors, threads of the environment."""
 
+import fcntl
 import os
+import pty
 import resource
 import signal
+import struct
 import subprocess
+import termios
 import unittest
 
 from cli import BINARY, CliTest, Run, environment
@@ -69,6 +73,52 @@ class Streams(CliTest):
         self.assertGreater(run.summary["skipped"], 0, "nothing was said that could have gone astray")
         for name in ("metrics.csv", "layers.csv", "params.csv"):
             self.assertTrue(all(None not in row and None not in row.values() for row in run.rows(name)), name)
+
+
+class Terminal(CliTest):
+    def shown(self, *arguments, columns=80, term="xterm"):
+        """What a terminal of that width gets."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=environment(TERM=term),
+                                   stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        text = b""
+        try:
+            while piece := os.read(ours, 4096):
+                text += piece
+        except OSError:  # its end, as Linux has it
+            pass
+        os.close(ours)
+        self.assertEqual(process.wait(timeout=60), 0, text)
+        return text.decode()
+
+    def progress(self, columns):
+        """The progress lines of a run."""
+        config = self.config({"train": {"steps": 300}})
+        shown = self.shown("train", config, "--out", "run", "--overwrite", columns=columns)
+        lines = [line.split("\r")[0] for line in shown.split("\x1b[K") if "/300" in line]
+        self.assertGreater(len(lines), 0, shown)
+        return lines
+
+    def test_the_time_left_is_kept_where_a_terminal_is_narrow(self):
+        for line in self.progress(100):
+            self.assertRegex(line, r"^step \d+/300  loss [0-9.]+(  val [0-9.]+)?  [0-9.k]+ tokens/s  \d+:\d\d left$")
+        for columns, words in ((45, r"step \d+/300  loss [0-9.]+(  val [0-9.]+)?"), (27, r"step \d+/300")):
+            for line in self.progress(columns):
+                self.assertRegex(line, rf"^{words}  \d+:\d\d left$")
+                self.assertLess(len(line), columns)
+
+    def test_one_that_knows_no_escape_sequences_gets_none(self):
+        shown = self.shown("train", self.config(), "--out", "run", term="dumb")
+        self.assertNotIn("\x1b", shown)
+        self.assertIn("done: ", shown)
+
+    def test_sample_says_which_weights_it_takes(self):
+        self.train("run")
+        self.assertTrue(self.shown("sample", "run").startswith("weights after step 25: run/model.safetensors\r\n"))
+        os.remove(self.path("run/model.safetensors"))
+        self.assertIn("weights after step 25: run/checkpoint.safetensors\r\n", self.shown("sample", "run"))
 
 
 class Memory(CliTest):

@@ -336,6 +336,9 @@ class Sweep(CliTest):
         for text, words in (("[]", "expected an object"), ("{}", "base: missing"),
                             ('{"base": "tiny.json", "grid": {}}', "expected {KEY"),
                             ('{"base": "tiny.json", "grid": {"train.lr": []}}', "a list of values"),
+                            ('{"base": "tiny.json", "grid": {"model": [{"n_layer": 1}]}}', "model: is a section; "),
+                            ('{"base": "tiny.json", "cases": [{"name": "x", "set": {"eval": 1}}]}', "written eval.KEY"),
+                            ('{"base": "tiny.json", "name": ".x"}', "name: \".x\" begins with a dot"),
                             ('{"base": "tiny.json", "seeds": []}', "expected a list"),
                             ('{"base": "tiny.json", "grid": {"train.lr": [1], "train.lr": [2]}}', "duplicate key"),
                             ('{"base": "tiny.json", "grid": {"train.lr": [0.001, 1e-3]}}', "share the folder")):

@@ -71,6 +71,9 @@ class Plots(MadeRuns):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         svg = (self.root / "layers.svg").read_text(encoding="utf-8")
         self.has(svg, "Gradient by depth, at initialisation", "pre · layernorm (mean and range of 2 seeds)")
+        mixed = self.plot("plot_layers.py", "fake-probe", self.make("trained", train__steps=30))
+        self.has(mixed, "pre · layernorm", "pre · layernorm · probe (mean and range of 2 seeds)")
+        self.assertNotIn("steps<", mixed)
         self.refused("plot_loss.py", "fake-probe/seed-4", says="seed-4: no metrics.csv; a probe does not train")
 
     def test_nothing_finite(self):
@@ -193,6 +196,17 @@ class Plots(MadeRuns):
                          ["uniform, ln V", "unigram", "bigram", "trigram", "4-gram"])
         other = self.make("other", data__val_fraction=0.2)  # another split: no level holds for both curves
         self.assertFalse("gram" in self.plot("plot_loss.py", run, other))
+
+    def test_the_ending_of_o_says_what_is_written(self):
+        run = self.make("run")
+        for given, written in (("a.png", {"a.png"}), ("b.svg", {"b.svg"}), ("c", {"c.png", "c.svg"}),
+                               ("run", {"run/loss.png", "run/loss.svg"})):
+            before = set(self.root.rglob("*"))
+            done = self.call("plot_loss.py", run, "-o", given)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(set(self.root.rglob("*")) - before, {self.root / name for name in written})
+        self.assertEqual((self.root / "a.png").read_bytes(), (self.root / "c.png").read_bytes())
+        self.assertEqual((self.root / "b.svg").read_bytes(), (self.root / "c.svg").read_bytes())
 
     def test_errors_are_one_line(self):
         self.refused("plot_layers.py", says="runs: no run with layers.csv here")

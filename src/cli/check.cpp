@@ -60,7 +60,7 @@ int check_command(int argc, char** argv) {
   int proved = 0, skipped = 0;
   std::vector<std::string> failed;
   for (const Law& law : laws()) {
-    if (stdout_is_terminal()) progress.show(text(law.number, "/", laws().size(), " ", law.name, " ..."));
+    if (can_rewrite_lines()) progress.show({text(law.number, "/", laws().size(), " ", law.name, " ...")});
     const Outcome outcome = try_law(law, {config, corpus});
     progress.clear();
     const std::string number = padded(std::to_string(law.number), 3);

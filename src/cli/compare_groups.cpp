@@ -42,11 +42,13 @@ std::map<std::string, ordered_json> places_of_texts(const std::vector<RunRecord>
   return all;
 }
 
-Keys keys_of(const RunConfig& config, const std::map<std::string, ordered_json>& places) {
+// What its numbers follow from; a probe takes no steps.
+Keys keys_of(const RunRecord& run, const std::map<std::string, ordered_json>& places) {
   Keys keys;
   for (const Field& field : fields()) {
-    if (field.is_bookkeeping || field.key == "train.seed" || !field.used_in(config)) continue;
-    const ordered_json value = field.get(config);
+    if (field.is_bookkeeping || field.key == "train.seed" || !field.used_in(run.config)) continue;
+    if (field.key == "train.steps" && run.status == "probe") continue;
+    const ordered_json value = field.get(run.config);
     const auto place = field.names_text ? places.find(value.dump()) : places.end();
     keys[&field] = place == places.end() ? value : place->second;
   }
@@ -210,14 +212,13 @@ Grouping group_by_config(const std::vector<RunRecord>& runs) {
   for (const RunRecord& run : runs) all.push_back(&run);
   const auto config = [&](const RunRecord& run) {
     std::string values = run.status == "probe" ? "probe" : "";
-    for (const auto& [field, value] : keys_of(run.config, places)) values += field->key + value.dump() + "\n";
+    for (const auto& [field, value] : keys_of(run, places)) values += field->key + value.dump() + "\n";
     return values;
   };
   for (const Runs& same : sorted_by(all, config)) {
     for (const Runs& seeds : without_repeats(same)) {
       const fs::path folder = folder_of(*seeds[0]);
-      Group group{
-          {}, keys_of(seeds[0]->config, places), seeds.size() > 1 ? folder.parent_path() : folder, ""};
+      Group group{{}, keys_of(*seeds[0], places), seeds.size() > 1 ? folder.parent_path() : folder, ""};
       for (const RunRecord* run : seeds) group.runs.push_back(*run);
       grouping.groups.push_back(std::move(group));
     }
@@ -233,7 +234,10 @@ ConfigDiff config_diff(const Group& a, const Group& b) {
     const auto in_a = a.keys.find(&field), in_b = b.keys.find(&field);
     const bool one_sided = (in_a == a.keys.end()) != (in_b == b.keys.end());
     const ordered_json from = field.get(a.config()), to = field.get(b.config());
-    if (one_sided ? from == to : in_a == a.keys.end() || in_a->second == in_b->second) continue;
+    // A probe has no use for some keys of training: that is no choice.
+    if (one_sided ? from == to || a.is_probe() != b.is_probe()
+                  : in_a == a.keys.end() || in_a->second == in_b->second)
+      continue;
     const bool derived = one_sided || (field.apply_default && has_default(field, a.config()) &&
                                        has_default(field, b.config()));
     (derived ? diff.derived : diff.independent).push_back({&field, text(shown(from), " -> ", shown(to))});

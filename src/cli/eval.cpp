@@ -29,14 +29,17 @@ int eval_command(int argc, char** argv) {
       "n-gram baselines with counts from the training split.",
       "RUN|FILE");
   line.option("data", "FILE", "a UTF-8 text to evaluate on instead");
+  line.flag("skip-unknown", "leave out characters of --data that the model does not know, and count them");
   line.option("threads", "N", "threads (default: OMP_NUM_THREADS, the cores)");
   if (!line.parse(argc, argv, 1, 1)) return 0;
+  const std::optional<std::string> file = line.text_of("data");
+  if (line.has("skip-unknown") && !file) refuse("eval", "--skip-unknown is for the text of --data FILE");
   set_up_threads(line, 0);
 
   const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0]);
-  const std::optional<std::string> file = line.text_of("data");
 
   std::vector<Token> train, text_tokens;
+  std::size_t skipped = 0;
   try {
     const Corpus corpus = corpus_of(loaded->config);
     if (const std::string other = corpus_difference(loaded->metadata, corpus); !other.empty())
@@ -50,7 +53,10 @@ int eval_command(int argc, char** argv) {
     print_error(text(error.what(), "; no n-gram baselines without it"));
   }
   if (file) {
-    text_tokens = loaded->vocab.encode(read_text(*file), "eval");
+    std::u32string other = read_text(*file);
+    if (line.has("skip-unknown"))
+      skipped = std::erase_if(other, [&](char32_t c) { return !loaded->vocab.find(c); });
+    text_tokens = loaded->vocab.encode(other, "eval");
     if (text_tokens.size() < 2)
       refuse("eval", *file, " has ", text_tokens.size(), " characters; needs 2 at least");
   } else if (text_tokens.empty()) {
@@ -60,7 +66,10 @@ int eval_command(int argc, char** argv) {
   const Index batch_size = std::max<Index>(1, loaded->config.train.batch_size);
   const double loss = evaluate_whole(loaded->model, text_tokens, batch_size);
   std::cout << grouped(static_cast<long long>(text_tokens.size()) - 1)
-            << " characters predicted, model of step " << loaded->step << "\n\n          nats      bits\n";
+            << " characters predicted, model of step " << loaded->step;
+  if (line.has("skip-unknown"))
+    std::cout << "; left out, unknown to the model: " << grouped(static_cast<long long>(skipped));
+  std::cout << "\n\n          nats      bits\n";
   print_row("model", loss);
   if (!train.empty()) {
     for (const NgramLoss& baseline : ngram_baselines(train, text_tokens, loaded->vocab.size())) {

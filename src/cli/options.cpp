@@ -78,15 +78,17 @@ bool CommandLine::parse(int argc, char** argv, std::size_t least, std::size_t mo
   }
   try {
     result_ = options_.parse(argc, argv);
-  } catch (const cxxopts::exceptions::no_such_option& error) {
-    const std::string what = error.what();  // Option ‘lr’ does not exist
-    for (int i = 1; i < argc; ++i) {
-      const std::string quoted = "‘" + std::string(name_of_option(argv[i])) + "’";
+  } catch (const cxxopts::exceptions::exception& error) {
+    std::string what = error.what();  // Option ‘lr’ does not exist
+    for (const std::string_view quote : {"‘", "’"}) {
+      for (std::size_t at = 0; (at = what.find(quote, at)) != what.npos;) what.replace(at, quote.size(), "'");
+    }
+    const bool unknown = dynamic_cast<const cxxopts::exceptions::no_such_option*>(&error) != nullptr;
+    for (int i = 1; unknown && i < argc; ++i) {
+      const std::string quoted = "'" + std::string(name_of_option(argv[i])) + "'";
       if (argv[i][0] == '-' && what.find(quoted) != what.npos) refuse_option(argv[i], argv[i + 1]);
     }
-    refuse(command_, what, "; `normscope ", command_, " --help` lists all");
-  } catch (const cxxopts::exceptions::exception& error) {
-    refuse(command_, error.what(), "; see `normscope ", command_, " --help`");
+    refuse(command_, what, "; see `normscope ", command_, " --help`");
   }
   positionals_ = all_of(positional_name);
   if (positionals_.size() < least || positionals_.size() > most) refuse_count();

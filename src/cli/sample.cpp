@@ -1,4 +1,6 @@
 // normscope sample RUN|FILE: text from a trained model, streamed.
+#include <unistd.h>
+
 #include <iostream>
 
 #include "cli/commands.h"
@@ -30,6 +32,7 @@ int sample_command(int argc, char** argv) {
   if (line.has("greedy")) options.temperature = 0;
   set_up_threads(line, 0);
   const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0]);
+  if (isatty(STDERR_FILENO) == 1) print_error(text("weights after step ", loaded->step, ": ", loaded->path));
 
   const std::string prompt = line.text_of("prompt").value_or("");
   std::vector<Token> tokens = loaded->vocab.encode_utf8(prompt, "sample");

@@ -7,8 +7,10 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 
+#include "core/text.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -32,6 +34,11 @@ std::size_t shown_width(std::string_view text) {
 }  // namespace
 
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
+
+bool can_rewrite_lines() {
+  const char* kind = std::getenv("TERM");
+  return stdout_is_terminal() && !(kind && std::string_view(kind) == "dumb");
+}
 
 std::string grouped(long long number) {
   const std::string digits = std::to_string(number);
@@ -103,10 +110,15 @@ bool ProgressLine::due() const {
                    : Clock::now() - last_ >= pipe_interval;
 }
 
-void ProgressLine::show(const std::string& line) {
+void ProgressLine::show(std::vector<std::string> parts) {
   if (!due()) return;
   last_ = Clock::now();
+  std::string line = join(parts, "  ");
   if (terminal_) {
+    while (parts.size() > 1 && shown_width(line) >= terminal_width()) {
+      parts.erase(parts.end() - 2);
+      line = join(parts, "  ");
+    }
     std::cout << "\r\x1b[K" << line.substr(0, terminal_width() - 1) << std::flush;
     shown_ = true;
   } else {

@@ -10,6 +10,7 @@
 namespace normscope {
 
 bool stdout_is_terminal();
+bool can_rewrite_lines();  // stdout is a terminal that knows escape sequences
 
 std::string grouped(long long number);      // 1,234,567
 std::string short_number(double number);    // 52.1k
@@ -30,13 +31,13 @@ void print_error(std::string_view message);
 // one in 10 s.
 class ProgressLine {
  public:
-  explicit ProgressLine(bool quiet) : quiet_(quiet), terminal_(stdout_is_terminal()) {}
+  explicit ProgressLine(bool quiet) : quiet_(quiet), terminal_(can_rewrite_lines()) {}
   ~ProgressLine() { clear(); }
 
-  void show(const std::string& line);
-  void clear();                          // takes the line off a terminal
-  void say(const std::string& message);  // a whole line of its own, to stdout
-  bool due() const;                      // whether show() would show anything now: saves formatting
+  void show(std::vector<std::string> parts);  // where it is too narrow, without the last ones but one
+  void clear();                               // takes the line off a terminal
+  void say(const std::string& message);       // a whole line of its own, to stdout
+  bool due() const;                           // whether show() would show anything now: saves formatting
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -48,7 +49,7 @@ class ProgressLine {
 // The same of several lines: the last one is what a pipe gets.
 class ProgressTable {
  public:
-  ProgressTable() : terminal_(stdout_is_terminal()) {}
+  ProgressTable() : terminal_(can_rewrite_lines()) {}
   ~ProgressTable() { clear(); }
 
   bool due() const;

@@ -35,11 +35,13 @@ class ShowTraining : public TrainObserver {
 
   void on_step(const Progress& p) override {
     if (!line_.due()) return;
-    line_.show("step " + std::to_string(p.step) + "/" + std::to_string(p.steps) + "  loss " +
-               fixed(p.loss, 4) + val_ + "  " + short_number(p.tokens_per_s) + " tokens/s  " +
-               duration_text(p.seconds_left) + " left");
+    std::vector<std::string> parts = {text("step ", p.step, "/", p.steps), "loss " + fixed(p.loss, 4), val_,
+                                      short_number(p.tokens_per_s) + " tokens/s",
+                                      duration_text(p.seconds_left) + " left"};
+    std::erase(parts, "");  // no validation yet
+    line_.show(std::move(parts));
   }
-  void on_evaluation(Index, double val_loss) override { val_ = "  val " + fixed(val_loss, 4); }
+  void on_evaluation(Index, double val_loss) override { val_ = "val " + fixed(val_loss, 4); }
   void on_note(const std::string& note) override {
     line_.clear();
     print_error(note);
@@ -122,8 +124,10 @@ int train_command(int argc, char** argv) {
     if (!trainer.resume()) {
       show.line().say("no checkpoint in " + shown_folder + "; starting at step 0");
     } else if (trainer.state().step >= config.train.steps) {
-      show.line().say(text(shown_folder, " is finished (step ", trainer.state().step, " of ",
-                           config.train.steps, "); nothing to do"));
+      const bool is_beyond = trainer.state().step > config.train.steps;
+      show.line().say(text(shown_folder, " is finished (step ", trainer.state().step,
+                           is_beyond ? "; train.steps asks for no more than " : " of ", config.train.steps,
+                           "); nothing to do"));
       return static_cast<int>(Exit::ok);
     } else {
       show.line().say(text("resuming ", shown_folder, " after step ", trainer.state().step));

@@ -34,6 +34,12 @@ struct Line {
   std::string comment;
 };
 
+// On one line; with everything but ASCII escaped where printable() would have to change it.
+std::string line_of(const ordered_json& value) {
+  const std::string plain = value.dump();
+  return printable(plain) == plain ? plain : value.dump(-1, ' ', /*ensure_ascii=*/true);
+}
+
 // Writes an object's members, a line each; values that are no objects stay on one line.
 void write_members(const ordered_json& object, const std::string& key, const std::string& indent,
                    const std::map<std::string, std::string>& comments, std::vector<Line>& lines) {
@@ -48,7 +54,7 @@ void write_members(const ordered_json& object, const std::string& key, const std
       lines.push_back({indent + "}" + comma, ""});
     } else {
       const auto comment = comments.find(whole);
-      lines.push_back({start + value.dump() + comma, comment == comments.end() ? "" : comment->second});
+      lines.push_back({start + line_of(value) + comma, comment == comments.end() ? "" : comment->second});
     }
   }
 }

@@ -108,14 +108,11 @@ class SweepReader {
   }
 
   void read_name() {
-    sweep_.name = file_.stem().string();
     const json* name = member("name");
-    if (name == nullptr) return;
-    if (!name->is_string() || name->get<std::string>().empty() || name->get<std::string>()[0] == '.' ||
-        name->get<std::string>().find('/') != std::string::npos) {
-      return problem(*name, "name: got ", shown(*name), "; expected a name without a slash or a leading dot");
-    }
-    sweep_.name = name->get<std::string>();
+    RunConfig named;
+    const std::string wrong = find_field("name")->set(named, name ? *name : json(file_.stem().string()));
+    if (!wrong.empty()) return problem(name ? *name : source_.root(), "name: ", wrong);
+    sweep_.name = named.name;
   }
 
   void read_base() {
@@ -162,6 +159,9 @@ class SweepReader {
       problem(at, seed_key, ": `seeds` says which seeds there are; give one of them");
     } else if (key == "name") {
       problem(at, "name: a run's name is made of what it varies");
+    } else if (is_section(key)) {
+      problem(at, key, ": is a section; expected a key in it, written ", key,
+              ".KEY; `normscope config` lists all");
     } else if (find_field(key) == nullptr) {
       const std::string meant = nearest_key(key);
       problem(at, printable(key), ": unknown key; ",

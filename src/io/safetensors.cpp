@@ -141,6 +141,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
     : path_(path),
       file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe must not block here
   struct stat status {};
+  if (!file_.is_open() && errno == ENOENT) refuse("safetensors", printable(path_), ": no such file");
   if (!file_.is_open() || ::fstat(file_.get(), &status) != 0) {
     fail("safetensors", printable(path_), ": cannot be opened: ", errno_text());
   }
@@ -148,11 +149,10 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
 
   const Index file_size = status.st_size;
   std::uint64_t length = 0;
-  if (file_size < 8) stop("has ", file_size, " bytes; a safetensors file has at least 8");
+  if (file_size < 8) stop("is no safetensors file: has ", file_size, " bytes; expected 8 at least");
   read(&length, 8, 0);
   if (length > static_cast<std::uint64_t>(largest_header)) {
-    stop("claims a header of ", length, " bytes, more than ", largest_header,
-         "; this is no safetensors file");
+    stop("is no safetensors file: claims a header of ", length, " bytes, more than ", largest_header);
   }
   data_begin_ = 8 + static_cast<Index>(length);
   data_size_ = file_size - data_begin_;

@@ -62,7 +62,7 @@ void write_safetensors(const std::function<void(std::string_view)>& write, const
                        std::span<const TensorView> tensors, const Metadata& metadata);
 
 // An open file whose header, and checksum where it has one, are good. Errors: `[safetensors] path: ...`,
-// Damaged but for those of the system.
+// Damaged but for those of the system; of usage where there is no such file.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);

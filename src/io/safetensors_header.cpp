@@ -157,7 +157,7 @@ SafetensorsHeader parse_header(std::string_view text_of_header, Index data_size,
   const auto stop = [&](const auto&... what) {
     fail_as_damaged("safetensors", printable(path), ": ", what...);
   };
-  if (!text_of_header.starts_with('{')) stop("the header is not a JSON object; this is no safetensors file");
+  if (!text_of_header.starts_with('{')) stop("is no safetensors file: the header is not a JSON object");
   SafetensorsHeader header;
   HeaderReader reader(header, data_size, path);
   Json::sax_parse(text_of_header, &reader);

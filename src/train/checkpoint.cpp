@@ -277,6 +277,7 @@ std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
   Vocabulary vocab = Vocabulary::from_json(metadata_at(file, "vocab"), path);
   require_weights(file, ParameterLayout(config.model, vocab.size()));  // before a model of that size is made
   auto loaded = std::make_unique<LoadedModel>(std::move(config), std::move(vocab));
+  loaded->path = path;
   loaded->step = step_of(file);
   loaded->metadata = file.metadata();
   load_weights(file, loaded->model.layout(), loaded->model.parameters);

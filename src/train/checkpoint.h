@@ -72,6 +72,7 @@ struct LoadedModel {
   LoadedModel(RunConfig run_config, Vocabulary vocabulary);
   RunConfig config;
   Vocabulary vocab;
+  std::string path;
   Index step = 0;
   Metadata metadata;
   Model<float> model;
