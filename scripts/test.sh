@@ -7,4 +7,4 @@ cd "$(dirname "$0")/.."
 
 scripts/build.sh
 cd build
-ctest --output-on-failure --no-tests=error "$@"
+ctest --output-on-failure --no-tests=error --parallel "$(nproc)" "$@"
