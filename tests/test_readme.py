@@ -61,9 +61,13 @@ class Readme(CliTest):
         shutil.copy(self.path("data", "austen.txt"), self.path("data", "tinyshakespeare.txt"))
         for placement in ("pre", "post"):  # what quickstart.sh leaves
             self.run_line(f"$normscope train configs/deep_{placement}.json --out runs/quickstart/{placement}")
+        claims = ["$normscope " + line for line in re.findall(r"^\| [^|]* \| `((?:train|probe) [^`]*)`", readme(), re.MULTILINE)]
+        self.assertGreater(len(claims), 3)
         commands = 0
-        for text in blocks("sh"):
-            for line in text.splitlines():
+        for text in ["\n".join(claims), *blocks("sh")]:
+            for number, line in enumerate(text.splitlines()):
+                if line in claims:
+                    line += f" --out runs/claim-{number}"
                 if line.startswith(NOT_HERE) or not line.startswith(("$normscope ", "scripts/")):
                     continue
                 with self.subTest(line):
