@@ -9,7 +9,7 @@ void open_standard_streams();
 
 // GNU OpenMP lets a waiting thread spin for milliseconds. Alone on the machine that costs nothing; beside any
 // other busy program it makes steps up to ten times slower, because threads spin for one that is not running.
-// A short spin is as fast alone (README, Speed). The library reads the setting before main, so the program
+// A short spin is as fast alone. The library reads the setting before main, so the program
 // starts itself once more. Not where threads are bound to processors: this one is bound already, and all
 // threads of the new program would inherit its processor.
 void shorten_openmp_spin(char** argv);

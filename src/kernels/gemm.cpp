@@ -57,7 +57,7 @@ void finish_tile(const Gemm<Real>& g, Index row, Index col, Index rows, Index co
   }
 }
 
-// What `automatic` means. A table from measurements (README, Speed), never a timing: the same on every run.
+// What `automatic` means. A table from measurements (NOTES.md), never a timing: the same on every run.
 // Products of few rows, as in sampling, do not repay packing B: those are OpenBLAS's, and so are those of
 // instruction sets for which our kernel was not tuned.
 template <class Real>
