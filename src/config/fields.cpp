@@ -64,7 +64,8 @@ bool holds(const nlohmann::ordered_json& value, const nlohmann::ordered_json& wa
     };
     return value.is_array() ? std::any_of(value.begin(), value.end(), is_wanted) : is_wanted(value);
   }
-  const auto& [how, what] = *wanted.items().begin();
+  const std::string how = wanted.begin().key();
+  const nlohmann::ordered_json& what = wanted.front();
   if (how == "not") return !holds(value, what, config);
   const nlohmann::ordered_json other = find_field(what.get_ref<const std::string&>())->get(config);
   return how == "as" ? value == other : other == 0 || value < other;
