@@ -66,17 +66,19 @@ def combinations():
     return rows
 
 
+def parameters(tensors):
+    """Those of an exchange file."""
+    return {name: t for name, t in tensors.items() if not name.startswith(MEASURED) and name not in PLAIN}
+
+
 def move_vectors(tensors, name):
     """The parameters of an exchange file, every 1-D one moved by N(0, 0.3): a backward that is right only at a gain
     of 1 or a bias of 0 shows. Running statistics are no parameters and stay."""
     random = np.random.RandomState(zlib.crc32(name.encode()))
-    moved = {}
-    for tensor_name, tensor in tensors.items():
-        if tensor_name.startswith(MEASURED) or tensor_name in PLAIN:
-            continue
+    moved = parameters(tensors)
+    for tensor_name, tensor in moved.items():
         if tensor.ndim == 1 and "running" not in tensor_name:
-            tensor = tensor + (0.3 * random.standard_normal(tensor.shape)).astype(np.float32)
-        moved[tensor_name] = tensor
+            moved[tensor_name] = tensor + (0.3 * random.standard_normal(tensor.shape)).astype(np.float32)
     return moved
 
 
@@ -93,16 +95,21 @@ def badness(error):
     return np.inf if np.isnan(error) else error
 
 
+def dump_from(folder, weights):
+    """The exchange file of the folder's config at these weights: tensors and metadata."""
+    start, out = (os.path.join(folder, f"{file}.safetensors") for file in ("start", "out"))
+    safetensors_io.write(start, weights, {"format": "pt"})
+    probe(folder, "--from", start, "--dump", out)
+    return safetensors_io.read(out)
+
+
 def dump(folder, config, name):
-    """The exchange file of a config's probe, its vectors moved: tensors and metadata."""
-    first, start, second = (os.path.join(folder, f"{file}.safetensors") for file in ("first", "start", "second"))
+    """The same of a config's own weights, its vectors moved."""
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file)
+    first = os.path.join(folder, "first.safetensors")
     probe(folder, "--dump", first)
-    tensors, _ = safetensors_io.read(first)
-    safetensors_io.write(start, move_vectors(tensors, name), {"format": "pt"})
-    probe(folder, "--from", start, "--dump", second)
-    return safetensors_io.read(second)
+    return dump_from(folder, move_vectors(safetensors_io.read(first)[0], name))
 
 
 def worst_of(folder, name, model, spoil=None):

@@ -60,34 +60,39 @@ def largest_error(given, exact):
     return max(error for name, error in differences(given, exact).items() if name.startswith("grad."))
 
 
-def pytorch_error(tensors, metadata):
-    """Of PyTorch in float32 at the weights of an exchange file, and the exact tensors."""
+def both_errors(tensors, metadata):
+    """(the engine's, PyTorch's) at the weights of an exchange file, both in float32 and against float64."""
     exact = recompute(tensors, metadata)
-    return largest_error(recompute(tensors, metadata, checker.torch.float32), exact), exact
+    return largest_error(tensors, exact), largest_error(recompute(tensors, metadata, checker.torch.float32), exact)
 
 
 def gradient_errors(seed):
-    """(config, the engine's error, PyTorch's, PyTorch's largest at weights a rounding away) of a random config; None where it
-    is refused or too small. The last one tells gradients that rounding decides, as at a ReLU's kink: only where the engine looks worse."""
+    """(config, pairs of both_errors()) of a random config; None where it is refused or too small. One pair, or nine where the
+    first says that the engine is worse: eight more at weights a rounding away, because a pair is two draws of rounding, and at
+    a ReLU's kink rounding decides which gradient is computed."""
     config = drawn(seed)
     # Sums of few numbers have errors that scatter: either side then has the larger one by chance.
     if min(config["model"]["d_model"], config["model"]["d_ff"]) < 8 or config["model"]["norm_eps"] == 0:
         return None
     config["data"] = {"path": os.path.join(ROOT, "data", "austen.txt")}
     config["train"].pop("precision")
+    random = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory(prefix="normscope-torch-") as folder:
         try:
             tensors, metadata = checker.dump(folder, config, str(seed))
         except RuntimeError:
             return None
-    theirs, exact = pytorch_error(tensors, metadata)
-    ours, largest = largest_error(tensors, exact), theirs
-    random = np.random.default_rng(seed)
-    for _ in range(8 if ours > TIMES * max(theirs, NOISE) else 0):
-        moved = {name: t if t.dtype != np.float32 else np.nextafter(t, random.choice([-np.inf, np.inf], t.shape), dtype=t.dtype)
-                 for name, t in tensors.items()}
-        largest = max(largest, pytorch_error(moved, metadata)[0])
-    return config, ours, theirs, largest
+        pairs = [both_errors(tensors, metadata)]
+        if more_than(TIMES, *pairs[0]):
+            for _ in range(8):
+                away = {name: np.nextafter(t, random.choice([-np.inf, np.inf], t.shape).astype(t.dtype))
+                        for name, t in checker.parameters(tensors).items()}
+                pairs.append(both_errors(*checker.dump_from(folder, away)))
+    return config, np.array(pairs)
+
+
+def more_than(times, ours, theirs):
+    return ours > times * max(theirs, NOISE)
 
 
 class Random(unittest.TestCase):
@@ -97,21 +102,23 @@ class Random(unittest.TestCase):
         with concurrent.futures.ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
             while len(rows) < COUNT:
                 found = pool.map(gradient_errors, range(seed, seed + COUNT))
-                rows += [row for row in found if row and np.isfinite(row[1:]).all()]
+                rows += [row for row in found if row and np.isfinite(row[1]).all()]
                 seed += COUNT
-        rows.sort(key=lambda row: row[1] / max(row[2], NOISE))
-
-        def above(times, theirs, ours=1):
-            return sum(row[ours] > times * max(row[theirs], NOISE) for row in rows)
-
-        for config, ours, theirs, largest in rows[-above(TIMES, 2):]:
-            print(f"{ours:.1e}, PyTorch {theirs:.1e}, to {largest:.1e} at weights a rounding away: {json.dumps(config['model'])}")
-        counts = ", ".join(f"{above(times, 2)} more than {times} times as far off as PyTorch ({above(times, 3)} of them also where "
-                           f"its weights are a rounding away), PyTorch {above(times, 1, 2)}" for times in (TIMES, MANY_TIMES))
-        print(f"{len(rows)} random configs: {counts}")
-        self.assertLessEqual(above(TIMES, 3), 0.01 * len(rows))
-        self.assertEqual(above(MANY_TIMES, 3), 0)
-        self.assertLessEqual(above(TIMES, 2), 2 + 0.02 * len(rows))
+        counts = {}
+        for config, pairs in rows:
+            medians, largest = np.median(pairs, axis=0), pairs.max(axis=0)
+            for times in (TIMES, MANY_TIMES):
+                worse = {"of one pass": more_than(times, *pairs[0]), "of nine, the medians": more_than(times, *medians),
+                         "of nine, the largest": more_than(times, *largest), "PyTorch's of one pass": more_than(times, *pairs[0][::-1])}
+                for what, is_worse in worse.items():
+                    counts[times, what] = counts.get((times, what), 0) + is_worse
+            if more_than(TIMES, *pairs[0]):
+                print(f"{pairs[0][0]:.1e}, PyTorch {pairs[0][1]:.1e}; medians {medians[0]:.1e}, {medians[1]:.1e}; largest "
+                      f"{largest[0]:.1e}, {largest[1]:.1e}: {json.dumps(config['model'])}")
+        print(f"{len(rows)} random configs; errors more than ... times the other's:", counts)
+        self.assertLessEqual(counts[TIMES, "of nine, the medians"], 0.01 * len(rows))
+        self.assertEqual(counts[MANY_TIMES, "of nine, the largest"], 0)
+        self.assertLessEqual(counts[TIMES, "of one pass"], 2 + 0.02 * len(rows))
 
 
 if __name__ == "__main__":
