@@ -60,9 +60,9 @@ TEST_CASE("step: nothing is allocated after the first ones, with taps on and dro
     };
     for (Index number = 1; number <= 3; ++number) step(number);
     const long before = allocations;
-    const int arena_before = model.tape.arena().system_allocations();
+    const int arena_before = model.tape.arena().chunks_allocated();
     for (Index number = 4; number <= 8; ++number) step(number);
     CHECK(allocations - before == 0);
-    CHECK(model.tape.arena().system_allocations() == arena_before);
+    CHECK(model.tape.arena().chunks_allocated() == arena_before);
   }
 }

@@ -77,7 +77,7 @@ FAULTS = [
      [("model/transformer.cpp", "cosines_.push_back(static_cast<Real>(std::cos(angle(t, i, 2 * half_head))));",
        "cosines_.push_back(static_cast<Real>(std::cos(angle(t + 1, i, 2 * half_head))));")], {"position": "rope"}, {12}),
     ("a residual whose gradient misses the stream", "ops/residual.cpp",
-     [("ops/residual.cpp", "if (alpha == 1) return t.pass_gradient(y, x);", "if (alpha == 1) return;")], {}, {10}),
+     [("ops/residual.cpp", "if (alpha == 1) return t.share_gradient(y, x);", "if (alpha == 1) return;")], {}, {10}),
     ("a loss whose gradient is not a mean", "ops/cross_entropy.cpp",
      [("ops/cross_entropy.cpp", "*t.gradient(loss) / static_cast<Real>(rows)", "*t.gradient(loss)")], {}, {10}),
     ("swiglu with gate and input exchanged", "model/transformer.cpp",

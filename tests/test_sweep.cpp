@@ -23,10 +23,10 @@ std::string list_of(int n) {
 }
 
 // A sweep beside the configs: how many runs it has, or why none.
-Sweep load(const std::string& text, std::size_t most = most_runs) {
+Sweep load(const std::string& text, std::size_t most = max_runs) {
   return load_sweep_text(text, fs::path(NORMSCOPE_SOURCE_DIR) / "configs" / "s.json", most);
 }
-std::string refusal(const std::string& text, std::size_t most = most_runs) {
+std::string refusal(const std::string& text, std::size_t most = max_runs) {
   return message([&] { load(text, most); });
 }
 

@@ -59,7 +59,7 @@ Accumulator<Real> Tape<Real>::accumulate(const Var<Real>& input) {
     return {slot.buffer->data, Real(0)};
   }
   require(!slot.rounded, "tape", "a second contribution to a gradient in bf16, which takes one");
-  if (slot.buffer->owners > 1) {  // shared by pass_gradient(): take a copy before changing it
+  if (slot.buffer->owners > 1) {  // shared by share_gradient(): take a copy before changing it
     Buffer* copy = new_buffer(slot.count);
     std::memcpy(copy->data, slot.buffer->data, static_cast<std::size_t>(slot.count) * sizeof(Real));
     --slot.buffer->owners;
@@ -77,7 +77,7 @@ Real* Tape<Real>::add_to(const Var<Real>& input) {
 }
 
 template <class Real>
-void Tape<Real>::pass_gradient(const Var<Real>& output, const Var<Real>& input) {
+void Tape<Real>::share_gradient(const Var<Real>& output, const Var<Real>& input) {
   Slot& to = slots_[checked(input)];
   require(to.rounded == slots_[checked(output)].rounded, "tape",
           "a gradient in bf16 passed on to one that is not");

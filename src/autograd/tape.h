@@ -131,7 +131,7 @@ class Tape {
 
   // Adds the whole gradient of `output` to that of `input`, same shape. The first contribution shares the
   // buffer instead of copying it; a later accumulate() on a shared buffer copies first.
-  void pass_gradient(const Var<Real>& output, const Var<Real>& input);
+  void share_gradient(const Var<Real>& output, const Var<Real>& input);
 
   // --- for the model ---------------------------------------------------------------------------------------
 

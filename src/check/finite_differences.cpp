@@ -89,7 +89,7 @@ class Differences {
   // What rounding may do to the tensor: as much as the noise, where that leaves nothing of it.
   double slope_rounding(const std::string& name) const {
     const Tensor& own = tensor_named(pass_, name);
-    return (own.rounding > most_rounding * own.size() ? rounding_margin : margin) * own.rounding;
+    return (own.rounding > max_rounding * own.size() ? rounding_margin : margin) * own.rounding;
   }
 
   double loss(SiteCopies<double>& sites) {

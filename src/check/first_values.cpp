@@ -7,7 +7,7 @@
 namespace normscope {
 namespace {
 
-constexpr double most_errors = 6;  // standard ones; normal draws leave 5 once in a million times
+constexpr double max_errors = 6;  // standard ones; normal draws leave 5 once in a million times
 
 // Standard deviation of the elements of a matrix (out, in): by scheme, then 1/sqrt(2L) for what writes the
 // stream (gpt2), then DeepNet's (8L)^(-1/4) for v, attention out and the FFN. The head has neither.
@@ -38,7 +38,7 @@ Outcome first_values(const Subject& subject) {
   // draws has a relative error of 1/sqrt(2n), of uniform ones less.
   const auto random = [&](const std::string& name, Index count, const double* w, double std) {
     const double n = static_cast<double>(count), rms = l2_norm(count, w) / std::sqrt(n);
-    worst.add(name, std == 0 ? rms : std::abs(rms / std - 1) * std::sqrt(2 * n), most_errors);
+    worst.add(name, std == 0 ? rms : std::abs(rms / std - 1) * std::sqrt(2 * n), max_errors);
   };
   for (const Parameter& p : model.layout().list()) {
     const double* w = model.parameters.at(p);
@@ -46,7 +46,7 @@ Outcome first_values(const Subject& subject) {
       const bool one = p.name.ends_with("norm.weight") || p.name.ends_with(".running_var");
       const double want = p.name.ends_with(".alpha") ? 0.5 : one ? 1 : 0;
       const bool all = std::all_of(w, w + p.size, [&](double x) { return x == want; });
-      worst.add(p.name, all ? 0 : INFINITY, most_errors);
+      worst.add(p.name, all ? 0 : INFINITY, max_errors);
       continue;
     }
     const Index queries_and_keys = p.name.ends_with(".qkv.weight") ? p.size / 3 * 2 : 0;

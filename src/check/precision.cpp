@@ -47,7 +47,7 @@ Outcome precision(const Subject& subject) {
     if (scale > 0 && (scale < least_of_float || scale > most_of_float)) {
       return text(t.name, ", of size ", size, ", leaves the range of float32");
     }
-    if (scale > 0 && t.rounding > most_rounding * scale) {
+    if (scale > 0 && t.rounding > max_rounding * scale) {
       return text("rounding alone moves ", t.name, ", of size ", size, ", by ", t.rounding);
     }
     const double limit = rounding_margin * (t.rounding + noise * size + noise_of_float * beside);

@@ -47,10 +47,10 @@ TrialBatch::TrialBatch(const Subject& subject, Index sequences, Index length)
   sampler.fill(1, 0, sequences, tokens.data(), targets.data());
 }
 
-TrialBatch affordable_batch(const Subject& subject, double most_flops) {
+TrialBatch affordable_batch(const Subject& subject, double max_flops) {
   const ModelConfig& model = subject.config.model;
   const ParameterLayout layout(model, subject.corpus.vocab.size());
-  const auto tokens = static_cast<Index>(most_flops / training_flops_per_token(model, layout));
+  const auto tokens = static_cast<Index>(max_flops / training_flops_per_token(model, layout));
   const Index context = std::clamp<Index>(tokens, std::min<Index>(model.context, 2), model.context);
   return {subject, std::max<Index>(tokens >= 2 * context ? 2 : 1, 16 / context), context};
 }
@@ -116,7 +116,7 @@ void find_rounding(Model<double>& model, const TokenBatch& batch, double noise, 
 }
 
 void Worst::add(const std::string& place, double error, double limit, double scale) {
-  if (limit > most_rounding * scale && error <= limit) return;
+  if (limit > max_rounding * scale && error <= limit) return;
   const double ratio = error == 0 ? 0 : error / limit;
   if (std::isnan(ratio_) || ratio <= ratio_) return;
   const double unit = scale > 0 && std::isfinite(scale) ? scale : 1;
@@ -141,7 +141,7 @@ Finding vanishes(std::string law, Tape<double>& tape, const std::function<std::v
   Worst worst;
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto& [place, value, scale] = found[i];
-    if (scale_rounding[i] > most_rounding * scale) continue;
+    if (scale_rounding[i] > max_rounding * scale) continue;
     worst.add(place, std::abs(value), rounding_margin * (rounding[i] + noise_of_double * scale), scale);
   }
   return worst.finding(std::move(law));

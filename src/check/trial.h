@@ -50,7 +50,7 @@ struct TrialBatch {
 
 // A batch small enough that a pass takes so many operations: two sequences (more where they are short: batch
 // norm over two tokens would be degenerate), or one of a large model, cut where even that is too much.
-TrialBatch affordable_batch(const Subject& subject, double most_flops = 2e8);
+TrialBatch affordable_batch(const Subject& subject, double max_flops = 2e8);
 
 // <g, d> against (loss(W + h d) - loss(W - h d)) / 2h, for each parameter W with claimed gradient g along a d
 // of length 1 that is half g's own and half random (which alone sees only 1/sqrt(size) of an error in g). The
@@ -103,7 +103,7 @@ constexpr double noise_of_double = 0x1p-40;
 
 // Where rounding may move a number by so much of its size, nothing can be said of it: where gradients cancel,
 // as that of a bias before batch norm, or where weights make chaos.
-constexpr double most_rounding = 0.5;
+constexpr double max_rounding = 0.5;
 
 // By how much the noise moves each tensor of a pass of the model. Weights are moved too.
 void find_rounding(Model<double>& model, const TokenBatch& batch, double noise, std::vector<Tensor>& pass);

@@ -29,7 +29,7 @@ namespace normscope {
 namespace {
 
 constexpr Index warm_up_steps = 3;
-constexpr Index least_steps = 20;
+constexpr Index min_steps = 20;
 constexpr Index vocabulary_size = 65;
 constexpr double noticeable_share = 0.05;  // of CPU time that other programs take
 
@@ -327,7 +327,7 @@ int bench_command(int argc, char** argv) {
   line.option("steps", "N", "steps measured each time, at least 20 (default: 60)");
   line.flag("json", "print JSON");
   if (!line.parse(argc, argv, 0, 1)) return 0;
-  const Index steps = line.integer_of("steps", least_steps, 1'000'000).value_or(60);
+  const Index steps = line.integer_of("steps", min_steps, 1'000'000).value_or(60);
 
   RunConfig config = default_config();
   if (!line.positionals().empty()) {

@@ -22,7 +22,7 @@
 namespace normscope {
 namespace {
 
-constexpr std::size_t most_kept = 4096;  // bytes of stderr
+constexpr std::size_t max_kept = 4096;  // bytes of stderr
 
 // Every processor that OpenMP was given. Where it binds threads, it has bound this one to the first of them.
 cpu_set_t processors_of_openmp() {
@@ -100,7 +100,7 @@ void ChildProcess::read_errors() {
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     errors_.append(bytes, static_cast<std::size_t>(got));
-    if (errors_.size() > most_kept) errors_.erase(0, errors_.size() - most_kept);
+    if (errors_.size() > max_kept) errors_.erase(0, errors_.size() - max_kept);
   }
 }
 

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 namespace {
 
-constexpr std::size_t most_label_keys = 4;
+constexpr std::size_t max_label_keys = 4;
 
 // Paths, as JSON, and the one that stands for all with their text. Files are read only where paths differ.
 std::map<std::string, ordered_json> places_of_texts(const std::vector<RunRecord>& runs,
@@ -144,8 +144,7 @@ void set_keys_apart(Grouping& grouping) {
     if (field.apply_default) drop(&field);
   }
   const std::vector<const Field*> all = apart;
-  for (auto field = all.rbegin(); field != all.rend() && apart.size() > most_label_keys; ++field)
-    drop(*field);
+  for (auto field = all.rbegin(); field != all.rend() && apart.size() > max_label_keys; ++field) drop(*field);
   grouping.apart_in_more = apart.size() < all.size();
   if (apart.empty()) apart = {find_field("model.norm_placement"), find_field("model.norm")};
 }

@@ -17,16 +17,16 @@ namespace {
 
 constexpr std::ptrdiff_t many_comparisons = 5;
 constexpr double near_level = 0.08;  // nats: this near to the unigram level, only letter counts are learnt
-constexpr std::size_t most_names = 6, longest_story = 400;  // bytes; a summary may hold anything
+constexpr std::size_t max_names = 6, longest_story = 400;  // bytes; a summary may hold anything
 
 // "a", "a and b", "a, b and c", "a, b, c, d, e and 3 more".
 std::string enumerated(std::vector<std::string> words) {
   if (words.size() < 2) return join(words);
   std::string last = words.back();
   words.pop_back();
-  if (words.size() >= most_names) {
-    last = text(words.size() + 2 - most_names, " more");
-    words.resize(most_names - 1);
+  if (words.size() >= max_names) {
+    last = text(words.size() + 2 - max_names, " more");
+    words.resize(max_names - 1);
   }
   return join(words) + " and " + last;
 }

@@ -24,7 +24,7 @@ class CommandLine {
   // Reads the arguments after the command's name. False: --help was asked for and has been printed.
   // Usage Errors: unknown options (with the nearest known one), missing values, a wrong number of
   // positionals.
-  bool parse(int argc, char** argv, std::size_t least_positionals, std::size_t most_positionals);
+  bool parse(int argc, char** argv, std::size_t min_positionals, std::size_t max_positionals);
 
   const std::vector<std::string>& positionals() const { return positionals_; }
   bool has(const std::string& name) const { return result_->count(name) > 0; }

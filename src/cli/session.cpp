@@ -49,7 +49,7 @@ void add_config_options(CommandLine& line) {
 }
 
 void set_up_threads(const CommandLine& line, Index config_threads) {
-  set_thread_count(resolve_threads(line.integer_of("threads", 1, most_threads).value_or(0), config_threads));
+  set_thread_count(resolve_threads(line.integer_of("threads", 1, max_threads).value_or(0), config_threads));
   isa_name();  // refuses a NORMSCOPE_ISA that is none, before anything runs
   pin_openblas();
 }
@@ -73,11 +73,11 @@ std::string machine_text(const TrainConfig& config) {
 
 double expected_seconds(const RunConfig& config, const ParameterLayout& layout) {
   const std::string_view isa = isa_name();
-  const double gflops_a_thread = isa == "avx512" ? 60 : isa == "avx2" ? 30 : 8;
-  const double tokens_a_step =
+  const double gflops_per_thread = isa == "avx512" ? 60 : isa == "avx2" ? 30 : 8;
+  const double tokens_per_step =
       static_cast<double>(config.train.grad_accum * config.train.batch_size * config.model.context);
-  const double arithmetic = training_flops_per_token(config.model, layout) * tokens_a_step /
-                            (gflops_a_thread * 1e9 * static_cast<double>(thread_count()));
+  const double arithmetic = training_flops_per_token(config.model, layout) * tokens_per_step /
+                            (gflops_per_thread * 1e9 * static_cast<double>(thread_count()));
   const double overhead = 1e-4 * static_cast<double>(config.model.n_layer);  // of small models: loops, logs
   return (arithmetic + overhead) * static_cast<double>(config.train.steps);
 }

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto glance_interval = std::chrono::milliseconds(50);
+constexpr auto poll_interval = std::chrono::milliseconds(50);
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -87,7 +87,7 @@ class SweepRunner {
         one = running_.erase(one);
       }
       show();
-      std::this_thread::sleep_for(glance_interval);
+      std::this_thread::sleep_for(poll_interval);
     }
     table_.clear();
     return !stopping;

@@ -79,9 +79,9 @@ std::vector<Field> make_table() {
   using I = InitConfig;
   using T = TrainConfig;
   constexpr Range below_one = {0, 1, /*open_high=*/true};
-  constexpr Index most_steps = 10'000'000;
-  constexpr Index most_wide = 65536;
-  constexpr Index most_seed = (Index{1} << 53) - 1;  // any JSON reader keeps it exactly
+  constexpr Index max_steps = 10'000'000;
+  constexpr Index max_width = 65536;
+  constexpr Index max_seed = (Index{1} << 53) - 1;  // any JSON reader keeps it exactly
   std::vector<Field> t;
   const auto add = [&](Field&& field) { t.push_back(std::move(field)); };
   const auto is = [](auto... values) { return nlohmann::ordered_json::array({values...}); };
@@ -101,13 +101,13 @@ std::vector<Field> make_table() {
           .changeable());
 
   add(integer("model.n_layer", 1, 1024, at(&R::model, &M::n_layer), "blocks, L").called("L {}"));
-  add(integer("model.n_head", 1, most_wide, at(&R::model, &M::n_head),
+  add(integer("model.n_head", 1, max_width, at(&R::model, &M::n_head),
               "attention heads, H; divides d_model"));
-  add(integer("model.d_model", 1, most_wide, at(&R::model, &M::d_model), "width of the residual stream, C")
+  add(integer("model.d_model", 1, max_width, at(&R::model, &M::d_model), "width of the residual stream, C")
           .called("C {}"));
-  add(integer("model.d_ff", 1, most_wide, at(&R::model, &M::d_ff), "width of the FFN, F")
+  add(integer("model.d_ff", 1, max_width, at(&R::model, &M::d_ff), "width of the FFN, F")
           .by_default("4*d_model", default_d_ff));
-  add(integer("model.context", 1, most_wide, at(&R::model, &M::context), "characters seen at once, T")
+  add(integer("model.context", 1, max_width, at(&R::model, &M::context), "characters seen at once, T")
           .called("T {}"));
   add(placements("model.norm_placement", "where the norms sit around attention and FFN").called("{}"));
   add(number("model.mix_post_fraction", {0, 1}, at(&R::model, &M::mix_post_fraction),
@@ -130,7 +130,7 @@ std::vector<Field> make_table() {
           .used_when({{"model.norm", norms_have_bias}, {"model.norm_affine", is(true)}},
                      "this norm has no bias")
           .else_is(false));
-  add(integer("model.norm_groups", 1, most_wide, at(&R::model, &M::norm_groups),
+  add(integer("model.norm_groups", 1, max_width, at(&R::model, &M::norm_groups),
               "groups of features of groupnorm")
           .used_when({{"model.norm", is("groupnorm")}}, "only groupnorm has groups"));
   add(boolean_or_auto("model.final_norm", at(&R::model, &M::final_norm), "a norm before the head")
@@ -174,16 +174,16 @@ std::vector<Field> make_table() {
           .used_when({{"data.val_path", is("")}}, "val_path is the validation text"));
   add(optional_path("data.val_path", "a validation text in place of the corpus's tail").text_file());
 
-  add(integer("train.steps", 1, most_steps, at(&R::train, &T::steps), "updates")
+  add(integer("train.steps", 1, max_steps, at(&R::train, &T::steps), "updates")
           .needed()
           .changeable()
           .called("{} steps"));
-  add(integer("train.batch_size", 1, most_wide, at(&R::train, &T::batch_size),
+  add(integer("train.batch_size", 1, max_width, at(&R::train, &T::batch_size),
               "sequences in a micro-batch, B")
           .needed()
           .called("batch {}"));
   add(integer("train.grad_accum", 1, 1024, at(&R::train, &T::grad_accum), "micro-batches in a step"));
-  add(integer("train.seed", 0, most_seed, at(&R::train, &T::seed), "of weights, batches and dropout"));
+  add(integer("train.seed", 0, max_seed, at(&R::train, &T::seed), "of weights, batches and dropout"));
   add(choice("train.optimizer", at(&R::train, &T::optimizer), "with decoupled weight decay").called("{}"));
   add(number("train.lr", {0, 100}, at(&R::train, &T::lr), "learning rate after the warm-up"));
   add(number("train.min_lr", {0, 100}, at(&R::train, &T::min_lr), "where cosine and linear end")
@@ -192,7 +192,7 @@ std::vector<Field> make_table() {
                      "the rate stays or only rises"));
   add(choice("train.schedule", at(&R::train, &T::schedule), "of the learning rate after the warm-up")
           .used_when({{"train.warmup_steps", below_steps}}, "the warm-up takes all steps"));
-  add(integer("train.warmup_steps", 0, most_steps, at(&R::train, &T::warmup_steps),
+  add(integer("train.warmup_steps", 0, max_steps, at(&R::train, &T::warmup_steps),
               "updates in which the rate rises linearly to lr")
           .called("warm-up {}"));
   add(number("train.beta1", below_one, at(&R::train, &T::beta1), "adamw: decay of the first moment")
@@ -219,23 +219,23 @@ std::vector<Field> make_table() {
              "a loss or gradient that is not finite: stop, or skip the update")
           .changeable());
 
-  add(integer("eval.every", 0, most_steps, at(&R::eval, &EvalConfig::every),
+  add(integer("eval.every", 0, max_steps, at(&R::eval, &EvalConfig::every),
               "steps between evaluations; 0: only at the end")
           .called("evaluated every {}")
           .changeable());
-  add(integer("eval.batches", 0, most_steps, at(&R::eval, &EvalConfig::batches),
+  add(integer("eval.batches", 0, max_steps, at(&R::eval, &EvalConfig::batches),
               "batches of an evaluation; 0: the whole split")
           .called("evaluated on {} batches")
           .changeable()
           .used_when({{"eval.every", is_not(0)}}, "the one evaluation, at the end, takes the whole split"));
-  add(integer("log.every", 1, most_steps, at(&R::log, &LogConfig::every), "steps between rows of metrics.csv")
+  add(integer("log.every", 1, max_steps, at(&R::log, &LogConfig::every), "steps between rows of metrics.csv")
           .bookkeeping()
           .changeable());
-  add(integer("log.layers_every", 0, most_steps, at(&R::log, &LogConfig::layers_every),
+  add(integer("log.layers_every", 0, max_steps, at(&R::log, &LogConfig::layers_every),
               "steps between rows of layers.csv and params.csv; 0: off")
           .bookkeeping()
           .changeable());
-  add(integer("checkpoint.every", 0, most_steps, at(&R::checkpoint, &CheckpointConfig::every),
+  add(integer("checkpoint.every", 0, max_steps, at(&R::checkpoint, &CheckpointConfig::every),
               "steps between checkpoints; 0: only at the end and when interrupted")
           .bookkeeping()
           .changeable());

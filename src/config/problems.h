@@ -21,22 +21,22 @@ class Problems {
   }
 
   void add_line(std::string line) {
-    if (++count_ <= most_lines) lines_ += (lines_.empty() ? "" : "\n") + std::move(line);
+    if (++count_ <= max_lines) lines_ += (lines_.empty() ? "" : "\n") + std::move(line);
   }
 
   // Enough has been said; more are only counted, since the place of a value and near keys cost time.
-  bool many() const { return count_ >= most_lines; }
+  bool many() const { return count_ >= max_lines; }
 
   // All lines as one Error{usage}.
   void throw_if_any() const {
     if (count_ == 0) return;
-    const bool more = count_ > most_lines;
+    const bool more = count_ > max_lines;
     throw Error(Exit::usage,
-                more ? text(lines_, "\n[", topic_, "] and ", count_ - most_lines, " more") : lines_);
+                more ? text(lines_, "\n[", topic_, "] and ", count_ - max_lines, " more") : lines_);
   }
 
  private:
-  static constexpr std::size_t most_lines = 40;
+  static constexpr std::size_t max_lines = 40;
   const char* topic_;
   std::string lines_;
   std::size_t count_ = 0;

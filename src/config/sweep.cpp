@@ -293,7 +293,7 @@ class SweepReader {
 
 Sweep load_sweep(const fs::path& file) {
   const JsonSource source = JsonSource::read(file, topic);
-  return SweepReader(file, source, most_runs).read();
+  return SweepReader(file, source, max_runs).read();
 }
 
 Sweep load_sweep_text(std::string json_text, const fs::path& label, std::size_t most) {

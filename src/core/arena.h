@@ -26,8 +26,8 @@ class Arena {
   // Makes all memory available again. Joins the chunks if there was more than one.
   void reset();
 
-  std::size_t peak_bytes() const { return peak_; }   // the most ever in use between two resets
-  int system_allocations() const { return grown_; }  // how often the system was asked for memory
+  std::size_t peak_bytes() const { return peak_; }  // the most ever in use between two resets
+  int chunks_allocated() const { return grown_; }   // how often the system was asked for memory
 
  private:
   struct Chunk {

@@ -12,7 +12,7 @@
 namespace normscope {
 namespace {
 
-constexpr double memory_a_byte = 9;  // of a text: itself, its code points, their tokens
+constexpr double memory_per_byte = 9;  // of a text: itself, its code points, their tokens
 // What is no text is often told by its first bytes.
 constexpr std::pair<std::string_view, std::string_view> other_formats[] = {
     {"\xFF\xFE", "it looks like UTF-16; convert it with iconv -f UTF-16 -t UTF-8"},
@@ -51,7 +51,7 @@ std::u32string read_text(const std::string& path, std::uint64_t* hash) {
   const std::string bytes =
       read_file(path, {.where = "corpus",
                        .exit = Exit::usage,
-                       .max_bytes = static_cast<Index>(available_memory_bytes() / memory_a_byte),
+                       .max_bytes = static_cast<Index>(available_memory_bytes() / memory_per_byte),
                        .limit = ", more than this machine has memory for; use a shorter text"});
   if (hash) *hash = fnv1a(bytes, *hash);
   const std::string_view view = bytes;

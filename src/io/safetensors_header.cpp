@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view metadata_name = "__metadata__";
-constexpr std::size_t most_extents = 64;
+constexpr std::size_t max_extents = 64;
 
 // A name of the file in a message: it may be a hundred megabytes long.
 std::string shown(std::string_view name) { return printable(name.substr(0, 100)); }
@@ -64,8 +64,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool number_unsigned(std::uint64_t value) override {
     if (!array_) unexpected("a number");
     if (value > std::uint64_t{1} << 62) stop(in_tensor(), field_, " holds ", value, ", which is too large");
-    if (array_->size() == most_extents)
-      stop(in_tensor(), field_, " holds more than ", most_extents, " numbers");
+    if (array_->size() == max_extents)
+      stop(in_tensor(), field_, " holds more than ", max_extents, " numbers");
     array_->push_back(static_cast<Index>(value));
     return true;
   }

@@ -6,7 +6,7 @@
 namespace normscope {
 namespace {
 
-constexpr Index elements_a_block = 8192;
+constexpr Index elements_per_block = 8192;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ void activation(ActivationKind kind, Index n, const Real* x, Real* y, Real* slop
 
 template <class Real>
 void swiglu_forward(Index n, const Real* gate, const Real* x, Real* y) {
-  parallel_blocks(n, elements_a_block, [&](Index begin, Index end) {
+  parallel_blocks(n, elements_per_block, [&](Index begin, Index end) {
     simd<Real>().swiglu_forward(end - begin, gate + begin, x + begin, y + begin);
   });
 }
@@ -25,7 +25,7 @@ void swiglu_forward(Index n, const Real* gate, const Real* x, Real* y) {
 template <class Real>
 void swiglu_backward(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate, Real gate_beta,
                      Real* dx, Real beta) {
-  parallel_blocks(n, elements_a_block, [&](Index begin, Index end) {
+  parallel_blocks(n, elements_per_block, [&](Index begin, Index end) {
     simd<Real>().swiglu_backward(end - begin, gate + begin, x + begin, dy + begin, dgate + begin, gate_beta,
                                  dx + begin, beta);
   });

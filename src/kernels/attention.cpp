@@ -14,10 +14,10 @@ namespace {
 // Queries whose scores are one product: the mask hides part of the last so many keys of it. Scores are
 // computed transposed, Sᵀ = K Qᵀ: then neighbours in memory are queries, and sums over keys need no sum over
 // the lanes of a vector.
-constexpr Index queries_a_product = 16;
+constexpr Index query_tile = 16;
 
 // Queries whose weights are kept at a time going backwards: the terms of one visit of dK and dV.
-constexpr Index queries_a_block = 4 * queries_a_product;
+constexpr Index queries_per_block = 4 * query_tile;
 
 // One head of one sequence: where its parts start.
 template <class Real>
@@ -93,7 +93,7 @@ void multiply_by_queries(const GemmKernel<Real>& kernel, const CausalColumns& se
                          const LeftOperand<Real>& a, RightOperand<Real> b, Index query, Real scale,
                          Real* out) {
   b.data += query / kernel.cols * b.panel_size + query % kernel.cols;
-  const Index columns = std::min(queries_a_product, block_count(seen.queries, kernel.cols) * kernel.cols);
+  const Index columns = std::min(query_tile, block_count(seen.queries, kernel.cols) * kernel.cols);
   multiply(kernel, seen.keys, columns, depth, a, b, {scale, 0, out, seen.stride});
 }
 
@@ -119,8 +119,8 @@ HeadSums<Real> head_sums(const Attention<Real>& a, Index rows, Real* place, Inde
 // One head for a single query, as decoding has it. It sees every key, and its scores are a row: in a column,
 // the other lanes of each vector would be wasted.
 template <class Real>
-void attend_alone(const GemmKernel<Real>& kernel, const Attention<Real>& a, const Head<Real>& head,
-                  Real scale, Real* out) {
+void decode_one_query(const GemmKernel<Real>& kernel, const Attention<Real>& a, const Head<Real>& head,
+                      Real scale, Real* out) {
   struct Query;
   struct Keys;
   struct Values;
@@ -153,7 +153,7 @@ void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* ou
   const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
   parallel_each(a.sequences * a.heads, [&](Index item) {
     const Head<Real> head(a, item);
-    if (a.queries == 1 && stats.max == nullptr) return attend_alone(kernel, a, head, scale, out);
+    if (a.queries == 1 && stats.max == nullptr) return decode_one_query(kernel, a, head, scale, out);
     struct Queries;
     struct Keys;
     struct Values;
@@ -163,13 +163,13 @@ void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* ou
     const auto keys = left<Keys>(kernel, a.keys, head_dim, head.k);
     const auto values = right<Values>(kernel, a.keys, head_dim, head.v);
     const auto o = head_sums<Outputs>(a, a.queries, out + head.out_offset, head.out_stride);
-    constexpr Index stride = queries_a_product;
+    constexpr Index stride = query_tile;
     Real* scores = thread_scratch<Real, Scores>((a.keys + 1) * stride);
-    for (Index t = 0; t < a.queries; t += queries_a_product) {
-      const Index rows = std::min(queries_a_product, a.queries - t);
+    for (Index t = 0; t < a.queries; t += query_tile) {
+      const Index rows = std::min(query_tile, a.queries - t);
       const CausalColumns seen{rows, first_position + t + 1, first_position + t + rows, stride};
       multiply_by_queries(kernel, seen, head_dim, keys, queries, t, scale, scores);
-      Real unused[2][queries_a_product];
+      Real unused[2][query_tile];
       kernel.causal_softmax(
           seen, kept_weights(a, head, t, seen), scores,
           stats.max != nullptr ? stats.from(head.row_offset + t) : SoftmaxStats<Real>{unused[0], unused[1]});
@@ -185,7 +185,7 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, Softmax
                         const Real* dout, Real* dq, Real* dk, Real* dv, Real beta) {
   const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(a.head_dim)));
   const Index head_dim = a.head_dim;
-  const Index stride = scratch_stride<Real>(queries_a_block);
+  const Index stride = scratch_stride<Real>(queries_per_block);
   const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
   parallel_each(a.sequences * a.heads, [&](Index item) {
     const Head<Real> head(a, item);
@@ -218,10 +218,10 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, Softmax
     Real* grads = thread_scratch<Real, Gradients>((a.keys + 1) * stride);
     Real* grads_turned = thread_scratch<Real, GradientsTurned>(block_count(a.keys, kernel.steps) * stride);
     Real keys_beta = beta;  // the last block sees every key, so going backwards its products may overwrite
-    for (Index block = block_count(a.queries, queries_a_block) - 1; block >= 0; --block, keys_beta = 1) {
-      const Index begin = block * queries_a_block, end = std::min(begin + queries_a_block, a.queries);
-      for (Index t = begin; t < end; t += queries_a_product) {
-        const Index rows = std::min(queries_a_product, end - t);
+    for (Index block = block_count(a.queries, queries_per_block) - 1; block >= 0; --block, keys_beta = 1) {
+      const Index begin = block * queries_per_block, end = std::min(begin + queries_per_block, a.queries);
+      for (Index t = begin; t < end; t += query_tile) {
+        const Index rows = std::min(query_tile, end - t);
         const CausalColumns seen{rows, t + 1, t + rows, stride};
         Real* p = weights + t - begin;
         Real* dp = grads + t - begin;
@@ -239,7 +239,7 @@ void attention_backward(GemmProvider provider, const Attention<Real>& a, Softmax
       // First the keys that all groups of the block see, then those that fewer and fewer do.
       for (Index key = 0, rows = 0; key < end; key += rows) {
         const Index first = std::max(begin, key), count = end - first;  // queries that see such a key
-        rows = std::min(first + queries_a_product, end) - key;
+        rows = std::min(first + query_tile, end) - key;
         multiply(kernel, rows, head_dim, count, from(kernel, weights_left, key, first - begin),
                  from_step(kernel, out_grads, first),
                  {1, keys_beta, dv_sums.sums + key * dv_sums.stride, dv_sums.stride});

@@ -8,12 +8,12 @@
 namespace normscope {
 namespace {
 
-constexpr Index cols_a_block = 16;  // a cache line of floats, by one thread
+constexpr Index cols_per_block = 16;  // a cache line of floats, by one thread
 
 // total[c] = sum over `rows` rows of term(row, c), for the columns [begin, end).
 template <class Real, class Term>
 void sum_rows(Index rows, Index begin, Index end, Real* total, Term term) {
-  double sum[cols_a_block] = {};
+  double sum[cols_per_block] = {};
   for (Index row = 0; row < rows; ++row) {
     for (Index c = begin; c < end; ++c) sum[c - begin] += term(row, c);
   }
@@ -31,7 +31,7 @@ template <class Real>
 void column_norm_forward(const ColumnNorm<Real>& norm, Index rows, const Real* x, const Real* gain,
                          const Real* bias, Real* y, Real* mean, Real* variance, Real* rstd) {
   const Index cols = norm.cols, n = norm.group_rows;
-  parallel_blocks(cols, cols_a_block, [&](Index begin, Index end) {
+  parallel_blocks(cols, cols_per_block, [&](Index begin, Index end) {
     for (Index group = 0; group < rows / n; ++group) {
       const Real* xs = x + group * n * cols;
       Real *mu = mean + group * cols + begin, *var = variance + group * cols + begin,
@@ -63,12 +63,12 @@ void column_norm_backward(const ColumnNorm<Real>& norm, Index rows, const Real* 
                           const Real* rstd, const Real* gain, const Real* dy, Real* dx, Real beta,
                           Real* dgain, Real* dbias) {
   const Index cols = norm.cols, n = norm.group_rows;
-  parallel_blocks(cols, cols_a_block, [&](Index begin, Index end) {
+  parallel_blocks(cols, cols_per_block, [&](Index begin, Index end) {
     for (Index group = 0; group < rows / n; ++group) {
       const Index first = group * n * cols;
       const Real *mu = mean + group * cols, *r = rstd + group * cols;
       const auto normed = [&](Index row, Index c) { return (x[first + row * cols + c] - mu[c]) * r[c]; };
-      Real sum_x[cols_a_block], sum_dy[cols_a_block], sum_dyx[cols_a_block];
+      Real sum_x[cols_per_block], sum_dy[cols_per_block], sum_dyx[cols_per_block];
       sum_rows(n, begin, end, sum_x, normed);
       sum_rows(n, begin, end, sum_dy, [&](Index row, Index c) { return dy[first + row * cols + c]; });
       sum_rows(n, begin, end, sum_dyx,
@@ -98,8 +98,8 @@ template <class Real>
 void column_affine(const ColumnNorm<Real>& norm, Index rows, const Real* x, const Real* mean,
                    const Real* variance, const Real* gain, const Real* bias, Real* y) {
   const Index cols = norm.cols;
-  parallel_blocks(cols, cols_a_block, [&](Index begin, Index end) {
-    Real factor[cols_a_block];
+  parallel_blocks(cols, cols_per_block, [&](Index begin, Index end) {
+    Real factor[cols_per_block];
     for (Index c = begin; c < end; ++c) {
       factor[c - begin] = inverse_deviation(norm, variance[c]) * (gain != nullptr ? gain[c] : Real(1));
     }

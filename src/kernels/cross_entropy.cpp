@@ -8,14 +8,14 @@
 namespace normscope {
 namespace {
 
-constexpr Index rows_a_block = 32;
+constexpr Index rows_per_block = 32;
 
 }  // namespace
 
 template <class Real>
 void cross_entropy_forward(Index rows, Index classes, const Real* logits, const std::int32_t* targets,
                            Real* loss, SoftmaxStats<Real> stats) {
-  parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
+  parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
     for (Index row = begin; row < end; ++row) {
       const Real* scores = logits + row * classes;
       simd<Real>().softmax_stats(classes, scores, stats.max + row, stats.sum + row);
@@ -27,7 +27,7 @@ void cross_entropy_forward(Index rows, Index classes, const Real* logits, const 
 template <class Real>
 void cross_entropy_backward(Index rows, Index classes, const Real* logits, const std::int32_t* targets,
                             SoftmaxStats<Real> stats, Real scale, Real* dlogits, Real beta) {
-  parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
+  parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
     for (Index row = begin; row < end; ++row) {
       Real* d = dlogits + row * classes;
       simd<Real>().add_exponentials(classes, logits + row * classes, stats.max[row], scale / stats.sum[row],

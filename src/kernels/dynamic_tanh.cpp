@@ -9,18 +9,18 @@
 namespace normscope {
 namespace {
 
-constexpr Index rows_a_block = 32;
+constexpr Index rows_per_block = 32;
 
 }  // namespace
 
 Index dynamic_tanh_scratch(Index rows, Index cols) {
-  return block_count(rows, rows_a_block) * (2 * cols + 1);
+  return block_count(rows, rows_per_block) * (2 * cols + 1);
 }
 
 template <class Real>
 void dynamic_tanh_forward(Index rows, Index cols, Real alpha, const Real* x, const Real* gain,
                           const Real* bias, Real* y) {
-  parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
+  parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
     simd<Real>().dynamic_tanh_forward(begin, end, cols, alpha, x, gain, bias, y);
   });
 }
@@ -29,12 +29,12 @@ template <class Real>
 void dynamic_tanh_backward(Index rows, Index cols, Real alpha, const Real* x, const Real* gain,
                            const Real* dy, Real* dx, Real beta, Real* dalpha, Real* dgain, Real* dbias,
                            Real* partials) {
-  const Index blocks = block_count(rows, rows_a_block);
+  const Index blocks = block_count(rows, rows_per_block);
   Real *gain_partials = partials, *bias_partials = partials + blocks * cols;
   Real* alpha_partials = partials + 2 * blocks * cols;
   std::fill_n(partials, dynamic_tanh_scratch(rows, cols), Real(0));
-  parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
-    const Index block = begin / rows_a_block;
+  parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
+    const Index block = begin / rows_per_block;
     alpha_partials[block] =
         simd<Real>().dynamic_tanh_backward(begin, end, cols, alpha, x, gain, dy, dx, beta,
                                            dgain != nullptr ? gain_partials + block * cols : nullptr,

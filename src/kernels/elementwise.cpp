@@ -9,44 +9,44 @@
 namespace normscope {
 namespace {
 
-constexpr Index cols_a_block = 64;
-constexpr Index rows_a_partial = 32;  // summed by themselves first: rounding grows with neither number
+constexpr Index cols_per_block = 64;
+constexpr Index rows_per_partial = 32;  // summed by themselves first: rounding grows with neither number
 
 }  // namespace
 
 template <class Real>
 void clear(Index n, Real* x) {
-  parallel_blocks(n, elements_a_block,
+  parallel_blocks(n, elements_per_block,
                   [&](Index begin, Index end) { std::fill_n(x + begin, end - begin, Real(0)); });
 }
 
 template <class Real>
 void scale_add(Index n, Real alpha, const Real* x, Real beta, Real* y) {
-  parallel_blocks(n, elements_a_block, [&](Index begin, Index end) {
+  parallel_blocks(n, elements_per_block, [&](Index begin, Index end) {
     simd<Real>().scale_add(end - begin, alpha, x + begin, beta, y + begin);
   });
 }
 
 template <class Real>
 void weighted_sum(Index n, Real alpha, const Real* a, const Real* b, Real* y) {
-  parallel_blocks(n, elements_a_block, [&](Index begin, Index end) {
+  parallel_blocks(n, elements_per_block, [&](Index begin, Index end) {
     simd<Real>().weighted_sum(end - begin, alpha, a + begin, b + begin, y + begin);
   });
 }
 
 template <class Real>
 void multiply(Index n, const Real* a, const Real* b, Real* y) {
-  parallel_blocks(n, elements_a_block, [&](Index begin, Index end) {
+  parallel_blocks(n, elements_per_block, [&](Index begin, Index end) {
     simd<Real>().multiply(end - begin, a + begin, b + begin, y + begin);
   });
 }
 
 template <class Real>
 void add_rows(Index rows, Index cols, const Real* x, Real* sum) {
-  parallel_blocks(cols, cols_a_block, [&](Index begin, Index end) {
-    for (Index first = 0; first < rows; first += rows_a_partial) {
-      alignas(64) Real partial[cols_a_block];
-      for (Index row = first; row < std::min(rows, first + rows_a_partial); ++row) {
+  parallel_blocks(cols, cols_per_block, [&](Index begin, Index end) {
+    for (Index first = 0; first < rows; first += rows_per_partial) {
+      alignas(64) Real partial[cols_per_block];
+      for (Index row = first; row < std::min(rows, first + rows_per_partial); ++row) {
         simd<Real>().scale_add(end - begin, Real(1), x + row * cols + begin, Real(row > first), partial);
       }
       simd<Real>().scale_add(end - begin, Real(1), partial, Real(1), sum + begin);

@@ -40,8 +40,8 @@ Gemm<Real> part_of(const Gemm<Real>& g, Index row, Index col, Index m, Index n) 
 }  // namespace
 
 template <class Real>
-void finish_tile(const Gemm<Real>& g, Index row, Index col, Index rows, Index cols, Real* sums,
-                 Index stride) {
+void apply_epilogue(const Gemm<Real>& g, Index row, Index col, Index rows, Index cols, Real* sums,
+                    Index stride) {
   const Epilogue<Real>& then = g.epilogue;
   if (then.empty() && !g.rounded.c) return;
   for (Index i = 0; i < rows; ++i) {
@@ -76,7 +76,7 @@ void gemm(GemmProvider provider, const Gemm<Real>& g) {
   if (g.m == 0 || g.n == 0) return;
   if (g.k == 0 || g.alpha == 0) {  // as in BLAS, alpha = 0 means that A and B are not read
     scale_output(g);
-    return finish_tile(g, 0, 0, g.m, g.n, g.c, g.ldc);
+    return apply_epilogue(g, 0, 0, g.m, g.n, g.c, g.ldc);
   }
   if (provider == GemmProvider::automatic) provider = automatic_choice(g);
   // Our own kernels have a grid of their own.
@@ -89,13 +89,13 @@ void gemm(GemmProvider provider, const Gemm<Real>& g) {
     const Index rows = std::min(tile_m, g.m - row), cols = std::min(tile_n, g.n - col);
     const Gemm<Real> part = part_of(g, row, col, rows, cols);
     provider == GemmProvider::openblas ? openblas_gemm(part) : reference::gemm(part);
-    finish_tile(g, row, col, rows, cols, g.c + row * g.ldc + col, g.ldc);
+    apply_epilogue(g, row, col, rows, cols, g.c + row * g.ldc + col, g.ldc);
   };
   parallel_each(block_count(g.m, tile_m) * across, tile);
 }
 
-template void finish_tile(const Gemm<float>&, Index, Index, Index, Index, float*, Index);
-template void finish_tile(const Gemm<double>&, Index, Index, Index, Index, double*, Index);
+template void apply_epilogue(const Gemm<float>&, Index, Index, Index, Index, float*, Index);
+template void apply_epilogue(const Gemm<double>&, Index, Index, Index, Index, double*, Index);
 template void gemm(GemmProvider, const Gemm<float>&);
 template void gemm(GemmProvider, const Gemm<double>&);
 

@@ -118,8 +118,8 @@ void gemm_native(const GemmKernel<Real>& kernel, const Gemm<Real>& product);
 // The epilogue of the tile of C from (row, col) on, (rows, cols), whose sums are final. They are at `sums`,
 // `stride` numbers a row: in C itself or, where C is to be rounded, elsewhere.
 template <class Real>
-void finish_tile(const Gemm<Real>& product, Index row, Index col, Index rows, Index cols, Real* sums,
-                 Index stride);
+void apply_epilogue(const Gemm<Real>& product, Index row, Index col, Index rows, Index cols, Real* sums,
+                    Index stride);
 
 // --- small products that share an operand (attention), all by the calling thread -----------------------
 

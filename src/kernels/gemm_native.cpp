@@ -12,7 +12,7 @@ namespace normscope {
 namespace {
 
 // Numbers of op(B) packed at a time, 2 MiB of float. Half of it packed 3 % slower (more starts of threads,
-// more visits of C), and a tile streams through at most depth * most_cols of them, 1 MiB.
+// more visits of C), and a tile streams through at most depth * max_cols of them, 1 MiB.
 constexpr Index packed_numbers = 512 * 1024;
 
 // Up to so many numbers of op(B) are packed by the calling thread: sooner done than threads are started.
@@ -31,20 +31,20 @@ struct Grid {
   // A tile of one band of register tiles is already efficient, since op(B) is packed once for all of them and
   // read as a stream. So there are tiles enough for 16 threads wherever the shape allows it.
   Grid(Index m, Index n, Index band_rows, Index panel_cols, Index panel_numbers) {
-    constexpr Index enough = 32, most_cols = 512, most_bands = 8;
+    constexpr Index enough = 32, max_cols = 512, max_bands = 8;
     // Panels that many bands read take half of the L2 cache at most, 512 KiB of float: 2.6 % of the widest dW
     // at C 384. For few bands it is not worth copying A more often.
-    constexpr Index many_bands = 16, most_numbers = 128 * 1024;
+    constexpr Index many_bands = 16, max_numbers = 128 * 1024;
     const Index bands = block_count(m, band_rows);
     const Index panels = block_count(n, panel_cols);
-    Index tile_panels = std::min(panels, most_cols / panel_cols);
-    if (bands > many_bands) tile_panels = std::clamp<Index>(most_numbers / panel_numbers, 1, tile_panels);
+    Index tile_panels = std::min(panels, max_cols / panel_cols);
+    if (bands > many_bands) tile_panels = std::clamp<Index>(max_numbers / panel_numbers, 1, tile_panels);
     while (bands * block_count(panels, tile_panels) < enough && tile_panels > 2) {
       tile_panels = block_count(tile_panels, 2);
     }
     column_tiles = block_count(panels, tile_panels);
     tile_cols = block_count(panels, column_tiles) * panel_cols;
-    const Index tile_bands = std::clamp<Index>(bands * column_tiles / enough, 1, most_bands);
+    const Index tile_bands = std::clamp<Index>(bands * column_tiles / enough, 1, max_bands);
     row_tiles = block_count(bands, tile_bands);
   }
 };
@@ -105,9 +105,9 @@ bool may_split_runs(const Gemm<Real>& g, Index runs) {
 // The kernel with runs for this shape: the longest, or an even number of equal ones that threads may take.
 template <class Real>
 GemmKernel<Real> with_runs_for(const Gemm<Real>& g, GemmKernel<Real> kernel) {
-  constexpr Index least_steps = 128;  // a shorter run does not repay its visit of C
+  constexpr Index min_steps = 128;  // a shorter run does not repay its visit of C
   const Index runs = 2 * block_count(g.k, 2 * kernel.steps_a_run());
-  if (g.k >= runs * least_steps && may_split_runs(g, runs)) {
+  if (g.k >= runs * min_steps && may_split_runs(g, runs)) {
     kernel.depth = block_count(g.k, runs * kernel.steps);
   }
   return kernel;
@@ -137,16 +137,16 @@ template <class Real>
 LeftOperand<Real> left_operand(const GemmKernel<Real>& kernel, Index m, Index k, const Operand<Real>& a,
                                Real* room) {
   if (is_read_in_place(kernel, a)) return {a.data, a.ld, a.transposed};
-  constexpr Index rows_a_block = 64;
+  constexpr Index rows_per_block = 64;
   const Index stride = left_stride(kernel, m, k, a.transposed);
   // In the order of memory: each piece takes whole rows of A, of a transposed one some steps of k.
-  each_piece(m * k, block_count(a.transposed ? k : m, rows_a_block), [&](Index block) {
-    const Index row = block * rows_a_block;
+  each_piece(m * k, block_count(a.transposed ? k : m, rows_per_block), [&](Index block) {
+    const Index row = block * rows_per_block;
     if (a.transposed) {
-      kernel.pack_left(m, std::min(rows_a_block, k - row), a.from(0, row), room + row / kernel.steps * stride,
-                       stride);
+      kernel.pack_left(m, std::min(rows_per_block, k - row), a.from(0, row),
+                       room + row / kernel.steps * stride, stride);
     } else {
-      kernel.pack_left(std::min(rows_a_block, m - row), k, a.from(row, 0), room + row * stride, stride);
+      kernel.pack_left(std::min(rows_per_block, m - row), k, a.from(row, 0), room + row * stride, stride);
     }
   });
   return {room, stride, a.transposed};
@@ -214,7 +214,7 @@ void multiply_tiles(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
       multiply<Real>(kernel, rows, cols, steps,
                      {a.data + (a.transposed ? i : i * a.stride), a.stride, a.transposed},
                      {b.data + j / kernel.cols * b.panel_size, b.stride, b.panel_size}, out);
-      if (k0 + steps == g.k && !rounded_by_tiles) finish_tile(g, i, j, rows, cols, out.c, out.ldc);
+      if (k0 + steps == g.k && !rounded_by_tiles) apply_epilogue(g, i, j, rows, cols, out.c, out.ldc);
     });
   }
 }
@@ -241,8 +241,8 @@ void multiply_runs(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
     multiply_tiles(kernel, part);
   });
 
-  constexpr Index rows_a_block = 16;
-  parallel_blocks(g.m, rows_a_block, [&](Index begin, Index end) {
+  constexpr Index rows_per_block = 16;
+  parallel_blocks(g.m, rows_per_block, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       for (Index run = 1; run < runs; ++run) {
         simd<Real>().scale_add(g.n, Real(1), sums_of(run, i), Real(1), g.c + i * g.ldc);

@@ -7,19 +7,19 @@
 
 namespace normscope {
 
-constexpr Index elements_a_block = 16384;
+constexpr Index elements_per_block = 16384;
 
 // measure(begin, count) gives a block's Partial; combine(partial) takes them one after another.
 template <class Partial, class Measure, class Combine>
 void reduce_blocks(Index n, Measure measure, Combine combine) {
   constexpr Index blocks_at_once = 1024;  // partial results live on the stack
   Partial partial[blocks_at_once];
-  for (Index first = 0; first < n; first += blocks_at_once * elements_a_block) {
-    const Index count = std::min(n - first, blocks_at_once * elements_a_block);
-    parallel_blocks(count, elements_a_block, [&](Index begin, Index end) {
-      partial[begin / elements_a_block] = measure(first + begin, end - begin);
+  for (Index first = 0; first < n; first += blocks_at_once * elements_per_block) {
+    const Index count = std::min(n - first, blocks_at_once * elements_per_block);
+    parallel_blocks(count, elements_per_block, [&](Index begin, Index end) {
+      partial[begin / elements_per_block] = measure(first + begin, end - begin);
     });
-    for (Index b = 0; b < block_count(count, elements_a_block); ++b) combine(partial[b]);
+    for (Index b = 0; b < block_count(count, elements_per_block); ++b) combine(partial[b]);
   }
 }
 

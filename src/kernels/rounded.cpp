@@ -9,7 +9,7 @@
 namespace normscope {
 namespace {
 
-constexpr Index rows_a_block = 64;
+constexpr Index rows_per_block = 64;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void round_block(Index rows, Index cols, const Real* x, Real* rounded) {
 
 template <class Real>
 void round_rows(Index rows, Index cols, const Real* x, Real* rounded) {
-  parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
+  parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
     round_block(end - begin, cols, x + begin * cols, rounded + begin * rounded_cols(cols));
   });
 }
@@ -28,7 +28,7 @@ void round_rows(Index rows, Index cols, const Real* x, Real* rounded) {
 template <class Real>
 void widen_rows(Index rows, Index cols, const Real* rounded, Real* out) {
   const Index words = rounded_cols(cols);
-  parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
+  parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) bf16_kernel<Real>().widen(cols, rounded + i * words, out + i * cols);
   });
 }
@@ -60,7 +60,7 @@ Moments moments(const StoredMatrix<Real>& x) {
 
 template <class Real>
 void multiply_rounded(Index words, const Real* x, const Real* y, Real* out) {
-  parallel_blocks(words, elements_a_block, [&](Index begin, Index end) {
+  parallel_blocks(words, elements_per_block, [&](Index begin, Index end) {
     bf16_kernel<Real>().multiply_rounded(end - begin, x + begin, y + begin, out + begin);
   });
 }

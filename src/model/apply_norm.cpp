@@ -27,7 +27,7 @@ Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars
     case batchnorm: {
       const ColumnNorm<Real> norm{x.cols, x.rows, eps, outside};
       return pass.by_running_statistics
-                 ? column_norm_by_running_statistics(tape, norm, x, vars.weight, vars.bias, vars.running)
+                 ? batch_norm_inference(tape, norm, x, vars.weight, vars.bias, vars.running)
                  : column_norm(tape, norm, x, vars.weight, vars.bias, vars.running);
     }
     case none:

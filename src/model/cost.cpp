@@ -10,7 +10,7 @@ namespace normscope {
 double training_flops_per_token(const ModelConfig& config, const ParameterLayout& layout) {
   const double attention = 6.0 * static_cast<double>(config.n_layer) * static_cast<double>(config.d_model) *
                            static_cast<double>(config.context + 1);
-  return 6.0 * static_cast<double>(layout.multiplied_count()) + attention;
+  return 6.0 * static_cast<double>(layout.matmul_param_count()) + attention;
 }
 
 double training_bytes(const ModelConfig& config, const ParameterLayout& layout, Index vocab_size,

@@ -98,7 +98,7 @@ Index ParameterLayout::count() const {
   return total;
 }
 
-Index ParameterLayout::multiplied_count() const {
+Index ParameterLayout::matmul_param_count() const {
   Index total = (*this)[head].size;
   for (const Parameter& p : list_) {
     if (p.is_matrix() && p.layer > 0 && p.name != "head.weight") total += p.size;

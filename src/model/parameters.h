@@ -51,7 +51,7 @@ class ParameterLayout {
   int find(std::string_view name) const;            // its index, or no_parameter
   Index block_size() const { return block_size_; }  // elements of the block, padding included
   Index count() const;                              // parameters
-  Index multiplied_count() const;  // parameters that a token is multiplied with: matrices, head
+  Index matmul_param_count() const;  // parameters that a token is multiplied with: matrices, head
 
   int token_embedding, position_embedding = no_parameter, head;  // a tied head is the token embedding
   NormParameters embed_norm, final_norm;

@@ -50,8 +50,8 @@ Var<Real> column_norm(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> 
 }
 
 template <class Real>
-Var<Real> column_norm_by_running_statistics(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> x,
-                                            Var<Real> gain, Var<Real> bias, RunningStatistics<Real> running) {
+Var<Real> batch_norm_inference(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> x, Var<Real> gain,
+                               Var<Real> bias, RunningStatistics<Real> running) {
   require(!tape.recording(), "batchnorm", "evaluation by running statistics has no backward");
   Var<Real> y = tape.create(x.rows, x.cols);
   column_affine(norm, x.rows, x.value, running.mean, running.variance, gain.value, bias.value, y.value);
@@ -62,9 +62,9 @@ template Var<float> column_norm(Tape<float>&, const ColumnNorm<float>&, Var<floa
                                 RunningStatistics<float>);
 template Var<double> column_norm(Tape<double>&, const ColumnNorm<double>&, Var<double>, Var<double>,
                                  Var<double>, RunningStatistics<double>);
-template Var<float> column_norm_by_running_statistics(Tape<float>&, const ColumnNorm<float>&, Var<float>,
-                                                      Var<float>, Var<float>, RunningStatistics<float>);
-template Var<double> column_norm_by_running_statistics(Tape<double>&, const ColumnNorm<double>&, Var<double>,
-                                                       Var<double>, Var<double>, RunningStatistics<double>);
+template Var<float> batch_norm_inference(Tape<float>&, const ColumnNorm<float>&, Var<float>, Var<float>,
+                                         Var<float>, RunningStatistics<float>);
+template Var<double> batch_norm_inference(Tape<double>&, const ColumnNorm<double>&, Var<double>, Var<double>,
+                                          Var<double>, RunningStatistics<double>);
 
 }  // namespace normscope

@@ -7,8 +7,8 @@
 namespace normscope {
 namespace {
 
-constexpr Index rows_a_block = 64;
-constexpr Index cols_a_block = 16;
+constexpr Index rows_per_block = 64;
+constexpr Index cols_per_block = 16;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Inde
   const auto position = [=](Index row) { return first_position + row % context; };
 
   Var<Real> x = tape.create(rows, cols);
-  parallel_blocks(rows, rows_a_block, [&](Index begin, Index end) {
+  parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
     for (Index row = begin; row < end; ++row) {
       const Real* token = token_table.value + ids[row] * cols;
       const Real* place = position_table ? position_table.value + position(row) * cols : nullptr;
@@ -39,7 +39,7 @@ Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Inde
     const Real* dx = t.gradient(x);
     Real* dtoken = t.wants_gradient(token_table) ? t.add_to(token_table) : nullptr;
     Real* dplace = position_table && t.wants_gradient(position_table) ? t.add_to(position_table) : nullptr;
-    parallel_blocks(cols, cols_a_block, [&](Index begin, Index end) {
+    parallel_blocks(cols, cols_per_block, [&](Index begin, Index end) {
       for (Index row = 0; row < rows; ++row) {
         for (Index c = begin; c < end; ++c) {
           if (dtoken != nullptr) dtoken[ids[row] * cols + c] += dx[row * cols + c];

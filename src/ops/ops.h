@@ -65,8 +65,8 @@ Var<Real> column_norm(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> 
 
 // Batch norm in evaluation: by the running statistics. Values only, no backward.
 template <class Real>
-Var<Real> column_norm_by_running_statistics(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> x,
-                                            Var<Real> gain, Var<Real> bias, RunningStatistics<Real> running);
+Var<Real> batch_norm_inference(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> x, Var<Real> gain,
+                               Var<Real> bias, RunningStatistics<Real> running);
 
 // y = gain * tanh(alpha x) + bias (Zhu et al. 2025, arXiv 2503.10622). alpha: (1, 1).
 template <class Real>

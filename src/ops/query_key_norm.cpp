@@ -10,7 +10,7 @@
 namespace normscope {
 namespace {
 
-constexpr Index tokens_a_block = 32;
+constexpr Index tokens_per_block = 32;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Var<Real> query_key_norm(Tape<Real>& tape, Real eps, Index heads, Var<Real> qkv,
   Var<Real> y = tape.create(tokens, qkv.cols);
   Real* mean = tape.template save<Real>(tokens * 2 * heads);  // zeros: RMS norm has no mean
   Real* rstd = tape.template save<Real>(tokens * 2 * heads);
-  parallel_blocks(tokens, tokens_a_block, [&](Index begin, Index end) {
+  parallel_blocks(tokens, tokens_per_block, [&](Index begin, Index end) {
     for (Index token = begin; token < end; ++token) {
       const Real* x = qkv.value + token * qkv.cols;
       Real* out = y.value + token * qkv.cols;
@@ -41,18 +41,18 @@ Var<Real> query_key_norm(Tape<Real>& tape, Real eps, Index heads, Var<Real> qkv,
   if (!tape.recording()) return y;
 
   tape.add_noise(tokens * 2 * heads, rstd);
-  const Index blocks = block_count(tokens, tokens_a_block);
+  const Index blocks = block_count(tokens, tokens_per_block);
   Real* partials = tape.template save<Real>(2 * blocks * head_dim);
   tape.record(y, [=](Tape<Real>& t) {
     const Real* dy = t.gradient(y);
     const Accumulator<Real> dx = t.accumulate(qkv);
     std::fill_n(partials, 2 * blocks * head_dim, Real(0));
-    parallel_blocks(tokens, tokens_a_block, [&](Index begin, Index end) {
+    parallel_blocks(tokens, tokens_per_block, [&](Index begin, Index end) {
       for (Index token = begin; token < end; ++token) {
         const Index row = token * qkv.cols;
         for (Index part = 0; part < 2; ++part) {
           const Index saved = (token * 2 + part) * heads, at = row + part * width;
-          Real* dgain = partials + (part * blocks + begin / tokens_a_block) * head_dim;
+          Real* dgain = partials + (part * blocks + begin / tokens_per_block) * head_dim;
           simd<Real>().norm_backward(norm, 0, heads, qkv.value + at, mean + saved, rstd + saved,
                                      (part == 0 ? q_gain : k_gain).value, dy + at, dx.data + at, dx.beta,
                                      dgain, nullptr);

@@ -14,8 +14,8 @@ Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> bran
   weighted_sum(x.size(), alpha, x.value, branch.value, y.value);
 
   tape.record(y, [=](Tape<Real>& t) {
-    t.pass_gradient(y, branch);
-    if (alpha == 1) return t.pass_gradient(y, x);
+    t.share_gradient(y, branch);
+    if (alpha == 1) return t.share_gradient(y, x);
     const Accumulator<Real> dx = t.accumulate(x);
     scale_add(x.size(), alpha, t.gradient(y), dx.beta, dx.data);
   });

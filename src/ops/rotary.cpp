@@ -6,14 +6,14 @@
 namespace normscope {
 namespace {
 
-constexpr Index tokens_a_block = 32;
+constexpr Index tokens_per_block = 32;
 
 // out = beta*out + the rotation of in, by the angles whose sines are multiplied by `direction` (1 or -1).
 template <class Real>
 void rotate(Index tokens, Index context, Index heads, Index width, const Real* in, const Real* cosines,
             const Real* sines, Real direction, Real beta, Real* out) {
   const Index head_dim = width / heads, half = head_dim / 2;
-  parallel_blocks(tokens, tokens_a_block, [&](Index begin, Index end) {
+  parallel_blocks(tokens, tokens_per_block, [&](Index begin, Index end) {
     for (Index token = begin; token < end; ++token) {
       const Real* cosine = cosines + (token % context) * half;
       const Real* sine = sines + (token % context) * half;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr Site block_sites[] = {Site::attn_in,    Site::attn_out, Site::stream_mid, Site::ffn_in,
                                 Site::ffn_hidden, Site::ffn_out,  Site::stream};
-constexpr std::size_t sites_a_block = std::size(block_sites);
+constexpr std::size_t sites_per_block = std::size(block_sites);
 
 }  // namespace
 
@@ -37,7 +37,7 @@ template <class Real>
 typename SiteStatistics<Real>::Entry& SiteStatistics<Real>::entry(Place place) {
   std::size_t index = 0;
   if (place.layer > 0) {
-    index = 1 + static_cast<std::size_t>(place.layer - 1) * sites_a_block;
+    index = 1 + static_cast<std::size_t>(place.layer - 1) * sites_per_block;
     while (index < entries_.size() && entries_[index].place != place) ++index;
   }
   require(index < entries_.size(), "telemetry", "a tap at a site that the log does not know: layer ",

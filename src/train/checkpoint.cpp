@@ -120,7 +120,7 @@ Metadata state_metadata(const TrainState& state) {
                        {"trajectory_hash", hex(state.trajectory_hash)},
                        {"best_step", std::to_string(state.best_step)},
                        {"skipped", std::to_string(state.skipped)},
-                       {"skipped_in_a_row", std::to_string(state.skipped_in_a_row)}};
+                       {"skipped_in_a_row", std::to_string(state.consecutive_skips)}};
   const auto add = [&](const char* key, const std::optional<double>& value) {
     char digits[32];
     if (value) metadata[key] = {digits, std::to_chars(digits, digits + sizeof digits, *value).ptr};
@@ -136,8 +136,8 @@ bool is_possible(const TrainState& s, Index steps) {
                         ? std::isfinite(*s.best_val_loss) && s.best_step >= 1 && s.best_step <= s.step
                         : s.best_step == 0;
   const bool share = !s.branch_share || (std::isfinite(*s.branch_share) && *s.branch_share >= 0);
-  return s.step >= 1 && s.step <= steps && s.skipped >= 0 && s.skipped <= s.step && s.skipped_in_a_row >= 0 &&
-         s.skipped_in_a_row <= s.skipped && best && share;
+  return s.step >= 1 && s.step <= steps && s.skipped >= 0 && s.skipped <= s.step &&
+         s.consecutive_skips >= 0 && s.consecutive_skips <= s.skipped && best && share;
 }
 
 // Reads what state_metadata() wrote; anything else is an Error.
@@ -154,7 +154,7 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
   read("trajectory_hash", state.trajectory_hash, 16);
   read("best_step", state.best_step);
   read("skipped", state.skipped);
-  read("skipped_in_a_row", state.skipped_in_a_row);
+  read("skipped_in_a_row", state.consecutive_skips);
   double number = 0;
   if (read("best_val_loss", number)) state.best_val_loss = number;
   if (read("branch_share", number)) state.branch_share = number;
@@ -165,7 +165,7 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
   }
   require(is_possible(state, steps), "safetensors", file.path(), ": says what cannot be: step ", state.step,
           " of ", steps, ", best ", state.best_val_loss.value_or(0), " at ", state.best_step, ", skipped ",
-          state.skipped, ", ", state.skipped_in_a_row, " in a row, branches ",
+          state.skipped, ", ", state.consecutive_skips, " in a row, branches ",
           state.branch_share.value_or(0));
   if (const TensorInfo* recent = file.find(recent_name)) {
     state.recent.resize(static_cast<std::size_t>(recent->count));

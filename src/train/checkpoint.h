@@ -22,7 +22,7 @@ struct TrainState {
   std::optional<double> best_val_loss;
   Index best_step = 0;
   Index skipped = 0;  // updates skipped by on_nonfinite: skip
-  Index skipped_in_a_row = 0;
+  Index consecutive_skips = 0;
   std::optional<double> branch_share;  // of step 1
   std::vector<double> recent;          // RecentSteps; empty in checkpoints of versions before it was kept
 };

@@ -50,8 +50,8 @@ int resolve_threads(Index option, Index config) {
   const char* wish = std::getenv("OMP_NUM_THREADS");
   if (wish == nullptr) return 0;
   const long long threads = std::strtoll(wish, nullptr, 10);  // of a list, for nested loops, the first
-  if (threads > most_threads)
-    refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", most_threads);
+  if (threads > max_threads)
+    refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", max_threads);
   return static_cast<int>(std::max(0LL, threads));  // of what is no number, the OpenMP library itself warns
 }
 

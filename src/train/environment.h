@@ -12,7 +12,7 @@ namespace normscope {
 GemmProvider gemm_provider(const TrainConfig& config);
 const char* name_of(GemmProvider provider);
 
-constexpr Index most_threads = 1024;
+constexpr Index max_threads = 1024;
 
 // Threads: the --threads option, then train.threads, OMP_NUM_THREADS, the cores in the affinity mask. 0: not
 // given.

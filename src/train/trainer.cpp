@@ -18,7 +18,7 @@
 namespace normscope {
 namespace {
 
-constexpr Index most_skipped_in_a_row = 20;
+constexpr Index max_consecutive_skips = 20;
 constexpr Index sample_length = 1000;  // characters of sample.txt
 constexpr double sample_temperature = 0.8;
 
@@ -194,7 +194,7 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
   const Stopwatch whole;
   const double earlier_seconds = reopen_summary(folder_, resumed_);
   const Index first_step = state_.step + 1, steps = config_.train.steps;
-  const Index tokens_a_step = config_.train.grad_accum * config_.train.batch_size * config_.model.context;
+  const Index tokens_per_step = config_.train.grad_accum * config_.train.batch_size * config_.model.context;
 
   if (!resumed_) settle_best();
   write_atomically(folder_.file_to_write(config_file), dump_text(config_));
@@ -216,10 +216,10 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
     const std::vector<WeightChange>* changes = nullptr;  // none where the update was skipped
     if (result.finite()) {
       changes = &optimizer_.update(step, lr, clip, model_.gradients, model_.parameters);
-      state_.skipped_in_a_row = 0;
+      state_.consecutive_skips = 0;
     } else {
       diverged = config_.train.on_nonfinite == OnNonfinite::stop ||
-                 ++state_.skipped_in_a_row >= most_skipped_in_a_row;
+                 ++state_.consecutive_skips >= max_consecutive_skips;
       if (diverged) {
         tell_divergence(logs, step);
       } else {
@@ -257,14 +257,15 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
       after_evaluation(*val_loss);
     }
     if (evaluate || diverged || last || due(step, config_.log.every)) {
-      write_metrics(logs.metrics, {step, step * tokens_a_step, result.loss, val_loss, lr, result.grad_norm(),
-                                   clip, seconds * 1e3, static_cast<double>(tokens_a_step) / seconds});
+      write_metrics(logs.metrics,
+                    {step, step * tokens_per_step, result.loss, val_loss, lr, result.grad_norm(), clip,
+                     seconds * 1e3, static_cast<double>(tokens_per_step) / seconds});
     }
     if (diverged) {
       status = RunStatus::diverged;
       break;
     }
-    observer_.on_step({step, steps, result.loss, static_cast<double>(tokens_a_step) / recent,
+    observer_.on_step({step, steps, result.loss, static_cast<double>(tokens_per_step) / recent,
                        recent * static_cast<double>(steps - step)});
     const bool interrupted = !last && stop.load();
     const bool checkpoint = config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0;
@@ -285,7 +286,7 @@ RunSummary Trainer::run(const std::atomic<bool>& stop) {
     summary_.unigram = unigram_loss(corpus_.train, corpus_.val, corpus_.vocab.size());
   summary_.trajectory_hash = state_.trajectory_hash;
   const Index done = state_.step - first_step + 1;
-  if (step_seconds > 0) summary_.tokens_per_s = static_cast<double>(done * tokens_a_step) / step_seconds;
+  if (step_seconds > 0) summary_.tokens_per_s = static_cast<double>(done * tokens_per_step) / step_seconds;
   if (status == RunStatus::done) {
     save_model(folder_.file_to_write(model_file), facts(), state_.step, model_);
     const Token start = default_prompt(corpus_.vocab);

@@ -16,16 +16,16 @@ template <class Real>
 inline ValueAndSlope<Real> gelu(Vec<Real> x) {
   constexpr Real inv_sqrt_2pi = Real(0.39894228040143267794);
   const Vec<Real> e = exp(Vec<Real>(x * x * Real(-0.5)));
-  const Vec<Real> tail = normal_tail(magnitude(x), e);  // Φ(-|x|)
+  const Vec<Real> tail = normal_sf(magnitude(x), e);  // Φ(-|x|)
   const Vec<Real> cdf = x < 0 ? tail : 1 - tail;
   return {x * cdf, cdf + x * e * inv_sqrt_2pi};
 }
 
 // The same where both are rounded to bf16: Φ to a relative error of 4e-4.
-inline ValueAndSlope<float> rough_gelu(Vec<float> x) {
+inline ValueAndSlope<float> gelu_approx(Vec<float> x) {
   constexpr float inv_sqrt_2pi = 0.39894228f, half_log2_e = 0.72134752f;
   const Vec<float> size = magnitude(x);
-  const Vec<float> e = rough_exp2(x * x * -half_log2_e);
+  const Vec<float> e = fast_exp2(x * x * -half_log2_e);
   const Vec<float> tail = rough_normal_tail(size, e);  // Φ(-|x|)
   const Vec<float> bend = size * e * inv_sqrt_2pi - tail;
   return {max<float>(x, Vec<float>{}) - size * tail, x < 0 ? -bend : 1 + bend};
@@ -53,7 +53,7 @@ inline ValueAndSlope<Real> silu(Vec<Real> x) {
 
 // Calls body with the function of `kind`.
 template <class Real, class Body>
-inline void with_activation(ActivationKind kind, Body body) {
+inline void dispatch_activation(ActivationKind kind, Body body) {
   switch (kind) {
     case ActivationKind::relu:
       return body([](Vec<Real> x) { return relu<Real>(x); });
@@ -68,8 +68,8 @@ inline void with_activation(ActivationKind kind, Body body) {
 
 template <class Real>
 void activation(ActivationKind kind, Index n, const Real* x, Real* y, Real* slope) {
-  with_activation<Real>(kind, [&](auto function) {
-    each_vector<Real>(n, [&](Index i, auto part) {
+  dispatch_activation<Real>(kind, [&](auto function) {
+    for_each_vector<Real>(n, [&](Index i, auto part) {
       const ValueAndSlope<Real> at = function(part.get(x + i));
       part.put(y + i, at.value);
       part.put(slope + i, at.slope);
@@ -79,7 +79,7 @@ void activation(ActivationKind kind, Index n, const Real* x, Real* y, Real* slop
 
 template <class Real>
 void swiglu_forward(Index n, const Real* gate, const Real* x, Real* y) {
-  each_vector<Real>(n, [&](Index i, auto part) {
+  for_each_vector<Real>(n, [&](Index i, auto part) {
     part.put(y + i, Vec<Real>(silu<Real>(part.get(gate + i)).value * part.get(x + i)));
   });
 }
@@ -87,7 +87,7 @@ void swiglu_forward(Index n, const Real* gate, const Real* x, Real* y) {
 template <class Real>
 void swiglu_backward(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate, Real gate_beta,
                      Real* dx, Real beta) {
-  each_vector<Real>(n, [&](Index i, auto part) {
+  for_each_vector<Real>(n, [&](Index i, auto part) {
     const ValueAndSlope<Real> s = silu<Real>(part.get(gate + i));
     const Vec<Real> d = part.get(dy + i);
     add_into(dgate + i, gate_beta, Vec<Real>(d * part.get(x + i) * s.slope), part);

@@ -9,7 +9,7 @@ template <class Real>
 void dynamic_tanh_forward(Index begin, Index end, Index cols, Real alpha, const Real* x, const Real* gain,
                           const Real* bias, Real* y) {
   for (Index row = begin; row < end; ++row) {
-    each_vector<Real>(cols, [&](Index c, auto part) {
+    for_each_vector<Real>(cols, [&](Index c, auto part) {
       Vec<Real> v = tanh(Vec<Real>(alpha * part.get(x + row * cols + c))).value;
       if (gain != nullptr) v *= part.get(gain + c);
       if (bias != nullptr) v += part.get(bias + c);
@@ -24,7 +24,7 @@ Real dynamic_tanh_backward(Index begin, Index end, Index cols, Real alpha, const
                            const Real* dy, Real* dx, Real beta, Real* dgain, Real* dbias) {
   WideVec<Real> dalpha{};  // one number of rows * cols terms
   for (Index row = begin; row < end; ++row) {
-    each_vector<Real>(cols, [&](Index c, auto part) {
+    for_each_vector<Real>(cols, [&](Index c, auto part) {
       const Index at = row * cols + c;
       const Vec<Real> v = part.get(x + at), d = part.get(dy + at);
       const ValueAndSlope<Real> t = tanh(Vec<Real>(alpha * v));

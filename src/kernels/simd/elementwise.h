@@ -9,19 +9,19 @@ namespace normscope::NORMSCOPE_ISA {
 
 template <class Real>
 void scale_add(Index n, Real alpha, const Real* x, Real beta, Real* y) {
-  each_vector<Real>(
+  for_each_vector<Real>(
       n, [&](Index i, auto part) { add_into(y + i, beta, Vec<Real>(alpha * part.get(x + i)), part); });
 }
 
 template <class Real>
 void weighted_sum(Index n, Real alpha, const Real* a, const Real* b, Real* y) {
-  each_vector<Real>(
+  for_each_vector<Real>(
       n, [&](Index i, auto part) { part.put(y + i, Vec<Real>(alpha * part.get(a + i) + part.get(b + i))); });
 }
 
 template <class Real>
 void multiply_elements(Index n, const Real* a, const Real* b, Real* y) {
-  each_vector<Real>(
+  for_each_vector<Real>(
       n, [&](Index i, auto part) { part.put(y + i, Vec<Real>(part.get(a + i) * part.get(b + i))); });
 }
 
@@ -29,7 +29,7 @@ void multiply_elements(Index n, const Real* a, const Real* b, Real* y) {
 template <class Real>
 double dot(Index n, const Real* a, const Real* b) {
   WideVec<Real> sum{};
-  each_vector<Real>(n, [&](Index i, auto part) {
+  for_each_vector<Real>(n, [&](Index i, auto part) {
     sum += __builtin_convertvector(part.get(a + i), WideVec<Real>) *
            __builtin_convertvector(part.get(b + i), WideVec<Real>);
   });
@@ -50,7 +50,7 @@ double sum_squares(Index n, const Real* x) {
   for (; n > 0; x += piece, n -= piece) {
     const Index count = n < piece ? n : piece;
     Vec<Real> sum{};
-    each_vector<Real>(count, [&](Index i, auto part) {
+    for_each_vector<Real>(count, [&](Index i, auto part) {
       const Vec<Real> v = part.get(x + i);
       sum += v * v;
     });
@@ -92,7 +92,7 @@ Moments moments(Index n, const Real* x) {
     third.add(load(x + i + 2 * width));
     fourth.add(load(x + i + 3 * width));
   }
-  each_vector<Real>(n - i, [&](Index rest, auto part) { all.add(part.get(x + i + rest)); });
+  for_each_vector<Real>(n - i, [&](Index rest, auto part) { all.add(part.get(x + i + rest)); });
   all.merge(second);
   third.merge(fourth);
   all.merge(third);
@@ -104,7 +104,7 @@ Moments moments(Index n, const Real* x) {
   WideVec<Real> wide_sum{}, wide_squares{};
   MaskVec<Real> bad{};
   Vec<Real> largest{};
-  each_vector<Real>(n, [&](Index k, auto part) {
+  for_each_vector<Real>(n, [&](Index k, auto part) {
     const Vec<Real> v = part.get(x + k), magnitude = v < 0 ? -v : v;
     const WideVec<Real> wide = __builtin_convertvector(v, WideVec<Real>);
     wide_sum += wide;

@@ -32,7 +32,7 @@ constexpr Index tile_depth = 512;
 // Rows that are packed lie far apart, often on pages of their own, where no processor foresees the next:
 // without a word ahead each one is waited for (3 % of a step at C 128, bf16). Past the last row it costs
 // nothing.
-constexpr Index rows_ahead = 16;
+constexpr Index prefetch_distance = 16;
 
 template <class Real>
 inline void prefetch_row(Index count, const Real* row) {
@@ -112,7 +112,7 @@ void pack_panel(Index k, Index n, const Operand<Real>& b, Real* panel) {
   for (Index p = 0; p < k; ++p) {
     const Real* row = b.data + p * b.ld;
     if (n == cols) {
-      prefetch_row(cols, row + rows_ahead * b.ld);
+      prefetch_row(cols, row + prefetch_distance * b.ld);
       for (Index j = 0; j < cols; j += lanes<Real>) store(panel + p * cols + j, load(row + j));
     } else {
       for (Index j = 0; j < cols; ++j) panel[p * cols + j] = j < n ? row[j] : Real(0);
@@ -154,7 +154,8 @@ struct Band {
 // A tile at the right edge of C, where whole vectors do not fit. Lane by lane the arithmetic of whole
 // vectors.
 template <class Product, class Real>
-[[gnu::noinline]] void put_part(Index rows, Index n, Real* tile, Index stride, const TileOutput<Real>& out) {
+[[gnu::noinline]] void store_edge_tile(Index rows, Index n, Real* tile, Index stride,
+                                       const TileOutput<Real>& out) {
   for (Index i = 0; i < rows; ++i) {
     if constexpr (Product::steps == 2) {
       if (out.rounded) {
@@ -217,7 +218,7 @@ void multiply_tile(Index n, Index k, const Real* a, Index a_stride, const Real* 
   if (n < cols || (out.rounded && vectors < 2)) {
     Real tile[rows][cols];
     each_sum([&](Index i, Index j, Vec<Real> value) { store(tile[i] + j, value); });
-    put_part<Product>(rows, n < cols ? n : cols, tile[0], cols, out);
+    store_edge_tile<Product>(rows, n < cols ? n : cols, tile[0], cols, out);
   } else if (out.rounded) {
     if constexpr (vectors == 2 && Product::steps == 2) {
 #pragma GCC unroll 16

@@ -118,7 +118,7 @@ struct Pairs {
 
 // out[j] = (x[j], next[j]) for n columns; `next` null: zeros.
 inline void pack_across(Index n, const float* x, const float* next, float* out) {
-  each_vector<float>(n, [&](Index j, auto part) {
+  for_each_vector<float>(n, [&](Index j, auto part) {
     part.put(out + j, pairs_across(part.get(x + j), next != nullptr ? part.get(next + j) : Floats{}));
   });
 }
@@ -165,8 +165,8 @@ inline void pack_panel_pairs(Index k, Index n, const Operand<float>& b, float* p
   if (!b.transposed) {
     const auto pack_rows = [&](Index row_numbers, auto pack) {
       each_pair_of_rows(k, b, [&](const float* row, const float* next, Index p) {
-        prefetch_row(row_numbers, row + rows_ahead * b.ld);
-        prefetch_row(row_numbers, row + (rows_ahead + 1) * b.ld);
+        prefetch_row(row_numbers, row + prefetch_distance * b.ld);
+        prefetch_row(row_numbers, row + (prefetch_distance + 1) * b.ld);
         float* pairs = panel + p * cols;
         if (n == cols) return pack(cols, row, next, pairs);  // no loop is left of it
         pack(n, row, next, pairs);
@@ -183,7 +183,7 @@ inline void pack_panel_pairs(Index k, Index n, const Operand<float>& b, float* p
   for (Index j = 0; j < cols; j += lanes<float>) {
     const Index left = n - j < 0 ? 0 : n - j, count = left < lanes<float> ? left : lanes<float>;
     for (Index row = 0; row < count; ++row) {
-      prefetch_row(2 * lanes<float>, b.data + (j + row + rows_ahead) * b.ld);
+      prefetch_row(2 * lanes<float>, b.data + (j + row + prefetch_distance) * b.ld);
       pack_along(k, b.data + (j + row) * b.ld, pairs + row * most);
     }
     pack_transposed_strip((k + 1) / 2, count, pairs, most, panel + j);
@@ -220,12 +220,12 @@ inline void activate(ActivationKind kind, Index n, const float* x, float* y, flo
       slope[j / 2] = paired(at.slope[0], j + 1 < n ? at.slope[1] : 0);
     }
   };
-  if (kind == ActivationKind::gelu) return apply(rough_gelu);
-  with_activation<float>(kind, apply);
+  if (kind == ActivationKind::gelu) return apply(gelu_approx);
+  dispatch_activation<float>(kind, apply);
 }
 
 inline void multiply_rounded(Index words, const float* x, const float* y, float* out) {
-  each_vector<float>(words, [&](Index i, auto part) {
+  for_each_vector<float>(words, [&](Index i, auto part) {
     const Floats a = part.get(x + i), b = part.get(y + i);
     part.put(out + i, pairs_across(earlier(a) * earlier(b), later(a) * later(b)));
   });

@@ -73,7 +73,7 @@ inline Vec<double> exp(Vec<double> x) {
 // Φ(-x) = erfc(x/sqrt2)/2 for x >= 0, given e = exp(-x*x/2), which callers need anyway. Relative error below
 // 4e-7 (1 + x*x/10) plus that of e, which itself passes on the rounding of x*x/2 so many times as large.
 // Φ(-x)/e, Mills' ratio over sqrt(2π), is smooth: our own rational fit, weighted by that bound (1.4e-7).
-inline Vec<float> normal_tail(Vec<float> x, Vec<float> e) {
+inline Vec<float> normal_sf(Vec<float> x, Vec<float> e) {
   x = at_most(14.0f, x);  // beyond, e is 0 and powers of x may overflow
   Vec<float> p = splat(0.0152502684f);
   p = p * x + 0.111912295f;
@@ -87,7 +87,7 @@ inline Vec<float> normal_tail(Vec<float> x, Vec<float> e) {
   return p * e / q;
 }
 
-inline Vec<double> normal_tail(Vec<double> x, Vec<double>) {
+inline Vec<double> normal_sf(Vec<double> x, Vec<double>) {
   for (Index i = 0; i < lanes<double>; ++i) x[i] = 0.5 * __builtin_erfc(x[i] * 0.70710678118654752440);
   return x;
 }
@@ -96,7 +96,7 @@ inline Vec<double> normal_tail(Vec<double> x, Vec<double>) {
 
 // 2^x for x <= 0. Relative error below 8e-5; 0 below -126; NaN stays NaN. x = n + r with 0 <= r < 1; 2^r by
 // our own minimax fit.
-inline Vec<float> rough_exp2(Vec<float> x) {
+inline Vec<float> fast_exp2(Vec<float> x) {
 #if defined(__AVX512F__)
   const Vec<float> r = (Vec<float>)_mm512_maskz_reduce_ps(all_lanes, (__m512)x, _MM_FROUND_TO_NEG_INF);
 #else
@@ -117,7 +117,7 @@ inline Vec<float> rough_exp2(Vec<float> x) {
 #endif
 }
 
-// As normal_tail(): e times our own fit in 1/(1 + 0.496x), 2.1e-4, of which AVX-512 adds 6e-5 by its
+// As normal_sf(): e times our own fit in 1/(1 + 0.496x), 2.1e-4, of which AVX-512 adds 6e-5 by its
 // division.
 inline Vec<float> rough_normal_tail(Vec<float> x, Vec<float> e) {
   const Vec<float> q = x * 0.496f + 1.0f;

@@ -25,11 +25,11 @@ void norm_forward(const RowNorm<Real>& norm, Index begin, Index end, const Real*
       Real mu = 0, off = 0;
       if (norm.centred) {
         Vec<Real> sum{};
-        each_vector<Real>(width, [&](Index i, auto part) { sum += part.get(xs + i); });
+        for_each_vector<Real>(width, [&](Index i, auto part) { sum += part.get(xs + i); });
         mu = sum_lanes<Real>(sum) / static_cast<Real>(width);
       }
       Vec<Real> sum{}, squares{};
-      each_vector<Real>(width, [&](Index i, auto part) {
+      for_each_vector<Real>(width, [&](Index i, auto part) {
         const Vec<Real> centred = part.get(xs + i, mu) - mu;
         sum += centred;
         squares += centred * centred;
@@ -44,7 +44,7 @@ void norm_forward(const RowNorm<Real>& norm, Index begin, Index end, const Real*
       mean[row * norm.groups + group] = mu;
       rstd[row * norm.groups + group] = r;
       const Index feature = group * width;
-      each_vector<Real>(width, [&](Index i, auto part) {
+      for_each_vector<Real>(width, [&](Index i, auto part) {
         Vec<Real> v = (part.get(xs + i) - mu) * r;
         if (gain != nullptr) v *= part.get(gain + feature + i);
         if (bias != nullptr) v += part.get(bias + feature + i);
@@ -71,7 +71,7 @@ void norm_backward(const RowNorm<Real>& norm, Index begin, Index end, const Real
       const Real mu = mean[row * norm.groups + group];
       const Real r = rstd[row * norm.groups + group];
       Vec<Real> sum_x{}, sum_g{}, sum_gx{};
-      each_vector<Real>(width, [&](Index i, auto part) {
+      for_each_vector<Real>(width, [&](Index i, auto part) {
         const Vec<Real> d = part.get(dys + i);
         const Vec<Real> normed = (part.get(xs + i, mu) - mu) * r;
         const Vec<Real> g = gain != nullptr ? Vec<Real>(d * part.get(gain + feature + i)) : d;
@@ -86,7 +86,7 @@ void norm_backward(const RowNorm<Real>& norm, Index begin, Index end, const Real
       const Real along = projection_factor(norm, r) * sum_lanes<Real>(sum_gx) / n;
       const Real mean_g =
           norm.centred ? (sum_lanes<Real>(sum_g) - along * sum_lanes<Real>(sum_x)) / n : Real(0);
-      each_vector<Real>(width, [&](Index i, auto part) {
+      for_each_vector<Real>(width, [&](Index i, auto part) {
         Vec<Real> g = part.get(dys + i);
         if (gain != nullptr) g *= part.get(gain + feature + i);
         const Vec<Real> normed = (part.get(xs + i) - mu) * r;

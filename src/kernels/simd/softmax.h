@@ -15,11 +15,11 @@ constexpr double lowest(double) { return -1.0e308; }
 template <class Real>
 void softmax_stats(Index n, const Real* x, Real* row_max, Real* row_sum) {
   Vec<Real> largest = splat(lowest(Real{}));
-  each_vector<Real>(
+  for_each_vector<Real>(
       n, [&](Index i, auto part) { largest = max<Real>(part.get(x + i, lowest(Real{})), largest); });
   const Real top = max_lanes<Real>(largest);
   Vec<Real> sum{};
-  each_vector<Real>(n, [&](Index i, auto part) {
+  for_each_vector<Real>(n, [&](Index i, auto part) {
     // A lane past the end holds `lowest`; its exponential is 0.
     sum += exp(Vec<Real>(part.get(x + i, lowest(Real{})) - top));
   });
@@ -30,7 +30,7 @@ void softmax_stats(Index n, const Real* x, Real* row_max, Real* row_sum) {
 // dx_i = beta*dx_i + factor*exp(x_i - m).
 template <class Real>
 void add_exponentials(Index n, const Real* x, Real row_max, Real factor, Real* dx, Real beta) {
-  each_vector<Real>(n, [&](Index i, auto part) {
+  for_each_vector<Real>(n, [&](Index i, auto part) {
     add_into(dx + i, beta, Vec<Real>(factor * exp(Vec<Real>(part.get(x + i) - row_max))), part);
   });
 }
@@ -90,7 +90,7 @@ inline void each_two_keys(const CausalColumns& at, Index query, Body&& body) {
 // P = softmax(S), and what makes it again from S.
 template <class Real, class Product>
 void causal_softmax(const CausalColumns& at, const Real* kept, Real* scores, SoftmaxStats<Real> stats) {
-  each_vector<Real>(at.queries, [&](Index query, auto queries) {
+  for_each_vector<Real>(at.queries, [&](Index query, auto queries) {
     Vec<Real> top = splat(lowest(Real{})), sum{};
     each_key<Real>(at, query,
                    [&](Index i, auto part) { top = max<Real>(part.get(scores + i, lowest(Real{})), top); });
@@ -127,7 +127,7 @@ template <class Real, class Product>
 void causal_softmax_backward(const CausalColumns& at, const Real* kept, SoftmaxStats<Real> stats,
                              Real* scores, Real* grads, Real* weights_left, Real* grads_left,
                              Real* grads_turned) {
-  each_vector<Real>(at.queries, [&](Index query, auto queries) {
+  for_each_vector<Real>(at.queries, [&](Index query, auto queries) {
     const Vec<Real> top = queries.get(stats.max + query),
                     inverse = 1 / queries.get(stats.sum + query, Real(1));
     Vec<Real> delta{};

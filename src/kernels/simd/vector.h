@@ -126,7 +126,7 @@ inline double sum_wide(const WideVec<Real>& v) {
 inline float square_root(float x) { return __builtin_sqrtf(x); }
 inline double square_root(double x) { return __builtin_sqrt(x); }
 
-// How each_vector() hands out elements: whole vectors, then at most one part of a vector.
+// How for_each_vector() hands out elements: whole vectors, then at most one part of a vector.
 struct Whole {
   template <class Real>
   Vec<Real> get(const Real* p, Real = 0) const {
@@ -152,7 +152,7 @@ struct Part {
 // Calls body(i, part) for i = 0, lanes, 2*lanes, ... < n. `part` reads and writes what of a vector lies
 // inside n.
 template <class Real, class Body>
-inline void each_vector(Index n, Body&& body) {
+inline void for_each_vector(Index n, Body&& body) {
   Index i = 0;
   for (; i + lanes<Real> <= n; i += lanes<Real>) body(i, Whole{});
   if (i < n) body(i, Part{n - i});
