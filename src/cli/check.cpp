@@ -11,6 +11,7 @@
 #include "config/load.h"
 #include "config/names.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "io/utf8.h"
 #include "model/cost.h"
 
@@ -87,9 +88,7 @@ int check_command(int argc, char** argv) {
                                : text(", ", failed.size(), failed.size() == 1 ? " fails\n" : " fail\n"));
   if (failed.empty()) return static_cast<int>(Exit::ok);
   std::cout.flush();
-  std::string names;
-  for (const std::string& name : failed) names += (names.empty() ? "" : ", ") + name;
-  fail("check", printable(config.name), ": ", names, failed.size() == 1 ? " fails" : " fail",
+  fail("check", printable(config.name), ": ", join(failed), failed.size() == 1 ? " fails" : " fail",
        "; the lines marked FAIL say where");
 }
 

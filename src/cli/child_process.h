@@ -21,8 +21,9 @@ class ChildProcess {
 
   // The exit code, once it has ended (128 + the signal that ended it); nothing while it runs.
   std::optional<int> poll();
-  void
-  terminate();  // SIGTERM, the first time: it saves its state and ends. A second one would end it at once
+
+  // SIGTERM: it saves its state and ends. Sent once, since a second one would end it unsaved.
+  void terminate();
 
   const std::string& errors() const { return errors_; }  // what it wrote to stderr, its last kilobytes
 

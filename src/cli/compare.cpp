@@ -10,6 +10,7 @@
 #include "config/names.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "io/csv.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -123,25 +124,22 @@ void print_pairs(const ordered_json& pairs) {
 }
 
 void print_csv(const ordered_json& runs) {
-  const auto quoted = [](std::string value) {
-    if (value.find_first_of(",\"") == std::string::npos) return value;
-    for (std::size_t at = 0; (at = value.find('"', at)) != value.npos; at += 2) value.insert(at, 1, '"');
-    return '"' + value + '"';
-  };
-  std::cout << "run,seeds,placement,norm,n_layer,params,status";
-  for (const Column& column : columns) std::cout << ',' << column.name << ',' << column.name << "_spread";
-  std::cout << '\n';
+  std::vector<std::string> names = {"run", "seeds", "placement", "norm", "n_layer", "params", "status"};
+  for (const Column& column : columns) names.insert(names.end(), {column.name, text(column.name, "_spread")});
+  CsvRows rows(names);
   for (const ordered_json& run : runs) {
-    std::cout << quoted(run["label"]) << ',' << run["seeds"].size();
-    for (const std::string& fact : facts(run, run["params"].dump())) std::cout << ',' << quoted(fact);
+    rows.cell(run["label"].get<std::string>());
+    rows.cell(run["seeds"].size());
+    for (const std::string& fact : facts(run, run["params"].dump())) rows.cell(fact);
     for (const Column& column : columns) {
       for (const char* part : {"mean", "sd"}) {
         const ordered_json& number = run["figures"][column.name][part];
-        std::cout << ',' << (number.is_null() ? "" : number.dump());
+        rows.cell(number.is_null() ? "" : number.dump());
       }
     }
-    std::cout << '\n';
+    rows.end_row();
   }
+  std::cout << rows.header() << rows.text();
 }
 
 // --- the command ---

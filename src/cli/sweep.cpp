@@ -20,6 +20,7 @@
 #include "cli/terminal.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/text.h"
 #include "io/utf8.h"
 #include "train/environment.h"
 #include "train/run_folder.h"
@@ -207,9 +208,7 @@ Exit tell_unfinished(const std::vector<Job>& jobs) {
                      " runs failed; the lines above say why; the same command tries them again"));
   }
   if (!interrupted.empty()) {
-    std::string names;
-    for (const std::string& name : interrupted) names += (names.empty() ? "" : ", ") + name;
-    print_error(text("[sweep] interrupted by a signal to the run itself: ", names,
+    print_error(text("[sweep] interrupted by a signal to the run itself: ", join(interrupted),
                      "; the same command goes on with what is left"));
   }
   return !interrupted.empty() ? Exit::interrupted : !failed.empty() ? Exit::failure : Exit::ok;

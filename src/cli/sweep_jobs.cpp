@@ -1,7 +1,7 @@
 #include "cli/sweep_jobs.h"
 
 #include <algorithm>
-#include <fstream>
+#include <cstdlib>
 #include <optional>
 #include <sstream>
 
@@ -107,19 +107,20 @@ void find_finished(std::vector<Job>& jobs) {
   for (Job& job : jobs) job.time.expected *= taken > 0 ? taken / expected : 1;
 }
 
-std::string progress_of(Job& job) {
-  std::ifstream file(fs::path(job.folder) / metrics_file, std::ios::ate);
-  const auto size = static_cast<std::streamoff>(file.tellg());
-  if (!file || size <= 0) return "starting";
-  file.seekg(std::max<std::streamoff>(0, size - 400));
-  std::string last;
-  for (std::string line; std::getline(file, line);) last = line;
-  std::vector<std::string> cells;
-  std::istringstream row(last);
-  for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
-  if (cells.size() < 3 || cells[0] == "step") return "starting";
-  job.time.now = job.share_of(std::strtoll(cells[0].c_str(), nullptr, 10));
-  return text("step ", cells[0], "/", job.run->config.train.steps, "  loss ", cells[2].substr(0, 6));
+std::string progress_of(Job& job) try {
+  CsvReader log((fs::path(job.folder) / metrics_file).string());
+  const std::size_t loss_column = log.column("train_loss");
+  log.skip_to_last(400);  // a row takes less
+  std::string step, loss;
+  while (log.next()) {
+    step = log.first();
+    loss = log.field(loss_column);
+  }
+  if (step.empty()) return "starting";
+  job.time.now = job.share_of(std::strtoll(step.c_str(), nullptr, 10));
+  return text("step ", step, "/", job.run->config.train.steps, "  loss ", loss.substr(0, 6));
+} catch (const Error&) {  // no log yet, or none that can be read: the run's end says why
+  return "starting";
 }
 
 double seconds_left(const std::vector<Job>& jobs, double elapsed, Index at_once) {

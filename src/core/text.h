@@ -3,13 +3,18 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace normscope {
 
-inline std::string join(const std::vector<std::string>& words, std::string_view separator = ", ") {
+// Of a vector or set of strings.
+template <class Words>
+std::string join(const Words& words, std::string_view separator = ", ") {
   std::string all;
-  for (std::size_t i = 0; i < words.size(); ++i) all.append(i == 0 ? "" : separator).append(words[i]);
+  std::string_view before;
+  for (const std::string& word : words) {
+    all.append(before).append(word);
+    before = separator;
+  }
   return all;
 }
 

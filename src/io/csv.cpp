@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "core/text.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -65,9 +66,7 @@ CsvWriter::CsvWriter(const std::string& path, const std::vector<std::string>& co
     CsvReader old(path);
     found = !old.columns().empty();
     if (found && old.columns() != columns) {
-      std::string got;
-      for (const std::string& column : old.columns()) got += (got.empty() ? "" : ",") + column;
-      old.stop("the header is `", printable(got), "`; expected `", header().substr(0, header().size() - 1),
+      old.stop("the header is `", printable(join(old.columns(), ",")), "`; expected `", join(columns, ","),
                "`");
     }
     while (old.next()) continue;

@@ -249,7 +249,6 @@ void require_weights(const SafetensorsFile& file, const ParameterLayout& layout)
 template <class Real>
 void load_weights(const SafetensorsFile& file, const ParameterLayout& layout,
                   ParameterBlock<Real>& parameters) {
-  require_weights(file, layout);
   read_tensors(file, "", layout, parameters);
 }
 

@@ -86,30 +86,31 @@ void read_metrics(const std::string& path, RunRecord& run) try {
 } catch (const Error&) {
 }
 
-struct LoggedValue {
-  std::string name;  // of a site or a parameter
-  double layer, value, numel;
+struct LoggedRow {
+  std::string name;             // of a site or a parameter
+  std::vector<double> numbers;  // NaN where a cell is empty
 };
 
-// The rows of the first logged step, or of the last: columns name, layer, value and numel. None if the log is
+// The rows of the first logged step, or of the last, with numbers of these columns. None if the log is
 // damaged there.
-std::vector<LoggedValue> values_of_step(const std::string& path, const RunRecord& run, const char* name,
-                                        const char* value, const char* numel, bool last) try {
-  std::vector<LoggedValue> values;
+std::vector<LoggedRow> rows_of_step(const std::string& path, const RunRecord& run, const char* name,
+                                    std::initializer_list<const char*> numbers, bool last) try {
+  std::vector<LoggedRow> rows;
   CsvReader log(path);
-  const std::size_t names = log.column(name), layers = log.column("layer"), numbers = log.column(value),
-                    numels = log.column(numel);
+  const std::size_t name_column = log.column(name);
+  std::vector<std::size_t> columns;
+  for (const char* number : numbers) columns.push_back(log.column(number));
   if (last) log.skip_to_last(8000 * (run.config.model.n_layer + 2));  // more than two steps' rows take
   for (std::string step; log.next();) {
     if (log.first() != step) {
-      if (!values.empty() && !last) break;
-      values.clear();
+      if (!rows.empty() && !last) break;
+      rows.clear();
       step = log.first();
     }
-    values.push_back({log.field(names), log.number(layers).value_or(-1),
-                      log.number(numbers).value_or(std::nan("")), log.number(numels).value_or(0)});
+    LoggedRow& row = rows.emplace_back(LoggedRow{log.field(name_column), {}});
+    for (const std::size_t column : columns) row.numbers.push_back(log.number(column).value_or(std::nan("")));
   }
-  return values;
+  return rows;
 } catch (const Error&) {
   return {};
 }
@@ -117,29 +118,32 @@ std::vector<LoggedValue> values_of_step(const std::string& path, const RunRecord
 // What the last logged step says of gradients and activations.
 void read_last_step(const std::string& folder, RunRecord& run) {
   const auto last = static_cast<double>(run.config.model.n_layer);
-  double first_square = 0, last_square = 0, numbers = 0, stream_0 = 0, stream_L = 0;
-  for (const LoggedValue& v : values_of_step(file_in(folder, params_file), run, "param", "grad_norm", "numel", true)) {
-    if (v.layer == 1) first_square += v.value * v.value;
-    if (v.layer == last) last_square += v.value * v.value;
-    numbers += v.numel;
+  double first_square = 0, last_square = 0, params = 0, stream_0 = 0, stream_L = 0;
+  for (const LoggedRow& row :
+       rows_of_step(file_in(folder, params_file), run, "param", {"layer", "grad_norm", "numel"}, true)) {
+    const double layer = row.numbers[0], grad_norm = row.numbers[1];
+    if (layer == 1) first_square += grad_norm * grad_norm;
+    if (layer == last) last_square += grad_norm * grad_norm;
+    params += row.numbers[2];
   }
-  if (numbers > 0) run.params = static_cast<Index>(numbers);
-  if (numbers > 0) run.grad_first_last = std::sqrt(first_square / last_square);
-  for (const LoggedValue& v : values_of_step(file_in(folder, layers_file), run, "site", "rms", "layer", true)) {
-    if (v.name == "stream" && v.layer == 0) stream_0 = v.value;
-    if (v.name == "stream" && v.layer == last) stream_L = v.value;
+  if (params > 0) run.params = static_cast<Index>(params);
+  if (params > 0) run.grad_first_last = std::sqrt(first_square / last_square);
+  for (const LoggedRow& row :
+       rows_of_step(file_in(folder, layers_file), run, "site", {"layer", "rms"}, true)) {
+    if (row.name == "stream" && row.numbers[0] == 0) stream_0 = row.numbers[1];
+    if (row.name == "stream" && row.numbers[0] == last) stream_L = row.numbers[1];
   }
   if (stream_0 > 0 && stream_L > 0) run.growth = stream_L / stream_0;
 }
 
 std::optional<double> first_branch_share(const std::string& folder, const RunRecord& run) {
   std::vector<SiteRow> rows;
-  for (const LoggedValue& v : values_of_step(file_in(folder, layers_file), run, "site", "rms", "layer", false)) {
-    const auto name = std::find(site_names.begin(), site_names.end(), v.name);
+  for (const LoggedRow& logged : rows_of_step(file_in(folder, layers_file), run, "site", {"rms"}, false)) {
+    const auto name = std::find(site_names.begin(), site_names.end(), logged.name);
     if (name == site_names.end()) continue;
     SiteRow& row = rows.emplace_back();
     row.place.site = static_cast<Site>(name - site_names.begin());
-    row.rms = v.value;
+    row.rms = logged.numbers[0];
   }
   return branch_share(rows);
 }
