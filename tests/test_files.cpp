@@ -221,13 +221,13 @@ TEST_CASE("UTF-8 there and back for every code point") {
 }
 
 TEST_CASE("what drives a terminal is shown, not sent") {
-  CHECK(printable("plain, \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \\") ==
+  CHECK(escape_controls("plain, \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \\") ==
         "plain, \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \\");
-  CHECK(printable("\x1B[2Ja\nb\tc\rd\x7F") == "\\x1b[2Ja\\nb\\tc\\rd\\x7f");
-  CHECK(printable(std::string_view("\0x", 2)) == "\\x00x");
-  CHECK(printable("\xC2\x9B"
-                  "31m") == "\\x9b31m");                             // C1: a one-character escape sequence
-  CHECK(printable("\xE2\x80\xAEgpj") == "\\u202egpj");               // turns the text around
-  CHECK(printable("\xFF\xC3(\xE2\x82") == "\\xff\\xc3(\\xe2\\x82");  // not UTF-8
-  CHECK(printable("a\nb\x1B", "\n\t") == "a\nb\\x1b");
+  CHECK(escape_controls("\x1B[2Ja\nb\tc\rd\x7F") == "\\x1b[2Ja\\nb\\tc\\rd\\x7f");
+  CHECK(escape_controls(std::string_view("\0x", 2)) == "\\x00x");
+  CHECK(escape_controls("\xC2\x9B"
+                        "31m") == "\\x9b31m");                // C1: a one-character escape sequence
+  CHECK(escape_controls("\xE2\x80\xAEgpj") == "\\u202egpj");  // turns the text around
+  CHECK(escape_controls("\xFF\xC3(\xE2\x82") == "\\xff\\xc3(\\xe2\\x82");  // not UTF-8
+  CHECK(escape_controls("a\nb\x1B", "\n\t") == "a\nb\\x1b");
 }

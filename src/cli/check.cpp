@@ -55,7 +55,7 @@ int check_command(int argc, char** argv) {
   const Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), 2);
 
-  std::cout << printable(config.name) << ": " << summary_of(config.model) << "\n\n"
+  std::cout << escape_controls(config.name) << ": " << summary_of(config.model) << "\n\n"
             << "       error     limit    law\n";
   ProgressLine progress(false);
   int proved = 0, skipped = 0;
@@ -88,7 +88,7 @@ int check_command(int argc, char** argv) {
                                : text(", ", failed.size(), failed.size() == 1 ? " fails\n" : " fail\n"));
   if (failed.empty()) return static_cast<int>(Exit::ok);
   std::cout.flush();
-  fail("check", printable(config.name), ": ", join(failed), failed.size() == 1 ? " fails" : " fail",
+  fail("check", escape_controls(config.name), ": ", join(failed), failed.size() == 1 ? " fails" : " fail",
        "; the lines marked FAIL say where");
 }
 

@@ -54,8 +54,8 @@ std::vector<char*> unbound_environment() {
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments) : process_(0) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) fail("sweep", "cannot make a pipe: ", errno_text());
-  stderr_ = Descriptor(ends[0]);
-  const Descriptor write_end(ends[1]);
+  stderr_ = FileDescriptor(ends[0]);
+  const FileDescriptor write_end(ends[1]);
   ::fcntl(stderr_.get(), F_SETFL, O_NONBLOCK);
 
   // Everything is allocated before fork(): after it, only what is safe in a signal handler may be called.

@@ -37,7 +37,7 @@ class ChildProcess {
   };
   Owned process_;
   bool terminated_ = false;
-  Descriptor stderr_;
+  FileDescriptor stderr_;
   std::string errors_;
 };
 

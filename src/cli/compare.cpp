@@ -45,7 +45,7 @@ ordered_json json_of(const Group& group, const std::vector<const Field*>& apart)
   for (const RunRecord& run : group.runs) {
     seeds.push_back(run.config.train.seed);
     folders.push_back(run.folder);
-    ++status[printable(run.status)];
+    ++status[escape_controls(run.status)];
     params = std::max(params, run.params);
   }
   std::vector<std::string> placement;
@@ -173,7 +173,7 @@ std::size_t base_of(const std::vector<Group>& groups, const std::optional<std::s
     if (!name || groups[g].label == *name || std::any_of(runs.begin(), runs.end(), is_named)) return g;
     labels.push_back(groups[g].label);
   }
-  refuse("compare", "--base: got ", printable(*name),
+  refuse("compare", "--base: got ", escape_controls(*name),
          "; expected a run's folder, or one of: ", join(labels, "; "));
 }
 
@@ -210,7 +210,7 @@ int compare_command(int argc, char** argv) {
   for (const Error& error : errors) {
     print_error(error.what());
     remarks.push_back(
-        {{"text", printable(error.what())}, {"kind", "unreadable"}, {"groups", ordered_json::array()}});
+        {{"text", escape_controls(error.what())}, {"kind", "unreadable"}, {"groups", ordered_json::array()}});
   }
   if (line.has("json")) {
     const ordered_json all = {{"runs", runs}, {"paired", pairs}, {"remarks", remarks}};

@@ -106,7 +106,7 @@ std::string words(const Field& field, const ordered_json& value) {
     if (next - i > 1) said += text(" ×", next - i);
   }
   std::string label = field.label.empty() ? field.key.substr(field.key.rfind('.') + 1) + " {}" : field.label;
-  return printable(label.replace(label.find("{}"), 2, said));
+  return escape_controls(label.replace(label.find("{}"), 2, said));
 }
 
 // How many of the groups these keys tell apart.
@@ -171,7 +171,8 @@ void set_labels(Grouping& grouping) {
     };
     while (std::any_of(same.begin(), same.end(), outside)) shared = shared.parent_path();
     for (Group* group : same) {
-      const std::string apart_by = printable(fs::path(group->folder).lexically_relative(shared).string());
+      const std::string apart_by =
+          escape_controls(fs::path(group->folder).lexically_relative(shared).string());
       group->label = by_label.size() == 1 ? apart_by : label + " · " + apart_by;
     }
   }

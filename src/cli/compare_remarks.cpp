@@ -139,9 +139,9 @@ void say_ended_early(Sentences& say, const Group& group) {
     if (run.status == "diverged") {
       lost.push_back(text(who, "at step ", run.diverged_step.value_or(run.steps + 1)));
       if (story.empty() && !run.story.empty())
-        story = "; " + who + printable(run.story.substr(0, longest_story));
+        story = "; " + who + escape_controls(run.story.substr(0, longest_story));
     } else if (run.status != "done" && run.status != "probe") {
-      unfinished.push_back(text(who, printable(run.status), " at step ", grouped(run.steps), " of ",
+      unfinished.push_back(text(who, escape_controls(run.status), " at step ", grouped(run.steps), " of ",
                                 grouped(run.config.train.steps)));
     }
   }

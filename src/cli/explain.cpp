@@ -276,7 +276,7 @@ Vector parse_vector(const std::string& list) {
     char* end = nullptr;
     const double value = std::strtod(part.c_str(), &end);
     if (part.empty() || *end != '\0' || !std::isfinite(value)) {
-      refuse("explain", "--vector: got '", printable(part),
+      refuse("explain", "--vector: got '", escape_controls(part),
              "'; expected numbers with commas, such as 1,2,3,4");
     }
     values.push_back(value);
@@ -294,7 +294,7 @@ Enum parse_name(const std::string& option, const std::string& name) {
     known.push_back(row.name);
   }
   const std::string meant = nearest(name, known);
-  refuse("explain", "--", option, ": unknown name ", printable(name), "; ",
+  refuse("explain", "--", option, ": unknown name ", escape_controls(name), "; ",
          meant.empty() ? "`normscope explain` lists all" : "did you mean " + meant + "?");
 }
 

@@ -74,7 +74,7 @@ int dispatch(int argc, char** argv) {
   std::vector<std::string> names;
   for (const Command& command : commands) names.push_back(command.name);
   const std::string meant = nearest_or_begun(name, names);
-  refuse("normscope", "unknown command ", printable(name), "; ",
+  refuse("normscope", "unknown command ", escape_controls(name), "; ",
          meant.empty() ? "`normscope --help` lists all" : "did you mean " + meant + "?");
 }
 
@@ -88,7 +88,7 @@ int run(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     std::cerr << "[memory] not enough for this; use a smaller model, context or batch_size\n";
   } catch (const std::filesystem::filesystem_error& error) {
-    print_error(text("[file] ", printable(error.path1().string()), ": ", error.code().message()));
+    print_error(text("[file] ", escape_controls(error.path1().string()), ": ", error.code().message()));
   } catch (const std::exception& error) {
     print_error(
         text("[normscope] unexpected: ", error.what(), "; please report it with the command and the config"));

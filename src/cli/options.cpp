@@ -22,7 +22,7 @@ Number parse_number(const std::string& command, const std::string& name, const s
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   // Written so that NaN is refused.
   if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most)) {
-    refuse(command, "--", name, ": got '", printable(text), "'; expected a number from ", least, " to ",
+    refuse(command, "--", name, ": got '", escape_controls(text), "'; expected a number from ", least, " to ",
            most);
   }
   return value;
@@ -97,7 +97,7 @@ bool CommandLine::parse(int argc, char** argv, std::size_t least, std::size_t mo
 
 void CommandLine::refuse_option(const std::string& argument, const char* next) const {
   const std::string name(name_of_option(argument));
-  const std::string shown = argument.substr(0, argument.find_first_not_of('-')) + printable(name);
+  const std::string shown = argument.substr(0, argument.find_first_not_of('-')) + escape_controls(name);
   std::vector<std::string> names;
   for (const Option& option : known_) names.push_back(option.name);
   std::string meant = nearest_or_begun(name, names);
@@ -109,7 +109,7 @@ void CommandLine::refuse_option(const std::string& argument, const char* next) c
     const std::string value = equals != argument.npos ? argument.substr(equals + 1)
                               : next != nullptr && !std::string_view(next).starts_with("-") ? next
                                                                                             : "VALUE";
-    meant = "--set " + key + "=" + printable(value);
+    meant = "--set " + key + "=" + escape_controls(value);
   }
   refuse(command_, "unknown option ", shown, "; ",
          meant.empty() ? "`normscope " + command_ + " --help` lists all" : "did you mean " + meant + "?");
@@ -120,7 +120,7 @@ void CommandLine::refuse_count() const {
   for (const std::string& given : positionals_) {
     const std::size_t equals = given.find('=');
     const std::string key = equals == given.npos ? "" : key_called(given.substr(0, equals));
-    if (!key.empty()) hint = "; did you mean --set " + key + printable(given.substr(equals)) + "?";
+    if (!key.empty()) hint = "; did you mean --set " + key + escape_controls(given.substr(equals)) + "?";
   }
   refuse(command_, "got ", positionals_.size(), positionals_.size() == 1 ? " argument" : " arguments",
          "; expected ", arguments_.empty() ? "none" : arguments_, hint);

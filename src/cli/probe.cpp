@@ -79,7 +79,7 @@ int probe_command(int argc, char** argv) {
     }
   }
   if (seeds > 1) print_row("all", losses, gradients, growths);
-  std::cout << "in " << printable(out.string()) << '\n';
+  std::cout << "in " << escape_controls(out.string()) << '\n';
   return static_cast<int>(diverged ? Exit::diverged : Exit::ok);
 }
 

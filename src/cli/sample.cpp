@@ -41,7 +41,7 @@ int sample_command(int argc, char** argv) {
   // A corpus may hold anything; a terminal is shown no control characters but line ends and tabs.
   const bool safe = stdout_is_terminal();
   const auto show = [&](const std::string& text) {
-    std::cout << (safe ? printable(text, "\n\t") : text) << std::flush;
+    std::cout << (safe ? escape_controls(text, "\n\t") : text) << std::flush;
   };
   show(prompt);
   if (length > 0) {

@@ -135,8 +135,8 @@ class SweepRunner {
       if (result.empty()) result = text("ended with exit code ", code);
     }
     if (job.status != "interrupted") job.time.now = 1;
-    table_.say(text(in_column(job.status), printable(job.run->name), "  ", printable(result), "  ",
-                    duration_text(seconds)));
+    table_.say(text(in_column(job.status), escape_controls(job.run->name), "  ", escape_controls(result),
+                    "  ", duration_text(seconds)));
     write_table_();
   }
 
@@ -153,7 +153,8 @@ class SweepRunner {
     if (!table_.due()) return;
     std::vector<std::string> lines;
     for (const Running& one : running_) {
-      lines.push_back(text(in_column("running"), printable(one.job->run->name), "  ", progress_of(*one.job)));
+      lines.push_back(
+          text(in_column("running"), escape_controls(one.job->run->name), "  ", progress_of(*one.job)));
     }
     std::string last = text(with_status("done", jobs_).size(), " of ", jobs_.size(), " done");
     for (const char* status : {"diverged", "failed", "interrupted"}) {
@@ -179,8 +180,8 @@ class SweepRunner {
 
 void print_plan(const Sweep& sweep, const std::vector<Job>& jobs, Index at_once) {
   for (const Job& job : jobs) {
-    std::cout << in_column(job.status.empty() ? "to do" : job.status) << printable(job.run->name) << "  "
-              << duration_text(job.time.expected) << '\n';
+    std::cout << in_column(job.status.empty() ? "to do" : job.status) << escape_controls(job.run->name)
+              << "  " << duration_text(job.time.expected) << '\n';
   }
   std::cout << '\n'
             << sweep.name << ": " << jobs.size() << (jobs.size() == 1 ? " run" : " runs") << ", about "
@@ -221,7 +222,8 @@ std::pair<Index, Index> shard_of(const CommandLine& line) {
   char slash = 0;
   std::istringstream in(given);
   if (!(in >> shard >> slash >> shards) || slash != '/' || !in.eof() || shard < 1 || shards < shard) {
-    refuse("sweep", "--shard: got '", printable(given), "'; expected I/N with I from 1 to N, such as 2/4");
+    refuse("sweep", "--shard: got '", escape_controls(given),
+           "'; expected I/N with I from 1 to N, such as 2/4");
   }
   return {shard, shards};
 }
@@ -256,7 +258,7 @@ int sweep_command(int argc, char** argv) {
   }
   std::error_code error;
   fs::create_directories(out, error);
-  if (error) fail("sweep", "could not create ", printable(out.string()), ": ", error.message());
+  if (error) fail("sweep", "could not create ", escape_controls(out.string()), ": ", error.message());
   const FolderLock lock(out.string(), shards == 1 ? "" : text(shard, "-of-", shards));
   find_finished(jobs);
   const auto finished =
@@ -264,7 +266,7 @@ int sweep_command(int argc, char** argv) {
   std::cout << sweep.name << ": " << jobs.size() << (jobs.size() == 1 ? " run" : " runs");
   if (finished > 0) std::cout << ", " << finished << " of them finished already";
   std::cout << "; " << at_once << " at a time, " << threads << (threads == 1 ? " thread" : " threads")
-            << " each; in " << printable(out.string()) << std::endl;
+            << " each; in " << escape_controls(out.string()) << std::endl;
 
   const auto write = [&, sharded = shards > 1] {
     write_table(sweep, out, with_status("failed", jobs), sharded);
@@ -276,7 +278,7 @@ int sweep_command(int argc, char** argv) {
     return static_cast<int>(Exit::interrupted);
   }
   compare_runs(jobs);
-  std::cout << "\nin " << printable((out / table_file).string()) << '\n';
+  std::cout << "\nin " << escape_controls((out / table_file).string()) << '\n';
   return static_cast<int>(tell_unfinished(jobs));
 }
 

@@ -91,7 +91,7 @@ void find_finished(std::vector<Job>& jobs) {
       continue;
     }
     if (const std::string keys = fixed_differences(record.config, job.run->config); !keys.empty()) {
-      lines += text(lines.empty() ? "" : "\n", "[sweep] ", printable(job.folder),
+      lines += text(lines.empty() ? "" : "\n", "[sweep] ", escape_controls(job.folder),
                     " holds a run of another config: ", keys,
                     "; remove it, or choose another folder with --out DIR");
     }
@@ -142,7 +142,7 @@ std::string own_table(const fs::path& out) {
   const std::string table = fs::is_regular_file(path) ? read_file(path, {.where = "sweep"}) : "";
   const std::string_view header = std::string_view(table).substr(0, table.find('\n'));
   if (!header.starts_with("name,") || !header.ends_with(last_columns)) {
-    refuse("sweep", printable(path),
+    refuse("sweep", escape_controls(path),
            ": is no table of a sweep, and would be replaced by one; move it away, or ",
            "choose another folder with --out DIR");
   }

@@ -102,7 +102,7 @@ void print_table(const std::vector<std::vector<std::string>>& columns, const std
   }
 }
 
-void print_error(std::string_view message) { std::cerr << printable(message, "\n") << '\n'; }
+void print_error(std::string_view message) { std::cerr << escape_controls(message, "\n") << '\n'; }
 
 bool ProgressLine::due() const {
   if (quiet_) return false;

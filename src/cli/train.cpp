@@ -23,7 +23,7 @@ std::string loss_text(double nats) {
 // A path as a shell takes it.
 std::string shell_word(const std::string& path) {
   constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=,:@%";
-  std::string word = printable(path);
+  std::string word = escape_controls(path);
   if (word.find_first_not_of(plain) == word.npos) return word;
   for (std::size_t at = 0; (at = word.find('\'', at)) != word.npos; at += 4) word.replace(at, 1, "'\\''");
   return "'" + word + "'";
@@ -66,7 +66,7 @@ class ShowTraining : public TrainObserver {
 void compare_with_folder(const RunConfig& config, const RunFolder& folder, ProgressLine& line) {
   const RunConfig before = load_config(folder.file(config_file), {}, {.need_data = false}).config;
   if (const std::string keys = fixed_differences(before, config); !keys.empty()) {
-    refuse("resume", "the config differs from ", printable(folder.file(config_file)), " in ", keys,
+    refuse("resume", "the config differs from ", escape_controls(folder.file(config_file)), " in ", keys,
            "; set it back, or start another run with --out DIR");
   }
   for (const Difference& difference : keys_that_differ(before, config)) {
@@ -114,7 +114,7 @@ int train_command(int argc, char** argv) {
                                                     : Existing::refuse;
   RunFolder folder(line.text_of("out").value_or(is_run ? argument : "runs/" + config.name), existing,
                    line.has("wait") ? IfLocked::wait : IfLocked::fail);
-  const std::string shown_folder = printable(folder.path());
+  const std::string shown_folder = escape_controls(folder.path());
   ShowTraining show(line.has("quiet"), config.model);
   if (existing == Existing::resume && folder.has(config_file))
     compare_with_folder(config, folder, show.line());

@@ -34,10 +34,10 @@ struct Line {
   std::string comment;
 };
 
-// On one line; with everything but ASCII escaped where printable() would have to change it.
+// On one line; with everything but ASCII escaped where escape_controls() would have to change it.
 std::string line_of(const ordered_json& value) {
   const std::string plain = value.dump();
-  return printable(plain) == plain ? plain : value.dump(-1, ' ', /*ensure_ascii=*/true);
+  return escape_controls(plain) == plain ? plain : value.dump(-1, ' ', /*ensure_ascii=*/true);
 }
 
 // Writes an object's members, a line each; values that are no objects stay on one line.
@@ -73,7 +73,7 @@ std::string write(const ordered_json& object, const std::map<std::string, std::s
     // Origins hold file names, which may hold anything: a newline would end the comment.
     if (!line.comment.empty()) {
       out += std::string(std::max(column, line.text.size() + 2) - line.text.size(), ' ') + "// " +
-             printable(line.comment);
+             escape_controls(line.comment);
     }
     out += '\n';
   }

@@ -121,7 +121,7 @@ Field run_name(std::string key, std::string doc) {
                           : name[0] == '.'                      ? "begins with a dot"
                           : name.find('/') != std::string::npos ? "holds a slash"
                           : name.size() > longest               ? "is longer than 200 bytes"
-                          : printable(name) != name             ? "holds a control character"
+                          : escape_controls(name) != name       ? "holds a control character"
                                                                 : nullptr;
     if (problem) return text(shown(given), " ", problem, "; it names the run's folder");
     config.name = name;

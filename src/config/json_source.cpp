@@ -96,7 +96,8 @@ class JsonTreeBuilder {
     for (const char* word : {"NaN", "nan", "Infinity", "-Infinity", "inf", "-inf"}) {
       if (rest.starts_with(word)) what = text(word, " is not a JSON number; expected a finite number");
     }
-    throw JsonSyntaxError(Exit::usage, text('[', topic_, "] ", source_.where(offset), ": ", printable(what)));
+    throw JsonSyntaxError(Exit::usage,
+                          text('[', topic_, "] ", source_.where(offset), ": ", escape_controls(what)));
   }
 
   template <class... Parts>
@@ -174,7 +175,7 @@ class JsonTreeBuilder {
 };
 
 JsonSource JsonSource::parse(std::string text, std::string name, std::string_view topic) {
-  JsonSource source(std::move(text), printable(name));
+  JsonSource source(std::move(text), escape_controls(name));
   JsonTreeBuilder builder(source, topic);
   if (source.text_.size() > max_bytes) {
     refuse(topic, source.name_, ": is larger than ", max_bytes, " bytes");
@@ -240,7 +241,7 @@ std::string shown(const json& value) {
     while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // not within a character
     text = text.substr(0, end) + "...";
   }
-  return printable(text);
+  return escape_controls(text);
 }
 
 bool valid_utf8(std::string_view text) { return first_bad_byte(text) == text.size(); }

@@ -117,7 +117,7 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonSource source) {
     }
     if (last.root().contains("base") && (last.root().contains("grid") || last.root().contains("seeds"))) {
       refuse(topic, last.name(), ": is a sweep, not a config; run it with normscope sweep ",
-             printable(path.string()));
+             escape_controls(path.string()));
     }
     const auto found = last.root().find("extends");
     if (found == last.root().end()) return chain;
@@ -133,7 +133,7 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonSource source) {
     if (!seen.insert(identity(base)).second) {
       std::string circle;
       for (const SourceFile& link : chain) circle += link.source.name() + " -> ";
-      stop("a circle: ", circle, printable(base.string()));
+      stop("a circle: ", circle, escape_controls(base.string()));
     }
     chain.push_back({base, JsonSource::read(base, topic)});
   }
@@ -151,17 +151,19 @@ std::string find_data(const std::string& written, const std::string& key, const 
   const fs::path here = fs::absolute(written).lexically_normal();
   const std::string chosen = (is_file(beside) || !is_file(here) ? beside : here).string();
   if (must_exist && !is_file(chosen)) {
-    const std::string also = here == beside ? "" : " nor " + printable(here.string());
+    const std::string also = here == beside ? "" : " nor " + escape_controls(here.string());
     const bool shakespeare = fs::path(written).filename() == "tinyshakespeare.txt";
     if (fs::is_directory(chosen)) {
-      problems.add(key, setting.where, printable(chosen),
+      problems.add(key, setting.where, escape_controls(chosen),
                    " is a folder; expected a text file, or a list of them");
     } else {
-      problems.add(key, setting.where, "no such file: ", also.empty() ? "" : "neither ", printable(chosen),
-                   also, shakespeare ? "; scripts/get_tinyshakespeare.sh brings it" : "");
+      problems.add(key, setting.where, "no such file: ", also.empty() ? "" : "neither ",
+                   escape_controls(chosen), also,
+                   shakespeare ? "; scripts/get_tinyshakespeare.sh brings it" : "");
     }
   } else if (!valid_utf8(chosen)) {
-    problems.add(key, setting.where, printable(chosen), ": the path is not UTF-8, so no config can hold it");
+    problems.add(key, setting.where, escape_controls(chosen),
+                 ": the path is not UTF-8, so no config can hold it");
   }
   return chosen;
 }
@@ -281,7 +283,7 @@ Loaded with_plain_errors(const Body& body) {
   try {
     return body();
   } catch (const fs::filesystem_error& error) {
-    refuse(topic, printable(error.path1().string()), ": ", error.code().message());
+    refuse(topic, escape_controls(error.path1().string()), ": ", error.code().message());
   }
 }
 
@@ -306,8 +308,8 @@ fs::path find_config(const std::string& written, const fs::path& folder, std::st
   const auto same_name = std::find_if(
       there.begin(), there.end(), [&](const std::string& path) { return fs::path(path).filename() == name; });
   const std::string meant = same_name != there.end() ? *same_name : nearest(written, there);
-  refuse(for_topic, key, ": there is no file ", printable(beside.string()),
-         meant.empty() ? "" : "; did you mean " + printable(meant) + "?", " (", where, ")");
+  refuse(for_topic, key, ": there is no file ", escape_controls(beside.string()),
+         meant.empty() ? "" : "; did you mean " + escape_controls(meant) + "?", " (", where, ")");
 }
 
 Loaded load_config(const fs::path& file, const std::vector<std::string>& sets, const LoadOptions& options) {

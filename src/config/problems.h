@@ -16,7 +16,7 @@ class Problems {
   // [topic] key: what (where)
   template <class... Parts>
   void add(const std::string& key, const std::string& where, const Parts&... what) {
-    add_line(text('[', topic_, "] ", printable(key.substr(0, 100)), ": ", what...,
+    add_line(text('[', topic_, "] ", escape_controls(key.substr(0, 100)), ": ", what...,
                   where.empty() ? "" : " (" + where + ")"));
   }
 

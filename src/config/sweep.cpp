@@ -69,7 +69,7 @@ class SweepReader {
     };
     if (!has("base") && (has("model") || has("train") || has("data") || has("extends"))) {
       refuse(topic, source_.name(), ": is a config, not a sweep; run it with normscope train ",
-             printable(file_.string()));
+             escape_controls(file_.string()));
     }
     check_keys(source_.root(), {"$schema", "name", "base", "seeds", "grid", "cases"}, "a sweep");
     read_name();
@@ -102,7 +102,7 @@ class SweepReader {
     for (const auto& [name, value] : object.items()) {
       if (std::find(known.begin(), known.end(), name) != known.end()) continue;
       const std::string meant = nearest(name, known);
-      problem(value, printable(name.substr(0, 100)), ": no key of ", of, "; ",
+      problem(value, escape_controls(name.substr(0, 100)), ": no key of ", of, "; ",
               meant.empty() ? "it has " + join(known) : "did you mean " + meant + "?");
     }
   }
@@ -164,7 +164,7 @@ class SweepReader {
               ".KEY; `normscope config` lists all");
     } else if (find_field(key) == nullptr) {
       const std::string meant = nearest_key(key);
-      problem(at, printable(key), ": unknown key; ",
+      problem(at, escape_controls(key), ": unknown key; ",
               meant.empty() ? "`normscope config` lists all" : "did you mean " + meant + "?");
     } else if (std::find(sweep_.varied_keys.begin(), sweep_.varied_keys.end(), key) ==
                sweep_.varied_keys.end()) {
@@ -195,7 +195,7 @@ class SweepReader {
       const json& values = *list;
       vary(key, values);
       if (!values.is_array() || values.empty()) {
-        problem(values, printable(key), ": got ", shown(values), "; expected a list of values");
+        problem(values, escape_controls(key), ": got ", shown(values), "; expected a list of values");
         continue;
       }
       if (points_.size() * values.size() > most_) return too_many(values);

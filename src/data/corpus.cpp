@@ -36,12 +36,12 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
   for (const auto& [start, what] : other_formats) {
     if (bytes.starts_with(start)) advice = what;
   }
-  refuse("corpus", printable(path), ": invalid UTF-8 at byte ", at, " (", shown, "); ", advice);
+  refuse("corpus", escape_controls(path), ": invalid UTF-8 at byte ", at, " (", shown, "); ", advice);
 }
 
 std::string list_of(const std::vector<std::string>& paths) {
   std::string names;
-  for (const std::string& path : paths) names += (names.empty() ? "" : " + ") + printable(path);
+  for (const std::string& path : paths) names += (names.empty() ? "" : " + ") + escape_controls(path);
   return names;
 }
 
@@ -64,7 +64,7 @@ std::u32string read_text(const std::string& path, std::uint64_t* hash) {
     characters += c.code;
     at += static_cast<std::size_t>(c.size);
   }
-  if (characters.empty()) refuse("corpus", printable(path), ": is empty; expected text");
+  if (characters.empty()) refuse("corpus", escape_controls(path), ": is empty; expected text");
   return characters;
 }
 
@@ -97,8 +97,8 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
   }
   const bool validates = !val_path.empty() || val_fraction > 0;
   if (validates && val.size() < 2) {
-    refuse("corpus", val_path.empty() ? list_of(paths) : printable(val_path), ": the validation part has ",
-           val.size(), " characters; it needs at least 2; use a longer text",
+    refuse("corpus", val_path.empty() ? list_of(paths) : escape_controls(val_path),
+           ": the validation part has ", val.size(), " characters; it needs at least 2; use a longer text",
            val_path.empty() ? ", a larger data.val_fraction, or 0 for no validation" : "");
   }
   Corpus corpus;

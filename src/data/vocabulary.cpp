@@ -19,7 +19,7 @@ std::string name_of(char32_t character) {
   append_utf8(character, utf8);
   char number[16];
   std::snprintf(number, sizeof number, "U+%04X", static_cast<unsigned>(character));
-  return text('\'', printable(utf8), "' (", number, ')');
+  return text('\'', escape_controls(utf8), "' (", number, ')');
 }
 
 }  // namespace

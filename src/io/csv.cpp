@@ -66,8 +66,8 @@ CsvWriter::CsvWriter(const std::string& path, const std::vector<std::string>& co
     CsvReader old(path);
     found = !old.columns().empty();
     if (found && old.columns() != columns) {
-      old.stop("the header is `", printable(join(old.columns(), ",")), "`; expected `", join(columns, ","),
-               "`");
+      old.stop("the header is `", escape_controls(join(old.columns(), ",")), "`; expected `",
+               join(columns, ","), "`");
     }
     while (old.next()) continue;
     size_ = old.end();
@@ -91,8 +91,8 @@ CsvWriter::~CsvWriter() {
 }
 
 void CsvWriter::open() {
-  file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC));
-  require(file_.is_open(), "csv", printable(path_), ": cannot be opened for writing: ", errno_text());
+  file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC));
+  require(file_.is_open(), "csv", escape_controls(path_), ": cannot be opened for writing: ", errno_text());
 }
 
 Index CsvWriter::size_until(Index step) const {
@@ -101,7 +101,7 @@ Index CsvWriter::size_until(Index step) const {
   while (rows.next()) {
     const std::optional<Index> row_step = step_of(rows.first());
     if (!row_step) {
-      rows.stop("`", printable(rows.first()), "` is not a step; the file was changed or is damaged");
+      rows.stop("`", escape_controls(rows.first()), "` is not a step; the file was changed or is damaged");
     }
     if (*row_step > step) break;
     size = rows.end();
@@ -129,17 +129,17 @@ void CsvWriter::merge_after(Index step) {
 
 void CsvWriter::cut(Index size) {
   if (::ftruncate(file_.get(), size) != 0)
-    fail("csv", printable(path_), ": cannot be shortened: ", errno_text());
+    fail("csv", escape_controls(path_), ": cannot be shortened: ", errno_text());
   size_ = size;
 }
 
 void CsvWriter::flush() {
-  require(cells_ == 0, "csv", printable(path_), ": flushed within a row");
+  require(cells_ == 0, "csv", escape_controls(path_), ": flushed within a row");
   if (!write_all(file_.get(), text_)) {
     const std::string reason = errno_text();
     text_.clear();
     cut(size_);  // a full disk took a part of it: leave whole rows
-    fail("csv", printable(path_), ": cannot be written: ", reason);
+    fail("csv", escape_controls(path_), ": cannot be written: ", reason);
   }
   size_ += std::ssize(text_);
   text_.clear();
@@ -148,12 +148,12 @@ void CsvWriter::flush() {
 void CsvWriter::sync() {
   flush();
   if (::fsync(file_.get()) != 0 && errno != EINVAL) {
-    fail("csv", printable(path_), ": cannot be synced: ", errno_text());
+    fail("csv", escape_controls(path_), ": cannot be synced: ", errno_text());
   }
 }
 
 CsvReader::CsvReader(const std::string& path)
-    : shown_path_(printable(path)), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : shown_path_(escape_controls(path)), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   require(file_.is_open(), "csv", shown_path_, ": cannot be opened: ", errno_text());
   if (next()) columns_ = fields_;
 }
@@ -212,7 +212,7 @@ std::optional<double> CsvReader::number(std::size_t column) const {
   double value = 0;
   const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
   if (error != std::errc() || end != cell.data() + cell.size()) {
-    stop(printable(columns_[column]), ": `", printable(cell), "` is not a number");
+    stop(escape_controls(columns_[column]), ": `", escape_controls(cell), "` is not a number");
   }
   return value;
 }

@@ -90,7 +90,7 @@ class CsvWriter : public CsvRows {
 
   std::string path_;
   Index size_ = 0;  // bytes of whole rows in the file
-  Descriptor file_;
+  FileDescriptor file_;
 };
 
 // Reads a log row by row and holds one at a time. Fields are taken as they stand, because no log quotes any.
@@ -121,7 +121,7 @@ class CsvReader {
 
  private:
   std::string shown_path_;
-  Descriptor file_;
+  FileDescriptor file_;
   std::string piece_;   // of the file, from its byte end_
   std::size_t at_ = 0;  // in piece_: where the next row begins
   Index read_ = 0, end_ = 0, line_ = 0;

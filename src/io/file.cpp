@@ -38,7 +38,7 @@ bool same(const struct stat& one, const struct stat& other) {
 // Waits until a pipe can be read, and says so where that takes long: a named pipe may never get a writer.
 void wait_for_writer(int fd, const std::string& path, std::string_view where) {
   constexpr int patience_ms = 1000;
-  const std::string pipe = text('[', where, "] ", printable(path), ": is a pipe; ");
+  const std::string pipe = text('[', where, "] ", escape_controls(path), ": is a pipe; ");
   pollfd reading{fd, POLLIN, 0};
   int ready = ::poll(&reading, 1, patience_ms);
   if (ready == 0) {
@@ -61,16 +61,16 @@ std::optional<bool> same_file(int fd, const std::string& path) {
 
 }  // namespace
 
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  Descriptor old(std::exchange(fd_, other.release()));
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  FileDescriptor old(std::exchange(fd_, other.release()));
   return *this;
 }
 
-Descriptor::~Descriptor() {
+FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-int Descriptor::release() { return std::exchange(fd_, -1); }
+int FileDescriptor::release() { return std::exchange(fd_, -1); }
 
 std::string errno_text() { return std::generic_category().message(errno); }
 
@@ -100,18 +100,18 @@ Index read_at(int fd, void* out, Index size, Index offset) {
 
 std::string read_file(const std::string& path, const ReadOptions& options) {
   const auto stop = [&](const auto&... what) {
-    throw Error(options.exit, text('[', options.where, "] ", printable(path), ": ", what...));
+    throw Error(options.exit, text('[', options.where, "] ", escape_controls(path), ": ", what...));
   };
-  const Descriptor file(
+  const FileDescriptor file(
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block here
   if (!file.is_open()) stop("cannot be opened: ", errno_text());
   struct stat status {};
   if (::fstat(file.get(), &status) != 0)
-    fail(options.where, printable(path), ": cannot be read: ", errno_text());  // no fault of the path
+    fail(options.where, escape_controls(path), ": cannot be read: ", errno_text());  // no fault of the path
   if (S_ISDIR(status.st_mode)) {
     const std::filesystem::path config = std::filesystem::path(path) / "config.json";
     stop("is a folder; expected a file",
-         std::filesystem::exists(config) ? ", such as " + printable(config.string()) : "");
+         std::filesystem::exists(config) ? ", such as " + escape_controls(config.string()) : "");
   }
   if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) stop("is a device; expected a file or a pipe");
   if (S_ISFIFO(status.st_mode)) wait_for_writer(file.get(), path, options.where);
@@ -125,7 +125,8 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
     }
     bytes.resize(have + std::min(room, largest_transfer));
     const ssize_t got = ::read(file.get(), bytes.data() + have, bytes.size() - have);
-    if (got < 0 && errno != EINTR) fail(options.where, printable(path), ": cannot be read: ", errno_text());
+    if (got < 0 && errno != EINTR)
+      fail(options.where, escape_controls(path), ": cannot be read: ", errno_text());
     have += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
     bytes.resize(have);
     if (got == 0) return bytes;
@@ -145,7 +146,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) {
     // Renaming over a device would replace it: `--dump /dev/null` as root must not.
-    require(S_ISREG(status.st_mode), "file", printable(path),
+    require(S_ISREG(status.st_mode), "file", escape_controls(path),
             ": cannot be written: it exists and is not a file");
     std::error_code ignored;
     const auto target = std::filesystem::canonical(path, ignored);  // a link stays a link
@@ -153,7 +154,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   }
   temporary_ = temporary_path(path_);
   ::unlink(temporary_.c_str());  // what a killed process may have left
-  file_ = Descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  file_ = FileDescriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!file_.is_open()) fail_writing("cannot be created");
   pending_ = true;
 }
@@ -163,7 +164,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::fail_writing(std::string_view action) const {
-  fail("file", printable(path_), ": ", action, ": ", errno_text());
+  fail("file", escape_controls(path_), ": ", action, ": ", errno_text());
 }
 
 void AtomicFile::write(std::string_view bytes) {
@@ -174,14 +175,14 @@ void AtomicFile::commit(Keep keep) {
   if (!sync(file_.get())) fail_writing("cannot be synced");
   const std::optional<bool> ours = same_file(file_.get(), temporary_);
   if (!ours) fail_writing("cannot be looked up");
-  require(*ours, "file", printable(path_), ": not written: another process replaced or removed ",
-          printable(temporary_));
+  require(*ours, "file", escape_controls(path_), ": not written: another process replaced or removed ",
+          escape_controls(temporary_));
   if (keep == Keep::previous) keep_previous();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_writing("cannot be renamed into place");
   pending_ = false;
 
   const std::string folder = folder_of(path_);
-  const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!opened.is_open() || !sync(opened.get())) fail_writing("the folder cannot be synced");
   if (::close(file_.release()) != 0 && errno != EINTR) fail_writing("cannot be closed");
 }
@@ -207,10 +208,10 @@ void AtomicFile::keep_previous() const {
 
 FolderLock::FolderLock(const std::string& folder, const std::string& part, IfLocked if_locked)
     : path_(folder), folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  const std::string name = printable(folder);
+  const std::string name = escape_controls(folder);
   const auto create = [](const std::string& path) {
-    Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    require(file.is_open(), "lock", printable(path), ": cannot be created: ", errno_text());
+    FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    require(file.is_open(), "lock", escape_controls(path), ": cannot be created: ", errno_text());
     return file;
   };
   const auto lock = [&](int fd, int how) {
@@ -243,8 +244,10 @@ void FolderLock::require_in_place() const {
   struct stat now {};
   const int result = ::stat(path_.c_str(), &now);
   if (result == 0 && same(now, identity_)) return;
-  if (result != 0 && errno != ENOENT) fail("lock", printable(path_), ": cannot be looked up: ", errno_text());
-  fail("lock", printable(path_), ": the folder was moved, removed or replaced while it was written in; ",
+  if (result != 0 && errno != ENOENT)
+    fail("lock", escape_controls(path_), ": cannot be looked up: ", errno_text());
+  fail("lock", escape_controls(path_),
+       ": the folder was moved, removed or replaced while it was written in; ",
        "put it back and go on, or start again");
 }
 

@@ -13,12 +13,12 @@
 namespace normscope {
 
 // Owns a file descriptor.
-class Descriptor {
+class FileDescriptor {
  public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor();
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  ~FileDescriptor();
 
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
@@ -80,7 +80,7 @@ class AtomicFile {
 
   std::string path_;
   std::string temporary_;
-  Descriptor file_;
+  FileDescriptor file_;
   bool pending_ = false;  // the temporary is ours and not yet renamed
 };
 
@@ -108,7 +108,7 @@ class FolderLock {
  private:
   std::string path_;
   struct stat identity_ {};
-  Descriptor folder_, part_;
+  FileDescriptor folder_, part_;
 };
 
 }  // namespace normscope

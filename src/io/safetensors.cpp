@@ -36,7 +36,7 @@ SafetensorsHeader plan(const std::string& path, std::span<const TensorView> tens
   std::set<std::string_view> names;
   Index end = 0;
   for (const TensorView& tensor : tensors) {
-    const std::string where = printable(path) + ": tensor `" + printable(tensor.name) + "`: ";
+    const std::string where = escape_controls(path) + ": tensor `" + escape_controls(tensor.name) + "`: ";
     require(names.insert(tensor.name).second, "safetensors", where, "given twice");
     require(tensor.name != "__metadata__", "safetensors", where, "the name is reserved");
     Index count = 1, bytes = 0;
@@ -106,9 +106,9 @@ void write_safetensors(const std::function<void(std::string_view)>& write, const
   try {
     text_of_header = header_text(header);
   } catch (const nlohmann::json::exception&) {  // a C++ exception of JSON is no message for a user
-    fail("safetensors", printable(path), ": a name or a metadata value is not UTF-8");
+    fail("safetensors", escape_controls(path), ": a name or a metadata value is not UTF-8");
   }
-  require(std::ssize(text_of_header) <= largest_header, "safetensors", printable(path),
+  require(std::ssize(text_of_header) <= largest_header, "safetensors", escape_controls(path),
           ": the header would have ", text_of_header.size(), " bytes; at most ", largest_header);
 
   std::uint64_t sum = fnv1a(text_of_header);
@@ -134,16 +134,16 @@ void write_safetensors(const std::string& path, std::span<const TensorView> tens
 
 template <class... Parts>
 void SafetensorsFile::stop(const Parts&... what) const {
-  fail_as_damaged("safetensors", printable(path_), ": ", what...);
+  fail_as_damaged("safetensors", escape_controls(path_), ": ", what...);
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
     : path_(path),
       file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe must not block here
   struct stat status {};
-  if (!file_.is_open() && errno == ENOENT) refuse("safetensors", printable(path_), ": no such file");
+  if (!file_.is_open() && errno == ENOENT) refuse("safetensors", escape_controls(path_), ": no such file");
   if (!file_.is_open() || ::fstat(file_.get(), &status) != 0) {
-    fail("safetensors", printable(path_), ": cannot be opened: ", errno_text());
+    fail("safetensors", escape_controls(path_), ": cannot be opened: ", errno_text());
   }
   if (!S_ISREG(status.st_mode)) stop("is not a file");
 
@@ -190,7 +190,7 @@ void SafetensorsFile::verify_checksum(std::string header) const {
 
 void SafetensorsFile::read(void* out, Index size, Index offset) const {
   const Index got = read_at(file_.get(), out, size, offset);
-  if (got < 0) fail("safetensors", printable(path_), ": cannot be read: ", errno_text());
+  if (got < 0) fail("safetensors", escape_controls(path_), ": cannot be read: ", errno_text());
   if (got < size) stop("became shorter while it was read");
 }
 
@@ -201,7 +201,7 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
 
 const TensorInfo& SafetensorsFile::at(std::string_view name) const {
   const TensorInfo* tensor = find(name);
-  if (!tensor) stop("no tensor `", printable(name), "`");
+  if (!tensor) stop("no tensor `", escape_controls(name), "`");
   return *tensor;
 }
 
@@ -210,11 +210,11 @@ void SafetensorsFile::read_into(std::string_view name, Number* out, Index count)
   const TensorInfo& tensor = at(name);
   const DtypeFacts& stored = facts_of(tensor.dtype);
   if (!can_read<Number>(tensor.dtype)) {
-    stop("tensor `", printable(name), "` is ", stored.name, "; expected ",
+    stop("tensor `", escape_controls(name), "` is ", stored.name, "; expected ",
          std::integral<Number> ? "I64" : "F32, F64 or BF16");
   }
   if (tensor.count != count) {
-    stop("tensor `", printable(name), "` has ", tensor.count, " elements ", shape_text(tensor.shape),
+    stop("tensor `", escape_controls(name), "` has ", tensor.count, " elements ", shape_text(tensor.shape),
          "; expected ", count);
   }
   const Index at_once = chunk_bytes / stored.bytes;

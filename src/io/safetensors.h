@@ -85,7 +85,7 @@ class SafetensorsFile {
   [[noreturn]] void stop(const Parts&... what) const;
 
   std::string path_;
-  Descriptor file_;
+  FileDescriptor file_;
   Index data_begin_ = 0;  // bytes, from the start of the file
   Index data_size_ = 0;
   Metadata metadata_;

@@ -17,7 +17,7 @@ constexpr std::string_view metadata_name = "__metadata__";
 constexpr std::size_t max_extents = 64;
 
 // A name of the file in a message: it may be a hundred megabytes long.
-std::string shown(std::string_view name) { return printable(name.substr(0, 100)); }
+std::string shown(std::string_view name) { return escape_controls(name.substr(0, 100)); }
 
 // Takes the header as a stream of events, so that no depth or size of JSON can cost more than the text
 // itself, and so that names given twice are seen (a tree would keep the last).
@@ -136,7 +136,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
   template <class... Parts>
   [[noreturn]] void stop(const Parts&... what) const {
-    fail_as_damaged("safetensors", printable(path_), ": ", what...);
+    fail_as_damaged("safetensors", escape_controls(path_), ": ", what...);
   }
 
   SafetensorsHeader& header_;
@@ -155,7 +155,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
 SafetensorsHeader parse_header(std::string_view text_of_header, Index data_size, const std::string& path) {
   const auto stop = [&](const auto&... what) {
-    fail_as_damaged("safetensors", printable(path), ": ", what...);
+    fail_as_damaged("safetensors", escape_controls(path), ": ", what...);
   };
   if (!text_of_header.starts_with('{')) stop("is no safetensors file: the header is not a JSON object");
   SafetensorsHeader header;

@@ -73,7 +73,7 @@ void append_utf8(char32_t code, std::string& out) {
     out += static_cast<char>(0x80 | ((code >> shift) & 0x3F));
 }
 
-std::string printable(std::string_view text, std::string_view keep) {
+std::string escape_controls(std::string_view text, std::string_view keep) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {

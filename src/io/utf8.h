@@ -23,6 +23,6 @@ constexpr bool is_surrogate(char32_t code) { return code >= 0xD800 && code <= 0x
 // `text` made safe for a terminal or a one-line message: control characters (C0, DEL, C1), marks that
 // reorder or break lines, and bytes that are not UTF-8 become \n, \t, \r, \xNN or \uNNNN. Those in
 // `keep` pass as they are.
-std::string printable(std::string_view text, std::string_view keep = "");
+std::string escape_controls(std::string_view text, std::string_view keep = "");
 
 }  // namespace normscope

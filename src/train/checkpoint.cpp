@@ -58,8 +58,8 @@ const std::string& metadata_at(const SafetensorsFile& file, const std::string& k
 
 void require_format(const SafetensorsFile& file) {
   if (const std::string& version = metadata_at(file, "normscope"); version != format_version) {
-    fail("safetensors", file.path(), ": has the format '", printable(version), "'; this normscope reads '",
-         format_version, "'");
+    fail("safetensors", file.path(), ": has the format '", escape_controls(version),
+         "'; this normscope reads '", format_version, "'");
   }
 }
 
@@ -67,7 +67,7 @@ Index step_of(const SafetensorsFile& file) {
   const std::string& written = metadata_at(file, "step");
   const Index step = std::strtoll(written.c_str(), nullptr, 10);
   if (step >= 0 && written == std::to_string(step)) return step;
-  fail_as_damaged("safetensors", file.path(), ": metadata 'step' is '", printable(written), "'");
+  fail_as_damaged("safetensors", file.path(), ": metadata 'step' is '", escape_controls(written), "'");
 }
 
 RunConfig config_in(const SafetensorsFile& file, const LoadOptions& options) {
@@ -160,8 +160,8 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
   if (read("branch_share", number)) state.branch_share = number;
   for (const auto& [key, value] : state_metadata(state)) {
     const std::string& written = metadata_at(file, key);
-    require(written == value, "safetensors", file.path(), ": metadata '", key, "' is '", printable(written),
-            "', which no checkpoint says");
+    require(written == value, "safetensors", file.path(), ": metadata '", key, "' is '",
+            escape_controls(written), "', which no checkpoint says");
   }
   require(is_possible(state, steps), "safetensors", file.path(), ": says what cannot be: step ", state.step,
           " of ", steps, ", best ", state.best_val_loss.value_or(0), " at ", state.best_step, ", skipped ",
@@ -181,7 +181,7 @@ std::string corpus_difference(const Metadata& file, const Corpus& corpus) {
     const auto then = file.find(key);  // a file of a version that did not write 'train_characters' lacks it
     if (then == file.end() || then->second == now) continue;
     const char* what = key == corpus_key ? "a corpus with hash " : "a number of characters for training of ";
-    return text(what, printable(then->second), ", now ", now);
+    return text(what, escape_controls(then->second), ", now ", now);
   }
   return "";
 }
@@ -241,7 +241,7 @@ void save_model(const std::string& path, const FileFacts& facts, Index step, con
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout) {
   for (const TensorInfo& tensor : file.tensors()) {
     if (beside_the_weights(tensor.name) || layout.find(tensor.name) != no_parameter) continue;
-    fail("safetensors", file.path(), ": ", printable(tensor.name), " is not a parameter of the model");
+    fail("safetensors", file.path(), ": ", escape_controls(tensor.name), " is not a parameter of the model");
   }
   require_tensors(file, "", layout);
 }

@@ -41,9 +41,9 @@ void require_no_file(const std::string& path) {
   if (path.empty()) refuse("run", "the folder's name is empty; name one with --out DIR");
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::none)
-    fail("run", printable(path), " cannot be looked up: ", error.message());
+    fail("run", escape_controls(path), " cannot be looked up: ", error.message());
   if (fs::exists(status) && !fs::is_directory(status)) {
-    refuse("run", printable(path),
+    refuse("run", escape_controls(path),
            " is a file; expected a folder, or none yet; choose another with --out DIR");
   }
 }
@@ -55,7 +55,7 @@ bool is_run_file(std::string_view name) {
 }
 
 void require_usable(const std::string& path, Existing existing, std::string_view ways) {
-  const std::string shown = printable(path);
+  const std::string shown = escape_controls(path);
   require_no_file(path);
   const auto found = std::find_if(std::begin(owned_files), std::end(owned_files),
                                   [&](const std::string& name) { return fs::exists(fs::path(path) / name); });
@@ -73,13 +73,13 @@ RunFolder::RunFolder(const std::string& path, Existing existing, IfLocked if_loc
   std::error_code error;
   require_no_file(path);
   fs::create_directories(path, error);
-  if (error) fail("run", "could not create ", printable(path), ": ", error.message());
+  if (error) fail("run", "could not create ", escape_controls(path), ": ", error.message());
   lock_.emplace(path, "", if_locked);
   require_usable(path, existing, "go on with --resume, start again with --overwrite");
   for (const std::string& name : owned_files) {
     fs::remove(temporary_path(file(name)), error);  // a write to it will say what an error here means
     if (existing == Existing::overwrite && !fs::remove(file(name), error) && error)
-      fail("run", "could not remove ", printable(file(name)), ": ", error.message());
+      fail("run", "could not remove ", escape_controls(file(name)), ": ", error.message());
   }
 }
 

@@ -44,7 +44,7 @@ std::string words_in(const nlohmann::json& json, const char* key) {
 
 void read_summary(const std::string& path, RunRecord& run) {
   const nlohmann::json json = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) fail("run", printable(path), ": damaged; not a JSON object");
+  if (!json.is_object()) fail("run", escape_controls(path), ": damaged; not a JSON object");
   if (const std::string status = words_in(json, "status"); !status.empty()) run.status = status;
   run.steps = count_in(json, "steps");
   run.params = count_in(json, "params");
@@ -152,7 +152,7 @@ std::optional<double> first_branch_share(const std::string& folder, const RunRec
 
 RunRecord read_run(const std::string& folder) {
   if (!fs::exists(file_in(folder, config_file))) {
-    refuse("run", printable(folder), ": not a run (it has no ", config_file, ")");
+    refuse("run", escape_controls(folder), ": not a run (it has no ", config_file, ")");
   }
   RunRecord run;
   run.folder = folder;
@@ -179,7 +179,7 @@ RunRecord read_run(const std::string& folder) {
 }
 
 std::vector<std::string> run_folders(const std::string& argument) {
-  if (!fs::is_directory(argument)) refuse("compare", printable(argument), ": no such folder");
+  if (!fs::is_directory(argument)) refuse("compare", escape_controls(argument), ": no such folder");
   if (fs::is_regular_file(file_in(argument, config_file))) return {argument};
   std::map<std::string, std::size_t> rank;  // of a sweep's runs
   std::ifstream table(fs::path(argument) / "summary.csv");
@@ -191,7 +191,7 @@ std::vector<std::string> run_folders(const std::string& argument) {
     const auto row = rank.find(entry.path().filename().string());
     found.emplace_back(row == rank.end() ? rank.size() : row->second, entry.path().string());
   }
-  if (found.empty()) refuse("compare", printable(argument), ": neither a run nor a folder of runs");
+  if (found.empty()) refuse("compare", escape_controls(argument), ": neither a run nor a folder of runs");
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first < b.first : ::strverscmp(a.second.c_str(), b.second.c_str()) < 0;
   });

@@ -56,7 +56,7 @@ void check_message(const Error& error) {
   const std::string_view message = error.what();
   expect(error.exit == Exit::usage || error.exit == Exit::failure, "an error has an exit code of its own");
   expect(!message.empty() && !message.ends_with('\n'), "an error has words");
-  expect(printable(message, "\n") == message, "an error is safe for a terminal");
+  expect(escape_controls(message, "\n") == message, "an error is safe for a terminal");
   for (std::size_t begin = 0; begin < message.size();) {
     const std::string_view line = message.substr(begin, message.find('\n', begin) - begin);
     expect(line.starts_with('[') && line.find("] ") != line.npos, "a line of an error says where");

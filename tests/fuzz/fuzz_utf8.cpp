@@ -37,10 +37,10 @@ void run(std::string_view bytes) {
   }
   expect(valid == other_valid, "two readers agree on what is UTF-8");
 
-  const std::string shown = printable(bytes);
+  const std::string shown = escape_controls(bytes);
   for (const char c : shown)
     expect(static_cast<unsigned char>(c) >= 0x20 && c != 0x7F, "what is shown drives no terminal");
-  expect(printable(shown) == shown, "what is shown can be shown");
+  expect(escape_controls(shown) == shown, "what is shown can be shown");
 
   static const MemoryFile file;
   file.set(bytes);
