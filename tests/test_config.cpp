@@ -9,11 +9,11 @@
 #include "config/checks.h"
 #include "config/dump.h"
 #include "config/fields.h"
-#include "config/json_source.h"
 #include "config/load.h"
 #include "config/names.h"
 #include "core/error.h"
 #include "core/nearest.h"
+#include "io/json.h"
 #include "messages.h"
 
 namespace fs = std::filesystem;
@@ -496,7 +496,7 @@ TEST_CASE("configs/schema.json is current, and knows every key of every config")
   for (const auto& entry : fs::directory_iterator(configs)) {
     if (entry.path().filename() == "schema.json" || entry.path().extension() != ".json") continue;
     CAPTURE(entry.path().string());
-    const JsonSource source = JsonSource::read(entry.path(), "test");
+    const JsonDocument source = JsonDocument::read(entry.path(), "test");
     CHECK(source.root()["$schema"] == "schema.json");
     check_keys(source.root(), schema, "");
     CHECK_NOTHROW(load_config(entry.path(), {}, model_only));

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "config/json_source.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "io/file.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -240,7 +240,7 @@ ConfigDiff config_diff(const Group& a, const Group& b) {
       continue;
     const bool derived = one_sided || (field.apply_default && has_default(field, a.config()) &&
                                        has_default(field, b.config()));
-    (derived ? diff.derived : diff.independent).push_back({&field, text(shown(from), " -> ", shown(to))});
+    (derived ? diff.derived : diff.independent).push_back({&field, text(quote(from), " -> ", quote(to))});
   }
   return diff;
 }

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "config/fields.h"
-#include "config/json_source.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -186,7 +186,7 @@ std::vector<Difference> keys_that_differ(const RunConfig& a, const RunConfig& b)
   for (const Field& field : fields()) {
     const ordered_json left = field.get(a), right = field.get(b);
     if (left == right) continue;
-    all.push_back({field.key, text(shown(left), " -> ", shown(right)), field.may_change_on_resume});
+    all.push_back({field.key, text(quote(left), " -> ", quote(right)), field.may_change_on_resume});
   }
   return all;
 }

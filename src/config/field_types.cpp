@@ -20,7 +20,7 @@ std::string path_problem(const json& path) {
 
 std::string wrong(const json& got, const std::string& expected, const std::vector<std::string>& names) {
   const std::string meant = got.is_string() ? nearest(got.get_ref<const std::string&>(), names) : "";
-  return text("got ", shown(got), "; expected ", expected,
+  return text("got ", quote(got), "; expected ", expected,
               meant.empty() ? "" : "; did you mean " + meant + "?");
 }
 
@@ -114,7 +114,7 @@ Field run_name(std::string key, std::string doc) {
   field.schema = {{"type", "string"}, {"pattern", "^[^./][^/]*$"}};
   field.set = [](RunConfig& config, const json& given) -> std::string {
     if (!given.is_string()) {
-      return wrong(given, "text") + (given.is_primitive() ? text("; as text: '\"", shown(given), "\"'") : "");
+      return wrong(given, "text") + (given.is_primitive() ? text("; as text: '\"", quote(given), "\"'") : "");
     }
     const std::string name = given.get<std::string>();
     const char* problem = name.empty()                          ? "is empty"
@@ -123,7 +123,7 @@ Field run_name(std::string key, std::string doc) {
                           : name.size() > longest               ? "is longer than 200 bytes"
                           : escape_controls(name) != name       ? "holds a control character"
                                                                 : nullptr;
-    if (problem) return text(shown(given), " ", problem, "; it names the run's folder");
+    if (problem) return text(quote(given), " ", problem, "; it names the run's folder");
     config.name = name;
     return {};
   };

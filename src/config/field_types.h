@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "config/fields.h"
-#include "config/json_source.h"
 #include "config/names.h"
 #include "core/nearest.h"
 #include "core/text.h"
+#include "io/json.h"
 
 namespace normscope {
 

@@ -5,9 +5,9 @@
 
 #include "config/checks.h"
 #include "config/fields.h"
-#include "config/json_source.h"
 #include "config/problems.h"
 #include "core/nearest.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -32,21 +32,21 @@ class Collector {
  public:
   Collector(Settings& settings, Problems& problems) : settings_(settings), problems_(problems) {}
 
-  void add_file(const JsonSource& source, const fs::path& folder) {
+  void add_file(const JsonDocument& source, const fs::path& folder) {
     add_members(source.root(), "", folder, [&](const json& member) { return source.where(member); });
   }
 
   void add_option(const std::string& option) {
     const std::size_t equals = option.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return problems_.add("--set", "", "got ", shown(option),
+      return problems_.add("--set", "", "got ", quote(option),
                            "; expected KEY=VALUE, such as model.norm=rmsnorm");
     }
     const std::string key = option.substr(0, equals), value = option.substr(equals + 1);
     if (!valid_utf8(option)) return problems_.add(key, "--set", "not UTF-8");
     const auto from_option = [](const json&) { return std::string("--set"); };
     try {
-      add(JsonSource::parse(value, "--set " + key, topic).root(), key, {}, from_option);
+      add(JsonDocument::parse(value, "--set " + key, topic).root(), key, {}, from_option);
     } catch (const JsonSyntaxError&) {
       add(json(value), key, {}, from_option);  // what is not JSON is a string
     } catch (const Error& error) {
@@ -66,7 +66,7 @@ class Collector {
       problems_.add(key, where(value), "unknown key; ",
                     meant.empty() ? "`normscope config` lists all" : "did you mean " + meant + "?");
     } else if (!value.is_object()) {
-      problems_.add(key, where(value), "got ", shown(value), "; expected an object of keys");
+      problems_.add(key, where(value), "got ", quote(value), "; expected an object of keys");
     } else {
       add_members(value, key + ".", folder, where);
     }
@@ -94,7 +94,7 @@ class Collector {
 
 struct SourceFile {
   fs::path path;
-  JsonSource source;
+  JsonDocument source;
 };
 
 // The file by one name, whatever the way to it; a pipe has none but the one it was given by.
@@ -105,14 +105,14 @@ fs::path identity(const fs::path& file) {
 }
 
 // The config and those it extends, each followed by its base.
-std::vector<SourceFile> read_chain(const fs::path& file, JsonSource source) {
+std::vector<SourceFile> read_chain(const fs::path& file, JsonDocument source) {
   std::vector<SourceFile> chain;
   chain.push_back({file, std::move(source)});
   std::set<fs::path> seen = {identity(file)};
   for (;;) {
     const auto& [path, last] = chain.back();
     if (!last.root().is_object()) {
-      refuse(topic, last.name(), ": got ", shown(last.root()),
+      refuse(topic, last.name(), ": got ", quote(last.root()),
              "; expected an object: {\"model\": {...}, ...}");
     }
     if (last.root().contains("base") && (last.root().contains("grid") || last.root().contains("seeds"))) {
@@ -124,7 +124,7 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonSource source) {
     const auto stop = [&, where = last.where(*found)](const auto&... what) {
       refuse(topic, "extends: ", what..., " (", where, ")");
     };
-    if (!found->is_string()) stop("got ", shown(*found), "; expected the file of another config");
+    if (!found->is_string()) stop("got ", quote(*found), "; expected the file of another config");
     if (found->get_ref<const std::string&>().find('\0') != std::string::npos) {
       stop("a path cannot hold a NUL character");
     }
@@ -135,7 +135,7 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonSource source) {
       for (const SourceFile& link : chain) circle += link.source.name() + " -> ";
       stop("a circle: ", circle, escape_controls(base.string()));
     }
-    chain.push_back({base, JsonSource::read(base, topic)});
+    chain.push_back({base, JsonDocument::read(base, topic)});
   }
 }
 
@@ -262,7 +262,7 @@ class Resolver {
   std::set<std::string> failed_;  // known to be wrong
 };
 
-Loaded load(const fs::path& file, JsonSource source, const std::vector<std::string>& sets,
+Loaded load(const fs::path& file, JsonDocument source, const std::vector<std::string>& sets,
             const LoadOptions& options) {
   Settings settings;
   Problems problems(topic);
@@ -313,13 +313,13 @@ fs::path find_config(const std::string& written, const fs::path& folder, std::st
 }
 
 Loaded load_config(const fs::path& file, const std::vector<std::string>& sets, const LoadOptions& options) {
-  return with_plain_errors([&] { return load(file, JsonSource::read(file, topic), sets, options); });
+  return with_plain_errors([&] { return load(file, JsonDocument::read(file, topic), sets, options); });
 }
 
 Loaded load_config_text(std::string json_text, const fs::path& label, const std::vector<std::string>& sets,
                         const LoadOptions& options) {
   return with_plain_errors([&] {
-    return load(label, JsonSource::parse(std::move(json_text), label.string(), topic), sets, options);
+    return load(label, JsonDocument::parse(std::move(json_text), label.string(), topic), sets, options);
   });
 }
 

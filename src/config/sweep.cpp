@@ -4,12 +4,12 @@
 #include <set>
 
 #include "config/fields.h"
-#include "config/json_source.h"
 #include "config/load.h"
 #include "config/problems.h"
 #include "core/hash.h"
 #include "core/nearest.h"
 #include "core/text.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -60,7 +60,7 @@ std::string folder_name(std::string name) {
 
 class SweepReader {
  public:
-  SweepReader(const fs::path& file, const JsonSource& source, std::size_t most)
+  SweepReader(const fs::path& file, const JsonDocument& source, std::size_t most)
       : file_(file), source_(source), most_(most) {}
 
   Sweep read() {
@@ -96,7 +96,7 @@ class SweepReader {
 
   void check_keys(const json& object, const std::vector<std::string>& known, const char* of) {
     if (!object.is_object()) {
-      problem(object, "got ", shown(object), "; expected an object: ", of);
+      problem(object, "got ", quote(object), "; expected an object: ", of);
       problems_.throw_if_any();
     }
     for (const auto& [name, value] : object.items()) {
@@ -119,7 +119,7 @@ class SweepReader {
     const json* base = member("base");
     if (base == nullptr || !base->is_string()) {
       problem(base == nullptr ? source_.root() : *base,
-              "base: ", base == nullptr ? "missing" : "got " + shown(*base),
+              "base: ", base == nullptr ? "missing" : "got " + quote(*base),
               "; expected the file of the config that all runs start from");
       return;
     }
@@ -138,13 +138,13 @@ class SweepReader {
     const json* seeds = member("seeds");
     if (seeds == nullptr) return;
     if (!seeds->is_array() || seeds->empty()) {
-      return problem(*seeds, "seeds: got ", shown(*seeds), "; expected a list such as [1, 2, 3]");
+      return problem(*seeds, "seeds: got ", quote(*seeds), "; expected a list such as [1, 2, 3]");
     }
     std::set<Index> known;
     for (const json& seed : *seeds) {
       const std::optional<Index> number = whole_number(seed);
       if (!number || *number < 0) {
-        problem(seed, "seeds: got ", shown(seed), "; expected a whole number from 0");
+        problem(seed, "seeds: got ", quote(seed), "; expected a whole number from 0");
       } else if (!known.insert(*number).second) {
         problem(seed, "seeds: ", *number, " is listed twice");
       } else {
@@ -181,21 +181,22 @@ class SweepReader {
     }
     if (cases == nullptr) return;
     if (!cases->is_array() || cases->empty()) {
-      return problem(*cases, "cases: got ", shown(*cases), "; expected a list of {\"name\", \"set\"}");
+      return problem(*cases, "cases: got ", quote(*cases), "; expected a list of {\"name\", \"set\"}");
     }
     for (const json& one : *cases) read_case(one);
   }
 
   void read_grid(const json& grid) {
     if (!grid.is_object() || grid.empty()) {
-      return problem(grid, "grid: got ", shown(grid), "; expected {KEY: [VALUE, ...], ...}");
+      return problem(grid, "grid: got ", quote(grid), "; expected {KEY: [VALUE, ...], ...}");
     }
     points_.push_back({});
-    for (const auto& [key, list] : source_.members(grid)) {
-      const json& values = *list;
+    for (const auto& member : source_.members(grid)) {
+      const std::string& key = member.key();
+      const json& values = member.value();
       vary(key, values);
       if (!values.is_array() || values.empty()) {
-        problem(values, escape_controls(key), ": got ", shown(values), "; expected a list of values");
+        problem(values, escape_controls(key), ": got ", quote(values), "; expected a list of values");
         continue;
       }
       if (points_.size() * values.size() > most_) return too_many(values);
@@ -218,12 +219,12 @@ class SweepReader {
       return;
     }
     if (set == one.end() || !set->is_object()) {
-      return problem(one, "cases: ", shown(*name), " needs a \"set\": {KEY: VALUE, ...}");
+      return problem(one, "cases: ", quote(*name), " needs a \"set\": {KEY: VALUE, ...}");
     }
     Point point{name->get<std::string>(), {}};
-    for (const auto& [key, value] : source_.members(*set)) {
-      vary(key, *value);
-      point.settings.push_back({key, *value});
+    for (const auto& member : source_.members(*set)) {
+      vary(member.key(), member.value());
+      point.settings.push_back({member.key(), member.value()});
     }
     points_.push_back(std::move(point));
   }
@@ -280,7 +281,7 @@ class SweepReader {
   }
 
   const fs::path file_;
-  const JsonSource& source_;
+  const JsonDocument& source_;
   const std::size_t most_;
   Sweep sweep_;
   std::vector<Index> seeds_;
@@ -292,12 +293,12 @@ class SweepReader {
 }  // namespace
 
 Sweep load_sweep(const fs::path& file) {
-  const JsonSource source = JsonSource::read(file, topic);
+  const JsonDocument source = JsonDocument::read(file, topic);
   return SweepReader(file, source, max_runs).read();
 }
 
 Sweep load_sweep_text(std::string json_text, const fs::path& label, std::size_t most) {
-  const JsonSource source = JsonSource::parse(std::move(json_text), label.string(), topic);
+  const JsonDocument source = JsonDocument::parse(std::move(json_text), label.string(), topic);
   return SweepReader(label, source, most).read();
 }
 

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <bit>
 #include <concepts>
-#include <nlohmann/json.hpp>
+#include <cstring>
+#include <optional>
 #include <set>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/hash.h"
-#include "io/safetensors_header.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -20,71 +22,129 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "tensors are written and read as they lie in memory");
 
+using nlohmann::json;
+
+constexpr std::string_view metadata_name = "__metadata__";
 const std::string blank_checksum(16, ' ');
-constexpr Index chunk_bytes = Index{1} << 18;  // of data in flight while hashing or converting
+constexpr Index chunk_bytes = Index{1} << 18;          // of data in flight while hashing or converting
+constexpr std::size_t max_header_bytes = 100'000'000;  // as in the reference implementation
+// An object of tensors, each with lists: no more is read, however much a file claims to hold.
+constexpr JsonLimits header_limits = {
+    .bytes = max_header_bytes, .depth = 3, .list_entries = 64, .comments = false};
+
+struct DtypeRow {
+  Dtype dtype;
+  std::string_view name;
+  Index bytes;  // of one element
+};
+constexpr DtypeRow dtypes[] = {
+    {Dtype::F32, "F32", 4}, {Dtype::F64, "F64", 8}, {Dtype::BF16, "BF16", 2}, {Dtype::I64, "I64", 8}};
+
+const DtypeRow& row_of(Dtype dtype) {
+  const auto row = std::ranges::find(dtypes, dtype, &DtypeRow::dtype);
+  require(row != std::end(dtypes), "safetensors", "a dtype of no size");
+  return *row;
+}
+
+// The number of elements; nothing where an extent is negative or the bytes overflow. An empty tensor's other
+// extents count too: (2^40, 2^40, 0) is no honest shape.
+std::optional<Index> element_count(std::span<const Index> shape) {
+  constexpr Index max_element_bytes = 8;
+  Index bytes = max_element_bytes;
+  bool empty = false;
+  for (const Index extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(bytes, std::max<Index>(extent, 1), &bytes)) return std::nullopt;
+    empty = empty || extent == 0;
+  }
+  return empty ? 0 : bytes / max_element_bytes;
+}
+
+// Whether the header's entry of a tensor has just the members and types that the format asks for.
+bool is_well_formed(const json& entry) {
+  const auto has_sizes = [&](const char* key) {
+    const auto list = entry.find(key);
+    return list != entry.end() && list->is_array() && std::ranges::all_of(*list, [](const json& n) {
+             return n.is_number_unsigned() && whole_number(n);
+           });
+  };
+  return entry.is_object() && entry.size() == 3 && entry.contains("dtype") && entry["dtype"].is_string() &&
+         has_sizes("shape") && has_sizes("data_offsets") && entry["data_offsets"].size() == 2;
+}
+
+// A name of the file in a message: it may be a hundred megabytes long.
+std::string tensor_text(std::string_view name) {
+  return "tensor `" + escape_controls(name.substr(0, 100)) + "`";
+}
 
 std::string_view bytes_of(const void* data, Index size) {
   return {static_cast<const char*>(data), static_cast<std::size_t>(size)};
 }
 
-// Checks what a caller of the writer could get wrong, and lays the tensors out.
-SafetensorsHeader plan(const std::string& path, std::span<const TensorView> tensors,
-                       const Metadata& metadata) {
-  SafetensorsHeader header{metadata, {}};
-  header.metadata.try_emplace("format", "pt");
-  header.metadata["checksum"] = blank_checksum;
+Index byte_count(const TensorView& tensor) {
+  return *element_count(tensor.shape) * row_of(tensor.dtype).bytes;
+}
+
+// The header, padded with spaces so that the data begins at a multiple of 8. Refuses what a caller of the
+// writer could get wrong.
+std::string header_text(const std::string& path, std::span<const TensorView> tensors,
+                        const Metadata& metadata) {
+  std::string out = text("{\"", metadata_name, "\":", json(metadata).dump());
   std::set<std::string_view> names;
   Index end = 0;
   for (const TensorView& tensor : tensors) {
-    const std::string where = escape_controls(path) + ": tensor `" + escape_controls(tensor.name) + "`: ";
-    require(names.insert(tensor.name).second, "safetensors", where, "given twice");
-    require(tensor.name != "__metadata__", "safetensors", where, "the name is reserved");
-    Index count = 1, bytes = 0;
-    for (const Index extent : tensor.shape) {
-      require(extent >= 0 && !__builtin_mul_overflow(count, extent, &count), "safetensors", where,
-              "the shape ", shape_text(tensor.shape), " is negative or too large");
-    }
-    require(!__builtin_mul_overflow(count, facts_of(tensor.dtype).bytes, &bytes) &&
-                !__builtin_add_overflow(end, bytes, &end),
-            "safetensors", where, "the shape ", shape_text(tensor.shape), " is too large");
-    require(bytes == 0 || tensor.data != nullptr, "safetensors", where, "has no data");
-    header.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, count, end - bytes, end});
+    const auto check = [&](bool holds, const char* what) {
+      require(holds, "safetensors", escape_controls(path), ": ", tensor_text(tensor.name), " ",
+              shape_text(tensor.shape), ": ", what);
+    };
+    check(names.insert(tensor.name).second, "given twice");
+    check(tensor.name != metadata_name, "the name is reserved");
+    check(element_count(tensor.shape).has_value(), "the shape is negative or too large");
+    check(byte_count(tensor) == 0 || tensor.data != nullptr, "has no data");
+    const Index begin = end;
+    end += byte_count(tensor);
+    const nlohmann::ordered_json entry = {
+        {"dtype", row_of(tensor.dtype).name}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
+    out += "," + json(tensor.name).dump() + ":" + entry.dump();
   }
-  return header;
+  out += '}';
+  out.resize((out.size() + 7) / 8 * 8, ' ');
+  return out;
 }
 
-template <class Number>
-constexpr bool can_read(Dtype dtype) {
-  if constexpr (std::integral<Number>) return dtype == Dtype::I64;
-  return dtype == Dtype::F32 || dtype == Dtype::F64 || dtype == Dtype::BF16;
+// The place of the checksum's 16 digits in the header's text; npos if `digits` do not stand there as written.
+std::size_t find_checksum(std::string_view header, std::string_view digits) {
+  constexpr std::string_view before = R"("checksum":")";
+  const std::size_t found = header.find(std::string(before) + std::string(digits) + '"');
+  return digits.size() == 16 && found != header.npos ? found + before.size() : header.npos;
 }
 
-// Element i of raw bytes (memcpy: a file's bytes need not be aligned).
-template <class Stored>
-Stored element(const char* bytes, Index i) {
-  Stored value;
-  std::memcpy(&value, bytes + i * static_cast<Index>(sizeof(Stored)), sizeof(Stored));
-  return value;
+struct Bf16 {
+  std::uint16_t bits;  // the upper half of a float's
+  operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+};
+
+template <class Stored, class Number>
+void convert(const char* bytes, Index count, Number* out) {
+  for (Index i = 0; i < count; ++i) {
+    Stored value;
+    std::memcpy(&value, bytes + i * sizeof value, sizeof value);  // a file's bytes need not be aligned
+    out[i] = static_cast<Number>(value);
+  }
 }
 
 template <class Number>
 void convert(Dtype dtype, const char* bytes, Index count, Number* out) {
-  const auto each = [&](auto stored) {
-    for (Index i = 0; i < count; ++i) out[i] = static_cast<Number>(stored(i));
-  };
   switch (dtype) {
     case Dtype::F32:
-      return each([&](Index i) { return element<float>(bytes, i); });
+      return convert<float>(bytes, count, out);
     case Dtype::F64:
-      return each([&](Index i) { return element<double>(bytes, i); });
+      return convert<double>(bytes, count, out);
+    case Dtype::BF16:
+      return convert<Bf16>(bytes, count, out);
     case Dtype::I64:
-      return each([&](Index i) { return element<std::int64_t>(bytes, i); });
-    case Dtype::BF16:  // the upper half of a float
-      return each([&](Index i) {
-        return std::bit_cast<float>(std::uint32_t{element<std::uint16_t>(bytes, i)} << 16);
-      });
-    default:
-      fail("safetensors", facts_of(dtype).name, " cannot be read");  // can_read() said so before
+      return convert<std::int64_t>(bytes, count, out);
+    case Dtype::unknown:
+      fail("safetensors", "elements of an unknown dtype cannot be read");
   }
 }
 
@@ -97,32 +157,31 @@ std::string shape_text(std::span<const Index> shape) {
 }
 
 void write_safetensors(const std::function<void(std::string_view)>& write, const std::string& path,
-                       std::span<const TensorView> given, const Metadata& metadata) {
+                       std::span<const TensorView> given, const Metadata& given_metadata) {
   std::vector<TensorView> tensors(given.begin(), given.end());
   std::stable_partition(tensors.begin(), tensors.end(),
-                        [](const TensorView& tensor) { return facts_of(tensor.dtype).bytes == 8; });
-  const SafetensorsHeader header = plan(path, tensors, metadata);
-  std::string text_of_header;
+                        [](const TensorView& tensor) { return row_of(tensor.dtype).bytes == 8; });
+  Metadata metadata = given_metadata;
+  metadata.try_emplace("format", "pt");
+  metadata["checksum"] = blank_checksum;
+  std::string header;
   try {
-    text_of_header = header_text(header);
-  } catch (const nlohmann::json::exception&) {  // a C++ exception of JSON is no message for a user
+    header = header_text(path, tensors, metadata);
+  } catch (const json::exception&) {  // a C++ exception of JSON is no message for a user
     fail("safetensors", escape_controls(path), ": a name or a metadata value is not UTF-8");
   }
-  require(std::ssize(text_of_header) <= largest_header, "safetensors", escape_controls(path),
-          ": the header would have ", text_of_header.size(), " bytes; at most ", largest_header);
+  require(header.size() <= max_header_bytes, "safetensors", escape_controls(path), ": the header would have ",
+          header.size(), " bytes; at most ", max_header_bytes);
 
-  std::uint64_t sum = fnv1a(text_of_header);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    sum = fnv1a(bytes_of(tensors[i].data, header.tensors[i].end - header.tensors[i].begin), sum);
-  }
-  text_of_header.replace(find_checksum(text_of_header, blank_checksum), blank_checksum.size(), hex(sum));
+  const auto data = [](const TensorView& tensor) { return bytes_of(tensor.data, byte_count(tensor)); };
+  std::uint64_t sum = fnv1a(header);
+  for (const TensorView& tensor : tensors) sum = fnv1a(data(tensor), sum);
+  header.replace(find_checksum(header, blank_checksum), blank_checksum.size(), hex(sum));
 
-  const std::uint64_t length = text_of_header.size();
+  const std::uint64_t length = header.size();
   write(bytes_of(&length, sizeof length));
-  write(text_of_header);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    write(bytes_of(tensors[i].data, header.tensors[i].end - header.tensors[i].begin));
-  }
+  write(header);
+  for (const TensorView& tensor : tensors) write(data(tensor));
 }
 
 void write_safetensors(const std::string& path, std::span<const TensorView> tensors, const Metadata& metadata,
@@ -133,7 +192,7 @@ void write_safetensors(const std::string& path, std::span<const TensorView> tens
 }
 
 template <class... Parts>
-void SafetensorsFile::stop(const Parts&... what) const {
+void SafetensorsFile::fail_damaged(const Parts&... what) const {
   fail_as_damaged("safetensors", escape_controls(path_), ": ", what...);
 }
 
@@ -145,27 +204,86 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
   if (!file_.is_open() || ::fstat(file_.get(), &status) != 0) {
     fail("safetensors", escape_controls(path_), ": cannot be opened: ", errno_text());
   }
-  if (!S_ISREG(status.st_mode)) stop("is not a file");
+  if (!S_ISREG(status.st_mode)) fail_damaged("is not a file");
 
   const Index file_size = status.st_size;
   std::uint64_t length = 0;
-  if (file_size < 8) stop("is no safetensors file: has ", file_size, " bytes; expected 8 at least");
+  if (file_size < 8) fail_damaged("is no safetensors file: has ", file_size, " bytes; expected 8 at least");
   read(&length, 8, 0);
-  if (length > static_cast<std::uint64_t>(largest_header)) {
-    stop("is no safetensors file: claims a header of ", length, " bytes, more than ", largest_header);
+  if (length > max_header_bytes) {
+    fail_damaged("is no safetensors file: claims a header of ", length, " bytes, more than ",
+                 max_header_bytes);
   }
   data_begin_ = 8 + static_cast<Index>(length);
   data_size_ = file_size - data_begin_;
   if (data_size_ < 0)
-    stop("the header needs ", length, " bytes; the file has ", file_size - 8, "; it is cut short");
+    fail_damaged("the header needs ", length, " bytes; the file has ", file_size - 8, "; it is cut short");
 
   std::string header(length, '\0');
   read(header.data(), std::ssize(header), 8);
-  SafetensorsHeader parsed = parse_header(header, data_size_, path_);
-  metadata_ = std::move(parsed.metadata);
-  tensors_ = std::move(parsed.tensors);
+  read_header(header);
   for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_[tensors_[i].name] = i;
   if (has_checksum()) verify_checksum(std::move(header));
+}
+
+// Trusts nothing: the header must be JSON of just the right shape, and the tensors must fill the data without
+// gap or overlap.
+void SafetensorsFile::read_header(const std::string& header) {
+  if (!header.starts_with('{')) fail_damaged("is no safetensors file: the header is not a JSON object");
+  const auto parse = [&] {
+    try {
+      return JsonDocument::parse(header, path_ + ": header", "safetensors", header_limits);
+    } catch (const Error& error) {
+      throw Damaged(error.what());
+    }
+  };
+  const JsonDocument document = parse();
+  for (const auto& [name, entry] : document.root().items()) {
+    if (name != metadata_name) {
+      tensors_.push_back(read_tensor(name, entry));
+      continue;
+    }
+    const auto is_string = [](const json& value) { return value.is_string(); };
+    if (!entry.is_object() || !std::ranges::all_of(entry, is_string))
+      fail_damaged("metadata: got ", quote(entry), "; expected strings by name");
+    metadata_ = entry.get<Metadata>();
+  }
+  std::ranges::sort(tensors_, {}, [](const TensorInfo& t) { return std::tie(t.begin, t.end, t.name); });
+
+  Index filled = 0;
+  for (const TensorInfo& tensor : tensors_) {
+    if (tensor.begin != filled) {
+      fail_damaged(tensor_text(tensor.name), " begins at byte ", tensor.begin, " of the data, ",
+                   tensor.begin < filled ? "inside" : "after a gap behind", " the tensor that ends at ",
+                   filled);
+    }
+    filled = tensor.end;
+  }
+  if (filled != data_size_)
+    fail_damaged("the tensors end at byte ", filled, " of ", data_size_, " bytes of data");
+}
+
+// The header's entry of a tensor, whose sizes must fit its offsets.
+TensorInfo SafetensorsFile::read_tensor(const std::string& name, const json& entry) const {
+  const auto fail_here = [&](const auto&... what) { fail_damaged(tensor_text(name), ": ", what...); };
+  if (!is_well_formed(entry)) {
+    fail_here("got ", quote(entry),
+              R"(; expected {"dtype": NAME, "shape": [SIZE, ...], "data_offsets": [BEGIN, END]})");
+  }
+  const std::string dtype = entry["dtype"];
+  const std::vector<Index> shape = entry["shape"];
+  const Index begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
+  if (begin > end) fail_here("data_offsets end (", end, ") before they begin (", begin, ")");
+  if (end > data_size_) fail_here("ends at byte ", end, " of ", data_size_, "; the file is cut short");
+  const std::optional<Index> count = element_count(shape);
+  if (!count) fail_here("the shape ", shape_text(shape), " is too large");
+  const auto row = std::ranges::find(dtypes, dtype, &DtypeRow::name);
+  if (row == std::end(dtypes)) return {name, Dtype::unknown, dtype, shape, *count, begin, end};
+  if (*count * row->bytes != end - begin) {
+    fail_here(row->name, " ", shape_text(shape), " needs ", *count * row->bytes, " bytes; data_offsets give ",
+              end - begin);
+  }
+  return {name, row->dtype, dtype, shape, *count, begin, end};
 }
 
 void SafetensorsFile::verify_checksum(std::string header) const {
@@ -182,16 +300,15 @@ void SafetensorsFile::verify_checksum(std::string header) const {
     }
   }
   if (place == header.npos || hex(sum) != digits) {
-    stop(
-        "the checksum does not match; the file is damaged, or was changed by a program that kept the old "
-        "checksum");
+    fail_damaged("the checksum does not match; the file is damaged, or was changed by a program that kept ",
+                 "the old checksum");
   }
 }
 
 void SafetensorsFile::read(void* out, Index size, Index offset) const {
   const Index got = read_at(file_.get(), out, size, offset);
   if (got < 0) fail("safetensors", escape_controls(path_), ": cannot be read: ", errno_text());
-  if (got < size) stop("became shorter while it was read");
+  if (got < size) fail_damaged("became shorter while it was read");
 }
 
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {
@@ -201,27 +318,27 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
 
 const TensorInfo& SafetensorsFile::at(std::string_view name) const {
   const TensorInfo* tensor = find(name);
-  if (!tensor) stop("no tensor `", escape_controls(name), "`");
+  if (!tensor) fail_damaged("no ", tensor_text(name));
   return *tensor;
 }
 
 template <class Number>
 void SafetensorsFile::read_into(std::string_view name, Number* out, Index count) const {
   const TensorInfo& tensor = at(name);
-  const DtypeFacts& stored = facts_of(tensor.dtype);
-  if (!can_read<Number>(tensor.dtype)) {
-    stop("tensor `", escape_controls(name), "` is ", stored.name, "; expected ",
-         std::integral<Number> ? "I64" : "F32, F64 or BF16");
+  const bool is_integer = tensor.dtype == Dtype::I64;
+  if (tensor.dtype == Dtype::unknown || is_integer != std::integral<Number>) {
+    fail_damaged(tensor_text(name), " is ", escape_controls(tensor.dtype_name.substr(0, 100)), "; expected ",
+                 std::integral<Number> ? "I64" : "F32, F64 or BF16");
   }
   if (tensor.count != count) {
-    stop("tensor `", escape_controls(name), "` has ", tensor.count, " elements ", shape_text(tensor.shape),
-         "; expected ", count);
+    fail_damaged(tensor_text(name), " has ", tensor.count, " elements ", shape_text(tensor.shape),
+                 "; expected ", count);
   }
-  const Index at_once = chunk_bytes / stored.bytes;
-  std::string chunk(static_cast<std::size_t>(std::min(at_once, count) * stored.bytes), '\0');
+  const Index bytes = row_of(tensor.dtype).bytes, at_once = chunk_bytes / bytes;
+  std::string chunk(std::min(at_once, count) * bytes, '\0');
   for (Index i = 0; i < count; i += at_once) {
     const Index n = std::min(at_once, count - i);
-    read(chunk.data(), n * stored.bytes, data_begin_ + tensor.begin + i * stored.bytes);
+    read(chunk.data(), n * bytes, data_begin_ + tensor.begin + i * bytes);
     convert(tensor.dtype, chunk.data(), n, out + i);
   }
 }

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,17 +19,8 @@
 
 namespace normscope {
 
-// The first four can be read and written; the rest are known, so that a file that holds them can be listed.
-enum class Dtype { F32, F64, BF16, I64, F16, I32, I16, I8, U64, U32, U16, U8, BOOL, F8_E4M3, F8_E5M2 };
-
-struct DtypeFacts {
-  const char* name;
-  Index bytes;  // of one element
-};
-constexpr DtypeFacts dtype_facts[] = {{"F32", 4}, {"F64", 8}, {"BF16", 2}, {"I64", 8},     {"F16", 2},
-                                      {"I32", 4}, {"I16", 2}, {"I8", 1},   {"U64", 8},     {"U32", 4},
-                                      {"U16", 2}, {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
-constexpr const DtypeFacts& facts_of(Dtype dtype) { return dtype_facts[static_cast<std::size_t>(dtype)]; }
+// The types of elements that can be read and written; a tensor of another one can only be listed.
+enum class Dtype { F32, F64, BF16, I64, unknown };
 
 using Metadata = std::map<std::string, std::string>;
 
@@ -44,6 +36,7 @@ struct TensorView {
 struct TensorInfo {
   std::string name;
   Dtype dtype;
+  std::string dtype_name;  // as the file has it
   std::vector<Index> shape;
   Index count;       // elements
   Index begin, end;  // bytes, from the end of the header
@@ -79,10 +72,12 @@ class SafetensorsFile {
   void read_into(std::string_view name, Number* out, Index count) const;
 
  private:
+  void read_header(const std::string& header);
+  TensorInfo read_tensor(const std::string& name, const nlohmann::json& entry) const;
   void verify_checksum(std::string header) const;
   void read(void* out, Index size, Index offset) const;
   template <class... Parts>
-  [[noreturn]] void stop(const Parts&... what) const;
+  [[noreturn]] void fail_damaged(const Parts&... what) const;
 
   std::string path_;
   FileDescriptor file_;

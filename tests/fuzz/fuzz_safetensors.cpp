@@ -56,7 +56,7 @@ void check_elements(const SafetensorsFile& file, const TensorInfo& tensor, std::
                "a bf16 is a float");
       }
       return;
-    default:
+    case Dtype::unknown:
       try {
         elements<float>(file, tensor);
         expect(false, "other types are only listed");
@@ -68,16 +68,18 @@ void check_elements(const SafetensorsFile& file, const TensorInfo& tensor, std::
 void read_and_check(std::string_view bytes) {
   memory_file().set(bytes);
   const SafetensorsFile file(memory_file().path());
-  Index data_bytes = 0;
-  for (const TensorInfo& tensor : file.tensors()) data_bytes += tensor.end - tensor.begin;
-  const std::string_view data = bytes.substr(bytes.size() - static_cast<std::size_t>(data_bytes));
+  const Index file_data_bytes = file.tensors().empty() ? 0 : file.tensors().back().end;
+  const std::string_view data = bytes.substr(bytes.size() - static_cast<std::size_t>(file_data_bytes));
 
+  Index data_bytes = 0;
   std::vector<TensorView> views;
   for (const TensorInfo& tensor : file.tensors()) {
     const std::string_view raw = data.substr(static_cast<std::size_t>(tensor.begin),
                                              static_cast<std::size_t>(tensor.end - tensor.begin));
     check_elements(file, tensor, raw);
+    if (tensor.dtype == Dtype::unknown) continue;  // cannot be written
     views.push_back({tensor.name, tensor.dtype, tensor.shape, raw.data()});
+    data_bytes += tensor.end - tensor.begin;
   }
   Metadata metadata = file.metadata();
   metadata.try_emplace("format", "pt");
@@ -85,8 +87,7 @@ void read_and_check(std::string_view bytes) {
   memory_file().set(copy);
   const SafetensorsFile again(memory_file().path());
   metadata["checksum"] = again.metadata().at("checksum");
-  expect(again.metadata() == metadata && again.tensors().size() == file.tensors().size(),
-         "metadata comes back");
+  expect(again.metadata() == metadata && again.tensors().size() == views.size(), "metadata comes back");
   for (std::size_t i = 0; i < views.size(); ++i) {
     const TensorInfo& tensor = again.at(views[i].name);
     expect(tensor.dtype == views[i].dtype && tensor.shape == views[i].shape, "a tensor comes back");
@@ -104,7 +105,7 @@ std::vector<std::string> seeds() {
   const std::int64_t tokens[1] = {-1};
   const TensorView views[] = {{"w", Dtype::F32, {2, 2}, weights},
                               {"t", Dtype::I64, {1}, tokens},
-                              {"none", Dtype::U8, {0, 3}, nullptr}};
+                              {"none", Dtype::F32, {0, 3}, nullptr}};
   return {
       written(views, {{"step", "7"}}), with_length("{}", ""),
       with_length(R"({"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}} )",

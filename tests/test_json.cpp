@@ -2,8 +2,8 @@
 #include <string>
 
 #include "config/dump.h"
-#include "config/json_source.h"
 #include "config/load.h"
+#include "io/json.h"
 #include "messages.h"
 
 using namespace normscope;
@@ -13,13 +13,13 @@ using nlohmann::json;
 namespace {
 
 std::string fails(const std::string& text) {
-  return message([&] { JsonSource::parse(text, "f", "test"); });
+  return message([&] { JsonDocument::parse(text, "f", "test"); });
 }
 
 }  // namespace
 
 TEST_CASE("json: values know their line and column") {
-  const JsonSource source = JsonSource::parse(
+  const JsonDocument source = JsonDocument::parse(
       "\xEF\xBB\xBF{ // \"a\": comment\n  \"a\": 1,\n  \"\xC3\xA9\": \"x\\\"y\", \"list\": [1.5,/*,*/ "
       "true,\n [null], {\"d\": -1}]\n}",
       "f", "test");
@@ -32,7 +32,7 @@ TEST_CASE("json: values know their line and column") {
   CHECK(source.where(root["list"][1]) == "f:3:35");
   CHECK(source.where(root["list"][2][0]) == "f:4:3");
   CHECK(source.where(root["list"][3]["d"]) == "f:4:11");
-  const JsonSource bom_line = JsonSource::parse("\xEF\xBB\xBF{\"a\": 1}", "f", "test");
+  const JsonDocument bom_line = JsonDocument::parse("\xEF\xBB\xBF{\"a\": 1}", "f", "test");
   CHECK(bom_line.where(bom_line.root()["a"]) == "f:1:2");
 }
 
@@ -53,12 +53,12 @@ TEST_CASE("json: what is refused, and where") {
   CHECK_HOLDS(fails("{\"a\": \"x\ny\"}"), "f:1:9: syntax error");
   CHECK_HOLDS(fails("{/* no end"), "syntax error");
   CHECK(fails("\"" + std::string(500, 'x') + "\n\"").size() < 250);
-  CHECK(fails(std::string(JsonSource::max_bytes + 1, ' ')) == "[test] f: is larger than 1048576 bytes");
+  CHECK(fails(std::string(JsonLimits{}.bytes + 1, ' ')) == "[test] f: is larger than 1048576 bytes");
 }
 
 TEST_CASE("json: depth") {
   const auto nested = [](std::size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
-  CHECK_NOTHROW(JsonSource::parse(nested(64), "f", "test"));
+  CHECK_NOTHROW(JsonDocument::parse(nested(64), "f", "test"));
   CHECK(fails(nested(65)) == "[test] f:1:65: more than 64 levels of nesting");
   CHECK(fails(std::string(1'000'000, '[')) == "[test] f:1:65: more than 64 levels of nesting");
   std::string objects;

@@ -1,8 +1,7 @@
-// JSON as people write it: the tree, and where in the file each value stands.
+// JSON text as a tree that knows where in the text each value stands: configs, sweeps, safetensors headers.
 //
 // nlohmann's own parse() keeps the last of duplicate keys silently, takes a NUL for the end of the text, and
-// crashes on copying very deep trees. Reading goes through its SAX parser here, and all of that is refused on
-// the way in.
+// crashes on copying very deep trees. All of that is refused here, before it is in the tree.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +10,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -19,55 +17,58 @@
 
 namespace normscope {
 
-// The text is not JSON at all. Apart from other errors because `--set KEY=VALUE` then takes VALUE as a
-// string.
+// The text is no JSON at all; its own type because `--set KEY=VALUE` then takes VALUE as a string.
 struct JsonSyntaxError : Error {
   using Error::Error;
 };
 
-// A parsed text. It can be moved but not copied: where() knows values by their address.
-class JsonSource {
- public:
-  static constexpr std::size_t max_bytes = 1 << 20;
-  static constexpr std::size_t max_depth = 64;
+// The most that a text may hold. The defaults are those of configs.
+struct JsonLimits {
+  std::size_t bytes = 1 << 20;
+  std::size_t depth = 64;
+  std::size_t list_entries = 1 << 20;
+  bool comments = true;
+};
 
+// A parsed text. It can be moved but not copied: where() knows values by their address.
+class JsonDocument {
+ public:
   // Reads a file; `topic` is the [where] of errors, which say file, line and column. Throws Error{usage}
   // alone.
-  static JsonSource read(const std::filesystem::path& file, std::string_view topic);
+  static JsonDocument read(const std::filesystem::path& file, std::string_view topic);
 
   // Parses `text`, called `name` in errors.
-  static JsonSource parse(std::string text, std::string name, std::string_view topic);
+  static JsonDocument parse(std::string text, std::string_view name, std::string_view topic,
+                            const JsonLimits& limits = {});
 
-  JsonSource(JsonSource&&) = default;
-  JsonSource& operator=(JsonSource&&) = default;
+  JsonDocument(JsonDocument&&) = default;
+  JsonDocument& operator=(JsonDocument&&) = default;
 
   const nlohmann::json& root() const { return root_; }
   const std::string& name() const { return name_; }
 
   // The members of an object inside root(), in the order in which they are written.
-  std::vector<std::pair<std::string, const nlohmann::json*>> members(const nlohmann::json& object) const;
+  std::vector<nlohmann::json::const_iterator> members(const nlohmann::json& object) const;
 
   // "name:line:column" of a value inside root(): a member is found at its key. The root itself is "name".
   std::string where(const nlohmann::json& value) const;
 
  private:
   friend class JsonTreeBuilder;
-  JsonSource(std::string text, std::string name) : text_(std::move(text)), name_(std::move(name)) {}
+  JsonDocument() = default;
   std::string where(std::size_t offset) const;
 
-  std::string text_;
-  std::string name_;
+  std::string text_, name_;
   nlohmann::json root_;
-  // Members and list entries by address. Containers live on the heap, so moving the source moves none of
-  // them.
+  // Members and list entries by address. Containers live on the heap, so moving the document moves no value.
   std::unordered_map<const nlohmann::json*, std::size_t> offsets_;
 };
 
 // The value as an integer: 3, 1e3 and 2.0 are; 3.7, true, "3" and what does not fit 64 bits are not.
 std::optional<Index> whole_number(const nlohmann::json& value);
 
-// The value as a message shows it: on one line, safe for a terminal, cut where it is long.
-std::string shown(const nlohmann::json& value);
+// The value as a message quotes it: on one line, safe for a terminal, cut where it is long.
+std::string quote(const nlohmann::json& value);
 
 // Whether a text can stand in JSON and in a path: valid UTF-8, no NUL.
 bool valid_utf8(std::string_view text);
