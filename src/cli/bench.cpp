@@ -314,20 +314,8 @@ void print_tables(const RunConfig& config, const std::vector<Measurement>& resul
               << "% of this machine's CPU time: read the times as too long and the shares as rough\n";
 }
 
-}  // namespace
-
-int bench_command(int argc, char** argv) {
-  CommandLine line(
-      "bench",
-      "Times training steps of a config (default: nanoGPT's CPU size) on random text, in fp32 and bf16,\n"
-      "with one thread and with all, and sets them against the SGEMM rate of OpenBLAS in the same process.\n"
-      "Says where a step's time goes, what logging adds, and whether other programs took the cores' time.",
-      "[CONFIG]");
-  add_config_options(line);
-  line.option("steps", "N", "steps measured each time, at least 20 (default: 60)");
-  line.flag("json", "print JSON");
-  if (!line.parse(argc, argv, 0, 1)) return 0;
-  const Index steps = line.integer_of("steps", min_steps, 1'000'000).value_or(60);
+Exit run(const CommandLine& line) {
+  const Index steps = line.integer_of("steps", min_steps, 1'000'000, 60);
 
   RunConfig config = default_config();
   if (!line.positionals().empty()) {
@@ -344,7 +332,24 @@ int bench_command(int argc, char** argv) {
   const std::vector<Measurement> results = measure(config, tokens, steps);
   const std::optional<double> others = others_share(start);
   (line.has("json") ? print_json : print_tables)(config, results, others);
-  return static_cast<int>(Exit::ok);
+  return Exit::ok;
 }
+
+}  // namespace
+
+const Command bench_command = {
+    .name = "bench",
+    .arguments = "[CONFIG]",
+    .purpose = "speed, as a share of what this machine can do",
+    .details =
+        "Times training steps of a config (default: nanoGPT's CPU size) on random text, in fp32 and bf16,\n"
+        "with one thread and with all, and sets them against the SGEMM rate of OpenBLAS in the same "
+        "process.\n"
+        "Says where a step's time goes, what logging adds, and whether other programs took the cores' time.",
+    .options = {set_option,
+                threads_option,
+                {"steps", "N", "steps measured each time, at least 20 (default: 60)"},
+                {"json", "", "print JSON"}},
+    .run = run};
 
 }  // namespace normscope

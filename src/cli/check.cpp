@@ -38,18 +38,7 @@ std::string summary_of(const ModelConfig& m) {
               ", F ", m.d_ff, ", T ", m.context, ", ", name_of(m.activation));
 }
 
-}  // namespace
-
-int check_command(int argc, char** argv) {
-  CommandLine line(
-      "check",
-      "Proves that this config's model is wired as it says, by laws that hold for any weights: drawn\n"
-      "anew, every 1-D tensor moved off its start, in double; and that the engine that trains equals\n"
-      "double with the config's own. A limit is what rounding may do. Exit code 1 if a law fails.",
-      "CONFIG");
-  add_config_options(line);
-  if (!line.parse(argc, argv, 1, 1)) return 0;
-
+Exit run(const CommandLine& line) {
   const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
@@ -86,10 +75,24 @@ int check_command(int argc, char** argv) {
   if (skipped > 0) std::cout << ", " << skipped << " do not apply";
   std::cout << (failed.empty() ? "\n"
                                : text(", ", failed.size(), failed.size() == 1 ? " fails\n" : " fail\n"));
-  if (failed.empty()) return static_cast<int>(Exit::ok);
+  if (failed.empty()) return Exit::ok;
   std::cout.flush();
   fail("check", escape_controls(config.name), ": ", join(failed), failed.size() == 1 ? " fails" : " fail",
        "; the lines marked FAIL say where");
 }
+
+}  // namespace
+
+const Command check_command = {
+    .name = "check",
+    .arguments = "CONFIG",
+    .purpose = "proves the wiring of a config's model, law by law",
+    .details =
+        "The laws hold for any weights: drawn anew, every 1-D tensor moved off its start, in double; and "
+        "the\n"
+        "engine that trains equals double with the config's own. A limit is what rounding may do. Exit code\n"
+        "1 if a law fails.",
+    .options = {set_option, threads_option},
+    .run = run};
 
 }  // namespace normscope

@@ -1,14 +1,14 @@
 // normscope compare RUN...: runs side by side, seeds of one config together, and what can be said of them.
+#include "cli/compare.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
 
 #include "cli/commands.h"
 #include "cli/compare_remarks.h"
-#include "cli/options.h"
 #include "cli/terminal.h"
 #include "config/names.h"
-#include "core/error.h"
 #include "core/text.h"
 #include "io/csv.h"
 #include "io/utf8.h"
@@ -177,46 +177,62 @@ std::size_t base_of(const std::vector<Group>& groups, const std::optional<std::s
          "; expected a run's folder, or one of: ", join(labels, "; "));
 }
 
-}  // namespace
+struct Comparison {
+  ordered_json runs = ordered_json::array(), paired, remarks;
+  std::vector<Error> errors;  // of runs that cannot be read
+};
 
-int compare_command(int argc, char** argv) {
-  CommandLine line(
-      "compare",
-      "Runs, or folders of runs, side by side, named by the keys in which they differ. Runs that differ in\n"
-      "seed alone become mean ± spread (sample standard deviation); configs that share seeds are compared\n"
-      "seed by seed. Then what sets the configs apart, what stands out, and what cannot be concluded.\n"
-      "Losses in nats per character; grad first/last: gradient norm of block 1 over that of block L;\n"
-      "growth: rms of the stream after block L over that before block 1.",
-      "RUN...");
-  line.option("base", "NAME",
-              "the run, by folder or label, that others are set against (default: the first)");
-  line.flag("csv", "the table, comma-separated");
-  line.flag("json", "the whole comparison, for programs");
-  if (!line.parse(argc, argv, 1, 100000)) return 0;
+Comparison compare(const std::vector<std::string>& arguments, const std::optional<std::string>& base_name) {
+  Comparison all;
+  const Grouping grouping = group_by_config(read_runs(arguments, all.errors));
+  const std::size_t base = base_of(grouping.groups, base_name);
+  for (const Group& group : grouping.groups) all.runs.push_back(json_of(group, grouping.apart));
+  all.paired = pairs_with_base(grouping, base);
+  all.remarks = remarks_on(grouping, base, all.paired);
+  return all;
+}
 
-  std::vector<Error> errors;
-  const Grouping grouping = group_by_config(read_runs(line.positionals(), errors));
-  const std::size_t base = base_of(grouping.groups, line.text_of("base"));
-  ordered_json runs = ordered_json::array(), pairs = pairs_with_base(grouping, base),
-               remarks = remarks_on(grouping, base, pairs);
-  for (const Group& group : grouping.groups) runs.push_back(json_of(group, grouping.apart));
-  if (line.has("csv")) {
-    print_csv(runs);
-  } else if (!line.has("json")) {
-    print_runs(runs);
-    print_pairs(pairs);
-    for (const ordered_json& remark : remarks) std::cout << "- " << remark["text"].get<std::string>() << '\n';
-  }
-  for (const Error& error : errors) {
-    print_error(error.what());
-    remarks.push_back(
+void print(const Comparison& all) {
+  print_runs(all.runs);
+  print_pairs(all.paired);
+  for (const ordered_json& remark : all.remarks)
+    std::cout << "- " << remark["text"].get<std::string>() << '\n';
+}
+
+void print_json(Comparison all) {
+  for (const Error& error : all.errors) {
+    all.remarks.push_back(
         {{"text", escape_controls(error.what())}, {"kind", "unreadable"}, {"groups", ordered_json::array()}});
   }
-  if (line.has("json")) {
-    const ordered_json all = {{"runs", runs}, {"paired", pairs}, {"remarks", remarks}};
-    std::cout << all.dump(2, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) << '\n';
-  }
-  return static_cast<int>(errors.empty() ? Exit::ok : Exit::failure);
+  const ordered_json json = {{"runs", all.runs}, {"paired", all.paired}, {"remarks", all.remarks}};
+  std::cout << json.dump(2, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) << '\n';
 }
+
+Exit run(const CommandLine& line) {
+  const Comparison all = compare(line.positionals(), line.text_of("base"));
+  line.has("json") ? print_json(all) : line.has("csv") ? print_csv(all.runs) : print(all);
+  for (const Error& error : all.errors) print_error(error.what());
+  return all.errors.empty() ? Exit::ok : Exit::failure;
+}
+
+}  // namespace
+
+void print_comparison(const std::vector<std::string>& runs) { print(compare(runs, std::nullopt)); }
+
+const Command compare_command = {
+    .name = "compare",
+    .arguments = "RUN...",
+    .purpose = "runs side by side, and what can be said of them",
+    .details =
+        "Runs, or folders of runs, named by the keys in which they differ. Runs that differ in seed alone\n"
+        "become mean ± spread (sample standard deviation); configs that share seeds are compared seed by\n"
+        "seed. Then what sets the configs apart, what stands out, and what cannot be concluded.\n"
+        "Losses in nats per character; grad first/last: gradient norm of block 1 over that of block L;\n"
+        "growth: rms of the stream after block L over that before block 1.",
+    .options = {{"base", "NAME",
+                 "the run, by folder or label, that others are set against (default: the first)"},
+                {"csv", "", "the table, comma-separated"},
+                {"json", "", "the whole comparison, for programs"}},
+    .run = run};
 
 }  // namespace normscope

@@ -2,22 +2,14 @@
 #include <iostream>
 
 #include "cli/commands.h"
-#include "cli/options.h"
 #include "config/dump.h"
 #include "config/load.h"
-#include "core/error.h"
 
 namespace normscope {
 
-int config_command(int argc, char** argv) {
-  CommandLine line("config",
-                   "The resolved config; without CONFIG every key with its type, range, default and meaning.",
-                   "[CONFIG]");
-  line.option("set", "KEY=VALUE", "set a config key; may be given often");
-  line.flag("origin", "say where each value came from");
-  line.flag("schema", "print the JSON Schema for editors");
-  if (!line.parse(argc, argv, 0, 1)) return 0;
+namespace {
 
+Exit run(const CommandLine& line) {
   if (line.has("schema")) {
     if (!line.positionals().empty()) refuse("config", "--schema describes every config; it takes no CONFIG");
     std::cout << json_schema_text();
@@ -28,7 +20,19 @@ int config_command(int argc, char** argv) {
     std::cout << (line.has("origin") ? dump_with_origin(loaded.config, loaded.origins)
                                      : dump_text(loaded.config));
   }
-  return static_cast<int>(Exit::ok);
+  return Exit::ok;
 }
+
+}  // namespace
+
+const Command config_command = {
+    .name = "config",
+    .arguments = "[CONFIG]",
+    .purpose = "a config resolved, or every key there is",
+    .details = "Without CONFIG: every key with its type, range, default and meaning.",
+    .options = {set_option,
+                {"origin", "", "say where each value came from"},
+                {"schema", "", "print the JSON Schema for editors"}},
+    .run = run};
 
 }  // namespace normscope

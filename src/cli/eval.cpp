@@ -20,18 +20,7 @@ void print_row(const std::string& name, double nats) {
             << fixed(nats / std::log(2.0), 6) << '\n';
 }
 
-}  // namespace
-
-int eval_command(int argc, char** argv) {
-  CommandLine line(
-      "eval",
-      "The loss of a model over a whole text (by default the validation split of its corpus), beside "
-      "n-gram baselines with counts from the training split.",
-      "RUN|FILE");
-  line.option("data", "FILE", "a UTF-8 text to evaluate on instead");
-  line.flag("skip-unknown", "leave out characters of --data that the model does not know, and count them");
-  line.option("threads", "N", "threads (default: OMP_NUM_THREADS, the cores)");
-  if (!line.parse(argc, argv, 1, 1)) return 0;
+Exit run(const CommandLine& line) {
   const std::optional<std::string> file = line.text_of("data");
   if (line.has("skip-unknown") && !file) refuse("eval", "--skip-unknown is for the text of --data FILE");
   set_up_threads(line, 0);
@@ -76,7 +65,22 @@ int eval_command(int argc, char** argv) {
       print_row(baseline.name, baseline.nats);
     }
   }
-  return static_cast<int>(Exit::ok);
+  return Exit::ok;
 }
+
+}  // namespace
+
+const Command eval_command = {
+    .name = "eval",
+    .arguments = "RUN|FILE",
+    .purpose = "loss over a whole text, beside n-gram baselines",
+    .details =
+        "The text is the validation split of the model's corpus, the baselines' counts are of its training "
+        "split.",
+    .options = {{"data", "FILE", "a UTF-8 text to evaluate on instead"},
+                {"skip-unknown", "",
+                 "leave out characters of --data that the model does not know, and count them"},
+                threads_option},
+    .run = run};
 
 }  // namespace normscope

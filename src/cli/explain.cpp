@@ -298,20 +298,7 @@ Enum parse_name(const std::string& option, const std::string& name) {
          meant.empty() ? "`normscope explain` lists all" : "did you mean " + meant + "?");
 }
 
-}  // namespace
-
-int explain_command(int argc, char** argv) {
-  CommandLine line(
-      "explain",
-      "The arithmetic of a norm step by step, the equations of a placement, or what a config's blocks "
-      "compute and how many parameters they have. Without arguments: a list of all.",
-      "[CONFIG]");
-  line.option("norm", "NAME", "a norm, with its numbers worked out");
-  line.option("vector", "LIST", "the numbers to normalise (default: 1,2,3,4)");
-  line.option("placement", "NAME", "a placement and its equations");
-  line.option("set", "KEY=VALUE", "set a config key; may be given often");
-  if (!line.parse(argc, argv, 0, 1)) return 0;
-
+Exit run(const CommandLine& line) {
   if (line.has("set") && line.positionals().empty()) refuse("explain", "--set needs a CONFIG to change");
   const std::optional<std::string> norm = line.text_of("norm"), placement = line.text_of("placement");
   if (line.has("vector") || norm) {
@@ -329,7 +316,22 @@ int explain_command(int argc, char** argv) {
   } else if (!norm && !placement && !line.has("vector")) {
     list_all();
   }
-  return static_cast<int>(Exit::ok);
+  return Exit::ok;
 }
+
+}  // namespace
+
+const Command explain_command = {
+    .name = "explain",
+    .arguments = "[CONFIG]",
+    .purpose = "a norm's arithmetic, a placement's equations, a config's blocks",
+    .details =
+        "Works a norm out step by step, writes out a placement, or says what a config's blocks compute and\n"
+        "how many parameters they have. Without arguments: a list of all.",
+    .options = {{"norm", "NAME", "a norm, with its numbers worked out"},
+                {"vector", "LIST", "the numbers to normalise (default: 1,2,3,4)"},
+                {"placement", "NAME", "a placement and its equations"},
+                set_option},
+    .run = run};
 
 }  // namespace normscope

@@ -1,4 +1,5 @@
-// The command line of one command: its options, its help, errors that name what was meant.
+// A command and its command line: one table of options gives parsing, help and errors that name what was
+// meant.
 #pragma once
 
 // cxxopts splits list options and positionals at commas; a NUL byte cannot be in an argument.
@@ -6,47 +7,68 @@
 #include <cxxopts.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/error.h"
 #include "core/types.h"
 
 namespace normscope {
 
+struct Option {
+  std::string_view name;   // with its short form: "q,quiet"
+  std::string_view value;  // as help shows it; empty: a flag
+  std::string_view help;
+
+  std::string long_name() const { return std::string(name.substr(name.find(',') + 1)); }
+};
+
+// Options of several commands.
+constexpr Option set_option = {"set", "KEY=VALUE",
+                               "set a config key, e.g. --set model.norm=rmsnorm; may be given often"};
+constexpr Option threads_option = {"threads", "N",
+                                   "threads (default: train.threads, OMP_NUM_THREADS, the cores)"};
+
+class CommandLine;
+
+struct Command {
+  std::string name;
+  std::string arguments;  // as help shows them: "CONFIG"; "[CONFIG]": may be left out; "RUN...": one or more
+  std::string purpose;    // a line of the list of all commands, and the first of the command's own help
+  std::string details = "";
+  std::vector<Option> options;
+  Exit (*run)(const CommandLine&);
+};
+
+// What a command was called with.
 class CommandLine {
  public:
-  // `arguments`: the positionals as help shows them, such as "CONFIG" or "RUN...".
-  CommandLine(const std::string& command, const std::string& purpose, const std::string& arguments);
+  explicit CommandLine(const Command& command);
 
-  // Options: a flag, or a value shown in help as `value`. Short form by "q,quiet".
-  CommandLine& flag(const std::string& name, const std::string& help);
-  CommandLine& option(const std::string& name, const std::string& value, const std::string& help);
-
-  // Reads the arguments after the command's name. False: --help was asked for and has been printed.
-  // Usage Errors: unknown options (with the nearest known one), missing values, a wrong number of
+  // Reads the arguments after the command's name. False: --help or --version was asked for and has been
+  // printed. Usage Errors: unknown options (with the nearest known one), missing values, a wrong number of
   // positionals.
-  bool parse(int argc, char** argv, std::size_t min_positionals, std::size_t max_positionals);
+  bool parse(int argc, char** argv);
 
   const std::vector<std::string>& positionals() const { return positionals_; }
   bool has(const std::string& name) const { return result_->count(name) > 0; }
   std::optional<std::string> text_of(const std::string& name) const;
   std::vector<std::string> all_of(const std::string& name) const;
 
-  // A number within [least, most]; usage Error otherwise.
-  std::optional<Index> integer_of(const std::string& name, Index least, Index most) const;
-  std::optional<double> real_of(const std::string& name, double least, double most) const;
+  // A number within [min, max], `otherwise` where the option is not given; usage Error for another one.
+  Index integer_of(const std::string& name, Index min, Index max, Index otherwise) const;
+  double real_of(const std::string& name, double min, double max, double otherwise) const;
 
  private:
-  std::string command_, arguments_;
-  cxxopts::Options options_;
-  struct Option {
-    std::string name;   // long form
-    std::string value;  // as help shows it; empty: takes none
-  };
+  template <class Number>
+  Number number_of(const std::string& name, Number min, Number max, Number otherwise) const;
+  void require_values(int argc, char** argv) const;
   // Refuses an option or a positional that is none, with what may have been meant.
   [[noreturn]] void refuse_option(const std::string& argument, const char* next) const;
-  [[noreturn]] void refuse_count() const;
+  void require_positionals() const;
 
-  std::vector<Option> known_;
+  const Command& command_;
+  cxxopts::Options options_;
   std::optional<cxxopts::ParseResult> result_;
   std::vector<std::string> positionals_;
 };

@@ -18,29 +18,18 @@
 
 namespace normscope {
 
-int probe_command(int argc, char** argv) {
-  CommandLine line(
-      "probe",
-      "Activations and gradients of every layer at initialisation, or of given weights; no training.",
-      "CONFIG");
-  add_config_options(line);
-  line.option("seeds", "N", "seeds, from train.seed up (default: 1)");
-  line.option("batches", "K", "batches a seed; norms are averaged over them (default: 1)");
-  line.option("from", "RUN|FILE", "take the weights of a run or of a safetensors file");
-  line.option("dump", "FILE", "write every tensor of the first seed's first batch to a safetensors file");
-  line.option("out", "DIR", "folder of the seeds' folders (default: runs/<name>-probe)");
-  line.flag("overwrite", "replace an earlier probe in that folder");
-  if (!line.parse(argc, argv, 1, 1)) return 0;
+namespace {
 
+Exit run(const CommandLine& line) {
   RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), config.train.batch_size);
 
-  const Index seeds = line.integer_of("seeds", 1, 100000).value_or(1);
+  const Index seeds = line.integer_of("seeds", 1, 100'000, 1);
   const std::filesystem::path out = line.text_of("out").value_or("runs/" + config.name + "-probe");
   const std::optional<std::string> from = line.text_of("from");
-  ProbeOptions options{line.integer_of("batches", 1, 1000000).value_or(1), from ? weights_of(*from) : "", ""};
+  ProbeOptions options{line.integer_of("batches", 1, 1'000'000, 1), from ? weights_of(*from) : "", ""};
   const Existing existing = line.has("overwrite") ? Existing::overwrite : Existing::refuse;
 
   const Index first_seed = config.train.seed;
@@ -80,7 +69,24 @@ int probe_command(int argc, char** argv) {
   }
   if (seeds > 1) print_row("all", losses, gradients, growths);
   std::cout << "in " << escape_controls(out.string()) << '\n';
-  return static_cast<int>(diverged ? Exit::diverged : Exit::ok);
+  return diverged ? Exit::diverged : Exit::ok;
 }
+
+}  // namespace
+
+const Command probe_command = {
+    .name = "probe",
+    .arguments = "CONFIG",
+    .purpose = "activations and gradients at initialisation, or of given weights",
+    .details = "Of every layer, without training.",
+    .options = {set_option,
+                threads_option,
+                {"seeds", "N", "seeds, from train.seed up (default: 1)"},
+                {"batches", "K", "batches a seed; norms are averaged over them (default: 1)"},
+                {"from", "RUN|FILE", "take the weights of a run or of a safetensors file"},
+                {"dump", "FILE", "write every tensor of the first seed's first batch to a safetensors file"},
+                {"out", "DIR", "folder of the seeds' folders (default: runs/<name>-probe)"},
+                {"overwrite", "", "replace an earlier probe in that folder"}},
+    .run = run};
 
 }  // namespace normscope

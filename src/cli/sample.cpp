@@ -13,23 +13,13 @@
 
 namespace normscope {
 
-int sample_command(int argc, char** argv) {
-  CommandLine line("sample", "Writes text with a trained model, one character at a time.", "RUN|FILE");
-  line.option("prompt", "TEXT", "what the text begins with (default: a newline, not shown)");
-  line.option("length", "N", "characters to write (default: 500)");
-  line.option("temperature", "X", "above 1: bolder, below 1: safer, 0: always the likeliest (default: 1)");
-  line.option("top-k", "K", "draw among the K likeliest characters (default: 0, all)");
-  line.option("top-p", "P", "draw among the fewest characters whose probabilities reach P (default: 1)");
-  line.flag("greedy", "always the likeliest character");
-  line.option("seed", "S", "another seed, another text (default: 1)");
-  line.option("threads", "N", "threads (default: OMP_NUM_THREADS, the cores)");
-  if (!line.parse(argc, argv, 1, 1)) return 0;
+namespace {
 
-  const Index length = line.integer_of("length", 0, 1'000'000'000).value_or(500);
-  SampleOptions options{
-      line.real_of("temperature", 0, 1e6).value_or(1.0), line.integer_of("top-k", 0, 2'000'000).value_or(0),
-      line.real_of("top-p", 0, 1).value_or(1.0), line.integer_of("seed", 0, INT64_MAX).value_or(1)};
-  if (line.has("greedy")) options.temperature = 0;
+Exit run(const CommandLine& line) {
+  const Index length = line.integer_of("length", 0, 1'000'000'000, 500);
+  const SampleOptions options{line.has("greedy") ? 0 : line.real_of("temperature", 0, 1e6, 1),
+                              line.integer_of("top-k", 0, 2'000'000, 0), line.real_of("top-p", 0, 1, 1),
+                              line.integer_of("seed", 0, INT64_MAX, 1)};
   set_up_threads(line, 0);
   const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0]);
   if (isatty(STDERR_FILENO) == 1) print_error(text("weights after step ", loaded->step, ": ", loaded->path));
@@ -52,7 +42,23 @@ int sample_command(int argc, char** argv) {
     }
   }
   std::cout << '\n';
-  return static_cast<int>(Exit::ok);
+  return Exit::ok;
 }
+
+}  // namespace
+
+const Command sample_command = {
+    .name = "sample",
+    .arguments = "RUN|FILE",
+    .purpose = "text from a trained model",
+    .options = {{"prompt", "TEXT", "what the text begins with (default: a newline, not shown)"},
+                {"length", "N", "characters to write (default: 500)"},
+                {"temperature", "X", "above 1: bolder, below 1: safer, 0: always the likeliest (default: 1)"},
+                {"top-k", "K", "draw among the K likeliest characters (default: 0, all)"},
+                {"top-p", "P", "draw among the fewest characters whose probabilities reach P (default: 1)"},
+                {"greedy", "", "always the likeliest character"},
+                {"seed", "S", "another seed, another text (default: 1)"},
+                threads_option},
+    .run = run};
 
 }  // namespace normscope

@@ -43,13 +43,8 @@ Corpus corpus_of(const RunConfig& config) {
   return load_corpus(config.data.path, config.data.val_fraction, config.data.val_path, config.model.context);
 }
 
-void add_config_options(CommandLine& line) {
-  line.option("set", "KEY=VALUE", "set a config key, e.g. --set model.norm=rmsnorm; may be given often");
-  line.option("threads", "N", "threads (default: train.threads, OMP_NUM_THREADS, the cores)");
-}
-
 void set_up_threads(const CommandLine& line, Index config_threads) {
-  set_thread_count(resolve_threads(line.integer_of("threads", 1, max_threads).value_or(0), config_threads));
+  set_thread_count(resolve_threads(line.integer_of("threads", 1, max_threads, 0), config_threads));
   isa_name();  // refuses a NORMSCOPE_ISA that is none, before anything runs
   pin_openblas();
 }

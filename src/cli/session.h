@@ -15,15 +15,12 @@ namespace normscope {
 // The texts that a config names, split as it says.
 Corpus corpus_of(const RunConfig& config);
 
-// Adds --set and --threads.
-void add_config_options(CommandLine& line);
-
 // Sets the thread count from --threads, the config, the environment, the machine; pins OpenBLAS under our
 // loops.
 void set_up_threads(const CommandLine& line, Index config_threads);
 
-// From now on SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGPIPE set the flag that this returns, so that a run is saved;
-// a second SIGINT or SIGTERM ends the program at once (exit 130).
+// From now on SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGPIPE set the flag that this returns, so that a run is
+// saved; a second SIGINT or SIGTERM ends the program at once (exit 130).
 const std::atomic<bool>& stop_on_signals();
 
 // "2 threads, avx512, OpenBLAS 0.3.21 openmp SkylakeX"

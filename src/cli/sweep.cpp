@@ -15,6 +15,7 @@
 
 #include "cli/child_process.h"
 #include "cli/commands.h"
+#include "cli/compare.h"
 #include "cli/session.h"
 #include "cli/sweep_jobs.h"
 #include "cli/terminal.h"
@@ -189,15 +190,13 @@ void print_plan(const Sweep& sweep, const std::vector<Job>& jobs, Index at_once)
 }
 
 void compare_runs(const std::vector<Job>& jobs) {
-  std::vector<std::string> words = {"compare"};
+  std::vector<std::string> folders;
   for (const Job& job : jobs) {
-    if (job.status == "done" || job.status == "diverged") words.push_back(job.folder);
+    if (job.status == "done" || job.status == "diverged") folders.push_back(job.folder);
   }
-  if (words.size() == 1) return;
+  if (folders.empty()) return;
   std::cout << '\n';
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  compare_command(static_cast<int>(arguments.size()), arguments.data());
+  print_comparison(folders);
 }
 
 // Says which runs are not finished, and how to go on.
@@ -228,20 +227,8 @@ std::pair<Index, Index> shard_of(const CommandLine& line) {
   return {shard, shards};
 }
 
-}  // namespace
-
-int sweep_command(int argc, char** argv) {
-  CommandLine line(
-      "sweep",
-      "Every run of a grid and of named cases, with every seed. Run it again after a stop of any kind:\n"
-      "it finishes what is missing. A diverged run is a result.",
-      "SWEEP.json");
-  line.option("out", "DIR", "folder of the runs' folders (default: runs/<name>)");
-  line.option("jobs", "N", "runs at a time, each on its share of the cores (default: 1)");
-  line.option("shard", "I/N", "only every N-th run, from the I-th: for job arrays that share a folder");
-  line.flag("dry-run", "list the runs and the expected time; run nothing");
-  if (!line.parse(argc, argv, 1, 1)) return 0;
-  const Index at_once = line.integer_of("jobs", 1, 1024).value_or(1);
+Exit run(const CommandLine& line) {
+  const Index at_once = line.integer_of("jobs", 1, 1024, 1);
   const auto [shard, shards] = shard_of(line);
 
   const Sweep sweep = load_sweep(line.positionals()[0]);
@@ -254,7 +241,7 @@ int sweep_command(int argc, char** argv) {
   if (line.has("dry-run")) {
     find_finished(jobs);
     print_plan(sweep, jobs, at_once);
-    return static_cast<int>(Exit::ok);
+    return Exit::ok;
   }
   std::error_code error;
   fs::create_directories(out, error);
@@ -275,11 +262,25 @@ int sweep_command(int argc, char** argv) {
   write();
   if (!whole) {
     std::cerr << "interrupted; go on with the same command\n";
-    return static_cast<int>(Exit::interrupted);
+    return Exit::interrupted;
   }
   compare_runs(jobs);
   std::cout << "\nin " << escape_controls((out / table_file).string()) << '\n';
-  return static_cast<int>(tell_unfinished(jobs));
+  return tell_unfinished(jobs);
 }
+
+}  // namespace
+
+const Command sweep_command = {
+    .name = "sweep",
+    .arguments = "SWEEP.json",
+    .purpose = "a grid of runs, side by side; run again, it finishes what is missing",
+    .details =
+        "Every point of the grid and every named case runs with every seed. A diverged run is a result.",
+    .options = {{"out", "DIR", "folder of the runs' folders (default: runs/<name>)"},
+                {"jobs", "N", "runs at a time, each on its share of the cores (default: 1)"},
+                {"shard", "I/N", "only every N-th run, from the I-th: for job arrays that share a folder"},
+                {"dry-run", "", "list the runs and the expected time; run nothing"}},
+    .run = run};
 
 }  // namespace normscope

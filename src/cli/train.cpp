@@ -82,19 +82,7 @@ void tell_divergence(const RunSummary& summary, const std::string& folder) {
             << "; try a lower train.lr, train.warmup_steps, or train.grad_clip\n";
 }
 
-}  // namespace
-
-int train_command(int argc, char** argv) {
-  CommandLine line("train",
-                   "Trains a model from one JSON file and leaves a run folder with its logs and weights.",
-                   "CONFIG");
-  add_config_options(line);
-  line.option("out", "DIR", "run folder (default: runs/<name>)");
-  line.flag("resume", "go on from the checkpoint in DIR; a run's folder may stand for CONFIG and DIR");
-  line.flag("overwrite", "start again in a folder that holds a run");
-  line.flag("wait", "where another process writes in the folder, wait for its end (default: refuse)");
-  line.flag("q,quiet", "print nothing but errors");
-  if (!line.parse(argc, argv, 1, 1)) return 0;
+Exit run(const CommandLine& line) {
   if (line.has("resume") && line.has("overwrite")) {
     refuse("train", "--resume goes on with a run, --overwrite starts it again; give one of them");
   }
@@ -128,7 +116,7 @@ int train_command(int argc, char** argv) {
       show.line().say(text(shown_folder, " is finished (step ", trainer.state().step,
                            is_beyond ? "; train.steps asks for no more than " : " of ", config.train.steps,
                            "); nothing to do"));
-      return static_cast<int>(Exit::ok);
+      return Exit::ok;
     } else {
       show.line().say(text("resuming ", shown_folder, " after step ", trainer.state().step));
     }
@@ -149,10 +137,10 @@ int train_command(int argc, char** argv) {
       std::cerr << "interrupted after step " << summary.steps
                 << "; go on with: " << shell_word(program_invocation_name) << " train --resume "
                 << shell_word(folder.path()) << '\n';
-      return static_cast<int>(Exit::interrupted);
+      return Exit::interrupted;
     case RunStatus::diverged:
       tell_divergence(summary, shown_folder);
-      return static_cast<int>(Exit::diverged);
+      return Exit::diverged;
     case RunStatus::done:
       break;
   }
@@ -160,7 +148,25 @@ int train_command(int argc, char** argv) {
   if (summary.final_val_loss) losses += ", validation " + loss_text(*summary.final_val_loss);
   show.line().say(text("done: ", losses, ", ", short_number(summary.tokens_per_s), " tokens/s, ",
                        duration_text(summary.seconds), " in all; in ", shown_folder));
-  return static_cast<int>(Exit::ok);
+  return Exit::ok;
 }
+
+}  // namespace
+
+const Command train_command = {
+    .name = "train",
+    .arguments = "CONFIG",
+    .purpose = "train a model; logs every layer's activations and gradients",
+    .details = "Reads one JSON file and leaves a run folder with logs, checkpoints and weights.",
+    .options = {set_option,
+                threads_option,
+                {"out", "DIR", "run folder (default: runs/<name>)"},
+                {"resume", "",
+                 "go on from the checkpoint in DIR; a run's folder may stand for CONFIG and DIR"},
+                {"overwrite", "", "start again in a folder that holds a run"},
+                {"wait", "",
+                 "where another process writes in the folder, wait for its end (default: refuse)"},
+                {"q,quiet", "", "print nothing but errors"}},
+    .run = run};
 
 }  // namespace normscope
