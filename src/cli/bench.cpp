@@ -21,8 +21,8 @@
 #include "core/parallel.h"
 #include "kernels/elementwise.h"
 #include "model/cost.h"
+#include "run/logs.h"
 #include "train/environment.h"
-#include "train/run_folder.h"
 #include "train/step.h"
 
 namespace normscope {
@@ -74,8 +74,7 @@ struct TimedStep {
 std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const std::vector<Token>& tokens,
                                                  Index steps) {
   const ScratchFolder folder;
-  CsvWriter layers = open_layers(folder, CsvWriter::Open::create);
-  CsvWriter params = open_params(folder, CsvWriter::Open::create);
+  CsvWriter layers = open_layers(folder), params = open_params(folder);
   Model<float> model(config.model, vocabulary_size, gemm_provider(config.train));
   const ParameterLayout& layout = model.layout();
   initialise(config.model, layout, 1, model.parameters);
@@ -99,7 +98,7 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
     now.ops.add_forward({.name = "optimiser", .bytes_forward = 7 * bytes}, update_clock.seconds());
     if (logged) {
       write_layers(layers, step, statistics.rows());
-      write_params(params, step, layout, parameter_rows(config.train, layout, result.norms, changes));
+      write_params(params, step, parameter_rows(config.train, model, result.norms, &changes));
     }
     now.seconds = step_clock.seconds();
     if (step > warm_up_steps) timed[logged].push_back(std::move(now));

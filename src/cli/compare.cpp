@@ -18,21 +18,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Column {
-  const char* title;  // in the table
-  const char* name;   // in CSV and JSON
-  std::optional<double> RunRecord::*member;
-  Digits digits;
-};
-constexpr Column columns[] = {
-    {"best val", "best_val_loss", &RunRecord::best_val_loss, Digits::loss},
-    {"final val", "final_val_loss", &RunRecord::final_val_loss, Digits::loss},
-    {"final train", "final_train_loss", &RunRecord::final_train_loss, Digits::loss},
-    {"grad first/last", "grad_first_last", &RunRecord::grad_first_last, Digits::ratio},
-    {"growth", "growth", &RunRecord::growth, Digits::ratio},
-    {"tokens/s", "tokens_per_s", &RunRecord::tokens_per_s, Digits::speed},
-};
-
 // --- the comparison, from which text and CSV are printed too ---
 
 ordered_json json_of(const Group& group, const std::vector<const Field*>& apart) {
@@ -50,13 +35,13 @@ ordered_json json_of(const Group& group, const std::vector<const Field*>& apart)
   }
   std::vector<std::string> placement;
   for (const PlacementKind kind : group.config().model.norm_placement) placement.emplace_back(name_of(kind));
-  for (const Column& column : columns) {
-    const Metric metric = group.metric(column.member);
-    ordered_json& figure = figures[column.name];
+  for (const RecordField& column : compare_columns()) {
+    const Metric metric = group.metric(column.figure());
+    ordered_json& figure = figures[column.key];
     figure = {{"mean", nullptr}, {"sd", nullptr}, {"n", metric.values.size()}};
     if (!metric.values.empty()) figure["mean"] = metric.mean();
     if (metric.values.size() > 1) figure["sd"] = *metric.stddev();
-    figure["text"] = metric_text(metric, column.digits);
+    figure["text"] = metric_text(metric, column.compare.digits);
   }
   return {{"label", group.label},
           {"keys", keys},
@@ -101,9 +86,9 @@ void print_runs(const ordered_json& runs) {
       table.push_back(known[c]);
     }
   }
-  for (const Column& column : columns) {
-    table.push_back({column.title});
-    for (const ordered_json& run : runs) table.back().push_back(run["figures"][column.name]["text"]);
+  for (const RecordField& column : compare_columns()) {
+    table.push_back({column.compare.title});
+    for (const ordered_json& run : runs) table.back().push_back(run["figures"][column.key]["text"]);
   }
   print_table(table, words);
   std::cout << (common.empty() ? "" : "all: " + join(common) + "\n") << '\n';
@@ -125,15 +110,16 @@ void print_pairs(const ordered_json& pairs) {
 
 void print_csv(const ordered_json& runs) {
   std::vector<std::string> names = {"run", "seeds", "placement", "norm", "n_layer", "params", "status"};
-  for (const Column& column : columns) names.insert(names.end(), {column.name, text(column.name, "_spread")});
+  for (const RecordField& column : compare_columns())
+    names.insert(names.end(), {column.key, text(column.key, "_spread")});
   CsvRows rows(names);
   for (const ordered_json& run : runs) {
     rows.cell(run["label"].get<std::string>());
     rows.cell(run["seeds"].size());
     for (const std::string& fact : facts(run, run["params"].dump())) rows.cell(fact);
-    for (const Column& column : columns) {
+    for (const RecordField& column : compare_columns()) {
       for (const char* part : {"mean", "sd"}) {
-        const ordered_json& number = run["figures"][column.name][part];
+        const ordered_json& number = run["figures"][column.key][part];
         rows.cell(number.is_null() ? "" : number.dump());
       }
     }

@@ -9,7 +9,7 @@
 
 #include "cli/metric.h"
 #include "config/fields.h"
-#include "train/run_record.h"
+#include "run/read.h"
 
 namespace normscope {
 

@@ -9,7 +9,7 @@
 #include "io/utf8.h"
 #include "model/norms.h"
 #include "model/placement.h"
-#include "train/run_folder.h"
+#include "run/figures.h"
 
 namespace normscope {
 using nlohmann::ordered_json;
@@ -137,7 +137,7 @@ void say_ended_early(Sentences& say, const Group& group) {
   for (const RunRecord& run : group.runs) {
     const std::string who = group.runs.size() > 1 ? text("seed ", run.config.train.seed, " ") : "";
     if (run.status == "diverged") {
-      lost.push_back(text(who, "at step ", run.diverged_step.value_or(run.steps + 1)));
+      lost.push_back(text(who, "at step ", run.first_nonfinite ? run.first_nonfinite->step : run.steps + 1));
       if (story.empty() && !run.story.empty())
         story = "; " + who + escape_controls(run.story.substr(0, longest_story));
     } else if (run.status != "done" && run.status != "probe") {

@@ -53,7 +53,7 @@ Exit run(const CommandLine& line) {
   }
 
   const Index batch_size = std::max<Index>(1, loaded->config.train.batch_size);
-  const double loss = evaluate_whole(loaded->model, text_tokens, batch_size);
+  const double loss = evaluate(loaded->model, text_tokens, batch_size);
   std::cout << grouped(static_cast<long long>(text_tokens.size()) - 1)
             << " characters predicted, model of step " << loaded->step;
   if (line.has("skip-unknown"))

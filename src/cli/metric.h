@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/types.h"
+#include "run/record.h"
 
 namespace normscope {
 
@@ -16,8 +17,6 @@ struct Metric {
   std::optional<double> stddev() const;  // of the sample; needs two values
   double standard_error() const;         // of the mean; needs two values
 };
-
-enum class Digits { loss, ratio, speed };
 
 // "2.5123 ± 0.0312", "-": losses with as many digits after the point as the spread leaves, ratios with three
 // significant ones, a speed without its spread, which says what else ran on the machine.

@@ -14,7 +14,9 @@
 #include "core/error.h"
 #include "io/utf8.h"
 #include "model/cost.h"
+#include "run/logs.h"
 #include "train/checkpoint.h"
+#include "train/divergence.h"
 
 namespace normscope {
 
@@ -53,12 +55,13 @@ Exit run(const CommandLine& line) {
     config.train.seed = seed;
     options.dump = seed == first_seed ? line.text_of("dump").value_or("") : "";
     RunFolder folder(folder_of(seed), existing);
-    const ProbeResult result = probe(config, corpus, options, folder);
+    const RunRecord result = probe(config, corpus, options, folder);
     if (seed == first_seed) std::cout << "seed  loss             grad first/last     growth\n";
-    print_row(std::to_string(seed), {{result.loss}}, {{result.grad_first_last}}, {{result.growth}});
-    losses.values.push_back(result.loss);
-    gradients.values.push_back(result.grad_first_last);
-    growths.values.push_back(result.growth);
+    print_row(std::to_string(seed), {{*result.final_train_loss}}, {{*result.grad_first_last}},
+              {{*result.growth}});
+    losses.values.push_back(*result.final_train_loss);
+    gradients.values.push_back(*result.grad_first_last);
+    growths.values.push_back(*result.growth);
     if (result.first_nonfinite) {
       diverged = true;
       print_error(text("[probe] seed ", seed, ", batch ", result.first_nonfinite->step, ": ",

@@ -23,9 +23,9 @@
 #include "core/parallel.h"
 #include "core/text.h"
 #include "io/utf8.h"
+#include "run/folder.h"
+#include "run/read.h"
 #include "train/environment.h"
-#include "train/run_folder.h"
-#include "train/run_record.h"
 
 namespace normscope {
 namespace fs = std::filesystem;

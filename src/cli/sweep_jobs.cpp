@@ -12,16 +12,19 @@
 #include "io/file.h"
 #include "io/utf8.h"
 #include "model/parameters.h"
-#include "train/run_folder.h"
+#include "run/folder.h"
 
 namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr Index usual_vocabulary = 80;  // for the estimate of a run's time
-constexpr std::string_view last_columns =
-    ",status,final_train_loss,best_val_loss,final_val_loss,grad_first_last,growth,steps,seconds,tokens_per_s";
-constexpr std::string_view failed_cells = ",failed,,,,,,,,";  // of the last columns
+// The columns that every summary.csv ends with.
+std::string last_columns_text() {
+  std::string names;
+  for (const RecordField& column : sweep_columns()) names += text(',', column.key);
+  return names;
+}
 
 // What the run's folder holds; nothing where the run has not begun. One that cannot be read counts as failed.
 std::optional<RunRecord> record_of(const std::string& folder) {
@@ -39,13 +42,10 @@ std::optional<RunRecord> record_of(const std::string& folder) {
 void add_row(CsvRows& rows, const Sweep& sweep, const SweepRun& run, const RunRecord& record) {
   rows.cell(run.name);
   for (const std::string& key : sweep.varied_keys) rows.cell(value_text(run.config, key));
-  rows.cell(record.status);
-  for (const auto& figure : {record.final_train_loss, record.best_val_loss, record.final_val_loss,
-                             record.grad_first_last, record.growth})
-    rows.cell(figure);
-  record.seconds ? rows.cell(record.steps) : rows.cell(std::nullopt);  // both are known from a summary
-  rows.cell(record.seconds);
-  rows.cell(record.tokens_per_s);
+  for (const RecordField& column : sweep_columns()) {
+    const bool has_figures = record.status != "failed" || column.key == std::string_view("status");
+    has_figures ? add_cell(rows, column, record) : rows.cell(std::nullopt);
+  }
   rows.end_row();
 }
 
@@ -109,15 +109,15 @@ void find_finished(std::vector<Job>& jobs) {
 
 std::string progress_of(Job& job) try {
   CsvReader log((fs::path(job.folder) / metrics_file).string());
-  const std::size_t loss_column = log.column("train_loss");
   log.skip_to_last(400);  // a row takes less
-  std::string step, loss;
+  Index step = 0;
+  std::string loss;
   while (log.next()) {
-    step = log.first();
-    loss = log.field(loss_column);
+    step = log.count("step");
+    loss = log.cell("train_loss");
   }
-  if (step.empty()) return "starting";
-  job.time.now = job.share_of(std::strtoll(step.c_str(), nullptr, 10));
+  if (step == 0) return "starting";
+  job.time.now = job.share_of(step);
   return text("step ", step, "/", job.run->config.train.steps, "  loss ", loss.substr(0, 6));
 } catch (const Error&) {  // no log yet, or none that can be read: the run's end says why
   return "starting";
@@ -141,7 +141,7 @@ std::string own_table(const fs::path& out) {
   if (!fs::exists(path)) return "";
   const std::string table = fs::is_regular_file(path) ? read_file(path, {.where = "sweep"}) : "";
   const std::string_view header = std::string_view(table).substr(0, table.find('\n'));
-  if (!header.starts_with("name,") || !header.ends_with(last_columns)) {
+  if (!header.starts_with("name,") || !header.ends_with(last_columns_text())) {
     refuse("sweep", escape_controls(path),
            ": is no table of a sweep, and would be replaced by one; move it away, or ",
            "choose another folder with --out DIR");
@@ -155,13 +155,13 @@ void write_table(const Sweep& sweep, const fs::path& out, const std::set<std::st
   std::set<std::string> failed_before;
   std::istringstream old(own_table(out));
   for (std::string line; std::getline(old, line);) {
-    if (line.ends_with(failed_cells)) failed_before.insert(line.substr(0, line.find(',')));
+    if (line.ends_with(text(",failed", std::string(sweep_columns().size() - 1, ','))))
+      failed_before.insert(line.substr(0, line.find(',')));
   }
 
   std::vector<std::string> columns = {"name"};
   columns.insert(columns.end(), sweep.varied_keys.begin(), sweep.varied_keys.end());
-  std::istringstream last{std::string(last_columns.substr(1))};
-  for (std::string column; std::getline(last, column, ',');) columns.push_back(column);
+  for (const RecordField& column : sweep_columns()) columns.emplace_back(column.key);
   CsvRows rows(columns);
   RunRecord without_figures;
   without_figures.status = "failed";

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "config/sweep.h"
-#include "train/run_record.h"
+#include "run/read.h"
 
 namespace normscope {
 

@@ -11,6 +11,7 @@
 #include "config/load.h"
 #include "io/utf8.h"
 #include "model/cost.h"
+#include "run/figures.h"
 #include "train/trainer.h"
 
 namespace normscope {
@@ -76,7 +77,7 @@ void compare_with_folder(const RunConfig& config, const RunFolder& folder, Progr
 }
 
 // Tells what a diverged run ran into.
-void tell_divergence(const RunSummary& summary, const std::string& folder) {
+void tell_divergence(const RunRecord& summary, const std::string& folder) {
   std::cerr << "[train] diverged at " << summary.story << "; the " << summary.steps
             << (summary.steps == 1 ? " step" : " steps") << " before it are in " << folder
             << "; try a lower train.lr, train.warmup_steps, or train.grad_clip\n";
@@ -130,24 +131,22 @@ Exit run(const CommandLine& line) {
                        duration_text(expected_seconds(config, layout) * left), " for ",
                        grouped(config.train.steps - trainer.state().step), " steps"));
 
-  const RunSummary summary = trainer.run(stop);
+  const RunRecord summary = trainer.run(stop);
   show.line().clear();
-  switch (summary.status) {
-    case RunStatus::interrupted:
-      std::cerr << "interrupted after step " << summary.steps
-                << "; go on with: " << shell_word(program_invocation_name) << " train --resume "
-                << shell_word(folder.path()) << '\n';
-      return Exit::interrupted;
-    case RunStatus::diverged:
-      tell_divergence(summary, shown_folder);
-      return Exit::diverged;
-    case RunStatus::done:
-      break;
+  if (summary.status == status_interrupted) {
+    std::cerr << "interrupted after step " << summary.steps
+              << "; go on with: " << shell_word(program_invocation_name) << " train --resume "
+              << shell_word(folder.path()) << '\n';
+    return Exit::interrupted;
+  }
+  if (summary.status == status_diverged) {
+    tell_divergence(summary, shown_folder);
+    return Exit::diverged;
   }
   std::string losses = text("train loss ", loss_text(*summary.final_train_loss));
   if (summary.final_val_loss) losses += ", validation " + loss_text(*summary.final_val_loss);
-  show.line().say(text("done: ", losses, ", ", short_number(summary.tokens_per_s), " tokens/s, ",
-                       duration_text(summary.seconds), " in all; in ", shown_folder));
+  show.line().say(text("done: ", losses, ", ", short_number(*summary.tokens_per_s), " tokens/s, ",
+                       duration_text(*summary.seconds), " in all; in ", shown_folder));
   return Exit::ok;
 }
 

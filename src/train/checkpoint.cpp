@@ -9,7 +9,7 @@
 #include "config/load.h"
 #include "io/utf8.h"
 #include "train/environment.h"
-#include "train/run_folder.h"
+#include "run/folder.h"
 
 namespace normscope {
 namespace {

@@ -3,19 +3,22 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
+#include <type_traits>
 
 #include "core/error.h"
+#include "core/text.h"
+#include "run/logs.h"
 
 namespace normscope {
 namespace {
 
-constexpr std::size_t steps_kept = 20;
-constexpr double far_above = 3;  // times the usual gradient
-constexpr double smoothing = 0.1;
-constexpr double worth_telling = 2;  // times: less is no growth
+constexpr std::size_t max_recent_steps = 20;
+constexpr double spike_factor = 3;  // times the moving average
+constexpr double ema_weight = 0.1;  // of the newest gradient norm
+constexpr double min_growth = 2;    // times: less is no growth
 
 // "block 3 ffn_out", "the embedding", "the logits".
-std::string place_text(int layer, const std::string& site, Index blocks) {
+std::string place_text(Index layer, const std::string& site, Index blocks) {
   if (layer == 0) return "the embedding";
   if (layer > blocks) return "the " + (site == "final" ? std::string("final activation") : site);
   return text("block ", layer, ' ', site);
@@ -50,47 +53,51 @@ std::string times_text(double times) {
 
 void RecentSteps::add_norm(double grad_norm) {
   if (!std::isfinite(grad_norm)) return;
-  const bool surge = usual_ > 0 && grad_norm > far_above * usual_;
-  watch_ = surge ? watched_steps : std::max(0, watch_ - 1);
-  usual_ = usual_ == 0 ? grad_norm : (1 - smoothing) * usual_ + smoothing * grad_norm;
+  const bool spike = grad_norm_ema_ > 0 && grad_norm > spike_factor * grad_norm_ema_;
+  steps_to_record_ = spike ? recorded_after_spike : std::max<Index>(0, steps_to_record_ - 1);
+  grad_norm_ema_ =
+      grad_norm_ema_ == 0 ? grad_norm : (1 - ema_weight) * grad_norm_ema_ + ema_weight * grad_norm;
 }
 
 void RecentSteps::add(Index step, std::vector<SiteRow> sites) {
-  if (steps_.size() == steps_kept) steps_.pop_front();
+  if (steps_.size() == max_recent_steps) steps_.pop_front();
   steps_.push_back({step, std::move(sites)});
 }
 
 std::vector<double> RecentSteps::to_numbers() const {
-  std::vector<double> numbers = {static_cast<double>(watch_), usual_};
+  std::vector<double> numbers = {static_cast<double>(steps_to_record_), grad_norm_ema_};
   for (const auto& [step, sites] : steps_) {
     numbers.push_back(static_cast<double>(step));
-    for (const SiteRow& r : sites) {
-      numbers.insert(numbers.end(), {r.mean, r.rms, r.abs_max, static_cast<double>(r.nonfinite), r.grad_rms,
-                                     r.grad_abs_max, r.grad_norm, static_cast<double>(r.grad_nonfinite)});
-    }
+    for (const SiteRow& site : sites)
+      for_each_cell(site, site_columns, [&](auto value) { numbers.push_back(static_cast<double>(value)); });
   }
   return numbers;
 }
 
 void RecentSteps::from_numbers(std::span<const double> numbers, Index n_layer) {
   const std::vector<Place> places = places_of(n_layer);
-  const std::size_t numbers_per_step = 1 + 8 * places.size();
-  const auto count = [](double number) {
-    require(number >= 0 && number < 0x1p53, "resume", "the checkpoint counts ", number,
-            " in its recent steps");
-    return static_cast<Index>(number);
+  const std::size_t numbers_per_step = 1 + std::tuple_size_v<decltype(site_columns)> * places.size();
+  const std::size_t steps = numbers.size() / numbers_per_step;
+  require(numbers.size() == 2 + steps * numbers_per_step && steps <= max_recent_steps, "resume",
+          "the checkpoint's ", numbers.size(), " numbers of recent steps are no whole steps");
+  const double* next = numbers.data();
+  const auto read = [&](auto& value) {
+    using Value = std::remove_reference_t<decltype(value)>;
+    const double number = *next++;
+    if constexpr (std::is_integral_v<Value>)
+      require(number >= 0 && number < 0x1p53, "resume", "the checkpoint counts ", number,
+              " in its recent steps");
+    value = static_cast<Value>(number);
   };
-  require(numbers.size() >= 2 && (numbers.size() - 2) % numbers_per_step == 0 &&
-              numbers.size() / numbers_per_step <= steps_kept,
-          "resume", "the checkpoint's ", numbers.size(), " numbers of recent steps are no whole steps");
-  watch_ = static_cast<int>(std::min<Index>(count(numbers[0]), watched_steps));
-  usual_ = numbers[1];
-  steps_.clear();
-  for (const double* n = numbers.data() + 2; n < numbers.data() + numbers.size();) {
-    steps_.push_back({count(*n++), {}});
+  read(steps_to_record_);
+  steps_to_record_ = std::min(steps_to_record_, recorded_after_spike);
+  read(grad_norm_ema_);
+  steps_.resize(steps);
+  for (Step& step : steps_) {
+    read(step.step);
     for (const Place place : places) {
-      steps_.back().sites.push_back({place, n[0], n[1], n[2], count(n[3]), n[4], n[5], n[6], count(n[7])});
-      n += 8;
+      step.sites.emplace_back().place = place;
+      for_each_cell(step.sites.back(), site_columns, read);
     }
   }
 }
@@ -113,29 +120,24 @@ std::string text_of(const FirstNonfinite& first, Index n_layer) {
               first.param.empty() ? place_text(first.layer, first.site, n_layer) : first.param);
 }
 
-std::string divergence_story(const FirstNonfinite& first, const std::vector<SiteRow>& broken,
-                             const RecentSteps& recent) {
-  const Index blocks = broken.empty() ? 0 : broken.back().place.layer - 1;
-  std::string story = text("step ", first.step, ": ", text_of(first, blocks), " became non-finite");
-  if (recent.steps().empty()) return story;
-  // What is still finite of the broken step counts too.
-  const RecentSteps::Step& then = recent.steps().front();
-  const std::vector<SiteRow>& last = recent.steps().back().sites;
-  const auto both = [&](double SiteRow::*rms) {
-    const Growth before = largest_growth(then.sites, last, rms),
-                 in_it = largest_growth(then.sites, broken, rms);
-    return before.times > in_it.times ? before : in_it;
+std::string divergence_report(const FirstNonfinite& first, const std::vector<SiteRow>& failed_step,
+                              const RecentSteps& recent) {
+  const Index blocks = failed_step.empty() ? 0 : failed_step.back().place.layer - 1;
+  std::string report = text("step ", first.step, ": ", text_of(first, blocks), " became non-finite");
+  if (recent.steps().empty()) return report;
+  const auto& [oldest, then] = recent.steps().front();
+  std::vector<std::string> grown;
+  const auto add = [&, &then = then](const char* what, double SiteRow::*rms) {
+    const Growth before = largest_growth(then, recent.steps().back().sites, rms),
+                 failing = largest_growth(then, failed_step, rms);  // of what was finite still
+    const Growth& growth = before.times > failing.times ? before : failing;
+    if (growth.times >= min_growth)
+      grown.push_back(text(what, " had grown ", times_text(growth.times), " since step ", oldest, " (most: ",
+                           place_text(growth.place.layer, name_of(growth.place.site), blocks), ")"));
   };
-  const Growth activations = both(&SiteRow::rms), gradients = both(&SiteRow::grad_rms);
-  const auto grown = [&](const char* what, const Growth& growth) {
-    return text(what, " had grown ", times_text(growth.times), " since step ", then.step,
-                " (most: ", place_text(growth.place.layer, name_of(growth.place.site), blocks), ")");
-  };
-  const bool up = activations.times >= worth_telling, gradients_up = gradients.times >= worth_telling;
-  if (up) story += "; " + grown("activations", activations);
-  if (gradients_up) story += (up ? ", " : "; ") + grown("gradients", gradients);
-  if (!up && !gradients_up) story += text("; nothing had grown since step ", then.step);
-  return story;
+  add("activations", &SiteRow::rms);
+  add("gradients", &SiteRow::grad_rms);
+  return report + "; " + (grown.empty() ? text("nothing had grown since step ", oldest) : join(grown));
 }
 
 }  // namespace normscope

@@ -7,7 +7,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "config/names.h"
 #include "core/error.h"
+#include "core/memory.h"
+#include "core/parallel.h"
 #include "kernels/simd.h"
 
 #ifdef __GLIBC__
@@ -94,6 +97,23 @@ std::string libc_name() {
 #else
   return "unknown";
 #endif
+}
+
+void add_environment(const TrainConfig& config, RunRecord& run) {
+  const BlasInfo blas = blas_info();
+  run.peak_rss_mb = peak_rss_bytes() / 0x1p20;
+  run.threads = thread_count();
+  run.precision = name_of(config.precision);
+  run.gemm = name_of(gemm_provider(config));
+  run.blas_flavour = blas.flavour;
+  run.blas_version = blas.version;
+  run.blas_kernel = blas.kernel;
+  run.cpu = cpu_name();
+  run.isa = isa_name();
+  run.compiler = compiler_name();
+  run.libc = libc_name();
+  run.version = NORMSCOPE_VERSION;
+  run.commit = commit_name();
 }
 
 }  // namespace normscope

@@ -5,6 +5,7 @@
 
 #include "config/run_config.h"
 #include "kernels/gemm.h"
+#include "run/record.h"
 
 namespace normscope {
 
@@ -25,5 +26,8 @@ const char* commit_name();    // "93fd48b6c1", "-dirty" after it where files dif
 std::string compiler_name();  // "GCC 12.2.0"
 std::string cpu_name();       // "unknown" where the kernel does not say
 std::string libc_name();      // "glibc 2.36": cosines and logarithms are the library's
+
+// Sets what a record says of the machine and the build.
+void add_environment(const TrainConfig& config, RunRecord& run);
 
 }  // namespace normscope

@@ -2,36 +2,28 @@
 
 namespace normscope {
 
-double evaluate(Model<float>& model, std::span<const Token> text, std::span<const Window> windows,
-                Index batch_size) {
+double evaluate(Model<float>& model, std::span<const Token> text, Index batch_size, Index batches) {
+  const Index characters = std::ssize(text), context = model.config().context;
+  const std::vector<Window> windows = batches == 0
+                                          ? evaluation_windows(characters, context)
+                                          : evaluation_windows(characters, context, batches * batch_size);
   std::vector<Token> tokens, targets;
   double total = 0;
-  Index characters = 0;
-  std::size_t first = 0;
-  while (first < windows.size()) {
-    const Index length = windows[first].length;
-    std::size_t end = first;
-    while (end < windows.size() && windows[end].length == length &&
-           static_cast<Index>(end - first) < batch_size)
-      ++end;
-    const Index rows = static_cast<Index>(end - first) * length;
-    tokens.resize(static_cast<std::size_t>(rows));
-    targets.resize(static_cast<std::size_t>(rows));
-    for (std::size_t i = first; i < end; ++i) {
-      const auto at = static_cast<std::ptrdiff_t>(i - first) * length;
+  Index predicted = 0;
+  for (std::size_t i = 0; i < windows.size();) {
+    const Index length = windows[i].length;
+    tokens.clear();
+    targets.clear();
+    for (Index row = 0; row < batch_size && i < windows.size() && windows[i].length == length; ++row, ++i) {
+      const std::size_t at = tokens.size();
+      tokens.resize(at + length);
+      targets.resize(at + length);
       copy_window(text, windows[i], tokens.data() + at, targets.data() + at);
     }
-    total += model.loss({tokens, targets, length}) * static_cast<double>(rows);
-    characters += rows;
-    first = end;
+    total += model.loss({tokens, targets, length}) * static_cast<double>(tokens.size());
+    predicted += std::ssize(tokens);
   }
-  return total / static_cast<double>(characters);
-}
-
-double evaluate_whole(Model<float>& model, std::span<const Token> text, Index batch_size) {
-  const std::vector<Window> windows =
-      evaluation_windows(static_cast<Index>(text.size()), model.config().context);
-  return evaluate(model, text, windows, batch_size);
+  return total / static_cast<double>(predicted);
 }
 
 }  // namespace normscope

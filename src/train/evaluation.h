@@ -8,12 +8,8 @@
 
 namespace normscope {
 
-// Mean loss (nats per character) over the windows' predictions; windows of equal length go batch_size at a
-// time.
-double evaluate(Model<float>& model, std::span<const Token> text, std::span<const Window> windows,
-                Index batch_size);
-
-// Over every character of the text but the first.
-double evaluate_whole(Model<float>& model, std::span<const Token> text, Index batch_size);
+// Mean loss (nats per character) over batches * batch_size whole windows, evenly spaced; with 0 batches over
+// every character of the text but the first. Windows of equal length go batch_size at a time.
+double evaluate(Model<float>& model, std::span<const Token> text, Index batch_size, Index batches = 0);
 
 }  // namespace normscope

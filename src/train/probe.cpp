@@ -1,14 +1,13 @@
 #include "train/probe.h"
 
-#include <cmath>
-
 #include "config/dump.h"
 #include "kernels/elementwise.h"
+#include "run/figures.h"
 #include "telemetry/site_copies.h"
 #include "train/checkpoint.h"
+#include "train/divergence.h"
 #include "train/environment.h"
 #include "train/step.h"
-#include "train/summary.h"
 
 namespace normscope {
 namespace {
@@ -49,8 +48,8 @@ void write_exchange(const std::string& path, const FileFacts& facts, Model<float
 
 }  // namespace
 
-ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
-                  RunFolder& folder) {
+RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
+                RunFolder& folder) {
   std::optional<SafetensorsFile> weights;
   if (!options.weights.empty()) {
     weights.emplace(options.weights);
@@ -68,42 +67,45 @@ ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOpti
   ParameterBlock<float> mean_gradient(model.layout());
   std::vector<double> mean_norm(model.layout().list().size(), 0.0);  // of the batches' norms
   const double share = 1 / static_cast<double>(options.batches);
-  ProbeResult result;
+  RunRecord record;
+  record.folder = folder.path();
+  record.config = config;
+  record.status = status_probe;
+  double loss = 0;
   for (Index batch = 1; batch <= options.batches; ++batch) {
     const StepResult& step = runner.compute(model, batch, &statistics);
-    if (!step.finite() && !result.first_nonfinite)
-      result.first_nonfinite = first_nonfinite(statistics, step.norms, model.layout(), batch);
-    result.loss += share * static_cast<double>(step.loss);
+    if (!step.finite() && !record.first_nonfinite)
+      record.first_nonfinite = first_nonfinite(statistics, step.norms, model.layout(), batch);
+    loss += share * static_cast<double>(step.loss);
     scale_add(model.layout().block_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
               mean_gradient.all().data());
     for (std::size_t i = 0; i < mean_norm.size(); ++i) mean_norm[i] += share * step.norms.by_parameter[i];
   }
 
   const GradientNorms norms = gradient_norms(model.layout(), mean_gradient);
-  std::vector<ParameterRow> rows;
-  for (std::size_t i = 0; i < mean_norm.size(); ++i) {
-    const Parameter& p = model.layout().list()[i];
-    const double square = sum_squares(p.size, model.parameters.at(p));
-    rows.push_back(
-        {std::sqrt(square / static_cast<double>(p.size)), norms.by_parameter[i], mean_norm[i], std::nullopt});
+  std::vector<ParameterRow> params = parameter_rows(config.train, model, norms, nullptr);
+  for (ParameterRow& row : params) {
+    row.grad_norm_batch = mean_norm[static_cast<std::size_t>(model.layout().find(row.param))];
+    row.update_rms.reset();
   }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
   write_atomically(folder.file(config_file), dump_text(config));
-  CsvWriter layers = open_layers(folder, CsvWriter::Open::create);
+  CsvWriter layers = open_layers(folder), params_log = open_params(folder);
   write_layers(layers, 0, sites);
-  CsvWriter params = open_params(folder, CsvWriter::Open::create);
-  write_params(params, 0, model.layout(), rows);
+  write_params(params_log, 0, params);
 
   if (!options.dump.empty()) {
     runner.fill(1);
     write_exchange(options.dump, {config, corpus}, model, runner.last_batch());
   }
-  result.grad_first_last = grad_first_last(model.layout(), norms.by_parameter);
-  result.growth = growth(sites);
-  result.params = model.layout().count();
-  result.vocab = corpus.vocab.size();
-  write_probe_summary(folder, config, result);
-  return result;
+  record.params = model.layout().count();
+  record.vocab = corpus.vocab.size();
+  record.final_train_loss = loss;
+  record.grad_first_last = grad_first_last(params, config.model.n_layer);
+  record.growth = growth(sites);
+  add_environment(config.train, record);
+  write_record(folder.file_to_write(summary_file), record);
+  return record;
 }
 
 }  // namespace normscope

@@ -1,10 +1,12 @@
 // A look at a model without training it: one seed's activations and gradients over K batches.
 #pragma once
 
+#include <string>
+
 #include "config/run_config.h"
 #include "data/corpus.h"
-#include "train/divergence.h"
-#include "train/run_folder.h"
+#include "run/folder.h"
+#include "run/record.h"
 
 namespace normscope {
 
@@ -14,16 +16,10 @@ struct ProbeOptions {
   std::string dump;     // an exchange file to write of the first batch; empty: none
 };
 
-struct ProbeResult {
-  double loss = 0;  // mean over the batches
-  double grad_first_last = 0, growth = 0;
-  Index params = 0, vocab = 0;
-  std::optional<FirstNonfinite> first_nonfinite;  // of the batch `step`
-};
-
-// The seed is config.train.seed. Writes config.json, layers.csv, params.csv (step 0) and summary.json
-// into the folder. Dropout is off.
-ProbeResult probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
-                  RunFolder& folder);
+// The seed is config.train.seed. Writes config.json, layers.csv, params.csv (step 0) and summary.json into
+// the folder and returns the latter: its loss over the training batches stands as final_train_loss, as
+// nothing was validated; first_nonfinite is of the batch `step`. Dropout is off.
+RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
+                RunFolder& folder);
 
 }  // namespace normscope

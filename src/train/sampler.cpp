@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+
+#include "core/error.h"
 
 namespace normscope {
 
@@ -41,6 +44,8 @@ Token Sampler::next() {
 }
 
 Token Sampler::draw() {
+  if (!std::isfinite(std::accumulate(logits_.begin(), logits_.end(), 0.0)))
+    fail("sample", "the model's logits are not finite, so nothing can be drawn; its training has diverged");
   const auto best = std::max_element(logits_.begin(), logits_.end());
   if (options_.temperature == 0) return static_cast<Token>(best - logits_.begin());
 

@@ -34,4 +34,27 @@ const StepResult& StepRunner::compute(Model<float>& model, Index step, TapListen
   return result_;
 }
 
+std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<float>& model,
+                                         const GradientNorms& norms,
+                                         const std::vector<WeightChange>* changes) {
+  std::vector<ParameterRow> rows;
+  const std::vector<Parameter>& parameters = model.layout().list();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& p = parameters[i];
+    if (!p.trainable) continue;
+    const double n = static_cast<double>(p.size), norm = norms.by_parameter[i];
+    const WeightChange change =
+        changes != nullptr ? (*changes)[i] : WeightChange{sum_squares(p.size, model.parameters.at(p)), 0};
+    rows.push_back({.layer = p.layer,
+                    .param = p.name,
+                    .numel = p.size,
+                    .rms = std::sqrt(change.before / n),
+                    .grad_norm = norm,
+                    .grad_norm_batch = config.grad_accum == 1 ? std::optional(norm) : std::nullopt,
+                    .grad_rms = norm / std::sqrt(n),
+                    .update_rms = std::sqrt(change.change / n)});
+  }
+  return rows;
+}
+
 }  // namespace normscope

@@ -4,6 +4,7 @@
 #include "config/run_config.h"
 #include "data/batches.h"
 #include "model/model.h"
+#include "run/logs.h"
 #include "train/optimizer.h"
 
 namespace normscope {
@@ -39,5 +40,11 @@ class StepRunner {
   std::vector<Token> tokens_, targets_;
   StepResult result_;
 };
+
+// The rows of params.csv for a step, from its gradient's norms and what the update did; no `changes`: it was
+// skipped.
+std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<float>& model,
+                                         const GradientNorms& norms,
+                                         const std::vector<WeightChange>* changes);
 
 }  // namespace normscope

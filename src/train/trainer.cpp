@@ -8,12 +8,11 @@
 #include "config/dump.h"
 #include "core/stopwatch.h"
 #include "data/ngram.h"
-#include "kernels/elementwise.h"
+#include "run/figures.h"
 #include "train/environment.h"
 #include "train/evaluation.h"
 #include "train/sampler.h"
 #include "train/schedule.h"
-#include "train/summary.h"
 
 namespace normscope {
 namespace {
@@ -24,21 +23,14 @@ constexpr double sample_temperature = 0.8;
 
 }  // namespace
 
-struct Trainer::Logs {
-  CsvWriter metrics;
-  std::optional<CsvWriter> layers, params;
-
-  void truncate_after(Index step) {
-    metrics.truncate_after(step);
-    if (layers) layers->truncate_after(step);
-    if (params) params->truncate_after(step);
-  }
-  // Rows that a checkpoint counts on must be on the disk before it is.
-  void sync() {
-    metrics.sync();
-    if (layers) layers->sync();
-    if (params) params->sync();
-  }
+// A step of the loop: what is due in it, then what came of it.
+struct Trainer::Step {
+  Index number;
+  bool is_last, log_metrics, log_sites, record_sites, evaluate, save;
+  const StepResult* result = nullptr;
+  double lr = 0, clip_factor = 1, seconds = 0;
+  const std::vector<WeightChange>* changes = nullptr;  // nullptr: the update was skipped
+  std::optional<double> val_loss = std::nullopt;
 };
 
 Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folder, TrainObserver& observer)
@@ -49,11 +41,16 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folde
       model_(config.model, corpus.vocab.size(), gemm_provider(config.train)),
       optimizer_(config.train, model_.layout()),
       runner_(config, corpus.train),
-      statistics_(config.model.n_layer) {
+      statistics_(config.model.n_layer),
+      tokens_per_step_(config.train.grad_accum * config.train.batch_size * config.model.context) {
   initialise(config.model, model_.layout(), static_cast<std::uint64_t>(config.train.seed), model_.parameters);
-  summary_.params = model_.layout().count();
-  summary_.vocab = corpus.vocab.size();
+  record_.folder = folder.path();
+  record_.config = config;
+  record_.params = model_.layout().count();
+  record_.vocab = corpus.vocab.size();
 }
+
+// --- before the first step ---
 
 bool Trainer::resume() {
   const std::string current = folder_.file(checkpoint_file), previous = previous_path(current);
@@ -97,91 +94,159 @@ void Trainer::settle_best() {
   saved_best_step_ = state_.best_step;
 }
 
-// Rows and evaluations come at step 1 (logs only), at every multiple, and at the last step.
-bool Trainer::due(Index step, Index every) const {
-  return every > 0 && (step == 1 || step % every == 0 || step == config_.train.steps);
+void Trainer::begin() {
+  first_step_ = state_.step + 1;
+  reopen_summary();
+  if (!resumed_) settle_best();
+  write_atomically(folder_.file_to_write(config_file), dump_text(config_));
+  open_logs();
 }
 
-double Trainer::evaluate_now(bool whole) {
-  if (whole || config_.eval.batches == 0)
-    return evaluate_whole(model_, corpus_.val, config_.train.batch_size);
-  const std::vector<Window> windows =
-      evaluation_windows(static_cast<Index>(corpus_.val.size()), config_.model.context,
-                         config_.eval.batches * config_.train.batch_size);
-  return evaluate(model_, corpus_.val, windows, config_.train.batch_size);
-}
-
-void Trainer::after_evaluation(double val_loss) {
-  observer_.on_evaluation(state_.step, val_loss);
-  const double best = state_.best_val_loss.value_or(std::numeric_limits<double>::infinity());
-  if (!(val_loss < best)) return;  // nor is a loss that is not finite
-  const bool saved = state_.best_step > 0 && state_.best_step == saved_best_step_;
-  state_.best_val_loss = val_loss;
-  state_.best_step = state_.step;
-  save_model(folder_.file_to_write(best_file), facts(), state_.step, model_,
-             saved ? Keep::previous : Keep::nothing);
+// Invalidates an old summary.json: deleted for a new run, set to `interrupted` for a resumed one, so that a
+// kill cannot leave a `done` beside truncated logs.
+void Trainer::reopen_summary() {
+  const std::string path = folder_.file(summary_file);
+  if (!folder_.has(summary_file)) return;
+  RunRecord old;
+  if (!resumed_ || !read_record(path, old)) {
+    std::filesystem::remove(path);
+    return;
+  }
+  record_.seconds = old.seconds;
+  if (old.status == status_interrupted) return;
+  old.status = status_interrupted;
+  old.first_nonfinite.reset();
+  old.story.clear();
+  write_record(folder_.file_to_write(summary_file), old);
 }
 
 // With layers_every 0 the logs of layers and parameters are not written, but those that are there end at the
 // step at which the run goes on, as every log does.
-Trainer::Logs Trainer::open_logs() {
-  const auto how = resumed_ ? CsvWriter::Open::append : CsvWriter::Open::create;
-  const bool sites = config_.log.layers_every > 0;
-  Logs logs{open_metrics(folder_, how), std::nullopt, std::nullopt};
-  if (sites || folder_.has(layers_file)) logs.layers.emplace(open_layers(folder_, how));
-  if (sites || folder_.has(params_file)) logs.params.emplace(open_params(folder_, how));
-  logs.truncate_after(state_.step);
-  if (!sites) {
-    logs.layers.reset();
-    logs.params.reset();
-  }
-  return logs;
+void Trainer::open_logs() {
+  const auto last_step = resumed_ ? std::optional(state_.step) : std::nullopt;
+  const bool log_sites = config_.log.layers_every > 0;
+  logs_.emplace(Logs{open_metrics(folder_, last_step), std::nullopt, std::nullopt});
+  if (log_sites || folder_.has(layers_file)) logs_->layers.emplace(open_layers(folder_, last_step));
+  if (log_sites || folder_.has(params_file)) logs_->params.emplace(open_params(folder_, last_step));
+  if (log_sites) return;
+  logs_->layers.reset();
+  logs_->params.reset();
 }
 
-// What a skipped update did to each parameter.
-std::vector<WeightChange> Trainer::no_change() const {
-  std::vector<WeightChange> changes;
-  for (const Parameter& p : model_.layout().list())
-    changes.push_back({sum_squares(p.size, model_.parameters.at(p)), 0});
-  return changes;
+// --- a step ---
+
+// Rows come at step 1, evaluations do not; both at every multiple and at the last step.
+Trainer::Step Trainer::plan(Index number) const {
+  const bool last = number == config_.train.steps;
+  const auto at_multiple = [&](Index every) { return every > 0 && number % every == 0; };
+  const auto log_due = [&](Index every) { return last || at_multiple(every) || (every > 0 && number == 1); };
+  const bool log_sites = log_due(config_.log.layers_every);
+  return {.number = number,
+          .is_last = last,
+          .log_metrics = log_due(config_.log.every),
+          .log_sites = log_sites,
+          .record_sites = log_sites || recent_.should_record(),
+          .evaluate = !corpus_.val.empty() && (last || at_multiple(config_.eval.every)),
+          .save = !last && at_multiple(config_.checkpoint.every)};
 }
 
-// Appends the step's rows to layers.csv and params.csv.
-void Trainer::log_statistics(Logs& logs, const std::vector<SiteRow>& sites, const StepResult& result,
-                             const std::vector<WeightChange>& changes) {
-  summary_.growth = growth(sites);
-  summary_.grad_first_last = grad_first_last(model_.layout(), result.norms.by_parameter);
-  if (!logs.layers) return;
-
-  write_layers(*logs.layers, state_.step, sites);
-  write_params(*logs.params, state_.step, model_.layout(),
-               parameter_rows(config_.train, model_.layout(), result.norms, changes));
-}
-
-// Runs the step again with every tap on. Nothing has been updated, so it is the same step.
-FirstNonfinite Trainer::find_nonfinite(Index step) {
+void Trainer::compute(Step& step) {
   statistics_.clear();
-  const StepResult& result = runner_.compute(model_, step, &statistics_);
-  return first_nonfinite(statistics_, result.norms, model_.layout(), step);
+  step.result = &runner_.compute(model_, step.number, step.record_sites ? &statistics_ : nullptr);
+  step.lr = learning_rate(config_.train, step.number);
+  step.clip_factor = clip_factor(config_.train.grad_clip, step.result->norms.total);
 }
 
-// Finds what broke, tells what led to it, and writes the rows of the last steps that were watched beside
-// those that were logged anyway.
-void Trainer::tell_divergence(Logs& logs, Index step) {
-  summary_.first_nonfinite = find_nonfinite(step);
-  const std::vector<SiteRow> broken = statistics_.rows();
-  summary_.story = divergence_story(*summary_.first_nonfinite, broken, recent_);
-  if (!logs.layers) return;
-  const Index kept = recent_.steps().empty() ? step - 1 : recent_.steps().front().step - 1;
-  for (const RecentSteps::Step& earlier : recent_.steps()) {
-    add_layers(*logs.layers, earlier.step, earlier.sites);
+// Updates the weights, or skips the update, or ends the run.
+void Trainer::update(Step& step) {
+  if (step.result->finite()) {
+    step.changes =
+        &optimizer_.update(step.number, step.lr, step.clip_factor, model_.gradients, model_.parameters);
+    state_.consecutive_skips = 0;
+  } else if (config_.train.on_nonfinite == OnNonfinite::stop ||
+             ++state_.consecutive_skips >= max_consecutive_skips) {
+    return diverge(step);
+  } else {
+    ++state_.skipped;
+    observer_.on_note(text("step ", step.number, ": loss or gradient not finite; the update is skipped"));
   }
-  add_layers(*logs.layers, step, broken);
-  logs.layers->merge_after(kept);  // at once: the last checkpoint counts on some of the rows replaced
+  const float hashed[2] = {step.result->loss, step.result->grad_norm()};
+  state_.trajectory_hash = fnv1a(hashed, sizeof hashed, state_.trajectory_hash);
+  state_.step = step.number;
+  record_.final_train_loss = step.result->loss;
+  recent_.add_norm(step.result->norms.total);
 }
 
-void Trainer::save(Logs& logs) {
-  logs.sync();
+// Runs the step again with every tap on: nothing has been updated, so it is the same step. Reports the first
+// tensor that is not finite, and logs the recorded steps beside those that were logged anyway.
+void Trainer::diverge(const Step& step) {
+  record_.status = status_diverged;
+  statistics_.clear();
+  const StepResult& result = runner_.compute(model_, step.number, &statistics_);
+  record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
+  const std::vector<SiteRow> sites = statistics_.rows();
+  record_.story = divergence_report(*record_.first_nonfinite, sites, recent_);
+  if (!logs_->layers) return;
+  for (const RecentSteps::Step& earlier : recent_.steps()) {
+    add_layers(*logs_->layers, earlier.step, earlier.sites);
+  }
+  add_layers(*logs_->layers, step.number, sites);
+  logs_->layers->merge();  // at once: the last checkpoint counts on some of the rows replaced
+}
+
+void Trainer::observe_sites(const Step& step) {
+  std::vector<SiteRow> sites = statistics_.rows();
+  if (step.number == 1) {
+    state_.branch_share = branch_share(sites);
+    if (state_.branch_share) observer_.on_branch_share(*state_.branch_share);
+  }
+  if (step.log_sites) {
+    const std::vector<ParameterRow> params =
+        parameter_rows(config_.train, model_, step.result->norms, step.changes);
+    record_.growth = growth(sites);
+    record_.grad_first_last = grad_first_last(params, config_.model.n_layer);
+    if (logs_->layers) write_layers(*logs_->layers, step.number, sites);
+    if (logs_->params) write_params(*logs_->params, step.number, params);
+  }
+  if (step.changes != nullptr) recent_.add(step.number, std::move(sites));
+}
+
+void Trainer::evaluate_model(Step& step) {
+  const double loss =
+      evaluate(model_, corpus_.val, config_.train.batch_size, step.is_last ? 0 : config_.eval.batches);
+  step.val_loss = loss;
+  if (step.is_last) record_.final_val_loss = loss;
+  observer_.on_evaluation(step.number, loss);
+  const double best = state_.best_val_loss.value_or(std::numeric_limits<double>::infinity());
+  if (!(loss < best)) return;  // nor is a loss that is not finite
+  const bool is_saved = state_.best_step > 0 && state_.best_step == saved_best_step_;
+  state_.best_val_loss = loss;
+  state_.best_step = step.number;
+  save_model(folder_.file_to_write(best_file), facts(), step.number, model_,
+             is_saved ? Keep::previous : Keep::nothing);
+}
+
+void Trainer::log_metrics(const Step& step) {
+  write_metrics(logs_->metrics, {.step = step.number,
+                                 .tokens = step.number * tokens_per_step_,
+                                 .train_loss = step.result->loss,
+                                 .val_loss = step.val_loss,
+                                 .lr = step.lr,
+                                 .grad_norm = step.result->grad_norm(),
+                                 .clip_factor = step.clip_factor,
+                                 .step_ms = step.seconds * 1e3,
+                                 .tokens_per_s = static_cast<double>(tokens_per_step_) / step.seconds});
+}
+
+void Trainer::report_progress(const Step& step) {
+  const Index steps = config_.train.steps;
+  observer_.on_step({step.number, steps, step.result->loss,
+                     static_cast<double>(tokens_per_step_) / seconds_per_step_,
+                     seconds_per_step_ * static_cast<double>(steps - step.number)});
+}
+
+void Trainer::save() {
+  logs_->sync();
   state_.recent = recent_.to_numbers();
   save_checkpoint(folder_.file_to_write(checkpoint_file), facts(), state_, model_, optimizer_, keep_);
   keep_ = Keep::previous;
@@ -190,117 +255,66 @@ void Trainer::save(Logs& logs) {
   std::filesystem::remove(previous_path(folder_.file(best_file)), ignored);
 }
 
-RunSummary Trainer::run(const std::atomic<bool>& stop) {
-  const Stopwatch whole;
-  const double earlier_seconds = reopen_summary(folder_, resumed_);
-  const Index first_step = state_.step + 1, steps = config_.train.steps;
-  const Index tokens_per_step = config_.train.grad_accum * config_.train.batch_size * config_.model.context;
+// --- after the last step ---
 
-  if (!resumed_) settle_best();
-  write_atomically(folder_.file_to_write(config_file), dump_text(config_));
-  Logs logs = open_logs();
-
-  double step_seconds = 0, recent = 0;  // in steps alone; of a step, smoothed
-  RunStatus status = RunStatus::done;
-  for (Index step = first_step; step <= steps; ++step) {
-    const Stopwatch watch;
-    const bool last = step == steps;
-    const bool log_sites = last || due(step, config_.log.layers_every);
-    const bool listen = log_sites || recent_.worth_watching();
-    statistics_.clear();
-    const StepResult& result = runner_.compute(model_, step, listen ? &statistics_ : nullptr);
-    const double lr = learning_rate(config_.train, step);
-    const double clip = clip_factor(config_.train.grad_clip, result.norms.total);
-
-    bool diverged = false;
-    const std::vector<WeightChange>* changes = nullptr;  // none where the update was skipped
-    if (result.finite()) {
-      changes = &optimizer_.update(step, lr, clip, model_.gradients, model_.parameters);
-      state_.consecutive_skips = 0;
-    } else {
-      diverged = config_.train.on_nonfinite == OnNonfinite::stop ||
-                 ++state_.consecutive_skips >= max_consecutive_skips;
-      if (diverged) {
-        tell_divergence(logs, step);
-      } else {
-        ++state_.skipped;
-        observer_.on_note(text("step ", step, ": loss or gradient not finite; the update is skipped"));
-      }
-    }
-    if (!diverged) {
-      const float hashed[2] = {result.loss, result.grad_norm()};
-      state_.trajectory_hash = fnv1a(hashed, sizeof hashed, state_.trajectory_hash);
-      state_.step = step;
-      summary_.final_train_loss = result.loss;
-    }
-    recent_.add_norm(result.norms.total);
-    if (listen && !diverged) {
-      std::vector<SiteRow> sites = statistics_.rows();
-      if (step == 1) {
-        state_.branch_share = branch_share(sites);
-        if (state_.branch_share) observer_.on_branch_share(*state_.branch_share);
-      }
-      if (log_sites) log_statistics(logs, sites, result, changes != nullptr ? *changes : no_change());
-      if (changes != nullptr) recent_.add(step, std::move(sites));
-    }
-
-    const double seconds = watch.seconds();
-    step_seconds += seconds;
-    recent = recent == 0 ? seconds : 0.9 * recent + 0.1 * seconds;
-
-    std::optional<double> val_loss;
-    const bool evaluate = !diverged && !corpus_.val.empty() &&
-                          (last || (config_.eval.every > 0 && step % config_.eval.every == 0));
-    if (evaluate) {
-      val_loss = evaluate_now(last);
-      if (last) summary_.final_val_loss = val_loss;
-      after_evaluation(*val_loss);
-    }
-    if (evaluate || diverged || last || due(step, config_.log.every)) {
-      write_metrics(logs.metrics,
-                    {step, step * tokens_per_step, result.loss, val_loss, lr, result.grad_norm(), clip,
-                     seconds * 1e3, static_cast<double>(tokens_per_step) / seconds});
-    }
-    if (diverged) {
-      status = RunStatus::diverged;
-      break;
-    }
-    observer_.on_step({step, steps, result.loss, static_cast<double>(tokens_per_step) / recent,
-                       recent * static_cast<double>(steps - step)});
-    const bool interrupted = !last && stop.load();
-    const bool checkpoint = config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0;
-    if (interrupted || (checkpoint && !last)) save(logs);
-    if (interrupted) {
-      status = RunStatus::interrupted;
-      break;
-    }
-  }
-
-  summary_.status = status;
-  summary_.steps = state_.step;
-  summary_.best_val_loss = state_.best_val_loss;
-  summary_.best_step = state_.best_step;
-  summary_.skipped = state_.skipped;
-  summary_.branch_share = state_.branch_share;
+void Trainer::finish() {
+  record_.steps = state_.step;
+  record_.best_val_loss = state_.best_val_loss;
+  if (state_.best_val_loss) record_.best_step = state_.best_step;
+  record_.skipped = state_.skipped;
+  record_.branch_share = state_.branch_share;
   if (corpus_.val.size() >= 2)
-    summary_.unigram = unigram_loss(corpus_.train, corpus_.val, corpus_.vocab.size());
-  summary_.trajectory_hash = state_.trajectory_hash;
-  const Index done = state_.step - first_step + 1;
-  if (step_seconds > 0) summary_.tokens_per_s = static_cast<double>(done * tokens_per_step) / step_seconds;
-  if (status == RunStatus::done) {
-    save_model(folder_.file_to_write(model_file), facts(), state_.step, model_);
-    const Token start = default_prompt(corpus_.vocab);
-    write_atomically(folder_.file_to_write(sample_file),
-                     sample_text(model_, corpus_.vocab, {&start, 1}, sample_length,
-                                 {.temperature = sample_temperature, .seed = config_.train.seed}),
-                     "\n");
+    record_.unigram = unigram_loss(corpus_.train, corpus_.val, corpus_.vocab.size());
+  record_.trajectory_hash = hex(state_.trajectory_hash);
+  const Index tokens = (state_.step - first_step_ + 1) * tokens_per_step_;
+  record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
+  add_environment(config_.train, record_);
+}
+
+// The model at the end, and a text that it writes.
+void Trainer::write_results() {
+  save_model(folder_.file_to_write(model_file), facts(), state_.step, model_);
+  const Token start = default_prompt(corpus_.vocab);
+  std::string sample;
+  try {
+    sample = sample_text(model_, corpus_.vocab, {&start, 1}, sample_length,
+                         {.temperature = sample_temperature, .seed = config_.train.seed});
+  } catch (const Error& error) {  // the last update has spoilt the weights; the run is whole all the same
+    observer_.on_note(error.what());
   }
-  summary_.seconds = earlier_seconds + whole.seconds();
-  write_summary(folder_, config_, summary_);
+  write_atomically(folder_.file_to_write(sample_file), sample, "\n");
+}
+
+RunRecord Trainer::run(const std::atomic<bool>& stop) {
+  const Stopwatch clock;
+  begin();
+  for (Index number = first_step_; number <= config_.train.steps && record_.status.empty(); ++number) {
+    Step step = plan(number);
+    const Stopwatch step_clock;
+    compute(step);
+    update(step);
+    const bool diverged = record_.status == status_diverged;
+    if (step.record_sites && !diverged) observe_sites(step);
+    step.seconds = step_clock.seconds();
+    step_seconds_ += step.seconds;
+    seconds_per_step_ = seconds_per_step_ == 0 ? step.seconds : 0.9 * seconds_per_step_ + 0.1 * step.seconds;
+    if (step.evaluate && !diverged) evaluate_model(step);
+    if (step.log_metrics || step.val_loss || diverged) log_metrics(step);
+    if (diverged) break;
+    report_progress(step);
+    if (stop.load() && !step.is_last) record_.status = status_interrupted;
+    if (step.save || record_.status == status_interrupted) save();
+  }
+  if (record_.status.empty()) record_.status = status_done;
+  finish();
+  const bool done = record_.status == status_done;
+  if (done) write_results();
+  record_.seconds = record_.seconds.value_or(0) + clock.seconds();
+  write_record(folder_.file_to_write(summary_file), record_);
   // The last checkpoint comes after all else: where it is, the run is whole; where a kill came first, the
   // checkpoint before it leads to the same end.
-  if (status == RunStatus::done) save(logs);
-  return summary_;
+  if (done) save();
+  return record_;
 }
 
 }  // namespace normscope

@@ -7,35 +7,13 @@
 
 #include "config/run_config.h"
 #include "data/corpus.h"
+#include "run/logs.h"
+#include "run/record.h"
 #include "train/checkpoint.h"
 #include "train/divergence.h"
-#include "train/run_folder.h"
 #include "train/step.h"
 
 namespace normscope {
-
-enum class RunStatus { done, diverged, interrupted };
-constexpr const char* name_of(RunStatus status) {
-  constexpr const char* names[] = {"done", "diverged", "interrupted"};
-  return names[static_cast<int>(status)];
-}
-
-// summary.json, with nothing where there is nothing to say.
-struct RunSummary {
-  RunStatus status = RunStatus::done;
-  Index steps = 0;  // finished updates
-  Index params = 0, vocab = 0;
-  std::optional<double> final_train_loss, final_val_loss, best_val_loss;
-  Index best_step = 0;
-  std::optional<double> grad_first_last, growth;
-  std::optional<double> branch_share;  // at step 1
-  std::optional<double> unigram;       // nats: what counting characters achieves on the validation part
-  double seconds = 0, tokens_per_s = 0;
-  Index skipped = 0;
-  std::uint64_t trajectory_hash = 0;
-  std::optional<FirstNonfinite> first_nonfinite;
-  std::string story;  // of a diverged run
-};
 
 struct Progress {
   Index step, steps;
@@ -51,7 +29,7 @@ class TrainObserver {
   virtual void on_step(const Progress&) {}
   virtual void on_evaluation(Index /*step*/, double /*val_loss*/) {}
   virtual void on_note(const std::string&) {}
-  virtual void on_branch_share(double) {}  // after step 1; see branch_share() in run_folder.h
+  virtual void on_branch_share(double) {}  // after step 1; see run/figures.h
 };
 
 class Trainer {
@@ -63,24 +41,31 @@ class Trainer {
   bool resume();
 
   // From where it is to the last step, or until `stop` becomes true. Writes every file of the run folder.
-  RunSummary run(const std::atomic<bool>& stop);
+  RunRecord run(const std::atomic<bool>& stop);
 
   const TrainState& state() const { return state_; }
   const Model<float>& model() const { return model_; }
 
  private:
-  struct Logs;
-  bool due(Index step, Index every) const;
-  double evaluate_now(bool whole);
-  void after_evaluation(double val_loss);
+  struct Step;
+
   void settle_best();
-  Logs open_logs();
-  std::vector<WeightChange> no_change() const;
-  void log_statistics(Logs& logs, const std::vector<SiteRow>& sites, const StepResult& result,
-                      const std::vector<WeightChange>& changes);
-  FirstNonfinite find_nonfinite(Index step);
-  void tell_divergence(Logs& logs, Index step);
-  void save(Logs& logs);
+  void begin();
+  void reopen_summary();
+  void open_logs();
+
+  Step plan(Index number) const;
+  void compute(Step& step);
+  void update(Step& step);
+  void diverge(const Step& step);
+  void observe_sites(const Step& step);
+  void evaluate_model(Step& step);
+  void log_metrics(const Step& step);
+  void report_progress(const Step& step);
+  void save();
+
+  void finish();
+  void write_results();
   FileFacts facts() const { return {config_, corpus_}; }
 
   const RunConfig config_;
@@ -93,7 +78,12 @@ class Trainer {
   SiteStatistics<float> statistics_;
   RecentSteps recent_;
   TrainState state_;
-  RunSummary summary_;
+  RunRecord record_;  // its status is empty while the run goes on
+  std::optional<Logs> logs_;
+  const Index tokens_per_step_;
+  Index first_step_ = 1;         // of this process
+  double step_seconds_ = 0;      // in steps alone
+  double seconds_per_step_ = 0;  // smoothed
   bool resumed_ = false;
   Keep keep_ = Keep::previous;  // what the next save does with the checkpoint before it
   Index saved_best_step_ = 0;   // best_step in the last checkpoint

@@ -8,50 +8,44 @@
 
 namespace normscope::fuzz {
 
-const MemoryLimit memory_limit = {256 << 10, 256};  // a piece of the file is 64 KiB
+const MemoryLimit memory_limit = {256 << 10, 256};
 
 namespace {
 
-struct Table {
-  std::vector<std::string> columns;
-  std::vector<std::vector<std::string>> rows;
-};
+using Rows = std::vector<std::vector<std::string>>;
 
-Table read(const std::string& path) {
+// What the reader takes for whole rows of the file, from the header on.
+Rows read(const std::string& path) {
   CsvReader reader(path);
-  Table table{reader.columns(), {}};
+  Rows rows = {reader.columns()};
   while (reader.next()) {
-    table.rows.emplace_back();
-    for (std::size_t column = 0; column < table.columns.size(); ++column)
-      table.rows.back().push_back(reader.field(column));
+    rows.emplace_back();
+    for (const std::string& column : reader.columns()) rows.back().push_back(reader.cell(column));
   }
-  return table;
+  return rows;
 }
 
 }  // namespace
 
 std::vector<std::string> seeds() {
-  return {"step,loss\n1,2.5\n2,nan\n3,-inf\n", "a\n1\n22\n", "a,b\r\n4,5\r\n6,\r\n", "step\n0\n1\n7\ntorn",
+  return {"step,loss\n1,2.5\n2,nan\n3,-inf\n", "step\n1\n22\n", "a,b\n4,5\n6,\n", "step\n0\n1\n7\ntorn",
           ",\n7,\n"};
 }
 
 void run(std::string_view bytes) {
   static const MemoryFile file;
   file.set(bytes);
-  const Table table = read(file.path());
-  if (table.columns.empty()) return;  // no header line
-  for (std::size_t column = 0; column < table.columns.size(); ++column) {
+  const Rows rows = read(file.path());
+  if (rows[0].empty()) return;  // no header line
+  for (const std::string& column : rows[0]) {
     CsvReader reader(file.path());
     while (reader.next()) reader.number(column);
   }
-  {
-    CsvWriter writer(file.path(), table.columns, CsvWriter::Open::append);
-    writer.truncate_after(3);
-  }
-  const Table rest = read(file.path());
-  const bool prefix = rest.rows.size() <= table.rows.size() &&
-                      std::equal(rest.rows.begin(), rest.rows.end(), table.rows.begin());
-  expect(rest.columns == table.columns && prefix, "going on with a table keeps its first rows");
+  if (rows[0][0] != "step") return;
+  { CsvWriter writer(file.path(), rows[0], /*last_step=*/3); }
+  const Rows kept = read(file.path());
+  expect(kept.size() <= rows.size() && std::equal(kept.begin(), kept.end(), rows.begin()),
+         "going on with a log keeps its first rows");
 }
 
 }  // namespace normscope::fuzz

@@ -1,0 +1,93 @@
+#include "run/folder.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "config/load.h"
+#include "io/utf8.h"
+
+namespace normscope {
+namespace fs = std::filesystem;
+namespace {
+
+// In the order of removal, which a kill may cut short. Checkpoints first: none is left beside logs that are
+// gone. config.json last: while it is there the folder is a run, and the removal can be repeated.
+const std::string owned_files[] = {checkpoint_file, previous_checkpoint_file,
+                                   summary_file,    metrics_file,
+                                   layers_file,     params_file,
+                                   model_file,      best_file,
+                                   sample_file,     previous_path(best_file),
+                                   config_file};
+
+// Why the folder is not a run's, and its files are not ours; empty: it is one.
+std::string not_a_run(const std::string& path) {
+  const fs::path config = fs::path(path) / config_file;
+  if (!fs::exists(config)) return text("there is no ", config_file);
+  try {
+    load_config(config, {}, of_a_run);
+    return "";
+  } catch (const Error& error) {
+    if (error.exit != Exit::usage) throw;  // it could not be read
+    const std::string lines = error.what();
+    return lines.substr(0, lines.find('\n'));
+  }
+}
+
+// The path of a folder, or of nothing yet.
+void require_no_file(const std::string& path) {
+  std::error_code error;
+  if (path.empty()) refuse("run", "the folder's name is empty; name one with --out DIR");
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::none)
+    fail("run", escape_controls(path), " cannot be looked up: ", error.message());
+  if (fs::exists(status) && !fs::is_directory(status)) {
+    refuse("run", escape_controls(path),
+           " is a file; expected a folder, or none yet; choose another with --out DIR");
+  }
+}
+
+}  // namespace
+
+bool is_run_file(std::string_view name) {
+  return std::find(std::begin(owned_files), std::end(owned_files), name) != std::end(owned_files);
+}
+
+void require_usable(const std::string& path, Existing existing, std::string_view ways) {
+  const std::string shown = escape_controls(path);
+  require_no_file(path);
+  const auto found = std::find_if(std::begin(owned_files), std::end(owned_files),
+                                  [&](const std::string& name) { return fs::exists(fs::path(path) / name); });
+  if (found == std::end(owned_files)) return;
+  if (const std::string reason = not_a_run(path); !reason.empty()) {
+    refuse("run", shown, " holds ", *found, " but no run of normscope; nothing was touched; choose another ",
+           "folder with --out DIR: ", reason);
+  }
+  if (existing == Existing::refuse) {
+    refuse("run", shown, " holds a run already; ", ways, ", or choose another folder with --out DIR");
+  }
+}
+
+RunFolder::RunFolder(const std::string& path, Existing existing, IfLocked if_locked) : path_(path) {
+  std::error_code error;
+  require_no_file(path);
+  fs::create_directories(path, error);
+  if (error) fail("run", "could not create ", escape_controls(path), ": ", error.message());
+  lock_.emplace(path, "", if_locked);
+  require_usable(path, existing, "go on with --resume, start again with --overwrite");
+  for (const std::string& name : owned_files) {
+    fs::remove(temporary_path(file(name)), error);  // a write to it will say what an error here means
+    if (existing == Existing::overwrite && !fs::remove(file(name), error) && error)
+      fail("run", "could not remove ", escape_controls(file(name)), ": ", error.message());
+  }
+}
+
+std::string RunFolder::file(std::string_view name) const { return (fs::path(path_) / name).string(); }
+
+std::string RunFolder::file_to_write(std::string_view name) const {
+  lock_->require_in_place();
+  return file(name);
+}
+
+bool RunFolder::has(std::string_view name) const { return fs::exists(file(name)); }
+
+}  // namespace normscope

@@ -1,0 +1,158 @@
+#include "run/record.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "io/file.h"
+
+namespace normscope {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const std::optional<FirstNonfinite>& first) {
+  const bool is_site = first->param.empty();
+  return {{"step", first->step},
+          {"layer", first->layer},
+          {is_site ? "site" : "param", is_site ? first->site : first->param},
+          {"kind", first->in_gradient ? "gradient" : "value"}};
+}
+template <class Number>
+Json json_of(const std::optional<Number>& number) {
+  return number ? Json(*number) : nullptr;  // which a number that is not finite is printed as, too
+}
+template <class Value>
+Json json_of(const Value& value) {
+  return value;
+}
+
+bool is_left_out(const std::string& words) { return words.empty(); }
+bool is_left_out(const std::optional<FirstNonfinite>& first) { return !first; }
+template <class Value>
+bool is_left_out(const Value&) {
+  return false;
+}
+
+// Each reads what is as it should be, and leaves `out` alone where it is not.
+void read_value(const Json& json, std::string& out) {
+  if (json.is_string()) out = json;
+}
+void read_value(const Json& json, std::optional<double>& out) {
+  if (json.is_number()) out = json.get<double>();
+}
+void read_value(const Json& json, Index& out) {
+  if (json.is_number() && json >= 0 && json < 0x1p53) out = json.get<Index>();
+}
+void read_value(const Json& json, std::optional<Index>& out) {
+  if (json.is_number()) read_value(json, out.emplace());
+}
+void read_value(const Json& json, std::optional<FirstNonfinite>& out) {
+  if (!json.is_object()) return;
+  const auto member = [&](const char* key) { return json.value(key, Json()); };
+  read_value(member("step"), out.emplace().step);
+  read_value(member("layer"), out->layer);
+  read_value(member("site"), out->site);
+  read_value(member("param"), out->param);
+  out->in_gradient = member("kind") == "gradient";
+}
+
+Json::json_pointer pointer_to(const RecordField& field) { return Json::json_pointer(text('/', field.key)); }
+
+// The fields that have a place, by their places.
+template <class Place>
+std::vector<RecordField> columns_by(Place place) {
+  std::vector<RecordField> columns;
+  std::ranges::copy_if(record_fields(), std::back_inserter(columns), place);
+  std::ranges::sort(columns, {}, place);
+  return columns;
+}
+
+}  // namespace
+
+const std::vector<RecordField>& record_fields() {
+  using R = RunRecord;
+  using enum Digits;
+  static const std::vector<RecordField> fields = {
+      {.key = "status", .member = &R::status, .sweep = 1},
+      {.key = "steps", .member = &R::steps, .sweep = 7},
+      {.key = "params", .member = &R::params},
+      {.key = "vocab", .member = &R::vocab},
+      {.key = "final_train_loss", .member = &R::final_train_loss, .sweep = 2, .compare = {3, "final train"}},
+      {.key = "final_val_loss", .member = &R::final_val_loss, .sweep = 4, .compare = {2, "final val"}},
+      {.key = "best_val_loss", .member = &R::best_val_loss, .sweep = 3, .compare = {1, "best val"}},
+      {.key = "best_step", .member = &R::best_step, .trained = true},
+      {.key = "grad_first_last",
+       .member = &R::grad_first_last,
+       .sweep = 5,
+       .compare = {4, "grad first/last", ratio}},
+      {.key = "growth", .member = &R::growth, .sweep = 6, .compare = {5, "growth", ratio}},
+      {.key = "branch_share", .member = &R::branch_share, .trained = true},
+      {.key = "unigram", .member = &R::unigram, .trained = true},
+      {.key = "skipped", .member = &R::skipped, .trained = true},
+      {.key = "seconds", .member = &R::seconds, .trained = true, .sweep = 8},
+      {.key = "tokens_per_s",
+       .member = &R::tokens_per_s,
+       .trained = true,
+       .sweep = 9,
+       .compare = {6, "tokens/s", speed}},
+      {.key = "peak_rss_mb", .member = &R::peak_rss_mb},
+      {.key = "threads", .member = &R::threads},
+      {.key = "precision", .member = &R::precision},
+      {.key = "gemm", .member = &R::gemm},
+      {.key = "blas/flavour", .member = &R::blas_flavour},
+      {.key = "blas/version", .member = &R::blas_version},
+      {.key = "blas/kernel", .member = &R::blas_kernel},
+      {.key = "cpu", .member = &R::cpu},
+      {.key = "isa", .member = &R::isa},
+      {.key = "compiler", .member = &R::compiler},
+      {.key = "libc", .member = &R::libc},
+      {.key = "version", .member = &R::version},
+      {.key = "commit", .member = &R::commit},
+      {.key = "trajectory_hash", .member = &R::trajectory_hash, .trained = true},
+      {.key = "first_nonfinite", .member = &R::first_nonfinite},
+      {.key = "story", .member = &R::story},
+  };
+  return fields;
+}
+
+const std::vector<RecordField>& sweep_columns() {
+  static const auto columns = columns_by([](const RecordField& field) { return field.sweep; });
+  return columns;
+}
+
+const std::vector<RecordField>& compare_columns() {
+  static const auto columns = columns_by([](const RecordField& field) { return field.compare.place; });
+  return columns;
+}
+
+void add_cell(CsvRows& row, const RecordField& field, const RunRecord& run) {
+  const auto add = [&](auto member) {
+    if constexpr (!std::is_same_v<decltype(member), std::optional<FirstNonfinite> RunRecord::*>)
+      row.cell(run.*member);
+  };
+  std::visit(add, field.member);
+}
+
+void write_record(const std::string& path, const RunRecord& run) {
+  Json json;
+  for (const RecordField& field : record_fields()) {
+    if (run.status == status_probe && field.trained) continue;
+    const auto write = [&](auto member) {
+      if (!is_left_out(run.*member)) json[pointer_to(field)] = json_of(run.*member);
+    };
+    std::visit(write, field.member);
+  }
+  write_atomically(path, json.dump(2), "\n");
+}
+
+bool read_record(const std::string& path, RunRecord& run) {
+  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return false;
+  for (const RecordField& field : record_fields()) {
+    if (!json.contains(pointer_to(field))) continue;
+    std::visit([&](auto member) { read_value(json[pointer_to(field)], run.*member); }, field.member);
+  }
+  return true;
+}
+
+}  // namespace normscope
