@@ -26,13 +26,6 @@ Json json_of(const Value& value) {
   return value;
 }
 
-bool is_left_out(const std::string& words) { return words.empty(); }
-bool is_left_out(const std::optional<FirstNonfinite>& first) { return !first; }
-template <class Value>
-bool is_left_out(const Value&) {
-  return false;
-}
-
 // Each reads what is as it should be, and leaves `out` alone where it is not.
 void read_value(const Json& json, std::string& out) {
   if (json.is_string()) out = json;
@@ -109,8 +102,8 @@ const std::vector<RecordField>& record_fields() {
       {.key = "version", .member = &R::version},
       {.key = "commit", .member = &R::commit},
       {.key = "trajectory_hash", .member = &R::trajectory_hash, .trained = true},
-      {.key = "first_nonfinite", .member = &R::first_nonfinite},
-      {.key = "story", .member = &R::story},
+      {.key = "first_nonfinite", .member = &R::first_nonfinite, .nonfinite = true},
+      {.key = "story", .member = &R::story, .trained = true, .nonfinite = true},
   };
   return fields;
 }
@@ -136,11 +129,8 @@ void add_cell(CsvRows& row, const RecordField& field, const RunRecord& run) {
 void write_record(const std::string& path, const RunRecord& run) {
   Json json;
   for (const RecordField& field : record_fields()) {
-    if (run.status == status_probe && field.trained) continue;
-    const auto write = [&](auto member) {
-      if (!is_left_out(run.*member)) json[pointer_to(field)] = json_of(run.*member);
-    };
-    std::visit(write, field.member);
+    if ((field.trained && run.status == status_probe) || (field.nonfinite && !run.first_nonfinite)) continue;
+    std::visit([&](auto member) { json[pointer_to(field)] = json_of(run.*member); }, field.member);
   }
   write_atomically(path, json.dump(2), "\n");
 }

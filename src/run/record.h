@@ -65,6 +65,7 @@ struct RecordField {
   const char* key;  // in summary.json; blas/kernel is `kernel` of the object `blas`
   Member member;
   bool trained = false;     // of trained runs alone: a probe's summary does without
+  bool nonfinite = false;   // of runs that met a tensor that is not finite: other summaries do without
   int sweep = 0;            // place in a sweep's summary.csv, from 1; 0: none
   CompareColumn compare{};  // in the table of `compare`: figures only
 
@@ -79,7 +80,7 @@ const std::vector<RecordField>& compare_columns();
 // Appends the field's value, which is no first_nonfinite.
 void add_cell(CsvRows& row, const RecordField& field, const RunRecord& run);
 
-// summary.json. What is not there is null; a story and first_nonfinite are left out.
+// summary.json, with null for figures that the run does not have.
 void write_record(const std::string& path, const RunRecord& run);
 
 // Sets the fields that the file has, and that are what they should be. False: the file holds no JSON object.

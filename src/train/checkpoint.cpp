@@ -8,8 +8,8 @@
 #include "config/dump.h"
 #include "config/load.h"
 #include "io/utf8.h"
-#include "train/environment.h"
 #include "run/folder.h"
+#include "train/environment.h"
 
 namespace normscope {
 namespace {
@@ -37,14 +37,6 @@ void require_tensors(const SafetensorsFile& file, const std::string& prefix, con
       fail("safetensors", file.path(), ": ", tensor->name, " is ", shape_text(tensor->shape),
            "; the model needs ", shape_text(p.shape));
     }
-  }
-}
-
-template <class Real>
-void read_tensors(const SafetensorsFile& file, const std::string& prefix, const ParameterLayout& layout,
-                  ParameterBlock<Real>& block) {
-  for (const Parameter& p : layout.list()) {
-    if (p.trainable || prefix.empty()) file.read_into(prefix + p.name, block.at(p), p.size);
   }
 }
 
@@ -91,7 +83,7 @@ Metadata corpus_metadata(const Corpus& corpus) {
 
 // What a file may hold besides parameters: moments of a checkpoint; gradients, sites, tokens of an exchange
 // file.
-bool beside_the_weights(std::string_view name) {
+bool is_auxiliary(std::string_view name) {
   for (const char* prefix : {first_moment_prefix, second_moment_prefix, "grad.", "act.", "act_grad."}) {
     if (name.starts_with(prefix)) return true;
   }
@@ -100,7 +92,7 @@ bool beside_the_weights(std::string_view name) {
 
 // Says in which keys a checkpoint's config is not the run's, but for those that may change on resume; and
 // whether its corpus is another.
-void require_same_run(const SafetensorsFile& file, const RunConfig& config, const FileFacts& facts) {
+void require_same_run(const SafetensorsFile& file, const RunConfig& config, const CheckpointMeta& facts) {
   if (const std::string keys = fixed_differences(config, facts.config); !keys.empty()) {
     refuse("resume", file.path(), ": is the checkpoint of another config, which differs in ", keys,
            "; put its own checkpoint back, or start another run with --out DIR");
@@ -163,10 +155,8 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
     require(written == value, "safetensors", file.path(), ": metadata '", key, "' is '",
             escape_controls(written), "', which no checkpoint says");
   }
-  require(is_possible(state, steps), "safetensors", file.path(), ": says what cannot be: step ", state.step,
-          " of ", steps, ", best ", state.best_val_loss.value_or(0), " at ", state.best_step, ", skipped ",
-          state.skipped, ", ", state.consecutive_skips, " in a row, branches ",
-          state.branch_share.value_or(0));
+  require(is_possible(state, steps), "safetensors", file.path(),
+          ": its metadata cannot be those of a run of ", steps, " steps");
   if (const TensorInfo* recent = file.find(recent_name)) {
     state.recent.resize(static_cast<std::size_t>(recent->count));
     file.read_into(recent_name, state.recent.data(), recent->count);
@@ -186,7 +176,7 @@ std::string corpus_difference(const Metadata& file, const Corpus& corpus) {
   return "";
 }
 
-Metadata file_metadata(const FileFacts& facts, Index step) {
+Metadata file_metadata(const CheckpointMeta& facts, Index step) {
   Metadata metadata = corpus_metadata(facts.corpus);
   metadata["normscope"] = format_version;
   metadata["config"] = dump(facts.config).dump();
@@ -204,7 +194,7 @@ Index step_in(const std::string& path) {
   }
 }
 
-void save_checkpoint(const std::string& path, const FileFacts& facts, const TrainState& state,
+void save_checkpoint(const std::string& path, const CheckpointMeta& facts, const TrainState& state,
                      const Model<float>& model, const Optimizer<float>& optimizer, Keep keep) {
   Metadata metadata = state_metadata(state);
   metadata.merge(file_metadata(facts, state.step));
@@ -216,7 +206,7 @@ void save_checkpoint(const std::string& path, const FileFacts& facts, const Trai
   write_safetensors(path, tensors, metadata, keep);
 }
 
-TrainState load_checkpoint(const SafetensorsFile& file, const FileFacts& facts, Model<float>& model,
+TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& facts, Model<float>& model,
                            Optimizer<float>& optimizer) {
   require_format(file);
   const RunConfig config = config_in(file, of_a_run);
@@ -225,13 +215,13 @@ TrainState load_checkpoint(const SafetensorsFile& file, const FileFacts& facts, 
     require_tensors(file, prefix, model.layout());
   }
   const TrainState state = state_in(file, config.train.steps);
-  read_tensors(file, "", model.layout(), model.parameters);
-  read_tensors(file, first_moment_prefix, model.layout(), optimizer.first_moment);
-  read_tensors(file, second_moment_prefix, model.layout(), optimizer.second_moment);
+  load_weights(file, model.layout(), model.parameters);
+  load_weights(file, model.layout(), optimizer.first_moment, first_moment_prefix);
+  load_weights(file, model.layout(), optimizer.second_moment, second_moment_prefix);
   return state;
 }
 
-void save_model(const std::string& path, const FileFacts& facts, Index step, const Model<float>& model,
+void save_model(const std::string& path, const CheckpointMeta& facts, Index step, const Model<float>& model,
                 Keep keep) {
   std::vector<TensorView> tensors;
   add_tensors("", model.layout(), model.parameters, tensors);
@@ -240,17 +230,23 @@ void save_model(const std::string& path, const FileFacts& facts, Index step, con
 
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout) {
   for (const TensorInfo& tensor : file.tensors()) {
-    if (beside_the_weights(tensor.name) || layout.find(tensor.name) != no_parameter) continue;
+    if (is_auxiliary(tensor.name) || layout.find(tensor.name) != no_parameter) continue;
     fail("safetensors", file.path(), ": ", escape_controls(tensor.name), " is not a parameter of the model");
   }
   require_tensors(file, "", layout);
 }
 
 template <class Real>
-void load_weights(const SafetensorsFile& file, const ParameterLayout& layout,
-                  ParameterBlock<Real>& parameters) {
-  read_tensors(file, "", layout, parameters);
+void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, ParameterBlock<Real>& block,
+                  const std::string& prefix) {
+  for (const Parameter& p : layout.list()) {
+    if (p.trainable || prefix.empty()) file.read_into(prefix + p.name, block.at(p), p.size);
+  }
 }
+template void load_weights(const SafetensorsFile&, const ParameterLayout&, ParameterBlock<float>&,
+                           const std::string&);
+template void load_weights(const SafetensorsFile&, const ParameterLayout&, ParameterBlock<double>&,
+                           const std::string&);
 
 LoadedModel::LoadedModel(RunConfig run_config, Vocabulary vocabulary)
     : config(std::move(run_config)),
@@ -258,14 +254,9 @@ LoadedModel::LoadedModel(RunConfig run_config, Vocabulary vocabulary)
       model(config.model, vocab.size(), gemm_provider(config.train)) {}
 
 std::string weights_of(const std::string& run_or_file) {
-  std::string path = run_or_file;
-  if (std::filesystem::is_directory(path)) {
-    for (const char* name : {model_file, checkpoint_file}) {
-      path = (std::filesystem::path(run_or_file) / name).string();
-      if (std::filesystem::exists(path)) break;
-    }
-  }
-  return path;
+  if (!std::filesystem::is_directory(run_or_file)) return run_or_file;
+  const std::filesystem::path model = std::filesystem::path(run_or_file) / model_file;
+  return std::filesystem::exists(model) ? model : std::filesystem::path(run_or_file) / checkpoint_file;
 }
 
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
@@ -282,8 +273,5 @@ std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
   load_weights(file, loaded->model.layout(), loaded->model.parameters);
   return loaded;
 }
-
-template void load_weights(const SafetensorsFile&, const ParameterLayout&, ParameterBlock<float>&);
-template void load_weights(const SafetensorsFile&, const ParameterLayout&, ParameterBlock<double>&);
 
 }  // namespace normscope

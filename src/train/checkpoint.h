@@ -28,23 +28,23 @@ struct TrainState {
 };
 
 // What every file of a run says of itself.
-struct FileFacts {
+struct CheckpointMeta {
   const RunConfig& config;
   const Corpus& corpus;
 };
 
 // The metadata that every file of a run has: format, config, vocabulary, corpus, step.
-Metadata file_metadata(const FileFacts& facts, Index step);
+Metadata file_metadata(const CheckpointMeta& facts, Index step);
 
 // Replaces `path` by weights, moments and state; with Keep::previous the file that was there stays under
 // another name.
-void save_checkpoint(const std::string& path, const FileFacts& facts, const TrainState& state,
+void save_checkpoint(const std::string& path, const CheckpointMeta& facts, const TrainState& state,
                      const Model<float>& model, const Optimizer<float>& optimizer, Keep keep);
 
 // Reads a checkpoint into a model and an optimiser of the run that `facts` tell of. It must be that run's: a
 // usage Error names the keys in which its config differs, but for those that may change on resume; an Error
 // says that it is of another corpus or format, or that what it says cannot be.
-TrainState load_checkpoint(const SafetensorsFile& file, const FileFacts& facts, Model<float>& model,
+TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& facts, Model<float>& model,
                            Optimizer<float>& optimizer);
 
 // How the corpus is another one than a file was trained on: its text, or where the text for training ends.
@@ -55,17 +55,17 @@ std::string corpus_difference(const Metadata& file, const Corpus& corpus);
 Index step_in(const std::string& path);
 
 // Weights alone, as a PyTorch module's load_state_dict takes them.
-void save_model(const std::string& path, const FileFacts& facts, Index step, const Model<float>& model,
+void save_model(const std::string& path, const CheckpointMeta& facts, Index step, const Model<float>& model,
                 Keep keep = Keep::nothing);
 
 // Refuses a file with missing, misshapen or (but for a checkpoint's moments) extra parameters. Takes no
 // memory for what the file says it holds.
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout);
 
-// Reads every parameter by name; require_weights() comes first.
+// Reads every parameter, or its moment, by its name with the prefix; require_weights() comes first.
 template <class Real>
-void load_weights(const SafetensorsFile& file, const ParameterLayout& layout,
-                  ParameterBlock<Real>& parameters);
+void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, ParameterBlock<Real>& block,
+                  const std::string& prefix = "");
 
 // A model file as it stands on its own: its config and vocabulary from the metadata, its weights loaded.
 struct LoadedModel {

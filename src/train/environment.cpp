@@ -21,30 +21,17 @@ namespace normscope {
 
 GemmProvider gemm_provider(const TrainConfig& config) {
   if (config.precision == Precision::bf16) return GemmProvider::bf16;
-  switch (config.gemm) {
-    case GemmChoice::openblas:
-      return GemmProvider::openblas;
-    case GemmChoice::native:
-      return GemmProvider::native;
-    case GemmChoice::automatic:
-      break;
-  }
-  return GemmProvider::automatic;
+  if (config.gemm == GemmChoice::openblas) return GemmProvider::openblas;
+  return config.gemm == GemmChoice::native ? GemmProvider::native : GemmProvider::automatic;
 }
 
 const char* name_of(GemmProvider provider) {
-  switch (provider) {
-    case GemmProvider::automatic:
-      return "auto";
-    case GemmProvider::openblas:
-      return "openblas";
-    case GemmProvider::native:
-    case GemmProvider::bf16:
-      return "native";
-    case GemmProvider::reference:
-      return "reference";
-  }
-  return "?";
+  constexpr std::pair<GemmProvider, const char*> names[] = {{GemmProvider::automatic, "auto"},
+                                                            {GemmProvider::openblas, "openblas"},
+                                                            {GemmProvider::native, "native"},
+                                                            {GemmProvider::bf16, "native"},
+                                                            {GemmProvider::reference, "reference"}};
+  return std::ranges::find(names, provider, &std::pair<GemmProvider, const char*>::first)->second;
 }
 
 int resolve_threads(Index option, Index config) {
@@ -71,15 +58,13 @@ std::string version_text() {
 }
 
 std::string compiler_name() {
-  std::ostringstream name;
 #if defined(__clang__)
-  name << "Clang " << __clang_major__ << '.' << __clang_minor__ << '.' << __clang_patchlevel__;
+  return text("Clang ", __clang_major__, '.', __clang_minor__, '.', __clang_patchlevel__);
 #elif defined(__GNUC__)
-  name << "GCC " << __GNUC__ << '.' << __GNUC_MINOR__ << '.' << __GNUC_PATCHLEVEL__;
+  return text("GCC ", __GNUC__, '.', __GNUC_MINOR__, '.', __GNUC_PATCHLEVEL__);
 #else
-  name << "unknown";
+  return "unknown";
 #endif
-  return name.str();
 }
 
 std::string cpu_name() {

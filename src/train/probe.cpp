@@ -23,7 +23,7 @@ void add_sites(const char* prefix, const std::vector<SiteCopy<float>>& copies, I
 }
 
 // The exchange file: everything another program needs to recompute the pass, and every number to compare.
-void write_exchange(const std::string& path, const FileFacts& facts, Model<float>& model,
+void write_exchange(const std::string& path, const CheckpointMeta& facts, Model<float>& model,
                     const TokenBatch& batch) {
   model.gradients.clear();
   SiteCopies<float> sites;

@@ -66,7 +66,7 @@ class Trainer {
 
   void finish();
   void write_results();
-  FileFacts facts() const { return {config_, corpus_}; }
+  CheckpointMeta facts() const { return {config_, corpus_}; }
 
   const RunConfig config_;
   const Corpus& corpus_;
