@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Plots training and validation loss of one or more runs against the step, beside what simple models reach."""
 
+import json
 import math
 import sys
 
@@ -30,10 +31,17 @@ def reference_levels(run):
 def common_levels(runs):
     """The reference levels that hold for every curve: all if the runs read the same texts, else that of guessing if their
     vocabularies are of one size."""
-    if len({tuple(run.keys.get(f"data.{key}") for key in ("path", "val_path", "val_fraction")) for run in runs}) == 1:
+    if len({split_of(run) for run in runs}) == 1:
         return reference_levels(next((run for run in runs if run.summary), runs[0]))
     sizes = vocabularies(runs)
     return {"uniform": math.log(sizes[0])} if len(sizes) == len(runs) and len(set(sizes)) == 1 else {}
+
+
+def split_of(run):
+    """What a run's validation split follows from: the texts, by their hash where the run has it, and where they are cut."""
+    data = run.config.get("data", {})
+    paths = json.dumps([data.get("path"), data.get("val_path")])
+    return run.summary.get("corpus_hash", paths), bool(data.get("val_path")), data.get("val_fraction")
 
 
 def vocabularies(runs):

@@ -4,8 +4,6 @@ page needs nothing but itself."""
 
 import argparse
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import plot_branches
@@ -15,8 +13,7 @@ import plot_loss
 from figures import colored, pyplot
 from plot_command import output_paths, png_bytes
 from report_page import bullets, dot, folded, notes, page, picture, pre, section, table, text
-from keys import ROOT
-from runs import Group, PlotError, find_runs, main, printable, shared_settings, shortened
+from runs import Group, PlotError, comparison, find_runs, main, printable, shared_settings, shortened
 from sites import Branches, Site
 
 EXAMPLES = """examples:
@@ -24,29 +21,8 @@ EXAMPLES = """examples:
   scripts/report.py runs/sweep -o sweep.html
 """
 LONGEST_SAMPLE = 3000  # characters
-FIGURES = {"best val": "best_val_loss", "final val": "final_val_loss", "final train": "final_train_loss",
-           "grad first/last": "grad_first_last", "growth": "growth", "tokens/s": "tokens_per_s"}
 MACHINE = ("steps", "seconds", "tokens_per_s", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc",
            "version", "peak_rss_mb", "trajectory_hash")
-
-
-def comparison(runs):
-    """What `normscope compare --json` says of the runs; its groups have their runs as `group`."""
-    program = Path(os.environ.get("NORMSCOPE") or ROOT / "build" / "normscope")
-    by_folder = {str(run.folder.absolute()): run for run in runs}
-    try:
-        done = subprocess.run([program, "compare", "--json", *by_folder], capture_output=True, check=False)
-    except OSError as error:
-        raise PlotError(f"{printable(program)}: {error.strerror}; the figures are the program's: build it, or name it "
-                        "in NORMSCOPE", 1) from None
-    try:
-        said = json.loads(done.stdout)
-        for entry in said["runs"]:
-            entry["group"] = Group([by_folder[folder] for folder in entry["folders"]], entry["label"])
-    except (KeyError, TypeError, ValueError):
-        why = done.stderr.decode("utf-8", "replace").splitlines() or ["no comparison came of it"]
-        raise PlotError(f"{printable(program)} compare: {printable(why[0])}", 1) from None
-    return said
 
 
 def heading(group):
@@ -80,12 +56,10 @@ def results(said):
     """The table of results, the differences seed by seed, and what can be said of them: all as `compare` has it."""
     rows = []
     for entry in said["runs"]:
-        counts = entry["status"].items()
-        status = ", ".join(name if len(counts) == 1 else f"{count} {name}" for name, count in counts)
-        figures = [entry["figures"][key]["text"] for key in FIGURES.values()]
-        rows.append([heading(entry["group"]), text(status), f"{entry['params']:,}" if entry["params"] else "–",
+        figures = [figure["text"] for figure in entry["figures"].values()]
+        rows.append([heading(entry["group"]), text(entry["status"]), f"{entry['params']:,}" if entry["params"] else "–",
                      *(text(f).replace(" ± ", ' <span class="spread">± ') + "</span>" * (" ± " in f) for f in figures)])
-    header = ["run", "status", "params", *FIGURES]
+    header = ["run", "status", "params", *(figure["title"] for figure in said["runs"][0]["figures"].values())]
     pairs = [[text(pair["group"]), text(pair["difference"]), text(pair["text"])] for pair in said["paired"]]
     base = said["paired"][0]["base"] if pairs else ""
     return section("Results", "<p>Losses in nats per character. Grad first/last: gradient norm of block 1's parameters "

@@ -1,4 +1,5 @@
-"""What the plots share of reading: finding run folders, their tables, groups of seeds, labels from their configs."""
+"""What the plots share of reading: finding run folders and their tables; their groups and labels, which are those of
+`normscope compare`."""
 
 import csv
 import functools
@@ -6,11 +7,12 @@ import json
 import logging
 import math
 import os
+import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
-from keys import fault, flattened, used_keys
-from labels import NORM, PLACEMENT, label_all, printable, wording
+from keys import ROOT
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word about its caches on a first start
@@ -26,10 +28,9 @@ except ImportError as import_error:  # another python3 comes first on PATH, with
     print(f"[plot] {import_error}; install python3-matplotlib and python3-numpy", file=sys.stderr)
     sys.exit(1)
 
-SEED = "train.seed"
-# What runs may differ in and still be shown together unasked: placement and norm, and what follows from these.
-KINDRED = (PLACEMENT, NORM, "model.final_norm", "model.norm_bias", "model.init.residual_scaling")
-DEEPEST = 64  # levels of a JSON file, as the program has it
+PLACEMENT, NORM = "model.norm_placement", "model.norm"
+# Marks that turn the direction of writing.
+TURNING = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 WHOLE = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest a run can write
 
 
@@ -53,6 +54,22 @@ def main(run):
         sys.exit(1)
 
 
+def printable(text):
+    """The text with control characters escaped, and those that break lines or turn the direction of writing: file names
+    and samples may hold anything."""
+    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or c in TURNING else c
+                   for c in str(text))
+
+
+def _escaped(character):
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def shortened(text, length):
+    return text if len(text) <= length else text[:length - 1] + "…"
+
+
 # ---- reading --------------------------------------------------------------------------------------------------
 
 
@@ -62,17 +79,15 @@ class Run:
     def __init__(self, folder):
         self.folder = Path(folder)
         self.config = self._json("config.json")
-        keys = flattened(self.config)
-        if fault(keys):
-            raise PlotError(f"{self}: damaged config.json: {fault(keys)}")
         self.summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
         self.probe = (self.summary.get("status") == "probe" or  # older ones have no summary
                       self.folder.name.startswith("seed-") and not (self.folder / "metrics.csv").exists())
         self.home = self.folder.absolute().parent if self.probe else self.folder.absolute()
-        self.keys = used_keys(keys)
-        self.seed = self.keys.pop(SEED, None)
-        if self.probe:
-            self.keys.pop("train.steps", None)  # it takes none
+
+    def value(self, key):
+        """The value of a dotted key of the config; None where it has none."""
+        return functools.reduce(lambda part, name: part.get(name) if isinstance(part, dict) else None, key.split("."),
+                                self.config)
 
     def __str__(self):
         return printable(self.folder)
@@ -86,12 +101,6 @@ class Run:
             raise PlotError(f"{self}: damaged {name}: {error}") from None
         if not isinstance(value, dict):
             raise PlotError(f"{self}: damaged {name}: not an object")
-        layer = [value]
-        for _ in range(DEEPEST):
-            layer = [inner for outer in layer if isinstance(outer, (dict, list))
-                     for inner in (outer.values() if isinstance(outer, dict) else outer)]
-        if layer:
-            raise PlotError(f"{self}: damaged {name}: more than {DEEPEST} levels deep")
         return value
 
     def rows(self, name, columns, hint, keep=None, some=True):
@@ -186,30 +195,25 @@ def newest_family(needed):
         raise PlotError(f"runs: no run with {needed} here; name run folders, or train one first: "
                         "build/normscope train configs/quickstart.json")
     folders.sort(key=lambda f: (f / needed).stat().st_mtime_ns, reverse=True)
-    newest = Run(folders[0])
-
-    def is_kin(run):
-        shared = (run.keys.keys() & newest.keys.keys()).difference(KINDRED)
-        return run.probe == newest.probe and all(run.keys[k] == newest.keys[k] for k in shared)
-
-    family, taken = [], set()
-    for folder in folders:  # newest first: of two runs of one config, the newer is shown
+    newest, *others = map(Run, folders[:1])
+    for folder in folders[1:]:
         try:
-            run = Run(folder)
+            others.append(Run(folder))
         except PlotError:
             continue  # damaged, and nobody asked for it
-        same = (json.dumps(run.keys, sort_keys=True), run.seed)
-        if is_kin(run) and same not in taken:
-            taken.add(same)
-            family.append(run)
-    family.sort(key=lambda r: _natural_order(r.folder))
+    family = {}
+    for entry in comparison([newest, *others], newest)["runs"]:
+        for seed, run in zip(entry["seeds"], entry["group"].runs):
+            if {PLACEMENT, NORM}.issuperset(entry["choices"]):  # newest first: of one config, the newer is shown
+                family.setdefault((entry["placement"], entry["norm"], seed), run)
+    family = sorted(family.values(), key=lambda run: _natural_order(run.folder))
     others = [str(run) for run in family if run.folder != newest.folder]
     print(f"newest run: {newest}; " + (f"with it, differing only in placement, norm or seed: {', '.join(others)}"
                                        if others else "no other differs from it only in placement, norm or seed"))
     return family
 
 
-# ---- labels ---------------------------------------------------------------------------------------------------
+# ---- groups ---------------------------------------------------------------------------------------------------
 
 
 class Group:
@@ -233,66 +237,54 @@ class Group:
         return shortened(self.label, 90) + (f" ({', '.join(notes)})" if notes else "")
 
 
+def comparison(runs, base=None):
+    """What `normscope compare --json` says of the runs, set against those of the run `base`, else the first; each of its
+    groups has its runs as `group`."""
+    program = Path(os.environ.get("NORMSCOPE") or ROOT / "build" / "normscope")
+    by_folder = {os.path.join(".", run.folder): run for run in runs}  # which is no option's name
+    named = ["--base", os.path.join(".", base.folder)] if base else []
+    try:
+        done = subprocess.run([program, "compare", "--json", *named, *by_folder], capture_output=True, check=False)
+    except OSError as error:
+        raise PlotError(f"{printable(program)}: {error.strerror}; it says what runs have in common: build it, or name it "
+                        "in NORMSCOPE", 1) from None
+    try:
+        said = json.loads(done.stdout)
+        for entry in said["runs"]:
+            entry["group"] = Group([by_folder[folder] for folder in entry["folders"]], entry["label"])
+    except (KeyError, TypeError, ValueError):
+        why = done.stderr.decode("utf-8", "replace").splitlines() or ["no comparison came of it"]
+        raise PlotError(f"{printable(program)} compare: {printable(why[-1])}", 1) from None
+    return said
+
+
 def group_runs(runs):
-    """Groups of runs that differ only in seed, labelled by what differs between the groups, as `normscope compare` has
-    it."""
-    members = [seeds for same in _sorted_by(runs, lambda run: (json.dumps(run.keys, sort_keys=True), run.probe))
-               for seeds in _without_repeats(same)]
-    labels = label_all([same[0].keys for same in members])
-    if len({same[0].probe for same in members}) > 1:
-        labels = [label + " · probe" * same[0].probe for label, same in zip(labels, members)]
-    for label in {label for label in labels if labels.count(label) > 1}:
-        alike = [i for i, other in enumerate(labels) if other == label]
-        homes = [members[i][0].folder.absolute() for i in alike]
-        homes = [home.parent if len(members[i]) > 1 else home for i, home in zip(alike, homes)]
-        shared = Path(os.path.commonpath([home.parent for home in homes]))
-        distinct = len(set(labels)) > 1
-        for i, home in zip(alike, homes):
-            folder = printable(home.relative_to(shared))
-            labels[i] = f"{label} · {folder}" if distinct else folder
-    return [Group(same, label) for same, label in zip(members, labels)]
-
-
-def _sorted_by(runs, name):
-    """Lists of the runs of one name each."""
-    lists = {}
-    for run in runs:
-        lists.setdefault(name(run), []).append(run)
-    return list(lists.values())
-
-
-def _without_repeats(runs):
-    """The runs of one config, apart by their folders where a seed is there twice: an older build, other weights."""
-    def once(some):
-        return len({run.seed for run in some}) == len(some)
-
-    by_parent = _sorted_by(runs, lambda run: run.folder.absolute().parent)
-    return [runs] if once(runs) else by_parent if all(map(once, by_parent)) else [[run] for run in runs]
+    """The groups of runs that differ only in seed, labelled by what differs between the groups. All must be readable."""
+    said = comparison(runs)
+    for remark in said["remarks"]:
+        if remark["kind"] == "unreadable":
+            raise PlotError(remark["text"], 1)
+    return [entry["group"] for entry in said["runs"]]
 
 
 def shared_settings(groups):
     """What all runs have in common, as a subtitle."""
     runs = [run for group in groups for run in group.runs]
 
-    def common(key):
-        values = {run.keys.get(key) for run in runs}
-        return wording(key, values.pop()) if len(values) == 1 and None not in values else None
+    def common(key, form="{}"):
+        values = {json.dumps(run.value(key)) for run in runs}
+        value = json.loads(values.pop()) if len(values) == 1 else None
+        return None if value is None or isinstance(value, list) else form.format(value)
 
-    def sized(size, unit):
-        return size and unit.format(size.split()[1])
-
-    layers, width, context = (common(f"model.{key}") for key in ("n_layer", "d_model", "context"))
-    parts = [sized(layers, "{} block" if layers == "L 1" else "{} blocks"), sized(width, "width {}"),
-             sized(context, "context {}")]
+    layers = common("model.n_layer")
+    parts = ["1 block" if layers == "1" else layers and f"{layers} blocks", common("model.d_model", "width {}"),
+             common("model.context", "context {}")]
     if len(groups) > 1:  # of a single group the legend says it
-        parts += [common("model.norm_placement"), common("model.norm")]
-    training = () if all(run.probe for run in runs) else ("train.optimizer", "train.lr")
-    parts += [common(key) for key in ("model.init.scheme", *training, "data.path")]
-    seeds = {run.seed for run in runs}
-    if len(seeds) == 1 and None not in seeds:
-        parts.append(f"seed {seeds.pop()}")
+        parts += [common(PLACEMENT), common(NORM)]
+    parts.append(common("model.init.scheme"))
+    if not all(run.probe for run in runs):
+        parts += [common("train.optimizer"), common("train.lr", "lr {:g}")]
+    texts = {tuple(Path(path).stem for path in np.atleast_1d(run.value("data.path") or [])) for run in runs}
+    parts += [" + ".join(names) for names in texts if len(texts) == 1]
+    parts.append(common("train.seed", "seed {}"))
     return shortened(" · ".join(part for part in parts if part), 112)
-
-
-def shortened(text, length):
-    return text if len(text) <= length else text[:length - 1] + "…"

@@ -19,6 +19,7 @@ from read_safetensors import fnv1a
 TESTS = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(TESTS)
 BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
+os.environ["NORMSCOPE"] = BINARY  # which the scripts ask
 LONG = "NORMSCOPE_LONG" in os.environ  # the long forms of tests: `ctest -C long -L long`
 
 with open(os.path.join(ROOT, "data", "austen.txt"), encoding="utf-8") as _austen:
@@ -37,6 +38,15 @@ TINY = {
 SITES = ["attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out", "stream"]
 TIMING = {"step_ms", "tokens_per_s"}  # columns of metrics.csv that no two runs share
 DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
+
+
+def write_run(folder, config, summary=None):
+    """A run folder of made-up files."""
+    os.makedirs(folder)
+    for name, content in (("config.json", config), ("summary.json", summary)):
+        if content is not None:
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                json.dump(content, file)
 
 
 def sites_of(n_layer):

@@ -3,16 +3,15 @@
 import csv
 import io
 import json
-import os
 import shutil
-import tempfile
 
-from cli import CliTest, Run, merged
+from cli import TINY, VOCABULARY, CliTest, Run, merged, write_run
 
 COLUMNS = ["run", "seeds", "placement", "norm", "n_layer", "params", "status"] + [
     f"{name}{part}" for name in ("best_val_loss", "final_val_loss", "final_train_loss", "grad_first_last", "growth",
                                  "tokens_per_s") for part in ("", "_spread")]
-STORY = "step 7: block 1 ffn_out became non-finite; activations had grown 9.5 times since step 1"
+SUMMARY = {"status": "done", "steps": 2, "params": 7760, "vocab": VOCABULARY, "final_train_loss": 4.25,
+           "grad_first_last": 0.8, "growth": 2.5, "tokens_per_s": 1e5, "branch_share": 0.5}
 
 
 class CompareTest(CliTest):
@@ -29,31 +28,26 @@ class CompareTest(CliTest):
     def labels(self, *arguments):
         return list(self.csv(*arguments or ("runs",)))
 
+    def kinds(self, *arguments):
+        """{kind: the groups of which a remark of that kind is made}."""
+        found = {}
+        for remark in self.json(*arguments or ("runs",))["remarks"]:
+            found.setdefault(remark["kind"], []).extend(remark["groups"])
+        return found
 
-class MadeCompareTest(CompareTest):
-    """Runs with made-up results: a tiny one is trained, then copied with other configs and results."""
+    def remark(self, kind, *arguments):
+        """The text of the one remark of that kind."""
+        (text,) = [r["text"] for r in self.json(*arguments or ("runs",))["remarks"] if r["kind"] == kind]
+        return text
 
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.template = tempfile.mkdtemp(prefix="normscope-test-")
-        cls.addClassCleanup(shutil.rmtree, cls.template)
+    # ---- made-up results
 
     def make(self, folder, loss=2.5, changes=None, **summary):
         """A run folder whose config has `changes` and whose summary has this final_val_loss and what else is given."""
-        if not os.path.exists(os.path.join(self.template, "run")):
-            shutil.copytree(self.train("template", {"train": {"steps": 2}}).path, os.path.join(self.template, "run"))
-        run = Run(self.path(folder))
-        shutil.copytree(os.path.join(self.template, "run"), run.path)
-        shown = self.normscope("config", self.config(merged({"train": {"steps": 2}}, changes or {}), name="made.json"))
-        with open(run.file("config.json"), "w", encoding="utf-8") as file:
-            file.write(shown.stdout)
-        with open(run.file("summary.json"), encoding="utf-8") as file:
-            results = json.load(file)
-        results |= {"final_val_loss": loss, "best_val_loss": loss, **summary}
-        with open(run.file("summary.json"), "w", encoding="utf-8") as file:
-            json.dump(results, file)
-        return run
+        base = merged(TINY, {"train": {"steps": 2}, "data": {"path": self.path("text.txt")}})
+        write_run(self.path(folder), merged(base, changes or {}),
+                  {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, **summary})
+        return Run(self.path(folder))
 
     def make_seeds(self, name, losses, changes=None, **summary):
         """Runs name-1, name-2, ...: a seed for each loss; or seeds and losses from a dict."""
@@ -64,4 +58,7 @@ class MadeCompareTest(CompareTest):
     def diverged(self, folder, step, **changes):
         lost = {"step": step, "layer": 1, "site": "ffn_out", "kind": "value"}
         return self.make(folder, None, changes, status="diverged", steps=step - 1, first_nonfinite=lost,
-                         story=STORY + f", or so {step}", final_train_loss=1009349.8425)
+                         story=f"block 1 ffn_out became non-finite in step {step}", final_train_loss=1009349.8425)
+
+    def clear(self):
+        shutil.rmtree(self.path("runs"), ignore_errors=True)

@@ -2,14 +2,14 @@
 
 import copy
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-from cli import BINARY
+from cli import write_run
+from read_safetensors import fnv1a
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"
@@ -21,6 +21,11 @@ CONFIG = {
     "train": {"steps": 60, "lr": 0.001, "optimizer": "adamw", "seed": 1, "threads": 0},
     "eval": {"every": 30}, "log": {"every": 10, "layers_every": 10},
 }
+
+
+def corpus_hash(path):
+    """As in a run's summary: of the text's bytes; None where there is no text."""
+    return f"{fnv1a(Path(path).read_bytes()):016x}" if Path(path).is_file() else None
 
 
 class MadeRuns(unittest.TestCase):
@@ -44,8 +49,6 @@ class MadeRuns(unittest.TestCase):
                 place = place[part]
             place[last] = value
         folder = self.root / folder
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
         layers = ["step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite"]
         metrics = ["step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"]
         for step in steps:
@@ -60,17 +63,16 @@ class MadeRuns(unittest.TestCase):
                                (("attn_out", layer / 4), ("stream_mid", rms), ("ffn_out", layer / 2))]
             loss = "nan" if lost else 1.5 + 2 / max(step, 1)
             metrics.append(f"{step},{step * 8},{loss},{2.0 if step % 30 == 0 else ''},0.001,1,1,1,1")
+        summary = {"status": "done", "vocab": len(set(CORPUS)), "corpus_hash": corpus_hash(config["data"]["path"])}
+        if diverged:
+            summary |= {"status": "diverged", "first_nonfinite": {"step": steps[-1], "layer": 1, "site": "stream"}}
+        write_run(folder, config, None if probe else summary)
         (folder / "layers.csv").write_text("\n".join(layers) + "\n", encoding="utf-8")
         if not probe:
             (folder / "metrics.csv").write_text("\n".join(metrics) + "\n", encoding="utf-8")
-            summary = {"status": "done", "vocab": len(set(CORPUS))}
-            if diverged:
-                summary |= {"status": "diverged", "first_nonfinite": {"step": steps[-1], "layer": 1, "site": "stream"}}
-            (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         return folder
 
     def call(self, script, *args, start=(sys.executable,), **options):
-        options.setdefault("env", {**os.environ, "NORMSCOPE": BINARY})
         return subprocess.run([*start, str(SCRIPTS / script), *map(str, args)], capture_output=True, text=True,
                               timeout=60, cwd=self.root, check=False, **options)
 

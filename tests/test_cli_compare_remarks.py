@@ -1,30 +1,132 @@
 #!/usr/bin/python3
-"""`normscope compare`: what it says can and cannot be concluded from the runs."""
+"""`normscope compare` of runs with made-up results: differences seed by seed, labels, what can and cannot be concluded."""
 
-import csv
 import json
 import math
-import os
 import re
-import shutil
 import unittest
 
-from cli import TEXT, VOCABULARY, Run, merged
-from compare_runs import COLUMNS, STORY, MadeCompareTest
+import numpy as np
+
+from cli import TEXT, VOCABULARY, merged
+from compare_runs import COLUMNS, CompareTest
 
 HOSTILE = "a\x1b[31m\nb\x07\u202ec,\"d"
 
 
-class Remarks(MadeCompareTest):
-    def remarks(self, *arguments):
-        return [line for line in self.compare(*arguments or ("runs",)).splitlines() if line.startswith("- ")]
+class PairsAndLabels(CompareTest):
+    # ---- paired differences
 
+    def test_paired_figures_are_those_of_the_differences(self):
+        a, b = [2.5, 2.9, 2.2, 2.6], [2.31, 2.73, 2.02, 2.38]
+        self.make_seeds("a", a)
+        self.make_seeds("b", b, {"train": {"lr": 0.01}})
+        differences = np.subtract(b, a)
+        mean, error = np.mean(differences), np.std(differences, ddof=1) / 2
+        (pair,) = self.json("runs")["paired"]
+        self.assertEqual((pair["group"], pair["base"], pair["n"]), ("lr 0.01", "lr 0.001", 4))
+        np.testing.assert_allclose((pair["mean"], pair["standard_error"]), (mean, error), rtol=1e-12)
+        # The groups' own spread (0.29) is far larger than the difference: only the pairs show it.
+        self.assertEqual(pair["verdict"], "a clear difference")
+        shown = self.compare("runs")
+        self.assertRegex(shown, r"(?m)^final val minus that of lr 0.001, seed by seed.*\n"
+                         rf"  lr 0.01  {mean:.3f} ± {error:.3f}  lower in 4 of 4 shared seeds: a clear difference$")
+        self.assertNotRegex(shown.lower(), r"better|winner|wins|best run")
+
+    def test_only_shared_seeds_that_are_done_count(self):
+        self.make_seeds("a", {2: 2.1, 6: 2.0})
+        self.make_seeds("a", {1: 2.0, 5: 9.0}, status="interrupted")
+        self.make_seeds("b", {2: 2.2, 6: 2.3, 1: 2.4, 7: 0.1}, {"train": {"lr": 0.01}})
+        (pair,) = self.json("runs/a-2", "runs")["paired"]
+        self.assertEqual((round(pair["mean"], 9), pair["n"]), (0.2, 2))
+        self.assertNotIn("diverge", pair["text"])
+        self.diverged("runs/b-8", 7, train={"lr": 0.01, "seed": 8})
+        (pair,) = self.json("runs/a-2", "runs")["paired"]
+        self.assertEqual((round(pair["mean"], 9), pair["n"]), (0.2, 2))
+        self.assertIn("2 shared seeds that did not diverge", pair["text"])
+
+    def test_one_seed_in_common_is_no_pair(self):
+        self.make_seeds("a", {1: 2.0, 2: 2.1})
+        self.make_seeds("b", {2: 2.2, 3: 2.3}, {"train": {"lr": 0.01}})
+        self.make_seeds("c", {4: 2.2, 5: 2.3}, {"train": {"lr": 0.02}})
+        self.assertEqual(self.json("runs")["paired"], [])
+        self.assertNotIn("seed by seed", self.compare("runs"))
+
+    def test_many_pairs_at_once(self):
+        for i in range(5):
+            self.make_seeds(f"r{i}", [2.0 + i, 2.1 + i], {"train": {"lr": 0.01 + i / 100}})
+        self.assertNotIn("many_comparisons", self.kinds())
+        self.make_seeds("r5", [7, 8], {"train": {"lr": 0.5}})
+        self.assertRegex(self.remark("many_comparisons"), "^lr 0.01: 5 configs .* chance")
+
+    # ---- labels
+
+    def test_labels_tell_the_keys_that_differ(self):
+        five = {"train": {"lr": 0.1, "optimizer": "sgd"}, "model": {"norm": "rmsnorm", "n_layer": 3, "d_model": 32}}
+        for number, (changes, labels) in enumerate((
+                ([{}, {"model": {"norm_placement": "post"}}], ["pre", "post"]),
+                ([{}, {"model": {"norm": "rmsnorm", "n_layer": 4}}], ["layernorm · L 2", "rmsnorm · L 4"]),
+                ([{}, {"model": {"norm_placement": "rezero"}}], ["pre", "rezero"]),
+                ([{}, {"model": {"d_model": 32}}], ["C 16", "C 32"]),  # d_ff follows
+                ([{}, {"model": {"d_ff": 32}}], ["d_ff 64", "d_ff 32"]),  # it was chosen
+                ([{"model": {"norm_placement": ["pre", "post"]}}, {"model": {"norm_placement": ["post", "post"]}}],
+                 ["pre, post", "post ×2"]),
+                ([{}, {"model": {"residual": False}}], ["residual true", "residual false"]),
+                ([{}, {"model": {"norm": "none"}}], ["layernorm", "no norm"]),
+                ([{}, {"train": {"lr": 0.01, "warmup_steps": 1}}], ["lr 0.001 · warm-up 0", "lr 0.01 · warm-up 1"]),
+                ([{}, {"data": {"path": self.path("more.txt")}}], ["text", "more"]),
+                ([{}, five], ["layernorm · adamw · L 2 · C 16", "rmsnorm · sgd · L 3 · C 32"]),  # four at most
+                ([{}], ["pre · layernorm"]))):
+            with self.subTest(labels=labels):
+                for i, change in enumerate(changes):
+                    self.make(f"labels{number}/{i}", changes=change)
+                self.assertEqual(self.labels(f"labels{number}"), labels)
+
+    def test_keys_without_a_use_and_bookkeeping_set_nothing_apart(self):
+        for number, (changes, summary) in enumerate((
+                ({"train": {"momentum": 0.9}}, {}), ({"model": {"norm_groups": 8}}, {}),
+                ({"model": {"mix_post_fraction": 0.5}}, {}),
+                ({"train": {"threads": 3}, "log": {"every": 1}, "name": "z", "checkpoint": {"every": 7}}, {}),
+                ({"data": {"path": "same.txt"}}, {"corpus_hash": "0123456789abcdef"}))):
+            with self.subTest(changes=changes):
+                self.make(f"same{number}/a", **summary)
+                self.make(f"same{number}/b", changes=merged(changes, {"train": {"seed": 2}}), **summary)
+                self.assertEqual({label: row["seeds"] for label, row in self.csv(f"same{number}").items()},
+                                 {"pre · layernorm": "2"})
+
+    def test_a_text_is_known_by_its_hash(self):
+        self.write("same.txt", TEXT)
+        for seed, path in enumerate(("text.txt", "same.txt")):
+            self.train(f"runs/{seed}", {"data": {"path": path}, "train": {"steps": 1, "seed": seed}})
+        self.assertEqual([run["seeds"] for run in self.json("runs")["runs"]], [[0, 1]])
+
+    def test_a_scale_that_only_a_tied_head_uses(self):
+        xavier = {"model": {"init": {"scheme": "xavier_normal"}}}
+        for std in (0.02, 0.5):
+            self.make(f"runs/{std}", changes=merged(xavier, {"model": {"init": {"std": std}}}))
+        self.assertEqual(self.labels(), ["std 0.02", "std 0.5"])
+        self.assertIn(": model.init.std; with that comes model.init.embed_std 0.02 -> 0.5", self.remark("differs"))
+
+    def test_a_seed_that_is_there_twice_is_told_apart_by_its_folder(self):
+        for folder in ("old", "new"):
+            for seed in (1, 2):
+                self.make(f"{folder}/{seed}", changes={"train": {"seed": seed}})
+        start = "pre · layernorm · "
+        rows = self.csv("old", "new")
+        self.assertEqual({label: row["seeds"] for label, row in rows.items()}, {start + "old/1": "2", start + "new/1": "2"})
+        self.make("old/again")
+        self.make("old/post", changes={"model": {"norm_placement": "post"}})
+        self.assertEqual(self.labels("old"), ["pre · old/1", "pre · old/again", "post"])
+        self.assertIn("pre · old/again against pre · old/1: the same config", self.compare("old"))
+
+
+class Remarks(CompareTest):
     def remark_on_change(self, changes, base=None):
         """What is said of a run whose config has these changes beside one that has not."""
-        shutil.rmtree(self.path("runs"), ignore_errors=True)
+        self.clear()
         self.make("runs/a", changes=base)
         self.make("runs/b", changes=merged(base or {}, changes))
-        return next(line for line in self.remarks() if " against " in line)
+        return self.remark("differs")
 
     def test_one_choice_and_what_follows_from_it(self):
         for changes, base, chosen, followed in (
@@ -53,168 +155,127 @@ class Remarks(MadeCompareTest):
                 key = r"(?:model|train)\.[a-z_.]+"
                 self.assertCountEqual(re.findall(key, first.split(";")[0]), chosen, line)
                 self.assertCountEqual(re.findall(key, rest.split(";")[0]), followed, line)
-                self.assertEqual("choices at once: which of them is the cause cannot be told" in line, len(chosen) > 1)
-                if len(chosen) > 1:
-                    self.assertIn(f"{len(chosen)} choices at once", line)
+                self.assertEqual(f"{len(chosen)} choices at once: which is the cause cannot be told" in line, len(chosen) > 1)
+                self.assertCountEqual(self.json("runs")["runs"][1]["choices"], chosen)
 
     def test_what_is_said_of_several_is_said_once(self):
-        for placement in ("pre", "post", "sandwich", "deepnorm"):
-            for layers in (2, 3):
-                self.make(f"runs/{placement}{layers}", changes={"model": {"norm_placement": placement, "n_layer": layers}})
-        said = [remark for remark in self.json("runs/pre2", "runs")["remarks"] if remark["kind"] == "differs"]
-        self.assertEqual([(remark["groups"], remark["text"].split(";")[0]) for remark in said], [
-            (["deepnorm · L 2"], "deepnorm · L 2 against pre · L 2: model.norm_placement"),
-            (["deepnorm · L 3"], "deepnorm · L 3 against pre · L 2: model.n_layer, model.norm_placement"),
-            (["post · L 2"], "post · L 2 against pre · L 2: model.norm_placement"),
-            (["post · L 3"], "post · L 3 against pre · L 2: model.n_layer, model.norm_placement"),
-            (["pre · L 3"], "pre · L 3 against pre · L 2: model.n_layer"),
-            (["sandwich · L 2"], "sandwich · L 2 against pre · L 2: model.norm_placement"),
-            (["sandwich · L 3"], "sandwich · L 3 against pre · L 2: model.n_layer, model.norm_placement")])
         for i in range(9):
-            self.diverged(f"lost/{i}", 7, train={"lr": (i + 1) / 100})
-        (lost,) = [remark for remark in self.json("lost")["remarks"] if remark["kind"] == "diverged"]
+            self.diverged(f"runs/{i}", 7, train={"lr": (i + 1) / 100})
+        self.assertTrue(self.remark("diverged").startswith("all: diverged at step 7"))
+        self.make("runs/9", changes={"train": {"lr": 0.1}})
+        (lost,) = [remark for remark in self.json("runs")["remarks"] if remark["kind"] == "diverged"]
         self.assertEqual(len(lost["groups"]), 9)
         self.assertTrue(lost["text"].startswith("lr 0.01, lr 0.02, lr 0.03, lr 0.04, lr 0.05 and 4 more: diverged at step 7"))
 
+    def test_values_stand_in_labels_or_in_the_remark(self):
+        line = self.remark_on_change({"model": {"norm_placement": "post"}, "train": {"lr": 0.5}})
+        self.assertIn("post · lr 0.5 against pre · lr 0.001: model.norm_placement, train.lr; with that comes "
+                      "model.final_norm true -> false, train.min_lr 0.0001 -> 0.05; 2 choices at once", line)
+
     def test_an_initialisation_that_comes_along_may_be_the_cause(self):
-        words = "which may be the cause as well"
-        line = self.remark_on_change({"model": {"norm_placement": "pre_scaled"}})
-        self.assertIn("other weights (model.init.residual_scaling true -> false), " + words, line)
+        words = "other weights too, which may be the cause"
+        self.assertIn(words, self.remark_on_change({"model": {"norm_placement": "pre_scaled"}}))
         base = {"model": {"init": {"scheme": "xavier_normal"}}}
-        line = self.remark_on_change({"model": {"norm_placement": "deepnorm"}}, base)
-        self.assertIn(f"other weights (deepnorm's factor), {words}", line)
+        self.assertIn(words, self.remark_on_change({"model": {"norm_placement": "deepnorm"}}, base))
         self.assertNotIn(words, self.remark_on_change({"model": {"norm_placement": "post"}}, base))
         self.assertNotIn(words, self.remark_on_change({"model": {"init": {"std": 0.1}}}))
 
     def not_comparable(self, changes=None, **summary):
-        """What is said against comparing two groups of seeds, of which the second has these changes."""
-        shutil.rmtree(self.path("runs"), ignore_errors=True)
-        self.make_seeds("a", [2.5, 2.6])
+        """The keys because of which two groups are said not to be comparable, of which the second has these changes."""
+        self.clear()
+        self.make_seeds("a", [2.5, 2.6], corpus_hash="0123456789abcdef")
         self.make_seeds("b", [2.4, 2.5], merged({"model": {"norm_placement": "post"}}, changes or {}), **summary)
-        shown = self.compare("runs")
-        said = [line for line in shown.splitlines() if "not comparable" in line]
-        self.assertEqual("seed by seed" in shown, not said, shown)  # what is not comparable is not subtracted
-        return said
+        said = self.json("runs")
+        texts = [remark["text"] for remark in said["remarks"] if remark["kind"] == "not_comparable"]
+        self.assertEqual(len(said["paired"]), 1 - len(texts))  # what is not comparable is not subtracted
+        return [text.split(": other ")[1] for text in texts]
 
     def test_losses_that_are_not_comparable(self):
-        self.write("same.txt", TEXT)
-        self.write("other.txt", TEXT.replace("e", "a").replace("a", "e", 40))
-        self.write("fewer.txt", TEXT.replace("e", "a"))
-        start = "- post: losses are not comparable with those of pre: "
         self.assertEqual(self.not_comparable(), [])
-        self.assertEqual(self.not_comparable({"data": {"path": "same.txt"}}), [], "one text in two places is one text")
-        def labelled(more):
-            return f"- post · {more}: losses are not comparable with those of pre · "
-
-        self.assertEqual(self.not_comparable({"train": {"steps": 3}}), [labelled("3 steps") + "2 steps: 3 steps, not 2"])
-        self.assertEqual(self.not_comparable({"data": {"path": "other.txt"}}), [labelled("other") + "text: another text"])
-        self.assertEqual(self.not_comparable({"data": {"val_fraction": 0.2}}),
-                         [labelled("val_fraction 0.2") + "val_fraction 0.1: another validation split"])
-        self.assertEqual(self.not_comparable(vocab=VOCABULARY + 5),
-                         [start + f"a vocabulary of {VOCABULARY + 5} characters, not {VOCABULARY}"])
-        said = self.not_comparable({"data": {"path": "fewer.txt"}}, vocab=VOCABULARY - 1)
-        self.assertEqual(said, [labelled("fewer") + "text: another text and a vocabulary of "
-                                f"{VOCABULARY - 1} characters, not {VOCABULARY}"])
-        self.write("gone.txt", TEXT)
-        self.make_seeds("c", [2.4, 2.5], {"data": {"path": "gone.txt"}})
-        os.remove(self.path("gone.txt"))
-        self.assertIn("- pre · gone: losses are not comparable with those of pre · text: texts in other files, which cannot "
-                      "be read now", self.remarks())
+        other = {"data": {"path": "other.txt"}}
+        self.assertEqual(self.not_comparable(other), ["data.path"])
+        self.assertEqual(self.not_comparable(other, corpus_hash="f" * 16), ["data.path"])
+        self.assertEqual(self.not_comparable(other, corpus_hash="0123456789abcdef"), [], "one text in two places")
+        self.assertEqual(self.not_comparable({"train": {"steps": 3}}), ["train.steps"])
+        self.assertEqual(self.not_comparable({"data": {"val_fraction": 0.2}}), ["data.val_fraction"])
+        self.assertEqual(self.not_comparable({**other, "train": {"steps": 3}}), ["data.path, train.steps"])
 
     def test_a_diverged_run_tells_its_story(self):
         self.diverged("runs/lost", 7)
-        shown = self.compare("runs")
-        self.assertIn(f"- pre · layernorm: diverged at step 7; {STORY}, or so 7\n", shown)
-        self.assertNotIn("biased", shown)
-        self.assertNotIn("1009349", shown)
-        self.assertRegex(shown, r"(?m)^pre · layernorm .* diverged .* 1\.01e\+06 ")
+        self.assertEqual(self.remark("diverged"), "pre · layernorm: diverged at step 7; block 1 ffn_out became non-finite in "
+                         "step 7")
+        self.assertRegex(self.compare("runs"), r"(?m)^pre · layernorm .* diverged .* 1\.01e\+06 ")
 
     def test_a_mean_over_survivors_is_biased(self):
         self.make_seeds("a", [2.5, 2.6])
         self.diverged("runs/a-3", 7, train={"seed": 3})
-        self.diverged("runs/a-4", 9, train={"seed": 4})
-        line = next(line for line in self.remarks() if "diverged" in line)
-        self.assertEqual(line, "- pre · layernorm (2 of 4 seeds): diverged in seed 3 at step 7 and seed 4 at step 9; its figures "
-                               f"are of the seeds that survived only, and so biased; seed 3 {STORY}, or so 7")
+        self.assertRegex(self.remark("diverged"), r"^pre · layernorm \(1 of 3 seeds\): diverged at step 7; .*biased")
         row = self.csv("runs")["pre · layernorm"]
-        self.assertEqual((row["seeds"], row["status"]), ("4", "2 diverged, 2 done"))
+        self.assertEqual((row["seeds"], row["status"]), ("3", "1 diverged, 2 done"))
         self.assertAlmostEqual(float(row["final_val_loss"]), 2.55, delta=1e-12)
-        trained = Run(self.path("runs/a-1")).summary["final_train_loss"]
-        self.assertAlmostEqual(float(row["final_train_loss"]), trained, delta=1e-12)
-        shutil.rmtree(self.path("runs"))
+        self.assertAlmostEqual(float(row["final_train_loss"]), 4.25, delta=1e-12)
+        self.clear()
         for seed in (1, 2):
             self.diverged(f"runs/a-{seed}", 7, train={"seed": seed})
-        self.assertIn("- pre · layernorm: diverged in seed 1 at step 7 and seed 2 at step 7", self.compare("runs"))
         self.assertAlmostEqual(float(self.csv("runs")["pre · layernorm"]["final_train_loss"]), 1009349.8425, delta=1e-6)
-        self.assertNotIn("biased", self.compare("runs"))
+        self.assertNotIn("biased", self.remark("diverged"))
 
     def test_runs_that_are_not_done_are_named(self):
         self.make_seeds("a", [2.5, 2.6])
-        self.assertNotIn("not done", self.compare("runs"))
-        self.make("runs/a-3", 2.7, {"train": {"seed": 3}}, status="interrupted", steps=2)
-        said = "- pre · layernorm: {}interrupted at step 2 of 2; figures of a run that is not done are no result"
-        self.assertIn(said.format("seed 3 "), self.remarks())
-        self.assertIn(said.format(""), self.remarks("runs/a-3"))
+        self.assertEqual(self.kinds(), {})
+        self.make("runs/a-3", 2.7, {"train": {"seed": 3}}, status="interrupted", steps=1)
+        said = "interrupted at step 1 of 2; figures of a run that is not done are no result"
+        self.assertEqual(self.remark("unfinished"), f"pre · layernorm (1 of 3 seeds): {said}")
+        self.assertEqual(self.remark("unfinished", "runs/a-3"), f"pre · layernorm: {said}")
 
-    def levels(self, words, losses, **summary):
-        """The sentence about a level, if there is one, of seeds with these losses, or of one run."""
-        shutil.rmtree(self.path("runs"), ignore_errors=True)
+    def said_of(self, kind, losses, **summary):
+        """The beginning of the remark of that kind, if there is one, on seeds with these losses."""
+        self.clear()
         self.make_seeds("a", losses, **summary)
-        return [line for line in self.remarks() if words in line]
+        return [r["text"].split(":")[0] for r in self.json("runs")["remarks"] if r["kind"] == kind]
 
     def test_the_unigram_level_is_said_of_finished_runs_only(self):
-        words = "at the unigram level (3.00 nats): "
         for losses, name in (([3.05], ""), ([3.05, 2.93], ""), ([3.1], None), ([2.5, 3.5], None),  # their mean is there
                              ([3, 1, 3], " (2 of 3 seeds)")):
-            said = self.levels(words, losses, unigram=3.0)
-            self.assertEqual([line.startswith(f"- pre · layernorm{name}: {words}") for line in said],
-                             [True] * (name is not None))
+            self.assertEqual(self.said_of("unigram", losses, unigram=3.0), [] if name is None else ["pre · layernorm" + name])
         for status in ("diverged", "interrupted", "probe"):
-            self.assertEqual(self.levels(words, [3.0], unigram=3.0, status=status), [])
-        self.assertEqual(self.levels(words, [3.0], unigram=None), [], "an older run does not say where the level is")
+            self.assertEqual(self.said_of("unigram", [3.0], unigram=3.0, status=status), [])
+        self.assertEqual(self.said_of("unigram", [3.0]), [], "an older run does not say where the level is")
 
     def test_a_run_that_has_exploded_without_a_nan(self):
-        words = f"the loss ends above ln V = {math.log(VOCABULARY):.2f} nats: worse than guessing"
         for losses, name in (([8020.0], ""), ([8020.0, 4.5, 2.0], " (2 of 3 seeds)"), ([math.log(VOCABULARY) - 0.01], None)):
-            said = self.levels(words, losses)
-            self.assertEqual([line.startswith(f"- pre · layernorm{name}: {words}") for line in said],
-                             [True] * (name is not None))
-        self.assertEqual(len(self.levels(words, [None], final_train_loss=9.0)), 1, "without a validation split")
+            self.assertEqual(self.said_of("exploded", losses), [] if name is None else ["pre · layernorm" + name])
+        self.assertEqual(len(self.said_of("exploded", [None], final_train_loss=9.0)), 1, "without a validation split")
         for summary in ({"status": "diverged"}, {"status": "interrupted"}, {"status": "probe"}, {"vocab": None}):
-            self.assertEqual(self.levels(words, [8020.0], **summary), [], summary)
+            self.assertEqual(self.said_of("exploded", [8020.0], **summary), [], summary)
 
     def test_branches_too_small_to_matter(self):
-        words = ": at the start a branch is so small a part of the stream"
-        run = self.make("runs/a", branch_share=None)  # as older runs were: layers.csv tells it
+        for share, said in ((0.04, True), (0.06, False), (None, False)):
+            self.assertEqual(bool(self.said_of("small_branch", [2.5], branch_share=share)), said)
+        run = self.train("older")  # whose summary did not have it: layers.csv tells it
+        self.write(run.file("summary.json"), json.dumps({**run.summary, "branch_share": None}))
         rows = run.rows("layers.csv")
         for share, said in ((0.04, True), (0.06, False)):
             for row in rows:
                 row["rms"] = share if row["site"] in ("attn_out", "ffn_out") else 1
-            with open(run.file("layers.csv"), "w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, rows[0])
-                writer.writeheader()
-                writer.writerows(rows)
-            self.assertEqual(f"- pre · layernorm ({100 * share:.1f}%){words}" in self.compare("runs"), said)
-        summary = run.summary
-        for share, said in ((0.04, True), (0.06, False)):  # the summary's, where it has one
-            self.write(run.file("summary.json"), json.dumps({**summary, "branch_share": share}))
-            self.assertEqual(words in self.compare("runs"), said)
+            lines = [",".join(map(str, row.values())) for row in rows]
+            self.write(run.file("layers.csv"), "\n".join([",".join(rows[0]), *lines, ""]))
+            self.assertEqual("small_branch" in self.kinds("older"), said)
 
     def test_a_branch_that_is_small_by_its_placement_s_design_is_not_held_against_it(self):
         for placement, said in (("pre", True), ("post", True), ("mix", True), ("pre_scaled", True), ("rezero", False),
                                 ("none", False), ("deepnorm", False), ("sandwich", False), ("res_post", False)):
-            shutil.rmtree(self.path("runs"), ignore_errors=True)
+            self.clear()
             self.make("runs/a", changes={"model": {"norm_placement": placement}}, branch_share=0.01)
-            self.assertEqual("norms' place can hardly matter" in self.compare("runs"), said, placement)
+            self.assertEqual("small_branch" in self.kinds(), said, placement)
 
     def test_norms_that_see_later_characters(self):
         for norm, said in (("instancenorm", "losses are not those of a causal model"),
                            ("batchnorm", "training loss is not that of a causal model"), ("rmsnorm", None)):
-            shutil.rmtree(self.path("runs"), ignore_errors=True)
+            self.clear()
             self.make("runs/a", changes={"model": {"norm": norm}})
-            shown = self.compare("runs")
-            self.assertEqual("causal" in shown, said is not None, norm)
-            self.assertIn(said or "", shown)
+            self.assertEqual("leaks" in self.kinds(), said is not None, norm)
+            self.assertIn(said or "", self.compare("runs"))
 
     # ---- hostile content
 
@@ -222,17 +283,16 @@ class Remarks(MadeCompareTest):
         for seed in (1, 2):
             self.make(f"runs/{HOSTILE}{seed}", None, {"train": {"seed": seed}}, status="diverged",
                       story=HOSTILE + "\r\x9b", first_nonfinite={"step": "x", "layer": HOSTILE})
+        self.make(f"runs/{HOSTILE}-again", 2.5, status="diverged", story=HOSTILE)
         self.make(f"runs/{HOSTILE}-other", 2.5, {"train": {"lr": 0.01}}, status=HOSTILE, steps=-1e300)
         self.make("runs/odd", 2.5, {"train": {"lr": 0.02}}, status=3, story=[1], first_nonfinite="no", vocab="many")
-        shown = self.compare("runs")
-        self.assert_no_controls(shown)
-        self.assert_no_controls(self.normscope("compare", "--json", "runs").stdout)
-        self.assertIn(r"a\x1b[31m\nb\x07\u202ec", shown)
-        self.assertIn("unfinished", shown)
-        self.assert_no_controls(self.normscope("compare", "--csv", "runs").stdout)
+        for form in ((), ("--json",), ("--csv",)):
+            self.assert_no_controls(self.compare(*form, "runs"))
+        self.assertIn(r"a\x1b[31m\nb\x07\u202ec", self.compare("runs"))
         rows = self.csv("runs")
-        self.assertEqual([len(row) for row in rows.values()], [len(COLUMNS)] * 3)
-        self.assertEqual(set(rows), {"lr 0.001", "lr 0.01", "lr 0.02"})
+        self.assertEqual([len(row) for row in rows.values()], [len(COLUMNS)] * 4)
+        self.assertEqual(sum(label.startswith("lr 0.001 · runs/a") for label in rows), 2)
+        self.assertLessEqual({"lr 0.01", "lr 0.02"}, set(rows))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from cli import ROOT, TINY, CliTest, Run, merged
 
 sys.path.insert(0, str(Path(ROOT) / "scripts"))
-from keys import fields, flattened, used_keys
+from keys import fields
 
 XAVIER = {"model.init.scheme": "xavier_normal"}
 PEAKED = {"train.warmup_steps": 2, "train.lr": 0.1}
@@ -78,23 +78,25 @@ class Keys(CliTest):
         return [word for key, value in settings.items()
                 for word in ("--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}")]
 
-    def outcome(self, settings):
-        """(the trajectory's hash, the validation losses, the config) of the base with settings."""
-        self.call("train", "base.json", "--out", "run", "--overwrite", "--quiet", *self.sets(settings))
-        run = Run(self.path("run"))
-        losses = [row["val_loss"] for row in run.rows("metrics.csv") if row["val_loss"]]
-        return run.summary["trajectory_hash"], losses, run.json("config.json")
+    def outcome(self, out, settings):
+        """The trajectory's hash and the validation losses of the base with settings."""
+        self.call("train", "base.json", "--out", out, "--overwrite", "--quiet", *self.sets(settings))
+        run = Run(self.path(out))
+        return run.summary["trajectory_hash"], [row["val_loss"] for row in run.rows("metrics.csv") if row["val_loss"]]
+
+    def sets_apart(self, key):
+        """Whether `compare` says that the two runs differ in the key."""
+        said = self.normscope("compare", "one", "other").stdout
+        return re.search(rf"(?m)^- .* against .*\b{re.escape(key)}(?![\w.])", said) is not None
 
     def check(self, key, values, settings, used):
-        """Two values of the key give other runs if it is used under the settings, and else the same; and the program and
-        the scripts know."""
+        """Two values of the key give other runs if it is used under the settings, and else the same; and `config`
+        and `compare` know."""
         with self.subTest(key=key, settings=settings):
-            one, other = (self.outcome({**settings, key: value}) for value in values)
-            self.assertEqual(one[0] != other[0] or one[1] != other[1], used)
-            for config in (one[2], other[2]):
-                known = used_keys(flattened(config))
-                bookkeeping = fields()[key].get("x-bookkeeping", False)
-                self.assertEqual(key in known, used and not bookkeeping)
+            one, other = (self.outcome(out, {**settings, key: value}) for out, value in zip(("one", "other"), values))
+            self.assertEqual(one != other, used)
+            bookkeeping = fields()[key].get("x-bookkeeping", False)
+            self.assertEqual(self.sets_apart(key), used and not bookkeeping and key != "train.seed")
             shown = self.normscope("config", "base.json", "--origin", *self.sets({**settings, key: values[0]})).stdout
             line = re.search(rf'(?m)^ *"{key.split(".")[-1]}": .*// (.*)$', self.section(shown, key))[1]
             if not bookkeeping:
@@ -134,9 +136,10 @@ class Keys(CliTest):
     def test_what_is_done_with_a_loss_that_is_not_finite(self):
         wild = {"train.optimizer": "sgd", "train.lr": 100, "train.grad_clip": 0, "model.norm": "none",
                 "train.steps": 15}
-        hashes = {value: self.outcome({**wild, "train.on_nonfinite": value})[0] for value in ("stop", "skip")}
-        self.assertNotEqual(hashes["stop"], hashes["skip"])
-        self.assertIn("train.on_nonfinite", used_keys(flattened(Run(self.path("run")).json("config.json"))))
+        stop, skip = (self.outcome(out, {**wild, "train.on_nonfinite": value})
+                      for out, value in (("one", "stop"), ("other", "skip")))
+        self.assertNotEqual(stop, skip)
+        self.assertTrue(self.sets_apart("train.on_nonfinite"))
 
 
 if __name__ == "__main__":

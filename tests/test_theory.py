@@ -219,9 +219,9 @@ class Drawn(MadeRuns):
         self.has(self.plot("plot_layers.py", lost, "--theory"), "no finite values")
         self.refused("plot_layers.py", self.make("short"), "--theory", says="short: damaged config.json: its model "
                      "lacks or has no law for 'embed_std'")
-        self.refused("plot_layers.py", self.make_run("odd", d_ff="x"), "--theory", says="odd: damaged config.json")
+        self.refused("plot_layers.py", self.make_run("odd", d_ff="x"), "--theory", code=1, says="model.d_ff: .*odd/config.json")
         self.refused("plot_layers.py", self.make_run("new", norm_placement="above"), "--theory",
-                     says="new: damaged config.json: .*'above'")
+                     code=1, says='norm_placement: got "above".*new/config.json')
 
 
 if __name__ == "__main__":

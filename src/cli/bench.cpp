@@ -289,7 +289,7 @@ void print_ops(const Measurement& m) {
                       percent(op.share), cell(op.gflops, 1), cell(op.gb_per_s, 1)});
   }
   add_row(columns, {"step", fixed(m.step_ms, 3), "", "", percent(1), "", ""});
-  print_table(columns, {0});
+  print_table(columns);
 }
 
 void print_tables(const RunConfig& config, const std::vector<Measurement>& results,
@@ -304,7 +304,7 @@ void print_tables(const RunConfig& config, const std::vector<Measurement>& resul
                       short_number(m.tokens_per_s), fixed(m.gflops, 1), fixed(m.sgemm_gflops, 1),
                       percent(m.share()), (m.log_overhead < 0 ? "" : "+") + percent(m.log_overhead)});
   }
-  print_table(columns, {0});
+  print_table(columns);
   std::cout << "share: of SGEMM's GFLOP/s, float32; logging: what every layer, every step adds\n";
   print_ops(results[results.size() / 2 - 1]);
   std::cout << "\npeak memory " << fixed(results[0].peak_mb, 0) << " MiB\n";

@@ -4,93 +4,93 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <set>
 
 #include "cli/commands.h"
-#include "cli/compare_remarks.h"
 #include "cli/terminal.h"
 #include "config/names.h"
+#include "core/error.h"
 #include "core/text.h"
 #include "io/csv.h"
 #include "io/utf8.h"
+#include "run/read.h"
 
 namespace normscope {
 namespace {
 
 using nlohmann::ordered_json;
 
-// --- the comparison, from which text and CSV are printed too ---
+// What is known of a group beside figures: the title of a column, and the name in CSV and JSON.
+constexpr std::pair<const char*, const char*> facts[] = {{"placement", "placement"},
+                                                         {"norm", "norm"},
+                                                         {"L", "n_layer"},
+                                                         {"params", "params"},
+                                                         {"status", "status"}};
 
-ordered_json json_of(const Group& group, const std::vector<const Field*>& apart) {
-  ordered_json keys = ordered_json::object(), seeds, folders, figures;
-  for (const Field* field : apart) {
-    if (group.keys.contains(field)) keys[field->key] = group.keys.at(field);
-  }
-  std::map<std::string, std::size_t> status;
-  Index params = 0;  // not known
+// A group as JSON, from which text and CSV are printed too. NaN becomes null.
+ordered_json json_of(const Group& group, const Group& base) {
+  ordered_json seeds, folders, figures, choices = ordered_json::array();
+  std::map<std::string, std::size_t> times;
   for (const RunRecord& run : group.runs) {
     seeds.push_back(run.config.train.seed);
     folders.push_back(run.folder);
-    ++status[escape_controls(run.status)];
-    params = std::max(params, run.params);
+    ++times[escape_controls(run.status)];
   }
+  std::vector<std::string> status;
+  for (const auto& [name, count] : times) status.push_back((times.size() > 1 ? text(count, ' ') : "") + name);
   std::vector<std::string> placement;
   for (const PlacementKind kind : group.config().model.norm_placement) placement.emplace_back(name_of(kind));
-  for (const RecordField& column : compare_columns()) {
-    const Metric metric = group.metric(column.figure());
-    ordered_json& figure = figures[column.key];
-    figure = {{"mean", nullptr}, {"sd", nullptr}, {"n", metric.values.size()}};
-    if (!metric.values.empty()) figure["mean"] = metric.mean();
-    if (metric.values.size() > 1) figure["sd"] = *metric.stddev();
-    figure["text"] = metric_text(metric, column.compare.digits);
+  for (const KeyChange& change : config_diff(base, group)) {
+    if (!change.is_derived) choices.push_back(change.field->key);
+  }
+  for (const RecordField& field : compare_columns()) {
+    const Metric metric = group.metric(field.figure());
+    figures[field.key] = {{"title", field.compare.title},
+                          {"mean", metric.mean()},
+                          {"sd", metric.stddev()},
+                          {"n", metric.values.size()},
+                          {"text", metric_text(metric, field.compare.digits)}};
   }
   return {{"label", group.label},
-          {"keys", keys},
+          {"keys", group.labelled_keys},
+          {"choices", choices},
           {"seeds", seeds},
           {"folders", folders},
           {"placement", join(placement, "+")},
           {"norm", name_of(group.config().model.norm)},
           {"n_layer", group.config().model.n_layer},
-          {"params", params},
-          {"status", status},
+          {"params", group.runs[0].params},
+          {"status", join(status)},
           {"figures", figures}};
 }
 
-// --- printed ---
-
-// Placement, norm, L, parameters and status.
-std::vector<std::string> facts(const ordered_json& run, const std::string& params) {
-  std::vector<std::string> status;
-  for (const auto& [name, count] : run["status"].items())
-    status.push_back((run["status"].size() == 1 ? "" : count.dump() + " ") + name);
-  return {run["placement"], run["norm"], run["n_layer"].dump(), params, join(status)};
+std::string cell_text(const ordered_json& cell) {
+  const std::string written = cell.is_string() ? cell.get<std::string>() : cell.dump();
+  return written == "null" ? "" : written;  // as NaN is written
 }
 
-// Of more than two, labels tell placement, norm and L, and what all share stands below.
+// Of more than two groups, what all share stands below the table.
 void print_runs(const ordered_json& runs) {
-  std::vector<std::vector<std::string>> table = {{"run"}},
-                                        known = {{"placement"}, {"norm"}, {"L"}, {"params"}, {"status"}};
-  for (const ordered_json& run : runs) {
-    const std::size_t seeds = run["seeds"].size();
-    table[0].push_back(run["label"].get<std::string>() + (seeds > 1 ? text(" x", seeds, " seeds") : ""));
-    const auto of_run = facts(run, run["params"] == 0 ? "-" : short_number(run["params"].get<double>()));
-    for (std::size_t c = 0; c < known.size(); ++c) known[c].push_back(of_run[c]);
-  }
+  std::vector<std::vector<std::string>> table;
   std::vector<std::string> common;
-  std::set<std::size_t> words = {0};
-  for (std::size_t c = 0; c < known.size(); ++c) {
-    const bool many = runs.size() > 2;
-    if (many && std::count(known[c].begin() + 1, known[c].end(), known[c][1]) == std::ssize(runs)) {
-      common.push_back(known[c][0] + " " + known[c][1]);
-    } else if (!many || c > 2) {
-      if (c != 2 && c != 3) words.insert(table.size());
-      table.push_back(known[c]);
-    }
-  }
-  for (const RecordField& column : compare_columns()) {
-    table.push_back({column.compare.title});
-    for (const ordered_json& run : runs) table.back().push_back(run["figures"][column.key]["text"]);
-  }
-  print_table(table, words);
+  const auto add = [&](const std::string& title, const auto& cell_of) {
+    std::vector<std::string> cells = {title};
+    for (const ordered_json& run : runs) cells.push_back(cell_of(run));
+    const bool is_common = runs.size() > 2 && std::ranges::count(cells, cells[1]) == std::ssize(runs);
+    is_common ? common.push_back(title + " " + cells[1]) : table.push_back(cells);
+  };
+  add("run", [](const ordered_json& run) {
+    const std::size_t seeds = run["seeds"].size();
+    return cell_text(run["label"]) + (seeds > 1 ? text(" x", seeds, " seeds") : "");
+  });
+  for (const auto& [title, name] : facts)
+    add(title, [name = name](const ordered_json& run) {
+      return run[name].is_number() ? grouped(run[name].get<Index>()) : cell_text(run[name]);
+    });
+  for (const auto& [name, figure] : runs[0]["figures"].items())
+    add(figure["title"],
+        [name = name](const ordered_json& run) { return cell_text(run["figures"][name]["text"]); });
+  print_table(table);
   std::cout << (common.empty() ? "" : "all: " + join(common) + "\n") << '\n';
 }
 
@@ -98,37 +98,32 @@ void print_pairs(const ordered_json& pairs) {
   if (pairs.empty()) return;
   std::vector<std::vector<std::string>> table(3);
   for (const ordered_json& pair : pairs) {
-    table[0].push_back("  " + pair["group"].get<std::string>());
+    table[0].push_back("  " + cell_text(pair["group"]));
     table[1].push_back(pair["difference"]);
     table[2].push_back(pair["text"]);
   }
-  std::cout << "final val minus that of " << pairs[0]["base"].get<std::string>()
+  std::cout << "final val minus that of " << cell_text(pairs[0]["base"])
             << ", seed by seed, mean ± standard error:\n";
-  print_table(table, {0, 2});
+  print_table(table);
   std::cout << '\n';
 }
 
 void print_csv(const ordered_json& runs) {
-  std::vector<std::string> names = {"run", "seeds", "placement", "norm", "n_layer", "params", "status"};
-  for (const RecordField& column : compare_columns())
-    names.insert(names.end(), {column.key, text(column.key, "_spread")});
-  CsvRows rows(names);
+  std::optional<CsvRows> rows;
   for (const ordered_json& run : runs) {
-    rows.cell(run["label"].get<std::string>());
-    rows.cell(run["seeds"].size());
-    for (const std::string& fact : facts(run, run["params"].dump())) rows.cell(fact);
-    for (const RecordField& column : compare_columns()) {
-      for (const char* part : {"mean", "sd"}) {
-        const ordered_json& number = run["figures"][column.key][part];
-        rows.cell(number.is_null() ? "" : number.dump());
-      }
+    std::vector<std::string> names = {"run", "seeds"};
+    std::vector<ordered_json> cells = {run["label"], run["seeds"].size()};
+    for (const auto& [title, name] : facts) names.emplace_back(name), cells.push_back(run[name]);
+    for (const auto& [name, figure] : run["figures"].items()) {
+      names.insert(names.end(), {name, name + "_spread"});
+      cells.insert(cells.end(), {figure["mean"], figure["sd"]});
     }
-    rows.end_row();
+    if (!rows) std::cout << rows.emplace(names).header();
+    for (const ordered_json& cell : cells) rows->cell(cell_text(cell));
+    rows->end_row();
   }
-  std::cout << rows.header() << rows.text();
+  std::cout << rows->text();
 }
-
-// --- the command ---
 
 // The runs that the arguments name, each once. One that cannot be read hides none of the others.
 std::vector<RunRecord> read_runs(const std::vector<std::string>& arguments, std::vector<Error>& errors) {
@@ -149,15 +144,15 @@ std::vector<RunRecord> read_runs(const std::vector<std::string>& arguments, std:
 }
 
 // The group that --base names, by its label or the folder of one of its runs; else the first one.
-std::size_t base_of(const std::vector<Group>& groups, const std::optional<std::string>& name) {
-  const auto is_named = [&](const RunRecord& run) {
-    return run.folder == *name || std::filesystem::path(run.folder).filename() == *name;
-  };
+const Group& base_of(const std::vector<Group>& groups, const std::optional<std::string>& name) {
+  if (!name) return groups[0];
   std::vector<std::string> labels;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    const auto& runs = groups[g].runs;
-    if (!name || groups[g].label == *name || std::any_of(runs.begin(), runs.end(), is_named)) return g;
-    labels.push_back(groups[g].label);
+  for (const Group& group : groups) {
+    const bool has_run = std::ranges::any_of(group.runs, [&](const RunRecord& run) {
+      return run.folder == *name || std::filesystem::path(run.folder).filename() == *name;
+    });
+    if (group.label == *name || has_run) return group;
+    labels.push_back(group.label);
   }
   refuse("compare", "--base: got ", escape_controls(*name),
          "; expected a run's folder, or one of: ", join(labels, "; "));
@@ -170,26 +165,26 @@ struct Comparison {
 
 Comparison compare(const std::vector<std::string>& arguments, const std::optional<std::string>& base_name) {
   Comparison all;
-  const Grouping grouping = group_by_config(read_runs(arguments, all.errors));
-  const std::size_t base = base_of(grouping.groups, base_name);
-  for (const Group& group : grouping.groups) all.runs.push_back(json_of(group, grouping.apart));
-  all.paired = pairs_with_base(grouping, base);
-  all.remarks = remarks_on(grouping, base, all.paired);
+  const std::vector<Group> groups = group_by_config(read_runs(arguments, all.errors));
+  const Group& base = base_of(groups, base_name);
+  for (const Group& group : groups) all.runs.push_back(json_of(group, base));
+  all.paired = pairs_with_base(groups, base);
+  all.remarks = remarks_on(groups, base);
+  for (const Error& error : all.errors)
+    all.remarks.push_back(
+        {{"text", escape_controls(error.what())}, {"kind", "unreadable"}, {"groups", ordered_json::array()}});
   return all;
 }
 
 void print(const Comparison& all) {
   print_runs(all.runs);
   print_pairs(all.paired);
-  for (const ordered_json& remark : all.remarks)
-    std::cout << "- " << remark["text"].get<std::string>() << '\n';
+  for (const ordered_json& remark : all.remarks) {
+    if (remark["kind"] != "unreadable") std::cout << "- " << cell_text(remark["text"]) << '\n';
+  }
 }
 
-void print_json(Comparison all) {
-  for (const Error& error : all.errors) {
-    all.remarks.push_back(
-        {{"text", escape_controls(error.what())}, {"kind", "unreadable"}, {"groups", ordered_json::array()}});
-  }
+void print_json(const Comparison& all) {
   const ordered_json json = {{"runs", all.runs}, {"paired", all.paired}, {"remarks", all.remarks}};
   std::cout << json.dump(2, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) << '\n';
 }

@@ -86,20 +86,21 @@ std::string aligned_left(const std::string& text, std::size_t width) {
   return text + std::string(std::max(width, shown_width(text)) - shown_width(text), ' ');
 }
 
-void print_table(const std::vector<std::vector<std::string>>& columns, const std::set<std::size_t>& words) {
-  std::vector<std::size_t> widths(columns.size(), 0);
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    for (const std::string& cell : columns[c]) widths[c] = std::max(widths[c], shown_width(cell));
-  }
-  for (std::size_t row = 0; row < columns[0].size(); ++row) {
-    std::string line;
-    for (std::size_t c = 0; c < columns.size(); ++c) {
-      const std::string& cell = columns[c][row];
-      const std::string pad(widths[c] - shown_width(cell), ' ');
-      line += (c == 0 ? "" : "  ") + (words.contains(c) ? cell + pad : pad + cell);
+void print_table(const std::vector<std::vector<std::string>>& columns) {
+  const auto is_number = [](const std::string& cell) {
+    return !cell.empty() && std::string_view("0123456789+-").find(cell[0]) != std::string_view::npos;
+  };
+  std::vector<std::string> lines(columns[0].size());
+  for (const std::vector<std::string>& column : columns) {
+    const bool is_right = &column != &columns[0] && std::any_of(column.begin(), column.end(), is_number);
+    std::size_t width = 0;
+    for (const std::string& cell : column) width = std::max(width, shown_width(cell));
+    for (std::size_t row = 0; row < lines.size(); ++row) {
+      const std::string pad(width - shown_width(column[row]), ' ');
+      lines[row] += (lines[row].empty() ? "" : "  ") + (is_right ? pad + column[row] : column[row] + pad);
     }
-    std::cout << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
   }
+  for (const std::string& line : lines) std::cout << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
 }
 
 void print_error(std::string_view message) { std::cerr << escape_controls(message, "\n") << '\n'; }

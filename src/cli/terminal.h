@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +20,8 @@ std::string significant_text(double number, int digits = 3);  // 7.18, 0.0123, 3
 // UTF-8 text with blanks behind it, so that a terminal shows `width` characters.
 std::string aligned_left(const std::string& text, std::size_t width);
 
-// Prints columns of equal length, two blanks apart: numbers to the right, those in `words` to the left.
-void print_table(const std::vector<std::vector<std::string>>& columns, const std::set<std::size_t>& words);
+// Prints columns of equal length, two blanks apart: those with numbers to the right, but for the first.
+void print_table(const std::vector<std::vector<std::string>>& columns);
 
 // Writes a line, or lines, to stderr. They may name files and options: control characters are spelled out.
 void print_error(std::string_view message);

@@ -70,6 +70,7 @@ const std::vector<RecordField>& record_fields() {
       {.key = "steps", .member = &R::steps, .sweep = 7},
       {.key = "params", .member = &R::params},
       {.key = "vocab", .member = &R::vocab},
+      {.key = "corpus_hash", .member = &R::corpus_hash},
       {.key = "final_train_loss", .member = &R::final_train_loss, .sweep = 2, .compare = {3, "final train"}},
       {.key = "final_val_loss", .member = &R::final_val_loss, .sweep = 4, .compare = {2, "final val"}},
       {.key = "best_val_loss", .member = &R::best_val_loss, .sweep = 3, .compare = {1, "best val"}},

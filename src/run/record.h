@@ -46,6 +46,7 @@ struct RunRecord {
   std::string precision, gemm, blas_flavour, blas_version, blas_kernel, cpu, isa, compiler, libc, version,
       commit;
   std::string trajectory_hash;
+  std::string corpus_hash;  // of the bytes of its texts; empty: not known
   std::optional<FirstNonfinite> first_nonfinite;  // of a diverged run, as is the story
   std::string story;                              // one line: what broke, what had grown
 };

@@ -100,6 +100,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   }
   record.params = model.layout().count();
   record.vocab = corpus.vocab.size();
+  record.corpus_hash = hex(corpus.hash);
   record.final_train_loss = loss;
   record.grad_first_last = grad_first_last(params, config.model.n_layer);
   record.growth = growth(sites);

@@ -48,6 +48,7 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folde
   record_.config = config;
   record_.params = model_.layout().count();
   record_.vocab = corpus.vocab.size();
+  record_.corpus_hash = hex(corpus.hash);
 }
 
 // --- before the first step ---
