@@ -331,14 +331,14 @@ class Sweep(CliTest):
             "cases": [{"set": {}}, {"name": "x", "set": {"name": "y"}}]}))
         result = self.refused("sweep", "bad.json", lines=8, says=[
             "missing.json", "listed twice", "got -2", "did you mean grid?", "did you mean model.n_layer?",
-            "`seeds` says which", 'needs a "name"', "is made of what it varies"])
+            "`seeds` says which", 'got {"set":{}}; expected {"name": NAME', "is made of what it varies"])
         self.assertIn("bad.json:1:", result.stderr)
         for text, words in (("[]", "expected an object"), ("{}", "base: missing"),
                             ('{"base": "tiny.json", "grid": {}}', "expected {KEY"),
                             ('{"base": "tiny.json", "grid": {"train.lr": []}}', "a list of values"),
                             ('{"base": "tiny.json", "grid": {"model": [{"n_layer": 1}]}}', "model: is a section; "),
                             ('{"base": "tiny.json", "cases": [{"name": "x", "set": {"eval": 1}}]}', "written eval.KEY"),
-                            ('{"base": "tiny.json", "name": ".x"}', "name: \".x\" begins with a dot"),
+                            ('{"base": "tiny.json", "name": ".x"}', "name: got \".x\"; expected"),
                             ('{"base": "tiny.json", "seeds": []}', "expected a list"),
                             ('{"base": "tiny.json", "grid": {"train.lr": [1], "train.lr": [2]}}', "duplicate key"),
                             ('{"base": "tiny.json", "grid": {"train.lr": [0.001, 1e-3]}}', "share the folder")):

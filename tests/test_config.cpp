@@ -76,13 +76,13 @@ TEST_CASE("integers: 1e3 is one, 3.7, true and what does not fit are not") {
   const auto steps = [](const std::string& value) {
     return message_of("{\"train\": {\"steps\": " + value + "}}");
   };
-  CHECK(steps("3.7") == "[config] train.steps: got 3.7; expected an integer, 1..10000000 (a.json:1:12)");
-  CHECK_HOLDS(steps("true"), "got true; expected an integer");
-  CHECK_HOLDS(steps("-1"), "got -1; expected an integer");
+  CHECK(steps("3.7") == "[config] train.steps: got 3.7; expected integer, 1..10000000 (a.json:1:12)");
+  CHECK_HOLDS(steps("true"), "got true; expected integer");
+  CHECK_HOLDS(steps("-1"), "got -1; expected integer");
   CHECK_HOLDS(steps("0"), "got 0; expected");
-  CHECK_HOLDS(steps("18446744073709551616"), "expected an integer");
-  CHECK_HOLDS(steps("18446744073709551615"), "got 18446744073709551615; expected an integer");
-  CHECK_HOLDS(steps("-9223372036854775809"), "expected an integer");
+  CHECK_HOLDS(steps("18446744073709551616"), "expected integer");
+  CHECK_HOLDS(steps("18446744073709551615"), "got 18446744073709551615; expected integer");
+  CHECK_HOLDS(steps("-9223372036854775809"), "expected integer");
   CHECK_HOLDS(steps("1e400"), "does not fit a double");
 }
 
@@ -90,27 +90,27 @@ TEST_CASE("every key: what its type and range refuse") {
   const auto refused = [](const std::string& set) { return message_of("{}", {set}); };
   CHECK(refused("train.dropout=0.1") ==
         "[config] train.dropout: unknown key; did you mean model.dropout? (--set)");
-  CHECK(refused("model.dropout=1") == "[config] model.dropout: got 1; expected a number in [0, 1) (--set)");
+  CHECK(refused("model.dropout=1") == "[config] model.dropout: got 1; expected number in [0, 1) (--set)");
   CHECK(refused("model.dropout=0.999") == "no error");
   CHECK(refused("data.val_fraction=0.9") == "no error");
-  CHECK_HOLDS(refused("data.val_fraction=0.91"), "expected a number in [0, 0.9]");
-  CHECK_HOLDS(refused("train.lr=\"fast\""), "got \"fast\"; expected a number in [0, 100]");
-  CHECK_HOLDS(refused("train.lr=NaN"), "got \"NaN\"; expected a number");  // no JSON, so a string
-  CHECK_HOLDS(refused("train.grad_clip=-1"), "expected a number >= 0");
-  CHECK_HOLDS(refused("model.bias=1"), "got 1; expected true or false");
-  CHECK_HOLDS(refused("model.bias=\"true\""), "got \"true\"; expected true or false");
+  CHECK_HOLDS(refused("data.val_fraction=0.91"), "expected number in [0, 0.9]");
+  CHECK_HOLDS(refused("train.lr=\"fast\""), "got \"fast\"; expected number in [0, 100]");
+  CHECK_HOLDS(refused("train.lr=NaN"), "got \"NaN\"; expected number");  // no JSON, so a string
+  CHECK_HOLDS(refused("train.grad_clip=-1"), "expected number >= 0");
+  CHECK_HOLDS(refused("model.bias=1"), "got 1; expected true | false");
+  CHECK_HOLDS(refused("model.bias=\"true\""), "got \"true\"; expected true | false");
   CHECK_HOLDS(
       refused("model.norm=layrnorm"),
       "got \"layrnorm\"; expected layernorm | rmsnorm | batchnorm | groupnorm | instancenorm | dyt | none; "
       "did you mean layernorm? (--set)");
   CHECK_HOLDS(refused("model.norm=true"), "got true; expected layernorm");
   CHECK_HOLDS(refused("train.gemm=blas"), "expected auto | openblas | native");
-  CHECK_HOLDS(refused("model.final_norm=maybe"), "expected true, false or \"auto\"");
+  CHECK_HOLDS(refused("model.final_norm=maybe"), "expected true | false | \"auto\"");
   CHECK_HOLDS(refused("data.path=[]"), "expected a file, or a list of files");
-  CHECK_HOLDS(refused("data.path=[1]"), "got 1; expected a file");
+  CHECK_HOLDS(refused("data.path=[1]"), "got [1]; expected a file");
   CHECK_HOLDS(refused("data.path=\"\""), "got \"\"; expected a file");
-  CHECK_HOLDS(refused("data.path=\"a\\u0000b\""), "NUL");
-  CHECK_HOLDS(refused("log.every=0"), "expected an integer, 1..10000000");
+  CHECK_HOLDS(refused("data.path=\"a\\u0000b\""), "expected a file");
+  CHECK_HOLDS(refused("log.every=0"), "expected integer, 1..10000000");
   CHECK_HOLDS(refused("train.seed=-1"), "got -1");
   CHECK_HOLDS(refused("model=5"), "[config] model: got 5; expected an object of keys (--set)");
   CHECK_HOLDS(refused("model.init=null"), "model.init: got null; expected an object of keys");
@@ -130,15 +130,16 @@ TEST_CASE("the name of a run is the name of a folder") {
   const auto name = [](const json& value) { return message_of(json{{"name", value}}.dump()); };
   CHECK(config_of("{}").name == "a");
   CHECK(name("post norm=1") == "no error");
-  CHECK(name("a/b") == "[config] name: \"a/b\" holds a slash; it names the run's folder (a.json:1:2)");
-  CHECK_HOLDS(name(".."), "begins with a dot");
-  CHECK_HOLDS(name(""), "is empty");
-  CHECK_HOLDS(name("a\nb"), "holds a control character");
-  CHECK_HOLDS(name("a\x1b[31m"), "holds a control character");
-  CHECK_HOLDS(name(std::string(201, 'x')), "longer than 200 bytes");
-  CHECK(message_of("{}", {"name=5"}) == "[config] name: got 5; expected text; as text: '\"5\"' (--set)");
-  CHECK(message([] { load_config_text("{}", "d/.hidden.json", {}, model_only); }) ==
-        "[config] name: \".hidden\" begins with a dot; it names the run's folder (default: the file's stem)");
+  const std::string expected = "; expected text without slash, leading dot or control characters, ";
+  CHECK_HOLDS(name("a/b"), "[config] name: got \"a/b\"" + expected);
+  CHECK_HOLDS(name("a/b"), " (a.json:1:2)");
+  for (const std::string& wrong : {std::string(".."), std::string(), std::string("a\nb"),
+                                   std::string("a\x1b[31m"), std::string(201, 'x')}) {
+    CHECK_HOLDS(name(wrong), expected);
+  }
+  CHECK_HOLDS(message_of("{}", {"name=5"}), "[config] name: got 5" + expected);
+  CHECK_HOLDS(message([] { load_config_text("{}", "d/.hidden.json", {}, model_only); }),
+              "[config] name: got \".hidden\"" + expected);
 }
 
 TEST_CASE("unknown keys name the nearest") {
@@ -195,12 +196,12 @@ TEST_CASE("all problems are said at once") {
   CHECK(said ==
         "[config] model.nrom: unknown key; did you mean model.norm? (a.json:2:1)\n"
         "[config] --set: got \"nope\"; expected KEY=VALUE, such as model.norm=rmsnorm\n"
-        "[config] train.lr: got \"x\"; expected a number in [0, 100] (a.json:2:23)\n"
-        "[config] eval.every: got 1.5; expected an integer, 0..10000000 (--set)\n"
+        "[config] train.lr: got \"x\"; expected number in [0, 100] (a.json:2:23)\n"
+        "[config] eval.every: got 1.5; expected integer, 0..10000000 (--set)\n"
         "[config] model.n_head: 5 does not divide model.d_model = 64; try 4 or 8 (a.json:1:12)");
   // A wrong value is not blamed twice.
   CHECK(message_of(R"({"model": {"n_head": 5, "d_model": "x"}})") ==
-        "[config] model.d_model: got \"x\"; expected an integer, 1..65536 (a.json:1:25)");
+        "[config] model.d_model: got \"x\"; expected integer, 1..65536 (a.json:1:25)");
 }
 
 TEST_CASE("keys without a default must be given, where data is needed") {
@@ -284,7 +285,7 @@ TEST_CASE("extends merges deeply, and origins say from where") {
   CHECK(message([&] { load_config(lost); }) ==
         "[config] extends: there is no file " + at + "/nowhere.json (" + lost.string() + ":1:2)");
   CHECK_HOLDS(message([&] { load_config(folder.write("e.json", R"({"extends": 3})")); }),
-              "extends: got 3; expected the file of another config");
+              "extends: got 3; expected the file of a config");
   CHECK_HOLDS(message([&] { load_config(folder.write("e.json", R"({"extends": ""})")); }),
               "extends: there is no file");
 }
@@ -299,8 +300,7 @@ TEST_CASE("files that are no config") {
   CHECK_HOLDS(message([&] { load_config(folder.write("a.json", std::string(2'000'000, ' '))); }),
               "is larger than");
   CHECK_HOLDS(message([&] { load_config("/dev/zero"); }), "is a device");
-  CHECK_HOLDS(message_of(R"({"extends": "a.json\u0000"})"),
-              "extends: a path cannot hold a NUL character (a.json:1:2)");
+  CHECK_HOLDS(message_of(R"({"extends": "a.json\u0000"})"), "; expected the file of a config (a.json:1:2)");
 }
 
 TEST_CASE("defaults that depend on other keys") {
@@ -319,7 +319,7 @@ TEST_CASE("defaults that depend on other keys") {
   CHECK_FALSE(model({"model.norm_placement=deepnorm"}).init.residual_scaling);
   CHECK(model({"model.norm_placement=deepnorm", "model.init.residual_scaling=true"}).init.residual_scaling);
   CHECK(message_of("{}", {"model.d_model=20000", "model.n_head=1"}) ==
-        "[config] model.d_ff: got 80000; expected an integer, 1..65536 (default: 4*d_model)");
+        "[config] model.d_ff: got 80000; expected integer, 1..65536 (default: 4*d_model)");
 }
 
 TEST_CASE("final_norm auto follows the placement") {
@@ -406,8 +406,8 @@ TEST_CASE("combinations that cannot be") {
 
   RunConfig config;  // of features that load_config() may not have yet
   const auto blames = [&](std::string_view key, std::string_view what) {
-    for (const Complaint& complaint : check_config(config)) {
-      if (complaint.key == key && holds(complaint.what, what)) return true;
+    for (const ConfigError& error : check_config(config)) {
+      if (error.keys[0] == key && holds(error.what, what)) return true;
     }
     return false;
   };
@@ -432,9 +432,6 @@ TEST_CASE("a dumped config loads to the same config") {
     const RunConfig again = load_config_text(dump_text(loaded.config), "b.json").config;
     CHECK(same(again, loaded.config));
     CHECK(dump_text(again) == dump_text(loaded.config));
-    const std::string annotated = dump_with_origin(loaded.config, loaded.origins);
-    CHECK_HOLDS(annotated, "// default");
-    CHECK(same(load_config_text(annotated, "b.json").config, loaded.config));
   }
   const auto dumped = dump(load_config(folder.write("a.json", with(""))).config);
   CHECK(dumped["model"]["norm_placement"] == "pre");
@@ -488,9 +485,9 @@ TEST_CASE("configs/schema.json is current, and knows every key of every config")
   std::ostringstream written;
   written << file.rdbuf();
   INFO("run: normscope config --schema > configs/schema.json");
-  CHECK(written.str() == json_schema_text());
+  CHECK(written.str() == json_text(json_schema()));
 
-  const json schema = json::parse(json_schema_text());
+  const json schema = json::parse(json_text(json_schema()));
   check_keys(dump(config_of("{}", {"name=a"})), schema, "");
   int found = 0;
   for (const auto& entry : fs::directory_iterator(configs)) {
@@ -513,16 +510,4 @@ TEST_CASE("the deep pair differs in the placement and what follows from it") {
   CHECK(all[0].key == "model.norm_placement");
   CHECK(all[1].key == "model.final_norm");
   CHECK(same(pre, load_config(configs / "quickstart.json", {"name=same"}, model_only).config));
-}
-
-TEST_CASE("the list of keys has every key, its range and default, in 110 columns") {
-  const std::string listing = describe_keys();
-  std::istringstream lines(listing);
-  for (std::string line; std::getline(lines, line);) {
-    CAPTURE(line);
-    CHECK(line.size() <= 110);
-  }
-  for (const Field& field : fields()) CHECK_HOLDS(listing, "\n" + field.key + " ");
-  CHECK_HOLDS(listing, "4*d_model");
-  CHECK_HOLDS(listing, "number in [0, 1)");
 }

@@ -79,7 +79,7 @@ void set_labels(std::vector<Group>& groups) {
 bool has_default(const Field& field, RunConfig config) {
   const ordered_json value = field.get(config);
   field.apply_default(config);
-  settle(config);
+  reset_unused(config);
   return field.get(config) == value;
 }
 

@@ -2,23 +2,49 @@
 #include <iostream>
 
 #include "cli/commands.h"
+#include "cli/terminal.h"
 #include "config/dump.h"
+#include "config/fields.h"
 #include "config/load.h"
+#include "core/error.h"
+#include "io/utf8.h"
 
 namespace normscope {
-
 namespace {
+
+// Two lines a key: its default and meaning, then what it takes.
+void print_keys() {
+  for (const Field& field : fields()) {
+    std::cout << field.key << (field.required ? " (required)" : " = " + default_text(field)) << ": "
+              << field.doc << "\n    " << field.allowed << '\n';
+  }
+  std::cout << "extends: another config, under this one; relative to this file\n    a file\n"
+            << "$schema: for editors; ignored\n    anything\n";
+}
+
+void print_origins(const Loaded& loaded) {
+  std::vector<std::vector<std::string>> columns = {{"KEY"}, {"VALUE"}, {"ORIGIN"}};
+  for (const Field& field : fields()) {
+    columns[0].push_back(field.key);
+    columns[1].push_back(escape_controls(field.get(loaded.config).dump()));
+    columns[2].push_back(escape_controls(loaded.origins.at(field.key)));
+  }
+  print_table(columns, {0, 1, 2});
+}
 
 Exit run(const CommandLine& line) {
   if (line.has("schema")) {
     if (!line.positionals().empty()) refuse("config", "--schema describes every config; it takes no CONFIG");
-    std::cout << json_schema_text();
+    std::cout << json_text(json_schema());
   } else if (line.positionals().empty()) {
-    std::cout << describe_keys();
+    print_keys();
   } else {
     const Loaded loaded = load_config(line.positionals()[0], line.all_of("set"));
-    std::cout << (line.has("origin") ? dump_with_origin(loaded.config, loaded.origins)
-                                     : dump_text(loaded.config));
+    if (line.has("origin")) {
+      print_origins(loaded);
+    } else {
+      std::cout << dump_text(loaded.config);
+    }
   }
   return Exit::ok;
 }

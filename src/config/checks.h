@@ -8,14 +8,12 @@
 
 namespace normscope {
 
-// A combination that cannot be: the key to blame, what is wrong with it, and the other keys that take part.
-struct Complaint {
-  std::string key;
+struct ConfigError {
+  std::vector<std::string> keys;  // the one to blame, then the others that take part
   std::string what;
-  std::vector<std::string> others = {};
 };
 
-// All complaints about a settled config. 0 steps or sequences mean that the config does not say, and pass.
-std::vector<Complaint> check_config(const RunConfig& config);
+// All errors of a resolved config. 0 steps or sequences mean that the config does not say, and pass.
+std::vector<ConfigError> check_config(const RunConfig& config);
 
 }  // namespace normscope

@@ -1,8 +1,7 @@
-// A config as text: resolved values, their origins, the list of all keys, the JSON Schema. All from the field
+// A config as JSON: its resolved values, the JSON Schema, and what differs between two. All from the field
 // table.
 #pragma once
 
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,18 +14,12 @@ namespace normscope {
 // value (see LoadOptions) is left out.
 nlohmann::ordered_json dump(const RunConfig& config);
 
-// The same as a file holds it: a key a line, lists on one line, a newline at the end.
-std::string dump_text(const RunConfig& config);
-
-// dump_text() with a comment after each value that says where it came from. It can be loaded again.
-std::string dump_with_origin(const RunConfig& config, const std::map<std::string, std::string>& origins);
-
-// A table of every key: what it takes, its default, what it means.
-std::string describe_keys();
+// JSON indented by two blanks with a newline at the end, safe for a terminal.
+std::string json_text(const nlohmann::ordered_json& value);
+inline std::string dump_text(const RunConfig& config) { return json_text(dump(config)); }
 
 // JSON Schema (draft 7, which editors know best); kept at configs/schema.json.
 nlohmann::ordered_json json_schema();
-std::string json_schema_text();
 
 // A key in which two configs differ.
 struct Difference {

@@ -1,5 +1,7 @@
 #include "config/field_types.h"
 
+#include "core/nearest.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -8,123 +10,124 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// Empty if `path` can be the path of a file.
-std::string path_problem(const json& path) {
-  if (!path.is_string()) return wrong(path, "a file");
-  const auto& written = path.get_ref<const std::string&>();
-  if (written.find('\0') != std::string::npos) return "a path cannot hold a NUL character";
-  return {};
+bool is_path(const json& value) {
+  return value.is_string() && value.get_ref<const std::string&>().find('\0') == std::string::npos;
 }
 
 }  // namespace
 
-std::string wrong(const json& got, const std::string& expected, const std::vector<std::string>& names) {
+ValueType<Index> integer(Index low, Index high) {
+  const auto read = [=](const json& given) {
+    const std::optional<Index> number = whole_number(given);
+    return number && *number >= low && *number <= high ? number : std::nullopt;
+  };
+  return {
+      text("integer, ", low, "..", high), {{"type", "integer"}, {"minimum", low}, {"maximum", high}}, read};
+}
+
+ValueType<double> number(double low, double high, High end) {
+  const bool open = end == High::open, limited = high < std::numeric_limits<double>::infinity();
+  const auto read = [=](const json& given) -> std::optional<double> {
+    if (!given.is_number()) return std::nullopt;
+    const double x = given.get<double>();
+    return x >= low && (open ? x < high : x <= high) ? std::optional(x) : std::nullopt;
+  };
+  ordered_json schema = {{"type", "number"}, {"minimum", low}};
+  if (limited) schema[open ? "exclusiveMaximum" : "maximum"] = high;
+  return {limited ? text("number in [", low, ", ", high, open ? ')' : ']') : text("number >= ", low), schema,
+          read};
+}
+
+ValueType<bool> boolean() {
+  const auto read = [](const json& given) {
+    return given.is_boolean() ? std::optional(given.get<bool>()) : std::nullopt;
+  };
+  return {"true | false", {{"type", "boolean"}}, read};
+}
+
+ValueType<bool> boolean_or_auto() {
+  return {"true | false | \"auto\"", {{"enum", {true, false, "auto"}}}, boolean().read};
+}
+
+ValueType<std::vector<std::string>> paths() {
+  const json one = {{"type", "string"}, {"minLength", 1}};
+  const auto read = [](const json& given) -> std::optional<std::vector<std::string>> {
+    const json list = given.is_array() ? given : json::array({given});
+    const auto is_file = [](const json& path) { return is_path(path) && path != ""; };
+    if (list.empty() || !std::all_of(list.begin(), list.end(), is_file)) return std::nullopt;
+    return list;
+  };
+  return {"a file, or a list of files",
+          {{"anyOf", {one, {{"type", "array"}, {"items", one}, {"minItems", 1}}}}},
+          read};
+}
+
+ValueType<std::string> optional_path() {
+  const auto read = [](const json& given) {
+    return is_path(given) ? std::optional(given.get<std::string>()) : std::nullopt;
+  };
+  return {"a file, or \"\" for none", {{"type", "string"}}, read};
+}
+
+ValueType<std::string> run_name() {
+  constexpr std::size_t max_bytes = 200;  // a file name may have 255, and some get an ending
+  const auto read = [=](const json& given) -> std::optional<std::string> {
+    const std::string name = given.is_string() ? given.get<std::string>() : "";
+    const bool names_a_folder = !name.empty() && name[0] != '.' && name.find('/') == name.npos &&
+                                name.size() <= max_bytes && escape_controls(name) == name;
+    return names_a_folder ? std::optional(name) : std::nullopt;
+  };
+  return {text("text without slash, leading dot or control characters, of at most ", max_bytes, " bytes"),
+          {{"type", "string"}, {"pattern", "^[^./][^/]*$"}},
+          read};
+}
+
+std::string type_error(const json& got, const std::string& expected, const std::vector<std::string>& names) {
   const std::string meant = got.is_string() ? nearest(got.get_ref<const std::string&>(), names) : "";
   return text("got ", quote(got), "; expected ", expected,
               meant.empty() ? "" : "; did you mean " + meant + "?");
 }
 
 Field placements(std::string key, std::string doc) {
-  const std::vector<std::string> names = name_list(PlacementKind{});
-  std::vector<std::string> in_list = names;
-  std::erase(in_list, name_of(PlacementKind::mix));
-  Field field = row(std::move(key), join(names, " | ") + ", or a list of n_layer of them (no mix)",
-                    at(&RunConfig::model, &ModelConfig::norm_placement), std::move(doc));
-  field.schema = {
-      {"anyOf", {{{"enum", names}}, {{"type", "array"}, {"items", {{"enum", in_list}}}, {"minItems", 1}}}}};
+  const ValueType<PlacementKind> any = one_of<PlacementKind>();
+  ValueType<PlacementKind> in_list = any;
+  std::erase(in_list.names, name_of(PlacementKind::mix));
+  Field field = make_field(std::move(key), at(&RunConfig::model, &ModelConfig::norm_placement),
+                           ValueType<std::vector<PlacementKind>>{}, std::move(doc));
+  field.allowed = any.allowed + ", or a list of n_layer of them (no mix)";
+  field.schema["anyOf"] = {{{"enum", any.names}},
+                           {{"type", "array"}, {"items", {{"enum", in_list.names}}}, {"minItems", 1}}};
   field.get = [](const RunConfig& config) {
-    const std::vector<PlacementKind>& written = config.model.norm_placement;
-    if (written.size() == 1) return ordered_json(name_of(written[0]));
     ordered_json list = ordered_json::array();
-    for (const PlacementKind kind : written) list.push_back(name_of(kind));
-    return list;
+    for (const PlacementKind kind : config.model.norm_placement) list.push_back(name_of(kind));
+    return list.size() == 1 ? list[0] : list;
   };
   field.set = [=](RunConfig& config, const json& given) -> std::string {
     std::vector<PlacementKind> read;
-    if (given.is_array()) {
-      for (const json& entry : given) {
-        const auto* found = find_name<PlacementKind>(entry);
-        const std::string which = text("entry ", read.size() + 1, ": ");
-        if (!found) return which + wrong(entry, join(in_list, " | "), in_list);
-        if (found->value == PlacementKind::mix) {
-          return which +
-                 "mix is a pattern of whole models and cannot stand in a list; write out its pre and post";
-        }
-        if (found->value == PlacementKind::peri && !read.empty()) {
-          return which +
-                 "peri can only come first, because it adds a norm on the embeddings; sandwich is the same "
-                 "without that norm";
-        }
-        read.push_back(found->value);
+    for (const json& entry : given.is_array() ? given : json::array({given})) {
+      const std::optional<PlacementKind> kind = any.read(entry);
+      if (!given.is_array() && !kind)
+        return type_error(given, any.allowed + ", or a list of them", any.names);
+      const std::string where = text("entry ", read.size() + 1, ": ");
+      if (!kind) return where + type_error(entry, join(in_list.names, " | "), in_list.names);
+      if (given.is_array() && kind == PlacementKind::mix)
+        return where +
+               "mix is a pattern of whole models and cannot stand in a list; write out its pre and post";
+      if (kind == PlacementKind::peri && !read.empty()) {
+        return where +
+               "peri can only come first, because it adds a norm on the embeddings; sandwich is the same "
+               "without "
+               "that norm";
       }
-      // A longer list is compared with n_layer in check_config(); a short one would read as 'all blocks'
-      // there.
-      if (read.empty() || (read.size() == 1 && config.model.n_layer != 1)) {
-        return text("a list of ", read.size(), " for model.n_layer = ", config.model.n_layer,
-                    "; a list names the placement of every block");
-      }
-    } else {
-      const auto* found = find_name<PlacementKind>(given);
-      if (!found) return wrong(given, join(names, " | ") + ", or a list of them", names);
-      read = {found->value};
+      read.push_back(*kind);
+    }
+    // check_config() compares longer lists with n_layer; there a list of one would read as 'all blocks'.
+    const Index blocks = config.model.n_layer;
+    if (given.is_array() && read.size() < 2 && (read.empty() || blocks != 1)) {
+      return text("a list of ", read.size(), " for model.n_layer = ", blocks,
+                  "; a list names the placement of every block");
     }
     config.model.norm_placement = std::move(read);
-    return {};
-  };
-  return field;
-}
-
-Field paths(std::string key, std::string doc) {
-  const auto value = at(&RunConfig::data, &DataConfig::path);
-  Field field = row(std::move(key), "a file, or a list of files", value, std::move(doc));
-  const json one = {{"type", "string"}, {"minLength", 1}};
-  field.schema = {{"anyOf", {one, {{"type", "array"}, {"items", one}, {"minItems", 1}}}}};
-  field.get = [=](const RunConfig& config) {
-    return value(config).size() == 1 ? ordered_json(value(config)[0]) : ordered_json(value(config));
-  };
-  field.set = [=](RunConfig& config, const json& given) -> std::string {
-    const json list = given.is_array() ? given : json::array({given});
-    if (list.empty()) return wrong(given, "a file, or a list of files");
-    for (const json& path : list) {
-      if (const std::string problem = path_problem(path); !problem.empty()) return problem;
-      if (path == "") return wrong(path, "a file, or a list of files");
-    }
-    value(config) = list.get<std::vector<std::string>>();
-    return {};
-  };
-  return field;
-}
-
-Field optional_path(std::string key, std::string doc) {
-  const auto value = at(&RunConfig::data, &DataConfig::val_path);
-  Field field = row(std::move(key), "a file, or \"\" for none", value, std::move(doc));
-  field.schema = {{"type", "string"}};
-  field.set = [=](RunConfig& config, const json& given) -> std::string {
-    if (const std::string problem = path_problem(given); !problem.empty()) return problem;
-    value(config) = given.get<std::string>();
-    return {};
-  };
-  return field;
-}
-
-Field run_name(std::string key, std::string doc) {
-  constexpr std::size_t longest = 200;  // a file name may have 255 bytes, and some get an ending
-  Field field =
-      row(std::move(key), "text without slash or leading dot", at(&RunConfig::name), std::move(doc));
-  field.schema = {{"type", "string"}, {"pattern", "^[^./][^/]*$"}};
-  field.set = [](RunConfig& config, const json& given) -> std::string {
-    if (!given.is_string()) {
-      return wrong(given, "text") + (given.is_primitive() ? text("; as text: '\"", quote(given), "\"'") : "");
-    }
-    const std::string name = given.get<std::string>();
-    const char* problem = name.empty()                          ? "is empty"
-                          : name[0] == '.'                      ? "begins with a dot"
-                          : name.find('/') != std::string::npos ? "holds a slash"
-                          : name.size() > longest               ? "is longer than 200 bytes"
-                          : escape_controls(name) != name       ? "holds a control character"
-                                                                : nullptr;
-    if (problem) return text(quote(given), " ", problem, "; it names the run's folder");
-    config.name = name;
     return {};
   };
   return field;

@@ -74,16 +74,23 @@ bool holds(const nlohmann::ordered_json& value, const nlohmann::ordered_json& wa
 // --- the table ---
 
 std::vector<Field> make_table() {
-  using R = RunConfig;
   using M = ModelConfig;
   using I = InitConfig;
   using T = TrainConfig;
-  constexpr Range below_one = {0, 1, /*open_high=*/true};
   constexpr Index max_steps = 10'000'000;
   constexpr Index max_width = 65536;
   constexpr Index max_seed = (Index{1} << 53) - 1;  // any JSON reader keeps it exactly
+  const auto model = [](auto... members) { return at(&RunConfig::model, members...); };
+  const auto init = [](auto member) { return at(&RunConfig::model, &M::init, member); };
+  const auto data = [](auto member) { return at(&RunConfig::data, member); };
+  const auto train = [](auto member) { return at(&RunConfig::train, member); };
+  const auto eval = [](auto member) { return at(&RunConfig::eval, member); };
+  const auto log = [](auto member) { return at(&RunConfig::log, member); };
+
   std::vector<Field> t;
-  const auto add = [&](Field&& field) { t.push_back(std::move(field)); };
+  const auto add = [&](std::string key, auto value, const auto& type, std::string doc) -> Field& {
+    return t.emplace_back(make_field(std::move(key), value, type, std::move(doc)));
+  };
   const auto is = [](auto... values) { return nlohmann::ordered_json::array({values...}); };
   const auto is_not = [&](auto... values) { return nlohmann::ordered_json{{"not", is(values...)}}; };
   const Conditions has_norms = {{"model.norm", is_not("none")}};
@@ -94,179 +101,164 @@ std::vector<Field> make_table() {
       placement_table(), [](const Placement& row) { return row.norm_in || row.norm_branch || row.norm_out; });
   places_have_norms.push_back("mix");
   const nlohmann::ordered_json below_steps = {{"below", "train.steps"}};
+  const Conditions gpt2 = {{"model.init.scheme", is("gpt2")}};
+  const Conditions adamw = {{"train.optimizer", is("adamw")}};
 
-  add(run_name("name", "the run's name; its folder is runs/<name>")
-          .by_default("the file's stem", nullptr)
-          .bookkeeping()
-          .changeable());
+  add("name", at(&RunConfig::name), run_name(), "the run's name; its folder is runs/<name>")
+      .by_default("the file's stem", nullptr)
+      .bookkeeping();
 
-  add(integer("model.n_layer", 1, 1024, at(&R::model, &M::n_layer), "blocks, L").called("L {}"));
-  add(integer("model.n_head", 1, max_width, at(&R::model, &M::n_head),
-              "attention heads, H; divides d_model"));
-  add(integer("model.d_model", 1, max_width, at(&R::model, &M::d_model), "width of the residual stream, C")
-          .called("C {}"));
-  add(integer("model.d_ff", 1, max_width, at(&R::model, &M::d_ff), "width of the FFN, F")
-          .by_default("4*d_model", default_d_ff));
-  add(integer("model.context", 1, max_width, at(&R::model, &M::context), "characters seen at once, T")
-          .called("T {}"));
-  add(placements("model.norm_placement", "where the norms sit around attention and FFN").called("{}"));
-  add(number("model.mix_post_fraction", {0, 1}, at(&R::model, &M::mix_post_fraction),
-             "mix: the share of blocks, from the first, that are post")
-          .used_when({{"model.norm_placement", is("mix")}}, "only placement mix has it"));
-  add(choice("model.norm", at(&R::model, &M::norm), "the normalisation; rezero and none placements have none")
-          .called("{}")
-          .used_when({{"model.norm_placement", places_have_norms}}, "the placement has no norms")
-          .else_is("none"));
-  add(number("model.norm_eps", {0, 1}, at(&R::model, &M::norm_eps), "epsilon of the norm")
-          .used_when({{"model.norm", norms_divide}}, "no norm here divides")
-          .or_when({{"model.qk_norm", is(true)}}));
-  add(boolean("model.norm_eps_outside", at(&R::model, &M::norm_eps_outside),
-              "divide by sqrt(var) + eps, not sqrt(var + eps)")
-          .used_when({{"model.norm", norms_divide}}, "no norm here divides by a deviation"));
-  add(boolean("model.norm_affine", at(&R::model, &M::norm_affine),
-              "norms have a gain and a bias; dyt keeps alpha anyway")
-          .used_when(has_norms, "there is no norm"));
-  add(boolean("model.norm_bias", at(&R::model, &M::norm_bias), "norms have a bias; rmsnorm never has one")
-          .used_when({{"model.norm", norms_have_bias}, {"model.norm_affine", is(true)}},
-                     "this norm has no bias")
-          .else_is(false));
-  add(integer("model.norm_groups", 1, max_width, at(&R::model, &M::norm_groups),
-              "groups of features of groupnorm")
-          .used_when({{"model.norm", is("groupnorm")}}, "only groupnorm has groups"));
-  add(boolean_or_auto("model.final_norm", at(&R::model, &M::final_norm), "a norm before the head")
-          .by_default("the placement's", default_final_norm)
-          .used_when(has_norms, "there is no norm")
-          .else_is(false));
-  add(boolean("model.residual", at(&R::model, &M::residual), "false drops the x of x + F(x)"));
-  add(choice("model.activation", at(&R::model, &M::activation), "of the FFN; gelu is the erf form")
-          .called("{}"));
-  add(boolean("model.bias", at(&R::model, &M::bias),
-              "biases in the blocks' linear layers; the head has none"));
-  add(boolean("model.ffn_bias", at(&R::model, &M::ffn_bias), "biases in the FFN")
-          .by_default("bias", default_ffn_bias));
-  add(boolean("model.qk_norm", at(&R::model, &M::qk_norm), "RMSNorm of each head's queries and keys"));
-  add(choice("model.position", at(&R::model, &M::position), "how positions are told"));
-  add(boolean("model.tie_embeddings", at(&R::model, &M::tie_embeddings),
-              "the head's matrix is the token embedding"));
-  add(number("model.dropout", below_one, at(&R::model, &M::dropout),
-             "probability that an element is dropped in training"));
-  add(choice("model.init.scheme", at(&R::model, &M::init, &I::scheme), "how weights are drawn").called("{}"));
-  add(number("model.init.std", {0, 100}, at(&R::model, &M::init, &I::std),
-             "gpt2: standard deviation of every matrix")
-          .used_when({{"model.init.scheme", is("gpt2")}}, "only scheme gpt2 has it")
-          .or_when(
-              {{"model.tie_embeddings", is(true)}, {"model.init.embed_std", {{"as", "model.init.std"}}}}));
-  add(number("model.init.embed_std", {0, 100}, at(&R::model, &M::init, &I::embed_std),
-             "standard deviation of token and position embeddings")
-          .by_default("std for gpt2 or a tied head, else 1", default_embed_std));
-  add(boolean("model.init.residual_scaling", at(&R::model, &M::init, &I::residual_scaling),
-              "gpt2: attn.out and ffn.out get std/sqrt(2L)")
-          .by_default("true for gpt2, but false for pre_scaled and deepnorm", default_residual_scaling)
-          .used_when({{"model.init.scheme", is("gpt2")}}, "only scheme gpt2 has it"));
+  add("model.n_layer", model(&M::n_layer), integer(1, 1024), "blocks, L")
+      .called("L {}")
+      .also({"n_layers", "num_layers", "num_hidden_layers", "depth"});
+  add("model.n_head", model(&M::n_head), integer(1, max_width), "attention heads, H; divides d_model")
+      .also({"n_heads", "num_heads", "num_attention_heads"});
+  add("model.d_model", model(&M::d_model), integer(1, max_width), "width of the residual stream, C")
+      .called("C {}")
+      .also({"n_embd", "hidden_size", "embed_dim", "width", "dim"});
+  add("model.d_ff", model(&M::d_ff), integer(1, max_width), "width of the FFN, F")
+      .by_default("4*d_model", default_d_ff)
+      .also({"intermediate_size", "ffn_dim"});
+  add("model.context", model(&M::context), integer(1, max_width), "characters seen at once, T")
+      .called("T {}")
+      .also({"block_size", "context_length", "seq_len", "max_position_embeddings"});
+  t.push_back(placements("model.norm_placement", "where the norms sit around attention and FFN"));
+  t.back().called("{}").also({"placement"});
+  add("model.mix_post_fraction", model(&M::mix_post_fraction), number(0, 1),
+      "mix: the share of blocks, from the first, that are post")
+      .used_when({{"model.norm_placement", is("mix")}}, "only placement mix has it");
+  add("model.norm", model(&M::norm), one_of<NormKind>(),
+      "the normalisation; rezero and none placements have none")
+      .called("{}")
+      .used_when({{"model.norm_placement", places_have_norms}}, "the placement has no norms")
+      .else_is("none");
+  add("model.norm_eps", model(&M::norm_eps), number(0, 1), "epsilon of the norm")
+      .used_when({{"model.norm", norms_divide}}, "no norm here divides")
+      .or_when({{"model.qk_norm", is(true)}});
+  add("model.norm_eps_outside", model(&M::norm_eps_outside), boolean(),
+      "divide by sqrt(var) + eps, not sqrt(var + eps)")
+      .used_when({{"model.norm", norms_divide}}, "no norm here divides by a deviation");
+  add("model.norm_affine", model(&M::norm_affine), boolean(),
+      "norms have a gain and a bias; dyt keeps alpha anyway")
+      .used_when(has_norms, "there is no norm");
+  add("model.norm_bias", model(&M::norm_bias), boolean(), "norms have a bias; rmsnorm never has one")
+      .used_when({{"model.norm", norms_have_bias}, {"model.norm_affine", is(true)}}, "this norm has no bias")
+      .else_is(false);
+  add("model.norm_groups", model(&M::norm_groups), integer(1, max_width), "groups of features of groupnorm")
+      .used_when({{"model.norm", is("groupnorm")}}, "only groupnorm has groups");
+  add("model.final_norm", model(&M::final_norm), boolean_or_auto(), "a norm before the head")
+      .or_auto()
+      .by_default("the placement's", default_final_norm)
+      .used_when(has_norms, "there is no norm")
+      .else_is(false);
+  add("model.residual", model(&M::residual), boolean(), "false drops the x of x + F(x)");
+  add("model.activation", model(&M::activation), one_of<Activation>(), "of the FFN; gelu is the erf form")
+      .called("{}")
+      .also({"hidden_act", "act"});
+  add("model.bias", model(&M::bias), boolean(), "biases in the blocks' linear layers; the head has none");
+  add("model.ffn_bias", model(&M::ffn_bias), boolean(), "biases in the FFN")
+      .by_default("bias", default_ffn_bias);
+  add("model.qk_norm", model(&M::qk_norm), boolean(), "RMSNorm of each head's queries and keys");
+  add("model.position", model(&M::position), one_of<Position>(), "how positions are told");
+  add("model.tie_embeddings", model(&M::tie_embeddings), boolean(),
+      "the head's matrix is the token embedding");
+  add("model.dropout", model(&M::dropout), number(0, 1, High::open),
+      "probability that an element is dropped in training");
+  add("model.init.scheme", init(&I::scheme), one_of<InitScheme>(), "how weights are drawn").called("{}");
+  add("model.init.std", init(&I::std), number(0, 100), "gpt2: standard deviation of every matrix")
+      .used_when(gpt2, "only scheme gpt2 has it")
+      .or_when({{"model.tie_embeddings", is(true)}, {"model.init.embed_std", {{"as", "model.init.std"}}}});
+  add("model.init.embed_std", init(&I::embed_std), number(0, 100),
+      "standard deviation of token and position embeddings")
+      .by_default("std for gpt2 or a tied head, else 1", default_embed_std);
+  add("model.init.residual_scaling", init(&I::residual_scaling), boolean(),
+      "gpt2: attn.out and ffn.out get std/sqrt(2L)")
+      .by_default("true for gpt2, but false for pre_scaled and deepnorm", default_residual_scaling)
+      .used_when(gpt2, "only scheme gpt2 has it");
 
-  add(paths("data.path",
-            "the corpus, UTF-8; a relative path counts from the config, then from the working directory")
-          .needed()
-          .text_file()
-          .called("{}"));
-  add(number("data.val_fraction", {0, 0.9}, at(&R::data, &DataConfig::val_fraction),
-             "the tail of the corpus kept for validation")
-          .used_when({{"data.val_path", is("")}}, "val_path is the validation text"));
-  add(optional_path("data.val_path", "a validation text in place of the corpus's tail").text_file());
+  add("data.path", data(&DataConfig::path), paths(),
+      "the corpus, UTF-8; a relative path counts from the config, then from the working directory")
+      .needed()
+      .text_file()
+      .called("{}");
+  add("data.val_fraction", data(&DataConfig::val_fraction), number(0, 0.9),
+      "the tail of the corpus kept for validation")
+      .used_when({{"data.val_path", is("")}}, "val_path is the validation text");
+  add("data.val_path", data(&DataConfig::val_path), optional_path(),
+      "a validation text in place of the corpus's tail")
+      .text_file();
 
-  add(integer("train.steps", 1, max_steps, at(&R::train, &T::steps), "updates")
-          .needed()
-          .changeable()
-          .called("{} steps"));
-  add(integer("train.batch_size", 1, max_width, at(&R::train, &T::batch_size),
-              "sequences in a micro-batch, B")
-          .needed()
-          .called("batch {}"));
-  add(integer("train.grad_accum", 1, 1024, at(&R::train, &T::grad_accum), "micro-batches in a step"));
-  add(integer("train.seed", 0, max_seed, at(&R::train, &T::seed), "of weights, batches and dropout"));
-  add(choice("train.optimizer", at(&R::train, &T::optimizer), "with decoupled weight decay").called("{}"));
-  add(number("train.lr", {0, 100}, at(&R::train, &T::lr), "learning rate after the warm-up"));
-  add(number("train.min_lr", {0, 100}, at(&R::train, &T::min_lr), "where cosine and linear end")
-          .by_default("lr/10", default_min_lr)
-          .used_when({{"train.schedule", is_not("constant")}, {"train.warmup_steps", below_steps}},
-                     "the rate stays or only rises"));
-  add(choice("train.schedule", at(&R::train, &T::schedule), "of the learning rate after the warm-up")
-          .used_when({{"train.warmup_steps", below_steps}}, "the warm-up takes all steps"));
-  add(integer("train.warmup_steps", 0, max_steps, at(&R::train, &T::warmup_steps),
-              "updates in which the rate rises linearly to lr")
-          .called("warm-up {}"));
-  add(number("train.beta1", below_one, at(&R::train, &T::beta1), "adamw: decay of the first moment")
-          .used_when({{"train.optimizer", is("adamw")}}, "only adamw has it"));
-  add(number("train.beta2", below_one, at(&R::train, &T::beta2), "adamw: decay of the second moment")
-          .used_when({{"train.optimizer", is("adamw")}}, "only adamw has it"));
-  add(number("train.adam_eps", {0, 1}, at(&R::train, &T::adam_eps),
-             "adamw: added to the root of the second moment")
-          .used_when({{"train.optimizer", is("adamw")}}, "only adamw has it"));
-  add(number("train.momentum", below_one, at(&R::train, &T::momentum), "sgd: v = momentum*v + g")
-          .used_when({{"train.optimizer", is("sgd")}}, "only sgd has it"));
-  add(number("train.weight_decay", {0, 100}, at(&R::train, &T::weight_decay),
-             "of tensors of rank 2, embeddings included"));
-  add(number("train.grad_clip", {0, no_limit}, at(&R::train, &T::grad_clip),
-             "largest norm of the whole gradient; 0: off"));
-  add(choice("train.precision", at(&R::train, &T::precision), "of the matrix products").called("{}"));
-  add(choice("train.gemm", at(&R::train, &T::gemm), "who multiplies matrices")
-          .used_when({{"train.precision", is("fp32")}}, "bf16 has one product"));
-  add(integer("train.threads", 0, 1024, at(&R::train, &T::threads),
-              "0: OMP_NUM_THREADS, else the cores allowed")
-          .bookkeeping()
-          .changeable());
-  add(choice("train.on_nonfinite", at(&R::train, &T::on_nonfinite),
-             "a loss or gradient that is not finite: stop, or skip the update")
-          .changeable());
+  add("train.steps", train(&T::steps), integer(1, max_steps), "updates")
+      .needed()
+      .changeable()
+      .called("{} steps")
+      .also({"max_iters", "max_steps", "num_steps", "iterations"});
+  add("train.batch_size", train(&T::batch_size), integer(1, max_width), "sequences in a micro-batch, B")
+      .needed()
+      .called("batch {}");
+  add("train.grad_accum", train(&T::grad_accum), integer(1, 1024), "micro-batches in a step")
+      .also({"gradient_accumulation_steps", "accumulate_grad_batches"});
+  add("train.seed", train(&T::seed), integer(0, max_seed), "of weights, batches and dropout");
+  add("train.optimizer", train(&T::optimizer), one_of<OptimizerKind>(), "with decoupled weight decay")
+      .called("{}");
+  add("train.lr", train(&T::lr), number(0, 100), "learning rate after the warm-up").also({"learning_rate"});
+  add("train.min_lr", train(&T::min_lr), number(0, 100), "where cosine and linear end")
+      .by_default("lr/10", default_min_lr)
+      .used_when({{"train.schedule", is_not("constant")}, {"train.warmup_steps", below_steps}},
+                 "the rate stays or only rises");
+  add("train.schedule", train(&T::schedule), one_of<ScheduleKind>(), "of the learning rate after the warm-up")
+      .used_when({{"train.warmup_steps", below_steps}}, "the warm-up takes all steps");
+  add("train.warmup_steps", train(&T::warmup_steps), integer(0, max_steps),
+      "updates in which the rate rises linearly to lr")
+      .called("warm-up {}")
+      .also({"warmup_iters", "warmup"});
+  add("train.beta1", train(&T::beta1), number(0, 1, High::open), "adamw: decay of the first moment")
+      .used_when(adamw, "only adamw has it");
+  add("train.beta2", train(&T::beta2), number(0, 1, High::open), "adamw: decay of the second moment")
+      .used_when(adamw, "only adamw has it");
+  add("train.adam_eps", train(&T::adam_eps), number(0, 1), "adamw: added to the root of the second moment")
+      .used_when(adamw, "only adamw has it");
+  add("train.momentum", train(&T::momentum), number(0, 1, High::open), "sgd: v = momentum*v + g")
+      .used_when({{"train.optimizer", is("sgd")}}, "only sgd has it");
+  add("train.weight_decay", train(&T::weight_decay), number(0, 100),
+      "of tensors of rank 2, embeddings included");
+  add("train.grad_clip", train(&T::grad_clip), number(0), "largest norm of the whole gradient; 0: off")
+      .also({"gradient_clip_val", "clip"});
+  add("train.precision", train(&T::precision), one_of<Precision>(), "of the matrix products")
+      .called("{}")
+      .also({"dtype"});
+  add("train.gemm", train(&T::gemm), one_of<GemmChoice>(), "who multiplies matrices")
+      .used_when({{"train.precision", is("fp32")}}, "bf16 has one product");
+  add("train.threads", train(&T::threads), integer(0, 1024), "0: OMP_NUM_THREADS, else the cores allowed")
+      .bookkeeping();
+  add("train.on_nonfinite", train(&T::on_nonfinite), one_of<OnNonfinite>(),
+      "a loss or gradient that is not finite: stop, or skip the update")
+      .changeable();
 
-  add(integer("eval.every", 0, max_steps, at(&R::eval, &EvalConfig::every),
-              "steps between evaluations; 0: only at the end")
-          .called("evaluated every {}")
-          .changeable());
-  add(integer("eval.batches", 0, max_steps, at(&R::eval, &EvalConfig::batches),
-              "batches of an evaluation; 0: the whole split")
-          .called("evaluated on {} batches")
-          .changeable()
-          .used_when({{"eval.every", is_not(0)}}, "the one evaluation, at the end, takes the whole split"));
-  add(integer("log.every", 1, max_steps, at(&R::log, &LogConfig::every), "steps between rows of metrics.csv")
-          .bookkeeping()
-          .changeable());
-  add(integer("log.layers_every", 0, max_steps, at(&R::log, &LogConfig::layers_every),
-              "steps between rows of layers.csv and params.csv; 0: off")
-          .bookkeeping()
-          .changeable());
-  add(integer("checkpoint.every", 0, max_steps, at(&R::checkpoint, &CheckpointConfig::every),
-              "steps between checkpoints; 0: only at the end and when interrupted")
-          .bookkeeping()
-          .changeable());
+  add("eval.every", eval(&EvalConfig::every), integer(0, max_steps),
+      "steps between evaluations; 0: only at the end")
+      .called("evaluated every {}")
+      .changeable()
+      .also({"eval_interval"});
+  add("eval.batches", eval(&EvalConfig::batches), integer(0, max_steps),
+      "batches of an evaluation; 0: the whole split")
+      .called("evaluated on {} batches")
+      .changeable()
+      .used_when({{"eval.every", is_not(0)}}, "the one evaluation, at the end, takes the whole split")
+      .also({"eval_iters"});
+  add("log.every", log(&LogConfig::every), integer(1, max_steps), "steps between rows of metrics.csv")
+      .bookkeeping()
+      .also({"log_interval"});
+  add("log.layers_every", log(&LogConfig::layers_every), integer(0, max_steps),
+      "steps between rows of layers.csv and params.csv; 0: off")
+      .bookkeeping();
+  add("checkpoint.every", at(&RunConfig::checkpoint, &CheckpointConfig::every), integer(0, max_steps),
+      "steps between checkpoints; 0: only at the end and when interrupted")
+      .bookkeeping();
   return t;
 }
 
 std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
-
-// What nanoGPT, Hugging Face and Lightning call our keys.
-struct OtherNames {
-  const char* key;
-  std::string_view words;  // each between spaces
-};
-constexpr OtherNames other_names[] = {
-    {"model.n_layer", " n_layers num_layers num_hidden_layers depth "},
-    {"model.n_head", " n_heads num_heads num_attention_heads "},
-    {"model.d_model", " n_embd hidden_size embed_dim width dim "},
-    {"model.d_ff", " intermediate_size ffn_dim "},
-    {"model.context", " block_size context_length seq_len max_position_embeddings "},
-    {"model.activation", " hidden_act act "},
-    {"model.norm_placement", " placement "},
-    {"train.lr", " learning_rate "},
-    {"train.steps", " max_iters max_steps num_steps iterations "},
-    {"train.warmup_steps", " warmup_iters warmup "},
-    {"train.grad_accum", " gradient_accumulation_steps accumulate_grad_batches "},
-    {"train.grad_clip", " gradient_clip_val clip "},
-    {"train.precision", " dtype "},
-    {"eval.every", " eval_interval "},
-    {"eval.batches", " eval_iters "},
-    {"log.every", " log_interval "},
-};
 
 }  // namespace
 
@@ -284,53 +276,61 @@ bool Field::used_in(const RunConfig& config) const {
   return uses.empty() || std::any_of(uses.begin(), uses.end(), all_hold);
 }
 
-std::vector<const Field*> settle(RunConfig& config) {
+std::vector<const Field*> reset_unused(RunConfig& config) {
   std::vector<const Field*> changed;
   for (const Field& field : fields()) {
-    if (field.idle_value.is_null() || field.used_in(config) || field.get(config) == field.idle_value)
+    if (field.else_value.is_null() || field.used_in(config) || field.get(config) == field.else_value)
       continue;
-    field.set(config, field.idle_value);
+    field.set(config, field.else_value);
     changed.push_back(&field);
   }
   return changed;
 }
 
 const Field* find_field(std::string_view key) {
-  const auto found =
-      std::find_if(fields().begin(), fields().end(), [&](const Field& f) { return f.key == key; });
+  const auto found = std::ranges::find(fields(), key, &Field::key);
   return found == fields().end() ? nullptr : &*found;
 }
 
 bool is_section(std::string_view key) {
-  const std::string prefix = std::string(key) + ".";
-  return std::any_of(fields().begin(), fields().end(),
-                     [&](const Field& f) { return f.key.starts_with(prefix); });
+  return std::ranges::any_of(fields(), [&](const Field& f) { return f.key.starts_with(text(key, '.')); });
 }
 
 std::string key_called(std::string_view word) {
   std::string plain(word);
-  std::replace(plain.begin(), plain.end(), '-', '_');
+  std::ranges::replace(plain, '-', '_');
   for (const Field& field : fields()) {
     if (plain == field.key || plain == last_part(field.key)) return field.key;
   }
-  for (const OtherNames& other : other_names) {
-    if (other.words.find(text(' ', last_part(plain), ' ')) != std::string_view::npos) return other.key;
+  for (const Field& field : fields()) {
+    if (std::ranges::count(field.other_names, last_part(plain))) return field.key;
   }
   return "";
 }
 
+namespace {
+
+// The key or section that `key` most likely means; empty where nothing is near.
 std::string nearest_key(std::string_view key) {
   if (const std::string called = key_called(key); !called.empty()) return called;
   std::vector<std::string> whole, last;  // last: what a key is called when its section is wrong or missing
   for (const Field& field : fields()) {
-    const std::string section = field.key.substr(0, field.key.find('.'));
-    if (std::find(whole.begin(), whole.end(), section) == whole.end()) whole.push_back(section);
+    whole.push_back(field.key.substr(0, field.key.find('.')));
     whole.push_back(field.key);
     last.emplace_back(last_part(field.key));
   }
   if (const std::string best = nearest(key, whole); !best.empty()) return best;
-  const auto found = std::find(last.begin(), last.end(), nearest(last_part(key), last));
-  return found == last.end() ? "" : fields()[static_cast<std::size_t>(found - last.begin())].key;
+  const auto found = std::ranges::find(last, nearest(last_part(key), last));
+  return found == last.end() ? "" : fields()[found - last.begin()].key;
+}
+
+}  // namespace
+
+std::string unknown_key(std::string_view key) {
+  if (is_section(key)) return text("is a section; expected a key in it, written ", key, ".KEY");
+  const std::string meant = nearest_key(key);
+  return meant.empty() ? "unknown key; `normscope config` lists all"
+                       : "unknown key; did you mean " + meant + "?";
 }
 
 std::string default_text(const Field& field) {

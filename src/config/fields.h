@@ -42,40 +42,40 @@ struct Field {
   // What a difference in this key means. Where a config has no use for the key, any two values give the same
   // bits; so do two of a bookkeeping key in every config.
   std::vector<Conditions> uses;       // any of them; none: every config uses it
-  std::string idle_words;             // why a config has no use for it: "only sgd has it"
-  nlohmann::ordered_json idle_value;  // what it then resolves to; null: what was written
+  std::string unused_words;           // why a config has no use for it: "only sgd has it"
+  nlohmann::ordered_json else_value;  // what it then resolves to; null: what was written
   bool is_bookkeeping = false;        // names and paces of the work: no weight and no loss depends on it
   bool names_text = false;            // paths: their characters count, not where they lie
   std::string label;  // a value in a table or a legend: "L {}"; default: "d_ff {}", its last part
+  std::vector<std::string_view> other_names;  // in nanoGPT, Hugging Face and Lightning
 
   bool used_in(const RunConfig& config) const;
 
-  Field&& by_default(std::string words, void (*apply)(RunConfig&)) && {
+  Field& by_default(std::string words, void (*apply)(RunConfig&)) {
     default_words = std::move(words);
     apply_default = apply;
-    return std::move(*this);
+    return *this;
   }
-  Field&& needed() && { return required = true, std::move(*this); }
-  Field&& changeable() && { return may_change_on_resume = true, std::move(*this); }
-  Field&& bookkeeping() && { return is_bookkeeping = true, std::move(*this); }
-  Field&& text_file() && { return names_text = true, std::move(*this); }
-  Field&& called(std::string words) && { return label = std::move(words), std::move(*this); }
-  Field&& used_when(Conditions conditions, std::string otherwise) && {
-    uses.push_back(std::move(conditions));
-    idle_words = std::move(otherwise);
-    return std::move(*this);
+  Field& needed() { return required = true, *this; }
+  Field& or_auto() { return takes_auto = true, *this; }
+  Field& changeable() { return may_change_on_resume = true, *this; }
+  Field& bookkeeping() { return is_bookkeeping = may_change_on_resume = true, *this; }
+  Field& text_file() { return names_text = true, *this; }
+  Field& called(std::string words) { return label = std::move(words), *this; }
+  Field& also(std::vector<std::string_view> names) { return other_names = std::move(names), *this; }
+  Field& used_when(Conditions conditions, std::string otherwise) {
+    unused_words = std::move(otherwise);
+    return or_when(std::move(conditions));
   }
-  Field&& or_when(Conditions conditions) && {
-    return uses.push_back(std::move(conditions)), std::move(*this);
-  }
-  Field&& else_is(nlohmann::ordered_json value) && { return idle_value = std::move(value), std::move(*this); }
+  Field& or_when(Conditions conditions) { return uses.push_back(std::move(conditions)), *this; }
+  Field& else_is(nlohmann::ordered_json value) { return else_value = std::move(value), *this; }
 };
 
 // All rows, in the order in which they are listed and dumped.
 const std::vector<Field>& fields();
 
-// Keys that a config has no use for, and that resolve to some value then, get it; returns those that changed.
-std::vector<const Field*> settle(RunConfig& config);
+// Gives keys that a config has no use for their `else_value`; returns those that changed.
+std::vector<const Field*> reset_unused(RunConfig& config);
 
 // The row of a dotted key; null if there is none.
 const Field* find_field(std::string_view key);
@@ -83,8 +83,8 @@ const Field* find_field(std::string_view key);
 // Whether `key` is an object that holds keys: "model", "model.init".
 bool is_section(std::string_view key);
 
-// The key or section that `key` most likely means; empty where nothing is near.
-std::string nearest_key(std::string_view key);
+// What is wrong with a key that is in no row: "unknown key; did you mean model.norm?"
+std::string unknown_key(std::string_view key);
 
 // The key that `word` is, without its section or in the words of another program (learning_rate); else empty.
 std::string key_called(std::string_view word);

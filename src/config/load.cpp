@@ -4,7 +4,7 @@
 #include <set>
 
 #include "config/checks.h"
-#include "config/fields.h"
+#include "config/field_types.h"
 #include "config/problems.h"
 #include "core/nearest.h"
 #include "io/json.h"
@@ -39,8 +39,7 @@ class Collector {
   void add_option(const std::string& option) {
     const std::size_t equals = option.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return problems_.add("--set", "", "got ", quote(option),
-                           "; expected KEY=VALUE, such as model.norm=rmsnorm");
+      return problems_.add("--set", "", type_error(option, "KEY=VALUE, such as model.norm=rmsnorm"));
     }
     const std::string key = option.substr(0, equals), value = option.substr(equals + 1);
     if (!valid_utf8(option)) return problems_.add(key, "--set", "not UTF-8");
@@ -60,15 +59,11 @@ class Collector {
   void add(const json& value, const std::string& key, const fs::path& folder, const Where& where) {
     if (find_field(key)) {
       settings_[key] = {value, where(value), folder};
-    } else if (!is_section(key)) {
-      if (problems_.many()) return problems_.add_line({});
-      const std::string meant = nearest_key(key);
-      problems_.add(key, where(value), "unknown key; ",
-                    meant.empty() ? "`normscope config` lists all" : "did you mean " + meant + "?");
-    } else if (!value.is_object()) {
-      problems_.add(key, where(value), "got ", quote(value), "; expected an object of keys");
-    } else {
+    } else if (is_section(key) && value.is_object()) {
       add_members(value, key + ".", folder, where);
+    } else if (!problems_.only_count()) {
+      problems_.add(key, where(value),
+                    is_section(key) ? type_error(value, "an object of keys") : unknown_key(key));
     }
   }
 
@@ -77,11 +72,9 @@ class Collector {
                    const Where& where) {
     for (const auto& [name, member] : object.items()) {
       if (prefix.empty() && (name == "$schema" || name == "extends")) continue;
-      if (name.find('.') == std::string::npos) {
+      if (name.find('.') == name.npos) {
         add(member, prefix + name, folder, where);
-      } else if (problems_.many()) {
-        problems_.add_line({});
-      } else {  // would pass for a key of an inner section, and so for a second one of the same name
+      } else if (!problems_.only_count()) {  // else it would pass for a key of an inner section
         problems_.add(prefix + name, where(member),
                       "unknown key; a key with a dot is written as an object in an object");
       }
@@ -111,29 +104,21 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonDocument source) {
   std::set<fs::path> seen = {identity(file)};
   for (;;) {
     const auto& [path, last] = chain.back();
-    if (!last.root().is_object()) {
-      refuse(topic, last.name(), ": got ", quote(last.root()),
-             "; expected an object: {\"model\": {...}, ...}");
-    }
-    if (last.root().contains("base") && (last.root().contains("grid") || last.root().contains("seeds"))) {
+    const json& root = last.root();
+    if (!root.is_object())
+      refuse(topic, last.name(), ": ", type_error(root, "an object: {\"model\": {...}, ...}"));
+    if (root.contains("base") && (root.contains("grid") || root.contains("seeds"))) {
       refuse(topic, last.name(), ": is a sweep, not a config; run it with normscope sweep ",
              escape_controls(path.string()));
     }
-    const auto found = last.root().find("extends");
-    if (found == last.root().end()) return chain;
-    const auto stop = [&, where = last.where(*found)](const auto&... what) {
-      refuse(topic, "extends: ", what..., " (", where, ")");
-    };
-    if (!found->is_string()) stop("got ", quote(*found), "; expected the file of another config");
-    if (found->get_ref<const std::string&>().find('\0') != std::string::npos) {
-      stop("a path cannot hold a NUL character");
-    }
-    const fs::path base =
-        find_config(found->get<std::string>(), path.parent_path(), topic, "extends", last.where(*found));
+    const auto found = root.find("extends");
+    if (found == root.end()) return chain;
+    const std::string where = last.where(*found);
+    const fs::path base = find_config(*found, path.parent_path(), topic, "extends", where);
     if (!seen.insert(identity(base)).second) {
       std::string circle;
       for (const SourceFile& link : chain) circle += link.source.name() + " -> ";
-      stop("a circle: ", circle, escape_controls(base.string()));
+      refuse(topic, "extends: a circle: ", circle, escape_controls(base.string()), " (", where, ")");
     }
     chain.push_back({base, JsonDocument::read(base, topic)});
   }
@@ -143,41 +128,25 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonDocument source) {
 // working directory. Where it is in neither, that is a problem if it must exist.
 std::string find_data(const std::string& written, const std::string& key, const Setting& setting,
                       bool must_exist, Problems& problems) {
-  const auto is_file = [](const fs::path& path) {
-    std::error_code ignored;
+  std::error_code ignored;
+  const auto is_file = [&](const fs::path& path) {
     return fs::exists(path, ignored) && !fs::is_directory(path, ignored);
   };
   const fs::path beside = fs::absolute(setting.folder / written).lexically_normal();
   const fs::path here = fs::absolute(written).lexically_normal();
-  const std::string chosen = (is_file(beside) || !is_file(here) ? beside : here).string();
-  if (must_exist && !is_file(chosen)) {
-    const std::string also = here == beside ? "" : " nor " + escape_controls(here.string());
-    const bool shakespeare = fs::path(written).filename() == "tinyshakespeare.txt";
-    if (fs::is_directory(chosen)) {
-      problems.add(key, setting.where, escape_controls(chosen),
-                   " is a folder; expected a text file, or a list of them");
-    } else {
-      problems.add(key, setting.where, "no such file: ", also.empty() ? "" : "neither ",
-                   escape_controls(chosen), also,
-                   shakespeare ? "; scripts/get_tinyshakespeare.sh brings it" : "");
-    }
-  } else if (!valid_utf8(chosen)) {
-    problems.add(key, setting.where, escape_controls(chosen),
-                 ": the path is not UTF-8, so no config can hold it");
+  const fs::path chosen = is_file(beside) || !is_file(here) ? beside : here;
+  const std::string name = escape_controls(chosen.string());
+  if (!valid_utf8(chosen.string())) {
+    problems.add(key, setting.where, name, ": the path is not UTF-8, so no config can hold it");
+  } else if (must_exist && fs::is_directory(chosen, ignored)) {
+    problems.add(key, setting.where, name, " is a folder; expected a text file, or a list of them");
+  } else if (must_exist && !is_file(chosen)) {
+    const bool is_shakespeare = chosen.filename() == "tinyshakespeare.txt";
+    problems.add(key, setting.where, "no such file: ",
+                 here == beside ? name : "neither " + name + " nor " + escape_controls(here.string()),
+                 is_shakespeare ? "; scripts/get_tinyshakespeare.sh brings it" : "");
   }
-  return chosen;
-}
-
-void find_all_data(RunConfig& config, const Settings& settings, bool must_exist, Problems& problems) {
-  if (const auto found = settings.find("data.path"); found != settings.end()) {
-    for (std::string& path : config.data.path) {
-      path = find_data(path, found->first, found->second, must_exist, problems);
-    }
-  }
-  if (const auto found = settings.find("data.val_path");
-      found != settings.end() && !config.data.val_path.empty()) {
-    config.data.val_path = find_data(config.data.val_path, found->first, found->second, must_exist, problems);
-  }
+  return chosen.string();
 }
 
 // Applies the settings to the defaults, row by row of the field table.
@@ -201,13 +170,13 @@ class Resolver {
     for (const Field& field : fields()) {
       if (!given_.contains(field.key) && !failed_.contains(field.key)) take_default(field, file);
     }
-    for (const Field* field : settle(config_)) origins_[field->key] = "settled: " + field->idle_words;
+    for (const Field* field : reset_unused(config_)) origins_[field->key] = "settled: " + field->unused_words;
     for (const Field& field : fields()) {
-      if (field.idle_value.is_null() && settings_.contains(field.key) && !field.used_in(config_))
-        origins_[field.key] += ", without effect: " + field.idle_words;
+      if (field.else_value.is_null() && settings_.contains(field.key) && !field.used_in(config_))
+        origins_[field.key] += ", without effect: " + field.unused_words;
     }
-    complain();
-    find_all_data(config_, settings_, options_.need_data, problems_);
+    check_combinations();
+    find_all_data();
     return {std::move(config_), std::move(origins_)};
   }
 
@@ -237,19 +206,26 @@ class Resolver {
   }
 
   // A combination is only judged where each of its values is sound.
-  void complain() {
-    for (const Complaint& complaint : check_config(config_)) {
-      std::vector<std::string> keys = complaint.others;
-      keys.insert(keys.begin(), complaint.key);
-      if (std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return failed_.contains(key); }))
-        continue;
+  void check_combinations() {
+    for (const ConfigError& error : check_config(config_)) {
+      if (std::ranges::any_of(error.keys, [&](const auto& key) { return failed_.contains(key); })) continue;
       // The key to blame may be a default; then what was written about another one leads further.
-      std::string where;
-      for (const std::string& key : keys) {
-        const auto written = settings_.find(key);
-        if (where.empty() && written != settings_.end()) where = written->second.where;
+      const auto written =
+          std::ranges::find_if(error.keys, [&](const auto& key) { return settings_.contains(key); });
+      const bool found = written != error.keys.end();
+      problems_.add(error.keys[0], found ? settings_.at(*written).where : "", error.what);
+    }
+  }
+
+  void find_all_data() {
+    for (const auto& [key, setting] : settings_) {
+      const Field& field = *find_field(key);
+      if (!field.names_text || failed_.contains(key)) continue;
+      json paths = setting.value.is_array() ? setting.value : json::array({setting.value});
+      for (json& path : paths) {
+        if (path != "") path = find_data(path, key, setting, options_.need_data, problems_);
       }
-      problems_.add(complaint.key, where, complaint.what);
+      field.set(config_, setting.value.is_array() ? paths : paths[0]);
     }
   }
 
@@ -263,7 +239,7 @@ class Resolver {
 };
 
 Loaded load(const fs::path& file, JsonDocument source, const std::vector<std::string>& sets,
-            const LoadOptions& options) {
+            const LoadOptions& options) try {
   Settings settings;
   Problems problems(topic);
   Collector collector(settings, problems);
@@ -275,26 +251,23 @@ Loaded load(const fs::path& file, JsonDocument source, const std::vector<std::st
   Loaded loaded = Resolver(settings, options, problems).resolve(file);
   problems.throw_if_any();
   return loaded;
-}
-
-// Runs `body`; what the standard library throws about paths that cannot be looked at becomes an Error.
-template <class Body>
-Loaded with_plain_errors(const Body& body) {
-  try {
-    return body();
-  } catch (const fs::filesystem_error& error) {
-    refuse(topic, escape_controls(error.path1().string()), ": ", error.code().message());
-  }
+} catch (const fs::filesystem_error& error) {  // of paths that cannot be looked at
+  refuse(topic, escape_controls(error.path1().string()), ": ", error.code().message());
 }
 
 }  // namespace
 
-fs::path find_config(const std::string& written, const fs::path& folder, std::string_view for_topic,
+fs::path find_config(const json& written, const fs::path& folder, std::string_view for_topic,
                      std::string_view key, const std::string& where) {
+  const auto fail_here = [&](const auto&... what) {
+    refuse(for_topic, key, ": ", what..., " (", where, ")");
+  };
+  const std::optional<std::string> path = optional_path().read(written);
+  if (!path) fail_here(type_error(written, "the file of a config"));
   std::error_code ignored;
-  const fs::path beside = (folder / written).lexically_normal();
-  for (const fs::path& path : {beside, fs::path(written).lexically_normal()}) {
-    if (fs::is_regular_file(path, ignored)) return path;
+  const fs::path beside = (folder / *path).lexically_normal();
+  for (const fs::path& file : {beside, fs::path(*path).lexically_normal()}) {
+    if (fs::is_regular_file(file, ignored)) return file;
   }
   std::vector<std::string> there;
   for (const fs::path& place :
@@ -304,23 +277,22 @@ fs::path find_config(const std::string& written, const fs::path& folder, std::st
     }
   }
   // By the name alone first: most often a folder is missing in front of it.
-  const fs::path name = fs::path(written).filename();
-  const auto same_name = std::find_if(
-      there.begin(), there.end(), [&](const std::string& path) { return fs::path(path).filename() == name; });
-  const std::string meant = same_name != there.end() ? *same_name : nearest(written, there);
-  refuse(for_topic, key, ": there is no file ", escape_controls(beside.string()),
-         meant.empty() ? "" : "; did you mean " + escape_controls(meant) + "?", " (", where, ")");
+  const fs::path name = fs::path(*path).filename();
+  const auto same_name = std::ranges::find_if(
+      there, [&](const std::string& other) { return fs::path(other).filename() == name; });
+  const std::string meant = same_name != there.end() ? *same_name : nearest(*path, there);
+  fail_here("there is no file ", escape_controls(beside.string()),
+            meant.empty() ? "" : "; did you mean " + escape_controls(meant) + "?");
+  return {};
 }
 
 Loaded load_config(const fs::path& file, const std::vector<std::string>& sets, const LoadOptions& options) {
-  return with_plain_errors([&] { return load(file, JsonDocument::read(file, topic), sets, options); });
+  return load(file, JsonDocument::read(file, topic), sets, options);
 }
 
 Loaded load_config_text(std::string json_text, const fs::path& label, const std::vector<std::string>& sets,
                         const LoadOptions& options) {
-  return with_plain_errors([&] {
-    return load(label, JsonDocument::parse(std::move(json_text), label.string(), topic), sets, options);
-  });
+  return load(label, JsonDocument::parse(std::move(json_text), label.string(), topic), sets, options);
 }
 
 }  // namespace normscope

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,7 @@ constexpr LoadOptions of_a_run{.need_data = false, .resolved = true};
 
 // The config file that another file in `folder` names: beside that file, else in the working directory, as
 // data files are. Usage Error `KEY: there is no file ...; did you mean ...? (WHERE)` of the topic.
-std::filesystem::path find_config(const std::string& written, const std::filesystem::path& folder,
+std::filesystem::path find_config(const nlohmann::json& written, const std::filesystem::path& folder,
                                   std::string_view topic, std::string_view key, const std::string& where);
 
 // Reads a config, what it extends, and `sets` (each KEY=VALUE) over it. Every problem is collected; all of

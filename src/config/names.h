@@ -1,11 +1,31 @@
-// The names of enum values, as configs, folders and tables write them: one table an enum.
+// The names of enum values, as configs, folders and tables write them: each enum's in the order of its
+// values.
 #pragma once
 
-#include <span>
+#include <vector>
 
 #include "config/run_config.h"
 
 namespace normscope {
+
+using Names = std::vector<const char*>;
+
+Names enum_names(NormKind);       // the rows of the norm table
+Names enum_names(PlacementKind);  // the rows of the placement table, and mix
+inline Names enum_names(Activation) { return {"relu", "gelu", "gelu_tanh", "silu", "swiglu"}; }
+inline Names enum_names(Position) { return {"learned", "rope", "sinusoidal", "none"}; }
+inline Names enum_names(InitScheme) { return {"gpt2", "xavier_normal", "xavier_uniform", "kaiming_normal"}; }
+inline Names enum_names(OptimizerKind) { return {"adamw", "sgd"}; }
+inline Names enum_names(ScheduleKind) { return {"cosine", "linear", "constant"}; }
+inline Names enum_names(Precision) { return {"fp32", "bf16"}; }
+inline Names enum_names(GemmChoice) { return {"auto", "openblas", "native"}; }
+inline Names enum_names(OnNonfinite) { return {"stop", "skip"}; }
+
+// name_of(NormKind::layernorm) is "layernorm".
+template <class Enum>
+const char* name_of(Enum value) {
+  return enum_names(value).at(static_cast<std::size_t>(value));
+}
 
 template <class Enum>
 struct Named {
@@ -13,25 +33,12 @@ struct Named {
   const char* name;
 };
 
-// All names of an enum, in the order they are listed. The argument only says which enum.
-std::span<const Named<NormKind>> names_of(NormKind);            // the rows of the norm table
-std::span<const Named<PlacementKind>> names_of(PlacementKind);  // the rows of the placement table, and mix
-std::span<const Named<Activation>> names_of(Activation);
-std::span<const Named<Position>> names_of(Position);
-std::span<const Named<InitScheme>> names_of(InitScheme);
-std::span<const Named<OptimizerKind>> names_of(OptimizerKind);
-std::span<const Named<ScheduleKind>> names_of(ScheduleKind);
-std::span<const Named<Precision>> names_of(Precision);
-std::span<const Named<GemmChoice>> names_of(GemmChoice);
-std::span<const Named<OnNonfinite>> names_of(OnNonfinite);
-
-// name_of(NormKind::layernorm) is "layernorm".
+// All values of an enum with their names. The argument only says which enum.
 template <class Enum>
-const char* name_of(Enum value) {
-  for (const Named<Enum>& row : names_of(value)) {
-    if (row.value == value) return row.name;
-  }
-  return "?";
+std::vector<Named<Enum>> names_of(Enum which) {
+  std::vector<Named<Enum>> all;
+  for (const char* name : enum_names(which)) all.push_back({static_cast<Enum>(all.size()), name});
+  return all;
 }
 
 }  // namespace normscope

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 
 #include "core/error.h"
 #include "io/utf8.h"
@@ -20,19 +19,18 @@ class Problems {
                   where.empty() ? "" : " (" + where + ")"));
   }
 
-  void add_line(std::string line) {
-    if (++count_ <= max_lines) lines_ += (lines_.empty() ? "" : "\n") + std::move(line);
+  void add_line(const std::string& line) {
+    if (++count_ <= max_lines) lines_ += (lines_.empty() ? "" : "\n") + line;
   }
 
-  // Enough has been said; more are only counted, since the place of a value and near keys cost time.
-  bool many() const { return count_ >= max_lines; }
+  // Whether enough has been said: then a problem is only counted, since its place and near keys cost time.
+  bool only_count() { return count_ >= max_lines && ++count_; }
 
   // All lines as one Error{usage}.
   void throw_if_any() const {
     if (count_ == 0) return;
-    const bool more = count_ > max_lines;
-    throw Error(Exit::usage,
-                more ? text(lines_, "\n[", topic_, "] and ", count_ - max_lines, " more") : lines_);
+    const std::string more = text("\n[", topic_, "] and ", count_ - max_lines, " more");
+    throw Error(Exit::usage, count_ > max_lines ? lines_ + more : lines_);
   }
 
  private:

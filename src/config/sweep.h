@@ -33,7 +33,8 @@ Sweep load_sweep(const std::filesystem::path& file);
 constexpr std::size_t max_runs = 10'000;  // each takes 2 KB and a millisecond before the first one starts
 
 // The same of a text. `label` stands for the file in messages and the relative path of the base.
-Sweep load_sweep_text(std::string json_text, const std::filesystem::path& label, std::size_t most = max_runs);
+Sweep load_sweep_text(std::string json_text, const std::filesystem::path& label,
+                      std::size_t max_count = max_runs);
 
 // The value of a dotted key in a resolved config, as a cell of a table shows it.
 std::string value_text(const RunConfig& config, const std::string& key);

@@ -110,8 +110,9 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
     fail(options.where, escape_controls(path), ": cannot be read: ", errno_text());  // no fault of the path
   if (S_ISDIR(status.st_mode)) {
     const std::filesystem::path config = std::filesystem::path(path) / "config.json";
+    std::error_code ignored;
     stop("is a folder; expected a file",
-         std::filesystem::exists(config) ? ", such as " + escape_controls(config.string()) : "");
+         std::filesystem::exists(config, ignored) ? ", such as " + escape_controls(config.string()) : "");
   }
   if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) stop("is a device; expected a file or a pipe");
   if (S_ISFIFO(status.st_mode)) wait_for_writer(file.get(), path, options.where);

@@ -1,6 +1,7 @@
 #include "io/utf8.h"
 
 #include "core/error.h"
+#include "core/hash.h"
 
 namespace normscope {
 namespace {
@@ -9,32 +10,17 @@ unsigned char byte_at(std::string_view bytes, int i) {
   return static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);
 }
 
-void append_hex(char32_t value, int digits, std::string& out) {
-  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) out += "0123456789abcdef"[(value >> shift) & 15];
-}
-
 // C0, DEL and C1 drive terminals; the others are invisible and reorder or break the line they stand in.
 bool is_control(char32_t c) {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x061C || c == 0x200E || c == 0x200F || c == 0xFEFF ||
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
 }
 
-void append_escape(char32_t c, std::string& out) {
-  switch (c) {
-    case '\n':
-      out += "\\n";
-      return;
-    case '\t':
-      out += "\\t";
-      return;
-    case '\r':
-      out += "\\r";
-      return;
-    default:
-      break;
-  }
-  out += c < 0x100 ? "\\x" : "\\u";
-  append_hex(c, c < 0x100 ? 2 : 4, out);
+std::string escape(char32_t c) {
+  if (c == '\n') return "\\n";
+  if (c == '\t') return "\\t";
+  if (c == '\r') return "\\r";
+  return c < 0x100 ? "\\x" + hex(c).substr(14) : "\\u" + hex(c).substr(12);
 }
 
 }  // namespace
@@ -81,9 +67,9 @@ std::string escape_controls(std::string_view text, std::string_view keep) {
     const std::size_t size = c.valid ? static_cast<std::size_t>(c.size) : 1;
     const std::string_view bytes = text.substr(0, size);
     if (!c.valid) {
-      append_escape(byte_at(text, 0), out);
+      out += escape(byte_at(text, 0));
     } else if (is_control(c.code) && keep.find(bytes) == keep.npos) {
-      append_escape(c.code, out);
+      out += escape(c.code);
     } else {
       out += bytes;
     }
