@@ -421,7 +421,7 @@ class NothingRaw(CliTest):
         self.write("sweep.json", json.dumps({**sweep, "name": HOSTILE}))
         self.write(f"{HOSTILE}.json", json.dumps(sweep))
         for name in ("sweep.json", f"{HOSTILE}.json"):
-            self.refused("sweep", name, "--dry-run", says=["name: ", "holds a control character"])
+            self.refused("sweep", name, "--dry-run", says=["name: ", "expected text without slash, leading dot or control characters"])
 
 
 if __name__ == "__main__":
