@@ -26,17 +26,17 @@ bool is_run_file(std::string_view name);
 // What to do where a run is already.
 enum class Existing { refuse, overwrite, resume };
 
-// Usage Errors where a run cannot begin (or go on) in the folder: there is a run already and `existing`
-// refuses it; the folder holds files by the names of a run's, but no run, so they are somebody else's; it is
-// no folder. `ways`: how else to go on where a run is.
+// Refuses a path where a run can neither begin nor go on: a run's folder, if `existing` says so; a folder
+// that holds files by the names of a run's, but no run, so that they are somebody else's; a path that is no
+// folder. `ways`: what the user may do about a run that is there.
 void require_usable(const std::string& path, Existing existing,
                     std::string_view ways = "start again with --overwrite");
 
 // A folder that this process alone writes in, for as long as the object lives.
 class RunFolder {
  public:
-  // Creates the folder where it is missing; require_usable() says what else it may be. The files of a run
-  // that is there are removed (only those normscope writes), or kept for resuming.
+  // Creates the folder where it is missing, or takes one that is usable. The files of a run that is there are
+  // removed (only those normscope writes), or kept for resuming.
   RunFolder(const std::string& path, Existing existing, IfLocked if_locked = IfLocked::fail);
 
   const std::string& path() const { return path_; }

@@ -1,5 +1,5 @@
-// The logs of a run's folder: metrics.csv, layers.csv, params.csv. A table a log names its columns and the
-// members that they show.
+// The logs of a run's folder: metrics.csv, layers.csv, params.csv. Each has a table of its columns and of the
+// members that these show.
 #pragma once
 
 #include <optional>
@@ -81,7 +81,7 @@ struct Logs {
   void sync();  // rows that a checkpoint counts on must be on the disk before it is
 };
 
-// `last_step`: goes on after the rows of that step.
+// `last_step`: goes on after the rows of that step; without it the log begins anew.
 CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
 CsvWriter open_layers(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
 CsvWriter open_params(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);

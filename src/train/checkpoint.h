@@ -27,7 +27,7 @@ struct TrainState {
   std::vector<double> recent;          // RecentSteps; empty in checkpoints of versions before it was kept
 };
 
-// What every file of a run says of itself.
+// What the metadata of a run's files are made of.
 struct CheckpointMeta {
   const RunConfig& config;
   const Corpus& corpus;
@@ -36,19 +36,17 @@ struct CheckpointMeta {
 // The metadata that every file of a run has: format, config, vocabulary, corpus, step.
 Metadata file_metadata(const CheckpointMeta& facts, Index step);
 
-// Replaces `path` by weights, moments and state; with Keep::previous the file that was there stays under
-// another name.
+// Replaces `path` by weights, moments and state; Keep::previous renames the file that was there.
 void save_checkpoint(const std::string& path, const CheckpointMeta& facts, const TrainState& state,
                      const Model<float>& model, const Optimizer<float>& optimizer, Keep keep);
 
-// Reads a checkpoint into a model and an optimiser of the run that `facts` tell of. It must be that run's: a
-// usage Error names the keys in which its config differs, but for those that may change on resume; an Error
-// says that it is of another corpus or format, or that what it says cannot be.
+// Reads a checkpoint into a model and an optimiser. Errors: its config differs from the run's in keys that
+// may not change on resume (usage), its corpus or format is another, or its metadata cannot be.
 TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& facts, Model<float>& model,
                            Optimizer<float>& optimizer);
 
-// How the corpus is another one than a file was trained on: its text, or where the text for training ends.
-// Empty: it is not, as far as the file says.
+// How the corpus differs from the one that a file was trained on: in its text, or in where the text for
+// training ends. Empty: it does not, as far as the file says.
 std::string corpus_difference(const Metadata& file, const Corpus& corpus);
 
 // The step that a model file is of; 0 where there is none, or a damaged one.
@@ -78,7 +76,7 @@ struct LoadedModel {
   Model<float> model;
 };
 
-// The safetensors file that is meant: the one named, or a run folder's final model, else its checkpoint.
+// The file itself, or a run folder's final model, else its checkpoint.
 std::string weights_of(const std::string& run_or_file);
 
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file);

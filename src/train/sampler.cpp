@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "core/error.h"
@@ -55,27 +56,23 @@ Token Sampler::draw() {
         (static_cast<double>(logits_[i]) - static_cast<double>(*best)) / options_.temperature;
     ranked_.emplace_back(std::exp(score), static_cast<Token>(i));
   }
-  if (options_.top_k > 0 || options_.top_p < 1) {
-    std::stable_sort(ranked_.begin(), ranked_.end(),
-                     [](const auto& a, const auto& b) { return a.first > b.first; });
-  }
-  const auto size = static_cast<Index>(ranked_.size());
-  const Index kept = options_.top_k > 0 ? std::min(options_.top_k, size) : size;
-  ranked_.resize(static_cast<std::size_t>(kept));
+  if (options_.top_k > 0 || options_.top_p < 1)
+    std::ranges::stable_sort(ranked_, std::greater(), &std::pair<double, Token>::first);
+  if (options_.top_k > 0) ranked_.resize(std::min<std::size_t>(options_.top_k, ranked_.size()));
   double total = 0;
-  for (const auto& entry : ranked_) total += entry.first;
+  for (const auto& [weight, token] : ranked_) total += weight;
   if (options_.top_p < 1) {
     double reached = 0;
     std::size_t count = 0;
-    while (count < ranked_.size() && (count == 0 || reached < options_.top_p * total)) {
+    do {
       reached += ranked_[count++].first;
-    }
+    } while (count < ranked_.size() && reached < options_.top_p * total);
     ranked_.resize(count);
     total = reached;
   }
   double left = stream_.uniform(drawn_++) * total;
-  for (const auto& [probability, token] : ranked_) {
-    left -= probability;
+  for (const auto& [weight, token] : ranked_) {
+    left -= weight;
     if (left < 0) return token;
   }
   return ranked_.back().second;

@@ -21,10 +21,10 @@ struct SampleOptions {
 // from position 0, so each character costs a constant on average, however long the text.
 class Sampler {
  public:
-  // `prompt`: at least one token; of a longer one than T only the last T count.
+  // `prompt`: at least one token; only the last T of it count.
   Sampler(Model<float>& model, std::span<const Token> prompt, const SampleOptions& options);
 
-  Token next();
+  Token next();  // Error: the logits are not finite
 
  private:
   void feed(std::span<const Token> tokens);
@@ -40,7 +40,7 @@ class Sampler {
   std::vector<std::pair<double, Token>> ranked_;  // scratch of draw()
 };
 
-// The token a text starts from where no prompt is given: a newline if the vocabulary has one, else its first.
+// Where a text starts without a prompt: the newline if the vocabulary has one, else its first character.
 Token default_prompt(const Vocabulary& vocab);
 
 // `length` characters after the prompt, as UTF-8.

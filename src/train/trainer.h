@@ -22,7 +22,7 @@ struct Progress {
   double seconds_left;
 };
 
-// Is told how a run goes; the command line shows it.
+// Called as a run goes on; the command line shows what it gets.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
