@@ -98,7 +98,7 @@ class Divergence(CliTest):
         shorter = self.config(WILD | {"checkpoint": {"every": 0}}, name="shorter.json")
         done = self.call("train", shorter, "--out", "last", "--set", "train.on_nonfinite=skip",
                          "--set", f"train.steps={broken - 20}")
-        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (0, len(told) - 19), done.stderr)
+        self.assertEqual((done.returncode, done.stderr.count("the update is skipped")), (0, len(told) - 19), done.stderr)
         last = Run(self.path("last"))
         for name, tensor in last.tensors().items():
             self.assertTrue(np.isfinite(tensor).all(), name)

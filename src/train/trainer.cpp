@@ -281,7 +281,7 @@ void Trainer::write_results() {
     sample = sample_text(model_, corpus_.vocab, {&start, 1}, sample_length,
                          {.temperature = sample_temperature, .seed = config_.train.seed});
   } catch (const Error& error) {  // the last update has spoilt the weights; the run is whole all the same
-    observer_.on_note(error.what());
+    observer_.on_note(text(error.what(), "; ", sample_file, " is left empty"));
   }
   write_atomically(folder_.file_to_write(sample_file), sample, "\n");
 }
