@@ -97,7 +97,7 @@ class Terminal(CliTest):
         """The progress lines of a run."""
         config = self.config({"train": {"steps": 300}})
         shown = self.shown("train", config, "--out", "run", "--overwrite", columns=columns)
-        lines = [line.split("\r")[0] for line in shown.split("\x1b[K") if "/300" in line]
+        lines = [line.split("\r")[0] for line in shown.split("\x1b[J") if "/300" in line]
         self.assertGreater(len(lines), 0, shown)
         return lines
 

@@ -21,7 +21,8 @@ ALLOWED = {
     "run": {"core", "model", "config", "io", "telemetry"},
     "train": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "telemetry", "run"},
     "check": {"core", "kernels", "autograd", "ops", "model", "config", "data", "telemetry", "run", "train"},
-    "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "telemetry", "run", "train", "check"},
+    "bench": {"core", "kernels", "autograd", "model", "config", "data", "io", "telemetry", "run", "train"},
+    "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "telemetry", "run", "train", "check", "bench"},
 }
 # Of kernels, these two include nothing else: moments; how values may be kept.
 KERNELS_FOR = {"telemetry": {"kernels/elementwise.h"}, "autograd": {"kernels/rounded.h"}}

@@ -46,7 +46,7 @@ Exit run(const CommandLine& line) {
 
   std::cout << escape_controls(config.name) << ": " << summary_of(config.model) << "\n\n"
             << "       error     limit    law\n";
-  ProgressLine progress(false);
+  ProgressDisplay progress;
   int proved = 0, skipped = 0;
   std::vector<std::string> failed;
   for (const Law& law : laws()) {

@@ -176,7 +176,7 @@ class SweepRunner {
   std::deque<Job*> waiting_;
   std::list<Running> running_;
   Clock::time_point start_ = Clock::now();
-  ProgressTable table_;
+  ProgressDisplay table_{false, std::chrono::milliseconds(500)};
 };
 
 void print_plan(const Sweep& sweep, const std::vector<Job>& jobs, Index at_once) {

@@ -4,21 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 
+#include "core/error.h"
 #include "core/text.h"
 #include "io/utf8.h"
 
 namespace normscope {
 namespace {
 
-constexpr auto terminal_interval = std::chrono::milliseconds(100);
-constexpr auto pipe_interval = std::chrono::seconds(10);
-constexpr std::chrono::steady_clock::duration table_interval = std::chrono::milliseconds(500);
+constexpr std::chrono::seconds pipe_interval(10);
 
 std::size_t terminal_width() {
   winsize size{};
@@ -29,6 +27,13 @@ std::size_t terminal_width() {
 std::size_t shown_width(std::string_view text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::string formatted(const char* format, int digits, double number) {
+  if (std::isnan(number)) return "nan";  // printf would show its sign, which means nothing
+  char out[400];                         // the longest double has 309 digits before the point
+  std::snprintf(out, sizeof out, format, digits, number);
+  return out;
 }
 
 }  // namespace
@@ -51,19 +56,9 @@ std::string grouped(long long number) {
   return out;
 }
 
-std::string fixed(double number, int digits) {
-  if (std::isnan(number)) return "nan";  // printf would show its sign, which means nothing
-  std::array<char, 64> out{};
-  std::snprintf(out.data(), out.size(), "%.*f", digits, number);
-  return out.data();
-}
+std::string fixed(double number, int digits) { return formatted("%.*f", digits, number); }
 
-std::string significant_text(double number, int digits) {
-  if (std::isnan(number)) return "nan";
-  std::array<char, 64> out{};
-  std::snprintf(out.data(), out.size(), "%.*g", digits, number);
-  return out.data();
-}
+std::string significant_text(double number, int digits) { return formatted("%.*g", digits, number); }
 
 std::string short_number(double number) {
   if (!(std::abs(number) >= 1e3)) return fixed(number, 0);
@@ -72,14 +67,11 @@ std::string short_number(double number) {
 }
 
 std::string duration_text(double seconds) {
-  const auto total = std::llround(std::max(0.0, seconds));
-  std::array<char, 64> out{};
-  if (total < 3600) {
-    std::snprintf(out.data(), out.size(), "%lld:%02lld", total / 60, total % 60);
-  } else {
-    std::snprintf(out.data(), out.size(), "%lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
-  }
-  return out.data();
+  const long long total = std::llround(std::max(0.0, seconds)), hours = total / 3600;
+  const std::string minutes = std::to_string(total / 60 % 60),
+                    rest = std::to_string(100 + total % 60).substr(1);
+  return hours == 0 ? minutes + ":" + rest
+                    : text(hours, minutes.size() == 1 ? ":0" : ":", minutes, ":", rest);
 }
 
 std::string aligned_left(const std::string& text, std::size_t width) {
@@ -105,64 +97,48 @@ void print_table(const std::vector<std::vector<std::string>>& columns) {
 
 void print_error(std::string_view message) { std::cerr << escape_controls(message, "\n") << '\n'; }
 
-bool ProgressLine::due() const {
-  if (quiet_) return false;
-  return terminal_ ? !shown_ || Clock::now() - last_ >= terminal_interval
-                   : Clock::now() - last_ >= pipe_interval;
-}
-
-void ProgressLine::show(std::vector<std::string> parts) {
-  if (!due()) return;
-  last_ = Clock::now();
+std::string fitted(std::vector<std::string> parts) {
   std::string line = join(parts, "  ");
-  if (terminal_) {
-    while (parts.size() > 1 && shown_width(line) >= terminal_width()) {
-      parts.erase(parts.end() - 2);
-      line = join(parts, "  ");
-    }
-    std::cout << "\r\x1b[K" << line.substr(0, terminal_width() - 1) << std::flush;
-    shown_ = true;
-  } else {
-    std::cout << line << std::endl;
+  while (can_rewrite_lines() && parts.size() > 1 && shown_width(line) >= terminal_width()) {
+    parts.erase(parts.end() - 2);
+    line = join(parts, "  ");
   }
+  return line;
 }
 
-void ProgressLine::clear() {
-  if (shown_) std::cout << "\r\x1b[K" << std::flush;
-  shown_ = false;
+bool ProgressDisplay::due() const {
+  if (quiet_) return false;
+  const Clock::duration interval = terminal_ ? interval_ : pipe_interval;
+  return Clock::now() - last_ >= interval || (terminal_ && shown_ == 0);
 }
 
-void ProgressLine::say(const std::string& message) {
-  if (quiet_) return;
-  clear();
-  std::cout << message << std::endl;
-}
-
-bool ProgressTable::due() const {
-  return Clock::now() - last_ >= (terminal_ ? table_interval : Clock::duration(pipe_interval));
-}
-
-void ProgressTable::show(const std::vector<std::string>& lines) {
+void ProgressDisplay::show(const std::vector<std::string>& lines) {
   if (!due()) return;
+  clear();
   last_ = Clock::now();
   if (!terminal_) {
     std::cout << lines.back() << std::endl;
     return;
   }
-  clear();
-  for (const std::string& line : lines) std::cout << line.substr(0, terminal_width() - 1) << '\n';
+  std::string_view before;
+  for (const std::string& line : lines) {
+    std::cout << before << line.substr(0, terminal_width() - 1);
+    before = "\n";
+  }
   std::cout << std::flush;
   shown_ = lines.size();
 }
 
-void ProgressTable::clear() {
-  if (shown_ > 0) std::cout << "\x1b[" << shown_ << "A\r\x1b[J" << std::flush;
+void ProgressDisplay::clear() {
+  if (shown_ > 1) std::cout << "\x1b[" << shown_ - 1 << "A";
+  if (shown_ > 0) std::cout << "\r\x1b[J" << std::flush;
   shown_ = 0;
 }
 
-void ProgressTable::say(const std::string& line) {
+void ProgressDisplay::say(const std::string& message) {
+  if (quiet_) return;
   clear();
-  std::cout << line << std::endl;
+  std::cout << message << std::endl;
 }
 
 }  // namespace normscope

@@ -26,39 +26,27 @@ void print_table(const std::vector<std::vector<std::string>>& columns);
 // Writes a line, or lines, to stderr. They may name files and options: control characters are spelled out.
 void print_error(std::string_view message);
 
-// A line that shows how far long work is: rewritten in place on a terminal; in a pipe a whole line, at most
-// one in 10 s.
-class ProgressLine {
+// The parts of a line, two blanks apart; where the terminal is too narrow, without the last ones but one.
+std::string fitted(std::vector<std::string> parts);
+
+// How far long work is: on a terminal lines that are rewritten in place; in a pipe the last of them, at most
+// once in 10 s.
+class ProgressDisplay {
  public:
-  explicit ProgressLine(bool quiet) : quiet_(quiet), terminal_(can_rewrite_lines()) {}
-  ~ProgressLine() { clear(); }
+  explicit ProgressDisplay(bool quiet = false,
+                           std::chrono::milliseconds interval = std::chrono::milliseconds(100))
+      : quiet_(quiet), terminal_(can_rewrite_lines()), interval_(interval) {}
+  ~ProgressDisplay() { clear(); }
 
-  void show(std::vector<std::string> parts);  // where it is too narrow, without the last ones but one
-  void clear();                               // takes the line off a terminal
-  void say(const std::string& message);       // a whole line of its own, to stdout
-  bool due() const;                           // whether show() would show anything now: saves formatting
-
- private:
-  using Clock = std::chrono::steady_clock;
-  bool quiet_, terminal_;
-  bool shown_ = false;
-  Clock::time_point last_ = Clock::now();
-};
-
-// The same of several lines: the last one is what a pipe gets.
-class ProgressTable {
- public:
-  ProgressTable() : terminal_(can_rewrite_lines()) {}
-  ~ProgressTable() { clear(); }
-
-  bool due() const;
+  bool due() const;  // whether show() would show anything now: saves formatting
   void show(const std::vector<std::string>& lines);
-  void clear();
-  void say(const std::string& line);  // a whole line above the table, to stdout
+  void clear();                          // takes the lines off a terminal
+  void say(const std::string& message);  // a whole line above them, to stdout
 
  private:
   using Clock = std::chrono::steady_clock;
-  bool terminal_;
+  const bool quiet_, terminal_;
+  const Clock::duration interval_;
   std::size_t shown_ = 0;  // lines on the terminal
   Clock::time_point last_ = Clock::now();
 };

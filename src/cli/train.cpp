@@ -40,7 +40,7 @@ class ShowTraining : public TrainObserver {
                                       short_number(p.tokens_per_s) + " tokens/s",
                                       duration_text(p.seconds_left) + " left"};
     std::erase(parts, "");  // no validation yet
-    line_.show(std::move(parts));
+    line_.show({fitted(std::move(parts))});
   }
   void on_evaluation(Index, double val_loss) override { val_ = "val " + fixed(val_loss, 4); }
   void on_note(const std::string& note) override {
@@ -55,16 +55,16 @@ class ShowTraining : public TrainObserver {
              "model.init.embed_std makes that more"));
   }
 
-  ProgressLine& line() { return line_; }
+  ProgressDisplay& line() { return line_; }
 
  private:
-  ProgressLine line_;
+  ProgressDisplay line_;
   const ModelConfig& model_;
   std::string val_;
 };
 
 // What a resumed run may not change is refused; what changes the schedule is said.
-void compare_with_folder(const RunConfig& config, const RunFolder& folder, ProgressLine& line) {
+void compare_with_folder(const RunConfig& config, const RunFolder& folder, ProgressDisplay& line) {
   const RunConfig before = load_config(folder.file(config_file), {}, {.need_data = false}).config;
   if (const std::string keys = fixed_differences(before, config); !keys.empty()) {
     refuse("resume", "the config differs from ", escape_controls(folder.file(config_file)), " in ", keys,

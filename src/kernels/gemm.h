@@ -72,7 +72,4 @@ struct BlasInfo {
 };
 BlasInfo blas_info();
 
-// GFLOP/s of OpenBLAS threading by itself: the best of 512, 1024 and 2048 cubed, each the median of 5.
-double measure_sgemm_gflops();
-
 }  // namespace normscope

@@ -4,13 +4,11 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <sstream>
 #include <vector>
 
 #include "core/error.h"
 #include "core/parallel.h"
-#include "core/stopwatch.h"
 
 namespace normscope {
 namespace {
@@ -87,26 +85,6 @@ BlasInfo blas_info() {
   }
   info.kernel = openblas_get_corename();
   return info;
-}
-
-double measure_sgemm_gflops() {
-  const bool own_threads = openblas_get_parallel() == pthreads;
-  if (own_threads) openblas_set_num_threads(thread_count());
-  double best = 0;
-  for (const Index n : {512, 1024, 2048}) {
-    const auto size = static_cast<std::size_t>(n * n);
-    std::vector<float> a(size, 0.5f), b(size, 0.25f), c(size);
-    std::vector<double> times;
-    for (int run = 0; run < 6; ++run) {
-      const Stopwatch watch;
-      multiply({Transpose::no, Transpose::no, n, n, n, 1.0f, a.data(), n, b.data(), n, 0.0f, c.data(), n});
-      if (run > 0) times.push_back(watch.seconds());  // the first warms up
-    }
-    std::sort(times.begin(), times.end());
-    best = std::max(best, 2e-9 * static_cast<double>(n * n * n) / times[times.size() / 2]);
-  }
-  if (own_threads) openblas_set_num_threads(1);
-  return best;
 }
 
 }  // namespace normscope

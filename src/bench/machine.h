@@ -1,0 +1,29 @@
+// What this machine can do, and who else uses it while a benchmark runs.
+#pragma once
+
+#include <optional>
+
+namespace normscope {
+
+// GFLOP/s of OpenBLAS's SGEMM with thread_count() threads: the best of 512^3, 1024^3, 2048^3 (median of 5).
+double measure_sgemm_gflops();
+
+// GB/s of y = a x + y over arrays far larger than the caches: the best of 5.
+double measure_memory_rate();
+
+// The CPU time that other programs, the kernel and a virtual machine's host take, from the construction on.
+class OtherCpuTime {
+ public:
+  OtherCpuTime() : start_(now()) {}
+  std::optional<double> share() const;  // of all cores' time; nothing where the system does not tell
+
+ private:
+  struct Ticks {
+    double all = 0, others = 0;
+  };
+  static Ticks now();
+
+  Ticks start_;
+};
+
+}  // namespace normscope

@@ -1,0 +1,156 @@
+#include "bench/steps.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <set>
+
+#include "bench/machine.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/parallel.h"
+#include "core/stopwatch.h"
+#include "model/cost.h"
+#include "run/logs.h"
+#include "train/environment.h"
+#include "train/step.h"
+
+namespace normscope {
+namespace {
+
+constexpr Index warm_up_steps = 3;
+constexpr Index vocabulary_size = 65;
+
+// The speed of a step does not depend on the text.
+std::vector<Token> random_text(Index characters) {
+  std::vector<Token> tokens;
+  const RandomStream stream(1, "bench");
+  for (Index i = 0; i < characters; ++i)
+    tokens.push_back(static_cast<Token>(stream.below(static_cast<std::uint64_t>(i), vocabulary_size)));
+  return tokens;
+}
+
+// A folder for throw-away logs, removed at the end.
+struct ScratchFolder : RunFolder {
+  ScratchFolder()
+      : RunFolder(std::filesystem::temp_directory_path() / text("normscope-", getpid()), Existing::refuse) {}
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path(), ignored);
+  }
+};
+
+struct TimedStep {
+  double seconds = 0;
+  OpProfile ops;
+};
+
+// Training steps after a warm-up, {without, with} every layer logged, the fastest first. They alternate:
+// neighbours meet the machine in the same state.
+std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const std::vector<Token>& tokens,
+                                                 Index steps) {
+  const ScratchFolder folder;
+  CsvWriter layers = open_layers(folder), params = open_params(folder);
+  Model<float> model(config.model, vocabulary_size, gemm_provider(config.train));
+  const ParameterLayout& layout = model.layout();
+  initialise(config.model, layout, 1, model.parameters);
+  Optimizer<float> optimizer(config.train, layout);
+  StepRunner runner(config, tokens);
+  SiteStatistics<float> statistics(config.model.n_layer);
+  const double bytes = sizeof(float) * static_cast<double>(layout.count());
+
+  std::array<std::vector<TimedStep>, 2> timed;
+  for (Index step = 1; step <= warm_up_steps + 2 * steps; ++step) {
+    const bool logged = step % 2 == 0;
+    TimedStep now;
+    model.tape.set_profile(logged ? nullptr : &now.ops);
+    const Stopwatch step_clock;
+    statistics.clear();
+    const StepResult& result = runner.compute(model, step, logged ? &statistics : nullptr);
+    const Stopwatch update_clock;
+    const std::vector<WeightChange>& changes =
+        optimizer.update(step, config.train.lr, 1.0, model.gradients, model.parameters);
+    // Reads gradient, weight and two moments; writes the last three.
+    now.ops.add_forward({.name = "optimiser", .bytes_forward = 7 * bytes}, update_clock.seconds());
+    if (logged) {
+      write_layers(layers, step, statistics.rows());
+      write_params(params, step, parameter_rows(config.train, model, result.norms, &changes));
+    }
+    now.seconds = step_clock.seconds();
+    if (step > warm_up_steps) timed[logged].push_back(std::move(now));
+  }
+  for (std::vector<TimedStep>& sorted : timed) std::ranges::sort(sorted, {}, &TimedStep::seconds);
+  return timed;
+}
+
+double median_ms(const std::vector<TimedStep>& sorted) { return 1e3 * sorted[sorted.size() / 2].seconds; }
+
+// Shares are those of the middle half of the steps, whose durations are the least disturbed.
+std::vector<OpTime> op_times(const std::vector<TimedStep>& sorted) {
+  OpProfile sum;
+  double whole = 0;
+  for (std::size_t i = sorted.size() / 4; i < sorted.size() - sorted.size() / 4; ++i) {
+    for (const OpProfile::Row& row : sorted[i].ops.rows()) sum.add(row);
+    whole += sorted[i].seconds;
+  }
+  const double step_ms = median_ms(sorted), ms = step_ms / whole;
+  std::vector<OpTime> ops;
+  double rest = 1;
+  for (const OpProfile::Row& row : sum.rows()) {
+    OpTime op{row.name, row.seconds() / whole, ms * row.seconds(), ms * row.seconds_forward,
+              ms * row.seconds_backward};
+    if (row.in > 0) op.name += text(' ', row.in, " -> ", row.out);
+    if (row.flops > 0) op.gflops = 1e-9 * row.flops / row.seconds();
+    if (row.bytes > 0) op.gb_per_s = 1e-9 * row.bytes / row.seconds();
+    rest -= op.share;
+    ops.push_back(std::move(op));
+  }
+  std::ranges::sort(ops, std::greater(), &OpTime::ms);
+  ops.push_back({"rest", rest, rest * step_ms});
+  return ops;
+}
+
+Measurement measure_steps(const RunConfig& config, const std::vector<Token>& tokens, Index steps) {
+  const auto [plain, logged] = time_steps(config, tokens, steps);
+  const double step_ms = median_ms(plain);
+  const Index tokens_per_step = config.train.grad_accum * config.train.batch_size * config.model.context;
+  const double tokens_per_s = 1e3 / step_ms * static_cast<double>(tokens_per_step);
+  const double flops = training_flops_per_token(config.model, ParameterLayout(config.model, vocabulary_size));
+  return {.precision = config.train.precision,
+          .threads = thread_count(),
+          .step_ms = step_ms,
+          .tokens_per_s = tokens_per_s,
+          .gflops = 1e-9 * flops * tokens_per_s,
+          .log_overhead = median_ms(logged) / step_ms - 1,
+          .peak_mb = peak_rss_bytes() / 0x1p20,
+          .ops = op_times(plain)};
+}
+
+}  // namespace
+
+std::vector<Measurement> measure(RunConfig config, Index steps) {
+  require_memory(config.model, vocabulary_size, config.train.batch_size);
+  const std::vector<Token> tokens = random_text(std::max<Index>(100'000, 2 * config.model.context));
+  const std::set<int> thread_counts{1, thread_count()};
+  const Precision own = config.train.precision;
+  std::vector<Measurement> results;
+  for (const Precision precision : {own, own == Precision::fp32 ? Precision::bf16 : Precision::fp32}) {
+    config.train.precision = precision;
+    for (const int threads : thread_counts) {
+      set_thread_count(threads);
+      results.push_back(measure_steps(config, tokens, steps));
+    }
+  }
+  for (const int threads : thread_counts) {  // last, as these take memory of their own
+    set_thread_count(threads);
+    const double sgemm = measure_sgemm_gflops(), memory = measure_memory_rate();
+    for (Measurement& m : results) {
+      if (m.threads == threads) m.sgemm_gflops = sgemm, m.memory_gb_per_s = memory;
+    }
+  }
+  return results;
+}
+
+}  // namespace normscope
