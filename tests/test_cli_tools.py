@@ -285,12 +285,18 @@ class Config(CliTest):
 class Bench(CliTest):
     NAMES = {"sgemm_gflops", "step_ms", "tokens_per_s", "gflops", "share", "log_overhead", "threads", "precision",
              "ops", "memory_gb_per_s"}
+    results = {}  # by precision: one measurement for all that is to be seen in it
 
     def bench(self, *options):
-        return self.normscope("bench", self.config(), "--steps", "20", *options).stdout
+        return self.normscope("bench", self.config(), "--steps", "20", "--threads", "2", *options).stdout
+
+    def measured(self, precision="fp32"):
+        if precision not in self.results:
+            self.results[precision] = json.loads(self.bench("--json", "--set", f"train.precision={precision}"))
+        return self.results[precision]
 
     def test_json_has_its_names_and_they_agree(self):
-        result = json.loads(self.bench("--json"))
+        result = self.measured()
         self.assertLessEqual(self.NAMES | {"peak_mb", "gemm", "other_cpu_share", "by_threads"}, set(result))
         # 6 FLOPs a multiplied parameter and token, the tied matrix for the head; attention's unmasked half.
         multiplied = 2 * (48 * 16 + 16 * 16 + 2 * 64 * 16) + 65 * 16
@@ -303,7 +309,7 @@ class Bench(CliTest):
 
     def test_both_precisions_are_measured_with_one_thread_and_with_all(self):
         for own, other in (("fp32", "bf16"), ("bf16", "fp32")):
-            result = json.loads(self.bench("--threads", "2", "--json", "--set", f"train.precision={own}"))
+            result = self.measured(own)
             measured = [(row["precision"], row["threads"]) for row in result["results"]]
             self.assertEqual(measured, [(own, 1), (own, 2), (other, 1), (other, 2)])
             self.assertEqual(result["by_threads"], result["results"][:2])
@@ -311,7 +317,7 @@ class Bench(CliTest):
             self.assertEqual(len({row["step_ms"] for row in result["results"]}), 4)
 
     def test_the_ops_add_up_to_the_step(self):
-        for row in json.loads(self.bench("--threads", "2", "--json"))["results"]:
+        for row in self.measured()["results"]:
             ops = row["ops"]
             self.assertEqual(ops[-1]["op"], "rest")
             self.assertGreaterEqual(ops[-1]["share"], 0)
@@ -320,9 +326,16 @@ class Bench(CliTest):
             for op in ops[:-1]:
                 self.assertAlmostEqual((op["forward_ms"] + op["backward_ms"]) / op["ms"], 1, places=9)
 
-    def test_columns_stand_under_their_headings_whatever_the_names(self):
-        lines = self.bench("--set", "model.d_model=128").splitlines()
-        self.assertIn("linear, activation 128 -> 512", "\n".join(lines))
+    def test_columns_stand_under_their_headings_and_busy_neighbours_are_told(self):
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
+        try:
+            shown = self.bench("--set", "model.d_model=128")
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+        lines = shown.splitlines()
+        self.assertIn("linear, activation 128 -> 512", shown)
         heading = next(line for line in lines if line.startswith("op "))
         table = lines[lines.index(heading) + 1:lines.index("", lines.index(heading))]
         self.assertEqual(table[-1].split()[::2], ["step", "100.0%"])
@@ -331,22 +344,11 @@ class Bench(CliTest):
                 end = heading.index(name) + len(name)
                 self.assertRegex(line[:end], cell + "$")
 
-    def test_busy_neighbours_are_told_with_what_they_mean(self):
         with open("/proc/stat", encoding="ascii") as file:
             if sum(map(int, file.readline().split()[1:])) == 0:
                 self.skipTest("/proc/stat tells nothing here")
-        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
-        try:
-            share = json.loads(self.bench("--json"))["other_cpu_share"]
-            shown = self.bench()
-        finally:
-            for process in busy:
-                process.kill()
-                process.wait()
-        self.assertGreater(share, 0.3)
-        self.assertLessEqual(share, 1)
         told = re.search(r"(?m)^other programs took (\d+)% of this machine's CPU time: .*too long.*rough$", shown)
-        self.assertGreater(int(told[1]), 30)
+        self.assertTrue(30 < int(told[1]) <= 100, shown)
 
 
 if __name__ == "__main__":
