@@ -38,9 +38,9 @@ def _tensor(data, entry):
     return np.frombuffer(data[begin:end], dtype).reshape(shape).copy()
 
 
-def write(path, tensors, metadata):
+def write(path, tensors, metadata=None):
     """Writes {name: array} in the order given; under a temporary name first, so that no half file stays behind."""
-    header, chunks, offset = {"__metadata__": metadata}, [], 0
+    header, chunks, offset = {"__metadata__": metadata} if metadata else {}, [], 0
     for name, array in tensors.items():
         array = np.ascontiguousarray(array)
         chunks.append(array.astype(array.dtype.newbyteorder("<")).tobytes())

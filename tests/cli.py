@@ -12,12 +12,14 @@ import tempfile
 import time
 import unittest
 
-import numpy as np
-
 from read_safetensors import fnv1a
 
 TESTS = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(TESTS)
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+from safetensors_io import read as read_safetensors
+from safetensors_io import write as write_safetensors
+
 BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
 os.environ["NORMSCOPE"] = BINARY  # which the scripts ask
 LONG = "NORMSCOPE_LONG" in os.environ  # the long forms of tests: `ctest -C long -L long`
@@ -37,7 +39,6 @@ TINY = {
 
 SITES = ["attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out", "stream"]
 TIMING = {"step_ms", "tokens_per_s"}  # columns of metrics.csv that no two runs share
-DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
 
 
 def write_run(folder, config, summary=None):
@@ -66,33 +67,6 @@ def read_csv(path):
     with open(path, encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         return reader.fieldnames, list(reader)
-
-
-def read_safetensors(path):
-    """(tensors by name, metadata); tests/read_safetensors.py is the stricter reader."""
-    with open(path, "rb") as file:
-        content = file.read()
-    (length,) = struct.unpack("<Q", content[:8])
-    entries = json.loads(content[8 : 8 + length])
-    metadata = entries.pop("__metadata__", {})
-    data = content[8 + length :]
-    tensors = {}
-    for name, entry in entries.items():
-        begin, end = entry["data_offsets"]
-        tensors[name] = np.frombuffer(data[begin:end], DTYPES[entry["dtype"]]).reshape(entry["shape"])
-    return tensors, metadata
-
-
-def write_safetensors(path, tensors):
-    """Float32 tensors and no metadata: a file from another program."""
-    header, data = {}, b""
-    for name, tensor in tensors.items():
-        raw = np.asarray(tensor, "<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    head = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(head)) + head + data)
 
 
 def with_metadata(content, changes):

@@ -3,13 +3,10 @@
 
 import json
 import re
-import sys
 import unittest
-from pathlib import Path
 
-from cli import ROOT, TINY, CliTest, Run, merged
+from cli import TINY, CliTest, Run, merged
 
-sys.path.insert(0, str(Path(ROOT) / "scripts"))
 from keys import fields
 
 XAVIER = {"model.init.scheme": "xavier_normal"}

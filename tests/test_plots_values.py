@@ -2,15 +2,13 @@
 """What the scripts draw, against the program and against arithmetic written out: n-gram levels, branches, maps."""
 
 import math
-import sys
 import unittest
 from pathlib import Path
 
 import numpy as np
 from cli import ROOT, CliTest, read_safetensors
-from made_runs import SCRIPTS, MadeRuns
+from made_runs import MadeRuns
 
-sys.path.insert(0, str(SCRIPTS))
 import figures
 import ngram
 import plot_heatmap

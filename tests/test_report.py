@@ -6,15 +6,13 @@ import html
 import json
 import os
 import re
-import sys
 import unittest
 from html.parser import HTMLParser
 from pathlib import Path
 
 from cli import CliTest
-from made_runs import SCRIPTS, MadeRuns
+from made_runs import MadeRuns
 
-sys.path.insert(0, str(SCRIPTS))
 import report
 from runs import find_runs
 

@@ -4,15 +4,13 @@
 import copy
 import math
 import os
-import sys
 import unittest
 from unittest import mock
 
 import numpy as np
 from cli import ROOT, CliTest
-from made_runs import SCRIPTS, MadeRuns
+from made_runs import MadeRuns
 
-sys.path.insert(0, str(SCRIPTS))
 import figures
 import laws
 import plot_layers
