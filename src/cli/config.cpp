@@ -29,7 +29,7 @@ void print_origins(const Loaded& loaded) {
     columns[1].push_back(escape_controls(field.get(loaded.config).dump()));
     columns[2].push_back(escape_controls(loaded.origins.at(field.key)));
   }
-  print_table(columns, {0, 1, 2});
+  print_table(columns);
 }
 
 Exit run(const CommandLine& line) {

@@ -80,11 +80,13 @@ std::string aligned_left(const std::string& text, std::size_t width) {
 
 void print_table(const std::vector<std::vector<std::string>>& columns) {
   const auto is_number = [](const std::string& cell) {
-    return !cell.empty() && std::string_view("0123456789+-").find(cell[0]) != std::string_view::npos;
+    return cell.empty() || cell == "nan" || cell == "inf" ||
+           std::string_view("0123456789+-").find(cell[0]) != std::string_view::npos;
   };
   std::vector<std::string> lines(columns[0].size());
   for (const std::vector<std::string>& column : columns) {
-    const bool is_right = &column != &columns[0] && std::any_of(column.begin(), column.end(), is_number);
+    const auto below_title = column.begin() + (column.size() > 1);
+    const bool is_right = &column != &columns[0] && std::all_of(below_title, column.end(), is_number);
     std::size_t width = 0;
     for (const std::string& cell : column) width = std::max(width, shown_width(cell));
     for (std::size_t row = 0; row < lines.size(); ++row) {

@@ -20,7 +20,8 @@ std::string significant_text(double number, int digits = 3);  // 7.18, 0.0123, 3
 // UTF-8 text with blanks behind it, so that a terminal shows `width` characters.
 std::string aligned_left(const std::string& text, std::size_t width);
 
-// Prints columns of equal length, two blanks apart: those with numbers to the right, but for the first.
+// Prints columns of equal length, two blanks apart: those of numbers, below their title, to the right, but for
+// the first column.
 void print_table(const std::vector<std::vector<std::string>>& columns);
 
 // Writes a line, or lines, to stderr. They may name files and options: control characters are spelled out.
