@@ -18,11 +18,6 @@
 namespace normscope {
 namespace {
 
-std::string padded(std::string text, std::size_t width) {
-  text.resize(std::max(width, text.size()), ' ');
-  return text;
-}
-
 // 2.1e-16; counts as they are.
 std::string shown_error(double error) {
   char digits[32];
@@ -53,20 +48,20 @@ Exit run(const CommandLine& line) {
     if (can_rewrite_lines()) progress.show({text(law.number, "/", laws().size(), " ", law.name, " ...")});
     const Outcome outcome = try_law(law, {config, corpus});
     progress.clear();
-    const std::string number = padded(std::to_string(law.number), 3);
+    const std::string number = aligned_left(std::to_string(law.number), 3);
     for (const Finding& finding : outcome.findings) {
-      std::cout << (finding.holds() ? "ok    " : "FAIL  ") << padded(shown_error(finding.error), 10)
-                << padded(shown_error(finding.limit), 9) << number << finding.law << '\n';
+      std::cout << (finding.holds() ? "ok    " : "FAIL  ") << aligned_left(shown_error(finding.error), 10)
+                << aligned_left(shown_error(finding.limit), 9) << number << finding.law << '\n';
       if (finding.holds()) {
         ++proved;
         continue;
       }
-      if (!finding.note.empty()) std::cout << padded("", 28) << finding.note << '\n';
+      if (!finding.note.empty()) std::cout << aligned_left("", 28) << finding.note << '\n';
       failed.push_back(text(law.number, " (", law.name, ")"));
     }
     if (outcome.findings.empty()) {
-      std::cout << padded("-", 25) << number << law.name << ": does not apply, " << outcome.does_not_apply
-                << '\n';
+      std::cout << aligned_left("-", 25) << number << law.name << ": does not apply, "
+                << outcome.does_not_apply << '\n';
       ++skipped;
     }
     std::cout.flush();

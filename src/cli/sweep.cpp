@@ -21,6 +21,7 @@
 #include "cli/terminal.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/stopwatch.h"
 #include "core/text.h"
 #include "io/utf8.h"
 #include "run/folder.h"
@@ -31,21 +32,15 @@ namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr auto poll_interval = std::chrono::milliseconds(50);
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Whether a child ended because a signal asked it to: with its state saved, or before there was any.
 bool was_stopped(int code) {
   return code == static_cast<int>(Exit::interrupted) || code == 128 + SIGTERM || code == 128 + SIGHUP;
 }
 
-std::string in_column(std::string status) {
-  status.resize(std::max<std::size_t>(status.size() + 2, 10), ' ');
-  return status;
+std::string row_of(const Job& job, const std::string& status, const std::string& more) {
+  return text(aligned_left(status, 8), "  ", escape_controls(job.run->name), "  ", more);
 }
 
 class SweepRunner {
@@ -85,7 +80,7 @@ class SweepRunner {
           ++one;
           continue;
         }
-        finish(*one->job, *code, one->process.errors(), seconds_since(one->start));
+        finish(*one->job, *code, one->process.errors(), one->clock.seconds());
         one = running_.erase(one);
       }
       show();
@@ -99,7 +94,7 @@ class SweepRunner {
   struct Running {
     Job* job;
     ChildProcess process;
-    Clock::time_point start = Clock::now();
+    Stopwatch clock{};
   };
 
   void start() {
@@ -136,8 +131,7 @@ class SweepRunner {
       if (result.empty()) result = text("ended with exit code ", code);
     }
     if (job.status != "interrupted") job.time.now = 1;
-    table_.say(text(in_column(job.status), escape_controls(job.run->name), "  ", escape_controls(result),
-                    "  ", duration_text(seconds)));
+    table_.say(row_of(job, job.status, text(escape_controls(result), "  ", duration_text(seconds))));
     write_table_();
   }
 
@@ -153,17 +147,14 @@ class SweepRunner {
   void show() {
     if (!table_.due()) return;
     std::vector<std::string> lines;
-    for (const Running& one : running_) {
-      lines.push_back(
-          text(in_column("running"), escape_controls(one.job->run->name), "  ", progress_of(*one.job)));
-    }
+    for (const Running& one : running_) lines.push_back(row_of(*one.job, "running", progress_of(*one.job)));
     std::string last = text(with_status("done", jobs_).size(), " of ", jobs_.size(), " done");
     for (const char* status : {"diverged", "failed", "interrupted"}) {
       if (const auto names = with_status(status, jobs_); !names.empty())
         last += text(", ", names.size(), ' ', status);
     }
     last += text(", ", running_.size(), " running, ", waiting_.size(), " waiting, about ",
-                 duration_text(seconds_left(jobs_, seconds_since(start_), at_once_)), " left");
+                 duration_text(seconds_left(jobs_, clock_.seconds(), at_once_)), " left");
     lines.push_back(std::move(last));
     table_.show(lines);
   }
@@ -175,15 +166,14 @@ class SweepRunner {
   std::function<void()> write_table_;
   std::deque<Job*> waiting_;
   std::list<Running> running_;
-  Clock::time_point start_ = Clock::now();
+  Stopwatch clock_;
   ProgressDisplay table_{false, std::chrono::milliseconds(500)};
 };
 
 void print_plan(const Sweep& sweep, const std::vector<Job>& jobs, Index at_once) {
-  for (const Job& job : jobs) {
-    std::cout << in_column(job.status.empty() ? "to do" : job.status) << escape_controls(job.run->name)
-              << "  " << duration_text(job.time.expected) << '\n';
-  }
+  for (const Job& job : jobs)
+    std::cout << row_of(job, job.status.empty() ? "to do" : job.status, duration_text(job.time.expected))
+              << '\n';
   std::cout << '\n'
             << sweep.name << ": " << jobs.size() << (jobs.size() == 1 ? " run" : " runs") << ", about "
             << duration_text(seconds_left(jobs, 0, at_once)) << " with " << at_once << " at a time\n";

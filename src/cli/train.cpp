@@ -76,11 +76,51 @@ void compare_with_folder(const RunConfig& config, const RunFolder& folder, Progr
   }
 }
 
-// Tells what a diverged run ran into.
-void tell_divergence(const RunRecord& summary, const std::string& folder) {
-  std::cerr << "[train] diverged at " << summary.story << "; the " << summary.steps
-            << (summary.steps == 1 ? " step" : " steps") << " before it are in " << folder
-            << "; try a lower train.lr, train.warmup_steps, or train.grad_clip\n";
+// Goes on from the folder's checkpoint, or from step 0. False: the run is finished.
+bool resume(Trainer& trainer, Index steps, const std::string& folder, ProgressDisplay& line) {
+  const bool has_checkpoint = trainer.resume();
+  const Index step = trainer.state().step;
+  if (has_checkpoint && step >= steps) {
+    line.say(text(folder, " is finished (step ", step,
+                  step > steps ? "; train.steps asks for no more than " : " of ", steps, "); nothing to do"));
+    return false;
+  }
+  line.say(has_checkpoint ? text("resuming ", folder, " after step ", step)
+                          : "no checkpoint in " + folder + "; starting at step 0");
+  return true;
+}
+
+std::string start_text(const RunConfig& config, Trainer& trainer) {
+  const ParameterLayout& layout = trainer.model().layout();
+  const Index tokens = config.train.grad_accum * config.train.batch_size * config.model.context;
+  const Index left = config.train.steps - trainer.state().step;
+  const double share = static_cast<double>(left) / static_cast<double>(config.train.steps);
+  return text(config.name, ": ", grouped(layout.count()), " parameters, ", grouped(tokens),
+              " tokens a step, ", machine_text(config.train), ", about ",
+              duration_text(expected_seconds(config, layout) * share), " for ", grouped(left), " steps");
+}
+
+// Says how the run ended, and what to do next.
+Exit tell_end(const RunRecord& run, const std::string& folder, ProgressDisplay& line) {
+  const std::string shown_folder = escape_controls(folder);
+  line.clear();
+  if (run.status == status_interrupted) {
+    std::cerr << "interrupted after step " << run.steps
+              << "; go on with: " << shell_word(program_invocation_name) << " train --resume "
+              << shell_word(folder) << '\n';
+    return Exit::interrupted;
+  }
+  if (run.status == status_diverged) {
+    std::cerr << "[train] diverged at " << run.story << "; the " << run.steps
+              << (run.steps == 1 ? " step" : " steps") << " before it are in " << shown_folder
+              << "; try a lower train.lr, train.warmup_steps, or train.grad_clip\n";
+    return Exit::diverged;
+  }
+  std::string losses = text("train loss ", loss_text(*run.final_train_loss));
+  if (run.final_val_loss) losses += ", validation " + loss_text(*run.final_val_loss);
+  line.say(text("done: ", losses, ", ", short_number(*run.tokens_per_s), " tokens/s, ",
+                duration_text(*run.seconds), " in all; in ", shown_folder));
+  return Exit::ok;
 }
 
 Exit run(const CommandLine& line) {
@@ -103,51 +143,16 @@ Exit run(const CommandLine& line) {
                                                     : Existing::refuse;
   RunFolder folder(line.text_of("out").value_or(is_run ? argument : "runs/" + config.name), existing,
                    line.has("wait") ? IfLocked::wait : IfLocked::fail);
-  const std::string shown_folder = escape_controls(folder.path());
   ShowTraining show(line.has("quiet"), config.model);
   if (existing == Existing::resume && folder.has(config_file))
     compare_with_folder(config, folder, show.line());
 
   Trainer trainer(config, corpus, folder, show);
-  if (existing == Existing::resume) {
-    if (!trainer.resume()) {
-      show.line().say("no checkpoint in " + shown_folder + "; starting at step 0");
-    } else if (trainer.state().step >= config.train.steps) {
-      const bool is_beyond = trainer.state().step > config.train.steps;
-      show.line().say(text(shown_folder, " is finished (step ", trainer.state().step,
-                           is_beyond ? "; train.steps asks for no more than " : " of ", config.train.steps,
-                           "); nothing to do"));
-      return Exit::ok;
-    } else {
-      show.line().say(text("resuming ", shown_folder, " after step ", trainer.state().step));
-    }
-  }
-  const ParameterLayout& layout = trainer.model().layout();
-  const Index tokens = config.train.grad_accum * config.train.batch_size * config.model.context;
-  const double left = static_cast<double>(config.train.steps - trainer.state().step) /
-                      static_cast<double>(config.train.steps);
-  show.line().say(text(config.name, ": ", grouped(layout.count()), " parameters, ", grouped(tokens),
-                       " tokens a step, ", machine_text(config.train), ", about ",
-                       duration_text(expected_seconds(config, layout) * left), " for ",
-                       grouped(config.train.steps - trainer.state().step), " steps"));
-
-  const RunRecord summary = trainer.run(stop);
-  show.line().clear();
-  if (summary.status == status_interrupted) {
-    std::cerr << "interrupted after step " << summary.steps
-              << "; go on with: " << shell_word(program_invocation_name) << " train --resume "
-              << shell_word(folder.path()) << '\n';
-    return Exit::interrupted;
-  }
-  if (summary.status == status_diverged) {
-    tell_divergence(summary, shown_folder);
-    return Exit::diverged;
-  }
-  std::string losses = text("train loss ", loss_text(*summary.final_train_loss));
-  if (summary.final_val_loss) losses += ", validation " + loss_text(*summary.final_val_loss);
-  show.line().say(text("done: ", losses, ", ", short_number(*summary.tokens_per_s), " tokens/s, ",
-                       duration_text(*summary.seconds), " in all; in ", shown_folder));
-  return Exit::ok;
+  if (existing == Existing::resume &&
+      !resume(trainer, config.train.steps, escape_controls(folder.path()), show.line()))
+    return Exit::ok;
+  show.line().say(start_text(config, trainer));
+  return tell_end(trainer.run(stop), folder.path(), show.line());
 }
 
 }  // namespace
