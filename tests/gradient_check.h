@@ -5,7 +5,7 @@
 
 #include "check/trial.h"
 #include "helpers.h"
-#include "ops/samples.h"
+#include "op_samples.h"
 
 namespace normscope::testing {
 

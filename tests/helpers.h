@@ -13,6 +13,7 @@
 
 #include "core/parallel.h"
 #include "core/random.h"
+#include "kernels/pointwise.h"
 #include "kernels/softmax.h"
 
 namespace normscope::testing {
@@ -104,6 +105,18 @@ inline float nearest_bf16(float x) {
   std::frexp(x, &exponent);
   const double unit = std::ldexp(1.0, std::max(exponent, -125) - 8);  // 8 significant bits
   return static_cast<float>(std::nearbyint(x / unit) * unit);
+}
+
+// f(x) and f'(x) of an activation by the C++ library's functions: the kernel of doubles.
+inline double activation_value(ActivationKind kind, double x) {
+  double y = 0, derivative = 0;
+  activation(kind, 1, &x, &y, &derivative);
+  return y;
+}
+inline double activation_derivative(ActivationKind kind, double x) {
+  double y = 0, derivative = 0;
+  activation(kind, 1, &x, &y, &derivative);
+  return derivative;
 }
 
 // Another thread count for as long as this lives.

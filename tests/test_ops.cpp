@@ -2,9 +2,8 @@
 #include <map>
 
 #include "gradient_check.h"
-#include "kernels/elementwise.h"
+#include "kernels/pointwise.h"
 #include "kernels/rounded.h"
-#include "ops/samples.h"
 #include "telemetry/site_copies.h"
 
 using namespace normscope;
@@ -18,20 +17,18 @@ using Inputs = std::span<const Var<double>>;
 // the gain is uniform. A fault that several published implementations have had.
 Var<double> layer_norm_gain_outside(Tape<double>& tape, Inputs in) {
   const Var<double> x = in[0], gain = in[1];
-  const RowNorm<double> norm{x.cols, 1, true, 1e-5, false};
+  LayerNorm<double> norm{.eps = 1e-5, .rows = x.rows, .cols = x.cols, .stride = x.cols, .x = x.value};
+  norm.gain = gain.value;
+  norm.mean = tape.save<double>(x.rows), norm.rstd = tape.save<double>(x.rows);
   Var<double> y = tape.create(x.rows, x.cols);
-  double *mean = tape.save<double>(x.rows), *rstd = tape.save<double>(x.rows);
-  double* partials = tape.save<double>(2 * norm_blocks(x.rows) * x.cols);
-  norm_forward<double>(norm, x.rows, x.value, gain.value, nullptr, y.value, mean, rstd);
+  layer_norm_forward(norm, y.value);
   tape.record(y, [=](Tape<double>& t) {
-    double* dx = t.add_to(x);
-    double* own = t.save<double>(x.size());
-    norm_backward<double>(norm, x.rows, x.value, mean, rstd, nullptr, t.gradient(y), own, 0, nullptr, nullptr,
-                          partials);
+    double *dx = t.add_to(x), *own = t.save<double>(x.size());
+    LayerNorm<double> without_gain = norm;
+    without_gain.gain = nullptr;
+    layer_norm_backward(norm, {t.gradient(y), own, 0, t.add_to(gain)});
+    layer_norm_backward(without_gain, {t.gradient(y), own});
     for (Index i = 0; i < x.size(); ++i) dx[i] += own[i] * gain.value[i % x.cols];
-    double* unused = t.save<double>(x.size());
-    norm_backward<double>(norm, x.rows, x.value, mean, rstd, gain.value, t.gradient(y), unused, 0,
-                          t.add_to(gain), nullptr, partials);
   });
   return y;
 }
@@ -53,9 +50,8 @@ Var<double> scale_overwriting(Tape<double>& tape, Inputs in) {
 Var<double> scale_adding_to_garbage(Tape<double>& tape, Inputs in) {
   const Var<double> x = in[0];
   Var<double> y = tape.create(x.rows, x.cols);
-  scale_add(x.size(), 0.6, x.value, 0.0, y.value);
-  tape.record(y,
-              [=](Tape<double>& t) { scale_add(x.size(), 0.6, t.gradient(y), 1.0, t.accumulate(x).data); });
+  axpby(x.size(), 0.6, x.value, 0.0, y.value);
+  tape.record(y, [=](Tape<double>& t) { axpby(x.size(), 0.6, t.gradient(y), 1.0, t.accumulate(x).data); });
   return y;
 }
 
@@ -63,7 +59,7 @@ Var<double> scale_adding_to_garbage(Tape<double>& tape, Inputs in) {
 Var<double> sum_forgetting(Tape<double>& tape, Inputs in) {
   const Var<double> a = in[0];
   Var<double> y = tape.create(a.rows, a.cols);
-  weighted_sum(a.size(), 1.0, a.value, in[1].value, y.value);
+  axpy(a.size(), 1.0, a.value, in[1].value, y.value);
   tape.record(y, [=](Tape<double>& t) { t.share_gradient(y, a); });
   return y;
 }
@@ -286,7 +282,7 @@ std::map<std::string, std::vector<float>> two_layers(GemmProvider provider, bool
   const Var<float> x = var("x", rows, in), w1 = var("w1", hidden, in), b1 = var("b1", 1, hidden);
   const Var<float> w2 = var("w2", out, hidden), b2 = var("b2", 1, out), w3 = var("w3", in, out);
   const bool rounded = rounds<float>(provider);
-  const Var<float> normed = row_norm<float>(tape, {in, 1, true, 1e-5f, false}, x, {}, {}, rounded);
+  const Var<float> normed = layer_norm<float>(tape, {.eps = 1e-5f}, x, {}, {}, rounded);
   tape.tap(normed, {1, Site::ffn_in});
   const Var<float> h = activated_linear(tape, provider, ActivationKind::gelu, normed, w1, b1);
   tape.tap(h, {1, Site::ffn_hidden});
@@ -325,9 +321,8 @@ TEST_CASE(
     Tape<double> tape;
     tape.set_noise(noise, seed);
     tape.reset();
-    const Var<double> y =
-        row_norm<double>(tape, {6, 1, true, 1e-5, false}, tape.parameter(x.data(), dx.data(), 10, 6),
-                         tape.parameter(gain.data(), dgain.data(), 1, 6));
+    const Var<double> y = layer_norm<double>(tape, {.eps = 1e-5}, tape.parameter(x.data(), dx.data(), 10, 6),
+                                             tape.parameter(gain.data(), dgain.data(), 1, 6));
     tape.backward_from(y, normals<double>(60, "dy").data());
     return std::vector{std::vector<double>(y.value, y.value + 60), dx, dgain};
   };

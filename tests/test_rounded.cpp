@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "helpers.h"
-#include "kernels/reference/activation.h"
 #include "kernels/rounded.h"
 #include "kernels/simd.h"
 
@@ -54,8 +53,8 @@ TEST_CASE("kernel: moments of rounded rows are those of the same numbers as floa
     for (const bool finite : {true, false}) {
       if (!finite) x[x.size() / 2] = std::nanf(""), x.back() = HUGE_VALF;
       const std::vector<float> once = rounded(shape, x), wide = widened(shape, once);
-      const Moments a = moments<float>({once.data(), shape.rows, shape.cols, true});
-      const Moments b = moments<float>({wide.data(), shape.rows, shape.cols});
+      const TensorStats a = tensor_stats<float>({once.data(), shape.rows, shape.cols, true});
+      const TensorStats b = tensor_stats<float>({wide.data(), shape.rows, shape.cols});
       CHECK(a.count == shape.rows * shape.cols);
       CHECK(a.nonfinite == b.nonfinite);
       CHECK(a.abs_max == b.abs_max);
@@ -78,8 +77,8 @@ TEST_CASE("kernel: gelu and its slope, computed roughly, are off by the rounding
       kernel->widen(1, &y, &wide_y);
       kernel->widen(1, &slope, &wide_slope);
       CAPTURE(x);
-      const double want = reference::activation_value(ActivationKind::gelu, x);
-      const double want_slope = reference::activation_slope(ActivationKind::gelu, x);
+      const double want = activation_value(ActivationKind::gelu, x);
+      const double want_slope = activation_derivative(ActivationKind::gelu, x);
       const double phi = std::exp(-0.5 * double{x} * double{x}) * 0.3989422804;
       CHECK(std::abs(wide_y - want) <= (1.0 / 256 + 4e-4) * std::abs(want));
       // The slope is a sum of Φ and x φ, of which each is off by so much.

@@ -9,7 +9,7 @@
 
 #include "check/check.h"
 #include "data/batches.h"
-#include "kernels/elementwise.h"
+#include "kernels/pointwise.h"
 #include "model/model.h"
 #include "telemetry/site_copies.h"
 #include "train/environment.h"

@@ -47,7 +47,7 @@ void apply_epilogue(const Gemm<Real>& g, Index row, Index col, Index rows, Index
   for (Index i = 0; i < rows; ++i) {
     Real* c = sums + i * stride;
     const Index at = (row + i) * g.ldc + (g.rounded.c ? col / 2 : col);
-    if (then.bias != nullptr) simd<Real>().scale_add(cols, Real(1), then.bias + col, Real(1), c);
+    if (then.bias != nullptr) simd<Real>().axpby(cols, Real(1), then.bias + col, Real(1), c);
     if (then.slope != nullptr) {
       const auto activate = g.rounded.c ? bf16_kernel<Real>().activate : simd<Real>().activation;
       activate(then.activation, cols, c, g.c + at, then.slope + at);

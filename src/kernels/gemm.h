@@ -8,8 +8,8 @@
 #include <string>
 
 #include "core/types.h"
-#include "kernels/activation.h"
 #include "kernels/gemm_kernel.h"
+#include "kernels/pointwise.h"
 
 namespace normscope {
 
@@ -58,12 +58,12 @@ struct Gemm {
 template <class Real>
 void gemm(GemmProvider provider, const Gemm<Real>& product);
 
-// Whether the buffers that OpenBLAS maps for so many threads, 128 MiB each, fit under a limit on address space
-// (ulimit -v). Makes system calls only.
+// Whether the buffers that OpenBLAS maps for so many threads, 128 MiB each, fit under a limit on address
+// space (ulimit -v). Makes system calls only.
 bool openblas_buffers_fit(int threads);
 
-// Keeps OpenBLAS from starting threads of its own under our loops. Call once, after set_thread_count(). Error:
-// its buffers do not fit.
+// Keeps OpenBLAS from starting threads of its own under our loops. Call once, after set_thread_count().
+// Error: its buffers do not fit.
 void pin_openblas();
 
 // Of the loaded library: how it threads ("openmp", "pthreads", "serial"), its version, the kernel it chose.

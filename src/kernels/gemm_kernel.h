@@ -9,7 +9,7 @@
 #pragma once
 
 #include "core/types.h"
-#include "kernels/activation.h"
+#include "kernels/pointwise.h"
 #include "kernels/softmax.h"
 
 namespace normscope {

@@ -245,7 +245,7 @@ void multiply_runs(const GemmKernel<Real>& kernel, const Gemm<Real>& g) {
   parallel_blocks(g.m, rows_per_block, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       for (Index run = 1; run < runs; ++run) {
-        simd<Real>().scale_add(g.n, Real(1), sums_of(run, i), Real(1), g.c + i * g.ldc);
+        simd<Real>().axpby(g.n, Real(1), sums_of(run, i), Real(1), g.c + i * g.ldc);
       }
     }
   });

@@ -42,17 +42,17 @@ const Real* widened(Index rows, Index cols, const Real* rounded) {
 }
 
 template <class Real>
-Moments moments(const StoredMatrix<Real>& x) {
+TensorStats tensor_stats(const StoredMatrix<Real>& x) {
   // Rows of an odd number of columns end in half a word.
-  if (!x.rounded || x.cols % 2 != 0) return moments(x.size(), x.numbers());
-  return sum_of_moments(x.size(), [&](Index begin, Index count) {
+  if (!x.rounded || x.cols % 2 != 0) return tensor_stats(x.size(), x.numbers());
+  return sum_over_blocks<TensorStats>(x.size(), [&](Index begin, Index count) {
     constexpr Index piece = 2048;  // stays in the first cache
     alignas(64) Real numbers[piece];
-    Moments sum;
+    TensorStats sum;
     for (Index i = 0; i < count; i += piece) {
       const Index some = std::min(piece, count - i);
       bf16_kernel<Real>().widen(some, x.data + (begin + i) / 2, numbers);
-      sum.merge(simd<Real>().moments(some, numbers));
+      sum += simd<Real>().tensor_stats(some, numbers);
     }
     return sum;
   });
@@ -73,8 +73,8 @@ template void widen_rows(Index, Index, const float*, float*);
 template void widen_rows(Index, Index, const double*, double*);
 template const float* widened(Index, Index, const float*);
 template const double* widened(Index, Index, const double*);
-template Moments moments(const StoredMatrix<float>&);
-template Moments moments(const StoredMatrix<double>&);
+template TensorStats tensor_stats(const StoredMatrix<float>&);
+template TensorStats tensor_stats(const StoredMatrix<double>&);
 template void multiply_rounded(Index, const float*, const float*, float*);
 template void multiply_rounded(Index, const double*, const double*, double*);
 

@@ -8,8 +8,8 @@
 #include <type_traits>
 
 #include "core/parallel.h"
-#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "kernels/pointwise.h"
 
 namespace normscope {
 
@@ -52,7 +52,7 @@ struct StoredMatrix {
 
 // Of its numbers; a rounded one is not widened as a whole.
 template <class Real>
-Moments moments(const StoredMatrix<Real>& x);
+TensorStats tensor_stats(const StoredMatrix<Real>& x);
 
 // out = x*y, element by element, of so many words; out may be either.
 template <class Real>

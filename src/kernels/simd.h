@@ -6,48 +6,37 @@
 #pragma once
 
 #include "core/types.h"
-#include "kernels/activation.h"
-#include "kernels/elementwise.h"
 #include "kernels/gemm_kernel.h"
-#include "kernels/norm.h"
-#include "kernels/optimizer.h"
+#include "kernels/pointwise.h"
+#include "kernels/rows.h"
 
 namespace normscope {
 
-// Serial kernels: each works on the range it is given, in one thread. The drivers in kernels/*.cpp cut the
-// work; what a kernel computes is described there and beside its code.
+// Serial kernels: each works on the range it is given, in one thread. The drivers in kernels/*.cpp, whose
+// headers say what a kernel computes, cut the work. Those of double are the naive twins in kernels/reference,
+// but for gemm.
 template <class Real>
 struct SimdTable {
   GemmKernel<Real> gemm;
   GemmKernel<float> gemm_bf16;  // bf16_kernel<float>() knows a faster one
 
-  void (*norm_forward)(const RowNorm<Real>&, Index begin, Index end, const Real* x, const Real* gain,
-                       const Real* bias, Real* y, Real* mean, Real* rstd);
-  void (*norm_backward)(const RowNorm<Real>&, Index begin, Index end, const Real* x, const Real* mean,
-                        const Real* rstd, const Real* gain, const Real* dy, Real* dx, Real beta, Real* dgain,
-                        Real* dbias);
-
-  void (*dynamic_tanh_forward)(Index begin, Index end, Index cols, Real alpha, const Real* x,
-                               const Real* gain, const Real* bias, Real* y);
-  Real (*dynamic_tanh_backward)(Index begin, Index end, Index cols, Real alpha, const Real* x,
-                                const Real* gain, const Real* dy, Real* dx, Real beta, Real* dgain,
-                                Real* dbias);
-
-  void (*activation)(ActivationKind, Index n, const Real* x, Real* y, Real* slope);
-  void (*swiglu_forward)(Index n, const Real* gate, const Real* x, Real* y);
-  void (*swiglu_backward)(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate,
-                          Real gate_beta, Real* dx, Real beta);
-
+  void (*layer_norm_forward)(const LayerNorm<Real>&, Index begin, Index end, Real* y);  // y of row `begin` on
+  void (*layer_norm_backward)(const LayerNorm<Real>&, const NormGradients<Real>&, Index begin, Index end);
+  void (*dynamic_tanh_forward)(const DynamicTanh<Real>&, Index begin, Index end, Real* y);
+  void (*dynamic_tanh_backward)(const DynamicTanh<Real>&, const NormGradients<Real>&, Index begin, Index end);
   void (*softmax_stats)(Index n, const Real* x, Real* row_max, Real* row_sum);
   void (*add_exponentials)(Index n, const Real* x, Real row_max, Real factor, Real* dx, Real beta);
 
-  void (*scale_add)(Index n, Real alpha, const Real* x, Real beta, Real* y);
-  void (*weighted_sum)(Index n, Real alpha, const Real* a, const Real* b, Real* y);
+  void (*activation)(ActivationKind, Index n, const Real* x, Real* y, Real* derivative);
+  void (*swiglu_forward)(Index n, const Real* gate, const Real* x, Real* y);
+  void (*swiglu_backward)(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate,
+                          Real gate_beta, Real* dx, Real beta);
+  void (*axpby)(Index n, Real alpha, const Real* x, Real beta, Real* y);
+  void (*axpy)(Index n, Real alpha, const Real* a, const Real* b, Real* y);
   void (*multiply)(Index n, const Real* a, const Real* b, Real* y);
   double (*dot)(Index n, const Real* a, const Real* b);
   double (*sum_squares)(Index n, const Real* x);
-  Moments (*moments)(Index n, const Real* x);
-
+  TensorStats (*tensor_stats)(Index n, const Real* x);
   WeightChange (*adamw)(Index n, const AdamW<Real>&, const Real* g, Real* w, Real* m, Real* v);
   WeightChange (*sgd)(Index n, const Sgd<Real>&, const Real* g, Real* w, Real* v);
 };

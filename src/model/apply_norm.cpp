@@ -11,7 +11,8 @@ Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars
   const Real eps = static_cast<Real>(config.norm_eps);
   const bool outside = config.norm_eps_outside;
   const auto over_features = [&](Index groups, bool centred) {
-    return row_norm(tape, {x.cols, groups, centred, eps, outside}, x, vars.weight, vars.bias, pass.rounded);
+    return layer_norm(tape, {.groups = groups, .centred = centred, .eps = eps, .eps_outside = outside}, x,
+                      vars.weight, vars.bias, pass.rounded);
   };
   switch (config.norm) {
     case layernorm:
@@ -23,12 +24,12 @@ Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars
     case dyt:
       return dynamic_tanh(tape, x, vars.alpha, vars.weight, vars.bias);
     case instancenorm:
-      return column_norm(tape, {x.cols, pass.context, eps, outside}, x, vars.weight, vars.bias);
+      return batch_norm(tape, {pass.context, eps, outside}, x, vars.weight, vars.bias);
     case batchnorm: {
-      const ColumnNorm<Real> norm{x.cols, x.rows, eps, outside};
+      const BatchNorm<Real> norm{x.rows, eps, outside};
       return pass.by_running_statistics
                  ? batch_norm_inference(tape, norm, x, vars.weight, vars.bias, vars.running)
-                 : column_norm(tape, norm, x, vars.weight, vars.bias, vars.running);
+                 : batch_norm(tape, norm, x, vars.weight, vars.bias, vars.running);
     }
     case none:
       return x;

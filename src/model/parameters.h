@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/elementwise.h"
+#include "kernels/pointwise.h"
 #include "model/config.h"
 
 namespace normscope {
@@ -78,7 +78,7 @@ class ParameterBlock {
   std::vector<Real>& all() { return data_; }
   const std::vector<Real>& all() const { return data_; }
 
-  void clear() { normscope::clear(static_cast<Index>(data_.size()), data_.data()); }
+  void clear() { fill_zero(static_cast<Index>(data_.size()), data_.data()); }
 
  private:
   std::vector<Real> data_;

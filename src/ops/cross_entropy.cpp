@@ -1,7 +1,5 @@
 // loss = mean over rows of logsumexp(z) - z[target];  dz = (softmax(z) - onehot(target)) dloss / N.
 // Saved: maximum and sum of each row. The mean is summed in double, row by row.
-#include "kernels/cross_entropy.h"
-
 #include "ops/ops.h"
 
 namespace normscope {
@@ -10,12 +8,12 @@ template <class Real>
 Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std::int32_t> targets) {
   const typename Tape<Real>::Op op(tape, streaming_cost<Real>("cross-entropy", logits.size(), 1, 2));
   const Index rows = logits.rows;
-  require(static_cast<Index>(targets.size()) == rows, "cross_entropy", rows, " rows of logits, ",
-          targets.size(), " targets");
-  const std::int32_t* ids = targets.data();
+  require(std::ssize(targets) == rows, "cross_entropy", rows, " rows of logits, ", targets.size(),
+          " targets");
   Real* row_loss = tape.template save<Real>(rows);
   const SoftmaxStats<Real> stats{tape.template save<Real>(rows), tape.template save<Real>(rows)};
-  cross_entropy_forward(rows, logits.cols, logits.value, ids, row_loss, stats);
+  const CrossEntropy<Real> ce{rows, logits.cols, logits.value, targets.data(), stats};
+  cross_entropy_forward(ce, row_loss);
   double total = 0;
   for (Index row = 0; row < rows; ++row) total += row_loss[row];
 
@@ -23,9 +21,8 @@ Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std:
   *loss.value = static_cast<Real>(total / static_cast<double>(rows));
   tape.add_noise(rows, stats.sum);
   tape.record(loss, [=](Tape<Real>& t) {
-    const Accumulator<Real> d = t.accumulate(logits);
-    const Real factor = *t.gradient(loss) / static_cast<Real>(rows);
-    cross_entropy_backward(rows, logits.cols, logits.value, ids, stats, factor, d.data, d.beta);
+    const auto [d, beta] = t.accumulate(logits);
+    cross_entropy_backward(ce, *t.gradient(loss) / static_cast<Real>(rows), d, beta);
   });
   return loss;
 }

@@ -8,13 +8,13 @@ namespace {
 // out = beta*out + in M / (1-p), sequence by sequence.
 template <class Real>
 void apply_mask(const Dropout& drop, Index rows, Index cols, const Real* in, Real beta, Real* out) {
-  const Real kept = static_cast<Real>(1 / (1 - drop.p));
+  const Real scale = static_cast<Real>(1 / (1 - drop.p));
   const Index per_sequence = drop.context * cols;
   parallel_each(rows / drop.context, [&](Index sequence) {
     const RandomStream stream = drop.stream.at(static_cast<std::uint64_t>(drop.first_sequence + sequence));
     const Index first = sequence * per_sequence;
     for (Index i = 0; i < per_sequence; ++i) {
-      const Real factor = stream.uniform(static_cast<std::uint64_t>(i)) < drop.p ? Real(0) : kept;
+      const Real factor = stream.uniform(static_cast<std::uint64_t>(i)) < drop.p ? Real(0) : scale;
       out[first + i] = (beta == 0 ? Real(0) : out[first + i]) + in[first + i] * factor;
     }
   });

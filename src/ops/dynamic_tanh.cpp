@@ -1,6 +1,4 @@
-// Dynamic tanh; formulas in kernels/dynamic_tanh.h. Saved: nothing beyond x.
-#include "kernels/dynamic_tanh.h"
-
+// Dynamic tanh; formulas in kernels/rows.h. Saved: nothing beyond x.
 #include "ops/ops.h"
 
 namespace normscope {
@@ -9,18 +7,14 @@ template <class Real>
 Var<Real> dynamic_tanh(Tape<Real>& tape, Var<Real> x, Var<Real> alpha, Var<Real> gain, Var<Real> bias) {
   const typename Tape<Real>::Op op(tape, streaming_cost<Real>("norm", x.size(), 2, 3));
   require(alpha.size() == 1, "dynamic_tanh", "alpha must be one number; got ", alpha.size());
-  const Index rows = x.rows, cols = x.cols;
+  const DynamicTanh<Real> dyt{x.rows, x.cols, *alpha.value, x.value, gain.value, bias.value};
+  Var<Real> y = tape.create(x.rows, x.cols);
+  dynamic_tanh_forward(dyt, y.value);
 
-  Var<Real> y = tape.create(rows, cols);
-  dynamic_tanh_forward(rows, cols, *alpha.value, x.value, gain.value, bias.value, y.value);
-  if (!tape.recording()) return y;
-
-  Real* partials = tape.template save<Real>(dynamic_tanh_scratch(rows, cols));
   tape.record(y, [=](Tape<Real>& t) {
-    const auto sum = [&](const Var<Real>& v) { return v && t.wants_gradient(v) ? t.add_to(v) : nullptr; };
-    const Accumulator<Real> dx = t.accumulate(x);
-    dynamic_tanh_backward(rows, cols, *alpha.value, x.value, gain.value, t.gradient(y), dx.data, dx.beta,
-                          sum(alpha), sum(gain), sum(bias), partials);
+    const auto [dx, beta] = t.accumulate(x);
+    dynamic_tanh_backward(dyt, {t.gradient(y), dx, beta, add_if_wanted(t, gain), add_if_wanted(t, bias),
+                                add_if_wanted(t, alpha)});
   });
   return y;
 }

@@ -37,8 +37,7 @@ Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Inde
 
   tape.record(x, [=](Tape<Real>& t) {
     const Real* dx = t.gradient(x);
-    Real* dtoken = t.wants_gradient(token_table) ? t.add_to(token_table) : nullptr;
-    Real* dplace = position_table && t.wants_gradient(position_table) ? t.add_to(position_table) : nullptr;
+    Real *dtoken = add_if_wanted(t, token_table), *dplace = add_if_wanted(t, position_table);
     parallel_blocks(cols, cols_per_block, [&](Index begin, Index end) {
       for (Index row = 0; row < rows; ++row) {
         for (Index c = begin; c < end; ++c) {

@@ -2,7 +2,7 @@
 // And y = f(x Wᵀ + b): the same with dy f'(x Wᵀ + b) for dy. Saved: that slope.
 // x, y and their gradients may be rounded to bf16 (kernels/rounded.h); W, dW and db are as they are.
 #include "core/scratch.h"
-#include "kernels/elementwise.h"
+#include "kernels/pointwise.h"
 #include "ops/ops.h"
 
 namespace normscope {
@@ -46,7 +46,7 @@ void linear_backward(Tape<Real>& t, GemmProvider provider, const Real* dy, bool 
                      Var<Real> weight, Var<Real> bias) {
   const Index rows = x.rows, in = x.cols, out = weight.rows;
   if (bias && t.wants_gradient(bias)) {
-    add_rows(rows, out, rounded ? widened(rows, out, dy) : dy, t.add_to(bias));
+    sum_rows(rows, out, rounded ? widened(rows, out, dy) : dy, t.add_to(bias));
   }
   if (rounds<Real>(provider) && !rounded) {
     dy = rounded_for_both(rows, out, dy);

@@ -9,10 +9,9 @@
 
 #include "autograd/tape.h"
 #include "core/random.h"
-#include "kernels/activation.h"
-#include "kernels/column_norm.h"
 #include "kernels/gemm.h"
-#include "kernels/norm.h"
+#include "kernels/pointwise.h"
+#include "kernels/rows.h"
 
 namespace normscope {
 
@@ -22,6 +21,12 @@ template <class Real>
 OpCost streaming_cost(const char* name, Index count, double forward, double backward) {
   const double bytes = static_cast<double>(count) * static_cast<double>(sizeof(Real));
   return {.name = name, .bytes_forward = forward * bytes, .bytes_backward = backward * bytes};
+}
+
+// Where a backward adds to the gradient of a parameter; null where the parameter is absent or wants none.
+template <class Real>
+Real* add_if_wanted(Tape<Real>& tape, const Var<Real>& parameter) {
+  return tape.wants_gradient(parameter) ? tape.add_to(parameter) : nullptr;
 }
 
 // `rounded`, of some ops, has y rounded to bf16 where it is made (kernels/rounded.h): for what nothing but
@@ -44,10 +49,11 @@ template <class Real>
 Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Index context,
                     Var<Real> token_table, Var<Real> position_table = {}, Index first_position = 0);
 
-// Layer norm, RMS norm, group norm of each row (kernels/norm.h). gain, bias: (1, C) or absent.
+// Layer norm, RMS norm, group norm of each row (kernels/rows.h); of `norm`, only how it normalises is read.
+// gain, bias: (1, C) or absent.
 template <class Real>
-Var<Real> row_norm(Tape<Real>& tape, const RowNorm<Real>& norm, Var<Real> x, Var<Real> gain = {},
-                   Var<Real> bias = {}, bool rounded = false);
+Var<Real> layer_norm(Tape<Real>& tape, LayerNorm<Real> norm, Var<Real> x, Var<Real> gain = {},
+                     Var<Real> bias = {}, bool rounded = false);
 
 // Running mean and variance (C each) of batch norm, and what the step under way will change them by: with
 // each batch, new = 0.9 old + 0.1 batch. Null changes: they stay as they are.
@@ -58,14 +64,14 @@ struct RunningStatistics {
   Real *mean_change = nullptr, *variance_change = nullptr;
 };
 
-// Batch norm, instance norm: each feature over the rows of a group (kernels/column_norm.h).
+// Batch norm, instance norm: each feature over the rows of a group (kernels/rows.h).
 template <class Real>
-Var<Real> column_norm(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> x, Var<Real> gain = {},
-                      Var<Real> bias = {}, RunningStatistics<Real> running = {});
+Var<Real> batch_norm(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain = {},
+                     Var<Real> bias = {}, RunningStatistics<Real> running = {});
 
 // Batch norm in evaluation: by the running statistics. Values only, no backward.
 template <class Real>
-Var<Real> batch_norm_inference(Tape<Real>& tape, const ColumnNorm<Real>& norm, Var<Real> x, Var<Real> gain,
+Var<Real> batch_norm_inference(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain,
                                Var<Real> bias, RunningStatistics<Real> running);
 
 // y = gain * tanh(alpha x) + bias (Zhu et al. 2025, arXiv 2503.10622). alpha: (1, 1).

@@ -1,5 +1,5 @@
 // The sums and factors around a sublayer: alpha*x + branch, constant * x, learned * x.
-#include "kernels/elementwise.h"
+#include "kernels/pointwise.h"
 #include "ops/ops.h"
 
 namespace normscope {
@@ -11,13 +11,13 @@ Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> bran
   require(x.rows == branch.rows && x.cols == branch.cols, "residual_sum", "x is (", x.rows, ", ", x.cols,
           "), the branch (", branch.rows, ", ", branch.cols, ")");
   Var<Real> y = tape.create(x.rows, x.cols);
-  weighted_sum(x.size(), alpha, x.value, branch.value, y.value);
+  axpy(x.size(), alpha, x.value, branch.value, y.value);
 
   tape.record(y, [=](Tape<Real>& t) {
     t.share_gradient(y, branch);
     if (alpha == 1) return t.share_gradient(y, x);
     const Accumulator<Real> dx = t.accumulate(x);
-    scale_add(x.size(), alpha, t.gradient(y), dx.beta, dx.data);
+    axpby(x.size(), alpha, t.gradient(y), dx.beta, dx.data);
   });
   return y;
 }
@@ -27,11 +27,11 @@ template <class Real>
 Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x) {
   const typename Tape<Real>::Op op(tape, streaming_cost<Real>("scale", x.size(), 2, 2));
   Var<Real> y = tape.create(x.rows, x.cols);
-  scale_add(x.size(), factor, x.value, Real(0), y.value);
+  axpby(x.size(), factor, x.value, Real(0), y.value);
 
   tape.record(y, [=](Tape<Real>& t) {
     const Accumulator<Real> dx = t.accumulate(x);
-    scale_add(x.size(), factor, t.gradient(y), dx.beta, dx.data);
+    axpby(x.size(), factor, t.gradient(y), dx.beta, dx.data);
   });
   return y;
 }
@@ -42,13 +42,13 @@ Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
   const typename Tape<Real>::Op op(tape, streaming_cost<Real>("scale", x.size(), 2, 4));
   require(factor.size() == 1, "scale_by", "the factor must be one number; got ", factor.size());
   Var<Real> y = tape.create(x.rows, x.cols);
-  scale_add(x.size(), *factor.value, x.value, Real(0), y.value);
+  axpby(x.size(), *factor.value, x.value, Real(0), y.value);
 
   tape.record(y, [=](Tape<Real>& t) {
     const Real* dy = t.gradient(y);
     if (t.wants_gradient(factor)) *t.add_to(factor) += static_cast<Real>(dot(x.size(), dy, x.value));
     const Accumulator<Real> dx = t.accumulate(x);
-    scale_add(x.size(), *factor.value, dy, dx.beta, dx.data);
+    axpby(x.size(), *factor.value, dy, dx.beta, dx.data);
   });
   return y;
 }

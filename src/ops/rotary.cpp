@@ -8,25 +8,30 @@ namespace {
 
 constexpr Index tokens_per_block = 32;
 
-// out = beta*out + the rotation of in, by the angles whose sines are multiplied by `direction` (1 or -1).
 template <class Real>
-void rotate(Index tokens, Index context, Index heads, Index width, const Real* in, const Real* cosines,
-            const Real* sines, Real direction, Real beta, Real* out) {
-  const Index head_dim = width / heads, half = head_dim / 2;
-  parallel_blocks(tokens, tokens_per_block, [&](Index begin, Index end) {
+struct Rotation {
+  Index tokens, context, heads, width;  // width: C, of queries, of keys and of values
+  const Real *cosines, *sines;          // (context, D/2)
+};
+
+// out = beta*out + the rotation of in, backwards by the opposite angles.
+template <class Real>
+void rotate(const Rotation<Real>& r, bool backwards, const Real* in, Real beta, Real* out) {
+  const Index head_dim = r.width / r.heads, half = head_dim / 2;
+  parallel_blocks(r.tokens, tokens_per_block, [&](Index begin, Index end) {
     for (Index token = begin; token < end; ++token) {
-      const Real* cosine = cosines + (token % context) * half;
-      const Real* sine = sines + (token % context) * half;
+      const Real* cosine = r.cosines + token % r.context * half;
+      const Real* sine = r.sines + token % r.context * half;
       const auto put = [&](Index at, Real value) { out[at] = (beta == 0 ? Real(0) : out[at]) + value; };
-      for (Index head = 0; head < 2 * heads; ++head) {  // H queries, then H keys
-        const Index first = token * 3 * width + head * head_dim;
+      for (Index head = 0; head < 2 * r.heads; ++head) {  // H queries, then H keys
+        const Index first = token * 3 * r.width + head * head_dim;
         for (Index i = 0; i < half; ++i) {
-          const Real a = in[first + i], b = in[first + half + i], s = direction * sine[i];
+          const Real a = in[first + i], b = in[first + half + i], s = backwards ? -sine[i] : sine[i];
           put(first + i, a * cosine[i] - b * s);
           put(first + half + i, b * cosine[i] + a * s);
         }
       }
-      for (Index i = token * 3 * width + 2 * width; i < (token + 1) * 3 * width; ++i) put(i, in[i]);
+      for (Index i = (3 * token + 2) * r.width; i < (3 * token + 3) * r.width; ++i) put(i, in[i]);
     }
   });
 }
@@ -37,18 +42,16 @@ template <class Real>
 Var<Real> rotary(Tape<Real>& tape, Index context, Index heads, Var<Real> qkv, const Real* cosines,
                  const Real* sines, Index first_position) {
   const typename Tape<Real>::Op op(tape, streaming_cost<Real>("rotary", qkv.size(), 2, 2));
-  const Index width = qkv.cols / 3;
-  require(width % heads == 0 && (width / heads) % 2 == 0, "rotary", "needs an even head width; got ", width,
-          " / ", heads);
-  const Real* cosine = cosines + first_position * (width / heads / 2);
-  const Real* sine = sines + first_position * (width / heads / 2);
+  const Index width = qkv.cols / 3, half = width / heads / 2, first = first_position * half;
+  require(width == 2 * half * heads, "rotary", "needs an even head width; got ", width, " / ", heads);
+  const Rotation<Real> rotation{qkv.rows, context, heads, width, cosines + first, sines + first};
 
   Var<Real> y = tape.create(qkv.rows, qkv.cols);
-  rotate(qkv.rows, context, heads, width, qkv.value, cosine, sine, Real(1), Real(0), y.value);
+  rotate(rotation, false, qkv.value, Real(0), y.value);
 
   tape.record(y, [=](Tape<Real>& t) {
-    const Accumulator<Real> dx = t.accumulate(qkv);
-    rotate(qkv.rows, context, heads, width, t.gradient(y), cosine, sine, Real(-1), dx.beta, dx.data);
+    const auto [dx, beta] = t.accumulate(qkv);
+    rotate(rotation, true, t.gradient(y), beta, dx);
   });
   return y;
 }

@@ -29,7 +29,7 @@ SiteStatistics<Real>::SiteStatistics(Index n_layer) {
 
 template <class Real>
 void SiteStatistics<Real>::clear() {
-  for (Entry& e : entries_) e.value = e.gradient = Moments{};
+  for (Entry& e : entries_) e.value = e.gradient = TensorStats{};
   first_nonfinite_.reset();
 }
 
@@ -46,21 +46,21 @@ typename SiteStatistics<Real>::Entry& SiteStatistics<Real>::entry(Place place) {
 }
 
 template <class Real>
-void SiteStatistics<Real>::note(const Moments& m, Place place, bool in_gradient) {
+void SiteStatistics<Real>::note(const TensorStats& m, Place place, bool in_gradient) {
   if (m.nonfinite > 0 && !first_nonfinite_) first_nonfinite_ = Nonfinite{place, in_gradient};
 }
 
 template <class Real>
 void SiteStatistics<Real>::on_value(Place place, const StoredMatrix<Real>& value) {
-  const Moments m = moments(value);
-  entry(place).value.merge(m);
+  const TensorStats m = tensor_stats(value);
+  entry(place).value += m;
   note(m, place, false);
 }
 
 template <class Real>
 void SiteStatistics<Real>::on_gradient(Place place, const StoredMatrix<Real>& gradient) {
-  const Moments m = moments(gradient);
-  entry(place).gradient.merge(m);
+  const TensorStats m = tensor_stats(gradient);
+  entry(place).gradient += m;
   note(m, place, true);
 }
 

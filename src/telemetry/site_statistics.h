@@ -6,7 +6,7 @@
 
 #include "autograd/tape.h"
 #include "core/site.h"
-#include "kernels/elementwise.h"
+#include "kernels/pointwise.h"
 
 namespace normscope {
 
@@ -42,10 +42,10 @@ class SiteStatistics : public TapListener<Real> {
  private:
   struct Entry {
     Place place;
-    Moments value, gradient;
+    TensorStats value, gradient;
   };
   Entry& entry(Place place);
-  void note(const Moments& moments, Place place, bool in_gradient);
+  void note(const TensorStats& moments, Place place, bool in_gradient);
 
   std::vector<Entry> entries_;
   std::optional<Nonfinite> first_nonfinite_;

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "kernels/elementwise.h"
+#include "kernels/pointwise.h"
 
 namespace normscope {
 
@@ -44,7 +44,7 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
     if (!p.trainable) {  // running statistics: their gradient holds what the step's batches change them by
       const Real *w = parameters.at(p), *change = gradients.at(p);
       changes_.push_back({sum_squares(p.size, w), sum_squares(p.size, change)});
-      scale_add(p.size, Real(1), change, Real(1), parameters.at(p));
+      axpby(p.size, Real(1), change, Real(1), parameters.at(p));
       continue;
     }
     const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;

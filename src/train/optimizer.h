@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/run_config.h"
-#include "kernels/optimizer.h"
+#include "kernels/pointwise.h"
 #include "model/parameters.h"
 
 namespace normscope {

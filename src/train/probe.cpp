@@ -1,7 +1,7 @@
 #include "train/probe.h"
 
 #include "config/dump.h"
-#include "kernels/elementwise.h"
+#include "kernels/pointwise.h"
 #include "run/figures.h"
 #include "telemetry/site_copies.h"
 #include "train/checkpoint.h"
@@ -77,7 +77,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
     if (!step.finite() && !record.first_nonfinite)
       record.first_nonfinite = first_nonfinite(statistics, step.norms, model.layout(), batch);
     loss += share * static_cast<double>(step.loss);
-    scale_add(model.layout().block_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
+    axpby(model.layout().block_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
               mean_gradient.all().data());
     for (std::size_t i = 0; i < mean_norm.size(); ++i) mean_norm[i] += share * step.norms.by_parameter[i];
   }

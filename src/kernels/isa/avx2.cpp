@@ -5,7 +5,7 @@
 #include "kernels/simd/table.h"
 
 namespace normscope {
-const SimdTable<float>& simd_avx2_float() { return isa_avx2::table<float>; }
-const SimdTable<double>& simd_avx2_double() { return isa_avx2::table<double>; }
+const SimdTable<float>& simd_avx2_float() { return isa_avx2::table_of_floats; }
+const SimdTable<double>& simd_avx2_double() { return isa_avx2::table_of_doubles; }
 }  // namespace normscope
 #endif

@@ -5,7 +5,7 @@
 #include "kernels/simd/table.h"
 
 namespace normscope {
-const SimdTable<float>& simd_avx512_float() { return isa_avx512::table<float>; }
-const SimdTable<double>& simd_avx512_double() { return isa_avx512::table<double>; }
+const SimdTable<float>& simd_avx512_float() { return isa_avx512::table_of_floats; }
+const SimdTable<double>& simd_avx512_double() { return isa_avx512::table_of_doubles; }
 }  // namespace normscope
 #endif

@@ -4,6 +4,6 @@
 #include "kernels/simd/table.h"
 
 namespace normscope {
-const SimdTable<float>& simd_baseline_float() { return isa_baseline::table<float>; }
-const SimdTable<double>& simd_baseline_double() { return isa_baseline::table<double>; }
+const SimdTable<float>& simd_baseline_float() { return isa_baseline::table_of_floats; }
+const SimdTable<double>& simd_baseline_double() { return isa_baseline::table_of_doubles; }
 }  // namespace normscope

@@ -8,8 +8,8 @@
 
 #include <cstring>
 
-#include "kernels/simd/activation.h"
 #include "kernels/simd/gemm.h"
+#include "kernels/simd/pointwise.h"
 
 #if defined(__AVX512BF16__)
 #include <immintrin.h>
@@ -204,24 +204,24 @@ inline void widen(Index n, const float* rounded, float* out) {
   for (; j < n; ++j) out[j] = widened(rounded, j);
 }
 
-inline void activate(ActivationKind kind, Index n, const float* x, float* y, float* slope) {
+inline void activate(ActivationKind kind, Index n, const float* x, float* y, float* derivative) {
   constexpr Index count = lanes<float>;
   const auto apply = [&](auto function) {
     Index j = 0;
     for (; j + 2 * count <= n; j += 2 * count) {
-      const ValueAndSlope<float> a = function(load(x + j)), b = function(load(x + j + count));
+      const ValueAndDerivative a = function(load(x + j)), b = function(load(x + j + count));
       store(y + j / 2, pairs_along(a.value, b.value));
-      store(slope + j / 2, pairs_along(a.slope, b.slope));
+      store(derivative + j / 2, pairs_along(a.derivative, b.derivative));
     }
     for (; j < n; j += 2) {
       const Floats two = load_part(x + j, j + 1 < n ? 2 : 1);
-      const ValueAndSlope<float> at = function(two);
+      const ValueAndDerivative at = function(two);
       y[j / 2] = paired(at.value[0], j + 1 < n ? at.value[1] : 0);
-      slope[j / 2] = paired(at.slope[0], j + 1 < n ? at.slope[1] : 0);
+      derivative[j / 2] = paired(at.derivative[0], j + 1 < n ? at.derivative[1] : 0);
     }
   };
   if (kind == ActivationKind::gelu) return apply(gelu_approx);
-  dispatch_activation<float>(kind, apply);
+  dispatch_activation(kind, apply);
 }
 
 inline void multiply_rounded(Index words, const float* x, const float* y, float* out) {

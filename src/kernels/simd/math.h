@@ -1,5 +1,4 @@
-// exp, the tail of the normal distribution and tanh on vectors. float: our own polynomials, no library
-// calls. double: the library's, lane by lane, since double is the yardstick that float is measured against.
+// exp, the survival function of the normal distribution and tanh on vectors, by our own polynomials.
 #pragma once
 
 #include "kernels/simd/vector.h"
@@ -18,9 +17,6 @@ constexpr __mmask16 all_lanes = 0xFFFF;
 // |x|: clears the sign, which takes one operation where a comparison takes three.
 inline Vec<float> magnitude(Vec<float> x) {
   return reinterpret_cast<Vec<float>>(reinterpret_cast<MaskVec<float>>(x) & 0x7FFFFFFF);
-}
-inline Vec<double> magnitude(Vec<double> x) {
-  return reinterpret_cast<Vec<double>>(reinterpret_cast<MaskVec<double>>(x) & 0x7FFFFFFFFFFFFFFF);
 }
 
 // y >= 0 with the sign of x.
@@ -87,11 +83,6 @@ inline Vec<float> normal_sf(Vec<float> x, Vec<float> e) {
   return p * e / q;
 }
 
-inline Vec<double> normal_sf(Vec<double> x, Vec<double>) {
-  for (Index i = 0; i < lanes<double>; ++i) x[i] = 0.5 * __builtin_erfc(x[i] * 0.70710678118654752440);
-  return x;
-}
-
 // --- for results that are rounded to bf16, which is to 4e-3 of their size: a tenth is enough -------------
 
 // 2^x for x <= 0. Relative error below 8e-5; 0 below -126; NaN stays NaN. x = n + r with 0 <= r < 1; 2^r by
@@ -119,7 +110,7 @@ inline Vec<float> fast_exp2(Vec<float> x) {
 
 // As normal_sf(): e times our own fit in 1/(1 + 0.496x), 2.1e-4, of which AVX-512 adds 6e-5 by its
 // division.
-inline Vec<float> rough_normal_tail(Vec<float> x, Vec<float> e) {
+inline Vec<float> normal_sf_approx(Vec<float> x, Vec<float> e) {
   const Vec<float> q = x * 0.496f + 1.0f;
 #if defined(__AVX512F__)
   const Vec<float> t = (Vec<float>)_mm512_maskz_rcp14_ps(all_lanes, (__m512)q);
@@ -134,15 +125,14 @@ inline Vec<float> rough_normal_tail(Vec<float> x, Vec<float> e) {
 }
 
 // A value and its derivative at the same point.
-template <class Real>
-struct ValueAndSlope {
-  Vec<Real> value, slope;
+struct ValueAndDerivative {
+  Vec<float> value, derivative;
 };
 
-// tanh(x) and 1 - tanh(x)^2. float: relative errors below 2e-7 and, of the derivative, 1e-7 (3 + |x|). With
+// tanh(x) and 1 - tanh(x)^2. Relative errors below 2e-7 and, of the derivative, 1e-7 (3 + |x|). With
 // w = 1 - tanh|x| = 2/(1 + e^(2|x|)) the derivative w (2 - w) does not cancel where tanh is nearly 1; near 0,
 // where 1 - w does, tanh is x + x^3 P(x^2), our own minimax fit (3e-9).
-inline ValueAndSlope<float> tanh(Vec<float> x) {
+inline ValueAndDerivative tanh(Vec<float> x) {
   const Vec<float> size = magnitude(x), s = x * x, w = 2 / (1 + exp(2 * size));
   Vec<float> p = splat(-0.00590587f);
   p = p * s + 0.02080538f;
@@ -151,16 +141,6 @@ inline ValueAndSlope<float> tanh(Vec<float> x) {
   p = p * s - 0.33333299f;
   const Vec<float> y = select<float>(size < 0.6f, size + size * s * p, 1 - w);
   return {with_sign(y, x), w * (2 - w)};
-}
-
-inline ValueAndSlope<double> tanh(Vec<double> x) {
-  Vec<double> slope;
-  for (Index i = 0; i < lanes<double>; ++i) {
-    const double sech = 1 / __builtin_cosh(x[i]);
-    x[i] = __builtin_tanh(x[i]);
-    slope[i] = sech * sech;
-  }
-  return {x, slope};
 }
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -1,38 +1,59 @@
 // What a kernels/isa/*.cpp file gives: its kernels as a table of function pointers.
 #pragma once
 
+#include "kernels/reference/pointwise.h"
+#include "kernels/reference/rows.h"
 #include "kernels/simd.h"
-#include "kernels/simd/activation.h"
-#include "kernels/simd/dynamic_tanh.h"
-#include "kernels/simd/elementwise.h"
 #include "kernels/simd/gemm.h"
 #include "kernels/simd/gemm_bf16.h"
-#include "kernels/simd/norm.h"
+#include "kernels/simd/pointwise.h"
+#include "kernels/simd/rows.h"
 #include "kernels/simd/softmax.h"
 
 namespace normscope::NORMSCOPE_ISA {
 
-template <class Real>
-constexpr SimdTable<Real> table = {
-    .gemm = gemm_kernel<Real>,
+constexpr SimdTable<float> table_of_floats = {
+    .gemm = gemm_kernel<float>,
     .gemm_bf16 = gemm_bf16_kernel,
-    .norm_forward = norm_forward<Real>,
-    .norm_backward = norm_backward<Real>,
-    .dynamic_tanh_forward = dynamic_tanh_forward<Real>,
-    .dynamic_tanh_backward = dynamic_tanh_backward<Real>,
-    .activation = activation<Real>,
-    .swiglu_forward = swiglu_forward<Real>,
-    .swiglu_backward = swiglu_backward<Real>,
-    .softmax_stats = softmax_stats<Real>,
-    .add_exponentials = add_exponentials<Real>,
-    .scale_add = scale_add<Real>,
-    .weighted_sum = weighted_sum<Real>,
-    .multiply = multiply_elements<Real>,
-    .dot = dot<Real>,
-    .sum_squares = sum_squares<Real>,
-    .moments = moments<Real>,
-    .adamw = adamw<Real>,
-    .sgd = sgd<Real>,
+    .layer_norm_forward = layer_norm_forward,
+    .layer_norm_backward = layer_norm_backward,
+    .dynamic_tanh_forward = dynamic_tanh_forward,
+    .dynamic_tanh_backward = dynamic_tanh_backward,
+    .softmax_stats = softmax_stats<float>,
+    .add_exponentials = add_exponentials<float>,
+    .activation = activation,
+    .swiglu_forward = swiglu_forward,
+    .swiglu_backward = swiglu_backward,
+    .axpby = axpby,
+    .axpy = axpy,
+    .multiply = multiply_elements,
+    .dot = dot,
+    .sum_squares = sum_squares,
+    .tensor_stats = tensor_stats,
+    .adamw = adamw,
+    .sgd = sgd,
+};
+
+constexpr SimdTable<double> table_of_doubles = {
+    .gemm = gemm_kernel<double>,
+    .gemm_bf16 = gemm_bf16_kernel,
+    .layer_norm_forward = reference::layer_norm_forward,
+    .layer_norm_backward = reference::layer_norm_backward,
+    .dynamic_tanh_forward = reference::dynamic_tanh_forward,
+    .dynamic_tanh_backward = reference::dynamic_tanh_backward,
+    .softmax_stats = reference::softmax_stats,
+    .add_exponentials = reference::add_exponentials,
+    .activation = reference::activation,
+    .swiglu_forward = reference::swiglu_forward,
+    .swiglu_backward = reference::swiglu_backward,
+    .axpby = reference::axpby,
+    .axpy = reference::axpy,
+    .multiply = reference::multiply,
+    .dot = reference::dot,
+    .sum_squares = reference::sum_squares,
+    .tensor_stats = reference::tensor_stats,
+    .adamw = reference::adamw,
+    .sgd = reference::sgd,
 };
 
 }  // namespace normscope::NORMSCOPE_ISA

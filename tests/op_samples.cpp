@@ -1,9 +1,9 @@
-#include "ops/samples.h"
+#include "op_samples.h"
 
 #include <cmath>
 #include <cstdint>
 
-namespace normscope {
+namespace normscope::testing {
 namespace {
 
 // Two sequences of 4 tokens (N = 8), C = 6, H = 2, D = 3 or, for rotary, C = 8 and D = 4.
@@ -40,13 +40,13 @@ std::vector<OpSample> make_samples() {
       [](Tape64& t, Inputs in) { return linear(t, GemmProvider::native, in[0], in[1], in[2]); });
 
   add("batch norm", {activations(), gain(), bias()}, [](Tape64& t, Inputs in) {
-    return column_norm<double>(t, {C, N, 1e-5, false}, in[0], in[1], in[2]);
+    return batch_norm<double>(t, {N, 1e-5}, in[0], in[1], in[2]);
   });
   add("instance norm", {activations(), gain(), bias()}, [](Tape64& t, Inputs in) {
-    return column_norm<double>(t, {C, T, 1e-5, false}, in[0], in[1], in[2]);
+    return batch_norm<double>(t, {T, 1e-5}, in[0], in[1], in[2]);
   });
   add("instance norm without gain and bias, eps outside", {activations()}, [](Tape64& t, Inputs in) {
-    return column_norm<double>(t, {C, T, 0.1, true}, in[0]);
+    return batch_norm<double>(t, {T, 0.1, true}, in[0]);
   });
   add("dynamic tanh", {activations(), {"alpha", 1, 1, 0.5, 0.1}, gain(), bias()},
       [](Tape64& t, Inputs in) { return dynamic_tanh(t, in[0], in[1], in[2], in[3]); });
@@ -60,29 +60,25 @@ std::vector<OpSample> make_samples() {
   add("embedding from a later position", {{"tokens", 5, C}, {"positions", T + 3, C}},
       [](Tape64& t, Inputs in) { return embedding(t, token_ids, T, in[0], in[1], 2); });
 
-  add("layer norm", {activations(), gain(), bias()}, [](Tape64& t, Inputs in) {
-    return row_norm<double>(t, {C, 1, true, 1e-5, false}, in[0], in[1], in[2]);
-  });
-  add("layer norm without bias", {activations(), gain()}, [](Tape64& t, Inputs in) {
-    return row_norm<double>(t, {C, 1, true, 1e-5, false}, in[0], in[1]);
-  });
-  add("layer norm without gain and bias", {activations()}, [](Tape64& t, Inputs in) {
-    return row_norm<double>(t, {C, 1, true, 1e-5, false}, in[0]);
-  });
-  add("layer norm, large eps", {activations(), gain(), bias()}, [](Tape64& t, Inputs in) {
-    return row_norm<double>(t, {C, 1, true, 0.5, false}, in[0], in[1], in[2]);
-  });
+  add("layer norm", {activations(), gain(), bias()},
+      [](Tape64& t, Inputs in) { return layer_norm<double>(t, {.eps = 1e-5}, in[0], in[1], in[2]); });
+  add("layer norm without bias", {activations(), gain()},
+      [](Tape64& t, Inputs in) { return layer_norm<double>(t, {.eps = 1e-5}, in[0], in[1]); });
+  add("layer norm without gain and bias", {activations()},
+      [](Tape64& t, Inputs in) { return layer_norm<double>(t, {.eps = 1e-5}, in[0]); });
+  add("layer norm, large eps", {activations(), gain(), bias()},
+      [](Tape64& t, Inputs in) { return layer_norm<double>(t, {.eps = 0.5}, in[0], in[1], in[2]); });
   add("layer norm, eps outside the root", {activations(), gain(), bias()}, [](Tape64& t, Inputs in) {
-    return row_norm<double>(t, {C, 1, true, 0.5, true}, in[0], in[1], in[2]);
+    return layer_norm<double>(t, {.eps = 0.5, .eps_outside = true}, in[0], in[1], in[2]);
   });
   add("rms norm", {activations(), gain()}, [](Tape64& t, Inputs in) {
-    return row_norm<double>(t, {C, 1, false, 1e-5, false}, in[0], in[1]);
+    return layer_norm<double>(t, {.centred = false, .eps = 1e-5}, in[0], in[1]);
   });
   add("rms norm, eps outside the root", {activations(), gain()}, [](Tape64& t, Inputs in) {
-    return row_norm<double>(t, {C, 1, false, 0.5, true}, in[0], in[1]);
+    return layer_norm<double>(t, {.centred = false, .eps = 0.5, .eps_outside = true}, in[0], in[1]);
   });
   add("group norm", {activations(), gain(), bias()}, [](Tape64& t, Inputs in) {
-    return row_norm<double>(t, {C, 2, true, 1e-5, false}, in[0], in[1], in[2]);
+    return layer_norm<double>(t, {.groups = 2, .eps = 1e-5}, in[0], in[1], in[2]);
   });
   add("query and key norm", {activations("qkv", 3 * C), gain(C / H, "q gain"), gain(C / H, "k gain")},
       [](Tape64& t, Inputs in) { return query_key_norm(t, 1e-5, H, in[0], in[1], in[2]); });
@@ -153,4 +149,4 @@ std::span<const OpSample> op_samples() {
   return samples;
 }
 
-}  // namespace normscope
+}  // namespace normscope::testing

@@ -1,6 +1,6 @@
 // A sample of every operation and of its variants: small inputs on which its gradient can be measured.
 //
-// Adding an op means adding its rows here; the gradient test and `check` take them from the table.
+// Adding an op means adding its rows here; the gradient tests take them from the table.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 #include "ops/ops.h"
 
-namespace normscope {
+namespace normscope::testing {
 
 // An input of a sample: a (rows, cols) matrix of mean + spread * standard normals.
 struct SampleInput {
@@ -28,4 +28,4 @@ struct OpSample {
 
 std::span<const OpSample> op_samples();
 
-}  // namespace normscope
+}  // namespace normscope::testing

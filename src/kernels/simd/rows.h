@@ -1,0 +1,129 @@
+// Layer norm and its kin, dynamic tanh: rows [begin, end), serially.
+#pragma once
+
+#include "kernels/rows.h"
+#include "kernels/simd/math.h"
+
+namespace normscope::NORMSCOPE_ISA {
+
+// Pointers that inner loops read stand in locals: else each store might have changed the struct, and the
+// tests of null would not leave the loop.
+
+// y points to row `begin`.
+inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index end, float* y) {
+  const Index width = norm.cols / norm.groups;
+  const float n = static_cast<float>(width), *gain = norm.gain, *bias = norm.bias;
+  for (Index row = begin; row < end; ++row) {
+    for (Index group = 0; group < norm.groups; ++group) {
+      const Index feature = norm.shared_gain ? 0 : group * width;
+      const float* xs = norm.x + row * norm.stride + group * width;
+      float* ys = y + (row - begin) * norm.stride + group * width;
+      float mu = 0, rest = 0;
+      if (norm.centred) {
+        Vec<float> sum{};
+        for_each_vector<float>(width, [&](Index i, auto part) { sum += part.get(xs + i); });
+        mu = sum_lanes<float>(sum) / n;
+      }
+      Vec<float> sum{}, squares{};
+      for_each_vector<float>(width, [&](Index i, auto part) {
+        const Vec<float> centred = part.get(xs + i, mu) - mu;
+        sum += centred;
+        squares += centred * centred;
+      });
+      // What rounding left of the sum about the mean corrects both (Chan, Golub & LeVeque 1983).
+      if (norm.centred) rest = sum_lanes<float>(sum) / n;
+      mu += rest;
+      const float mean_square = sum_lanes<float>(squares) / n;
+      const float variance = mean_square > rest * rest ? mean_square - rest * rest : 0;
+      const float r =
+          norm.eps_outside ? 1 / (square_root(variance) + norm.eps) : 1 / square_root(variance + norm.eps);
+      norm.mean[row * norm.groups + group] = mu;
+      norm.rstd[row * norm.groups + group] = r;
+      for_each_vector<float>(width, [&](Index i, auto part) {
+        Vec<float> v = (part.get(xs + i) - mu) * r;
+        if (gain != nullptr) v *= part.get(gain + feature + i);
+        if (bias != nullptr) v += part.get(bias + feature + i);
+        part.put(ys + i, v);
+      });
+    }
+  }
+}
+
+// What eps outside the root multiplies the backward's term along x̂ by: (σ + eps)/σ, 1 where eps is inside.
+inline float inv_sigma(const LayerNorm<float>& norm, float rstd) {
+  if (!norm.eps_outside) return 1;
+  const float sigma = 1 / rstd - norm.eps;
+  return sigma > 0 ? 1 / (sigma * rstd) : 0;
+}
+
+// dx = rstd (g - mean(g) - x̂ proj), proj = inv_sigma mean(g x̂), g = gain*dy; without centring the term
+// mean(g) is absent. The mean of x̂ is 0 but for the rounding of the mean of x; it is taken out, so that the
+// sum of dx is 0 where dx is large.
+inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradients<float>& gradients,
+                                Index begin, Index end) {
+  const Index width = norm.cols / norm.groups;
+  const float n = static_cast<float>(width), *gain = norm.gain;
+  for (Index row = begin; row < end; ++row) {
+    for (Index group = 0; group < norm.groups; ++group) {
+      const Index first = row * norm.stride + group * width, feature = norm.shared_gain ? 0 : group * width;
+      const float *xs = norm.x + first, *dys = gradients.dy + first;
+      const float beta = gradients.beta;
+      float *dxs = gradients.dx + first, *dgain = gradients.dgain, *dbias = gradients.dbias;
+      const float mu = norm.mean[row * norm.groups + group], r = norm.rstd[row * norm.groups + group];
+      Vec<float> sum_x{}, sum_g{}, sum_gx{};
+      for_each_vector<float>(width, [&](Index i, auto part) {
+        const Vec<float> d = part.get(dys + i), normed = (part.get(xs + i, mu) - mu) * r;
+        const Vec<float> g = gain != nullptr ? d * part.get(gain + feature + i) : d;
+        sum_x += normed;
+        sum_g += g;
+        sum_gx += g * normed;
+        if (dgain != nullptr) part.put(dgain + feature + i, part.get(dgain + feature + i) + d * normed);
+        if (dbias != nullptr) part.put(dbias + feature + i, part.get(dbias + feature + i) + d);
+      });
+      const float proj = inv_sigma(norm, r) * sum_lanes<float>(sum_gx) / n;
+      const float mean_g = norm.centred ? (sum_lanes<float>(sum_g) - proj * sum_lanes<float>(sum_x)) / n : 0;
+      for_each_vector<float>(width, [&](Index i, auto part) {
+        Vec<float> g = part.get(dys + i);
+        if (gain != nullptr) g *= part.get(gain + feature + i);
+        const Vec<float> normed = (part.get(xs + i) - mu) * r;
+        add_into(dxs + i, beta, r * ((g - normed * proj) - mean_g), part);
+      });
+    }
+  }
+}
+
+inline void dynamic_tanh_forward(const DynamicTanh<float>& dyt, Index begin, Index end, float* y) {
+  const float *gain = dyt.gain, *bias = dyt.bias;
+  for (Index row = begin; row < end; ++row) {
+    for_each_vector<float>(dyt.cols, [&](Index c, auto part) {
+      Vec<float> v = tanh(dyt.alpha * part.get(dyt.x + row * dyt.cols + c)).value;
+      if (gain != nullptr) v *= part.get(gain + c);
+      if (bias != nullptr) v += part.get(bias + c);
+      part.put(y + row * dyt.cols + c, v);
+    });
+  }
+}
+
+inline void dynamic_tanh_backward(const DynamicTanh<float>& dyt, const NormGradients<float>& gradients,
+                                  Index begin, Index end) {
+  const float* gain = dyt.gain;
+  float *dx = gradients.dx, *dgain = gradients.dgain, *dbias = gradients.dbias;
+  const float beta = gradients.beta, alpha = dyt.alpha;
+  WideVec<float> sum{};  // one number of rows * cols terms
+  for (Index row = begin; row < end; ++row) {
+    for_each_vector<float>(dyt.cols, [&](Index c, auto part) {
+      const Index at = row * dyt.cols + c;
+      const Vec<float> v = part.get(dyt.x + at), d = part.get(gradients.dy + at);
+      const ValueAndDerivative t = tanh(alpha * v);
+      const Vec<float> g = gain != nullptr ? d * part.get(gain + c) : d;
+      const Vec<float> inner = g * t.derivative;
+      sum += __builtin_convertvector(inner * v, WideVec<float>);
+      add_into(dx + at, beta, alpha * inner, part);
+      if (dgain != nullptr) part.put(dgain + c, part.get(dgain + c) + d * t.value);
+      if (dbias != nullptr) part.put(dbias + c, part.get(dbias + c) + d);
+    });
+  }
+  if (gradients.dalpha != nullptr) *gradients.dalpha += static_cast<float>(sum_wide<float>(sum));
+}
+
+}  // namespace normscope::NORMSCOPE_ISA

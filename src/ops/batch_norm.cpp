@@ -1,0 +1,72 @@
+// Batch norm and instance norm; formulas in kernels/rows.h. Saved: mean and rstd of each group and feature.
+#include "ops/ops.h"
+
+namespace normscope {
+namespace {
+
+// What the running statistics will change by: they move only when the step is taken. The running variance is
+// unbiased.
+template <class Real>
+void move_running(const BatchNorm<Real>& norm, const RunningStatistics<Real>& running) {
+  const Real n = static_cast<Real>(norm.rows), unbiased = norm.rows > 1 ? n / (n - 1) : Real(1);
+  const auto move = [](Real value, Real& change, Real batch) {
+    change += static_cast<Real>(running_momentum) * (batch - (value + change));
+  };
+  for (Index c = 0; c < norm.cols; ++c) {
+    move(running.mean[c], running.mean_change[c], norm.mean[c]);
+    move(running.variance[c], running.variance_change[c], norm.variance[c] * unbiased);
+  }
+}
+
+}  // namespace
+
+template <class Real>
+Var<Real> batch_norm(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain, Var<Real> bias,
+                     RunningStatistics<Real> running) {
+  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("norm", x.size(), 2, 3));
+  require(norm.group_rows > 0 && x.rows % norm.group_rows == 0, "batch_norm", x.rows,
+          " rows are not whole groups of ", norm.group_rows);
+  const Index statistics = x.rows / norm.group_rows * x.cols;
+  norm.rows = x.rows, norm.cols = x.cols;
+  norm.x = x.value, norm.gain = gain.value, norm.bias = bias.value;
+  for (Real** saved : {&norm.mean, &norm.variance, &norm.rstd}) *saved = tape.template save<Real>(statistics);
+
+  Var<Real> y = tape.create(x.rows, x.cols);
+  batch_norm_forward(norm, y.value);
+  if (running.mean_change != nullptr) move_running(norm, running);
+
+  tape.add_noise(statistics, norm.mean);
+  tape.add_noise(statistics, norm.rstd);
+  for (Index i = 0; i < y.size() && tape.noisy(); ++i) {  // y comes of these statistics too
+    const Index c = i % x.cols, at = i / (norm.group_rows * x.cols) * x.cols + c;
+    const Real normed = (x.value[i] - norm.mean[at]) * norm.rstd[at];
+    y.value[i] = (gain ? gain.value[c] : 1) * normed + (bias ? bias.value[c] : 0);
+  }
+  tape.record(y, [=](Tape<Real>& t) {
+    const auto [dx, beta] = t.accumulate(x);
+    batch_norm_backward(norm, {t.gradient(y), dx, beta, add_if_wanted(t, gain), add_if_wanted(t, bias)});
+  });
+  return y;
+}
+
+template <class Real>
+Var<Real> batch_norm_inference(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain,
+                               Var<Real> bias, RunningStatistics<Real> running) {
+  require(!tape.recording(), "batchnorm", "evaluation by running statistics has no backward");
+  norm.rows = x.rows, norm.cols = x.cols;
+  norm.x = x.value, norm.gain = gain.value, norm.bias = bias.value;
+  Var<Real> y = tape.create(x.rows, x.cols);
+  batch_norm_inference(norm, running.mean, running.variance, y.value);
+  return y;
+}
+
+template Var<float> batch_norm(Tape<float>&, BatchNorm<float>, Var<float>, Var<float>, Var<float>,
+                               RunningStatistics<float>);
+template Var<double> batch_norm(Tape<double>&, BatchNorm<double>, Var<double>, Var<double>, Var<double>,
+                                RunningStatistics<double>);
+template Var<float> batch_norm_inference(Tape<float>&, BatchNorm<float>, Var<float>, Var<float>, Var<float>,
+                                         RunningStatistics<float>);
+template Var<double> batch_norm_inference(Tape<double>&, BatchNorm<double>, Var<double>, Var<double>,
+                                          Var<double>, RunningStatistics<double>);
+
+}  // namespace normscope
