@@ -21,8 +21,7 @@ BatchSampler::BatchSampler(std::span<const Token> text, Index context, std::uint
 }
 
 Index BatchSampler::begin(Index step, Index sequence) const {
-  return stream_.at(static_cast<std::uint64_t>(step))
-      .below(static_cast<std::uint64_t>(sequence), std::ssize(text_) - context_);
+  return stream_.at(step).below(sequence, std::ssize(text_) - context_);
 }
 
 void BatchSampler::fill(Index step, Index first, Index count, Token* tokens, Token* targets) const {
@@ -45,9 +44,8 @@ std::vector<Window> evaluation_windows(Index characters, Index context, Index co
   const Index whole = (characters - 1) / context;
   if (characters < 2 || whole == 0) return windows;
   const Index chosen = std::min(whole, count);
-  for (Index i = 0; i < chosen; ++i)
-    windows[static_cast<std::size_t>(i)] = {i * whole / chosen * context, context};
-  windows.resize(static_cast<std::size_t>(chosen));
+  for (Index i = 0; i < chosen; ++i) windows[i] = {i * whole / chosen * context, context};
+  windows.resize(chosen);
   return windows;
 }
 

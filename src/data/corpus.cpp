@@ -27,7 +27,7 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 // `at` counts bytes of the file from 0; the bytes shown are those that were read as one character.
 [[noreturn]] void refuse_bytes(const std::string& path, std::string_view bytes, std::size_t at, int size) {
   std::string shown;
-  for (const char c : bytes.substr(at, static_cast<std::size_t>(size))) {
+  for (const char c : bytes.substr(at, size)) {
     const auto byte = static_cast<unsigned char>(c);
     shown += std::string(shown.empty() ? "" : " ") + "0x" + "0123456789ABCDEF"[byte >> 4] +
              "0123456789ABCDEF"[byte & 15];
@@ -62,7 +62,7 @@ std::u32string read_text(const std::string& path, std::uint64_t* hash) {
     const Utf8Character c = decode_utf8(view.substr(at));
     if (!c.valid) refuse_bytes(path, view, at, c.size);
     characters += c.code;
-    at += static_cast<std::size_t>(c.size);
+    at += c.size;
   }
   if (characters.empty()) refuse("corpus", escape_controls(path), ": is empty; expected text");
   return characters;
@@ -86,7 +86,7 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
 
   const std::u32string_view all = own;
   const Index split = val_path.empty() ? training_characters(std::ssize(own), val_fraction) : std::ssize(own);
-  const std::u32string_view train = all.substr(0, static_cast<std::size_t>(split));
+  const std::u32string_view train = all.substr(0, split);
   const std::u32string_view val = val_path.empty() ? all.substr(train.size()) : std::u32string_view(apart);
 
   if (std::ssize(train) < context + 1) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
-#include <utility>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/error.h"
@@ -12,89 +12,40 @@ namespace normscope {
 namespace {
 
 constexpr double smoothing = 0.1;
-constexpr std::size_t longest = 4;  // n of the longest n-gram
+constexpr std::size_t max_n = 4;
 
-// Every n-gram of a text up to `longest`, as a tree: a node is a string, its children are that string and one
-// more character. Edges lie in one open-addressing hash table, keyed by parent and character, so that a
-// vocabulary of 65 and one of 100,000 cost the same.
-class NgramTree {
+// How often each string of up to max_n tokens occurs in a text, and how often with a token after it.
+class NgramCounts {
  public:
-  struct Node {
-    std::int64_t count = 0;     // how often this string occurs
-    std::int64_t followed = 0;  // how often with a character after it
-  };
-  static constexpr std::uint64_t root = 0;
-
-  explicit NgramTree(std::span<const Token> text) : nodes_(1), edges_(std::size_t{1} << 16) {
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      std::uint64_t node = root;
-      for (const Token token : text.subspan(i, std::min(longest, text.size() - i))) {
-        const std::uint64_t child = child_or_new(node, token);
-        ++nodes_[node].followed;
-        ++nodes_[child].count;
-        node = child;
+  explicit NgramCounts(std::span<const Token> text) : text_(text.begin(), text.end()) {
+    const std::u32string_view all = text_;
+    for (std::size_t begin = 0; begin < all.size(); ++begin) {
+      for (std::size_t n = 1; n <= std::min(max_n, all.size() - begin); ++n) {
+        Count& count = counts_[all.substr(begin, n)];
+        ++count.seen;
+        if (begin + n < all.size()) ++count.followed;
       }
     }
   }
 
-  const Node& operator[](std::uint64_t node) const { return nodes_[node]; }
-
-  std::optional<std::uint64_t> child(std::uint64_t node, Token token) const {
-    const Edge& edge = edges_[place(key_of(node, token))];
-    return edge.child == root ? std::nullopt : std::optional(edge.child);
+  // -log p(last token of `string` | the ones before).
+  double nll(std::u32string_view string, double vocabulary) const {
+    const double followed = count(string.substr(0, string.size() - 1)).followed;
+    return std::log((followed + smoothing * vocabulary) / (count(string).seen + smoothing));
   }
 
  private:
-  struct Edge {
-    std::uint64_t key = 0;
-    std::uint64_t child = root;  // the root is nobody's child: a free place
+  struct Count {
+    double seen = 0, followed = 0;
   };
-
-  // Code points, and so tokens, are below 2^21.
-  static std::uint64_t key_of(std::uint64_t node, Token token) {
-    return node << 21 | static_cast<std::uint64_t>(token);
+  Count count(std::u32string_view string) const {
+    const auto found = counts_.find(string);
+    return found == counts_.end() ? Count{} : found->second;
   }
 
-  // Where `key` is, or the free place where it would go. The table is never full.
-  std::size_t place(std::uint64_t key) const {
-    const std::size_t mask = edges_.size() - 1;
-    std::size_t at =
-        (key * 0x9E3779B97F4A7C15ULL) >> 20 & mask;  // the product's middle bits depend on all of key's
-    while (edges_[at].child != root && edges_[at].key != key) at = (at + 1) & mask;
-    return at;
-  }
-
-  std::uint64_t child_or_new(std::uint64_t node, Token token) {
-    if (2 * nodes_.size() > edges_.size()) grow();
-    Edge& edge = edges_[place(key_of(node, token))];
-    if (edge.child == root) {
-      edge = {key_of(node, token), nodes_.size()};
-      nodes_.emplace_back();
-    }
-    return edge.child;
-  }
-
-  void grow() {
-    std::vector<Edge> old(4 * edges_.size());
-    old.swap(edges_);
-    for (const Edge& edge : old) {
-      if (edge.child != root) edges_[place(edge.key)] = edge;
-    }
-  }
-
-  std::vector<Node> nodes_;
-  std::vector<Edge> edges_;
+  std::u32string text_;  // what the keys view
+  std::unordered_map<std::u32string_view, Count> counts_;
 };
-
-// -log p(last character of `string` | the ones before).
-double surprise(const NgramTree& tree, std::span<const Token> string, double smoothing_mass) {
-  std::optional<std::uint64_t> node = NgramTree::root;
-  for (const Token token : string.first(string.size() - 1)) node = node ? tree.child(*node, token) : node;
-  const std::optional<std::uint64_t> next = node ? tree.child(*node, string.back()) : node;
-  const auto seen = static_cast<double>(next ? tree[*next].count : 0);
-  const auto of = static_cast<double>(node ? tree[*node].followed : 0);
-  return std::log((of + smoothing_mass) / (seen + smoothing));
-}
 
 }  // namespace
 
@@ -102,31 +53,30 @@ std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span
                                          Index vocabulary) {
   require(text.size() >= 2 && vocabulary >= 1, "n-gram", text.size(), " characters; expected at least 2");
   std::array<NgramLoss, 5> losses = {{{"uniform", std::log(static_cast<double>(vocabulary))},
-                                      {"unigram", 0},
+                                      {"unigram", unigram_loss(train, text, vocabulary)},
                                       {"bigram", 0},
                                       {"trigram", 0},
                                       {"4-gram", 0}}};
-  losses[1].nats = unigram_loss(train, text, vocabulary);
-  const NgramTree tree(train);
-  for (std::size_t n = 2; n <= longest; ++n) {
-    double total = 0;
-    for (std::size_t i = 1; i < text.size(); ++i) {
+  const NgramCounts counts(train);
+  const std::u32string judged(text.begin(), text.end());
+  for (std::size_t n = 2; n <= max_n; ++n) {
+    for (std::size_t i = 1; i < judged.size(); ++i) {
       const std::size_t length = std::min(n, i + 1);
-      total +=
-          surprise(tree, text.subspan(i + 1 - length, length), smoothing * static_cast<double>(vocabulary));
+      const std::u32string_view string = std::u32string_view(judged).substr(i + 1 - length, length);
+      losses[n].nats += counts.nll(string, static_cast<double>(vocabulary));
     }
-    losses[n].nats = total / static_cast<double>(text.size() - 1);
+    losses[n].nats /= static_cast<double>(text.size() - 1);
   }
   return losses;
 }
 
 double unigram_loss(std::span<const Token> train, std::span<const Token> text, Index vocabulary) {
-  std::vector<double> nats(static_cast<std::size_t>(vocabulary), 0.0);  // counts first
-  for (const Token token : train) ++nats[static_cast<std::size_t>(token)];
+  std::vector<double> nll(vocabulary, smoothing);  // counts first
+  for (const Token token : train) ++nll[token];
   const double all = static_cast<double>(train.size()) + smoothing * static_cast<double>(vocabulary);
-  for (double& count : nats) count = std::log(all / (count + smoothing));
+  for (double& count : nll) count = std::log(all / count);
   double total = 0;
-  for (const Token token : text.subspan(1)) total += nats[static_cast<std::size_t>(token)];
+  for (const Token token : text.subspan(1)) total += nll[token];
   return total / static_cast<double>(text.size() - 1);
 }
 

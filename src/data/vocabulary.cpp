@@ -1,17 +1,18 @@
 #include "data/vocabulary.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "io/utf8.h"
 
 namespace normscope {
 namespace {
 
 constexpr Token unknown = -1;  // inside token_of_ only
-constexpr std::size_t most_named = 8;
+constexpr std::size_t max_named = 8;
 
 // 'é' (U+00E9)
 std::string name_of(char32_t character) {
@@ -42,42 +43,24 @@ Vocabulary Vocabulary::of(std::span<const std::u32string_view> texts) {
 }
 
 Vocabulary Vocabulary::from_json(std::string_view json, std::string_view where) {
+  const auto list = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   const auto stop = [&](std::string_view what) {
     fail("vocabulary", where, ": ", what, "; expected a JSON list of ascending code points");
   };
-  const auto skip_spaces = [&] {
-    json.remove_prefix(std::min(json.find_first_not_of(" \t\r\n"), json.size()));
-  };
-  const auto take = [&](char wanted) {
-    skip_spaces();
-    const bool there = json.starts_with(wanted);
-    if (there) json.remove_prefix(1);
-    skip_spaces();
-    return there;
-  };
+  if (!list.is_array() || list.empty()) stop("is no list of numbers");
   std::u32string characters;
-  if (!take('[')) stop("does not begin with [");
-  do {
-    std::uint32_t code = 0;
-    const auto [end, error] = std::from_chars(json.data(), json.data() + json.size(), code);
-    if (error != std::errc()) stop("holds something that is not a code point");
-    if (code > last_code_point || is_surrogate(code))
-      stop(text("holds ", code, ", which is not a code point"));
+  for (const auto& item : list) {
+    const std::uint64_t code = item.is_number_unsigned() ? item.get<std::uint64_t>() : last_code_point + 1;
+    if (code > last_code_point || is_surrogate(static_cast<char32_t>(code)))
+      stop("holds something that is not a code point");
     if (!characters.empty() && code <= characters.back()) stop("is not ascending");
-    characters += code;
-    json.remove_prefix(static_cast<std::size_t>(end - json.data()));
-  } while (take(','));
-  if (!take(']') || !json.empty()) stop("does not end with ]");
+    characters += static_cast<char32_t>(code);
+  }
   return Vocabulary(std::move(characters));
 }
 
 std::string Vocabulary::to_json() const {
-  std::string json = "[";
-  for (const char32_t c : characters_) {
-    if (json.size() > 1) json += ',';
-    json += std::to_string(static_cast<std::uint32_t>(c));
-  }
-  return json + "]";
+  return nlohmann::json(std::vector<std::uint32_t>(characters_.begin(), characters_.end())).dump();
 }
 
 std::optional<Token> Vocabulary::find(char32_t character) const {
@@ -87,7 +70,7 @@ std::optional<Token> Vocabulary::find(char32_t character) const {
 
 char32_t Vocabulary::character(Token token) const {
   require(token >= 0 && token < size(), "vocabulary", "token ", token, " of ", size());
-  return characters_[static_cast<std::size_t>(token)];
+  return characters_[token];
 }
 
 std::vector<Token> Vocabulary::encode(std::u32string_view text, std::string_view where) const {
@@ -97,13 +80,13 @@ std::vector<Token> Vocabulary::encode(std::u32string_view text, std::string_view
   for (const char32_t c : text) {
     const std::optional<Token> token = find(c);
     if (token) tokens.push_back(*token);
-    if (!token && missing.size() <= most_named && missing.find(c) == missing.npos) missing += c;
+    if (!token && missing.size() <= max_named && missing.find(c) == missing.npos) missing += c;
   }
   if (missing.empty()) return tokens;
 
-  std::string names;
-  for (const char32_t c : missing.substr(0, most_named)) names += (names.empty() ? "" : ", ") + name_of(c);
-  refuse(where, "the model does not know ", names, missing.size() > most_named ? " and others" : "",
+  std::vector<std::string> names;
+  for (const char32_t c : missing.substr(0, max_named)) names.push_back(name_of(c));
+  refuse(where, "the model does not know ", join(names), missing.size() > max_named ? " and others" : "",
          "; its vocabulary are the ", size(), " characters of its training corpus");
 }
 
@@ -113,7 +96,7 @@ std::vector<Token> Vocabulary::encode_utf8(std::string_view bytes, std::string_v
     const Utf8Character c = decode_utf8(bytes.substr(at));
     if (!c.valid) refuse(where, "invalid UTF-8 at byte ", at);
     decoded += c.code;
-    at += static_cast<std::size_t>(c.size);
+    at += c.size;
   }
   return encode(decoded, where);
 }
