@@ -52,7 +52,7 @@ TEST_CASE("step: nothing is allocated after the first ones, with taps on and dro
     initialise(config.model, model.layout(), 1, model.parameters);
     Optimizer<float> optimizer(config.train, model.layout());
     StepRunner runner(config, text);
-    SiteStatistics<float> statistics(config.model.n_layer);
+    SiteStatistics statistics(config.model.n_layer);
     const auto step = [&](Index number) {
       statistics.clear();
       const StepResult& result = runner.compute(model, number, &statistics);

@@ -12,7 +12,7 @@
 #include "config/load.h"
 #include "config/names.h"
 #include "core/error.h"
-#include "core/nearest.h"
+#include "core/text.h"
 #include "io/json.h"
 #include "messages.h"
 

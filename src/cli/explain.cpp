@@ -11,7 +11,7 @@
 #include "config/load.h"
 #include "config/names.h"
 #include "core/error.h"
-#include "core/nearest.h"
+#include "core/text.h"
 #include "io/utf8.h"
 #include "model/norms.h"
 #include "model/parameters.h"

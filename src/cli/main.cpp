@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/startup.h"
 #include "cli/terminal.h"
-#include "core/nearest.h"
+#include "core/text.h"
 #include "io/utf8.h"
 #include "train/environment.h"
 

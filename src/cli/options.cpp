@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "config/fields.h"
-#include "core/nearest.h"
+#include "core/text.h"
 #include "io/utf8.h"
 #include "train/environment.h"
 

@@ -1,6 +1,5 @@
 #include "config/field_types.h"
 
-#include "core/nearest.h"
 #include "io/json.h"
 #include "io/utf8.h"
 

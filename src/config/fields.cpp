@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "config/field_types.h"
-#include "core/nearest.h"
+#include "core/text.h"
 #include "model/norms.h"
 #include "model/placement.h"
 

@@ -6,7 +6,7 @@
 #include "config/checks.h"
 #include "config/field_types.h"
 #include "config/problems.h"
-#include "core/nearest.h"
+#include "core/text.h"
 #include "io/json.h"
 #include "io/utf8.h"
 

@@ -8,7 +8,6 @@
 #include "config/load.h"
 #include "config/problems.h"
 #include "core/hash.h"
-#include "core/nearest.h"
 #include "core/text.h"
 #include "io/json.h"
 #include "io/utf8.h"

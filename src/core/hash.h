@@ -24,7 +24,8 @@ inline std::uint64_t fnv1a(std::string_view bytes, std::uint64_t state = fnv1a_b
 // 16 hex digits.
 inline std::string hex(std::uint64_t value) {
   std::string digits(16, '0');
-  for (int i = 15; i >= 0; --i, value >>= 4) digits[static_cast<std::size_t>(i)] = "0123456789abcdef"[value & 15];
+  for (int i = 15; i >= 0; --i, value >>= 4)
+    digits[static_cast<std::size_t>(i)] = "0123456789abcdef"[value & 15];
   return digits;
 }
 

@@ -14,7 +14,7 @@
 
 namespace normscope {
 
-__extension__ typedef unsigned __int128 Wide;  // 64 x 64 -> 128 bits
+__extension__ typedef unsigned __int128 uint128;  // 64 x 64 -> 128 bits
 
 class RandomStream {
  public:
@@ -38,7 +38,7 @@ class RandomStream {
 
   // Draw i, a whole number in [0, n), n >= 1: the high half of a 128-bit product (bias below n/2^64).
   Index below(std::uint64_t i, Index n) const {
-    return static_cast<Index>((static_cast<Wide>(bits(i)) * static_cast<std::uint64_t>(n)) >> 64);
+    return static_cast<Index>((static_cast<uint128>(bits(i)) * static_cast<std::uint64_t>(n)) >> 64);
   }
 
  private:

@@ -26,14 +26,13 @@ struct Nonfinite {
 };
 
 // Listens to a step's taps. Micro-batches of the step add up: their elements count as those of one tensor.
-template <class Real>
-class SiteStatistics : public TapListener<Real> {
+class SiteStatistics : public TapListener<float> {
  public:
   explicit SiteStatistics(Index n_layer);
 
   void clear();
-  void on_value(Place place, const StoredMatrix<Real>& value) override;
-  void on_gradient(Place place, const StoredMatrix<Real>& gradient) override;
+  void on_value(Place place, const StoredMatrix<float>& x) override { add(place, x, &Entry::value); }
+  void on_gradient(Place place, const StoredMatrix<float>& x) override { add(place, x, &Entry::gradient); }
 
   // In the order of the model. Where several batches were heard, norms are root mean squares over them.
   std::vector<SiteRow> rows(Index batches = 1) const;
@@ -44,8 +43,7 @@ class SiteStatistics : public TapListener<Real> {
     Place place;
     TensorStats value, gradient;
   };
-  Entry& entry(Place place);
-  void note(const TensorStats& moments, Place place, bool in_gradient);
+  void add(Place place, const StoredMatrix<float>& x, TensorStats Entry::*part);
 
   std::vector<Entry> entries_;
   std::optional<Nonfinite> first_nonfinite_;

@@ -102,7 +102,7 @@ void RecentSteps::from_numbers(std::span<const double> numbers, Index n_layer) {
   }
 }
 
-FirstNonfinite first_nonfinite(const SiteStatistics<float>& statistics, const GradientNorms& norms,
+FirstNonfinite first_nonfinite(const SiteStatistics& statistics, const GradientNorms& norms,
                                const ParameterLayout& layout, Index step) {
   if (const std::optional<Nonfinite>& first = statistics.first_nonfinite()) {
     return {step, first->place.layer, name_of(first->place.site), "", first->in_gradient};

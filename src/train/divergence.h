@@ -44,7 +44,7 @@ class RecentSteps {
 
 // The first tensor that was not finite in a step that was computed with every tap on: the first site, else
 // the first parameter's gradient, else the loss.
-FirstNonfinite first_nonfinite(const SiteStatistics<float>& statistics, const GradientNorms& norms,
+FirstNonfinite first_nonfinite(const SiteStatistics& statistics, const GradientNorms& norms,
                                const ParameterLayout& layout, Index step);
 
 // "the gradient of block 1 ffn_hidden", "the logits".

@@ -63,7 +63,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   }
 
   StepRunner runner(config, corpus.train, /*dropout=*/false);
-  SiteStatistics<float> statistics(config.model.n_layer);
+  SiteStatistics statistics(config.model.n_layer);
   ParameterBlock<float> mean_gradient(model.layout());
   std::vector<double> mean_norm(model.layout().list().size(), 0.0);  // of the batches' norms
   const double share = 1 / static_cast<double>(options.batches);

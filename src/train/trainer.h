@@ -75,7 +75,7 @@ class Trainer {
   Model<float> model_;
   Optimizer<float> optimizer_;
   StepRunner runner_;
-  SiteStatistics<float> statistics_;
+  SiteStatistics statistics_;
   RecentSteps recent_;
   TrainState state_;
   RunRecord record_;  // its status is empty while the run goes on
