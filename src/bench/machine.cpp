@@ -11,7 +11,7 @@
 
 #include "core/parallel.h"
 #include "core/stopwatch.h"
-#include "kernels/elementwise.h"
+#include "kernels/pointwise.h"
 #include "kernels/gemm.h"
 
 namespace normscope {
@@ -44,7 +44,7 @@ double measure_memory_rate() {
   double best = 0;
   for (int round = 0; round < 5; ++round) {
     const Stopwatch watch;
-    scale_add(count, 0.5f, x.data(), 1.0f, y.data());
+    axpby(count, 0.5f, x.data(), 1.0f, y.data());
     best = std::max(best, 3e-9 * sizeof(float) * count / watch.seconds());
   }
   return best;

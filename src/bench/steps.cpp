@@ -58,7 +58,7 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
   initialise(config.model, layout, 1, model.parameters);
   Optimizer<float> optimizer(config.train, layout);
   StepRunner runner(config, tokens);
-  SiteStatistics<float> statistics(config.model.n_layer);
+  SiteStatistics statistics(config.model.n_layer);
   const double bytes = sizeof(float) * static_cast<double>(layout.count());
 
   std::array<std::vector<TimedStep>, 2> timed;
