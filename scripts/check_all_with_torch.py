@@ -17,14 +17,19 @@ import torch
 
 import safetensors_io
 from check_with_torch import MEASURED, PLAIN, differences, recompute
+from keys import NORMS, PLACEMENTS, fields
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
 
-NORMLESS = ("rezero", "none")  # placements without norms: `norm` resolves to none
-PLACEMENTS = ("pre", "post", "sandwich", "peri", "res_post", "deepnorm", "pre_scaled", "mix", *NORMLESS)
-NORMS = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "dyt", "none")
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "swiglu")
+ACTIVATIONS = fields()["model.activation"]["enum"]
+HAVE_NORMS = fields()["model.norm"]["x-used-when"][0]["model.norm_placement"]  # of others `norm` resolves to none
+
+
+def first(column):
+    """The first placement with something in this column of its row."""
+    return next(name for name, row in PLACEMENTS.items() if row[column] not in (False, [1, 0]))
+
 
 # Wide and long enough that no norm's variance is by chance near 0: there float32 says nothing of the formula.
 BASE = {"n_layer": 3, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 8,
@@ -47,7 +52,7 @@ VARIANTS = {
     "no gains": {"norm_affine": False},
     "no norm biases": {"norm_bias": False},
     "no residual": {"residual": False},
-    "list": {"norm_placement": ["peri", "deepnorm", "rezero"]},
+    "list": {"norm_placement": [first("embed_norm"), first("alpha"), first("learned_scale")]},
     "GPT-2's initialisation": {"init": {"scheme": "gpt2"}},
 }
 
@@ -56,7 +61,7 @@ def combinations():
     """{name: model section} of the product, then of the variants."""
     rows = {}
     for placement in PLACEMENTS:
-        for norm in ("none",) if placement in NORMLESS else NORMS:
+        for norm in ("none",) if placement not in HAVE_NORMS else NORMS:
             for activation in ACTIVATIONS:
                 model = {"norm_placement": placement, "norm": norm, "activation": activation}
                 rows[f"{placement} {norm} {activation}"] = {**BASE, **model, **(SMALL_STREAM if norm == "none" else {})}

@@ -1,10 +1,24 @@
-"""The keys of a config by the program's own table, of which configs/schema.json is the copy."""
+"""The keys of a config, norms and placements by the program's own tables, of which configs/schema.json is the copy."""
 
 import functools
 import json
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@functools.cache
+def _schema():
+    return json.loads((ROOT / "configs" / "schema.json").read_text(encoding="utf-8"))
+
+
+NORMS = _schema()["x-norms"]  # {name: its row in src/model/norms.h}
+PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/model/placement.h}
+
+
+def factor(power, n):
+    """A factor of a placement's row: [b, e] is (b n)^e."""
+    return (power[0] * n) ** power[1]
 
 
 @functools.cache
@@ -19,5 +33,5 @@ def fields():
             else:
                 found[prefix + name] = entry
 
-    walk(json.loads((ROOT / "configs" / "schema.json").read_text(encoding="utf-8")), "")
+    walk(_schema(), "")
     return found

@@ -7,7 +7,7 @@ only its value and output matrices; half of the mean square passes a ReLU. With 
   FFN        C Var(in) · 1/2 · F Var(out)
 With Xavier's Var = 2 / (fan-in + fan-out) and F = rC these are 1 and b = 2r/(1+r)². A norm gives m/(m + ε), nearly 1.
 Block by block then, m being the mean square of x:
-  pre 1 + (1+b)l · pre_scaled 1 + (1+b)(1 + 1/2 + … + 1/l) · sandwich, peri, res_post 1 + 2l · post, deepnorm 1
+  pre 1 + (1+b)l · pre_scaled 1 + (1+b)(1 + 1/2 + … + 1/l) · sandwich, peri, res_post 1 + 2l · norms on the sum 1
   rezero 1 (its scales start at 0) · none ((1+1)(1+b))^l · mix and lists: each block the step of its own placement
 x_0 is the embeddings' embed_std², with learned positions twice that, with sinusoids 1/2 more, and 1 after peri's norm.
 Sources: Xiong et al. 2020 (2002.04745), section 3; Sun et al. 2025 (2502.05795); He et al. 2015 for ReLU's half.
@@ -25,26 +25,12 @@ At L = 30, over 16 seeds, |dL/dx_0| is 1.10 (post) and 1.03 (pre) of the law at 
 """
 
 import math
-from dataclasses import dataclass
 
+from keys import NORMS, PLACEMENTS, factor
 from sites import placements
 
 HALF = 0.5  # what a ReLU lets pass of the mean square of a symmetric input
 WIDE = 8  # from this C/L the gradients of post are within about an eighth of their law, the other figures nearer
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a placement has its norms, as in src/model/placement.cpp."""
-
-    reads: bool = False  # what the sublayer reads
-    branch: bool = False  # what it adds
-    out: bool = False  # the sum
-
-
-PLACES = {"pre": Place(reads=True), "post": Place(out=True), "sandwich": Place(reads=True, branch=True),
-          "peri": Place(reads=True, branch=True), "res_post": Place(branch=True), "deepnorm": Place(out=True),
-          "pre_scaled": Place(reads=True), "rezero": Place(), "none": Place()}
 
 
 def mean_square(model):
@@ -52,28 +38,26 @@ def mean_square(model):
     depth = model["n_layer"]
     blocks = placements(model, depth)
     m = embedding_mean_square(model)
-    law = [_normed(m, model) if blocks[0] == "peri" and model["norm"] != "none" else m]
+    law = [_normed(m, model) if PLACEMENTS[blocks[0]]["embed_norm"] else m]
     for block, placement in enumerate(blocks, start=1):
         m = law[-1]
         for gain in gains(model):
-            m = _after_sublayer(m, gain, placement, block, model)
+            m = _after_sublayer(m, gain, PLACEMENTS[placement], block, model)
         law.append(m)
     return law
 
 
-def _after_sublayer(m, gain, placement, block, model):
-    """The mean square after a sublayer of this gain and its sum."""
-    place = PLACES[placement] if model["norm"] != "none" else Place()
-    alpha, beta = (((2 * model["n_layer"]) ** 0.25, (8 * model["n_layer"]) ** -0.25) if placement == "deepnorm"
-                   else (1, 1))
-    added = _normed(m, model) if place.reads else m
-    added *= gain * beta ** 4 / (block if placement == "pre_scaled" else 1)
-    if place.branch:
-        added = _normed(added, model)
-    if placement == "rezero":
+def _after_sublayer(m, gain, row, block, model):
+    """The mean square after a sublayer of this gain and its sum, by the row of its block's placement."""
+    alpha, beta = factor(row["alpha"], model["n_layer"]), factor(row["init_gain"], model["n_layer"])
+    added = _normed(m, model) if row["norm_in"] else m
+    added *= gain * beta ** 4 * factor(row["input_scale"], block) ** 2
+    if row["learned_scale"]:
         added = 0.0
+    if row["norm_branch"]:
+        added = _normed(added, model)
     total = added + (alpha ** 2 * m if model["residual"] else 0)
-    return _normed(total, model) if place.out else total
+    return _normed(total, model) if row["norm_out"] else total
 
 
 def gradient(model):
@@ -104,6 +88,8 @@ def embedding_mean_square(model):
 
 def _normed(m, model):
     """The mean square of what a norm makes of it: 1 but for its epsilon."""
+    if model["norm"] == "none":
+        return m
     epsilon = model["norm_eps"]
     root = math.sqrt(m) + epsilon if model["norm_eps_outside"] else math.sqrt(m + epsilon)
     return (math.sqrt(m) / root) ** 2 if 0 < root < math.inf else float(m > 0)
@@ -124,8 +110,8 @@ def broken(model, step=0, dropout=True, trained=False):
         found.append((f"C ≥ {WIDE} L", f"C = {model['d_model']} and L = {model['n_layer']}"))
     if model["activation"] != "relu":
         found.append(("ReLU", model["activation"]))
-    if model["norm"] not in ("layernorm", "rmsnorm", "none"):
-        found.append(("layernorm or rmsnorm", model["norm"]))
+    if model["norm"] != "none" and NORMS[model["norm"]]["over"] != "features":
+        found.append((" or ".join(name for name, row in NORMS.items() if row["over"] == "features"), model["norm"]))
     if model["position"] == "sinusoidal":  # they have a mean, which layernorm takes away
         found.append(("no sinusoids", "sinusoidal"))
     if model["tie_embeddings"]:  # the gradient then comes back through what the stream began with

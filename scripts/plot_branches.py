@@ -3,6 +3,7 @@
 
 from figures import (depth_panel, group_handles, mark_beyond, mark_diverged, name_lines, new_figure, say, scale_y,
                      step_panel, style_legend, when_shown)
+from keys import PLACEMENTS
 from plot_command import command
 from runs import PlotError, main, shared_settings
 from sites import Branches
@@ -14,9 +15,24 @@ EXAMPLES = """examples:
 """
 SHARE = "rms of what is added / rms of the stream it joins"
 TITLES = {"attention": "Attention", "ffn": "FFN"}
-NOTES = {"deepnorm": "deepnorm: the stream is taken times α = (2L)^¼, as it enters the sum.",
-         "rezero": "rezero: the sublayer's output is taken times its learned scale, 0 at the start.",
-         "estimate": "sandwich, peri, res_post: a normed branch's size is estimated from its norm's gain and bias."}
+POWERS = {0.25: "¼", 0.5: "½", -0.25: "-¼", -0.5: "-½"}
+
+
+def notes(branches):
+    """What must be known of the placements of these runs to read their curves."""
+    found = {name: PLACEMENTS[name] for b in branches for name in b.placements}
+    said = []
+    for name, row in found.items():
+        base, exponent = row["alpha"]
+        if exponent:
+            raised = f"^{POWERS.get(exponent, f'{exponent:g}')}" if exponent != 1 else ""
+            said.append(f"{name}: the stream is taken times α = ({base:g}L){raised}, as it enters the sum.")
+        if row["learned_scale"]:
+            said.append(f"{name}: the sublayer's output is taken times its learned scale, 0 at the start.")
+    if any(b.estimated for b in branches):
+        said.append(f"{', '.join(name for name, row in PLACEMENTS.items() if row['norm_branch'])}: a normed branch's size "
+                    "is estimated from its norm's gain and bias.")
+    return said
 
 
 def plot(groups, step=None):
@@ -28,11 +44,10 @@ def plot(groups, step=None):
     when, over_time = when_shown(every, step), max(b.steps.size for b in every) > 1
     depths = {b.ffn.shape[1] - 1 for b in every}
     last = f"block {depths.pop()}" if len(depths) == 1 else "last block"
-    found = {p for b in every for p in b.placements} | {"estimate" for b in every if b.estimated}
 
     figure, axes = new_figure(2 if over_time else 1, 2, 3.45, "What a sublayer adds, beside the stream it joins",
                               shared_settings(groups), group_handles(groups, max(b.ffn.shape[1] for b in every) - 1),
-                              notes=[note for key, note in NOTES.items() if key in found])
+                              notes=notes(every))
     drawn = []
     for panel, name in zip(axes, TITLES):
         panel.set_title(f"{TITLES[name]} by depth, {when}")

@@ -2,6 +2,7 @@
 
 import math
 
+from keys import NORMS, PLACEMENTS, factor
 from runs import PlotError, np
 
 UNLOGGED = "set log.layers_every above 0 and train again"
@@ -44,12 +45,9 @@ class Branches(Steps):
     """How large what a sublayer adds is beside the stream it joins, rms over rms: `attention` and `ffn` as arrays
     (steps, layers 0..L), layer 0 NaN. `placements`: the placement of each block.
 
-    layers.csv holds a sublayer's output F before dropout, scale and norm. What is added, a, and what it is added to, s:
-      pre, post, pre_scaled, none  a = F                    s = x
-      deepnorm                     a = F                    s = αx, α = (2L)^¼
-      rezero                       a = cF, c in params.csv  s = x
-      sandwich, peri, res_post     a = N(F)                 s = x
-    rms(N(F)) is not logged. It follows from the norm's gain and bias in params.csv if features are normalised alike:
+    layers.csv holds a sublayer's output F before dropout, scale and norm. What is added is F; where the placement has a
+    learned scale c, which is in params.csv, cF; where it has a norm on the branch, N(F). It is added to αx, α being the
+    placement's. rms(N(F)) is not logged. It follows from the norm's gain and bias in params.csv if features are normalised alike:
     √(rms(γ)² F²/(F² + ε) + rms(β)²). At initialisation that is exact but for ε; later it is an estimate (after 300
     steps of deep_pre.json within 2% for each of the three). For dyt it is not known: NaN. Dropout is taken at its
     expectation. Without a residual sum nothing is joined: NaN throughout."""
@@ -66,7 +64,7 @@ class Branches(Steps):
         self._model = run.config.get("model", {})
         self.placements = placements(self._model, layers.max())
         self._parameters = {}
-        if any(p == "rezero" or p in BRANCH_NORM for p in self.placements):
+        if any(PLACEMENTS[p]["learned_scale"] or PLACEMENTS[p]["norm_branch"] for p in self.placements):
             self._parameters = _norms_and_scales(run, self.steps, layers.max())
         joined = np.full_like(stream, np.nan)
         joined[:, 1:] = stream[:, :-1]
@@ -80,12 +78,12 @@ class Branches(Steps):
     @property
     def estimated(self):
         """Whether a norm stands between a sublayer and the sum, so that the size is an estimate."""
-        return self._model.get("norm") != "none" and any(p in BRANCH_NORM for p in self.placements)
+        return self._model.get("norm") != "none" and any(PLACEMENTS[p]["norm_branch"] for p in self.placements)
 
     def _alpha(self, stream):
         """The stream as it enters the sum; 0 becomes NaN."""
-        alpha = (2 * len(self.placements)) ** 0.25
-        stream = stream * np.array([1] + [alpha if p == "deepnorm" else 1 for p in self.placements])
+        depth = len(self.placements)
+        stream = stream * np.array([1] + [factor(PLACEMENTS[p]["alpha"], depth) for p in self.placements])
         return np.where(stream > 0, stream, np.nan)
 
     def _added(self, sublayer, output):
@@ -93,17 +91,18 @@ class Branches(Steps):
         model, dropout = self._model, 0 if self.run.probe else self._model.get("dropout", 0)
         added = output / math.sqrt(1 - dropout)
         for block, placement in enumerate(self.placements, start=1):
-            start = f"blocks.{block - 1}.{sublayer}_"
-            if placement == "rezero":
+            start, row = f"blocks.{block - 1}.{sublayer}_", PLACEMENTS[placement]
+            if row["learned_scale"]:
                 added[:, block] *= self._parameter(start + "scale", 0.0)
-            elif placement in BRANCH_NORM and model.get("norm") != "none":
-                norm = start + BRANCH_NORM[placement]
+            if row["norm_branch"] and model.get("norm") != "none":
+                norm = start + ("post_norm" if row["norm_in"] else "norm")
                 gain, bias = self._parameter(norm + ".weight", 1.0), self._parameter(norm + ".bias", 0.0)
                 epsilon = model.get("norm_eps", 1e-5)
                 square = output[:, block] ** 2
                 normed = (square / (np.sqrt(square) + epsilon) ** 2 if model.get("norm_eps_outside")
                           else square / (square + epsilon))
-                added[:, block] = np.nan if model.get("norm") == "dyt" else np.sqrt(gain ** 2 * normed + bias ** 2)
+                known = NORMS[model.get("norm", "layernorm")]["over"] != "nothing"
+                added[:, block] = np.sqrt(gain ** 2 * normed + bias ** 2) if known else np.nan
         return added
 
     def _parameter(self, name, absent):
@@ -111,13 +110,10 @@ class Branches(Steps):
         return self._parameters.get(name, absent)
 
 
-BRANCH_NORM = {"sandwich": "post_norm", "peri": "post_norm", "res_post": "norm"}
-
-
 def placements(model, depth):
     """The placement of each block, `mix` resolved: its first ⌈f·L⌉ blocks are post, the others pre."""
     written = model.get("norm_placement", "pre")
-    if written == "mix":
+    if isinstance(written, str) and PLACEMENTS[written]["mix"]:
         post = math.ceil(model.get("mix_post_fraction", 0.25) * depth - 1e-9)
         return ["post"] * post + ["pre"] * (depth - post)
     return list(written) if isinstance(written, list) and len(written) == depth else [written] * depth

@@ -1,5 +1,4 @@
 // The optimiser's hyperparameters, from a config to the kernel; kinds that no switch knows.
-#include "model/norms.h"
 #include "tiny_model.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"

@@ -4,7 +4,6 @@
 #include "check/trial.h"
 #include "helpers.h"
 #include "model/model.h"
-#include "model/placement.h"
 
 namespace normscope::testing {
 

@@ -50,12 +50,12 @@ Outcome causality(const Subject& subject) {
   const TrialBatch batch = affordable_batch(subject, 2e10);
   Trial<float> model(subject, subject.config.model);  // the engine that trains: its SIMD, its attention
   const char* mixing =
-      !norm.leaks ? ""
+      !norm.non_causal() ? ""
       : norm.has_running
           ? "'s training statistics mix all tokens of the batch: later characters and other "
             "sequences leak into every position"
           : "'s statistics run over the whole sequence: later characters leak into every position";
-  const std::string why = norm.leaks ? text(": ", norm.name, mixing) : "";
+  const std::string why = norm.non_causal() ? text(": ", norm.name, mixing) : "";
   std::vector<Finding> all{
       leak(norm.has_running ? " in training" : "", batch, vocab, why, [&](const TokenBatch& b) {
         std::vector<float> logits;

@@ -6,8 +6,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/utf8.h"
-#include "model/norms.h"
-#include "model/placement.h"
 #include "run/figures.h"
 
 namespace normscope {
@@ -62,7 +60,7 @@ class Remarks {
 
 bool scales_init(const Group& group) {
   const auto rows = placements_of(group.config().model);
-  return std::ranges::any_of(rows, [](const Placement* row) { return row->init_gain(2) != 1; });
+  return std::ranges::any_of(rows, [](const Placement* row) { return !row->init_gain.is_one(); });
 }
 
 // What sets a group apart from the base, and whether that is one cause. Labels tell the values of their keys.
@@ -117,7 +115,7 @@ void add_remarks_on_run(Remarks& remarks, const Group& group, const RunRecord& r
     add("small_branch", "at the start a sublayer adds so little to the stream that the norms' place can ",
         "hardly matter");
   // Statistics over positions tell a token of what comes after it. batchnorm's are fixed in evaluation.
-  if (const NormRow& norm = norm_row(run.config.model.norm); norm.leaks)
+  if (const NormRow& norm = norm_row(run.config.model.norm); norm.non_causal())
     add("leaks", norm.name, " averages over positions, so a prediction knows of later characters",
         norm.has_running ? " in training; its training loss is not that of a causal model"
                          : "; its losses are not those of a causal model");

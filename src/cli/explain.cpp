@@ -13,9 +13,8 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/utf8.h"
-#include "model/norms.h"
+#include "model/apply_norm.h"
 #include "model/parameters.h"
-#include "model/placement.h"
 
 namespace normscope {
 namespace {
@@ -74,7 +73,7 @@ Vector by_engine(const ModelConfig& config, Vector x) {
   NormVars<double> vars;
   if (norm_row(config.norm).has_alpha) vars.alpha = Tape<double>::constant(&alpha, 1, 1);
   // Norms over tokens see the vector as one feature of n tokens.
-  const bool over_tokens = norm_row(config.norm).leaks;
+  const bool over_tokens = norm_row(config.norm).non_causal();
   const Var<double> in =
       over_tokens ? Tape<double>::constant(x.data(), n, 1) : Tape<double>::constant(x.data(), 1, n);
   const Var<double> y = apply_norm(tape, config, vars, {n, false}, in);
@@ -138,7 +137,7 @@ void explain_norm(NormKind kind, const Vector& x) {
             << "\n";
   if (row.has_running)
     std::cout << "  in evaluation: the running mean and variance, new = 0.9 old + 0.1 batch\n";
-  if (row.leaks) std::cout << "  in a causal model it leaks: a token's output depends on later tokens\n";
+  if (row.non_causal()) std::cout << "  in a causal model it leaks: a token's output depends on later tokens\n";
 
   const double mu = mean(x), squares = std::accumulate(x.begin(), x.end(), 0.0, [&](double sum, double v) {
                                return sum + (v - mu) * (v - mu);
@@ -159,9 +158,9 @@ void explain_norm(NormKind kind, const Vector& x) {
 // "alpha = 2.2134, init gain 0.3195": what of a row depends on L.
 std::string constants_of(const Placement& row, Index n_layer) {
   std::string out;
-  if (row.alpha(n_layer) != 1) out += "α = " + fixed(row.alpha(n_layer), 4);
-  if (row.init_gain(n_layer) != 1)
-    out += ", init of v, attn.out, ffn times " + fixed(row.init_gain(n_layer), 4);
+  if (row.alpha.of(n_layer) != 1) out += "α = " + fixed(row.alpha.of(n_layer), 4);
+  if (row.init_gain.of(n_layer) != 1)
+    out += ", init of v, attn.out, ffn times " + fixed(row.init_gain.of(n_layer), 4);
   return out;
 }
 
@@ -170,11 +169,11 @@ std::string constants_of(const Placement& row, Index n_layer) {
 void print_equations(const Placement& row, bool norms = true, bool residual = true) {
   const auto sublayer = [&](const std::string& f, const std::string& norm, const std::string& second) {
     std::string in = norms && row.norm_in ? norm + "(x)" : "x";
-    if (row.input_scale(2) != 1) in += "/√l";
+    if (!row.input_scale.is_one()) in += "/√l";
     std::string branch = f + "(" + in + ")";
     if (row.learned_scale) branch = "a·" + branch;
     if (norms && row.norm_branch) branch = (row.norm_in ? second : norm) + "(" + branch + ")";
-    std::string sum = (!residual ? "" : row.alpha(2) != 1 ? "α·x + " : "x + ") + branch;
+    std::string sum = (!residual ? "" : !row.alpha.is_one() ? "α·x + " : "x + ") + branch;
     if (norms && row.norm_out) sum = norm + "(" + sum + ")";
     std::cout << "    x = " << sum << '\n';
   };

@@ -45,7 +45,7 @@ class Checks {
               " wide; make that even");
     refuse_if(m_.position == Position::sinusoidal && m_.d_model % 2 != 0, {"model.position", "model.d_model"},
               "sinusoidal needs an even model.d_model, got ", m_.d_model, "; try ", m_.d_model + 1);
-    refuse_if(m_.norm == NormKind::groupnorm && m_.d_model % m_.norm_groups != 0,
+    refuse_if(norm_.over == NormOver::groups && m_.d_model % m_.norm_groups != 0,
               {"model.norm_groups", "model.d_model", "model.norm"}, m_.norm_groups,
               " does not divide model.d_model = ", m_.d_model, "; try ",
               nearest_divisors(m_.norm_groups, m_.d_model));
@@ -58,16 +58,14 @@ class Checks {
   }
 
   void residual_stream() {
-    const auto has_placement = [&](PlacementKind kind) {
-      return std::ranges::count(m_.norm_placement, kind) > 0;
-    };
-    refuse_if(!m_.residual && has_placement(PlacementKind::rezero),
-              {"model.residual", "model.norm_placement"},
-              "false with placement rezero leaves y = a*F(x), which is 0 at the start and learns nothing");
-    refuse_if(
-        !m_.residual && has_placement(PlacementKind::deepnorm), {"model.residual", "model.norm_placement"},
-        "false with placement deepnorm leaves y = N(F(x)): alpha has no x to scale, and the norm undoes "
-        "the initialisation that goes with it; use placement post");
+    for (const Placement& row : placement_table()) {
+      if (m_.residual || std::ranges::count(m_.norm_placement, row.kind) == 0) continue;
+      refuse_if(row.learned_scale, {"model.residual", "model.norm_placement"}, "false with placement ",
+                row.name, " leaves y = a*F(x), which is 0 at the start and learns nothing");
+      refuse_if(!row.alpha.is_one(), {"model.residual", "model.norm_placement"}, "false with placement ",
+                row.name, " leaves y = N(F(x)): alpha has no x to scale, and the norm undoes the ",
+                "initialisation that goes with it; use placement post");
+    }
     refuse_if(m_.init.residual_scaling && m_.init.scheme != InitScheme::gpt2,
               {"model.init.residual_scaling", "model.init.scheme"},
               "true, but only scheme gpt2 has it, and the scheme is ", name_of(m_.init.scheme),
@@ -77,21 +75,22 @@ class Checks {
   // Norms over a single number: with a mean taken off, nothing of x is left; without, only its sign.
   void norms_of_one_number() {
     constexpr const char* is_bias = " is 0, so every norm returns its bias whatever the input; ";
-    refuse_if(m_.norm == NormKind::layernorm && m_.d_model == 1, {"model.d_model", "model.norm"},
-              "1 with layernorm: one feature less its mean", is_bias, "raise d_model");
-    refuse_if(m_.norm == NormKind::rmsnorm && m_.d_model == 1, {"model.d_model", "model.norm"},
-              "1 with rmsnorm: one feature over its own size is its sign, so nothing before a norm gets a "
-              "gradient; raise d_model");
-    refuse_if(m_.norm == NormKind::groupnorm && m_.norm_groups == m_.d_model,
+    const bool one_feature = norm_.over == NormOver::features && m_.d_model == 1;
+    refuse_if(one_feature && norm_.centred, {"model.d_model", "model.norm"}, "1 with ", norm_.name,
+              ": one feature less its mean", is_bias, "raise d_model");
+    refuse_if(one_feature && !norm_.centred, {"model.d_model", "model.norm"}, "1 with ", norm_.name,
+              ": one feature over its own size is its sign, so nothing before a norm gets a gradient; "
+              "raise d_model");
+    refuse_if(norm_.over == NormOver::groups && m_.norm_groups == m_.d_model,
               {"model.norm_groups", "model.d_model", "model.norm"}, m_.norm_groups,
               " for model.d_model = ", m_.d_model, " leaves groups of one feature: one less its mean",
               is_bias, m_.d_model == 1 ? "raise d_model" : "use fewer groups (1 is layernorm)");
-    refuse_if(m_.norm == NormKind::instancenorm && m_.context == 1, {"model.norm", "model.context"},
-              "instancenorm with model.context = 1: one position less the mean over positions", is_bias,
+    refuse_if(norm_.over == NormOver::sequence && m_.context == 1, {"model.norm", "model.context"},
+              norm_.name, " with model.context = 1: one position less the mean over positions", is_bias,
               "raise context, or use another norm");
-    refuse_if(m_.norm == NormKind::batchnorm && config_.train.batch_size == 1 && m_.context == 1,
-              {"model.norm", "train.batch_size", "model.context"},
-              "batchnorm needs batch_size*context >= 2, got 1; raise train.batch_size");
+    refuse_if(norm_.over == NormOver::batch && config_.train.batch_size == 1 && m_.context == 1,
+              {"model.norm", "train.batch_size", "model.context"}, norm_.name,
+              " needs batch_size*context >= 2, got 1; raise train.batch_size");
     refuse_if(m_.qk_norm && m_.n_head == m_.d_model, {"model.qk_norm", "model.n_head", "model.d_model"},
               "true with heads of one feature (n_head = d_model = ", m_.d_model,
               "): each query and key becomes its sign, so their weights get no gradient; use fewer heads");
@@ -99,6 +98,7 @@ class Checks {
 
   const RunConfig& config_;
   const ModelConfig& m_ = config_.model;
+  const NormRow& norm_ = norm_row(m_.norm);
   std::vector<ConfigError> errors_;
 };
 

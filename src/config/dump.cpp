@@ -22,6 +22,30 @@ ordered_json& value_at(ordered_json& root, std::string_view key, std::string_vie
   return root[ordered_json::json_pointer(path)];
 }
 
+// The tables of norms and placements, for scripts: {name: row}; a factor (b n)^e is [b, e].
+void add_tables(ordered_json& root) {
+  constexpr const char* over[] = {"nothing", "features", "groups", "batch", "sequence"};
+  for (const NormRow& row : norm_table()) {
+    root["x-norms"][row.name] = {{"formula", row.formula},
+                                 {"over", over[static_cast<int>(row.over)]},
+                                 {"centred", row.centred},
+                                 {"alpha", row.has_alpha}};
+  }
+  const auto power = [](const Power& p) { return ordered_json::array({p.base, p.exponent}); };
+  for (const Placement& row : placement_table()) {
+    root["x-placements"][row.name] = {{"formula", row.formula},
+                                      {"norm_in", row.norm_in},
+                                      {"norm_branch", row.norm_branch},
+                                      {"norm_out", row.norm_out},
+                                      {"embed_norm", row.embed_norm},
+                                      {"learned_scale", row.learned_scale},
+                                      {"mix", row.mix},
+                                      {"alpha", power(row.alpha)},
+                                      {"input_scale", power(row.input_scale)},
+                                      {"init_gain", power(row.init_gain)}};
+  }
+}
+
 }  // namespace
 
 ordered_json dump(const RunConfig& config) {
@@ -70,6 +94,7 @@ ordered_json json_schema() {
     if (!field.uses.empty()) property["x-idle"] = field.unused_words;
     if (!field.label.empty()) property["x-label"] = field.label;
   }
+  add_tables(root);
   return root;
 }
 

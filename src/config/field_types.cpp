@@ -90,7 +90,9 @@ std::string type_error(const json& got, const std::string& expected, const std::
 Field placements(std::string key, std::string doc) {
   const ValueType<PlacementKind> any = one_of<PlacementKind>();
   ValueType<PlacementKind> in_list = any;
-  std::erase(in_list.names, name_of(PlacementKind::mix));
+  for (const Placement& row : placement_table()) {
+    if (row.mix) std::erase(in_list.names, row.name);
+  }
   Field field = make_field(std::move(key), at(&RunConfig::model, &ModelConfig::norm_placement),
                            ValueType<std::vector<PlacementKind>>{}, std::move(doc));
   field.allowed = any.allowed + ", or a list of n_layer of them (no mix)";
@@ -109,14 +111,12 @@ Field placements(std::string key, std::string doc) {
         return type_error(given, any.allowed + ", or a list of them", any.names);
       const std::string where = text("entry ", read.size() + 1, ": ");
       if (!kind) return where + type_error(entry, join(in_list.names, " | "), in_list.names);
-      if (given.is_array() && kind == PlacementKind::mix)
-        return where +
-               "mix is a pattern of whole models and cannot stand in a list; write out its pre and post";
-      if (kind == PlacementKind::peri && !read.empty()) {
-        return where +
-               "peri can only come first, because it adds a norm on the embeddings; sandwich is the same "
-               "without "
-               "that norm";
+      const Placement& row = placement_row(*kind);
+      if (given.is_array() && row.mix)
+        return where + row.name +
+               " is a pattern of whole models and cannot stand in a list; write out its pre and post";
+      if (row.embed_norm && !read.empty()) {
+        return where + row.name + " can only come first, because it adds a norm on the embeddings; sandwich has the others";
       }
       read.push_back(*kind);
     }

@@ -6,9 +6,8 @@
 #include <cstdlib>
 
 #include "config/field_types.h"
+#include "core/error.h"
 #include "core/text.h"
-#include "model/norms.h"
-#include "model/placement.h"
 
 namespace normscope {
 namespace {
@@ -26,8 +25,7 @@ void default_min_lr(RunConfig& c) {
 
 // The last block's row decides; a mix ends in pre whatever its fraction.
 void default_final_norm(RunConfig& c) {
-  const PlacementKind last = c.model.norm_placement.back();
-  c.model.final_norm = last == PlacementKind::mix || placement_row(last).final_norm;
+  c.model.final_norm = placement_row(c.model.norm_placement.back()).final_norm;
 }
 
 void default_embed_std(RunConfig& c) {
@@ -35,21 +33,18 @@ void default_embed_std(RunConfig& c) {
   c.model.init.embed_std = as_matrices ? c.model.init.std : 1.0;
 }
 
-// pre_scaled and deepnorm bring their own answer to the growth that this scaling is for.
+// Some placements bring their own answer to the growth that this scaling is for.
 void default_residual_scaling(RunConfig& c) {
-  const auto scales_itself = [](PlacementKind kind) {
-    return kind == PlacementKind::pre_scaled || kind == PlacementKind::deepnorm;
-  };
-  const auto& written = c.model.norm_placement;
-  const bool any = std::any_of(written.begin(), written.end(), scales_itself);
-  c.model.init.residual_scaling = c.model.init.scheme == InitScheme::gpt2 && !any;
+  const auto scaled = [](PlacementKind kind) { return placement_row(kind).residual_scaling; };
+  c.model.init.residual_scaling =
+      c.model.init.scheme == InitScheme::gpt2 && std::ranges::all_of(c.model.norm_placement, scaled);
 }
 
 // --- which values make other keys matter ---
 
 template <class Rows, class Holds>
-nlohmann::ordered_json names_where(const Rows& rows, const Holds& holds) {
-  nlohmann::ordered_json names = nlohmann::ordered_json::array();
+std::vector<std::string> names_where(const Rows& rows, const Holds& holds) {
+  std::vector<std::string> names;
   for (const auto& row : rows) {
     if (holds(row)) names.push_back(row.name);
   }
@@ -94,12 +89,14 @@ std::vector<Field> make_table() {
   const auto is = [](auto... values) { return nlohmann::ordered_json::array({values...}); };
   const auto is_not = [&](auto... values) { return nlohmann::ordered_json{{"not", is(values...)}}; };
   const Conditions has_norms = {{"model.norm", is_not("none")}};
-  const auto norms_divide = names_where(
-      norm_table(), [](const NormRow& row) { return row.kind != NormKind::none && !row.has_alpha; });
-  const auto norms_have_bias = names_where(norm_table(), [](const NormRow& row) { return row.has_bias; });
-  auto places_have_norms = names_where(
-      placement_table(), [](const Placement& row) { return row.norm_in || row.norm_branch || row.norm_out; });
-  places_have_norms.push_back("mix");
+  const auto norms_where = [](auto holds) { return names_where(norm_table(), holds); };
+  const auto placements_where = [](auto holds) { return names_where(placement_table(), holds); };
+  const auto norms_divide = norms_where([](const NormRow& row) { return row.has_statistics(); });
+  const auto norms_have_bias = norms_where([](const NormRow& row) { return row.has_bias; });
+  const auto norms_of_groups = norms_where([](const NormRow& row) { return row.over == NormOver::groups; });
+  const auto places_have_norms = placements_where([](const Placement& row) { return row.has_norms(); });
+  const auto places_mix = placements_where([](const Placement& row) { return row.mix; });
+  const auto places_scale = placements_where([](const Placement& row) { return !row.residual_scaling; });
   const nlohmann::ordered_json below_steps = {{"below", "train.steps"}};
   const Conditions gpt2 = {{"model.init.scheme", is("gpt2")}};
   const Conditions adamw = {{"train.optimizer", is("adamw")}};
@@ -126,9 +123,9 @@ std::vector<Field> make_table() {
   t.back().called("{}").also({"placement"});
   add("model.mix_post_fraction", model(&M::mix_post_fraction), number(0, 1),
       "mix: the share of blocks, from the first, that are post")
-      .used_when({{"model.norm_placement", is("mix")}}, "only placement mix has it");
+      .used_when({{"model.norm_placement", places_mix}}, "only placement mix has it");
   add("model.norm", model(&M::norm), one_of<NormKind>(),
-      "the normalisation; rezero and none placements have none")
+      "the normalisation; none where the placement has no norms")
       .called("{}")
       .used_when({{"model.norm_placement", places_have_norms}}, "the placement has no norms")
       .else_is("none");
@@ -144,8 +141,9 @@ std::vector<Field> make_table() {
   add("model.norm_bias", model(&M::norm_bias), boolean(), "norms have a bias; rmsnorm never has one")
       .used_when({{"model.norm", norms_have_bias}, {"model.norm_affine", is(true)}}, "this norm has no bias")
       .else_is(false);
-  add("model.norm_groups", model(&M::norm_groups), integer(1, max_width), "groups of features of groupnorm")
-      .used_when({{"model.norm", is("groupnorm")}}, "only groupnorm has groups");
+  add("model.norm_groups", model(&M::norm_groups), integer(1, max_width),
+      "groups of features of " + join(norms_of_groups))
+      .used_when({{"model.norm", norms_of_groups}}, "only " + join(norms_of_groups) + " has groups");
   add("model.final_norm", model(&M::final_norm), boolean_or_auto(), "a norm before the head")
       .or_auto()
       .by_default("the placement's", default_final_norm)
@@ -173,7 +171,7 @@ std::vector<Field> make_table() {
       .by_default("std for gpt2 or a tied head, else 1", default_embed_std);
   add("model.init.residual_scaling", init(&I::residual_scaling), boolean(),
       "gpt2: attn.out and ffn.out get std/sqrt(2L)")
-      .by_default("true for gpt2, but false for pre_scaled and deepnorm", default_residual_scaling)
+      .by_default("true for gpt2, but false for " + join(places_scale, " and "), default_residual_scaling)
       .used_when(gpt2, "only scheme gpt2 has it");
 
   add("data.path", data(&DataConfig::path), paths(),

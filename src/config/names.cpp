@@ -1,8 +1,5 @@
 #include "config/names.h"
 
-#include "model/norms.h"
-#include "model/placement.h"
-
 namespace normscope {
 
 Names enum_names(NormKind) {
@@ -12,13 +9,10 @@ Names enum_names(NormKind) {
   return names;
 }
 
-// mix has no row of its own in the placement table, because it is a pattern of two others.
 Names enum_names(PlacementKind) {
   Names names;
-  for (std::size_t i = 0; i < placement_table().size() + 1; ++i) {
-    const auto kind = static_cast<PlacementKind>(i);
-    names.push_back(kind == PlacementKind::mix ? "mix" : placement_row(kind).name);
-  }
+  for (std::size_t i = 0; i < placement_table().size(); ++i)
+    names.push_back(placement_row(static_cast<PlacementKind>(i)).name);
   return names;
 }
 

@@ -11,7 +11,7 @@ namespace normscope {
 using Names = std::vector<const char*>;
 
 Names enum_names(NormKind);       // the rows of the norm table
-Names enum_names(PlacementKind);  // the rows of the placement table, and mix
+Names enum_names(PlacementKind);  // the rows of the placement table
 inline Names enum_names(Activation) { return {"relu", "gelu", "gelu_tanh", "silu", "swiglu"}; }
 inline Names enum_names(Position) { return {"learned", "rope", "sinusoidal", "none"}; }
 inline Names enum_names(InitScheme) { return {"gpt2", "xavier_normal", "xavier_uniform", "kaiming_normal"}; }

@@ -1,5 +1,4 @@
-// The code of each norm. Apart from their table, which readers of configs need without the engine.
-#include "model/norms.h"
+#include "model/apply_norm.h"
 
 namespace normscope {
 

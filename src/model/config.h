@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "core/types.h"
+#include "model/norms.h"
+#include "model/placement.h"
 
 namespace normscope {
 
-enum class NormKind { layernorm, rmsnorm, batchnorm, groupnorm, instancenorm, dyt, none };
-enum class PlacementKind { pre, post, sandwich, peri, res_post, deepnorm, pre_scaled, mix, rezero, none };
 enum class Activation { relu, gelu, gelu_tanh, silu, swiglu };
 enum class Position { learned, rope, sinusoidal, none };
 enum class InitScheme { gpt2, xavier_normal, xavier_uniform, kaiming_normal };
@@ -33,7 +33,7 @@ struct ModelConfig {
   bool norm_eps_outside = false;  // divide by sqrt(var) + eps instead of sqrt(var + eps)
   bool norm_affine = true;        // gain and bias
   bool norm_bias = true;
-  Index norm_groups = 4;                                             // groupnorm
+  Index norm_groups = 4;                                             // norms over groups
   std::vector<PlacementKind> norm_placement = {PlacementKind::pre};  // one for all blocks, or one a block
   double mix_post_fraction = 0.25;
   bool final_norm = true;

@@ -5,7 +5,6 @@
 #include "core/parallel.h"
 #include "core/random.h"
 #include "model/parameters.h"
-#include "model/placement.h"
 
 namespace normscope {
 namespace {
@@ -81,9 +80,9 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
     if (writes_stream) scale.scale *= residual_factor;
     Scale gained = scale;
     if (in_block) {
-      gained.scale *= placements[static_cast<std::size_t>(p.layer - 1)]->init_gain(config.n_layer);
+      gained.scale *= placements[p.layer - 1]->init_gain.of(config.n_layer);
     }
-    // DeepNorm's gain is for v and what follows it, not for q and k.
+    // A placement's gain is for v and what follows it, not for q and k.
     const Index ungained = is_qkv ? p.size / 3 * 2 : 0;
     draw_into(stream, scale, 0, ungained, values);
     draw_into(stream, gained, ungained, p.size, values);

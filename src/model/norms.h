@@ -1,46 +1,59 @@
-// The norms: one row each. The config's allowed values, the parameters a norm has, the code that runs it and
-// the equations that are printed all follow from the row.
+// The norms: a name and a row each, data only. The config's allowed values and checks, the parameters a norm
+// has, `explain`, `check` and the scripts (through `config --schema`) follow from the row.
 #pragma once
 
 #include <span>
 
-#include "model/config.h"
-#include "ops/ops.h"
-
 namespace normscope {
+
+enum class NormKind { layernorm, rmsnorm, batchnorm, groupnorm, instancenorm, dyt, none };
+
+// The numbers of (N, C) that share a mean and a variance: a token's features, a group of them, one feature of
+// all tokens of the batch or of a sequence; or no statistics at all.
+enum class NormOver { nothing, features, groups, batch, sequence };
 
 struct NormRow {
   NormKind kind;
   const char* name;
   const char* formula;
   const char* source;
-  bool has_gain;     // a parameter `weight` (C), if norm_affine
-  bool has_bias;     // a parameter `bias` (C), if norm_affine and norm_bias
-  bool has_alpha;    // a parameter `alpha` (1)
-  bool has_running;  // `running_mean`, `running_var` (C): moved by each step, used in evaluation, not trained
-  bool leaks;        // over positions: in a causal model an output depends on later characters
+  NormOver over = NormOver::features;
+  bool centred = true;       // subtracts the mean
+  bool has_gain = true;      // a parameter `weight` (C), if norm_affine
+  bool has_bias = true;      // a parameter `bias` (C), if norm_affine and norm_bias
+  bool has_alpha = false;    // a parameter `alpha` (1)
+  bool has_running = false;  // `running_mean`, `running_var` (C): moved by each step, used in eval mode
+
+  bool has_statistics() const { return over != NormOver::nothing; }  // then N(c x) = N(x), c > 0, at eps 0
+  // In a causal model an output depends on later characters.
+  bool non_causal() const { return over == NormOver::batch || over == NormOver::sequence; }
 };
 
-std::span<const NormRow> norm_table();
+// clang-format off
+inline constexpr NormRow norm_rows[] = {
+    {.kind = NormKind::layernorm, .name = "layernorm",
+     .formula = "y = g*(x - mean(x))/sqrt(var(x) + eps) + b, over the features of a token",
+     .source = "Ba et al. 2016 (arXiv 1607.06450)"},
+    {.kind = NormKind::rmsnorm, .name = "rmsnorm",
+     .formula = "y = g*x/sqrt(mean(x^2) + eps), over the features of a token",
+     .source = "Zhang & Sennrich 2019 (arXiv 1910.07467)", .centred = false, .has_bias = false},
+    {.kind = NormKind::batchnorm, .name = "batchnorm",
+     .formula = "y = g*(x - mean(x))/sqrt(var(x) + eps) + b, a feature over all tokens of the batch",
+     .source = "Ioffe & Szegedy 2015 (arXiv 1502.03167)", .over = NormOver::batch, .has_running = true},
+    {.kind = NormKind::groupnorm, .name = "groupnorm",
+     .formula = "layernorm within norm_groups groups of a token's features",
+     .source = "Wu & He 2018 (arXiv 1803.08494)", .over = NormOver::groups},
+    {.kind = NormKind::instancenorm, .name = "instancenorm",
+     .formula = "y = g*(x - mean(x))/sqrt(var(x) + eps) + b, a feature over its sequence",
+     .source = "Ulyanov et al. 2016 (arXiv 1607.08022)", .over = NormOver::sequence},
+    {.kind = NormKind::dyt, .name = "dyt", .formula = "y = g*tanh(alpha*x) + b",
+     .source = "Zhu et al. 2025 (arXiv 2503.10622)", .over = NormOver::nothing, .has_alpha = true},
+    {.kind = NormKind::none, .name = "none", .formula = "y = x",
+     .source = "the control", .over = NormOver::nothing, .has_gain = false, .has_bias = false},
+};
+// clang-format on
+
+std::span<const NormRow> norm_table();  // norm_rows
 const NormRow& norm_row(NormKind kind);
-
-// The parameters of one norm on the tape; absent ones are empty.
-template <class Real>
-struct NormVars {
-  Var<Real> weight, bias, alpha;
-  RunningStatistics<Real> running;
-};
-
-// What of a pass a norm needs to know.
-struct NormPass {
-  Index context;               // T: rows a sequence
-  bool by_running_statistics;  // batch norm in evaluation
-  bool rounded = false;        // norms of rows: y rounded to bf16, for products alone
-};
-
-// y = N(x), x: (N, C), by the config's norm. `none` returns x itself.
-template <class Real>
-Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars,
-                     const NormPass& pass, Var<Real> x);
 
 }  // namespace normscope

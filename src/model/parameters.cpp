@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "model/norms.h"
-#include "model/placement.h"
 
 namespace normscope {
 namespace {

@@ -167,8 +167,8 @@ Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) con
   const Placement& placement = *placements_[index];
   const BlockParameters& p = layout_.blocks[index];
   const int layer = static_cast<int>(index) + 1;
-  const Real alpha = static_cast<Real>(placement.alpha(config_.n_layer));
-  const Real input_scale = static_cast<Real>(placement.input_scale(layer));
+  const Real alpha = static_cast<Real>(placement.alpha.of(config_.n_layer));
+  const Real input_scale = static_cast<Real>(placement.input_scale.of(layer));
 
   struct Sublayer {
     Var<Real> (Transformer::*function)(Run&, std::size_t, Var<Real>) const;  // F

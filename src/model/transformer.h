@@ -4,11 +4,9 @@
 #include <span>
 #include <vector>
 
+#include "model/apply_norm.h"
 #include "model/config.h"
-#include "model/norms.h"
 #include "model/parameters.h"
-#include "model/placement.h"
-#include "ops/ops.h"
 
 namespace normscope {
 
