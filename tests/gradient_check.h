@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "check/trial.h"
+#include "check/test_model.h"
 #include "helpers.h"
 #include "op_samples.h"
 

@@ -13,16 +13,14 @@ import itertools
 import json
 import os
 import re
-import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import mutants
 from cli import BINARY, ROOT
 
-BUILD = Path(os.path.dirname(BINARY))
 TINY = {"n_layer": 3, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 12, "tie_embeddings": False,
         "init": {"scheme": "xavier_normal", "embed_std": 1}}
 
@@ -43,10 +41,10 @@ FAULTS = [
     ("a norm's backward in double without its mean", "kernels/reference/rows.cpp",
      [("kernels/reference/rows.cpp", " / n + dmean / n;", " / n;")], {}, {1, 10}),
     ("no final norm", "model/transformer.cpp",
-     [("model/transformer.cpp", "if (config_.final_norm) x = run.norm(", "if (false) x = run.norm(")], {}, {12}),
+     [("model/transformer.cpp", "run.norm(layout_.final_norm, x, /*for_products=*/true)", "x")], {}, {12}),
     ("two final norms", "model/transformer.cpp",
-     [("model/transformer.cpp", "if (config_.final_norm) x = run.norm(",
-       "for (int i = 0; i < 2 && config_.final_norm; ++i) x = run.norm(")], {}, {12}),
+     [("model/transformer.cpp", "run.norm(layout_.final_norm, x, /*for_products=*/true)",
+       "run.norm(layout_.final_norm, run.norm(layout_.final_norm, x))")], {}, {12}),
     ("a 'pre' that normalises the output", "model/placement.cpp",
      [("model/placement.h", 'GPT-2", .norm_in = true', 'GPT-2", .norm_branch = true')], {}, {12}),
     ("a 'post' whose residual is not normalised", "model/placement.cpp",
@@ -87,8 +85,8 @@ FAULTS = [
      [("model/transformer.cpp", "hidden = swiglu(run.tape, gate, in);", "hidden = swiglu(run.tape, in, gate);")],
      {"activation": "swiglu"}, {12}),
     ("rezero that starts at 1", "model/init.cpp",
-     [("model/init.cpp", 'return ends_with(name, "norm.weight")',
-       'return ends_with(name, "_scale") || ends_with(name, "norm.weight")')], {"norm_placement": "rezero"}, {13}),
+     [("model/init.cpp", "case Role::branch_scale:", ""), ("model/init.cpp", "case Role::norm_gain:",
+       "case Role::norm_gain: case Role::branch_scale:")], {"norm_placement": "rezero"}, {13}),
 
     # The same as above, seen by the laws of what cancels.
     ("a norm's backward without its projection", "kernels/reference/rows.cpp",
@@ -136,41 +134,6 @@ FAULTS = [
 ]
 
 
-def cache_entry(name):
-    """A value of the build's CMakeCache.txt."""
-    found = re.search(rf"^{name}:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    assert found, f"{name} is not in {BUILD}/CMakeCache.txt"
-    return found[1]
-
-
-def compile_mutant(folder, unit, edits):
-    """A program with the edits in it: the path of the mutant."""
-    source = folder / "src"
-    for name in {name for name, _, _ in edits} | {unit}:
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(Path(ROOT) / "src" / name, source / name)
-    for name, text, becomes in edits:
-        code = (source / name).read_text(encoding="utf-8")
-        pattern = r"\s+".join(map(re.escape, text.split()))  # lines may be broken elsewhere
-        code, count = re.subn(pattern, lambda _, becomes=becomes: becomes, code)
-        assert count == 1, f"{name} holds this text {count} times, not once: {text}"
-        (source / name).write_text(code, encoding="utf-8")
-
-    commands = json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8"))
-    original = str(Path(ROOT) / "src" / unit)
-    command = next(c for c in commands if c["file"] == original)
-    words = shlex.split(command["command"])
-    words = words[:words.index("-o")] + ["-o", str(folder / "mutant.o"), "-c", str(source / unit)]
-    words = [words[0], f"-I{source}", *("-O1" if w == "-O3" else w for w in words[1:]), "-w"]
-    subprocess.run(words, cwd=command["directory"], check=True)
-    blas = Path(cache_entry("OPENBLAS_LIBRARY"))
-    main = BUILD / "CMakeFiles/normscope.dir/src/cli/main.cpp.o"
-    runtimes = [w for w in words if w.startswith(("-fopenmp", "-fsanitize="))]
-    subprocess.run([words[0], *runtimes, "-o", str(folder / "mutant"), str(main), str(folder / "mutant.o"),
-                    str(BUILD / "libnormscope_core.a"), str(blas), f"-Wl,-rpath,{blas.parent}"], check=True)
-    return folder / "mutant"
-
-
 def check(program, folder, model):
     """(numbers of the laws that fail, output) of `check`."""
     model, train = dict(model), {"steps": 1, "batch_size": 2}
@@ -192,7 +155,7 @@ def plant(faults):
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         _, unit, edits, _, _ = faults[0]
-        mutant = compile_mutant(folder, unit, edits)
+        mutant = mutants.build(folder, [unit], edits)
         return [(name, check(BINARY, folder, config)[0], check(mutant, folder, config)[0], expected)
                 for name, _, _, config, expected in faults]
 

@@ -30,7 +30,7 @@ struct TinyRun {
 
 // Loss and gradients of step 3 of a run.
 std::pair<StepResult, std::vector<float>> third_step(const TinyRun& run) {
-  TestModel<float> model(run.config.model);
+  TinyModel<float> model(run.config.model);
   StepRunner runner(run.config, run.text);
   const StepResult result = runner.compute(model, 3);
   return {result, model.gradients.all()};
@@ -50,7 +50,7 @@ TEST_CASE("model: changing a character changes no logit before it, to the bit, a
       config.position = position;
       config.qk_norm = placement == sandwich;
       config.context = 70;  // more than one block of queries
-      TestModel<float> model(config);
+      TinyModel<float> model(config);
       const RandomBatch batch(1, config.context);
       const std::vector<float> before = copy(model.forward(batch.tokens));
       for (const Index t : {0, 1, 37, 64, 69}) {
@@ -71,7 +71,7 @@ TEST_CASE("model: a head of zeros gives ln V") {
   for (const PlacementKind placement : placements) {
     ModelConfig config = tiny_config(placement);
     config.tie_embeddings = false;
-    TestModel<double> model(config);
+    TinyModel<double> model(config);
     const Parameter& head = model.layout()[model.layout().head];
     std::fill_n(model.parameters.at(head), head.size, 0.0);
     CHECK(std::abs(model.loss(RandomBatch(2, 5).view()) - std::log(7.0)) <= 1e-14);
@@ -81,7 +81,7 @@ TEST_CASE("model: a head of zeros gives ln V") {
 TEST_CASE("model: identities between placements") {
   const RandomBatch batch(2, 5);
   const auto loss_of = [&](const ModelConfig& config) {
-    return TestModel<double>(config).loss(batch.view());
+    return TinyModel<double>(config).loss(batch.view());
   };
   ModelConfig one_block = tiny_config(pre_scaled);
   one_block.n_layer = 1;  // 1/sqrt(1): pre
@@ -109,7 +109,7 @@ TEST_CASE("model: identities between placements") {
       if (place.site == Site::stream) gradients.emplace_back(v.data, v.data + v.size());
     }
   } streams;
-  model.loss_and_gradients(batch.view(), 1, {}, &streams);
+  model.loss_and_gradients(batch.view(), 1, &streams);
   CHECK(streams.values.front() == streams.values.back());
   CHECK(scaled_error(streams.gradients.front(), streams.gradients.back()) <= 1e-15);
   for (const Parameter& p : model.layout().list()) {
@@ -189,11 +189,11 @@ TEST_CASE("model: dropout keeps the mean, is off outside training, and differs b
 
   ModelConfig config = tiny_config();
   config.dropout = 0.3;
-  TestModel<double> with(config);
-  TestModel<double> without(tiny_config());
+  TinyModel<double> with(config);
+  TinyModel<double> without(tiny_config());
   const RandomBatch batch(2, 5);
   const auto training_loss = [&](std::uint64_t step) {
-    return with.loss_and_gradients(batch.view(), 1, {true, RandomStream(1, "dropout").at(step), 0});
+    return with.loss_and_gradients(batch.training(RandomStream(1, "dropout").at(step)));
   };
   CHECK(with.loss(batch.view()) == without.loss(batch.view()));
   CHECK(with.loss_and_gradients(batch.view()) == without.loss(batch.view()));
@@ -210,7 +210,7 @@ TEST_CASE_TEMPLATE("model: decoding with a cache equals the whole forward pass",
         config.position = position;
         config.qk_norm = qk_norm;
         config.context = 12;
-        TestModel<Real> model(config);
+        TinyModel<Real> model(config);
         const RandomBatch batch(1, 12);
         const std::span<const std::int32_t> tokens(batch.tokens);
         const std::vector<Real> whole = copy(model.forward(tokens));
@@ -244,10 +244,10 @@ TEST_CASE("model: same bits at 1, 2, 3 and 4 threads, by every provider of produ
       config.qk_norm = position == Position::rope;
       const RandomBatch batch(3, 70, 67);
       CHECK(same_bits_at_any_thread_count([&] {
-        TestModel<float> model(config, 67, provider);
+        TinyModel<float> model(config, 67, provider);
         std::vector<float> result;
-        const StepPart part{true, RandomStream(1, "dropout"), 0};
-        const double loss = model.loss_and_gradients(batch.view(), 1, part, nullptr, &result);
+        const double loss =
+            model.loss_and_gradients(batch.training(RandomStream(1, "dropout")), 1, nullptr, &result);
         result.push_back(static_cast<float>(loss));
         result.insert(result.end(), model.gradients.all().begin(), model.gradients.all().end());
         return result;
@@ -258,7 +258,7 @@ TEST_CASE("model: same bits at 1, 2, 3 and 4 threads, by every provider of produ
 
 TEST_CASE("model: batch norm's running statistics move with the step, and evaluation uses them") {
   ModelConfig config = tiny_config(PlacementKind::pre, NormKind::batchnorm);
-  TestModel<double> model(config);
+  TinyModel<double> model(config);
   const RandomBatch batch(2, config.context);
   const int mean_index = model.layout().find("blocks.0.attn_norm.running_mean");
   const int var_index = model.layout().find("blocks.0.attn_norm.running_var");
@@ -276,7 +276,7 @@ TEST_CASE("model: batch norm's running statistics move with the step, and evalua
     void on_gradient(Place, const StoredMatrix<double>&) override {}
   } input;
   const double before = model.loss(batch.view());
-  model.loss_and_gradients(batch.view(), 1, {}, &input);
+  model.loss_and_gradients(batch.view(), 1, &input);
   CHECK(*model.parameters.at(mean) == 0.0);  // a step that is not taken leaves them alone
 
   TrainConfig train;

@@ -2,7 +2,7 @@
 #include <functional>
 #include <string>
 
-#include "check/trial.h"
+#include "check/test_model.h"
 #include "config/names.h"
 #include "tiny_model.h"
 
@@ -14,9 +14,9 @@ namespace {
 // A planted fault: spoils the gradients that the model computed.
 using Fault = std::function<void(const ParameterLayout&, ParameterBlock<double>&)>;
 
-// The largest error of any parameter tensor's gradient (check/trial.h).
-Finding worst_gradient_error(const ModelConfig& config, const Fault& fault = {}) {
-  TestModel<double> model(config);
+// The largest error of any parameter tensor's gradient (check/test_model.h).
+Result worst_gradient_error(const ModelConfig& config, const Fault& fault = {}) {
+  TinyModel<double> model(config);
   const RandomBatch batch(2, config.context);
   model.loss_and_gradients(batch.view());
   ParameterBlock<double> gradients = model.gradients;
@@ -31,7 +31,7 @@ Finding worst_gradient_error(const ModelConfig& config, const Fault& fault = {})
 
 void check_gradients(const std::string& label, const ModelConfig& config) {
   CAPTURE(label);
-  const Finding worst = worst_gradient_error(config);
+  const Result worst = worst_gradient_error(config);
   CAPTURE(worst.note);
   CAPTURE(worst.error);
   CAPTURE(worst.limit);
@@ -122,7 +122,7 @@ namespace {
 // forward's.
 Fault backward_of(const ModelConfig& other) {
   return [other](const ParameterLayout& layout, ParameterBlock<double>& gradients) {
-    TestModel<double> model(other);
+    TinyModel<double> model(other);
     model.loss_and_gradients(RandomBatch(2, other.context).view());
     for (const Parameter& p : layout.list()) {
       const int same = model.layout().find(p.name);  // rmsnorm has no bias
@@ -142,13 +142,13 @@ TEST_CASE("model: the difference test catches a wrong gradient of any tensor, an
   config.activation = Activation::swiglu;
   config.bias = config.ffn_bias = config.qk_norm = true;
   config.tie_embeddings = false;
-  const TestModel<double> model(config);
+  const TinyModel<double> model(config);
   REQUIRE(worst_gradient_error(config).holds());
   int tensors = 0;
   for (const Parameter& p : model.layout().list()) {
     CAPTURE(p.name);
     const auto caught = [&](double factor, Index elements) {
-      const Finding found = worst_gradient_error(config, [&](const auto&, auto& gradients) {
+      const Result found = worst_gradient_error(config, [&](const auto&, auto& gradients) {
         for (Index i = 0; i < elements; ++i) gradients.at(p)[i] *= factor;
       });
       return !found.holds() && found.note == p.name;
@@ -182,7 +182,7 @@ TEST_CASE("model: the difference test catches the backward of another formula") 
 }
 
 TEST_CASE("model: gradients add up over passes, and scale with the cotangent") {
-  TestModel<double> model(tiny_config(sandwich));
+  TinyModel<double> model(tiny_config(sandwich));
   const RandomBatch batch(2, 5);
   model.loss_and_gradients(batch.view());
   const std::vector<double> once = model.gradients.all();
@@ -193,7 +193,7 @@ TEST_CASE("model: gradients add up over passes, and scale with the cotangent") {
 }
 
 TEST_CASE("model: listening changes no bit, and the steady state allocates nothing") {
-  TestModel<float> model(tiny_config(peri));
+  TinyModel<float> model(tiny_config(peri));
   const RandomBatch batch(3, 5);
   model.loss_and_gradients(batch.view());
   const std::vector<float> alone = model.gradients.all();
@@ -204,7 +204,7 @@ TEST_CASE("model: listening changes no bit, and the steady state allocates nothi
   int allocations = 0;
   for (int step = 0; step < 4; ++step) {
     model.gradients.clear();
-    model.loss_and_gradients(batch.view(), 1, {}, &listener);
+    model.loss_and_gradients(batch.view(), 1, &listener);
     CHECK(same_bits(alone, model.gradients.all()));
     if (step == 0) allocations = model.tape.arena().chunks_allocated();
   }

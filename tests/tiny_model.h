@@ -1,7 +1,7 @@
 // A model small enough for finite differences, with every 1-D parameter off its start.
 #pragma once
 
-#include "check/trial.h"
+#include "check/test_model.h"
 #include "helpers.h"
 #include "model/model.h"
 
@@ -27,12 +27,12 @@ inline ModelConfig tiny_config(PlacementKind placement = PlacementKind::pre,
 
 // A model with its first weights, ready for a test.
 template <class Real>
-struct TestModel : Model<Real> {
-  explicit TestModel(const ModelConfig& config, Index vocab = tiny_vocab,
+struct TinyModel : Model<Real> {
+  explicit TinyModel(const ModelConfig& config, Index vocab = tiny_vocab,
                      GemmProvider provider = GemmProvider::openblas)
       : Model<Real>(config, vocab, provider) {
     initialise(config, this->layout(), 1, this->parameters);
-    move_vectors(this->layout(), 1, this->parameters);
+    perturb_1d_params(this->layout(), 1, this->parameters);
   }
 };
 
@@ -42,7 +42,8 @@ struct RandomBatch {
       : tokens(integers(sequences * context_length, vocab, "tokens")),
         targets(integers(sequences * context_length, vocab, "targets")),
         context(context_length) {}
-  TokenBatch view() const { return {tokens, targets, context}; }
+  Pass view() const { return {tokens, targets, context}; }
+  Pass training(const RandomStream& dropout) const { return {tokens, targets, context, true, dropout}; }
 
   std::vector<std::int32_t> tokens, targets;
   Index context;

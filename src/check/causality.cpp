@@ -1,7 +1,7 @@
 // No character may be seen before its turn: changing character t changes no logit before t, to the bit.
 #include <algorithm>
 
-#include "check/trial.h"
+#include "check/test_model.h"
 #include "config/names.h"
 
 namespace normscope {
@@ -9,11 +9,10 @@ namespace {
 
 // Counts the rows of logits that differ although no character at or before them was changed.
 template <class Logits>
-Finding leak(const char* what, const TrialBatch& batch, Index vocab, const std::string& why,
-             Logits logits_of) {
+Result leak(const char* what, const TestBatch& batch, Index vocab, const std::string& why, Logits logits_of) {
   const Index context = batch.view().context, rows = static_cast<Index>(batch.tokens.size());
   std::vector<Token> tokens = batch.tokens;
-  const auto before = logits_of(TokenBatch{tokens, batch.targets, context});
+  const auto before = logits_of(Pass{tokens, batch.targets, context});
   Index leaks = 0, of = 0;
   double largest = 0;
   // Near the start, in the middle, at the end: on either side of where sequences are cut in blocks.
@@ -22,7 +21,7 @@ Finding leak(const char* what, const TrialBatch& batch, Index vocab, const std::
     Token& token = tokens[static_cast<std::size_t>(changed)];
     const Token kept = token;
     token = static_cast<Token>((token + 1) % vocab);
-    const auto after = logits_of(TokenBatch{tokens, batch.targets, context});
+    const auto after = logits_of(Pass{tokens, batch.targets, context});
     token = kept;
     for (Index row = 0; row < rows; ++row) {
       if (row >= changed && row < context) continue;  // of this sequence, at or after the change
@@ -44,11 +43,11 @@ Finding leak(const char* what, const TrialBatch& batch, Index vocab, const std::
 
 }  // namespace
 
-Outcome causality(const Subject& subject) {
-  const Index vocab = subject.corpus.vocab.size();
-  const NormRow& norm = norm_row(subject.config.model.norm);
-  const TrialBatch batch = affordable_batch(subject, 2e10);
-  Trial<float> model(subject, subject.config.model);  // the engine that trains: its SIMD, its attention
+Outcome causality(const Context& given) {
+  const Index vocab = given.corpus.vocab.size();
+  const NormRow& norm = norm_row(given.config.model.norm);
+  const TestBatch batch = small_batch(given, 2e10);
+  TestModel<float> model(given, given.config.model);  // the engine that trains: its SIMD, its attention
   const char* mixing =
       !norm.non_causal() ? ""
       : norm.has_running
@@ -56,14 +55,13 @@ Outcome causality(const Subject& subject) {
             "sequences leak into every position"
           : "'s statistics run over the whole sequence: later characters leak into every position";
   const std::string why = norm.non_causal() ? text(": ", norm.name, mixing) : "";
-  std::vector<Finding> all{
-      leak(norm.has_running ? " in training" : "", batch, vocab, why, [&](const TokenBatch& b) {
-        std::vector<float> logits;
-        model.pass(b, &logits);
-        return logits;
-      })};
+  std::vector<Result> all{leak(norm.has_running ? " in training" : "", batch, vocab, why, [&](const Pass& b) {
+    std::vector<float> logits;
+    model.pass(b, &logits);
+    return logits;
+  })};
   if (!norm.has_running) return all;
-  all.push_back(leak(" in evaluation, by running statistics", batch, vocab, "", [&](const TokenBatch& b) {
+  all.push_back(leak(" in evaluation, by running statistics", batch, vocab, "", [&](const Pass& b) {
     std::vector<float> logits;
     const auto context = static_cast<std::size_t>(b.context);
     for (std::size_t first = 0; first < b.tokens.size(); first += context) {

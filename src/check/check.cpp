@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "check/trial.h"
+#include "check/test_model.h"
 
 namespace normscope {
 namespace {
 
 // Whether numbers grow so large that products may be infinite even in double: SwiGLU squares the stream, and
 // no norm may bound it.
-bool leaves_range(const Subject& subject) {
-  Trial<double> model(subject, subject.config.model);
-  const std::vector<Tensor> pass = tensors_of(model, affordable_batch(subject).view());
+bool leaves_range(const Context& given) {
+  TestModel<double> model(given, given.config.model);
+  const std::vector<Tensor> pass = tensors_of(model, small_batch(given).view());
   return std::any_of(pass.begin(), pass.end(), [](const Tensor& t) {
     return std::any_of(t.data.begin(), t.data.end(),
                        [](double x) { return std::isfinite(x) && std::abs(x) > 1e100; });
@@ -21,9 +21,9 @@ bool leaves_range(const Subject& subject) {
 
 }  // namespace
 
-std::span<const Law> laws() {
+std::span<const Check> checks() {
   static constexpr bool without_eps = true, two_characters = true;
-  static constexpr Law table[] = {
+  static constexpr Check table[] = {
       {1, "norm gradient", norm_gradient, without_eps},
       {2, "branch scale", branch_scale, without_eps, two_characters},
       {3, "query scale", query_scale, without_eps, two_characters},
@@ -41,19 +41,19 @@ std::span<const Law> laws() {
   return table;
 }
 
-Outcome try_law(const Law& law, const Subject& subject) {
-  if (law.two_characters && subject.corpus.vocab.size() < 2) return "the vocabulary has one character";
-  Outcome outcome = law.measure(subject);
+Outcome run_check(const Check& check, const Context& given) {
+  if (check.two_characters && given.corpus.vocab.size() < 2) return "the vocabulary has one character";
+  Outcome outcome = check.measure(given);
   if (!outcome.does_not_apply.empty()) return outcome;
-  std::vector<Finding>& all = outcome.findings;
-  std::erase_if(all, [](const Finding& f) { return std::isinf(f.limit); });
+  std::vector<Result>& all = outcome.results;
+  std::erase_if(all, [](const Result& r) { return std::isinf(r.limit); });
   if (all.empty()) return "all that it is about is lost in rounding";
   const bool defined = std::none_of(
-      all.begin(), all.end(), [](const Finding& f) { return std::isnan(f.error) || std::isnan(f.limit); });
+      all.begin(), all.end(), [](const Result& r) { return std::isnan(r.error) || std::isnan(r.limit); });
   if (defined) return outcome;
-  if (law.without_eps || subject.config.model.norm_eps == 0)
+  if (check.without_eps || given.config.model.norm_eps == 0)
     return "with norm_eps 0, a norm here divides 0 by 0";
-  if (leaves_range(subject)) return "numbers here grow beyond 1e100";
+  if (leaves_range(given)) return "numbers here grow beyond 1e100";
   return outcome;
 }
 

@@ -1,4 +1,4 @@
-// Proofs that the model of a config is wired as the config says.
+// Checks that the model of a config is wired as the config says.
 //
 // Each law holds for any weights: an exact identity of the gradients, an equation written out once more in
 // plain loops, a comparison with central differences or with another way to compute the same. A fault in the
@@ -15,7 +15,7 @@
 namespace normscope {
 
 // One law tried on a config. `error` is relative unless the law says otherwise.
-struct Finding {
+struct Result {
   std::string law;                               // what must hold, and of which variant of the config
   double error;                                  // what was measured
   double limit;                                  // what rounding may do to it
@@ -24,43 +24,43 @@ struct Finding {
 };
 
 struct Outcome {
-  Outcome(Finding finding) : findings{std::move(finding)} {}
-  Outcome(std::vector<Finding> all) : findings(std::move(all)) {}
+  Outcome(Result one) : results{std::move(one)} {}
+  Outcome(std::vector<Result> all) : results(std::move(all)) {}
   Outcome(std::string why) : does_not_apply(std::move(why)) {}
   Outcome(const char* why) : does_not_apply(why) {}
 
-  std::vector<Finding> findings;
-  std::string does_not_apply;  // why, where there are no findings
+  std::vector<Result> results;
+  std::string does_not_apply;  // why, where there are no results
 };
 
 // What a law is tried on.
-struct Subject {
+struct Context {
   const RunConfig& config;
   const Corpus& corpus;
 };
 
-struct Law {
+struct Check {
   int number;
   const char* name;
-  Outcome (*measure)(const Subject& subject);
+  Outcome (*measure)(const Context& given);
   bool without_eps = false;     // it holds at norm_eps 0, whatever the config's
   bool two_characters = false;  // with a vocabulary of one nothing depends on anything
 };
 
 // In the order in which they are tried.
-std::span<const Law> laws();
+std::span<const Check> checks();
 
-// Law::measure(); where its numbers are none (a norm without eps met equal ones, as ReLUs leave) or nothing
+// Check::measure(); where its numbers are none (a norm without eps met equal ones, as ReLUs leave) or nothing
 // but rounding, it does not apply.
-Outcome try_law(const Law& law, const Subject& subject);
+Outcome run_check(const Check& check, const Context& given);
 
 // identities.cpp:
-Outcome norm_gradient(const Subject&), branch_scale(const Subject&), query_scale(const Subject&),
-    stream_scale(const Subject&), rezero_start(const Subject&), equal_characters(const Subject&);
+Outcome norm_gradient(const Context&), branch_scale(const Context&), query_scale(const Context&),
+    stream_scale(const Context&), rezero_start(const Context&), equal_characters(const Context&);
 // equivalences.cpp:
-Outcome equivalences(const Subject&), uniform_loss(const Subject&);
+Outcome equivalences(const Context&), uniform_loss(const Context&);
 // The files of their names:
-Outcome causality(const Subject&), finite_differences(const Subject&), precision(const Subject&),
-    equations(const Subject&), first_values(const Subject&);
+Outcome causality(const Context&), finite_differences(const Context&), precision(const Context&),
+    equations(const Context&), first_values(const Context&);
 
 }  // namespace normscope

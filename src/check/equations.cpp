@@ -1,170 +1,180 @@
-// Every site of a pass against its equation, written out once more in plain loops.
+// Every site of a pass against its equation, read once more.
 //
-// Deliberately a second reading of the formulas: nothing here comes from the placement table, the norm table
-// or the kernels. Each equation takes the pass's own values of the sites before it, so an error is shown
-// where it arises.
+// Deliberately a second reading: nothing here comes from the tables of placements and norms or from the
+// kernels, the naive ones included, as they are the engine's in double. Each equation takes the pass's own
+// values of the sites before it, so an error is shown where it arises.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 #include <vector>
 
-#include "check/trial.h"
+#include "check/test_model.h"
 #include "config/names.h"
 #include "core/parallel.h"
 
 namespace normscope {
 namespace {
 
-using enum PlacementKind;
 using Numbers = std::vector<double>;
+
+// x becomes exp(x - max x); returns the sum.
+double softmax(Numbers& x) {
+  const double top = *std::max_element(x.begin(), x.end());
+  for (double& value : x) value = std::exp(value - top);
+  return std::accumulate(x.begin(), x.end(), 0.0);
+}
+
+// The placement of block l.
+PlacementKind placement(const ModelConfig& config, Index l) {
+  using enum PlacementKind;
+  const std::vector<PlacementKind>& written = config.norm_placement;
+  if (written.size() > 1) return written[l - 1];
+  if (written[0] != mix) return written[0];
+  const double post_blocks = config.mix_post_fraction * static_cast<double>(config.n_layer);
+  return static_cast<double>(l) < post_blocks + 1 - 1e-9 ? post : pre;
+}
 
 class Equations {
  public:
-  Equations(const Model<double>& model, const TokenBatch& batch)
+  Equations(const Model<double>& model, const Pass& batch)
       : model_(model), config_(model.config()), batch_(batch), rows_(std::ssize(batch.tokens)) {}
 
   // Every site and the loss, each from the sites before it as `pass` has them.
   std::vector<Tensor> of(const std::vector<Tensor>& pass) const;
 
  private:
-  std::size_t at(Index row, Index col, Index cols) const {
-    return static_cast<std::size_t>(row * cols + col);
-  }
   // Of a rotary or sinusoidal position, pair by pair of `width` features.
   static double angle(Index position, Index pair, Index width) {
     const double share = 2 * static_cast<double>(pair) / static_cast<double>(width);
     return static_cast<double>(position) * std::pow(10000.0, -share);
   }
-  const double* parameter(int index) const {
+  const double* parameter(const std::string& name) const {
+    const int index = model_.layout().find(name);
     return index == no_parameter ? nullptr : model_.parameters.at(model_.layout()[index]);
   }
 
   // x (N, in) W^T (in, out) + b.
-  Numbers times(const Numbers& x, const LinearParameters& p) const {
-    const Parameter& weight = model_.layout()[p.weight];
+  Numbers linear(const Numbers& x, const std::string& name) const {
+    const Parameter& weight = model_.layout()[model_.layout().find(name + ".weight")];
     const Index out = weight.shape[0], in = weight.shape[1];
-    const double *w = parameter(p.weight), *b = parameter(p.bias);
-    Numbers y(static_cast<std::size_t>(rows_ * out));
+    const double *w = model_.parameters.at(weight), *b = parameter(name + ".bias");
+    Numbers y(rows_ * out);
     parallel_each(rows_, [&](Index row) {
       for (Index o = 0; o < out; ++o) {
         double sum = b != nullptr ? b[o] : 0;
-        for (Index i = 0; i < in; ++i) sum += x[at(row, i, in)] * w[o * in + i];
-        y[at(row, o, out)] = sum;
+        for (Index i = 0; i < in; ++i) sum += x[row * in + i] * w[o * in + i];
+        y[row * out + o] = sum;
       }
     });
     return y;
   }
 
   // The config's norm of x (N, C): statistics over whatever is normalised together, gain, bias.
-  Numbers normalised(const Numbers& x, const NormParameters& p) const {
+  Numbers norm(const Numbers& x, const std::string& name) const {
+    using enum NormKind;
+    if (config_.norm == none) return x;
     const Index C = config_.d_model;
-    const double *gain = parameter(p.weight), *bias = parameter(p.bias);
-    const auto group = [&](Index row, Index c) { return norm_group(config_, batch_.context, row, c); };
-    if (config_.norm == NormKind::none) return x;
-    const auto groups = static_cast<std::size_t>(group(rows_ - 1, C - 1) + 1);
-    Numbers count(groups), mean(groups), variance(groups), y(x.size());
-    const auto each = [&](auto visit) {
-      for (Index row = 0; row < rows_; ++row) {
-        for (Index c = 0; c < C; ++c) visit(at(row, c, C), static_cast<std::size_t>(group(row, c)), c);
+    Numbers y(x.size());
+    if (config_.norm == dyt) {
+      for (std::size_t i = 0; i < x.size(); ++i) y[i] = std::tanh(*parameter(name + ".alpha") * x[i]);
+    } else {
+      const auto group = [&](Index i) { return norm_group(config_, batch_.context, i / C, i % C); };
+      const Index n = std::ssize(x);
+      Numbers count(group(n - 1) + 1), mean(count), variance(count);
+      for (Index i = 0; i < n; ++i) ++count[group(i)];
+      for (Index i = 0; i < n && config_.norm != rmsnorm; ++i) mean[group(i)] += x[i] / count[group(i)];
+      for (Index i = 0; i < n; ++i)
+        variance[group(i)] += std::pow(x[i] - mean[group(i)], 2) / count[group(i)];
+      for (Index i = 0; i < n; ++i) {
+        const double v = variance[group(i)], eps = config_.norm_eps;
+        y[i] = (x[i] - mean[group(i)]) / (config_.norm_eps_outside ? std::sqrt(v) + eps : std::sqrt(v + eps));
       }
-    };
-    each([&](std::size_t, std::size_t g, Index) { ++count[g]; });
-    if (config_.norm != NormKind::rmsnorm) {
-      each([&](std::size_t i, std::size_t g, Index) { mean[g] += x[i] / count[g]; });
     }
-    each([&](std::size_t i, std::size_t g, Index) { variance[g] += std::pow(x[i] - mean[g], 2) / count[g]; });
-    each([&](std::size_t i, std::size_t g, Index c) {
-      const double eps = config_.norm_eps;
-      const double sigma =
-          config_.norm_eps_outside ? std::sqrt(variance[g]) + eps : std::sqrt(variance[g] + eps);
-      const double z =
-          config_.norm == NormKind::dyt ? std::tanh(*parameter(p.alpha) * x[i]) : (x[i] - mean[g]) / sigma;
-      y[i] = (gain != nullptr ? gain[c] : 1) * z + (bias != nullptr ? bias[c] : 0);
-    });
+    const double *gain = parameter(name + ".weight"), *bias = parameter(name + ".bias");
+    for (std::size_t i = 0; i < y.size(); ++i)
+      y[i] = (gain != nullptr ? gain[i % C] : 1) * y[i] + (bias != nullptr ? bias[i % C] : 0);
     return y;
   }
 
-  // The placement of block l, by its name.
-  PlacementKind placement(Index l) const {
-    const std::vector<PlacementKind>& written = config_.norm_placement;
-    if (written.size() > 1) return written[static_cast<std::size_t>(l - 1)];
-    if (written[0] != mix) return written[0];
-    const double post_blocks = config_.mix_post_fraction * static_cast<double>(config_.n_layer);
-    return static_cast<double>(l) < post_blocks + 1 - 1e-9 ? post : pre;
-  }
-
-  // What the sublayer of block l reads of the stream x.
-  Numbers input(Index l, const Numbers& x, const NormParameters& norm) const {
-    const PlacementKind kind = placement(l);
-    const bool normed = kind == pre || kind == pre_scaled || kind == sandwich || kind == peri;
-    Numbers in = normed ? normalised(x, norm) : x;
-    if (kind == pre_scaled) {
-      for (double& value : in) value /= std::sqrt(static_cast<double>(l));
+  // What a sublayer of block l ("attn" or "ffn") reads of the stream x or, where F is what it returned, the
+  // stream after it.
+  Numbers sublayer(Index l, const std::string& which, const Numbers& x, const Numbers* F) const {
+    using enum PlacementKind;
+    const std::string block = text("blocks.", l - 1, '.', which);
+    const auto N = [&](const Numbers& of) { return norm(of, block + "_norm"); };
+    const auto N2 = [&](const Numbers& of) { return norm(of, block + "_post_norm"); };
+    const auto times = [](double factor, Numbers of) {
+      for (double& value : of) value *= factor;
+      return of;
+    };
+    const auto join = [&](double alpha, Numbers branch) {  // alpha x + branch
+      for (std::size_t i = 0; i < x.size() && config_.residual; ++i) branch[i] += alpha * x[i];
+      return branch;
+    };
+    switch (placement(config_, l)) {
+      case pre:
+        return F ? join(1, *F) : N(x);
+      case post:
+        return F ? N(join(1, *F)) : x;
+      case sandwich:
+      case peri:
+        return F ? join(1, N2(*F)) : N(x);
+      case res_post:
+        return F ? join(1, N(*F)) : x;
+      case deepnorm:
+        return F ? N(join(std::pow(2 * static_cast<double>(config_.n_layer), 0.25), *F)) : x;
+      case pre_scaled:
+        return F ? join(1, *F) : times(1 / std::sqrt(static_cast<double>(l)), N(x));
+      case rezero:
+        return F ? join(1, times(*parameter(block + "_scale"), *F)) : x;
+      case none:
+        return F ? join(1, *F) : x;
+      case mix:
+        break;
     }
-    return in;
-  }
-
-  // The stream after it: x, what the sublayer returned (F), its norms N and N2, its scale a.
-  Numbers sum(Index l, const Numbers& x, Numbers F, const NormParameters& N, const NormParameters& N2,
-              int a) const {
-    const PlacementKind kind = placement(l);
-    double alpha = 1;
-    if (kind == sandwich || kind == peri) F = normalised(F, N2);
-    if (kind == res_post) F = normalised(F, N);
-    if (kind == deepnorm) alpha = std::pow(2 * static_cast<double>(config_.n_layer), 0.25);
-    if (kind == rezero) {
-      for (double& value : F) value *= *parameter(a);
-    }
-    for (std::size_t i = 0; i < F.size() && config_.residual; ++i) F[i] += alpha * x[i];
-    return kind == post || kind == deepnorm ? normalised(F, N) : F;
+    fail("check", "no equation of placement ", name_of(placement(config_, l)));
   }
 
   // Causal attention: softmax over the keys up to the query of q k / sqrt(D), with qk_norm and rope on both.
-  Numbers attention(const Numbers& in, const BlockParameters& p) const {
+  Numbers attention(const Numbers& in, const std::string& block) const {
     const Index C = config_.d_model, H = config_.n_head, D = C / H, T = batch_.context;
-    Numbers qkv = times(in, p.qkv), out(in.size());
-    const auto head_of = [&](Index row, Index third, Index h) {
-      return &qkv[at(row, third * C + h * D, 3 * C)];
-    };
-    parallel_each(rows_, [&](Index row) {
-      for (Index h = 0; h < 2 * H; ++h) {  // queries and keys
-        double* x = head_of(row, h / H, h % H);
-        if (config_.qk_norm) {
-          const double* gain = parameter(h < H ? p.q_norm : p.k_norm);
-          double square = 0;
-          for (Index d = 0; d < D; ++d) square += x[d] * x[d] / static_cast<double>(D);
-          for (Index d = 0; d < D; ++d) x[d] *= gain[d] / std::sqrt(square + config_.norm_eps);
-        }
-        for (Index d = 0; d < D / 2 && config_.position == Position::rope; ++d) {
-          const double turn = angle(row % T, d, D), first = x[d], second = x[d + D / 2];
-          x[d] = first * std::cos(turn) - second * std::sin(turn);
-          x[d + D / 2] = second * std::cos(turn) + first * std::sin(turn);
-        }
+    Numbers qkv = linear(in, block + "attn.qkv"), out(in.size());
+    for (Index i = 0; i < rows_ * 2 * H; ++i) {  // every head of queries and keys, row by row
+      const Index row = i / (2 * H), h = i % (2 * H);
+      double* x = &qkv[row * 3 * C + h * D];
+      if (config_.qk_norm) {
+        const double* gain = parameter(block + (h < H ? "attn.q_norm.weight" : "attn.k_norm.weight"));
+        double square = 0;
+        for (Index d = 0; d < D; ++d) square += x[d] * x[d] / static_cast<double>(D);
+        for (Index d = 0; d < D; ++d) x[d] *= gain[d] / std::sqrt(square + config_.norm_eps);
+      }
+      for (Index d = 0; d < D / 2 && config_.position == Position::rope; ++d) {
+        const double turn = angle(row % T, d, D), first = x[d], second = x[d + D / 2];
+        x[d] = first * std::cos(turn) - second * std::sin(turn);
+        x[d + D / 2] = second * std::cos(turn) + first * std::sin(turn);
+      }
+    }
+    parallel_each(rows_ * H, [&](Index i) {
+      const Index row = i / H, h = i % H;
+      const auto part = [&](Index of, Index third) { return &qkv[of * 3 * C + third * C + h * D]; };
+      const double* q = part(row, 0);
+      Numbers weights;
+      for (Index key = row / T * T; key <= row; ++key) {
+        const double* k = part(key, 1);
+        weights.push_back(std::inner_product(q, q + D, k, 0.0) / std::sqrt(static_cast<double>(D)));
+      }
+      const double sum = softmax(weights);
+      for (Index j = 0; j < std::ssize(weights); ++j) {
+        for (Index d = 0; d < D; ++d)
+          out[row * C + h * D + d] += weights[j] / sum * part(row / T * T + j, 2)[d];
       }
     });
-    parallel_each(rows_, [&](Index row) {
-      for (Index h = 0; h < H; ++h) {
-        Numbers scores;
-        double total = 0, *sum = &out[at(row, h * D, C)];
-        for (Index key = row / T * T; key <= row; ++key) {
-          double& score = scores.emplace_back(0);
-          for (Index d = 0; d < D; ++d) score += head_of(row, 0, h)[d] * head_of(key, 1, h)[d];
-          score /= std::sqrt(static_cast<double>(D));
-        }
-        const double top = *std::max_element(scores.begin(), scores.end());
-        for (Index key = 0; key < std::ssize(scores); ++key) {
-          const double weight = std::exp(scores[static_cast<std::size_t>(key)] - top);
-          total += weight;
-          for (Index d = 0; d < D; ++d) sum[d] += weight * head_of(row / T * T + key, 2, h)[d];
-        }
-        for (Index d = 0; d < D; ++d) sum[d] /= total;
-      }
-    });
-    return times(out, p.attn_out);
+    return linear(out, block + "attn.out");
   }
 
   // sigma(x W_in), or silu(x W_gate) x W_in.
-  Numbers hidden(const Numbers& in, const BlockParameters& p) const {
+  Numbers hidden(const Numbers& in, const std::string& block) const {
     using enum Activation;
     const auto activated = [kind = config_.activation](double x) {
       if (kind == relu) return x > 0 ? x : 0;
@@ -173,8 +183,8 @@ class Equations {
         return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
       return x / (1 + std::exp(-x));
     };
-    Numbers y = times(in, p.ffn_in);
-    const Numbers gate = config_.activation == swiglu ? times(in, p.ffn_gate) : Numbers();
+    Numbers y = linear(in, block + "ffn.in");
+    const Numbers gate = config_.activation == swiglu ? linear(in, block + "ffn.gate") : Numbers();
     for (std::size_t i = 0; i < y.size(); ++i)
       y[i] = gate.empty() ? activated(y[i]) : activated(gate[i]) * y[i];
     return y;
@@ -183,18 +193,17 @@ class Equations {
   // Token and position; with peri in block 1 their norm.
   Numbers embedded() const {
     const Index C = config_.d_model, T = batch_.context;
-    const double *tokens = parameter(model_.layout().token_embedding),
-                 *positions = parameter(model_.layout().position_embedding);
+    const double *tokens = parameter("embed.token.weight"), *positions = parameter("embed.position.weight");
     Numbers x;
     for (Index row = 0; row < rows_; ++row) {
       for (Index c = 0; c < C; ++c) {
-        double& value = x.emplace_back(tokens[batch_.tokens[static_cast<std::size_t>(row)] * C + c]);
+        double& value = x.emplace_back(tokens[batch_.tokens[row] * C + c]);
         const double turn = angle(row % T, c / 2, C);
         if (config_.position == Position::learned) value += positions[row % T * C + c];
         if (config_.position == Position::sinusoidal) value += c % 2 == 0 ? std::sin(turn) : std::cos(turn);
       }
     }
-    return placement(1) == peri ? normalised(x, model_.layout().embed_norm) : x;
+    return placement(config_, 1) == PlacementKind::peri ? norm(x, "embed_norm") : x;
   }
 
   // Mean of -log softmax(logits)[target].
@@ -202,23 +211,20 @@ class Equations {
     const Index V = std::ssize(logits) / rows_;
     double total = 0;
     for (Index row = 0; row < rows_; ++row) {
-      const double* z = &logits[at(row, 0, V)];
-      const double top = *std::max_element(z, z + V);
-      double sum = 0;
-      for (Index v = 0; v < V; ++v) sum += std::exp(z[v] - top);
-      total += top + std::log(sum) - z[batch_.targets[static_cast<std::size_t>(row)]];
+      Numbers z(&logits[row * V], &logits[row * V] + V);
+      const double target = z[batch_.targets[row]] - *std::max_element(z.begin(), z.end());
+      total += std::log(softmax(z)) - target;
     }
     return total / static_cast<double>(rows_);
   }
 
   const Model<double>& model_;
   const ModelConfig& config_;
-  const TokenBatch batch_;
+  const Pass batch_;
   const Index rows_;
 };
 
 std::vector<Tensor> Equations::of(const std::vector<Tensor>& pass) const {
-  const ParameterLayout& layout = model_.layout();
   const int last = static_cast<int>(config_.n_layer);
   std::vector<Tensor> all;
   const auto value = [&](int layer, Site site) -> const Numbers& {
@@ -229,29 +235,52 @@ std::vector<Tensor> Equations::of(const std::vector<Tensor>& pass) const {
   };
   expect(0, Site::stream, embedded());
   for (int l = 1; l <= last; ++l) {
-    const BlockParameters& p = layout.blocks[static_cast<std::size_t>(l - 1)];
+    const std::string block = text("blocks.", l - 1, '.');
     const Numbers &x = value(l - 1, Site::stream), &mid = value(l, Site::stream_mid);
-    expect(l, Site::attn_in, input(l, x, p.attn_norm));
-    expect(l, Site::attn_out, attention(value(l, Site::attn_in), p));
-    expect(l, Site::stream_mid,
-           sum(l, x, value(l, Site::attn_out), p.attn_norm, p.attn_post_norm, p.attn_scale));
-    expect(l, Site::ffn_in, input(l, mid, p.ffn_norm));
-    expect(l, Site::ffn_hidden, hidden(value(l, Site::ffn_in), p));
-    expect(l, Site::ffn_out, times(value(l, Site::ffn_hidden), p.ffn_out));
-    expect(l, Site::stream, sum(l, mid, value(l, Site::ffn_out), p.ffn_norm, p.ffn_post_norm, p.ffn_scale));
+    expect(l, Site::attn_in, sublayer(l, "attn", x, nullptr));
+    expect(l, Site::attn_out, attention(value(l, Site::attn_in), block));
+    expect(l, Site::stream_mid, sublayer(l, "attn", x, &value(l, Site::attn_out)));
+    expect(l, Site::ffn_in, sublayer(l, "ffn", mid, nullptr));
+    expect(l, Site::ffn_hidden, hidden(value(l, Site::ffn_in), block));
+    expect(l, Site::ffn_out, linear(value(l, Site::ffn_hidden), block + "ffn.out"));
+    expect(l, Site::stream, sublayer(l, "ffn", mid, &value(l, Site::ffn_out)));
   }
   const Numbers& stream = value(last, Site::stream);
-  expect(last + 1, Site::final, config_.final_norm ? normalised(stream, layout.final_norm) : stream);
-  expect(last + 1, Site::logits, times(value(last + 1, Site::final), {layout.head, no_parameter}));
+  expect(last + 1, Site::final, config_.final_norm ? norm(stream, "final_norm") : stream);
+  expect(last + 1, Site::logits,
+         linear(value(last + 1, Site::final), config_.tie_embeddings ? "embed.token" : "head"));
   all.push_back({Tensor::loss, "loss", {cross_entropy(value(last + 1, Site::logits))}});
   return all;
 }
 
 }  // namespace
 
-Outcome equations(const Subject& subject) {
-  Trial<double> model(subject, subject.config.model);
-  const TrialBatch batch = affordable_batch(subject, 2e9);  // plain loops are slow
+Index norm_group(const ModelConfig& config, Index context, Index row, Index c) {
+  switch (config.norm) {
+    case NormKind::layernorm:
+    case NormKind::rmsnorm:
+      return row;
+    case NormKind::groupnorm:
+      return row * config.norm_groups + c / (config.d_model / config.norm_groups);
+    case NormKind::instancenorm:
+      return row / context * config.d_model + c;
+    case NormKind::batchnorm:
+      return c;
+    case NormKind::dyt:
+    case NormKind::none:
+      break;
+  }
+  fail("check", "norm ", name_of(config.norm), " has no statistics here");
+}
+
+double expected_init_gain(const ModelConfig& config, Index block) {
+  if (placement(config, block) != PlacementKind::deepnorm) return 1;
+  return std::pow(8 * static_cast<double>(config.n_layer), -0.25);
+}
+
+Outcome equations(const Context& given) {
+  TestModel<double> model(given, given.config.model);
+  const TestBatch batch = small_batch(given, 2e9);  // plain loops are slow
   const std::vector<Tensor> pass = tensors_of(model, batch.view());
   const Equations equations(model, batch.view());
   const std::vector<Tensor> want = equations.of(pass);
@@ -269,7 +298,7 @@ Outcome equations(const Subject& subject) {
     worst.add(want[i].name, tensor_named(pass, want[i].name).distance(want[i]), rounding_margin * rounding,
               size);
   }
-  return worst.finding("every site equals its equation, written out in plain loops");
+  return worst.result("every site equals its equation, written out in plain loops");
 }
 
 }  // namespace normscope

@@ -1,8 +1,8 @@
 // Two ways to say the same model must compute the same: placements that coincide, and logits that are 0. What
-// two trials both have is drawn by name, and so the same.
+// two models both have is drawn by name, and so the same.
 #include <algorithm>
 
-#include "check/trial.h"
+#include "check/test_model.h"
 #include "config/names.h"
 
 namespace normscope {
@@ -19,7 +19,7 @@ ModelConfig with_placement(ModelConfig config, PlacementKind placement) {
 
 // Adds by how much two models differ in a training pass (batch norm by the batch's own statistics), in
 // tensors up to a kind: the gradients of gains, which come last, go with the size of the gains.
-void compare(Model<double>& a, Model<double>& b, const TokenBatch& batch, Tensor::Kind last, bool to_the_bit,
+void compare(Model<double>& a, Model<double>& b, const Pass& batch, Tensor::Kind last, bool to_the_bit,
              Worst& worst) {
   std::vector<Tensor> all_a = tensors_of(a, batch), all_b = tensors_of(b, batch);
   if (!to_the_bit) find_rounding(a, batch, noise_of_double, all_a);
@@ -33,14 +33,15 @@ void compare(Model<double>& a, Model<double>& b, const TokenBatch& batch, Tensor
 }
 
 // pre_scaled divides what F reads by sqrt(l); so does a pre-norm whose gain and bias are that much smaller.
-Finding pre_scaled_is_pre(const Subject& subject, const TokenBatch& batch) {
-  ModelConfig config = subject.config.model;
+Result pre_scaled_is_pre(const Context& given, const Pass& batch) {
+  ModelConfig config = given.config.model;
   config.norm_affine = true;
-  Trial<double> scaled(subject, with_placement(config, pre_scaled));
-  Trial<double> plain(subject, with_placement(config, pre));
+  TestModel<double> scaled(given, with_placement(config, pre_scaled));
+  TestModel<double> plain(given, with_placement(config, pre));
   for (std::size_t i = 0; i < plain.layout().blocks.size(); ++i) {
     const BlockParameters& p = plain.layout().blocks[i];
-    for (const int vector : {p.attn_norm.weight, p.attn_norm.bias, p.ffn_norm.weight, p.ffn_norm.bias}) {
+    for (const int vector :
+         {p.attn.norm_in.weight, p.attn.norm_in.bias, p.ffn.norm_in.weight, p.ffn.norm_in.bias}) {
       if (vector == no_parameter) continue;
       const Parameter& gain = plain.layout()[vector];
       for (Index c = 0; c < gain.size; ++c) {
@@ -50,37 +51,37 @@ Finding pre_scaled_is_pre(const Subject& subject, const TokenBatch& batch) {
   }
   Worst worst;
   compare(scaled, plain, batch, Tensor::matrix_gradient, false, worst);
-  return worst.finding("pre_scaled is pre with block l's gains divided by sqrt(l)");
+  return worst.result("pre_scaled is pre with block l's gains divided by sqrt(l)");
 }
 
-Finding mix_is_pre_or_post(const Subject& subject, const TokenBatch& batch) {
+Result mix_is_pre_or_post(const Context& given, const Pass& batch) {
   Worst worst;
   for (const auto& [fraction, placement] : {std::pair{0.0, pre}, {1.0, post}}) {
-    ModelConfig config = subject.config.model;
+    ModelConfig config = given.config.model;
     config.mix_post_fraction = fraction;
-    Trial<double> mixed(subject, with_placement(config, mix));
-    Trial<double> plain(subject, with_placement(config, placement));
+    TestModel<double> mixed(given, with_placement(config, mix));
+    TestModel<double> plain(given, with_placement(config, placement));
     compare(mixed, plain, batch, Tensor::vector_gradient, true, worst);
   }
-  return worst.finding("mix of fraction 0 is pre, of fraction 1 is post (to the bit)");
+  return worst.result("mix of fraction 0 is pre, of fraction 1 is post (to the bit)");
 }
 
 // Of one token, layer and RMS norm are undone by the right gain and bias: gain sigma and bias mean for what
 // N2 reads. A sandwich whose N2 are undone is pre-norm, at that token.
-Finding sandwich_is_pre(const Subject& subject) {
-  ModelConfig config = subject.config.model;
-  const bool centred = config.norm == NormKind::layernorm;
+Result sandwich_is_pre(const Context& given) {
+  ModelConfig config = given.config.model;
+  const bool centred = norm_row(config.norm).centred;
   config.norm_affine = true;
   config.norm_bias = centred;
   config.norm_eps_outside = false;
-  Trial<double> sandwiched(subject, with_placement(config, sandwich));
-  Trial<double> plain(subject, with_placement(config, pre));
-  const TrialBatch token(subject, 1, 1);
+  TestModel<double> sandwiched(given, with_placement(config, sandwich));
+  TestModel<double> plain(given, with_placement(config, pre));
+  const TestBatch token(given, 1, 1);
   const std::vector<Tensor> pass = tensors_of(plain, token.view());
   for (std::size_t i = 0; i < plain.layout().blocks.size(); ++i) {
     const BlockParameters& p = sandwiched.layout().blocks[i];
-    const std::pair<NormParameters, Site> after[] = {{p.attn_post_norm, Site::attn_out},
-                                                     {p.ffn_post_norm, Site::ffn_out}};
+    const std::pair<NormParameters, Site> after[] = {{p.attn.norm_branch, Site::attn_out},
+                                                     {p.ffn.norm_branch, Site::ffn_out}};
     for (const auto& [norm, site] : after) {
       const std::vector<double>& branch = tensor_named(pass, site_name({static_cast<int>(i) + 1, site})).data;
       const double n = static_cast<double>(branch.size());
@@ -97,34 +98,34 @@ Finding sandwich_is_pre(const Subject& subject) {
   // Values only: going backwards, sigma and mean stand still here.
   Worst worst;
   compare(plain, sandwiched, token.view(), Tensor::value, false, worst);
-  return worst.finding("sandwich whose second norms are undone is pre (one token)");
+  return worst.result("sandwich whose second norms are undone is pre (one token)");
 }
 
 }  // namespace
 
-Outcome equivalences(const Subject& subject) {
-  const ModelConfig& config = subject.config.model;
+Outcome equivalences(const Context& given) {
+  const ModelConfig& config = given.config.model;
   if (config.norm == NormKind::none) return "there is no norm to place";
-  const TrialBatch batch = affordable_batch(subject);
-  std::vector<Finding> all;
-  if (norm_row(config.norm).has_gain) all.push_back(pre_scaled_is_pre(subject, batch.view()));
-  all.push_back(mix_is_pre_or_post(subject, batch.view()));
+  const TestBatch batch = small_batch(given);
+  std::vector<Result> all;
+  if (norm_row(config.norm).has_gain) all.push_back(pre_scaled_is_pre(given, batch.view()));
+  all.push_back(mix_is_pre_or_post(given, batch.view()));
   const bool over_features = config.norm == NormKind::layernorm || config.norm == NormKind::rmsnorm;
-  if (over_features && config.d_model > 1) all.push_back(sandwich_is_pre(subject));
+  if (over_features && config.d_model > 1) all.push_back(sandwich_is_pre(given));
   return all;
 }
 
 // Logits of 0 are a uniform guess: its cross-entropy is ln V.
-Outcome uniform_loss(const Subject& subject) {
-  ModelConfig config = subject.config.model;
+Outcome uniform_loss(const Context& given) {
+  ModelConfig config = given.config.model;
   config.tie_embeddings = false;
-  Trial<double> model(subject, config);
+  TestModel<double> model(given, config);
   const Parameter& head = model.layout()[model.layout().head];
   std::fill_n(model.parameters.at(head), head.size, 0.0);
-  const TrialBatch batch = affordable_batch(subject);
-  const double want = std::log(static_cast<double>(subject.corpus.vocab.size()));
+  const TestBatch batch = small_batch(given);
+  const double want = std::log(static_cast<double>(given.corpus.vocab.size()));
   return vanishes(text("a head of zeros gives the loss ln V = ", want,
-                       subject.config.model.tie_embeddings ? " (untied)" : ""),
+                       given.config.model.tie_embeddings ? " (untied)" : ""),
                   model.tape, [&] {
                     return std::vector<Residue>{{"loss", model.pass(batch.view()) - want, want}};
                   });

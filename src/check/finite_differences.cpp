@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "check/trial.h"
+#include "check/test_model.h"
 
 namespace normscope {
 namespace {
@@ -38,7 +38,7 @@ std::vector<double> direction(Index n, const double* g, const std::string& name)
 
 class Differences {
  public:
-  Differences(Model<double>& model, const TokenBatch& batch, const ParameterBlock<double>& gradients)
+  Differences(Model<double>& model, const Pass& batch, const ParameterBlock<double>& gradients)
       : model_(model), batch_(batch), gradients_(gradients), pass_(tensors_of(model, batch)) {
     find_rounding(model, batch, noise_of_double, pass_);
     SiteCopies<double> sites;
@@ -95,7 +95,7 @@ class Differences {
   double loss(SiteCopies<double>& sites) {
     SiteCopies<double>* listener = model_.config().activation == Activation::relu ? &sites : nullptr;
     // Evaluation uses batch norm's running statistics; its gradient is that of the batch's own.
-    return norm_row(model_.config().norm).has_running ? model_.loss_and_gradients(batch_, 1, {}, listener)
+    return norm_row(model_.config().norm).has_running ? model_.loss_and_gradients(batch_, 1, listener)
                                                       : model_.loss(batch_, listener);
   }
 
@@ -104,7 +104,7 @@ class Differences {
       rounding_margin * 4 * std::numeric_limits<double>::epsilon() / noise_of_double;
 
   Model<double>& model_;
-  const TokenBatch batch_;
+  const Pass batch_;
   const ParameterBlock<double>& gradients_;
   std::vector<Tensor> pass_;  // where W stands: the loss first
   std::vector<bool> masks_;   // of ReLUs
@@ -112,25 +112,25 @@ class Differences {
 
 }  // namespace
 
-Finding finite_difference_error(Model<double>& model, const TokenBatch& batch,
-                                const ParameterBlock<double>& gradients) {
+Result finite_difference_error(Model<double>& model, const Pass& batch,
+                               const ParameterBlock<double>& gradients) {
   Differences differences(model, batch, gradients);
   Worst worst;
   for (const Parameter& p : model.layout().list()) {
     if (p.trainable) differences.compare(p, worst);
   }
-  return worst.finding(text("every tensor's gradient equals central differences (",
-                            std::ssize(batch.tokens) / batch.context, " sequences of ", batch.context, ")"));
+  return worst.result(text("every tensor's gradient equals central differences (",
+                           std::ssize(batch.tokens) / batch.context, " sequences of ", batch.context, ")"));
 }
 
-Outcome finite_differences(const Subject& subject) {
-  Trial<double> model(subject, subject.config.model);
+Outcome finite_differences(const Context& given) {
+  TestModel<double> model(given, given.config.model);
   // Few tokens: the number of passes is that of the tensors, and the fewer ReLUs the fewer meet their kink.
-  for (Index context = std::min<Index>(subject.config.model.context, 8);; context /= 2) {
-    const TrialBatch batch(subject, 16 / context, context);
+  for (Index context = std::min<Index>(given.config.model.context, 8);; context /= 2) {
+    const TestBatch batch(given, 16 / context, context);
     model.pass(batch.view());
     const ParameterBlock<double> gradients = model.gradients;
-    const Finding found = finite_difference_error(model, batch.view(), gradients);
+    const Result found = finite_difference_error(model, batch.view(), gradients);
     if (!std::isinf(found.error) || context <= 2) return found;
   }
 }

@@ -1,7 +1,7 @@
 // The first weights have the scale that the config's scheme and placement ask for, written out once more.
 #include <algorithm>
 
-#include "check/trial.h"
+#include "check/test_model.h"
 #include "config/names.h"
 
 namespace normscope {
@@ -9,30 +9,33 @@ namespace {
 
 constexpr double max_errors = 6;  // standard ones; normal draws leave 5 once in a million times
 
-// Standard deviation of the elements of a matrix (out, in): by scheme, then 1/sqrt(2L) for what writes the
-// stream (gpt2), then DeepNet's (8L)^(-1/4) for v, attention out and the FFN. The head has neither.
+// Standard deviation of the elements of a matrix (out, in), by its name: of the scheme, then 1/sqrt(2L) for
+// what writes the stream (gpt2), then the placement's gain for v, attention out and the FFN. The head has
+// neither.
 double expected_std(const ModelConfig& config, const Parameter& p, bool query_or_key) {
-  const bool in_block = p.layer <= config.n_layer;
   if (p.layer == 0) return config.init.embed_std;
   const bool qkv = p.name.ends_with(".qkv.weight");  // three matrices
   const double out = static_cast<double>(qkv ? p.rows() / 3 : p.rows()), in = static_cast<double>(p.cols());
-  const double layers = static_cast<double>(config.n_layer);
-  double std = config.init.scheme == InitScheme::gpt2             ? config.init.std
-               : config.init.scheme == InitScheme::kaiming_normal ? std::sqrt(2 / in)
-                                                                  : std::sqrt(2 / (in + out));
-  if (in_block && p.name.ends_with(".out.weight") && config.init.residual_scaling)
-    std /= std::sqrt(2 * layers);
-  const bool deepnorm = in_block && placements_of(config)[static_cast<std::size_t>(p.layer - 1)]->kind ==
-                                        PlacementKind::deepnorm;
-  return deepnorm && !query_or_key ? std * std::pow(8 * layers, -0.25) : std;
+  const double std = config.init.scheme == InitScheme::gpt2             ? config.init.std
+                     : config.init.scheme == InitScheme::kaiming_normal ? std::sqrt(2 / in)
+                                                                        : std::sqrt(2 / (in + out));
+  if (p.layer > config.n_layer) return std;
+  const bool scaled = p.name.ends_with(".out.weight") && config.init.residual_scaling;
+  return std / (scaled ? std::sqrt(2.0 * static_cast<double>(config.n_layer)) : 1) *
+         (query_or_key ? 1 : expected_init_gain(config, p.layer));
+}
+
+double expected_value(const std::string& vector) {
+  const bool one = vector.ends_with("norm.weight") || vector.ends_with(".running_var");
+  return vector.ends_with(".alpha") ? 0.5 : one ? 1 : 0;
 }
 
 }  // namespace
 
-Outcome first_values(const Subject& subject) {
-  const ModelConfig& config = subject.config.model;
-  Model<double> model(config, subject.corpus.vocab.size(), GemmProvider::openblas);
-  initialise(config, model.layout(), static_cast<std::uint64_t>(subject.config.train.seed), model.parameters);
+Outcome first_values(const Context& given) {
+  const ModelConfig& config = given.config.model;
+  Model<double> model(config, given.corpus.vocab.size(), GemmProvider::openblas);
+  initialise(config, model.layout(), static_cast<std::uint64_t>(given.config.train.seed), model.parameters);
   Worst worst;
   // How far the root mean square of a part is from its expectation, in standard errors: that of n normal
   // draws has a relative error of 1/sqrt(2n), of uniform ones less.
@@ -43,8 +46,7 @@ Outcome first_values(const Subject& subject) {
   for (const Parameter& p : model.layout().list()) {
     const double* w = model.parameters.at(p);
     if (!p.is_matrix()) {
-      const bool one = p.name.ends_with("norm.weight") || p.name.ends_with(".running_var");
-      const double want = p.name.ends_with(".alpha") ? 0.5 : one ? 1 : 0;
+      const double want = expected_value(p.name);
       const bool all = std::all_of(w, w + p.size, [&](double x) { return x == want; });
       worst.add(p.name, all ? 0 : INFINITY, max_errors);
       continue;
@@ -54,8 +56,8 @@ Outcome first_values(const Subject& subject) {
       random(p.name + ", q and k", queries_and_keys, w, expected_std(config, p, true));
     random(p.name, p.size - queries_and_keys, w + queries_and_keys, expected_std(config, p, false));
   }
-  return worst.finding(text("first weights have the scale of ", name_of(config.init.scheme),
-                            " and the placement; gains 1, biases 0 (in standard errors)"));
+  return worst.result(text("first weights have the scale of ", name_of(config.init.scheme),
+                           " and the placement; gains 1, biases 0 (in standard errors)"));
 }
 
 }  // namespace normscope

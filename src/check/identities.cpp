@@ -2,23 +2,22 @@
 // sums of gradients vanish. They hold for any weights, at eps = 0 to rounding.
 #include <algorithm>
 
-#include "check/trial.h"
+#include "check/test_model.h"
 #include "config/names.h"
 
 namespace normscope {
 namespace {
 
-using enum NormKind;
-
-bool all_blocks(const ModelConfig& config, std::initializer_list<PlacementKind> kinds) {
+template <class Holds>
+bool all_blocks(const ModelConfig& config, Holds holds) {
   const std::vector<const Placement*> rows = placements_of(config);
-  return std::all_of(rows.begin(), rows.end(), [&](const Placement* row) {
-    return std::find(kinds.begin(), kinds.end(), row->kind) != kinds.end();
-  });
+  return std::all_of(rows.begin(), rows.end(), [&](const Placement* row) { return holds(*row); });
 }
 
-// Whether N(c x) = N(x) for every c > 0, at eps 0.
-bool scale_invariant(NormKind norm) { return norm != dyt && norm != none; }
+// Whether nothing but F comes between the stream and the sum.
+bool adds_the_branch_alone(const Placement& row) {
+  return !row.norm_branch && !row.norm_out && row.alpha.is_one();
+}
 
 // Elements [begin, begin + count) of a parameter W. Neighbours in a list that share a place share one law:
 // the sum of their <W, dW> is 0.
@@ -28,15 +27,15 @@ struct Part {
   Index begin, count;
 };
 
-// The finding that scaling W changes nothing, without eps and with nothing that is added to what W makes.
-Finding scale_does_not_matter(const Subject& subject, const char* law,
-                              const std::function<std::vector<Part>(const ParameterLayout&)>& parts_of) {
-  const ModelConfig& own = subject.config.model;
+// Whether scaling W changes nothing, without eps and with nothing that is added to what W makes.
+Result scale_does_not_matter(const Context& given, const char* law,
+                             const std::function<std::vector<Part>(const ParameterLayout&)>& parts_of) {
+  const ModelConfig& own = given.config.model;
   ModelConfig config = own;
   config.norm_eps = 0;
   config.bias = config.ffn_bias = config.tie_embeddings = false;
-  Trial<double> model(subject, config);
-  const TrialBatch batch = affordable_batch(subject);
+  TestModel<double> model(given, config);
+  const TestBatch batch = small_batch(given);
   const std::vector<Part> parts = parts_of(model.layout());
   const std::string changes = text(" (norm_eps 0", own.bias || own.ffn_bias ? ", no biases" : "",
                                    own.tie_embeddings ? ", untied)" : ")");
@@ -57,12 +56,12 @@ Finding scale_does_not_matter(const Subject& subject, const char* law,
 
 // y = N(x) does not change when x grows by a constant (where N subtracts the mean) or by a factor:
 // sum dx = 0 and <dx, x - mean> = 0 over whatever is normalised together; RMS norm: <dx, x> = 0.
-Outcome norm_gradient(const Subject& subject) {
-  ModelConfig config = subject.config.model;
+Outcome norm_gradient(const Context& given) {
+  ModelConfig config = given.config.model;
   config.norm_eps = 0;
-  if (!scale_invariant(config.norm))
+  if (!norm_row(config.norm).has_statistics())
     return text("norm ", name_of(config.norm), " divides by no statistic of x");
-  const bool centred = config.norm != rmsnorm;
+  const bool centred = norm_row(config.norm).centred;
   const Index C = config.d_model, context = 8, rows = 2 * context;
   const auto draw = [](const char* purpose, Index n, double mean, double spread) {
     const RandomStream stream(1, purpose);
@@ -81,17 +80,15 @@ Outcome norm_gradient(const Subject& subject) {
     std::fill(dx.begin(), dx.end(), 0.0);
     tape.reset();
     const Var<double> in = tape.parameter(x.data(), dx.data(), rows, C);
-    tape.backward_from(apply_norm(tape, config, vars, {context, false}, in), dy.data());
-    const auto groups = static_cast<std::size_t>(norm_group(config, context, rows - 1, C - 1) + 1);
-    const auto group = [&](std::size_t i) {
-      const Index at = static_cast<Index>(i);
-      return static_cast<std::size_t>(norm_group(config, context, at / C, at % C));
-    };
+    tape.backward_from(apply_norm(tape, config, vars, {.tokens = {}, .targets = {}, .context = context}, in),
+                       dy.data());
+    const auto group = [&](Index i) { return norm_group(config, context, i / C, i % C); };
+    const Index n = rows * C, groups = group(n - 1) + 1;
     std::vector<double> mean(groups);
-    const double count = static_cast<double>(x.size() / groups);
-    for (std::size_t i = 0; i < x.size() && centred; ++i) mean[group(i)] += x[i] / count;
+    const double count = static_cast<double>(n / groups);
+    for (Index i = 0; i < n && centred; ++i) mean[group(i)] += x[i] / count;
     std::vector<Residue> sums(groups, {"sum dx", 0, 0}), products(groups, {"<dx, x - mean>", 0, 0});
-    for (std::size_t i = 0; i < x.size(); ++i) {
+    for (Index i = 0; i < n; ++i) {
       sums[group(i)].add(dx[i]);
       products[group(i)].add(dx[i] * (x[i] - mean[group(i)]));
     }
@@ -101,24 +98,24 @@ Outcome norm_gradient(const Subject& subject) {
 }
 
 // Where a norm follows the branch, N(c F) = N(F): a matrix W that the branch is linear in has <W, dW> = 0.
-Outcome branch_scale(const Subject& subject) {
-  const ModelConfig& config = subject.config.model;
+Outcome branch_scale(const Context& given) {
+  const ModelConfig& config = given.config.model;
   const std::vector<const Placement*> rows = placements_of(config);
   const bool any = std::any_of(rows.begin(), rows.end(), [](const Placement* r) { return r->norm_branch; });
-  if (!any || !scale_invariant(config.norm))
+  if (!any || !norm_row(config.norm).has_statistics())
     return "no block normalises what its branch returns by its scale";
   // ReLU is homogeneous, SwiGLU linear in its ungated half; the others are neither.
   const bool through_ffn = config.activation == Activation::relu || config.activation == Activation::swiglu;
   const char* law = through_ffn ? "a norm after the branch: <W, dW> = 0 for ffn.out, attn.out, v, ffn.in"
                                 : "a norm after the branch: <W, dW> = 0 for ffn.out, attn.out, v";
-  return scale_does_not_matter(subject, law, [&](const ParameterLayout& layout) {
+  return scale_does_not_matter(given, law, [&](const ParameterLayout& layout) {
     std::vector<Part> parts;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (!rows[i]->norm_branch) continue;
       const BlockParameters& p = layout.blocks[i];
       const Index third = layout[p.qkv.weight].size / 3;
       for (const int weight :
-           {p.ffn_out.weight, p.attn_out.weight, through_ffn ? p.ffn_in.weight : no_parameter}) {
+           {p.ffn.out.weight, p.attn.out.weight, through_ffn ? p.ffn_in.weight : no_parameter}) {
         if (weight != no_parameter) parts.push_back({layout[weight].name, weight, 0, layout[weight].size});
       }
       parts.push_back({layout[p.qkv.weight].name + ", v", p.qkv.weight, 2 * third, third});
@@ -128,11 +125,11 @@ Outcome branch_scale(const Subject& subject) {
 }
 
 // With qk_norm the length of a query or key plays no part: <W_Q, dW_Q> = <W_K, dW_K> = 0, head by head.
-Outcome query_scale(const Subject& subject) {
-  const ModelConfig& config = subject.config.model;
+Outcome query_scale(const Context& given) {
+  const ModelConfig& config = given.config.model;
   if (!config.qk_norm) return "qk_norm is false";
   const char* law = "qk_norm: <W_Q, dW_Q> = <W_K, dW_K> = 0 in every head";
-  return scale_does_not_matter(subject, law, [&](const ParameterLayout& layout) {
+  return scale_does_not_matter(given, law, [&](const ParameterLayout& layout) {
     const Index C = config.d_model, H = config.n_head, a_head = C / H * C;
     std::vector<Part> parts;
     for (const BlockParameters& p : layout.blocks) {
@@ -147,19 +144,21 @@ Outcome query_scale(const Subject& subject) {
 
 // Pre-norm reads the stream through norms alone. Scaling everything that writes the stream changes nothing:
 // <E, dE> + <P, dP> + sum over blocks (<attn.out, d> + <ffn.out, d>) = 0.
-Outcome stream_scale(const Subject& subject) {
-  const ModelConfig& config = subject.config.model;
-  using enum PlacementKind;
-  if (!scale_invariant(config.norm) || !config.final_norm || !all_blocks(config, {pre, pre_scaled}) ||
-      config.position == Position::sinusoidal) {
+Outcome stream_scale(const Context& given) {
+  const ModelConfig& config = given.config.model;
+  const auto reads_through_norms = [](const Placement& row) {
+    return row.norm_in && !row.learned_scale && adds_the_branch_alone(row);
+  };
+  if (!norm_row(config.norm).has_statistics() || !config.final_norm ||
+      !all_blocks(config, reads_through_norms) || config.position == Position::sinusoidal) {
     return "the stream is not read through norms alone, or has a constant in it";
   }
   const char* law = "the stream's scale does not matter: sum of <W, dW> over all that write it = 0";
-  return scale_does_not_matter(subject, law, [](const ParameterLayout& layout) {
+  return scale_does_not_matter(given, law, [](const ParameterLayout& layout) {
     std::vector<int> writers{layout.token_embedding};
     if (layout.position_embedding != no_parameter) writers.push_back(layout.position_embedding);
     for (const BlockParameters& p : layout.blocks) {
-      writers.insert(writers.end(), {p.attn_out.weight, p.ffn_out.weight});
+      writers.insert(writers.end(), {p.attn.out.weight, p.ffn.out.weight});
     }
     std::vector<Part> parts;
     for (const int writer : writers) parts.push_back({"all", writer, 0, layout[writer].size});
@@ -169,14 +168,17 @@ Outcome stream_scale(const Subject& subject) {
 
 // With every a = 0 the blocks are the identity: x_L = x_0, branches get no gradient, the stream's gradient is
 // the same at every layer. To the bit.
-Outcome rezero_start(const Subject& subject) {
-  const ModelConfig& config = subject.config.model;
-  if (!all_blocks(config, {PlacementKind::rezero})) return "not every block is rezero";
-  Trial<double> model(subject, config);
+Outcome rezero_start(const Context& given) {
+  const ModelConfig& config = given.config.model;
+  const auto starts_as_identity = [](const Placement& row) {
+    return row.learned_scale && adds_the_branch_alone(row);
+  };
+  if (!all_blocks(config, starts_as_identity)) return "not every block is rezero";
+  TestModel<double> model(given, config);
   for (const BlockParameters& p : model.layout().blocks) {
-    for (const int a : {p.attn_scale, p.ffn_scale}) *model.parameters.at(model.layout()[a]) = 0;
+    for (const int a : {p.attn.scale, p.ffn.scale}) *model.parameters.at(model.layout()[a]) = 0;
   }
-  const std::vector<Tensor> pass = tensors_of(model, affordable_batch(subject).view());
+  const std::vector<Tensor> pass = tensors_of(model, small_batch(given).view());
   const int last = static_cast<int>(config.n_layer);
   Worst worst;
   const auto equal = [&](const char* what, int layer, int other) {
@@ -187,27 +189,28 @@ Outcome rezero_start(const Subject& subject) {
   equal("act.", last, 0);
   for (int layer = 0; layer < last; ++layer) equal("act_grad.", layer, last);
   for (const Parameter& p : model.layout().list()) {
-    if (p.layer == 0 || p.layer > last || p.name.ends_with("_scale")) continue;
+    if (p.layer == 0 || p.layer > last || p.role == Role::branch_scale) continue;
     worst.add("gradient of " + p.name, l2_norm(p.size, model.gradients.at(p)), 0);
   }
-  return worst.finding("rezero at a = 0: blocks are the identity, branches get no gradient (to the bit)");
+  return worst.result("rezero at a = 0: blocks are the identity, branches get no gradient (to the bit)");
 }
 
 // Where all characters of a sequence are one and positions are none, every weight of attention mixes equal
 // values: queries and keys cannot matter.
-Outcome equal_characters(const Subject& subject) {
-  ModelConfig config = subject.config.model;
-  if (config.norm == instancenorm) return "instancenorm makes nothing of tokens that are equal";
+Outcome equal_characters(const Context& given) {
+  ModelConfig config = given.config.model;
+  if (norm_row(config.norm).over == NormOver::sequence)
+    return text(name_of(config.norm), " makes nothing of tokens that are equal");
   config.position = Position::none;
-  Trial<double> model(subject, config);
+  TestModel<double> model(given, config);
   // Several characters: over one or two batch norm would make nothing of them either.
   const Index context = std::min<Index>(config.context, 4);
-  TrialBatch batch(subject, 8, context);
+  TestBatch batch(given, 8, context);
   for (Index i = 0; i < std::ssize(batch.tokens); ++i) {
-    batch.tokens[static_cast<std::size_t>(i)] = static_cast<Token>(i / context % subject.corpus.vocab.size());
+    batch.tokens[static_cast<std::size_t>(i)] = static_cast<Token>(i / context % given.corpus.vocab.size());
   }
   const char* law = "one character repeated: the gradients of W_Q and W_K are 0";
-  const char* variant = subject.config.model.position == Position::none ? "" : " (position none)";
+  const char* variant = given.config.model.position == Position::none ? "" : " (position none)";
   return vanishes(text(law, variant), model.tape, [&] {
     model.pass(batch.view());
     std::vector<Residue> all;

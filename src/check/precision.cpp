@@ -1,7 +1,7 @@
 // The engine that trains (float, its SIMD, its fused attention, its GEMM) against the same model in double.
 #include <algorithm>
 
-#include "check/trial.h"
+#include "check/test_model.h"
 #include "config/names.h"
 
 namespace normscope {
@@ -19,20 +19,20 @@ constexpr double least_of_float = 1e-30, most_of_float = 1e18;
 
 }  // namespace
 
-Outcome precision(const Subject& subject) {
-  const ModelConfig& config = subject.config.model;
-  const Index vocab = subject.corpus.vocab.size();
-  const auto seed = static_cast<std::uint64_t>(subject.config.train.seed);
-  Model<float> engine(config, vocab, gemm_provider(subject.config.train));
+Outcome precision(const Context& given) {
+  const ModelConfig& config = given.config.model;
+  const Index vocab = given.corpus.vocab.size();
+  const auto seed = static_cast<std::uint64_t>(given.config.train.seed);
+  Model<float> engine(config, vocab, gemm_provider(given.config.train));
   initialise(config, engine.layout(), seed, engine.parameters);
-  move_vectors(engine.layout(), seed, engine.parameters);
+  perturb_1d_params(engine.layout(), seed, engine.parameters);
   Model<double> exact(config, vocab, GemmProvider::openblas);
   std::copy(engine.parameters.all().begin(), engine.parameters.all().end(), exact.parameters.all().begin());
 
-  const TrialBatch batch = affordable_batch(subject, 2e10);
+  const TestBatch batch = small_batch(given, 2e10);
   const std::vector<Tensor> got = tensors_of(engine, batch.view());
   std::vector<Tensor> want = tensors_of(exact, batch.view());
-  const Precision precision = subject.config.train.precision;
+  const Precision precision = given.config.train.precision;
   const double noise = precision == Precision::bf16 ? noise_of_bf16 : noise_of_float;
   find_rounding(exact, batch.view(), noise, want);
 
@@ -53,8 +53,8 @@ Outcome precision(const Subject& subject) {
     const double limit = rounding_margin * (t.rounding + noise * size + noise_of_float * beside);
     worst.add(t.name, got[i].distance(t), limit, scale);
   }
-  return worst.finding(text("the engine that trains (", name_of(precision),
-                            ") equals the one in double but for rounding: loss, sites, gradients"));
+  return worst.result(text("the engine that trains (", name_of(precision),
+                           ") equals the one in double but for rounding: loss, sites, gradients"));
 }
 
 }  // namespace normscope

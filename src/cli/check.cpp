@@ -44,23 +44,24 @@ Exit run(const CommandLine& line) {
   ProgressDisplay progress;
   int proved = 0, skipped = 0;
   std::vector<std::string> failed;
-  for (const Law& law : laws()) {
-    if (can_rewrite_lines()) progress.show({text(law.number, "/", laws().size(), " ", law.name, " ...")});
-    const Outcome outcome = try_law(law, {config, corpus});
+  for (const Check& check : checks()) {
+    if (can_rewrite_lines())
+      progress.show({text(check.number, "/", checks().size(), " ", check.name, " ...")});
+    const Outcome outcome = run_check(check, {config, corpus});
     progress.clear();
-    const std::string number = aligned_left(std::to_string(law.number), 3);
-    for (const Finding& finding : outcome.findings) {
-      std::cout << (finding.holds() ? "ok    " : "FAIL  ") << aligned_left(shown_error(finding.error), 10)
-                << aligned_left(shown_error(finding.limit), 9) << number << finding.law << '\n';
-      if (finding.holds()) {
+    const std::string number = aligned_left(std::to_string(check.number), 3);
+    for (const Result& result : outcome.results) {
+      std::cout << (result.holds() ? "ok    " : "FAIL  ") << aligned_left(shown_error(result.error), 10)
+                << aligned_left(shown_error(result.limit), 9) << number << result.law << '\n';
+      if (result.holds()) {
         ++proved;
         continue;
       }
-      if (!finding.note.empty()) std::cout << aligned_left("", 28) << finding.note << '\n';
-      failed.push_back(text(law.number, " (", law.name, ")"));
+      if (!result.note.empty()) std::cout << aligned_left("", 28) << result.note << '\n';
+      failed.push_back(text(check.number, " (", check.name, ")"));
     }
-    if (outcome.findings.empty()) {
-      std::cout << aligned_left("-", 25) << number << law.name << ": does not apply, "
+    if (outcome.results.empty()) {
+      std::cout << aligned_left("-", 25) << number << check.name << ": does not apply, "
                 << outcome.does_not_apply << '\n';
       ++skipped;
     }

@@ -1,9 +1,11 @@
 // normscope explain: a norm's arithmetic with its numbers, a placement's equations, a config's blocks.
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
 #include <iostream>
 #include <numeric>
 #include <sstream>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/session.h"
@@ -74,19 +76,54 @@ Vector by_engine(const ModelConfig& config, Vector x) {
   if (norm_row(config.norm).has_alpha) vars.alpha = Tape<double>::constant(&alpha, 1, 1);
   // Norms over tokens see the vector as one feature of n tokens.
   const bool over_tokens = norm_row(config.norm).non_causal();
-  const Var<double> in =
-      over_tokens ? Tape<double>::constant(x.data(), n, 1) : Tape<double>::constant(x.data(), 1, n);
-  const Var<double> y = apply_norm(tape, config, vars, {n, false}, in);
+  const Var<double> in = Tape<double>::constant(x.data(), over_tokens ? n : 1, over_tokens ? 1 : n);
+  const Pass pass{.tokens = {}, .targets = {}, .context = n};
+  const Var<double> y = apply_norm(tape, config, vars, pass, in);
   return {y.value, y.value + n};
 }
 
-void print_mean_and_variance(const Vector& x, const std::string& over, double eps) {
-  const double mu = mean(x), variance = mean(map(x, [&](double v) { return (v - mu) * (v - mu); }));
-  print_step("mean", "μ = mean of x over " + over, shown_number(mu, l2(x)));
-  print_step("variance", "σ² = mean of (x − μ)²", shown_number(variance));
-  print_step("deviation", "σ = √σ²", shown_number(std::sqrt(variance)));
-  print_step("normalised", "z = (x − μ)/√(σ² + ε)",
-             shown(map(x, [&](double v) { return (v - mu) / std::sqrt(variance + eps); })));
+struct Step {
+  std::string what, formula;
+  Vector value;
+  double scale = 0;  // of the numbers that it is the sum of, where one number is left
+};
+
+// How a norm's row arrives at z of the numbers that it normalises together.
+std::vector<Step> steps_of(const NormRow& row, const Vector& x, double eps) {
+  if (row.has_alpha) {
+    return {{"scaled", "αx, α = 0.5", map(x, [](double v) { return 0.5 * v; })},
+            {"squashed", "z = tanh(αx)", map(x, [](double v) { return std::tanh(0.5 * v); })}};
+  }
+  if (!row.has_statistics()) return {};
+  const double mu = row.centred ? mean(x) : 0;
+  const double square = mean(map(x, [&](double v) { return (v - mu) * (v - mu); })),
+               root = std::sqrt(square + eps);
+  const Vector z = map(x, [&](double v) { return (v - mu) / root; });
+  if (!row.centred) {
+    return {{"mean square", "mean of x²", {square}},
+            {"rms", "√(mean of x² + ε)", {root}},
+            {"normalised", "z = x / rms", z}};
+  }
+  const char* over = row.over == NormOver::features ? "the features"
+                     : row.over == NormOver::groups ? "the group"
+                     : row.over == NormOver::batch  ? "all tokens of the batch"
+                                                    : "the tokens of a sequence";
+  return {{"mean", std::string("μ = mean of x over ") + over, {mu}, l2(x)},
+          {"variance", "σ² = mean of (x − μ)²", {square}},
+          {"deviation", "σ = √σ²", {std::sqrt(square)}},
+          {"normalised", "z = (x − μ)/√(σ² + ε)", z}};
+}
+
+// The steps, but for a last one that does not arrive at y: then the norm's own formula says what follows.
+void print_steps(const std::vector<Step>& steps, const Vector& y) {
+  for (const Step& step : steps) {
+    double off = 0;
+    for (std::size_t i = 0; &step == &steps.back() && i < y.size(); ++i)
+      off = std::max(off, std::abs(step.value[i] - y[i]));
+    if (off > 1e-9) continue;
+    const bool one = step.value.size() == 1 && &step != &steps.back();
+    print_step(step.what, step.formula, one ? shown_number(step.value[0], step.scale) : shown(step.value));
+  }
 }
 
 void explain_norm(NormKind kind, const Vector& x) {
@@ -96,48 +133,26 @@ void explain_norm(NormKind kind, const Vector& x) {
   config.norm_groups = x.size() % 2 == 0 ? 2 : 1;
   std::cout << row.name << ": " << row.formula << "\n  " << row.source << "\n\n  x = " << shown(x)
             << ", ε = " << shown_number(config.norm_eps) << "\n\n";
+  const Vector y = by_engine(config, x);
   const auto n = static_cast<std::ptrdiff_t>(x.size());
-  switch (kind) {
-    case NormKind::layernorm:
-      print_mean_and_variance(x, "the features", config.norm_eps);
-      break;
-    case NormKind::batchnorm:
-      print_mean_and_variance(x, "all tokens of the batch", config.norm_eps);
-      break;
-    case NormKind::instancenorm:
-      print_mean_and_variance(x, "the tokens of a sequence", config.norm_eps);
-      break;
-    case NormKind::rmsnorm: {
-      const double square = mean(map(x, [](double v) { return v * v; }));
-      print_step("mean square", "mean of x²", shown_number(square));
-      print_step("rms", "√(mean of x² + ε)", shown_number(std::sqrt(square + config.norm_eps)));
-      print_step("normalised", "z = x / rms",
-                 shown(map(x, [&](double v) { return v / std::sqrt(square + config.norm_eps); })));
-      break;
-    }
-    case NormKind::groupnorm:
-      for (std::ptrdiff_t group = 0; group < config.norm_groups; ++group) {
-        const std::ptrdiff_t width = n / config.norm_groups;
-        const Vector part(x.begin() + group * width, x.begin() + (group + 1) * width);
-        std::cout << "  group " << group + 1 << " of " << config.norm_groups << ": " << shown(part) << '\n';
-        print_mean_and_variance(part, "the group", config.norm_eps);
-      }
-      break;
-    case NormKind::dyt:
-      print_step("scaled", "αx, α = 0.5", shown(map(x, [](double v) { return 0.5 * v; })));
-      print_step("squashed", "z = tanh(αx)", shown(map(x, [](double v) { return std::tanh(0.5 * v); })));
-      break;
-    case NormKind::none:
-      break;
+  const std::ptrdiff_t groups = row.over == NormOver::groups ? config.norm_groups : 1, width = n / groups;
+  for (std::ptrdiff_t group = 0; group < groups; ++group) {
+    const auto part = [&](const Vector& all) {
+      return Vector(all.begin() + group * width, all.begin() + (group + 1) * width);
+    };
+    if (row.over == NormOver::groups)
+      std::cout << "  group " << group + 1 << " of " << groups << ": " << shown(part(x)) << '\n';
+    print_steps(steps_of(row, part(x), config.norm_eps), part(y));
   }
-  std::cout << "\n  y = " << shown(by_engine(config, x))
+  std::cout << "\n  y = " << shown(y)
             << (row.has_bias   ? "   (gain 1, bias 0)"
                 : row.has_gain ? "   (gain 1)"
                                : "")
             << "\n";
   if (row.has_running)
     std::cout << "  in evaluation: the running mean and variance, new = 0.9 old + 0.1 batch\n";
-  if (row.non_causal()) std::cout << "  in a causal model it leaks: a token's output depends on later tokens\n";
+  if (row.non_causal())
+    std::cout << "  in a causal model it leaks: a token's output depends on later tokens\n";
 
   const double mu = mean(x), squares = std::accumulate(x.begin(), x.end(), 0.0, [&](double sum, double v) {
                                return sum + (v - mu) * (v - mu);
@@ -164,27 +179,42 @@ std::string constants_of(const Placement& row, Index n_layer) {
   return out;
 }
 
+// "/√l"; "·(2l)^0.5".
+std::string power_of(const Power& power, const std::string& n) {
+  if (power.base == 1 && power.exponent == -0.5) return "/√" + n;
+  const std::string base = power.base == 1 ? n : "(" + shown_number(power.base) + n + ")";
+  return "·" + base + "^" + shown_number(power.exponent);
+}
+
 // A block's two lines, with the names of its norms; as a config has them, that may have no norms or
 // residuals.
 void print_equations(const Placement& row, bool norms = true, bool residual = true) {
-  const auto sublayer = [&](const std::string& f, const std::string& norm, const std::string& second) {
-    std::string in = norms && row.norm_in ? norm + "(x)" : "x";
-    if (!row.input_scale.is_one()) in += "/√l";
-    std::string branch = f + "(" + in + ")";
-    if (row.learned_scale) branch = "a·" + branch;
-    if (norms && row.norm_branch) branch = (row.norm_in ? second : norm) + "(" + branch + ")";
-    std::string sum = (!residual ? "" : !row.alpha.is_one() ? "α·x + " : "x + ") + branch;
-    if (norms && row.norm_out) sum = norm + "(" + sum + ")";
-    std::cout << "    x = " << sum << '\n';
+  const auto sublayer = [&](const std::string& f, const std::string& name) {
+    std::string next = name + "_norm";
+    const auto norm = [&](bool present, const std::string& x) {
+      return norms && present ? std::exchange(next, name + "_post_norm") + "(" + x + ")" : x;
+    };
+    std::string in = norm(row.norm_in, "x");
+    if (!row.input_scale.is_one()) in += power_of(row.input_scale, "l");
+    const std::string branch = norm(row.norm_branch, (row.learned_scale ? "a·" : "") + f + "(" + in + ")");
+    const std::string x = !residual ? "" : row.alpha.is_one() ? "x + " : "α·x + ";
+    std::cout << "    x = " << norm(row.norm_out, x + branch) << '\n';
   };
-  sublayer("attention", "attn_norm", "attn_post_norm");
-  sublayer("ffn", "ffn_norm", "ffn_post_norm");
+  sublayer("attention", "attn");
+  sublayer("ffn", "ffn");
 }
 
 void explain_placement(const Placement& row) {
-  std::cout << row.name << ": " << row.formula << "\n  " << row.source
-            << "\n\n  block l, with the names of its norms:\n";
-  print_equations(row);
+  std::cout << row.name << ": " << row.formula << "\n  " << row.source << "\n\n";
+  if (row.mix) {
+    std::cout << "  blocks 1 to ⌈0.25·L⌉:\n";
+    print_equations(placement_row(PlacementKind::post));
+    std::cout << "  the rest:\n";
+    print_equations(placement_row(PlacementKind::pre));
+  } else {
+    std::cout << "  block l, with the names of its norms:\n";
+    print_equations(row);
+  }
   std::cout << "\n  embedding norm: " << (row.embed_norm ? "yes" : "no")
             << "; final norm before the head: " << (row.final_norm ? "yes" : "no") << '\n';
   for (const Index n_layer : {12, 24}) {
@@ -192,15 +222,6 @@ void explain_placement(const Placement& row) {
     if (!constants.empty()) std::cout << "  L = " << n_layer << ": " << constants << '\n';
   }
   if (row.learned_scale) std::cout << "  a: one learned number a sublayer, 0 at the start\n";
-}
-
-void explain_mix() {
-  std::cout << "mix: the first ceil(mix_post_fraction·L) blocks post, the rest pre\n"
-               "  Mix-LN, Li et al. 2024 (arXiv 2412.13795)\n\n  blocks 1 to ⌈0.25·L⌉:\n";
-  print_equations(placement_row(PlacementKind::post));
-  std::cout << "  the rest:\n";
-  print_equations(placement_row(PlacementKind::pre));
-  std::cout << "\n  embedding norm: no; final norm before the head: yes\n";
 }
 
 // How many characters a config's text has, if it can be read now.
@@ -242,7 +263,7 @@ void explain_config(const RunConfig& config) {
     for (const Parameter& p : layout.list()) {
       if (p.layer != layer || !p.trainable) continue;
       total += p.size;
-      if (p.name.find("norm") != std::string::npos) norms += p.size;
+      if (p.is_norm()) norms += p.size;
     }
     std::cout << "    " << label << std::string(label.size() < 22 ? 22 - label.size() : 1, ' ')
               << grouped(total) << (norms > 0 ? ", of them norms " + grouped(norms) : "") << '\n';
@@ -254,18 +275,15 @@ void explain_config(const RunConfig& config) {
 }
 
 void list_all() {
-  std::cout << "norms (--norm NAME shows the arithmetic, of --vector 1,2,3,4 if you like)\n";
-  for (const NormRow& row : norm_table()) {
-    const std::string name = row.name;
-    std::cout << "  " << name << std::string(14 - name.size(), ' ') << row.formula << '\n';
-  }
-  std::cout << "\nplacements (--placement NAME shows the equations; F is attention, then the FFN)\n";
-  for (const Placement& row : placement_table()) {
-    const std::string name = row.name;
-    std::cout << "  " << name << std::string(14 - name.size(), ' ') << row.formula << '\n';
-  }
-  std::cout << "  mix           the first quarter of the blocks post, the rest pre\n\n"
-               "`normscope explain CONFIG` shows a config's own blocks.\n";
+  const auto list = [](const char* title, const auto& table) {
+    std::cout << title << '\n';
+    for (const auto& row : table)
+      std::cout << "  " << std::left << std::setw(14) << row.name << row.formula << '\n';
+  };
+  list("norms (--norm NAME shows the arithmetic, of --vector 1,2,3,4 if you like)", norm_table());
+  list("\nplacements (--placement NAME shows the equations; F is attention, then the FFN)",
+       placement_table());
+  std::cout << "\n`normscope explain CONFIG` shows a config's own blocks.\n";
 }
 
 Vector parse_vector(const std::string& list) {
@@ -306,8 +324,7 @@ Exit run(const CommandLine& line) {
   }
   if (placement) {
     if (norm) std::cout << '\n';
-    const PlacementKind kind = parse_name<PlacementKind>("placement", *placement);
-    kind == PlacementKind::mix ? explain_mix() : explain_placement(placement_row(kind));
+    explain_placement(placement_row(parse_name<PlacementKind>("placement", *placement)));
   }
   if (!line.positionals().empty()) {
     if (norm || placement) std::cout << '\n';

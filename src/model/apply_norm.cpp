@@ -6,12 +6,12 @@ using enum NormKind;
 
 template <class Real>
 Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars,
-                     const NormPass& pass, Var<Real> x) {
+                     const Pass& pass, Var<Real> x, bool rounded) {
   const Real eps = static_cast<Real>(config.norm_eps);
   const bool outside = config.norm_eps_outside;
   const auto over_features = [&](Index groups, bool centred) {
     return layer_norm(tape, {.groups = groups, .centred = centred, .eps = eps, .eps_outside = outside}, x,
-                      vars.weight, vars.bias, pass.rounded);
+                      vars.weight, vars.bias, rounded);
   };
   switch (config.norm) {
     case layernorm:
@@ -26,9 +26,8 @@ Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars
       return batch_norm(tape, {pass.context, eps, outside}, x, vars.weight, vars.bias);
     case batchnorm: {
       const BatchNorm<Real> norm{x.rows, eps, outside};
-      return pass.by_running_statistics
-                 ? batch_norm_inference(tape, norm, x, vars.weight, vars.bias, vars.running)
-                 : batch_norm(tape, norm, x, vars.weight, vars.bias, vars.running);
+      return pass.eval_mode ? batch_norm_inference(tape, norm, x, vars.weight, vars.bias, vars.running)
+                            : batch_norm(tape, norm, x, vars.weight, vars.bias, vars.running);
     }
     case none:
       return x;
@@ -36,9 +35,9 @@ Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars
   fail("norm", "no code for norm number ", static_cast<int>(config.norm));
 }
 
-template Var<float> apply_norm(Tape<float>&, const ModelConfig&, const NormVars<float>&, const NormPass&,
-                               Var<float>);
-template Var<double> apply_norm(Tape<double>&, const ModelConfig&, const NormVars<double>&, const NormPass&,
-                                Var<double>);
+template Var<float> apply_norm(Tape<float>&, const ModelConfig&, const NormVars<float>&, const Pass&,
+                               Var<float>, bool);
+template Var<double> apply_norm(Tape<double>&, const ModelConfig&, const NormVars<double>&, const Pass&,
+                                Var<double>, bool);
 
 }  // namespace normscope

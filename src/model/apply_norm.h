@@ -2,6 +2,7 @@
 #pragma once
 
 #include "model/config.h"
+#include "model/pass.h"
 #include "ops/ops.h"
 
 namespace normscope {
@@ -13,16 +14,10 @@ struct NormVars {
   RunningStatistics<Real> running;
 };
 
-// What of a pass a norm needs to know.
-struct NormPass {
-  Index context;               // T: rows a sequence
-  bool by_running_statistics;  // batch norm in evaluation
-  bool rounded = false;        // norms of rows: y rounded to bf16, for products alone
-};
-
-// y = N(x), x: (N, C), by the config's norm. `none` returns x itself.
+// y = N(x), x: (N, C), by the config's norm. `none` returns x itself. `rounded`: norms of rows round y to
+// bf16, for products alone.
 template <class Real>
 Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars,
-                     const NormPass& pass, Var<Real> x);
+                     const Pass& pass, Var<Real> x, bool rounded = false);
 
 }  // namespace normscope

@@ -30,14 +30,22 @@ Scale matrix_scale(const InitConfig& init, double out, double in) {
   fail("init", "no code for scheme number ", static_cast<int>(init.scheme));
 }
 
-bool ends_with(const std::string& name, std::string_view tail) {
-  return std::string_view(name).ends_with(tail);
-}
-
-// Of what is not drawn: gains 1, biases and ReZero's scales 0, DyT's alpha 0.5, running statistics 0 and 1.
-double first_value(const std::string& name) {
-  if (ends_with(name, ".alpha")) return 0.5;
-  return ends_with(name, "norm.weight") || ends_with(name, ".running_var") ? 1.0 : 0.0;
+// Of what is not drawn.
+double first_value(Role role) {
+  switch (role) {
+    case Role::norm_gain:
+    case Role::running_var:
+      return 1.0;
+    case Role::norm_alpha:
+      return 0.5;
+    case Role::bias:
+    case Role::norm_bias:
+    case Role::branch_scale:
+    case Role::running_mean:
+      return 0.0;
+    default:
+      fail("init", "no first value for role number ", static_cast<int>(role));
+  }
 }
 
 template <class Real>
@@ -63,25 +71,20 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
   for (const Parameter& p : layout.list()) {
     Real* values = parameters.at(p);
     if (!p.is_matrix()) {
-      std::fill_n(values, p.size, static_cast<Real>(first_value(p.name)));
+      std::fill_n(values, p.size, static_cast<Real>(first_value(p.role)));
       continue;
     }
     const RandomStream stream(seed, p.name);
-    if (p.layer == 0) {  // embed.token, embed.position
+    if (p.role == Role::embedding) {
       draw_into(stream, {Draw::normal, config.init.embed_std}, 0, p.size, values);
       continue;
     }
-    const bool is_qkv = ends_with(p.name, "attn.qkv.weight");
-    const bool writes_stream = ends_with(p.name, "attn.out.weight") || ends_with(p.name, "ffn.out.weight");
-    const bool in_block = p.name != "head.weight";
-    const double out =
-        static_cast<double>(is_qkv ? p.rows() / 3 : p.rows());  // q, k and v are matrices of their own
-    Scale scale = matrix_scale(config.init, out, static_cast<double>(p.cols()));
-    if (writes_stream) scale.scale *= residual_factor;
+    const bool is_qkv = p.role == Role::qkv;  // q, k and v are matrices of their own
+    Scale scale = matrix_scale(config.init, static_cast<double>(is_qkv ? p.rows() / 3 : p.rows()),
+                               static_cast<double>(p.cols()));
+    if (p.role == Role::branch_output) scale.scale *= residual_factor;
     Scale gained = scale;
-    if (in_block) {
-      gained.scale *= placements[p.layer - 1]->init_gain.of(config.n_layer);
-    }
+    if (p.role != Role::head) gained.scale *= placements[p.layer - 1]->init_gain.of(config.n_layer);
     // A placement's gain is for v and what follows it, not for q and k.
     const Index ungained = is_qkv ? p.size / 3 * 2 : 0;
     draw_into(stream, scale, 0, ungained, values);

@@ -3,13 +3,12 @@
 namespace normscope {
 
 template <class Real>
-double Model<Real>::loss_and_gradients(const TokenBatch& batch, Real cotangent, const StepPart& part,
-                                       TapListener<Real>* listener, std::vector<Real>* logits) {
+double Model<Real>::loss_and_gradients(const Pass& pass, Real cotangent, TapListener<Real>* listener,
+                                       std::vector<Real>* logits) {
   tape.reset();
   tape.set_listener(listener);
-  const Pass<Real> pass{batch.tokens, batch.context, part.training, part.dropout_stream, part.first_sequence};
   const Var<Real> scores = transformer.logits(tape, parameters, &gradients, pass);
-  const Var<Real> loss = cross_entropy(tape, scores, batch.targets);
+  const Var<Real> loss = cross_entropy(tape, scores, pass.targets);
   if (logits != nullptr) logits->assign(scores.value, scores.value + scores.size());
   tape.backward(loss, cotangent);
   tape.set_listener(nullptr);
@@ -17,34 +16,27 @@ double Model<Real>::loss_and_gradients(const TokenBatch& batch, Real cotangent, 
 }
 
 template <class Real>
-double Model<Real>::loss(const TokenBatch& batch, TapListener<Real>* listener) {
+double Model<Real>::loss(Pass pass, TapListener<Real>* listener) {
   tape.reset(false);
   tape.set_listener(listener);
-  Pass<Real> pass{batch.tokens, batch.context};
-  pass.by_running_statistics = true;
+  pass.eval_mode = true;
   const Var<Real> scores = transformer.logits(tape, parameters, nullptr, pass);
   tape.set_listener(nullptr);
-  return static_cast<double>(*cross_entropy(tape, scores, batch.targets).value);
+  return static_cast<double>(*cross_entropy(tape, scores, pass.targets).value);
 }
 
 template <class Real>
 std::span<const Real> Model<Real>::decode(std::span<const std::int32_t> tokens, KeyValueCache<Real>& cache) {
-  require(cache.length + static_cast<Index>(tokens.size()) <= config().context, "decode", "the cache holds ",
-          cache.length, " of ", config().context, " positions; ", tokens.size(), " more do not fit");
-  tape.reset(false);
-  Pass<Real> pass{tokens, static_cast<Index>(tokens.size())};
-  pass.by_running_statistics = true;
-  pass.cache = &cache;
-  const Var<Real> scores = transformer.logits(tape, parameters, nullptr, pass);
-  return {scores.value, static_cast<std::size_t>(scores.size())};
+  require(cache.length + std::ssize(tokens) <= config().context, "decode", "the cache holds ", cache.length,
+          " of ", config().context, " positions; ", tokens.size(), " more do not fit");
+  return forward(tokens, &cache);
 }
 
 template <class Real>
-std::span<const Real> Model<Real>::forward(std::span<const std::int32_t> tokens) {
+std::span<const Real> Model<Real>::forward(std::span<const std::int32_t> tokens, KeyValueCache<Real>* cache) {
   tape.reset(false);
-  Pass<Real> pass{tokens, static_cast<Index>(tokens.size())};
-  pass.by_running_statistics = true;
-  const Var<Real> scores = transformer.logits(tape, parameters, nullptr, pass);
+  const Pass pass{.tokens = tokens, .targets = {}, .context = std::ssize(tokens), .eval_mode = true};
+  const Var<Real> scores = transformer.logits(tape, parameters, nullptr, pass, cache);
   return {scores.value, static_cast<std::size_t>(scores.size())};
 }
 

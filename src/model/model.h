@@ -9,19 +9,6 @@
 
 namespace normscope {
 
-// A batch of B sequences of T tokens, and what should follow each token. Both flattened, B*T long.
-struct TokenBatch {
-  std::span<const std::int32_t> tokens, targets;
-  Index context = 0;  // T
-};
-
-// What of a step a pass needs to know.
-struct StepPart {
-  bool training = false;               // dropout on
-  RandomStream dropout_stream{0, ""};  // of (seed, step)
-  Index first_sequence = 0;            // sequences in earlier micro-batches of the step
-};
-
 template <class Real>
 class Model {
  public:
@@ -33,17 +20,16 @@ class Model {
 
   // The batch's mean loss (nats). Adds cotangent * d(loss) to `gradients`. `listener`, if any, hears every
   // site; `logits`, if any, gets a copy of them: (B*T, V).
-  double loss_and_gradients(const TokenBatch& batch, Real cotangent = 1, const StepPart& part = {},
-                            TapListener<Real>* listener = nullptr, std::vector<Real>* logits = nullptr);
+  double loss_and_gradients(const Pass& pass, Real cotangent = 1, TapListener<Real>* listener = nullptr,
+                            std::vector<Real>* logits = nullptr);
 
-  // The batch's mean loss, dropout off, no gradients; batch norm by its running statistics.
-  double loss(const TokenBatch& batch, TapListener<Real>* listener = nullptr);
+  // The batch's mean loss in eval mode, no gradients.
+  double loss(Pass pass, TapListener<Real>* listener = nullptr);
 
-  // Logits (N, V) of the tokens that follow those in the cache. They stay valid until the next pass.
+  // Logits (N, V) of the tokens that follow those in the cache, or of one sequence without a cache. They stay
+  // valid until the next pass.
   std::span<const Real> decode(std::span<const std::int32_t> tokens, KeyValueCache<Real>& cache);
-
-  // Logits (N, V) of one sequence without a cache.
-  std::span<const Real> forward(std::span<const std::int32_t> tokens);
+  std::span<const Real> forward(std::span<const std::int32_t> tokens, KeyValueCache<Real>* cache = nullptr);
 
   const Transformer<Real> transformer;
   ParameterBlock<Real> parameters;

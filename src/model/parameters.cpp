@@ -16,71 +16,81 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
   const std::vector<const Placement*> placements = placements_of(config);
   const int last = static_cast<int>(config.n_layer) + 1;
 
-  token_embedding = add("embed.token.weight", {vocab_size, C}, 0);
+  token_embedding = add("embed.token.weight", {vocab_size, C}, Role::embedding, 0);
   if (config.position == Position::learned) {
-    position_embedding = add("embed.position.weight", {config.context, C}, 0);
+    position_embedding = add("embed.position.weight", {config.context, C}, Role::embedding, 0);
   }
   if (placements[0]->embed_norm) embed_norm = add_norm(config, "embed_norm", 0);
 
   for (int layer = 1; layer < last; ++layer) {
     const std::string block = "blocks." + std::to_string(layer - 1) + ".";
-    const Placement& placement = *placements[static_cast<std::size_t>(layer - 1)];
-    // A sublayer with one norm calls it <sublayer>_norm wherever it sits; a second one is
-    // <sublayer>_post_norm.
-    const int norms = placement.norm_in + placement.norm_branch + placement.norm_out;
+    const Placement& placement = *placements[layer - 1];
     BlockParameters& p = blocks.emplace_back();
 
-    if (norms > 0) p.attn_norm = add_norm(config, block + "attn_norm", layer);
-    if (norms > 1) p.attn_post_norm = add_norm(config, block + "attn_post_norm", layer);
-    p.qkv = add_linear(block + "attn.qkv", 3 * C, C, config.bias, layer);
+    add_norms(config, placement, block + "attn", layer, p.attn);
+    p.qkv = add_linear(block + "attn.qkv", 3 * C, C, Role::qkv, config.bias, layer);
     if (config.qk_norm) {
-      p.q_norm = add(block + "attn.q_norm.weight", {D}, layer);
-      p.k_norm = add(block + "attn.k_norm.weight", {D}, layer);
+      p.q_norm = add(block + "attn.q_norm.weight", {D}, Role::norm_gain, layer);
+      p.k_norm = add(block + "attn.k_norm.weight", {D}, Role::norm_gain, layer);
     }
-    p.attn_out = add_linear(block + "attn.out", C, C, config.bias, layer);
-    if (placement.learned_scale) p.attn_scale = add(block + "attn_scale", {1}, layer);
+    p.attn.out = add_linear(block + "attn.out", C, C, Role::branch_output, config.bias, layer);
+    if (placement.learned_scale) p.attn.scale = add(block + "attn_scale", {1}, Role::branch_scale, layer);
 
-    if (norms > 0) p.ffn_norm = add_norm(config, block + "ffn_norm", layer);
-    if (norms > 1) p.ffn_post_norm = add_norm(config, block + "ffn_post_norm", layer);
-    p.ffn_in = add_linear(block + "ffn.in", F, C, config.ffn_bias, layer);
+    add_norms(config, placement, block + "ffn", layer, p.ffn);
+    p.ffn_in = add_linear(block + "ffn.in", F, C, Role::matrix, config.ffn_bias, layer);
     if (config.activation == Activation::swiglu) {
-      p.ffn_gate = add_linear(block + "ffn.gate", F, C, config.ffn_bias, layer);
+      p.ffn_gate = add_linear(block + "ffn.gate", F, C, Role::matrix, config.ffn_bias, layer);
     }
-    p.ffn_out = add_linear(block + "ffn.out", C, F, config.ffn_bias, layer);
-    if (placement.learned_scale) p.ffn_scale = add(block + "ffn_scale", {1}, layer);
+    p.ffn.out = add_linear(block + "ffn.out", C, F, Role::branch_output, config.ffn_bias, layer);
+    if (placement.learned_scale) p.ffn.scale = add(block + "ffn_scale", {1}, Role::branch_scale, layer);
   }
 
   if (config.final_norm) final_norm = add_norm(config, "final_norm", last);
-  head = config.tie_embeddings ? token_embedding : add("head.weight", {vocab_size, C}, last);
+  head = config.tie_embeddings ? token_embedding : add("head.weight", {vocab_size, C}, Role::head, last);
 }
 
-int ParameterLayout::add(std::string name, std::vector<Index> shape, int layer, bool trainable) {
+int ParameterLayout::add(std::string name, std::vector<Index> shape, Role role, int layer) {
   Index size = 1;
   for (const Index extent : shape) size *= extent;
-  list_.push_back({std::move(name), std::move(shape), layer, block_size_, size, trainable});
+  const bool trainable = role != Role::running_mean && role != Role::running_var;
+  list_.push_back({std::move(name), std::move(shape), role, layer, block_size_, size, trainable});
   block_size_ += (size + alignment - 1) / alignment * alignment;
   return static_cast<int>(list_.size()) - 1;
 }
 
 NormParameters ParameterLayout::add_norm(const ModelConfig& config, const std::string& name, int layer) {
   const NormRow& row = norm_row(config.norm);
-  NormParameters norm;
-  if (row.has_gain && config.norm_affine) norm.weight = add(name + ".weight", {config.d_model}, layer);
+  const Index C = config.d_model;
+  NormParameters norm{.present = true};
+  if (row.has_gain && config.norm_affine) norm.weight = add(name + ".weight", {C}, Role::norm_gain, layer);
   if (row.has_bias && config.norm_affine && config.norm_bias)
-    norm.bias = add(name + ".bias", {config.d_model}, layer);
-  if (row.has_alpha) norm.alpha = add(name + ".alpha", {1}, layer);
+    norm.bias = add(name + ".bias", {C}, Role::norm_bias, layer);
+  if (row.has_alpha) norm.alpha = add(name + ".alpha", {1}, Role::norm_alpha, layer);
   if (row.has_running) {
-    norm.running_mean = add(name + ".running_mean", {config.d_model}, layer, /*trainable=*/false);
-    norm.running_var = add(name + ".running_var", {config.d_model}, layer, /*trainable=*/false);
+    norm.running_mean = add(name + ".running_mean", {C}, Role::running_mean, layer);
+    norm.running_var = add(name + ".running_var", {C}, Role::running_var, layer);
   }
   return norm;
 }
 
-LinearParameters ParameterLayout::add_linear(const std::string& name, Index out, Index in, bool bias,
-                                             int layer) {
+// A sublayer with one norm calls it <sublayer>_norm wherever it sits; a second one is <sublayer>_post_norm.
+void ParameterLayout::add_norms(const ModelConfig& config, const Placement& placement,
+                                const std::string& sublayer, int layer, SublayerParameters& p) {
+  const char* name = "_norm";
+  for (const auto& [present, norm] : {std::pair{placement.norm_in, &p.norm_in},
+                                      {placement.norm_branch, &p.norm_branch},
+                                      {placement.norm_out, &p.norm_out}}) {
+    if (!present) continue;
+    *norm = add_norm(config, sublayer + name, layer);
+    name = "_post_norm";
+  }
+}
+
+LinearParameters ParameterLayout::add_linear(const std::string& name, Index out, Index in, Role role,
+                                             bool bias, int layer) {
   LinearParameters linear;
-  linear.weight = add(name + ".weight", {out, in}, layer);
-  if (bias) linear.bias = add(name + ".bias", {out}, layer);
+  linear.weight = add(name + ".weight", {out, in}, role, layer);
+  if (bias) linear.bias = add(name + ".bias", {out}, Role::bias, layer);
   return linear;
 }
 
@@ -99,7 +109,7 @@ Index ParameterLayout::count() const {
 Index ParameterLayout::matmul_param_count() const {
   Index total = (*this)[head].size;
   for (const Parameter& p : list_) {
-    if (p.is_matrix() && p.layer > 0 && p.name != "head.weight") total += p.size;
+    if (p.role == Role::qkv || p.role == Role::matrix || p.role == Role::branch_output) total += p.size;
   }
   return total;
 }

@@ -11,34 +11,61 @@
 
 namespace normscope {
 
+// What a tensor is to the model: its first values and what counts as a norm follow from it, never from its
+// name. `branch_output` are the matrices that write the stream, attention's and the FFN's; `qkv` is three
+// matrices of attention in one.
+enum class Role {
+  embedding,
+  qkv,
+  matrix,
+  branch_output,
+  head,
+  bias,
+  norm_gain,
+  norm_bias,
+  norm_alpha,
+  branch_scale,
+  running_mean,
+  running_var
+};
+
 // One tensor. Weights are (out, in), as in PyTorch; the names are those of a PyTorch module's state_dict.
 struct Parameter {
   std::string name;
   std::vector<Index> shape;
-  int layer;              // 0: embeddings; 1..L: blocks; L+1: final norm and head
-  Index offset;           // first element in the block
-  Index size;             // elements
-  bool trainable = true;  // false: running statistics; their "gradient" is the change that the step makes
+  Role role;
+  int layer;       // 0: embeddings; 1..L: blocks; L+1: final norm and head
+  Index offset;    // first element in the block
+  Index size;      // elements
+  bool trainable;  // false: running statistics; their "gradient" is the change that the step makes
 
   bool is_matrix() const { return shape.size() >= 2; }  // decayed; the rest is gains, biases, scales
   Index rows() const { return is_matrix() ? shape[0] : 1; }
   Index cols() const { return shape.back(); }
+  bool is_norm() const {
+    return role == Role::norm_gain || role == Role::norm_bias || role == Role::norm_alpha;
+  }
 };
 
 // Where the parameters of a norm, a linear layer, a block are in the list; absent ones are `no_parameter`.
 constexpr int no_parameter = -1;
 struct NormParameters {
+  bool present = false;
   int weight = no_parameter, bias = no_parameter, alpha = no_parameter;
   int running_mean = no_parameter, running_var = no_parameter;
 };
 struct LinearParameters {
   int weight = no_parameter, bias = no_parameter;
 };
+struct SublayerParameters {
+  NormParameters norm_in, norm_branch, norm_out;  // as in Placement
+  LinearParameters out;                           // the matrix that writes the stream
+  int scale = no_parameter;
+};
 struct BlockParameters {
-  NormParameters attn_norm, attn_post_norm, ffn_norm, ffn_post_norm;
-  LinearParameters qkv, attn_out, ffn_in, ffn_gate, ffn_out;
+  SublayerParameters attn, ffn;
+  LinearParameters qkv, ffn_in, ffn_gate;
   int q_norm = no_parameter, k_norm = no_parameter;
-  int attn_scale = no_parameter, ffn_scale = no_parameter;
 };
 
 // The list that a config and a vocabulary give, in the order of the model, and each part's place in it.
@@ -58,9 +85,11 @@ class ParameterLayout {
   std::vector<BlockParameters> blocks;
 
  private:
-  int add(std::string name, std::vector<Index> shape, int layer, bool trainable = true);
+  int add(std::string name, std::vector<Index> shape, Role role, int layer);
   NormParameters add_norm(const ModelConfig& config, const std::string& name, int layer);
-  LinearParameters add_linear(const std::string& name, Index out, Index in, bool bias, int layer);
+  void add_norms(const ModelConfig& config, const Placement& placement, const std::string& sublayer,
+                 int layer, SublayerParameters& parameters);
+  LinearParameters add_linear(const std::string& name, Index out, Index in, Role role, bool bias, int layer);
 
   std::vector<Parameter> list_;
   Index block_size_ = 0;

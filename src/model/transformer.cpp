@@ -71,8 +71,10 @@ struct Transformer<Real>::Run {
   const ParameterLayout& layout;
   ParameterBlock<Real>& parameters;
   ParameterBlock<Real>* gradients;
-  const Pass<Real>& pass;
+  const Pass& pass;
+  KeyValueCache<Real>* cache;
   const ModelConfig& config;
+  GemmProvider gemm_provider;
 
   Var<Real> parameter(int index) {
     if (index == no_parameter) return {};
@@ -80,8 +82,9 @@ struct Transformer<Real>::Run {
     return tape.parameter(parameters.at(p), gradients != nullptr ? gradients->at(p) : nullptr, p.rows(),
                           p.cols());
   }
-  // `rounded`: only products will read it.
-  Var<Real> norm(NormParameters p, Var<Real> x, bool rounded = false) {
+  // N(x), or x where there is no norm. `for_products`: nothing else will read it.
+  Var<Real> norm(const NormParameters& p, Var<Real> x, bool for_products = false) {
+    if (!p.present) return x;
     NormVars<Real> vars{parameter(p.weight), parameter(p.bias), parameter(p.alpha), {}};
     if (p.running_mean != no_parameter) {
       const Parameter &mean = layout[p.running_mean], &variance = layout[p.running_var];
@@ -91,15 +94,19 @@ struct Transformer<Real>::Run {
         vars.running.variance_change = gradients->at(variance);
       }
     }
-    return apply_norm(tape, config, vars, {pass.context, pass.by_running_statistics, rounded}, x);
+    return apply_norm(tape, config, vars, pass, x, for_products && rounds<Real>(gemm_provider));
   }
 
-  Dropout drop(std::size_t layer, DropoutPlace place) const {
+  Dropout drop(int layer, DropoutPlace place) const {
     if (!pass.training) return {};
-    return {config.dropout, pass.dropout_stream.at(4 * layer + static_cast<std::uint64_t>(place)),
-            pass.context, pass.first_sequence};
+    const auto draw = 4 * static_cast<std::uint64_t>(layer) + static_cast<std::uint64_t>(place);
+    return {config.dropout, pass.dropout_stream.at(draw), pass.context, pass.first_sequence};
   }
-  Index first_position() const { return pass.cache != nullptr ? pass.cache->length : 0; }
+  Var<Real> tap(int layer, Site site, Var<Real> x) {
+    tape.tap(x, {layer, site});
+    return x;
+  }
+  Index first_position() const { return cache != nullptr ? cache->length : 0; }
 };
 
 template <class Real>
@@ -110,7 +117,7 @@ Var<Real> Transformer<Real>::embed(Run& run) const {
   }
   Var<Real> x = embedding(run.tape, run.pass.tokens, run.pass.context, run.parameter(layout_.token_embedding),
                           positions, run.first_position());
-  if (placements_[0]->embed_norm) x = run.norm(layout_.embed_norm, x);
+  x = run.norm(layout_.embed_norm, x);
   return dropout(run.tape, run.drop(0, DropoutPlace::embedding), x);
 }
 
@@ -121,7 +128,7 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
 
   // Queries, keys and values are read by products alone, unless something stands between.
   const bool for_products = rounds<Real>(gemm_provider_) && !config_.qk_norm &&
-                            config_.position != Position::rope && run.pass.cache == nullptr &&
+                            config_.position != Position::rope && run.cache == nullptr &&
                             config_.d_model / H % 2 == 0;
   Var<Real> qkv = linear(run.tape, gemm_provider_, x, run.parameter(p.qkv.weight), run.parameter(p.qkv.bias),
                          for_products);
@@ -133,15 +140,15 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
     qkv = rotary(run.tape, T, H, qkv, cosines_.data(), sines_.data(), run.first_position());
   }
   Var<Real> y;
-  if (KeyValueCache<Real>* cache = run.pass.cache) {
+  if (KeyValueCache<Real>* cache = run.cache) {
     y = cached_attention(run.tape, gemm_provider_, H, qkv, cache->length, cache->keys[index].data(),
                          cache->values[index].data());
   } else {
     y = causal_attention(run.tape, gemm_provider_, T, H, qkv,
-                         run.drop(index + 1, DropoutPlace::attention_weights));
+                         run.drop(static_cast<int>(index) + 1, DropoutPlace::attention_weights));
   }
-  return linear(run.tape, gemm_provider_, y, run.parameter(p.attn_out.weight),
-                run.parameter(p.attn_out.bias));
+  return linear(run.tape, gemm_provider_, y, run.parameter(p.attn.out.weight),
+                run.parameter(p.attn.out.bias));
 }
 
 template <class Real>
@@ -157,69 +164,52 @@ Var<Real> Transformer<Real>::feed_forward(Run& run, std::size_t index, Var<Real>
   } else {
     hidden = activated_linear(run.tape, gemm_provider_, activation_kind(config_.activation), x, weight, bias);
   }
-  run.tape.tap(hidden, {static_cast<int>(index) + 1, Site::ffn_hidden});
-  return linear(run.tape, gemm_provider_, hidden, run.parameter(p.ffn_out.weight),
-                run.parameter(p.ffn_out.bias));
+  run.tap(static_cast<int>(index) + 1, Site::ffn_hidden, hidden);
+  return linear(run.tape, gemm_provider_, hidden, run.parameter(p.ffn.out.weight),
+                run.parameter(p.ffn.out.bias));
 }
 
 template <class Real>
 Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) const {
-  const Placement& placement = *placements_[index];
-  const BlockParameters& p = layout_.blocks[index];
   const int layer = static_cast<int>(index) + 1;
+  const BlockParameters& p = layout_.blocks[index];
+  const Placement& placement = *placements_[index];
   const Real alpha = static_cast<Real>(placement.alpha.of(config_.n_layer));
-  const Real input_scale = static_cast<Real>(placement.input_scale.of(layer));
+  const Real s = static_cast<Real>(placement.input_scale.of(layer));
 
-  struct Sublayer {
-    Var<Real> (Transformer::*function)(Run&, std::size_t, Var<Real>) const;  // F
-    NormParameters norm, post_norm;
-    int learned_scale;
-    DropoutPlace dropout_place;
+  // y = N_out(alpha x + N_branch(a F(s N_in(x)))). Norms and scales that the placement has not, and factors
+  // of 1, return their argument.
+  struct Places {
     Site in, out, sum;
+    DropoutPlace dropout;
   };
-  const Sublayer sublayers[] = {
-      {&Transformer::attention, p.attn_norm, p.attn_post_norm, p.attn_scale, DropoutPlace::attention_branch,
-       Site::attn_in, Site::attn_out, Site::stream_mid},
-      {&Transformer::feed_forward, p.ffn_norm, p.ffn_post_norm, p.ffn_scale, DropoutPlace::ffn_branch,
-       Site::ffn_in, Site::ffn_out, Site::stream},
+  const auto sublayer = [&](const SublayerParameters& w, const Places& at, auto F) {
+    const Var<Real> in = run.tap(layer, at.in, scale(run.tape, s, run.norm(w.norm_in, x, s == 1)));
+    const Var<Real> y = dropout(run.tape, run.drop(layer, at.dropout), run.tap(layer, at.out, F(in)));
+    const Var<Real> branch = run.norm(w.norm_branch, scale_by(run.tape, run.parameter(w.scale), y));
+    const Var<Real> sum = config_.residual ? residual_sum(run.tape, alpha, x, branch) : branch;
+    x = run.tap(layer, at.sum, run.norm(w.norm_out, sum));
   };
-
-  // y = N_out(alpha x + a N_branch(F(s N_in(x)))): the row of the placement says which parts there are.
-  for (const Sublayer& sub : sublayers) {
-    const bool for_products = rounds<Real>(gemm_provider_) && input_scale == 1;
-    Var<Real> in = placement.norm_in ? run.norm(sub.norm, x, for_products) : x;
-    if (input_scale != 1) in = scale(run.tape, input_scale, in);
-    run.tape.tap(in, {layer, sub.in});
-
-    Var<Real> branch = (this->*sub.function)(run, index, in);
-    run.tape.tap(branch, {layer, sub.out});
-    branch = dropout(run.tape, run.drop(index + 1, sub.dropout_place), branch);
-    if (placement.learned_scale) branch = scale_by(run.tape, run.parameter(sub.learned_scale), branch);
-    if (placement.norm_branch) branch = run.norm(placement.norm_in ? sub.post_norm : sub.norm, branch);
-
-    x = config_.residual ? residual_sum(run.tape, alpha, x, branch) : branch;
-    if (placement.norm_out) x = run.norm(sub.norm, x);
-    run.tape.tap(x, {layer, sub.sum});
-  }
+  sublayer(p.attn, {Site::attn_in, Site::attn_out, Site::stream_mid, DropoutPlace::attention_branch},
+           [&](Var<Real> in) { return attention(run, index, in); });
+  sublayer(p.ffn, {Site::ffn_in, Site::ffn_out, Site::stream, DropoutPlace::ffn_branch},
+           [&](Var<Real> in) { return feed_forward(run, index, in); });
   return x;
 }
 
 template <class Real>
 Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& parameters,
-                                    ParameterBlock<Real>* gradients, const Pass<Real>& pass) const {
-  Run run{tape, layout_, parameters, gradients, pass, config_};
+                                    ParameterBlock<Real>* gradients, const Pass& pass,
+                                    KeyValueCache<Real>* cache) const {
+  Run run{tape, layout_, parameters, gradients, pass, cache, config_, gemm_provider_};
   const int last = static_cast<int>(config_.n_layer) + 1;
 
-  Var<Real> x = embed(run);
-  tape.tap(x, {0, Site::stream});
+  Var<Real> x = run.tap(0, Site::stream, embed(run));
   for (std::size_t index = 0; index < placements_.size(); ++index) x = block(run, index, x);
-  if (pass.cache != nullptr) pass.cache->length += x.rows;
+  if (cache != nullptr) cache->length += x.rows;
 
-  if (config_.final_norm) x = run.norm(layout_.final_norm, x, rounds<Real>(gemm_provider_));
-  tape.tap(x, {last, Site::final});
-  const Var<Real> scores = linear(tape, gemm_provider_, x, run.parameter(layout_.head));
-  tape.tap(scores, {last, Site::logits});
-  return scores;
+  x = run.tap(last, Site::final, run.norm(layout_.final_norm, x, /*for_products=*/true));
+  return run.tap(last, Site::logits, linear(tape, gemm_provider_, x, run.parameter(layout_.head)));
 }
 
 template struct KeyValueCache<float>;

@@ -18,18 +18,6 @@ struct KeyValueCache {
   std::vector<std::vector<Real>> keys, values;
 };
 
-// One forward pass.
-template <class Real>
-struct Pass {
-  std::span<const std::int32_t> tokens;  // (B, T) flattened; they must outlive the backward
-  Index context = 0;                     // T of this pass, at most the config's
-  bool training = false;                 // dropout on
-  RandomStream dropout_stream{0, ""};    // of (seed, step)
-  Index first_sequence = 0;              // sequences of this step in earlier micro-batches
-  bool by_running_statistics = false;    // batch norm in evaluation
-  KeyValueCache<Real>* cache = nullptr;  // decoding: one sequence, tokens follow the cached ones; no backward
-};
-
 template <class Real>
 class Transformer {
  public:
@@ -39,9 +27,10 @@ class Transformer {
   const ParameterLayout& layout() const { return layout_; }
   Index vocab_size() const { return vocab_size_; }
 
-  // (N, V). `gradients` null: no gradients of parameters are wanted (or the tape does not record).
+  // (N, V). `gradients` null: no gradients of parameters are wanted (or the tape does not record). `cache`:
+  // one sequence is decoded, its tokens follow the cached ones; no backward.
   Var<Real> logits(Tape<Real>& tape, ParameterBlock<Real>& parameters, ParameterBlock<Real>* gradients,
-                   const Pass<Real>& pass) const;
+                   const Pass& pass, KeyValueCache<Real>* cache = nullptr) const;
 
  private:
   struct Run;  // what one forward pass carries from part to part

@@ -125,11 +125,11 @@ Var<Real> swiglu(Tape<Real>& tape, Var<Real> gate, Var<Real> x);
 template <class Real>
 Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> branch);
 
-// y = factor*x, a constant factor.
+// y = factor*x, a constant factor; 1 returns x itself.
 template <class Real>
 Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x);
 
-// y = factor*x, a learned factor: (1, 1).
+// y = factor*x, a learned factor: (1, 1); absent, x itself.
 template <class Real>
 Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x);
 

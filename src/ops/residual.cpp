@@ -25,6 +25,7 @@ Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> bran
 // y = f x;  dx = f dy.
 template <class Real>
 Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x) {
+  if (factor == 1) return x;
   const typename Tape<Real>::Op op(tape, streaming_cost<Real>("scale", x.size(), 2, 2));
   Var<Real> y = tape.create(x.rows, x.cols);
   axpby(x.size(), factor, x.value, Real(0), y.value);
@@ -39,6 +40,7 @@ Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x) {
 // y = f x;  dx = f dy,  df = dy·x.
 template <class Real>
 Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
+  if (!factor) return x;
   const typename Tape<Real>::Op op(tape, streaming_cost<Real>("scale", x.size(), 2, 4));
   require(factor.size() == 1, "scale_by", "the factor must be one number; got ", factor.size());
   Var<Real> y = tape.create(x.rows, x.cols);

@@ -24,11 +24,11 @@ void add_sites(const char* prefix, const std::vector<SiteCopy<float>>& copies, I
 
 // The exchange file: everything another program needs to recompute the pass, and every number to compare.
 void write_exchange(const std::string& path, const CheckpointMeta& facts, Model<float>& model,
-                    const TokenBatch& batch) {
+                    const Pass& batch) {
   model.gradients.clear();
   SiteCopies<float> sites;
   std::vector<float> logits;
-  const auto loss = static_cast<float>(model.loss_and_gradients(batch, 1.0f, {}, &sites, &logits));
+  const auto loss = static_cast<float>(model.loss_and_gradients(batch, 1.0f, &sites, &logits));
 
   const Index T = batch.context, B = static_cast<Index>(batch.tokens.size()) / T;
   const std::vector<std::int64_t> tokens(batch.tokens.begin(), batch.tokens.end());

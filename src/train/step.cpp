@@ -26,8 +26,11 @@ const StepResult& StepRunner::compute(Model<float>& model, Index step, TapListen
   double loss = 0;
   for (Index micro = 0; micro < grad_accum_; ++micro) {
     fill(step, micro);
-    const StepPart part{dropout_, dropout_stream_.at(static_cast<std::uint64_t>(step)), micro * batch_size_};
-    loss += model.loss_and_gradients(last_batch(), share, part, listener);
+    Pass pass = last_batch();
+    pass.training = dropout_;
+    pass.dropout_stream = dropout_stream_.at(static_cast<std::uint64_t>(step));
+    pass.first_sequence = micro * batch_size_;
+    loss += model.loss_and_gradients(pass, share, listener);
   }
   result_.loss = static_cast<float>(loss / static_cast<double>(grad_accum_));
   measure_gradient(model.layout(), model.gradients, result_.norms);

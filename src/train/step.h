@@ -30,7 +30,7 @@ class StepRunner {
   void fill(Index step, Index micro = 0);
 
   // The tokens and targets that were drawn last.
-  TokenBatch last_batch() const { return {tokens_, targets_, context_}; }
+  Pass last_batch() const { return {tokens_, targets_, context_}; }
 
  private:
   BatchSampler sampler_;

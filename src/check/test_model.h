@@ -1,4 +1,4 @@
-// What the laws have in common: models, batches, and what rounding may do to a number.
+// What the checks have in common: models, batches, and what rounding may do to a number.
 #pragma once
 
 #include <algorithm>
@@ -16,33 +16,35 @@
 
 namespace normscope {
 
-// The number of the group that element (row, c) of an (N, C) matrix is normalised with.
+// Of the second reading in equations.cpp: the number of the group that element (row, c) of an (N, C) matrix
+// is normalised with; the factor of a block's placement on its first weights.
 Index norm_group(const ModelConfig& config, Index context, Index row, Index c);
+double expected_init_gain(const ModelConfig& config, Index block);
 
 // Moves gains, biases and scales by N(0, 0.3): a gradient that is right only at gain 1 and bias 0 must not
 // pass. Running statistics stay.
 template <class Real>
-void move_vectors(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters);
+void perturb_1d_params(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters);
 
 // A model, which these passes never train: its dropout is off. Its matrices are of Xavier's scale whatever
 // the config's own, since a law holds for any weights: with tiny or huge ones a fault could hide behind
 // rounding. Vectors are moved.
 template <class Real>
-class Trial : public Model<Real> {
+class TestModel : public Model<Real> {
  public:
-  Trial(const Subject& subject, const ModelConfig& model);
+  TestModel(const Context& given, const ModelConfig& model);
 
   // The loss, and `gradients` of this batch alone.
-  double pass(const TokenBatch& batch, std::vector<Real>* logits = nullptr) {
+  double pass(const Pass& batch, std::vector<Real>* logits = nullptr) {
     this->gradients.clear();
-    return this->loss_and_gradients(batch, 1, {}, nullptr, logits);
+    return this->loss_and_gradients(batch, 1, nullptr, logits);
   }
 };
 
 // The first `sequences` sequences of the run's first batch, each cut to `context` characters.
-struct TrialBatch {
-  TrialBatch(const Subject& subject, Index sequences, Index context);
-  TokenBatch view() const { return {tokens, targets, context}; }
+struct TestBatch {
+  TestBatch(const Context& given, Index sequences, Index context);
+  Pass view() const { return {tokens, targets, context}; }
 
   std::vector<Token> tokens, targets;
   Index context;
@@ -50,13 +52,13 @@ struct TrialBatch {
 
 // A batch small enough that a pass takes so many operations: two sequences (more where they are short: batch
 // norm over two tokens would be degenerate), or one of a large model, cut where even that is too much.
-TrialBatch affordable_batch(const Subject& subject, double max_flops = 2e8);
+TestBatch small_batch(const Context& given, double max_flops = 2e8);
 
 // <g, d> against (loss(W + h d) - loss(W - h d)) / 2h, for each parameter W with claimed gradient g along a d
 // of length 1 that is half g's own and half random (which alone sees only 1/sqrt(size) of an error in g). The
 // limit is 1e-6 |g| at any h or, where none reaches that, what rounding and curvature leave at the best one.
-Finding finite_difference_error(Model<double>& model, const TokenBatch& batch,
-                                const ParameterBlock<double>& gradients);
+Result finite_difference_error(Model<double>& model, const Pass& batch,
+                               const ParameterBlock<double>& gradients);
 
 // (f(x + h d) - f(x - h d)) / 2h, where f reads the numbers at x. They end as they began.
 template <class F>
@@ -85,7 +87,7 @@ struct Tensor {
   double distance(const Tensor& other) const;
 };
 template <class Real>
-std::vector<Tensor> tensors_of(Model<Real>& model, const TokenBatch& batch);
+std::vector<Tensor> tensors_of(Model<Real>& model, const Pass& batch);
 const Tensor& tensor_named(const std::vector<Tensor>& all, const std::string& name);
 std::string site_name(Place place);  // of a site's value
 
@@ -106,7 +108,7 @@ constexpr double noise_of_double = 0x1p-40;
 constexpr double max_rounding = 0.5;
 
 // By how much the noise moves each tensor of a pass of the model. Weights are moved too.
-void find_rounding(Model<double>& model, const TokenBatch& batch, double noise, std::vector<Tensor>& pass);
+void find_rounding(Model<double>& model, const Pass& batch, double noise, std::vector<Tensor>& pass);
 
 // Of several errors the one that is largest beside its limit; NaN is larger than any.
 class Worst {
@@ -115,7 +117,7 @@ class Worst {
   void add(const std::string& place, double error, double limit, double scale = INFINITY);
 
   // Its limit is infinite where all were passed over.
-  Finding finding(std::string law) const { return {std::move(law), error_, limit_, place_}; }
+  Result result(std::string law) const { return {std::move(law), error_, limit_, place_}; }
 
  private:
   double error_ = 0, limit_ = INFINITY, ratio_ = -1;
@@ -134,6 +136,6 @@ struct Residue {
 };
 
 // The finding that all numbers are 0 that `measure` returns of a pass on this tape.
-Finding vanishes(std::string law, Tape<double>& tape, const std::function<std::vector<Residue>()>& measure);
+Result vanishes(std::string law, Tape<double>& tape, const std::function<std::vector<Residue>()>& measure);
 
 }  // namespace normscope

@@ -1,4 +1,4 @@
-#include "check/trial.h"
+#include "check/test_model.h"
 
 #include <algorithm>
 
@@ -7,15 +7,8 @@
 
 namespace normscope {
 
-Index norm_group(const ModelConfig& config, Index context, Index row, Index c) {
-  if (config.norm == NormKind::batchnorm) return c;
-  if (config.norm == NormKind::instancenorm) return row / context * config.d_model + c;
-  if (config.norm != NormKind::groupnorm) return row;
-  return row * config.norm_groups + c / (config.d_model / config.norm_groups);
-}
-
 template <class Real>
-void move_vectors(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters) {
+void perturb_1d_params(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters) {
   for (const Parameter& p : layout.list()) {
     if (p.is_matrix() || !p.trainable) continue;
     const RandomStream stream(seed, "moved " + p.name);
@@ -26,33 +19,33 @@ void move_vectors(const ParameterLayout& layout, std::uint64_t seed, ParameterBl
 }
 
 template <class Real>
-Trial<Real>::Trial(const Subject& subject, const ModelConfig& model)
-    : Model<Real>(model, subject.corpus.vocab.size(), gemm_provider(subject.config.train)) {
-  const auto seed = static_cast<std::uint64_t>(subject.config.train.seed);
+TestModel<Real>::TestModel(const Context& given, const ModelConfig& model)
+    : Model<Real>(model, given.corpus.vocab.size(), gemm_provider(given.config.train)) {
+  const auto seed = static_cast<std::uint64_t>(given.config.train.seed);
   ModelConfig drawn = model;
   drawn.init = {.scheme = InitScheme::xavier_uniform, .embed_std = 0.5, .residual_scaling = true};
   initialise(drawn, this->layout(), seed, this->parameters);
-  move_vectors(this->layout(), seed, this->parameters);
+  perturb_1d_params(this->layout(), seed, this->parameters);
 }
 
-template void move_vectors(const ParameterLayout&, std::uint64_t, ParameterBlock<float>&);
-template void move_vectors(const ParameterLayout&, std::uint64_t, ParameterBlock<double>&);
-template class Trial<float>;
-template class Trial<double>;
+template void perturb_1d_params(const ParameterLayout&, std::uint64_t, ParameterBlock<float>&);
+template void perturb_1d_params(const ParameterLayout&, std::uint64_t, ParameterBlock<double>&);
+template class TestModel<float>;
+template class TestModel<double>;
 
-TrialBatch::TrialBatch(const Subject& subject, Index sequences, Index length)
+TestBatch::TestBatch(const Context& given, Index sequences, Index length)
     : tokens(static_cast<std::size_t>(sequences * length)), targets(tokens.size()), context(length) {
-  const BatchSampler sampler(subject.corpus.train, context,
-                             static_cast<std::uint64_t>(subject.config.train.seed));
+  const BatchSampler sampler(given.corpus.train, context,
+                             static_cast<std::uint64_t>(given.config.train.seed));
   sampler.fill(1, 0, sequences, tokens.data(), targets.data());
 }
 
-TrialBatch affordable_batch(const Subject& subject, double max_flops) {
-  const ModelConfig& model = subject.config.model;
-  const ParameterLayout layout(model, subject.corpus.vocab.size());
+TestBatch small_batch(const Context& given, double max_flops) {
+  const ModelConfig& model = given.config.model;
+  const ParameterLayout layout(model, given.corpus.vocab.size());
   const auto tokens = static_cast<Index>(max_flops / training_flops_per_token(model, layout));
   const Index context = std::clamp<Index>(tokens, std::min<Index>(model.context, 2), model.context);
-  return {subject, std::max<Index>(tokens >= 2 * context ? 2 : 1, 16 / context), context};
+  return {given, std::max<Index>(tokens >= 2 * context ? 2 : 1, 16 / context), context};
 }
 
 double l2_distance(Index n, const double* a, const double* b) {
@@ -76,10 +69,10 @@ const Tensor& tensor_named(const std::vector<Tensor>& all, const std::string& na
 std::string site_name(Place place) { return text("act.", place.layer, '.', name_of(place.site)); }
 
 template <class Real>
-std::vector<Tensor> tensors_of(Model<Real>& model, const TokenBatch& batch) {
+std::vector<Tensor> tensors_of(Model<Real>& model, const Pass& batch) {
   SiteCopies<Real> sites;
   model.gradients.clear();
-  std::vector<Tensor> all{{Tensor::loss, "loss", {model.loss_and_gradients(batch, 1, {}, &sites)}}};
+  std::vector<Tensor> all{{Tensor::loss, "loss", {model.loss_and_gradients(batch, 1, &sites)}}};
   const auto add = [&](Tensor::Kind kind, const char* what, const std::vector<SiteCopy<Real>>& copies) {
     for (const auto& [place, rows, cols, x] : copies)
       all.push_back({kind, text(what, place.layer, '.', name_of(place.site)), {x.begin(), x.end()}});
@@ -94,12 +87,12 @@ std::vector<Tensor> tensors_of(Model<Real>& model, const TokenBatch& batch) {
   return all;
 }
 
-template std::vector<Tensor> tensors_of(Model<float>&, const TokenBatch&);
-template std::vector<Tensor> tensors_of(Model<double>&, const TokenBatch&);
+template std::vector<Tensor> tensors_of(Model<float>&, const Pass&);
+template std::vector<Tensor> tensors_of(Model<double>&, const Pass&);
 
-void find_rounding(Model<double>& model, const TokenBatch& batch, double noise, std::vector<Tensor>& pass) {
+void find_rounding(Model<double>& model, const Pass& batch, double noise, std::vector<Tensor>& pass) {
   const std::vector<double> weights = model.parameters.all();
-  // In fewer passes a single number, as a scale of rezero, may move little.
+  // In fewer passes a single number, as a learned scale, may move little.
   for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) {
     const RandomStream stream(seed, "rounded weights");
     for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -126,7 +119,7 @@ void Worst::add(const std::string& place, double error, double limit, double sca
   place_ = place;
 }
 
-Finding vanishes(std::string law, Tape<double>& tape, const std::function<std::vector<Residue>()>& measure) {
+Result vanishes(std::string law, Tape<double>& tape, const std::function<std::vector<Residue>()>& measure) {
   const std::vector<Residue> found = measure();
   std::vector<double> rounding(found.size()), scale_rounding(found.size());
   for (const std::uint64_t pass : {1, 2, 3}) {
@@ -144,7 +137,7 @@ Finding vanishes(std::string law, Tape<double>& tape, const std::function<std::v
     if (scale_rounding[i] > max_rounding * scale) continue;
     worst.add(place, std::abs(value), rounding_margin * (rounding[i] + noise_of_double * scale), scale);
   }
-  return worst.finding(std::move(law));
+  return worst.result(std::move(law));
 }
 
 }  // namespace normscope

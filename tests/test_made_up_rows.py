@@ -1,0 +1,145 @@
+#!/usr/bin/python3
+"""Adds a made-up placement and a made-up norm by the files that the README names, and asks who knows them.
+
+The program with the two rows is built beside the one under test; configs, the schema, explain, check with its gradients
+against differences, training, plots and the comparison with PyTorch take them from there.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import mutants
+from cli import BINARY, ROOT
+
+# y = N2(alpha x + F(N(x))), alpha = sqrt(3L)
+PLACEMENT = [
+    ("src/model/placement.h", "mix, rezero, none };", "mix, rezero, none, made_up };"),
+    ("src/model/placement.h", '.formula = "y = x + F(x)", .source = "the control"},',
+     '.formula = "y = x + F(x)", .source = "the control"},'
+     '{.kind = PlacementKind::made_up, .name = "made_up", .formula = "y = N2(alpha*x + F(N(x)))", .source = "a test",'
+     ' .norm_in = true, .norm_out = true, .alpha = {3, 0.5}},'),
+    ("src/check/equations.cpp", "case mix:",
+     "case made_up: return F ? N2(join(std::sqrt(3.0 * static_cast<double>(config_.n_layer)), *F)) : N(x); case mix:"),
+    ("scripts/torch_model.py", 'TWO_NORMS = (', 'TWO_NORMS = ("made_up", '),
+    ("scripts/torch_model.py", '(2 * config["n_layer"]) ** 0.25',
+     '(3 * config["n_layer"]) ** 0.5 if placement == "made_up" else (2 * config["n_layer"]) ** 0.25'),
+    ("scripts/torch_model.py", 'if self.placement == "none":',
+     'if self.placement == "made_up":\n            return N2(self.alpha * skip + F(N(x)))\n'
+     '        if self.placement == "none":'),
+]
+# y = g x / (2 rms(x))
+NORM = [
+    ("src/model/norms.h", "dyt, none };", "dyt, none, made_up };"),
+    ("src/model/norms.h", '{.kind = NormKind::none,',
+     '{.kind = NormKind::made_up, .name = "made_up", .formula = "y = g*x/(2*sqrt(mean(x^2) + eps))", .source = "a test",'
+     ' .centred = false, .has_bias = false}, {.kind = NormKind::none,'),
+    ("src/model/apply_norm.cpp", "case rmsnorm:",
+     "case made_up: return scale(tape, Real(0.5), over_features(1, false)); case rmsnorm:"),
+    ("src/check/equations.cpp", "config_.norm != rmsnorm;", "config_.norm != rmsnorm && config_.norm != made_up;"),
+    ("src/check/equations.cpp", "const double *gain = parameter(name",
+     "for (double& half : y) half /= config_.norm == made_up ? 2 : 1;\n    const double *gain = parameter(name"),
+    ("src/check/equations.cpp", "case NormKind::rmsnorm:", "case NormKind::rmsnorm: case NormKind::made_up:"),
+    ("scripts/torch_model.py", 'self.kind != "rmsnorm"', 'self.kind not in ("rmsnorm", "made_up")'),
+    ("scripts/torch_model.py", 'if self.kind == "rmsnorm":',
+     'if self.kind == "made_up":\n            return x / self.root((x * x).mean(-1, keepdim=True)) / 2\n'
+     '        if self.kind == "rmsnorm":'),
+]
+UNITS = ["model/placement.cpp", "model/norms.cpp", "model/apply_norm.cpp", "check/equations.cpp"]
+TINY = {"n_layer": 2, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 12, "tie_embeddings": False,
+        "init": {"scheme": "xavier_normal", "embed_std": 1}}
+
+
+def files(edits):
+    return {name for name, _, _ in edits}
+
+
+class MadeUpRows(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.root = root = Path(cls.folder.name)
+        edits = PLACEMENT + NORM
+        cls.program = mutants.build(root, UNITS, [(name[4:], text, becomes) for name, text, becomes in edits
+                                                  if name.startswith("src/")])
+        shutil.copytree(Path(ROOT) / "scripts", root / "scripts")
+        mutants.edit(root, [e for e in edits if e[0].startswith("scripts/")])
+        (root / "configs").mkdir()
+        (root / "configs/schema.json").write_text(cls.call("config", "--schema").stdout, encoding="utf-8")
+
+    @classmethod
+    def call(cls, *arguments, program=None, code=0):
+        done = subprocess.run([program or cls.program, *arguments], cwd=cls.root, capture_output=True, encoding="utf-8",
+                              env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=200, check=False)
+        assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
+        return done
+
+    def config(self, **model):
+        path = self.root / "config.json"
+        path.write_text(json.dumps({"model": {**TINY, **model}, "data": {"path": f"{ROOT}/data/austen.txt"},
+                                    "train": {"steps": 3, "batch_size": 2}, "log": {"layers_every": 1}}),
+                        encoding="utf-8")
+        return str(path)
+
+    def both(self):
+        return self.config(norm_placement="made_up", norm="made_up")
+
+    def test_the_readme_names_the_files(self):
+        said = (Path(ROOT) / "README.md").read_text(encoding="utf-8")
+        said = said[said.index("**Add a placement**"):said.index("**Add an op**")]
+        for name in files(PLACEMENT) | files(NORM):
+            self.assertIn(os.path.basename(name) if "apply_norm" in name else name, said)
+        self.assertEqual((len(files(PLACEMENT)), len(files(NORM))), (3, 4))
+
+    def test_the_program_without_the_rows_knows_neither(self):
+        for key in ("model.norm", "model.norm_placement"):
+            self.call("config", self.config(), "--set", f"{key}=made_up", program=BINARY, code=2)
+
+    def test_config_and_schema(self):
+        resolved = json.loads(self.call("config", self.both()).stdout)["model"]
+        self.assertEqual((resolved["norm"], resolved["norm_placement"]), ("made_up", "made_up"))
+        self.assertIs(resolved["norm_bias"], False)  # it has none
+        schema = json.loads((self.root / "configs/schema.json").read_text(encoding="utf-8"))
+        self.assertIn("made_up", schema["properties"]["model"]["properties"]["norm"]["enum"])
+        self.assertEqual(schema["x-placements"]["made_up"]["alpha"], [3, 0.5])
+        refused = self.call("config", self.config(norm="made_upp"), code=2)
+        self.assertIn("did you mean made_up?", refused.stderr)
+
+    def test_explain(self):
+        self.assertIn("y = N2(alpha*x + F(N(x)))", self.call("explain").stdout)
+        said = self.call("explain", "--placement", "made_up").stdout
+        self.assertIn("x = attn_post_norm(α·x + attention(attn_norm(x)))", said)
+        self.assertIn("L = 12: α = 6.0000", said)
+        said = self.call("explain", "--norm", "made_up").stdout
+        self.assertIn("y = 0.1826  0.3651  0.5477  0.7303", said)
+        self.assertNotIn("z =", said)  # x/rms is not what it arrives at
+        self.assertIn("α·x + ffn(ffn_norm(x))", self.call("explain", self.both()).stdout)
+
+    def test_check_reads_both_on_its_own(self):
+        for model in ({"norm_placement": "made_up"}, {"norm": "made_up"}, {"norm_placement": "made_up", "norm": "made_up"}):
+            said = self.call("check", self.config(**model)).stdout
+            for law in (10, 11, 12, 13):  # gradients against differences, float, equations, first values
+                self.assertRegex(said, rf"(?m)^ok +\S+ +\S+ +{law} ")
+
+    def test_training_and_plots(self):
+        self.call("train", self.both(), "--out", "run")
+        for script in ("plot_layers", "plot_branches"):
+            self.call(f"scripts/{script}.py", "run", "-o", f"{script}.svg", program=sys.executable)
+            self.assertIn("made_up", (self.root / f"{script}.svg").read_text(encoding="utf-8"))
+        self.assertIn("α = (3L)^½", (self.root / "plot_branches.svg").read_text(encoding="utf-8"))
+
+    def test_pytorch(self):
+        if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False).returncode:
+            self.skipTest("no torch")
+        self.call("probe", self.both(), "--out", "probe", "--dump", "pass.safetensors")
+        self.call("scripts/check_with_torch.py", "pass.safetensors", program=sys.executable)
+
+
+if __name__ == "__main__":
+    unittest.main()
