@@ -16,9 +16,9 @@ FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "summary.json
 METRICS = "step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"
 LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite"
 PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms"
-SUMMARY = {"status", "steps", "params", "vocab", "final_train_loss", "final_val_loss", "best_val_loss", "best_step",
-           "grad_first_last", "growth", "branch_share", "unigram", "seconds", "tokens_per_s", "peak_rss_mb", "threads",
-           "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc", "version", "commit", "trajectory_hash"}
+SUMMARY = {"status", "steps", "params", "vocab", "corpus_hash", "final_train_loss", "final_val_loss", "best_val_loss",
+           "best_step", "grad_first_last", "growth", "branch_share", "unigram", "seconds", "tokens_per_s", "peak_rss_mb",
+           "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc", "version", "commit", "trajectory_hash"}
 
 
 def norm_shapes(name, bias, width=16):
