@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import resource
 import signal
 import struct
@@ -97,7 +98,7 @@ class Terminal(CliTest):
         """The progress lines of a run."""
         config = self.config({"train": {"steps": 300}})
         shown = self.shown("train", config, "--out", "run", "--overwrite", columns=columns)
-        lines = [line.split("\r")[0] for line in shown.split("\x1b[J") if "/300" in line]
+        lines = [line for line in re.split(r"\r(?:\x1b\[J|\n)", shown) if "/300" in line]
         self.assertGreater(len(lines), 0, shown)
         return lines
 
