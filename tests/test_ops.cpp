@@ -186,7 +186,7 @@ TEST_CASE("tape: taps hear a value's final gradient, once a name") {
     for (std::size_t i = 0; i < x.size(); ++i) start[i] += shift * direction[i];
     std::vector<double> gradient(x.size());
     const std::int32_t targets[] = {2, 0, 1};
-    const Var<double> v = scale(tape, 1.0, tape.parameter(start.data(), gradient.data(), 3, 4));
+    const Var<double> v = computed(tape, tape.parameter(start.data(), gradient.data(), 3, 4));
     tape.tap(v, first);
     tape.tap(v, alias);
     const Var<double> w = swiglu(tape, v, v);
@@ -238,10 +238,10 @@ TEST_CASE("tape: misuse is an error") {
   tape.reset();
   std::vector<double> x = {1, 2, 3, 4};
   const Var<double> v = tape.parameter(x.data(), nullptr, 2, 2);
-  CHECK_THROWS(tape.backward(scale(tape, 1.0, v)));  // not a scalar
+  CHECK_THROWS(tape.backward(scale(tape, 2.0, v)));  // not a scalar
   CHECK_THROWS(tape.gradient(v));                    // has none
   tape.reset(false);
-  const Var<double> one = scale(tape, 1.0, tape.parameter(x.data(), nullptr, 1, 1));
+  const Var<double> one = scale(tape, 2.0, tape.parameter(x.data(), nullptr, 1, 1));
   CHECK_THROWS(tape.backward(one));  // nothing recorded
 }
 
