@@ -160,8 +160,8 @@ class Probes(CliTest):
 
     def test_another_law_is_off(self):
         groups = self.probe()
-        for wrong in ({"pre": laws.PLACES["sandwich"]}, {"pre": laws.PLACES["post"]}):
-            with mock.patch.dict(laws.PLACES, wrong):
+        for wrong in ({"pre": laws.PLACEMENTS["sandwich"]}, {"pre": laws.PLACEMENTS["post"]}):
+            with mock.patch.dict(laws.PLACEMENTS, wrong):
                 gradient, activation = self.off(groups)
             self.assertGreater(gradient, self.GRADIENT)
             self.assertGreater(activation, 2 * self.ACTIVATION)
