@@ -37,8 +37,8 @@ PLACEMENT = [
 NORM = [
     ("src/model/norms.h", "dyt, none };", "dyt, none, made_up };"),
     ("src/model/norms.h", '{.kind = NormKind::none,',
-     '{.kind = NormKind::made_up, .name = "made_up", .formula = "y = g*x/(2*sqrt(mean(x^2) + eps))", .source = "a test",'
-     ' .centred = false, .has_bias = false}, {.kind = NormKind::none,'),
+     '{.kind = NormKind::made_up, .name = "made_up", .formula = "y = g*x/(2*sqrt(mean(x^2) + eps))",'
+     ' .source = "a test", .centred = false, .has_bias = false}, {.kind = NormKind::none,'),
     ("src/model/apply_norm.cpp", "case rmsnorm:",
      "case made_up: return scale(tape, Real(0.5), over_features(1, false)); case rmsnorm:"),
     ("src/check/equations.cpp", "config_.norm != rmsnorm;", "config_.norm != rmsnorm && config_.norm != made_up;"),
@@ -75,8 +75,9 @@ class MadeUpRows(unittest.TestCase):
 
     @classmethod
     def call(cls, *arguments, program=None, code=0):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "NORMSCOPE": str(cls.program)}
         done = subprocess.run([program or cls.program, *arguments], cwd=cls.root, capture_output=True, encoding="utf-8",
-                              env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=200, check=False)
+                              env=environment, timeout=200, check=False)
         assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
         return done
 
@@ -122,7 +123,8 @@ class MadeUpRows(unittest.TestCase):
         self.assertIn("α·x + ffn(ffn_norm(x))", self.call("explain", self.both()).stdout)
 
     def test_check_reads_both_on_its_own(self):
-        for model in ({"norm_placement": "made_up"}, {"norm": "made_up"}, {"norm_placement": "made_up", "norm": "made_up"}):
+        placement, norm = {"norm_placement": "made_up"}, {"norm": "made_up"}
+        for model in (placement, norm, {**placement, **norm}):
             said = self.call("check", self.config(**model)).stdout
             for law in (10, 11, 12, 13):  # gradients against differences, float, equations, first values
                 self.assertRegex(said, rf"(?m)^ok +\S+ +\S+ +{law} ")
