@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/openblas.h"
 #include "kernels/simd.h"
 
 int main(int argc, char** argv) {

@@ -7,6 +7,7 @@
 #include "data/vocabulary.h"
 #include "helpers.h"
 #include "io/safetensors.h"
+#include "kernels/bf16.h"
 #include "model/model.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
@@ -65,17 +66,15 @@ struct Golden {
 template <class Real>
 struct Sites : TapListener<Real> {
   std::map<std::string, std::vector<double>> tensors;
-  void put(const char* kind, Place place, const Real* data, Index size) {
+  void put(const char* kind, Place place, const Matrix<Real>& x) {
     const std::string name = std::string(kind) + std::to_string(place.layer) + "." + name_of(place.site);
     CHECK(!tensors.contains(name));
-    tensors[name].assign(data, data + size);
+    std::vector<Real> numbers(static_cast<std::size_t>(x.size()));
+    to_float(x, numbers.data());
+    tensors[name].assign(numbers.begin(), numbers.end());
   }
-  void on_value(Place place, const StoredMatrix<Real>& value) override {
-    put("act.", place, value.numbers(), value.size());
-  }
-  void on_gradient(Place place, const StoredMatrix<Real>& gradient) override {
-    put("act_grad.", place, gradient.numbers(), gradient.size());
-  }
+  void on_value(Place place, const Matrix<Real>& value) override { put("act.", place, value); }
+  void on_gradient(Place place, const Matrix<Real>& gradient) override { put("act_grad.", place, gradient); }
 };
 
 // |a - b| / max(|b|, floor).

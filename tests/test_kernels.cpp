@@ -46,7 +46,7 @@ struct NormCase {
     n.rows = rows, n.cols = n.stride = cols, n.x = x.data(), n.mean = r.mean.data(), n.rstd = r.rstd.data();
     n.gain = has_gain ? gain.data() : nullptr;
     n.bias = has_bias ? bias.data() : nullptr;
-    layer_norm_forward(n, r.y.data());
+    layer_norm_forward<Real>(n, {r.y.data(), rows, cols});
     layer_norm_backward(n, {dy.data(), r.dx.data(), beta, has_gain ? r.dgain.data() : nullptr,
                             has_bias ? r.dbias.data() : nullptr});
     return r;

@@ -102,11 +102,11 @@ TEST_CASE("model: identities between placements") {
   initialise(zero, model.layout(), 1, model.parameters);  // a = 0: no block does anything
   struct : TapListener<double> {
     std::vector<std::vector<double>> values, gradients;
-    void on_value(Place place, const StoredMatrix<double>& v) override {
-      if (place.site == Site::stream) values.emplace_back(v.data, v.data + v.size());
+    void on_value(Place place, const Matrix<double>& v) override {
+      if (place.site == Site::stream) values.emplace_back(v.value, v.value + v.size());
     }
-    void on_gradient(Place place, const StoredMatrix<double>& v) override {
-      if (place.site == Site::stream) gradients.emplace_back(v.data, v.data + v.size());
+    void on_gradient(Place place, const Matrix<double>& v) override {
+      if (place.site == Site::stream) gradients.emplace_back(v.value, v.value + v.size());
     }
   } streams;
   model.loss_and_gradients(batch.view(), 1, &streams);
@@ -270,10 +270,10 @@ TEST_CASE("model: batch norm's running statistics move with the step, and evalua
 
   struct FirstInput : TapListener<double> {
     std::vector<double> stream;
-    void on_value(Place place, const StoredMatrix<double>& value) override {
-      if (place == Place{0, Site::stream}) stream.assign(value.data, value.data + value.size());
+    void on_value(Place place, const Matrix<double>& value) override {
+      if (place == Place{0, Site::stream}) stream.assign(value.value, value.value + value.size());
     }
-    void on_gradient(Place, const StoredMatrix<double>&) override {}
+    void on_gradient(Place, const Matrix<double>&) override {}
   } input;
   const double before = model.loss(batch.view());
   model.loss_and_gradients(batch.view(), 1, &input);

@@ -198,8 +198,8 @@ TEST_CASE("model: listening changes no bit, and the steady state allocates nothi
   model.loss_and_gradients(batch.view());
   const std::vector<float> alone = model.gradients.all();
   struct : TapListener<float> {
-    void on_value(Place, const StoredMatrix<float>&) override {}
-    void on_gradient(Place, const StoredMatrix<float>&) override {}
+    void on_value(Place, const Matrix<float>&) override {}
+    void on_gradient(Place, const Matrix<float>&) override {}
   } listener;
   int allocations = 0;
   for (int step = 0; step < 4; ++step) {

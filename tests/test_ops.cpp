@@ -2,8 +2,8 @@
 #include <map>
 
 #include "gradient_check.h"
+#include "kernels/bf16.h"
 #include "kernels/pointwise.h"
-#include "kernels/rounded.h"
 #include "telemetry/site_copies.h"
 
 using namespace normscope;
@@ -21,7 +21,7 @@ Var<double> layer_norm_gain_outside(Tape<double>& tape, Inputs in) {
   norm.gain = gain.value;
   norm.mean = tape.save<double>(x.rows), norm.rstd = tape.save<double>(x.rows);
   Var<double> y = tape.create(x.rows, x.cols);
-  layer_norm_forward(norm, y.value);
+  layer_norm_forward<double>(norm, y);
   tape.record(y, [=](Tape<double>& t) {
     double *dx = t.add_to(x), *own = t.save<double>(x.size());
     LayerNorm<double> without_gain = norm;
@@ -68,12 +68,12 @@ Var<double> sum_forgetting(Tape<double>& tape, Inputs in) {
 struct Heard : TapListener<double> {
   std::map<Place, std::vector<double>> values, gradients;
   int calls = 0;
-  void on_value(Place place, const StoredMatrix<double>& value) override {
-    values[place].assign(value.data, value.data + value.size());
+  void on_value(Place place, const Matrix<double>& value) override {
+    values[place].assign(value.value, value.value + value.size());
   }
-  void on_gradient(Place place, const StoredMatrix<double>& gradient) override {
+  void on_gradient(Place place, const Matrix<double>& gradient) override {
     ++calls;
-    gradients[place].assign(gradient.data, gradient.data + gradient.size());
+    gradients[place].assign(gradient.value, gradient.value + gradient.size());
   }
 };
 
@@ -240,6 +240,10 @@ TEST_CASE("tape: misuse is an error") {
   const Var<double> v = tape.parameter(x.data(), nullptr, 2, 2);
   CHECK_THROWS(tape.backward(scale(tape, 2.0, v)));  // not a scalar
   CHECK_THROWS(tape.gradient(v));                    // has none
+  std::vector<double> dx(4);
+  const Var<double> scalar = scale(tape, 2.0, tape.parameter(x.data(), dx.data(), 1, 1));
+  CHECK_NOTHROW(tape.backward(scalar));
+  CHECK_THROWS(tape.backward(scalar));  // ops have overwritten what they saved
   tape.reset(false);
   const Var<double> one = scale(tape, 2.0, tape.parameter(x.data(), nullptr, 1, 1));
   CHECK_THROWS(tape.backward(one));  // nothing recorded
@@ -248,22 +252,28 @@ TEST_CASE("tape: misuse is an error") {
 TEST_CASE("tape: a gradient in bf16 takes one contribution, whole, and nothing else") {
   Tape<float> tape;
   tape.reset();
-  const Var<float> plain = tape.create(2, 6), rounded = tape.create(2, 6, true, true);
+  const auto create_bf16 = [&] { return tape.create(2, 6, DType::bf16, DType::bf16); };
+  const Var<float> plain = tape.create(2, 6), rounded = create_bf16(), other = create_bf16();
   CHECK_THROWS(tape.add_to(rounded));
-  CHECK(tape.accumulate(rounded).beta == 0);
   CHECK_THROWS(tape.accumulate(rounded));
+  CHECK(tape.accumulate_matrix(rounded).beta == 0);
+  CHECK_THROWS(tape.accumulate_matrix(rounded));
+  CHECK_THROWS(tape.gradient(rounded));
+  CHECK(tape.gradient_matrix(rounded).dtype() == DType::bf16);
   tape.accumulate(plain);
   CHECK_THROWS(tape.share_gradient(rounded, plain));
-  CHECK_THROWS(tape.share_gradient(plain, tape.create(2, 6, true, true)));
+  CHECK_THROWS(tape.share_gradient(plain, create_bf16()));
+  CHECK_NOTHROW(tape.share_gradient(rounded, other));
+  CHECK_THROWS(tape.share_gradient(rounded, other));  // a second contribution
   std::vector<float> cotangent(12);
-  CHECK_THROWS(tape.backward_from(tape.create(2, 6, true, true), cotangent.data()));
+  CHECK_THROWS(tape.backward_from(create_bf16(), cotangent.data()));
 }
 
 namespace {
 
-// Two layers and a norm, each array's value or gradient by name; what only products read is rounded.
+// Two layers and a norm, each array's value or gradient by name; what only GEMMs read is bf16.
 std::map<std::string, std::vector<float>> two_layers(GemmProvider provider, bool taps) {
-  const Index rows = 18, in = 6, hidden = 11, out = 5;  // an odd number of columns: the last has half a word
+  const Index rows = 18, in = 6, hidden = 11, out = 5;  // an odd number of columns: the last pair is half
   std::vector<std::vector<float>> values, gradients;
   Tape<float> tape;
   SiteCopies<float> heard;
@@ -281,12 +291,12 @@ std::map<std::string, std::vector<float>> two_layers(GemmProvider provider, bool
   };
   const Var<float> x = var("x", rows, in), w1 = var("w1", hidden, in), b1 = var("b1", 1, hidden);
   const Var<float> w2 = var("w2", out, hidden), b2 = var("b2", 1, out), w3 = var("w3", in, out);
-  const bool rounded = rounds<float>(provider);
-  const Var<float> normed = layer_norm<float>(tape, {.eps = 1e-5f}, x, {}, {}, rounded);
+  const DType dtype = operand_dtype<float>(provider);
+  const Var<float> normed = layer_norm<float>(tape, {.eps = 1e-5f}, x, {}, {}, dtype);
   tape.tap(normed, {1, Site::ffn_in});
   const Var<float> h = activated_linear(tape, provider, ActivationKind::gelu, normed, w1, b1);
   tape.tap(h, {1, Site::ffn_hidden});
-  const Var<float> y = linear(tape, provider, linear(tape, provider, h, w2, b2, rounded), w3);
+  const Var<float> y = linear(tape, provider, linear(tape, provider, h, w2, b2, dtype), w3);
   const std::vector<float> cotangent = normals<float>(y.size(), "cotangent");
   tape.backward_from(y, cotangent.data());
 
@@ -300,7 +310,7 @@ std::map<std::string, std::vector<float>> two_layers(GemmProvider provider, bool
 
 }  // namespace
 
-TEST_CASE("op: layers of bf16 are as near as 8 bits let them be, and listeners hear what is kept rounded") {
+TEST_CASE("op: layers of bf16 are as near as 8 bits let them be, and listeners see what is kept in bf16") {
   const auto exact = two_layers(GemmProvider::native, true), rounded = two_layers(GemmProvider::bf16, true);
   for (const auto& [name, value] : exact) {
     CAPTURE(name);

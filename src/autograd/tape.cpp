@@ -1,5 +1,9 @@
 #include "autograd/tape.h"
 
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
 namespace normscope {
 
 template <class Real>
@@ -10,94 +14,117 @@ void Tape<Real>::reset(bool record) {
   nodes_.clear();
   taps_.clear();
   recording_ = record;
+  walked_ = false;
 }
 
 template <class Real>
-Var<Real> Tape<Real>::create(Index rows, Index cols, bool rounded, bool rounded_gradient) {
-  const Index count = rows * cols, words = rows * rounded_cols(cols);
-  Var<Real> var{
-      .rows = rows, .cols = cols, .slot = new_slot(rounded_gradient ? words : count, rounded_gradient)};
-  (rounded ? var.rounded : var.value) = arena_.take<Real>(rounded ? words : count);
-  var.rounded_gradient = rounded_gradient;
-  return var;
+Matrix<Real> Tape<Real>::matrix(Index rows, Index cols, DType dtype) {
+  const std::size_t bytes = matrix_bytes<Real>(rows, cols, dtype);
+  return matrix_at<Real>(save<std::byte>(static_cast<Index>(bytes)), rows, cols, dtype);
 }
 
 template <class Real>
-int Tape<Real>::new_slot(Index count, bool rounded) {
+Var<Real> Tape<Real>::create(Index rows, Index cols, DType dtype, DType gradient_dtype) {
+  return {matrix(rows, cols, dtype), new_slot(rows, cols, gradient_dtype), gradient_dtype};
+}
+
+template <class Real>
+int Tape<Real>::new_slot(Index rows, Index cols, DType dtype) {
   if (!recording_) return -1;
-  slots_.push_back({count, rounded});
+  slots_.push_back({rows, cols, dtype});
   return static_cast<int>(slots_.size()) - 1;
 }
 
 template <class Real>
 Var<Real> Tape<Real>::parameter(Real* value, Real* gradient, Index rows, Index cols) {
-  Var<Real> var{value, rows, cols, -1};
-  if (recording_ && gradient != nullptr) {
-    var.slot = static_cast<int>(slots_.size());
-    slots_.push_back({var.size(), false, new (arena_.take<Buffer>(1)) Buffer{gradient, var.size(), 1, true}});
-  }
+  Var<Real> var = constant(value, rows, cols);
+  if (!recording_ || gradient == nullptr) return var;
+  var.slot = new_slot(rows, cols, DType::real);
+  slots_.back().buffer = new (arena_.take<Buffer>(1))
+      Buffer{reinterpret_cast<std::byte*>(gradient), matrix_bytes<Real>(rows, cols, DType::real), 1, true};
   return var;
 }
 
 template <class Real>
-std::size_t Tape<Real>::checked(const Var<Real>& var) const {
+const typename Tape<Real>::Slot& Tape<Real>::slot_of(const Var<Real>& var) const {
   require(var.slot >= 0 && static_cast<std::size_t>(var.slot) < slots_.size(), "tape",
           "a gradient was asked of a value that has none");
-  return static_cast<std::size_t>(var.slot);
+  return slots_[var.slot];
+}
+template <class Real>
+typename Tape<Real>::Slot& Tape<Real>::slot_of(const Var<Real>& var) {
+  return const_cast<Slot&>(std::as_const(*this).slot_of(var));
 }
 
 template <class Real>
-typename Tape<Real>::Buffer* Tape<Real>::new_buffer(Index count) {
-  return new (arena_.take<Buffer>(1)) Buffer{gradients_.acquire(count), count, 1, false};
+Matrix<Real> Tape<Real>::gradient_matrix(const Var<Real>& output) const {
+  return slot_of(output).matrix();
+}
+
+template <class Real>
+const Real* Tape<Real>::gradient(const Var<Real>& output) const {
+  const Slot& slot = slot_of(output);
+  require(slot.dtype == DType::real, "tape", "a gradient in bf16 read as if it were not");
+  return slot.matrix().value;
+}
+
+template <class Real>
+typename Tape<Real>::Buffer* Tape<Real>::new_buffer(const Slot& slot) {
+  const std::size_t bytes = matrix_bytes<Real>(slot.rows, slot.cols, slot.dtype);
+  return new (arena_.take<Buffer>(1)) Buffer{gradients_.acquire(bytes), bytes, 1, false};
+}
+
+template <class Real>
+MatrixAccumulator<Real> Tape<Real>::accumulate_matrix(const Var<Real>& input) {
+  Slot& slot = slot_of(input);
+  if (slot.buffer == nullptr) {
+    slot.buffer = new_buffer(slot);
+    return {slot.matrix(), Real(0)};
+  }
+  require(slot.dtype == DType::real, "tape", "a second contribution to a gradient in bf16, which takes one");
+  if (slot.buffer->owners > 1) {  // shared by share_gradient(): take a copy before changing it
+    Buffer* copy = new_buffer(slot);
+    std::memcpy(copy->data, slot.buffer->data, copy->bytes);
+    --slot.buffer->owners;
+    slot.buffer = copy;
+  }
+  return {slot.matrix(), Real(1)};
 }
 
 template <class Real>
 Accumulator<Real> Tape<Real>::accumulate(const Var<Real>& input) {
-  Slot& slot = slots_[checked(input)];
-  if (slot.buffer == nullptr) {
-    slot.buffer = new_buffer(slot.count);
-    return {slot.buffer->data, Real(0)};
-  }
-  require(!slot.rounded, "tape", "a second contribution to a gradient in bf16, which takes one");
-  if (slot.buffer->owners > 1) {  // shared by share_gradient(): take a copy before changing it
-    Buffer* copy = new_buffer(slot.count);
-    std::memcpy(copy->data, slot.buffer->data, static_cast<std::size_t>(slot.count) * sizeof(Real));
-    --slot.buffer->owners;
-    slot.buffer = copy;
-  }
-  return {slot.buffer->data, Real(1)};
+  require(slot_of(input).dtype == DType::real, "tape",
+          "an op that writes no bf16 cannot write this gradient");
+  const MatrixAccumulator<Real> sum = accumulate_matrix(input);
+  return {sum.matrix.value, sum.beta};
 }
 
 template <class Real>
 Real* Tape<Real>::add_to(const Var<Real>& input) {
-  require(!input.rounded_gradient, "tape", "an op that only adds cannot write a gradient in bf16");
   const Accumulator<Real> sum = accumulate(input);
-  if (sum.beta == 0) std::memset(sum.data, 0, static_cast<std::size_t>(input.size()) * sizeof(Real));
+  if (sum.beta == 0) std::fill_n(sum.data, input.size(), Real(0));
   return sum.data;
 }
 
 template <class Real>
 void Tape<Real>::share_gradient(const Var<Real>& output, const Var<Real>& input) {
-  Slot& to = slots_[checked(input)];
-  require(to.rounded == slots_[checked(output)].rounded, "tape",
-          "a gradient in bf16 passed on to one that is not");
-  Buffer* from = slots_[checked(output)].buffer;
-  if (to.buffer == nullptr && !from->persistent) {
-    to.buffer = from;
-    ++from->owners;
+  Slot &from = slot_of(output), &to = slot_of(input);
+  require(to.dtype == from.dtype, "tape", "a gradient in bf16 passed on to one that is not");
+  if (to.buffer == nullptr && !from.buffer->persistent) {
+    to.buffer = from.buffer;
+    ++from.buffer->owners;
     return;
   }
+  const Real* share = gradient(output);
   const Accumulator<Real> sum = accumulate(input);
-  for (Index i = 0; i < to.count; ++i) sum.data[i] = (sum.beta == 0 ? Real(0) : sum.data[i]) + from->data[i];
+  for (Index i = 0; i < input.size(); ++i) sum.data[i] = (sum.beta == 0 ? Real(0) : sum.data[i]) + share[i];
 }
 
 template <class Real>
 void Tape<Real>::tap(const Var<Real>& value, Place place) {
   if (listener_ == nullptr) return;
-  listener_->on_value(place, {value.stored(), value.rows, value.cols, value.rounded != nullptr});
-  if (value.slot >= 0) {
-    taps_.push_back({value.slot, place, value.rows, value.cols, value.rounded_gradient});
-  }
+  listener_->on_value(place, value);
+  if (value.slot >= 0) taps_.push_back({value.slot, place});
 }
 
 template <class Real>
@@ -119,7 +146,7 @@ void Tape<Real>::drop(Slot& slot) {
   Buffer* buffer = slot.buffer;
   slot.buffer = nullptr;
   if (buffer == nullptr || buffer->persistent) return;
-  if (--buffer->owners == 0) gradients_.release(buffer->data, buffer->count);
+  if (--buffer->owners == 0) gradients_.release(buffer->data, buffer->bytes);
 }
 
 template <class Real>
@@ -131,24 +158,23 @@ void Tape<Real>::backward(const Var<Real>& loss, Real cotangent) {
 template <class Real>
 void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
   require(recording_, "tape", "backward on a tape that does not record");
-  require(!output.rounded_gradient, "tape", "backward from a value whose gradient is in bf16");
+  require(!walked_, "tape", "a second backward over one tape, whose ops have overwritten what they saved");
+  walked_ = true;
   const Accumulator<Real> start = accumulate(output);
-  std::memcpy(start.data, cotangent, static_cast<std::size_t>(output.size()) * sizeof(Real));
+  std::copy_n(cotangent, output.size(), start.data);
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
-    Slot& slot = slots_[static_cast<std::size_t>(node->output)];
+    const Slot& slot = slots_[node->output];
     if (slot.buffer == nullptr) continue;  // nothing that matters read this value
-    add_noise(slot.count, slot.buffer->data);
+    const Matrix<Real> gradient = slot.matrix();
+    if (gradient.value != nullptr) add_noise(gradient.size(), gradient.value);
     // Every reader of this value came later on the tape, so its gradient is final now.
-    if (listener_ != nullptr) {
-      for (const Tap& tap : taps_) {
-        if (tap.slot != node->output) continue;
-        listener_->on_gradient(tap.place, {slot.buffer->data, tap.rows, tap.cols, tap.rounded});
-      }
+    for (const Tap& tap : taps_) {
+      if (listener_ != nullptr && tap.slot == node->output) listener_->on_gradient(tap.place, gradient);
     }
     const Stopwatch clock;
     node->backward(node->closure, *this);
     if (profile_ != nullptr && node->cost != nullptr) profile_->add_backward(*node->cost, clock.seconds());
-    drop(slots_[static_cast<std::size_t>(node->output)]);
+    drop(slots_[node->output]);
   }
 }
 

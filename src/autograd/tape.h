@@ -6,7 +6,6 @@
 // the first step.
 #pragma once
 
-#include <cstring>
 #include <new>
 #include <type_traits>
 #include <vector>
@@ -14,29 +13,18 @@
 #include "autograd/op_profile.h"
 #include "core/arena.h"
 #include "core/error.h"
+#include "core/matrix.h"
 #include "core/random.h"
 #include "core/site.h"
-#include "core/types.h"
-#include "kernels/rounded.h"
 
 namespace normscope {
 
-// A matrix on the tape: (rows, cols), row-major. An activation has N = B*T rows; a vector has one row.
+// A matrix on the tape. An activation has N = B*T rows; a vector has one row. In bf16, which only GEMMs read,
+// it has no `value` for ops that do not know of it.
 template <class Real>
-struct Var {
-  Real* value = nullptr;
-  Index rows = 0;
-  Index cols = 0;
-  int slot = -1;  // where its gradient is kept; -1: no gradient wanted
-  // In place of `value`, of what only matrix products read: rounded to bf16 (kernels/rounded.h). Ops that do
-  // not know it find no value.
-  Real* rounded = nullptr;
-  bool rounded_gradient = false;  // its gradient is kept so too, and takes one contribution
-
-  Index size() const { return rows * cols; }
-  explicit operator bool() const { return value != nullptr || rounded != nullptr; }
-  Real* stored() const { return rounded != nullptr ? rounded : value; }
-  Index stride() const { return rounded != nullptr ? rounded_cols(cols) : cols; }  // from one row to the next
+struct Var : Matrix<Real> {
+  int slot = -1;                       // where its gradient is kept; -1: no gradient wanted
+  DType gradient_dtype = DType::real;  // bf16: one op alone contributes to it
 };
 
 // Where an op's backward puts a gradient: it must leave data = beta*data + contribution, and must not read
@@ -47,14 +35,19 @@ struct Accumulator {
   Real* data;
   Real beta;
 };
+template <class Real>
+struct MatrixAccumulator {
+  Matrix<Real> matrix;
+  Real beta;
+};
 
-// Is told of values and of final gradients at the sites of the model. Only ever reads.
+// Called with values and with final gradients at the sites of the model. Only ever reads.
 template <class Real>
 class TapListener {
  public:
   virtual ~TapListener() = default;
-  virtual void on_value(Place place, const StoredMatrix<Real>& value) = 0;
-  virtual void on_gradient(Place place, const StoredMatrix<Real>& gradient) = 0;
+  virtual void on_value(Place place, const Matrix<Real>& value) = 0;
+  virtual void on_gradient(Place place, const Matrix<Real>& gradient) = 0;
 };
 
 template <class Real>
@@ -68,9 +61,12 @@ class Tape {
   // --- for ops: forward
   // --------------------------------------------------------------------------------------
 
-  // A new value, uninitialised. It gets a gradient if the tape records. Rounded to bf16 are values that
-  // nothing but matrix products will read, and gradients of which that is true.
-  Var<Real> create(Index rows, Index cols, bool rounded = false, bool rounded_gradient = false);
+  // A new value, uninitialised. It gets a gradient if the tape records. bf16 is for values and for gradients
+  // that only GEMMs will read.
+  Var<Real> create(Index rows, Index cols, DType dtype = DType::real, DType gradient_dtype = DType::real);
+
+  // A matrix that lives until reset(), uninitialised.
+  Matrix<Real> matrix(Index rows, Index cols, DType dtype);
 
   // Room that lives until reset(), for what a backward needs besides values.
   template <class T>
@@ -78,7 +74,7 @@ class Tape {
     return arena_.take<T>(count);
   }
 
-  // An op calls it for what it keeps beside its output, as a norm its statistics: they are rounded too.
+  // An op calls it for what it keeps beside its output, as a norm its statistics: they get noise too.
   void add_noise(Index n, Real* x);
   bool noisy() const { return noise_ != 0 && recording_; }
 
@@ -118,13 +114,16 @@ class Tape {
   // --- for ops: backward
   // -------------------------------------------------------------------------------------
 
-  // The final gradient of an op's own output.
-  const Real* gradient(const Var<Real>& output) const { return slots_[checked(output)].buffer->data; }
+  // The final gradient of an op's own output. Error: it is bf16; ops that know of it take the matrix.
+  const Real* gradient(const Var<Real>& output) const;
+  Matrix<Real> gradient_matrix(const Var<Real>& output) const;
 
   bool wants_gradient(const Var<Real>& input) const { return input.slot >= 0; }
 
-  // Where to add a contribution to the gradient of `input`.
+  // Where to add a contribution to the gradient of `input`. Error: the gradient is bf16; ops that know of it
+  // take the matrix, and for a second contribution that is an error too.
   Accumulator<Real> accumulate(const Var<Real>& input);
+  MatrixAccumulator<Real> accumulate_matrix(const Var<Real>& input);
 
   // The same for kernels that can only add: a buffer that already holds zeros before the first contribution.
   Real* add_to(const Var<Real>& input);
@@ -140,9 +139,9 @@ class Tape {
   Var<Real> parameter(Real* value, Real* gradient, Index rows, Index cols);
 
   // A value that is read but never differentiated.
-  static Var<Real> constant(Real* value, Index rows, Index cols) { return {value, rows, cols, -1}; }
+  static Var<Real> constant(Real* value, Index rows, Index cols) { return {{value, rows, cols}}; }
 
-  // Names a value. Listeners are told of it now, and of its gradient when that is final.
+  // Names a value. The listener is called with it now, and with its gradient when that is final.
   void tap(const Var<Real>& value, Place place);
 
   // --- for the trainer
@@ -151,12 +150,12 @@ class Tape {
   void set_listener(TapListener<Real>* listener) { listener_ = listener; }
   void set_profile(OpProfile* profile) { profile_ = profile; }
 
-  // For checks, on a tape of numbers that are not rounded to bf16: multiplies each value that an op makes,
+  // For checks, on a tape without bf16: multiplies each value that an op makes,
   // and each gradient when it is final, by 1 + size*r, r uniform in [-1, 1). So coarse a rounding shows what
   // a finer one does to whatever is computed. 0: off.
   void set_noise(Real size, std::uint64_t seed = 0);
 
-  // Walks back from a scalar with d(loss)/d(loss) = cotangent.
+  // Walks back from a scalar with d(loss)/d(loss) = cotangent. Once: backwards may overwrite what ops saved.
   void backward(const Var<Real>& loss, Real cotangent = 1);
 
   // Walks back from any value with the given cotangent (rows*cols numbers).
@@ -166,43 +165,44 @@ class Tape {
 
  private:
   struct Buffer {
-    Real* data;
-    Index count;
+    std::byte* data;
+    std::size_t bytes;
     int owners;       // slots that share it
     bool persistent;  // a parameter's gradient: never shared, never released
   };
   struct Slot {
-    Index count;
-    bool rounded;              // in bf16: takes one contribution, whole, and nothing can be added to it
+    Index rows, cols;
+    DType dtype;
     Buffer* buffer = nullptr;  // null until the first contribution
+
+    Matrix<Real> matrix() const { return matrix_at<Real>(buffer->data, rows, cols, dtype); }
   };
   struct Node {
     int output;
     const void* closure;
     void (*backward)(const void*, Tape&);
-    const OpCost* cost;  // null: nobody asks
+    const OpCost* cost;  // null: no profile is kept
   };
   struct Tap {
     int slot;
     Place place;
-    Index rows, cols;
-    bool rounded;
   };
 
-  int new_slot(Index count, bool rounded);
-  std::size_t checked(const Var<Real>& var) const;
-  Buffer* new_buffer(Index count);
+  int new_slot(Index rows, Index cols, DType dtype);
+  const Slot& slot_of(const Var<Real>& var) const;
+  Slot& slot_of(const Var<Real>& var);
+  Buffer* new_buffer(const Slot& slot);
   void drop(Slot& slot);
 
   Arena arena_;
-  BufferPool<Real> gradients_;
+  BufferPool gradients_;
   std::vector<Slot> slots_;
   std::vector<Node> nodes_;
   std::vector<Tap> taps_;
   TapListener<Real>* listener_ = nullptr;
   OpProfile* profile_ = nullptr;
   const OpCost* op_ = nullptr;  // the op under way, if a profile is kept
-  bool recording_ = true;
+  bool recording_ = true, walked_ = false;
   Real noise_ = 0;
   RandomStream noise_stream_{0, ""};
   std::uint64_t noise_draws_ = 0;

@@ -11,8 +11,8 @@
 
 #include "core/parallel.h"
 #include "core/stopwatch.h"
+#include "kernels/gemm/openblas.h"
 #include "kernels/pointwise.h"
-#include "kernels/gemm.h"
 
 namespace normscope {
 

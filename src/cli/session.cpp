@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
+#include "kernels/gemm/openblas.h"
 #include "kernels/simd.h"
 #include "model/cost.h"
 #include "train/environment.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/openblas.h"
 
 namespace normscope {
 namespace {

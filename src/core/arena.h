@@ -47,26 +47,25 @@ class Arena {
 // Buffers that come and go within a step, such as gradients: a released buffer is handed out again to the
 // next request of the same size. A step asks for the same sizes in the same order, so what it uses is the
 // same each time.
-template <class Real>
 class BufferPool {
  public:
   explicit BufferPool(Arena& arena) : arena_(&arena) {}
 
-  Real* acquire(Index count) {
+  std::byte* acquire(std::size_t bytes) {
     for (Bin& bin : bins_) {
-      if (bin.count != count || bin.free.empty()) continue;
-      Real* buffer = bin.free.back();
+      if (bin.bytes != bytes || bin.free.empty()) continue;
+      std::byte* buffer = bin.free.back();
       bin.free.pop_back();
       return buffer;
     }
-    return arena_->take<Real>(count);
+    return arena_->take<std::byte>(static_cast<Index>(bytes));
   }
 
-  void release(Real* buffer, Index count) {
+  void release(std::byte* buffer, std::size_t bytes) {
     for (Bin& bin : bins_) {
-      if (bin.count == count) return bin.free.push_back(buffer);
+      if (bin.bytes == bytes) return bin.free.push_back(buffer);
     }
-    bins_.push_back({count, {buffer}});
+    bins_.push_back({bytes, {buffer}});
   }
 
   // Forgets every buffer; call it where the arena is reset.
@@ -76,8 +75,8 @@ class BufferPool {
 
  private:
   struct Bin {
-    Index count;
-    std::vector<Real*> free;
+    std::size_t bytes;
+    std::vector<std::byte*> free;
   };
   Arena* arena_;
   std::vector<Bin> bins_;

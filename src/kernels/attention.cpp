@@ -4,8 +4,9 @@
 #include <cmath>
 
 #include "core/parallel.h"
-#include "core/scratch.h"
-#include "kernels/gemm_kernel.h"
+#include "kernels/bf16.h"
+#include "kernels/gemm/schedule.h"
+#include "kernels/reference/attention.h"
 #include "kernels/simd.h"
 
 namespace normscope {
@@ -17,248 +18,215 @@ namespace {
 constexpr Index query_tile = 16;
 
 // Queries whose weights are kept at a time going backwards: the terms of one visit of dK and dV.
-constexpr Index queries_per_block = 4 * query_tile;
+constexpr Index query_block = 4 * query_tile;
 
-// One head of one sequence: where its parts start.
-template <class Real>
-struct Head {
-  Head(const Attention<Real>& a, Index item)
-      : sequence(item / a.heads),
-        head(item % a.heads),
-        width(a.rounded ? a.head_dim / 2 : a.head_dim),
-        q_offset(sequence * a.queries * a.q_stride + head * width),
-        kv_offset(sequence * a.keys * a.kv_stride + head * width),
-        out_stride(a.heads * width),
-        out_offset(sequence * a.queries * out_stride + head * width),
-        row_offset(item * a.queries),
-        q{a.q + q_offset, a.q_stride, false, a.rounded},
-        k{a.k + kv_offset, a.kv_stride, false, a.rounded},
-        v{a.v + kv_offset, a.kv_stride, false, a.rounded} {}
-  Index sequence, head;
-  Index width;  // stored numbers of one row
-  Index q_offset, kv_offset, out_stride, out_offset, row_offset;
-  Operand<Real> q, k, v;
-};
+const GemmKernel& kernel_of(GemmProvider provider) {
+  return provider == GemmProvider::bf16 ? bf16_kernels().gemm : simd<float>().gemm;
+}
 
-// What dropout multiplies weights by, mask/(1-p), for columns of queries from `query` on, and 0 where nothing
-// is seen; without dropout null.
-template <class Real>
-const Real* kept_weights(const Attention<Real>& a, const Head<Real>& head, Index query,
-                         const CausalColumns& seen) {
+float score_scale(const Attention<float>& a) {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(a.head_dim())));
+}
+
+// Dropout's mask/(1-p) for the tile of queries from `query` on, 0 where nothing is seen; null without
+// dropout.
+const float* dropout_mask(const Attention<float>& a, Index item, Index query, const CausalTile& tile) {
   if (a.dropout == 0) return nullptr;
-  struct Kept;
-  const Index room = (seen.keys + 1) * seen.stride;
-  Real* kept = thread_scratch<Real, Kept>(room);
-  std::fill_n(kept, room, Real(0));
+  struct Mask;
+  const Index size = (tile.n_keys + 1) * tile.stride;
+  float* mask = thread_scratch<float, Mask>(size);
+  std::fill_n(mask, size, 0.0f);
   const RandomStream stream =
-      a.dropout_stream.at(static_cast<std::uint64_t>(a.first_sequence + head.sequence));
-  const Real factor = static_cast<Real>(1 / (1 - a.dropout));
-  for (Index i = 0; i < seen.queries; ++i) {
-    const Index row = (head.head * a.queries + query + i) * a.keys;
-    for (Index key = 0; key < seen.visible + i; ++key) {
+      a.dropout_stream.at(static_cast<std::uint64_t>(a.first_sequence + item / a.heads));
+  const float factor = static_cast<float>(1 / (1 - a.dropout));
+  for (Index i = 0; i < tile.n_queries; ++i) {
+    const Index row = (item % a.heads * a.queries() + query + i) * a.keys();
+    for (Index key = 0; key < tile.first_visible + i; ++key) {
       const bool keep = stream.uniform(static_cast<std::uint64_t>(row + key)) >= a.dropout;
-      kept[key * seen.stride + i] = keep ? factor : Real(0);
+      mask[key * tile.stride + i] = keep ? factor : 0;
     }
   }
-  return kept;
+  return mask;
 }
 
-template <class Real>
-const GemmKernel<Real>& kernel_of(GemmProvider provider) {
-  return provider == GemmProvider::bf16 ? bf16_kernel<Real>() : simd<Real>().gemm;
-}
-
-// Operands in memory of their own, which Tag names.
-template <class Tag, class Real>
-RightOperand<Real> right(const GemmKernel<Real>& kernel, Index k, Index n, const Operand<Real>& b) {
-  return right_operand(kernel, k, n, b, thread_scratch<Real, Tag>(packed_size(kernel, k, n)));
-}
-template <class Tag, class Real>
-LeftOperand<Real> left(const GemmKernel<Real>& kernel, Index m, Index k, const Operand<Real>& a) {
-  return left_operand(kernel, m, k, a, thread_scratch<Real, Tag>(left_size(kernel, m, k, a)));
-}
-
-// The rest of A from row i and step p of k on, a multiple of kernel.steps; A is not transposed.
-template <class Real>
-LeftOperand<Real> from(const GemmKernel<Real>& kernel, LeftOperand<Real> a, Index i, Index p) {
-  a.data += i * a.stride + p / kernel.steps;
-  return a;
-}
-
-// out (seen.keys, seen.queries) = scale * A B, where A (keys, D) is K or V and B (D, queries) is Qᵀ or dOᵀ,
+// The scores (n_keys, n_queries) = scale * A B, where A (keys, D) is K or V and B (D, queries) is Qᵀ or dOᵀ,
 // read from column `query` on. Whole vectors of queries are written; past the last query, panels of B hold
 // zeros.
-template <class Real>
-void multiply_by_queries(const GemmKernel<Real>& kernel, const CausalColumns& seen, Index depth,
-                         const LeftOperand<Real>& a, RightOperand<Real> b, Index query, Real scale,
-                         Real* out) {
-  b.data += query / kernel.cols * b.panel_size + query % kernel.cols;
-  const Index columns = std::min(query_tile, block_count(seen.queries, kernel.cols) * kernel.cols);
-  multiply(kernel, seen.keys, columns, depth, a, b, {scale, 0, out, seen.stride});
+void multiply_by_queries(const GemmKernel& kernel, const CausalTile& tile, Index head_dim, const PackedA& a,
+                         PackedB b, Index query, const TileOutput& out) {
+  b = b.from(0, query / kernel.nr);
+  b.data += query % kernel.nr;
+  const Index columns = std::min(query_tile, block_count(tile.n_queries, kernel.nr) * kernel.nr);
+  multiply(kernel, tile.n_keys, columns, head_dim, a, b, out);
 }
 
-// Where a head's products (rows, D) are summed: in their place or, if that is rounded, elsewhere until
-// round().
-template <class Real>
+// Where the products of a head are summed: in their place or, if that is bf16, elsewhere until store().
 struct HeadSums {
-  Real* sums;
-  Index stride;
-  Real* place;
-  Index place_stride;
+  Matrix<float> place, sums;
 
-  void round(const GemmKernel<Real>& kernel, Index rows, Index head_dim) const {
-    if (sums != place) kernel.pack_left(rows, head_dim, {sums, stride}, place, place_stride);
+  Matrix<float> rows(Index first, Index count) const { return sums.block(first, 0, count, sums.cols); }
+  void store() const {
+    if (place.half != nullptr) to_bf16(sums, place);
   }
 };
-template <class Tag, class Real>
-HeadSums<Real> head_sums(const Attention<Real>& a, Index rows, Real* place, Index stride) {
-  if (!a.rounded) return {place, stride, place, stride};
-  return {thread_scratch<Real, Tag>(rows * a.head_dim), a.head_dim, place, stride};
+template <class Tag>
+HeadSums head_sums(const Matrix<float>& place) {
+  if (place.half == nullptr) return {place, place};
+  return {place, {thread_scratch<float, Tag>(place.size()), place.rows, place.cols}};
 }
 
 // One head for a single query, as decoding has it. It sees every key, and its scores are a row: in a column,
 // the other lanes of each vector would be wasted.
-template <class Real>
-void decode_one_query(const GemmKernel<Real>& kernel, const Attention<Real>& a, const Head<Real>& head,
-                      Real scale, Real* out) {
+void decode_one_query(const GemmKernel& kernel, const Attention<float>& a, Index item) {
   struct Query;
   struct Keys;
   struct Values;
   struct Scores;
   struct Weights;
   struct Output;
-  const auto query = left<Query>(kernel, 1, a.head_dim, head.q);
-  const auto keys = right<Keys>(kernel, a.head_dim, a.keys, head.k.turned());
-  const auto values = right<Values>(kernel, a.keys, a.head_dim, head.v);
-  const auto o = head_sums<Output>(a, 1, out + head.out_offset, head.out_stride);
-  Real* scores = thread_scratch<Real, Scores>(a.keys);
-  multiply(kernel, 1, a.keys, a.head_dim, query, keys, {scale, 0, scores, a.keys});
-  Real max, sum;
-  simd<Real>().softmax_stats(a.keys, scores, &max, &sum);
-  simd<Real>().add_exponentials(a.keys, scores, max, 1 / sum, scores, 0);
-  if (const Real* kept = kept_weights(a, head, 0, {1, a.keys, a.keys, 1})) {
-    simd<Real>().multiply(a.keys, scores, kept, scores);
+  const Index keys = a.keys(), head_dim = a.head_dim();
+  const Matrix<float> scores(thread_scratch<float, Scores>(keys), 1, keys);
+  const PackedA query = packed_a<Query>(kernel, a.head(a.q, item));
+  multiply(kernel, 1, keys, head_dim, query, packed_b<Keys>(kernel, a.head(a.k, item).t()),
+           {score_scale(a), 0, scores});
+  float max, sum, *p = scores.value;
+  simd<float>().softmax_stats(keys, p, &max, &sum);
+  simd<float>().add_exponentials(keys, p, max, 1 / sum, p, 0);
+  if (const float* mask = dropout_mask(a, item, 0, {1, keys, keys, 1, nullptr, {}})) {
+    multiply(keys, p, mask, p);
   }
-  multiply(kernel, 1, a.head_dim, a.keys, left<Weights>(kernel, 1, a.keys, {scores, a.keys}), values,
-           {1, 0, o.sums, o.stride});
-  o.round(kernel, 1, a.head_dim);
+  const HeadSums out = head_sums<Output>(a.head(a.out, item));
+  multiply(kernel, 1, head_dim, keys, packed_a<Weights>(kernel, scores),
+           packed_b<Values>(kernel, a.head(a.v, item)), {1, 0, out.sums});
+  out.store();
 }
+
+void forward_of_head(const GemmKernel& kernel, const Attention<float>& a, Index item) {
+  struct Queries;
+  struct Keys;
+  struct Values;
+  struct Scores;
+  struct Outputs;
+  const Index n_queries = a.queries(), n_keys = a.keys(), head_dim = a.head_dim();
+  const PackedB queries = packed_b<Queries>(kernel, a.head(a.q, item).t());
+  const PackedA keys = packed_a<Keys>(kernel, a.head(a.k, item));
+  const PackedB values = packed_b<Values>(kernel, a.head(a.v, item));
+  const HeadSums out = head_sums<Outputs>(a.head(a.out, item));
+  constexpr Index stride = query_tile;
+  float* scores = thread_scratch<float, Scores>((n_keys + 1) * stride);
+  for (Index t = 0; t < n_queries; t += query_tile) {
+    const Index rows = std::min(query_tile, n_queries - t), visible = n_keys - n_queries + t + 1;
+    float unused[2][query_tile];
+    CausalTile tile{rows, visible, visible + rows - 1, stride, nullptr, {unused[0], unused[1]}};
+    if (a.stats.max != nullptr) tile.stats = a.stats.from(item * n_queries + t);
+    multiply_by_queries(kernel, tile, head_dim, keys, queries, t,
+                        {score_scale(a), 0, {scores, tile.n_keys, rows, stride}});
+    tile.dropout_mask = dropout_mask(a, item, t, tile);
+    kernel.causal_softmax(tile, scores);
+    multiply(kernel, rows, head_dim, tile.n_keys, {scores, stride, true}, values, {1, 0, out.rows(t, rows)});
+  }
+  out.store();
+}
+
+// One head going backwards, a block of queries at a time from the last to the first.
+class BackwardOfHead {
+ public:
+  BackwardOfHead(const GemmKernel& kernel, const Attention<float>& attention,
+                 const AttentionGradients<float>& d, Index item)
+      : kernel_(kernel),
+        a_(attention),
+        item_(item),
+        scale_(score_scale(attention)),
+        beta_(d.beta),
+        queries_t_(packed_b<struct QueriesT>(kernel, a_.head(a_.q, item).t())),
+        out_grads_t_(packed_b<struct OutGradsT>(kernel, a_.head(d.out, item).t())),
+        queries_(packed_b<struct Queries>(kernel, a_.head(a_.q, item))),
+        out_grads_(packed_b<struct OutGrads>(kernel, a_.head(d.out, item))),
+        keys_a_(packed_a<struct KeysA>(kernel, a_.head(a_.k, item))),
+        values_a_(packed_a<struct ValuesA>(kernel, a_.head(a_.v, item))),
+        keys_(packed_b<struct Keys>(kernel, a_.head(a_.k, item))),
+        dq_(head_sums<struct QuerySums>(a_.head(d.q, item))),
+        dk_(head_sums<struct KeySums>(a_.head(d.k, item))),
+        dv_(head_sums<struct ValueSums>(a_.head(d.v, item))),
+        weights_(thread_scratch<float, struct Weights>((a_.keys() + 1) * stride_)),
+        grads_(thread_scratch<float, struct Grads>((a_.keys() + 1) * stride_)),
+        grads_t_(thread_scratch<float, struct GradsT>(kernel.packed(a_.keys()) * stride_)) {}
+
+  void run() const {
+    float beta = beta_;  // the last block sees every key, so going backwards its products may overwrite
+    for (Index block = block_count(a_.queries(), query_block) - 1; block >= 0; --block, beta = 1) {
+      const Index begin = block * query_block, end = std::min(begin + query_block, a_.queries());
+      for (Index t = begin; t < end; t += query_tile) {
+        query_gradients(begin, t, std::min(query_tile, end - t));
+      }
+      key_gradients(begin, end, beta);
+    }
+    for (const HeadSums* sums : {&dq_, &dk_, &dv_}) sums->store();
+  }
+
+ private:
+  // P and dS of the queries from t on, into their columns of the block that starts at `begin`; dQ = dS K.
+  void query_gradients(Index begin, Index t, Index rows) const {
+    CausalTile tile{rows, t + 1, t + rows, stride_, nullptr, a_.stats.from(item_ * a_.queries() + t)};
+    float *p = weights_ + t - begin, *dp = grads_ + t - begin;
+    const Index head_dim = a_.head_dim(), column = (t - begin) / kernel_.k_pack;
+    multiply_by_queries(kernel_, tile, head_dim, keys_a_, queries_t_, t,
+                        {scale_, 0, {p, tile.n_keys, rows, stride_}});
+    multiply_by_queries(kernel_, tile, head_dim, values_a_, out_grads_t_, t,
+                        {1, 0, {dp, tile.n_keys, rows, stride_}});
+    tile.dropout_mask = dropout_mask(a_, item_, t, tile);
+    float* grads_t = kernel_.k_pack == 1 ? dp : grads_t_;
+    kernel_.causal_softmax_backward(tile, {p, dp, weights_ + column, grads_ + column, grads_t});
+    multiply(kernel_, rows, head_dim, tile.n_keys, {grads_t, stride_, true}, keys_,
+             {scale_, beta_, dq_.rows(t, rows)});
+  }
+
+  // dV += (P∘M)ᵀ dO and dK += dSᵀ Q of the block's queries: first the keys that all tiles of the block see,
+  // then those that fewer and fewer do.
+  void key_gradients(Index begin, Index end, float beta) const {
+    const PackedA weights{weights_, stride_, false}, grads{grads_, stride_, false};
+    for (Index key = 0, rows = 0; key < end; key += rows) {
+      const Index first = std::max(begin, key), count = end - first;  // queries that see such a key
+      rows = std::min(first + query_tile, end) - key;
+      const Index column = (first - begin) / kernel_.k_pack, step = first / kernel_.k_pack;
+      multiply(kernel_, rows, a_.head_dim(), count, weights.from(key, column), out_grads_.from(step, 0),
+               {1, beta, dv_.rows(key, rows)});
+      multiply(kernel_, rows, a_.head_dim(), count, grads.from(key, column), queries_.from(step, 0),
+               {scale_, beta, dk_.rows(key, rows)});
+    }
+  }
+
+  const GemmKernel& kernel_;
+  const Attention<float>& a_;
+  Index item_;
+  Index stride_ = scratch_stride<float>(query_block);
+  float scale_, beta_;
+  PackedB queries_t_, out_grads_t_, queries_, out_grads_;
+  PackedA keys_a_, values_a_;
+  PackedB keys_;
+  HeadSums dq_, dk_, dv_;
+  float *weights_, *grads_, *grads_t_;
+};
 
 }  // namespace
 
-template <class Real>
-void attention_forward(GemmProvider provider, const Attention<Real>& a, Real* out, SoftmaxStats<Real> stats) {
-  const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(a.head_dim)));
-  const Index head_dim = a.head_dim, first_position = a.keys - a.queries;
-  const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
+void attention_forward(GemmProvider provider, const Attention<float>& a) {
+  const GemmKernel& kernel = kernel_of(provider);
+  const bool decodes = a.queries() == 1 && a.stats.max == nullptr;
   parallel_each(a.sequences * a.heads, [&](Index item) {
-    const Head<Real> head(a, item);
-    if (a.queries == 1 && stats.max == nullptr) return decode_one_query(kernel, a, head, scale, out);
-    struct Queries;
-    struct Keys;
-    struct Values;
-    struct Scores;
-    struct Outputs;
-    const auto queries = right<Queries>(kernel, head_dim, a.queries, head.q.turned());
-    const auto keys = left<Keys>(kernel, a.keys, head_dim, head.k);
-    const auto values = right<Values>(kernel, a.keys, head_dim, head.v);
-    const auto o = head_sums<Outputs>(a, a.queries, out + head.out_offset, head.out_stride);
-    constexpr Index stride = query_tile;
-    Real* scores = thread_scratch<Real, Scores>((a.keys + 1) * stride);
-    for (Index t = 0; t < a.queries; t += query_tile) {
-      const Index rows = std::min(query_tile, a.queries - t);
-      const CausalColumns seen{rows, first_position + t + 1, first_position + t + rows, stride};
-      multiply_by_queries(kernel, seen, head_dim, keys, queries, t, scale, scores);
-      Real unused[2][query_tile];
-      kernel.causal_softmax(
-          seen, kept_weights(a, head, t, seen), scores,
-          stats.max != nullptr ? stats.from(head.row_offset + t) : SoftmaxStats<Real>{unused[0], unused[1]});
-      multiply<Real>(kernel, rows, head_dim, seen.keys, {scores, stride, true}, values,
-                     {1, 0, o.sums + t * o.stride, o.stride});
-    }
-    o.round(kernel, a.queries, head_dim);
+    decodes ? decode_one_query(kernel, a, item) : forward_of_head(kernel, a, item);
   });
 }
 
-template <class Real>
-void attention_backward(GemmProvider provider, const Attention<Real>& a, SoftmaxStats<Real> stats,
-                        const Real* dout, Real* dq, Real* dk, Real* dv, Real beta) {
-  const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(a.head_dim)));
-  const Index head_dim = a.head_dim;
-  const Index stride = scratch_stride<Real>(queries_per_block);
-  const GemmKernel<Real>& kernel = kernel_of<Real>(provider);
-  parallel_each(a.sequences * a.heads, [&](Index item) {
-    const Head<Real> head(a, item);
-    const Operand<Real> d_out{dout + head.out_offset, head.out_stride, false, a.rounded};
-    struct QueriesTransposed;
-    struct OutGradientsTransposed;
-    struct Queries;
-    struct OutGradients;
-    struct KeysLeft;
-    struct ValuesLeft;
-    struct Keys;
-    struct Weights;
-    struct Gradients;
-    struct GradientsTurned;
-    const auto queries_transposed = right<QueriesTransposed>(kernel, head_dim, a.queries, head.q.turned());
-    const auto out_grads_transposed =
-        right<OutGradientsTransposed>(kernel, head_dim, a.queries, d_out.turned());
-    const auto queries = right<Queries>(kernel, a.queries, head_dim, head.q);
-    const auto out_grads = right<OutGradients>(kernel, a.queries, head_dim, d_out);
-    const auto keys_left = left<KeysLeft>(kernel, a.keys, head_dim, head.k);
-    const auto values_left = left<ValuesLeft>(kernel, a.keys, head_dim, head.v);
-    const auto keys = right<Keys>(kernel, a.keys, head_dim, head.k);
-    struct QuerySums;
-    struct KeySums;
-    struct ValueSums;
-    const auto dq_sums = head_sums<QuerySums>(a, a.queries, dq + head.q_offset, a.q_stride);
-    const auto dk_sums = head_sums<KeySums>(a, a.keys, dk + head.kv_offset, a.kv_stride);
-    const auto dv_sums = head_sums<ValueSums>(a, a.keys, dv + head.kv_offset, a.kv_stride);
-    Real* weights = thread_scratch<Real, Weights>((a.keys + 1) * stride);
-    Real* grads = thread_scratch<Real, Gradients>((a.keys + 1) * stride);
-    Real* grads_turned = thread_scratch<Real, GradientsTurned>(block_count(a.keys, kernel.steps) * stride);
-    Real keys_beta = beta;  // the last block sees every key, so going backwards its products may overwrite
-    for (Index block = block_count(a.queries, queries_per_block) - 1; block >= 0; --block, keys_beta = 1) {
-      const Index begin = block * queries_per_block, end = std::min(begin + queries_per_block, a.queries);
-      for (Index t = begin; t < end; t += query_tile) {
-        const Index rows = std::min(query_tile, end - t);
-        const CausalColumns seen{rows, t + 1, t + rows, stride};
-        Real* p = weights + t - begin;
-        Real* dp = grads + t - begin;
-        multiply_by_queries(kernel, seen, head_dim, keys_left, queries_transposed, t, scale, p);
-        multiply_by_queries(kernel, seen, head_dim, values_left, out_grads_transposed, t, Real(1), dp);
-        const Index stored = (t - begin) / kernel.steps;
-        Real* turned = kernel.steps == 1 ? dp : grads_turned;
-        kernel.causal_softmax_backward(seen, kept_weights(a, head, t, seen), stats.from(head.row_offset + t),
-                                       p, dp, weights + stored, grads + stored, turned);
-        multiply<Real>(kernel, rows, head_dim, seen.keys, {turned, stride, true}, keys,
-                       {scale, beta, dq_sums.sums + t * dq_sums.stride, dq_sums.stride});
-      }
-
-      const LeftOperand<Real> weights_left{weights, stride, false}, grads_left{grads, stride, false};
-      // First the keys that all groups of the block see, then those that fewer and fewer do.
-      for (Index key = 0, rows = 0; key < end; key += rows) {
-        const Index first = std::max(begin, key), count = end - first;  // queries that see such a key
-        rows = std::min(first + query_tile, end) - key;
-        multiply(kernel, rows, head_dim, count, from(kernel, weights_left, key, first - begin),
-                 from_step(kernel, out_grads, first),
-                 {1, keys_beta, dv_sums.sums + key * dv_sums.stride, dv_sums.stride});
-        multiply(kernel, rows, head_dim, count, from(kernel, grads_left, key, first - begin),
-                 from_step(kernel, queries, first),
-                 {scale, keys_beta, dk_sums.sums + key * dk_sums.stride, dk_sums.stride});
-      }
-    }
-    dq_sums.round(kernel, a.queries, head_dim);
-    dk_sums.round(kernel, a.keys, head_dim);
-    dv_sums.round(kernel, a.keys, head_dim);
-  });
+void attention_backward(GemmProvider provider, const Attention<float>& a,
+                        const AttentionGradients<float>& d) {
+  const GemmKernel& kernel = kernel_of(provider);
+  parallel_each(a.sequences * a.heads, [&](Index item) { BackwardOfHead(kernel, a, d, item).run(); });
 }
 
-template void attention_forward(GemmProvider, const Attention<float>&, float*, SoftmaxStats<float>);
-template void attention_forward(GemmProvider, const Attention<double>&, double*, SoftmaxStats<double>);
-template void attention_backward(GemmProvider, const Attention<float>&, SoftmaxStats<float>, const float*,
-                                 float*, float*, float*, float);
-template void attention_backward(GemmProvider, const Attention<double>&, SoftmaxStats<double>, const double*,
-                                 double*, double*, double*, double);
+void attention_forward(GemmProvider, const Attention<double>& a) { reference::attention_forward(a); }
+void attention_backward(GemmProvider, const Attention<double>& a, const AttentionGradients<double>& d) {
+  reference::attention_backward(a, d);
+}
 
 }  // namespace normscope

@@ -8,40 +8,51 @@
 #pragma once
 
 #include "core/random.h"
-#include "core/types.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/softmax.h"
 
 namespace normscope {
 
-// Queries, keys and values of `sequences` sequences: row t of sequence s starts at pointer + (s*rows +
-// t)*stride, where rows is `queries` or `keys`; head h owns the columns [h*D, (h+1)*D).
+// Of B sequences one below the other. q, k, v, out and all gradients have one dtype, and may be bf16 where
+// the provider is and D is even.
 template <class Real>
 struct Attention {
-  Index sequences, heads, head_dim;  // B, H, D
-  Index queries, keys;  // T and T; decoding with a cache: few queries, which are the last of the keys
-  const Real *q, *k, *v;
-  Index q_stride, kv_stride;
-  double dropout = 0;                  // of the weights P
+  Index sequences, heads;      // B, H
+  Matrix<Real> q;              // (B*queries, H*D), head h in columns [h*D, (h+1)*D)
+  Matrix<Real> k, v;           // (B*keys, H*D); decoding with a cache: the queries are the last of the keys
+  Matrix<Real> out;            // (B*queries, H*D)
+  SoftmaxStats<Real> stats{};  // (B, H, queries) each, or null when no backward follows
+  double dropout = 0;          // of the weights P
   RandomStream dropout_stream{0, ""};  // .at(sequence), element (head*queries + query)*keys + key
   Index first_sequence = 0;            // number of sequence 0 in the whole step's batch
-  // q, k, v, the output and all their gradients are rounded to bf16 (kernels/rounded.h), for that provider
-  // and even D; strides count stored numbers, and the backward's beta is 0.
-  bool rounded = false;
+
+  Index queries() const { return q.rows / sequences; }  // T
+  Index keys() const { return k.rows / sequences; }     // T
+  Index head_dim() const { return q.cols / heads; }     // D
+
+  // The rows of one sequence in the columns of one head; item = sequence*heads + head.
+  Matrix<Real> head(const Matrix<Real>& x, Index item) const {
+    const Index rows = x.rows / sequences;
+    return x.block(item / heads * rows, item % heads * head_dim(), rows, head_dim());
+  }
 };
 
-// The products are our own kernels', with operands rounded to bf16 if that is the provider: they are too
-// small for a library that packs both operands anew for each.
-//
-// out: (B*queries, H*D), its rows one after another. stats: (B, H, queries) each, or null when no backward
-// follows.
+// dq, dk, dv = beta*d + ..., each as its input.
 template <class Real>
-void attention_forward(GemmProvider provider, const Attention<Real>& attention, Real* out,
-                       SoftmaxStats<Real> stats);
+struct AttentionGradients {
+  Matrix<Real> out, q, k, v;
+  Real beta = 0;
+};
 
-// Gradients of q, k, v, each laid out as its input: d = beta*d + ... . Only for queries == keys.
-template <class Real>
-void attention_backward(GemmProvider provider, const Attention<Real>& attention, SoftmaxStats<Real> stats,
-                        const Real* dout, Real* dq, Real* dk, Real* dv, Real beta);
+// In float the products are our own kernels', of bf16 if that is the provider: they are too small for a
+// library that packs both operands anew for each. In double it is the naive twin.
+void attention_forward(GemmProvider provider, const Attention<float>& attention);
+void attention_forward(GemmProvider provider, const Attention<double>& attention);
+
+// Only for queries == keys.
+void attention_backward(GemmProvider provider, const Attention<float>& attention,
+                        const AttentionGradients<float>& gradients);
+void attention_backward(GemmProvider provider, const Attention<double>& attention,
+                        const AttentionGradients<double>& gradients);
 
 }  // namespace normscope

@@ -6,9 +6,8 @@
 
 #include "core/parallel.h"
 #include "core/scratch.h"
-#include "kernels/pointwise.h"
+#include "kernels/bf16.h"
 #include "kernels/reference/rows.h"
-#include "kernels/rounded.h"
 #include "kernels/simd.h"
 
 namespace normscope {
@@ -52,13 +51,15 @@ void blocks_with_sums(Index rows, const std::array<RowSum<Real>, n>& totals, Bod
 }  // namespace
 
 template <class Real>
-void layer_norm_forward(const LayerNorm<Real>& norm, Real* y, bool rounded) {
+void layer_norm_forward(const LayerNorm<Real>& norm, const Matrix<Real>& y) {
   parallel_blocks(norm.rows, rows_per_block, [&](Index begin, Index end) {
-    if (!rounded) return simd<Real>().layer_norm_forward(norm, begin, end, y + begin * norm.stride);
+    if (y.value != nullptr) {
+      return simd<Real>().layer_norm_forward(norm, begin, end, y.value + begin * norm.stride);
+    }
     struct Block;
     Real* block = thread_scratch<Real, Block>(rows_per_block * norm.stride);
     simd<Real>().layer_norm_forward(norm, begin, end, block);
-    round_block(end - begin, norm.cols, block, y + begin * rounded_cols(norm.cols));
+    to_bf16({block, end - begin, norm.cols}, y.block(begin, 0, end - begin, norm.cols));
   });
 }
 
@@ -223,8 +224,8 @@ void batch_norm_inference(const BatchNorm<Real>& norm, const Real* mean, const R
   });
 }
 
-template void layer_norm_forward(const LayerNorm<float>&, float*, bool);
-template void layer_norm_forward(const LayerNorm<double>&, double*, bool);
+template void layer_norm_forward(const LayerNorm<float>&, const Matrix<float>&);
+template void layer_norm_forward(const LayerNorm<double>&, const Matrix<double>&);
 template void layer_norm_backward(const LayerNorm<float>&, const NormGradients<float>&);
 template void layer_norm_backward(const LayerNorm<double>&, const NormGradients<double>&);
 template void batch_norm_forward(const BatchNorm<float>&, float*);

@@ -6,7 +6,7 @@
 //   dx = rstd (g - mean(g) - x̂ mean(g x̂)),  dgain = sum over rows of dy x̂,  dbias = sum over rows of dy.
 #pragma once
 
-#include "core/types.h"
+#include "core/matrix.h"
 #include "kernels/softmax.h"
 
 namespace normscope {
@@ -62,9 +62,9 @@ struct NormGradients {
   Real* dalpha = nullptr;                   // one number, or null; added to
 };
 
-// y may be rounded to bf16 (kernels/rounded.h).
+// y: (rows, cols), of either dtype.
 template <class Real>
-void layer_norm_forward(const LayerNorm<Real>& norm, Real* y, bool rounded = false);
+void layer_norm_forward(const LayerNorm<Real>& norm, const Matrix<Real>& y);
 template <class Real>
 void layer_norm_backward(const LayerNorm<Real>& norm, const NormGradients<Real>& gradients);
 

@@ -63,17 +63,11 @@ const SimdTable<double>& simd<double>() {
   return simd_baseline_double();
 }
 
-template <>
-const GemmKernel<double>& bf16_kernel<double>() {
-  return simd<double>().gemm;
-}
-
-template <>
-const GemmKernel<float>& bf16_kernel<float>() {
+const Bf16Kernels& bf16_kernels() {
 #if defined(__x86_64__)
-  if (isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16")) return bf16_kernel_avx512();
+  if (isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16")) return bf16_kernels_avx512();
 #endif
-  return simd<float>().gemm_bf16;
+  return simd<float>().bf16;
 }
 
 const char* isa_name() {

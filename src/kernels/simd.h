@@ -6,19 +6,19 @@
 #pragma once
 
 #include "core/types.h"
-#include "kernels/gemm_kernel.h"
+#include "kernels/gemm/kernel.h"
 #include "kernels/pointwise.h"
 #include "kernels/rows.h"
 
 namespace normscope {
 
 // Serial kernels: each works on the range it is given, in one thread. The drivers in kernels/*.cpp, whose
-// headers say what a kernel computes, cut the work. Those of double are the naive twins in kernels/reference,
-// but for gemm.
+// headers say what a kernel computes, cut the work. Those of double are the naive twins in kernels/reference;
+// GEMM and bf16 are of float in either.
 template <class Real>
 struct SimdTable {
-  GemmKernel<Real> gemm;
-  GemmKernel<float> gemm_bf16;  // bf16_kernel<float>() knows a faster one
+  GemmKernel gemm;
+  Bf16Kernels bf16;  // bf16_kernels() knows faster ones
 
   void (*layer_norm_forward)(const LayerNorm<Real>&, Index begin, Index end, Real* y);  // y of row `begin` on
   void (*layer_norm_backward)(const LayerNorm<Real>&, const NormGradients<Real>&, Index begin, Index end);
@@ -44,10 +44,8 @@ struct SimdTable {
 template <class Real>
 const SimdTable<Real>& simd();
 
-// The product of bf16 pairs: by AVX512-BF16 where the processor has it and simd() is avx512. Products of
-// double are not rounded.
-template <class Real>
-const GemmKernel<Real>& bf16_kernel();
+// By AVX512-BF16 where the processor has it and simd() is avx512.
+const Bf16Kernels& bf16_kernels();
 
 // "baseline", "avx2" or "avx512": the one that simd() returns.
 const char* isa_name();

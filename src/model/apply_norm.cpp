@@ -6,12 +6,12 @@ using enum NormKind;
 
 template <class Real>
 Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars,
-                     const Pass& pass, Var<Real> x, bool rounded) {
+                     const Pass& pass, Var<Real> x, DType dtype) {
   const Real eps = static_cast<Real>(config.norm_eps);
   const bool outside = config.norm_eps_outside;
   const auto over_features = [&](Index groups, bool centred) {
     return layer_norm(tape, {.groups = groups, .centred = centred, .eps = eps, .eps_outside = outside}, x,
-                      vars.weight, vars.bias, rounded);
+                      vars.weight, vars.bias, dtype);
   };
   switch (config.norm) {
     case layernorm:
@@ -36,8 +36,8 @@ Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars
 }
 
 template Var<float> apply_norm(Tape<float>&, const ModelConfig&, const NormVars<float>&, const Pass&,
-                               Var<float>, bool);
+                               Var<float>, DType);
 template Var<double> apply_norm(Tape<double>&, const ModelConfig&, const NormVars<double>&, const Pass&,
-                                Var<double>, bool);
+                                Var<double>, DType);
 
 }  // namespace normscope

@@ -14,10 +14,10 @@ struct NormVars {
   RunningStatistics<Real> running;
 };
 
-// y = N(x), x: (N, C), by the config's norm. `none` returns x itself. `rounded`: norms of rows round y to
-// bf16, for products alone.
+// y = N(x), x: (N, C), by the config's norm. `none` returns x itself. `dtype` is that of y, for
+// norms of rows: bf16 where only GEMMs read it.
 template <class Real>
 Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars,
-                     const Pass& pass, Var<Real> x, bool rounded = false);
+                     const Pass& pass, Var<Real> x, DType dtype = DType::real);
 
 }  // namespace normscope

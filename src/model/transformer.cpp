@@ -82,8 +82,8 @@ struct Transformer<Real>::Run {
     return tape.parameter(parameters.at(p), gradients != nullptr ? gradients->at(p) : nullptr, p.rows(),
                           p.cols());
   }
-  // N(x), or x where there is no norm. `for_products`: nothing else will read it.
-  Var<Real> norm(const NormParameters& p, Var<Real> x, bool for_products = false) {
+  // N(x), or x where there is no norm. `for_gemms`: nothing else will read it.
+  Var<Real> norm(const NormParameters& p, Var<Real> x, bool for_gemms = false) {
     if (!p.present) return x;
     NormVars<Real> vars{parameter(p.weight), parameter(p.bias), parameter(p.alpha), {}};
     if (p.running_mean != no_parameter) {
@@ -94,7 +94,8 @@ struct Transformer<Real>::Run {
         vars.running.variance_change = gradients->at(variance);
       }
     }
-    return apply_norm(tape, config, vars, pass, x, for_products && rounds<Real>(gemm_provider));
+    return apply_norm(tape, config, vars, pass, x,
+                      for_gemms ? operand_dtype<Real>(gemm_provider) : DType::real);
   }
 
   Dropout drop(int layer, DropoutPlace place) const {
@@ -126,12 +127,11 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
   const BlockParameters& p = layout_.blocks[index];
   const Index T = run.pass.context, H = config_.n_head;
 
-  // Queries, keys and values are read by products alone, unless something stands between.
-  const bool for_products = rounds<Real>(gemm_provider_) && !config_.qk_norm &&
-                            config_.position != Position::rope && run.cache == nullptr &&
-                            config_.d_model / H % 2 == 0;
+  // Queries, keys and values are read by GEMMs alone, unless something stands between.
+  const bool for_gemms = !config_.qk_norm && config_.position != Position::rope && run.cache == nullptr &&
+                         config_.d_model / H % 2 == 0;
   Var<Real> qkv = linear(run.tape, gemm_provider_, x, run.parameter(p.qkv.weight), run.parameter(p.qkv.bias),
-                         for_products);
+                         for_gemms ? operand_dtype<Real>(gemm_provider_) : DType::real);
   if (config_.qk_norm) {
     qkv = query_key_norm(run.tape, static_cast<Real>(config_.norm_eps), H, qkv, run.parameter(p.q_norm),
                          run.parameter(p.k_norm));
@@ -208,7 +208,7 @@ Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& para
   for (std::size_t index = 0; index < placements_.size(); ++index) x = block(run, index, x);
   if (cache != nullptr) cache->length += x.rows;
 
-  x = run.tap(last, Site::final, run.norm(layout_.final_norm, x, /*for_products=*/true));
+  x = run.tap(last, Site::final, run.norm(layout_.final_norm, x, /*for_gemms=*/true));
   return run.tap(last, Site::logits, linear(tape, gemm_provider_, x, run.parameter(layout_.head)));
 }
 

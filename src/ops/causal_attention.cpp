@@ -9,46 +9,43 @@ namespace normscope {
 template <class Real>
 Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index context, Index heads,
                            Var<Real> qkv, const Dropout& drop) {
-  const Index width = qkv.cols / 3;
-  require(qkv.cols % (3 * heads) == 0 && qkv.rows % context == 0, "causal_attention", "qkv is (", qkv.rows,
-          ", ", qkv.cols, "); needed (B*", context, ", 3*", heads, "*D)");
-  const bool rounded = qkv.rounded != nullptr;
-  require(!rounded || (width / heads) % 2 == 0, "causal_attention", "rounded heads of odd width ",
+  const Index rows = qkv.rows, width = qkv.cols / 3;
+  require(qkv.cols % (3 * heads) == 0 && rows % context == 0, "causal_attention", "qkv is (", rows, ", ",
+          qkv.cols, "); needed (B*", context, ", 3*", heads, "*D)");
+  const DType dtype = qkv.dtype();
+  require(dtype == DType::real || (width / heads) % 2 == 0, "causal_attention", "heads in bf16 of odd width ",
           width / heads);
-  const Index part = qkv.stride() / 3;  // from queries to keys, and from keys to values
-  const Attention<Real> attention{qkv.rows / context,
-                                  heads,
-                                  width / heads,
-                                  context,
-                                  context,
-                                  qkv.stored(),
-                                  qkv.stored() + part,
-                                  qkv.stored() + 2 * part,
-                                  qkv.stride(),
-                                  qkv.stride(),
-                                  drop.p,
-                                  drop.stream,
-                                  drop.first_sequence,
-                                  rounded};
 
   // S and O are two products, dV, dP, dQ and dK four, of the half that the mask leaves.
   const double product =
-      static_cast<double>(qkv.rows) * static_cast<double>(width) * static_cast<double>(context + 1);
+      static_cast<double>(rows) * static_cast<double>(width) * static_cast<double>(context + 1);
   const typename Tape<Real>::Op op(
       tape, {.name = "attention", .flops_forward = 2 * product, .flops_backward = 4 * product});
 
-  Var<Real> y = tape.create(qkv.rows, width, rounded, rounded);
-  SoftmaxStats<Real> stats{};
+  Var<Real> y = tape.create(rows, width, dtype, dtype);
+  Attention<Real> attention{.sequences = rows / context,
+                            .heads = heads,
+                            .q = qkv.block(0, 0, rows, width),
+                            .k = qkv.block(0, width, rows, width),
+                            .v = qkv.block(0, 2 * width, rows, width),
+                            .out = y,
+                            .dropout = drop.p,
+                            .dropout_stream = drop.stream,
+                            .first_sequence = drop.first_sequence};
   if (tape.recording()) {
-    stats = {tape.template save<Real>(qkv.rows * heads), tape.template save<Real>(qkv.rows * heads)};
+    attention.stats = {tape.template save<Real>(rows * heads), tape.template save<Real>(rows * heads)};
   }
-  attention_forward(gemm_provider, attention, y.stored(), stats);
+  attention_forward(gemm_provider, attention);
 
-  tape.add_noise(qkv.rows * heads, stats.sum);
+  tape.add_noise(rows * heads, attention.stats.sum);
   tape.record(y, [=](Tape<Real>& t) {
-    const Accumulator<Real> d = t.accumulate(qkv);
-    attention_backward(gemm_provider, attention, stats, t.gradient(y), d.data, d.data + part,
-                       d.data + 2 * part, d.beta);
+    const auto [d, beta] = t.accumulate_matrix(qkv);
+    attention_backward(gemm_provider, attention,
+                       {.out = t.gradient_matrix(y),
+                        .q = d.block(0, 0, rows, width),
+                        .k = d.block(0, width, rows, width),
+                        .v = d.block(0, 2 * width, rows, width),
+                        .beta = beta});
   });
   return y;
 }
@@ -56,17 +53,20 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
 template <class Real>
 Var<Real> cached_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index heads, Var<Real> qkv,
                            Index length, Real* key_cache, Real* value_cache) {
-  const Index width = qkv.cols / 3;
+  const Index rows = qkv.rows, width = qkv.cols / 3, keys = length + rows;
   require(!tape.recording(), "cached_attention", "has no backward; the tape must not record");
-  for (Index row = 0; row < qkv.rows; ++row) {
+  for (Index row = 0; row < rows; ++row) {
     const Real* k = qkv.value + row * qkv.cols + width;
     std::copy_n(k, width, key_cache + (length + row) * width);
     std::copy_n(k + width, width, value_cache + (length + row) * width);
   }
-  Attention<Real> attention{1,         heads,     width / heads, qkv.rows, length + qkv.rows,
-                            qkv.value, key_cache, value_cache,   qkv.cols, width};
-  Var<Real> y = tape.create(qkv.rows, width);
-  attention_forward<Real>(gemm_provider, attention, y.value, {});
+  Var<Real> y = tape.create(rows, width);
+  attention_forward(gemm_provider, Attention<Real>{.sequences = 1,
+                                                   .heads = heads,
+                                                   .q = qkv.block(0, 0, rows, width),
+                                                   .k = {key_cache, keys, width},
+                                                   .v = {value_cache, keys, width},
+                                                   .out = y});
   return y;
 }
 

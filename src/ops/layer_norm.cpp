@@ -5,7 +5,7 @@ namespace normscope {
 
 template <class Real>
 Var<Real> layer_norm(Tape<Real>& tape, LayerNorm<Real> norm, Var<Real> x, Var<Real> gain, Var<Real> bias,
-                     bool rounded) {
+                     DType dtype) {
   const typename Tape<Real>::Op op(tape, streaming_cost<Real>("norm", x.size(), 2, 3));
   require(x.cols % norm.groups == 0, "layer_norm", x.cols, " features in ", norm.groups, " groups");
   require((!gain || gain.size() == x.cols) && (!bias || bias.size() == x.cols), "layer_norm",
@@ -15,8 +15,8 @@ Var<Real> layer_norm(Tape<Real>& tape, LayerNorm<Real> norm, Var<Real> x, Var<Re
   norm.mean = tape.template save<Real>(x.rows * norm.groups);
   norm.rstd = tape.template save<Real>(x.rows * norm.groups);
 
-  Var<Real> y = tape.create(x.rows, x.cols, rounded);
-  layer_norm_forward(norm, y.stored(), rounded);
+  Var<Real> y = tape.create(x.rows, x.cols, dtype);
+  layer_norm_forward<Real>(norm, y);
 
   tape.add_noise(x.rows * norm.groups, norm.mean);
   tape.add_noise(x.rows * norm.groups, norm.rstd);
@@ -32,8 +32,8 @@ Var<Real> layer_norm(Tape<Real>& tape, LayerNorm<Real> norm, Var<Real> x, Var<Re
   return y;
 }
 
-template Var<float> layer_norm(Tape<float>&, LayerNorm<float>, Var<float>, Var<float>, Var<float>, bool);
+template Var<float> layer_norm(Tape<float>&, LayerNorm<float>, Var<float>, Var<float>, Var<float>, DType);
 template Var<double> layer_norm(Tape<double>&, LayerNorm<double>, Var<double>, Var<double>, Var<double>,
-                                bool);
+                                DType);
 
 }  // namespace normscope

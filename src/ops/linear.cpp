@@ -1,8 +1,8 @@
 // y = x Wᵀ + b;  dx = dy W,  dW = dyᵀ x,  db = column sums of dy. Saved: nothing beyond x and W.
-// And y = f(x Wᵀ + b): the same with dy f'(x Wᵀ + b) for dy. Saved: that slope.
-// x, y and their gradients may be rounded to bf16 (kernels/rounded.h); W, dW and db are as they are.
+// And y = f(x Wᵀ + b): the same with dy f'(x Wᵀ + b) for dy. Saved: that derivative.
+// x, y and their gradients may be bf16; W, dW and db are not.
 #include "core/scratch.h"
-#include "kernels/pointwise.h"
+#include "kernels/bf16.h"
 #include "ops/ops.h"
 
 namespace normscope {
@@ -20,53 +20,39 @@ OpCost linear_cost(const char* name, Var<Real> x, Var<Real> weight, Var<Real> bi
           .flops_backward = 2 * product};
 }
 
-// y = x Wᵀ and what follows.
+// dy as the provider reads its operands: converted once for the products of dx and of dW.
 template <class Real>
-void linear_forward(GemmProvider provider, Var<Real> x, Var<Real> weight, Var<Real> y,
-                    const Epilogue<Real>& epilogue) {
-  const Index in = x.cols, out = weight.rows;
-  Gemm<Real> g{Transpose::no, Transpose::yes, x.rows, out,     in,         Real(1),    x.stored(),
-               x.stride(),    weight.value,   in,     Real(0), y.stored(), y.stride(), epilogue};
-  g.rounded = {.a = x.rounded != nullptr, .c = y.rounded != nullptr};
-  gemm(provider, g);
+Matrix<Real> as_operand(GemmProvider provider, const Matrix<Real>& dy) {
+  const DType dtype = operand_dtype<Real>(provider);
+  if (dy.dtype() == dtype) return dy;
+  struct Operand;
+  const auto bytes = static_cast<Index>(matrix_bytes<Real>(dy.rows, dy.cols, dtype));
+  const auto operand = matrix_at<Real>(thread_scratch<std::byte, Operand>(bytes), dy.rows, dy.cols, dtype);
+  to_bf16(dy, operand);
+  return operand;
 }
 
-// dy (rows, cols), which the products for dx and dW read, rounded once.
 template <class Real>
-const Real* rounded_for_both(Index rows, Index cols, const Real* dy) {
-  struct Rounded;
-  Real* out = thread_scratch<Real, Rounded>(rows * rounded_cols(cols));
-  round_rows(rows, cols, dy, out);
-  return out;
+void add_to_bias(const Matrix<Real>& dy, Real* dbias) {
+  if (dy.value != nullptr) return sum_rows(dy.rows, dy.cols, dy.value, dbias);
+  struct Dense;
+  Real* dense = thread_scratch<Real, Dense>(dy.size());
+  to_float(dy, dense);
+  sum_rows(dy.rows, dy.cols, dense, dbias);
 }
 
-// dy: (rows of x, rows of weight), rounded or not.
 template <class Real>
-void linear_backward(Tape<Real>& t, GemmProvider provider, const Real* dy, bool rounded, Var<Real> x,
+void linear_backward(Tape<Real>& t, GemmProvider provider, const Matrix<Real>& dy, Var<Real> x,
                      Var<Real> weight, Var<Real> bias) {
-  const Index rows = x.rows, in = x.cols, out = weight.rows;
-  if (bias && t.wants_gradient(bias)) {
-    sum_rows(rows, out, rounded ? widened(rows, out, dy) : dy, t.add_to(bias));
-  }
-  if (rounds<Real>(provider) && !rounded) {
-    dy = rounded_for_both(rows, out, dy);
-    rounded = true;
-  }
-  const Index dy_stride = rounded ? rounded_cols(out) : out;
+  if (bias && t.wants_gradient(bias)) add_to_bias(dy, t.add_to(bias));
+  const Matrix<Real> operand = as_operand(provider, dy);
   if (t.wants_gradient(x)) {
-    const Accumulator<Real> dx = t.accumulate(x);
-    const Index dx_stride = x.rounded_gradient ? rounded_cols(in) : in;
-    Gemm<Real> g{Transpose::no, Transpose::no, rows, in,      out,     Real(1),  dy,
-                 dy_stride,     weight.value,  in,   dx.beta, dx.data, dx_stride};
-    g.rounded = {.a = rounded, .c = x.rounded_gradient};
-    gemm(provider, g);
+    const MatrixAccumulator<Real> dx = t.accumulate_matrix(x);
+    gemm<Real>(provider, {.a = operand, .b = weight, .c = dx.matrix, .beta = dx.beta});
   }
   if (t.wants_gradient(weight)) {
-    const Accumulator<Real> dw = t.accumulate(weight);
-    Gemm<Real> g{Transpose::yes, Transpose::no, out,        in,      rows,    Real(1), dy,
-                 dy_stride,      x.stored(),    x.stride(), dw.beta, dw.data, in};
-    g.rounded = {.a = rounded, .b = x.rounded != nullptr};
-    gemm(provider, g);
+    const MatrixAccumulator<Real> dw = t.accumulate_matrix(weight);
+    gemm<Real>(provider, {.a = operand.t(), .b = x, .c = dw.matrix, .beta = dw.beta});
   }
 }
 
@@ -74,13 +60,13 @@ void linear_backward(Tape<Real>& t, GemmProvider provider, const Real* dy, bool 
 
 template <class Real>
 Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight, Var<Real> bias,
-                 bool rounded) {
+                 DType dtype) {
   const typename Tape<Real>::Op op(tape, linear_cost("linear", x, weight, bias));
-  Var<Real> y = tape.create(x.rows, weight.rows, rounded, rounded);
-  linear_forward(gemm_provider, x, weight, y, {.bias = bias.value});
+  Var<Real> y = tape.create(x.rows, weight.rows, dtype, dtype);
+  gemm<Real>(gemm_provider, {.a = x, .b = weight.t(), .c = y, .epilogue = {.bias = bias.value}});
 
   tape.record(
-      y, [=](Tape<Real>& t) { linear_backward(t, gemm_provider, t.gradient(y), rounded, x, weight, bias); });
+      y, [=](Tape<Real>& t) { linear_backward(t, gemm_provider, t.gradient_matrix(y), x, weight, bias); });
   return y;
 }
 
@@ -88,23 +74,24 @@ template <class Real>
 Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, ActivationKind activation,
                            Var<Real> x, Var<Real> weight, Var<Real> bias) {
   const typename Tape<Real>::Op op(tape, linear_cost("linear, activation", x, weight, bias));
-  const bool rounded = rounds<Real>(gemm_provider);
-  Var<Real> y = tape.create(x.rows, weight.rows, rounded, rounded);
-  const Index stored = y.rows * y.stride();
-  Real* slope = tape.template save<Real>(stored);
-  linear_forward(gemm_provider, x, weight, y, {.bias = bias.value, .slope = slope, .activation = activation});
+  const DType dtype = operand_dtype<Real>(gemm_provider);
+  Var<Real> y = tape.create(x.rows, weight.rows, dtype, dtype);
+  const Matrix<Real> derivative = tape.matrix(y.rows, y.cols, dtype);
+  gemm<Real>(gemm_provider,
+             {.a = x,
+              .b = weight.t(),
+              .c = y,
+              .epilogue = {.bias = bias.value, .derivative = derivative, .activation = activation}});
 
   tape.record(y, [=](Tape<Real>& t) {
-    // In place of the slope, which nobody reads again.
-    rounded ? multiply_rounded(stored, t.gradient(y), slope, slope)
-            : multiply(stored, t.gradient(y), slope, slope);
-    linear_backward(t, gemm_provider, slope, rounded, x, weight, bias);
+    multiply(t.gradient_matrix(y), derivative, derivative);  // nobody reads the derivative again
+    linear_backward(t, gemm_provider, derivative, x, weight, bias);
   });
   return y;
 }
 
-template Var<float> linear(Tape<float>&, GemmProvider, Var<float>, Var<float>, Var<float>, bool);
-template Var<double> linear(Tape<double>&, GemmProvider, Var<double>, Var<double>, Var<double>, bool);
+template Var<float> linear(Tape<float>&, GemmProvider, Var<float>, Var<float>, Var<float>, DType);
+template Var<double> linear(Tape<double>&, GemmProvider, Var<double>, Var<double>, Var<double>, DType);
 template Var<float> activated_linear(Tape<float>&, GemmProvider, ActivationKind, Var<float>, Var<float>,
                                      Var<float>);
 template Var<double> activated_linear(Tape<double>&, GemmProvider, ActivationKind, Var<double>, Var<double>,

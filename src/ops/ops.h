@@ -9,7 +9,7 @@
 
 #include "autograd/tape.h"
 #include "core/random.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/pointwise.h"
 #include "kernels/rows.h"
 
@@ -29,16 +29,16 @@ Real* add_if_wanted(Tape<Real>& tape, const Var<Real>& parameter) {
   return tape.wants_gradient(parameter) ? tape.add_to(parameter) : nullptr;
 }
 
-// `rounded`, of some ops, has y rounded to bf16 where it is made (kernels/rounded.h): for what nothing but
-// products by a provider that rounds will read. They find the very numbers they would have made of it.
+// The `dtype` of some ops is that of y: bf16 for what only GEMMs by that provider will read. They find the
+// very numbers that they would have made of it.
 
 // y (N, out) = x (N, in) · weightᵀ + bias. weight: (out, in); bias: (1, out) or absent.
 template <class Real>
 Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight,
-                 Var<Real> bias = {}, bool rounded = false);
+                 Var<Real> bias = {}, DType dtype = DType::real);
 
-// y = f(x Wᵀ + b), f element by element; fused, so x Wᵀ + b itself is never kept. For products alone: rounded
-// where the provider rounds.
+// y = f(x Wᵀ + b), f element by element; fused, so x Wᵀ + b itself is never kept. Only GEMMs may read y,
+// which has the provider's operand_dtype().
 template <class Real>
 Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, ActivationKind activation,
                            Var<Real> x, Var<Real> weight, Var<Real> bias = {});
@@ -53,7 +53,7 @@ Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Inde
 // gain, bias: (1, C) or absent.
 template <class Real>
 Var<Real> layer_norm(Tape<Real>& tape, LayerNorm<Real> norm, Var<Real> x, Var<Real> gain = {},
-                     Var<Real> bias = {}, bool rounded = false);
+                     Var<Real> bias = {}, DType dtype = DType::real);
 
 // Running mean and variance (C each) of batch norm, and what the step under way will change them by: with
 // each batch, new = 0.9 old + 0.1 batch. Null changes: they stay as they are.
@@ -105,7 +105,7 @@ template <class Real>
 Var<Real> dropout(Tape<Real>& tape, const Dropout& drop, Var<Real> x);
 
 // Causal multi-head self-attention (kernels/attention.h) of qkv (N, 3C: q, k, v): (N, C). `drop` acts on the
-// weights. Of a rounded qkv, with heads of even width, the output is rounded too.
+// weights. The output has the dtype of qkv; bf16 needs heads of even width.
 template <class Real>
 Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index context, Index heads,
                            Var<Real> qkv, const Dropout& drop = {});

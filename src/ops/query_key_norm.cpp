@@ -28,8 +28,8 @@ Var<Real> query_key_norm(Tape<Real>& tape, Real eps, Index heads, Var<Real> qkv,
   const LayerNorm<Real> q = norm_of(qkv.value, q_gain), k = norm_of(qkv.value + width, k_gain);
 
   Var<Real> y = tape.create(tokens, qkv.cols);
-  layer_norm_forward(q, y.value);
-  layer_norm_forward(k, y.value + width);
+  layer_norm_forward(q, y.block(0, 0, tokens, width));
+  layer_norm_forward(k, y.block(0, width, tokens, width));
   add_rows(tokens, width, qkv.cols, qkv.value + 2 * width, Real(0), y.value + 2 * width);
 
   tape.add_noise(tokens * heads, q.rstd);

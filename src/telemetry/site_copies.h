@@ -6,6 +6,7 @@
 
 #include "autograd/tape.h"
 #include "core/site.h"
+#include "kernels/bf16.h"
 
 namespace normscope {
 
@@ -20,18 +21,16 @@ struct SiteCopy {
 template <class Real>
 class SiteCopies : public TapListener<Real> {
  public:
-  void on_value(Place place, const StoredMatrix<Real>& value) override { copy(place, value, values); }
-  void on_gradient(Place place, const StoredMatrix<Real>& gradient) override {
-    copy(place, gradient, gradients);
-  }
+  void on_value(Place place, const Matrix<Real>& value) override { copy(place, value, values); }
+  void on_gradient(Place place, const Matrix<Real>& gradient) override { copy(place, gradient, gradients); }
 
   // In the order in which they were heard: values forwards, gradients backwards.
   std::vector<SiteCopy<Real>> values, gradients;
 
  private:
-  static void copy(Place place, const StoredMatrix<Real>& x, std::vector<SiteCopy<Real>>& copies) {
-    const Real* numbers = x.numbers();
-    copies.push_back({place, x.rows, x.cols, {numbers, numbers + x.size()}});
+  static void copy(Place place, const Matrix<Real>& x, std::vector<SiteCopy<Real>>& copies) {
+    copies.push_back({place, x.rows, x.cols, std::vector<Real>(static_cast<std::size_t>(x.size()))});
+    to_float(x, copies.back().data.data());
   }
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/bf16.h"
+
 namespace normscope {
 namespace {
 
@@ -31,7 +33,7 @@ void SiteStatistics::clear() {
   first_nonfinite_.reset();
 }
 
-void SiteStatistics::add(Place place, const StoredMatrix<float>& x, TensorStats Entry::*part) {
+void SiteStatistics::add(Place place, const Matrix<float>& x, TensorStats Entry::*part) {
   const auto entry = std::ranges::find(entries_, place, &Entry::place);
   require(entry != entries_.end(), "telemetry", "a tap at a site that the log does not know: layer ",
           place.layer, ", ", name_of(place.site));

@@ -31,8 +31,8 @@ class SiteStatistics : public TapListener<float> {
   explicit SiteStatistics(Index n_layer);
 
   void clear();
-  void on_value(Place place, const StoredMatrix<float>& x) override { add(place, x, &Entry::value); }
-  void on_gradient(Place place, const StoredMatrix<float>& x) override { add(place, x, &Entry::gradient); }
+  void on_value(Place place, const Matrix<float>& x) override { add(place, x, &Entry::value); }
+  void on_gradient(Place place, const Matrix<float>& x) override { add(place, x, &Entry::gradient); }
 
   // In the order of the model. Where several batches were heard, norms are root mean squares over them.
   std::vector<SiteRow> rows(Index batches = 1) const;
@@ -43,7 +43,7 @@ class SiteStatistics : public TapListener<float> {
     Place place;
     TensorStats value, gradient;
   };
-  void add(Place place, const StoredMatrix<float>& x, TensorStats Entry::*part);
+  void add(Place place, const Matrix<float>& x, TensorStats Entry::*part);
 
   std::vector<Entry> entries_;
   std::optional<Nonfinite> first_nonfinite_;

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/parallel.h"
+#include "kernels/gemm/openblas.h"
 #include "kernels/simd.h"
 
 #ifdef __GLIBC__

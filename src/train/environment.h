@@ -4,7 +4,7 @@
 #include <string>
 
 #include "config/run_config.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "run/record.h"
 
 namespace normscope {

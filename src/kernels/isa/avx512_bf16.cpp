@@ -3,9 +3,9 @@
 #if defined(__AVX512BF16__) && defined(__AVX512F__)
 #define NORMSCOPE_ISA isa_avx512_bf16
 #define NORMSCOPE_VECTOR_BYTES 64
-#include "kernels/simd/gemm_bf16.h"
+#include "kernels/gemm/microkernel.h"
 
 namespace normscope {
-const GemmKernel<float>& bf16_kernel_avx512() { return isa_avx512_bf16::gemm_bf16_kernel; }
+const Bf16Kernels& bf16_kernels_avx512() { return isa_avx512_bf16::bf16_kernels; }
 }  // namespace normscope
 #endif

@@ -13,7 +13,7 @@ const SimdTable<float>& simd_avx2_float();
 const SimdTable<double>& simd_avx2_double();
 const SimdTable<float>& simd_avx512_float();
 const SimdTable<double>& simd_avx512_double();
-const GemmKernel<float>& bf16_kernel_avx512();
+const Bf16Kernels& bf16_kernels_avx512();
 #endif
 
 }  // namespace normscope

@@ -1,23 +1,20 @@
 // The naive twin of every GEMM: three loops, summed in double.
 #pragma once
 
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 namespace normscope::reference {
 
 template <class Real>
 void gemm(const Gemm<Real>& g) {
-  const auto a = [&](Index i, Index k) {
-    return g.trans_a == Transpose::yes ? g.a[k * g.lda + i] : g.a[i * g.lda + k];
+  const auto at = [](const Matrix<Real>& x, Index i, Index j) {
+    return static_cast<double>(*x.block(i, j, 1, 1).value);
   };
-  const auto b = [&](Index k, Index j) {
-    return g.trans_b == Transpose::yes ? g.b[j * g.ldb + k] : g.b[k * g.ldb + j];
-  };
-  for (Index i = 0; i < g.m; ++i) {
-    for (Index j = 0; j < g.n; ++j) {
+  for (Index i = 0; i < g.c.rows; ++i) {
+    for (Index j = 0; j < g.c.cols; ++j) {
       double sum = 0;
-      for (Index k = 0; k < g.k; ++k) sum += static_cast<double>(a(i, k)) * static_cast<double>(b(k, j));
-      Real& c = g.c[i * g.ldc + j];
+      for (Index k = 0; k < g.a.cols; ++k) sum += at(g.a, i, k) * at(g.b, k, j);
+      Real& c = g.c.value[i * g.c.ld + j];
       const double before = g.beta == 0 ? 0.0 : static_cast<double>(g.beta) * static_cast<double>(c);
       c = static_cast<Real>(before + static_cast<double>(g.alpha) * sum);
     }

@@ -1,9 +1,7 @@
 // Softmax of logits, softmax of attention scores.
 #pragma once
 
-#include <utility>
-
-#include "kernels/gemm_kernel.h"
+#include "kernels/gemm/pack.h"
 #include "kernels/simd/math.h"
 
 namespace normscope::NORMSCOPE_ISA {
@@ -38,129 +36,127 @@ void add_exponentials(Index n, const Real* x, Real row_max, Real factor, Real* d
 // --- columns of attention: each query sees one key more than the one before --------------------------
 
 // The lanes of queries that see a key, those from `first` on; in the others, `fill` is read and 0 written.
-struct Seeing {
+struct CausalMask {
   Index first;
-  template <class Real>
-  Vec<Real> get(const Real* p, Real fill = 0) const {
-    return select<Real>(seeing<Real>(), load(p), splat(fill));
-  }
-  template <class Real>
-  void put(Real* p, Vec<Real> v) const {
-    store(p, select<Real>(seeing<Real>(), v, Vec<Real>{}));
-  }
+  VecF32 get(const float* p, float fill = 0) const { return select<float>(seen(), load(p), splat(fill)); }
+  void put(float* p, VecF32 v) const { store(p, select<float>(seen(), v, VecF32{})); }
 
  private:
-  template <class Real>
-  MaskVec<Real> seeing() const {
-    typedef std::remove_reference_t<decltype(MaskVec<Real>{}[0])> Lane;
-    return lane_numbers<Real>(std::make_index_sequence<lanes<Real>>()) >= static_cast<Lane>(first);
+  template <std::size_t... i>
+  static MaskVec<float> numbers(std::index_sequence<i...>) {
+    return MaskVec<float>{i...};
   }
-  template <class Real, std::size_t... i>
-  static MaskVec<Real> lane_numbers(std::index_sequence<i...>) {
-    return MaskVec<Real>{i...};
-  }
+  MaskVec<float> seen() const { return numbers(each_lane) >= static_cast<std::int32_t>(first); }
 };
 
 // The keys that the query sees, and so do those after it.
-inline Index seen_by_all(const CausalColumns& at, Index query) {
-  const Index seen = at.visible + query;
-  return seen < at.keys ? seen : at.keys;
+inline Index seen_by_all(const CausalTile& tile, Index query) {
+  const Index seen = tile.first_visible + query;
+  return seen < tile.n_keys ? seen : tile.n_keys;
 }
 
 // Calls body(offset, part) for each key: the vector of queries from `query` on has its scores at `offset`,
 // and `part` hides the queries that do not see the key.
-template <class Real, class Body>
-inline void each_key(const CausalColumns& at, Index query, Body&& body) {
-  const Index whole = seen_by_all(at, query);
-  for (Index key = 0; key < whole; ++key) body(key * at.stride + query, Whole{});
-  for (Index key = whole; key < at.keys; ++key) body(key * at.stride + query, Seeing{key - whole + 1});
+template <class Body>
+inline void for_each_key(const CausalTile& tile, Index query, Body&& body) {
+  const Index whole = seen_by_all(tile, query);
+  for (Index key = 0; key < whole; ++key) body(key * tile.stride + query, Whole{});
+  for (Index key = whole; key < tile.n_keys; ++key) {
+    body(key * tile.stride + query, CausalMask{key - whole + 1});
+  }
 }
 
-// The same two keys at a time: body(key, part, next key's part). No query sees one past the last.
-template <class Real, class Body>
-inline void each_two_keys(const CausalColumns& at, Index query, Body&& body) {
-  const Index whole = seen_by_all(at, query);
+// Calls body(key, part, next key's part) for each two keys. No query sees one past the last.
+template <class Body>
+inline void for_each_two_keys(const CausalTile& tile, Index query, Body&& body) {
+  const Index whole = seen_by_all(tile, query);
   Index key = 0;
   for (; key + 2 <= whole; key += 2) body(key, Whole{}, Whole{});
-  for (; key < at.keys; key += 2) {
-    body(key, Seeing{key - whole + 1}, Seeing{key + 1 < at.keys ? key - whole + 2 : lanes<Real>});
+  for (; key < tile.n_keys; key += 2) {
+    body(key, CausalMask{key - whole + 1}, CausalMask{key + 1 < tile.n_keys ? key - whole + 2 : vec_size});
   }
 }
 
 // P = softmax(S), and what makes it again from S.
-template <class Real, class Product>
-void causal_softmax(const CausalColumns& at, const Real* kept, Real* scores, SoftmaxStats<Real> stats) {
-  for_each_vector<Real>(at.queries, [&](Index query, auto queries) {
-    Vec<Real> top = splat(lowest(Real{})), sum{};
-    each_key<Real>(at, query,
-                   [&](Index i, auto part) { top = max<Real>(part.get(scores + i, lowest(Real{})), top); });
-    each_key<Real>(at, query, [&](Index i, auto part) {
-      const Vec<Real> e = exp(Vec<Real>(part.get(scores + i, lowest(Real{})) - top));
+template <Index k_pack>
+void causal_softmax(const CausalTile& tile, float* scores) {
+  const float* mask = tile.dropout_mask;
+  for_each_vector<float>(tile.n_queries, [&](Index query, auto queries) {
+    VecF32 top = splat(lowest(0.0f)), sum{};
+    for_each_key(tile, query,
+                 [&](Index i, auto part) { top = max<float>(part.get(scores + i, lowest(0.0f)), top); });
+    for_each_key(tile, query, [&](Index i, auto part) {
+      const VecF32 e = exp(VecF32(part.get(scores + i, lowest(0.0f)) - top));
       sum += e;
       store(scores + i, e);
     });
-    const Vec<Real> inverse = 1 / sum;
-    each_two_keys<Real>(at, query, [&](Index key, auto part, auto next) {
-      const Index i = key * at.stride + query, j = i + at.stride;
-      Vec<Real> a = part.get(scores + i) * inverse, b = next.get(scores + j) * inverse;
-      if (kept != nullptr) {
-        a *= part.get(kept + i);
-        b *= next.get(kept + j);
+    const VecF32 inverse = 1 / sum;
+    for_each_two_keys(tile, query, [&](Index key, auto part, auto next) {
+      const Index i = key * tile.stride + query, j = i + tile.stride;
+      VecF32 a = part.get(scores + i) * inverse, b = next.get(scores + j) * inverse;
+      if (mask != nullptr) {
+        a *= part.get(mask + i);
+        b *= next.get(mask + j);
       }
-      if constexpr (Product::steps == 1) {
+      if constexpr (k_pack == 1) {
         part.put(scores + i, a);
         next.put(scores + j, b);
       } else {
-        store(scores + key / 2 * at.stride + query, Product::across(a, b));
+        store(scores + key / 2 * tile.stride + query, pack_k_pairs(a, b));
       }
     });
-    queries.put(stats.max + query, top);
-    queries.put(stats.sum + query, sum);
+    queries.put(tile.stats.max + query, top);
+    queries.put(tile.stats.sum + query, sum);
   });
 }
 
-// P from S once more, the same bits as in the forward; and through the softmax dS = P (dP - sum_j P_j dP_j
-// of the query), dP times `kept`. The sum equals dO·O, which others take; but of these very numbers it makes
-// a query's dS sum to 0 however large they are, to 0 itself where one weight is 1. What is left of a
-// difference that is only nearly 0 would be multiplied by Q and K.
-template <class Real, class Product>
-void causal_softmax_backward(const CausalColumns& at, const Real* kept, SoftmaxStats<Real> stats,
-                             Real* scores, Real* grads, Real* weights_left, Real* grads_left,
-                             Real* grads_turned) {
-  for_each_vector<Real>(at.queries, [&](Index query, auto queries) {
-    const Vec<Real> top = queries.get(stats.max + query),
-                    inverse = 1 / queries.get(stats.sum + query, Real(1));
-    Vec<Real> delta{};
-    each_key<Real>(at, query, [&](Index i, auto part) {
-      const Vec<Real> p = exp(Vec<Real>(part.get(scores + i) - top)) * inverse;
-      Vec<Real> dp = part.get(grads + i);
-      if (kept != nullptr) {
-        dp *= part.get(kept + i);
-        store(grads + i, dp);
+// The pairs of queries side by side in a, and in b.
+inline void store_pairs(VecF32 a, VecF32 b, float* a_pairs, float* b_pairs) {
+  const VecF32 both = cvt_pack(a, b);
+  std::memcpy(a_pairs, &both, sizeof both / 2);
+  std::memcpy(b_pairs, reinterpret_cast<const char*>(&both) + sizeof both / 2, sizeof both / 2);
+}
+
+// Recomputes P from S, the same bits as in the forward; dS = P (dP - delta), delta = sum_j P_j dP_j of the
+// query. FlashAttention takes delta = rowsum(dO * O), equal in exact arithmetic; ours keeps sum_j dS_j = 0 to
+// rounding even for huge logits, and dS = 0 where one weight is 1.
+template <Index k_pack>
+void causal_softmax_backward(const CausalTile& tile, const CausalGradients& g) {
+  const float* mask = tile.dropout_mask;
+  for_each_vector<float>(tile.n_queries, [&](Index query, auto queries) {
+    const VecF32 top = queries.get(tile.stats.max + query),
+                 inverse = 1 / queries.get(tile.stats.sum + query, 1.0f);
+    VecF32 delta{};
+    for_each_key(tile, query, [&](Index i, auto part) {
+      const VecF32 p = exp(VecF32(part.get(g.scores + i) - top)) * inverse;
+      VecF32 dp = part.get(g.grads + i);
+      if (mask != nullptr) {
+        dp *= part.get(mask + i);
+        store(g.grads + i, dp);
       }
-      part.put(scores + i, p);
-      delta += part.get(scores + i) * dp;
+      part.put(g.scores + i, p);
+      delta += part.get(g.scores + i) * dp;
     });
-    each_two_keys<Real>(at, query, [&](Index key, auto part, auto next) {
-      const Index i = key * at.stride + query, j = i + at.stride;
-      Vec<Real> a = part.get(scores + i), b = next.get(scores + j);
-      const Vec<Real> da = a * (part.get(grads + i) - delta), db = b * (next.get(grads + j) - delta);
-      if (kept != nullptr) {
-        a *= part.get(kept + i);
-        b *= next.get(kept + j);
+    for_each_two_keys(tile, query, [&](Index key, auto part, auto next) {
+      const Index i = key * tile.stride + query, j = i + tile.stride;
+      VecF32 a = part.get(g.scores + i), b = next.get(g.scores + j);
+      const VecF32 da = a * (part.get(g.grads + i) - delta), db = b * (next.get(g.grads + j) - delta);
+      if (mask != nullptr) {
+        a *= part.get(mask + i);
+        b *= next.get(mask + j);
       }
-      if constexpr (Product::steps == 1) {
-        if (kept != nullptr) {
-          part.put(weights_left + i, a);
-          next.put(weights_left + j, b);
+      if constexpr (k_pack == 1) {
+        if (mask != nullptr) {
+          part.put(g.weights_a + i, a);
+          next.put(g.weights_a + j, b);
         }
-        part.put(grads_left + i, da);
-        next.put(grads_left + j, db);
+        part.put(g.grads_a + i, da);
+        next.put(g.grads_a + j, db);
       } else {
-        const Index row = key * at.stride + query / 2;
-        Product::put_along(a, b, weights_left + row, weights_left + row + at.stride);
-        Product::put_along(da, db, grads_left + row, grads_left + row + at.stride);
-        store(grads_turned + key / 2 * at.stride + query, Product::across(da, db));
+        const Index row = key * tile.stride + query / 2;
+        store_pairs(a, b, g.weights_a + row, g.weights_a + row + tile.stride);
+        store_pairs(da, db, g.grads_a + row, g.grads_a + row + tile.stride);
+        store(g.grads_transposed + key / 2 * tile.stride + query, pack_k_pairs(da, db));
       }
     });
   });

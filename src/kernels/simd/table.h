@@ -1,11 +1,10 @@
 // What a kernels/isa/*.cpp file gives: its kernels as a table of function pointers.
 #pragma once
 
+#include "kernels/gemm/microkernel.h"
 #include "kernels/reference/pointwise.h"
 #include "kernels/reference/rows.h"
 #include "kernels/simd.h"
-#include "kernels/simd/gemm.h"
-#include "kernels/simd/gemm_bf16.h"
 #include "kernels/simd/pointwise.h"
 #include "kernels/simd/rows.h"
 #include "kernels/simd/softmax.h"
@@ -13,8 +12,8 @@
 namespace normscope::NORMSCOPE_ISA {
 
 constexpr SimdTable<float> table_of_floats = {
-    .gemm = gemm_kernel<float>,
-    .gemm_bf16 = gemm_bf16_kernel,
+    .gemm = gemm_kernel<F32>,
+    .bf16 = bf16_kernels,
     .layer_norm_forward = layer_norm_forward,
     .layer_norm_backward = layer_norm_backward,
     .dynamic_tanh_forward = dynamic_tanh_forward,
@@ -35,8 +34,8 @@ constexpr SimdTable<float> table_of_floats = {
 };
 
 constexpr SimdTable<double> table_of_doubles = {
-    .gemm = gemm_kernel<double>,
-    .gemm_bf16 = gemm_bf16_kernel,
+    .gemm = gemm_kernel<F32>,
+    .bf16 = bf16_kernels,
     .layer_norm_forward = reference::layer_norm_forward,
     .layer_norm_backward = reference::layer_norm_backward,
     .dynamic_tanh_forward = reference::dynamic_tanh_forward,

@@ -1,9 +1,10 @@
-#include "kernels/gemm_openblas.h"
+#include "kernels/gemm/openblas.h"
 
 #include <cblas.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <limits>
 #include <sstream>
 #include <vector>
 
@@ -16,20 +17,20 @@ namespace {
 // What openblas_get_parallel() returns.
 enum Flavour { serial = 0, pthreads = 1, openmp = 2 };
 
-CBLAS_TRANSPOSE cblas(Transpose transpose) { return transpose == Transpose::yes ? CblasTrans : CblasNoTrans; }
-blasint narrow(Index n) { return static_cast<blasint>(n); }
-
-void multiply(const Gemm<float>& g) {
-  cblas_sgemm(CblasRowMajor, cblas(g.trans_a), cblas(g.trans_b), narrow(g.m), narrow(g.n), narrow(g.k),
-              g.alpha, g.a, narrow(g.lda), g.b, narrow(g.ldb), g.beta, g.c, narrow(g.ldc));
-}
-void multiply(const Gemm<double>& g) {
-  cblas_dgemm(CblasRowMajor, cblas(g.trans_a), cblas(g.trans_b), narrow(g.m), narrow(g.n), narrow(g.k),
-              g.alpha, g.a, narrow(g.lda), g.b, narrow(g.ldb), g.beta, g.c, narrow(g.ldc));
+blasint narrow(Index n) {
+  require(n <= std::numeric_limits<blasint>::max(), "gemm", n, " is more than OpenBLAS can count");
+  return static_cast<blasint>(n);
 }
 
-constexpr std::size_t buffer_size = std::size_t{128}
-                                    << 20;  // of one thread, in every build of x86_64 and arm64
+template <class Real, class Cblas>
+void multiply(Cblas cblas, const Gemm<Real>& g) {
+  const auto transpose = [](const Matrix<Real>& x) { return x.transposed ? CblasTrans : CblasNoTrans; };
+  cblas(CblasRowMajor, transpose(g.a), transpose(g.b), narrow(g.c.rows), narrow(g.c.cols), narrow(g.a.cols),
+        g.alpha, g.a.value, narrow(g.a.ld), g.b.value, narrow(g.b.ld), g.beta, g.c.value, narrow(g.c.ld));
+}
+
+// Of one thread, in every build of x86_64 and arm64.
+constexpr std::size_t buffer_size = std::size_t{128} << 20;
 
 bool address_space_is_limited() {
   rlimit limit{};
@@ -39,10 +40,10 @@ bool address_space_is_limited() {
 }  // namespace
 
 void openblas_gemm(const Gemm<float>& g) {
-  in_parallel_region([&] { multiply(g); });
+  in_parallel_region([&] { multiply(cblas_sgemm, g); });
 }
 void openblas_gemm(const Gemm<double>& g) {
-  in_parallel_region([&] { multiply(g); });
+  in_parallel_region([&] { multiply(cblas_dgemm, g); });
 }
 
 // The OpenMP flavour runs one thread inside a parallel region and where OpenMP has one thread, and
@@ -60,7 +61,7 @@ void pin_openblas() {
   parallel_region([](int) {
     constexpr Index n = 128;
     std::vector<float> a(n * n), c(n * n);
-    multiply({Transpose::no, Transpose::no, n, n, n, 1.0f, a.data(), n, a.data(), n, 0.0f, c.data(), n});
+    multiply<float>(cblas_sgemm, {.a = {a.data(), n, n}, .b = {a.data(), n, n}, .c = {c.data(), n, n}});
   });
 }
 

@@ -1,0 +1,73 @@
+// A view of a matrix in memory, which carries the type of its elements.
+#pragma once
+
+#include "core/types.h"
+
+namespace normscope {
+
+// bfloat16: the upper half of a float. Kernels convert and multiply it; nothing else reads it.
+struct bf16 {
+  std::uint16_t bits;
+};
+
+enum class DType : std::uint8_t { real, bf16 };  // real: what the program computes with, float or double
+
+// Elements from one row to the next of `cols` columns. Rows of bf16 hold whole pairs, since GEMM reads two
+// steps of k at a time; the pair of a last odd column ends in zero.
+constexpr Index row_stride(DType dtype, Index cols) {
+  return dtype == DType::bf16 ? (cols + 1) / 2 * 2 : cols;
+}
+
+// (rows, cols), row-major, rows `ld` elements apart. Exactly one of the pointers is set where there is a
+// matrix.
+template <class Real>
+struct Matrix {
+  Real* value = nullptr;
+  bf16* half = nullptr;
+  Index rows = 0, cols = 0, ld = 0;
+  bool transposed = false;  // an operand of GEMM: element (i, j) stands at [j*ld + i]
+
+  Matrix() = default;
+  Matrix(Real* data, Index n_rows, Index n_cols, Index stride)
+      : value(data), rows(n_rows), cols(n_cols), ld(stride) {}
+  Matrix(Real* data, Index n_rows, Index n_cols) : Matrix(data, n_rows, n_cols, n_cols) {}
+  Matrix(bf16* data, Index n_rows, Index n_cols)
+      : half(data), rows(n_rows), cols(n_cols), ld(row_stride(DType::bf16, n_cols)) {}
+
+  DType dtype() const { return half != nullptr ? DType::bf16 : DType::real; }
+  Index size() const { return rows * cols; }
+  explicit operator bool() const { return value != nullptr || half != nullptr; }
+
+  // The part of n_rows by n_cols from (row, col) on. bf16 is cut along its rows at even columns only.
+  Matrix block(Index row, Index col, Index n_rows, Index n_cols) const {
+    Matrix part = *this;
+    const Index offset = transposed ? col * ld + row : row * ld + col;
+    part.value = value != nullptr ? value + offset : nullptr;
+    part.half = half != nullptr ? half + offset : nullptr;
+    part.rows = n_rows;
+    part.cols = n_cols;
+    return part;
+  }
+
+  Matrix t() const {
+    Matrix other = *this;
+    other.rows = cols;
+    other.cols = rows;
+    other.transposed = !transposed;
+    return other;
+  }
+};
+
+// What a matrix of its own memory takes, and the matrix that fills such memory.
+template <class Real>
+constexpr std::size_t matrix_bytes(Index rows, Index cols, DType dtype) {
+  const std::size_t element = dtype == DType::bf16 ? sizeof(bf16) : sizeof(Real);
+  return static_cast<std::size_t>(rows * row_stride(dtype, cols)) * element;
+}
+template <class Real>
+Matrix<Real> matrix_at(void* memory, Index rows, Index cols, DType dtype) {
+  if (dtype == DType::bf16) return {static_cast<bf16*>(memory), rows, cols};
+  return {static_cast<Real*>(memory), rows, cols};
+}
+
+}  // namespace normscope

@@ -1,0 +1,96 @@
+#include "kernels/bf16.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/error.h"
+#include "core/parallel.h"
+#include "kernels/reduce.h"
+#include "kernels/simd.h"
+
+namespace normscope {
+namespace {
+
+constexpr Index rows_per_block = 64;
+
+// Calls body(row) for each row.
+template <class Body>
+void for_each_row(Index rows, Body&& body) {
+  parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) body(i);
+  });
+}
+
+}  // namespace
+
+void to_bf16(const Matrix<float>& x, const Matrix<float>& out) {
+  for_each_row(x.rows,
+               [&](Index i) { bf16_kernels().to_bf16(x.cols, x.value + i * x.ld, out.half + i * out.ld); });
+}
+void to_bf16(const Matrix<double>&, const Matrix<double>&) {
+  refuse("bf16", "numbers in double are not rounded to bf16");
+}
+
+template <>
+void to_float(const Matrix<float>& x, float* out) {
+  for_each_row(x.rows, [&](Index i) {
+    float* row = out + i * x.cols;
+    x.half != nullptr ? bf16_kernels().to_float(x.cols, x.half + i * x.ld, row)
+                      : static_cast<void>(std::copy_n(x.value + i * x.ld, x.cols, row));
+  });
+}
+template <>
+void to_float(const Matrix<double>& x, double* out) {
+  for_each_row(x.rows, [&](Index i) { std::copy_n(x.value + i * x.ld, x.cols, out + i * x.cols); });
+}
+
+template <>
+TensorStats tensor_stats(const Matrix<float>& x) {
+  if (x.half == nullptr) return tensor_stats(x.size(), x.value);
+  if (x.ld != x.cols) {
+    std::vector<float> dense(static_cast<std::size_t>(x.size()));
+    to_float(x, dense.data());
+    return tensor_stats(x.size(), dense.data());
+  }
+  return sum_over_blocks<TensorStats>(x.size(), [&](Index begin, Index count) {
+    constexpr Index piece = 2048;  // stays in the first cache
+    alignas(64) float numbers[piece];
+    TensorStats sum;
+    for (Index i = 0; i < count; i += piece) {
+      const Index some = std::min(piece, count - i);
+      bf16_kernels().to_float(some, x.half + begin + i, numbers);
+      sum += simd<float>().tensor_stats(some, numbers);
+    }
+    return sum;
+  });
+}
+template <>
+TensorStats tensor_stats(const Matrix<double>& x) {
+  return tensor_stats(x.size(), x.value);
+}
+
+template <>
+void multiply(const Matrix<float>& x, const Matrix<float>& y, const Matrix<float>& out) {
+  if (x.half == nullptr) return multiply(x.size(), x.value, y.value, out.value);
+  parallel_blocks(x.rows * x.ld, 2 * elements_per_block, [&](Index begin, Index end) {
+    bf16_kernels().multiply(end - begin, x.half + begin, y.half + begin, out.half + begin);
+  });
+}
+template <>
+void multiply(const Matrix<double>& x, const Matrix<double>& y, const Matrix<double>& out) {
+  multiply(x.size(), x.value, y.value, out.value);
+}
+
+template <>
+void activation(ActivationKind kind, Index n, const float* x, const Matrix<float>& y,
+                const Matrix<float>& derivative) {
+  y.half != nullptr ? bf16_kernels().activate(kind, n, x, y.half, derivative.half)
+                    : activation(kind, n, x, y.value, derivative.value);
+}
+template <>
+void activation(ActivationKind kind, Index n, const double* x, const Matrix<double>& y,
+                const Matrix<double>& derivative) {
+  activation(kind, n, x, y.value, derivative.value);
+}
+
+}  // namespace normscope

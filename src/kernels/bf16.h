@@ -1,0 +1,32 @@
+// bf16 storage for tensors that only GEMMs read: half the traffic, and identical results, because the GEMM
+// would round its operands to bf16 anyway. Only floats are stored so; of doubles these are the plain kernels.
+#pragma once
+
+#include "core/matrix.h"
+#include "kernels/pointwise.h"
+
+namespace normscope {
+
+// out = x, rounded to nearest, ties to even; out is bf16, x is not.
+void to_bf16(const Matrix<float>& x, const Matrix<float>& out);
+void to_bf16(const Matrix<double>& x, const Matrix<double>& out);  // refuses
+
+// out (rows, cols), dense, = x of either dtype.
+template <class Real>
+void to_float(const Matrix<Real>& x, Real* out);
+
+// Of x's numbers, whichever their dtype.
+template <class Real>
+TensorStats tensor_stats(const Matrix<Real>& x);
+
+// out = x*y, element by element, all of one shape and dtype; out may be either.
+template <class Real>
+void multiply(const Matrix<Real>& x, const Matrix<Real>& y, const Matrix<Real>& out);
+
+// y = f(x) and derivative = f'(x) for the n numbers of a row, by the calling thread; y and derivative of one
+// dtype.
+template <class Real>
+void activation(ActivationKind kind, Index n, const Real* x, const Matrix<Real>& y,
+                const Matrix<Real>& derivative);
+
+}  // namespace normscope

@@ -1,0 +1,83 @@
+#include "kernels/gemm/gemm.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/parallel.h"
+#include "kernels/gemm/openblas.h"
+#include "kernels/gemm/schedule.h"
+#include "kernels/reference/gemm.h"
+#include "kernels/simd.h"
+
+namespace normscope {
+namespace {
+
+template <class Real>
+void check(GemmProvider provider, const Gemm<Real>& g) {
+  require(g.a.rows == g.c.rows && g.b.cols == g.c.cols && g.a.cols == g.b.rows, "gemm", "(", g.a.rows, ", ",
+          g.a.cols, ") times (", g.b.rows, ", ", g.b.cols, ") is no (", g.c.rows, ", ", g.c.cols, ")");
+  const bool any_bf16 = g.a.half != nullptr || g.b.half != nullptr || g.c.half != nullptr;
+  require(operand_dtype<Real>(provider) == DType::bf16 || !any_bf16, "gemm",
+          "a matrix in bf16 is multiplied by that provider alone");
+  require(g.c.half == nullptr || (g.beta == 0 && g.a.cols > 0 && g.alpha != 0), "gemm",
+          "C in bf16 holds a product and nothing else");
+}
+
+// The grid's tile along one side of C, for providers that pack their operands anew in each tile: large tiles
+// pack less, small ones spread over more threads. A function of the extent alone.
+Index tile_extent(Index extent) { return extent >= 1024 ? 256 : extent >= 384 ? 192 : 96; }
+
+// Calls multiply(part) for each tile of C.
+template <class Real, class Multiply>
+void for_each_tile(const Gemm<Real>& g, Multiply&& multiply) {
+  const Index m = g.c.rows, n = g.c.cols, k = g.a.cols, tile_m = tile_extent(m), tile_n = tile_extent(n);
+  const Index across = block_count(n, tile_n);
+  parallel_each(block_count(m, tile_m) * across, [&](Index tile) {
+    const Index row = tile / across * tile_m, col = tile % across * tile_n;
+    const Index rows = std::min(tile_m, m - row), cols = std::min(tile_n, n - col);
+    const Matrix<Real> c = g.c.block(row, col, rows, cols);
+    multiply(Gemm<Real>{.a = g.a.block(row, 0, rows, k),
+                        .b = g.b.block(0, col, k, cols),
+                        .c = c,
+                        .alpha = g.alpha,
+                        .beta = g.beta});
+    apply_epilogue(g, row, col, c);
+  });
+}
+
+// What `automatic` means: a rule from measurements (kernels/NOTES.md), never a timing, so that it is the same
+// on every run. Products of few rows, as in sampling, do not repay packing B: those are OpenBLAS's, and so
+// are those of instruction sets for which our kernel was not tuned.
+GemmProvider automatic_choice(Index m) {
+  constexpr Index rows_worth_packing = 16;
+  const bool tuned = std::string_view(isa_name()) != "baseline";
+  return tuned && m >= rows_worth_packing ? GemmProvider::native : GemmProvider::openblas;
+}
+
+}  // namespace
+
+template <class Real>
+void gemm(GemmProvider provider, const Gemm<Real>& g) {
+  check(provider, g);
+  if (g.c.size() == 0) return;
+  if (g.a.cols == 0 || g.alpha == 0) {  // as in BLAS, alpha = 0 means that A and B are not read
+    for (Index i = 0; i < g.c.rows; ++i) {
+      Real* row = g.c.value + i * g.c.ld;
+      for (Index j = 0; j < g.c.cols; ++j) row[j] = g.beta == 0 ? Real(0) : g.beta * row[j];
+    }
+    return apply_epilogue(g, 0, 0, g.c);
+  }
+  if (provider == GemmProvider::reference) return for_each_tile(g, reference::gemm<Real>);
+  if constexpr (std::is_same_v<Real, float>) {
+    if (provider == GemmProvider::automatic) provider = automatic_choice(g.c.rows);
+    if (provider == GemmProvider::native) return gemm_native(simd<float>().gemm, g);
+    if (provider == GemmProvider::bf16) return gemm_native(bf16_kernels().gemm, g);
+  }
+  for_each_tile(g, [](const Gemm<Real>& part) { openblas_gemm(part); });
+}
+
+template void gemm(GemmProvider, const Gemm<float>&);
+template void gemm(GemmProvider, const Gemm<double>&);
+
+}  // namespace normscope

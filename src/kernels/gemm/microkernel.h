@@ -1,0 +1,215 @@
+// The register tiles of GEMM. The scheme: kernels/gemm/kernel.h. Compiled by kernels/isa/*.cpp.
+//
+// Every element of C is one chain of multiply-adds over k, cut only at multiples of KC. So its bits do not
+// depend on which register tile, or which thread's share of C, it falls into.
+#pragma once
+
+#include "kernels/gemm/pack.h"
+#include "kernels/simd/softmax.h"
+
+namespace normscope::NORMSCOPE_ISA {
+
+// How packed elements are multiplied.
+struct F32 {
+  static constexpr Index k_pack = 1;
+  static VecF32 broadcast(const float* x) { return splat(*x); }
+  static VecF32 multiply_add(VecF32 sum, VecF32 x, VecF32 y) { return sum + x * y; }
+};
+
+// Pairs: by one instruction where the processor has it (AVX512-BF16); elsewhere each half is made a float
+// again, which is exact.
+struct Bf16 {
+  static constexpr Index k_pack = 2;
+  static VecF32 broadcast(const float* x) {
+    std::uint32_t bits;  // as a number it could be a signalling NaN, and would not survive arithmetic
+    std::memcpy(&bits, x, sizeof bits);
+    return (VecF32)(VecU32{} + bits);
+  }
+  static VecF32 multiply_add(VecF32 sum, VecF32 x, VecF32 y) {
+#if defined(__AVX512BF16__)
+    return (VecF32)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)y);
+#else
+    return sum + lo(x) * lo(y) + hi(x) * hi(y);
+#endif
+  }
+};
+
+// A copy of one band of A: at most MR rows and KC packed elements.
+struct Band {
+  static constexpr Index line = 64 / static_cast<Index>(sizeof(float));
+  static constexpr Index stride = tile_depth + line;  // an odd number of lines: rows start in sets in turn
+  alignas(64) float data[tile_rows * stride];
+
+  void copy_rows(Index rows, Index k, const float* a, Index ld) {
+    for (Index i = 0; i < rows; ++i) {
+      for (Index p = 0; p < k; ++p) data[i * stride + p] = a[i * ld + p];
+    }
+  }
+
+  // Of a transposed A: (k, rows) dense. Whole vectors are stored in rising order, so that what they write
+  // past their row is overwritten by the next; `left` elements of each row of A may be read.
+  void copy_columns(Index rows, Index k, Index left, const float* a, Index ld) {
+    for (Index p = 0; p < k; ++p) {
+      for (Index i = 0; i < rows; i += vec_size) {
+        if (i + vec_size <= left) {
+          store(data + p * rows + i, load(a + p * ld + i));
+        } else {
+          for (Index j = i; j < rows; ++j) data[p * rows + j] = a[p * ld + j];
+        }
+      }
+    }
+  }
+};
+
+// A tile at the right edge of C, where whole vectors do not fit. Lane by lane the arithmetic of whole
+// vectors.
+[[gnu::noinline]] inline void store_edge_tile(Index rows, Index n, float* tile, Index stride,
+                                              const TileOutput& out) {
+  for (Index i = 0; i < rows; ++i) {
+    float* sums = tile + i * stride;
+    if (out.dtype == DType::bf16) {
+      for (Index j = 0; j < n; ++j) sums[j] *= out.alpha;
+      to_bf16(n, sums, static_cast<bf16*>(out.at(i, 0)));
+      continue;
+    }
+    float* c = static_cast<float*>(out.c) + i * out.ldc;
+    for (Index j = 0; j < n; ++j) {
+      const float product = sums[j] * out.alpha;
+      c[j] = out.beta == 0 ? product : c[j] * out.beta + product;
+    }
+  }
+}
+
+// One register tile: C (rows, n) from `rows` rows of A and one panel, n <= vectors*vec_size.
+template <class Product, Index rows, Index vectors, bool transposed>
+void multiply_tile(Index n, Index k, const PackedA& packed_a, const PackedB& packed_b,
+                   const TileOutput& out) {
+  const float *a = packed_a.data, *b = packed_b.data;
+  VecF32 sum[rows][vectors] = {};
+  // Rows are reached from two pointers: the distances of all of them from one do not fit into the registers.
+  constexpr Index half = (rows + 1) / 2;
+  const float* a_lower = a + half * (transposed ? 1 : packed_a.stride);
+  for (Index p = 0; p < k; ++p) {
+    VecF32 y[vectors];
+#pragma GCC unroll 2
+    for (Index v = 0; v < vectors; ++v) y[v] = load(b + v * vec_size);
+#pragma GCC unroll 16
+    for (Index i = 0; i < rows; ++i) {
+      const float* from = i < half ? a : a_lower;
+      const Index row = i < half ? i : i - half;
+      const VecF32 x = Product::broadcast(from + row * (transposed ? 1 : packed_a.stride));
+#pragma GCC unroll 2
+      for (Index v = 0; v < vectors; ++v) sum[i][v] = Product::multiply_add(sum[i][v], x, y[v]);
+    }
+    a += transposed ? packed_a.stride : 1;
+    a_lower += transposed ? packed_a.stride : 1;
+    b += packed_b.stride;
+  }
+
+  // The tile leaves the registers here: the place for what is done once to each element of C.
+  const auto for_each_sum = [&](auto put) {
+#pragma GCC unroll 16
+    for (Index i = 0; i < rows; ++i) {
+#pragma GCC unroll 2
+      for (Index v = 0; v < vectors; ++v) put(i, v * vec_size, sum[i][v]);
+    }
+  };
+  constexpr Index cols = vectors * vec_size;
+  const bool to_bf16 = Product::k_pack == 2 && out.dtype == DType::bf16;
+  float* c = static_cast<float*>(out.c);
+  if (n < cols || (to_bf16 && vectors < 2)) {
+    float tile[rows][cols];
+    for_each_sum([&](Index i, Index j, VecF32 value) { store(tile[i] + j, value); });
+    store_edge_tile(rows, n < cols ? n : cols, tile[0], cols, out);
+  } else if (to_bf16) {
+    if constexpr (vectors == 2) {
+#pragma GCC unroll 16
+      for (Index i = 0; i < rows; ++i) {
+        const VecF32 first = sum[i][0] * out.alpha, second = sum[i][1] * out.alpha;
+        store(pairs(static_cast<bf16*>(out.c) + i * out.ldc), cvt_pack(first, second));
+      }
+    }
+  } else if (out.beta == 0) {
+    for_each_sum([&](Index i, Index j, VecF32 value) { store(c + i * out.ldc + j, value * out.alpha); });
+  } else {
+    for_each_sum([&](Index i, Index j, VecF32 value) {
+      float* at = c + i * out.ldc + j;
+      store(at, load(at) * out.beta + value * out.alpha);
+    });
+  }
+}
+
+using TileFunction = void (*)(Index n, Index k, const PackedA&, const PackedB&, const TileOutput&);
+
+// [r]: the tile of r+1 rows.
+struct TileFunctions {
+  TileFunction of_rows[tile_rows];
+};
+
+template <class Product, Index vectors, bool transposed, std::size_t... r>
+constexpr TileFunctions tile_functions(std::index_sequence<r...>) {
+  return {{multiply_tile<Product, static_cast<Index>(r) + 1, vectors, transposed>...}};
+}
+
+template <class Product, Index vectors, bool transposed>
+constexpr TileFunctions tiles =
+    tile_functions<Product, vectors, transposed>(std::make_index_sequence<tile_rows>());
+
+// Prefetches the tile of C from (row, col) on while its sums are formed: C often lies in memory.
+inline void prefetch_tile(Index rows, const TileOutput& out, Index row, Index col) {
+  for (Index i = 0; i < rows; ++i) {
+    const char* c = static_cast<const char*>(out.at(row + i, col));
+    __builtin_prefetch(c, 1, 2);
+    if (out.dtype == DType::real) __builtin_prefetch(c + 64, 1, 2);
+  }
+}
+
+template <class Product>
+void multiply(Index m, Index n, Index k, const PackedA& a, const PackedB& b, const TileOutput& out) {
+  const TileFunctions& wide = a.transposed ? tiles<Product, 2, true> : tiles<Product, 2, false>;
+  const TileFunctions& narrow = a.transposed ? tiles<Product, 1, true> : tiles<Product, 1, false>;
+  // A band is copied where reading it in place costs more. A transposed one uses only a part of each cache
+  // line it touches: copied if enough panels read it. Rows a multiple of 4 KiB apart fall into one set of the
+  // L1 cache, which has room for eight.
+  const bool copy_columns = a.transposed && n >= 16 * tile_cols;
+  const bool copy_rows = !a.transposed && tile_rows > 8 && a.stride % (64 * Band::line) == 0;
+  Band copy;
+  // Bands of nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 * 14 + 8.
+  const Index bands = (m + tile_rows - 1) / tile_rows;
+  for (Index band = 0, i = 0; band < bands; ++band) {
+    const Index rows = m / bands + (band < m % bands ? 1 : 0);
+    PackedA a_band = a.from(i, 0);
+    if (copy_columns) copy.copy_columns(rows, k, m - i, a_band.data, a.stride);
+    if (copy_rows) copy.copy_rows(rows, k, a_band.data, a.stride);
+    if (copy_columns || copy_rows) a_band = {copy.data, copy_rows ? copy.stride : rows, a.transposed};
+    for (Index j = 0; j < n; j += tile_cols) {
+      prefetch_tile(rows, out, i, j);
+      const TileFunctions& functions = n - j > vec_size ? wide : narrow;
+      functions.of_rows[rows - 1](n - j, k, a_band, b.from(0, j / tile_cols), {out, i, j});
+    }
+    i += rows;
+  }
+}
+
+template <class Product>
+constexpr GemmKernel gemm_kernel = {
+    .mr = tile_rows,
+    .nr = tile_cols,
+    .kc = tile_depth,
+    .k_pack = Product::k_pack,
+    .pack_b = Product::k_pack == 2 ? pack_b_pairs : pack_b,
+    .pack_a = Product::k_pack == 2 ? pack_a_pairs : nullptr,
+    .multiply = multiply<Product>,
+    .causal_softmax = causal_softmax<Product::k_pack>,
+    .causal_softmax_backward = causal_softmax_backward<Product::k_pack>,
+};
+
+constexpr Bf16Kernels bf16_kernels = {
+    .gemm = gemm_kernel<Bf16>,
+    .to_bf16 = to_bf16,
+    .to_float = to_float,
+    .multiply = multiply_bf16,
+    .activate = activate_bf16,
+};
+
+}  // namespace normscope::NORMSCOPE_ISA
