@@ -89,7 +89,7 @@ TEST_CASE("kernel: statistics of a bf16 matrix are those of the same numbers as 
 }
 
 TEST_CASE("kernel: gelu and its derivative, approximated, are off by the rounding to bf16 and little more") {
-  for (const Bf16Kernels* kernel : {&simd<float>().bf16, &bf16_kernels()}) {
+  for (const Bf16Kernels* kernel : {&simd_kernels().bf16, &bf16_kernels()}) {
     for (float x = -9; x <= 9; x += 0.01f) {
       bf16 y[2], derivative[2];
       float wide_y, wide_derivative;

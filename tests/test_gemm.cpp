@@ -40,13 +40,13 @@ struct Way {
 // Calls add(name, table) for the instruction sets of this machine.
 template <class Add>
 void for_each_isa(Add&& add) {
-  add("baseline", simd_baseline_float());
+  add("baseline", simd_baseline());
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) add("avx2", simd_avx2_float());
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) add("avx2", simd_avx2());
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    add("avx512", simd_avx512_float());
+    add("avx512", simd_avx512());
   }
 #endif
 }
@@ -58,8 +58,8 @@ std::vector<Way<Real>> all_ways() {
                                  {"native", GemmProvider::native},
                                  {"reference", GemmProvider::reference}};
   if constexpr (std::is_same_v<Real, float>) {
-    for_each_isa([&](const char* name, const SimdTable<float>& table) {
-      ways.push_back({name, GemmProvider::native, &table.gemm});
+    for_each_isa([&](const char* name, const SimdKernels& kernels) {
+      ways.push_back({name, GemmProvider::native, &kernels.gemm});
     });
   }
   return ways;
@@ -68,8 +68,8 @@ std::vector<Way<Real>> all_ways() {
 // The same for products of bf16.
 std::vector<Way<float>> bf16_ways() {
   std::vector<Way<float>> ways = {{"bf16", GemmProvider::bf16}};
-  for_each_isa([&](const char* name, const SimdTable<float>& table) {
-    ways.push_back({name, GemmProvider::bf16, &table.bf16.gemm});
+  for_each_isa([&](const char* name, const SimdKernels& kernels) {
+    ways.push_back({name, GemmProvider::bf16, &kernels.bf16.gemm});
   });
   return ways;
 }

@@ -21,7 +21,7 @@ constexpr Index query_tile = 16;
 constexpr Index query_block = 4 * query_tile;
 
 const GemmKernel& kernel_of(GemmProvider provider) {
-  return provider == GemmProvider::bf16 ? bf16_kernels().gemm : simd<float>().gemm;
+  return provider == GemmProvider::bf16 ? bf16_kernels().gemm : simd_kernels().gemm;
 }
 
 float score_scale(const Attention<float>& a) {
@@ -90,8 +90,8 @@ void decode_one_query(const GemmKernel& kernel, const Attention<float>& a, Index
   multiply(kernel, 1, keys, head_dim, query, packed_b<Keys>(kernel, a.head(a.k, item).t()),
            {score_scale(a), 0, scores});
   float max, sum, *p = scores.value;
-  simd<float>().softmax_stats(keys, p, &max, &sum);
-  simd<float>().add_exponentials(keys, p, max, 1 / sum, p, 0);
+  kernels<float>().softmax_stats(keys, p, &max, &sum);
+  kernels<float>().add_exponentials(keys, p, max, 1 / sum, p, 0);
   if (const float* mask = dropout_mask(a, item, 0, {1, keys, keys, 1, nullptr, {}})) {
     multiply(keys, p, mask, p);
   }

@@ -59,7 +59,7 @@ TensorStats tensor_stats(const Matrix<float>& x) {
     for (Index i = 0; i < count; i += piece) {
       const Index some = std::min(piece, count - i);
       bf16_kernels().to_float(some, x.half + begin + i, numbers);
-      sum += simd<float>().tensor_stats(some, numbers);
+      sum += kernels<float>().tensor_stats(some, numbers);
     }
     return sum;
   });

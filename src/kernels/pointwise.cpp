@@ -24,13 +24,13 @@ void TensorStats::operator+=(const TensorStats& other) {
 
 template <class Real>
 void activation(ActivationKind kind, Index n, const Real* x, Real* y, Real* derivative) {
-  simd<Real>().activation(kind, n, x, y, derivative);
+  kernels<Real>().activation(kind, n, x, y, derivative);
 }
 
 template <class Real>
 void swiglu_forward(Index n, const Real* gate, const Real* x, Real* y) {
   parallel_blocks(n, swiglu_block, [&](Index begin, Index end) {
-    simd<Real>().swiglu_forward(end - begin, gate + begin, x + begin, y + begin);
+    kernels<Real>().swiglu_forward(end - begin, gate + begin, x + begin, y + begin);
   });
 }
 
@@ -38,8 +38,8 @@ template <class Real>
 void swiglu_backward(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate, Real gate_beta,
                      Real* dx, Real beta) {
   parallel_blocks(n, swiglu_block, [&](Index begin, Index end) {
-    simd<Real>().swiglu_backward(end - begin, gate + begin, x + begin, dy + begin, dgate + begin, gate_beta,
-                                 dx + begin, beta);
+    kernels<Real>().swiglu_backward(end - begin, gate + begin, x + begin, dy + begin, dgate + begin,
+                                    gate_beta, dx + begin, beta);
   });
 }
 
@@ -52,7 +52,7 @@ void fill_zero(Index n, Real* x) {
 template <class Real>
 void axpby(Index n, Real alpha, const Real* x, Real beta, Real* y) {
   parallel_blocks(n, elements_per_block, [&](Index begin, Index end) {
-    simd<Real>().axpby(end - begin, alpha, x + begin, beta, y + begin);
+    kernels<Real>().axpby(end - begin, alpha, x + begin, beta, y + begin);
   });
 }
 
@@ -60,7 +60,7 @@ template <class Real>
 void add_rows(Index rows, Index cols, Index stride, const Real* x, Real beta, Real* y) {
   parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
     for (Index i = begin * stride; i < end * stride; i += stride) {
-      simd<Real>().axpby(cols, Real(1), x + i, beta, y + i);
+      kernels<Real>().axpby(cols, Real(1), x + i, beta, y + i);
     }
   });
 }
@@ -68,14 +68,14 @@ void add_rows(Index rows, Index cols, Index stride, const Real* x, Real beta, Re
 template <class Real>
 void axpy(Index n, Real alpha, const Real* a, const Real* b, Real* y) {
   parallel_blocks(n, elements_per_block, [&](Index begin, Index end) {
-    simd<Real>().axpy(end - begin, alpha, a + begin, b + begin, y + begin);
+    kernels<Real>().axpy(end - begin, alpha, a + begin, b + begin, y + begin);
   });
 }
 
 template <class Real>
 void multiply(Index n, const Real* a, const Real* b, Real* y) {
   parallel_blocks(n, elements_per_block, [&](Index begin, Index end) {
-    simd<Real>().multiply(end - begin, a + begin, b + begin, y + begin);
+    kernels<Real>().multiply(end - begin, a + begin, b + begin, y + begin);
   });
 }
 
@@ -85,9 +85,9 @@ void sum_rows(Index rows, Index cols, const Real* x, Real* sum) {
     for (Index first = 0; first < rows; first += rows_per_block) {
       alignas(64) Real partial[cols_per_block];
       for (Index row = first; row < std::min(rows, first + rows_per_block); ++row) {
-        simd<Real>().axpby(end - begin, Real(1), x + row * cols + begin, Real(row > first), partial);
+        kernels<Real>().axpby(end - begin, Real(1), x + row * cols + begin, Real(row > first), partial);
       }
-      simd<Real>().axpby(end - begin, Real(1), partial, Real(1), sum + begin);
+      kernels<Real>().axpby(end - begin, Real(1), partial, Real(1), sum + begin);
     }
   });
 }
@@ -95,32 +95,32 @@ void sum_rows(Index rows, Index cols, const Real* x, Real* sum) {
 template <class Real>
 double dot(Index n, const Real* a, const Real* b) {
   return sum_over_blocks<double>(
-      n, [&](Index begin, Index count) { return simd<Real>().dot(count, a + begin, b + begin); });
+      n, [&](Index begin, Index count) { return kernels<Real>().dot(count, a + begin, b + begin); });
 }
 
 template <class Real>
 double sum_squares(Index n, const Real* x) {
   return sum_over_blocks<double>(
-      n, [&](Index begin, Index count) { return simd<Real>().sum_squares(count, x + begin); });
+      n, [&](Index begin, Index count) { return kernels<Real>().sum_squares(count, x + begin); });
 }
 
 template <class Real>
 TensorStats tensor_stats(Index n, const Real* x) {
   return sum_over_blocks<TensorStats>(
-      n, [&](Index begin, Index count) { return simd<Real>().tensor_stats(count, x + begin); });
+      n, [&](Index begin, Index count) { return kernels<Real>().tensor_stats(count, x + begin); });
 }
 
 template <class Real>
 WeightChange adamw(Index n, const AdamW<Real>& step, const Real* g, Real* w, Real* m, Real* v) {
   return sum_over_blocks<WeightChange>(n, [&](Index begin, Index count) {
-    return simd<Real>().adamw(count, step, g + begin, w + begin, m + begin, v + begin);
+    return kernels<Real>().adamw(count, step, g + begin, w + begin, m + begin, v + begin);
   });
 }
 
 template <class Real>
 WeightChange sgd(Index n, const Sgd<Real>& step, const Real* g, Real* w, Real* v) {
   return sum_over_blocks<WeightChange>(n, [&](Index begin, Index count) {
-    return simd<Real>().sgd(count, step, g + begin, w + begin, v + begin);
+    return kernels<Real>().sgd(count, step, g + begin, w + begin, v + begin);
   });
 }
 

@@ -54,11 +54,11 @@ template <class Real>
 void layer_norm_forward(const LayerNorm<Real>& norm, const Matrix<Real>& y) {
   parallel_blocks(norm.rows, rows_per_block, [&](Index begin, Index end) {
     if (y.value != nullptr) {
-      return simd<Real>().layer_norm_forward(norm, begin, end, y.value + begin * norm.stride);
+      return kernels<Real>().layer_norm_forward(norm, begin, end, y.value + begin * norm.stride);
     }
     struct Block;
     Real* block = thread_scratch<Real, Block>(rows_per_block * norm.stride);
-    simd<Real>().layer_norm_forward(norm, begin, end, block);
+    kernels<Real>().layer_norm_forward(norm, begin, end, block);
     to_bf16({block, end - begin, norm.cols}, y.block(begin, 0, end - begin, norm.cols));
   });
 }
@@ -70,14 +70,14 @@ void layer_norm_backward(const LayerNorm<Real>& norm, const NormGradients<Real>&
   blocks_with_sums(norm.rows, totals, [&](Index begin, Index end, const std::array<Real*, 2>& sums) {
     NormGradients<Real> of_block = gradients;
     of_block.dgain = sums[0], of_block.dbias = sums[1];
-    simd<Real>().layer_norm_backward(norm, of_block, begin, end);
+    kernels<Real>().layer_norm_backward(norm, of_block, begin, end);
   });
 }
 
 template <class Real>
 void dynamic_tanh_forward(const DynamicTanh<Real>& dyt, Real* y) {
   parallel_blocks(dyt.rows, rows_per_block,
-                  [&](Index begin, Index end) { simd<Real>().dynamic_tanh_forward(dyt, begin, end, y); });
+                  [&](Index begin, Index end) { kernels<Real>().dynamic_tanh_forward(dyt, begin, end, y); });
 }
 
 template <class Real>
@@ -87,7 +87,7 @@ void dynamic_tanh_backward(const DynamicTanh<Real>& dyt, const NormGradients<Rea
   blocks_with_sums(dyt.rows, totals, [&](Index begin, Index end, const std::array<Real*, 3>& sums) {
     NormGradients<Real> of_block = gradients;
     of_block.dgain = sums[0], of_block.dbias = sums[1], of_block.dalpha = sums[2];
-    simd<Real>().dynamic_tanh_backward(dyt, of_block, begin, end);
+    kernels<Real>().dynamic_tanh_backward(dyt, of_block, begin, end);
   });
 }
 
@@ -96,7 +96,7 @@ void cross_entropy_forward(const CrossEntropy<Real>& ce, Real* loss) {
   parallel_blocks(ce.rows, rows_per_block, [&](Index begin, Index end) {
     for (Index row = begin; row < end; ++row) {
       const Real* logits = ce.logits + row * ce.classes;
-      simd<Real>().softmax_stats(ce.classes, logits, ce.stats.max + row, ce.stats.sum + row);
+      kernels<Real>().softmax_stats(ce.classes, logits, ce.stats.max + row, ce.stats.sum + row);
       loss[row] = (ce.stats.max[row] - logits[ce.targets[row]]) + std::log(ce.stats.sum[row]);
     }
   });
@@ -107,8 +107,8 @@ void cross_entropy_backward(const CrossEntropy<Real>& ce, Real scale, Real* dlog
   parallel_blocks(ce.rows, rows_per_block, [&](Index begin, Index end) {
     for (Index row = begin; row < end; ++row) {
       Real* d = dlogits + row * ce.classes;
-      simd<Real>().add_exponentials(ce.classes, ce.logits + row * ce.classes, ce.stats.max[row],
-                                    scale / ce.stats.sum[row], d, beta);
+      kernels<Real>().add_exponentials(ce.classes, ce.logits + row * ce.classes, ce.stats.max[row],
+                                       scale / ce.stats.sum[row], d, beta);
       d[ce.targets[row]] -= scale;
     }
   });

@@ -5,6 +5,8 @@
 
 #include "core/error.h"
 #include "kernels/isa/tables.h"
+#include "kernels/reference/pointwise.h"
+#include "kernels/reference/rows.h"
 
 namespace normscope {
 
@@ -43,31 +45,51 @@ Isa isa() {
   return chosen;
 }
 
+constexpr KernelTable<double> naive_twins = {
+    .layer_norm_forward = reference::layer_norm_forward,
+    .layer_norm_backward = reference::layer_norm_backward,
+    .dynamic_tanh_forward = reference::dynamic_tanh_forward,
+    .dynamic_tanh_backward = reference::dynamic_tanh_backward,
+    .softmax_stats = reference::softmax_stats,
+    .add_exponentials = reference::add_exponentials,
+    .activation = reference::activation,
+    .swiglu_forward = reference::swiglu_forward,
+    .swiglu_backward = reference::swiglu_backward,
+    .axpby = reference::axpby,
+    .axpy = reference::axpy,
+    .multiply = reference::multiply,
+    .dot = reference::dot,
+    .sum_squares = reference::sum_squares,
+    .tensor_stats = reference::tensor_stats,
+    .adamw = reference::adamw,
+    .sgd = reference::sgd,
+};
+
 }  // namespace
 
-template <>
-const SimdTable<float>& simd<float>() {
+const SimdKernels& simd_kernels() {
 #if defined(__x86_64__)
-  if (isa() == Isa::avx512) return simd_avx512_float();
-  if (isa() == Isa::avx2) return simd_avx2_float();
+  if (isa() == Isa::avx512) return simd_avx512();
+  if (isa() == Isa::avx2) return simd_avx2();
 #endif
-  return simd_baseline_float();
+  return simd_baseline();
 }
 
 template <>
-const SimdTable<double>& simd<double>() {
-#if defined(__x86_64__)
-  if (isa() == Isa::avx512) return simd_avx512_double();
-  if (isa() == Isa::avx2) return simd_avx2_double();
-#endif
-  return simd_baseline_double();
+const KernelTable<float>& kernels<float>() {
+  return simd_kernels().table;
+}
+
+template <>
+const KernelTable<double>& kernels<double>() {
+  return naive_twins;
 }
 
 const Bf16Kernels& bf16_kernels() {
 #if defined(__x86_64__)
   if (isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16")) return bf16_kernels_avx512();
 #endif
-  return simd<float>().bf16;
+  return simd_kernels().bf16;
 }
 
 const char* isa_name() {

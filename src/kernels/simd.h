@@ -13,13 +13,9 @@
 namespace normscope {
 
 // Serial kernels: each works on the range it is given, in one thread. The drivers in kernels/*.cpp, whose
-// headers say what a kernel computes, cut the work. Those of double are the naive twins in kernels/reference;
-// GEMM and bf16 are of float in either.
+// headers say what a kernel computes, cut the work.
 template <class Real>
-struct SimdTable {
-  GemmKernel gemm;
-  Bf16Kernels bf16;  // bf16_kernels() knows faster ones
-
+struct KernelTable {
   void (*layer_norm_forward)(const LayerNorm<Real>&, Index begin, Index end, Real* y);  // y of row `begin` on
   void (*layer_norm_backward)(const LayerNorm<Real>&, const NormGradients<Real>&, Index begin, Index end);
   void (*dynamic_tanh_forward)(const DynamicTanh<Real>&, Index begin, Index end, Real* y);
@@ -41,13 +37,23 @@ struct SimdTable {
   WeightChange (*sgd)(Index n, const Sgd<Real>&, const Real* g, Real* w, Real* v);
 };
 
-template <class Real>
-const SimdTable<Real>& simd();
+// What one instruction set has.
+struct SimdKernels {
+  KernelTable<float> table;
+  GemmKernel gemm;
+  Bf16Kernels bf16;  // bf16_kernels() knows faster ones
+};
 
-// By AVX512-BF16 where the processor has it and simd() is avx512.
+const SimdKernels& simd_kernels();
+
+// simd_kernels().table for float; the naive twins in kernels/reference for double.
+template <class Real>
+const KernelTable<Real>& kernels();
+
+// By AVX512-BF16 where the processor has it and simd_kernels() is avx512.
 const Bf16Kernels& bf16_kernels();
 
-// "baseline", "avx2" or "avx512": the one that simd() returns.
+// "baseline", "avx2" or "avx512": the one that simd_kernels() returns.
 const char* isa_name();
 
 }  // namespace normscope

@@ -71,7 +71,7 @@ void gemm(GemmProvider provider, const Gemm<Real>& g) {
   if (provider == GemmProvider::reference) return for_each_tile(g, reference::gemm<Real>);
   if constexpr (std::is_same_v<Real, float>) {
     if (provider == GemmProvider::automatic) provider = automatic_choice(g.c.rows);
-    if (provider == GemmProvider::native) return gemm_native(simd<float>().gemm, g);
+    if (provider == GemmProvider::native) return gemm_native(simd_kernels().gemm, g);
     if (provider == GemmProvider::bf16) return gemm_native(bf16_kernels().gemm, g);
   }
   for_each_tile(g, [](const Gemm<Real>& part) { openblas_gemm(part); });

@@ -5,7 +5,6 @@
 #include "kernels/simd/table.h"
 
 namespace normscope {
-const SimdTable<float>& simd_avx2_float() { return isa_avx2::table_of_floats; }
-const SimdTable<double>& simd_avx2_double() { return isa_avx2::table_of_doubles; }
+const SimdKernels& simd_avx2() { return isa_avx2::simd_kernels; }
 }  // namespace normscope
 #endif

@@ -1,11 +1,11 @@
-// The SIMD kernels for x86-64 with AVX-512 (F, BW, DQ, VL). Compiled with those flags; empty on other processors.
+// The SIMD kernels for x86-64 with AVX-512 (F, BW, DQ, VL). Compiled with those flags; empty on other
+// processors.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define NORMSCOPE_ISA isa_avx512
 #define NORMSCOPE_VECTOR_BYTES 64
 #include "kernels/simd/table.h"
 
 namespace normscope {
-const SimdTable<float>& simd_avx512_float() { return isa_avx512::table_of_floats; }
-const SimdTable<double>& simd_avx512_double() { return isa_avx512::table_of_doubles; }
+const SimdKernels& simd_avx512() { return isa_avx512::simd_kernels; }
 }  // namespace normscope
 #endif

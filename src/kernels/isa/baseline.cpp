@@ -4,6 +4,5 @@
 #include "kernels/simd/table.h"
 
 namespace normscope {
-const SimdTable<float>& simd_baseline_float() { return isa_baseline::table_of_floats; }
-const SimdTable<double>& simd_baseline_double() { return isa_baseline::table_of_doubles; }
+const SimdKernels& simd_baseline() { return isa_baseline::simd_kernels; }
 }  // namespace normscope

@@ -6,13 +6,10 @@
 
 namespace normscope {
 
-const SimdTable<float>& simd_baseline_float();
-const SimdTable<double>& simd_baseline_double();
+const SimdKernels& simd_baseline();
 #if defined(__x86_64__)
-const SimdTable<float>& simd_avx2_float();
-const SimdTable<double>& simd_avx2_double();
-const SimdTable<float>& simd_avx512_float();
-const SimdTable<double>& simd_avx512_double();
+const SimdKernels& simd_avx2();
+const SimdKernels& simd_avx512();
 const Bf16Kernels& bf16_kernels_avx512();
 #endif
 

@@ -106,6 +106,14 @@ void each_group(const BatchNorm<double>& norm, Index begin, Index end, Body body
   }
 }
 
+template <class Norm>
+void backward_groups(const Norm& norm, const NormGradients<double>& gradients, Index begin, Index end) {
+  each_group(norm, begin, end, [&](const Group& group, Index at, Index feature, Index saved) {
+    backward(group, norm.x + at, norm.mean[saved], norm.rstd[saved], from(norm.gain, feature),
+             from(gradients, at, feature));
+  });
+}
+
 }  // namespace
 
 void layer_norm_forward(const LayerNorm<double>& norm, Index begin, Index end, double* y) {
@@ -119,10 +127,7 @@ void layer_norm_forward(const LayerNorm<double>& norm, Index begin, Index end, d
 
 void layer_norm_backward(const LayerNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
                          Index end) {
-  each_group(norm, begin, end, [&](const Group& group, Index at, Index feature, Index saved) {
-    backward(group, norm.x + at, norm.mean[saved], norm.rstd[saved], from(norm.gain, feature),
-             from(gradients, at, feature));
-  });
+  backward_groups(norm, gradients, begin, end);
 }
 
 void forward_columns(const BatchNorm<double>& norm, Index begin, Index end, double* y) {
@@ -137,10 +142,7 @@ void forward_columns(const BatchNorm<double>& norm, Index begin, Index end, doub
 
 void backward_columns(const BatchNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
                       Index end) {
-  each_group(norm, begin, end, [&](const Group& group, Index at, Index feature, Index saved) {
-    backward(group, norm.x + at, norm.mean[saved], norm.rstd[saved], from(norm.gain, feature),
-             from(gradients, at, feature));
-  });
+  backward_groups(norm, gradients, begin, end);
 }
 
 void dynamic_tanh_forward(const DynamicTanh<double>& dyt, Index begin, Index end, double* y) {

@@ -1,9 +1,7 @@
-// What a kernels/isa/*.cpp file gives: its kernels as a table of function pointers.
+// What a kernels/isa/*.cpp file gives: its kernels as function pointers.
 #pragma once
 
 #include "kernels/gemm/microkernel.h"
-#include "kernels/reference/pointwise.h"
-#include "kernels/reference/rows.h"
 #include "kernels/simd.h"
 #include "kernels/simd/pointwise.h"
 #include "kernels/simd/rows.h"
@@ -11,9 +9,7 @@
 
 namespace normscope::NORMSCOPE_ISA {
 
-constexpr SimdTable<float> table_of_floats = {
-    .gemm = gemm_kernel<F32>,
-    .bf16 = bf16_kernels,
+constexpr KernelTable<float> table = {
     .layer_norm_forward = layer_norm_forward,
     .layer_norm_backward = layer_norm_backward,
     .dynamic_tanh_forward = dynamic_tanh_forward,
@@ -33,26 +29,6 @@ constexpr SimdTable<float> table_of_floats = {
     .sgd = sgd,
 };
 
-constexpr SimdTable<double> table_of_doubles = {
-    .gemm = gemm_kernel<F32>,
-    .bf16 = bf16_kernels,
-    .layer_norm_forward = reference::layer_norm_forward,
-    .layer_norm_backward = reference::layer_norm_backward,
-    .dynamic_tanh_forward = reference::dynamic_tanh_forward,
-    .dynamic_tanh_backward = reference::dynamic_tanh_backward,
-    .softmax_stats = reference::softmax_stats,
-    .add_exponentials = reference::add_exponentials,
-    .activation = reference::activation,
-    .swiglu_forward = reference::swiglu_forward,
-    .swiglu_backward = reference::swiglu_backward,
-    .axpby = reference::axpby,
-    .axpy = reference::axpy,
-    .multiply = reference::multiply,
-    .dot = reference::dot,
-    .sum_squares = reference::sum_squares,
-    .tensor_stats = reference::tensor_stats,
-    .adamw = reference::adamw,
-    .sgd = reference::sgd,
-};
+constexpr SimdKernels simd_kernels = {.table = table, .gemm = gemm_kernel<F32>, .bf16 = bf16_kernels};
 
 }  // namespace normscope::NORMSCOPE_ISA
