@@ -169,7 +169,7 @@ Comparison compare(const std::vector<std::string>& arguments, const std::optiona
   const Group& base = base_of(groups, base_name);
   for (const Group& group : groups) all.runs.push_back(json_of(group, base));
   all.paired = pairs_with_base(groups, base);
-  all.remarks = remarks_on(groups, base);
+  all.remarks = remarks_on(groups, base, all.paired.size());
   for (const Error& error : all.errors)
     all.remarks.push_back(
         {{"text", escape_controls(error.what())}, {"kind", "unreadable"}, {"groups", ordered_json::array()}});

@@ -48,8 +48,9 @@ std::vector<KeyChange> config_diff(const Group& a, const Group& b);
 // compared with the base and shares two seeds with it.
 nlohmann::ordered_json pairs_with_base(const std::vector<Group>& groups, const Group& base);
 
-// {"text", "kind", "groups"}: one sentence each on all groups of which it is true.
-nlohmann::ordered_json remarks_on(const std::vector<Group>& groups, const Group& base);
+// {"text", "kind", "groups"}: one sentence each on all groups of which it is true. `pairs`: how many are
+// paired with the base.
+nlohmann::ordered_json remarks_on(const std::vector<Group>& groups, const Group& base, std::size_t pairs);
 
 // Prints the table of runs, or folders of runs, their differences and remarks.
 void print_comparison(const std::vector<std::string>& runs);

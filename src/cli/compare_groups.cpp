@@ -21,7 +21,7 @@ Keys keys_of(const RunRecord& run, std::map<std::string, ordered_json>& paths) {
   for (const Field& field : fields()) {
     if (field.is_bookkeeping || field.key == "train.seed" || !field.used_in(run.config)) continue;
     ordered_json& value = keys[&field] = field.get(run.config);
-    if (field.key == "train.steps" && run.status == "probe") value = 0;
+    if (field.key == "train.steps" && run.status == status_probe) value = 0;
     if (field.names_text && value != "" && !run.corpus_hash.empty())
       value = paths.try_emplace(field.key + run.corpus_hash, value).first->second;
   }
@@ -90,10 +90,11 @@ std::size_t Group::count(std::string_view status) const {
 }
 
 Metric Group::metric(std::optional<double> RunRecord::*member) const {
-  const bool all_diverged = count("diverged") == runs.size();
+  const bool all_diverged = count(status_diverged) == runs.size();
   Metric metric;
   for (const RunRecord& run : runs) {
-    if (run.*member && (all_diverged || run.status != "diverged")) metric.values.push_back(*(run.*member));
+    if (run.*member && (all_diverged || run.status != status_diverged))
+      metric.values.push_back(*(run.*member));
   }
   return metric;
 }

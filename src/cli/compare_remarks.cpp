@@ -97,17 +97,18 @@ void add_remarks_on_run(Remarks& remarks, const Group& group, const RunRecord& r
     remarks.add(kind, group, 1, text(": ", parts...));
   };
   const std::optional<double> loss = run.final_val_loss ? run.final_val_loss : run.final_train_loss;
-  if (run.status == "diverged") {
+  if (run.status == status_diverged) {
     add("diverged", "diverged at step ", run.first_nonfinite ? run.first_nonfinite->step : run.steps + 1,
-        group.count("diverged") < group.runs.size() ? "; figures are of the other seeds, and so biased" : "",
+        group.count(status_diverged) < group.runs.size() ? "; figures are of the other seeds, and so biased"
+                                                         : "",
         run.story.empty() ? "" : "; ", escape_controls(run.story.substr(0, max_story)));
-  } else if (run.status == "done" && loss) {
+  } else if (run.status == status_done && loss) {
     if (run.vocab > 0 && *loss > std::log(static_cast<double>(run.vocab)))
       add("exploded", "the loss ends above ln V: worse than guessing each character with equal chance");
     if (run.unigram && std::abs(*loss - *run.unigram) < near_level)
       add("unigram", "the loss ends at the unigram level (", fixed(*run.unigram, 2),
           " nats): how often each character occurs has been learnt, and nothing of their order");
-  } else if (run.status != "done" && run.status != "probe") {
+  } else if (run.status != status_done && run.status != status_probe) {
     add("unfinished", escape_controls(run.status), " at step ", grouped(run.steps), " of ",
         grouped(run.config.train.steps), "; figures of a run that is not done are no result");
   }
@@ -124,7 +125,7 @@ void add_remarks_on_run(Remarks& remarks, const Group& group, const RunRecord& r
 std::map<Index, double> losses_by_seed(const Group& group) {
   std::map<Index, double> losses;
   for (const RunRecord& run : group.runs) {
-    if (run.status == "done" && run.final_val_loss) losses[run.config.train.seed] = *run.final_val_loss;
+    if (run.status == status_done && run.final_val_loss) losses[run.config.train.seed] = *run.final_val_loss;
   }
   return losses;
 }
@@ -143,7 +144,7 @@ ordered_json pairs_with_base(const std::vector<Group>& groups, const Group& base
     if (&group == &base || seeds < 2 || !incomparable_keys(base, group).empty()) continue;
     const double mean = differences.mean(), error = differences.standard_error();
     const auto lower = std::ranges::count_if(differences.values, [](double d) { return d < 0; });
-    const bool lost = base.count("diverged") + group.count("diverged") > 0;
+    const bool lost = base.count(status_diverged) + group.count(status_diverged) > 0;
     const std::string verdict = verdict_on(differences);
     pairs.push_back({{"group", group.label},
                      {"base", base.label},
@@ -158,7 +159,7 @@ ordered_json pairs_with_base(const std::vector<Group>& groups, const Group& base
   return pairs;
 }
 
-ordered_json remarks_on(const std::vector<Group>& groups, const Group& base) {
+ordered_json remarks_on(const std::vector<Group>& groups, const Group& base, std::size_t pairs) {
   Remarks remarks;
   for (const Group& group : groups) {
     if (&group == &base) continue;
@@ -171,7 +172,7 @@ ordered_json remarks_on(const std::vector<Group>& groups, const Group& base) {
   for (const Group& group : groups) {
     for (const RunRecord& run : group.runs) add_remarks_on_run(remarks, group, run);
   }
-  if (const std::size_t pairs = pairs_with_base(groups, base).size(); pairs >= many_comparisons)
+  if (pairs >= many_comparisons)
     remarks.add(
         "many_comparisons", base, base.runs.size(),
         text(": ", pairs, " configs are compared with it: where there is no difference, chance still ",

@@ -46,12 +46,7 @@ std::string shown(const Vector& values) {
 }
 
 void print_step(const std::string& what, const std::string& formula, const std::string& value) {
-  const auto width = [](const std::string& s) {
-    return static_cast<std::size_t>(
-        std::count_if(s.begin(), s.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-  };
-  std::cout << "  " << what << std::string(what.size() < 14 ? 14 - what.size() : 1, ' ') << formula
-            << std::string(width(formula) < 34 ? 34 - width(formula) : 1, ' ') << "= " << value << '\n';
+  std::cout << "  " << aligned_left(what, 13) << ' ' << aligned_left(formula, 33) << " = " << value << '\n';
 }
 
 Vector map(const Vector& x, auto f) {
@@ -242,8 +237,8 @@ void explain_config(const RunConfig& config) {
             << "), " << name_of(m.norm) << ", context " << m.context << "\n\n";
   std::cout << "  x = token"
             << (m.position == Position::learned || m.position == Position::sinusoidal ? " + position" : "");
-  std::cout << (placements_of(m)[0]->embed_norm ? ", then embed_norm" : "") << '\n';
   const std::vector<const Placement*> rows = placements_of(m);
+  std::cout << (rows[0]->embed_norm ? ", then embed_norm" : "") << '\n';
   for (std::size_t first = 0; first < rows.size();) {
     std::size_t end = first;
     while (end < rows.size() && rows[end] == rows[first]) ++end;
@@ -265,8 +260,8 @@ void explain_config(const RunConfig& config) {
       total += p.size;
       if (p.is_norm()) norms += p.size;
     }
-    std::cout << "    " << label << std::string(label.size() < 22 ? 22 - label.size() : 1, ' ')
-              << grouped(total) << (norms > 0 ? ", of them norms " + grouped(norms) : "") << '\n';
+    std::cout << "    " << aligned_left(label, 21) << ' ' << grouped(total)
+              << (norms > 0 ? ", of them norms " + grouped(norms) : "") << '\n';
   };
   print_layer("embeddings", 0);
   print_layer(text("block 1 of ", m.n_layer), 1);

@@ -112,12 +112,12 @@ class SweepRunner {
   }
 
   void finish(Job& job, int code, std::string errors, double seconds) {
-    job.status = code == 0                                  ? "done"
-                 : code == static_cast<int>(Exit::diverged) ? "diverged"
-                 : was_stopped(code)                        ? "interrupted"
+    job.status = code == 0                                  ? status_done
+                 : code == static_cast<int>(Exit::diverged) ? status_diverged
+                 : was_stopped(code)                        ? status_interrupted
                                                             : "failed";
     std::string result;
-    if (job.status == "done" || job.status == "diverged") {
+    if (job.status == status_done || job.status == status_diverged) {
       try {
         result = result_of(job);
       } catch (const Error& error) {  // it ended well, but its folder cannot be read
@@ -130,14 +130,14 @@ class SweepRunner {
       result = errors.substr(0, errors.find_last_not_of('\n') + 1);
       if (result.empty()) result = text("ended with exit code ", code);
     }
-    if (job.status != "interrupted") job.time.now = 1;
+    if (job.status != status_interrupted) job.time.now = 1;
     table_.say(row_of(job, job.status, text(escape_controls(result), "  ", duration_text(seconds))));
     write_table_();
   }
 
   static std::string result_of(Job& job) {
     const RunRecord record = read_run(job.folder);
-    if (job.status == "diverged") {
+    if (job.status == status_diverged) {
       job.time.expected *= job.share_of(record.steps);
       return text("after ", record.steps, " steps");
     }
@@ -148,8 +148,8 @@ class SweepRunner {
     if (!table_.due()) return;
     std::vector<std::string> lines;
     for (const Running& one : running_) lines.push_back(row_of(*one.job, "running", progress_of(*one.job)));
-    std::string last = text(with_status("done", jobs_).size(), " of ", jobs_.size(), " done");
-    for (const char* status : {"diverged", "failed", "interrupted"}) {
+    std::string last = text(with_status(status_done, jobs_).size(), " of ", jobs_.size(), " done");
+    for (const char* status : {status_diverged, "failed", status_interrupted}) {
       if (const auto names = with_status(status, jobs_); !names.empty())
         last += text(", ", names.size(), ' ', status);
     }
@@ -182,7 +182,7 @@ void print_plan(const Sweep& sweep, const std::vector<Job>& jobs, Index at_once)
 void compare_runs(const std::vector<Job>& jobs) {
   std::vector<std::string> folders;
   for (const Job& job : jobs) {
-    if (job.status == "done" || job.status == "diverged") folders.push_back(job.folder);
+    if (job.status == status_done || job.status == status_diverged) folders.push_back(job.folder);
   }
   if (folders.empty()) return;
   std::cout << '\n';
@@ -192,7 +192,7 @@ void compare_runs(const std::vector<Job>& jobs) {
 // Says which runs are not finished, and how to go on.
 Exit tell_unfinished(const std::vector<Job>& jobs) {
   const std::set<std::string> failed = with_status("failed", jobs);
-  const std::set<std::string> interrupted = with_status("interrupted", jobs);
+  const std::set<std::string> interrupted = with_status(status_interrupted, jobs);
   if (!failed.empty()) {
     print_error(text("[sweep] ", failed.size(), " of ", jobs.size(),
                      " runs failed; the lines above say why; the same command tries them again"));

@@ -32,7 +32,7 @@ std::optional<RunRecord> record_of(const std::string& folder) {
   RunRecord record;
   try {
     record = read_run(folder);
-    if (record.status != "done" && record.status != "diverged") record.status = "interrupted";
+    if (record.status != status_done && record.status != status_diverged) record.status = status_interrupted;
   } catch (const Error&) {
     record.status = "failed";
   }
@@ -96,9 +96,10 @@ void find_finished(std::vector<Job>& jobs) {
                     "; remove it, or choose another folder with --out DIR");
     }
     const bool whole = record.steps >= job.run->config.train.steps;
-    if ((record.status == "done" && whole) || record.status == "diverged") job.status = record.status;
+    if ((record.status == status_done && whole) || record.status == status_diverged)
+      job.status = record.status;
     job.time.before = job.time.now = job.status.empty() ? job.share_of(record.steps) : 1;
-    if (job.status == "done" && record.seconds) {
+    if (job.status == status_done && record.seconds) {
       expected += job.time.expected;
       taken += *record.seconds;
     }
