@@ -31,8 +31,8 @@ IN_FLOAT = "(sizeof(Real) == 4 ? Real({}) : Real(1))"
 # (name, source file, [(text, what it becomes)], model (and train), the laws of which at least one must fail)
 FAULTS = [
     ("a norm's backward right only while all gains are equal", "kernels/isa/baseline.cpp",
-     [("kernels/simd/rows.h", "const Vec<float> g = gain != nullptr ? d * part.get(gain + feature + i) : d;",
-       "const Vec<float> g = gain != nullptr ? d * gain[feature] : d;")], {}, {11}),
+     [("kernels/simd/rows.h", "const Vec g = gain != nullptr ? d * part.get(gain + feature + i) : d;",
+       "const Vec g = gain != nullptr ? d * gain[feature] : d;")], {}, {11}),
     ("a norm's backward without its mean", "kernels/isa/baseline.cpp",
      [("kernels/simd/rows.h", "r * ((g - normed * proj) - mean_g)", "r * (g - normed * proj)")], {}, {11}),
     ("a norm's backward in double right only while all gains are equal", "kernels/reference/rows.cpp",
@@ -125,15 +125,15 @@ FAULTS = [
      [("kernels/simd/rows.h", "r * ((g - normed * proj) - mean_g)",
        "r * ((g - normed * proj) - mean_g) * 1.01f")], {}, {11}),
     ("a float softmax whose weights sum to 1.0001", "kernels/isa/baseline.cpp",
-     [("kernels/simd/softmax.h", "const VecF32 inverse = 1 / sum;", "const VecF32 inverse = 1.0001f / sum;")],
+     [("kernels/simd/softmax.h", "const Vec inverse = 1 / sum;", "const Vec inverse = 1.0001f / sum;")],
      {}, {11}),
     ("a softmax that keeps one rounded log-sum-exp", "kernels/isa/baseline.cpp",
      [("kernels/simd/softmax.h",
        "inverse = 1 / queries.get(tile.stats.sum + query, 1.0f);",
-       "sum = queries.get(tile.stats.sum + query, 1.0f); VecF32 joined = top;"
-       "for (Index lane = 0; lane < vec_size; ++lane) joined[lane] += static_cast<float>(__builtin_log(sum[lane]));"),
-      ("kernels/simd/softmax.h", "exp(VecF32(part.get(g.scores + i) - top)) * inverse;",
-       "exp(VecF32(part.get(g.scores + i) - joined));")], SATURATED, {11}),
+       "sum = queries.get(tile.stats.sum + query, 1.0f); Vec joined = top;"
+       "for (Index lane = 0; lane < lanes; ++lane) joined[lane] += static_cast<float>(__builtin_log(sum[lane]));"),
+      ("kernels/simd/softmax.h", "exp(Vec(part.get(g.scores + i) - top)) * inverse;",
+       "exp(Vec(part.get(g.scores + i) - joined));")], SATURATED, {11}),
     ("a bf16 product that takes every other step", "kernels/isa/baseline.cpp",
      [("kernels/gemm/microkernel.h", "return sum + lo(x) * lo(y) + hi(x) * hi(y);", "return sum + lo(x) * lo(y);")],
      {"train": {"precision": "bf16"}}, {11}),

@@ -446,7 +446,8 @@ TEST_CASE("kernel: sums of squares that no float holds") {
 
     // An update by so much: lr 1, and no momentum.
     std::vector<float> w(x.size()), v(x.size());
-    const WeightChange change = sgd(n, Sgd<float>{-1, 0, 1, 1}, x.data(), w.data(), v.data());
+    const WeightChange change =
+        momentum_step(n, MomentumStep<float>{-1, 0, 1, 1}, x.data(), w.data(), v.data());
     CHECK(change.before == 0);
     CHECK(std::abs(change.change / want.sum_squares - 1) <= 1e-6);
   }
@@ -473,8 +474,10 @@ TEST_CASE("kernel: optimisers equal their twins") {
     const WeightChange change = adamw(n, adam, g.data(), w.data(), m.data(), v.data());
     same(change, adamw(n, adam2, in_double(g).data(), w2.data(), m2.data(), v2.data()));
 
-    const WeightChange moved = sgd<float>(n, {0.7f, 0.9f, 0.999f, 0.01f}, g.data(), w.data(), m.data());
-    same(moved, sgd<double>(n, {0.7f, 0.9f, 0.999f, 0.01f}, in_double(g).data(), w2.data(), m2.data()));
+    const WeightChange moved =
+        momentum_step<float>(n, {0.7f, 0.9f, 0.999f, 0.01f}, g.data(), w.data(), m.data());
+    same(moved,
+         momentum_step<double>(n, {0.7f, 0.9f, 0.999f, 0.01f}, in_double(g).data(), w2.data(), m2.data()));
   }
 }
 
@@ -509,7 +512,7 @@ TEST_CASE_TEMPLATE("kernel: same bits at any thread count", Real, float, double)
     std::vector<Real> w = b, m(a.size()), v(a.size()), u = b, momentum(a.size());
     adamw(n, AdamW<Real>{1, Real(0.9), Real(0.99), Real(0.1), Real(0.01), Real(1e-8), 1, Real(0.1), 1},
           a.data(), w.data(), m.data(), v.data());
-    sgd(n, Sgd<Real>{1, Real(0.9), 1, Real(0.1)}, a.data(), u.data(), momentum.data());
+    momentum_step(n, MomentumStep<Real>{1, Real(0.9), 1, Real(0.1)}, a.data(), u.data(), momentum.data());
     return joined({w, m, v, u, momentum});
   }));
 }

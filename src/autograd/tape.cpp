@@ -173,7 +173,7 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
     }
     const Stopwatch clock;
     node->backward(node->closure, *this);
-    if (profile_ != nullptr && node->cost != nullptr) profile_->add_backward(*node->cost, clock.seconds());
+    if (op_listener_ != nullptr) op_listener_->on_backward(node->call, clock.seconds());
     drop(slots_[node->output]);
   }
 }

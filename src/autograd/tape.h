@@ -10,12 +10,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "autograd/op_profile.h"
 #include "core/arena.h"
 #include "core/error.h"
 #include "core/matrix.h"
 #include "core/random.h"
 #include "core/site.h"
+#include "core/stopwatch.h"
 
 namespace normscope {
 
@@ -48,6 +48,20 @@ class TapListener {
   virtual ~TapListener() = default;
   virtual void on_value(Place place, const Matrix<Real>& value) = 0;
   virtual void on_gradient(Place place, const Matrix<Real>& gradient) = 0;
+};
+
+// One call of an op: rows of its activations, features of its input and output.
+struct OpCall {
+  const char* name;
+  Index rows, in, out;
+};
+
+// Called with how long each call of an op and its backward took.
+class OpListener {
+ public:
+  virtual ~OpListener() = default;
+  virtual void on_forward(const OpCall& call, double seconds) = 0;
+  virtual void on_backward(const OpCall& call, double seconds) = 0;
 };
 
 template <class Real>
@@ -90,18 +104,18 @@ class Tape {
     if (output.value != nullptr) add_noise(output.size(), output.value);
     void* closure = new (arena_.take<Backward>(1)) Backward(backward);
     nodes_.push_back({output.slot, closure,
-                      [](const void* c, Tape& tape) { (*static_cast<const Backward*>(c))(tape); }, op_});
+                      [](const void* c, Tape& tape) { (*static_cast<const Backward*>(c))(tape); }, call_});
   }
 
-  // Stands at the head of an op: while a profile is kept, it hears what this call and its backward take.
+  // Stands at the head of an op: names this call and its backward to the listener of ops. out 0: as many
+  // features as the input.
   class Op {
    public:
-    Op(Tape& tape, const OpCost& cost) : tape_(tape) {
-      if (tape.profile_ != nullptr) tape.op_ = new (tape.arena_.template take<OpCost>(1)) OpCost(cost);
+    Op(Tape& tape, const char* name, Index rows, Index in, Index out = 0) : tape_(tape) {
+      tape.call_ = {name, rows, in, out == 0 ? in : out};
     }
     ~Op() {
-      if (tape_.op_ != nullptr) tape_.profile_->add_forward(*tape_.op_, clock_.seconds());
-      tape_.op_ = nullptr;
+      if (tape_.op_listener_ != nullptr) tape_.op_listener_->on_forward(tape_.call_, clock_.seconds());
     }
     Op(const Op&) = delete;
     Op& operator=(const Op&) = delete;
@@ -148,7 +162,7 @@ class Tape {
   // ---------------------------------------------------------------------------------------
 
   void set_listener(TapListener<Real>* listener) { listener_ = listener; }
-  void set_profile(OpProfile* profile) { profile_ = profile; }
+  void set_op_listener(OpListener* listener) { op_listener_ = listener; }
 
   // For checks, on a tape without bf16: multiplies each value that an op makes,
   // and each gradient when it is final, by 1 + size*r, r uniform in [-1, 1). So coarse a rounding shows what
@@ -181,7 +195,7 @@ class Tape {
     int output;
     const void* closure;
     void (*backward)(const void*, Tape&);
-    const OpCost* cost;  // null: no profile is kept
+    OpCall call;
   };
   struct Tap {
     int slot;
@@ -200,8 +214,8 @@ class Tape {
   std::vector<Node> nodes_;
   std::vector<Tap> taps_;
   TapListener<Real>* listener_ = nullptr;
-  OpProfile* profile_ = nullptr;
-  const OpCost* op_ = nullptr;  // the op under way, if a profile is kept
+  OpListener* op_listener_ = nullptr;
+  OpCall call_{};  // the op under way
   bool recording_ = true, walked_ = false;
   Real noise_ = 0;
   RandomStream noise_stream_{0, ""};

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "bench/machine.h"
+#include "bench/op_profile.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/parallel.h"
@@ -59,21 +60,19 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
   Optimizer<float> optimizer(config.train, layout);
   StepRunner runner(config, tokens);
   SiteStatistics statistics(config.model.n_layer);
-  const double bytes = sizeof(float) * static_cast<double>(layout.count());
 
   std::array<std::vector<TimedStep>, 2> timed;
   for (Index step = 1; step <= warm_up_steps + 2 * steps; ++step) {
     const bool logged = step % 2 == 0;
     TimedStep now;
-    model.tape.set_profile(logged ? nullptr : &now.ops);
+    model.tape.set_op_listener(logged ? nullptr : &now.ops);
     const Stopwatch step_clock;
     statistics.clear();
     const StepResult& result = runner.compute(model, step, logged ? &statistics : nullptr);
     const Stopwatch update_clock;
     const std::vector<WeightChange>& changes =
         optimizer.update(step, config.train.lr, 1.0, model.gradients, model.parameters);
-    // Reads gradient, weight and two moments; writes the last three.
-    now.ops.add_forward({.name = "optimiser", .bytes_forward = 7 * bytes}, update_clock.seconds());
+    now.ops.on_forward({"optimiser", layout.count(), 1, 1}, update_clock.seconds());
     if (logged) {
       write_layers(layers, step, statistics.rows());
       write_params(params, step, parameter_rows(config.train, model, result.norms, &changes));
@@ -88,7 +87,7 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
 double median_ms(const std::vector<TimedStep>& sorted) { return 1e3 * sorted[sorted.size() / 2].seconds; }
 
 // Shares are those of the middle half of the steps, whose durations are the least disturbed.
-std::vector<OpTime> op_times(const std::vector<TimedStep>& sorted) {
+std::vector<OpTime> op_times(const std::vector<TimedStep>& sorted, Index context) {
   OpProfile sum;
   double whole = 0;
   for (std::size_t i = sorted.size() / 4; i < sorted.size() - sorted.size() / 4; ++i) {
@@ -99,11 +98,12 @@ std::vector<OpTime> op_times(const std::vector<TimedStep>& sorted) {
   std::vector<OpTime> ops;
   double rest = 1;
   for (const OpProfile::Row& row : sum.rows()) {
-    OpTime op{row.name, row.seconds() / whole, ms * row.seconds(), ms * row.seconds_forward,
-              ms * row.seconds_backward};
-    if (row.in > 0) op.name += text(' ', row.in, " -> ", row.out);
-    if (row.flops > 0) op.gflops = 1e-9 * row.flops / row.seconds();
-    if (row.bytes > 0) op.gb_per_s = 1e-9 * row.bytes / row.seconds();
+    OpTime op{row.call.name, row.seconds() / whole, ms * row.seconds(), ms * row.forward_seconds,
+              ms * row.backward_seconds};
+    const double flops = flops_of(row.call, context), bytes = bytes_of(row.call);
+    if (op.name.starts_with("linear")) op.name += text(' ', row.call.in, " -> ", row.call.out);
+    if (flops > 0) op.gflops = 1e-9 * flops / row.seconds();
+    if (bytes > 0) op.gb_per_s = 1e-9 * bytes / row.seconds();
     rest -= op.share;
     ops.push_back(std::move(op));
   }
@@ -125,7 +125,7 @@ Measurement measure_steps(const RunConfig& config, const std::vector<Token>& tok
           .gflops = 1e-9 * flops * tokens_per_s,
           .log_overhead = median_ms(logged) / step_ms - 1,
           .peak_mb = peak_rss_bytes() / 0x1p20,
-          .ops = op_times(plain)};
+          .ops = op_times(plain, config.model.context)};
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ struct Field {
   // What a difference in this key means. Where a config has no use for the key, any two values give the same
   // bits; so do two of a bookkeeping key in every config.
   std::vector<Conditions> uses;       // any of them; none: every config uses it
-  std::string unused_words;           // why a config has no use for it: "only sgd has it"
+  std::string unused_words;           // why a config has no use for it: "only ... has it"
   nlohmann::ordered_json else_value;  // what it then resolves to; null: what was written
   bool is_bookkeeping = false;        // names and paces of the work: no weight and no loss depends on it
   bool names_text = false;            // paths: their characters count, not where they lie

@@ -33,7 +33,7 @@ struct TrainConfig {
   double beta1 = 0.9;
   double beta2 = 0.99;
   double adam_eps = 1e-8;
-  double momentum = 0.0;      // sgd
+  double momentum = 0.0;
   double weight_decay = 0.1;  // tensors of rank >= 2
   double grad_clip = 1.0;     // 0: off
   Precision precision = Precision::fp32;

@@ -118,9 +118,9 @@ WeightChange adamw(Index n, const AdamW<Real>& step, const Real* g, Real* w, Rea
 }
 
 template <class Real>
-WeightChange sgd(Index n, const Sgd<Real>& step, const Real* g, Real* w, Real* v) {
+WeightChange momentum_step(Index n, const MomentumStep<Real>& step, const Real* g, Real* w, Real* v) {
   return sum_over_blocks<WeightChange>(n, [&](Index begin, Index count) {
-    return kernels<Real>().sgd(count, step, g + begin, w + begin, v + begin);
+    return kernels<Real>().momentum_step(count, step, g + begin, w + begin, v + begin);
   });
 }
 
@@ -151,7 +151,7 @@ template TensorStats tensor_stats(Index, const float*);
 template TensorStats tensor_stats(Index, const double*);
 template WeightChange adamw(Index, const AdamW<float>&, const float*, float*, float*, float*);
 template WeightChange adamw(Index, const AdamW<double>&, const double*, double*, double*, double*);
-template WeightChange sgd(Index, const Sgd<float>&, const float*, float*, float*);
-template WeightChange sgd(Index, const Sgd<double>&, const double*, double*, double*);
+template WeightChange momentum_step(Index, const MomentumStep<float>&, const float*, float*, float*);
+template WeightChange momentum_step(Index, const MomentumStep<double>&, const double*, double*, double*);
 
 }  // namespace normscope

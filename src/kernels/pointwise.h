@@ -97,7 +97,7 @@ WeightChange adamw(Index n, const AdamW<Real>& step, const Real* g, Real* w, Rea
 
 // v = momentum*v + g; w = w (1 - lr*wd) - lr v.
 template <class Real>
-struct Sgd {
+struct MomentumStep {
   Real gradient_scale;
   Real momentum;
   Real decay;
@@ -105,6 +105,6 @@ struct Sgd {
 };
 
 template <class Real>
-WeightChange sgd(Index n, const Sgd<Real>& step, const Real* g, Real* w, Real* v);
+WeightChange momentum_step(Index n, const MomentumStep<Real>& step, const Real* g, Real* w, Real* v);
 
 }  // namespace normscope

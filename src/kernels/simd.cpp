@@ -62,7 +62,7 @@ constexpr KernelTable<double> naive_twins = {
     .sum_squares = reference::sum_squares,
     .tensor_stats = reference::tensor_stats,
     .adamw = reference::adamw,
-    .sgd = reference::sgd,
+    .momentum_step = reference::momentum_step,
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ struct KernelTable {
   double (*sum_squares)(Index n, const Real* x);
   TensorStats (*tensor_stats)(Index n, const Real* x);
   WeightChange (*adamw)(Index n, const AdamW<Real>&, const Real* g, Real* w, Real* m, Real* v);
-  WeightChange (*sgd)(Index n, const Sgd<Real>&, const Real* g, Real* w, Real* v);
+  WeightChange (*momentum_step)(Index n, const MomentumStep<Real>&, const Real* g, Real* w, Real* v);
 };
 
 // What one instruction set has.

@@ -23,7 +23,7 @@ void move_running(const BatchNorm<Real>& norm, const RunningStatistics<Real>& ru
 template <class Real>
 Var<Real> batch_norm(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain, Var<Real> bias,
                      RunningStatistics<Real> running) {
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("norm", x.size(), 2, 3));
+  const typename Tape<Real>::Op op(tape, "norm", x.rows, x.cols);
   require(norm.group_rows > 0 && x.rows % norm.group_rows == 0, "batch_norm", x.rows,
           " rows are not whole groups of ", norm.group_rows);
   const Index statistics = x.rows / norm.group_rows * x.cols;

@@ -10,17 +10,12 @@ template <class Real>
 Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index context, Index heads,
                            Var<Real> qkv, const Dropout& drop) {
   const Index rows = qkv.rows, width = qkv.cols / 3;
+  const typename Tape<Real>::Op op(tape, "attention", rows, width);
   require(qkv.cols % (3 * heads) == 0 && rows % context == 0, "causal_attention", "qkv is (", rows, ", ",
           qkv.cols, "); needed (B*", context, ", 3*", heads, "*D)");
   const DType dtype = qkv.dtype();
   require(dtype == DType::real || (width / heads) % 2 == 0, "causal_attention", "heads in bf16 of odd width ",
           width / heads);
-
-  // S and O are two products, dV, dP, dQ and dK four, of the half that the mask leaves.
-  const double product =
-      static_cast<double>(rows) * static_cast<double>(width) * static_cast<double>(context + 1);
-  const typename Tape<Real>::Op op(
-      tape, {.name = "attention", .flops_forward = 2 * product, .flops_backward = 4 * product});
 
   Var<Real> y = tape.create(rows, width, dtype, dtype);
   Attention<Real> attention{.sequences = rows / context,

@@ -6,7 +6,7 @@ namespace normscope {
 
 template <class Real>
 Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std::int32_t> targets) {
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("cross-entropy", logits.size(), 1, 2));
+  const typename Tape<Real>::Op op(tape, "cross-entropy", logits.rows, logits.cols);
   const Index rows = logits.rows;
   require(std::ssize(targets) == rows, "cross_entropy", rows, " rows of logits, ", targets.size(),
           " targets");

@@ -25,7 +25,7 @@ void apply_mask(const Dropout& drop, Index rows, Index cols, const Real* in, Rea
 template <class Real>
 Var<Real> dropout(Tape<Real>& tape, const Dropout& drop, Var<Real> x) {
   if (drop.p == 0) return x;
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("dropout", x.size(), 2, 2));
+  const typename Tape<Real>::Op op(tape, "dropout", x.rows, x.cols);
   require(x.rows % drop.context == 0, "dropout", x.rows, " rows are not whole sequences of ", drop.context);
 
   Var<Real> y = tape.create(x.rows, x.cols);

@@ -5,7 +5,7 @@ namespace normscope {
 
 template <class Real>
 Var<Real> dynamic_tanh(Tape<Real>& tape, Var<Real> x, Var<Real> alpha, Var<Real> gain, Var<Real> bias) {
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("norm", x.size(), 2, 3));
+  const typename Tape<Real>::Op op(tape, "norm", x.rows, x.cols);
   require(alpha.size() == 1, "dynamic_tanh", "alpha must be one number; got ", alpha.size());
   const DynamicTanh<Real> dyt{x.rows, x.cols, *alpha.value, x.value, gain.value, bias.value};
   Var<Real> y = tape.create(x.rows, x.cols);

@@ -15,9 +15,8 @@ constexpr Index cols_per_block = 16;
 template <class Real>
 Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Index context,
                     Var<Real> token_table, Var<Real> position_table, Index first_position) {
-  const typename Tape<Real>::Op op(
-      tape, streaming_cost<Real>("embedding", static_cast<Index>(tokens.size()) * token_table.cols, 2, 3));
   const Index rows = static_cast<Index>(tokens.size()), cols = token_table.cols;
+  const typename Tape<Real>::Op op(tape, "embedding", rows, cols);
   const Index used_positions = first_position + std::min(rows, context);
   require(!position_table || (position_table.cols == cols && position_table.rows >= used_positions),
           "embedding", "positions are (", position_table.rows, ", ", position_table.cols, "); needed (",

@@ -6,7 +6,7 @@ namespace normscope {
 template <class Real>
 Var<Real> layer_norm(Tape<Real>& tape, LayerNorm<Real> norm, Var<Real> x, Var<Real> gain, Var<Real> bias,
                      DType dtype) {
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("norm", x.size(), 2, 3));
+  const typename Tape<Real>::Op op(tape, "norm", x.rows, x.cols);
   require(x.cols % norm.groups == 0, "layer_norm", x.cols, " features in ", norm.groups, " groups");
   require((!gain || gain.size() == x.cols) && (!bias || bias.size() == x.cols), "layer_norm",
           "gain and bias must have ", x.cols, " numbers");

@@ -9,15 +9,11 @@ namespace normscope {
 namespace {
 
 template <class Real>
-OpCost linear_cost(const char* name, Var<Real> x, Var<Real> weight, Var<Real> bias) {
-  require(weight.cols == x.cols, name, "weight has ", weight.cols, " inputs, x has ", x.cols, " features");
-  require(!bias || bias.size() == weight.rows, name, "bias has ", bias.size(), " numbers for ", weight.rows);
-  const double product = 2 * static_cast<double>(x.rows) * static_cast<double>(weight.size());
-  return {.name = name,
-          .in = weight.cols,
-          .out = weight.rows,
-          .flops_forward = product,
-          .flops_backward = 2 * product};
+void require_shapes(Var<Real> x, Var<Real> weight, Var<Real> bias) {
+  require(weight.cols == x.cols, "linear", "weight has ", weight.cols, " inputs, x has ", x.cols,
+          " features");
+  require(!bias || bias.size() == weight.rows, "linear", "bias has ", bias.size(), " numbers for ",
+          weight.rows);
 }
 
 // dy as the provider reads its operands: converted once for the products of dx and of dW.
@@ -61,7 +57,8 @@ void linear_backward(Tape<Real>& t, GemmProvider provider, const Matrix<Real>& d
 template <class Real>
 Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight, Var<Real> bias,
                  DType dtype) {
-  const typename Tape<Real>::Op op(tape, linear_cost("linear", x, weight, bias));
+  const typename Tape<Real>::Op op(tape, "linear", x.rows, x.cols, weight.rows);
+  require_shapes(x, weight, bias);
   Var<Real> y = tape.create(x.rows, weight.rows, dtype, dtype);
   gemm<Real>(gemm_provider, {.a = x, .b = weight.t(), .c = y, .epilogue = {.bias = bias.value}});
 
@@ -73,7 +70,8 @@ Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<
 template <class Real>
 Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, ActivationKind activation,
                            Var<Real> x, Var<Real> weight, Var<Real> bias) {
-  const typename Tape<Real>::Op op(tape, linear_cost("linear, activation", x, weight, bias));
+  const typename Tape<Real>::Op op(tape, "linear, activation", x.rows, x.cols, weight.rows);
+  require_shapes(x, weight, bias);
   const DType dtype = operand_dtype<Real>(gemm_provider);
   Var<Real> y = tape.create(x.rows, weight.rows, dtype, dtype);
   const Matrix<Real> derivative = tape.matrix(y.rows, y.cols, dtype);

@@ -15,14 +15,6 @@
 
 namespace normscope {
 
-// The cost of an op that memory bounds: how many tensors of `count` numbers it reads and writes, forward and
-// backward.
-template <class Real>
-OpCost streaming_cost(const char* name, Index count, double forward, double backward) {
-  const double bytes = static_cast<double>(count) * static_cast<double>(sizeof(Real));
-  return {.name = name, .bytes_forward = forward * bytes, .bytes_backward = backward * bytes};
-}
-
 // Where a backward adds to the gradient of a parameter; null where the parameter is absent or wants none.
 template <class Real>
 Real* add_if_wanted(Tape<Real>& tape, const Var<Real>& parameter) {

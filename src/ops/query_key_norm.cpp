@@ -7,7 +7,7 @@ namespace normscope {
 template <class Real>
 Var<Real> query_key_norm(Tape<Real>& tape, Real eps, Index heads, Var<Real> qkv, Var<Real> q_gain,
                          Var<Real> k_gain) {
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("qk_norm", qkv.size(), 2, 3));
+  const typename Tape<Real>::Op op(tape, "qk_norm", qkv.rows, qkv.cols);
   const Index tokens = qkv.rows, width = qkv.cols / 3, head_dim = width / heads;
   require(q_gain.size() == head_dim && k_gain.size() == head_dim, "query_key_norm", "gains must have ",
           head_dim, " numbers; got ", q_gain.size(), " and ", k_gain.size());

@@ -7,7 +7,7 @@ namespace normscope {
 // y = alpha x + b;  dx = alpha dy,  db = dy.
 template <class Real>
 Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> branch) {
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("residual", x.size(), 3, 0));
+  const typename Tape<Real>::Op op(tape, "residual", x.rows, x.cols);
   require(x.rows == branch.rows && x.cols == branch.cols, "residual_sum", "x is (", x.rows, ", ", x.cols,
           "), the branch (", branch.rows, ", ", branch.cols, ")");
   Var<Real> y = tape.create(x.rows, x.cols);
@@ -26,7 +26,7 @@ Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> bran
 template <class Real>
 Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x) {
   if (factor == 1) return x;
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("scale", x.size(), 2, 2));
+  const typename Tape<Real>::Op op(tape, "scale", x.rows, x.cols);
   Var<Real> y = tape.create(x.rows, x.cols);
   axpby(x.size(), factor, x.value, Real(0), y.value);
 
@@ -41,7 +41,7 @@ Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x) {
 template <class Real>
 Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
   if (!factor) return x;
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("scale", x.size(), 2, 4));
+  const typename Tape<Real>::Op op(tape, "learned scale", x.rows, x.cols);
   require(factor.size() == 1, "scale_by", "the factor must be one number; got ", factor.size());
   Var<Real> y = tape.create(x.rows, x.cols);
   axpby(x.size(), *factor.value, x.value, Real(0), y.value);

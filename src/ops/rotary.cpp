@@ -41,7 +41,7 @@ void rotate(const Rotation<Real>& r, bool backwards, const Real* in, Real beta, 
 template <class Real>
 Var<Real> rotary(Tape<Real>& tape, Index context, Index heads, Var<Real> qkv, const Real* cosines,
                  const Real* sines, Index first_position) {
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("rotary", qkv.size(), 2, 2));
+  const typename Tape<Real>::Op op(tape, "rotary", qkv.rows, qkv.cols);
   const Index width = qkv.cols / 3, half = width / heads / 2, first = first_position * half;
   require(width == 2 * half * heads, "rotary", "needs an even head width; got ", width, " / ", heads);
   const Rotation<Real> rotation{qkv.rows, context, heads, width, cosines + first, sines + first};

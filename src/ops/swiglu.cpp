@@ -5,7 +5,7 @@ namespace normscope {
 
 template <class Real>
 Var<Real> swiglu(Tape<Real>& tape, Var<Real> gate, Var<Real> x) {
-  const typename Tape<Real>::Op op(tape, streaming_cost<Real>("swiglu", x.size(), 3, 5));
+  const typename Tape<Real>::Op op(tape, "swiglu", x.rows, x.cols);
   require(gate.rows == x.rows && gate.cols == x.cols, "swiglu", "gate and x differ in shape");
   Var<Real> y = tape.create(x.rows, x.cols);
   swiglu_forward(x.size(), gate.value, x.value, y.value);

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "kernels/pointwise.h"
 
 namespace normscope {
 
@@ -33,44 +32,67 @@ double clip_factor(double grad_clip, double norm) {
   return grad_clip > 0 && norm > grad_clip ? grad_clip / norm : 1.0;
 }
 
+namespace {
+
+// A tensor of n weights w, its gradient g and its moments m and v, and what update number `step` does to it.
+template <class Real>
+struct TensorUpdate {
+  const TrainConfig& config;
+  double step, lr, gradient_scale, decay;
+  Index n;
+  const Real* g;
+  Real *w, *m, *v;
+};
+
+template <class Real>
+WeightChange update_adamw(const TensorUpdate<Real>& u) {
+  const TrainConfig& c = u.config;
+  const AdamW<Real> rule{
+      .gradient_scale = static_cast<Real>(u.gradient_scale),
+      .beta1 = static_cast<Real>(c.beta1),
+      .beta2 = static_cast<Real>(c.beta2),
+      .one_minus_beta1 = static_cast<Real>(1 - c.beta1),
+      .one_minus_beta2 = static_cast<Real>(1 - c.beta2),
+      .eps = static_cast<Real>(c.adam_eps),
+      .decay = static_cast<Real>(u.decay),
+      .step_size = static_cast<Real>(u.lr / (1 - std::pow(c.beta1, u.step))),
+      .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - std::pow(c.beta2, u.step)))};
+  return adamw(u.n, rule, u.g, u.w, u.m, u.v);
+}
+
+template <class Real>
+WeightChange update_sgd(const TensorUpdate<Real>& u) {
+  const MomentumStep<Real> rule{.gradient_scale = static_cast<Real>(u.gradient_scale),
+                                .momentum = static_cast<Real>(u.config.momentum),
+                                .decay = static_cast<Real>(u.decay),
+                                .lr = static_cast<Real>(u.lr)};
+  return momentum_step(u.n, rule, u.g, u.w, u.m);
+}
+
+// The optimisers, in the order of OptimizerKind.
+template <class Real>
+constexpr WeightChange (*optimizers[])(const TensorUpdate<Real>&) = {update_adamw, update_sgd};
+
+}  // namespace
+
 template <class Real>
 const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, double gradient_scale,
                                                          const ParameterBlock<Real>& gradients,
                                                          ParameterBlock<Real>& parameters) {
+  const auto kind = static_cast<std::size_t>(config_.optimizer);
+  require(kind < std::size(optimizers<Real>), "optimizer", "no code for optimizer number ", kind);
   changes_.clear();  // keeps its room
-  const double t = static_cast<double>(step);
-  const double correction1 = 1 - std::pow(config_.beta1, t), correction2 = 1 - std::pow(config_.beta2, t);
   for (const Parameter& p : layout_.list()) {
+    const Real* g = gradients.at(p);
+    Real* w = parameters.at(p);
     if (!p.trainable) {  // running statistics: their gradient holds what the step's batches change them by
-      const Real *w = parameters.at(p), *change = gradients.at(p);
-      changes_.push_back({sum_squares(p.size, w), sum_squares(p.size, change)});
-      axpby(p.size, Real(1), change, Real(1), parameters.at(p));
+      changes_.push_back({sum_squares(p.size, w), sum_squares(p.size, g)});
+      axpby(p.size, Real(1), g, Real(1), w);
       continue;
     }
     const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;
-    switch (config_.optimizer) {
-      case OptimizerKind::adamw: {
-        const AdamW<Real> adam{static_cast<Real>(gradient_scale),
-                               static_cast<Real>(config_.beta1),
-                               static_cast<Real>(config_.beta2),
-                               static_cast<Real>(1 - config_.beta1),
-                               static_cast<Real>(1 - config_.beta2),
-                               static_cast<Real>(config_.adam_eps),
-                               static_cast<Real>(decay),
-                               static_cast<Real>(lr / correction1),
-                               static_cast<Real>(1 / std::sqrt(correction2))};
-        changes_.push_back(
-            adamw(p.size, adam, gradients.at(p), parameters.at(p), first_moment.at(p), second_moment.at(p)));
-        continue;
-      }
-      case OptimizerKind::sgd: {
-        const Sgd<Real> rule{static_cast<Real>(gradient_scale), static_cast<Real>(config_.momentum),
-                             static_cast<Real>(decay), static_cast<Real>(lr)};
-        changes_.push_back(sgd(p.size, rule, gradients.at(p), parameters.at(p), first_moment.at(p)));
-        continue;
-      }
-    }
-    fail("optimizer", "no code for optimizer number ", static_cast<int>(config_.optimizer));
+    changes_.push_back(optimizers<Real>[kind]({config_, static_cast<double>(step), lr, gradient_scale, decay,
+                                               p.size, g, w, first_moment.at(p), second_moment.at(p)}));
   }
   return changes_;
 }

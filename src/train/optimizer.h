@@ -1,4 +1,4 @@
-// The update of a whole model: clipping, AdamW or SGD, weight decay on matrices only.
+// The update of a whole model: clipping, the optimiser, weight decay on matrices only.
 #pragma once
 
 #include "config/run_config.h"
@@ -39,8 +39,8 @@ class Optimizer {
   std::vector<WeightChange> changes_;
 
  public:
-  ParameterBlock<Real> first_moment;   // AdamW's m; SGD's momentum buffer
-  ParameterBlock<Real> second_moment;  // AdamW's v; SGD leaves it at 0
+  ParameterBlock<Real> first_moment;   // AdamW's m; or the momentum buffer
+  ParameterBlock<Real> second_moment;  // AdamW's v; else 0
 };
 
 }  // namespace normscope

@@ -12,22 +12,22 @@ namespace normscope::NORMSCOPE_ISA {
 // How packed elements are multiplied.
 struct F32 {
   static constexpr Index k_pack = 1;
-  static VecF32 broadcast(const float* x) { return splat(*x); }
-  static VecF32 multiply_add(VecF32 sum, VecF32 x, VecF32 y) { return sum + x * y; }
+  static Vec broadcast(const float* x) { return splat(*x); }
+  static Vec multiply_add(Vec sum, Vec x, Vec y) { return sum + x * y; }
 };
 
 // Pairs: by one instruction where the processor has it (AVX512-BF16); elsewhere each half is made a float
 // again, which is exact.
 struct Bf16 {
   static constexpr Index k_pack = 2;
-  static VecF32 broadcast(const float* x) {
+  static Vec broadcast(const float* x) {
     std::uint32_t bits;  // as a number it could be a signalling NaN, and would not survive arithmetic
     std::memcpy(&bits, x, sizeof bits);
-    return (VecF32)(VecU32{} + bits);
+    return (Vec)(VecU32{} + bits);
   }
-  static VecF32 multiply_add(VecF32 sum, VecF32 x, VecF32 y) {
+  static Vec multiply_add(Vec sum, Vec x, Vec y) {
 #if defined(__AVX512BF16__)
-    return (VecF32)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)y);
+    return (Vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)y);
 #else
     return sum + lo(x) * lo(y) + hi(x) * hi(y);
 #endif
@@ -50,8 +50,8 @@ struct Band {
   // past their row is overwritten by the next; `left` elements of each row of A may be read.
   void copy_columns(Index rows, Index k, Index left, const float* a, Index ld) {
     for (Index p = 0; p < k; ++p) {
-      for (Index i = 0; i < rows; i += vec_size) {
-        if (i + vec_size <= left) {
+      for (Index i = 0; i < rows; i += lanes) {
+        if (i + lanes <= left) {
           store(data + p * rows + i, load(a + p * ld + i));
         } else {
           for (Index j = i; j < rows; ++j) data[p * rows + j] = a[p * ld + j];
@@ -80,24 +80,24 @@ struct Band {
   }
 }
 
-// One register tile: C (rows, n) from `rows` rows of A and one panel, n <= vectors*vec_size.
+// One register tile: C (rows, n) from `rows` rows of A and one panel, n <= vectors*lanes.
 template <class Product, Index rows, Index vectors, bool transposed>
 void multiply_tile(Index n, Index k, const PackedA& packed_a, const PackedB& packed_b,
                    const TileOutput& out) {
   const float *a = packed_a.data, *b = packed_b.data;
-  VecF32 sum[rows][vectors] = {};
+  Vec sum[rows][vectors] = {};
   // Rows are reached from two pointers: the distances of all of them from one do not fit into the registers.
   constexpr Index half = (rows + 1) / 2;
   const float* a_lower = a + half * (transposed ? 1 : packed_a.stride);
   for (Index p = 0; p < k; ++p) {
-    VecF32 y[vectors];
+    Vec y[vectors];
 #pragma GCC unroll 2
-    for (Index v = 0; v < vectors; ++v) y[v] = load(b + v * vec_size);
+    for (Index v = 0; v < vectors; ++v) y[v] = load(b + v * lanes);
 #pragma GCC unroll 16
     for (Index i = 0; i < rows; ++i) {
       const float* from = i < half ? a : a_lower;
       const Index row = i < half ? i : i - half;
-      const VecF32 x = Product::broadcast(from + row * (transposed ? 1 : packed_a.stride));
+      const Vec x = Product::broadcast(from + row * (transposed ? 1 : packed_a.stride));
 #pragma GCC unroll 2
       for (Index v = 0; v < vectors; ++v) sum[i][v] = Product::multiply_add(sum[i][v], x, y[v]);
     }
@@ -111,28 +111,28 @@ void multiply_tile(Index n, Index k, const PackedA& packed_a, const PackedB& pac
 #pragma GCC unroll 16
     for (Index i = 0; i < rows; ++i) {
 #pragma GCC unroll 2
-      for (Index v = 0; v < vectors; ++v) put(i, v * vec_size, sum[i][v]);
+      for (Index v = 0; v < vectors; ++v) put(i, v * lanes, sum[i][v]);
     }
   };
-  constexpr Index cols = vectors * vec_size;
+  constexpr Index cols = vectors * lanes;
   const bool to_bf16 = Product::k_pack == 2 && out.dtype == DType::bf16;
   float* c = static_cast<float*>(out.c);
   if (n < cols || (to_bf16 && vectors < 2)) {
     float tile[rows][cols];
-    for_each_sum([&](Index i, Index j, VecF32 value) { store(tile[i] + j, value); });
+    for_each_sum([&](Index i, Index j, Vec value) { store(tile[i] + j, value); });
     store_edge_tile(rows, n < cols ? n : cols, tile[0], cols, out);
   } else if (to_bf16) {
     if constexpr (vectors == 2) {
 #pragma GCC unroll 16
       for (Index i = 0; i < rows; ++i) {
-        const VecF32 first = sum[i][0] * out.alpha, second = sum[i][1] * out.alpha;
+        const Vec first = sum[i][0] * out.alpha, second = sum[i][1] * out.alpha;
         store(pairs(static_cast<bf16*>(out.c) + i * out.ldc), cvt_pack(first, second));
       }
     }
   } else if (out.beta == 0) {
-    for_each_sum([&](Index i, Index j, VecF32 value) { store(c + i * out.ldc + j, value * out.alpha); });
+    for_each_sum([&](Index i, Index j, Vec value) { store(c + i * out.ldc + j, value * out.alpha); });
   } else {
-    for_each_sum([&](Index i, Index j, VecF32 value) {
+    for_each_sum([&](Index i, Index j, Vec value) {
       float* at = c + i * out.ldc + j;
       store(at, load(at) * out.beta + value * out.alpha);
     });
@@ -184,7 +184,7 @@ void multiply(Index m, Index n, Index k, const PackedA& a, const PackedB& b, con
     if (copy_columns || copy_rows) a_band = {copy.data, copy_rows ? copy.stride : rows, a.transposed};
     for (Index j = 0; j < n; j += tile_cols) {
       prefetch_tile(rows, out, i, j);
-      const TileFunctions& functions = n - j > vec_size ? wide : narrow;
+      const TileFunctions& functions = n - j > lanes ? wide : narrow;
       functions.of_rows[rows - 1](n - j, k, a_band, b.from(0, j / tile_cols), {out, i, j});
     }
     i += rows;

@@ -15,11 +15,9 @@
 
 namespace normscope::NORMSCOPE_ISA {
 
-using VecF32 = Vec<float>;
 typedef std::uint32_t VecU32 __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
 typedef std::uint16_t VecU16 __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
-constexpr Index vec_size = lanes<float>;
-constexpr auto each_lane = std::make_index_sequence<vec_size>();
+constexpr auto each_lane = std::make_index_sequence<lanes>();
 
 // The register tile: MR rows by two vectors of accumulators; beside them live the two vectors of B, one
 // number of A in all lanes, and without fused multiply-add a product.
@@ -28,7 +26,7 @@ constexpr Index tile_rows = 14;  // of 32 registers
 #else
 constexpr Index tile_rows = 6;  // of 16
 #endif
-constexpr Index tile_cols = 2 * vec_size;
+constexpr Index tile_cols = 2 * lanes;
 
 // KC: panels of B are streams from the L2 cache at any depth, and longer blocks visit C less often.
 constexpr Index tile_depth = 512;
@@ -67,19 +65,19 @@ inline V interleave_halves(V v, std::index_sequence<i...>) {
   return __builtin_shufflevector(v, v, static_cast<int>(i / 2 + i % 2 * (sizeof...(i) / 2))...);
 }
 
-// Transposes a square of vectors. Interleaving row r with row r + vec_size/2 rotates the bits of the
-// element's number (row, lane) by one; log2(vec_size) times, and row and lane have changed places.
-inline void transpose(VecF32 (&square)[vec_size]) {
+// Transposes a square of vectors. Interleaving row r with row r + lanes/2 rotates the bits of the
+// element's number (row, lane) by one; log2(lanes) times, and row and lane have changed places.
+inline void transpose(Vec (&square)[lanes]) {
 #pragma GCC unroll 4
-  for (Index step = 1; step < vec_size; step *= 2) {
-    VecF32 next[vec_size];
+  for (Index step = 1; step < lanes; step *= 2) {
+    Vec next[lanes];
 #pragma GCC unroll 8
-    for (Index r = 0; r < vec_size / 2; ++r) {
-      next[2 * r] = interleave_low(square[r], square[r + vec_size / 2], each_lane);
-      next[2 * r + 1] = interleave_high(square[r], square[r + vec_size / 2], each_lane);
+    for (Index r = 0; r < lanes / 2; ++r) {
+      next[2 * r] = interleave_low(square[r], square[r + lanes / 2], each_lane);
+      next[2 * r + 1] = interleave_high(square[r], square[r + lanes / 2], each_lane);
     }
 #pragma GCC unroll 16
-    for (Index r = 0; r < vec_size; ++r) square[r] = next[r];
+    for (Index r = 0; r < lanes; ++r) square[r] = next[r];
   }
 }
 
@@ -87,7 +85,7 @@ inline void transpose(VecF32 (&square)[vec_size]) {
 // ---------------------------------------------------------------------------------------------------
 
 // The bits of x rounded to bf16 (to nearest, ties to even), in the low half of each lane. NaN stays NaN.
-inline VecU32 bf16_bits(VecF32 x) {
+inline VecU32 bf16_bits(Vec x) {
   const VecU32 bits = (VecU32)x;
   const VecU32 nearest = bits + 0x7FFF + ((bits >> 16) & 1);
   const VecU32 nan = bits | 0x400000;
@@ -96,31 +94,31 @@ inline VecU32 bf16_bits(VecF32 x) {
 }
 
 // The pairs (lo, hi) of bf16, lane by lane: two steps of k of as many columns.
-inline VecF32 pack_k_pairs(VecF32 lo, VecF32 hi) {
+inline Vec pack_k_pairs(Vec lo, Vec hi) {
 #if defined(__AVX512BF16__)
   const VecU16 both = (VecU16)_mm512_cvtne2ps_pbh((__m512)hi, (__m512)lo);
-  return (VecF32)interleave_halves(both, std::make_index_sequence<2 * vec_size>());
+  return (Vec)interleave_halves(both, std::make_index_sequence<2 * lanes>());
 #else
-  return (VecF32)(bf16_bits(lo) | (bf16_bits(hi) << 16));
+  return (Vec)(bf16_bits(lo) | (bf16_bits(hi) << 16));
 #endif
 }
 
 // a and then b as one row of bf16.
-inline VecF32 cvt_pack(VecF32 a, VecF32 b) {
+inline Vec cvt_pack(Vec a, Vec b) {
 #if defined(__AVX512BF16__)
-  return (VecF32)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
+  return (Vec)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
 #else
   return pack_k_pairs(every_other<0>(a, b, each_lane), every_other<1>(a, b, each_lane));
 #endif
 }
 
 // The numbers in the low halves of lanes, and in the high ones.
-inline VecF32 lo(VecF32 pairs) { return (VecF32)((VecU32)pairs << 16); }
-inline VecF32 hi(VecF32 pairs) { return (VecF32)((VecU32)pairs & 0xFFFF0000U); }
+inline Vec lo(Vec pairs) { return (Vec)((VecU32)pairs << 16); }
+inline Vec hi(Vec pairs) { return (Vec)((VecU32)pairs & 0xFFFF0000U); }
 
 // One pair, as vectors make it, which by AVX512-BF16 flush subnormal numbers to zero.
 inline float pack_pair(float a, float b) { return pack_k_pairs(splat(a), splat(b))[0]; }
-inline float to_float(bf16 x) { return lo((VecF32)(VecU32{} + x.bits))[0]; }
+inline float to_float(bf16 x) { return lo((Vec)(VecU32{} + x.bits))[0]; }
 
 inline const float* pairs(const bf16* x) { return reinterpret_cast<const float*>(x); }
 inline float* pairs(bf16* x) { return reinterpret_cast<float*>(x); }
@@ -128,25 +126,25 @@ inline void store_pair(bf16* out, float pair) { std::memcpy(out, &pair, sizeof p
 
 inline void to_bf16(Index n, const float* x, bf16* out) {
   Index j = 0;
-  for (; j + 2 * vec_size <= n; j += 2 * vec_size) {
-    store(pairs(out + j), cvt_pack(load(x + j), load(x + j + vec_size)));
+  for (; j + 2 * lanes <= n; j += 2 * lanes) {
+    store(pairs(out + j), cvt_pack(load(x + j), load(x + j + lanes)));
   }
   for (; j < n; j += 2) store_pair(out + j, pack_pair(x[j], j + 1 < n ? x[j + 1] : 0));
 }
 
 inline void to_float(Index n, const bf16* x, float* out) {
   Index j = 0;
-  for (; j + 2 * vec_size <= n; j += 2 * vec_size) {
-    const VecF32 both = load(pairs(x + j));
+  for (; j + 2 * lanes <= n; j += 2 * lanes) {
+    const Vec both = load(pairs(x + j));
     store(out + j, interleave_low(lo(both), hi(both), each_lane));
-    store(out + j + vec_size, interleave_high(lo(both), hi(both), each_lane));
+    store(out + j + lanes, interleave_high(lo(both), hi(both), each_lane));
   }
   for (; j < n; ++j) out[j] = to_float(x[j]);
 }
 
 inline void multiply_bf16(Index n, const bf16* x, const bf16* y, bf16* out) {
-  for_each_vector<float>(n / 2, [&](Index i, auto part) {
-    const VecF32 a = part.get(pairs(x) + i), b = part.get(pairs(y) + i);
+  for_each_vector(n / 2, [&](Index i, auto part) {
+    const Vec a = part.get(pairs(x) + i), b = part.get(pairs(y) + i);
     part.put(pairs(out) + i, pack_k_pairs(lo(a) * lo(b), hi(a) * hi(b)));
   });
 }
@@ -154,14 +152,14 @@ inline void multiply_bf16(Index n, const bf16* x, const bf16* y, bf16* out) {
 inline void activate_bf16(ActivationKind kind, Index n, const float* x, bf16* y, bf16* derivative) {
   const auto apply = [&](auto function) {
     Index j = 0;
-    for (; j + 2 * vec_size <= n; j += 2 * vec_size) {
-      const auto a = function(load(x + j)), b = function(load(x + j + vec_size));
+    for (; j + 2 * lanes <= n; j += 2 * lanes) {
+      const auto a = function(load(x + j)), b = function(load(x + j + lanes));
       store(pairs(y + j), cvt_pack(a.value, b.value));
       store(pairs(derivative + j), cvt_pack(a.derivative, b.derivative));
     }
     for (; j < n; j += 2) {
       const bool two = j + 1 < n;
-      const auto at = function(load_part(x + j, two ? 2 : 1));
+      const auto at = function(Part{two ? 2 : 1}.get(x + j));
       store_pair(y + j, pack_pair(at.value[0], two ? at.value[1] : 0));
       store_pair(derivative + j, pack_pair(at.derivative[0], two ? at.derivative[1] : 0));
     }
@@ -173,30 +171,30 @@ inline void activate_bf16(ActivationKind kind, Index n, const float* x, bf16* y,
 // --- B
 // ------------------------------------------------------------------------------------------------------
 
-// panel[p][j] = rows[j][p] for the n columns j of the panel that exist, n <= vec_size, and zeros past them.
+// panel[p][j] = rows[j][p] for the n columns j of the panel that exist, n <= lanes, and zeros past them.
 inline void pack_transposed_strip(Index k, Index n, const float* rows, Index ld, float* panel) {
   Index p = 0;
-  if (n == vec_size) {
-    for (; p + vec_size <= k; p += vec_size) {
-      VecF32 square[vec_size];
+  if (n == lanes) {
+    for (; p + lanes <= k; p += lanes) {
+      Vec square[lanes];
 #pragma GCC unroll 16
-      for (Index j = 0; j < vec_size; ++j) square[j] = load(rows + j * ld + p);
+      for (Index j = 0; j < lanes; ++j) square[j] = load(rows + j * ld + p);
       transpose(square);
 #pragma GCC unroll 16
-      for (Index i = 0; i < vec_size; ++i) store(panel + (p + i) * tile_cols, square[i]);
+      for (Index i = 0; i < lanes; ++i) store(panel + (p + i) * tile_cols, square[i]);
     }
   }
   for (; p < k; ++p) {
-    for (Index j = 0; j < vec_size; ++j) panel[p * tile_cols + j] = j < n ? rows[j * ld + p] : 0;
+    for (Index j = 0; j < lanes; ++j) panel[p * tile_cols + j] = j < n ? rows[j * ld + p] : 0;
   }
 }
 
 // Calls strip(count, first column) for the vectors of columns of a panel, of whose columns n exist.
 template <class Strip>
 inline void for_each_strip(Index n, Strip&& strip) {
-  for (Index j = 0; j < tile_cols; j += vec_size) {
+  for (Index j = 0; j < tile_cols; j += lanes) {
     const Index left = n - j;
-    left <= 0 ? strip(Index{0}, Index{0}, j) : strip(left < vec_size ? left : vec_size, j, j);
+    left <= 0 ? strip(Index{0}, Index{0}, j) : strip(left < lanes ? left : lanes, j, j);
   }
 }
 
@@ -213,7 +211,7 @@ inline void pack_b(const Matrix<float>& b, float* panel) {
     const float* row = b.value + p * b.ld;
     if (n == tile_cols) {
       prefetch_row(tile_cols, row + prefetch_distance * b.ld);
-      for (Index j = 0; j < tile_cols; j += vec_size) store(panel + p * tile_cols + j, load(row + j));
+      for (Index j = 0; j < tile_cols; j += lanes) store(panel + p * tile_cols + j, load(row + j));
     } else {
       for (Index j = 0; j < tile_cols; ++j) panel[p * tile_cols + j] = j < n ? row[j] : 0;
     }
@@ -225,18 +223,18 @@ inline void pack_b(const Matrix<float>& b, float* panel) {
 
 // out[j] = (x[j], next[j]) for n columns of two rows; `next` null: zeros.
 inline void pack_row_pair(Index n, const float* x, const float* next, float* out) {
-  for_each_vector<float>(n, [&](Index j, auto part) {
-    part.put(out + j, pack_k_pairs(part.get(x + j), next != nullptr ? part.get(next + j) : VecF32{}));
+  for_each_vector(n, [&](Index j, auto part) {
+    part.put(out + j, pack_k_pairs(part.get(x + j), next != nullptr ? part.get(next + j) : Vec{}));
   });
 }
 inline void pack_row_pair(Index n, const bf16* x, const bf16* next, float* out) {
-  constexpr auto each_half = std::make_index_sequence<2 * vec_size>();
+  constexpr auto each_half = std::make_index_sequence<2 * lanes>();
   Index j = 0;
-  for (; j + 2 * vec_size <= n; j += 2 * vec_size) {
+  for (; j + 2 * lanes <= n; j += 2 * lanes) {
     const VecU16 a = (VecU16)load(pairs(x + j)),
                  b = next != nullptr ? (VecU16)load(pairs(next + j)) : VecU16{};
-    store(out + j, (VecF32)interleave_low(a, b, each_half));
-    store(out + j + vec_size, (VecF32)interleave_high(a, b, each_half));
+    store(out + j, (Vec)interleave_low(a, b, each_half));
+    store(out + j + lanes, (Vec)interleave_high(a, b, each_half));
   }
   for (; j < n; ++j) out[j] = pack_pair(to_float(x[j]), next != nullptr ? to_float(next[j]) : 0);
 }
@@ -280,11 +278,11 @@ inline void pack_b_pairs(const Matrix<float>& b, float* panel) {
   }
   if (b.half != nullptr) return pack_transposed((k + 1) / 2, n, pairs(b.half), b.ld / 2, panel);
   // Rows of B first become rows of pairs, then columns of the panel.
-  float row_pairs[vec_size * tile_depth];
+  float row_pairs[lanes * tile_depth];
   for_each_strip(n, [&](Index count, Index first, Index j) {
     for (Index i = 0; i < count; ++i) {
       const float* row = b.value + (first + i) * b.ld;
-      prefetch_row(2 * vec_size, row + prefetch_distance * b.ld);
+      prefetch_row(2 * lanes, row + prefetch_distance * b.ld);
       to_bf16(k, row, reinterpret_cast<bf16*>(row_pairs + i * tile_depth));
     }
     pack_transposed_strip((k + 1) / 2, count, row_pairs, tile_depth, panel + j);

@@ -109,7 +109,7 @@ WeightChange adamw(Index n, const AdamW<double>& step, const double* g, double* 
   });
 }
 
-WeightChange sgd(Index n, const Sgd<double>& step, const double* g, double* w, double* v) {
+WeightChange momentum_step(Index n, const MomentumStep<double>& step, const double* g, double* w, double* v) {
   return measured(n, w, [&](Index i) {
     v[i] = step.momentum * v[i] + g[i] * step.gradient_scale;
     w[i] = w[i] * step.decay - step.lr * v[i];

@@ -19,6 +19,6 @@ double sum_squares(Index n, const double* x);
 TensorStats tensor_stats(Index n, const double* x);
 
 WeightChange adamw(Index n, const AdamW<double>& step, const double* g, double* w, double* m, double* v);
-WeightChange sgd(Index n, const Sgd<double>& step, const double* g, double* w, double* v);
+WeightChange momentum_step(Index n, const MomentumStep<double>& step, const double* g, double* w, double* v);
 
 }  // namespace normscope::reference

@@ -15,38 +15,36 @@ constexpr __mmask16 all_lanes = 0xFFFF;
 #endif
 
 // |x|: clears the sign, which takes one operation where a comparison takes three.
-inline Vec<float> magnitude(Vec<float> x) {
-  return reinterpret_cast<Vec<float>>(reinterpret_cast<MaskVec<float>>(x) & 0x7FFFFFFF);
-}
+inline Vec magnitude(Vec x) { return reinterpret_cast<Vec>(reinterpret_cast<Mask>(x) & 0x7FFFFFFF); }
 
 // y >= 0 with the sign of x.
-inline Vec<float> with_sign(Vec<float> y, Vec<float> x) {
-  const MaskVec<float> sign = reinterpret_cast<MaskVec<float>>(x) & static_cast<std::int32_t>(0x80000000);
-  return reinterpret_cast<Vec<float>>(reinterpret_cast<MaskVec<float>>(y) | sign);
+inline Vec with_sign(Vec y, Vec x) {
+  const Mask sign = reinterpret_cast<Mask>(x) & static_cast<std::int32_t>(0x80000000);
+  return reinterpret_cast<Vec>(reinterpret_cast<Mask>(y) | sign);
 }
 
 // min(x, limit); NaN stays NaN.
-inline Vec<float> at_most(float limit, Vec<float> x) {
+inline Vec at_most(float limit, Vec x) {
 #if defined(__AVX512F__)
   // GCC makes a comparison and a blend of the line below here, and comparisons compete with multiplications.
-  return (Vec<float>)_mm512_maskz_min_ps(all_lanes, _mm512_set1_ps(limit), (__m512)x);
+  return (Vec)_mm512_maskz_min_ps(all_lanes, _mm512_set1_ps(limit), (__m512)x);
 #else
-  return min<float>(splat(limit), x);
+  return min(splat(limit), x);
 #endif
 }
 
-// e^x. float: relative error below 1e-7; 0 below -87.33, infinity above 88.72 (without AVX-512 above 88.37);
+// e^x: relative error below 1e-7; 0 below -87.33, infinity above 88.72 (without AVX-512 above 88.37);
 // NaN stays NaN.
 // Cody-Waite: x = n ln2 + r with |r| <= ln2/2; e^r by a polynomial (our own minimax fit, 3e-9).
-inline Vec<float> exp(Vec<float> x) {
+inline Vec exp(Vec x) {
   // 1.5 * 2^23 + 127: adding it rounds to a whole number n and leaves n + 127, the exponent of 2^n, lowest.
   constexpr float to_nearest = 12583039.0f;
-  const MaskVec<float> underflow = x < -87.33f;
+  const Mask underflow = x < -87.33f;
   x = at_most(89.0f, x);
-  const Vec<float> shifted = x * 1.44269504089f + to_nearest;
-  const Vec<float> n = shifted - to_nearest;
-  const Vec<float> r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln2 in two parts, the first exact
-  Vec<float> p = splat(0.00138145406f);
+  const Vec shifted = x * 1.44269504089f + to_nearest;
+  const Vec n = shifted - to_nearest;
+  const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln2 in two parts, the first exact
+  Vec p = splat(0.00138145406f);
   p = p * r + 0.00836874545f;
   p = p * r + 0.041668389f;
   p = p * r + 0.166665211f;
@@ -54,28 +52,23 @@ inline Vec<float> exp(Vec<float> x) {
   p = p * r + 1.0f;
   p = p * r + 1.0f;
 #if defined(__AVX512F__)
-  p = (Vec<float>)_mm512_maskz_scalef_ps(all_lanes, (__m512)p, (__m512)n);
+  p = (Vec)_mm512_maskz_scalef_ps(all_lanes, (__m512)p, (__m512)n);
 #else
-  p *= reinterpret_cast<Vec<float>>(reinterpret_cast<MaskVec<float>>(shifted) << 23);
+  p *= reinterpret_cast<Vec>(reinterpret_cast<Mask>(shifted) << 23);
 #endif
-  return select<float>(underflow, Vec<float>{}, p);
-}
-
-inline Vec<double> exp(Vec<double> x) {
-  for (Index i = 0; i < lanes<double>; ++i) x[i] = __builtin_exp(x[i]);
-  return x;
+  return select(underflow, Vec{}, p);
 }
 
 // Φ(-x) = erfc(x/sqrt2)/2 for x >= 0, given e = exp(-x*x/2), which callers need anyway. Relative error below
 // 4e-7 (1 + x*x/10) plus that of e, which itself passes on the rounding of x*x/2 so many times as large.
 // Φ(-x)/e, Mills' ratio over sqrt(2π), is smooth: our own rational fit, weighted by that bound (1.4e-7).
-inline Vec<float> normal_sf(Vec<float> x, Vec<float> e) {
+inline Vec normal_sf(Vec x, Vec e) {
   x = at_most(14.0f, x);  // beyond, e is 0 and powers of x may overflow
-  Vec<float> p = splat(0.0152502684f);
+  Vec p = splat(0.0152502684f);
   p = p * x + 0.111912295f;
   p = p * x + 0.348662794f;
   p = p * x + 0.49999994f;
-  Vec<float> q = splat(0.038236022f);
+  Vec q = splat(0.038236022f);
   q = q * x + 0.280199707f;
   q = q * x + 0.916889608f;
   q = q * x + 1.4952029f;
@@ -87,37 +80,37 @@ inline Vec<float> normal_sf(Vec<float> x, Vec<float> e) {
 
 // 2^x for x <= 0. Relative error below 8e-5; 0 below -126; NaN stays NaN. x = n + r with 0 <= r < 1; 2^r by
 // our own minimax fit.
-inline Vec<float> fast_exp2(Vec<float> x) {
+inline Vec fast_exp2(Vec x) {
 #if defined(__AVX512F__)
-  const Vec<float> r = (Vec<float>)_mm512_maskz_reduce_ps(all_lanes, (__m512)x, _MM_FROUND_TO_NEG_INF);
+  const Vec r = (Vec)_mm512_maskz_reduce_ps(all_lanes, (__m512)x, _MM_FROUND_TO_NEG_INF);
 #else
   constexpr float to_nearest = 12583039.0f;  // as in exp()
-  const MaskVec<float> underflow = x < -126.0f;
-  const Vec<float> shifted = (x - 0.5f) + to_nearest;
-  const Vec<float> r = x - (shifted - to_nearest);
+  const Mask underflow = x < -126.0f;
+  const Vec shifted = (x - 0.5f) + to_nearest;
+  const Vec r = x - (shifted - to_nearest);
 #endif
-  Vec<float> p = splat(0.07802469f);
+  Vec p = splat(0.07802469f);
   p = p * r + 0.22606734f;
   p = p * r + 0.69583324f;
   p = p * r + 0.99992527f;
 #if defined(__AVX512F__)
-  return (Vec<float>)_mm512_maskz_scalef_ps(all_lanes, (__m512)p, (__m512)x);  // p 2^floor(x)
+  return (Vec)_mm512_maskz_scalef_ps(all_lanes, (__m512)p, (__m512)x);  // p 2^floor(x)
 #else
-  p *= reinterpret_cast<Vec<float>>(reinterpret_cast<MaskVec<float>>(shifted) << 23);
-  return select<float>(underflow, Vec<float>{}, p);
+  p *= reinterpret_cast<Vec>(reinterpret_cast<Mask>(shifted) << 23);
+  return select(underflow, Vec{}, p);
 #endif
 }
 
 // As normal_sf(): e times our own fit in 1/(1 + 0.496x), 2.1e-4, of which AVX-512 adds 6e-5 by its
 // division.
-inline Vec<float> normal_sf_approx(Vec<float> x, Vec<float> e) {
-  const Vec<float> q = x * 0.496f + 1.0f;
+inline Vec normal_sf_approx(Vec x, Vec e) {
+  const Vec q = x * 0.496f + 1.0f;
 #if defined(__AVX512F__)
-  const Vec<float> t = (Vec<float>)_mm512_maskz_rcp14_ps(all_lanes, (__m512)q);
+  const Vec t = (Vec)_mm512_maskz_rcp14_ps(all_lanes, (__m512)q);
 #else
-  const Vec<float> t = 1 / q;
+  const Vec t = 1 / q;
 #endif
-  Vec<float> p = splat(-0.1253361f);
+  Vec p = splat(-0.1253361f);
   p = p * t + 0.25001346f;
   p = p * t + 0.17570292f;
   p = p * t + 0.19951736f;
@@ -126,20 +119,20 @@ inline Vec<float> normal_sf_approx(Vec<float> x, Vec<float> e) {
 
 // A value and its derivative at the same point.
 struct ValueAndDerivative {
-  Vec<float> value, derivative;
+  Vec value, derivative;
 };
 
 // tanh(x) and 1 - tanh(x)^2. Relative errors below 2e-7 and, of the derivative, 1e-7 (3 + |x|). With
 // w = 1 - tanh|x| = 2/(1 + e^(2|x|)) the derivative w (2 - w) does not cancel where tanh is nearly 1; near 0,
 // where 1 - w does, tanh is x + x^3 P(x^2), our own minimax fit (3e-9).
-inline ValueAndDerivative tanh(Vec<float> x) {
-  const Vec<float> size = magnitude(x), s = x * x, w = 2 / (1 + exp(2 * size));
-  Vec<float> p = splat(-0.00590587f);
+inline ValueAndDerivative tanh(Vec x) {
+  const Vec size = magnitude(x), s = x * x, w = 2 / (1 + exp(2 * size));
+  Vec p = splat(-0.00590587f);
   p = p * s + 0.02080538f;
   p = p * s - 0.05378668f;
   p = p * s + 0.13331958f;
   p = p * s - 0.33333299f;
-  const Vec<float> y = select<float>(size < 0.6f, size + size * s * p, 1 - w);
+  const Vec y = select(size < 0.6f, size + size * s * p, 1 - w);
   return {with_sign(y, x), w * (2 - w)};
 }
 

@@ -7,44 +7,44 @@
 
 namespace normscope::NORMSCOPE_ISA {
 
-inline ValueAndDerivative relu(Vec<float> x) {
+inline ValueAndDerivative relu(Vec x) {
   // Written so that NaN passes: NaN <= 0 is false.
-  return {select<float>(x <= 0, Vec<float>{}, x), select<float>(x <= 0, Vec<float>{}, splat(1.0f))};
+  return {select(x <= 0, Vec{}, x), select(x <= 0, Vec{}, splat(1.0f))};
 }
 
-inline ValueAndDerivative gelu(Vec<float> x) {
+inline ValueAndDerivative gelu(Vec x) {
   constexpr float inv_sqrt_2pi = 0.39894228040143267794f;
-  const Vec<float> e = exp(x * x * -0.5f);
-  const Vec<float> tail = normal_sf(magnitude(x), e);  // Φ(-|x|)
-  const Vec<float> cdf = x < 0 ? tail : 1 - tail;
+  const Vec e = exp(x * x * -0.5f);
+  const Vec tail = normal_sf(magnitude(x), e);  // Φ(-|x|)
+  const Vec cdf = x < 0 ? tail : 1 - tail;
   return {x * cdf, cdf + x * e * inv_sqrt_2pi};
 }
 
 // The same where both are rounded to bf16: Φ to a relative error of 4e-4.
-inline ValueAndDerivative gelu_approx(Vec<float> x) {
+inline ValueAndDerivative gelu_approx(Vec x) {
   constexpr float inv_sqrt_2pi = 0.39894228f, half_log2_e = 0.72134752f;
-  const Vec<float> size = magnitude(x);
-  const Vec<float> e = fast_exp2(x * x * -half_log2_e);
-  const Vec<float> tail = normal_sf_approx(size, e);  // Φ(-|x|)
-  const Vec<float> bend = size * e * inv_sqrt_2pi - tail;
-  return {max<float>(x, Vec<float>{}) - size * tail, x < 0 ? -bend : 1 + bend};
+  const Vec size = magnitude(x);
+  const Vec e = fast_exp2(x * x * -half_log2_e);
+  const Vec tail = normal_sf_approx(size, e);  // Φ(-|x|)
+  const Vec bend = size * e * inv_sqrt_2pi - tail;
+  return {max(x, Vec{}) - size * tail, x < 0 ? -bend : 1 + bend};
 }
 
-inline ValueAndDerivative gelu_tanh(Vec<float> x) {
+inline ValueAndDerivative gelu_tanh(Vec x) {
   // (1 + tanh(u))/2 = 1/(1 + exp(-2u)), u = root*(x + cubic*x^3), root = sqrt(2/pi).
   constexpr float root = 0.79788456080286535588f, cubic = 0.044715f;
-  const Vec<float> square = x * x;
-  const Vec<float> e = exp(x * (-2 * root - 2 * root * cubic * square));
-  const Vec<float> s = 1 / (1 + e), y = x * s, inner_derivative = 2 * root + 6 * root * cubic * square;
+  const Vec square = x * x;
+  const Vec e = exp(x * (-2 * root - 2 * root * cubic * square));
+  const Vec s = 1 / (1 + e), y = x * s, inner_derivative = 2 * root + 6 * root * cubic * square;
   // 1 - s = e s does not cancel. Where s has reached 0 or 1, e or x^2 may be infinite, and 0 * inf would be
   // NaN.
-  const Vec<float> bend = select<float>(square > 100, Vec<float>{}, y * (e * s) * inner_derivative);
+  const Vec bend = select(square > 100, Vec{}, y * (e * s) * inner_derivative);
   return {y, s + bend};
 }
 
-inline ValueAndDerivative silu(Vec<float> x) {
-  const Vec<float> e = exp(-x), s = 1 / (1 + e), y = x * s;
-  const Vec<float> rest = min<float>(splat(1e37f), e) * s;  // 1 - s, without its cancellation
+inline ValueAndDerivative silu(Vec x) {
+  const Vec e = exp(-x), s = 1 / (1 + e), y = x * s;
+  const Vec rest = min(splat(1e37f), e) * s;  // 1 - s, without its cancellation
   return {y, s + y * rest};
 }
 
@@ -53,19 +53,19 @@ template <class Body>
 inline void dispatch_activation(ActivationKind kind, Body body) {
   switch (kind) {
     case ActivationKind::relu:
-      return body([](Vec<float> x) { return relu(x); });
+      return body([](Vec x) { return relu(x); });
     case ActivationKind::gelu:
-      return body([](Vec<float> x) { return gelu(x); });
+      return body([](Vec x) { return gelu(x); });
     case ActivationKind::gelu_tanh:
-      return body([](Vec<float> x) { return gelu_tanh(x); });
+      return body([](Vec x) { return gelu_tanh(x); });
     case ActivationKind::silu:
-      return body([](Vec<float> x) { return silu(x); });
+      return body([](Vec x) { return silu(x); });
   }
 }
 
 inline void activation(ActivationKind kind, Index n, const float* x, float* y, float* derivative) {
   dispatch_activation(kind, [&](auto function) {
-    for_each_vector<float>(n, [&](Index i, auto part) {
+    for_each_vector(n, [&](Index i, auto part) {
       const ValueAndDerivative at = function(part.get(x + i));
       part.put(y + i, at.value);
       part.put(derivative + i, at.derivative);
@@ -74,42 +74,40 @@ inline void activation(ActivationKind kind, Index n, const float* x, float* y, f
 }
 
 inline void swiglu_forward(Index n, const float* gate, const float* x, float* y) {
-  for_each_vector<float>(
+  for_each_vector(
       n, [&](Index i, auto part) { part.put(y + i, silu(part.get(gate + i)).value * part.get(x + i)); });
 }
 
 inline void swiglu_backward(Index n, const float* gate, const float* x, const float* dy, float* dgate,
                             float gate_beta, float* dx, float beta) {
-  for_each_vector<float>(n, [&](Index i, auto part) {
+  for_each_vector(n, [&](Index i, auto part) {
     const ValueAndDerivative s = silu(part.get(gate + i));
-    const Vec<float> d = part.get(dy + i);
+    const Vec d = part.get(dy + i);
     add_into(dgate + i, gate_beta, d * part.get(x + i) * s.derivative, part);
     add_into(dx + i, beta, d * s.value, part);
   });
 }
 
 inline void axpby(Index n, float alpha, const float* x, float beta, float* y) {
-  for_each_vector<float>(n,
-                         [&](Index i, auto part) { add_into(y + i, beta, alpha * part.get(x + i), part); });
+  for_each_vector(n, [&](Index i, auto part) { add_into(y + i, beta, alpha * part.get(x + i), part); });
 }
 
 inline void axpy(Index n, float alpha, const float* a, const float* b, float* y) {
-  for_each_vector<float>(
-      n, [&](Index i, auto part) { part.put(y + i, alpha * part.get(a + i) + part.get(b + i)); });
+  for_each_vector(n, [&](Index i, auto part) { part.put(y + i, alpha * part.get(a + i) + part.get(b + i)); });
 }
 
 inline void multiply_elements(Index n, const float* a, const float* b, float* y) {
-  for_each_vector<float>(n, [&](Index i, auto part) { part.put(y + i, part.get(a + i) * part.get(b + i)); });
+  for_each_vector(n, [&](Index i, auto part) { part.put(y + i, part.get(a + i) * part.get(b + i)); });
 }
 
 // In double: a scale's gradient is the small difference of large sums.
 inline double dot(Index n, const float* a, const float* b) {
-  WideVec<float> sum{};
-  for_each_vector<float>(n, [&](Index i, auto part) {
-    sum += __builtin_convertvector(part.get(a + i), WideVec<float>) *
-           __builtin_convertvector(part.get(b + i), WideVec<float>);
+  WideVec sum{};
+  for_each_vector(n, [&](Index i, auto part) {
+    sum +=
+        __builtin_convertvector(part.get(a + i), WideVec) * __builtin_convertvector(part.get(b + i), WideVec);
   });
-  return sum_wide<float>(sum);
+  return sum_wide(sum);
 }
 
 // Whether a sum of squares of floats holds them all: below, squares that count may have been too small for a
@@ -123,12 +121,12 @@ inline double sum_squares(Index n, const float* x) {
   double total = 0;
   for (; n > 0; x += piece, n -= piece) {
     const Index count = n < piece ? n : piece;
-    Vec<float> sum{};
-    for_each_vector<float>(count, [&](Index i, auto part) {
-      const Vec<float> v = part.get(x + i);
+    Vec sum{};
+    for_each_vector(count, [&](Index i, auto part) {
+      const Vec v = part.get(x + i);
       sum += v * v;
     });
-    const float squares = sum_lanes<float>(sum);
+    const float squares = sum_lanes(sum);
     total += in_range(squares) ? squares : dot(count, x, x);
   }
   return total;
@@ -137,11 +135,11 @@ inline double sum_squares(Index n, const float* x) {
 // Sums and the largest magnitude of one stride of a tensor. Magnitudes are compared as whole numbers: without
 // the sign bit, floating-point numbers are ordered as their bits are, and that takes one instruction.
 struct LaneStats {
-  using Bits = MaskVec<float>;
-  Vec<float> sum{}, squares{};
+  using Bits = Mask;
+  Vec sum{}, squares{};
   Bits largest{};
 
-  void add(Vec<float> v) {
+  void add(Vec v) {
     const Bits magnitude = (Bits)v & ~(Bits)splat(-0.0f);
     sum += v;
     squares += v * v;
@@ -155,7 +153,7 @@ struct LaneStats {
 };
 
 inline TensorStats tensor_stats(Index n, const float* x) {
-  constexpr Index width = lanes<float>;
+  constexpr Index width = lanes;
   LaneStats all, second, third, fourth;  // alone, one would wait for its last addition
   Index i = 0;
   for (; i + 4 * width <= n; i += 4 * width) {
@@ -164,29 +162,29 @@ inline TensorStats tensor_stats(Index n, const float* x) {
     third.add(load(x + i + 2 * width));
     fourth.add(load(x + i + 3 * width));
   }
-  for_each_vector<float>(n - i, [&](Index rest, auto part) { all.add(part.get(x + i + rest)); });
+  for_each_vector(n - i, [&](Index rest, auto part) { all.add(part.get(x + i + rest)); });
   all.merge(second);
   third.merge(fourth);
   all.merge(third);
-  const float squares = sum_lanes<float>(all.squares);
-  TensorStats result{sum_lanes<float>(all.sum), squares, max_lanes<float>((Vec<float>)all.largest), 0, n};
+  const float squares = sum_lanes(all.squares);
+  TensorStats result{sum_lanes(all.sum), squares, max_lanes((Vec)all.largest), 0, n};
   if (in_range(squares) || (squares == 0 && result.abs_max == 0)) return result;
 
   // Squares are out of a float's range, or something is not finite: now it is worth looking at each number.
-  WideVec<float> wide_sum{}, wide_squares{};
-  MaskVec<float> bad{};
-  Vec<float> largest{};
-  for_each_vector<float>(n, [&](Index k, auto part) {
-    const Vec<float> v = part.get(x + k), magnitude = v < 0 ? -v : v;
-    const WideVec<float> wide = __builtin_convertvector(v, WideVec<float>);
+  WideVec wide_sum{}, wide_squares{};
+  Mask bad{};
+  Vec largest{};
+  for_each_vector(n, [&](Index k, auto part) {
+    const Vec v = part.get(x + k), magnitude = v < 0 ? -v : v;
+    const WideVec wide = __builtin_convertvector(v, WideVec);
     wide_sum += wide;
     wide_squares += wide * wide;
-    largest = max<float>(magnitude, largest);  // NaN is never the larger one
-    bad += (v - v != v - v);                   // inf - inf is NaN; a true lane is -1
+    largest = max(magnitude, largest);  // NaN is never the larger one
+    bad += (v - v != v - v);            // inf - inf is NaN; a true lane is -1
   });
-  result.sum = sum_wide<float>(wide_sum);
-  result.sum_squares = sum_wide<float>(wide_squares);
-  result.abs_max = max_lanes<float>(largest);
+  result.sum = sum_wide(wide_sum);
+  result.sum_squares = sum_wide(wide_squares);
+  result.abs_max = max_lanes(largest);
   for (Index lane = 0; lane < width; ++lane) result.nonfinite -= bad[lane];
   return result;
 }
@@ -214,7 +212,7 @@ inline void adamw_update(Index n, const AdamW<float>& step, const float* __restr
     const float grad = g[i] * step.gradient_scale;
     m[i] = step.beta1 * m[i] + step.one_minus_beta1 * grad;
     v[i] = step.beta2 * v[i] + step.one_minus_beta2 * grad * grad;
-    const float denominator = square_root(v[i]) * step.inv_sqrt_correction2 + step.eps;
+    const float denominator = __builtin_sqrtf(v[i]) * step.inv_sqrt_correction2 + step.eps;
     w[i] = w[i] * step.decay - step.step_size * m[i] / denominator;
   }
 }
@@ -225,17 +223,19 @@ inline WeightChange adamw(Index n, const AdamW<float>& step, const float* g, flo
   });
 }
 
-inline void sgd_update(Index n, const Sgd<float>& step, const float* __restrict g, float* __restrict w,
-                       float* __restrict v) {
+inline void momentum_update(Index n, const MomentumStep<float>& step, const float* __restrict g,
+                            float* __restrict w, float* __restrict v) {
   for (Index i = 0; i < n; ++i) {
     v[i] = step.momentum * v[i] + g[i] * step.gradient_scale;
     w[i] = w[i] * step.decay - step.lr * v[i];
   }
 }
 
-inline WeightChange sgd(Index n, const Sgd<float>& step, const float* g, float* w, float* v) {
-  return measured(
-      n, w, [&](Index begin, Index end) { sgd_update(end - begin, step, g + begin, w + begin, v + begin); });
+inline WeightChange momentum_step(Index n, const MomentumStep<float>& step, const float* g, float* w,
+                                  float* v) {
+  return measured(n, w, [&](Index begin, Index end) {
+    momentum_update(end - begin, step, g + begin, w + begin, v + begin);
+  });
 }
 
 }  // namespace normscope::NORMSCOPE_ISA

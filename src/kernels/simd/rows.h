@@ -20,27 +20,27 @@ inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index 
       float* ys = y + (row - begin) * norm.stride + group * width;
       float mu = 0, rest = 0;
       if (norm.centred) {
-        Vec<float> sum{};
-        for_each_vector<float>(width, [&](Index i, auto part) { sum += part.get(xs + i); });
-        mu = sum_lanes<float>(sum) / n;
+        Vec sum{};
+        for_each_vector(width, [&](Index i, auto part) { sum += part.get(xs + i); });
+        mu = sum_lanes(sum) / n;
       }
-      Vec<float> sum{}, squares{};
-      for_each_vector<float>(width, [&](Index i, auto part) {
-        const Vec<float> centred = part.get(xs + i, mu) - mu;
+      Vec sum{}, squares{};
+      for_each_vector(width, [&](Index i, auto part) {
+        const Vec centred = part.get(xs + i, mu) - mu;
         sum += centred;
         squares += centred * centred;
       });
       // What rounding left of the sum about the mean corrects both (Chan, Golub & LeVeque 1983).
-      if (norm.centred) rest = sum_lanes<float>(sum) / n;
+      if (norm.centred) rest = sum_lanes(sum) / n;
       mu += rest;
-      const float mean_square = sum_lanes<float>(squares) / n;
+      const float mean_square = sum_lanes(squares) / n;
       const float variance = mean_square > rest * rest ? mean_square - rest * rest : 0;
-      const float r =
-          norm.eps_outside ? 1 / (square_root(variance) + norm.eps) : 1 / square_root(variance + norm.eps);
+      const float r = norm.eps_outside ? 1 / (__builtin_sqrtf(variance) + norm.eps)
+                                       : 1 / __builtin_sqrtf(variance + norm.eps);
       norm.mean[row * norm.groups + group] = mu;
       norm.rstd[row * norm.groups + group] = r;
-      for_each_vector<float>(width, [&](Index i, auto part) {
-        Vec<float> v = (part.get(xs + i) - mu) * r;
+      for_each_vector(width, [&](Index i, auto part) {
+        Vec v = (part.get(xs + i) - mu) * r;
         if (gain != nullptr) v *= part.get(gain + feature + i);
         if (bias != nullptr) v += part.get(bias + feature + i);
         part.put(ys + i, v);
@@ -70,22 +70,22 @@ inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradient
       const float beta = gradients.beta;
       float *dxs = gradients.dx + first, *dgain = gradients.dgain, *dbias = gradients.dbias;
       const float mu = norm.mean[row * norm.groups + group], r = norm.rstd[row * norm.groups + group];
-      Vec<float> sum_x{}, sum_g{}, sum_gx{};
-      for_each_vector<float>(width, [&](Index i, auto part) {
-        const Vec<float> d = part.get(dys + i), normed = (part.get(xs + i, mu) - mu) * r;
-        const Vec<float> g = gain != nullptr ? d * part.get(gain + feature + i) : d;
+      Vec sum_x{}, sum_g{}, sum_gx{};
+      for_each_vector(width, [&](Index i, auto part) {
+        const Vec d = part.get(dys + i), normed = (part.get(xs + i, mu) - mu) * r;
+        const Vec g = gain != nullptr ? d * part.get(gain + feature + i) : d;
         sum_x += normed;
         sum_g += g;
         sum_gx += g * normed;
         if (dgain != nullptr) part.put(dgain + feature + i, part.get(dgain + feature + i) + d * normed);
         if (dbias != nullptr) part.put(dbias + feature + i, part.get(dbias + feature + i) + d);
       });
-      const float proj = inv_sigma(norm, r) * sum_lanes<float>(sum_gx) / n;
-      const float mean_g = norm.centred ? (sum_lanes<float>(sum_g) - proj * sum_lanes<float>(sum_x)) / n : 0;
-      for_each_vector<float>(width, [&](Index i, auto part) {
-        Vec<float> g = part.get(dys + i);
+      const float proj = inv_sigma(norm, r) * sum_lanes(sum_gx) / n;
+      const float mean_g = norm.centred ? (sum_lanes(sum_g) - proj * sum_lanes(sum_x)) / n : 0;
+      for_each_vector(width, [&](Index i, auto part) {
+        Vec g = part.get(dys + i);
         if (gain != nullptr) g *= part.get(gain + feature + i);
-        const Vec<float> normed = (part.get(xs + i) - mu) * r;
+        const Vec normed = (part.get(xs + i) - mu) * r;
         add_into(dxs + i, beta, r * ((g - normed * proj) - mean_g), part);
       });
     }
@@ -95,8 +95,8 @@ inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradient
 inline void dynamic_tanh_forward(const DynamicTanh<float>& dyt, Index begin, Index end, float* y) {
   const float *gain = dyt.gain, *bias = dyt.bias;
   for (Index row = begin; row < end; ++row) {
-    for_each_vector<float>(dyt.cols, [&](Index c, auto part) {
-      Vec<float> v = tanh(dyt.alpha * part.get(dyt.x + row * dyt.cols + c)).value;
+    for_each_vector(dyt.cols, [&](Index c, auto part) {
+      Vec v = tanh(dyt.alpha * part.get(dyt.x + row * dyt.cols + c)).value;
       if (gain != nullptr) v *= part.get(gain + c);
       if (bias != nullptr) v += part.get(bias + c);
       part.put(y + row * dyt.cols + c, v);
@@ -109,21 +109,21 @@ inline void dynamic_tanh_backward(const DynamicTanh<float>& dyt, const NormGradi
   const float* gain = dyt.gain;
   float *dx = gradients.dx, *dgain = gradients.dgain, *dbias = gradients.dbias;
   const float beta = gradients.beta, alpha = dyt.alpha;
-  WideVec<float> sum{};  // one number of rows * cols terms
+  WideVec sum{};  // one number of rows * cols terms
   for (Index row = begin; row < end; ++row) {
-    for_each_vector<float>(dyt.cols, [&](Index c, auto part) {
+    for_each_vector(dyt.cols, [&](Index c, auto part) {
       const Index at = row * dyt.cols + c;
-      const Vec<float> v = part.get(dyt.x + at), d = part.get(gradients.dy + at);
+      const Vec v = part.get(dyt.x + at), d = part.get(gradients.dy + at);
       const ValueAndDerivative t = tanh(alpha * v);
-      const Vec<float> g = gain != nullptr ? d * part.get(gain + c) : d;
-      const Vec<float> inner = g * t.derivative;
-      sum += __builtin_convertvector(inner * v, WideVec<float>);
+      const Vec g = gain != nullptr ? d * part.get(gain + c) : d;
+      const Vec inner = g * t.derivative;
+      sum += __builtin_convertvector(inner * v, WideVec);
       add_into(dx + at, beta, alpha * inner, part);
       if (dgain != nullptr) part.put(dgain + c, part.get(dgain + c) + d * t.value);
       if (dbias != nullptr) part.put(dbias + c, part.get(dbias + c) + d);
     });
   }
-  if (gradients.dalpha != nullptr) *gradients.dalpha += static_cast<float>(sum_wide<float>(sum));
+  if (gradients.dalpha != nullptr) *gradients.dalpha += static_cast<float>(sum_wide(sum));
 }
 
 }  // namespace normscope::NORMSCOPE_ISA

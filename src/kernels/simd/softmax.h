@@ -6,31 +6,23 @@
 
 namespace normscope::NORMSCOPE_ISA {
 
-constexpr float lowest(float) { return -3.0e38f; }
-constexpr double lowest(double) { return -1.0e308; }
+constexpr float lowest = -3.0e38f;
 
 // m = max x_i and l = sum exp(x_i - m).
-template <class Real>
-void softmax_stats(Index n, const Real* x, Real* row_max, Real* row_sum) {
-  Vec<Real> largest = splat(lowest(Real{}));
-  for_each_vector<Real>(
-      n, [&](Index i, auto part) { largest = max<Real>(part.get(x + i, lowest(Real{})), largest); });
-  const Real top = max_lanes<Real>(largest);
-  Vec<Real> sum{};
-  for_each_vector<Real>(n, [&](Index i, auto part) {
-    // A lane past the end holds `lowest`; its exponential is 0.
-    sum += exp(Vec<Real>(part.get(x + i, lowest(Real{})) - top));
-  });
+inline void softmax_stats(Index n, const float* x, float* row_max, float* row_sum) {
+  Vec largest = splat(lowest), sum{};
+  for_each_vector(n, [&](Index i, auto part) { largest = max(part.get(x + i, lowest), largest); });
+  const float top = max_lanes(largest);
+  // A lane past the end holds `lowest`; its exponential is 0.
+  for_each_vector(n, [&](Index i, auto part) { sum += exp(part.get(x + i, lowest) - top); });
   *row_max = top;
-  *row_sum = sum_lanes<Real>(sum);
+  *row_sum = sum_lanes(sum);
 }
 
 // dx_i = beta*dx_i + factor*exp(x_i - m).
-template <class Real>
-void add_exponentials(Index n, const Real* x, Real row_max, Real factor, Real* dx, Real beta) {
-  for_each_vector<Real>(n, [&](Index i, auto part) {
-    add_into(dx + i, beta, Vec<Real>(factor * exp(Vec<Real>(part.get(x + i) - row_max))), part);
-  });
+inline void add_exponentials(Index n, const float* x, float row_max, float factor, float* dx, float beta) {
+  for_each_vector(
+      n, [&](Index i, auto part) { add_into(dx + i, beta, factor * exp(part.get(x + i) - row_max), part); });
 }
 
 // --- columns of attention: each query sees one key more than the one before --------------------------
@@ -38,15 +30,15 @@ void add_exponentials(Index n, const Real* x, Real row_max, Real factor, Real* d
 // The lanes of queries that see a key, those from `first` on; in the others, `fill` is read and 0 written.
 struct CausalMask {
   Index first;
-  VecF32 get(const float* p, float fill = 0) const { return select<float>(seen(), load(p), splat(fill)); }
-  void put(float* p, VecF32 v) const { store(p, select<float>(seen(), v, VecF32{})); }
+  Vec get(const float* p, float fill = 0) const { return select(seen(), load(p), splat(fill)); }
+  void put(float* p, Vec v) const { store(p, select(seen(), v, Vec{})); }
 
  private:
   template <std::size_t... i>
-  static MaskVec<float> numbers(std::index_sequence<i...>) {
-    return MaskVec<float>{i...};
+  static Mask numbers(std::index_sequence<i...>) {
+    return Mask{i...};
   }
-  MaskVec<float> seen() const { return numbers(each_lane) >= static_cast<std::int32_t>(first); }
+  Mask seen() const { return numbers(each_lane) >= static_cast<std::int32_t>(first); }
 };
 
 // The keys that the query sees, and so do those after it.
@@ -73,7 +65,7 @@ inline void for_each_two_keys(const CausalTile& tile, Index query, Body&& body) 
   Index key = 0;
   for (; key + 2 <= whole; key += 2) body(key, Whole{}, Whole{});
   for (; key < tile.n_keys; key += 2) {
-    body(key, CausalMask{key - whole + 1}, CausalMask{key + 1 < tile.n_keys ? key - whole + 2 : vec_size});
+    body(key, CausalMask{key - whole + 1}, CausalMask{key + 1 < tile.n_keys ? key - whole + 2 : lanes});
   }
 }
 
@@ -81,19 +73,18 @@ inline void for_each_two_keys(const CausalTile& tile, Index query, Body&& body) 
 template <Index k_pack>
 void causal_softmax(const CausalTile& tile, float* scores) {
   const float* mask = tile.dropout_mask;
-  for_each_vector<float>(tile.n_queries, [&](Index query, auto queries) {
-    VecF32 top = splat(lowest(0.0f)), sum{};
-    for_each_key(tile, query,
-                 [&](Index i, auto part) { top = max<float>(part.get(scores + i, lowest(0.0f)), top); });
+  for_each_vector(tile.n_queries, [&](Index query, auto queries) {
+    Vec top = splat(lowest), sum{};
+    for_each_key(tile, query, [&](Index i, auto part) { top = max(part.get(scores + i, lowest), top); });
     for_each_key(tile, query, [&](Index i, auto part) {
-      const VecF32 e = exp(VecF32(part.get(scores + i, lowest(0.0f)) - top));
+      const Vec e = exp(Vec(part.get(scores + i, lowest) - top));
       sum += e;
       store(scores + i, e);
     });
-    const VecF32 inverse = 1 / sum;
+    const Vec inverse = 1 / sum;
     for_each_two_keys(tile, query, [&](Index key, auto part, auto next) {
       const Index i = key * tile.stride + query, j = i + tile.stride;
-      VecF32 a = part.get(scores + i) * inverse, b = next.get(scores + j) * inverse;
+      Vec a = part.get(scores + i) * inverse, b = next.get(scores + j) * inverse;
       if (mask != nullptr) {
         a *= part.get(mask + i);
         b *= next.get(mask + j);
@@ -111,8 +102,8 @@ void causal_softmax(const CausalTile& tile, float* scores) {
 }
 
 // The pairs of queries side by side in a, and in b.
-inline void store_pairs(VecF32 a, VecF32 b, float* a_pairs, float* b_pairs) {
-  const VecF32 both = cvt_pack(a, b);
+inline void store_pairs(Vec a, Vec b, float* a_pairs, float* b_pairs) {
+  const Vec both = cvt_pack(a, b);
   std::memcpy(a_pairs, &both, sizeof both / 2);
   std::memcpy(b_pairs, reinterpret_cast<const char*>(&both) + sizeof both / 2, sizeof both / 2);
 }
@@ -123,13 +114,13 @@ inline void store_pairs(VecF32 a, VecF32 b, float* a_pairs, float* b_pairs) {
 template <Index k_pack>
 void causal_softmax_backward(const CausalTile& tile, const CausalGradients& g) {
   const float* mask = tile.dropout_mask;
-  for_each_vector<float>(tile.n_queries, [&](Index query, auto queries) {
-    const VecF32 top = queries.get(tile.stats.max + query),
-                 inverse = 1 / queries.get(tile.stats.sum + query, 1.0f);
-    VecF32 delta{};
+  for_each_vector(tile.n_queries, [&](Index query, auto queries) {
+    const Vec top = queries.get(tile.stats.max + query),
+              inverse = 1 / queries.get(tile.stats.sum + query, 1.0f);
+    Vec delta{};
     for_each_key(tile, query, [&](Index i, auto part) {
-      const VecF32 p = exp(VecF32(part.get(g.scores + i) - top)) * inverse;
-      VecF32 dp = part.get(g.grads + i);
+      const Vec p = exp(Vec(part.get(g.scores + i) - top)) * inverse;
+      Vec dp = part.get(g.grads + i);
       if (mask != nullptr) {
         dp *= part.get(mask + i);
         store(g.grads + i, dp);
@@ -139,8 +130,8 @@ void causal_softmax_backward(const CausalTile& tile, const CausalGradients& g) {
     });
     for_each_two_keys(tile, query, [&](Index key, auto part, auto next) {
       const Index i = key * tile.stride + query, j = i + tile.stride;
-      VecF32 a = part.get(g.scores + i), b = next.get(g.scores + j);
-      const VecF32 da = a * (part.get(g.grads + i) - delta), db = b * (next.get(g.grads + j) - delta);
+      Vec a = part.get(g.scores + i), b = next.get(g.scores + j);
+      const Vec da = a * (part.get(g.grads + i) - delta), db = b * (next.get(g.grads + j) - delta);
       if (mask != nullptr) {
         a *= part.get(mask + i);
         b *= next.get(mask + j);

@@ -14,8 +14,8 @@ constexpr KernelTable<float> table = {
     .layer_norm_backward = layer_norm_backward,
     .dynamic_tanh_forward = dynamic_tanh_forward,
     .dynamic_tanh_backward = dynamic_tanh_backward,
-    .softmax_stats = softmax_stats<float>,
-    .add_exponentials = add_exponentials<float>,
+    .softmax_stats = softmax_stats,
+    .add_exponentials = add_exponentials,
     .activation = activation,
     .swiglu_forward = swiglu_forward,
     .swiglu_backward = swiglu_backward,
@@ -26,7 +26,7 @@ constexpr KernelTable<float> table = {
     .sum_squares = sum_squares,
     .tensor_stats = tensor_stats,
     .adamw = adamw,
-    .sgd = sgd,
+    .momentum_step = momentum_step,
 };
 
 constexpr SimdKernels simd_kernels = {.table = table, .gemm = gemm_kernel<F32>, .bf16 = bf16_kernels};
