@@ -131,7 +131,7 @@ class ThreadCount {
   int before_;
 };
 
-// Whether compute(), which returns a vector, gives the same bits at 1, 2, 3 and 4 threads.
+// Whether compute(), which returns a vector, gives the same bits at 1, 2, 3, 4 and 8 threads.
 template <class Compute>
 bool same_bits_at_any_thread_count(Compute compute) {
   const auto at = [&](int threads) {
@@ -139,7 +139,8 @@ bool same_bits_at_any_thread_count(Compute compute) {
     return compute();
   };
   const auto alone = at(1);
-  return same_bits(alone, at(2)) && same_bits(alone, at(3)) && same_bits(alone, at(4));
+  return same_bits(alone, at(2)) && same_bits(alone, at(3)) && same_bits(alone, at(4)) &&
+         same_bits(alone, at(8));
 }
 
 }  // namespace normscope::testing

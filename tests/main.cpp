@@ -1,7 +1,6 @@
 // Runs the tests: on 2 threads, unless OMP_NUM_THREADS says otherwise.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,12 +11,6 @@
 #include "kernels/simd.h"
 
 int main(int argc, char** argv) {
-  // Idle OpenMP threads spin by default, which makes tiny loops a thousand times slower where cores are
-  // shared. The library reads the variable as it is loaded, so the program starts itself again.
-  if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
-    setenv("OMP_WAIT_POLICY", "passive", 1);
-    execv("/proc/self/exe", argv);
-  }
   constexpr int skipped = 77;  // ctest's SKIP_RETURN_CODE
   const char* wish = std::getenv("OMP_NUM_THREADS");
   normscope::set_thread_count(wish != nullptr && std::atoi(wish) > 0 ? std::atoi(wish) : 2);

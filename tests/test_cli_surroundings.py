@@ -172,24 +172,44 @@ class Threads(CliTest):
         result = self.normscope("train", self.config(), "--out", "run", env=environment(OMP_NUM_THREADS="2,1"))
         self.assertIn("2 threads", result.stdout)
 
-    @unittest.skipIf(CORES < 2, "one processor")
-    def test_bound_threads_keep_processors_of_their_own(self):
+    def threads_of(self, out, env, preexec_fn=None):
+        """What each thread of a run may run on, by the system, and what the run says at its start."""
+        process = subprocess.Popen([BINARY, "train", self.config(LONG_RUN), "--out", out], cwd=self.folder, env=env,
+                                   preexec_fn=preexec_fn, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            self.wait_for_rows(self.path(out, "metrics.csv"), 1, process)
+            allowed = processors_of(process.pid)
+        finally:
+            process.terminate()
+            said, _ = process.communicate()
+        return allowed, said
+
+    def test_each_thread_may_run_on_every_processor_however_openmp_would_bind_it(self):
         unbound = {name: value for name, value in environment().items() if not name.startswith(("OMP_", "GOMP_"))}
         for number, binding in enumerate(({"OMP_PROC_BIND": "close"}, {"OMP_PROC_BIND": "spread", "OMP_PLACES": "cores"},
-                                          {"OMP_PLACES": "threads"}, {"GOMP_CPU_AFFINITY": f"0-{CORES - 1}"})):
+                                          {"OMP_PROC_BIND": "true"}, {"OMP_PLACES": "threads"},
+                                          {"GOMP_CPU_AFFINITY": f"0-{CORES - 1}"})):
             with self.subTest(binding):
-                out = f"run{number}"
-                process = subprocess.Popen(
-                    [BINARY, "train", self.config(LONG_RUN), "--out", out], cwd=self.folder, env={**unbound, **binding},
-                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                try:
-                    self.wait_for_rows(self.path(out, "metrics.csv"), 1, process)
-                    allowed = processors_of(process.pid)
-                finally:
-                    process.terminate()
-                    said, _ = process.communicate()
-                self.assertIn(f"{CORES} threads", said)
-                self.assertEqual(len(set().union(*allowed)), CORES, allowed)
+                allowed, said = self.threads_of(f"run{number}", {**unbound, **binding})
+                self.assertIn(f"{CORES} thread", said)
+                self.assertEqual(allowed, [os.sched_getaffinity(0)] * CORES)
+
+    def test_an_affinity_mask_of_one_processor_means_one_thread(self):
+        one = {max(os.sched_getaffinity(0))}
+        unbound = {name: value for name, value in environment().items() if not name.startswith(("OMP_", "GOMP_"))}
+        allowed, said = self.threads_of("run", {**unbound, "OMP_PROC_BIND": "spread"},
+                                        lambda: os.sched_setaffinity(0, one))
+        self.assertIn("1 thread,", said)
+        self.assertEqual(allowed, [one])
+
+    def test_where_no_thread_can_be_started_there_are_fewer(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_STACK, (1 << 46, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+        allowed, said = self.threads_of("run", environment(OMP_NUM_THREADS="4"), limit)
+        self.assertIn("4 threads", said)
+        self.assertEqual(len(allowed), 1)
+        self.assertEqual(Run(self.path("run")).summary["threads"], 1)
 
     @unittest.skipIf(CORES < 2, "one processor")
     def test_runs_of_a_sweep_do_not_share_the_processor_that_the_sweep_is_bound_to(self):

@@ -67,9 +67,8 @@ class FaultTest(CliTest):
 
     def strace(self, options, *arguments):
         """Runs the program under strace; strace passes its exit code and its death on."""
-        # The program starts itself again to set this (src/cli/main.cpp); counts would begin anew.
         # Leaks cannot be looked for under ptrace.
-        env = environment(GOMP_SPINCOUNT="5000", ASAN_OPTIONS="detect_leaks=0")
+        env = environment(ASAN_OPTIONS="detect_leaks=0")
         return subprocess.run(["strace", "-f", *options, BINARY, *arguments], cwd=self.folder, env=env, timeout=120,
                               stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", check=False)
 

@@ -127,42 +127,6 @@ std::vector<Real> joined(std::initializer_list<std::vector<Real>> parts) {
 
 }  // namespace
 
-TEST_CASE("parallel: a thread takes its own share of blocks first, then what is left, each block once") {
-  for (const int threads : {1, 2, 3, 64, 100}) {
-    for (const Index blocks : {Index{1}, Index{2}, Index{7}, Index{200}}) {
-      CAPTURE(threads);
-      CAPTURE(blocks);
-      BlockShares shares(blocks, threads);
-      std::vector<int> taken(static_cast<std::size_t>(blocks));
-      const int last = threads - 1;  // alone, it helps all the others out
-      std::vector<Index> order;
-      shares.each(last, [&](Index b) {
-        order.push_back(b);
-        ++taken[static_cast<std::size_t>(b)];
-      });
-      shares.each(0, [&](Index b) { ++taken[static_cast<std::size_t>(b)]; });
-      CHECK(taken == std::vector<int>(static_cast<std::size_t>(blocks), 1));
-      if (threads <= 3 && blocks >= threads) CHECK(order.front() == blocks * last / threads);
-    }
-  }
-}
-
-TEST_CASE("parallel: an exception in a thread leaves the loop as an exception") {
-  for (const int threads : {1, 2, 4}) {
-    const ThreadCount count(threads);
-    for (const Index bad : {Index{0}, Index{99}}) {
-      const auto loop = [&] {
-        parallel_each(Index{100}, [&](Index i) { require(i != bad, "loop", "item ", i); });
-      };
-      CHECK_THROWS_WITH_AS(loop(), text("[loop] item ", bad).c_str(), Error);
-    }
-    CHECK_THROWS_AS(in_parallel_region([] { throw std::bad_alloc(); }), std::bad_alloc);
-    std::atomic<int> sum = 0;
-    parallel_each(Index{100}, [&](Index i) { sum += static_cast<int>(i); });
-    CHECK(sum == 4950);
-  }
-}
-
 TEST_CASE("kernel: norms of rows equal their twin") {
   for (const Index cols : {1, 3, 16, 17, 64, 100, 384}) {
     for (const Index groups : {1, 4}) {

@@ -1,15 +1,12 @@
 #include "cli/child_process.h"
 
 #include <fcntl.h>
-#include <omp.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -23,31 +20,6 @@ namespace normscope {
 namespace {
 
 constexpr std::size_t max_kept = 4096;  // bytes of stderr
-
-// Every processor that OpenMP was given. Where it binds threads, it has bound this one to the first of them.
-cpu_set_t processors_of_openmp() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (int place = 0; place < omp_get_num_places(); ++place) {
-    std::vector<int> ids(static_cast<std::size_t>(omp_get_place_num_procs(place)));
-    omp_get_place_proc_ids(place, ids.data());
-    for (const int id : ids) CPU_SET(id, &set);
-  }
-  return set;
-}
-
-// The environment but for what binds threads: each child would bind its first one to the same processor.
-std::vector<char*> unbound_environment() {
-  std::vector<char*> entries;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    const auto sets = [&](std::string_view name) { return text.starts_with(name); };
-    if (!sets("OMP_PROC_BIND=") && !sets("OMP_PLACES=") && !sets("GOMP_CPU_AFFINITY="))
-      entries.push_back(*entry);
-  }
-  entries.push_back(nullptr);
-  return entries;
-}
 
 }  // namespace
 
@@ -64,8 +36,6 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) : process_
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  std::vector<char*> environment = unbound_environment();
-  const cpu_set_t processors = processors_of_openmp();
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   require(child >= 0, "sweep", "cannot start a process: ", errno_text());
@@ -80,8 +50,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) : process_
     ::dup2(nothing, STDIN_FILENO);
     ::dup2(nothing, STDOUT_FILENO);
     ::dup2(write_end.get(), STDERR_FILENO);
-    if (CPU_COUNT(&processors) > 0) ::sched_setaffinity(0, sizeof processors, &processors);
-    ::execve("/proc/self/exe", argv.data(), environment.data());
+    ::execv("/proc/self/exe", argv.data());
     ::_exit(127);
   }
   process_.id = child;

@@ -77,6 +77,5 @@ Exit run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   normscope::open_standard_streams();
-  normscope::shorten_openmp_spin(argv);
   return static_cast<int>(normscope::run(argc, argv));
 }

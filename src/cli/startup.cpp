@@ -48,13 +48,4 @@ void open_standard_streams() {
   }
 }
 
-void shorten_openmp_spin(char** argv) {
-  constexpr const char* variable = "GOMP_SPINCOUNT";
-  for (const char* name : {variable, "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
-    if (std::getenv(name) != nullptr) return;
-  }
-  setenv(variable, "5000", 1);
-  execv("/proc/self/exe", argv);  // returns only where that cannot be done: then the long spin stays
-}
-
 }  // namespace normscope

@@ -7,11 +7,4 @@ namespace normscope {
 // take their numbers, and notes would be written into a run's logs.
 void open_standard_streams();
 
-// GNU OpenMP lets a waiting thread spin for milliseconds. Alone on the machine that costs nothing; beside any
-// other busy program it makes steps up to ten times slower, because threads spin for one that is not running.
-// A short spin is as fast alone. The library reads the setting before main, so the program
-// starts itself once more. Not where threads are bound to processors: this one is bound already, and all
-// threads of the new program would inherit its processor.
-void shorten_openmp_spin(char** argv);
-
 }  // namespace normscope

@@ -3,21 +3,28 @@
 // Block boundaries depend on the amount of work alone, never on the number of threads, and a block is
 // computed by one thread. A kernel that writes disjoint outputs a block, or keeps one partial sum a block and
 // adds them in order, therefore gives the same bits at any thread count.
+//
+// The threads are the program's own and not OpenMP's. An OpenMP loop ends when every thread has come to its
+// end, also one that had nothing left to do and that the scheduler, beside other busy programs, has not run
+// yet. Here the calling thread takes all blocks that nobody has taken, and waits for blocks under way alone.
 #pragma once
-
-#include <omp.h>
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
+#include <optional>
+#include <type_traits>
 
 #include "core/types.h"
 
 namespace normscope {
 
-// Threads that parallel loops use. Set once by the program; the default is the cores in the affinity mask.
+// Threads that parallel loops use, 0: usable_cores(), which is the default. May change between loops. Where
+// the system gives no more threads the count becomes what it gave.
 void set_thread_count(int threads);
 int thread_count();
+
+// Whether the caller is inside a parallel loop; loops in there run in the calling thread alone.
+bool in_parallel_loop();
 
 inline Index block_count(Index items, Index block) { return (items + block - 1) / block; }
 
@@ -52,35 +59,31 @@ class BlockShares {
   int count_;
 };
 
-// Calls body(thread) once in each thread. OpenMP ends the program where an exception leaves a region, so the
-// first one is carried out of it.
-template <class Body>
-void parallel_region(Body&& body) {
-  std::exception_ptr failure;
-#pragma omp parallel num_threads(thread_count())
-  try {
-    body(omp_get_thread_num());
-  } catch (...) {
-#pragma omp critical(normscope_parallel_failure)
-    if (!failure) failure = std::current_exception();
-  }
-  if (failure) std::rethrow_exception(failure);
-}
+// Calls run(context, thread) as thread 0 here and as threads 1, 2 ... in those of `threads` that are awake in
+// time, at most once in each. Returns when all calls have; the first exception that left one is thrown here.
+void run_in_threads(int threads, void (*run)(void* context, int thread), void* context);
 
 // Calls body(i, mine) for each i of [0, items), each call by one thread; `mine` is what that thread got from
-// prepare(), which it calls first.
+// prepare(), which it calls before its first item.
 template <class Prepare, class Body>
 void parallel_each(Index items, Prepare&& prepare, Body&& body) {
-  if (items <= 1 || thread_count() == 1 || omp_in_parallel()) {
+  const int threads = static_cast<int>(std::min<Index>(items, thread_count()));
+  if (threads <= 1 || in_parallel_loop()) {
     const auto mine = prepare();
     for (Index i = 0; i < items; ++i) body(i, mine);
     return;
   }
-  BlockShares shares(items, thread_count());
-  parallel_region([&](int thread) {
-    const auto mine = prepare();
-    shares.each(thread, [&](Index i) { body(i, mine); });
-  });
+  BlockShares shares(items, threads);
+  auto share = [&](int thread) {
+    std::optional<std::decay_t<decltype(prepare())>> mine;
+    shares.each(thread, [&](Index i) {
+      if (!mine) mine.emplace(prepare());
+      body(i, *mine);
+    });
+  };
+  using Share = decltype(share);
+  run_in_threads(
+      threads, [](void* it, int thread) { (*static_cast<Share*>(it))(thread); }, &share);
 }
 
 // Calls body(i) for each i of [0, items), each call by one thread.
@@ -96,15 +99,6 @@ template <class Body>
 void parallel_blocks(Index items, Index block, Body&& body) {
   parallel_each(block_count(items, block),
                 [&](Index b) { body(b * block, std::min(items, (b + 1) * block)); });
-}
-
-// Calls body() once, inside a parallel region: a library that threads outside of regions stays in one thread.
-template <class Body>
-void in_parallel_region(Body&& body) {
-  if (thread_count() == 1 || omp_in_parallel()) return body();
-  parallel_region([&](int thread) {
-    if (thread == 0) body();
-  });
 }
 
 }  // namespace normscope

@@ -1,6 +1,7 @@
 #include "kernels/gemm/openblas.h"
 
 #include <cblas.h>
+#include <omp.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -10,6 +11,11 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
+
+extern "C" {  // OpenBLAS exports them without a declaration
+void* blas_memory_alloc(int);
+void blas_memory_free(void*);
+}
 
 namespace normscope {
 namespace {
@@ -24,6 +30,9 @@ blasint narrow(Index n) {
 
 template <class Real, class Cblas>
 void multiply(Cblas cblas, const Gemm<Real>& g) {
+  // The OpenMP flavour asks, thread by thread, how many threads OpenMP would start.
+  thread_local const bool pinned = (omp_set_num_threads(1), true);
+  static_cast<void>(pinned);
   const auto transpose = [](const Matrix<Real>& x) { return x.transposed ? CblasTrans : CblasNoTrans; };
   cblas(CblasRowMajor, transpose(g.a), transpose(g.b), narrow(g.c.rows), narrow(g.c.cols), narrow(g.a.cols),
         g.alpha, g.a.value, narrow(g.a.ld), g.b.value, narrow(g.b.ld), g.beta, g.c.value, narrow(g.c.ld));
@@ -39,18 +48,11 @@ bool address_space_is_limited() {
 
 }  // namespace
 
-void openblas_gemm(const Gemm<float>& g) {
-  in_parallel_region([&] { multiply(cblas_sgemm, g); });
-}
-void openblas_gemm(const Gemm<double>& g) {
-  in_parallel_region([&] { multiply(cblas_dgemm, g); });
-}
+void openblas_gemm(const Gemm<float>& g) { multiply(cblas_sgemm, g); }
+void openblas_gemm(const Gemm<double>& g) { multiply(cblas_dgemm, g); }
 
-// The OpenMP flavour runs one thread inside a parallel region and where OpenMP has one thread, and
-// openblas_gemm() calls it nowhere else; its set_num_threads would lower the thread count of the whole
-// program. The pthread flavour has threads of its own, which must not start.
 void pin_openblas() {
-  if (openblas_get_parallel() == pthreads) openblas_set_num_threads(1);
+  openblas_set_num_threads(1);
   if (!address_space_is_limited()) return;
   // A product that finds no room for its buffer would wait for it for ever: all are mapped now, while there
   // is.
@@ -58,11 +60,9 @@ void pin_openblas() {
       openblas_buffers_fit(thread_count()), "memory",
       "the limit on address space (ulimit -v) leaves no room for OpenBLAS's buffers, 128 MiB for each of ",
       thread_count(), " threads; raise it, or use fewer threads");
-  parallel_region([](int) {
-    constexpr Index n = 128;
-    std::vector<float> a(n * n), c(n * n);
-    multiply<float>(cblas_sgemm, {.a = {a.data(), n, n}, .b = {a.data(), n, n}, .c = {c.data(), n, n}});
-  });
+  std::vector<void*> buffers;
+  for (int thread = 0; thread < thread_count(); ++thread) buffers.push_back(blas_memory_alloc(0));
+  for (void* buffer : buffers) blas_memory_free(buffer);
 }
 
 bool openblas_buffers_fit(int threads) {

@@ -1,0 +1,69 @@
+#include "core/processors.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <set>
+#include <thread>
+
+namespace normscope {
+namespace {
+
+cpu_set_t mask;
+bool has_mask = false;  // false on machines of more processors than a cpu_set_t holds
+
+void take_mask(int, char**, char**) { has_mask = sched_getaffinity(0, sizeof mask, &mask) == 0; }
+__attribute__((section(".preinit_array"), used)) void (*const before_libraries)(int, char**,
+                                                                                char**) = take_mask;
+
+__attribute__((constructor)) void give_mask_back() {
+  if (has_mask) sched_setaffinity(0, sizeof mask, &mask);
+}
+
+int cores_in_mask() {
+  if (!has_mask) return static_cast<int>(std::thread::hardware_concurrency());
+  std::set<std::string> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &mask)) continue;
+    std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                       "/topology/thread_siblings_list");
+    std::string siblings;
+    cores.insert(std::getline(file, siblings) ? siblings : std::to_string(cpu));
+  }
+  return static_cast<int>(cores.size());
+}
+
+}  // namespace
+
+double cpu_quota(const std::string& root) {
+  double least = std::numeric_limits<double>::infinity();
+  std::ifstream groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "0::/job" of version 2, "4:cpu,cpuacct:/job" of 1
+    const std::size_t controllers = line.find(':') + 1, group = line.find(':', controllers) + 1;
+    const std::string named = "," + line.substr(controllers, group - controllers - 1) + ",";
+    if (named != ",," && named.find(",cpu,") == named.npos) continue;
+    const std::string top = root + (named == ",," ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu");
+    // A container may see its own group as the top one, whatever its name is outside.
+    for (std::string path = line.substr(group);; path.erase(path.rfind('/'))) {
+      std::ifstream both(top + path + "/cpu.max"), one(top + path + "/cpu.cfs_quota_us"),
+          other(top + path + "/cpu.cfs_period_us");
+      double quota = 0, period = 0;  // no limit: "max" or -1
+      if ((both >> quota >> period || (one >> quota && other >> period)) && quota > 0 && period > 0)
+        least = std::min(least, quota / period);
+      if (path.find('/') == path.npos) break;
+    }
+  }
+  return least;
+}
+
+int usable_cores() {
+  static const int cores =
+      static_cast<int>(std::clamp(std::ceil(cpu_quota()), 1.0, std::max(1.0, 1.0 * cores_in_mask())));
+  return cores;
+}
+
+}  // namespace normscope
