@@ -136,7 +136,7 @@ Exit run(const CommandLine& line) {
   const RunConfig config = load_config(config_path, line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
-  require_memory(config.model, corpus.vocab.size(), config.train.batch_size);
+  require_memory(config.model, corpus.vocab.size(), config.train.batch_size, config.train.grad_accum);
 
   const Existing existing = line.has("resume")      ? Existing::resume
                             : line.has("overwrite") ? Existing::overwrite

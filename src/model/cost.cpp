@@ -1,5 +1,7 @@
 #include "model/cost.h"
 
+#include <bit>
+#include <cstdint>
 #include <iomanip>
 
 #include "core/error.h"
@@ -14,11 +16,12 @@ double training_flops_per_token(const ModelConfig& config, const ParameterLayout
 }
 
 double training_bytes(const ModelConfig& config, const ParameterLayout& layout, Index vocab_size,
-                      Index batch_size) {
+                      Index batch_size, Index grad_accum) {
   const double C = static_cast<double>(config.d_model), F = static_cast<double>(config.d_ff);
   const double L = static_cast<double>(config.n_layer), V = static_cast<double>(vocab_size);
   const double rows = static_cast<double>(batch_size) * static_cast<double>(config.context);
-  const double weights = 4 * static_cast<double>(layout.block_size());
+  const auto waiting = std::bit_width(static_cast<std::uint64_t>(grad_accum - 1));  // dist/gradient_sum.h
+  const double weights = static_cast<double>((4 + waiting) * layout.block_size());
 
   const double qkv_copies = 1.0 + config.qk_norm + (config.position == Position::rope);
   const double dropouts = config.dropout > 0 ? 2 : 0;
@@ -30,17 +33,17 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
   return static_cast<double>(sizeof(float)) * (weights + activations);
 }
 
-void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size) {
+void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index grad_accum) {
   const ParameterLayout layout(config, vocab_size);
-  const double needed = training_bytes(config, layout, vocab_size, batch_size),
+  const double needed = training_bytes(config, layout, vocab_size, batch_size, grad_accum),
                available = available_memory_bytes();
   if (needed <= available) return;
   const auto gib = [](double bytes) {
     return text(std::fixed, std::setprecision(1), bytes / 0x1p30, " GiB");
   };
   refuse("memory", "this config needs about ", gib(needed), " (", layout.count(), " parameters, batch_size ",
-         batch_size, ", context ", config.context, "); this machine has ", gib(available),
-         " free; lower model.d_model, model.n_layer, model.context or train.batch_size");
+         batch_size, ", grad_accum ", grad_accum, ", context ", config.context, "); this machine has ",
+         gib(available), " free; lower model.d_model, model.n_layer, model.context or train.batch_size");
 }
 
 }  // namespace normscope

@@ -10,13 +10,13 @@ namespace normscope {
 // (T+1)/2 keys).
 double training_flops_per_token(const ModelConfig& config, const ParameterLayout& layout);
 
-// Memory of training, bytes: weights, gradients, two moments; values and gradients of one
-// micro-batch of `batch_size` sequences. An estimate, within some ten per cent for models that fill a
-// machine.
+// Memory of training, bytes: weights, gradients, two moments, sums that wait in the tree over `grad_accum`
+// micro-batches; values and gradients of one micro-batch of `batch_size` sequences. An estimate, within some
+// ten per cent for models that fill a machine.
 double training_bytes(const ModelConfig& config, const ParameterLayout& layout, Index vocab_size,
-                      Index batch_size);
+                      Index batch_size, Index grad_accum);
 
 // Refuses (usage Error, with the figure) what this machine has no room for, before anything is allocated.
-void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size);
+void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index grad_accum = 1);
 
 }  // namespace normscope

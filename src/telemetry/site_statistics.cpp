@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/bf16.h"
 
@@ -42,6 +43,22 @@ void SiteStatistics::add(Place place, const Matrix<float>& x, TensorStats Entry:
   if (stats.nonfinite > 0 && !first_nonfinite_) {
     first_nonfinite_ = Nonfinite{place, part == &Entry::gradient};
   }
+}
+
+void SiteStatistics::to_bytes(char* bytes) const {
+  std::memcpy(bytes, entries_.data(), entries_.size() * sizeof(Entry));
+  std::memcpy(bytes + entries_.size() * sizeof(Entry), &first_nonfinite_, sizeof first_nonfinite_);
+}
+
+void SiteStatistics::add_bytes(const char* bytes) {
+  for (Entry& e : entries_) {
+    Entry heard;
+    std::memcpy(&heard, bytes, sizeof heard);
+    bytes += sizeof heard;
+    e.value += heard.value;
+    e.gradient += heard.gradient;
+  }
+  if (!first_nonfinite_) std::memcpy(&first_nonfinite_, bytes, sizeof first_nonfinite_);
 }
 
 std::vector<SiteRow> SiteStatistics::rows(Index batches) const {

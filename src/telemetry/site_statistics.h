@@ -38,6 +38,11 @@ class SiteStatistics : public TapListener<float> {
   std::vector<SiteRow> rows(Index batches = 1) const;
   const std::optional<Nonfinite>& first_nonfinite() const { return first_nonfinite_; }
 
+  // All of it as bytes, and what such bytes tell counted as heard here: for what other processes hear.
+  std::size_t byte_count() const { return entries_.size() * sizeof(Entry) + sizeof first_nonfinite_; }
+  void to_bytes(char* bytes) const;
+  void add_bytes(const char* bytes);
+
  private:
   struct Entry {
     Place place;

@@ -19,10 +19,10 @@ constexpr const char* first_moment_prefix = "optim.m.";
 constexpr const char* second_moment_prefix = "optim.v.";
 constexpr const char* recent_name = "recent";  // numbers of the last steps, for the story of a divergence
 
-void add_tensors(const std::string& prefix, const ParameterLayout& layout, const ParameterBlock<float>& block,
+void add_tensors(const std::string& prefix, const ParameterLayout& layout, const std::vector<float>& block,
                  std::vector<TensorView>& tensors) {
   for (const Parameter& p : layout.list())
-    tensors.push_back({prefix + p.name, Dtype::F32, p.shape, block.at(p)});
+    tensors.push_back({prefix + p.name, Dtype::F32, p.shape, block.data() + p.offset});
 }
 
 // Says which tensor of the layout, named with the prefix, the file does not have as the layout has it.
@@ -195,19 +195,19 @@ Index step_in(const std::string& path) {
 }
 
 void save_checkpoint(const std::string& path, const CheckpointMeta& facts, const TrainState& state,
-                     const Model<float>& model, const Optimizer<float>& optimizer, Keep keep) {
+                     const Model<float>& model, const Moments<float>& moments, Keep keep) {
   Metadata metadata = state_metadata(state);
   metadata.merge(file_metadata(facts, state.step));
   std::vector<TensorView> tensors;
-  add_tensors("", model.layout(), model.parameters, tensors);
-  add_tensors(first_moment_prefix, model.layout(), optimizer.first_moment, tensors);
-  add_tensors(second_moment_prefix, model.layout(), optimizer.second_moment, tensors);
+  add_tensors("", model.layout(), model.parameters.all(), tensors);
+  add_tensors(first_moment_prefix, model.layout(), moments.first, tensors);
+  add_tensors(second_moment_prefix, model.layout(), moments.second, tensors);
   tensors.push_back({recent_name, Dtype::F64, {std::ssize(state.recent)}, state.recent.data()});
   write_safetensors(path, tensors, metadata, keep);
 }
 
 TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& facts, Model<float>& model,
-                           Optimizer<float>& optimizer) {
+                           Moments<float>& moments) {
   require_format(file);
   const RunConfig config = config_in(file, of_a_run);
   require_same_run(file, config, facts);
@@ -215,16 +215,16 @@ TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& fa
     require_tensors(file, prefix, model.layout());
   }
   const TrainState state = state_in(file, config.train.steps);
-  load_weights(file, model.layout(), model.parameters);
-  load_weights(file, model.layout(), optimizer.first_moment, first_moment_prefix);
-  load_weights(file, model.layout(), optimizer.second_moment, second_moment_prefix);
+  load_weights(file, model.layout(), model.parameters.all());
+  load_weights(file, model.layout(), moments.first, first_moment_prefix);
+  load_weights(file, model.layout(), moments.second, second_moment_prefix);
   return state;
 }
 
 void save_model(const std::string& path, const CheckpointMeta& facts, Index step, const Model<float>& model,
                 Keep keep) {
   std::vector<TensorView> tensors;
-  add_tensors("", model.layout(), model.parameters, tensors);
+  add_tensors("", model.layout(), model.parameters.all(), tensors);
   write_safetensors(path, tensors, file_metadata(facts, step), keep);
 }
 
@@ -237,15 +237,15 @@ void require_weights(const SafetensorsFile& file, const ParameterLayout& layout)
 }
 
 template <class Real>
-void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, ParameterBlock<Real>& block,
+void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, std::vector<Real>& block,
                   const std::string& prefix) {
   for (const Parameter& p : layout.list()) {
-    if (p.trainable || prefix.empty()) file.read_into(prefix + p.name, block.at(p), p.size);
+    if (p.trainable || prefix.empty()) file.read_into(prefix + p.name, block.data() + p.offset, p.size);
   }
 }
-template void load_weights(const SafetensorsFile&, const ParameterLayout&, ParameterBlock<float>&,
+template void load_weights(const SafetensorsFile&, const ParameterLayout&, std::vector<float>&,
                            const std::string&);
-template void load_weights(const SafetensorsFile&, const ParameterLayout&, ParameterBlock<double>&,
+template void load_weights(const SafetensorsFile&, const ParameterLayout&, std::vector<double>&,
                            const std::string&);
 
 LoadedModel::LoadedModel(RunConfig run_config, Vocabulary vocabulary)
@@ -270,7 +270,7 @@ std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
   loaded->path = path;
   loaded->step = step_of(file);
   loaded->metadata = file.metadata();
-  load_weights(file, loaded->model.layout(), loaded->model.parameters);
+  load_weights(file, loaded->model.layout(), loaded->model.parameters.all());
   return loaded;
 }
 

@@ -38,12 +38,12 @@ Metadata file_metadata(const CheckpointMeta& facts, Index step);
 
 // Replaces `path` by weights, moments and state; Keep::previous renames the file that was there.
 void save_checkpoint(const std::string& path, const CheckpointMeta& facts, const TrainState& state,
-                     const Model<float>& model, const Optimizer<float>& optimizer, Keep keep);
+                     const Model<float>& model, const Moments<float>& moments, Keep keep);
 
-// Reads a checkpoint into a model and an optimiser. Errors: its config differs from the run's in keys that
+// Reads a checkpoint into a model and all its moments. Errors: its config differs from the run's in keys that
 // may not change on resume (usage), its corpus or format is another, or its metadata cannot be.
 TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& facts, Model<float>& model,
-                           Optimizer<float>& optimizer);
+                           Moments<float>& moments);
 
 // How the corpus differs from the one that a file was trained on: in its text, or in where the text for
 // training ends. Empty: it does not, as far as the file says.
@@ -62,7 +62,7 @@ void require_weights(const SafetensorsFile& file, const ParameterLayout& layout)
 
 // Reads every parameter, or its moment, by its name with the prefix; require_weights() comes first.
 template <class Real>
-void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, ParameterBlock<Real>& block,
+void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, std::vector<Real>& block,
                   const std::string& prefix = "");
 
 // A model file as it stands on its own: its config and vocabulary from the metadata, its weights loaded.

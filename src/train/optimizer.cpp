@@ -3,20 +3,22 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "kernels/simd.h"
 
 namespace normscope {
 
 template <class Real>
-void measure_gradient(const ParameterLayout& layout, const ParameterBlock<Real>& gradients,
-                      GradientNorms& norms) {
-  norms.by_parameter.clear();  // keeps its room
+void measure_gradient(const Shares& shares, const ParameterBlock<Real>& gradients, GradientNorms& norms) {
+  shares.sum_by_parameter(norms.scratch, norms.by_parameter, [&](const Piece& piece) {
+    return kernels<Real>().sum_squares(piece.count, gradients.all().data() + piece.begin);
+  });
   double squares = 0;
-  for (const Parameter& p : layout.list()) {
-    double square = sum_squares(p.size, gradients.at(p));
+  for (std::size_t i = 0; i < norms.by_parameter.size(); ++i) {
+    double& square = norms.by_parameter[i];
     // Of running statistics it is what they change by, which counts only where it would spoil them.
-    if (!p.trainable && std::isfinite(square)) square = 0;
-    norms.by_parameter.push_back(std::sqrt(square));
+    if (!shares.layout().list()[i].trainable && std::isfinite(square)) square = 0;
     squares += square;
+    square = std::sqrt(square);
   }
   norms.total = std::sqrt(squares);
 }
@@ -24,7 +26,7 @@ void measure_gradient(const ParameterLayout& layout, const ParameterBlock<Real>&
 template <class Real>
 GradientNorms gradient_norms(const ParameterLayout& layout, const ParameterBlock<Real>& gradients) {
   GradientNorms norms;
-  measure_gradient(layout, gradients, norms);
+  measure_gradient(Shares(layout, one_rank()), gradients, norms);
   return norms;
 }
 
@@ -34,9 +36,9 @@ double clip_factor(double grad_clip, double norm) {
 
 namespace {
 
-// A tensor of n weights w, its gradient g and its moments m and v, and what update number `step` does to it.
+// A piece of n weights w, their gradient g and moments m and v, and what update number `step` does to it.
 template <class Real>
-struct TensorUpdate {
+struct PieceUpdate {
   const TrainConfig& config;
   double step, lr, gradient_scale, decay;
   Index n;
@@ -45,7 +47,7 @@ struct TensorUpdate {
 };
 
 template <class Real>
-WeightChange update_adamw(const TensorUpdate<Real>& u) {
+WeightChange update_adamw(const PieceUpdate<Real>& u) {
   const TrainConfig& c = u.config;
   const AdamW<Real> rule{
       .gradient_scale = static_cast<Real>(u.gradient_scale),
@@ -61,7 +63,7 @@ WeightChange update_adamw(const TensorUpdate<Real>& u) {
 }
 
 template <class Real>
-WeightChange update_sgd(const TensorUpdate<Real>& u) {
+WeightChange update_sgd(const PieceUpdate<Real>& u) {
   const MomentumStep<Real> rule{.gradient_scale = static_cast<Real>(u.gradient_scale),
                                 .momentum = static_cast<Real>(u.config.momentum),
                                 .decay = static_cast<Real>(u.decay),
@@ -71,9 +73,16 @@ WeightChange update_sgd(const TensorUpdate<Real>& u) {
 
 // The optimisers, in the order of OptimizerKind.
 template <class Real>
-constexpr WeightChange (*optimizers[])(const TensorUpdate<Real>&) = {update_adamw, update_sgd};
+constexpr WeightChange (*optimizers[])(const PieceUpdate<Real>&) = {update_adamw, update_sgd};
 
 }  // namespace
+
+template <class Real>
+Optimizer<Real>::Optimizer(const TrainConfig& config, const ParameterLayout& layout, Communicator& ranks)
+    : config_(config),
+      shares_(layout, ranks),
+      moments{std::vector<Real>(static_cast<std::size_t>(shares_.size())),
+              std::vector<Real>(static_cast<std::size_t>(shares_.size()))} {}
 
 template <class Real>
 const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, double gradient_scale,
@@ -81,24 +90,26 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
                                                          ParameterBlock<Real>& parameters) {
   const auto kind = static_cast<std::size_t>(config_.optimizer);
   require(kind < std::size(optimizers<Real>), "optimizer", "no code for optimizer number ", kind);
-  changes_.clear();  // keeps its room
-  for (const Parameter& p : layout_.list()) {
-    const Real* g = gradients.at(p);
-    Real* w = parameters.at(p);
+  shares_.sum_by_parameter(scratch_, changes_, [&](const Piece& piece) -> WeightChange {
+    const Parameter& p = shares_.layout()[piece.parameter];
+    const Index n = piece.count, at = piece.begin - shares_.begin();
+    const Real* g = gradients.all().data() + piece.begin;
+    Real* w = parameters.all().data() + piece.begin;
     if (!p.trainable) {  // running statistics: their gradient holds what the step's batches change them by
-      changes_.push_back({sum_squares(p.size, w), sum_squares(p.size, g)});
-      axpby(p.size, Real(1), g, Real(1), w);
-      continue;
+      const WeightChange change{sum_squares(n, w), sum_squares(n, g)};
+      axpby(n, Real(1), g, Real(1), w);
+      return change;
     }
     const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;
-    changes_.push_back(optimizers<Real>[kind]({config_, static_cast<double>(step), lr, gradient_scale, decay,
-                                               p.size, g, w, first_moment.at(p), second_moment.at(p)}));
-  }
+    return optimizers<Real>[kind]({config_, static_cast<double>(step), lr, gradient_scale, decay, n, g, w,
+                                   moments.first.data() + at, moments.second.data() + at});
+  });
+  shares_.ranks().complete(parameters.all().data(), floats_per_line * sizeof(Real), shares_.cut());
   return changes_;
 }
 
-template void measure_gradient(const ParameterLayout&, const ParameterBlock<float>&, GradientNorms&);
-template void measure_gradient(const ParameterLayout&, const ParameterBlock<double>&, GradientNorms&);
+template void measure_gradient(const Shares&, const ParameterBlock<float>&, GradientNorms&);
+template void measure_gradient(const Shares&, const ParameterBlock<double>&, GradientNorms&);
 template GradientNorms gradient_norms(const ParameterLayout&, const ParameterBlock<float>&);
 template GradientNorms gradient_norms(const ParameterLayout&, const ParameterBlock<double>&);
 template class Optimizer<float>;

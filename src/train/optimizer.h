@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/run_config.h"
+#include "dist/shares.h"
 #include "kernels/pointwise.h"
 #include "model/parameters.h"
 
@@ -11,36 +12,44 @@ namespace normscope {
 struct GradientNorms {
   std::vector<double> by_parameter;
   double total = 0;
+  std::vector<double> scratch = {};
 };
+// Each rank measures its share of the gradient.
 template <class Real>
-void measure_gradient(const ParameterLayout& layout, const ParameterBlock<Real>& gradients,
-                      GradientNorms& norms);
+void measure_gradient(const Shares& shares, const ParameterBlock<Real>& gradients, GradientNorms& norms);
 template <class Real>
 GradientNorms gradient_norms(const ParameterLayout& layout, const ParameterBlock<Real>& gradients);
 
 // min(1, limit / norm); 1 where the limit is 0 (off).
 double clip_factor(double grad_clip, double norm);
 
+// Laid out as a ParameterBlock, or as a share of one.
+template <class Real>
+struct Moments {
+  std::vector<Real> first;   // AdamW's m; or the momentum buffer
+  std::vector<Real> second;  // AdamW's v; else 0
+};
+
 template <class Real>
 class Optimizer {
  public:
-  Optimizer(const TrainConfig& config, const ParameterLayout& layout)
-      : config_(config), layout_(layout), first_moment(layout), second_moment(layout) {}
+  // Of several ranks, each has the moments of its share of the parameters.
+  Optimizer(const TrainConfig& config, const ParameterLayout& layout, Communicator& ranks = one_rank());
 
-  // Update number `step`, counted from 1, with the gradients times `gradient_scale`. What it did to each
-  // parameter, in the layout's order, is good until the next update.
+  // Update number `step`, counted from 1, with the gradients times `gradient_scale`: each rank updates its
+  // share, and gets the others'. What it did to each parameter, in the layout's order, is good until the next
+  // update.
   const std::vector<WeightChange>& update(Index step, double lr, double gradient_scale,
                                           const ParameterBlock<Real>& gradients,
                                           ParameterBlock<Real>& parameters);
 
  private:
   TrainConfig config_;
-  const ParameterLayout& layout_;
-  std::vector<WeightChange> changes_;
+  Shares shares_;
+  std::vector<WeightChange> changes_, scratch_;
 
  public:
-  ParameterBlock<Real> first_moment;   // AdamW's m; or the momentum buffer
-  ParameterBlock<Real> second_moment;  // AdamW's v; else 0
+  Moments<Real> moments;  // of this rank's share
 };
 
 }  // namespace normscope

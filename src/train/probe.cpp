@@ -57,7 +57,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   }
   Model<float> model(config.model, corpus.vocab.size(), gemm_provider(config.train));
   if (weights) {
-    load_weights(*weights, model.layout(), model.parameters);
+    load_weights(*weights, model.layout(), model.parameters.all());
   } else {
     initialise(config.model, model.layout(), static_cast<std::uint64_t>(config.train.seed), model.parameters);
   }

@@ -6,7 +6,8 @@ namespace normscope {
 
 bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(norms.total); }
 
-StepRunner::StepRunner(const RunConfig& config, std::span<const Token> train_text, bool dropout)
+StepRunner::StepRunner(const RunConfig& config, std::span<const Token> train_text, bool dropout,
+                       Communicator& ranks)
     : sampler_(train_text, config.model.context, static_cast<std::uint64_t>(config.train.seed)),
       dropout_stream_(static_cast<std::uint64_t>(config.train.seed), "dropout"),
       context_(config.model.context),
@@ -14,26 +15,47 @@ StepRunner::StepRunner(const RunConfig& config, std::span<const Token> train_tex
       grad_accum_(config.train.grad_accum),
       dropout_(dropout),
       tokens_(static_cast<std::size_t>(batch_size_ * context_)),
-      targets_(tokens_.size()) {}
+      targets_(tokens_.size()),
+      ranks_(ranks),
+      losses_(static_cast<std::size_t>(grad_accum_)),
+      heard_(config.model.n_layer) {}
 
 void StepRunner::fill(Index step, Index micro) {
   sampler_.fill(step, micro * batch_size_, batch_size_, tokens_.data(), targets_.data());
 }
 
-const StepResult& StepRunner::compute(Model<float>& model, Index step, TapListener<float>* listener) {
+// The loss; the gradient's share in the step's is left in model.gradients.
+double StepRunner::compute_micro_batch(Model<float>& model, Index step, Index micro,
+                                       TapListener<float>* listener) {
   model.gradients.clear();
-  const float share = 1.0f / static_cast<float>(grad_accum_);
+  fill(step, micro);
+  Pass pass = last_batch();
+  pass.training = dropout_;
+  pass.dropout_stream = dropout_stream_.at(static_cast<std::uint64_t>(step));
+  pass.first_sequence = micro * batch_size_;
+  return model.loss_and_gradients(pass, 1.0f / static_cast<float>(grad_accum_), listener);
+}
+
+const StepResult& StepRunner::compute(Model<float>& model, Index step, SiteStatistics* statistics) {
+  if (!sum_) sum_.emplace(model.layout(), grad_accum_, ranks_);
+  const std::size_t told_of_each = heard_.byte_count();
+  told_.resize(losses_.size() * told_of_each);
+  const auto compute = [&](Index micro) {
+    const auto at = static_cast<std::size_t>(micro);
+    heard_.clear();
+    losses_[at] = compute_micro_batch(model, step, micro, statistics != nullptr ? &heard_ : nullptr);
+    if (statistics != nullptr) heard_.to_bytes(told_.data() + at * told_of_each);
+  };
+  sum_->run(model.gradients, std::ref(compute));
+  measure_gradient(sum_->shares(), model.gradients, result_.norms);
+
+  ranks_.complete(losses_, sum_->cut());
   double loss = 0;
-  for (Index micro = 0; micro < grad_accum_; ++micro) {
-    fill(step, micro);
-    Pass pass = last_batch();
-    pass.training = dropout_;
-    pass.dropout_stream = dropout_stream_.at(static_cast<std::uint64_t>(step));
-    pass.first_sequence = micro * batch_size_;
-    loss += model.loss_and_gradients(pass, share, listener);
-  }
+  for (const double of_micro_batch : losses_) loss += of_micro_batch;
   result_.loss = static_cast<float>(loss / static_cast<double>(grad_accum_));
-  measure_gradient(model.layout(), model.gradients, result_.norms);
+  if (statistics == nullptr) return result_;
+  ranks_.complete(told_.data(), static_cast<Index>(told_of_each), sum_->cut());
+  for (std::size_t at = 0; at < told_.size(); at += told_of_each) statistics->add_bytes(told_.data() + at);
   return result_;
 }
 

@@ -1,10 +1,14 @@
 // One training step's loss and gradients, micro-batch by micro-batch.
 #pragma once
 
+#include <optional>
+
 #include "config/run_config.h"
 #include "data/batches.h"
+#include "dist/gradient_sum.h"
 #include "model/model.h"
 #include "run/logs.h"
+#include "telemetry/site_statistics.h"
 #include "train/optimizer.h"
 
 namespace normscope {
@@ -20,11 +24,14 @@ struct StepResult {
 class StepRunner {
  public:
   // `train_text` must outlive the runner. `dropout` false: a probe, which looks at the model as it is.
-  StepRunner(const RunConfig& config, std::span<const Token> train_text, bool dropout = true);
+  // Several ranks share the micro-batches.
+  StepRunner(const RunConfig& config, std::span<const Token> train_text, bool dropout = true,
+             Communicator& ranks = one_rank());
 
-  // Loss and gradients of step s of the run, left in model.gradients. `listener` hears every site of every
-  // micro-batch. The result is good until the next call; after the first step nothing is allocated.
-  const StepResult& compute(Model<float>& model, Index step, TapListener<float>* listener = nullptr);
+  // Loss and gradients of step s of the run, left in model.gradients, of which several ranks have a share
+  // each. `statistics` hears every site of every micro-batch. The result is good until the next call; after
+  // the first step nothing is allocated.
+  const StepResult& compute(Model<float>& model, Index step, SiteStatistics* statistics = nullptr);
 
   // Draws micro-batch `micro` of step s without running it.
   void fill(Index step, Index micro = 0);
@@ -33,12 +40,19 @@ class StepRunner {
   Pass last_batch() const { return {tokens_, targets_, context_}; }
 
  private:
+  double compute_micro_batch(Model<float>& model, Index step, Index micro, TapListener<float>* listener);
+
   BatchSampler sampler_;
   RandomStream dropout_stream_;
   Index context_, batch_size_, grad_accum_;
   bool dropout_;
   std::vector<Token> tokens_, targets_;
   StepResult result_;
+  Communicator& ranks_;
+  std::optional<GradientSum> sum_;  // of the model that was computed first
+  std::vector<double> losses_;      // of each micro-batch
+  SiteStatistics heard_;            // in one micro-batch
+  std::vector<char> told_;          // of each, as bytes
 };
 
 // The rows of params.csv for a step, from its gradient's norms and what the update did; no `changes`: it was

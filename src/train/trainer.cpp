@@ -69,7 +69,7 @@ bool Trainer::resume() {
     }
   }
   if (!file) return false;
-  state_ = load_checkpoint(*file, facts(), model_, optimizer_);
+  state_ = load_checkpoint(*file, facts(), model_, optimizer_.moments);
   if (!state_.recent.empty()) recent_.from_numbers(state_.recent, config_.model.n_layer);
   settle_best();
   resumed_ = true;
@@ -249,7 +249,7 @@ void Trainer::report_progress(const Step& step) {
 void Trainer::save() {
   logs_->sync();
   state_.recent = recent_.to_numbers();
-  save_checkpoint(folder_.file_to_write(checkpoint_file), facts(), state_, model_, optimizer_, keep_);
+  save_checkpoint(folder_.file_to_write(checkpoint_file), facts(), state_, model_, optimizer_.moments, keep_);
   keep_ = Keep::previous;
   saved_best_step_ = state_.best_step;
   std::error_code ignored;  // settle_best() removes what stays

@@ -1,0 +1,53 @@
+// A step's gradient: the sum of its micro-batches' gradients along a fixed tree of halves, of which the left
+// one is the larger. It depends on their number alone, so that ranks come to the same bits, however many they
+// are: each takes neighbouring micro-batches and adds what the tree adds among them. What is left are a few
+// nodes a rank; each rank gets its share of the parameters of all of them, and adds these as the tree does.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "dist/shares.h"
+
+namespace normscope {
+
+// A node of the tree: micro-batches [begin, end).
+struct TreeNode {
+  Index begin, end;
+  Index leaves() const { return end - begin; }
+  TreeNode left() const { return {begin, begin + (leaves() + 1) / 2}; }
+  TreeNode right() const { return {left().end, end}; }
+  bool operator==(const TreeNode&) const = default;
+};
+
+// The largest nodes under `node` that lie within `range`, in order.
+void add_nodes_within(TreeNode node, TreeNode range, std::vector<TreeNode>& nodes);
+
+class GradientSum {
+ public:
+  GradientSum(const ParameterLayout& layout, Index micro_batches, Communicator& ranks);
+
+  const Shares& shares() const { return shares_; }
+  std::span<const Index> cut() const { return cut_; }  // rank r computes micro-batches [cut[r], cut[r+1])
+
+  // compute(i) puts micro-batch i's gradient into `gradients`. In the end this rank's share of their sum is
+  // there; what stands in the rest is of no use.
+  void run(ParameterBlock<float>& gradients, const std::function<void(Index)>& compute);
+
+ private:
+  void sum(TreeNode node, ParameterBlock<float>& gradients, std::size_t depth,
+           const std::function<void(Index)>& compute);
+  void add(std::span<const Piece> pieces, Index right_leaves, const float* right, float* left) const;
+  void exchange(const ParameterBlock<float>& gradients, std::size_t round);
+  float* sum_parts(TreeNode node);
+
+  TreeNode root_;
+  Shares shares_;
+  std::vector<Index> cut_;
+  std::vector<std::vector<TreeNode>> nodes_;    // of each rank
+  std::vector<ParameterBlock<float>> waiting_;  // sums of nodes that wait for their neighbour, by depth
+  std::vector<float> parts_;                    // this rank's share of every node of every rank, in order
+  std::vector<Index> place_;
+};
+
+}  // namespace normscope
