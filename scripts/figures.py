@@ -4,26 +4,44 @@ import itertools
 import math
 import warnings
 
+from keys import PLACEMENTS
 from runs import matplotlib, np
 from matplotlib import pyplot, ticker  # after runs, which finds a Python that has it
 from matplotlib.lines import Line2D
 
 warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name that the font lacks is drawn as boxes
 
-# Okabe and Ito's colours, the strongest on white first; their yellow is too pale for a line, so grey stands in.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
+# Okabe and Ito's colours that show on white and on black, the strongest first; grey in place of their yellow and black.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 INK, MUTED, GRID = "#222222", "#666666", "#E3E3E3"
 WIDTH, DPI = 10.0, 140  # inches; 1400 pixels
 MARKERS, MARKED = "osD^vPph", 24  # a marker a group, where a line has no more blocks than this
 DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))
+LINES = ("-", DASHES, DOTS)
 
 
-def colored(groups):
-    """The groups, each with its colour: the palette, and beyond its eight a ramp."""
-    ramp = pyplot.get_cmap("viridis")(np.linspace(0, 0.92, len(groups)))
-    colors = PALETTE if len(groups) <= len(PALETTE) else [matplotlib.colors.to_hex(c) for c in ramp]
-    for group, color in zip(groups, colors):
-        group.color = color
+def style(number):
+    """(colour, dash, marker) number 0, 1, 2, …: seven colours, each as three kinds of line."""
+    colors = len(PALETTE)
+    return PALETTE[number % colors], LINES[number // colors % len(LINES)], MARKERS[number % len(MARKERS)]
+
+
+def placement_style(name):
+    """A placement's style, the same in every figure."""
+    return style(list(PLACEMENTS).index(name) if name in PLACEMENTS else len(PLACEMENTS))
+
+
+def styled(groups):
+    """The groups, each with its colour, dash and marker. The colour is its placement's where that differs between groups,
+    and the dash and marker are then those of what else differs; else the style is numbered by what differs."""
+    variants = list(dict.fromkeys(group.variant for group in groups))
+    several = len({group.placement for group in groups}) > 1
+    for group in groups:
+        varied = style(variants.index(group.variant))
+        group.color, group.dash, group.marker = placement_style(group.placement) if several else varied
+        if several and len(variants) > 1:
+            number = variants.index(group.variant)
+            group.dash, group.marker = LINES[number % len(LINES)], MARKERS[number % len(MARKERS)]
     return groups
 
 

@@ -5,8 +5,10 @@ import io
 import os
 from pathlib import Path
 
-from figures import DPI, colored, pyplot
+from figures import DPI, pyplot, styled
 from runs import PlotError, find_runs, group_runs, newest_family, printable
+
+BASE_HELP = "the run, by label or folder, that others are set against (default: the first)"
 
 
 def command(doc, examples, needed, default, plot, options=()):
@@ -18,13 +20,14 @@ def command(doc, examples, needed, default, plot, options=()):
                         "below runs/ and those that differ from it only in placement, norm or seed)")
     parser.add_argument("-o", "--output", metavar="FILE", help=f"PNG or SVG to write (default: {default} and an SVG "
                         "beside the first run; a folder, or a name without ending: both there)")
+    parser.add_argument("--base", metavar="NAME", help=BASE_HELP)
     for flag, settings in options:
         parser.add_argument(flag, **settings)
     given = vars(parser.parse_args())
-    folders, output = given.pop("runs"), given.pop("output")
+    folders, output, base = (given.pop(name) for name in ("runs", "output", "base"))
     runs = find_runs(folders, needed) if folders else newest_family(needed)
     paths = output_paths(output, runs, default)
-    save(plot(colored(group_runs(runs)), **given), paths)
+    save(plot(styled(group_runs(runs, base)), **given), paths)
 
 
 def output_paths(given, runs, default, endings=(".png", ".svg")):
@@ -50,6 +53,13 @@ def png_bytes(figure):
     return file.getvalue()
 
 
+def svg_text(figure):
+    """The figure as SVG, the same every time."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
+    return file.getvalue()
+
+
 def save(figure, paths):
     """Writes the figure as PNG or SVG, by each path's ending, the same bytes every time, and says where."""
     paths[0].parent.mkdir(parents=True, exist_ok=True)
@@ -57,6 +67,6 @@ def save(figure, paths):
         if path.suffix.lower() == ".png":
             path.write_bytes(png_bytes(figure))
         else:
-            figure.savefig(path, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
+            path.write_text(svg_text(figure), encoding="utf-8")
     pyplot.close(figure)
     print("wrote " + " and ".join(map(printable, [paths[0], *(path.name for path in paths[1:])])))

@@ -94,15 +94,10 @@ def plot(groups, site="stream"):
         for row, one in enumerate(maps):
             draw_map(axes[2 * row + column], one, name, norm if scale else None, colors)
     for row, one in enumerate(maps):
-        axes[2 * row].set_title(literal(legend_of(one.group)))
+        axes[2 * row].set_title(literal(one.group.legend("geometric mean of")))
     for panel in axes[-2:]:
         panel.set_xlabel("step")
     return figure
-
-
-def legend_of(group):
-    """The group's label; its seeds are averaged as factors are."""
-    return group.legend().replace("mean and range of", "geometric mean of")
 
 
 def draw_map(axes, one, name, norm, colors):

@@ -4,21 +4,25 @@ page needs nothing but itself."""
 
 import argparse
 import json
+import sys
+import time
 from pathlib import Path
 
 import plot_branches
 import plot_heatmap
 import plot_layers
 import plot_loss
-from figures import colored, pyplot
-from plot_command import output_paths, png_bytes
-from report_page import bullets, dot, folded, notes, page, picture, pre, section, table, text
-from runs import Group, PlotError, comparison, find_runs, main, printable, shared_settings, shortened
+from figures import pyplot, styled
+from plot_command import BASE_HELP, output_paths, svg_text
+from report_data import inline, page_data
+from report_page import bullets, folded, key, notes, page, picture, pre, section, table, text
+from runs import PlotError, comparison, find_runs, main, printable, shared_settings, shortened
 from sites import Branches, Site
 
 EXAMPLES = """examples:
   scripts/report.py runs/quickstart/pre runs/quickstart/post
   scripts/report.py runs/sweep -o sweep.html
+  scripts/report.py --watch runs/sweep                     while it trains
 """
 LONGEST_SAMPLE = 3000  # characters
 MACHINE = ("steps", "seconds", "tokens_per_s", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc",
@@ -27,7 +31,7 @@ MACHINE = ("steps", "seconds", "tokens_per_s", "threads", "precision", "gemm", "
 
 def heading(group):
     """The group's colour and label, as a table's row begins."""
-    return dot(group.color) + text(group.label)
+    return key(group) + text(group.label)
 
 
 # ---- sections -------------------------------------------------------------------------------------------------
@@ -36,7 +40,7 @@ def heading(group):
 def compared(said):
     """What was compared: the runs, and the keys that tell them apart."""
     entries = said["runs"]
-    keys = list(dict.fromkeys(key for entry in entries for key in entry["keys"]))
+    keys = list(dict.fromkeys(k for entry in entries for k in entry["keys"]))
     rows = [[heading(entry["group"]),
              *(f"<code>{text(shortened(json.dumps(entry['keys'][k]), 120)) if k in entry['keys'] else '–'}</code>"
                for k in keys),
@@ -72,7 +76,7 @@ def results(said):
 
 
 def drawn(title, caption, groups, read, plot):
-    """A section with a picture of the runs that `read` takes; it says which are left out, and why."""
+    """A still picture of the runs that `read` takes; it says which are left out, and why."""
     reasons, kept = {}, []
     for group in groups:
         good = []
@@ -83,22 +87,22 @@ def drawn(title, caption, groups, read, plot):
             except PlotError as error:
                 reasons.setdefault(str(error).removeprefix(f"{run}: "), []).append(str(run))
         if good:
-            kept.append(Group(good, group.label, group.color))
+            kept.append(group.of(good))
     left_out = [f"Left out: {', '.join(runs)}: {reason}" for reason, runs in reasons.items()]
     if not kept:
-        return section(title, "<p>No run has what this picture shows.</p>", notes(left_out))
+        return folded(text(title), "<p>No run has what this picture shows.</p>" + notes(left_out), still=True)
     try:
         figure = plot(kept)
     except PlotError as error:
-        return section(title, notes([f"Not drawn: {error}", *left_out]))
-    png = png_bytes(figure)
+        return folded(text(title), notes([f"Not drawn: {error}", *left_out]), still=True)
+    svg = inline(svg_text(figure))
     pyplot.close(figure)
     names = ", ".join(group.legend() for group in kept)
-    return section(title, picture(png, f"{title}: {names}", caption), notes(left_out))
+    return folded(text(title), picture(svg, f"{title}: {names}", caption) + notes(left_out), still=True)
 
 
 def pictures(groups):
-    """The sections with pictures."""
+    """The still pictures: all that a browser without scripts shows, and what a paper takes."""
 
     def losses(run):
         if run.probe:
@@ -109,7 +113,7 @@ def pictures(groups):
         if Site(run).steps.size < 2:
             raise PlotError(f"{run}: one step is logged, a map needs two")
 
-    return [
+    return section("Pictures",
         drawn("Loss", "Training loss as a line, validation loss as diamonds; dotted, what counting characters achieves "
               "on the same validation text.", groups, losses, plot_loss.plot),
         drawn("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the "
@@ -117,7 +121,7 @@ def pictures(groups):
         drawn("Every layer at every step", "Time to the right, depth upward. One colour scale holds for all runs.",
               groups, several_steps, plot_heatmap.plot),
         drawn("Branch beside stream", "How large what a sublayer adds is, beside the stream that it joins. Far below "
-              "1, the block changes little.", groups, Branches, plot_branches.plot)]
+              "1, the block changes little.", groups, Branches, plot_branches.plot))
 
 
 def samples(groups):
@@ -149,27 +153,51 @@ def machine(groups):
     without = [f"{run}: no summary.json" + (" (a probe)" if run.probe else "; it is not finished")
                for group in groups for run in group.runs if not run.summary]
     shown = [key for key in MACHINE if any(key in run.summary for _, run in runs)]
-    rows = [[f"{dot(group.color)}<code>{text(run)}</code>", *(cell(run, key) for key in shown)] for group, run in runs]
-    return section("Machine and build", table(["run", *map(text, shown)], rows) if rows else "", notes(without))
+    rows = [[f"{key(group)}<code>{text(run)}</code>", *(cell(run, key) for key in shown)] for group, run in runs]
+    listed = table(["run", *map(text, shown)], rows) if rows else ""
+    return section("Machine and build", folded(f"{len(rows)} runs", listed) if len(rows) > 6 else listed, notes(without))
 
 
 def configs(groups):
     """The resolved config of each run, folded."""
     return section("Configs", *(
-        folded(f"{dot(group.color)}{text(group.label)}: <code>{text(run)}</code>",
+        folded(f"{key(group)}{text(group.label)}: <code>{text(run)}</code>",
                pre(json.dumps(run.config, indent=2, ensure_ascii=False))) for group in groups for run in group.runs))
 
 
-def report(runs):
-    """The page about these runs."""
-    said = comparison(runs)
-    groups = colored([entry["group"] for entry in said["runs"]])
+def report(runs, base=None, refresh=None):
+    """The page about these runs, set against the base that is named, else the first."""
+    said = comparison(runs, base)
+    groups = styled([entry["group"] for entry in said["runs"]])
     labels = [group.label for group in groups]
     title = "normscope: " + (" and ".join(labels) if len(labels) <= 2 else f"{len(labels)} configurations")
     count = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
     return page(shortened(title, 160), f"{count} · {shared_settings(groups)}",
-                [compared(said), results(said), *pictures(groups), samples(groups), machine(groups),
-                 configs(groups)])
+                [compared(said), results(said), pictures(groups), samples(groups), machine(groups), configs(groups)],
+                page_data(groups), refresh)
+
+
+def watched(args, path, pause=2.0, patience=3):
+    """Writes the page anew whenever a run has new rows, until none has been unfinished or new for `patience` looks."""
+    seen, calm = None, 0
+    while calm < patience:
+        runs = find_runs(args.runs, "config.json")
+        unfinished = any(not run.summary for run in runs)
+        now = [(file, file.stat().st_size) for run in runs for file in sorted(run.folder.glob("*.[cj]s*"))] + [unfinished]
+        if now != seen:
+            write(path, report(runs, args.base, refresh=5 if unfinished else None))
+        calm = 0 if unfinished or now != seen else calm + 1
+        seen = now
+        time.sleep(pause)
+
+
+def write(path, content):
+    """Replaces the page at once, as a browser may be reading it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".new")
+    new.write_text(content, encoding="utf-8", newline="\n")
+    new.replace(path)
+    print(f"wrote {printable(path)}", flush=True)
 
 
 def run():
@@ -179,13 +207,16 @@ def run():
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
     parser.add_argument("-o", "--output", metavar="FILE", help="HTML file to write (default: report.html beside the "
                         "first run)")
+    parser.add_argument("--base", metavar="NAME", help=BASE_HELP)
+    parser.add_argument("--watch", action="store_true", help="write the page anew as runs get rows, until all have ended; "
+                        "a browser that shows it follows")
     args = parser.parse_args()
     runs = find_runs(args.runs, "config.json")
     path = output_paths(args.output, runs, "report.html", (".html", ".htm"))[0]
-    content = report(runs)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content, encoding="utf-8", newline="\n")
-    print(f"wrote {printable(path)}")
+    try:
+        watched(args, path) if args.watch else write(path, report(runs, args.base))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What the plots share of reading: finding run folders and their tables; their groups and labels, which are those of
 `normscope compare`."""
 
+import copy
 import csv
 import functools
 import json
@@ -202,7 +203,7 @@ def newest_family(needed):
         except PlotError:
             continue  # damaged, and nobody asked for it
     family = {}
-    for entry in comparison([newest, *others], newest)["runs"]:
+    for entry in comparison([newest, *others], str(newest.folder))["runs"]:
         for seed, run in zip(entry["seeds"], entry["group"].runs):
             if {PLACEMENT, NORM}.issuperset(entry["choices"]):  # newest first: of one config, the newer is shown
                 family.setdefault((entry["placement"], entry["norm"], seed), run)
@@ -217,18 +218,33 @@ def newest_family(needed):
 
 
 class Group:
-    """Runs that differ only in their seed: one label, one colour; `runs` in the order of the command line."""
+    """Runs that differ only in their seed: one label; `runs` in the order of the command line; `keys`: what tells the
+    group apart from others. Its style (`color`, `dash`, `marker`) comes of figures.styled."""
 
-    def __init__(self, runs, label, color=None):
-        self.runs, self.label, self.color = runs, label, color
+    def __init__(self, runs, label, keys=None):
+        self.runs, self.label = runs, label
+        self.placement = runs[0].value(PLACEMENT)
+        if not isinstance(self.placement, str):
+            self.placement = json.dumps(self.placement)
+        self.variant = json.dumps({key: value for key, value in (keys or {}).items() if key != PLACEMENT})
+
+    def called(self, name):
+        """Whether that is the group's label or the folder of one of its runs."""
+        return name == self.label or os.path.normpath(name) in [os.path.normpath(run.folder) for run in self.runs]
+
+    def of(self, runs):
+        """The group with these of its runs alone."""
+        part = copy.copy(self)
+        part.runs = runs
+        return part
 
     @property
     def diverged(self):
         return [run for run in self.runs if run.diverged]
 
-    def legend(self):
-        """The label with what a reader must know of the runs: how many seeds, which diverged."""
-        notes = [f"mean and range of {len(self.runs)} seeds"] if len(self.runs) > 1 else []
+    def legend(self, of="mean and range of"):
+        """The label with what a reader must know of the runs: what is drawn `of` how many seeds, which diverged."""
+        notes = [f"{of} {len(self.runs)} seeds".strip()] if len(self.runs) > 1 else []
         if self.diverged and len(self.runs) > 1:
             notes.append(f"{len(self.diverged)} diverged")
         elif self.diverged:
@@ -238,11 +254,11 @@ class Group:
 
 
 def comparison(runs, base=None):
-    """What `normscope compare --json` says of the runs, set against those of the run `base`, else the first; each of its
-    groups has its runs as `group`."""
+    """What `normscope compare --json` says of the runs, set against the base (a label, or the folder of a run), else the
+    first; each of its groups has its runs as `group`."""
     program = Path(os.environ.get("NORMSCOPE") or ROOT / "build" / "normscope")
     by_folder = {os.path.join(".", run.folder): run for run in runs}  # which is no option's name
-    named = ["--base", os.path.join(".", base.folder)] if base else []
+    named = [f"--base={os.path.join('.', base) if os.path.isdir(base) else base}"] if base else []
     try:
         done = subprocess.run([program, "compare", "--json", *named, *by_folder], capture_output=True, check=False)
     except OSError as error:
@@ -251,20 +267,22 @@ def comparison(runs, base=None):
     try:
         said = json.loads(done.stdout)
         for entry in said["runs"]:
-            entry["group"] = Group([by_folder[folder] for folder in entry["folders"]], entry["label"])
+            entry["group"] = Group([by_folder[folder] for folder in entry["folders"]], entry["label"], entry["keys"])
     except (KeyError, TypeError, ValueError):
         why = done.stderr.decode("utf-8", "replace").splitlines() or ["no comparison came of it"]
-        raise PlotError(f"{printable(program)} compare: {printable(why[-1])}", 1) from None
+        raise PlotError(f"{printable(program)} compare: {printable(why[-1])}", 2 if "--base" in why[-1] else 1) from None
     return said
 
 
-def group_runs(runs):
-    """The groups of runs that differ only in seed, labelled by what differs between the groups. All must be readable."""
-    said = comparison(runs)
+def group_runs(runs, base=None):
+    """The groups of runs that differ only in seed, labelled by what differs between the groups; the base comes first. All must
+    be readable."""
+    said = comparison(runs, base)
     for remark in said["remarks"]:
         if remark["kind"] == "unreadable":
             raise PlotError(remark["text"], 1)
-    return [entry["group"] for entry in said["runs"]]
+    groups = [entry["group"] for entry in said["runs"]]
+    return sorted(groups, key=lambda group: not group.called(base)) if base else groups
 
 
 def shared_settings(groups):

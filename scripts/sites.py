@@ -30,15 +30,25 @@ class Site(Steps):
     """One site of a run: `rms` and `grad` as arrays (steps, layers 0..L), NaN for a layer without it; `first`: the
     first layer that has it."""
 
-    def __init__(self, run, site="stream"):
+    def __init__(self, run, site="stream", rows=None):
         self.run = run
-        rows = run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), UNLOGGED, keep=("site", (site,)))
+        rows = rows if rows is not None else _rows(run, (site,))
         self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
         layers = rows[:, 1].astype(int)
         self.first = layers.min()
         self.rms, self.grad = np.full((2, self.steps.size, layers.max() + 1), np.nan)
         self.rms[at, layers], self.grad[at, layers] = rows[:, 2], rows[:, 3]
         self.whole = np.isfinite(self.rms[:, self.first:] + self.grad[:, self.first:]).all(axis=1)
+
+
+def _rows(run, names):
+    return run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), UNLOGGED, keep=("site", names))
+
+
+def every_site(run):
+    """{name: Site} of the sites that the run has logged, in their order, of one reading."""
+    rows = _rows(run, SITES)
+    return {name: Site(run, name, rows[rows[:, 4] == i]) for i, name in enumerate(SITES) if (rows[:, 4] == i).any()}
 
 
 class Branches(Steps):

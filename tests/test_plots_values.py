@@ -168,7 +168,7 @@ class Maps(MadeRuns):
         self.assertEqual(plot_heatmap.edges(np.array([4])).tolist(), [3.5, 4.5])
 
     def test_the_cells_drawn_are_the_values_block_upward(self):
-        groups = figures.colored(group_runs([Run(self.make("pre")), Run(self.make("post", diverged=True, decay=0.1,
+        groups = figures.styled(group_runs([Run(self.make("pre")), Run(self.make("post", diverged=True, decay=0.1,
                                                                                   model__norm_placement="post"))]))
         figure = plot_heatmap.plot(groups)
         meshes = [mesh for axes in figure.axes for mesh in axes.collections if hasattr(mesh, "get_coordinates")]
@@ -192,7 +192,7 @@ class Axes(MadeRuns):
         (lost / "layers.csv").write_text("\n".join(rows + wild) + "\n")
         fine = Run(self.make("fine"))
         for shown, alone in (([Run(lost), fine], False), ([Run(lost)], True)):
-            figure = plot_layers.plot(figures.colored(group_runs(shown)))
+            figure = plot_layers.plot(figures.styled(group_runs(shown)))
             self.addCleanup(figures.pyplot.close, figure)
             tops = [axes.get_ylim()[1] for axes in figure.axes[:2]]
             self.assertEqual([top > 1e10 for top in tops], [alone, alone], tops)

@@ -2,33 +2,42 @@
 """The HTML report: what it says, that it needs nothing but itself, and that no text of a run becomes markup."""
 
 import base64
+import hashlib
 import html
 import json
+import math
 import os
 import re
+import subprocess
+import sys
+import time
 import unittest
 from html.parser import HTMLParser
 from pathlib import Path
 
 from cli import CliTest
-from made_runs import MadeRuns
+from made_runs import SCRIPTS, MadeRuns
 
 import report
-from runs import find_runs
+import report_data
+from runs import find_runs, np
 
-VOID = {"meta", "img", "br"}
-KNOWN = set("html head meta title style body header main section h1 h2 h3 p div span ul li table thead tbody tr th td "
-            "figure figcaption img pre code br details summary".split())
+VOID = {"meta", "img", "br", "input"}
+SVG = set("svg g path defs clippath rect use line text image tspan pattern".split())
+KNOWN = SVG | set("html head meta title style script body header main section h1 h2 h3 p div span ul li table thead tbody tr th td "
+                  "figure figcaption pre code br details summary fieldset label select option input button output".split())
 PICTURES = ["Loss", "Gradient and activation by layer", "Every layer at every step", "Branch beside stream"]
 
 
 class Page(HTMLParser):
-    """A page read: `tags` with attributes, `headings`, `tables` (rows of cells' texts), `pre` texts, `notes`."""
+    """A page read: `tags` with attributes, `headings`, `tables` (rows of cells' texts), `pre` texts, `notes`, `images` (what
+    each still picture is of, and its attributes), and what its scripts and its style hold."""
 
     def __init__(self, content):
         super().__init__()
         self.content, self.tags, self.open = content, [], []
         self.headings, self.tables, self.pre, self.notes, self.images = [], [], [], [], []
+        self.summaries, self.scripts, self.style = [""], [], []
         self.feed(content)
         self.close()
         assert not self.open, f"never closed: {self.open}"
@@ -38,7 +47,7 @@ class Page(HTMLParser):
         self.tags.append((tag, attributes))
         if tag not in VOID:
             self.open.append(tag)
-        for name, found in (("h2", self.headings), ("pre", self.pre)):
+        for name, found in self.texts():
             if tag == name:
                 found.append("")
         if tag == "table":
@@ -49,15 +58,18 @@ class Page(HTMLParser):
             self.tables[-1][-1].append("")
         elif tag == "p" and attributes.get("class") == "note":
             self.notes.append("")
-        elif tag == "img":
-            self.images.append((self.headings[-1], attributes))
+        elif tag == "svg" and "aria-label" in attributes:
+            self.images.append((self.summaries[-1], attributes))
+
+    def texts(self):
+        return (("h2", self.headings), ("pre", self.pre), ("summary", self.summaries), ("script", self.scripts), ("style", self.style))
 
     def handle_endtag(self, tag):
         assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open}"
         self.open.pop()
 
     def handle_data(self, data):
-        for name, found in (("h2", self.headings), ("pre", self.pre)):
+        for name, found in self.texts():
             if name in self.open:
                 found[-1] += data
         if "td" in self.open or "th" in self.open:
@@ -74,29 +86,34 @@ class Report(MadeRuns):
         self.assertIn(f"{out}\n", done.stdout)
         page = Page((self.root / out).read_text(encoding="utf-8"))
         self.assertTrue(page.content.startswith('<!DOCTYPE html>\n<html lang="en">'))
-        self.assertLessEqual({tag for tag, _ in page.tags}, KNOWN)
-        for tag, attributes in page.tags:
-            self.assertFalse([name for name in attributes if name.startswith("on") or name in ("href", "srcset")])
-            self.assertTrue(attributes.get("src", "data:image/png;base64,").startswith("data:image/png;base64,"))
-        policy = [a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
-        self.assertEqual(policy, ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"])
-        self.assertIsNone(re.search(r"url\(|@import|https?:", page.content))
+        self.check(page)
         controls = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\u2066-\u2069]"
         self.assertIsNone(re.search(controls, page.content))
-        for _, image in page.images:
-            png = base64.b64decode(image["src"].split(",")[1], validate=True)
-            self.assertEqual(png[:8], b"\x89PNG\r\n\x1a\n")
-            self.assertEqual((image["width"], image["height"]), ("1400", str(int.from_bytes(png[20:24], "big"))))
-            self.assertTrue(image["alt"])
+        return page
+
+    def check(self, page):
+        """Nothing is fetched or run but the page's own script; no attribute is style, which the policy forbids."""
+        self.assertLessEqual({tag for tag, _ in page.tags}, KNOWN)
+        for tag, attributes in page.tags:
+            self.assertFalse([name for name in attributes if name.startswith("on") or name in ("style", "src", "srcset")])
+            self.assertRegex(attributes.get("href", "#"), "^data:image/png;base64," if tag == "image" else "^#")
+        (policy,) = [a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
+        digests = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (page.style[0], page.scripts[1])]
+        self.assertEqual(policy, f"default-src 'none'; img-src data:; style-src 'sha256-{digests[0]}'; script-src "
+                         f"'sha256-{digests[1]}'; base-uri 'none'; form-action 'none'")
+        self.assertEqual((len(page.style), len(page.scripts)), (1, 2))
+        self.assertEqual(page.scripts[1], (SCRIPTS / "page" / "page.js").read_text(encoding="utf-8"))
+        self.data = json.loads(page.scripts[0])
+
         return page
 
     def test_a_pair(self):
         pre, post = self.make("pre"), self.make("post", model__norm_placement="post", name="other", log__every=5)
         (pre / "sample.txt").write_text("\nfirst line is empty & that stays\n\tTom\n", encoding="utf-8")
         page = self.report(pre, post)
-        self.assertEqual(page.headings, ["What was compared", "Results", *PICTURES, "Samples", "Machine and build",
-                                         "Configs"])
-        self.assertEqual([heading for heading, _ in page.images], PICTURES)
+        self.assertEqual(page.headings, ["Layers and loss, step by step", "What was compared", "Results", "Pictures", "Samples",
+                                         "Machine and build", "Configs"])
+        self.assertEqual([title for title, _ in page.images], PICTURES)
         self.assertIn("<title>normscope: pre and post</title>", page.content)
         self.assertEqual(page.tables[0], [["run", "model.norm_placement", "seed", "folder"],
                                           ["pre", '"pre"', "1", str(pre)], ["post", '"post"', "1", str(post)]])
@@ -105,6 +122,8 @@ class Report(MadeRuns):
         self.assertEqual([json.loads(config)["name"] for config in page.pre[1:]], ["fake", "other"])
         self.assertEqual(page.notes, ["post: no sample.txt; it is written when a run is done"])
         self.assertIn("one seed a config", page.content)
+        self.assertEqual([(g["label"], g["seeds"]) for g in self.data["groups"]], [("pre", 1), ("post", 1)])
+        self.assertLess(len(page.content), 400_000)
 
     def test_the_same_bytes_every_time(self):
         runs = [self.make("a"), self.make("b", model__norm="rmsnorm", diverged=True)]
@@ -122,10 +141,8 @@ class Report(MadeRuns):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         content = (self.root / "evil.html").read_text(encoding="utf-8")
         page = Page(content)
-        self.assertLessEqual({tag for tag, _ in page.tags}, KNOWN)
+        self.check(page)
         self.assertEqual(len(page.images), 4)
-        self.assertTrue(all(a["src"].startswith("data:") for _, a in page.images))
-        self.assertFalse([a for _, a in page.tags if any(name.startswith("on") for name in a)])
         self.assertTrue(page.pre[0].startswith("\n" + evil + r"\x1b[31m\x00\x07\u202egnp.exe\u2028\x85\x0d"))
         self.assertIn("\ufffd", page.pre[0])
         self.assertEqual(json.loads(page.pre[1])["data"]["path"], "/nowhere/" + evil)
@@ -147,10 +164,60 @@ class Report(MadeRuns):
         self.assertIn("Left out: p/seed-1, p/seed-2: a probe does not train", page.notes)
         self.assertIn(f"Left out: {fresh}: no layers.csv; set log.layers_every above 0 and train again", page.notes)
         self.assertIn("Left out: p/seed-1, p/seed-2: one step is logged, a map needs two", page.notes)
-        self.assertEqual([heading for heading, _ in page.images], PICTURES)
+        self.assertEqual([title for title, _ in page.images], PICTURES)
         page = self.report("p")
-        self.assertEqual([heading for heading, _ in page.images], [PICTURES[1], PICTURES[3]])
-        self.assertEqual(page.headings[0], "The run")
+        self.assertEqual([title for title, _ in page.images], [PICTURES[1], PICTURES[3]])
+        self.assertEqual(page.headings[1], "The run")
+
+    def test_numbers_of_a_page_are_those_of_the_logs_to_three_digits(self):
+        values = np.array([1.0, 0.1, 9.995, 0.12349, 123456.0, 3.4e38, 1e-30, 1e-36, 0.0, -2.5, np.nan, np.inf, 1 / 3])
+        codes = np.frombuffer(base64.b64decode(report_data.packed(values)), "<u2").astype(int)
+        shown = [[math.nan, 0.0, math.inf][code] if code < 3 else float(f"{100 + (code - 3) % 900}e{(code - 3) // 900 - 35}")
+                 for code in codes]
+        self.assertEqual([f"{v:.3g}" for v in shown], ["1", "0.1", "9.99", "0.123", "1.23e+05", "3.4e+38", "1e-30", "0", "0", "2.5",
+                                                       "nan", "inf", "0.333"])
+
+    def test_a_long_run_is_thinned(self):
+        run = self.make("long", steps=(1, *range(10, 40_000, 10)), model__n_layer=2)
+        page = self.report(run, self.make("other", model__norm="rmsnorm"))
+        (data, _), steps = self.data["runs"], self.data["runs"][0]["steps"]
+        self.assertEqual((steps[0], steps[-1]), (1, 39_990))
+        self.assertLess(2 * len(steps) * data["layers"] * len(data["sites"]), 24_001)
+        self.assertEqual(len(data["train"]), 300)
+        self.assertLess(len(page.content), 400_000)
+
+    def test_watching_rewrites_the_page_until_the_run_has_ended(self):
+        run, page = self.make("run"), self.root / "live.html"
+        summary = (run / "summary.json").read_text()
+        (run / "summary.json").unlink()
+        watching = subprocess.Popen([sys.executable, str(SCRIPTS / "report.py"), "--watch", str(run), "-o", str(page)],
+                                    cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(watching.kill)
+
+        def wait_for(condition):
+            end = time.monotonic() + 60
+            while not (page.exists() and condition(page.read_text(encoding="utf-8"))):
+                self.assertIsNone(watching.poll())
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.1)
+
+        wait_for(lambda content: 'http-equiv="refresh"' in content and '"steps":[1,10,20,30,40,50,60]' in content)
+        with open(run / "layers.csv", "a", encoding="utf-8") as rows:
+            rows.write("70,0,stream,0,1,1,0,1,1,1,0\n")
+        wait_for(lambda content: '"steps":[1,10,20,30,40,50,60,70]' in content)
+        (run / "summary.json").write_text(summary)
+        wait_for(lambda content: 'http-equiv="refresh"' not in content)
+        out, errors = watching.communicate(timeout=60)
+        self.assertEqual((watching.returncode, errors), (0, ""))
+        self.assertGreaterEqual(out.count("wrote "), 3)
+
+    def test_base(self):
+        runs = self.make("a"), self.make("b", model__norm="rmsnorm")
+        self.assertIn("<li>rmsnorm against layernorm: ", self.report(*runs).content)
+        done = self.call("report.py", *runs, "--base", "rmsnorm")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("<li>layernorm against rmsnorm: ", (self.root / "report.html").read_text(encoding="utf-8"))
+        self.refused("report.py", *runs, "--base", "nobody", says="--base: got nobody; expected ")
 
     def test_default_name_and_errors(self):
         run = self.make("runs/a")
@@ -198,7 +265,7 @@ class Figures(CliTest):
         self.normscope("probe", self.config(), "--seeds", "2", "--out", "runs/probe")
         content = report.report(find_runs([self.path("runs")], "config.json"))
         page = Page(content)
-        self.assertEqual([heading for heading, _ in page.images], PICTURES)
+        self.assertEqual([title for title, _ in page.images], PICTURES)
         self.assertIn(Path(self.path("runs/pre/sample.txt")).read_text(encoding="utf-8"), page.pre[0])
         self.assertIn("trajectory_hash", page.tables[2][0])
         self.assertIn("probe", page.tables[1][1][1] + page.tables[1][2][1])
