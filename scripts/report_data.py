@@ -82,7 +82,7 @@ def page_data(groups):
     levels = plot_loss.common_levels(trained) if trained else {}
     guess = max(map(math.log, plot_loss.vocabularies(trained)), default=None)
     return {
-        "groups": [{"label": g.label, "legend": g.legend(""), "color": g.color, "dash": css_dash(g.dash), "seeds": len(g.runs)}
+        "groups": [{"label": g.label, "legend": g.legend(None), "color": g.color, "dash": css_dash(g.dash), "seeds": len(g.runs)}
                    for g in groups],
         "runs": runs, "steps": sorted({step for run in runs for step in run["steps"]}), "levels": levels,
         "loss": plot_loss.limits(curves, levels, guess), "maps": {"rms": colors_of("viridis"), "grad": colors_of("plasma")}}

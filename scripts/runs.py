@@ -243,8 +243,8 @@ class Group:
         return [run for run in self.runs if run.diverged]
 
     def legend(self, of="mean and range of"):
-        """The label with what a reader must know of the runs: what is drawn `of` how many seeds, which diverged."""
-        notes = [f"{of} {len(self.runs)} seeds".strip()] if len(self.runs) > 1 else []
+        """The label with what a reader must know of the runs: what is drawn `of` how many seeds (None: not said), which diverged."""
+        notes = [f"{of} {len(self.runs)} seeds"] if of and len(self.runs) > 1 else []
         if self.diverged and len(self.runs) > 1:
             notes.append(f"{len(self.diverged)} diverged")
         elif self.diverged:

@@ -288,7 +288,8 @@ function drawMaps() {
       for (let i = 0; i < 64; i++) { bar.fillStyle = rgb(colors, i / 63); bar.fillRect(i, 0, 1, 1); }
       add(key, "span", {}, `${text(high)} (logarithmic)`);
     }
-    for (const line of drawn) drawMap(box, line, name, low, high, colors);
+    const grid = add(box, "div", { class: drawn.length > 4 ? "many" : "few" });
+    for (const line of drawn) drawMap(grid, line, name, low, high, colors);
   }
 }
 
