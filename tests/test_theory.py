@@ -134,7 +134,7 @@ class Probes(CliTest):
 
     def off(self, groups):
         """The largest relative distance between a panel's points and its law: (gradient, activation)."""
-        figures.colored(groups)
+        figures.styled(groups)
         figure = plot_layers.plot(groups, theory=True)
         self.addCleanup(figures.pyplot.close, figure)
         self.assertIn("The law's assumptions hold here.", figure.texts[1].get_text())
@@ -196,7 +196,7 @@ class Drawn(MadeRuns):
         self.assertFalse("law" in self.plot("plot_layers.py", *runs).lower())
 
     def test_lines(self):
-        groups = figures.colored(group_runs([Run(self.make_run("a"))]))
+        groups = figures.styled(group_runs([Run(self.make_run("a"))]))
         figure = plot_layers.plot(groups, step=1, theory=True)
         self.addCleanup(figures.pyplot.close, figure)
         (points, law), (rms, root) = ([line.get_ydata() for line in axes.lines[:2]] for axes in figure.axes[:2])
@@ -208,7 +208,7 @@ class Drawn(MadeRuns):
 
     def test_a_law_beyond_all_measure_leaves_the_points_to_be_seen(self):
         run = self.make_run("wild", norm="none", norm_placement="none", init={**MODEL["init"], "embed_std": 100})
-        figure = plot_layers.plot(figures.colored(group_runs([Run(run)])), theory=True)
+        figure = plot_layers.plot(figures.styled(group_runs([Run(run)])), theory=True)
         self.addCleanup(figures.pyplot.close, figure)
         self.assertLess(figure.axes[1].get_ylim()[1], 100)
 
