@@ -36,6 +36,7 @@ EXCHANGES = {
                  "tie_embeddings": False},
     "deepnorm": {"norm_placement": "deepnorm", **SMALL, "activation": "relu", "norm_eps": 0.01,
                  "norm_eps_outside": True},
+    "keel": {"norm_placement": "keel", **SMALL, "norm": "derf", "tie_embeddings": False},
     "pre_scaled": {"norm_placement": "pre_scaled", **SMALL, "norm": "rmsnorm", "norm_affine": False, "norm_eps": 0.01},
     "mix": {"norm_placement": "mix", **SMALL, "n_layer": 3, "norm_bias": False, "position": "none"},
     "rezero": {"norm_placement": "rezero", **SMALL, "activation": "swiglu", "ffn_bias": True, "position": "sinusoidal"},

@@ -33,9 +33,9 @@ ACTIVATIONS = {
     "silu": functional.silu,
     "swiglu": functional.silu,  # of the gate, which then multiplies `in`
 }
-# Two norms a sublayer: `<sublayer>_norm` on what it reads, `<sublayer>_post_norm` on what it returns. All other
-# placements have one, `<sublayer>_norm`, wherever it sits, or none.
-TWO_NORMS = ("sandwich", "peri")
+# Two norms a sublayer: `<sublayer>_norm` on what it reads, `<sublayer>_post_norm` on what it returns, or for keel on the
+# sum. All other placements have one, `<sublayer>_norm`, wherever it sits, or none.
+TWO_NORMS = ("sandwich", "peri", "keel")
 NO_NORM = ("rezero", "none")
 HAS_FINAL_NORM = ("pre", "sandwich", "peri", "res_post", "pre_scaled", "mix")
 
@@ -54,7 +54,7 @@ def placements(config):
 
 
 class Norm(nn.Module):
-    """A norm of (B, T, C); all but dyt differ only in what the mean and the variance are taken over."""
+    """A norm of (B, T, C); all but dyt and derf differ only in what the mean and the variance are taken over."""
 
     def __init__(self, config):
         super().__init__()
@@ -64,8 +64,10 @@ class Norm(nn.Module):
         has_bias = affine and config["norm_bias"] and self.kind != "rmsnorm"
         self.weight = nn.Parameter(torch.ones(width)) if affine else None
         self.bias = nn.Parameter(torch.zeros(width)) if has_bias else None
-        if self.kind == "dyt":
+        if self.kind in ("dyt", "derf"):
             self.alpha = nn.Parameter(torch.full((1,), 0.5))
+        if self.kind == "derf":
+            self.shift = nn.Parameter(torch.zeros(1))
         if self.kind == "batchnorm":
             self.register_buffer("running_mean", torch.zeros(width))
             self.register_buffer("running_var", torch.ones(width))
@@ -95,6 +97,8 @@ class Norm(nn.Module):
             return self.standardise(x, dims=(0, 1))
         if self.kind == "dyt":
             return torch.tanh(self.alpha * x)
+        if self.kind == "derf":
+            return torch.erf(self.alpha * x + self.shift)
         raise ValueError(f"[model] norm: '{self.kind}' is not known")
 
     def standardise(self, x, dims):
@@ -183,7 +187,7 @@ class Block(nn.Module):
     def __init__(self, config, number, placement):
         super().__init__()
         self.number, self.placement, self.residual = number, placement, config["residual"]
-        self.alpha = (2 * config["n_layer"]) ** 0.25  # deepnorm
+        self.n_layer = config["n_layer"]
         self.attn, self.ffn = Attention(config), FeedForward(config)
         for name in ("attn", "ffn"):
             normless = config["norm"] == "none" or placement in NO_NORM
@@ -229,7 +233,9 @@ class Block(nn.Module):
         if self.placement == "res_post":
             return skip + N(F(x))
         if self.placement == "deepnorm":
-            return N(self.alpha * skip + F(x))
+            return N((2 * self.n_layer) ** 0.25 * skip + F(x))
+        if self.placement == "keel":
+            return N2(2 * self.n_layer * skip + F(N(x)))
         if self.placement == "pre_scaled":  # in block 1 the factor is 1, and what F reads is N(x) itself
             return skip + F(N(x) / math.sqrt(self.number) if self.number > 1 else N(x))
         if self.placement == "rezero":

@@ -19,7 +19,7 @@ class Explain(unittest.TestCase):
         self.assertIn("0.0000  0.3333  0.6667  1.0000", out)  # min-max scaling is something else
 
     def test_steps_arrive_at_what_the_engine_computes(self):
-        for norm in ("layernorm", "rmsnorm", "batchnorm", "instancenorm", "dyt"):
+        for norm in ("layernorm", "rmsnorm", "batchnorm", "instancenorm", "dyt", "derf"):
             out = explain("--norm", norm, "--vector", "0.5,-2,7,1,3").stdout
             by_hand = next(line for line in out.splitlines() if " z = " in line).split("= ")[-1].split()
             engine = next(line for line in out.splitlines() if line.startswith("  y = "))[6:].split("(")[0].split()

@@ -101,7 +101,7 @@ TEST_CASE("every key: what its type and range refuse") {
   CHECK_HOLDS(refused("model.bias=\"true\""), "got \"true\"; expected true | false");
   CHECK_HOLDS(
       refused("model.norm=layrnorm"),
-      "got \"layrnorm\"; expected layernorm | rmsnorm | batchnorm | groupnorm | instancenorm | dyt | none; "
+      "got \"layrnorm\"; expected layernorm | rmsnorm | batchnorm | groupnorm | instancenorm | dyt | derf | none; "
       "did you mean layernorm? (--set)");
   CHECK_HOLDS(refused("model.norm=true"), "got true; expected layernorm");
   CHECK_HOLDS(refused("train.gemm=blas"), "expected auto | openblas | native");

@@ -88,7 +88,7 @@ TEST_CASE("a norm that another choice drops is not judged") {
     sets.push_back(std::string("model.norm_placement=") + placement);
     CHECK(said_of(sets) == "accepted");
     for (const char* norm :
-         {"layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "dyt", "none"}) {
+         {"layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "dyt", "derf", "none"}) {
       CAPTURE(norm);
       CHECK(said_of({std::string("model.norm_placement=") + placement, std::string("model.norm=") + norm}) ==
             "accepted");

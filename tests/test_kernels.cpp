@@ -102,20 +102,23 @@ std::vector<std::vector<Real>> batch_norm_run(BatchNorm<Real> norm, const NormCa
   return {y, mean, variance, rstd, dx, dgain, dbias};
 }
 
-// The same for dynamic tanh; y, dx, dgain, dbias, dalpha.
+// The same for norms by a pointwise function; y, dx, dgain, dbias, dalpha, dshift.
 template <class Real>
-std::vector<std::vector<Real>> dynamic_tanh_run(const NormCase<Real>& on) {
+std::vector<std::vector<Real>> pointwise_norm_run(const NormCase<Real>& on, Squash squash) {
   std::vector<Real> y = nans<Real>(on.rows * on.cols), dx = on.dx, dgain = on.dgain, dbias = on.dbias,
-                    dalpha = {Real(0.5)};
-  const DynamicTanh<Real> dyt{on.rows,
-                              on.cols,
-                              Real(0.5),
-                              on.x.data(),
-                              on.has_gain ? on.gain.data() : nullptr,
-                              on.has_bias ? on.bias.data() : nullptr};
-  dynamic_tanh_forward(dyt, y.data());
-  dynamic_tanh_backward(dyt, {on.dy.data(), dx.data(), on.beta, dgain.data(), dbias.data(), dalpha.data()});
-  return {y, dx, dgain, dbias, dalpha};
+                    dalpha = {Real(0.5)}, dshift = {Real(-0.5)};
+  const PointwiseNorm<Real> dyt{on.rows,
+                                on.cols,
+                                Real(0.5),
+                                on.x.data(),
+                                on.has_gain ? on.gain.data() : nullptr,
+                                on.has_bias ? on.bias.data() : nullptr,
+                                squash,
+                                squash == Squash::erf ? Real(0.25) : Real(0)};
+  pointwise_norm_forward(dyt, y.data());
+  pointwise_norm_backward(
+      dyt, {on.dy.data(), dx.data(), on.beta, dgain.data(), dbias.data(), dalpha.data(), dshift.data()});
+  return {y, dx, dgain, dbias, dalpha, dshift};
 }
 
 template <class Real>
@@ -164,7 +167,8 @@ TEST_CASE("kernel: norms of columns and dynamic tanh equal their twins") {
                     batch_norm_run<double>({group, 0.01f, outside}, on.twin()));
           }
         }
-        compare(dynamic_tanh_run(on), dynamic_tanh_run(on.twin()));
+        for (const Squash squash : {Squash::tanh, Squash::erf})
+          compare(pointwise_norm_run(on, squash), pointwise_norm_run(on.twin(), squash));
       }
     }
   }
@@ -451,9 +455,10 @@ TEST_CASE_TEMPLATE("kernel: same bits at any thread count", Real, float, double)
   CHECK(same_bits_at_any_thread_count([&] {
     const NormCase<Real> on{{.groups = 4, .eps = Real(1e-5)}, 130, 64, true, true, Real(1)};
     const auto r = on.run();
-    const auto columns = batch_norm_run<Real>({65, Real(1e-5)}, on), dyt = dynamic_tanh_run(on);
-    return joined({r.y, r.mean, r.rstd, r.dx, r.dgain, r.dbias, columns[0], columns[4], columns[5], dyt[0],
-                   dyt[1], dyt[2], dyt[4]});
+    const auto columns = batch_norm_run<Real>({65, Real(1e-5)}, on),
+               derf = pointwise_norm_run(on, Squash::erf);
+    return joined({r.y, r.mean, r.rstd, r.dx, r.dgain, r.dbias, columns[0], columns[4], columns[5], derf[0],
+                   derf[1], derf[2], derf[4], derf[5]});
   }));
   CHECK(same_bits_at_any_thread_count([&] {
     const auto r = cross_entropy_run<Real>({a.begin(), a.begin() + 70000}, integers(1000, 70, "targets"), 1,

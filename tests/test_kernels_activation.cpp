@@ -111,7 +111,7 @@ TEST_CASE("kernel: tanh of a float is good to 2e-7 relative, never beyond 1, and
   for (const float far : {1e3f, 1e10f, 1e25f, std::numeric_limits<float>::infinity()}) x.push_back(far);
   for (std::size_t i = 0, n = x.size(); i < n; ++i) x.push_back(-x[i]);
   std::vector<float> y(x.size());
-  dynamic_tanh_forward<float>({1, std::ssize(x), 1, x.data()}, y.data());
+  pointwise_norm_forward<float>({1, std::ssize(x), 1, x.data()}, y.data());
   double worst = 0, largest = 0, worst_far = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double want = std::tanh(double{x[i]}), error = std::abs(y[i] - want) / std::abs(want);
@@ -123,7 +123,7 @@ TEST_CASE("kernel: tanh of a float is good to 2e-7 relative, never beyond 1, and
   CHECK(largest == 1);
   CHECK(worst_far == 0);
   const float odd[] = {0.0f, std::nanf(""), -std::nanf("1")};
-  dynamic_tanh_forward<float>({1, 3, 1, odd}, y.data());
+  pointwise_norm_forward<float>({1, 3, 1, odd}, y.data());
   CHECK(y[0] == 0);
   CHECK(std::isnan(y[1]));
   CHECK(std::isnan(y[2]));
@@ -135,7 +135,7 @@ TEST_CASE("kernel: the derivative of tanh is relatively accurate where tanh is n
   const Index n = static_cast<Index>(x.size());
   const std::vector<float> dy(x.size(), 1.0f);
   std::vector<float> dx(x.size());
-  dynamic_tanh_backward<float>({1, n, 1, x.data()}, {dy.data(), dx.data()});
+  pointwise_norm_backward<float>({1, n, 1, x.data()}, {dy.data(), dx.data()});
   double worst = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double want = 1 / (std::cosh(double{x[i]}) * std::cosh(double{x[i]}));
@@ -143,6 +143,36 @@ TEST_CASE("kernel: the derivative of tanh is relatively accurate where tanh is n
     if (!(error <= worst)) worst = error;
   }
   CHECK(worst <= 2e-6);
+}
+
+TEST_CASE("kernel: erf of a float is good to 3e-7 relative, never beyond 1; its derivative too") {
+  std::vector<float> x = {1e-30f, 1e-10f};
+  for (int i = 1; i <= 40000; ++i) x.push_back(static_cast<float>(i) * 1e-4f);
+  for (const float far : {9.0f, 1e3f, 1e10f, 1e25f, std::numeric_limits<float>::infinity()}) x.push_back(far);
+  for (std::size_t i = 0, n = x.size(); i < n; ++i) x.push_back(-x[i]);
+  const Index n = std::ssize(x);
+  std::vector<float> y(x.size()), dx(x.size());
+  const std::vector<float> dy(x.size(), 1.0f);
+  const PointwiseNorm<float> derf{1, n, 1, x.data(), nullptr, nullptr, Squash::erf, 0};
+  pointwise_norm_forward(derf, y.data());
+  pointwise_norm_backward(derf, {dy.data(), dx.data()});
+  double worst = 0, worst_derivative = 0, largest = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double u = x[i], want = std::erf(u), slope = 2 / std::sqrt(std::numbers::pi) * std::exp(-u * u);
+    if (const double error = std::abs(y[i] - want) / std::abs(want); !(error <= worst)) worst = error;
+    largest = std::max(largest, std::abs(double{y[i]}));
+    if (slope < 1e-30) continue;
+    const double error = std::abs(dx[i] - slope) / slope / (1 + u * u);
+    if (!(error <= worst_derivative)) worst_derivative = error;
+  }
+  CHECK(worst <= 3e-7);
+  CHECK(largest == 1);
+  CHECK(worst_derivative <= 2e-7);
+  const float odd[] = {0.0f, std::nanf(""), -std::nanf("1")};
+  pointwise_norm_forward<float>({1, 3, 1, odd, nullptr, nullptr, Squash::erf, 0}, y.data());
+  CHECK(y[0] == 0);
+  CHECK(std::isnan(y[1]));
+  CHECK(std::isnan(y[2]));
 }
 
 TEST_CASE("kernel: activations of every length, the derivative in place of the argument") {

@@ -35,7 +35,7 @@ PLACEMENT = [
 ]
 # y = g x / (2 rms(x))
 NORM = [
-    ("src/model/norms.h", "dyt, none };", "dyt, none, made_up };"),
+    ("src/model/norms.h", "derf, none };", "derf, none, made_up };"),
     ("src/model/norms.h", '{.kind = NormKind::none,',
      '{.kind = NormKind::made_up, .name = "made_up", .formula = "y = g*x/(2*sqrt(mean(x^2) + eps))",'
      ' .source = "a test", .centred = false, .has_bias = false}, {.kind = NormKind::none,'),

@@ -11,8 +11,8 @@ using namespace normscope::testing;
 namespace {
 
 using enum PlacementKind;
-constexpr PlacementKind placements[] = {pre,      post,       sandwich, peri,   res_post,
-                                        deepnorm, pre_scaled, mix,      rezero, PlacementKind::none};
+constexpr PlacementKind placements[] = {pre,  post,       sandwich, peri,   res_post,           deepnorm,
+                                        keel, pre_scaled, mix,      rezero, PlacementKind::none};
 constexpr Position positions[] = {Position::learned, Position::rope, Position::sinusoidal, Position::none};
 
 // A text and a run on it: 16 sequences a step, in micro-batches of batch_size.

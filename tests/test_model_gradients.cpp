@@ -36,7 +36,7 @@ void check_gradients(const std::string& label, const ModelConfig& config) {
   CAPTURE(worst.error);
   CAPTURE(worst.limit);
   CHECK(worst.holds());
-  CHECK(worst.limit <= 1e-4);  // or it would say little
+  CHECK(worst.limit <= 2e-4);  // or it would say little
 }
 
 using enum PlacementKind;
@@ -59,13 +59,14 @@ TEST_CASE("model: gradients of every placement, norm and activation equal centra
       }
     }
   }
-  CHECK(legal == (8 * 7 + 2) * 5);
+  CHECK(legal == (9 * 8 + 2) * 5);
 }
 
 TEST_CASE("model: gradients without the residual equal central differences") {
   const ThreadCount one(1);
   for (const auto& [placement, placement_name] : names_of(PlacementKind{})) {
-    if (placement == rezero || placement == deepnorm) continue;  // refused: they need their residual
+    const Placement& row = placement_row(placement);
+    if (row.learned_scale || !row.alpha.is_one()) continue;  // refused: they need their residual
     for (const NormRow& norm : norm_table()) {
       ModelConfig config = tiny_config(placement, norm.kind);
       config.residual = false;

@@ -78,6 +78,9 @@ class Equations {
     Numbers y(x.size());
     if (config_.norm == dyt) {
       for (std::size_t i = 0; i < x.size(); ++i) y[i] = std::tanh(*parameter(name + ".alpha") * x[i]);
+    } else if (config_.norm == derf) {
+      for (std::size_t i = 0; i < x.size(); ++i)
+        y[i] = std::erf(*parameter(name + ".alpha") * x[i] + *parameter(name + ".shift"));
     } else {
       const auto group = [&](Index i) { return norm_group(config_, batch_.context, i / C, i % C); };
       const Index n = std::ssize(x);
@@ -124,6 +127,8 @@ class Equations {
         return F ? join(1, N(*F)) : x;
       case deepnorm:
         return F ? N(join(std::pow(2 * static_cast<double>(config_.n_layer), 0.25), *F)) : x;
+      case keel:
+        return F ? N2(join(2 * static_cast<double>(config_.n_layer), *F)) : N(x);
       case pre_scaled:
         return F ? join(1, *F) : times(1 / std::sqrt(static_cast<double>(l)), N(x));
       case rezero:
@@ -267,6 +272,7 @@ Index norm_group(const ModelConfig& config, Index context, Index row, Index c) {
     case NormKind::batchnorm:
       return c;
     case NormKind::dyt:
+    case NormKind::derf:
     case NormKind::none:
       break;
   }

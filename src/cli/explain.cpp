@@ -66,9 +66,10 @@ Vector by_engine(const ModelConfig& config, Vector x) {
   const auto n = static_cast<Index>(x.size());
   Tape<double> tape;
   tape.reset(false);
-  double alpha = 0.5;
+  double alpha = 0.5, shift = 0;
   NormVars<double> vars;
   if (norm_row(config.norm).has_alpha) vars.alpha = Tape<double>::constant(&alpha, 1, 1);
+  if (norm_row(config.norm).has_shift) vars.shift = Tape<double>::constant(&shift, 1, 1);
   // Norms over tokens see the vector as one feature of n tokens.
   const bool over_tokens = norm_row(config.norm).non_causal();
   const Var<double> in = Tape<double>::constant(x.data(), over_tokens ? n : 1, over_tokens ? 1 : n);
@@ -86,8 +87,11 @@ struct Step {
 // How a norm's row arrives at z of the numbers that it normalises together.
 std::vector<Step> steps_of(const NormRow& row, const Vector& x, double eps) {
   if (row.has_alpha) {
-    return {{"scaled", "αx, α = 0.5", map(x, [](double v) { return 0.5 * v; })},
-            {"squashed", "z = tanh(αx)", map(x, [](double v) { return std::tanh(0.5 * v); })}};
+    const bool shifted = row.has_shift;
+    return {{"scaled", shifted ? "αx + s, α = 0.5, s = 0" : "αx, α = 0.5",
+             map(x, [](double v) { return 0.5 * v; })},
+            {"squashed", shifted ? "z = erf(αx + s)" : "z = tanh(αx)",
+             map(x, [&](double v) { return shifted ? std::erf(0.5 * v) : std::tanh(0.5 * v); })}};
   }
   if (!row.has_statistics()) return {};
   const double mu = row.centred ? mean(x) : 0;

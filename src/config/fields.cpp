@@ -136,7 +136,7 @@ std::vector<Field> make_table() {
       "divide by sqrt(var) + eps, not sqrt(var + eps)")
       .used_when({{"model.norm", norms_divide}}, "no norm here divides by a deviation");
   add("model.norm_affine", model(&M::norm_affine), boolean(),
-      "norms have a gain and a bias; dyt keeps alpha anyway")
+      "norms have a gain and a bias; dyt and derf keep alpha anyway")
       .used_when(has_norms, "there is no norm");
   add("model.norm_bias", model(&M::norm_bias), boolean(), "norms have a bias; rmsnorm never has one")
       .used_when({{"model.norm", norms_have_bias}, {"model.norm_affine", is(true)}}, "this norm has no bias")

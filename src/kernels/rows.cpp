@@ -75,19 +75,22 @@ void layer_norm_backward(const LayerNorm<Real>& norm, const NormGradients<Real>&
 }
 
 template <class Real>
-void dynamic_tanh_forward(const DynamicTanh<Real>& dyt, Real* y) {
-  parallel_blocks(dyt.rows, rows_per_block,
-                  [&](Index begin, Index end) { kernels<Real>().dynamic_tanh_forward(dyt, begin, end, y); });
+void pointwise_norm_forward(const PointwiseNorm<Real>& norm, Real* y) {
+  parallel_blocks(norm.rows, rows_per_block, [&](Index begin, Index end) {
+    kernels<Real>().pointwise_norm_forward(norm, begin, end, y);
+  });
 }
 
 template <class Real>
-void dynamic_tanh_backward(const DynamicTanh<Real>& dyt, const NormGradients<Real>& gradients) {
-  const std::array<RowSum<Real>, 3> totals = {
-      {{gradients.dgain, dyt.cols}, {gradients.dbias, dyt.cols}, {gradients.dalpha, 1}}};
-  blocks_with_sums(dyt.rows, totals, [&](Index begin, Index end, const std::array<Real*, 3>& sums) {
-    NormGradients<Real> of_block = gradients;
-    of_block.dgain = sums[0], of_block.dbias = sums[1], of_block.dalpha = sums[2];
-    kernels<Real>().dynamic_tanh_backward(dyt, of_block, begin, end);
+void pointwise_norm_backward(const PointwiseNorm<Real>& norm, const NormGradients<Real>& gradients) {
+  const std::array<RowSum<Real>, 4> totals = {{{gradients.dgain, norm.cols},
+                                               {gradients.dbias, norm.cols},
+                                               {gradients.dalpha, 1},
+                                               {gradients.dshift, 1}}};
+  blocks_with_sums(norm.rows, totals, [&](Index begin, Index end, const std::array<Real*, 4>& sums) {
+    const NormGradients<Real> of_block{gradients.dy, gradients.dx, gradients.beta, sums[0],
+                                       sums[1],      sums[2],      sums[3]};
+    kernels<Real>().pointwise_norm_backward(norm, of_block, begin, end);
   });
 }
 
@@ -234,10 +237,10 @@ template void batch_norm_backward(const BatchNorm<float>&, const NormGradients<f
 template void batch_norm_backward(const BatchNorm<double>&, const NormGradients<double>&);
 template void batch_norm_inference(const BatchNorm<float>&, const float*, const float*, float*);
 template void batch_norm_inference(const BatchNorm<double>&, const double*, const double*, double*);
-template void dynamic_tanh_forward(const DynamicTanh<float>&, float*);
-template void dynamic_tanh_forward(const DynamicTanh<double>&, double*);
-template void dynamic_tanh_backward(const DynamicTanh<float>&, const NormGradients<float>&);
-template void dynamic_tanh_backward(const DynamicTanh<double>&, const NormGradients<double>&);
+template void pointwise_norm_forward(const PointwiseNorm<float>&, float*);
+template void pointwise_norm_forward(const PointwiseNorm<double>&, double*);
+template void pointwise_norm_backward(const PointwiseNorm<float>&, const NormGradients<float>&);
+template void pointwise_norm_backward(const PointwiseNorm<double>&, const NormGradients<double>&);
 template void cross_entropy_forward(const CrossEntropy<float>&, float*);
 template void cross_entropy_forward(const CrossEntropy<double>&, double*);
 template void cross_entropy_backward(const CrossEntropy<float>&, float, float*, float);

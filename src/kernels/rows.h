@@ -42,14 +42,18 @@ struct BatchNorm {
   Real *mean = nullptr, *variance = nullptr, *rstd = nullptr;  // (groups, cols): left by the forward
 };
 
-// Dynamic tanh (Zhu et al. 2025, arXiv 2503.10622): y = gain * tanh(alpha x) + bias, in the place of a norm.
-// With t = tanh(alpha x): dx = alpha g (1 - t²), dalpha = sum g x (1 - t²), dgain = sum dy t, dbias = sum dy.
+// A pointwise function in the place of a norm: y = gain * f(alpha x + shift) + bias. DyT: f = tanh (Zhu et
+// al. 2025, arXiv 2503.10622); Derf: f = erf (Chen et al. 2025, arXiv 2512.10938, equation 10). With g = gain
+// dy f'(alpha x + shift): dx = alpha g, dalpha = sum g x, dshift = sum g, dgain = sum dy f, dbias = sum dy.
+enum class Squash { tanh, erf };
 template <class Real>
-struct DynamicTanh {
+struct PointwiseNorm {
   Index rows = 0, cols = 0;
   Real alpha = 0;
   const Real* x = nullptr;                      // (rows, cols)
   const Real *gain = nullptr, *bias = nullptr;  // (cols), or null
+  Squash squash = Squash::tanh;
+  Real shift = 0;
 };
 
 // Where the backward of a norm finds dy and leaves the gradients.
@@ -57,9 +61,9 @@ template <class Real>
 struct NormGradients {
   const Real* dy = nullptr;
   Real* dx = nullptr;
-  Real beta = 0;                            // dx = beta*dx + ...; dx is not read where beta is 0
-  Real *dgain = nullptr, *dbias = nullptr;  // (cols), or null; added to
-  Real* dalpha = nullptr;                   // one number, or null; added to
+  Real beta = 0;                              // dx = beta*dx + ...; dx is not read where beta is 0
+  Real *dgain = nullptr, *dbias = nullptr;    // (cols), or null; added to
+  Real *dalpha = nullptr, *dshift = nullptr;  // one number each, or null; added to
 };
 
 // y: (rows, cols), of either dtype.
@@ -77,9 +81,9 @@ template <class Real>
 void batch_norm_inference(const BatchNorm<Real>& norm, const Real* mean, const Real* variance, Real* y);
 
 template <class Real>
-void dynamic_tanh_forward(const DynamicTanh<Real>& dyt, Real* y);
+void pointwise_norm_forward(const PointwiseNorm<Real>& norm, Real* y);
 template <class Real>
-void dynamic_tanh_backward(const DynamicTanh<Real>& dyt, const NormGradients<Real>& gradients);
+void pointwise_norm_backward(const PointwiseNorm<Real>& norm, const NormGradients<Real>& gradients);
 
 // loss[i] = logsumexp(row i) - row[target], nats.
 template <class Real>

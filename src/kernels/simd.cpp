@@ -48,8 +48,8 @@ Isa isa() {
 constexpr KernelTable<double> naive_twins = {
     .layer_norm_forward = reference::layer_norm_forward,
     .layer_norm_backward = reference::layer_norm_backward,
-    .dynamic_tanh_forward = reference::dynamic_tanh_forward,
-    .dynamic_tanh_backward = reference::dynamic_tanh_backward,
+    .pointwise_norm_forward = reference::pointwise_norm_forward,
+    .pointwise_norm_backward = reference::pointwise_norm_backward,
     .softmax_stats = reference::softmax_stats,
     .add_exponentials = reference::add_exponentials,
     .activation = reference::activation,

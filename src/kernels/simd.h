@@ -18,8 +18,9 @@ template <class Real>
 struct KernelTable {
   void (*layer_norm_forward)(const LayerNorm<Real>&, Index begin, Index end, Real* y);  // y of row `begin` on
   void (*layer_norm_backward)(const LayerNorm<Real>&, const NormGradients<Real>&, Index begin, Index end);
-  void (*dynamic_tanh_forward)(const DynamicTanh<Real>&, Index begin, Index end, Real* y);
-  void (*dynamic_tanh_backward)(const DynamicTanh<Real>&, const NormGradients<Real>&, Index begin, Index end);
+  void (*pointwise_norm_forward)(const PointwiseNorm<Real>&, Index begin, Index end, Real* y);
+  void (*pointwise_norm_backward)(const PointwiseNorm<Real>&, const NormGradients<Real>&, Index begin,
+                                  Index end);
   void (*softmax_stats)(Index n, const Real* x, Real* row_max, Real* row_sum);
   void (*add_exponentials)(Index n, const Real* x, Real row_max, Real factor, Real* dx, Real beta);
 

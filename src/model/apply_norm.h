@@ -10,7 +10,7 @@ namespace normscope {
 // The parameters of one norm on the tape; absent ones are empty.
 template <class Real>
 struct NormVars {
-  Var<Real> weight, bias, alpha;
+  Var<Real> weight, bias, alpha, shift;
   RunningStatistics<Real> running;
 };
 

@@ -40,6 +40,7 @@ double first_value(Role role) {
       return 0.5;
     case Role::bias:
     case Role::norm_bias:
+    case Role::norm_shift:
     case Role::branch_scale:
     case Role::running_mean:
       return 0.0;

@@ -6,7 +6,7 @@
 
 namespace normscope {
 
-enum class NormKind { layernorm, rmsnorm, batchnorm, groupnorm, instancenorm, dyt, none };
+enum class NormKind { layernorm, rmsnorm, batchnorm, groupnorm, instancenorm, dyt, derf, none };
 
 // The numbers of (N, C) that share a mean and a variance: a token's features, a group of them, one feature of
 // all tokens of the batch or of a sequence; or no statistics at all.
@@ -22,6 +22,7 @@ struct NormRow {
   bool has_gain = true;      // a parameter `weight` (C), if norm_affine
   bool has_bias = true;      // a parameter `bias` (C), if norm_affine and norm_bias
   bool has_alpha = false;    // a parameter `alpha` (1)
+  bool has_shift = false;    // a parameter `shift` (1)
   bool has_running = false;  // `running_mean`, `running_var` (C): moved by each step, used in eval mode
 
   bool has_statistics() const { return over != NormOver::nothing; }  // then N(c x) = N(x), c > 0, at eps 0
@@ -48,6 +49,9 @@ inline constexpr NormRow norm_rows[] = {
      .source = "Ulyanov et al. 2016 (arXiv 1607.08022)", .over = NormOver::sequence},
     {.kind = NormKind::dyt, .name = "dyt", .formula = "y = g*tanh(alpha*x) + b",
      .source = "Zhu et al. 2025 (arXiv 2503.10622)", .over = NormOver::nothing, .has_alpha = true},
+    {.kind = NormKind::derf, .name = "derf", .formula = "y = g*erf(alpha*x + s) + b",
+     .source = "Chen et al. 2025 (arXiv 2512.10938)", .over = NormOver::nothing,
+     .has_alpha = true, .has_shift = true},
     {.kind = NormKind::none, .name = "none", .formula = "y = x",
      .source = "the control", .over = NormOver::nothing, .has_gain = false, .has_bias = false},
 };

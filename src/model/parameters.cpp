@@ -66,6 +66,7 @@ NormParameters ParameterLayout::add_norm(const ModelConfig& config, const std::s
   if (row.has_bias && config.norm_affine && config.norm_bias)
     norm.bias = add(name + ".bias", {C}, Role::norm_bias, layer);
   if (row.has_alpha) norm.alpha = add(name + ".alpha", {1}, Role::norm_alpha, layer);
+  if (row.has_shift) norm.shift = add(name + ".shift", {1}, Role::norm_shift, layer);
   if (row.has_running) {
     norm.running_mean = add(name + ".running_mean", {C}, Role::running_mean, layer);
     norm.running_var = add(name + ".running_var", {C}, Role::running_var, layer);

@@ -24,6 +24,7 @@ enum class Role {
   norm_gain,
   norm_bias,
   norm_alpha,
+  norm_shift,
   branch_scale,
   running_mean,
   running_var
@@ -43,7 +44,8 @@ struct Parameter {
   Index rows() const { return is_matrix() ? shape[0] : 1; }
   Index cols() const { return shape.back(); }
   bool is_norm() const {
-    return role == Role::norm_gain || role == Role::norm_bias || role == Role::norm_alpha;
+    return role == Role::norm_gain || role == Role::norm_bias || role == Role::norm_alpha ||
+           role == Role::norm_shift;
   }
 };
 
@@ -51,7 +53,7 @@ struct Parameter {
 constexpr int no_parameter = -1;
 struct NormParameters {
   bool present = false;
-  int weight = no_parameter, bias = no_parameter, alpha = no_parameter;
+  int weight = no_parameter, bias = no_parameter, alpha = no_parameter, shift = no_parameter;
   int running_mean = no_parameter, running_var = no_parameter;
 };
 struct LinearParameters {

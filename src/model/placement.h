@@ -11,7 +11,19 @@
 
 namespace normscope {
 
-enum class PlacementKind { pre, post, sandwich, peri, res_post, deepnorm, pre_scaled, mix, rezero, none };
+enum class PlacementKind {
+  pre,
+  post,
+  sandwich,
+  peri,
+  res_post,
+  deepnorm,
+  keel,
+  pre_scaled,
+  mix,
+  rezero,
+  none
+};
 
 // (base * n)^exponent: a factor that goes with the depth. 1 unless a row says otherwise.
 struct Power {
@@ -60,6 +72,9 @@ inline constexpr Placement placement_rows[] = {
     {.kind = PlacementKind::deepnorm, .name = "deepnorm", .formula = "y = N(alpha*x + F(x))",
      .source = "DeepNet, Wang et al. 2022 (arXiv 2203.00555)",
      .norm_out = true, .residual_scaling = false, .alpha = {2, 0.25}, .init_gain = {8, -0.25}},
+    {.kind = PlacementKind::keel, .name = "keel", .formula = "y = N2(2L*x + F(N1(x)))",
+     .source = "Keel, Chen & Wei 2026 (arXiv 2601.19895)",
+     .norm_in = true, .norm_out = true, .residual_scaling = false, .alpha = {2, 1}},
     {.kind = PlacementKind::pre_scaled, .name = "pre_scaled", .formula = "y = x + F(N(x)/sqrt(l))",
      .source = "LayerNorm scaling, Sun et al. 2025 (arXiv 2502.05795)",
      .norm_in = true, .final_norm = true, .residual_scaling = false, .input_scale = {1, -0.5}},

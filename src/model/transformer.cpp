@@ -85,7 +85,7 @@ struct Transformer<Real>::Run {
   // N(x), or x where there is no norm. `for_gemms`: nothing else will read it.
   Var<Real> norm(const NormParameters& p, Var<Real> x, bool for_gemms = false) {
     if (!p.present) return x;
-    NormVars<Real> vars{parameter(p.weight), parameter(p.bias), parameter(p.alpha), {}};
+    NormVars<Real> vars{parameter(p.weight), parameter(p.bias), parameter(p.alpha), parameter(p.shift), {}};
     if (p.running_mean != no_parameter) {
       const Parameter &mean = layout[p.running_mean], &variance = layout[p.running_var];
       vars.running = {parameters.at(mean), parameters.at(variance), nullptr, nullptr};

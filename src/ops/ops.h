@@ -66,10 +66,10 @@ template <class Real>
 Var<Real> batch_norm_inference(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain,
                                Var<Real> bias, RunningStatistics<Real> running);
 
-// y = gain * tanh(alpha x) + bias (Zhu et al. 2025, arXiv 2503.10622). alpha: (1, 1).
+// y = gain * f(alpha x + shift) + bias (kernels/rows.h). alpha, shift: (1, 1); shift may be absent.
 template <class Real>
-Var<Real> dynamic_tanh(Tape<Real>& tape, Var<Real> x, Var<Real> alpha, Var<Real> gain = {},
-                       Var<Real> bias = {});
+Var<Real> pointwise_norm(Tape<Real>& tape, Squash squash, Var<Real> x, Var<Real> alpha, Var<Real> shift = {},
+                         Var<Real> gain = {}, Var<Real> bias = {});
 
 // RMS norm of every head's query and key in qkv (N, 3C: q, k, v), values as they are. Gains: (1, D), one for
 // all heads (Henry et al. 2020, arXiv 2010.04245, in the RMS form of later models).

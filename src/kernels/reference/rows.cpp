@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
+#include <utility>
 
 namespace normscope::reference {
 namespace {
@@ -145,24 +147,36 @@ void backward_columns(const BatchNorm<double>& norm, const NormGradients<double>
   backward_groups(norm, gradients, begin, end);
 }
 
-void dynamic_tanh_forward(const DynamicTanh<double>& dyt, Index begin, Index end, double* y) {
-  for (Index i = begin * dyt.cols; i < end * dyt.cols; ++i) {
-    const double t = std::tanh(dyt.alpha * dyt.x[i]);
-    y[i] = (dyt.gain != nullptr ? dyt.gain[i % dyt.cols] : 1) * t +
-           (dyt.bias != nullptr ? dyt.bias[i % dyt.cols] : 0);
+namespace {
+
+// f and f' of alpha x + shift.
+std::pair<double, double> squashed(const PointwiseNorm<double>& norm, double x) {
+  const double u = norm.alpha * x + norm.shift;
+  if (norm.squash == Squash::erf) return {std::erf(u), 2 / std::sqrt(std::numbers::pi) * std::exp(-u * u)};
+  return {std::tanh(u), 1 / (std::cosh(u) * std::cosh(u))};
+}
+
+}  // namespace
+
+void pointwise_norm_forward(const PointwiseNorm<double>& norm, Index begin, Index end, double* y) {
+  for (Index i = begin * norm.cols; i < end * norm.cols; ++i) {
+    const Index c = i % norm.cols;
+    y[i] = (norm.gain != nullptr ? norm.gain[c] : 1) * squashed(norm, norm.x[i]).first +
+           (norm.bias != nullptr ? norm.bias[c] : 0);
   }
 }
 
-void dynamic_tanh_backward(const DynamicTanh<double>& dyt, const NormGradients<double>& gradients,
-                           Index begin, Index end) {
-  const auto& [dy, dx, beta, dgain, dbias, dalpha] = gradients;
-  for (Index i = begin * dyt.cols; i < end * dyt.cols; ++i) {
-    const Index c = i % dyt.cols;
-    const double t = std::tanh(dyt.alpha * dyt.x[i]), cosh = std::cosh(dyt.alpha * dyt.x[i]);
-    const double dt = dy[i] * (dyt.gain != nullptr ? dyt.gain[c] : 1) / (cosh * cosh);
-    dx[i] = (beta == 0 ? 0 : beta * dx[i]) + dyt.alpha * dt;
-    if (dalpha != nullptr) *dalpha += dt * dyt.x[i];
-    if (dgain != nullptr) dgain[c] += dy[i] * t;
+void pointwise_norm_backward(const PointwiseNorm<double>& norm, const NormGradients<double>& gradients,
+                             Index begin, Index end) {
+  const auto& [dy, dx, beta, dgain, dbias, dalpha, dshift] = gradients;
+  for (Index i = begin * norm.cols; i < end * norm.cols; ++i) {
+    const Index c = i % norm.cols;
+    const auto [value, derivative] = squashed(norm, norm.x[i]);
+    const double g = dy[i] * (norm.gain != nullptr ? norm.gain[c] : 1) * derivative;
+    dx[i] = (beta == 0 ? 0 : beta * dx[i]) + norm.alpha * g;
+    if (dalpha != nullptr) *dalpha += g * norm.x[i];
+    if (dshift != nullptr) *dshift += g;
+    if (dgain != nullptr) dgain[c] += dy[i] * value;
     if (dbias != nullptr) dbias[c] += dy[i];
   }
 }

@@ -11,9 +11,9 @@ namespace normscope::reference {
 void layer_norm_forward(const LayerNorm<double>& norm, Index begin, Index end, double* y);
 void layer_norm_backward(const LayerNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
                          Index end);
-void dynamic_tanh_forward(const DynamicTanh<double>& dyt, Index begin, Index end, double* y);
-void dynamic_tanh_backward(const DynamicTanh<double>& dyt, const NormGradients<double>& gradients,
-                           Index begin, Index end);
+void pointwise_norm_forward(const PointwiseNorm<double>& norm, Index begin, Index end, double* y);
+void pointwise_norm_backward(const PointwiseNorm<double>& norm, const NormGradients<double>& gradients,
+                             Index begin, Index end);
 
 // Batch norm of the columns [begin, end).
 void forward_columns(const BatchNorm<double>& norm, Index begin, Index end, double* y);

@@ -1,4 +1,4 @@
-// exp, the survival function of the normal distribution and tanh on vectors, by our own polynomials.
+// exp, the survival function of the normal distribution, tanh and erf on vectors, by our own polynomials.
 #pragma once
 
 #include "kernels/simd/vector.h"
@@ -134,6 +134,22 @@ inline ValueAndDerivative tanh(Vec x) {
   p = p * s - 0.33333299f;
   const Vec y = select(size < 0.6f, size + size * s * p, 1 - w);
   return {with_sign(y, x), w * (2 - w)};
+}
+
+// erf(x) and 2/sqrt(pi) e^(-x²). Relative errors below 3e-7 and 2e-7 (1 + x²). Near 0, where 1 - 2Φ(-√2|x|)
+// would cancel, by the Taylor series, whose first neglected term is 1e-8.
+inline ValueAndDerivative erf(Vec x) {
+  constexpr float sqrt2 = 1.41421356f, two_over_sqrt_pi = 1.12837917f;
+  const Vec size = magnitude(x), s = x * x, e = exp(-s);
+  Vec p = splat(0.000120553f);
+  p = p * s - 0.00085483270f;
+  p = p * s + 0.0052239776f;
+  p = p * s - 0.0268661706f;
+  p = p * s + 0.1128379167f;
+  p = p * s - 0.3761263890f;
+  p = p * s + two_over_sqrt_pi;
+  const Vec y = select(size < 0.6f, size * p, 1 - 2 * normal_sf(sqrt2 * size, e));
+  return {with_sign(y, x), two_over_sqrt_pi * e};
 }
 
 }  // namespace normscope::NORMSCOPE_ISA

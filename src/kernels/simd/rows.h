@@ -1,4 +1,4 @@
-// Layer norm and its kin, dynamic tanh: rows [begin, end), serially.
+// Layer norm and its kin, pointwise norms: rows [begin, end), serially.
 #pragma once
 
 #include "kernels/rows.h"
@@ -92,38 +92,48 @@ inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradient
   }
 }
 
-inline void dynamic_tanh_forward(const DynamicTanh<float>& dyt, Index begin, Index end, float* y) {
-  const float *gain = dyt.gain, *bias = dyt.bias;
-  for (Index row = begin; row < end; ++row) {
-    for_each_vector(dyt.cols, [&](Index c, auto part) {
-      Vec v = tanh(dyt.alpha * part.get(dyt.x + row * dyt.cols + c)).value;
-      if (gain != nullptr) v *= part.get(gain + c);
-      if (bias != nullptr) v += part.get(bias + c);
-      part.put(y + row * dyt.cols + c, v);
-    });
-  }
+// Calls body with f of the norm.
+template <class Body>
+inline void dispatch_squash(Squash squash, Body body) {
+  squash == Squash::erf ? body([](Vec x) { return erf(x); }) : body([](Vec x) { return tanh(x); });
 }
 
-inline void dynamic_tanh_backward(const DynamicTanh<float>& dyt, const NormGradients<float>& gradients,
-                                  Index begin, Index end) {
-  const float* gain = dyt.gain;
+inline void pointwise_norm_forward(const PointwiseNorm<float>& norm, Index begin, Index end, float* y) {
+  const float *gain = norm.gain, *bias = norm.bias, alpha = norm.alpha, shift = norm.shift;
+  dispatch_squash(norm.squash, [&](auto f) {
+    for (Index row = begin; row < end; ++row) {
+      for_each_vector(norm.cols, [&](Index c, auto part) {
+        Vec v = f(alpha * part.get(norm.x + row * norm.cols + c) + shift).value;
+        if (gain != nullptr) v *= part.get(gain + c);
+        if (bias != nullptr) v += part.get(bias + c);
+        part.put(y + row * norm.cols + c, v);
+      });
+    }
+  });
+}
+
+inline void pointwise_norm_backward(const PointwiseNorm<float>& norm, const NormGradients<float>& gradients,
+                                    Index begin, Index end) {
+  const float *gain = norm.gain, alpha = norm.alpha, shift = norm.shift, beta = gradients.beta;
   float *dx = gradients.dx, *dgain = gradients.dgain, *dbias = gradients.dbias;
-  const float beta = gradients.beta, alpha = dyt.alpha;
-  WideVec sum{};  // one number of rows * cols terms
-  for (Index row = begin; row < end; ++row) {
-    for_each_vector(dyt.cols, [&](Index c, auto part) {
-      const Index at = row * dyt.cols + c;
-      const Vec v = part.get(dyt.x + at), d = part.get(gradients.dy + at);
-      const ValueAndDerivative t = tanh(alpha * v);
-      const Vec g = gain != nullptr ? d * part.get(gain + c) : d;
-      const Vec inner = g * t.derivative;
-      sum += __builtin_convertvector(inner * v, WideVec);
-      add_into(dx + at, beta, alpha * inner, part);
-      if (dgain != nullptr) part.put(dgain + c, part.get(dgain + c) + d * t.value);
-      if (dbias != nullptr) part.put(dbias + c, part.get(dbias + c) + d);
-    });
-  }
-  if (gradients.dalpha != nullptr) *gradients.dalpha += static_cast<float>(sum_wide(sum));
+  WideVec sum{}, sum_x{};  // each one number of rows * cols terms
+  dispatch_squash(norm.squash, [&](auto f) {
+    for (Index row = begin; row < end; ++row) {
+      for_each_vector(norm.cols, [&](Index c, auto part) {
+        const Index at = row * norm.cols + c;
+        const Vec v = part.get(norm.x + at), d = part.get(gradients.dy + at);
+        const ValueAndDerivative t = f(alpha * v + shift);
+        const Vec inner = (gain != nullptr ? d * part.get(gain + c) : d) * t.derivative;
+        sum += __builtin_convertvector(inner, WideVec);
+        sum_x += __builtin_convertvector(inner * v, WideVec);
+        add_into(dx + at, beta, alpha * inner, part);
+        if (dgain != nullptr) part.put(dgain + c, part.get(dgain + c) + d * t.value);
+        if (dbias != nullptr) part.put(dbias + c, part.get(dbias + c) + d);
+      });
+    }
+  });
+  if (gradients.dalpha != nullptr) *gradients.dalpha += static_cast<float>(sum_wide(sum_x));
+  if (gradients.dshift != nullptr) *gradients.dshift += static_cast<float>(sum_wide(sum));
 }
 
 }  // namespace normscope::NORMSCOPE_ISA

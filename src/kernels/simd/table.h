@@ -12,8 +12,8 @@ namespace normscope::NORMSCOPE_ISA {
 constexpr KernelTable<float> table = {
     .layer_norm_forward = layer_norm_forward,
     .layer_norm_backward = layer_norm_backward,
-    .dynamic_tanh_forward = dynamic_tanh_forward,
-    .dynamic_tanh_backward = dynamic_tanh_backward,
+    .pointwise_norm_forward = pointwise_norm_forward,
+    .pointwise_norm_backward = pointwise_norm_backward,
     .softmax_stats = softmax_stats,
     .add_exponentials = add_exponentials,
     .activation = activation,
