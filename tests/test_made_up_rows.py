@@ -27,10 +27,8 @@ PLACEMENT = [
     ("src/check/equations.cpp", "case mix:",
      "case made_up: return F ? N2(join(std::sqrt(3.0 * static_cast<double>(config_.n_layer)), *F)) : N(x); case mix:"),
     ("scripts/torch_model.py", 'TWO_NORMS = (', 'TWO_NORMS = ("made_up", '),
-    ("scripts/torch_model.py", '(2 * config["n_layer"]) ** 0.25',
-     '(3 * config["n_layer"]) ** 0.5 if placement == "made_up" else (2 * config["n_layer"]) ** 0.25'),
     ("scripts/torch_model.py", 'if self.placement == "none":',
-     'if self.placement == "made_up":\n            return N2(self.alpha * skip + F(N(x)))\n'
+     'if self.placement == "made_up":\n            return N2((3 * self.n_layer) ** 0.5 * skip + F(N(x)))\n'
      '        if self.placement == "none":'),
 ]
 # y = g x / (2 rms(x))
