@@ -9,6 +9,7 @@
 #include "cli/terminal.h"
 #include "config/load.h"
 #include "config/names.h"
+#include "core/parallel.h"
 #include "train/environment.h"
 
 namespace normscope {
@@ -124,7 +125,7 @@ void print_tables(const RunConfig& config, const std::vector<Measurement>& resul
 Exit run(const CommandLine& line) {
   const Index steps = line.integer_of("steps", min_steps, 1'000'000, 60);
   const RunConfig config = config_of(line);
-  set_up_threads(line, config.train.threads);
+  set_thread_count(set_up_threads(line, config.train.threads).most);
   const OtherCpuTime other_time;
   const std::vector<Measurement> results = measure(config, steps);
   (line.has("json") ? print_json : print_tables)(config, results, other_time.share());

@@ -26,8 +26,9 @@ struct Option {
 // Options of several commands.
 constexpr Option set_option = {"set", "KEY=VALUE",
                                "set a config key, e.g. --set model.norm=rmsnorm; may be given often"};
-constexpr Option threads_option = {"threads", "N",
-                                   "threads (default: train.threads, OMP_NUM_THREADS, the cores)"};
+constexpr Option threads_option = {
+    "threads", "N",
+    "threads (default: train.threads, else what is fastest, up to OMP_NUM_THREADS or the cores)"};
 
 class CommandLine;
 

@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <string_view>
 
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/processors.h"
 #include "kernels/gemm/openblas.h"
 #include "kernels/simd.h"
 #include "model/cost.h"
@@ -44,10 +46,16 @@ Corpus corpus_of(const RunConfig& config) {
   return load_corpus(config.data.path, config.data.val_fraction, config.data.val_path, config.model.context);
 }
 
-void set_up_threads(const CommandLine& line, Index config_threads) {
-  set_thread_count(resolve_threads(line.integer_of("threads", 1, max_threads, 0), config_threads));
+Threads set_up_threads(const CommandLine& line, Index config_threads) {
+  const Index option = line.integer_of("threads", 1, max_threads, 0);
+  const Threads threads{.most = resolve_threads(option, config_threads),
+                        .is_fixed = option > 0 || config_threads > 0,
+                        .busy_elsewhere = busy_threads_elsewhere()};
+  set_thread_count(threads.most);
   isa_name();  // refuses a NORMSCOPE_ISA that is none, before anything runs
   pin_openblas();
+  if (!threads.is_fixed) set_thread_count(std::min(threads.most, cores_left_by(threads.busy_elsewhere)));
+  return threads;
 }
 
 std::string machine_text(const TrainConfig& config) {

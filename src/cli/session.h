@@ -15,9 +15,15 @@ namespace normscope {
 // The texts that a config names, split as it says.
 Corpus corpus_of(const RunConfig& config);
 
+struct Threads {
+  int most;       // that may be used; in use at first: those that other programs leave
+  bool is_fixed;  // the user says how many
+  int busy_elsewhere;
+};
+
 // Sets the thread count from --threads, the config, the environment, the machine; pins OpenBLAS under our
 // loops.
-void set_up_threads(const CommandLine& line, Index config_threads);
+Threads set_up_threads(const CommandLine& line, Index config_threads);
 
 // From now on SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGPIPE set the flag that this returns, so that a run is
 // saved; a second SIGINT or SIGTERM ends the program at once (exit 130).

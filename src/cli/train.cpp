@@ -47,6 +47,9 @@ class ShowTraining : public TrainObserver {
     line_.clear();
     print_error(note);
   }
+  void on_threads(Index step, int threads, int before) override {
+    line_.say(text("threads: ", threads, " from step ", step + 1, " on, now faster than ", before));
+  }
   void on_branch_share(double share) override {
     if (!branches_too_small(model_, share)) return;
     line_.say(
@@ -90,7 +93,7 @@ bool resume(Trainer& trainer, Index steps, const std::string& folder, ProgressDi
   return true;
 }
 
-std::string start_text(const RunConfig& config, Trainer& trainer) {
+std::string start_text(const RunConfig& config, const Trainer& trainer) {
   const ParameterLayout& layout = trainer.model().layout();
   const Index tokens = config.train.grad_accum * config.train.batch_size * config.model.context;
   const Index left = config.train.steps - trainer.state().step;
@@ -134,7 +137,7 @@ Exit run(const CommandLine& line) {
   const std::string config_path =
       is_run ? (std::filesystem::path(argument) / config_file).string() : argument;
   const RunConfig config = load_config(config_path, line.all_of("set")).config;
-  set_up_threads(line, config.train.threads);
+  const Threads threads = set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), config.train.batch_size, config.train.grad_accum);
 
@@ -152,7 +155,11 @@ Exit run(const CommandLine& line) {
       !resume(trainer, config.train.steps, escape_controls(folder.path()), show.line()))
     return Exit::ok;
   show.line().say(start_text(config, trainer));
-  return tell_end(trainer.run(stop), folder.path(), show.line());
+  if (threads.busy_elsewhere > 0)
+    show.line().say(text("note: other programs keep ", threads.busy_elsewhere,
+                         threads.busy_elsewhere == 1 ? " thread" : " threads",
+                         " busy on this machine, so steps will take longer"));
+  return tell_end(trainer.run(stop, threads.is_fixed ? 0 : threads.most), folder.path(), show.line());
 }
 
 }  // namespace

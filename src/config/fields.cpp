@@ -227,7 +227,8 @@ std::vector<Field> make_table() {
       .also({"dtype"});
   add("train.gemm", train(&T::gemm), one_of<GemmChoice>(), "who multiplies matrices")
       .used_when({{"train.precision", is("fp32")}}, "bf16 has one product");
-  add("train.threads", train(&T::threads), integer(0, 1024), "0: OMP_NUM_THREADS, else the cores allowed")
+  add("train.threads", train(&T::threads), integer(0, 1024),
+      "0: what is fastest, up to OMP_NUM_THREADS, else the cores allowed")
       .bookkeeping();
   add("train.on_nonfinite", train(&T::on_nonfinite), one_of<OnNonfinite>(),
       "a loss or gradient that is not finite: stop, or skip the update")

@@ -38,7 +38,7 @@ struct TrainConfig {
   double grad_clip = 1.0;     // 0: off
   Precision precision = Precision::fp32;
   GemmChoice gemm = GemmChoice::automatic;
-  Index threads = 0;  // 0: OMP_NUM_THREADS, else the cores of the affinity mask
+  Index threads = 0;  // 0: by trial, up to OMP_NUM_THREADS, else usable_cores()
   OnNonfinite on_nonfinite = OnNonfinite::stop;
 };
 

@@ -1,13 +1,15 @@
 #include "core/processors.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <set>
+#include <string>
 #include <thread>
 
 namespace normscope {
@@ -64,6 +66,24 @@ int usable_cores() {
   static const int cores =
       static_cast<int>(std::clamp(std::ceil(cpu_quota()), 1.0, std::max(1.0, 1.0 * cores_in_mask())));
   return cores;
+}
+
+int busy_threads_elsewhere() {
+  int least = std::numeric_limits<int>::max();  // of three looks: what comes and goes is not counted
+  for (int look = 0; look < 3; ++look) {
+    if (look > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::ifstream file("/proc/stat");
+    int running = 1;  // this thread
+    for (std::string word; file >> word;)
+      if (word == "procs_running") file >> running;
+    least = std::min(least, running - 1);
+  }
+  return least;
+}
+
+int cores_left_by(int busy_threads) {
+  const long processors = sysconf(_SC_NPROCESSORS_ONLN);  // some may be other programs' alone
+  return static_cast<int>(std::clamp<long>(processors - busy_threads, 1, usable_cores()));
 }
 
 }  // namespace normscope

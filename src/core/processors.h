@@ -14,6 +14,13 @@ namespace normscope {
 // least 1.
 int usable_cores();
 
+// Threads of other programs that run or would like to, anywhere on the machine; a look of 2 ms, to be taken
+// while this program has one thread awake.
+int busy_threads_elsewhere();
+
+// Cores that those leave to this program; at least 1.
+int cores_left_by(int busy_threads);
+
 // The CPU quota of the control groups, versions 1 and 2, that this process is in: processors, infinity
 // without one. `root`: what to put before /proc and /sys.
 double cpu_quota(const std::string& root = "");

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/parallel.h"
+#include "core/processors.h"
 #include "kernels/gemm/openblas.h"
 #include "kernels/simd.h"
 
@@ -39,11 +40,12 @@ int resolve_threads(Index option, Index config) {
   if (option > 0) return static_cast<int>(option);
   if (config > 0) return static_cast<int>(config);
   const char* wish = std::getenv("OMP_NUM_THREADS");
-  if (wish == nullptr) return 0;
+  if (wish == nullptr) return usable_cores();
   const long long threads = std::strtoll(wish, nullptr, 10);  // of a list, for nested loops, the first
   if (threads > max_threads)
     refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", max_threads);
-  return static_cast<int>(std::max(0LL, threads));  // of what is no number, the OpenMP library itself warns
+  return threads > 0 ? static_cast<int>(threads)
+                     : usable_cores();  // of what is no number, the OpenMP library itself warns
 }
 
 const char* commit_name() { return NORMSCOPE_COMMIT; }

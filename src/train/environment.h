@@ -15,8 +15,8 @@ const char* name_of(GemmProvider provider);
 
 constexpr Index max_threads = 1024;
 
-// Threads: the --threads option, then train.threads, OMP_NUM_THREADS, the cores in the affinity mask. 0: not
-// given.
+// Threads: the --threads option, then train.threads; where neither is given (0), at most so many:
+// OMP_NUM_THREADS, else usable_cores().
 int resolve_threads(Index option, Index config);
 
 // "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"

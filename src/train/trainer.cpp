@@ -13,6 +13,7 @@
 #include "train/evaluation.h"
 #include "train/sampler.h"
 #include "train/schedule.h"
+#include "train/thread_choice.h"
 
 namespace normscope {
 namespace {
@@ -286,9 +287,9 @@ void Trainer::write_results() {
   write_atomically(folder_.file_to_write(sample_file), sample, "\n");
 }
 
-RunRecord Trainer::run(const std::atomic<bool>& stop) {
-  const Stopwatch clock;
-  begin();
+void Trainer::take_steps(const std::atomic<bool>& stop, int most_threads) {
+  constexpr Index worth_trials = 100;  // steps
+  ThreadChoice threads(config_.train.steps - state_.step < worth_trials ? 0 : most_threads);
   for (Index number = first_step_; number <= config_.train.steps && record_.status.empty(); ++number) {
     Step step = plan(number);
     const Stopwatch step_clock;
@@ -303,9 +304,17 @@ RunRecord Trainer::run(const std::atomic<bool>& stop) {
     if (step.log_metrics || step.val_loss || diverged) log_metrics(step);
     if (diverged) break;
     report_progress(step);
+    if (const int before = threads.chosen(); threads.choose(step.seconds))
+      observer_.on_threads(number, threads.chosen(), before);
     if (stop.load() && !step.is_last) record_.status = status_interrupted;
     if (step.save || record_.status == status_interrupted) save();
   }
+}
+
+RunRecord Trainer::run(const std::atomic<bool>& stop, int most_threads) {
+  const Stopwatch clock;
+  begin();
+  take_steps(stop, most_threads);
   if (record_.status.empty()) record_.status = status_done;
   finish();
   const bool done = record_.status == status_done;

@@ -29,6 +29,7 @@ class TrainObserver {
   virtual void on_step(const Progress&) {}
   virtual void on_evaluation(Index /*step*/, double /*val_loss*/) {}
   virtual void on_note(const std::string&) {}
+  virtual void on_threads(Index /*step*/, int /*threads*/, int /*before*/) {}  // another count is chosen
   virtual void on_branch_share(double) {}  // after step 1; see run/figures.h
 };
 
@@ -41,7 +42,8 @@ class Trainer {
   bool resume();
 
   // From where it is to the last step, or until `stop` becomes true. Writes every file of the run folder.
-  RunRecord run(const std::atomic<bool>& stop);
+  // `most_threads`: up to how many the thread count is chosen by trial; 0: it stays as it is.
+  RunRecord run(const std::atomic<bool>& stop, int most_threads = 0);
 
   const TrainState& state() const { return state_; }
   const Model<float>& model() const { return model_; }
@@ -51,6 +53,7 @@ class Trainer {
 
   void settle_best();
   void begin();
+  void take_steps(const std::atomic<bool>& stop, int most_threads);
   void reopen_summary();
   void open_logs();
 
