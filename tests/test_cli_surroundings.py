@@ -8,7 +8,9 @@ import resource
 import signal
 import struct
 import subprocess
+import sys
 import termios
+import time
 import unittest
 
 from cli import BINARY, CliTest, Run, environment
@@ -170,19 +172,27 @@ class Threads(CliTest):
                                     env=environment(OMP_NUM_THREADS=count))
             self.assertIn(f"[threads] OMP_NUM_THREADS: got {count}", result.stderr)
         result = self.normscope("train", self.config(), "--out", "run", env=environment(OMP_NUM_THREADS="2,1"))
-        self.assertIn("2 threads", result.stdout)
+        self.assertEqual(self.most_threads(result.stdout), 2)
 
-    def threads_of(self, out, env, preexec_fn=None):
-        """What each thread of a run may run on, by the system, and what the run says at its start."""
-        process = subprocess.Popen([BINARY, "train", self.config(LONG_RUN), "--out", out], cwd=self.folder, env=env,
-                                   preexec_fn=preexec_fn, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def threads_of(self, out, env, *options, count, preexec_fn=None):
+        """What each thread of a run may run on, by the system, once there are `count`; and how many it may have, by its
+        first line."""
+        process = subprocess.Popen([BINARY, "train", self.config(LONG_RUN), "--out", out, *options], cwd=self.folder,
+                                   env=env, preexec_fn=preexec_fn, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True)
         try:
             self.wait_for_rows(self.path(out, "metrics.csv"), 1, process)
-            allowed = processors_of(process.pid)
+            end = time.monotonic() + 20  # beside other programs a trial has to start the second one
+            while len(allowed := processors_of(process.pid)) < count and time.monotonic() < end:
+                time.sleep(0.01)
         finally:
             process.terminate()
             said, _ = process.communicate()
-        return allowed, said
+        return allowed, self.most_threads(said)
+
+    def most_threads(self, said):
+        counts = re.search(r"(\d+) threads?( of (\d+))?( \(other programs keep \d+ busy\))?,", said)
+        return int(counts[3] or counts[1])
 
     def test_each_thread_may_run_on_every_processor_however_openmp_would_bind_it(self):
         unbound = {name: value for name, value in environment().items() if not name.startswith(("OMP_", "GOMP_"))}
@@ -190,25 +200,38 @@ class Threads(CliTest):
                                           {"OMP_PROC_BIND": "true"}, {"OMP_PLACES": "threads"},
                                           {"GOMP_CPU_AFFINITY": f"0-{CORES - 1}"})):
             with self.subTest(binding):
-                allowed, said = self.threads_of(f"run{number}", {**unbound, **binding})
-                self.assertIn(f"{CORES} thread", said)
+                allowed, most = self.threads_of(f"run{number}", {**unbound, **binding}, count=CORES)
+                self.assertEqual(most, CORES)
                 self.assertEqual(allowed, [os.sched_getaffinity(0)] * CORES)
 
     def test_an_affinity_mask_of_one_processor_means_one_thread(self):
         one = {max(os.sched_getaffinity(0))}
         unbound = {name: value for name, value in environment().items() if not name.startswith(("OMP_", "GOMP_"))}
-        allowed, said = self.threads_of("run", {**unbound, "OMP_PROC_BIND": "spread"},
-                                        lambda: os.sched_setaffinity(0, one))
-        self.assertIn("1 thread,", said)
-        self.assertEqual(allowed, [one])
+        allowed, most = self.threads_of("run", {**unbound, "OMP_PROC_BIND": "spread"}, count=1,
+                                        preexec_fn=lambda: os.sched_setaffinity(0, one))
+        self.assertEqual((allowed, most), ([one], 1))
+
+    def test_a_run_says_who_else_is_busy_and_its_bits_depend_neither_on_that_nor_on_threads_tried(self):
+        config = self.config({"train": {"steps": 150}})
+        alone = self.normscope("train", config, "--out", "alone", "--threads", "1")
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(CORES)]
+        try:
+            beside = self.normscope("train", config, "--out", "beside", env=environment(OMP_NUM_THREADS="8"))
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+        self.assertRegex(beside.stdout, r" 1 thread of 8 \(other programs keep \d+ busy\), ")
+        for file in ("model.safetensors", "layers.csv"):
+            with open(self.path("alone", file), "rb") as one, open(self.path("beside", file), "rb") as other:
+                self.assertEqual(one.read(), other.read(), file)
 
     def test_where_no_thread_can_be_started_there_are_fewer(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_STACK, (1 << 46, resource.getrlimit(resource.RLIMIT_STACK)[1]))
 
-        allowed, said = self.threads_of("run", environment(OMP_NUM_THREADS="4"), limit)
-        self.assertIn("4 threads", said)
-        self.assertEqual(len(allowed), 1)
+        allowed, most = self.threads_of("run", environment(), "--threads", "4", count=1, preexec_fn=limit)
+        self.assertEqual((len(allowed), most), (1, 4))
         self.assertEqual(Run(self.path("run")).summary["threads"], 1)
 
     @unittest.skipIf(CORES < 2, "one processor")

@@ -92,14 +92,24 @@ class Sweep(CliTest):
     def test_cores_are_shared_out(self):
         self.sweep_file(grid={"train.steps": [2]})
         cores = len(os.sched_getaffinity(0))
-        for jobs, given, threads in ((1, "4", 4), (2, "4", 2), (3, "4", 1), (8, "4", 1), (1, None, cores)):
+        for jobs, given, threads in ((1, "4", 4), (2, "4", 2), (3, "4", 1), (8, "4", 1), (1, None, cores), (None, "4", 4)):
             env = environment(OMP_NUM_THREADS=given or "")
             if given is None:
                 del env["OMP_NUM_THREADS"]
             out = f"out-{jobs}-{given}"
-            result = self.normscope("sweep", "sweep.json", "--out", out, "--jobs", str(jobs), env=env)
+            result = self.normscope("sweep", "sweep.json", "--out", out, *(["--jobs", str(jobs)] if jobs else []), env=env)
             self.assertIn(f"{threads} thread{'s' if threads > 1 else ''} each", result.stdout)
             self.assertEqual(Run(self.path(out, "steps=2")).summary["threads"], threads)
+
+    def test_a_run_a_core_unless_told_otherwise_or_memory_is_short(self):
+        for model, at_once in (({}, 3), ({"model.d_ff": 65536, "model.n_layer": 1024}, 1)):
+            path = self.sweep_file(seeds=[1, 2, 3, 4, 5], grid={key: [value] for key, value in model.items()} or
+                                   {"train.steps": [2]})
+            result = self.normscope("sweep", path, "--dry-run", env=environment(OMP_NUM_THREADS="3"))
+            self.assertIn(f" with {at_once} at a time", result.stdout)
+        result = self.normscope("sweep", self.sweep_file(seeds=[1, 2, 3, 4, 5], grid={"train.steps": [2]}), "--dry-run",
+                                "--shard", "1/4", env=environment(OMP_NUM_THREADS="8"))
+        self.assertIn(" with 2 at a time", result.stdout)
 
     def test_dry_run_touches_nothing(self):
         result = self.sweep("--dry-run", "--jobs", "2", seeds=[1, 2], grid=GRID)

@@ -105,7 +105,8 @@ void print_tables(const RunConfig& config, const std::vector<Measurement>& resul
                   std::optional<double> others) {
   const ModelConfig& model = config.model;
   std::cout << config.name << ": L " << model.n_layer << ", C " << model.d_model << ", T " << model.context
-            << ", B " << config.train.batch_size << "; " << machine_text(config.train) << "\n\n";
+            << ", B " << config.train.batch_size << "; "
+            << machine_text(config.train, {.most = thread_count()}) << "\n\n";
   Columns table(8);
   add_row(table, {"precision", "threads", "step ms", "tokens/s", "GFLOP/s", "SGEMM's", "share", "logging"});
   for (const Measurement& m : results) {
@@ -125,7 +126,8 @@ void print_tables(const RunConfig& config, const std::vector<Measurement>& resul
 Exit run(const CommandLine& line) {
   const Index steps = line.integer_of("steps", min_steps, 1'000'000, 60);
   const RunConfig config = config_of(line);
-  set_thread_count(set_up_threads(line, config.train.threads).most);
+  const Threads threads = set_up_threads(line, config.train.threads);
+  set_thread_count(threads.most);
   const OtherCpuTime other_time;
   const std::vector<Measurement> results = measure(config, steps);
   (line.has("json") ? print_json : print_tables)(config, results, other_time.share());

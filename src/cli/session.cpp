@@ -58,7 +58,7 @@ Threads set_up_threads(const CommandLine& line, Index config_threads) {
   return threads;
 }
 
-std::string machine_text(const TrainConfig& config) {
+std::string machine_text(const TrainConfig& config, const Threads& threads) {
   const std::string openblas = blas_text();
   const auto products = [&]() -> std::string {
     switch (gemm_provider(config)) {
@@ -72,7 +72,10 @@ std::string machine_text(const TrainConfig& config) {
         return openblas;
     }
   };
-  return text(thread_count(), thread_count() == 1 ? " thread, " : " threads, ", isa_name(), ", ", products());
+  std::string count = text(thread_count(), thread_count() == 1 ? " thread" : " threads");
+  if (thread_count() < threads.most) count += text(" of ", threads.most);
+  if (threads.busy_elsewhere > 0) count += text(" (other programs keep ", threads.busy_elsewhere, " busy)");
+  return text(count, ", ", isa_name(), ", ", products());
 }
 
 double expected_seconds(const RunConfig& config, const ParameterLayout& layout) {

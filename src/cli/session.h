@@ -16,9 +16,9 @@ namespace normscope {
 Corpus corpus_of(const RunConfig& config);
 
 struct Threads {
-  int most;       // that may be used; in use at first: those that other programs leave
-  bool is_fixed;  // the user says how many
-  int busy_elsewhere;
+  int most;               // that may be used; in use at first: those that other programs leave
+  bool is_fixed = false;  // the user says how many
+  int busy_elsewhere = 0;
 };
 
 // Sets the thread count from --threads, the config, the environment, the machine; pins OpenBLAS under our
@@ -29,8 +29,8 @@ Threads set_up_threads(const CommandLine& line, Index config_threads);
 // saved; a second SIGINT or SIGTERM ends the program at once (exit 130).
 const std::atomic<bool>& stop_on_signals();
 
-// "2 threads, avx512, OpenBLAS 0.3.21 openmp SkylakeX"
-std::string machine_text(const TrainConfig& config);
+// "1 thread of 2 (other programs keep 1 busy), avx512, OpenBLAS 0.3.21 openmp SkylakeX"
+std::string machine_text(const TrainConfig& config, const Threads& threads);
 
 // Seconds that training steps are expected to take here: arithmetic over a rate that is usual for the
 // instruction set.

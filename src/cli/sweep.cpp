@@ -218,13 +218,13 @@ std::pair<Index, Index> shard_of(const CommandLine& line) {
 }
 
 Exit run(const CommandLine& line) {
-  const Index at_once = line.integer_of("jobs", 1, 1024, 1);
   const auto [shard, shards] = shard_of(line);
 
   const Sweep sweep = load_sweep(line.positionals()[0]);
   const fs::path out = line.text_of("out").value_or("runs/" + sweep.name);
-  set_thread_count(resolve_threads(0, 0));  // all there are, unless the environment says otherwise
-  const int threads = std::max(1, thread_count() / static_cast<int>(at_once));
+  const int cores = resolve_threads(0, 0);
+  const Index at_once = line.integer_of("jobs", 1, 1024, jobs_at_once(sweep, shards, cores));
+  const int threads = std::max(1, cores / static_cast<int>(at_once));
   set_thread_count(threads);  // what the expected times are for
   std::vector<Job> jobs = plan(sweep, out, shard, shards);
   own_table(out);  // refuses somebody else's before anything is run
@@ -268,7 +268,8 @@ const Command sweep_command = {
     .details =
         "Every point of the grid and every named case runs with every seed. A diverged run is a result.",
     .options = {{"out", "DIR", "folder of the runs' folders (default: runs/<name>)"},
-                {"jobs", "N", "runs at a time, each on its share of the cores (default: 1)"},
+                {"jobs", "N",
+                 "runs at a time, each on its share of the cores (default: one a core, if memory allows)"},
                 {"shard", "I/N", "only every N-th run, from the I-th: for job arrays that share a folder"},
                 {"dry-run", "", "list the runs and the expected time; run nothing"}},
     .run = run};

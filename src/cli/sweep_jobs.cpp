@@ -8,9 +8,11 @@
 #include "cli/session.h"
 #include "config/dump.h"
 #include "core/error.h"
+#include "core/memory.h"
 #include "io/csv.h"
 #include "io/file.h"
 #include "io/utf8.h"
+#include "model/cost.h"
 #include "model/parameters.h"
 #include "run/folder.h"
 
@@ -61,6 +63,19 @@ std::set<std::string> with_status(std::string_view status, const std::vector<Job
     if (job.status == status) names.insert(job.run->name);
   }
   return names;
+}
+
+Index jobs_at_once(const Sweep& sweep, Index shards, Index cores) {
+  double largest = 1;
+  for (const SweepRun& run : sweep.runs) {
+    const ModelConfig& model = run.config.model;
+    largest =
+        std::max(largest, training_bytes(model, ParameterLayout(model, usual_vocabulary), usual_vocabulary,
+                                         run.config.train.batch_size, run.config.train.grad_accum));
+  }
+  const Index runs = (static_cast<Index>(sweep.runs.size()) + shards - 1) / shards;
+  const Index with_room = static_cast<Index>(available_memory_bytes() / (2 * largest));
+  return std::max<Index>(1, std::min({cores, runs, with_room}));
 }
 
 std::vector<Job> plan(const Sweep& sweep, const fs::path& out, Index shard, Index shards) {

@@ -34,6 +34,9 @@ struct Job {
 // The jobs of that status, by name.
 std::set<std::string> with_status(std::string_view status, const std::vector<Job>& jobs);
 
+// How many runs to do at a time: one a core, while all of them take half of the free memory at most.
+Index jobs_at_once(const Sweep& sweep, Index shards, Index cores);
+
 // Every `shards`-th run, from number `shard` on (from 1). Usage Error where a run's folder would have the
 // name of a file.
 std::vector<Job> plan(const Sweep& sweep, const std::filesystem::path& out, Index shard, Index shards);

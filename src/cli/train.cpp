@@ -93,13 +93,13 @@ bool resume(Trainer& trainer, Index steps, const std::string& folder, ProgressDi
   return true;
 }
 
-std::string start_text(const RunConfig& config, const Trainer& trainer) {
+std::string start_text(const RunConfig& config, const Trainer& trainer, const Threads& threads) {
   const ParameterLayout& layout = trainer.model().layout();
   const Index tokens = config.train.grad_accum * config.train.batch_size * config.model.context;
   const Index left = config.train.steps - trainer.state().step;
   const double share = static_cast<double>(left) / static_cast<double>(config.train.steps);
   return text(config.name, ": ", grouped(layout.count()), " parameters, ", grouped(tokens),
-              " tokens a step, ", machine_text(config.train), ", about ",
+              " tokens a step, ", machine_text(config.train, threads), ", about ",
               duration_text(expected_seconds(config, layout) * share), " for ", grouped(left), " steps");
 }
 
@@ -154,11 +154,7 @@ Exit run(const CommandLine& line) {
   if (existing == Existing::resume &&
       !resume(trainer, config.train.steps, escape_controls(folder.path()), show.line()))
     return Exit::ok;
-  show.line().say(start_text(config, trainer));
-  if (threads.busy_elsewhere > 0)
-    show.line().say(text("note: other programs keep ", threads.busy_elsewhere,
-                         threads.busy_elsewhere == 1 ? " thread" : " threads",
-                         " busy on this machine, so steps will take longer"));
+  show.line().say(start_text(config, trainer, threads));
   return tell_end(trainer.run(stop, threads.is_fixed ? 0 : threads.most), folder.path(), show.line());
 }
 
