@@ -6,6 +6,6 @@
 namespace normscope {
 
 extern const Command train_command, probe_command, sweep_command, compare_command, sample_command,
-    eval_command, explain_command, check_command, bench_command, config_command;
+    eval_command, explain_command, check_command, bench_command, config_command, predict_command;
 
 }  // namespace normscope

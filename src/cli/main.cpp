@@ -14,9 +14,9 @@
 namespace normscope {
 namespace {
 
-constexpr const Command* commands[] = {&train_command,  &probe_command, &sweep_command,   &compare_command,
-                                       &sample_command, &eval_command,  &explain_command, &check_command,
-                                       &bench_command,  &config_command};
+constexpr const Command* commands[] = {&train_command,   &probe_command,  &predict_command, &sweep_command,
+                                       &compare_command, &sample_command, &eval_command,    &explain_command,
+                                       &check_command,   &bench_command,  &config_command};
 
 void print_help(std::ostream& out) {
   out << "normscope " << NORMSCOPE_VERSION

@@ -30,7 +30,28 @@ Scale matrix_scale(const InitConfig& init, double out, double in) {
   fail("init", "no code for scheme number ", static_cast<int>(init.scheme));
 }
 
-// Of what is not drawn.
+template <class Real>
+void draw_into(const RandomStream& stream, Scale scale, Index begin, Index end, Real* values) {
+  parallel_blocks(end - begin, 4096, [&](Index first, Index last) {
+    for (Index i = begin + first; i < begin + last; ++i) {
+      const auto n = static_cast<std::uint64_t>(i);
+      const double unit = scale.draw == Draw::normal ? stream.normal(n) : 2 * stream.uniform(n) - 1;
+      values[i] = static_cast<Real>(unit * scale.scale);
+    }
+  });
+}
+
+}  // namespace
+
+double initial_std(const InitConfig& init, double out, double in) {
+  const Scale scale = matrix_scale(init, out, in);
+  return scale.draw == Draw::uniform ? scale.scale / std::sqrt(3.0) : scale.scale;
+}
+
+double residual_factor(const ModelConfig& config) {
+  return config.init.residual_scaling ? 1 / std::sqrt(2.0 * static_cast<double>(config.n_layer)) : 1.0;
+}
+
 double first_value(Role role) {
   switch (role) {
     case Role::norm_gain:
@@ -50,24 +71,9 @@ double first_value(Role role) {
 }
 
 template <class Real>
-void draw_into(const RandomStream& stream, Scale scale, Index begin, Index end, Real* values) {
-  parallel_blocks(end - begin, 4096, [&](Index first, Index last) {
-    for (Index i = begin + first; i < begin + last; ++i) {
-      const auto n = static_cast<std::uint64_t>(i);
-      const double unit = scale.draw == Draw::normal ? stream.normal(n) : 2 * stream.uniform(n) - 1;
-      values[i] = static_cast<Real>(unit * scale.scale);
-    }
-  });
-}
-
-}  // namespace
-
-template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
                 ParameterBlock<Real>& parameters) {
   const std::vector<const Placement*> placements = placements_of(config);
-  const double residual_factor =
-      config.init.residual_scaling ? 1 / std::sqrt(2.0 * static_cast<double>(config.n_layer)) : 1.0;
 
   for (const Parameter& p : layout.list()) {
     Real* values = parameters.at(p);
@@ -83,7 +89,7 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
     const bool is_qkv = p.role == Role::qkv;  // q, k and v are matrices of their own
     Scale scale = matrix_scale(config.init, static_cast<double>(is_qkv ? p.rows() / 3 : p.rows()),
                                static_cast<double>(p.cols()));
-    if (p.role == Role::branch_output) scale.scale *= residual_factor;
+    if (p.role == Role::branch_output) scale.scale *= residual_factor(config);
     Scale gained = scale;
     if (p.role != Role::head) gained.scale *= placements[p.layer - 1]->init_gain.of(config.n_layer);
     // A placement's gain is for v and what follows it, not for q and k.

@@ -115,6 +115,14 @@ class ParameterBlock {
   std::vector<Real> data_;
 };
 
+// The standard deviation of an entry of a matrix (out, in) that the config's init says, before a placement's
+// gain and the residual factor.
+double initial_std(const InitConfig& init, double out, double in);
+// 1/sqrt(2L) on the matrices that write the stream, if the config says so; else 1.
+double residual_factor(const ModelConfig& config);
+// Of a parameter that is not drawn.
+double first_value(Role role);
+
 // Draws every parameter from (seed, its name) alone: unit normals or uniforms, then scaled as the config's
 // init says; gains 1, biases 0, ReZero's scales 0. So configs that differ in norm or placement share their
 // weights.

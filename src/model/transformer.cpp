@@ -5,7 +5,16 @@
 namespace normscope {
 namespace {
 
-constexpr double wavelength_base = 10000.0;  // of sinusoidal and rotary positions
+// What makes each dropout's mask its own: block (0: embedding) and place.
+enum class DropoutPlace : std::uint64_t { embedding, attention_weights, attention_branch, ffn_branch };
+
+}  // namespace
+
+double position_angle(Index position, Index pair, Index width) {
+  constexpr double wavelength_base = 10000.0;
+  return static_cast<double>(position) *
+         std::pow(wavelength_base, -2.0 * static_cast<double>(pair) / static_cast<double>(width));
+}
 
 ActivationKind activation_kind(Activation activation) {
   switch (activation) {
@@ -23,11 +32,6 @@ ActivationKind activation_kind(Activation activation) {
   fail("model", "swiglu has a gate; it is not an element by element activation");
 }
 
-// What makes each dropout's mask its own: block (0: embedding) and place.
-enum class DropoutPlace : std::uint64_t { embedding, attention_weights, attention_branch, ffn_branch };
-
-}  // namespace
-
 template <class Real>
 KeyValueCache<Real>::KeyValueCache(const ModelConfig& config)
     : keys(static_cast<std::size_t>(config.n_layer),
@@ -42,15 +46,11 @@ Transformer<Real>::Transformer(const ModelConfig& config, Index vocab_size, Gemm
       layout_(config, vocab_size),
       placements_(placements_of(config)) {
   const Index T = config.context, C = config.d_model, half_head = C / config.n_head / 2;
-  const auto angle = [](Index position, Index pair, Index width) {
-    return static_cast<double>(position) *
-           std::pow(wavelength_base, -2.0 * static_cast<double>(pair) / static_cast<double>(width));
-  };
   if (config.position ==
       Position::sinusoidal) {  // Vaswani et al. 2017: sin at even features, cos at odd ones
     for (Index t = 0; t < T; ++t) {
       for (Index c = 0; c < C; ++c) {
-        const double a = angle(t, c / 2, C);
+        const double a = position_angle(t, c / 2, C);
         sinusoids_.push_back(static_cast<Real>(c % 2 == 0 ? std::sin(a) : std::cos(a)));
       }
     }
@@ -58,8 +58,8 @@ Transformer<Real>::Transformer(const ModelConfig& config, Index vocab_size, Gemm
   if (config.position == Position::rope) {
     for (Index t = 0; t < T; ++t) {
       for (Index i = 0; i < half_head; ++i) {
-        cosines_.push_back(static_cast<Real>(std::cos(angle(t, i, 2 * half_head))));
-        sines_.push_back(static_cast<Real>(std::sin(angle(t, i, 2 * half_head))));
+        cosines_.push_back(static_cast<Real>(std::cos(position_angle(t, i, 2 * half_head))));
+        sines_.push_back(static_cast<Real>(std::sin(position_angle(t, i, 2 * half_head))));
       }
     }
   }

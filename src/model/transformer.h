@@ -10,6 +10,12 @@
 
 namespace normscope {
 
+// The angle of a pair of features at a position, of sinusoids (width C) and of rope (D).
+double position_angle(Index position, Index pair, Index width);
+
+// How `activation` maps each element; swiglu, which has a gate, does not.
+ActivationKind activation_kind(Activation activation);
+
 // Keys and values of the positions decoded so far, for every block: (positions, C) each.
 template <class Real>
 struct KeyValueCache {

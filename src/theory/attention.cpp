@@ -1,0 +1,229 @@
+#include "theory/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/transformer.h"
+#include "theory/softmax_moments.h"
+
+namespace normscope {
+namespace {
+
+// Five points and weights of the standard normal distribution (Gauss-Hermite).
+constexpr double normal_points[] = {-2.856970013872806, -1.355626179974266, 0, 1.355626179974266,
+                                    2.856970013872806};
+constexpr double normal_weights[] = {0.01125741132772069, 0.2220759220056126, 0.5333333333333333,
+                                     0.2220759220056126, 0.01125741132772069};
+
+// |q|^2 / E |q|^2 of a head: chi^2_D / D, by Wilson and Hilferty's cube of a normal variable.
+double squared_length(double z, Index head_dim) {
+  const double v = 2 / (9.0 * static_cast<double>(head_dim));
+  return std::pow(std::max(1 - v + z * std::sqrt(v), 0.0), 3);
+}
+
+}  // namespace
+
+// Pairs of queries (t, t') of two cells: those with t = t', or the others.
+struct AttentionMap::Pass {
+  const AttentionMap& map;
+  Index first, end, first2, end2;  // t, t'
+  bool diagonal;
+  double exponent = 0;       // beta sqrt(gamma gamma') K_tt', mean over the pairs
+  Index lag = 0;             // t - t'
+  std::vector<double> x, w;  // (end, end2): K~ with rope's cosines; the weights exp(exponent x)
+
+  bool has(Index t, Index t2) const { return diagonal ? t == t2 : t != t2; }
+  double turn(Index s, Index s2) const {
+    return map.turn_.empty() ? 1 : map.turn_[static_cast<std::size_t>(s - s2 - lag + 2 * map.in_.size)];
+  }
+
+  // False: there are no such pairs.
+  bool prepare() {
+    double sum = 0, count = 0;
+    for (Index t = first; t < end; ++t) {
+      for (Index t2 = first2; t2 < end2; ++t2) {
+        if (!has(t, t2)) continue;
+        sum += std::sqrt(map.gamma_[t] * map.gamma_[t2]) * map.key_(t, t2);
+        ++count;
+      }
+    }
+    if (count == 0) return false;
+    exponent = map.beta_ * sum / count;
+    lag = (first + end) / 2 - (first2 + end2) / 2;
+    x = centred(map.key_, /*with_turn=*/true);
+    w.resize(x.size());
+    std::transform(x.begin(), x.end(), w.begin(), [&](double v) { return std::exp(exponent * v); });
+    return true;
+  }
+
+  // Less its means over s and over s'.
+  std::vector<double> centred(const Kernel& k, bool with_turn) const {
+    std::vector<double> c(static_cast<std::size_t>(end * end2)), column(static_cast<std::size_t>(end2));
+    for (Index s = 0; s < end; ++s) {
+      double* row = &c[s * end2];
+      double sum = 0;
+      for (Index s2 = 0; s2 < end2; ++s2) sum += row[s2] = k(s, s2) * (with_turn ? turn(s, s2) : 1);
+      for (Index s2 = 0; s2 < end2; ++s2) column[s2] += row[s2] -= sum / static_cast<double>(end2);
+    }
+    for (Index s = 0; s < end; ++s) {
+      for (Index s2 = 0; s2 < end2; ++s2) c[s * end2 + s2] -= column[s2] / static_cast<double>(end);
+    }
+    return c;
+  }
+
+  std::size_t pair(Index t, Index t2) const {
+    return static_cast<std::size_t>((t - first) * (end2 - first2) + t2 - first2);
+  }
+
+  // Of each pair the sum over s <= t, s' <= t' of term(s, s', w).
+  template <class Term>
+  std::vector<double> sums(Term term) const {
+    std::vector<double> out(pair(end, first2)), column(static_cast<std::size_t>(end2));
+    for (Index s = 0; s < end; ++s) {
+      for (Index s2 = 0; s2 < end2; ++s2) column[s2] += term(s, s2, w[s * end2 + s2]);
+      if (s < first) continue;
+      double sum = 0;
+      for (Index s2 = 0; s2 < end2; ++s2) {
+        sum += column[s2];
+        if (s2 >= first2) out[pair(s, s2)] = sum;
+      }
+    }
+    return out;
+  }
+
+  // Adds to kernel(s, s') the sum over pairs with t >= s, t' >= s' of factor(pair) times term(s, s', w).
+  template <class Term>
+  void spread(std::vector<double> factor, Kernel& kernel, Term term) const {
+    for (Index t = end; t-- > first;) {
+      for (Index t2 = end2; t2-- > first2;) {
+        const auto at = [&](Index a, Index b) { return a < end && b < end2 ? factor[pair(a, b)] : 0; };
+        factor[pair(t, t2)] += at(t + 1, t2) + at(t, t2 + 1) - at(t + 1, t2 + 1);
+      }
+    }
+    for (Index s = 0; s < end; ++s) {
+      for (Index s2 = 0; s2 < end2; ++s2)
+        kernel(s, s2) +=
+            factor[pair(std::max(s, first), std::max(s2, first2))] * term(s, s2, w[s * end2 + s2]);
+    }
+  }
+};
+
+template <class Use>
+void AttentionMap::each_pass(Use use) const {
+  for (std::size_t i = 0; i + 1 < cells_.size(); ++i) {
+    for (std::size_t j = 0; j <= i; ++j) {
+      for (const bool diagonal : {false, true}) {
+        if (diagonal && i != j) continue;
+        Pass pass{*this, cells_[i], cells_[i + 1], cells_[j], cells_[j + 1], diagonal, 0, 0, {}, {}};
+        if (pass.prepare()) use(pass);
+      }
+    }
+  }
+}
+
+AttentionMap::AttentionMap(Kernel in, const AttentionScale& scale) : in_(std::move(in)), scale_(scale) {
+  const Index T = in_.size;
+  key_ = scale.qk_norm
+             ? Kernel(T, [&](Index t, Index s) { return in_(t, s) / std::sqrt(in_(t, t) * in_(s, s)); })
+             : in_;
+  beta_ = scale.qk_norm ? 1 : scale.query * scale.query;
+  if (scale.rope) {
+    const Index pairs = scale.head_dim / 2;
+    for (Index offset = -2 * T; offset <= 2 * T; ++offset) {
+      double sum = 0;
+      for (Index i = 0; i < pairs; ++i) sum += std::cos(position_angle(offset, i, 2 * pairs));
+      turn_.push_back(sum / static_cast<double>(pairs));
+    }
+  }
+  for (Index first = 0; first < T;
+       first = std::max(first + 1, static_cast<Index>(static_cast<double>(first) * scale.cell_growth)))
+    cells_.push_back(first);
+  cells_.push_back(T);
+  gamma_.assign(static_cast<std::size_t>(T), 1);
+  slope_.assign(static_cast<std::size_t>(T), 1);
+  double trace = 0, sum = 0;  // of the scores' covariance over the keys so far, over beta K_tt
+  for (Index t = 0; t < T; ++t) {
+    trace += key_(t, t);
+    for (Index s = 0; s <= t; ++s)
+      sum +=
+          (s < t ? 2 : 1) * key_(t, s) * (turn_.empty() ? 1 : turn_[static_cast<std::size_t>(t - s + 2 * T)]);
+    if (t == 0) continue;
+    const double n = static_cast<double>(t + 1);
+    const double variance =
+        std::max(beta_ * key_(t, t) * (trace - sum / n) / (n - 1), 0.0);  // about their mean
+    SoftmaxMoments mean{};
+    for (std::size_t k = 0; k < std::size(normal_points); ++k) {
+      const double length = scale.qk_norm ? 1 : squared_length(normal_points[k], scale.head_dim);
+      const SoftmaxMoments m = softmax_moments(n, std::sqrt(variance * length));
+      mean.participation += normal_weights[k] * m.participation;
+      mean.slope += normal_weights[k] * m.slope;
+      mean.entropy += normal_weights[k] * m.entropy;
+    }
+    const double y = mean.participation;
+    if (variance > 1e-10) {
+      gamma_[t] = participation_exponent(n, y) / variance;
+      slope_[t] = std::sqrt(mean.slope / slope_of(n, y));
+    }
+    entropy_ += mean.entropy / static_cast<double>(T);
+    score_std_ = std::sqrt(variance);
+  }
+}
+
+double AttentionMap::max_score() const {
+  return score_std_ * std::sqrt(2 * std::log(static_cast<double>(in_.size)));
+}
+
+Kernel AttentionMap::forward() const {
+  Kernel out(in_.size);
+  each_pass([&](const Pass& pass) {
+    const std::vector<double> total = pass.sums([](Index, Index, double w) { return w; });
+    const std::vector<double> read = pass.sums([&](Index s, Index s2, double w) { return w * in_(s, s2); });
+    for (Index t = pass.first; t < pass.end; ++t) {
+      for (Index t2 = pass.first2; t2 < pass.end2; ++t2) {
+        if (pass.has(t, t2))
+          out(t, t2) = out(t2, t) = scale_.value * read[pass.pair(t, t2)] / total[pass.pair(t, t2)];
+      }
+    }
+  });
+  return out;
+}
+
+// Values: G^v_ss' = sum_tt' M G_tt'. Scores: ds_ts = A_ts (da_t.(v_s - mean v)), so that with f, the factor
+// by which a sharp softmax passes less,
+//   G^q_tt' = f G_tt' sum_ss' M K~^v_ss' K~^k_ss',  G^k_ss' = sum_tt' f G_tt' M K~^v_ss' K^q_tt'.
+Kernel AttentionMap::backward(const Kernel& gradient) const {
+  const Index T = in_.size;
+  Kernel values(T), queries(T), keys(T);
+  each_pass([&](const Pass& pass) {
+    const std::vector<double> total = pass.sums([](Index, Index, double w) { return w; });
+    const bool same = turn_.empty() && !scale_.qk_norm;
+    const std::vector<double> v = same ? pass.x : pass.centred(in_, false);
+    const auto value = [&](Index s, Index s2) { return scale_.value * v[s * pass.end2 + s2]; };
+    const std::vector<double> query =
+        pass.sums([&](Index s, Index s2, double w) { return w * value(s, s2) * pass.x[s * pass.end2 + s2]; });
+    std::vector<double> through(total.size()), through_scores(total.size());
+    // Of two cells only the pairs (t, t') are visited, not (t', t): those are in the transposed kernel.
+    const double once = pass.first == pass.first2 ? 0.5 : 1;
+    for (Index t = pass.first; t < pass.end; ++t) {
+      for (Index t2 = pass.first2; t2 < pass.end2; ++t2) {
+        if (!pass.has(t, t2)) continue;
+        const std::size_t at = pass.pair(t, t2);
+        through[at] = once * gradient(t, t2) / total[at];
+        const double f = through[at] * slope_[t] * slope_[t2];
+        queries(t, t2) += f * query[at];
+        through_scores[at] = f * key_(t, t2);
+      }
+    }
+    pass.spread(through, values, [&](Index, Index, double w) { return w; });
+    pass.spread(through_scores, keys,
+                [&](Index s, Index s2, double w) { return w * value(s, s2) * pass.turn(s, s2); });
+  });
+  // dq = C Var(q) .. of scores that are themselves of the scale C Var(k); a norm divides by what W_q gave.
+  return Kernel(T, [&](Index t, Index s) {
+    const double scores = queries(t, s) + queries(s, t) + keys(t, s) + keys(s, t);
+    const double factor = scale_.qk_norm ? 1 / std::sqrt(in_(t, t) * in_(s, s)) : scale_.query * scale_.query;
+    return scale_.value * (values(t, s) + values(s, t)) + factor * scores;
+  });
+}
+
+}  // namespace normscope

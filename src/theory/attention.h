@@ -1,0 +1,50 @@
+// Causal attention with fresh weights, on kernels. Scores of one query with its keys are Gaussian, so weights
+// A of two queries t, t' have second moments
+//   M^{tt'}_{ss'} = E A_ts A_t's'  proportional to  exp(sqrt(gamma_t gamma_t') beta K_tt' K~_ss'),  sum 1,
+// with beta = C Var(q) C Var(k) (1 with qk_norm, whose queries and keys have mean square 1), K~ the keys'
+// kernel centred over s <= t, s' <= t' (a common part of the scores cancels), and gamma such that sum_s
+// M^{tt}_ss is the exact participation (softmax_moments.h). Rope multiplies the scores' covariance by the
+// mean over its frequencies of cos((s-t) - (s'-t')).
+#pragma once
+
+#include <vector>
+
+#include "theory/kernel.h"
+
+namespace normscope {
+
+struct AttentionScale {
+  double query = 1, value = 1;  // C Var(q) = C Var(k), C Var(v)
+  bool qk_norm = false, rope = false;
+  Index head_dim = 1;
+  // Cells of neighbouring queries share the exponents of their last; a cell is this much longer than the one
+  // before it. 1: each query has its own, and the cost is T^4.
+  double cell_growth = 1.25;
+};
+
+class AttentionMap {
+ public:
+  AttentionMap() = default;
+  AttentionMap(Kernel in, const AttentionScale& scale);
+
+  Kernel forward() const;                         // of the heads' outputs
+  Kernel backward(const Kernel& gradient) const;  // of the gradient of what attention reads, through v, q, k
+
+  double score_std() const { return score_std_; }  // of the last query's scores about their mean
+  double max_score() const;                        // expected, of the last query: sigma sqrt(2 ln n)
+  double entropy() const { return entropy_; }      // nats, mean over the queries
+
+ private:
+  struct Pass;  // one pair of cells of queries
+  template <class Use>
+  void each_pass(Use use) const;
+
+  Kernel in_, key_;  // K, and the keys' kernel over `query`: of unit mean square with qk_norm
+  AttentionScale scale_;
+  double beta_ = 0, score_std_ = 0, entropy_ = 0;
+  std::vector<double> gamma_, slope_;  // (T): of each query, gamma and sqrt(f)
+  std::vector<Index> cells_;           // first query of each cell, and T
+  std::vector<double> turn_;           // rope: mean of cos at offsets -2T..2T
+};
+
+}  // namespace normscope

@@ -1,0 +1,45 @@
+#include "theory/head.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "theory/softmax_moments.h"
+
+namespace normscope {
+
+HeadPrediction predict_head(const Signal& x, Index width, double variance, bool tied, double tokens,
+                            const TextStatistics& text) {
+  const Index T = x.kernel.size;
+  const double V = static_cast<double>(text.vocabulary), scale = static_cast<double>(width) * variance;
+  const std::vector<double>& R = text.collisions;
+  HeadPrediction head{};
+  std::vector<double> own, other, exponent;  // E p of the character just read, of another; see below
+  for (Index t = 0; t < T; ++t) {
+    const double shift = tied ? scale * x.share[t] : 0, sigma = std::sqrt(scale * x.kernel(t, t));
+    ShiftedSoftmax p = shifted_softmax(V, sigma, shift);
+    const double mean = p.own * p.own + (V - 1) * p.other * p.other;
+    const double square = p.own_square + (V - 1) * p.other_square;  // E |p|^2
+    exponent.push_back(participation_exponent(V, square - mean + 1 / V));
+    own.push_back(p.own);
+    other.push_back(p.other);
+    head.loss += (p.log_sum - shift * R[1]) / static_cast<double>(T);
+    head.logits += (sigma * sigma + shift * shift / V) / static_cast<double>(T);
+    const double right = p.other + (p.own - p.other) * R[1];  // E p of the target
+    head.logits_gradient += (square - 2 * right + 1) / V / (tokens * tokens) / static_cast<double>(T);
+    const double pull = shift * shift * (p.own_square - 2 * p.own * R[1] + R[1]);
+    head.projection.push_back(pull / std::pow(static_cast<double>(width) * tokens, 2));
+  }
+  // sum_v (p - y)_v (p' - y')_v: the means of p and p', what they vary together, and the targets.
+  head.gradient = Kernel(T, [&](Index t, Index s) {
+    const double own_t = own[t] - other[t], own_s = own[s] - other[s];
+    const double means =
+        V * other[t] * other[s] + own_t * other[s] + own_s * other[t] + R[t - s] * own_t * own_s;
+    const double rho = x.kernel(t, s) / std::sqrt(x.kernel(t, t) * x.kernel(s, s));
+    const double e = std::exp(std::sqrt(exponent[t] * exponent[s]) * rho);
+    const double targets = other[t] + own_t * R[std::abs(s + 1 - t)] + other[s] + own_s * R[t + 1 - s];
+    return variance * (means + e / (V - 1 + e) - 1 / V - targets + R[t - s]) / (tokens * tokens);
+  });
+  return head;
+}
+
+}  // namespace normscope

@@ -1,0 +1,30 @@
+// The head: logits, the loss, and the gradient that enters the stream.
+#pragma once
+
+#include <vector>
+
+#include "theory/norms.h"
+
+namespace normscope {
+
+// What a text is to the theory.
+struct TextStatistics {
+  Index vocabulary = 0;
+  // R_d = P(c_i = c_{i+d}), d = 0..T: how often two characters at this distance are the same.
+  std::vector<double> collisions;
+};
+
+struct HeadPrediction {
+  double loss;                     // nats
+  double logits;                   // mean square
+  double logits_gradient;          // mean square, of the mean loss over `tokens`
+  Kernel gradient;                 // of what the head reads
+  std::vector<double> projection;  // (T) E (dx.x)^2 / C^2 of it: what a norm that made x takes out of dx
+};
+
+// `variance`: of an entry of the head. `tied`: it is the embedding, so that the logit of the character just
+// read lies C variance x.share higher than the others.
+HeadPrediction predict_head(const Signal& x, Index width, double variance, bool tied, double tokens,
+                            const TextStatistics& text);
+
+}  // namespace normscope

@@ -1,0 +1,39 @@
+// The theory's letters, beside those of core/types.h. A kernel is a function of two positions t, s of a
+// sequence: E x_t.x_s / C over the weights, or the same of gradients. Means over the texts are in it, so one
+// kernel stands for every sequence. In the limit of wide layers kernels are all that one layer tells the next
+// (Neal 1996; Lee et al. 2018, arXiv 1711.00165; Yang 2019, arXiv 1910.12478).
+#pragma once
+
+#include <vector>
+
+#include "core/types.h"
+
+namespace normscope {
+
+// (T, T), symmetric; both triangles are stored.
+struct Kernel {
+  Kernel() = default;
+  explicit Kernel(Index length) : size(length), values(static_cast<std::size_t>(length * length)) {}
+  // f(t, s), computed for s <= t.
+  template <class F>
+  Kernel(Index length, F f) : Kernel(length) {
+    for (Index t = 0; t < size; ++t) {
+      for (Index s = 0; s <= t; ++s) (*this)(t, s) = (*this)(s, t) = f(t, s);
+    }
+  }
+
+  double& operator()(Index t, Index s) { return values[static_cast<std::size_t>(t * size + s)]; }
+  double operator()(Index t, Index s) const { return values[static_cast<std::size_t>(t * size + s)]; }
+
+  // The mean square of the elements of x.
+  double mean_square() const {
+    double trace = 0;
+    for (Index t = 0; t < size; ++t) trace += (*this)(t, t);
+    return trace / static_cast<double>(size);
+  }
+
+  Index size = 0;
+  std::vector<double> values;
+};
+
+}  // namespace normscope

@@ -1,0 +1,39 @@
+// What a norm does to the kernel of what it reads, and to that of a gradient on its way back.
+#pragma once
+
+#include <vector>
+
+#include "model/config.h"
+#include "theory/kernel.h"
+
+namespace normscope {
+
+// Features of the stream over the weights: Gaussian with this kernel and with a mean over the features, which
+// sinusoids have and a centring norm takes away.
+struct Signal {
+  Kernel kernel;              // E x_t.x_s / C, the mean included
+  std::vector<double> mean;   // (T)
+  std::vector<double> share;  // (T) x = share * the token's embedding + what is independent of it
+  double noise = 0;           // relative variance of the mean square from seed to seed; a rule of thumb
+  double bent = 0;  // share of the mean square that a pointwise norm bent, so that it is not Gaussian
+
+  double mean_square() const { return kernel.mean_square(); }
+};
+
+class NormMap {
+ public:
+  NormMap() = default;  // no norm: nothing changes
+  // `x` becomes N(x), N being the config's norm at its first gains.
+  NormMap(const ModelConfig& config, Signal& x);
+
+  bool is_identity() const { return rstd_.empty() && slope_.size == 0; }
+
+  // The kernel of dx of that of dy. A norm's projection of dx, of order 1/C, is left out.
+  Kernel backward(const Kernel& gradient) const;
+
+ private:
+  std::vector<double> rstd_;  // norms over features: of each token
+  Kernel slope_;              // norms without statistics: E N'(x_t) N'(x_s)
+};
+
+}  // namespace normscope

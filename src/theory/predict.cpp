@@ -1,0 +1,318 @@
+#include "theory/predict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/error.h"
+#include "model/parameters.h"
+#include "model/transformer.h"
+#include "telemetry/site_statistics.h"
+#include "theory/activations.h"
+#include "theory/attention.h"
+
+namespace normscope {
+namespace {
+
+// Beyond this standard deviation of scores, rare near-ties of a saturated softmax dominate the gradient's
+// mean.
+constexpr double saturated = 30;
+constexpr Index longest_context = 1024;
+
+double real(Index n) { return static_cast<double>(n); }
+
+double mean_over_tokens(Index T, auto f) {
+  double sum = 0;
+  for (Index t = 0; t < T; ++t) sum += f(t) / real(T);
+  return sum;
+}
+
+// One sublayer, forward and then backward.
+struct Sublayer {
+  const Placement* row;
+  int layer;
+  bool is_ffn;
+  NormMap norm_in = {}, norm_branch = {}, norm_out = {};
+  double input_scale = 1, alpha = 1, branch = 1;  // factors of x; branch: 0 where a learned scale starts so
+  double in = 1, out = 1;                         // C Var of ffn.in; of what writes the stream
+  AttentionMap attention = {};
+  Kernel slope = {};  // FFN: E phi' phi'
+  double share = 0;   // beta^2: mean square of the branch over that of the sum
+
+  Site site(Site attn, Site ffn) const { return is_ffn ? ffn : attn; }
+};
+
+class Recursion {
+ public:
+  Recursion(const ModelConfig& config, double tokens, const TextStatistics& text, double cell_growth)
+      : config_(config), tokens_(tokens), text_(text), cell_growth_(cell_growth), T_(config.context) {
+    for (const Place& place : places_of(config.n_layer)) result_.sites.push_back({place});
+    result_.layers.resize(static_cast<std::size_t>(config.n_layer) + 1);
+  }
+
+  Prediction run() {
+    embed();
+    const std::vector<const Placement*> rows = placements_of(config_);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      for (const bool is_ffn : {false, true})
+        forward({.row = rows[i], .layer = static_cast<int>(i) + 1, .is_ffn = is_ffn});
+      describe_layer(static_cast<int>(i) + 1);
+    }
+    Kernel gradient = head();
+    for (std::size_t k = sublayers_.size(); k-- > 0;) gradient = backward(sublayers_[k], gradient);
+    return result_;
+  }
+
+ private:
+  const ModelConfig& config_;
+  double tokens_;
+  const TextStatistics& text_;
+  double cell_growth_;
+  Index T_;
+  Signal x_;   // the stream
+  Signal x0_;  // stream 0
+  std::vector<Sublayer> sublayers_;
+  double noise_ = 0;  // relative variance of |dx|^2 from seed to seed
+  Prediction result_;
+
+  SitePrediction& at(int layer, Site site) {
+    return *std::find_if(result_.sites.begin(), result_.sites.end(), [&](const SitePrediction& s) {
+      return s.place == Place{layer, site};
+    });
+  }
+  void set_value(int layer, Site site, const Signal& x) {
+    at(layer, site).rms = std::sqrt(x.mean_square());
+    at(layer, site).rms_spread = std::sqrt(x.noise) / 2;
+  }
+  void set_gradient(int layer, Site site, double mean_square) {
+    SitePrediction& s = at(layer, site);
+    s.grad_rms = std::sqrt(std::max(mean_square, 0.0));
+    s.spread = std::sqrt(noise_) / 2;
+  }
+  NormMap norm(bool present, Signal& x) const { return present ? NormMap(config_, x) : NormMap(); }
+  double variance(Index out, Index in) const {
+    return std::pow(initial_std(config_.init, real(out), real(in)), 2);
+  }
+
+  void embed() {
+    const double square = config_.init.embed_std * config_.init.embed_std;
+    x_ = {Kernel(T_, [&](Index t, Index s) { return square * text_.collisions[t - s]; }),
+          std::vector<double>(static_cast<std::size_t>(T_)),
+          std::vector<double>(static_cast<std::size_t>(T_), 1)};
+    if (config_.position == Position::learned) {
+      for (Index t = 0; t < T_; ++t) x_.kernel(t, t) += square;
+    } else if (config_.position == Position::sinusoidal) {
+      // Features 2i and 2i+1: sin sin + cos cos is the cosine of the difference.
+      const Index pairs = config_.d_model / 2;
+      const auto over_pairs = [&](auto f) {
+        double sum = 0;
+        for (Index i = 0; i < pairs; ++i) sum += f(i) / (2 * real(pairs));
+        return sum;
+      };
+      const Kernel waves(T_, [&](Index t, Index s) {
+        return over_pairs([&](Index i) { return std::cos(position_angle(t - s, i, 2 * pairs)); });
+      });
+      for (std::size_t i = 0; i < waves.values.size(); ++i) x_.kernel.values[i] += waves.values[i];
+      for (Index t = 0; t < T_; ++t) {
+        x_.mean[t] = over_pairs([&](Index i) {
+          const double a = position_angle(t, i, 2 * pairs);
+          return std::sin(a) + std::cos(a);
+        });
+      }
+    }
+    norm(placements_of(config_)[0]->embed_norm, x_);
+    x0_ = x_;
+    x_.noise = 2 * likeness(x_) / real(config_.d_model);
+    set_value(0, Site::stream, x_);
+    describe_layer(0);
+  }
+
+  void describe_layer(int layer) {
+    LayerPrediction& out = result_.layers[static_cast<std::size_t>(layer)];
+    const Kernel& k = x_.kernel;
+    for (Index t = 1; t < T_; ++t) {
+      for (Index s = 0; s < t; ++s)
+        out.similarity += k(t, s) / std::sqrt(k(t, t) * k(s, s)) / (real(T_) * real(T_ - 1) / 2);
+    }
+    out.share = mean_over_tokens(
+        T_, [&](Index t) { return x_.share[t] / x0_.share[t] * std::sqrt(x0_.kernel(t, t) / k(t, t)); });
+  }
+
+  // From seed to seed: how alike tokens are, so that a mean over them does not even out what weights do; the
+  // relative variance of a branch's mean square, and of the sum's by the product of stream and branch.
+  double likeness(const Signal& x) const {
+    double sum = 0;
+    for (const double k : x.kernel.values) sum += k * k;
+    return sum / std::pow(x.mean_square() * real(T_), 2);
+  }
+  double fresh_noise(const Sublayer& f) const {
+    return f.is_ffn ? 5 / real(config_.d_ff) : 2 / real(config_.d_model);
+  }
+  double cross_noise(const Sublayer& f) const { return 4 * f.share * (1 - f.share) / real(config_.d_model); }
+
+  // y = N_out(alpha x + N_branch(a F(s N_in(x)))).
+  void forward(Sublayer f) {
+    const Placement& row = *f.row;
+    f.alpha = config_.residual ? row.alpha.of(config_.n_layer) : 0;
+    f.branch = row.learned_scale ? first_value(Role::branch_scale) : 1;
+    f.input_scale = row.input_scale.of(f.layer);
+    Signal y = x_;
+    f.norm_in = norm(row.norm_in, y);
+    for (double& v : y.kernel.values) v *= f.input_scale * f.input_scale;
+    set_value(f.layer, f.site(Site::attn_in, Site::ffn_in), y);
+    y.noise += 2 * fresh_noise(f) * likeness(y);
+    y.kernel = f.is_ffn ? feed_forward(f, y.kernel) : attention(f, y.kernel);
+    set_value(f.layer, f.site(Site::attn_out, Site::ffn_out), y);
+    y.mean.assign(y.mean.size(), 0);
+    y.share.assign(y.share.size(), 0);
+    y.bent = 0;
+    for (double& v : y.kernel.values) v *= f.branch * f.branch;
+    f.norm_branch = norm(row.norm_branch, y);
+
+    const double added = y.mean_square(), like = likeness(x_);
+    for (std::size_t i = 0; i < y.kernel.values.size(); ++i)
+      x_.kernel.values[i] = f.alpha * f.alpha * x_.kernel.values[i] + y.kernel.values[i];
+    for (Index t = 0; t < T_; ++t) {
+      x_.mean[t] = f.alpha * x_.mean[t] + y.mean[t];
+      x_.share[t] *= f.alpha;
+    }
+    f.share = added / x_.mean_square();
+    x_.bent *= 1 - f.share;
+    x_.noise = std::pow(1 - f.share, 2) * x_.noise + f.share * f.share * y.noise + cross_noise(f) * like;
+    const int matrices = f.is_ffn && config_.activation == Activation::swiglu ? 3 : 2;
+    result_.amplification += matrices * f.share;
+    f.norm_out = norm(row.norm_out, x_);
+    set_value(f.layer, f.site(Site::stream_mid, Site::stream), x_);
+    sublayers_.push_back(std::move(f));
+  }
+
+  Kernel attention(Sublayer& f, const Kernel& x) {
+    const double C = real(config_.d_model), v = variance(config_.d_model, config_.d_model);
+    const double gain = std::pow(f.row->init_gain.of(config_.n_layer), 2);
+    f.out = C * v * gain * residual_factor(config_) * residual_factor(config_);
+    f.attention = AttentionMap(x, {.query = C * v,
+                                   .value = C * v * gain,
+                                   .qk_norm = config_.qk_norm,
+                                   .rope = config_.position == Position::rope,
+                                   .head_dim = config_.d_model / config_.n_head,
+                                   .cell_growth = cell_growth_});
+    LayerPrediction& layer = result_.layers[static_cast<std::size_t>(f.layer)];
+    layer.entropy = f.attention.entropy();
+    layer.max_score = f.attention.max_score();
+    layer.score_std = f.attention.score_std();
+    if (!(layer.score_std <= saturated))
+      refuse("predict", "no prediction: in block ", f.layer,
+             " scores of attention have a standard deviation of ", layer.score_std,
+             ", and a saturated softmax has no mean gradient; the limit is ", saturated,
+             "; try qk_norm, or a placement with norms before attention");
+    Kernel y = f.attention.forward();
+    for (double& k : y.values) k *= f.out;
+    return y;
+  }
+
+  Kernel feed_forward(Sublayer& f, const Kernel& x) {
+    const double C = real(config_.d_model), F = real(config_.d_ff);
+    const double gain = std::pow(f.row->init_gain.of(config_.n_layer), 2);
+    f.in = gain * variance(config_.d_ff, config_.d_model);
+    f.out =
+        gain * variance(config_.d_model, config_.d_ff) * residual_factor(config_) * residual_factor(config_);
+    Response hidden =
+        hidden_response(config_.activation, Kernel(T_, [&](Index t, Index s) { return C * f.in * x(t, s); }));
+    f.slope = std::move(hidden.slope);
+    set_value(f.layer, Site::ffn_hidden, {hidden.value, {}, {}});
+    for (double& k : hidden.value.values) k *= F * f.out;
+    return std::move(hidden.value);
+  }
+
+  // The gradient's kernel after the last block.
+  Kernel head() {
+    const int last = static_cast<int>(config_.n_layer) + 1;
+    const NormMap final_norm = norm(config_.final_norm, x_);
+    const double square = config_.init.embed_std * config_.init.embed_std;
+    HeadPrediction head = predict_head(
+        x_, config_.d_model, config_.tie_embeddings ? square : variance(text_.vocabulary, config_.d_model),
+        config_.tie_embeddings, tokens_, text_);
+    noise_ = 2 / real(config_.d_model);
+    set_value(last, Site::final, x_);
+    at(last, Site::logits).rms = std::sqrt(head.logits);
+    at(last, Site::logits).rms_spread = std::sqrt(x_.noise + 2 * likeness(x_) / real(text_.vocabulary)) / 2;
+    set_gradient(last, Site::final, head.gradient.mean_square());
+    set_gradient(last, Site::logits, head.logits_gradient);
+    result_.loss = head.loss;
+    const bool one_tensor = final_norm.is_identity();  // final and the last stream
+    if (one_tensor) set_gradient(last - 1, Site::stream, head.gradient.mean_square());
+    // The norm that made what the head reads takes out of the gradient what lies along it.
+    if (norm_row(config_.norm).has_statistics()) {
+      for (Index t = 0; t < T_; ++t)
+        head.gradient(t, t) -= std::min(head.projection[t], head.gradient(t, t) * 0.9);
+    }
+    Kernel gradient = final_norm.backward(head.gradient);
+    if (!one_tensor) set_gradient(last - 1, Site::stream, gradient.mean_square());
+    return gradient;
+  }
+
+  // From the gradient of the sublayer's y to that of its x.
+  Kernel backward(const Sublayer& f, const Kernel& gradient) {
+    const double C = real(config_.d_model), F = real(config_.d_ff);
+    noise_ += cross_noise(f) + 2 * fresh_noise(f) * f.share * f.share;
+    const Kernel sum = f.norm_out.backward(gradient);
+    Kernel dy = sum;
+    for (double& v : dy.values) v *= f.branch * f.branch;
+    dy = f.norm_branch.backward(dy);
+    set_gradient(f.layer, f.site(Site::attn_out, Site::ffn_out), dy.mean_square());
+    // Back through the last matrix, to C (attention) or F features.
+    const double out = f.is_ffn ? C * f.out : f.out;
+    for (double& v : dy.values) v *= out;
+    if (f.is_ffn) {
+      set_gradient(f.layer, Site::ffn_hidden, dy.mean_square());
+      for (std::size_t i = 0; i < dy.values.size(); ++i) dy.values[i] *= F * f.in * f.slope.values[i];
+    } else {
+      dy = f.attention.backward(dy);
+    }
+    set_gradient(f.layer, f.site(Site::attn_in, Site::ffn_in), dy.mean_square());
+    for (double& v : dy.values) v *= f.input_scale * f.input_scale;
+    const Kernel branch = f.norm_in.backward(dy);
+    Kernel dx(T_);
+    for (std::size_t i = 0; i < dx.values.size(); ++i)
+      dx.values[i] = f.alpha * f.alpha * sum.values[i] + branch.values[i];
+    if (f.is_ffn) {
+      set_gradient(f.layer, Site::stream_mid, dx.mean_square());
+    } else {
+      set_gradient(f.layer - 1, Site::stream, dx.mean_square());
+    }
+    // Where nothing stands between, what F reads is the stream itself.
+    if (f.norm_in.is_identity() && f.input_scale == 1)
+      set_gradient(f.layer, f.site(Site::attn_in, Site::ffn_in), dx.mean_square());
+    return dx;
+  }
+};
+
+}  // namespace
+
+double Prediction::bf16_error() const {
+  // Rounding is off by a uniform draw within 2^-8 of a mantissa that is log-uniform in [1, 2), whose mean
+  // 1/m^2 is (1 - 1/4) / (2 ln 2). A product rounds two operands.
+  const double variance = std::exp2(-16) / 3 * 0.75 / (2 * std::numbers::ln2);
+  return std::sqrt(2 * variance * amplification);
+}
+
+TextStatistics text_statistics(const Corpus& corpus, Index context) {
+  const std::vector<Token>& text = corpus.train;
+  TextStatistics statistics{corpus.vocab.size(), {}};
+  for (Index d = 0; d <= context; ++d) {
+    const Index pairs = std::ssize(text) - d;
+    Index same = 0;
+    for (Index i = 0; i < pairs; ++i) same += text[i] == text[i + d] ? 1 : 0;
+    statistics.collisions.push_back(real(same) / real(pairs));
+  }
+  return statistics;
+}
+
+Prediction predict(const ModelConfig& config, double tokens, const TextStatistics& text, double cell_growth) {
+  if (config.context > longest_context)
+    refuse("predict", "no prediction: model.context is ", config.context, "; the longest is ",
+           longest_context);
+  return Recursion(config, tokens, text, cell_growth).run();
+}
+
+}  // namespace normscope

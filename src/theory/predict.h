@@ -1,0 +1,45 @@
+// What a probe will measure, from the config and the text's statistics alone: no weight is drawn.
+//
+// Mean-field theory of a decoder with fresh weights. Weights are independent and of mean 0, so a sublayer's
+// output is uncorrelated with what it joins, and kernels add; backward alike. Dropout is off, as in a probe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/site.h"
+#include "data/corpus.h"
+#include "theory/head.h"
+
+namespace normscope {
+
+struct SitePrediction {
+  Place place;
+  double rms = 0, grad_rms = 0;
+  double rms_spread = 0, spread = 0;  // standard deviations from seed to seed, over rms and grad_rms: about
+};
+
+struct LayerPrediction {                             // 0: the embedding output
+  double similarity = 0;                             // cosine of two tokens of a sequence, mean over pairs
+  double share = 0;                                  // cos(x_0, x_l): what is left of the input in the stream
+  double entropy = 0, max_score = 0, score_std = 0;  // attention: mean over queries; of the last query
+};
+
+struct Prediction {
+  std::vector<SitePrediction> sites;  // in the order of layers.csv
+  std::vector<LayerPrediction> layers;
+  double loss = 0;
+  // Noise of relative variance d^2 in every matrix changes the stream by A d^2, relatively.
+  double amplification = 0;
+  double bf16_error() const;  // of the stream, from operands rounded to bf16; relative rms
+};
+
+// Counted from the training part, for T characters of context.
+TextStatistics text_statistics(const Corpus& corpus, Index context);
+
+// `tokens`: of a step's batch, over which the loss is a mean. Usage Error `[predict] no prediction: ...`
+// where the theory has none.
+Prediction predict(const ModelConfig& config, double tokens, const TextStatistics& text,
+                   double cell_growth = 1.25);
+
+}  // namespace normscope

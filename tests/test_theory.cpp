@@ -1,0 +1,293 @@
+// The theory behind `predict`: its closed laws at context 1, its limits, its integrals. What a probe measures
+// beside it is in test_cli_predict.py.
+#include <numbers>
+#include <numeric>
+
+#include "helpers.h"
+#include "theory/activations.h"
+#include "theory/attention.h"
+#include "theory/predict.h"
+#include "theory/softmax_moments.h"
+
+using namespace normscope;
+
+namespace {
+
+// Context 1, Xavier, no epsilon: the setting of the closed laws.
+ModelConfig closed(const std::vector<PlacementKind>& placement, Index n_layer, Index d_ff = 256) {
+  ModelConfig config;
+  config.n_layer = n_layer;
+  config.n_head = 4;
+  config.d_model = 256;
+  config.d_ff = d_ff;
+  config.context = 1;
+  config.norm_eps = 0;
+  config.norm_placement = placement;
+  const Placement& row = *placements_of(config).back();
+  if (!row.has_norms()) config.norm = NormKind::none;
+  config.final_norm = row.final_norm;
+  config.activation = Activation::relu;
+  config.position = Position::none;
+  config.tie_embeddings = false;
+  config.init = {InitScheme::xavier_normal, 0.02, 1, false};
+  return config;
+}
+
+const TextStatistics one_character{65, {1, 0.06}};
+
+// Mean squares of the stream, x_0 to x_L; and of its gradient over that of the last.
+struct Streams {
+  std::vector<double> value, gradient;
+  explicit Streams(const Prediction& prediction) {
+    for (const SitePrediction& site : prediction.sites) {
+      if (site.place.site != Site::stream) continue;
+      value.push_back(site.rms * site.rms);
+      gradient.push_back(site.grad_rms * site.grad_rms);
+    }
+    for (double& g : gradient) g /= gradient.back();
+  }
+};
+
+Streams streams(const ModelConfig& config) { return Streams(predict(config, 64, one_character)); }
+
+void check_equal(const std::vector<double>& got, const std::vector<double>& expected,
+                 double tolerance = 1e-9) {
+  REQUIRE(got.size() == expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i)
+    CHECK(got[i] == doctest::Approx(expected[i]).epsilon(tolerance));
+}
+
+// The integral of f over the standard normal distribution.
+template <class F>
+double normal_mean(F f) {
+  double sum = 0;
+  for (double z = -9; z < 9; z += 1e-3) sum += f(z) * std::exp(-z * z / 2) * 1e-3;
+  return sum / std::sqrt(2 * std::numbers::pi);
+}
+double logistic(double x) { return 1 / (1 + std::exp(-x)); }
+
+Kernel random_kernel(Index T) {  // positive definite, with unit diagonal nowhere
+  const std::vector<double> x = testing::normals<double>(T * 12, "features");
+  return Kernel(T, [&](Index t, Index s) {
+    double sum = t == s ? 0.3 : 0;
+    for (Index i = 0; i < 12; ++i) sum += (x[t * 12 + i] + 0.5) * (x[s * 12 + i] + 0.5) / 12;
+    return sum;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("theory: at context 1 the stream's mean square follows the closed law of each placement") {
+  using enum PlacementKind;
+  check_equal(streams(closed({pre}, 4)).value, {1, 2.5, 4, 5.5, 7});
+  check_equal(streams(closed({pre}, 1, 512)).value, {1, 2 + 4.0 / 9});
+  check_equal(streams(closed({pre}, 1, 1024)).value, {1, 2 + 8.0 / 25});
+  check_equal(streams(closed({pre_scaled}, 4)).value, {1, 2.5, 3.25, 3.75, 4.125});
+  for (const PlacementKind kind : {sandwich, peri, res_post})
+    check_equal(streams(closed({kind}, 4)).value, {1, 3, 5, 7, 9});
+  for (const PlacementKind kind : {post, deepnorm, rezero})
+    check_equal(streams(closed({kind}, 4)).value, {1, 1, 1, 1, 1});
+  check_equal(streams(closed({none}, 4)).value, {1, 3, 9, 27, 81});
+  check_equal(streams(closed({mix}, 4)).value, {1, 1, 2.5, 4, 5.5});
+  check_equal(streams(closed({peri, res_post, deepnorm, pre_scaled, post, pre}, 6)).value,
+              {1, 3, 5, 1, 1.375, 1, 2.5});
+}
+
+TEST_CASE("theory: the laws follow the initialisation, epsilon and what is left out") {
+  using enum PlacementKind;
+  const auto one_block = [](auto change, PlacementKind kind = pre) {
+    ModelConfig config = closed({kind}, 1);
+    change(config);
+    return streams(config).value;
+  };
+  check_equal(one_block([](auto& c) { c.init.embed_std = 0.5; }), {0.25, 1.75});
+  check_equal(one_block([](auto& c) { c.position = Position::learned; }), {2, 3.5});
+  check_equal(one_block([](auto& c) { c.init.scheme = InitScheme::xavier_uniform; }), {1, 2.5});
+  check_equal(one_block([](auto& c) { c.init.scheme = InitScheme::kaiming_normal; }), {1, 7});
+  const double two_matrices = std::pow(256 * 0.02 * 0.02, 2);
+  check_equal(one_block([](auto& c) { c.init.scheme = InitScheme::gpt2; }), {1, 1 + 1.5 * two_matrices});
+  check_equal(one_block([](auto& c) {
+                c.init = {InitScheme::gpt2, 0.02, 1, true};
+              }),
+              {1, 1 + 0.75 * two_matrices});
+  check_equal(one_block([](auto& c) { c.residual = false; }), {1, 0.5});
+  check_equal(one_block([](auto& c) { c.norm_eps = 0.5; }, post), {1, 1.2 / 1.7});
+  const double outside = 1 / 1.5 / 1.5, mid = 1 + outside;
+  check_equal(one_block([](auto& c) { c.norm_eps = 0.5, c.norm_eps_outside = true; }),
+              {1, mid + 0.5 * mid / std::pow(std::sqrt(mid) + 0.5, 2)});
+  // A norm of the sinusoids takes their mean away.
+  const std::vector<double> waves = one_block([](auto& c) { c.position = Position::sinusoidal; }, post);
+  check_equal(waves, {1.5, 1});
+}
+
+TEST_CASE("theory: at context 1 rms times gradient is conserved, whatever the placement") {
+  using enum PlacementKind;
+  for (const PlacementKind kind :
+       {pre, post, sandwich, peri, res_post, deepnorm, pre_scaled, mix, rezero, none}) {
+    CAPTURE(placement_row(kind).name);
+    const Streams s = streams(closed({kind}, 12));
+    for (std::size_t l = 0; l < s.value.size(); ++l)
+      CHECK(s.value[l] * s.gradient[l] == doctest::Approx(s.value.back()).epsilon(1e-9));
+  }
+  // An activation that is not homogeneous breaks it: of SwiGLU both factors carry gradient.
+  ModelConfig config = closed({post}, 24);
+  config.activation = Activation::swiglu;
+  const auto silu = [](double x) { return x * logistic(x); };
+  const auto slope = [](double x) { return logistic(x) * (1 + x * (1 - logistic(x))); };
+  const double forward = normal_mean([&](double z) { return silu(z) * silu(z); });
+  const double backward = forward + normal_mean([&](double z) { return slope(z) * slope(z); });
+  CHECK(streams(config).gradient[0] ==
+        doctest::Approx(std::pow((1 + backward) / (1 + forward), 24)).epsilon(1e-6));
+}
+
+TEST_CASE("theory: at context 1 the input's share, amplification and bf16 error follow their laws") {
+  using enum PlacementKind;
+  const auto predicted = [](PlacementKind kind, Index n_layer) {
+    return predict(closed({kind}, n_layer), 64, one_character);
+  };
+  const Prediction pre12 = predicted(pre, 12), post12 = predicted(post, 12), deep12 = predicted(deepnorm, 12);
+  CHECK(pre12.layers[12].share == doctest::Approx(1 / std::sqrt(19)).epsilon(1e-9));
+  CHECK(post12.layers[12].share == doctest::Approx(std::pow(3, -6)).epsilon(1e-9));
+  double share = 1;
+  for (const double gain : {1.0, 0.5}) share /= std::pow(1 + gain / (96 * std::sqrt(24)), 6);
+  CHECK(deep12.layers[12].share == doctest::Approx(share).epsilon(1e-9));
+  CHECK(post12.amplification == doctest::Approx(20).epsilon(1e-9));
+  double sum = 0;
+  for (int l = 0; l < 12; ++l) sum += 2 / (2 + 1.5 * l) + 1 / (2.5 + 1.5 * l);
+  CHECK(pre12.amplification == doctest::Approx(sum).epsilon(1e-9));
+  CHECK(post12.bf16_error() == doctest::Approx(1.659e-3 * std::sqrt(40)).epsilon(1e-3));
+}
+
+TEST_CASE("theory: scores that say nothing give uniform attention") {
+  const Kernel k = random_kernel(40);
+  const Kernel out = AttentionMap(k, {.query = 1e-6, .value = 2, .head_dim = 16}).forward();
+  for (const Index t : {0, 1, 7, 39}) {
+    for (const Index s : {0, 3, 39}) {
+      double sum = 0;
+      for (Index a = 0; a <= t; ++a) {
+        for (Index b = 0; b <= s; ++b) sum += k(a, b);
+      }
+      CHECK(out(t, s) == doctest::Approx(2 * sum / static_cast<double>((t + 1) * (s + 1))).epsilon(1e-9));
+    }
+  }
+}
+
+TEST_CASE("theory: equal tokens attend evenly, and their scores have no gradient") {
+  const Index T = 24;
+  const Kernel ones(T, [](Index, Index) { return 1.0; }), g = random_kernel(T);
+  for (const bool qk_norm : {false, true}) {
+    const AttentionMap map(ones, {.query = 3, .value = 2, .qk_norm = qk_norm, .head_dim = 16});
+    double uniform = 0;
+    for (Index t = 1; t <= T; ++t) uniform += std::log(static_cast<double>(t)) / static_cast<double>(T);
+    CHECK(map.entropy() == doctest::Approx(uniform).epsilon(2e-3));
+    check_equal(map.forward().values, std::vector<double>(ones.values.size(), 2));
+    // Weights sum to 1, so the values' gradient passes whole.
+    const std::vector<double> dx = map.backward(g).values;
+    CHECK(std::accumulate(dx.begin(), dx.end(), 0.0) ==
+          doctest::Approx(2 * std::accumulate(g.values.begin(), g.values.end(), 0.0)).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("theory: independent tokens in one wide head keep the participation of independent scores") {
+  const Index T = 32;
+  const Kernel identity(T, [](Index t, Index s) { return t == s ? 1.0 : 0.0; });
+  for (const double beta : {0.01, 1.0, 25.0}) {
+    const AttentionMap map(identity, {.query = std::sqrt(beta), .head_dim = 1'000'000'000, .cell_growth = 1});
+    const Kernel out = map.forward();
+    for (const Index t : {1, 5, 31})
+      CHECK(out(t, t) ==
+            doctest::Approx(softmax_moments(static_cast<double>(t + 1), std::sqrt(beta)).participation)
+                .epsilon(1e-6));
+    CHECK(map.score_std() == doctest::Approx(std::sqrt(beta)).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("theory: softmax moments of two scores are integrals over their difference") {
+  for (const double sigma : {0.01, 0.05, 0.3, 1.0, 4.0, 20.0}) {
+    CAPTURE(sigma);
+    const auto over_weights = [&](auto f) {
+      return normal_mean([&](double z) { return f(logistic(std::numbers::sqrt2 * sigma * z)); });
+    };
+    const SoftmaxMoments m = softmax_moments(2, sigma);
+    const auto square = [](double p) { return p * p + (1 - p) * (1 - p); };
+    CHECK(m.participation == doctest::Approx(over_weights(square)).epsilon(1e-3));
+    CHECK(m.slope == doctest::Approx(over_weights([&](double p) {
+                       return square(p) - 2 * (p * p * p + (1 - p) * (1 - p) * (1 - p)) +
+                              square(p) * square(p);
+                     })).epsilon(3e-3));
+    CHECK(m.entropy == doctest::Approx(over_weights([](double p) {
+                         return p <= 0 || p >= 1 ? 0 : -p * std::log(p) - (1 - p) * std::log(1 - p);
+                       })).epsilon(3e-3));
+    for (const double shift : {0.0, 2.5}) {
+      const auto over_difference = [&](auto f) {
+        return normal_mean([&](double z) { return f(shift + std::numbers::sqrt2 * sigma * z); });
+      };
+      const ShiftedSoftmax s = shifted_softmax(2, sigma, shift);
+      CHECK(s.log_sum ==
+            doctest::Approx(over_difference([](double d) { return std::log1p(std::exp(d)); })).epsilon(1e-6));
+      CHECK(s.own == doctest::Approx(over_difference(logistic)).epsilon(1e-6));
+      CHECK(s.own_square == doctest::Approx(over_difference([](double d) {
+                              return std::pow(logistic(d), 2);
+                            })).epsilon(1e-6));
+      CHECK(s.other_square == doctest::Approx(over_difference([](double d) {
+                                return std::pow(logistic(-d), 2);
+                              })).epsilon(1e-6));
+    }
+  }
+}
+
+TEST_CASE("theory: the Hermite series is exact for a sine, the arc-cosine kernel for ReLU") {
+  const Kernel k = random_kernel(6);
+  const Response sine = smooth_response(k, [](Index n, const double* x, double* y, double* derivative) {
+    for (Index i = 0; i < n; ++i) y[i] = std::sin(x[i]), derivative[i] = std::cos(x[i]);
+  });
+  const Response relu = hidden_response(Activation::relu, k);
+  for (Index t = 0; t < 6; ++t) {
+    CHECK(sine.gain[t] == doctest::Approx(std::exp(-k(t, t) / 2)).epsilon(1e-9));
+    CHECK(relu.value(t, t) == doctest::Approx(k(t, t) / 2).epsilon(1e-12));
+    CHECK(relu.slope(t, t) == doctest::Approx(0.5).epsilon(1e-12));
+    for (Index s = 0; s < 6; ++s) {
+      const double decay = std::exp(-(k(t, t) + k(s, s)) / 2);
+      CHECK(sine.value(t, s) == doctest::Approx(decay * std::sinh(k(t, s))).epsilon(1e-9));
+      CHECK(sine.slope(t, s) == doctest::Approx(decay * std::cosh(k(t, s))).epsilon(1e-9));
+      // E relu(u) relu(v) - E relu(-u) relu(v) = E u relu(v) = k/2.
+      const double rho = -k(t, s) / std::sqrt(k(t, t) * k(s, s));
+      const double other = std::sqrt(k(t, t) * k(s, s)) *
+                           (std::sqrt(std::max(1 - rho * rho, 0.0)) +
+                            (std::numbers::pi - std::acos(std::max(rho, -1.0))) * rho) /
+                           (2 * std::numbers::pi);
+      CHECK(relu.value(t, s) - other == doctest::Approx(k(t, s) / 2).epsilon(1e-9));
+    }
+  }
+}
+
+TEST_CASE("theory: cells of neighbouring queries change next to nothing") {
+  using enum PlacementKind;
+  TextStatistics text{60, {1}};
+  for (Index d = 1; d <= 48; ++d) text.collisions.push_back(0.06 + 0.03 * std::sin(static_cast<double>(d)));
+  for (const Position position : {Position::learned, Position::rope}) {
+    ModelConfig config = closed({post, post, pre, res_post}, 4);
+    config.context = 48;
+    config.position = position;
+    const Prediction cells = predict(config, 384, text),
+                     exact = predict(config, 384, text, /*cell_growth=*/1);
+    for (std::size_t i = 0; i < exact.sites.size(); ++i) {
+      CHECK(cells.sites[i].rms == doctest::Approx(exact.sites[i].rms).epsilon(3e-3));
+      CHECK(cells.sites[i].grad_rms == doctest::Approx(exact.sites[i].grad_rms).epsilon(1e-2));
+    }
+    CHECK(cells.loss == doctest::Approx(exact.loss).epsilon(1e-3));
+  }
+}
+
+TEST_CASE("theory: where it has no answer it says so") {
+  ModelConfig config = closed({PlacementKind::none}, 12);
+  config.context = 16;
+  TextStatistics text{60, std::vector<double>(17, 0.06)};
+  text.collisions[0] = 1;
+  CHECK_THROWS_WITH(predict(config, 16, text), doctest::Contains("no prediction: in block"));
+  config.context = 4096;
+  CHECK_THROWS_WITH(predict(config, 16, text), doctest::Contains("no prediction: model.context"));
+  config = closed({PlacementKind::deepnorm}, 12);
+  config.norm = NormKind::dyt;
+  CHECK_THROWS_WITH(predict(config, 64, one_character), doctest::Contains("far from Gaussian"));
+}
