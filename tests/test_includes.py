@@ -19,7 +19,7 @@ ALLOWED = {
     "config": {"core", "model", "io"},
     "telemetry": {"core", "autograd", "kernels"},
     "dist": {"core", "kernels", "ops", "model"},
-    "theory": {"core", "kernels", "model", "data", "telemetry"},
+    "theory": {"core", "kernels", "autograd", "model", "data", "telemetry"},
     "run": {"core", "model", "config", "io", "telemetry"},
     "train": {"core", "kernels", "autograd", "ops", "model", "config", "data", "dist", "io", "telemetry", "run"},
     "check": {"core", "kernels", "autograd", "ops", "model", "config", "data", "telemetry", "run", "train"},

@@ -85,7 +85,7 @@ TEST_CASE("theory: at context 1 the stream's mean square follows the closed law 
   check_equal(streams(closed({pre_scaled}, 4)).value, {1, 2.5, 3.25, 3.75, 4.125});
   for (const PlacementKind kind : {sandwich, peri, res_post})
     check_equal(streams(closed({kind}, 4)).value, {1, 3, 5, 7, 9});
-  for (const PlacementKind kind : {post, deepnorm, rezero})
+  for (const PlacementKind kind : {post, deepnorm, keel, rezero})
     check_equal(streams(closed({kind}, 4)).value, {1, 1, 1, 1, 1});
   check_equal(streams(closed({none}, 4)).value, {1, 3, 9, 27, 81});
   check_equal(streams(closed({mix}, 4)).value, {1, 1, 2.5, 4, 5.5});

@@ -1,8 +1,10 @@
 #include "theory/norms.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
+#include "model/apply_norm.h"
 #include "model/parameters.h"
 #include "theory/activations.h"
 
@@ -11,14 +13,19 @@ namespace {
 
 constexpr double most_bent = 0.06;  // errors reach 3% of the activation here, and grow from norm to norm
 
-// f(x) = tanh(alpha x).
-Response tanh_response(const Kernel& kernel) {
-  const double alpha = first_value(Role::norm_alpha);
-  return smooth_response(kernel, [alpha](Index n, const double* x, double* y, double* derivative) {
-    for (Index i = 0; i < n; ++i) {
-      y[i] = std::tanh(alpha * x[i]);
-      derivative[i] = alpha * (1 - y[i] * y[i]);
-    }
+// A norm without statistics at its first values, by the engine's own operation.
+Response pointwise_response(const ModelConfig& config, const Kernel& kernel) {
+  return smooth_response(kernel, [&config](Index n, const double* x, double* y, double* derivative) {
+    Tape<double> tape;
+    tape.reset();
+    double alpha = first_value(Role::norm_alpha);
+    NormVars<double> vars;
+    vars.alpha = Tape<double>::constant(&alpha, 1, 1);
+    std::fill_n(derivative, n, 0.0);
+    const Var<double> out =
+        apply_norm(tape, config, vars, Pass{}, tape.parameter(const_cast<double*>(x), derivative, n, 1));
+    std::copy_n(out.value, n, y);
+    tape.backward_from(out, std::vector<double>(static_cast<std::size_t>(n), 1).data());
   });
 }
 
@@ -28,13 +35,14 @@ NormMap::NormMap(const ModelConfig& config, Signal& x) {
   const NormRow& row = norm_row(config.norm);
   if (row.has_statistics()) x.noise = 0;
   const Index T = x.kernel.size;
-  if (row.has_alpha) {
+  if (row.kind == NormKind::none) return;
+  if (!row.has_statistics()) {
     if (x.bent > most_bent)
       refuse("predict", "no prediction: ", row.name, " after ", row.name,
              " on one stream leaves features that are "
              "far from Gaussian; try a norm with statistics");
     const double before = x.mean_square();
-    Response response = tanh_response(x.kernel);
+    Response response = pointwise_response(config, x.kernel);
     x.kernel = std::move(response.value);
     slope_ = std::move(response.slope);
     for (Index t = 0; t < T; ++t) {
@@ -56,7 +64,7 @@ NormMap::NormMap(const ModelConfig& config, Signal& x) {
       x.share[t] *= rstd_[t];
       x.mean[t] = row.centred ? 0 : x.mean[t] * rstd_[t];
     }
-  } else if (row.has_statistics()) {
+  } else {
     refuse("predict", "no prediction: none is known for ", row.name, " here");
   }
 }
