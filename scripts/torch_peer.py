@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """What a PyTorch user would train on a CPU: a config's pre-norm LayerNorm transformer, timed step by step.
 
-bench_peers.py runs it, a process a measurement; it prints a line of JSON: version, step_ms (median), peak_mb (of the
-process), import_mb (that peak before there was a model: the libraries) and loss. Unlike torch_model.py it knows one
+bench_peers.py runs it, a process a measurement; it prints a line of JSON: version, step_ms (median), mean_ms, peak_mb
+(of the process), import_mb (that peak before there was a model: the libraries) and loss. Unlike torch_model.py it knows one
 kind of model and is written for speed: two forms of attention to choose from, fused layer norm and AdamW, no copy that
 is not needed. Parameter names are ours. With --products it times a step's matrix products and nothing else, and
 prints version and step_ms. Letters: B batch, T context, C = d_model, H heads, D = C/H, V vocabulary.
@@ -203,7 +203,8 @@ def main():
     else:
         fused = arguments.attention == "fused"
         seconds, loss = train(config, arguments.vocabulary, arguments.steps, fused, arguments.compile)
-        more = {"peak_mb": peak_mb(), "import_mb": import_mb, "loss": loss}
+        more = {"mean_ms": 1e3 * statistics.fmean(seconds), "peak_mb": peak_mb(), "import_mb": import_mb,
+                "loss": loss}
     print(json.dumps({"version": torch.__version__, "step_ms": 1e3 * statistics.median(seconds), **more}))
 
 
