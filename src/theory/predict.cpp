@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "core/error.h"
 #include "model/parameters.h"
@@ -122,7 +123,7 @@ class Recursion {
     }
     norm(placements_of(config_)[0]->embed_norm, x_);
     x0_ = x_;
-    x_.noise = 2 * likeness(x_) / real(config_.d_model);
+    x_.noise = 2 * likeness(x_.kernel) / real(config_.d_model);
     set_value(0, Site::stream, x_);
     describe_layer(0);
   }
@@ -139,14 +140,15 @@ class Recursion {
   }
 
   // From seed to seed: how alike tokens are, so that a mean over them does not even out what weights do; the
-  // relative variance of a branch's mean square, and of the sum's by the product of stream and branch.
-  double likeness(const Signal& x) const {
+  // relative variance that a branch's two matrices bring to a mean square, and that the product of stream and
+  // branch brings to the sum's.
+  static double likeness(const Kernel& k) {
     double sum = 0;
-    for (const double k : x.kernel.values) sum += k * k;
-    return sum / std::pow(x.mean_square() * real(T_), 2);
+    for (const double v : k.values) sum += v * v;
+    return sum / std::pow(k.mean_square() * real(k.size), 2);
   }
   double fresh_noise(const Sublayer& f) const {
-    return f.is_ffn ? 5 / real(config_.d_ff) : 2 / real(config_.d_model);
+    return (f.is_ffn ? 5 / real(config_.d_ff) : 2 / real(config_.d_model)) + 2 / real(config_.d_model);
   }
   double cross_noise(const Sublayer& f) const { return 4 * f.share * (1 - f.share) / real(config_.d_model); }
 
@@ -160,8 +162,7 @@ class Recursion {
     f.norm_in = norm(row.norm_in, y);
     for (double& v : y.kernel.values) v *= f.input_scale * f.input_scale;
     set_value(f.layer, f.site(Site::attn_in, Site::ffn_in), y);
-    y.noise += 2 * fresh_noise(f) * likeness(y);
-    y.kernel = f.is_ffn ? feed_forward(f, y.kernel) : attention(f, y.kernel);
+    f.is_ffn ? feed_forward(f, y) : attention(f, y);
     set_value(f.layer, f.site(Site::attn_out, Site::ffn_out), y);
     y.mean.assign(y.mean.size(), 0);
     y.share.assign(y.share.size(), 0);
@@ -169,7 +170,7 @@ class Recursion {
     for (double& v : y.kernel.values) v *= f.branch * f.branch;
     f.norm_branch = norm(row.norm_branch, y);
 
-    const double added = y.mean_square(), like = likeness(x_);
+    const double added = y.mean_square(), like = likeness(x_.kernel);
     for (std::size_t i = 0; i < y.kernel.values.size(); ++i)
       x_.kernel.values[i] = f.alpha * f.alpha * x_.kernel.values[i] + y.kernel.values[i];
     for (Index t = 0; t < T_; ++t) {
@@ -186,16 +187,16 @@ class Recursion {
     sublayers_.push_back(std::move(f));
   }
 
-  Kernel attention(Sublayer& f, const Kernel& x) {
+  void attention(Sublayer& f, Signal& x) {
     const double C = real(config_.d_model), v = variance(config_.d_model, config_.d_model);
     const double gain = std::pow(f.row->init_gain.of(config_.n_layer), 2);
     f.out = C * v * gain * residual_factor(config_) * residual_factor(config_);
-    f.attention = AttentionMap(x, {.query = C * v,
-                                   .value = C * v * gain,
-                                   .qk_norm = config_.qk_norm,
-                                   .rope = config_.position == Position::rope,
-                                   .head_dim = config_.d_model / config_.n_head,
-                                   .cell_growth = cell_growth_});
+    f.attention = AttentionMap(x.kernel, {.query = C * v,
+                                          .value = C * v * gain,
+                                          .qk_norm = config_.qk_norm,
+                                          .rope = config_.position == Position::rope,
+                                          .head_dim = config_.d_model / config_.n_head,
+                                          .cell_growth = cell_growth_});
     LayerPrediction& layer = result_.layers[static_cast<std::size_t>(f.layer)];
     layer.entropy = f.attention.entropy();
     layer.max_score = f.attention.max_score();
@@ -205,23 +206,26 @@ class Recursion {
              " scores of attention have a standard deviation of ", layer.score_std,
              ", and a saturated softmax has no mean gradient; the limit is ", saturated,
              "; try qk_norm, or a placement with norms before attention");
-    Kernel y = f.attention.forward();
-    for (double& k : y.values) k *= f.out;
-    return y;
+    x.kernel = f.attention.forward();
+    for (double& k : x.kernel.values) k *= f.out;
+    x.noise += fresh_noise(f) * likeness(x.kernel);
   }
 
-  Kernel feed_forward(Sublayer& f, const Kernel& x) {
+  void feed_forward(Sublayer& f, Signal& x) {
     const double C = real(config_.d_model), F = real(config_.d_ff);
     const double gain = std::pow(f.row->init_gain.of(config_.n_layer), 2);
     f.in = gain * variance(config_.d_ff, config_.d_model);
     f.out =
         gain * variance(config_.d_model, config_.d_ff) * residual_factor(config_) * residual_factor(config_);
-    Response hidden =
-        hidden_response(config_.activation, Kernel(T_, [&](Index t, Index s) { return C * f.in * x(t, s); }));
+    Response hidden = hidden_response(
+        config_.activation, Kernel(T_, [&](Index t, Index s) { return C * f.in * x.kernel(t, s); }));
     f.slope = std::move(hidden.slope);
-    set_value(f.layer, Site::ffn_hidden, {hidden.value, {}, {}});
-    for (double& k : hidden.value.values) k *= F * f.out;
-    return std::move(hidden.value);
+    x.kernel = std::move(hidden.value);
+    const double fresh = fresh_noise(f) * likeness(x.kernel), second = 2 / C * likeness(x.kernel);
+    x.noise += fresh - second;
+    set_value(f.layer, Site::ffn_hidden, x);
+    x.noise += second;
+    for (double& k : x.kernel.values) k *= F * f.out;
   }
 
   // The gradient's kernel after the last block.
@@ -235,7 +239,8 @@ class Recursion {
     noise_ = 2 / real(config_.d_model);
     set_value(last, Site::final, x_);
     at(last, Site::logits).rms = std::sqrt(head.logits);
-    at(last, Site::logits).rms_spread = std::sqrt(x_.noise + 2 * likeness(x_) / real(text_.vocabulary)) / 2;
+    at(last, Site::logits).rms_spread =
+        std::sqrt(x_.noise + 2 * likeness(x_.kernel) / real(text_.vocabulary)) / 2;
     set_gradient(last, Site::final, head.gradient.mean_square());
     set_gradient(last, Site::logits, head.logits_gradient);
     result_.loss = head.loss;
@@ -254,7 +259,7 @@ class Recursion {
   // From the gradient of the sublayer's y to that of its x.
   Kernel backward(const Sublayer& f, const Kernel& gradient) {
     const double C = real(config_.d_model), F = real(config_.d_ff);
-    noise_ += cross_noise(f) + 2 * fresh_noise(f) * f.share * f.share;
+    noise_ += cross_noise(f) + fresh_noise(f) * f.share * f.share;
     const Kernel sum = f.norm_out.backward(gradient);
     Kernel dy = sum;
     for (double& v : dy.values) v *= f.branch * f.branch;
@@ -269,7 +274,9 @@ class Recursion {
     } else {
       dy = f.attention.backward(dy);
     }
+    const double whole = std::exchange(noise_, noise_ + fresh_noise(f));
     set_gradient(f.layer, f.site(Site::attn_in, Site::ffn_in), dy.mean_square());
+    noise_ = whole;
     for (double& v : dy.values) v *= f.input_scale * f.input_scale;
     const Kernel branch = f.norm_in.backward(dy);
     Kernel dx(T_);
