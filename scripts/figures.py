@@ -1,23 +1,80 @@
-"""What the plots share of drawing: the look of a figure, lines with the range of their seeds, marks."""
+"""What the plots share of drawing: the look of a figure, on a screen or in a paper, lines with the range of their seeds,
+marks. Nothing of it stays: matplotlib's own settings are untouched once a figure is drawn."""
 
-import itertools
+import contextlib
+import functools
+import json
 import math
 import warnings
 
 from keys import PLACEMENTS
-from runs import matplotlib, np
-from matplotlib import pyplot, ticker  # after runs, which finds a Python that has it
+from runs import MEAN, matplotlib, np, shared_seeds
+from matplotlib import ticker  # after runs, which finds a Python that has it
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-
-warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name that the font lacks is drawn as boxes
 
 # Okabe and Ito's colours that show on white and on black, the strongest first; grey in place of their yellow and black.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 INK, MUTED, GRID = "#222222", "#666666", "#E3E3E3"
 WIDTH, DPI = 10.0, 140  # inches; 1400 pixels
+LETTERS, PAPER_LETTERS = 11.0, 8.0  # points, of a screen's figure and of a paper's
+PAPERS = {"column": 3.25, "page": 5.5}  # inches
 MARKERS, MARKED = "osD^vPph", 24  # a marker a group, where a line has no more blocks than this
 DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))
 LINES = ("-", DASHES, DOTS)
+THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
+MOST_NAMES, LONGEST_NAME = 14, 22  # lines that are named at their ends, and letters of such a name on a screen
+
+LOOK = {
+    "font.family": "DejaVu Sans", "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": "#999999",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID, "xtick.color": "#999999", "ytick.color": "#999999",
+    "xtick.labelcolor": INK, "ytick.labelcolor": INK, "lines.solid_capstyle": "round", "legend.frameon": False,
+    "path.simplify_threshold": 0.4, "svg.fonttype": "none", "svg.hashsalt": "normscope", "pdf.fonttype": 42}
+
+
+@contextlib.contextmanager
+def look(paper=None):
+    """matplotlib as these figures need it, whatever the user's own settings, which hold again afterwards. `paper`: the width in
+    inches of a paper's figure; None: a screen's."""
+    size = PAPER_LETTERS if paper else LETTERS
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name that the font lacks is drawn as boxes
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({**LOOK, "font.size": size, "figure.figsize": (paper or WIDTH, 1)})
+        for key, at_eleven in (("axes.titlesize", 11 if paper else 12), ("axes.titlepad", 24), ("axes.linewidth", 0.8), ("grid.linewidth", 0.8)):
+            matplotlib.rcParams[key] = points(at_eleven)
+        yield
+
+
+def drawing(plot):
+    """Of a function that makes a figure: it does so in the look of a screen, or with `paper` in that of a paper."""
+    @functools.wraps(plot)
+    def drawn(*args, paper=None, **options):
+        with look(paper):
+            figure = plot(*args, **options)
+        figure.paper = paper
+        return figure
+    return drawn
+
+
+def points(size):
+    """A size that is meant beside letters of 11 points, beside those of this look."""
+    return size * matplotlib.rcParams["font.size"] / LETTERS
+
+
+inches = points
+
+
+def letters(size):
+    """The size of a text; in a paper none is smaller than its 8 points."""
+    return max(points(size), PAPER_LETTERS)
+
+
+def for_paper():
+    """Whether the look is a paper's."""
+    return matplotlib.rcParams["font.size"] == PAPER_LETTERS
 
 
 def style(number):
@@ -37,12 +94,21 @@ def styled(groups):
     variants = list(dict.fromkeys(group.variant for group in groups))
     several = len({group.placement for group in groups}) > 1
     for group in groups:
-        varied = style(variants.index(group.variant))
-        group.color, group.dash, group.marker = placement_style(group.placement) if several else varied
-        if several and len(variants) > 1:
-            number = variants.index(group.variant)
+        number = variants.index(group.variant)
+        group.color, group.dash, group.marker = placement_style(group.placement) if several else style(number)
+        if several and len(variants) > 1 and not crowded(groups):
             group.dash, group.marker = LINES[number % len(LINES)], MARKERS[number % len(MARKERS)]
     return groups
+
+
+def crowded(groups):
+    """Whether placements and another key differ, and so many lines, or lines so alike, are drawn in a panel for each value of the
+    other key."""
+    variants = {group.variant for group in groups}
+    placements = {group.placement for group in groups}
+    colors = {placement_style(name)[0] for name in placements}
+    return len(placements) > 1 and 1 < len(variants) <= 6 and (
+        len(groups) > 8 or len(variants) > len(LINES) or len(colors) < len(placements))
 
 
 def literal(text):
@@ -50,50 +116,66 @@ def literal(text):
     return text.replace("$", r"\$")
 
 
-def _legend_shape(texts):
-    """(rows, columns) of the flattest legend that fits the figure's width; columns are filled first."""
+def _legend_shape(texts, width):
+    """(rows, columns) of the flattest legend that fits `width`, in inches; columns are filled first."""
     rows, columns = 0, []
     for rows in range(1, len(texts) + 1):
         columns = [texts[i:i + rows] for i in range(0, len(texts), rows)]
-        if sum(0.6 + 0.085 * max(map(len, column)) for column in columns) < WIDTH - 0.5:
+        if sum(inches(0.6 + 0.085 * max(map(len, column))) for column in columns) < width - inches(0.5):
             break
     return rows, len(columns)
 
 
-def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=()):
+def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=(), names=()):
     """A figure with a title, a subtitle of any lines and one legend above its panels; (figure, axes as a flat list).
-    `room`: inches left free below the legend; `notes`: lines below the panels."""
-    matplotlib.rcParams.update({
-        "font.family": "DejaVu Sans", "font.size": 11, "text.color": INK, "axes.labelcolor": INK,
-        "axes.edgecolor": "#999999", "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False,
-        "axes.titlesize": 12, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 24,
-        "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.8,
-        "xtick.color": "#999999", "ytick.color": "#999999", "xtick.labelcolor": INK, "ytick.labelcolor": INK,
-        "lines.solid_capstyle": "round", "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "normscope"})
-    legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles])
-    above = 0.82 + 0.2 * subtitle.count("\n")  # the legend
+    `room`: inches left free below the legend; `notes`: lines below the panels; `names`: what name_ends shall write beside them.
+    A paper's has no title, its caption says it, and a narrow one a single column. Sizes are those of a screen's figure."""
+    width = matplotlib.rcParams["figure.figsize"][0]
+    if width < 5:
+        rows, columns = rows * columns, 1
+    legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles], width)
+    above = 0.15 if for_paper() else 0.82 + 0.2 * subtitle.count("\n")  # the legend
     header = above + 0.04 + 0.26 * legend_rows + (0.62 if panel_titles else 0.4) + room
     footer = 0.6 + (0.1 + 0.2 * len(notes) if notes else 0)
-    height = header + rows * panel_height + footer - 0.6
-    figure, axes = pyplot.subplots(rows, columns, figsize=(WIDTH, height), squeeze=False)
-    edge = 0.03
-    figure.text(edge, 1 - 0.2 / height, literal(title), size=16, weight="bold", va="top")
-    figure.text(edge, 1 - 0.56 / height, literal(subtitle), size=10.5, color=MUTED, va="top")
+    full = header + rows * panel_height + footer - 0.6
+    height = inches(full)
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    edge = inches(0.3) / width
+    if not for_paper():
+        figure.text(edge, 1 - 0.2 / full, literal(title), size=16, weight="bold", va="top")
+        figure.text(edge, 1 - 0.56 / full, literal(subtitle), size=10.5, color=MUTED, va="top")
     if handles:
-        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(edge, 1 - above / height),
-                      ncol=legend_columns, borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=1.6,
+        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(edge, 1 - above / full),
+                      ncol=legend_columns, borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=2.2,
                       handletextpad=0.6)
     for i, note in enumerate(notes):
-        figure.text(edge, (0.14 + 0.2 * (len(notes) - 1 - i)) / height, literal(note), size=9.5, color=MUTED)
-    figure.subplots_adjust(left=0.09, right=0.975, top=1 - header / height, bottom=footer / height,
-                           wspace=0.2, hspace=0.52)
+        figure.text(edge, (0.14 + 0.2 * (len(notes) - 1 - i)) / full, literal(note), size=letters(9.5), color=MUTED)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    named = inches(0.2 + 0.085 * max(map(len, names), default=0)) if names else 0
+    left, right = inches(0.9), inches(0.25) + named
+    panel = (width - left - right - (columns - 1) * (inches(0.9) + named)) / columns
+    figure.subplots_adjust(left=left / width, right=1 - right / width, top=1 - header / full, bottom=footer / full,
+                           wspace=(inches(0.9) + named) / panel, hspace=0.52)
     return figure, list(axes.flat)
+
+
+def end_names(groups):
+    """The names to write at lines' ends: all groups' labels, or none where they would leave the panels too narrow."""
+    labels, width = [group.label for group in groups], matplotlib.rcParams["figure.figsize"][0]
+    longest = LONGEST_NAME if width == WIDTH else 12 if width < 5 else 6  # letters
+    return labels if 1 < len(labels) <= MOST_NAMES and max(map(len, labels)) <= longest else []
+
+
+def entitle(axes, text):
+    """A panel's title; a paper's panels have less room, and their axis says that it is training."""
+    axes.set_title(text.replace(" during training", "") if for_paper() else text)
 
 
 def say(axes, text, right=False):
     """What an axis shows and its unit, above its upper end: there it is read without turning one's head."""
-    axes.annotate(literal(text), (1 if right else 0, 1), (0, 7), xycoords="axes fraction",
-                  textcoords="offset points", ha="right" if right else "left", size=10.5, color=MUTED)
+    axes.annotate(literal(text), (1 if right else 0, 1), (0, points(7)), xycoords="axes fraction",
+                  textcoords="offset points", ha="right" if right else "left", size=letters(10.5), color=MUTED)
 
 
 def nothing_finite(axes, why="no finite values"):
@@ -101,9 +183,10 @@ def nothing_finite(axes, why="no finite values"):
     axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color=MUTED)
 
 
-def whole_x(axes, last):
-    """An x axis of whole numbers up to `last`."""
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+def whole_x(axes, last, share=1.0):
+    """An x axis of whole numbers up to `last`, which is at this share of the panel's width."""
+    most = max(2, min(8, round(share * axes.get_position().width * axes.figure.get_figwidth() / inches(0.42))))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.0f}"))
     axes.set_xlim(-0.02 * last - 0.05, 1.02 * last + 0.05)
 
@@ -135,9 +218,9 @@ def end_mark(axes, x, values, color, marker="X"):
     inside = np.flatnonzero(values <= top)
     if values[-1] > top:
         leaving = slice(inside[-1], inside[-1] + 2) if inside.size else slice(0, 1)
-        axes.plot([np.interp(top, values[leaving], x[leaving]), x[-1]], [top, top], color=color, linewidth=1.6,
+        axes.plot([np.interp(top, values[leaving], x[leaving]), x[-1]], [top, top], color=color, linewidth=points(1.6),
                   linestyle=DOTS, clip_on=False, zorder=5)
-    axes.plot(x[-1], min(values[-1], top), marker=marker, markersize=11, color=color, markeredgecolor="white",
+    axes.plot(x[-1], min(values[-1], top), marker=marker, markersize=points(11), color=color, markeredgecolor="white",
               clip_on=False, zorder=6)
 
 
@@ -150,60 +233,44 @@ def mark_beyond(axes):
             for stretch in np.split(np.arange(len(y)), np.flatnonzero(np.diff(outside)) + 1):
                 if stretch.size and outside[stretch[0]]:
                     style = {"color": line.get_color(), "clip_on": False}
-                    axes.plot(x[stretch], np.full(stretch.size, edge), linewidth=1.6, linestyle=DOTS, zorder=5, **style)
-                    axes.plot(np.mean(x[stretch]), edge, marker=marker, markersize=9, markeredgecolor="white", zorder=6,
+                    axes.plot(x[stretch], np.full(stretch.size, edge), linewidth=points(1.6), linestyle=DOTS, zorder=5,
                               **style)
+                    axes.plot(np.mean(x[stretch]), edge, marker=marker, markersize=points(9), markeredgecolor="white",
+                              zorder=6, **style)
 
 
-def name_lines(axes, most=4):
-    """Writes the label of each labelled line beside it, if all find room clear of lines and texts; else the legend
-    must do. To be called last, when limits and margins are final."""
-    named = [line for line in axes.lines if not line.get_label().startswith("_")]
-    if not 2 <= len(named) <= most:
-        return
-    between = np.linspace(0, 1, 25)[:, None, None]
+def name_ends(axes, names, start=None):
+    """Writes the name of each labelled line beside its end, pushed apart where they would touch: right of the panel, or from
+    `start` in it, a share of its width. To be called last, when limits and margins are final."""
+    named = [line for line in axes.lines if line.get_label() in map(literal, names)]
+    to_axes = axes.transData + axes.transAxes.inverted()
+    ends = []
+    for line in named:
+        good = np.isfinite(line.get_ydata()) & ((line.get_ydata() > 0) | (axes.get_yscale() != "log"))
+        if good.any():
+            x, y = to_axes.transform(line.get_xydata()[good][-1])
+            ends.append((min(max(y, 0.0), 1.0), x, line))
+    width, height = (72 * size for size in axes.get_position().size * axes.figure.get_size_inches())  # points
+    ends.sort(key=lambda end: end[0])
+    places = apart([y for y, *_ in ends], 1.15 * letters(10) / height)
+    start = start or 1 + points(14) / width
+    for (y, x, line), place in zip(ends, places):
+        axes.annotate(line.get_label(), (x, y), (start, place), xycoords="axes fraction", textcoords="axes fraction", va="center",
+                      size=letters(10), color=INK, annotation_clip=False,
+                      arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": points(0.9), "relpos": (0, 0.5),
+                                  "patchA": None, "shrinkA": points(3), "shrinkB": points(2)})
 
-    def points(line):  # also between its rows, in pixels
-        at = line.get_transform().transform(np.ma.filled(line.get_xydata(), np.nan))
-        return (at[:-1] + between * (at[1:] - at[:-1])).reshape(-1, 2) if len(at) > 1 else at
 
-    def distance(other, line):  # in pixels; a name must be nearer to its own line than to another run's
-        if other.get_color() == line.get_color():
-            return 3 if line.get_linestyle() != "None" else 5  # points are wider than a line
-        return 12 if other.get_color() in {l.get_color() for l in named} else 5
-
-    def touch(box, places):
-        return ((places > box.min) & (places < box.max)).all(axis=1).any()
-
-    def free(box, line):
-        room = axes.bbox
-        return (room.x0 < box.x0 and box.x1 < room.x1 and room.y0 < box.y0 and box.y1 < room.y1
-                and not any(box.padded(4).overlaps(other) for other in taken)
-                and not any(touch(box.padded(distance(other, line)), places) for other, places in curves))
-
-    with np.errstate(invalid="ignore"):
-        renderer = axes.figure.canvas.get_renderer()
-        curves = [(line, points(line)) for line in axes.lines]
-        legend = axes.get_legend()
-        taken = [item.get_window_extent(renderer) for item in (*axes.texts, *([legend] if legend else []))]
-        written = []
-        for line in named:
-            at = line.get_xydata()[np.isfinite(line.get_ydata())]
-            places = (0.93, 0.87, 0.8, 0.7, 0.6, 0.5, 0.4, 0.25) if len(at) else ()
-            for place, (side, up) in itertools.product(places, itertools.product((0, -1, 1), (1, -1))):
-                text = axes.annotate(line.get_label(), at[int(place * len(at))], (6 * side, (4 if side else 6) * up),
-                                     textcoords="offset points", ha=("center", "left", "right")[side],
-                                     va="bottom" if up > 0 else "top", color=line.get_color(), weight="bold",
-                                     size=10.5, annotation_clip=False)
-                box = text.get_window_extent(renderer)
-                if free(box, line):
-                    taken.append(box)
-                    written.append(text)
-                    break
-                text.remove()
-        if len(written) < len(named):
-            for text in written:
-                text.remove()
+def apart(places, least):
+    """The places, which rise, moved as little as leaves them `least` apart; within 0 … 1 where there is room."""
+    blocks = []  # (centre, how many)
+    for place in places:
+        blocks.append((place, 1))
+        while len(blocks) > 1 and blocks[-1][0] - blocks[-2][0] < least * (blocks[-1][1] + blocks[-2][1]) / 2:
+            (one, n), (other, m) = blocks.pop(), blocks.pop()
+            centre, half = (one * n + other * m) / (n + m), least * (n + m - 1) / 2
+            blocks.append((min(max(centre, half), max(1 - half, half)), n + m))
+    return [centre + least * (i - (n - 1) / 2) for centre, n in blocks for i in range(n)]
 
 
 def number(value, plain=(1e-3, 1e5)):
@@ -245,20 +312,20 @@ def scale_y(axes, values, log=False):
     axes.yaxis.set_minor_locator(ticker.NullLocator())
 
 
-def draw(axes, x, rows, group, marker=None, dashed=False, line=True):
+def draw(axes, x, rows, group, marker=None, second=False, line=True):
     """A group's line, its band, and dots where a line would not show; gaps where values are not finite. Without a line
-    its points."""
+    its points; `second`: thin and unnamed, another line of the same group."""
     mean, low, high = band(rows)
-    color, label = group.color, None if dashed else literal(group.label)
+    color, label = group.color, None if second else literal(group.label)
     if len(rows) > 1:
-        axes.fill_between(x, low, high, color=color, alpha=0.16, linewidth=0, zorder=2)
+        axes.fill_between(x, low, high, color=color, alpha=0.08 if second else 0.16, linewidth=0, zorder=2)
     good = np.isfinite(mean)
     alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
-    axes.plot(x, mean, color=color, linewidth=1.9, linestyle=DASHES if dashed else "-" if line else "",
-              marker=marker if line or marker else ".", markersize=4.2, label=label, zorder=3)
+    axes.plot(x, mean, color=color, linewidth=points(THIN if second else THICK), linestyle=group.dash if line else "",
+              marker=marker if line or marker else ".", markersize=points(4.2), label=label, zorder=3)
     if alone.any() and marker is None:
-        axes.plot(x[alone], mean[alone], linestyle="", marker="o", markersize=5, color=color, zorder=3,
-                  markerfacecolor="white" if dashed else color)
+        axes.plot(x[alone], mean[alone], linestyle="", marker="o", markersize=points(5), color=color, zorder=3,
+                  markerfacecolor="white" if second else color)
 
 
 def when_shown(series, step):
@@ -269,14 +336,12 @@ def when_shown(series, step):
     return f"at step {shown[0]}" if len(shown) == 1 else f"last steps ({shown[0]}–{shown[-1]})"
 
 
-def seen(groups, drawn):
-    """The rows that an axis must show: all, but of groups that diverged no more than 1000 times beyond the others."""
-    calm = [rows[np.isfinite(rows) & (rows > 0)] for group, rows in zip(groups, drawn) if not group.diverged]
-    calm = np.concatenate([*calm, np.array([])])
-    if not calm.size:
-        return drawn
-    return [np.clip(rows, calm.min() / 1e3, 1e3 * calm.max()) if group.diverged else rows
-            for group, rows in zip(groups, drawn)]
+def seen(drawn):
+    """The rows that an axis must show: all, but of a group no more than 1000 times above where most groups end, so that one
+    which explodes does not flatten the others; mark_beyond tells where it leaves."""
+    tops = sorted(rows[np.isfinite(rows) & (rows > 0)].max(initial=0) for rows in drawn)
+    tops = [top for top in tops if top > 0]
+    return [np.minimum(rows, 1e3 * tops[(len(tops) - 1) // 2]) for rows in drawn] if tops else drawn
 
 
 def depth_panel(axes, groups, series, pick, step=None, line=True):
@@ -284,13 +349,13 @@ def depth_panel(axes, groups, series, pick, step=None, line=True):
     (each with `steps` and `index`), and `pick` gives a series' values as an array (steps, layers from 0). Returns what
     of it must be seen."""
     drawn, deepest = [], max(pick(s).shape[1] for s in sum(series, [])) - 1
-    for group, members, marker in zip(groups, series, MARKERS * len(groups)):
+    for group, members in zip(groups, series):
         rows = np.stack([pick(s)[s.index(step)] for s in members])
-        draw(axes, np.arange(rows.shape[1]), rows, group, marker if deepest <= MARKED else None, line=line)
+        draw(axes, np.arange(rows.shape[1]), rows, group, group.marker if deepest <= MARKED else None, line=line)
         drawn.append(rows)
     whole_x(axes, deepest)
     axes.set_xticks(block_ticks(deepest))
-    return seen(groups, drawn)
+    return seen(drawn)
 
 
 def block_ticks(deepest, most=8):
@@ -302,20 +367,18 @@ def block_ticks(deepest, most=8):
     return list(range(0, deepest + 1, apart))
 
 
-def step_panel(axes, groups, series, pick, dashed=None):
-    """Lines against the step; `pick` gives a series' values, one a step, and `dashed` those of a second line a group.
+def step_panel(axes, groups, series, pick, second=None):
+    """Lines against the step; `pick` gives a series' values, one a step, and `second` those of a second line a group.
     Returns what of it must be seen. Crosses come later, with mark_diverged."""
-    drawn, drawn_of = [], []
+    drawn = []
     for group, members in zip(groups, series):
-        for chosen, style in ((pick, False), (dashed, True)):
-            if chosen:
-                steps, rows = on_steps([s.steps for s in members], [chosen(s) for s in members])
-                draw(axes, steps, rows, group, dashed=style)
-                drawn.append(rows)
-                drawn_of.append(group)
+        for chosen in filter(None, (pick, second)):
+            steps, rows = on_steps([s.steps for s in members], [chosen(s) for s in members])
+            draw(axes, steps, rows, group, second=chosen is second)
+            drawn.append(rows)
     whole_x(axes, max(s.steps[-1] for s in sum(series, [])))
     axes.set_xlabel("step")
-    return seen(drawn_of, drawn)
+    return seen(drawn)
 
 
 def mark_diverged(axes, groups, series, pick):
@@ -327,19 +390,34 @@ def mark_diverged(axes, groups, series, pick):
 
 
 def style_legend(axes, names):
-    """Says within the panel, in room made above its lines, what its full and its dashed lines are."""
-    handles = [Line2D([], [], color="#555555", linewidth=1.9, linestyle=style, label=name)
-               for style, name in zip(("-", DASHES), names)]
+    """Says within the panel, in room made above its lines, what its full and its thin lines are."""
+    handles = [Line2D([], [], color="#555555", linewidth=points(width), label=name) for width, name in zip((THICK, THIN), names)]
     low, high = axes.get_ylim()
     if axes.get_yscale() == "log":
         axes.set_ylim(low, min(high * (high / low) ** 0.13, 1e307))
     else:
         axes.set_ylim(low, high + 0.13 * (high - low))
-    axes.legend(handles=handles, loc="upper right", borderaxespad=0.2, fontsize=10, ncol=2, handlelength=2.2)
+    axes.legend(handles=handles, loc="upper right", borderaxespad=0.2, fontsize=letters(10), ncol=2,
+                **({"handlelength": 1, "columnspacing": 0.6, "handletextpad": 0.4} if for_paper() else {"handlelength": 2.2}))
 
 
-def group_handles(groups, deepest):
-    """A legend's handles, a group each; with the markers of the lines where blocks are few enough to be marked."""
-    markers = MARKERS * len(groups) if deepest <= MARKED else [""] * len(groups)
-    return [Line2D([], [], color=g.color, linewidth=2.4, marker=m, markersize=5, label=literal(g.legend()))
-            for g, m in zip(groups, markers)]
+def group_handles(groups, deepest=None):
+    """A legend's handles, a group each, or a placement each where panels tell the rest; with the markers of the lines where
+    blocks are few enough to be marked."""
+    marked = deepest is not None and deepest <= MARKED
+    of = None if shared_seeds(groups) else MEAN
+    texts = {group.placement: group for group in groups} if crowded(groups) else {g.legend(of): g for g in groups}
+    return [Line2D([], [], color=g.color, linewidth=points(2.2), linestyle=g.dash, marker=g.marker if marked else "",
+                   markersize=points(5), label=literal(text)) for text, g in texts.items()]
+
+
+def facets(groups):
+    """The panels that the groups are drawn in, [(title, groups)]: one without a title or, where that is too crowded, one for each
+    value of what differs beside the placement."""
+    if not crowded(groups):
+        return [("", groups)]
+    parts = {}
+    for group in groups:
+        parts.setdefault(group.variant, []).append(group)
+    return [(", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in json.loads(variant).items()) or "others", members)
+            for variant, members in parts.items()]

@@ -3,30 +3,33 @@
 import io
 from collections import namedtuple
 
-from figures import DASHES, INK, MUTED, PALETTE, Line2D, draw, name_lines, new_figure, pyplot, say, scale_y, whole_x
-from runs import np
+from figures import (DASHES, INK, MUTED, PALETTE, Line2D, draw, drawing, look, name_ends, new_figure, placement_style, say,
+                     scale_y, whole_x)
+from keys import PLACEMENTS
+from runs import matplotlib, np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
-Line = namedtuple("Line", "label color")
+Line = namedtuple("Line", "label color dash", defaults=["-"])
 MARKERS = ("o", "s", "^", "D", "x")  # of points; what is none of them is the style of a line
 HEIGHT = 3.1  # inches, of a panel
-COLORS = dict(zip(("pre", "post", "deepnorm", "pre_scaled", "rezero", "res_post", "sandwich", "mix"), PALETTE))
-COLORS["peri"] = COLORS["rezero"]  # never in one picture
+COLORS = {name: placement_style(name)[0] for name in PLACEMENTS}
+NORMS = ("batchnorm", "layernorm")
+STYLES = {name: placement_style(name)[:2] for name in PLACEMENTS}
 
 
 def save(figure, path):
     """Writes the figure as a PNG with few colours: it is kept beside the page."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=100)
-    pyplot.close(figure)
+    with look():
+        figure.savefig(file, format="png", dpi=100)
     Image.open(file).convert("RGB").quantize(160, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-def figure_of(panels, title, subtitle, lines):
+def figure_of(panels, title, subtitle, lines, names=()):
     """A figure with a row of panels and a legend of these lines (name, colour, style or marker)."""
     handles = [Line2D([], [], color=color, label=name, linewidth=2.4, linestyle="" if style in MARKERS else style,
                       marker=style if style in MARKERS else None) for name, color, style in lines]
-    return new_figure(1, panels, HEIGHT, title, subtitle, handles, panel_titles=panels > 1)
+    return new_figure(1, panels, HEIGHT, title, subtitle, handles, panel_titles=panels > 1, names=names)
 
 
 def depth_ticks(axes, depths):
@@ -40,13 +43,14 @@ def depth_ticks(axes, depths):
     axes.set_xlabel("blocks (L)")
 
 
+@drawing
 def xiong(found):
     depths = sorted({layers for _, layers in found})
     near = [layers for layers in depths if layers <= 14]
-    colors = dict(zip(near, pyplot.get_cmap("viridis")(np.linspace(0, 0.85, len(near)))))
+    colors = dict(zip(near, matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(near)))))
     figure, axes = figure_of(3, "Gradient of the FFN's second matrix at initialisation",
                              f"{len(found['pre', depths[0]])} seeds: mean (lines) and range (bands). Xiong et al. 2020, theorem 1.",
-                             [(f"L = {layers}", colors[layers], "-") for layers in near])
+                             [(f"L = {layers}", colors[layers], "-") for layers in near], ("pre", "post"))
     for panel, placement in zip(axes, ("pre", "post")):
         panel.set_title(f"{placement}, by block")
         for layers in near:
@@ -62,10 +66,11 @@ def xiong(found):
     for panel in axes:
         say(panel, "|dW2| (nats per unit)")
         panel.set_ylim(0, 1.08 * top)
-    name_lines(axes[2])
+    name_ends(axes[2], ("pre", "post"))
     return figure
 
 
+@drawing
 def growth(found):
     figure, axes = figure_of(1, "Mean square of the residual stream at initialisation",
                              f"{len(found['pre'][0])} seeds: mean (points) and range (bands); dashed: the law of each "
@@ -82,18 +87,19 @@ def growth(found):
     return figure
 
 
+@drawing
 def identity(found):
     placements = list(found["angle"])
     depth = found["angle"][placements[0]].shape[1]
     figure, axes = figure_of(2, f"What each of {depth} trained blocks does",
                              f"mean (lines) and range (bands) of {len(found['angle'][placements[0]])} seeds",
-                             [(placement, COLORS[placement], "-") for placement in placements])
+                             [(placement, *STYLES[placement]) for placement in placements])
     for panel, kind, title, unit in ((axes[0], "angle", "Angle between a block's input and output", "degrees"),
                                      (axes[1], "skip", "Rise of the loss without the block", "nats per character")):
         panel.set_title(title)
         say(panel, unit)
         for placement in placements:
-            draw(panel, np.arange(1, depth + 1), found[kind][placement], Line(placement, COLORS[placement]), "o")
+            draw(panel, np.arange(1, depth + 1), found[kind][placement], Line(placement, *STYLES[placement]), "o")
         whole_x(panel, depth)
         panel.set_xlabel("block")
     axes[0].set_ylim(0)
@@ -101,10 +107,10 @@ def identity(found):
 
 
 def curves(panel, rows, lines):
-    """Training losses against the step; lines: (colour, whether dashed, what the runs have)."""
-    for color, dashed, values in lines:
+    """Training losses against the step; lines: (colour, dash, what the runs have)."""
+    for color, dash, values in lines:
         steps, losses = rows.curves(**values)
-        draw(panel, steps, losses, Line("", color), dashed=dashed)
+        draw(panel, steps, losses, Line("", color, dash))
     panel.axhline(3.08, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
     whole_x(panel, steps[-1])
     panel.set_ylim(2.2, 3.6)
@@ -115,6 +121,7 @@ def curves(panel, rows, lines):
 CURVES = "mean (lines) and range (bands) of {} seeds; each point the mean of 2 logged steps; dotted: the unigram level, 3.08"
 
 
+@drawing
 def warmup(rows):
     colors = dict(zip(("0.0005", "0.001", "0.003"), PALETTE))
     cells = [(rate, warm) for rate in colors for warm in (0, 200)]
@@ -123,22 +130,24 @@ def warmup(rows):
                               for rate, warm in cells])
     for panel, placement in zip(axes, ("pre", "post")):
         panel.set_title(placement)
-        curves(panel, rows, [(colors[rate], bool(warm), {"norm_placement": placement, "warmup_steps": warm, "lr": rate})
+        curves(panel, rows, [(colors[rate], DASHES if warm else "-", {"norm_placement": placement, "warmup_steps": warm, "lr": rate})
                              for rate, warm in cells])
     return figure
 
 
+@drawing
 def deep(rows):
     placements = ("post", "mix", "res_post", "rezero", "pre", "deepnorm")
     figure, axes = figure_of(2, "Deep models without warm-up", CURVES.format(len({r["seed"] for r in rows.rows})),
-                             [(placement, COLORS[placement], "-") for placement in placements])
+                             [(placement, *STYLES[placement]) for placement in placements])
     for panel, layers in zip(axes, (24, 48)):
         panel.set_title(f"L = {layers}")
         there = {row["norm_placement"] for row in rows.where(n_layer=layers)}
-        curves(panel, rows, [(COLORS[p], False, {"norm_placement": p, "n_layer": layers}) for p in placements if p in there])
+        curves(panel, rows, [(*STYLES[p], {"norm_placement": p, "n_layer": layers}) for p in placements if p in there])
     return figure
 
 
+@drawing
 def residual(found):
     styles = {("pre", True): ("pre, with residuals", PALETTE[0], "-"), ("pre", False): ("pre, without", PALETTE[0], DASHES),
               ("none", True): ("no norm, with residuals", PALETTE[1], "-"), ("none", False): ("no norm, without", PALETTE[1], DASHES)}
@@ -150,26 +159,27 @@ def residual(found):
     drawn = []
     for key, (label, color, style) in styles.items():
         drawn.append(np.array([found["gradient"][*key, layers] for layers in depths]).T)
-        draw(axes[0], depths, drawn[-1], Line(label, color), "o", dashed=style == DASHES)
+        draw(axes[0], depths, drawn[-1], Line(label, color, style), "o")
     scale_y(axes[0], drawn, log=True)
     depth_ticks(axes[0], depths)
     axes[1].set_title("Training, pre, L = 24")
-    curves(axes[1], found["rows"], [(PALETTE[0], value == "false", {"residual": value, "n_layer": 24})
+    curves(axes[1], found["rows"], [(PALETTE[0], "-" if value == "true" else DASHES, {"residual": value, "n_layer": 24})
                                     for value in ("true", "false")])
     return figure
 
 
+@drawing
 def batchnorm(found):
     sizes = sorted({size for _, size in found["gap"]})
     figure, axes = figure_of(1, "BatchNorm: evaluation's loss minus training's",
                              f"mean (lines) and range (bands) of {len(found['gap']['batchnorm', sizes[0]])} seeds, last 50 steps; "
                              "evaluation uses running statistics",
-                             [(norm, color, "-") for norm, color in zip(("batchnorm", "layernorm"), (PALETTE[1], PALETTE[0]))])
-    for norm, color in (("batchnorm", PALETTE[1]), ("layernorm", PALETTE[0])):
+                             [(norm, color, "-") for norm, color in zip(NORMS, PALETTE[1::-1])], NORMS)
+    for norm, color in zip(NORMS, PALETTE[1::-1]):
         draw(axes[0], sizes, np.array([found["gap"][norm, size] for size in sizes]).T, Line(norm, color), "o")
     axes[0].axhline(0, color=INK, linewidth=0.8)
     depth_ticks(axes[0], sizes)
     axes[0].set_xlabel("batch (sequences)")
     say(axes[0], "nats per character")
-    name_lines(axes[0])
+    name_ends(axes[0], NORMS)
     return figure

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Plots how large what each sublayer adds is beside the residual stream it joins, for one or more runs."""
 
-from figures import (depth_panel, group_handles, mark_beyond, mark_diverged, name_lines, new_figure, say, scale_y,
-                     step_panel, style_legend, when_shown)
+from figures import (depth_panel, drawing, end_names, entitle, facets, group_handles, mark_beyond, mark_diverged, name_ends,
+                     new_figure, say, scale_y, step_panel, style_legend, when_shown)
 from keys import PLACEMENTS
-from plot_command import command
+from plot_command import command, loader
 from runs import PlotError, main, shared_settings
 from sites import Branches
 
@@ -35,32 +35,34 @@ def notes(branches):
     return said
 
 
+@drawing
 def plot(groups, step=None):
-    """The figure: depth above, at `step` (None: the last); training below, where more than one step was logged."""
-    branches = [[Branches(run) for run in group.runs] for group in groups]
-    every = sum(branches, [])
+    """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, where more than one step
+    was logged and there is one facet."""
+    branches = {group: [Branches(run) for run in group.runs] for group in groups}
+    every, parts = sum(branches.values(), []), facets(groups)
     if all(run.config.get("model", {}).get("residual", True) is False for group in groups for run in group.runs):
         raise PlotError(f"{groups[0].runs[0]}: model.residual is false: no branch joins a stream")
-    when, over_time = when_shown(every, step), max(b.steps.size for b in every) > 1
+    over_time = max(b.steps.size for b in every) > 1 and len(parts) == 1
     depths = {b.ffn.shape[1] - 1 for b in every}
-    last = f"block {depths.pop()}" if len(depths) == 1 else "last block"
-
-    figure, axes = new_figure(2 if over_time else 1, 2, 3.45, "What a sublayer adds, beside the stream it joins",
-                              shared_settings(groups), group_handles(groups, max(b.ffn.shape[1] for b in every) - 1),
-                              notes=notes(every))
+    figure, axes = new_figure(len(parts) + over_time, 2, 3.45, "What a sublayer adds, beside the stream it joins",
+                              shared_settings(groups), group_handles(groups, max(depths)), notes=notes(every),
+                              names=end_names(groups))
     drawn = []
-    for panel, name in zip(axes, TITLES):
-        panel.set_title(f"{TITLES[name]} by depth, {when}")
-        drawn += depth_panel(panel, groups, branches, lambda b, name=name: getattr(b, name), step)
-        from_block_one(panel)
-    for panel in axes[:2]:  # one scale for both, as below
+    for row, (facet, members) in enumerate(parts):
+        for panel, name in zip(axes[2 * row:], TITLES):
+            entitle(panel, f"{TITLES[name]} by depth, {facet or when_shown(every, step)}")
+            drawn += depth_panel(panel, members, [branches[group] for group in members],
+                                 lambda b, name=name: getattr(b, name), step)
+            from_block_one(panel)
+    for panel in axes[:2 * len(parts)]:  # one scale for all, as below
         scale_y(panel, drawn)
         mark_beyond(panel)
     if over_time:
-        in_time(axes[2:], groups, branches, last)
+        in_time(axes[2:], groups, list(branches.values()), f"block {depths.pop()}" if len(depths) == 1 else "last block")
     for panel in axes:
         say(panel, SHARE)
-        name_lines(panel)
+        name_ends(panel, end_names(groups))
     return figure
 
 
@@ -73,7 +75,7 @@ def in_time(panels, groups, branches, last):
              for name in TITLES]
     drawn = []
     for panel, (first, final), title in zip(panels, picks, TITLES.values()):
-        panel.set_title(f"{title} during training, {which}")
+        entitle(panel, f"{title} during training, {which}")
         drawn += step_panel(panel, groups, branches, first, final if two_blocks else None)
     for panel, (first, final) in zip(panels, picks):
         scale_y(panel, drawn)
@@ -81,6 +83,7 @@ def in_time(panels, groups, branches, last):
             style_legend(panel, ("block 1", last))
             mark_diverged(panel, groups, branches, final)
         mark_diverged(panel, groups, branches, first)
+        mark_beyond(panel)
 
 
 def from_block_one(axes):
@@ -89,6 +92,9 @@ def from_block_one(axes):
     axes.set_xlim(left=1 - 0.02 * deepest - 0.05)
     axes.set_xticks(sorted({max(tick, 1) for tick in axes.get_xticks()}))
     axes.set_xlabel("block")
+
+
+load = loader("layers.csv", plot)
 
 
 def run():

@@ -4,14 +4,15 @@ its gradient."""
 
 import math
 
-from figures import MUTED, block_ticks, literal, new_figure, nothing_finite, number, say, whole_x
+from figures import (MUTED, block_ticks, drawing, for_paper, inches, letters, literal, new_figure, nothing_finite, number, points,
+                     say, whole_x)
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from plot_command import command
-from runs import PlotError, main, np, shared_settings
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from plot_command import command, loader
+from runs import PlotError, main, np, shared_settings, shortened
 from sites import SITES, Site
 
 EXAMPLES = """examples:
@@ -23,6 +24,7 @@ EXAMPLES = """examples:
 QUANTITIES = (("rms", "activation rms", "units", "viridis"), ("grad", "gradient rms", "nats per unit", "plasma"))
 HATCH = {"facecolor": "#EDEDED", "edgecolor": "#9A9A9A", "hatch": "/////", "linewidth": 0}
 MOST = 24  # runs in a figure
+GEOMETRIC = "geometric mean of"  # seeds
 
 
 class HeatMap:
@@ -68,8 +70,10 @@ def edges(steps):
     return np.concatenate([[max(2 * steps[0] - middle[0], 0.0)], middle, [2 * steps[-1] - middle[-1]]])
 
 
+@drawing
 def plot(groups, site="stream"):
-    """The figure: a row a group, activation left and gradient right, blocks upward, one colour scale for all rows."""
+    """The figure: activation left and gradient right, blocks upward, one colour scale for all groups; a row a group or, of many,
+    several groups a row."""
     if len(groups) > MOST:
         raise PlotError(f"{groups[0].runs[0]}: {len(groups)} runs; at most {MOST} are drawn as maps; name fewer")
     maps = [HeatMap(group, site) for group in groups]
@@ -79,24 +83,37 @@ def plot(groups, site="stream"):
     lost = any(np.isnan(getattr(m, q[0])[:, m.first:]).any() for m in maps for q in QUANTITIES)
     handles = [Patch(label="not finite", **HATCH)] if lost else []
     if any(m.lost for m in maps):
-        handles.append(Line2D([], [], color="black", marker="v", markersize=8, linewidth=1.2, linestyle=(0, (2, 1.5)),
-                              label="diverged"))
+        handles.append(Line2D([], [], color="black", marker="v", markersize=points(8), linewidth=points(1.2),
+                              linestyle=(0, (2, 1.5)), label="diverged"))
+    abreast = 1 if len(maps) <= 4 else 2 if len(maps) <= 12 or for_paper() else 3
+    rows = math.ceil(len(maps) / abreast)
     deepest = max(m.rms.shape[1] for m in maps) - 1
-    height, gap = 1.5 if deepest <= 6 else 2.0 if deepest <= 30 else 2.6, 0.98  # inches of a map, and between two
-    figure, axes = new_figure(len(maps), 2, height + gap + (0.6 - gap) / len(maps),
-                              f"The {what} at every layer and step", shared_settings(groups), handles, room=0.75)
-    figure.subplots_adjust(hspace=gap / height, wspace=0.12)
-    for column, (name, words, unit, colors) in enumerate(QUANTITIES):
+    height, gap = 1.5 if deepest <= 6 or rows > 4 else 2.0 if deepest <= 30 else 2.6, 0.98  # inches of a map, and between two
+    figure, axes = new_figure(rows, 2 * abreast, height + gap + (0.6 - gap) / rows,
+                              f"The {what} at every layer and step", shared_settings(groups, GEOMETRIC), handles, room=0.75)
+    columns = axes[0].get_subplotspec().get_gridspec().ncols
+    figure.subplots_adjust(hspace=gap / height, wspace=0.12 * abreast)
+    for half, (name, words, unit, colors) in enumerate(QUANTITIES):
+        if columns == 1:  # a narrow figure: all of one quantity, then all of the other
+            panels = axes[half * len(maps):(half + 1) * len(maps)]
+        else:
+            panels = [axes[columns * (i // abreast) + half * abreast + i % abreast] for i in range(len(maps))]
         scale = color_scale(maps, name)
         if scale:
             norm = LogNorm(*scale)
-            draw_key(figure, axes[column], norm, colors, f"{words} of the {what} ({unit})", maps, name)
-        for row, one in enumerate(maps):
-            draw_map(axes[2 * row + column], one, name, norm if scale else None, colors)
-    for row, one in enumerate(maps):
-        axes[2 * row].set_title(literal(one.group.legend("geometric mean of")))
-    for panel in axes[-2:]:
-        panel.set_xlabel("step")
+            draw_key(figure, panels[0], panels[min(abreast, len(panels)) - 1], norm, colors,
+                     f"{words} ({unit})" if for_paper() else f"{words} of the {what} ({unit})", maps, name)
+        for panel, one in zip(panels, maps):
+            draw_map(panel, one, name, norm if scale else None, colors)
+            if abreast > 1:
+                panel.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10], integer=True))
+            if half == 0 or abreast > 1 or columns == 1:
+                panel.set_title(literal(shortened(one.group.legend(GEOMETRIC if abreast == 1 else None), 90 // abreast)))
+        for panel in panels[-abreast:]:
+            panel.set_xlabel("step")
+    for panel in axes:
+        if not panel.has_data():
+            panel.remove()
     return figure
 
 
@@ -111,23 +128,24 @@ def draw_map(axes, one, name, norm, colors):
     axes.set_ylim(y[0], y[-1])
     deepest = one.first + values.shape[1] - 1
     axes.set_yticks([t for t in block_ticks(deepest, 6) if t >= one.first])
-    say(axes, "block (0 = embedding output)" if one.first == 0 else "block")
+    wide = axes.get_position().width * axes.figure.get_figwidth() > inches(3)
+    say(axes, "block (0 = embedding output)" if one.first == 0 and wide else "block")
     if norm is None:
         nothing_finite(axes, "only zeros" if (values == 0).any() else "no finite values")
         return
     shown = np.ma.masked_invalid(np.clip(values, norm.vmin, norm.vmax).T)  # a 0 gets the lowest colour
     axes.pcolormesh(x, y, shown, norm=norm, cmap=colors, rasterized=True, zorder=1)
     for step in one.lost:
-        axes.axvline(step, color="black", linewidth=1.2, linestyle=(0, (2, 1.5)), zorder=3)
-        axes.plot([step], [y[-1]], marker="v", markersize=8, color="black", clip_on=False, zorder=4)
+        axes.axvline(step, color="black", linewidth=points(1.2), linestyle=(0, (2, 1.5)), zorder=3)
+        axes.plot([step], [y[-1]], marker="v", markersize=points(8), color="black", clip_on=False, zorder=4)
 
 
-def draw_key(figure, panel, norm, colors, label, maps, name):
-    """A colour scale above a column of maps, pointed where values lie beyond it."""
+def draw_key(figure, first, last, norm, colors, label, maps, name):
+    """A colour scale above the maps from the `first` panel to the `last` beside it, pointed where values lie beyond it."""
     values = np.concatenate([getattr(m, name)[:, m.first:].ravel() for m in maps])
     below, above = (values < norm.vmin).any(), (np.isfinite(values) & (values > norm.vmax)).any()
-    box, inch = panel.get_position(), 1 / figure.get_figheight()
-    place = figure.add_axes([box.x0, box.y1 + 0.95 * inch, box.width, 0.13 * inch])
+    box, inch = first.get_position(), inches(1) / figure.get_figheight()
+    place = figure.add_axes([box.x0, box.y1 + 0.95 * inch, last.get_position().x1 - box.x0, 0.13 * inch])
     bar = figure.colorbar(ScalarMappable(norm, colors), cax=place, orientation="horizontal",
                           extend={(0, 0): "neither", (1, 0): "min", (0, 1): "max"}.get((below, above), "both"))
     bar.outline.set_visible(False)
@@ -136,8 +154,11 @@ def draw_key(figure, panel, norm, colors, label, maps, name):
     plain = (1e-3, 1e5) if norm.vmin > 1e-3 and norm.vmax < 1e5 else (math.inf, math.inf)
     bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, plain)))
     bar.ax.xaxis.set_minor_locator(NullLocator())
-    bar.ax.tick_params(length=3, labelsize=10)
-    bar.ax.set_title(literal(label), size=10.5, weight="normal", color=MUTED, pad=5)
+    bar.ax.tick_params(length=3, labelsize=letters(10))
+    bar.ax.set_title(literal(label), size=letters(10.5), weight="normal", color=MUTED, pad=points(5))
+
+
+load = loader("layers.csv", plot)
 
 
 def run():

@@ -5,9 +5,9 @@ import textwrap
 from operator import attrgetter
 
 import laws
-from figures import (DASHES, Line2D, band, depth_panel, group_handles, mark_beyond, mark_diverged, name_lines,
-                     new_figure, pyplot, say, scale_y, step_panel, style_legend, when_shown)
-from plot_command import command
+from figures import (DASHES, Line2D, band, depth_panel, drawing, end_names, entitle, facets, group_handles, mark_beyond, mark_diverged,
+                     name_ends, new_figure, points, say, scale_y, step_panel, style_legend, when_shown)
+from plot_command import command, loader
 from runs import PlotError, main, np, shared_settings
 from sites import UNLOGGED, Site
 
@@ -20,46 +20,77 @@ EXAMPLES = """examples:
 """
 GRADIENT = "gradient rms of the stream (nats per unit)"
 ACTIVATION = "activation rms of the stream (units)"
+KINDS = {"grad": ("Gradient", GRADIENT, True), "rms": ("Activation", ACTIVATION, False)}  # name, unit, whether on a log axis
 LAW = "law at initialisation (gradient: through the last block)"
 LAW_WIDTH = 1.2
 
 
+@drawing
 def plot(groups, step=None, theory=False):
-    """The figure: depth above, at `step` (None: the last); training below, where more than one step was logged.
-    `theory`: depth as points, and the laws of initialisation as dashed lines."""
-    streams = [[Site(run) for run in group.runs] for group in groups]
-    every = sum(streams, [])
-    when, over_time = when_shown(every, step), max(s.steps.size for s in every) > 1
-    depths = {s.rms.shape[1] - 1 for s in every}
-    last = f"block {depths.pop()}" if len(depths) == 1 else "last block"
-
-    subtitle, handles = shared_settings(groups), group_handles(groups, max(s.rms.shape[1] for s in every) - 1)
+    """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, where more than one step
+    was logged and there is one facet. `theory`: depth as points, and the laws of initialisation as dashed lines."""
+    streams = {group: [Site(run) for run in group.runs] for group in groups}
+    every, parts, names = sum(streams.values(), []), facets(groups), end_names(groups)
+    over_time = max(s.steps.size for s in every) > 1 and len(parts) == 1
+    deepest = max(s.rms.shape[1] for s in every) - 1
+    subtitle, handles = shared_settings(groups), group_handles(groups, deepest)
     if theory:
         subtitle += "\n" + textwrap.fill(laws.in_words([law_of(s, step)["broken"] for s in every]), 116)
-        if not over_time:  # then there are points only
-            pyplot.setp([handle for handle in handles if handle.get_marker()], linestyle="")
-        handles.append(Line2D([], [], color="#555555", linewidth=LAW_WIDTH, linestyle=DASHES, label=LAW))
-    figure, axes = new_figure(2 if over_time else 1, 2, 3.45, "Gradients and activations of the residual stream",
-                              subtitle, handles)
-    for panel, name, unit, site, log in ((axes[0], "Gradient", GRADIENT, "grad", True),
-                                         (axes[1], "Activation", ACTIVATION, "rms", False)):
-        panel.set_title(f"{name} by depth, {when}")
-        say(panel, unit)
-        drawn = depth_panel(panel, groups, streams, attrgetter(site), step, line=not theory)
-        if theory:
-            drawn += law_lines(panel, groups, streams, drawn, step, site)
-        scale_y(panel, drawn, log)
+        for handle in handles if not over_time else ():  # then there are points only
+            handle.set_linestyle("" if handle.get_marker() else "-")
+        handles.append(Line2D([], [], color="#555555", linewidth=points(LAW_WIDTH), linestyle=DASHES, label=LAW))
+    figure, axes = new_figure(len(parts) + over_time, 2, 3.45, "Gradients and activations of the residual stream",
+                              subtitle, handles, names=names)
+    seen = {"grad": [], "rms": []}
+    for row, (facet, members) in enumerate(parts):
+        series = [streams[group] for group in members]
+        for panel, (site, (name, unit, _)) in zip(axes[2 * row:], KINDS.items()):
+            entitle(panel, f"{name} by depth, {facet or when_shown(every, step)}")
+            say(panel, unit)
+            drawn = depth_panel(panel, members, series, attrgetter(site), step, line=not theory)
+            if theory:
+                drawn += law_lines(panel, members, series, drawn, step, site)
+            seen[site] += drawn
+            panel.set_xlabel("block (0 = embedding output)")
+    for panel, site in zip(axes[:2 * len(parts)], [*KINDS] * len(parts)):  # one scale for all facets
+        scale_y(panel, seen[site], KINDS[site][2])
         mark_beyond(panel)
-        panel.set_xlabel("block (0 = embedding output)")
     if over_time:
-        gradient_in_time(axes[2], groups, streams, last)
-        axes[3].set_title(f"Activation during training, {last}")
-        say(axes[3], ACTIVATION)
-        scale_y(axes[3], step_panel(axes[3], groups, streams, lambda s: s.rms[:, -1]))
-        mark_diverged(axes[3], groups, streams, lambda s: s.rms[:, -1])
+        in_time(axes[2:], groups, list(streams.values()))
     for panel in axes:
-        name_lines(panel)
+        name_ends(panel, names)
     return figure
+
+
+def in_time(panels, groups, streams):
+    """Against the step, the gradient of the first and, where it is another, the last block; and the activation of the last."""
+
+    def first(stream):
+        return stream.grad[:, min(1, stream.grad.shape[1] - 1)]
+
+    def final(stream):
+        return stream.grad[:, -1]
+
+    def activation(stream):
+        return stream.rms[:, -1]
+
+    depths = {s.rms.shape[1] - 1 for s in sum(streams, [])}
+    last = f"block {depths.pop()}" if len(depths) == 1 else "last block"
+    two = last != "block 1"
+    which = last if not two else f"blocks 1 and {last.split()[1]}" if last != "last block" else "first and last block"
+    entitle(panels[0], f"Gradient during training, {which}")
+    say(panels[0], GRADIENT)
+    scale_y(panels[0], step_panel(panels[0], groups, streams, first, final if two else None), log=True)
+    if two:
+        style_legend(panels[0], ("block 1", last))
+        mark_diverged(panels[0], groups, streams, final)
+    mark_diverged(panels[0], groups, streams, first)
+    entitle(panels[1], f"Activation during training, {last}")
+    say(panels[1], ACTIVATION)
+    scale_y(panels[1], step_panel(panels[1], groups, streams, activation))
+    mark_diverged(panels[1], groups, streams, activation)
+    for panel in panels:
+        mark_beyond(panel)
 
 
 def law_of(stream, step):
@@ -89,32 +120,14 @@ def law_lines(axes, groups, streams, measured, step, site):
     drawn = []
     for group, members, rows in zip(groups, streams, measured):
         law = law_of(members[0], step)[site] * (band(rows)[0][-1] if site == "grad" else 1)  # seeds change no law
-        axes.plot(law, color=group.color, linewidth=LAW_WIDTH, linestyle=DASHES, zorder=2.5)
+        axes.plot(law, color=group.color, linewidth=points(LAW_WIDTH), linestyle=DASHES, zorder=2.5)
         positive = rows[np.isfinite(rows) & (rows > 0)]
         if positive.size:
             drawn.append(np.clip(law, positive.min() / 10, positive.max() * 10))
     return drawn
 
 
-def gradient_in_time(axes, groups, streams, last):
-    """The gradient of the first and, where it is another, the last block against the step."""
-
-    def first(stream):
-        return stream.grad[:, min(1, stream.grad.shape[1] - 1)]
-
-    def final(stream):
-        return stream.grad[:, -1]
-
-    two_blocks = last != "block 1"
-    which = (last if not two_blocks else f"blocks 1 and {last.split()[1]}" if last != "last block"
-             else "first and last block")
-    axes.set_title(f"Gradient during training, {which}")
-    say(axes, GRADIENT)
-    scale_y(axes, step_panel(axes, groups, streams, first, final if two_blocks else None), log=True)
-    if two_blocks:
-        style_legend(axes, ("block 1", last))
-        mark_diverged(axes, groups, streams, final)
-    mark_diverged(axes, groups, streams, first)
+load = loader("layers.csv", plot)
 
 
 def run():

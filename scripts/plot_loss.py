@@ -5,11 +5,11 @@ import json
 import math
 import sys
 
-from figures import (MUTED, band, end_mark, literal, name_lines, new_figure, nothing_finite, number, on_steps, say,
-                     ticker, whole_x)
+from figures import (MUTED, THICK, band, drawing, end_mark, end_names, facets, for_paper, group_handles, inches, letters, literal,
+                     name_ends, new_figure, nothing_finite, number, on_steps, points, say, ticker, whole_x)
 from matplotlib.lines import Line2D
 from ngram import ladder
-from plot_command import command
+from plot_command import command, loader
 from runs import main, np, printable, shared_settings
 
 EXAMPLES = """examples:
@@ -94,16 +94,48 @@ def draw_levels(axes, levels, end):
     for name, level in sorted(levels.items(), key=lambda item: -item[1]):
         if not low < level < high:
             continue
-        axes.axhline(level, color="#777777", linewidth=1.1, linestyle=(0, (1.2, 1.8)), zorder=2)
+        axes.axhline(level, color="#777777", linewidth=points(1.1), linestyle=(0, (1.2, 1.8)), zorder=2)
         height = axes.transData.transform((0, level))[1] * 72 / axes.figure.dpi  # in 1/72 inch
-        shift = shift + 92 if above - height < 15 else 0
+        shift = shift + points(92) if above - height < points(15) else 0
         text = f"{'uniform, ln V' if name == 'uniform' else name} {level:.2f}"
         axes.annotate(text, (end, level), (-4 - shift, 3), textcoords="offset points", ha="right", va="bottom",
-                      size=10, color=MUTED)
+                      size=letters(10), color=MUTED)
         above = height
 
 
+def draw_group(axes, group, tables):
+    """A group's training loss, smoothed, with the range of its seeds or, of one run, every row; its validation loss as
+    diamonds; marks where runs diverged or end above the plot."""
+    members = [tables[run] for run in group.runs]
+    steps, losses = on_steps([t[:, 0] for t in members], [t[:, 1] for t in members])
+    mean, least, most = band(losses)
+    if len(members) > 1:
+        axes.fill_between(steps, least, most, color=group.color, alpha=0.16, linewidth=0)
+    else:
+        axes.plot(steps, mean, color=group.color, alpha=0.35, linewidth=points(0.9))
+    good = np.isfinite(mean)
+    axes.plot(steps[good], smooth(mean[good], bool(group.diverged)), color=group.color, linewidth=points(THICK), zorder=3,
+              linestyle=group.dash, label=literal(group.label), marker="o" if good.sum() == 1 else None, markersize=points(5))
+    steps, losses = on_steps([t[:, 0] for t in members], [t[:, 2] for t in members])
+    mean, least, most = band(losses)
+    good = np.isfinite(mean)
+    few = good.sum() <= 30
+    axes.errorbar(steps[good], mean[good], yerr=np.stack([mean - least, most - mean])[:, good] if len(members) > 1 else None,
+                  linestyle="", marker="D", color=group.color, markersize=points(6.5 if few else 4), markerfacecolor="white",
+                  markeredgewidth=points(1.7 if few else 1.1), elinewidth=points(1.4), zorder=4)
+    for run in group.runs:
+        if run.diverged or ends_above(run, tables[run], axes.get_ylim()[1]):
+            end_mark(axes, tables[run][:, 0], tables[run][:, 1], group.color, "X" if run.diverged else "^")
+
+
+def ends_above(run, table, high):
+    """Whether a run that did not diverge ends above the plot."""
+    return not run.diverged and np.isfinite(table[-1, 1]) and table[-1, 1] > high
+
+
+@drawing
 def plot(groups):
+    """The figure: loss against the step, a panel for each of `facets`, all on one scale."""
     runs = [run for group in groups for run in group.runs]
     tables = {run: run.rows("metrics.csv", ("step", "train_loss", "val_loss"), "a probe does not train; plot_layers.py "
                             "shows it" if run.probe else "not a training run") for run in runs}
@@ -111,72 +143,68 @@ def plot(groups):
     curves = [table[:, 1] for table in tables.values()] + [table[:, 2] for table in tables.values()]
     low, high, log = limits(curves, levels, max(map(math.log, vocabularies(runs)), default=None))
     last = max(table[-1, 0] for table in tables.values())
-
     validated = any(np.isfinite(table[:, 2]).any() for table in tables.values())
-    handles = [Line2D([], [], color=g.color, linewidth=2.4, label=literal(g.legend())) for g in groups]
-    figure, (axes,) = new_figure(1, 1, 5.0, "Training and validation loss" if validated else "Training loss",
-                                 shared_settings(groups), handles, panel_titles=False)
-    axes.set_ylim(low, high)
-    if log:
-        axes.set_yscale("log")
-    exploded = False
-    for group in groups:
-        members = [tables[run] for run in group.runs]
-        steps, losses = on_steps([t[:, 0] for t in members], [t[:, 1] for t in members])
-        mean, least, most = band(losses)
-        if len(members) > 1:
-            axes.fill_between(steps, least, most, color=group.color, alpha=0.16, linewidth=0)
-        else:
-            axes.plot(steps, mean, color=group.color, alpha=0.35, linewidth=0.9)
-        good = np.isfinite(mean)
-        axes.plot(steps[good], smooth(mean[good], bool(group.diverged)), color=group.color, linewidth=2.1, zorder=3,
-                  label=literal(group.label), marker="o" if good.sum() == 1 else None, markersize=5)
-        steps, losses = on_steps([t[:, 0] for t in members], [t[:, 2] for t in members])
-        mean, least, most = band(losses)
-        good = np.isfinite(mean)
-        axes.errorbar(steps[good], mean[good], yerr=np.stack([mean - least, most - mean])[:, good]
-                      if len(members) > 1 else None, linestyle="", marker="D", color=group.color,
-                      markersize=6.5 if good.sum() <= 30 else 4, markerfacecolor="white",
-                      markeredgewidth=1.7 if good.sum() <= 30 else 1.1, elinewidth=1.4, zorder=4)
-        for run in group.runs:
-            x, loss = tables[run][:, 0], tables[run][:, 1]
-            beyond = not run.diverged and np.isfinite(loss[-1]) and loss[-1] > high
-            exploded |= beyond
-            if run.diverged or beyond:
-                end_mark(axes, x, loss, group.color, "^" if beyond else "X")
+    parts = facets(groups)
+    names = end_names(groups) if len(parts) == 1 and not for_paper() else []
+    columns = min(2, len(parts))
+    marks = marks_of(validated, any(run.diverged for run in runs), any(ends_above(run, tables[run], high) for run in runs))
+    figure, panels = new_figure(math.ceil(len(parts) / columns), columns, 5.0 if len(parts) == 1 else 3.45,
+                                "Training and validation loss" if validated else "Training loss", shared_settings(groups),
+                                group_handles(groups) + (marks if for_paper() else []), panel_titles=len(parts) > 1, names=["bits"])
+    for axes, (facet, members) in zip(panels, parts):
+        axes.set_ylim(low, high)
+        if log:
+            axes.set_yscale("log")
+        axes.set_title(facet)
+        for group in members:
+            draw_group(axes, group, tables)
+        if not any(np.isfinite(curve).any() for curve in curves):
+            nothing_finite(axes)
+        label_axes(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, last, names)
+    for empty in panels[len(parts):]:
+        empty.remove()
+    if not for_paper():
+        figure.legend(handles=marks, loc="upper right", bbox_to_anchor=(0.97, 1 - 0.22 / figure.get_figheight()), ncol=len(marks),
+                      fontsize=10.5, borderpad=0, borderaxespad=0, handlelength=1.5, columnspacing=1.0, handletextpad=0.5)
+    return figure
 
-    if not any(np.isfinite(curve).any() for curve in curves):
-        nothing_finite(axes)
-    whole_x(axes, last)
+
+def label_axes(axes, levels, last, names):
+    """Ticks and units, in nats and in bits; right of the last step room for the names of lines and of levels."""
+    width = axes.get_position().width * axes.figure.get_figwidth()
+    named = inches(0.4 + 0.085 * max(map(len, names)) if names else 0) / width
+    share = min(0.6, named + inches(1.3 if for_paper() else 1.1) / width)  # of the panel
+    whole_x(axes, last, 1 - share)
     ticks = [t for t in axes.get_xticks() if 0 <= t <= last]
-    end = 1.16 * last  # room for the reference lines' labels, which no curve crosses
+    end = last * (1 + share / (1 - share))
     axes.set_xlim(-0.02 * last, end)
     axes.set_xticks(ticks)
-    draw_levels(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, end)
+    draw_levels(axes, levels, end)
     axes.set_xlabel("step")
     say(axes, "loss (nats per character)")
-    say(axes, "loss (bits per character)", right=True)
+    say(axes, "loss (bits per character)" if width > 5 else "bits", right=True)
     bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
     for axis in (axes.yaxis, bits.yaxis):
         axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v, (1e-3, 1e4))))
         axis.set_minor_locator(ticker.NullLocator())
     bits.spines["right"].set_visible(False)
     bits.tick_params(length=0)
-    figure.subplots_adjust(left=0.055, right=0.945)
-    styles = [Line2D([], [], color="#555555", linewidth=2.1, label="training, smoothed")]
+    name_ends(axes, names, 1 - share + inches(0.3) / width)
+
+
+def marks_of(validated, diverged, exploded):
+    """A legend's handles for what lines and marks are, whatever their group."""
+    def mark(marker, label, **style):
+        return Line2D([], [], color="#555555", linestyle="", marker=marker, label=label, **style)
+
+    marks = [Line2D([], [], color="#555555", linewidth=points(THICK), label="training, smoothed")]
     if validated:
-        styles.append(Line2D([], [], color="#555555", linestyle="", marker="D", markersize=6.5, markeredgewidth=1.7,
-                             markerfacecolor="white", label="validation"))
-    for marker, label, there in (("X", "diverged", any(group.diverged for group in groups)),
-                                 ("^", "above the plot", exploded)):
-        if there:
-            styles.append(Line2D([], [], color="#555555", linestyle="", marker=marker, markersize=10,
-                                 markeredgecolor="white", label=label))
-    figure.legend(handles=styles, loc="upper right", bbox_to_anchor=(0.97, 1 - 0.22 / figure.get_figheight()),
-                  ncol=len(styles), fontsize=10.5, borderpad=0, borderaxespad=0, handlelength=1.5,
-                  columnspacing=1.0, handletextpad=0.5)
-    name_lines(axes)
-    return figure
+        marks.append(mark("D", "validation", markersize=points(6.5), markeredgewidth=points(1.7), markerfacecolor="white"))
+    return marks + [mark(marker, label, markersize=points(10), markeredgecolor="white")
+                    for marker, label, there in (("X", "diverged", diverged), ("^", "above the plot", exploded)) if there]
+
+
+load = loader("metrics.csv", plot)
 
 
 def run():

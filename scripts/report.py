@@ -12,8 +12,9 @@ import plot_branches
 import plot_heatmap
 import plot_layers
 import plot_loss
-from figures import pyplot, styled
-from plot_command import BASE_HELP, output_paths, svg_text
+import plot_steps
+from figures import styled
+from plot_command import BASE_HELP, file_bytes, output_paths
 from report_data import inline, page_data
 from report_page import bullets, folded, key, notes, page, picture, pre, section, table, text
 from runs import PlotError, comparison, find_runs, main, printable, shared_settings, shortened
@@ -95,8 +96,7 @@ def drawn(title, caption, groups, read, plot):
         figure = plot(kept)
     except PlotError as error:
         return folded(text(title), notes([f"Not drawn: {error}", *left_out]), still=True)
-    svg = inline(svg_text(figure))
-    pyplot.close(figure)
+    svg = inline(file_bytes(figure, "svg").decode())
     names = ", ".join(group.legend() for group in kept)
     return folded(text(title), picture(svg, f"{title}: {names}", caption) + notes(left_out), still=True)
 
@@ -116,6 +116,8 @@ def pictures(groups):
     return section("Pictures",
         drawn("Loss", "Training loss as a line, validation loss as diamonds; dotted, what counting characters achieves "
               "on the same validation text.", groups, losses, plot_loss.plot),
+        drawn("Gradient norm and clipping", "Of the whole gradient, before it is clipped, and what clipping leaves of it.",
+              groups, plot_steps.Steps, plot_steps.plot),
         drawn("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the "
               "first blocks; one that falls by powers of ten does not.", groups, Site, plot_layers.plot),
         drawn("Every layer at every step", "Time to the right, depth upward. One colour scale holds for all runs.",

@@ -5,12 +5,11 @@ import math
 import re
 
 import plot_loss
-from figures import pyplot
 from report_page import css_dash
-from runs import PlotError, np
+from runs import PlotError, matplotlib, np
 from sites import every_site
 
-MOST_NUMBERS, MOST_LOSSES = 24_000, 300  # of a run: values of its layers; rows of its loss
+MOST_NUMBERS, MOST_LOSSES = 20_000, 300  # of a run: values of its layers; rows of its loss
 LOWEST = -35  # the power of ten of the smallest value that is told from 0; the largest is 10^37
 
 
@@ -67,7 +66,7 @@ def losses_of(run):
 
 def colors_of(name):
     """A map of colours as stops, dark to bright."""
-    return [[round(255 * part) for part in color[:3]] for color in pyplot.get_cmap(name)(np.linspace(0, 1, 17))]
+    return [[round(255 * part) for part in color[:3]] for color in matplotlib.colormaps[name](np.linspace(0, 1, 17))]
 
 
 def page_data(groups):

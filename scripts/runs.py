@@ -16,19 +16,18 @@ from pathlib import Path
 from keys import ROOT
 
 SYSTEM_PYTHON = "/usr/bin/python3"
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word about its caches on a first start
 try:
     import matplotlib
     import numpy as np
-
-    matplotlib.use("Agg")
-    matplotlib.rcdefaults()  # the same figure whatever the user's own settings
 except ImportError as import_error:  # another python3 comes first on PATH, without the distribution's packages
+    if Path(sys.argv[0]).resolve().parent != Path(__file__).resolve().parent:
+        raise  # imported by a program that is none of these scripts
     if sys.executable != SYSTEM_PYTHON and os.access(SYSTEM_PYTHON, os.X_OK):
         os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
     print(f"[plot] {import_error}; install python3-matplotlib and python3-numpy", file=sys.stderr)
     sys.exit(1)
 
+MEAN = "mean and range of"  # seeds
 PLACEMENT, NORM = "model.norm_placement", "model.norm"
 # Marks that turn the direction of writing.
 TURNING = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -45,6 +44,7 @@ class PlotError(Exception):
 
 def main(run):
     """Calls `run` and turns what goes wrong into one line on stderr and an exit code."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word about its caches on a first start
     try:
         run()
     except PlotError as error:
@@ -242,7 +242,7 @@ class Group:
     def diverged(self):
         return [run for run in self.runs if run.diverged]
 
-    def legend(self, of="mean and range of"):
+    def legend(self, of=MEAN):
         """The label with what a reader must know of the runs: what is drawn `of` how many seeds (None: not said), which diverged."""
         notes = [f"{of} {len(self.runs)} seeds"] if of and len(self.runs) > 1 else []
         if self.diverged and len(self.runs) > 1:
@@ -285,8 +285,14 @@ def group_runs(runs, base=None):
     return sorted(groups, key=lambda group: not group.called(base)) if base else groups
 
 
-def shared_settings(groups):
-    """What all runs have in common, as a subtitle."""
+def shared_seeds(groups):
+    """How many seeds each of many groups has, to be said once; 0 where they are few or differ."""
+    seeds = {len(group.runs) for group in groups}
+    return seeds.pop() if len(groups) > 4 and len(seeds) == 1 and seeds != {1} else 0
+
+
+def shared_settings(groups, of=MEAN):
+    """What all runs have in common, as a subtitle; `of`: as in Group.legend."""
     runs = [run for group in groups for run in group.runs]
 
     def common(key, form="{}"):
@@ -304,5 +310,5 @@ def shared_settings(groups):
         parts += [common("train.optimizer"), common("train.lr", "lr {:g}")]
     texts = {tuple(Path(path).stem for path in np.atleast_1d(run.value("data.path") or [])) for run in runs}
     parts += [" + ".join(names) for names in texts if len(texts) == 1]
-    parts.append(common("train.seed", "seed {}"))
+    parts += [common("train.seed", "seed {}"), shared_seeds(groups) and f"{of} {shared_seeds(groups)} seeds"]
     return shortened(" · ".join(part for part in parts if part), 112)

@@ -154,7 +154,7 @@ class InABrowser(CliTest):
     def test_without_scripts_the_pictures_stand(self):
         with Browser(javascript=False) as browser:
             browser.open(self.page)
-            self.assertEqual(browser.evaluate("[...document.querySelectorAll('details.still svg')].filter(s => s.clientHeight > 200).length"), 4)
+            self.assertEqual(browser.evaluate("[...document.querySelectorAll('details.still svg')].filter(s => s.clientHeight > 200).length"), 5)
             self.assertEqual(browser.evaluate("document.getElementById('player').clientHeight"), 0)
 
     def test_probes_unfinished_and_hostile_runs(self):

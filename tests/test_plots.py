@@ -215,7 +215,7 @@ class Plots(MadeRuns):
         self.refused("plot_layers.py", "empty", says="empty: no config.json")
         bare = self.make("bare")
         self.refused("plot_layers.py", bare, "--step", "33", says="no row of step 33 in layers.csv; nearest: 30 and 40")
-        self.refused("plot_layers.py", bare, "-o", "x.pdf", says="-o x.pdf")
+        self.refused("plot_layers.py", bare, "-o", "x.gif", says=r"-o x\.gif")
         self.refused("plot_layers.py", bare, "-o", "corpus.txt/x.png", says="corpus.txt", code=1)
         lines = (bare / "layers.csv").read_text().splitlines()
         (bare / "layers.csv").write_text("\n".join([*lines[:5], "10,1,stream,what"]) + "\n")

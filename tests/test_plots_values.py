@@ -2,18 +2,24 @@
 """What the scripts draw, against the program and against arithmetic written out: n-gram levels, branches, maps."""
 
 import math
+import re
+import subprocess
+import sys
 import unittest
 from pathlib import Path
 
 import numpy as np
 from cli import ROOT, CliTest, read_safetensors
-from made_runs import MadeRuns
+from made_runs import SCRIPTS, MadeRuns
 
 import figures
 import ngram
 import plot_heatmap
 import plot_layers
-from runs import Group, PlotError, Run, group_runs
+import plot_loss
+import plot_steps
+from keys import PLACEMENTS
+from runs import Group, PlotError, Run, group_runs, matplotlib
 from sites import Branches, Site, placements
 
 
@@ -181,7 +187,6 @@ class Maps(MadeRuns):
         self.assertEqual(meshes[1].norm.vmin, meshes[3].norm.vmin)
         y = meshes[0].get_coordinates()[:, 0, 1]
         self.assertEqual((y[0], y[-1]), (-0.5, 3.5))
-        figures.pyplot.close(figure)
 
 
 class Axes(MadeRuns):
@@ -193,13 +198,113 @@ class Axes(MadeRuns):
         fine = Run(self.make("fine"))
         for shown, alone in (([Run(lost), fine], False), ([Run(lost)], True)):
             figure = plot_layers.plot(figures.styled(group_runs(shown)))
-            self.addCleanup(figures.pyplot.close, figure)
             tops = [axes.get_ylim()[1] for axes in figure.axes[:2]]
             self.assertEqual([top > 1e10 for top in tops], [alone, alone], tops)
             marks = [line for line in figure.axes[0].lines if line.get_marker() == "^" and line.get_markersize() == 9]
             self.assertEqual(len(marks), 0 if alone else 1)
             for mark in marks:
                 self.assertEqual(mark.get_ydata()[0], tops[0])
+
+
+class Styles(MadeRuns):
+    """What tells lines apart, and that nothing of a figure stays behind."""
+
+    def groups(self, placements, norms=("layernorm",)):
+        self.made = getattr(self, "made", 0) + 1
+        runs = [Run(self.make(f"{self.made}/{placement}-{norm}", model__norm_placement=placement, model__norm=norm))
+                for placement in placements for norm in norms]
+        return figures.styled(group_runs(runs))
+
+    def test_a_placement_has_one_colour_in_every_figure(self):
+        every = {group.placement: group for group in self.groups(list(PLACEMENTS))}
+        self.assertEqual(len({(g.color, g.dash) for g in every.values()}), len(PLACEMENTS))
+        for some in (["sandwich", "pre"], ["post", "peri", "mix"]):
+            for group in self.groups(some, ("layernorm", "rmsnorm")):
+                self.assertEqual(group.color, every[group.placement].color)
+                self.assertEqual(group.dash, figures.LINES["rmsnorm" in group.variant])
+
+    def test_groups_of_one_placement_are_told_apart_by_what_differs(self):
+        groups = self.groups(["pre"], ["layernorm", "rmsnorm", "batchnorm"])
+        self.assertEqual([group.color for group in groups], list(figures.PALETTE[:3]))
+
+    def test_more_lines_than_one_panel_can_hold_get_panels_of_their_own(self):
+        few = self.groups(["pre", "post"], ["layernorm", "rmsnorm"])
+        self.assertEqual(len(figures.facets(few)), 1)
+        many = self.groups([name for name in PLACEMENTS if name not in ("rezero", "none")], ["layernorm", "rmsnorm"])
+        parts = figures.facets(many)
+        self.assertEqual([title for title, _ in parts], ["norm layernorm", "norm rmsnorm"])
+        figure = plot_layers.plot(many)
+        self.assertEqual([axes.get_title(loc="left") for axes in figure.axes[::2]], [f"Gradient by depth, {title}" for title, _ in parts])
+        self.assertEqual(figure.axes[0].get_ylim(), figure.axes[2].get_ylim())
+        self.assertEqual(sum(len(panel.get_lines()) for panel in figure.axes[::2]), len(many))
+        self.assertEqual([axes.get_title(loc="left") for axes in plot_loss.plot(many).axes], ["norm layernorm", "norm rmsnorm"])
+
+    def test_names_stand_at_the_ends_of_lines_and_apart(self):
+        figure = plot_layers.plot(self.groups(list(PLACEMENTS)))
+        for axes in figure.axes:
+            names = {text.get_text(): text.xyann[1] for text in axes.texts if text.arrow_patch}
+            ends = {line.get_label(): line.get_ydata()[-1] for line in axes.lines if not line.get_label().startswith("_")}
+            self.assertEqual(set(names), set(ends))
+            heights = sorted(names.values())
+            self.assertGreater(min(np.diff(heights)), 0.03)
+            self.assertTrue(-0.01 <= heights[0] and heights[-1] <= 1.01)
+
+    def test_apart(self):
+        self.assertEqual(figures.apart([], 0.1), [])
+        np.testing.assert_allclose(figures.apart([0.1, 0.5, 0.9], 0.1), [0.1, 0.5, 0.9])
+        np.testing.assert_allclose(figures.apart([0.5, 0.5, 0.5], 0.1), [0.4, 0.5, 0.6])
+        np.testing.assert_allclose(figures.apart([0.0, 0.0, 0.9, 1.0, 1.0], 0.1), [0, 0.1, 0.8, 0.9, 1.0])
+
+    def test_a_line_far_above_the_others_does_not_flatten_them(self):
+        rows = [np.array([[1.0, 2.0]]), np.array([[1e-9, 3.0]]), np.array([[1.0, 1e9]])]
+        seen = figures.seen(rows)
+        self.assertEqual(max(part.max() for part in seen), 3000)
+        self.assertEqual(min(part.min() for part in seen), 1e-9)
+
+    def test_importing_and_drawing_leave_matplotlib_as_it_was(self):
+        self.make("run")
+        code = ("import sys, logging, warnings, matplotlib; matplotlib.rcParams['font.size'] = 17; sys.path.append(sys.argv[1]);"
+                "before = dict(matplotlib.rcParams), logging.getLogger('matplotlib').level, list(warnings.filters);"
+                "import plot_layers, plot_loss, plot_heatmap, plot_branches, plot_steps;"
+                "figures = [plot.load('run') for plot in (plot_layers, plot_loss, plot_heatmap, plot_branches, plot_steps)];"
+                "figures.append(plot_layers.load('run', paper=3.25, step=1));"
+                "assert before == (dict(matplotlib.rcParams), logging.getLogger('matplotlib').level, list(warnings.filters));"
+                "print([type(f).__name__ + str(f.get_figwidth()) for f in figures], 'matplotlib.pyplot' in sys.modules)")
+        done = subprocess.run([sys.executable, "-c", code, str(SCRIPTS)], cwd=self.root, capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, f"{['Figure10.0'] * 5 + ['Figure3.25']} False\n")
+
+    def test_a_figure_for_a_paper(self):
+        runs = self.make("pre"), self.make("post", model__norm_placement="post")
+        for width, inches in (("page", 5.5), ("3.25", 3.25)):
+            for script in ("layers", "loss", "heatmap", "branches", "steps"):
+                with self.subTest(script, width=width):
+                    done = self.call(f"plot_{script}.py", *runs, "--paper", width, "-o", "paper")
+                    self.assertEqual((done.returncode, done.stdout), (0, "wrote paper.pdf and paper.png\n"), done.stderr)
+                    pdf = (self.root / "paper.pdf").read_bytes()
+                    box = [float(x) for x in re.search(rb"/MediaBox \[ ?([\d. ]+)\]", pdf)[1].split()]
+                    self.assertAlmostEqual(box[2] / 72, inches, 3)
+                    self.assertIn(b"/Subtype /TrueType" if b"/Subtype /TrueType" in pdf else b"/CIDFontType2", pdf)
+                    self.assertNotIn(b"/Type3", pdf)
+        figure = plot_layers.plot(figures.styled(group_runs([Run(run) for run in runs])), paper=5.5)
+        sizes = {text.get_fontsize() for text in figure.findobj(matplotlib.text.Text) if text.get_text()}
+        self.assertEqual(min(sizes), 8)
+        self.assertEqual(figure.texts, [])  # no title
+
+    def test_gradient_norm_and_clipping_are_those_of_the_log(self):
+        run = self.make("run")
+        rows = (run / "metrics.csv").read_text().splitlines()
+        (run / "metrics.csv").write_text("\n".join([rows[0], "1,8,3,,0.001,4,0.25,1,1", "2,16,3,,0.001,0.5,1,1,1"]) + "\n")
+        figure = plot_steps.plot(figures.styled(group_runs([Run(run)])))
+        self.assertEqual([axes.lines[0].get_ydata().tolist() for axes in figure.axes], [[4, 0.5], [0.25, 1]])
+        self.refused("plot_steps.py", self.make("p/seed-1", steps=(0,), probe=True), says="no metrics.csv; a probe does not train")
+
+    def test_the_base_comes_first(self):
+        runs = [Run(self.make(name, model__norm_placement=name)) for name in ("pre", "post", "mix")]
+        self.assertEqual([group.label for group in group_runs(runs)], ["pre", "post", "mix"])
+        for base in ("mix", str(runs[2].folder)):
+            self.assertEqual([group.label for group in group_runs(runs, base)], ["mix", "pre", "post"])
+        self.refused("plot_loss.py", "pre", "post", "--base", "nobody", says="--base: got nobody; expected ")
 
 
 class Ticks(unittest.TestCase):

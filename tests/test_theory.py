@@ -136,7 +136,6 @@ class Probes(CliTest):
         """The largest relative distance between a panel's points and its law: (gradient, activation)."""
         figures.styled(groups)
         figure = plot_layers.plot(groups, theory=True)
-        self.addCleanup(figures.pyplot.close, figure)
         self.assertIn("The law's assumptions hold here.", figure.texts[1].get_text())
         worst = []
         for axes in figure.axes:
@@ -198,7 +197,6 @@ class Drawn(MadeRuns):
     def test_lines(self):
         groups = figures.styled(group_runs([Run(self.make_run("a"))]))
         figure = plot_layers.plot(groups, step=1, theory=True)
-        self.addCleanup(figures.pyplot.close, figure)
         (points, law), (rms, root) = ([line.get_ydata() for line in axes.lines[:2]] for axes in figure.axes[:2])
         np.testing.assert_allclose(points, 1.1e-3)
         np.testing.assert_allclose(law, 1.1e-3 * np.sqrt(5.5 / np.array([1, 2.5, 4, 5.5])))
@@ -209,7 +207,6 @@ class Drawn(MadeRuns):
     def test_a_law_beyond_all_measure_leaves_the_points_to_be_seen(self):
         run = self.make_run("wild", norm="none", norm_placement="none", init={**MODEL["init"], "embed_std": 100})
         figure = plot_layers.plot(figures.styled(group_runs([Run(run)])), theory=True)
-        self.addCleanup(figures.pyplot.close, figure)
         self.assertLess(figure.axes[1].get_ylim()[1], 100)
 
     def test_diverged_and_damaged(self):

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Plots the norm of the whole gradient before clipping, and what clipping leaves of it, against the step."""
+
+from operator import attrgetter
+
+from figures import (drawing, end_names, facets, group_handles, mark_beyond, mark_diverged, name_ends, new_figure, say, scale_y,
+                     step_panel)
+from plot_command import command, loader
+from runs import main, shared_settings
+
+EXAMPLES = """examples:
+  scripts/plot_steps.py                                    the newest run and its kin
+  scripts/plot_steps.py runs/sweep --paper page -o norms.pdf
+"""
+KINDS = (("Norm of the gradient", "before clipping (nats per unit)", "norm"), ("Clipping", "factor on the gradient; 1: none", "clip"))
+
+
+class Steps:
+    """The rows of a run's metrics.csv: `steps`, `norm` (nats per unit) and `clip`, the factor min(1, c/norm)."""
+
+    def __init__(self, run):
+        self.run = run
+        rows = run.rows("metrics.csv", ("step", "grad_norm", "clip_factor"), "a probe does not train")
+        self.steps, self.norm, self.clip = rows[:, 0].astype(int), rows[:, 1], rows[:, 2]
+
+
+@drawing
+def plot(groups):
+    """The figure: both against the step, a row for each of `facets`."""
+    parts, names = facets(groups), end_names(groups)
+    figure, axes = new_figure(len(parts), 2, 3.45, "Gradient norm and clipping", shared_settings(groups), group_handles(groups),
+                              names=names)
+    for row, (facet, members) in enumerate(parts):
+        series = [[Steps(run) for run in group.runs] for group in members]
+        for panel, (title, unit, pick) in zip(axes[2 * row:], KINDS):
+            panel.set_title(f"{title}, {facet}" if facet else title)
+            say(panel, unit)
+            scale_y(panel, step_panel(panel, members, series, attrgetter(pick)), log=pick == "norm")
+            mark_diverged(panel, members, series, attrgetter(pick))
+            mark_beyond(panel)
+            name_ends(panel, names)
+    return figure
+
+
+load = loader("metrics.csv", plot)
+
+
+def run():
+    """Reads the command line and writes the picture."""
+    command(__doc__, EXAMPLES, "metrics.csv", "steps.png", plot)
+
+
+if __name__ == "__main__":
+    main(run)
