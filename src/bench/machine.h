@@ -3,10 +3,16 @@
 
 #include <optional>
 
+#include "config/run_config.h"
+
 namespace normscope {
 
 // GFLOP/s of OpenBLAS's SGEMM with thread_count() threads: the best of 512^3, 1024^3, 2048^3 (median of 5).
 double measure_sgemm_gflops();
+
+// GFLOP/s of multiply-adds in registers with thread_count() threads: the best of 10. Of bf16: of its pairs,
+// or where the processor has no instruction for them, of the floats that they are made.
+double measure_peak_gflops(Precision precision);
 
 // GB/s of y = a x + y over arrays far larger than the caches: the best of 5.
 double measure_memory_rate();

@@ -147,7 +147,10 @@ std::vector<Measurement> measure(RunConfig config, Index steps) {
     set_thread_count(threads);
     const double sgemm = measure_sgemm_gflops(), memory = measure_memory_rate();
     for (Measurement& m : results) {
-      if (m.threads == threads) m.sgemm_gflops = sgemm, m.memory_gb_per_s = memory;
+      if (m.threads != threads) continue;
+      m.sgemm_gflops = sgemm;
+      m.memory_gb_per_s = memory;
+      m.peak_gflops = measure_peak_gflops(m.precision);
     }
   }
   return results;

@@ -96,6 +96,10 @@ struct GemmKernel {
   // C (m, n) from k <= kc packed elements.
   void (*multiply)(Index m, Index n, Index k, const PackedA& a, const PackedB& b, const TileOutput& out);
 
+  // Does its multiply-adds `rounds` times in independent chains that stay in registers, which is the
+  // arithmetic peak; returns the floating-point operations. Null: the processor has no such instruction.
+  double (*multiply_add_chains)(Index rounds);
+
   // Attention's softmaxes (kernels/simd/softmax.h), which leave what they make as A of the products that
   // follow: S becomes P∘mask, transposed, in place; S and dP become P∘mask and dS.
   void (*causal_softmax)(const CausalTile&, float* scores);

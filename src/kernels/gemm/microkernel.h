@@ -12,6 +12,7 @@ namespace normscope::NORMSCOPE_ISA {
 // How packed elements are multiplied.
 struct F32 {
   static constexpr Index k_pack = 1;
+  static constexpr bool in_one_instruction = true;  // or, without FMA, in as few as there are
   static Vec broadcast(const float* x) { return splat(*x); }
   static Vec multiply_add(Vec sum, Vec x, Vec y) { return sum + x * y; }
 };
@@ -20,6 +21,11 @@ struct F32 {
 // again, which is exact.
 struct Bf16 {
   static constexpr Index k_pack = 2;
+#if defined(__AVX512BF16__)
+  static constexpr bool in_one_instruction = true;
+#else
+  static constexpr bool in_one_instruction = false;
+#endif
   static Vec broadcast(const float* x) {
     std::uint32_t bits;  // as a number it could be a signalling NaN, and would not survive arithmetic
     std::memcpy(&bits, x, sizeof bits);
@@ -191,6 +197,25 @@ void multiply(Index m, Index n, Index k, const PackedA& a, const PackedB& b, con
   }
 }
 
+// The sum of floats is also a factor, else the product of the other two would be formed once for all rounds.
+template <class Product>
+double multiply_add_chains(Index rounds) {
+  constexpr Index chains = 12;  // two a cycle, each after four or five; the registers of AVX2 hold them
+  const float one = 1, half = 0.5f;
+  const Vec x = Product::broadcast(&one), y = Product::broadcast(&half);
+  Vec sum[chains];  // different ones and none a fixed point, else the compiler would see that some need no
+                    // work
+  for (Index i = 0; i < chains; ++i) sum[i] = splat(static_cast<float>(i + 3));
+  for (Index round = 0; round < rounds; ++round) {
+#pragma GCC unroll 12
+    for (Vec& s : sum)
+      s = Product::k_pack == 1 ? Product::multiply_add(x, s, y) : Product::multiply_add(s, x, y);
+  }
+  volatile float used = 0;
+  for (const Vec& s : sum) used = used + sum_lanes(s);
+  return static_cast<double>(rounds) * 2 * Product::k_pack * chains * lanes;
+}
+
 template <class Product>
 constexpr GemmKernel gemm_kernel = {
     .mr = tile_rows,
@@ -200,6 +225,7 @@ constexpr GemmKernel gemm_kernel = {
     .pack_b = Product::k_pack == 2 ? pack_b_pairs : pack_b,
     .pack_a = Product::k_pack == 2 ? pack_a_pairs : nullptr,
     .multiply = multiply<Product>,
+    .multiply_add_chains = Product::in_one_instruction ? multiply_add_chains<Product> : nullptr,
     .causal_softmax = causal_softmax<Product::k_pack>,
     .causal_softmax_backward = causal_softmax_backward<Product::k_pack>,
 };
