@@ -26,8 +26,8 @@ EXAMPLES = """examples:
   scripts/report.py --watch runs/sweep                     while it trains
 """
 LONGEST_SAMPLE = 3000  # characters
-MACHINE = ("steps", "seconds", "tokens_per_s", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc",
-           "version", "peak_rss_mb", "trajectory_hash")
+MACHINE = ("steps", "seconds", "tokens_per_s", "ranks", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler",
+           "libc", "version", "peak_rss_mb", "trajectory_hash")
 
 
 def heading(group):

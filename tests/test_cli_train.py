@@ -18,7 +18,8 @@ LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_
 PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms"
 SUMMARY = {"status", "steps", "params", "vocab", "corpus_hash", "final_train_loss", "final_val_loss", "best_val_loss",
            "best_step", "grad_first_last", "growth", "branch_share", "unigram", "seconds", "tokens_per_s", "peak_rss_mb",
-           "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc", "version", "commit", "trajectory_hash"}
+           "ranks", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc", "version", "commit",
+           "trajectory_hash"}
 
 
 def norm_shapes(name, bias, width=16):

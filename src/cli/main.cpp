@@ -1,4 +1,5 @@
 // normscope COMMAND [ARGS]: finds the command, prints errors, sets the exit code.
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -27,7 +28,8 @@ void print_help(std::ostream& out) {
   out << "\n`normscope COMMAND --help` says more. Start with: normscope train configs/quickstart.json\n";
 }
 
-Exit dispatch(int argc, char** argv) {
+// `ranks` becomes those that share the command, where it asks for them.
+Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
   const std::string name = argc > 1 ? argv[1] : "";
   const bool asked = name == "--help" || name == "-h" || name == "help";
   if (name.empty() || asked) {
@@ -41,8 +43,16 @@ Exit dispatch(int argc, char** argv) {
   std::vector<std::string> names;
   for (const Command* command : commands) {
     if (name == command->name) {
-      CommandLine line(*command);
-      return line.parse(argc - 1, argv + 1) ? command->run(line) : Exit::ok;
+      const bool has_mpi =
+          std::ranges::find(command->options, mpi_name, &Option::name) != command->options.end();
+      const auto asks = [](std::string_view argument) { return argument == text("--", mpi_name); };
+      if (has_mpi && std::any_of(argv + 2, argv + argc, asks)) {
+        ranks = mpi_ranks();
+        setenv("TERM", "dumb", 1);  // mpirun gives the first one a terminal, and what it writes to a log
+      }
+      CommandLine line(*command, *ranks);
+      const bool is_call = ranks->together([&] { return line.parse(argc - 1, argv + 1); });
+      return is_call ? command->run(line) : Exit::ok;
     }
     names.push_back(command->name);
   }
@@ -53,19 +63,27 @@ Exit dispatch(int argc, char** argv) {
 
 Exit run(int argc, char** argv) {
   Exit exit = Exit::failure;
+  auto ranks = std::make_unique<Communicator>();
+  const auto stop = [&](const std::string& message) {
+    // What all ranks have agreed to leave for is said by the first.
+    if (ranks->is_first() || !ranks->has_left()) print_error(ranks->said_here() + message);
+    ranks->abort(exit);
+  };
   try {
-    exit = dispatch(argc, argv);
+    exit = dispatch(argc, argv, ranks);
+    ranks->leave();
   } catch (const Error& error) {
-    print_error(error.what());
     exit = error.exit;
+    stop(error.what());
   } catch (const std::bad_alloc&) {
-    print_error("[memory] not enough for this; use a smaller model, context or batch_size");
+    stop("[memory] not enough for this; use a smaller model, context or batch_size");
   } catch (const std::filesystem::filesystem_error& error) {
-    print_error(text("[file] ", escape_controls(error.path1().string()), ": ", error.code().message()));
+    stop(text("[file] ", escape_controls(error.path1().string()), ": ", error.code().message()));
   } catch (const std::exception& error) {
-    print_error(
+    stop(
         text("[normscope] unexpected: ", error.what(), "; please report it with the command and the config"));
   }
+  if (!ranks->is_first()) return Exit::ok;  // mpirun ends all others when one returns something else
   std::cout.flush();
   if (std::cout || exit != Exit::ok) return exit;
   print_error("[output] could not write all of the output");

@@ -16,8 +16,9 @@ constexpr const char* positional_name = "arguments";
 
 }  // namespace
 
-CommandLine::CommandLine(const Command& command)
+CommandLine::CommandLine(const Command& command, Communicator& ranks)
     : command_(command),
+      ranks_(ranks),
       options_("normscope " + command.name,
                command.purpose + (command.details.empty() ? "" : "\n" + command.details)) {
   options_.custom_help("[OPTIONS]").positional_help(command.arguments).set_width(110);

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/types.h"
+#include "dist/communicator.h"
 
 namespace normscope {
 
@@ -30,6 +31,10 @@ constexpr Option threads_option = {
     "threads", "N",
     "threads (default: train.threads, else what is fastest, up to OMP_NUM_THREADS or the cores)"};
 
+constexpr std::string_view mpi_name = "mpi";
+constexpr Option mpi_option = {mpi_name, "",
+                               "this is one of the processes that mpirun or srun started to share the work"};
+
 class CommandLine;
 
 struct Command {
@@ -44,13 +49,14 @@ struct Command {
 // What a command was called with.
 class CommandLine {
  public:
-  explicit CommandLine(const Command& command);
+  CommandLine(const Command& command, Communicator& ranks);
 
   // Reads the arguments after the command's name. False: --help or --version was asked for and has been
   // printed. Usage Errors: unknown options (with the nearest known one), missing values, a wrong number of
   // positionals.
   bool parse(int argc, char** argv);
 
+  Communicator& ranks() const { return ranks_; }  // that were called with it
   const std::vector<std::string>& positionals() const { return positionals_; }
   bool has(const std::string& name) const { return result_->count(name) > 0; }
   std::optional<std::string> text_of(const std::string& name) const;
@@ -69,6 +75,7 @@ class CommandLine {
   void require_positionals() const;
 
   const Command& command_;
+  Communicator& ranks_;
   cxxopts::Options options_;
   std::optional<cxxopts::ParseResult> result_;
   std::vector<std::string> positionals_;

@@ -1,5 +1,6 @@
 #include "cli/session.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "core/parallel.h"
 #include "core/processors.h"
 #include "kernels/gemm/openblas.h"
@@ -56,6 +58,17 @@ Threads set_up_threads(const CommandLine& line, Index config_threads) {
   pin_openblas();
   if (!threads.is_fixed) set_thread_count(std::min(threads.most, cores_left_by(threads.busy_elsewhere)));
   return threads;
+}
+
+Threads share_cores(Communicator& ranks, const Threads& threads) {
+  if (ranks.size() == 1) return threads;
+  cpu_set_t mask{};
+  sched_getaffinity(0, sizeof mask, &mask);
+  const std::uint64_t cores = fnv1a(&mask, sizeof mask, fnv1a(ranks.machine()));
+  const auto sharing = static_cast<int>(std::ranges::count(ranks.gather(cores), cores));
+  if (threads.is_fixed) return threads;
+  set_thread_count(std::min(threads.most, std::max(1, usable_cores() / sharing)));
+  return {.most = thread_count(), .is_fixed = true};
 }
 
 std::string machine_text(const TrainConfig& config, const Threads& threads) {

@@ -25,6 +25,10 @@ struct Threads {
 // loops.
 Threads set_up_threads(const CommandLine& line, Index config_threads);
 
+// Ranks that may run on the same cores of a machine share these out, where the user does not say how many
+// threads each takes. Of several ranks none tries other numbers: it would measure what the others do.
+Threads share_cores(Communicator& ranks, const Threads& threads);
+
 // From now on SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGPIPE set the flag that this returns, so that a run is
 // saved; a second SIGINT or SIGTERM ends the program at once (exit 130).
 const std::atomic<bool>& stop_on_signals();

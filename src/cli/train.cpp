@@ -1,4 +1,5 @@
 // normscope train CONFIG: trains a model, shows how it goes, leaves a run folder.
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -93,14 +94,15 @@ bool resume(Trainer& trainer, Index steps, const std::string& folder, ProgressDi
   return true;
 }
 
-std::string start_text(const RunConfig& config, const Trainer& trainer, const Threads& threads) {
+std::string start_text(const RunConfig& config, const Trainer& trainer, const Threads& threads, int ranks) {
   const ParameterLayout& layout = trainer.model().layout();
   const Index tokens = config.train.grad_accum * config.train.batch_size * config.model.context;
   const Index left = config.train.steps - trainer.state().step;
   const double share = static_cast<double>(left) / static_cast<double>(config.train.steps);
-  return text(config.name, ": ", grouped(layout.count()), " parameters, ", grouped(tokens),
-              " tokens a step, ", machine_text(config.train, threads), ", about ",
-              duration_text(expected_seconds(config, layout) * share), " for ", grouped(left), " steps");
+  return text(
+      config.name, ": ", grouped(layout.count()), " parameters, ", grouped(tokens), " tokens a step, ",
+      ranks > 1 ? text(ranks, " ranks of ") : "", machine_text(config.train, threads), ", about ",
+      duration_text(expected_seconds(config, layout) * share / ranks), " for ", grouped(left), " steps");
 }
 
 // Says how the run ended, and what to do next.
@@ -126,36 +128,88 @@ Exit tell_end(const RunRecord& run, const std::string& folder, ProgressDisplay& 
   return Exit::ok;
 }
 
-Exit run(const CommandLine& line) {
+struct Inputs {
+  RunConfig config;
+  Corpus corpus;
+  Threads threads;
+};
+
+// What every rank reads. `processes`: those on this machine.
+Inputs read_inputs(const CommandLine& line, const std::string& config_path, Index processes) {
   if (line.has("resume") && line.has("overwrite")) {
     refuse("train", "--resume goes on with a run, --overwrite starts it again; give one of them");
   }
+  const RunConfig config = load_config(config_path, line.all_of("set")).config;
+  const TrainConfig& train = config.train;
+  const Index ranks = line.ranks().size();
+  if (train.grad_accum < ranks) {
+    refuse("mpi", ranks, " ranks cannot share ", train.grad_accum,
+           " micro-batches (train.grad_accum); start ",
+           "fewer, or cut a step into more: train.grad_accum=", ranks,
+           " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / ranks));
+  }
+  const Threads threads = set_up_threads(line, train.threads);
+  Corpus corpus = corpus_of(config);
+  require_memory(config.model, corpus.vocab.size(), train.batch_size, (train.grad_accum + ranks - 1) / ranks,
+                 processes);
+  return {config, std::move(corpus), threads};
+}
 
+// Ranks may have read other files, or other copies of them.
+void require_same(Communicator& ranks, const char* what, std::uint64_t hash) {
+  const std::uint64_t first = ranks.gather(hash)[0];
+  ranks.together([&] {
+    if (hash == first) return true;
+    refuse(what, "is not that of the first rank: hash ", hex(hash), " here, ", hex(first),
+           " there; give all machines the same files");
+  });
+}
+
+void require_same_inputs(Communicator& ranks, const Inputs& inputs) {
+  RunConfig config = inputs.config;
+  config.data.path.clear();  // where a text lies is a machine's own matter
+  config.data.val_path.clear();
+  config.train.threads = 0;
+  require_same(ranks, "config", fnv1a(dump_text(config)));
+  require_same(ranks, "corpus", inputs.corpus.hash);
+}
+
+Exit run(const CommandLine& line) {
   const std::atomic<bool>& stop = stop_on_signals();  // first: a line may be said to a pipe without a reader
+  Communicator& ranks = line.ranks();
   const std::string& argument = line.positionals()[0];
   const bool is_run = line.has("resume") && std::filesystem::is_directory(argument);
   const std::string config_path =
       is_run ? (std::filesystem::path(argument) / config_file).string() : argument;
-  const RunConfig config = load_config(config_path, line.all_of("set")).config;
-  const Threads threads = set_up_threads(line, config.train.threads);
-  const Corpus corpus = corpus_of(config);
-  require_memory(config.model, corpus.vocab.size(), config.train.batch_size, config.train.grad_accum);
+  const std::uint64_t machine = fnv1a(ranks.machine());
+  const Index beside = std::ranges::count(ranks.gather(machine), machine);
+  const Inputs inputs = ranks.together([&] { return read_inputs(line, config_path, beside); });
+  const RunConfig& config = inputs.config;
+  require_same_inputs(ranks, inputs);
+  const Threads threads = share_cores(ranks, inputs.threads);
 
   const Existing existing = line.has("resume")      ? Existing::resume
                             : line.has("overwrite") ? Existing::overwrite
                                                     : Existing::refuse;
-  RunFolder folder(line.text_of("out").value_or(is_run ? argument : "runs/" + config.name), existing,
-                   line.has("wait") ? IfLocked::wait : IfLocked::fail);
-  ShowTraining show(line.has("quiet"), config.model);
-  if (existing == Existing::resume && folder.has(config_file))
-    compare_with_folder(config, folder, show.line());
+  ShowTraining show(line.has("quiet") || !ranks.is_first(), config.model);
+  const auto folder = ranks.together([&] {
+    std::unique_ptr<RunFolder> own;  // the first rank's
+    if (!ranks.is_first()) return own;
+    own = std::make_unique<RunFolder>(line.text_of("out").value_or(is_run ? argument : "runs/" + config.name),
+                                      existing, line.has("wait") ? IfLocked::wait : IfLocked::fail);
+    if (existing == Existing::resume && own->has(config_file)) compare_with_folder(config, *own, show.line());
+    return own;
+  });
+  const std::string path = folder ? folder->path() : "";
 
-  Trainer trainer(config, corpus, folder, show);
+  TrainObserver nobody;
+  Trainer trainer(config, inputs.corpus, folder.get(), ranks.is_first() ? show : nobody, ranks);
   if (existing == Existing::resume &&
-      !resume(trainer, config.train.steps, escape_controls(folder.path()), show.line()))
+      !resume(trainer, config.train.steps, escape_controls(path), show.line()))
     return Exit::ok;
-  show.line().say(start_text(config, trainer, threads));
-  return tell_end(trainer.run(stop, threads.is_fixed ? 0 : threads.most), folder.path(), show.line());
+  show.line().say(start_text(config, trainer, threads, ranks.size()));
+  const RunRecord record = trainer.run(stop, threads.is_fixed ? 0 : threads.most);
+  return ranks.is_first() ? tell_end(record, path, show.line()) : Exit::ok;
 }
 
 }  // namespace
@@ -173,6 +227,7 @@ const Command train_command = {
                 {"overwrite", "", "start again in a folder that holds a run"},
                 {"wait", "",
                  "where another process writes in the folder, wait for its end (default: refuse)"},
+                mpi_option,
                 {"q,quiet", "", "print nothing but errors"}},
     .run = run};
 

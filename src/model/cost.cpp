@@ -33,9 +33,11 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
   return static_cast<double>(sizeof(float)) * (weights + activations);
 }
 
-void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index grad_accum) {
+void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index grad_accum,
+                    Index processes) {
   const ParameterLayout layout(config, vocab_size);
-  const double needed = training_bytes(config, layout, vocab_size, batch_size, grad_accum),
+  const double needed = static_cast<double>(processes) *
+                        training_bytes(config, layout, vocab_size, batch_size, grad_accum),
                available = available_memory_bytes();
   if (needed <= available) return;
   const auto gib = [](double bytes) {

@@ -16,7 +16,9 @@ double training_flops_per_token(const ModelConfig& config, const ParameterLayout
 double training_bytes(const ModelConfig& config, const ParameterLayout& layout, Index vocab_size,
                       Index batch_size, Index grad_accum);
 
-// Refuses (usage Error, with the figure) what this machine has no room for, before anything is allocated.
-void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index grad_accum = 1);
+// Refuses (usage Error, with the figure) what this machine has no room for, in so many processes, before
+// anything is allocated.
+void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index grad_accum = 1,
+                    Index processes = 1);
 
 }  // namespace normscope

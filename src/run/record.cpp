@@ -90,6 +90,7 @@ const std::vector<RecordField>& record_fields() {
        .sweep = 9,
        .compare = {6, "tokens/s", speed}},
       {.key = "peak_rss_mb", .member = &R::peak_rss_mb},
+      {.key = "ranks", .member = &R::ranks, .trained = true},
       {.key = "threads", .member = &R::threads},
       {.key = "precision", .member = &R::precision},
       {.key = "gemm", .member = &R::gemm},

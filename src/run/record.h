@@ -42,7 +42,7 @@ struct RunRecord {
   std::optional<double> unigram;  // nats: what counting characters achieves on the validation split
   Index skipped = 0;              // updates, by on_nonfinite: skip
   std::optional<double> seconds, tokens_per_s, peak_rss_mb;
-  Index threads = 0;
+  Index ranks = 1, threads = 0;  // threads: of the first rank
   std::string precision, gemm, blas_flavour, blas_version, blas_kernel, cpu, isa, compiler, libc, version,
       commit;
   std::string trajectory_hash;

@@ -206,6 +206,24 @@ void save_checkpoint(const std::string& path, const CheckpointMeta& facts, const
   write_safetensors(path, tensors, metadata, keep);
 }
 
+std::optional<SafetensorsFile> open_checkpoint(const std::string& current,
+                                               const std::function<void(const std::string&)>& on_damage) {
+  const std::string previous = previous_path(current);
+  std::optional<SafetensorsFile> file;
+  for (const std::string& path : {current, previous}) {
+    if (file || !std::filesystem::exists(path)) continue;
+    try {
+      file.emplace(path);
+      if (!file->has_checksum()) fail("safetensors", path, ": has no checksum; expected one in a checkpoint");
+    } catch (const Error& error) {
+      file.reset();
+      if (path == previous || !std::filesystem::exists(previous)) throw;
+      on_damage(text(error.what(), "; using ", previous, " instead"));
+    }
+  }
+  return file;
+}
+
 TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& facts, Model<float>& model,
                            Moments<float>& moments) {
   require_format(file);

@@ -1,6 +1,7 @@
 // Weights in files: checkpoints to resume from, models to load elsewhere.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +17,7 @@
 namespace normscope {
 
 // Where a run is, beyond weights and moments. Everything the next step depends on besides the config is here.
-struct TrainState {
+struct TrainProgress {
   Index step = 0;                               // finished updates
   std::uint64_t trajectory_hash = fnv1a_basis;  // over loss and grad_norm of every step
   std::optional<double> best_val_loss;
@@ -24,7 +25,9 @@ struct TrainState {
   Index skipped = 0;  // updates skipped by on_nonfinite: skip
   Index consecutive_skips = 0;
   std::optional<double> branch_share;  // of step 1
-  std::vector<double> recent;          // RecentSteps; empty in checkpoints of versions before it was kept
+};
+struct TrainState : TrainProgress {
+  std::vector<double> recent;  // RecentSteps; empty in checkpoints of versions before it was kept
 };
 
 // What the metadata of a run's files are made of.
@@ -39,6 +42,11 @@ Metadata file_metadata(const CheckpointMeta& facts, Index step);
 // Replaces `path` by weights, moments and state; Keep::previous renames the file that was there.
 void save_checkpoint(const std::string& path, const CheckpointMeta& facts, const TrainState& state,
                      const Model<float>& model, const Moments<float>& moments, Keep keep);
+
+// The checkpoint at `path`, or the one before it where that is damaged, of which `on_damage` is told.
+// Nothing: there is none. Error: both are damaged.
+std::optional<SafetensorsFile> open_checkpoint(const std::string& path,
+                                               const std::function<void(const std::string&)>& on_damage);
 
 // Reads a checkpoint into a model and all its moments. Errors: its config differs from the run's in keys that
 // may not change on resume (usage), its corpus or format is another, or its metadata cannot be.

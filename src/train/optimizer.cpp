@@ -1,5 +1,6 @@
 #include "train/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -106,6 +107,27 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
   });
   shares_.ranks().complete(parameters.all().data(), floats_per_line * sizeof(Real), shares_.cut());
   return changes_;
+}
+
+template <class Real>
+Moments<Real> Optimizer<Real>::gather_moments(ParameterBlock<Real>& scratch) const {
+  Moments<Real> all;
+  for (const auto moment : {&Moments<Real>::first, &Moments<Real>::second}) {
+    std::ranges::copy(moments.*moment, scratch.all().begin() + shares_.begin());
+    shares_.ranks().complete(scratch.all().data(), floats_per_line * sizeof(Real), shares_.cut());
+    if (shares_.ranks().is_first()) all.*moment = scratch.all();
+  }
+  return all;
+}
+
+template <class Real>
+void Optimizer<Real>::scatter_moments(const Moments<Real>& all, ParameterBlock<Real>& scratch) {
+  for (const auto moment : {&Moments<Real>::first, &Moments<Real>::second}) {
+    if (shares_.ranks().is_first()) scratch.all() = all.*moment;
+    shares_.ranks().broadcast(scratch.all().data(), floats_per_line * sizeof(Real),
+                              std::ssize(scratch.all()) / floats_per_line);
+    std::copy_n(scratch.all().begin() + shares_.begin(), shares_.size(), (moments.*moment).begin());
+  }
 }
 
 template void measure_gradient(const Shares&, const ParameterBlock<float>&, GradientNorms&);

@@ -43,6 +43,11 @@ class Optimizer {
                                           const ParameterBlock<Real>& gradients,
                                           ParameterBlock<Real>& parameters);
 
+  // The moments of all parameters at the first rank, and back from there; the others' are empty. `scratch` is
+  // overwritten.
+  Moments<Real> gather_moments(ParameterBlock<Real>& scratch) const;
+  void scatter_moments(const Moments<Real>& all, ParameterBlock<Real>& scratch);
+
  private:
   TrainConfig config_;
   Shares shares_;

@@ -2,6 +2,10 @@
 
 #include <cmath>
 
+#include "core/hash.h"
+#include "kernels/simd.h"
+#include "train/environment.h"
+
 namespace normscope {
 
 bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(norms.total); }
@@ -57,6 +61,21 @@ const StepResult& StepRunner::compute(Model<float>& model, Index step, SiteStati
   ranks_.complete(told_.data(), static_cast<Index>(told_of_each), sum_->cut());
   for (std::size_t at = 0; at < told_.size(); at += told_of_each) statistics->add_bytes(told_.data() + at);
   return result_;
+}
+
+void StepRunner::require_same_bits(Model<float>& model) {
+  const double loss = compute_micro_batch(model, 1, 0, nullptr);
+  const std::vector<float>& gradient = model.gradients.all();
+  const std::uint64_t hash =
+      fnv1a(gradient.data(), gradient.size() * sizeof(float), fnv1a(&loss, sizeof loss, fnv1a_basis));
+  const std::uint64_t first = ranks_.gather(hash)[0];
+  ranks_.together([&] {
+    if (hash == first) return true;
+    refuse("mpi", "this machine (", cpu_name(), ", ", isa_name(), ", ", blas_text(),
+           ") does not compute the bits of the first rank's; use machines of one kind, or set NORMSCOPE_ISA "
+           "and ",
+           "OPENBLAS_CORETYPE alike on all");
+  });
 }
 
 std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<float>& model,

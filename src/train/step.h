@@ -33,6 +33,10 @@ class StepRunner {
   // the first step nothing is allocated.
   const StepResult& compute(Model<float>& model, Index step, SiteStatistics* statistics = nullptr);
 
+  // Refuses (usage Error) a rank that does not compute the first one's bits of the first micro-batch: then a
+  // run would depend on who computes what. Overwrites model.gradients.
+  void require_same_bits(Model<float>& model);
+
   // Draws micro-batch `micro` of step s without running it.
   void fill(Index step, Index micro = 0);
 

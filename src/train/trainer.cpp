@@ -34,19 +34,22 @@ struct Trainer::Step {
   std::optional<double> val_loss = std::nullopt;
 };
 
-Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folder, TrainObserver& observer)
+Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folder, TrainObserver& observer,
+                 Communicator& ranks)
     : config_(config),
       corpus_(corpus),
       folder_(folder),
       observer_(observer),
+      ranks_(ranks),
       model_(config.model, corpus.vocab.size(), gemm_provider(config.train)),
-      optimizer_(config.train, model_.layout()),
-      runner_(config, corpus.train),
+      optimizer_(config.train, model_.layout(), ranks),
+      runner_(config, corpus.train, /*dropout=*/true, ranks),
       statistics_(config.model.n_layer),
       tokens_per_step_(config.train.grad_accum * config.train.batch_size * config.model.context) {
   initialise(config.model, model_.layout(), static_cast<std::uint64_t>(config.train.seed), model_.parameters);
-  record_.folder = folder.path();
+  record_.folder = folder ? folder->path() : "";
   record_.config = config;
+  record_.ranks = ranks.size();
   record_.params = model_.layout().count();
   record_.vocab = corpus.vocab.size();
   record_.corpus_hash = hex(corpus.hash);
@@ -54,26 +57,33 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folde
 
 // --- before the first step ---
 
+// The first rank reads; of several, it gives the others what is theirs.
 bool Trainer::resume() {
-  const std::string current = folder_.file(checkpoint_file), previous = previous_path(current);
-  std::optional<SafetensorsFile> file;
-  for (const std::string& path : {current, previous}) {
-    if (file || !std::filesystem::exists(path)) continue;
-    try {
-      file.emplace(path);
-      if (!file->has_checksum()) fail("safetensors", path, ": has no checksum; expected one in a checkpoint");
-    } catch (const Error& error) {  // a damaged checkpoint has an older one beside it
-      file.reset();
-      if (path == previous || !std::filesystem::exists(previous)) throw;
-      observer_.on_note(text(error.what(), "; using ", previous, " instead"));
-      keep_ = Keep::nothing;  // the damaged one may not take the place of the sound one
-    }
+  Moments<float> all;
+  if (is_shared() && folder_) all.first = all.second = model_.gradients.all();
+  const bool found = ranks_.together(
+      [&] { return folder_ != nullptr && read_checkpoint(is_shared() ? all : optimizer_.moments); });
+  if (!ranks_.any(found)) return false;
+  if (is_shared()) {
+    ranks_.broadcast(static_cast<TrainProgress*>(&state_), sizeof(TrainProgress), 1);
+    ranks_.broadcast(state_.recent);
+    ranks_.broadcast(model_.parameters.all().data(), sizeof(float) * floats_per_line,
+                     model_.layout().block_size() / floats_per_line);
+    optimizer_.scatter_moments(all, model_.gradients);
   }
-  if (!file) return false;
-  state_ = load_checkpoint(*file, facts(), model_, optimizer_.moments);
   if (!state_.recent.empty()) recent_.from_numbers(state_.recent, config_.model.n_layer);
+  return resumed_ = true;
+}
+
+bool Trainer::read_checkpoint(Moments<float>& moments) {
+  const auto on_damage = [&](const std::string& note) {
+    observer_.on_note(note);
+    keep_ = Keep::nothing;  // the damaged one may not take the place of the sound one
+  };
+  const auto file = open_checkpoint(folder_->file(checkpoint_file), on_damage);
+  if (!file) return false;
+  state_ = load_checkpoint(*file, facts(), model_, moments);
   settle_best();
-  resumed_ = true;
   return true;
 }
 
@@ -81,7 +91,7 @@ bool Trainer::resume() {
 // checkpoint is kept beside it. Whoever goes on from that checkpoint, and perhaps otherwise than before, goes
 // on from its best too; where that is gone, the best of the steps to come counts.
 void Trainer::settle_best() {
-  const std::string best = folder_.file_to_write(best_file), kept = previous_path(best);
+  const std::string best = folder_->file_to_write(best_file), kept = previous_path(best);
   const auto holds_it = [&](const std::string& path) {
     return state_.best_step > 0 && step_in(path) == state_.best_step;
   };
@@ -98,17 +108,19 @@ void Trainer::settle_best() {
 
 void Trainer::begin() {
   first_step_ = state_.step + 1;
+  if (ranks_.size() > 1) runner_.require_same_bits(model_);
+  if (!folder_) return;
   reopen_summary();
   if (!resumed_) settle_best();
-  write_atomically(folder_.file_to_write(config_file), dump_text(config_));
+  write_atomically(folder_->file_to_write(config_file), dump_text(config_));
   open_logs();
 }
 
 // Invalidates an old summary.json: deleted for a new run, set to `interrupted` for a resumed one, so that a
 // kill cannot leave a `done` beside truncated logs.
 void Trainer::reopen_summary() {
-  const std::string path = folder_.file(summary_file);
-  if (!folder_.has(summary_file)) return;
+  const std::string path = folder_->file(summary_file);
+  if (!folder_->has(summary_file)) return;
   RunRecord old;
   if (!resumed_ || !read_record(path, old)) {
     std::filesystem::remove(path);
@@ -119,7 +131,7 @@ void Trainer::reopen_summary() {
   old.status = status_interrupted;
   old.first_nonfinite.reset();
   old.story.clear();
-  write_record(folder_.file_to_write(summary_file), old);
+  write_record(folder_->file_to_write(summary_file), old);
 }
 
 // With layers_every 0 the logs of layers and parameters are not written, but those that are there end at the
@@ -127,9 +139,9 @@ void Trainer::reopen_summary() {
 void Trainer::open_logs() {
   const auto last_step = resumed_ ? std::optional(state_.step) : std::nullopt;
   const bool log_sites = config_.log.layers_every > 0;
-  logs_.emplace(Logs{open_metrics(folder_, last_step), std::nullopt, std::nullopt});
-  if (log_sites || folder_.has(layers_file)) logs_->layers.emplace(open_layers(folder_, last_step));
-  if (log_sites || folder_.has(params_file)) logs_->params.emplace(open_params(folder_, last_step));
+  logs_.emplace(Logs{open_metrics(*folder_, last_step), std::nullopt, std::nullopt});
+  if (log_sites || folder_->has(layers_file)) logs_->layers.emplace(open_layers(*folder_, last_step));
+  if (log_sites || folder_->has(params_file)) logs_->params.emplace(open_params(*folder_, last_step));
   if (log_sites) return;
   logs_->layers.reset();
   logs_->params.reset();
@@ -188,7 +200,7 @@ void Trainer::diverge(const Step& step) {
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
   const std::vector<SiteRow> sites = statistics_.rows();
   record_.story = divergence_report(*record_.first_nonfinite, sites, recent_);
-  if (!logs_->layers) return;
+  if (!logs_ || !logs_->layers) return;
   for (const RecentSteps::Step& earlier : recent_.steps()) {
     add_layers(*logs_->layers, earlier.step, earlier.sites);
   }
@@ -207,15 +219,15 @@ void Trainer::observe_sites(const Step& step) {
         parameter_rows(config_.train, model_, step.result->norms, step.changes);
     record_.growth = growth(sites);
     record_.grad_first_last = grad_first_last(params, config_.model.n_layer);
-    if (logs_->layers) write_layers(*logs_->layers, step.number, sites);
-    if (logs_->params) write_params(*logs_->params, step.number, params);
+    if (logs_ && logs_->layers) write_layers(*logs_->layers, step.number, sites);
+    if (logs_ && logs_->params) write_params(*logs_->params, step.number, params);
   }
   if (step.changes != nullptr) recent_.add(step.number, std::move(sites));
 }
 
 void Trainer::evaluate_model(Step& step) {
-  const double loss =
-      evaluate(model_, corpus_.val, config_.train.batch_size, step.is_last ? 0 : config_.eval.batches);
+  const double loss = evaluate(model_, corpus_.val, config_.train.batch_size,
+                               step.is_last ? 0 : config_.eval.batches, ranks_);
   step.val_loss = loss;
   if (step.is_last) record_.final_val_loss = loss;
   observer_.on_evaluation(step.number, loss);
@@ -224,7 +236,8 @@ void Trainer::evaluate_model(Step& step) {
   const bool is_saved = state_.best_step > 0 && state_.best_step == saved_best_step_;
   state_.best_val_loss = loss;
   state_.best_step = step.number;
-  save_model(folder_.file_to_write(best_file), facts(), step.number, model_,
+  if (!folder_) return;
+  save_model(folder_->file_to_write(best_file), facts(), step.number, model_,
              is_saved ? Keep::previous : Keep::nothing);
 }
 
@@ -248,13 +261,16 @@ void Trainer::report_progress(const Step& step) {
 }
 
 void Trainer::save() {
+  const Moments<float> all = is_shared() ? optimizer_.gather_moments(model_.gradients) : Moments<float>();
+  if (!folder_) return;
   logs_->sync();
   state_.recent = recent_.to_numbers();
-  save_checkpoint(folder_.file_to_write(checkpoint_file), facts(), state_, model_, optimizer_.moments, keep_);
+  save_checkpoint(folder_->file_to_write(checkpoint_file), facts(), state_, model_,
+                  is_shared() ? all : optimizer_.moments, keep_);
   keep_ = Keep::previous;
   saved_best_step_ = state_.best_step;
   std::error_code ignored;  // settle_best() removes what stays
-  std::filesystem::remove(previous_path(folder_.file(best_file)), ignored);
+  std::filesystem::remove(previous_path(folder_->file(best_file)), ignored);
 }
 
 // --- after the last step ---
@@ -275,7 +291,7 @@ void Trainer::finish() {
 
 // The model at the end, and a text that it writes.
 void Trainer::write_results() {
-  save_model(folder_.file_to_write(model_file), facts(), state_.step, model_);
+  save_model(folder_->file_to_write(model_file), facts(), state_.step, model_);
   const Token start = default_prompt(corpus_.vocab);
   std::string sample;
   try {
@@ -284,7 +300,7 @@ void Trainer::write_results() {
   } catch (const Error& error) {  // the last update has spoilt the weights; the run is whole all the same
     observer_.on_note(text(error.what(), "; ", sample_file, " is left empty"));
   }
-  write_atomically(folder_.file_to_write(sample_file), sample, "\n");
+  write_atomically(folder_->file_to_write(sample_file), sample, "\n");
 }
 
 void Trainer::take_steps(const std::atomic<bool>& stop, int most_threads) {
@@ -301,12 +317,12 @@ void Trainer::take_steps(const std::atomic<bool>& stop, int most_threads) {
     step_seconds_ += step.seconds;
     seconds_per_step_ = seconds_per_step_ == 0 ? step.seconds : 0.9 * seconds_per_step_ + 0.1 * step.seconds;
     if (step.evaluate && !diverged) evaluate_model(step);
-    if (step.log_metrics || step.val_loss || diverged) log_metrics(step);
+    if (logs_ && (step.log_metrics || step.val_loss || diverged)) log_metrics(step);
     if (diverged) break;
     report_progress(step);
     if (const int before = threads.chosen(); threads.choose(step.seconds))
       observer_.on_threads(number, threads.chosen(), before);
-    if (stop.load() && !step.is_last) record_.status = status_interrupted;
+    if (ranks_.any(stop.load()) && !step.is_last) record_.status = status_interrupted;
     if (step.save || record_.status == status_interrupted) save();
   }
 }
@@ -316,11 +332,13 @@ RunRecord Trainer::run(const std::atomic<bool>& stop, int most_threads) {
   begin();
   take_steps(stop, most_threads);
   if (record_.status.empty()) record_.status = status_done;
-  finish();
   const bool done = record_.status == status_done;
-  if (done) write_results();
-  record_.seconds = record_.seconds.value_or(0) + clock.seconds();
-  write_record(folder_.file_to_write(summary_file), record_);
+  if (folder_) {
+    finish();
+    if (done) write_results();
+    record_.seconds = record_.seconds.value_or(0) + clock.seconds();
+    write_record(folder_->file_to_write(summary_file), record_);
+  }
   // The last checkpoint comes after all else: where it is, the run is whole; where a kill came first, the
   // checkpoint before it leads to the same end.
   if (done) save();

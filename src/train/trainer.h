@@ -35,8 +35,10 @@ class TrainObserver {
 
 class Trainer {
  public:
-  // `corpus` and `folder` must outlive the trainer.
-  Trainer(const RunConfig& config, const Corpus& corpus, RunFolder& folder, TrainObserver& observer);
+  // All but `config` must outlive the trainer. Of several ranks that share the run the first has the folder;
+  // the others' is nullptr.
+  Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folder, TrainObserver& observer,
+          Communicator& ranks = one_rank());
 
   // Goes on from the folder's checkpoint, or its previous one where that is damaged. False: there is none.
   bool resume();
@@ -51,6 +53,8 @@ class Trainer {
  private:
   struct Step;
 
+  bool is_shared() const { return ranks_.size() > 1; }
+  bool read_checkpoint(Moments<float>& moments);
   void settle_best();
   void begin();
   void take_steps(const std::atomic<bool>& stop, int most_threads);
@@ -73,16 +77,17 @@ class Trainer {
 
   const RunConfig config_;
   const Corpus& corpus_;
-  RunFolder& folder_;
+  RunFolder* const folder_;  // nullptr at the ranks that write nothing
   TrainObserver& observer_;
+  Communicator& ranks_;
   Model<float> model_;
   Optimizer<float> optimizer_;
   StepRunner runner_;
   SiteStatistics statistics_;
   RecentSteps recent_;
   TrainState state_;
-  RunRecord record_;  // its status is empty while the run goes on
-  std::optional<Logs> logs_;
+  RunRecord record_;          // its status is empty while the run goes on
+  std::optional<Logs> logs_;  // where there is a folder
   const Index tokens_per_step_;
   Index first_step_ = 1;         // of this process
   double step_seconds_ = 0;      // in steps alone

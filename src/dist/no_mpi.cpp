@@ -1,0 +1,12 @@
+// Builds without MPI.
+#include "dist/communicator.h"
+
+namespace normscope {
+
+std::unique_ptr<Communicator> mpi_ranks() {
+  refuse("mpi",
+         "--mpi: this build has no MPI; install one (libopenmpi-dev and openmpi-bin, or libmpich-dev and "
+         "mpich) and build with cmake -DNORMSCOPE_MPI=ON");
+}
+
+}  // namespace normscope
