@@ -38,10 +38,10 @@ def mean_square(model):
     depth = model["n_layer"]
     blocks = placements(model, depth)
     m = embedding_mean_square(model)
-    law = [_normed(m, model) if PLACEMENTS[blocks[0]]["embed_norm"] else m]
-    for block, placement in enumerate(blocks, start=1):
+    law = [_normed(m, model) if PLACEMENTS[blocks[0][0]]["embed_norm"] else m]
+    for block, block_placements in enumerate(blocks, start=1):
         m = law[-1]
-        for gain in gains(model):
+        for gain, placement in zip(gains(model), block_placements):
             m = _after_sublayer(m, gain, PLACEMENTS[placement], block, model)
         law.append(m)
     return law

@@ -20,7 +20,7 @@ POWERS = {0.25: "¼", 0.5: "½", -0.25: "-¼", -0.5: "-½"}
 
 def notes(branches):
     """What must be known of the placements of these runs to read their curves."""
-    found = {name: PLACEMENTS[name] for b in branches for name in b.placements}
+    found = {name: PLACEMENTS[name] for b in branches for block in b.placements for name in block}
     said = []
     for name, row in found.items():
         base, exponent = row["alpha"]

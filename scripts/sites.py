@@ -53,7 +53,7 @@ def every_site(run):
 
 class Branches(Steps):
     """How large what a sublayer adds is beside the stream it joins, rms over rms: `attention` and `ffn` as arrays
-    (steps, layers 0..L), layer 0 NaN. `placements`: the placement of each block.
+    (steps, layers 0..L), layer 0 NaN. `placements`: those of each block.
 
     layers.csv holds a sublayer's output F before dropout, scale and norm. What is added is F; where the placement has a
     learned scale c, which is in params.csv, cF; where it has a norm on the branch, N(F). It is added to αx, α being the
@@ -74,13 +74,14 @@ class Branches(Steps):
         self._model = run.config.get("model", {})
         self.placements = placements(self._model, layers.max())
         self._parameters = {}
-        if any(PLACEMENTS[p]["learned_scale"] or PLACEMENTS[p]["norm_branch"] for p in self.placements):
+        rows = [PLACEMENTS[name] for block in self.placements for name in block]
+        if any(row["learned_scale"] or row["norm_branch"] for row in rows):
             self._parameters = _norms_and_scales(run, self.steps, layers.max())
         joined = np.full_like(stream, np.nan)
         joined[:, 1:] = stream[:, :-1]
         with np.errstate(invalid="ignore", over="ignore"):  # of a diverged step: inf / inf is NaN, not drawn
-            self.attention = self._added("attn", attention) / self._alpha(joined)
-            self.ffn = self._added("ffn", ffn) / self._alpha(middle)
+            self.attention = self._added("attn", attention) / self._alpha(0, joined)
+            self.ffn = self._added("ffn", ffn) / self._alpha(1, middle)
         if self._model.get("residual", True) is False:
             self.attention[:], self.ffn[:] = np.nan, np.nan
         self.whole = np.isfinite(self.attention[:, 1:] + self.ffn[:, 1:]).all(axis=1)
@@ -88,12 +89,13 @@ class Branches(Steps):
     @property
     def estimated(self):
         """Whether a norm stands between a sublayer and the sum, so that the size is an estimate."""
-        return self._model.get("norm") != "none" and any(PLACEMENTS[p]["norm_branch"] for p in self.placements)
+        return self._model.get("norm") != "none" and any(
+            PLACEMENTS[name]["norm_branch"] for block in self.placements for name in block)
 
-    def _alpha(self, stream):
-        """The stream as it enters the sum; 0 becomes NaN."""
+    def _alpha(self, sublayer, stream):
+        """The stream as it enters the sum of the sublayer, 0 or 1; 0 becomes NaN."""
         depth = len(self.placements)
-        stream = stream * np.array([1] + [factor(PLACEMENTS[p]["alpha"], depth) for p in self.placements])
+        stream = stream * np.array([1] + [factor(PLACEMENTS[block[sublayer]]["alpha"], depth) for block in self.placements])
         return np.where(stream > 0, stream, np.nan)
 
     def _added(self, sublayer, output):
@@ -101,7 +103,7 @@ class Branches(Steps):
         model, dropout = self._model, 0 if self.run.probe else self._model.get("dropout", 0)
         added = output / math.sqrt(1 - dropout)
         for block, placement in enumerate(self.placements, start=1):
-            start, row = f"blocks.{block - 1}.{sublayer}_", PLACEMENTS[placement]
+            start, row = f"blocks.{block - 1}.{sublayer}_", PLACEMENTS[placement[sublayer == "ffn"]]
             if row["learned_scale"]:
                 added[:, block] *= self._parameter(start + "scale", 0.0)
             if row["norm_branch"] and model.get("norm") != "none":
@@ -121,12 +123,15 @@ class Branches(Steps):
 
 
 def placements(model, depth):
-    """The placement of each block, `mix` resolved: its first ⌈f·L⌉ blocks are post, the others pre."""
+    """[attention's placement, the FFN's] of each block, patterns such as `mix` resolved."""
     written = model.get("norm_placement", "pre")
-    if isinstance(written, str) and PLACEMENTS[written]["mix"]:
-        post = math.ceil(model.get("mix_post_fraction", 0.25) * depth - 1e-9)
-        return ["post"] * post + ["pre"] * (depth - post)
-    return list(written) if isinstance(written, list) and len(written) == depth else [written] * depth
+    pattern = PLACEMENTS[written]["pattern"] if isinstance(written, str) else None
+    if pattern:
+        first = {"none": 0, "one": 1, "mix_post_fraction": math.ceil(model.get("mix_post_fraction", 0.25) * depth - 1e-9)}
+        count = first[pattern["first_blocks"]]
+        return [pattern["first"]] * count + [pattern["rest"]] * (depth - count)
+    entries = written if isinstance(written, list) and len(written) == depth else [written] * depth
+    return [[entry["attn"], entry["ffn"]] if isinstance(entry, dict) else [entry, entry] for entry in entries]
 
 
 def _norms_and_scales(run, steps, depth):

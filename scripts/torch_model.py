@@ -37,20 +37,24 @@ ACTIVATIONS = {
 # sum. All other placements have one, `<sublayer>_norm`, wherever it sits, or none.
 TWO_NORMS = ("sandwich", "peri", "keel")
 NO_NORM = ("rezero", "none")
-HAS_FINAL_NORM = ("pre", "sandwich", "peri", "res_post", "pre_scaled", "mix")
+HAS_FINAL_NORM = ("pre", "sandwich", "peri", "res_post", "pre_scaled", "mix", "hybrid", "hybrid_star")
 
 
 def placements(config):
-    """The placement of each of the L blocks: one repeated, a list as given, `mix` spelled out."""
+    """(attention's placement, the FFN's) of each of the L blocks: one repeated, a list as given, patterns spelled out."""
     written, n_layer = config["norm_placement"], config["n_layer"]
     if isinstance(written, list):
         if len(written) != n_layer:
             raise ValueError(f"[model] norm_placement: {len(written)} entries for {n_layer} blocks")
-        return written
+        return [(entry["attn"], entry["ffn"]) if isinstance(entry, dict) else (entry, entry) for entry in written]
     if written == "mix":
         post_blocks = math.ceil(config["mix_post_fraction"] * n_layer - 1e-9)
-        return ["post"] * post_blocks + ["pre"] * (n_layer - post_blocks)
-    return [written] * n_layer
+        return [("post", "post")] * post_blocks + [("pre", "pre")] * (n_layer - post_blocks)
+    if written == "hybrid":
+        return [("post", "none")] * n_layer
+    if written == "hybrid_star":
+        return [("pre", "pre")] + [("post", "none")] * (n_layer - 1)
+    return [(written["attn"], written["ffn"]) if isinstance(written, dict) else (written, written)] * n_layer
 
 
 class Norm(nn.Module):
@@ -110,7 +114,7 @@ class Norm(nn.Module):
 
 
 class HeadNorm(nn.Module):
-    """qk_norm: rmsnorm over the D features of a head, with one gain (D) for all heads."""
+    """qk_norm, qkv_norm: rmsnorm over the D features of a head, with one gain (D) for all heads."""
 
     def __init__(self, width, eps):
         super().__init__()
@@ -148,14 +152,13 @@ class Attention(nn.Module):
         self.rope = config["position"] == "rope"
         self.qkv = nn.Linear(width, 3 * width, bias=config["bias"])
         self.out = nn.Linear(width, width, bias=config["bias"])
-        self.q_norm = self.k_norm = nn.Identity()
-        if config["qk_norm"]:
-            self.q_norm = HeadNorm(width // self.n_head, config["norm_eps"])
-            self.k_norm = HeadNorm(width // self.n_head, config["norm_eps"])
+        for part, normed in (("q", config["qk_norm"]), ("k", config["qk_norm"]), ("v", False)):
+            head_norm = HeadNorm(width // self.n_head, config["norm_eps"]) if normed or config.get("qkv_norm") else nn.Identity()
+            self.add_module(f"{part}_norm", head_norm)
 
     def forward(self, x):
         q, k, v = (part.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
-        q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = self.q_norm(q), self.k_norm(k), self.v_norm(v)
         if self.rope:
             q, k = rotate(q), rotate(k)
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, T)
@@ -184,12 +187,12 @@ class FeedForward(nn.ModuleDict):
 class Block(nn.Module):
     """Attention, then the FFN, each with its norms where the placement puts them."""
 
-    def __init__(self, config, number, placement):
+    def __init__(self, config, number, placements):
         super().__init__()
-        self.number, self.placement, self.residual = number, placement, config["residual"]
+        self.number, self.placements, self.residual = number, dict(zip(("attn", "ffn"), placements)), config["residual"]
         self.n_layer = config["n_layer"]
         self.attn, self.ffn = Attention(config), FeedForward(config)
-        for name in ("attn", "ffn"):
+        for name, placement in self.placements.items():
             normless = config["norm"] == "none" or placement in NO_NORM
             self.add_module(f"{name}_norm", nn.Identity() if normless else Norm(config))
             two = placement in TWO_NORMS and not normless
@@ -214,35 +217,38 @@ class Block(nn.Module):
             tap("ffn_out", y)
             return y
 
-        x = self.sublayer("attn", attention, x)
+        before = x
+        x = self.sublayer("attn", attention, x, before)
         tap("stream_mid", x)
-        x = self.sublayer("ffn", feed_forward, x)
+        x = self.sublayer("ffn", feed_forward, x, before)
         tap("stream", x)
         return x
 
-    def sublayer(self, name, F, x):
+    def sublayer(self, name, F, x, block_input):
         """The placements, a line each (SCIENCE.md section 2)."""
         N, N2 = getattr(self, f"{name}_norm"), getattr(self, f"{name}_post_norm")
-        skip = x if self.residual else 0.0
-        if self.placement == "pre":
+        placement, skip = self.placements[name], x if self.residual else 0.0
+        if placement == "pre":
             return skip + F(N(x))
-        if self.placement == "post":
+        if placement == "post":
             return N(skip + F(x))
-        if self.placement in ("sandwich", "peri"):
+        if placement in ("sandwich", "peri"):
             return skip + N2(F(N(x)))
-        if self.placement == "res_post":
+        if placement == "res_post":
             return skip + N(F(x))
-        if self.placement == "deepnorm":
+        if placement == "deepnorm":
             return N((2 * self.n_layer) ** 0.25 * skip + F(x))
-        if self.placement == "keel":
+        if placement == "keel":
             return N2(2 * self.n_layer * skip + F(N(x)))
-        if self.placement == "pre_scaled":  # in block 1 the factor is 1, and what F reads is N(x) itself
+        if placement == "b2t":  # the block's input joins the FFN's sum too
+            return N(skip + (block_input if self.residual and name == "ffn" else 0.0) + F(x))
+        if placement == "pre_scaled":  # in block 1 the factor is 1, and what F reads is N(x) itself
             return skip + F(N(x) / math.sqrt(self.number) if self.number > 1 else N(x))
-        if self.placement == "rezero":
+        if placement == "rezero":
             return skip + getattr(self, f"{name}_scale") * F(x)
-        if self.placement == "none":
+        if placement == "none":
             return skip + F(x)
-        raise ValueError(f"[model] norm_placement: '{self.placement}' is not known")
+        raise ValueError(f"[model] norm_placement: '{placement}' is not known")
 
 
 class Transformer(nn.Module):
@@ -251,15 +257,16 @@ class Transformer(nn.Module):
     def __init__(self, config, vocab_size):
         super().__init__()
         config = dict(config.get("model", config))
-        if config["norm_placement"] in NO_NORM:
+        places = placements(config)
+        if all(place in NO_NORM for block in places for place in block):
             config["norm"] = "none"
         self.config, self.context = config, config["context"]
-        width, places = config["d_model"], placements(config)
+        width = config["d_model"]
         self.embed = nn.ModuleDict({"token": nn.Embedding(vocab_size, width)})
         if config["position"] == "learned":
             self.embed["position"] = nn.Embedding(self.context, width)
         has_norms = config["norm"] != "none"
-        self.embed_norm = Norm(config) if has_norms and places[0] == "peri" else nn.Identity()
+        self.embed_norm = Norm(config) if has_norms and places[0][0] == "peri" else nn.Identity()
         self.blocks = nn.ModuleList(Block(config, l, place) for l, place in enumerate(places, start=1))
         self.final_norm = Norm(config) if has_norms and config["final_norm"] else nn.Identity()
         self.head = None if config["tie_embeddings"] else nn.Linear(width, vocab_size, bias=False)
@@ -343,7 +350,7 @@ def main():
     model, vocab = load(arguments.model)
     count = sum(parameter.numel() for parameter in model.parameters())
     placement = model.config["norm_placement"]
-    placement = placement if isinstance(placement, str) else ",".join(placement)
+    placement = placement if isinstance(placement, str) else json.dumps(placement)
     norm, blocks = model.config["norm"], len(model.blocks)
     print(f"{count} parameters, {blocks} blocks, {placement}, {norm}, {len(vocab)} characters")
     if arguments.loss:

@@ -18,7 +18,7 @@ from cli import LONG, ROOT, TEXT, CliTest
 COUNT, FIRST_SEED = 400 if LONG else 40, 0
 NORMS = ["layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "dyt", "derf", "none"]
 LEAKING = {"batchnorm", "instancenorm"}
-PLACEMENTS = ["pre", "post", "sandwich", "peri", "res_post", "deepnorm", "keel", "pre_scaled", "rezero", "none"]
+PLACEMENTS = ["pre", "post", "sandwich", "peri", "res_post", "deepnorm", "keel", "pre_scaled", "b2t", "rezero", "none"]
 ACTIVATIONS = ["relu", "gelu", "gelu_tanh", "silu", "swiglu"]
 TEXTS = {"text.txt": TEXT} | {
     f"of_{n}.txt": "".join(random.Random(n).choices("abcdefghijklmnopqrst"[:n], k=1500)) for n in (1, 2, 5, 20)}
@@ -33,7 +33,7 @@ def drawn(seed):
     """A config; about one in three is refused."""
     r = random.Random(seed)
     layers, width = r.choice([1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12]), r.choice([*range(1, 10), 12, 15, 16, 17, 24, 32, 33, 63, 64])
-    placements = r.choice(PLACEMENTS + ["mix", "mix"])
+    placements = r.choice(PLACEMENTS + ["mix", "hybrid", "hybrid_star"])
     if r.random() < 0.2:
         placements = [r.choice(PLACEMENTS) for _ in range(layers)]
         placements[1:] = [p.replace("peri", "sandwich") for p in placements[1:]]

@@ -17,7 +17,7 @@ ALWAYS = {
     "model.n_layer": (1, 3), "model.n_head": (1, 4), "model.d_model": (8, 16), "model.d_ff": (24, 32),
     "model.context": (8, 12), "model.norm_placement": ("pre", "post"), "model.residual": (True, False),
     "model.activation": ("relu", "silu"), "model.bias": (True, False), "model.ffn_bias": (True, False),
-    "model.qk_norm": (True, False), "model.position": ("rope", "none"), "model.tie_embeddings": (True, False),
+    "model.position": ("rope", "none"), "model.tie_embeddings": (True, False),
     "model.dropout": (0, 0.3), "model.init.scheme": ("kaiming_normal", "xavier_uniform"),
     "model.init.embed_std": (0.1, 1), "data.path": ("text.txt", "more.txt"), "data.val_path": ("", "more.txt"),
     "train.steps": (6, 7), "train.batch_size": (3, 4), "train.grad_accum": (1, 2), "train.seed": (1, 2),
@@ -31,7 +31,8 @@ SOMETIMES = {
                    [{"model.norm_placement": "rezero"}, {"model.norm_placement": ["none", "rezero"]}]),
     "model.norm_eps": ((1e-5, 0.1), [{}, {"model.norm": "rmsnorm"}, {"model.norm": "batchnorm"},
                                      {"model.norm": "groupnorm"}, {"model.norm": "instancenorm"},
-                                     {"model.norm": "dyt", "model.qk_norm": True}],
+                                     {"model.norm": "dyt", "model.qk_norm": True},
+                                     {"model.norm": "none", "model.qkv_norm": True}],
                        [{"model.norm": "dyt"}, {"model.norm": "none"}, {"model.norm_placement": "rezero"}]),
     "model.norm_eps_outside": ((True, False), [{"model.norm_eps": 0.1}, {"model.norm": "rmsnorm", "model.norm_eps": 0.1},
                                                {"model.norm": "instancenorm", "model.norm_eps": 0.1}],
@@ -41,6 +42,10 @@ SOMETIMES = {
                           [{"model.norm": "none"}, {"model.norm_placement": "none"}]),
     "model.norm_bias": ((True, False), [{}, {"model.norm": "dyt"}],
                         [{"model.norm": "rmsnorm"}, {"model.norm": "none"}, {"model.norm_affine": False}]),
+    "model.qk_norm": ((True, False), [{}, {"model.norm": "none"}], [{"model.qkv_norm": True}]),
+    "model.qkv_norm": ((False, True), [{}, {"model.qk_norm": True}], [{"model.norm_placement": "hybrid"}]),
+    "model.init.placement_gain": ((True, False), [{"model.norm_placement": "deepnorm"}, {"model.norm_placement": "b2t"}],
+                                  [{}, {"model.norm_placement": "mix"}]),
     "model.norm_groups": ((2, 8), [{"model.norm": "groupnorm"}], [{}, {"model.norm": "batchnorm"}]),
     "model.final_norm": ((True, False), [{}, {"model.norm_placement": "post"}],
                          [{"model.norm": "none"}, {"model.norm_placement": "rezero"}]),
@@ -97,7 +102,7 @@ class Keys(CliTest):
             shown = self.normscope("config", "base.json", "--origin", *self.sets({**settings, key: values[0]})).stdout
             line = re.search(rf"(?m)^{key} +(.*)$", shown)[1]
             if not bookkeeping:
-                self.assertEqual("without effect" in line or "settled" in line and values[0] not in (False, "none"),
+                self.assertEqual("without effect" in line or "settled" in line and (values[0] not in (False, "none") or key == "model.qkv_norm"),
                                  not used, line)
 
     def test_every_key_is_tried(self):

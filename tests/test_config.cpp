@@ -99,10 +99,10 @@ TEST_CASE("every key: what its type and range refuse") {
   CHECK_HOLDS(refused("train.grad_clip=-1"), "expected number >= 0");
   CHECK_HOLDS(refused("model.bias=1"), "got 1; expected true | false");
   CHECK_HOLDS(refused("model.bias=\"true\""), "got \"true\"; expected true | false");
-  CHECK_HOLDS(
-      refused("model.norm=layrnorm"),
-      "got \"layrnorm\"; expected layernorm | rmsnorm | batchnorm | groupnorm | instancenorm | dyt | derf | none; "
-      "did you mean layernorm? (--set)");
+  CHECK_HOLDS(refused("model.norm=layrnorm"),
+              "got \"layrnorm\"; expected layernorm | rmsnorm | batchnorm | groupnorm | instancenorm | dyt | "
+              "derf | none; "
+              "did you mean layernorm? (--set)");
   CHECK_HOLDS(refused("model.norm=true"), "got true; expected layernorm");
   CHECK_HOLDS(refused("train.gemm=blas"), "expected auto | openblas | native");
   CHECK_HOLDS(refused("model.final_norm=maybe"), "expected true | false | \"auto\"");
@@ -172,7 +172,7 @@ TEST_CASE("--set: JSON, or else a string") {
       "{}", {"model.norm=rmsnorm", "model.norm_placement=[\"post\",\"pre\"]", "model.n_layer=2", "name=a=b",
              "model.init={\"scheme\": \"xavier_normal\", \"std\": 0.5}", "train.lr=1", "train.lr=2e-3"});
   CHECK(config.model.norm == NormKind::rmsnorm);
-  CHECK(config.model.norm_placement == std::vector{PlacementKind::post, PlacementKind::pre});
+  CHECK(config.model.norm_placement == std::vector<BlockPlacement>{PlacementKind::post, PlacementKind::pre});
   CHECK(config.name == "a=b");
   CHECK(config.model.init.scheme == InitScheme::xavier_normal);
   CHECK(config.model.init.std == 0.5);
@@ -260,7 +260,7 @@ TEST_CASE("extends merges deeply, and origins say from where") {
   const ModelConfig& model = loaded.config.model;
   CHECK(model.n_layer == 2);
   CHECK(model.norm_placement ==
-        std::vector{PlacementKind::post, PlacementKind::pre});  // a list is replaced whole
+        std::vector<BlockPlacement>{PlacementKind::post, PlacementKind::pre});  // a list is replaced whole
   CHECK(model.init.std == 0.1);
   CHECK(model.init.embed_std == 2);
   CHECK(loaded.config.name == "three");
@@ -371,12 +371,11 @@ TEST_CASE("placements: names and lists") {
   };
   for (const auto& [kind, name] : names_of(PlacementKind{})) {
     CHECK(config_of("{}", {std::string("model.norm_placement=") + name}).model.norm_placement ==
-          std::vector{kind});
+          std::vector<BlockPlacement>{kind});
   }
   CHECK(refused("[\"peri\",\"pre\",\"mix\"]") ==
         "[config] model.norm_placement: entry 3: mix is a pattern of whole models and cannot stand in a "
-        "list; write "
-        "out its pre and post (--set)");
+        "list or for a sublayer; write out its placements (--set)");
   CHECK_HOLDS(refused("[\"pre\",\"peri\",\"pre\"]"), "entry 2: peri can only come first");
   CHECK_HOLDS(refused("[\"pre\",\"pots\",\"pre\"]"), "entry 2: got \"pots\"");
   CHECK_HOLDS(refused("[\"pre\",\"pots\",\"pre\"]"), "did you mean post?");
@@ -385,6 +384,17 @@ TEST_CASE("placements: names and lists") {
   CHECK_HOLDS(refused("[\"pre\"]"), "a list of 1 for model.n_layer = 3");
   CHECK_HOLDS(refused("[]"), "a list of 0 for model.n_layer = 3");
   CHECK_HOLDS(refused("pro"), "did you mean pre?");
+
+  const std::string pair = R"({"attn":"post","ffn":"none"})";
+  const std::vector<BlockPlacement> as_pair{{PlacementKind::post, PlacementKind::none}};
+  CHECK(config_of("{}", {"model.norm_placement=" + pair}).model.norm_placement == as_pair);
+  CHECK(config_of(R"({"model": {"norm_placement": )" + pair + "}}", {}).model.norm_placement == as_pair);
+  CHECK(config_of("{}", {"model.n_layer=2", "model.norm_placement=[\"pre\"," + pair + "]"})
+            .model.norm_placement == std::vector<BlockPlacement>{PlacementKind::pre, as_pair[0]});
+  CHECK_HOLDS(refused(R"({"attn":"post","ffn":"pots"})"), "did you mean post?");
+  CHECK_HOLDS(refused(R"({"attn":"post"})"), "or {\"attn\": ..., \"ffn\": ...}, or a list of them");
+  CHECK_HOLDS(refused(R"({"attn":"post","ffn":"mix"})"), "mix is a pattern of whole models");
+  CHECK_HOLDS(refused(R"({"attn":"peri","ffn":"pre"})"), "peri is for whole blocks");
   CHECK(message_of("{}", {"model.n_layer=1", "model.norm_placement=[\"peri\"]"}) == "no error");
 }
 

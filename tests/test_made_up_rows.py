@@ -19,17 +19,17 @@ from cli import BINARY, ROOT
 
 # y = N2(alpha x + F(N(x))), alpha = sqrt(3L)
 PLACEMENT = [
-    ("src/model/placement.h", "mix, rezero, none };", "mix, rezero, none, made_up };"),
+    ("src/model/placement.h", "  none\n};", "  none,\n  made_up\n};"),
     ("src/model/placement.h", '.formula = "y = x + F(x)", .source = "the control"},',
      '.formula = "y = x + F(x)", .source = "the control"},'
      '{.kind = PlacementKind::made_up, .name = "made_up", .formula = "y = N2(alpha*x + F(N(x)))", .source = "a test",'
      ' .norm_in = true, .norm_out = true, .alpha = {3, 0.5}},'),
-    ("src/check/equations.cpp", "case mix:",
-     "case made_up: return F ? N2(join(std::sqrt(3.0 * static_cast<double>(config_.n_layer)), *F)) : N(x); case mix:"),
+    ("src/check/equations.cpp", "      case mix:",
+     "case made_up: return F ? N2(join(std::sqrt(3.0 * static_cast<double>(config_.n_layer)), *F)) : N(x);\n      case mix:"),
     ("scripts/torch_model.py", 'TWO_NORMS = (', 'TWO_NORMS = ("made_up", '),
-    ("scripts/torch_model.py", 'if self.placement == "none":',
-     'if self.placement == "made_up":\n            return N2((3 * self.n_layer) ** 0.5 * skip + F(N(x)))\n'
-     '        if self.placement == "none":'),
+    ("scripts/torch_model.py", 'if placement == "none":',
+     'if placement == "made_up":\n            return N2((3 * self.n_layer) ** 0.5 * skip + F(N(x)))\n'
+     '        if placement == "none":'),
 ]
 # y = g x / (2 rms(x))
 NORM = [

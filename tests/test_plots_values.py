@@ -80,9 +80,10 @@ class BranchSizes(CliTest):
 
     def by_hand(self, tensors, model):
         depth, sizes = model["n_layer"], np.empty((2, model["n_layer"]))
-        for block, placement in enumerate(placements(model, depth)):
+        for block, block_placements in enumerate(placements(model, depth)):
             entering = {"attn": f"act.{block}.stream", "ffn": f"act.{block + 1}.stream_mid"}
             for row, (sublayer, stream) in enumerate(entering.items()):
+                placement = block_placements[row]
                 added = tensors[f"act.{block + 1}.{sublayer}_out"].astype(np.float64)
                 x = tensors[stream].astype(np.float64)
                 start = f"blocks.{block}.{sublayer}_"

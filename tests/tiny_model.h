@@ -20,7 +20,8 @@ inline ModelConfig tiny_config(PlacementKind placement = PlacementKind::pre,
   config.context = 5;
   config.norm = norm;
   config.norm_placement = {placement};
-  config.final_norm = placements_of(config).back()->final_norm;
+  config.final_norm = placement_row(placement).final_norm;
+  config.qkv_norm = placement_row(placement).qkv_norm;
   config.init = {InitScheme::xavier_normal, 0.02, 0.5, false};
   return config;
 }

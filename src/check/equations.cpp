@@ -25,14 +25,17 @@ double softmax(Numbers& x) {
   return std::accumulate(x.begin(), x.end(), 0.0);
 }
 
-// The placement of block l.
-PlacementKind placement(const ModelConfig& config, Index l) {
+// The placement of a sublayer ("attn" or "ffn") of block l.
+PlacementKind placement(const ModelConfig& config, Index l, const std::string& sublayer) {
   using enum PlacementKind;
-  const std::vector<PlacementKind>& written = config.norm_placement;
-  if (written.size() > 1) return written[l - 1];
-  if (written[0] != mix) return written[0];
+  const bool attn = sublayer == "attn";
+  const BlockPlacement& block = config.norm_placement[config.norm_placement.size() > 1 ? l - 1 : 0];
+  const PlacementKind kind = attn ? block.attn : block.ffn;
   const double post_blocks = config.mix_post_fraction * static_cast<double>(config.n_layer);
-  return static_cast<double>(l) < post_blocks + 1 - 1e-9 ? post : pre;
+  if (kind == mix) return static_cast<double>(l) < post_blocks + 1 - 1e-9 ? post : pre;
+  if (kind == hybrid_star && l == 1) return pre;
+  if (kind == hybrid || kind == hybrid_star) return attn ? post : none;
+  return kind;
 }
 
 class Equations {
@@ -101,8 +104,9 @@ class Equations {
   }
 
   // What a sublayer of block l ("attn" or "ffn") reads of the stream x or, where F is what it returned, the
-  // stream after it.
-  Numbers sublayer(Index l, const std::string& which, const Numbers& x, const Numbers* F) const {
+  // stream after it. x0: the stream before the block.
+  Numbers sublayer(Index l, const std::string& which, const Numbers& x, const Numbers* F,
+                   const Numbers& x0) const {
     using enum PlacementKind;
     const std::string block = text("blocks.", l - 1, '.', which);
     const auto N = [&](const Numbers& of) { return norm(of, block + "_norm"); };
@@ -115,7 +119,7 @@ class Equations {
       for (std::size_t i = 0; i < x.size() && config_.residual; ++i) branch[i] += alpha * x[i];
       return branch;
     };
-    switch (placement(config_, l)) {
+    switch (placement(config_, l, which)) {
       case pre:
         return F ? join(1, *F) : N(x);
       case post:
@@ -129,6 +133,12 @@ class Equations {
         return F ? N(join(std::pow(2 * static_cast<double>(config_.n_layer), 0.25), *F)) : x;
       case keel:
         return F ? N2(join(2 * static_cast<double>(config_.n_layer), *F)) : N(x);
+      case b2t: {
+        if (!F) return x;
+        Numbers sum = join(1, *F);
+        for (std::size_t i = 0; i < x.size() && which == "ffn" && config_.residual; ++i) sum[i] += x0[i];
+        return N(sum);
+      }
       case pre_scaled:
         return F ? join(1, *F) : times(1 / std::sqrt(static_cast<double>(l)), N(x));
       case rezero:
@@ -136,25 +146,27 @@ class Equations {
       case none:
         return F ? join(1, *F) : x;
       case mix:
+      case hybrid:
+      case hybrid_star:
         break;
     }
-    fail("check", "no equation of placement ", name_of(placement(config_, l)));
+    fail("check", "no equation of placement ", name_of(placement(config_, l, which)));
   }
 
   // Causal attention: softmax over the keys up to the query of q k / sqrt(D), with qk_norm and rope on both.
   Numbers attention(const Numbers& in, const std::string& block) const {
     const Index C = config_.d_model, H = config_.n_head, D = C / H, T = batch_.context;
     Numbers qkv = linear(in, block + "attn.qkv"), out(in.size());
-    for (Index i = 0; i < rows_ * 2 * H; ++i) {  // every head of queries and keys, row by row
-      const Index row = i / (2 * H), h = i % (2 * H);
+    for (Index i = 0; i < rows_ * 3 * H; ++i) {  // every head of queries, keys and values, row by row
+      const Index row = i / (3 * H), h = i % (3 * H), third = h / H;
       double* x = &qkv[row * 3 * C + h * D];
-      if (config_.qk_norm) {
-        const double* gain = parameter(block + (h < H ? "attn.q_norm.weight" : "attn.k_norm.weight"));
+      if (config_.qkv_norm || (config_.qk_norm && third < 2)) {
+        const double* gain = parameter(text(block, "attn.", "qkv"[third], "_norm.weight"));
         double square = 0;
         for (Index d = 0; d < D; ++d) square += x[d] * x[d] / static_cast<double>(D);
         for (Index d = 0; d < D; ++d) x[d] *= gain[d] / std::sqrt(square + config_.norm_eps);
       }
-      for (Index d = 0; d < D / 2 && config_.position == Position::rope; ++d) {
+      for (Index d = 0; d < D / 2 && third < 2 && config_.position == Position::rope; ++d) {
         const double turn = angle(row % T, d, D), first = x[d], second = x[d + D / 2];
         x[d] = first * std::cos(turn) - second * std::sin(turn);
         x[d + D / 2] = second * std::cos(turn) + first * std::sin(turn);
@@ -208,7 +220,7 @@ class Equations {
         if (config_.position == Position::sinusoidal) value += c % 2 == 0 ? std::sin(turn) : std::cos(turn);
       }
     }
-    return placement(config_, 1) == PlacementKind::peri ? norm(x, "embed_norm") : x;
+    return placement(config_, 1, "attn") == PlacementKind::peri ? norm(x, "embed_norm") : x;
   }
 
   // Mean of -log softmax(logits)[target].
@@ -242,13 +254,13 @@ std::vector<Tensor> Equations::of(const std::vector<Tensor>& pass) const {
   for (int l = 1; l <= last; ++l) {
     const std::string block = text("blocks.", l - 1, '.');
     const Numbers &x = value(l - 1, Site::stream), &mid = value(l, Site::stream_mid);
-    expect(l, Site::attn_in, sublayer(l, "attn", x, nullptr));
+    expect(l, Site::attn_in, sublayer(l, "attn", x, nullptr, x));
     expect(l, Site::attn_out, attention(value(l, Site::attn_in), block));
-    expect(l, Site::stream_mid, sublayer(l, "attn", x, &value(l, Site::attn_out)));
-    expect(l, Site::ffn_in, sublayer(l, "ffn", mid, nullptr));
+    expect(l, Site::stream_mid, sublayer(l, "attn", x, &value(l, Site::attn_out), x));
+    expect(l, Site::ffn_in, sublayer(l, "ffn", mid, nullptr, x));
     expect(l, Site::ffn_hidden, hidden(value(l, Site::ffn_in), block));
     expect(l, Site::ffn_out, linear(value(l, Site::ffn_hidden), block + "ffn.out"));
-    expect(l, Site::stream, sublayer(l, "ffn", mid, &value(l, Site::ffn_out)));
+    expect(l, Site::stream, sublayer(l, "ffn", mid, &value(l, Site::ffn_out), x));
   }
   const Numbers& stream = value(last, Site::stream);
   expect(last + 1, Site::final, config_.final_norm ? norm(stream, "final_norm") : stream);
@@ -279,9 +291,13 @@ Index norm_group(const ModelConfig& config, Index context, Index row, Index c) {
   fail("check", "norm ", name_of(config.norm), " has no statistics here");
 }
 
-double expected_init_gain(const ModelConfig& config, Index block) {
-  if (placement(config, block) != PlacementKind::deepnorm) return 1;
-  return std::pow(8 * static_cast<double>(config.n_layer), -0.25);
+double expected_init_gain(const ModelConfig& config, const Parameter& p, bool query_or_key) {
+  const double L = static_cast<double>(config.n_layer);
+  const Index block = p.layer >= 1 && p.layer <= config.n_layer ? p.layer : 1;
+  const PlacementKind kind = placement(config, block, p.name.find(".ffn.") == p.name.npos ? "attn" : "ffn");
+  if (!config.init.placement_gain) return 1;
+  if (kind == PlacementKind::b2t) return 1 / std::sqrt(L);
+  return kind == PlacementKind::deepnorm && block == p.layer && !query_or_key ? std::pow(8 * L, -0.25) : 1;
 }
 
 Outcome equations(const Context& given) {

@@ -13,6 +13,7 @@ using enum PlacementKind;
 // The config with another placement in every block, and the same final norm whatever the placement's own.
 ModelConfig with_placement(ModelConfig config, PlacementKind placement) {
   config.norm_placement = {placement};
+  config.qkv_norm = false;
   config.final_norm = true;
   return config;
 }

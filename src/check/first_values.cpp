@@ -10,19 +10,17 @@ namespace {
 constexpr double max_errors = 6;  // standard ones; normal draws leave 5 once in a million times
 
 // Standard deviation of the elements of a matrix (out, in), by its name: of the scheme, then 1/sqrt(2L) for
-// what writes the stream (gpt2), then the placement's gain for v, attention out and the FFN. The head has
-// neither.
+// what writes the stream (gpt2), then the placement's gain.
 double expected_std(const ModelConfig& config, const Parameter& p, bool query_or_key) {
-  if (p.layer == 0) return config.init.embed_std;
+  const double gain = expected_init_gain(config, p, query_or_key);
+  if (p.layer == 0) return gain * config.init.embed_std;
   const bool qkv = p.name.ends_with(".qkv.weight");  // three matrices
   const double out = static_cast<double>(qkv ? p.rows() / 3 : p.rows()), in = static_cast<double>(p.cols());
   const double std = config.init.scheme == InitScheme::gpt2             ? config.init.std
                      : config.init.scheme == InitScheme::kaiming_normal ? std::sqrt(2 / in)
                                                                         : std::sqrt(2 / (in + out));
-  if (p.layer > config.n_layer) return std;
   const bool scaled = p.name.ends_with(".out.weight") && config.init.residual_scaling;
-  return std / (scaled ? std::sqrt(2.0 * static_cast<double>(config.n_layer)) : 1) *
-         (query_or_key ? 1 : expected_init_gain(config, p.layer));
+  return gain * std / (scaled ? std::sqrt(2.0 * static_cast<double>(config.n_layer)) : 1);
 }
 
 double expected_value(const std::string& vector) {

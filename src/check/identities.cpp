@@ -10,13 +10,13 @@ namespace {
 
 template <class Holds>
 bool all_blocks(const ModelConfig& config, Holds holds) {
-  const std::vector<const Placement*> rows = placements_of(config);
+  const std::vector<const Placement*> rows = sublayer_rows(config);
   return std::all_of(rows.begin(), rows.end(), [&](const Placement* row) { return holds(*row); });
 }
 
 // Whether nothing but F comes between the stream and the sum.
 bool adds_the_branch_alone(const Placement& row) {
-  return !row.norm_branch && !row.norm_out && row.alpha.is_one();
+  return !row.norm_branch && !row.norm_out && !row.block_skip && row.alpha.is_one();
 }
 
 // Elements [begin, begin + count) of a parameter W. Neighbours in a list that share a place share one law:
@@ -100,41 +100,48 @@ Outcome norm_gradient(const Context& given) {
 // Where a norm follows the branch, N(c F) = N(F): a matrix W that the branch is linear in has <W, dW> = 0.
 Outcome branch_scale(const Context& given) {
   const ModelConfig& config = given.config.model;
-  const std::vector<const Placement*> rows = placements_of(config);
-  const bool any = std::any_of(rows.begin(), rows.end(), [](const Placement* r) { return r->norm_branch; });
-  if (!any || !norm_row(config.norm).has_statistics())
+  const std::vector<BlockRows> rows = placements_of(config);
+  if (std::ranges::none_of(sublayer_rows(config), &Placement::norm_branch) ||
+      !norm_row(config.norm).has_statistics())
     return "no block normalises what its branch returns by its scale";
   // ReLU is homogeneous, SwiGLU linear in its ungated half; the others are neither.
   const bool through_ffn = config.activation == Activation::relu || config.activation == Activation::swiglu;
-  const char* law = through_ffn ? "a norm after the branch: <W, dW> = 0 for ffn.out, attn.out, v, ffn.in"
-                                : "a norm after the branch: <W, dW> = 0 for ffn.out, attn.out, v";
-  return scale_does_not_matter(given, law, [&](const ParameterLayout& layout) {
+  const bool through_v = !config.qkv_norm;
+  const std::string law = text("a norm after the branch: <W, dW> = 0 for ffn.out, attn.out",
+                               through_v ? ", v" : "", through_ffn ? ", ffn.in" : "");
+  return scale_does_not_matter(given, law.c_str(), [&](const ParameterLayout& layout) {
     std::vector<Part> parts;
+    const auto add = [&](int weight) {
+      parts.push_back({layout[weight].name, weight, 0, layout[weight].size});
+    };
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (!rows[i]->norm_branch) continue;
       const BlockParameters& p = layout.blocks[i];
       const Index third = layout[p.qkv.weight].size / 3;
-      for (const int weight :
-           {p.ffn.out.weight, p.attn.out.weight, through_ffn ? p.ffn_in.weight : no_parameter}) {
-        if (weight != no_parameter) parts.push_back({layout[weight].name, weight, 0, layout[weight].size});
-      }
-      parts.push_back({layout[p.qkv.weight].name + ", v", p.qkv.weight, 2 * third, third});
+      if (rows[i].ffn->norm_branch) add(p.ffn.out.weight);
+      if (rows[i].ffn->norm_branch && through_ffn) add(p.ffn_in.weight);
+      if (rows[i].attn->norm_branch) add(p.attn.out.weight);
+      if (rows[i].attn->norm_branch && through_v)
+        parts.push_back({layout[p.qkv.weight].name + ", v", p.qkv.weight, 2 * third, third});
     }
     return parts;
   });
 }
 
-// With qk_norm the length of a query or key plays no part: <W_Q, dW_Q> = <W_K, dW_K> = 0, head by head.
+// With qk_norm the length of a query or key plays no part: <W_Q, dW_Q> = <W_K, dW_K> = 0, head by head; with
+// qkv_norm that of a value too.
 Outcome query_scale(const Context& given) {
   const ModelConfig& config = given.config.model;
-  if (!config.qk_norm) return "qk_norm is false";
-  const char* law = "qk_norm: <W_Q, dW_Q> = <W_K, dW_K> = 0 in every head";
+  if (!config.qk_norm && !config.qkv_norm) return "there is no qk_norm";
+  const Index parts_normed = config.qkv_norm ? 3 : 2;
+  const char* law = config.qkv_norm ? "qkv_norm: <W_Q, dW_Q> = <W_K, dW_K> = <W_V, dW_V> = 0 in every head"
+                                    : "qk_norm: <W_Q, dW_Q> = <W_K, dW_K> = 0 in every head";
   return scale_does_not_matter(given, law, [&](const ParameterLayout& layout) {
     const Index C = config.d_model, H = config.n_head, a_head = C / H * C;
+    constexpr const char* names[] = {", queries", ", keys", ", values"};
     std::vector<Part> parts;
     for (const BlockParameters& p : layout.blocks) {
-      for (Index head = 0; head < 2 * H; ++head) {  // the queries' heads, then the keys'
-        const std::string what = text(head < H ? ", queries, head " : ", keys, head ", head % H + 1);
+      for (Index head = 0; head < parts_normed * H; ++head) {
+        const std::string what = text(names[head / H], ", head ", head % H + 1);
         parts.push_back({layout[p.qkv.weight].name + what, p.qkv.weight, head * a_head, a_head});
       }
     }

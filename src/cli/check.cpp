@@ -27,8 +27,8 @@ std::string shown_error(double error) {
 
 std::string summary_of(const ModelConfig& m) {
   std::string placements;
-  for (const PlacementKind kind : m.norm_placement)
-    placements += (placements.empty() ? "" : "+") + std::string(name_of(kind));
+  for (const BlockPlacement& block : m.norm_placement)
+    placements += (placements.empty() ? "" : "+") + placement_name(block);
   return text(placements, ", ", name_of(m.norm), ", L ", m.n_layer, ", C ", m.d_model, ", H ", m.n_head,
               ", F ", m.d_ff, ", T ", m.context, ", ", name_of(m.activation));
 }

@@ -39,7 +39,8 @@ ordered_json json_of(const Group& group, const Group& base) {
   std::vector<std::string> status;
   for (const auto& [name, count] : times) status.push_back((times.size() > 1 ? text(count, ' ') : "") + name);
   std::vector<std::string> placement;
-  for (const PlacementKind kind : group.config().model.norm_placement) placement.emplace_back(name_of(kind));
+  for (const BlockPlacement& block : group.config().model.norm_placement)
+    placement.push_back(placement_name(block));
   for (const KeyChange& change : config_diff(base, group)) {
     if (!change.is_derived) choices.push_back(change.field->key);
   }

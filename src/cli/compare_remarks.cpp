@@ -59,7 +59,7 @@ class Remarks {
 };
 
 bool scales_init(const Group& group) {
-  const auto rows = placements_of(group.config().model);
+  const auto rows = sublayer_rows(group.config().model);
   return std::ranges::any_of(rows, [](const Placement* row) { return !row->init_gain.is_one(); });
 }
 

@@ -174,7 +174,9 @@ std::string constants_of(const Placement& row, Index n_layer) {
   std::string out;
   if (row.alpha.of(n_layer) != 1) out += "α = " + fixed(row.alpha.of(n_layer), 4);
   if (row.init_gain.of(n_layer) != 1)
-    out += ", init of v, attn.out, ffn times " + fixed(row.init_gain.of(n_layer), 4);
+    out += std::string(out.empty() ? "" : ", ") +
+           (row.gain_everywhere ? "init of every matrix times " : "init of v, attn.out, ffn times ") +
+           fixed(row.init_gain.of(n_layer), 4);
   return out;
 }
 
@@ -187,8 +189,8 @@ std::string power_of(const Power& power, const std::string& n) {
 
 // A block's two lines, with the names of its norms; as a config has them, that may have no norms or
 // residuals.
-void print_equations(const Placement& row, bool norms = true, bool residual = true) {
-  const auto sublayer = [&](const std::string& f, const std::string& name) {
+void print_equations(const BlockRows& rows, bool norms = true, bool residual = true) {
+  const auto sublayer = [&](const Placement& row, const std::string& f, const std::string& name) {
     std::string next = name + "_norm";
     const auto norm = [&](bool present, const std::string& x) {
       return norms && present ? std::exchange(next, name + "_post_norm") + "(" + x + ")" : x;
@@ -196,24 +198,29 @@ void print_equations(const Placement& row, bool norms = true, bool residual = tr
     std::string in = norm(row.norm_in, "x");
     if (!row.input_scale.is_one()) in += power_of(row.input_scale, "l");
     const std::string branch = norm(row.norm_branch, (row.learned_scale ? "a·" : "") + f + "(" + in + ")");
-    const std::string x = !residual ? "" : row.alpha.is_one() ? "x + " : "α·x + ";
+    std::string x = !residual ? "" : row.alpha.is_one() ? "x + " : "α·x + ";
+    if (residual && row.block_skip && name == "ffn") x += "(the block's input) + ";
     std::cout << "    x = " << norm(row.norm_out, x + branch) << '\n';
   };
-  sublayer("attention", "attn");
-  sublayer("ffn", "ffn");
+  sublayer(*rows.attn, "attention", "attn");
+  sublayer(*rows.ffn, "ffn", "ffn");
 }
 
 void explain_placement(const Placement& row) {
   std::cout << row.name << ": " << row.formula << "\n  " << row.source << "\n\n";
-  if (row.mix) {
-    std::cout << "  blocks 1 to ⌈0.25·L⌉:\n";
-    print_equations(placement_row(PlacementKind::post));
+  const auto rows = [](const BlockPlacement& block) {
+    return BlockRows{&placement_row(block.attn), &placement_row(block.ffn)};
+  };
+  if (row.pattern != nullptr && row.pattern->first_blocks != FirstBlocks::none) {
+    std::cout << (row.pattern->first_blocks == FirstBlocks::one ? "  block 1:\n"
+                                                                : "  blocks 1 to ⌈0.25·L⌉:\n");
+    print_equations(rows(row.pattern->first));
     std::cout << "  the rest:\n";
-    print_equations(placement_row(PlacementKind::pre));
   } else {
     std::cout << "  block l, with the names of its norms:\n";
-    print_equations(row);
   }
+  print_equations(row.pattern != nullptr ? rows(row.pattern->rest) : BlockRows{&row, &row});
+  if (row.qkv_norm) std::cout << "  queries, keys and values: RMS norm of each head\n";
   std::cout << "\n  embedding norm: " << (row.embed_norm ? "yes" : "no")
             << "; final norm before the head: " << (row.final_norm ? "yes" : "no") << '\n';
   for (const Index n_layer : {12, 24}) {
@@ -241,14 +248,15 @@ void explain_config(const RunConfig& config) {
             << "), " << name_of(m.norm) << ", context " << m.context << "\n\n";
   std::cout << "  x = token"
             << (m.position == Position::learned || m.position == Position::sinusoidal ? " + position" : "");
-  const std::vector<const Placement*> rows = placements_of(m);
-  std::cout << (rows[0]->embed_norm ? ", then embed_norm" : "") << '\n';
+  const std::vector<BlockRows> rows = placements_of(m);
+  std::cout << (rows[0].attn->embed_norm ? ", then embed_norm" : "") << '\n';
   for (std::size_t first = 0; first < rows.size();) {
     std::size_t end = first;
     while (end < rows.size() && rows[end] == rows[first]) ++end;
-    std::cout << "  blocks " << first + 1 << " to " << end << " (" << rows[first]->name << "):\n";
-    print_equations(*rows[first], m.norm != NormKind::none, m.residual);
-    const std::string constants = constants_of(*rows[first], m.n_layer);
+    std::cout << "  blocks " << first + 1 << " to " << end << " ("
+              << placement_name({rows[first].attn->kind, rows[first].ffn->kind}) << "):\n";
+    print_equations(rows[first], m.norm != NormKind::none, m.residual);
+    const std::string constants = constants_of(*rows[first].attn, m.n_layer);
     if (!constants.empty()) std::cout << "    " << constants << '\n';
     first = end;
   }

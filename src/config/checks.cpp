@@ -59,7 +59,10 @@ class Checks {
 
   void residual_stream() {
     for (const Placement& row : placement_table()) {
-      if (m_.residual || std::ranges::count(m_.norm_placement, row.kind) == 0) continue;
+      const bool is_used = std::ranges::any_of(m_.norm_placement, [&](const BlockPlacement& block) {
+        return block.attn == row.kind || block.ffn == row.kind;
+      });
+      if (m_.residual || !is_used) continue;
       refuse_if(row.learned_scale, {"model.residual", "model.norm_placement"}, "false with placement ",
                 row.name, " leaves y = a*F(x), which is 0 at the start and learns nothing");
       refuse_if(!row.alpha.is_one(), {"model.residual", "model.norm_placement"}, "false with placement ",
@@ -91,7 +94,8 @@ class Checks {
     refuse_if(norm_.over == NormOver::batch && config_.train.batch_size == 1 && m_.context == 1,
               {"model.norm", "train.batch_size", "model.context"}, norm_.name,
               " needs batch_size*context >= 2, got 1; raise train.batch_size");
-    refuse_if(m_.qk_norm && m_.n_head == m_.d_model, {"model.qk_norm", "model.n_head", "model.d_model"},
+    refuse_if((m_.qk_norm || m_.qkv_norm) && m_.n_head == m_.d_model,
+              {m_.qkv_norm ? "model.qkv_norm" : "model.qk_norm", "model.n_head", "model.d_model"},
               "true with heads of one feature (n_head = d_model = ", m_.d_model,
               "): each query and key becomes its sign, so their weights get no gradient; use fewer heads");
   }

@@ -32,17 +32,25 @@ void add_tables(ordered_json& root) {
                                  {"alpha", row.has_alpha}};
   }
   const auto power = [](const Power& p) { return ordered_json::array({p.base, p.exponent}); };
+  // {"first": what its first blocks are, "rest": the other ones, "first_blocks": how many}.
+  const auto pattern_of = [](const Placement& row) -> ordered_json {
+    if (row.pattern == nullptr) return nullptr;
+    constexpr const char* first_blocks[] = {"none", "one", "mix_post_fraction"};
+    const auto names = [](const BlockPlacement& block) {
+      return ordered_json::array({placement_row(block.attn).name, placement_row(block.ffn).name});
+    };
+    return {{"first_blocks", first_blocks[static_cast<int>(row.pattern->first_blocks)]},
+            {"first", names(row.pattern->first)},
+            {"rest", names(row.pattern->rest)}};
+  };
   for (const Placement& row : placement_table()) {
-    root["x-placements"][row.name] = {{"formula", row.formula},
-                                      {"norm_in", row.norm_in},
-                                      {"norm_branch", row.norm_branch},
-                                      {"norm_out", row.norm_out},
-                                      {"embed_norm", row.embed_norm},
-                                      {"learned_scale", row.learned_scale},
-                                      {"mix", row.mix},
-                                      {"alpha", power(row.alpha)},
-                                      {"input_scale", power(row.input_scale)},
-                                      {"init_gain", power(row.init_gain)}};
+    root["x-placements"][row.name] = {
+        {"formula", row.formula},           {"norm_in", row.norm_in},
+        {"norm_branch", row.norm_branch},   {"norm_out", row.norm_out},
+        {"embed_norm", row.embed_norm},     {"learned_scale", row.learned_scale},
+        {"block_skip", row.block_skip},     {"pattern", pattern_of(row)},
+        {"alpha", power(row.alpha)},        {"input_scale", power(row.input_scale)},
+        {"init_gain", power(row.init_gain)}};
   }
 }
 

@@ -91,34 +91,54 @@ Field placements(std::string key, std::string doc) {
   const ValueType<PlacementKind> any = one_of<PlacementKind>();
   ValueType<PlacementKind> in_list = any;
   for (const Placement& row : placement_table()) {
-    if (row.mix) std::erase(in_list.names, row.name);
+    if (row.pattern != nullptr) std::erase(in_list.names, row.name);
   }
-  Field field = make_field(std::move(key), at(&RunConfig::model, &ModelConfig::norm_placement),
-                           ValueType<std::vector<PlacementKind>>{}, std::move(doc));
-  field.allowed = any.allowed + ", or a list of n_layer of them (no mix)";
+  const std::string of_a_sublayer = R"({"attn": ..., "ffn": ...})";
+  Field field;
+  field.key = std::move(key);
+  field.doc = std::move(doc);
+  field.allowed =
+      text(any.allowed, ", or ", of_a_sublayer, ", or a list of n_layer such (no mix, no hybrid)");
+  const ordered_json name = {{"enum", in_list.names}};
+  const ordered_json pair = {{"type", "object"},
+                             {"properties", {{"attn", name}, {"ffn", name}}},
+                             {"required", {"attn", "ffn"}},
+                             {"additionalProperties", false}};
   field.schema["anyOf"] = {{{"enum", any.names}},
-                           {{"type", "array"}, {"items", {{"enum", in_list.names}}}, {"minItems", 1}}};
+                           pair,
+                           {{"type", "array"}, {"items", {{"anyOf", {name, pair}}}}, {"minItems", 1}}};
   field.get = [](const RunConfig& config) {
     ordered_json list = ordered_json::array();
-    for (const PlacementKind kind : config.model.norm_placement) list.push_back(name_of(kind));
+    for (const auto& [attn, ffn] : config.model.norm_placement) {
+      const ordered_json both = {{"attn", name_of(attn)}, {"ffn", name_of(ffn)}};
+      list.push_back(attn == ffn ? both["attn"] : both);
+    }
     return list.size() == 1 ? list[0] : list;
   };
   field.set = [=](RunConfig& config, const json& given) -> std::string {
-    std::vector<PlacementKind> read;
+    std::vector<BlockPlacement> read;
     for (const json& entry : given.is_array() ? given : json::array({given})) {
-      const std::optional<PlacementKind> kind = any.read(entry);
-      if (!given.is_array() && !kind)
-        return type_error(given, any.allowed + ", or a list of them", any.names);
-      const std::string where = text("entry ", read.size() + 1, ": ");
-      if (!kind) return where + type_error(entry, join(in_list.names, " | "), in_list.names);
-      const Placement& row = placement_row(*kind);
-      if (given.is_array() && row.mix)
-        return where + row.name +
-               " is a pattern of whole models and cannot stand in a list; write out its pre and post";
-      if (row.embed_norm && !read.empty()) {
-        return where + row.name + " can only come first, because it adds a norm on the embeddings; sandwich has the others";
+      const std::string where = given.is_array() ? text("entry ", read.size() + 1, ": ") : "";
+      const bool is_pair =
+          entry.is_object() && entry.size() == 2 && entry.contains("attn") && entry.contains("ffn");
+      std::vector<PlacementKind> kinds;
+      for (const json& written :
+           is_pair ? json::array({entry["attn"], entry["ffn"]}) : json::array({entry})) {
+        const std::optional<PlacementKind> kind = any.read(written);
+        if (!kind && !given.is_array() && !is_pair)
+          return type_error(given, text(any.allowed, ", or ", of_a_sublayer, ", or a list of them"),
+                            any.names);
+        if (!kind) return where + type_error(written, join(in_list.names, " | "), in_list.names);
+        const Placement& row = placement_row(*kind);
+        if (row.pattern != nullptr && (given.is_array() || is_pair))
+          return text(where, row.name, " is a pattern of whole models and cannot stand in a list or for a ",
+                      "sublayer; write out its placements");
+        if (row.embed_norm && (!read.empty() || is_pair))
+          return text(where, row.name, is_pair ? " is for whole blocks" : " can only come first",
+                      ", because it adds a norm on the embeddings; sandwich has the others");
+        kinds.push_back(*kind);
       }
-      read.push_back(*kind);
+      read.push_back({kinds.front(), kinds.back()});
     }
     // check_config() compares longer lists with n_layer; there a list of one would read as 'all blocks'.
     const Index blocks = config.model.n_layer;

@@ -23,9 +23,9 @@ void default_min_lr(RunConfig& c) {
   c.train.min_lr = std::strtod(digits.data(), nullptr);
 }
 
-// The last block's row decides; a mix ends in pre whatever its fraction.
+// The last sublayer's row decides; a mix ends in pre whatever its fraction.
 void default_final_norm(RunConfig& c) {
-  c.model.final_norm = placement_row(c.model.norm_placement.back()).final_norm;
+  c.model.final_norm = placement_row(c.model.norm_placement.back().ffn).final_norm;
 }
 
 void default_embed_std(RunConfig& c) {
@@ -35,7 +35,9 @@ void default_embed_std(RunConfig& c) {
 
 // Some placements bring their own answer to the growth that this scaling is for.
 void default_residual_scaling(RunConfig& c) {
-  const auto scaled = [](PlacementKind kind) { return placement_row(kind).residual_scaling; };
+  const auto scaled = [](const BlockPlacement& block) {
+    return placement_row(block.attn).residual_scaling && placement_row(block.ffn).residual_scaling;
+  };
   c.model.init.residual_scaling =
       c.model.init.scheme == InitScheme::gpt2 && std::ranges::all_of(c.model.norm_placement, scaled);
 }
@@ -57,7 +59,9 @@ bool holds(const nlohmann::ordered_json& value, const nlohmann::ordered_json& wa
     const auto is_wanted = [&](const auto& one) {
       return std::find(wanted.begin(), wanted.end(), one) != wanted.end();
     };
-    return value.is_array() ? std::any_of(value.begin(), value.end(), is_wanted) : is_wanted(value);
+    if (!value.is_structured()) return is_wanted(value);
+    return std::any_of(value.begin(), value.end(),
+                       [&](const auto& one) { return holds(one, wanted, config); });
   }
   const std::string how = wanted.begin().key();
   const nlohmann::ordered_json& what = wanted.front();
@@ -95,7 +99,11 @@ std::vector<Field> make_table() {
   const auto norms_have_bias = norms_where([](const NormRow& row) { return row.has_bias; });
   const auto norms_of_groups = norms_where([](const NormRow& row) { return row.over == NormOver::groups; });
   const auto places_have_norms = placements_where([](const Placement& row) { return row.has_norms(); });
-  const auto places_mix = placements_where([](const Placement& row) { return row.mix; });
+  const auto places_mix = placements_where([](const Placement& row) {
+    return row.pattern != nullptr && row.pattern->first_blocks == FirstBlocks::mix_post_fraction;
+  });
+  const auto places_gain = placements_where([](const Placement& row) { return !row.init_gain.is_one(); });
+  const auto places_qkv = placements_where([](const Placement& row) { return row.qkv_norm; });
   const auto places_scale = placements_where([](const Placement& row) { return !row.residual_scaling; });
   const nlohmann::ordered_json below_steps = {{"below", "train.steps"}};
   const Conditions gpt2 = {{"model.init.scheme", is("gpt2")}};
@@ -131,7 +139,8 @@ std::vector<Field> make_table() {
       .else_is("none");
   add("model.norm_eps", model(&M::norm_eps), number(0, 1), "epsilon of the norm")
       .used_when({{"model.norm", norms_divide}}, "no norm here divides")
-      .or_when({{"model.qk_norm", is(true)}});
+      .or_when({{"model.qk_norm", is(true)}})
+      .or_when({{"model.qkv_norm", is(true)}});
   add("model.norm_eps_outside", model(&M::norm_eps_outside), boolean(),
       "divide by sqrt(var) + eps, not sqrt(var + eps)")
       .used_when({{"model.norm", norms_divide}}, "no norm here divides by a deviation");
@@ -156,7 +165,12 @@ std::vector<Field> make_table() {
   add("model.bias", model(&M::bias), boolean(), "biases in the blocks' linear layers; the head has none");
   add("model.ffn_bias", model(&M::ffn_bias), boolean(), "biases in the FFN")
       .by_default("bias", default_ffn_bias);
-  add("model.qk_norm", model(&M::qk_norm), boolean(), "RMSNorm of each head's queries and keys");
+  add("model.qk_norm", model(&M::qk_norm), boolean(), "RMSNorm of each head's queries and keys")
+      .used_when({{"model.qkv_norm", is(false)}}, "qkv_norm has it too");
+  add("model.qkv_norm", model(&M::qkv_norm), boolean(), "RMSNorm of each head's queries, keys and values")
+      .used_when({{"model.norm_placement", nlohmann::ordered_json{{"not", places_qkv}}}},
+                 "the placement has it")
+      .else_is(true);
   add("model.position", model(&M::position), one_of<Position>(), "how positions are told");
   add("model.tie_embeddings", model(&M::tie_embeddings), boolean(),
       "the head's matrix is the token embedding");
@@ -173,6 +187,9 @@ std::vector<Field> make_table() {
       "gpt2: attn.out and ffn.out get std/sqrt(2L)")
       .by_default("true for gpt2, but false for " + join(places_scale, " and "), default_residual_scaling)
       .used_when(gpt2, "only scheme gpt2 has it");
+  add("model.init.placement_gain", init(&I::placement_gain), boolean(),
+      "the placement's own factor on the init, as its paper has it")
+      .used_when({{"model.norm_placement", places_gain}}, "only " + join(places_gain, " and ") + " have one");
 
   add("data.path", data(&DataConfig::path), paths(),
       "the corpus, UTF-8; a relative path counts from the config, then from the working directory")

@@ -19,6 +19,7 @@ struct InitConfig {
   double std = 0.02;             // gpt2: standard deviation of every matrix
   double embed_std = 0.02;       // token and position embeddings
   bool residual_scaling = true;  // gpt2: attn.out and ffn.out get std/sqrt(2L)
+  bool placement_gain = true;    // the placement's own factor
 };
 
 struct ModelConfig {
@@ -33,8 +34,9 @@ struct ModelConfig {
   bool norm_eps_outside = false;  // divide by sqrt(var) + eps instead of sqrt(var + eps)
   bool norm_affine = true;        // gain and bias
   bool norm_bias = true;
-  Index norm_groups = 4;                                             // norms over groups
-  std::vector<PlacementKind> norm_placement = {PlacementKind::pre};  // one for all blocks, or one a block
+  Index norm_groups = 4;  // norms over groups
+  // One for all blocks, or one a block.
+  std::vector<BlockPlacement> norm_placement = {PlacementKind::pre};
   double mix_post_fraction = 0.25;
   bool final_norm = true;
   bool residual = true;
@@ -42,6 +44,7 @@ struct ModelConfig {
   bool bias = false;      // qkv, attention out
   bool ffn_bias = false;  // the FFN's matrices
   bool qk_norm = false;
+  bool qkv_norm = false;
   Position position = Position::learned;
   bool tie_embeddings = true;
   double dropout = 0.0;

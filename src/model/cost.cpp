@@ -23,7 +23,7 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
   const auto waiting = std::bit_width(static_cast<std::uint64_t>(grad_accum - 1));  // dist/gradient_sum.h
   const double weights = static_cast<double>((4 + waiting) * layout.block_size());
 
-  const double qkv_copies = 1.0 + config.qk_norm + (config.position == Position::rope);
+  const double qkv_copies = 1.0 + (config.qk_norm || config.qkv_norm) + (config.position == Position::rope);
   const double dropouts = config.dropout > 0 ? 2 : 0;
   const double hidden = config.activation == Activation::swiglu ? 3 : 2;
   const double block =

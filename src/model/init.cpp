@@ -73,8 +73,6 @@ double first_value(Role role) {
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
                 ParameterBlock<Real>& parameters) {
-  const std::vector<const Placement*> placements = placements_of(config);
-
   for (const Parameter& p : layout.list()) {
     Real* values = parameters.at(p);
     if (!p.is_matrix()) {
@@ -83,7 +81,7 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
     }
     const RandomStream stream(seed, p.name);
     if (p.role == Role::embedding) {
-      draw_into(stream, {Draw::normal, config.init.embed_std}, 0, p.size, values);
+      draw_into(stream, {Draw::normal, config.init.embed_std * p.init_gain}, 0, p.size, values);
       continue;
     }
     const bool is_qkv = p.role == Role::qkv;  // q, k and v are matrices of their own
@@ -91,9 +89,8 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
                                static_cast<double>(p.cols()));
     if (p.role == Role::branch_output) scale.scale *= residual_factor(config);
     Scale gained = scale;
-    if (p.role != Role::head) gained.scale *= placements[p.layer - 1]->init_gain.of(config.n_layer);
-    // A placement's gain is for v and what follows it, not for q and k.
-    const Index ungained = is_qkv ? p.size / 3 * 2 : 0;
+    gained.scale *= p.init_gain;
+    const Index ungained = is_qkv && !p.gain_of_queries ? p.size / 3 * 2 : 0;
     draw_into(stream, scale, 0, ungained, values);
     draw_into(stream, gained, ungained, p.size, values);
   }

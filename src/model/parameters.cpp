@@ -13,40 +13,59 @@ constexpr Index alignment = 16;  // elements: every tensor starts on a cache lin
 
 ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
   const Index C = config.d_model, F = config.d_ff, D = C / config.n_head;
-  const std::vector<const Placement*> placements = placements_of(config);
+  const std::vector<BlockRows> placements = placements_of(config);
   const int last = static_cast<int>(config.n_layer) + 1;
 
   token_embedding = add("embed.token.weight", {vocab_size, C}, Role::embedding, 0);
   if (config.position == Position::learned) {
     position_embedding = add("embed.position.weight", {config.context, C}, Role::embedding, 0);
   }
-  if (placements[0]->embed_norm) embed_norm = add_norm(config, "embed_norm", 0);
+  if (placements[0].attn->embed_norm) embed_norm = add_norm(config, "embed_norm", 0);
 
   for (int layer = 1; layer < last; ++layer) {
     const std::string block = "blocks." + std::to_string(layer - 1) + ".";
-    const Placement& placement = *placements[layer - 1];
+    const auto& [attn, ffn] = placements[layer - 1];
     BlockParameters& p = blocks.emplace_back();
 
-    add_norms(config, placement, block + "attn", layer, p.attn);
+    add_norms(config, *attn, block + "attn", layer, p.attn);
     p.qkv = add_linear(block + "attn.qkv", 3 * C, C, Role::qkv, config.bias, layer);
-    if (config.qk_norm) {
+    if (config.qk_norm || config.qkv_norm) {
       p.q_norm = add(block + "attn.q_norm.weight", {D}, Role::norm_gain, layer);
       p.k_norm = add(block + "attn.k_norm.weight", {D}, Role::norm_gain, layer);
     }
+    if (config.qkv_norm) p.v_norm = add(block + "attn.v_norm.weight", {D}, Role::norm_gain, layer);
     p.attn.out = add_linear(block + "attn.out", C, C, Role::branch_output, config.bias, layer);
-    if (placement.learned_scale) p.attn.scale = add(block + "attn_scale", {1}, Role::branch_scale, layer);
+    if (attn->learned_scale) p.attn.scale = add(block + "attn_scale", {1}, Role::branch_scale, layer);
 
-    add_norms(config, placement, block + "ffn", layer, p.ffn);
+    add_norms(config, *ffn, block + "ffn", layer, p.ffn);
     p.ffn_in = add_linear(block + "ffn.in", F, C, Role::matrix, config.ffn_bias, layer);
     if (config.activation == Activation::swiglu) {
       p.ffn_gate = add_linear(block + "ffn.gate", F, C, Role::matrix, config.ffn_bias, layer);
     }
     p.ffn.out = add_linear(block + "ffn.out", C, F, Role::branch_output, config.ffn_bias, layer);
-    if (placement.learned_scale) p.ffn.scale = add(block + "ffn_scale", {1}, Role::branch_scale, layer);
+    if (ffn->learned_scale) p.ffn.scale = add(block + "ffn_scale", {1}, Role::branch_scale, layer);
   }
 
   if (config.final_norm) final_norm = add_norm(config, "final_norm", last);
   head = config.tie_embeddings ? token_embedding : add("head.weight", {vocab_size, C}, Role::head, last);
+  if (config.init.placement_gain) set_gains(config, placements);
+}
+
+void ParameterLayout::set_gains(const ModelConfig& config, const std::vector<BlockRows>& placements) {
+  const auto set = [&](int index, const Placement& row) {
+    if (index == no_parameter) return;
+    Parameter& p = list_[static_cast<std::size_t>(index)];
+    p.init_gain = row.init_gain.of(config.n_layer);
+    p.gain_of_queries = row.gain_everywhere;
+  };
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const BlockParameters& p = blocks[i];
+    for (const int index : {p.qkv.weight, p.attn.out.weight}) set(index, *placements[i].attn);
+    for (const int index : {p.ffn_in.weight, p.ffn_gate.weight, p.ffn.out.weight})
+      set(index, *placements[i].ffn);
+  }
+  if (!placements[0].attn->gain_everywhere) return;
+  for (const int index : {token_embedding, position_embedding, head}) set(index, *placements[0].attn);
 }
 
 int ParameterLayout::add(std::string name, std::vector<Index> shape, Role role, int layer) {

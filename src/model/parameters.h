@@ -35,10 +35,12 @@ struct Parameter {
   std::string name;
   std::vector<Index> shape;
   Role role;
-  int layer;       // 0: embeddings; 1..L: blocks; L+1: final norm and head
-  Index offset;    // first element in the block
-  Index size;      // elements
-  bool trainable;  // false: running statistics; their "gradient" is the change that the step makes
+  int layer;             // 0: embeddings; 1..L: blocks; L+1: final norm and head
+  Index offset;          // first element in the block
+  Index size;            // elements
+  bool trainable;        // false: running statistics; their "gradient" is the change that the step makes
+  double init_gain = 1;  // the placement's factor on the first values of a matrix
+  bool gain_of_queries = false;  // of qkv: the factor is for q and k too
 
   bool is_matrix() const { return shape.size() >= 2; }  // decayed; the rest is gains, biases, scales
   Index rows() const { return is_matrix() ? shape[0] : 1; }
@@ -67,7 +69,7 @@ struct SublayerParameters {
 struct BlockParameters {
   SublayerParameters attn, ffn;
   LinearParameters qkv, ffn_in, ffn_gate;
-  int q_norm = no_parameter, k_norm = no_parameter;
+  int q_norm = no_parameter, k_norm = no_parameter, v_norm = no_parameter;
 };
 
 // The list that a config and a vocabulary give, in the order of the model, and each part's place in it.
@@ -87,6 +89,7 @@ class ParameterLayout {
   std::vector<BlockParameters> blocks;
 
  private:
+  void set_gains(const ModelConfig& config, const std::vector<BlockRows>& placements);
   int add(std::string name, std::vector<Index> shape, Role role, int layer);
   NormParameters add_norm(const ModelConfig& config, const std::string& name, int layer);
   void add_norms(const ModelConfig& config, const Placement& placement, const std::string& sublayer,

@@ -14,19 +14,34 @@ const Placement& placement_row(PlacementKind kind) {
   fail("placement", "no row for placement ", static_cast<int>(kind));
 }
 
-std::vector<const Placement*> placements_of(const ModelConfig& config) {
+std::string placement_name(const BlockPlacement& placement) {
+  const std::string attn = placement_row(placement.attn).name, ffn = placement_row(placement.ffn).name;
+  return attn == ffn ? attn : attn + "/" + ffn;
+}
+
+std::vector<BlockRows> placements_of(const ModelConfig& config) {
   const Index blocks = config.n_layer, written = std::ssize(config.norm_placement);
   require(written == 1 || written == blocks, "placement", "got ", written, " placements for ", blocks,
           " blocks");
   // The 1e-9 keeps a product such as 0.1*10, just above its true value, from counting one block too many.
-  const double post_blocks = std::ceil(config.mix_post_fraction * static_cast<double>(blocks) - 1e-9);
-  std::vector<const Placement*> rows;
+  const double mixed = std::ceil(config.mix_post_fraction * static_cast<double>(blocks) - 1e-9);
+  std::vector<BlockRows> rows;
   for (Index i = 0; i < blocks; ++i) {
-    const Placement* row = &placement_row(config.norm_placement[written == 1 ? 0 : i]);
-    if (row->mix)
-      row = &placement_row(static_cast<double>(i) < post_blocks ? PlacementKind::post : PlacementKind::pre);
-    rows.push_back(row);
+    BlockPlacement placement = config.norm_placement[written == 1 ? 0 : i];
+    if (const Pattern* pattern = placement_row(placement.attn).pattern) {
+      const double first = pattern->first_blocks == FirstBlocks::mix_post_fraction ? mixed
+                           : pattern->first_blocks == FirstBlocks::one             ? 1
+                                                                                   : 0;
+      placement = static_cast<double>(i) < first ? pattern->first : pattern->rest;
+    }
+    rows.push_back({&placement_row(placement.attn), &placement_row(placement.ffn)});
   }
+  return rows;
+}
+
+std::vector<const Placement*> sublayer_rows(const ModelConfig& config) {
+  std::vector<const Placement*> rows;
+  for (const BlockRows& block : placements_of(config)) rows.insert(rows.end(), {block.attn, block.ffn});
   return rows;
 }
 

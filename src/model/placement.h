@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/types.h"
@@ -20,9 +21,20 @@ enum class PlacementKind {
   deepnorm,
   keel,
   pre_scaled,
+  b2t,
   mix,
+  hybrid,
+  hybrid_star,
   rezero,
   none
+};
+
+// The placement of a block's attention and of its FFN.
+struct BlockPlacement {
+  PlacementKind attn = PlacementKind::pre, ffn = attn;
+  constexpr BlockPlacement(PlacementKind both) : attn(both) {}
+  constexpr BlockPlacement(PlacementKind of_attn, PlacementKind of_ffn) : attn(of_attn), ffn(of_ffn) {}
+  bool operator==(const BlockPlacement&) const = default;
 };
 
 // (base * n)^exponent: a factor that goes with the depth. 1 unless a row says otherwise.
@@ -30,6 +42,13 @@ struct Power {
   double base = 1, exponent = 0;
   double of(Index n) const { return std::pow(base * static_cast<double>(n), exponent); }
   bool is_one() const { return exponent == 0; }
+};
+
+// A row without a formula of its own: what its first blocks are, and the rest.
+enum class FirstBlocks { none, one, mix_post_fraction };
+struct Pattern {
+  FirstBlocks first_blocks = FirstBlocks::none;
+  BlockPlacement first = PlacementKind::pre, rest = PlacementKind::pre;
 };
 
 // y = N_out(alpha * x + N_branch(a * F(input_scale * N_in(x)))), each N only where its flag says so.
@@ -45,13 +64,22 @@ struct Placement {
   bool final_norm = false;       // `final_norm: auto` means a norm before the head
   bool learned_scale = false;    // a: a parameter, 0 at start
   bool residual_scaling = true;  // what init.residual_scaling is under gpt2, unless the config says so
-  bool mix = false;              // no formula of its own: the first blocks post, the rest pre
+  bool block_skip = false;       // the block's input joins the FFN's sum too
+  bool qkv_norm = false;         // `qkv_norm` is true
   Power alpha = {};              // factor of the stream in the sum, of L
   Power input_scale = {};        // factor on what F reads, of the block's number (from 1)
   Power init_gain = {};          // factor on the init of v, attn.out, ffn.in, ffn.gate, ffn.out, of L
+  bool gain_everywhere = false;  // init_gain is for q, k, the embeddings and the head too
+  const Pattern* pattern = nullptr;
 
-  bool has_norms() const { return norm_in || norm_branch || norm_out || mix; }
+  bool has_norms() const { return norm_in || norm_branch || norm_out || pattern != nullptr; }
 };
+
+inline constexpr Pattern mix_pattern = {FirstBlocks::mix_post_fraction, PlacementKind::post,
+                                        PlacementKind::pre};
+inline constexpr Pattern hybrid_pattern = {.rest = {PlacementKind::post, PlacementKind::none}};
+inline constexpr Pattern hybrid_star_pattern = {
+    FirstBlocks::one, PlacementKind::pre, {PlacementKind::post, PlacementKind::none}};
 
 // clang-format off
 inline constexpr Placement placement_rows[] = {
@@ -78,9 +106,19 @@ inline constexpr Placement placement_rows[] = {
     {.kind = PlacementKind::pre_scaled, .name = "pre_scaled", .formula = "y = x + F(N(x)/sqrt(l))",
      .source = "LayerNorm scaling, Sun et al. 2025 (arXiv 2502.05795)",
      .norm_in = true, .final_norm = true, .residual_scaling = false, .input_scale = {1, -0.5}},
+    {.kind = PlacementKind::b2t, .name = "b2t", .formula = "z = N(x + Attn(x)), y = N(x + z + FFN(z))",
+     .source = "B2T, Takase et al. 2022 (arXiv 2206.00330)",
+     .norm_out = true, .residual_scaling = false, .block_skip = true,
+     .init_gain = {1, -0.5}, .gain_everywhere = true},
     {.kind = PlacementKind::mix, .name = "mix",
      .formula = "the first ceil(mix_post_fraction*L) blocks post, the rest pre",
-     .source = "Mix-LN, Li et al. 2024 (arXiv 2412.13795)", .final_norm = true, .mix = true},
+     .source = "Mix-LN, Li et al. 2024 (arXiv 2412.13795)", .final_norm = true, .pattern = &mix_pattern},
+    {.kind = PlacementKind::hybrid, .name = "hybrid", .formula = "z = N(x + Attn(x)), y = z + FFN(z), with qkv_norm",
+     .source = "HybridNorm, Zhuo et al. 2025 (arXiv 2503.04598)",
+     .final_norm = true, .qkv_norm = true, .pattern = &hybrid_pattern},
+    {.kind = PlacementKind::hybrid_star, .name = "hybrid_star", .formula = "hybrid, its first block pre",
+     .source = "HybridNorm*, Zhuo et al. 2025 (arXiv 2503.04598)",
+     .final_norm = true, .qkv_norm = true, .pattern = &hybrid_star_pattern},
     {.kind = PlacementKind::rezero, .name = "rezero", .formula = "y = x + a*F(x)",
      .source = "ReZero, Bachlechner et al. 2020 (arXiv 2003.04887)", .learned_scale = true},
     {.kind = PlacementKind::none, .name = "none", .formula = "y = x + F(x)",
@@ -91,8 +129,17 @@ inline constexpr Placement placement_rows[] = {
 std::span<const Placement> placement_table();  // placement_rows
 const Placement& placement_row(PlacementKind kind);
 
-// The row of each block, L of them: a single placement repeated, a list as given, `mix` spelled out.
+// "post", or where the sublayers differ "post/none".
+std::string placement_name(const BlockPlacement& placement);
+
+// The rows of each block's sublayers, L of them: a single placement repeated, a list as given, patterns
+// spelled out.
+struct BlockRows {
+  const Placement *attn, *ffn;
+  bool operator==(const BlockRows&) const = default;
+};
 struct ModelConfig;
-std::vector<const Placement*> placements_of(const ModelConfig& config);
+std::vector<BlockRows> placements_of(const ModelConfig& config);
+std::vector<const Placement*> sublayer_rows(const ModelConfig& config);  // 2L: attention's, the FFN's, ...
 
 }  // namespace normscope

@@ -128,13 +128,14 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
   const Index T = run.pass.context, H = config_.n_head;
 
   // Queries, keys and values are read by GEMMs alone, unless something stands between.
-  const bool for_gemms = !config_.qk_norm && config_.position != Position::rope && run.cache == nullptr &&
-                         config_.d_model / H % 2 == 0;
+  const bool normed = config_.qk_norm || config_.qkv_norm;
+  const bool for_gemms =
+      !normed && config_.position != Position::rope && run.cache == nullptr && config_.d_model / H % 2 == 0;
   Var<Real> qkv = linear(run.tape, gemm_provider_, x, run.parameter(p.qkv.weight), run.parameter(p.qkv.bias),
                          for_gemms ? operand_dtype<Real>(gemm_provider_) : DType::real);
-  if (config_.qk_norm) {
+  if (normed) {
     qkv = query_key_norm(run.tape, static_cast<Real>(config_.norm_eps), H, qkv, run.parameter(p.q_norm),
-                         run.parameter(p.k_norm));
+                         run.parameter(p.k_norm), run.parameter(p.v_norm));
   }
   if (config_.position == Position::rope) {
     qkv = rotary(run.tape, T, H, qkv, cosines_.data(), sines_.data(), run.first_position());
@@ -173,9 +174,7 @@ template <class Real>
 Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) const {
   const int layer = static_cast<int>(index) + 1;
   const BlockParameters& p = layout_.blocks[index];
-  const Placement& placement = *placements_[index];
-  const Real alpha = static_cast<Real>(placement.alpha.of(config_.n_layer));
-  const Real s = static_cast<Real>(placement.input_scale.of(layer));
+  const Var<Real> block_input = x;
 
   // y = N_out(alpha x + N_branch(a F(s N_in(x)))). Norms and scales that the placement has not, and factors
   // of 1, return their argument.
@@ -183,16 +182,22 @@ Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) con
     Site in, out, sum;
     DropoutPlace dropout;
   };
-  const auto sublayer = [&](const SublayerParameters& w, const Places& at, auto F) {
+  const auto sublayer = [&](const Placement& row, const SublayerParameters& w, const Places& at, auto F) {
+    const Real alpha = static_cast<Real>(row.alpha.of(config_.n_layer));
+    const Real s = static_cast<Real>(row.input_scale.of(layer));
     const Var<Real> in = run.tap(layer, at.in, scale(run.tape, s, run.norm(w.norm_in, x, s == 1)));
     const Var<Real> y = dropout(run.tape, run.drop(layer, at.dropout), run.tap(layer, at.out, F(in)));
     const Var<Real> branch = run.norm(w.norm_branch, scale_by(run.tape, run.parameter(w.scale), y));
-    const Var<Real> sum = config_.residual ? residual_sum(run.tape, alpha, x, branch) : branch;
+    Var<Real> sum = config_.residual ? residual_sum(run.tape, alpha, x, branch) : branch;
+    if (row.block_skip && at.sum == Site::stream && config_.residual)
+      sum = residual_sum(run.tape, Real(1), block_input, sum);
     x = run.tap(layer, at.sum, run.norm(w.norm_out, sum));
   };
-  sublayer(p.attn, {Site::attn_in, Site::attn_out, Site::stream_mid, DropoutPlace::attention_branch},
+  sublayer(*placements_[index].attn, p.attn,
+           {Site::attn_in, Site::attn_out, Site::stream_mid, DropoutPlace::attention_branch},
            [&](Var<Real> in) { return attention(run, index, in); });
-  sublayer(p.ffn, {Site::ffn_in, Site::ffn_out, Site::stream, DropoutPlace::ffn_branch},
+  sublayer(*placements_[index].ffn, p.ffn,
+           {Site::ffn_in, Site::ffn_out, Site::stream, DropoutPlace::ffn_branch},
            [&](Var<Real> in) { return feed_forward(run, index, in); });
   return x;
 }

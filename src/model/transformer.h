@@ -50,7 +50,7 @@ class Transformer {
   Index vocab_size_;
   GemmProvider gemm_provider_;
   ParameterLayout layout_;
-  std::vector<const Placement*> placements_;
+  std::vector<BlockRows> placements_;
   std::vector<Real> sinusoids_;        // sinusoidal: (T, C)
   std::vector<Real> cosines_, sines_;  // rope: (T, D/2)
 };

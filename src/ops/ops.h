@@ -71,11 +71,11 @@ template <class Real>
 Var<Real> pointwise_norm(Tape<Real>& tape, Squash squash, Var<Real> x, Var<Real> alpha, Var<Real> shift = {},
                          Var<Real> gain = {}, Var<Real> bias = {});
 
-// RMS norm of every head's query and key in qkv (N, 3C: q, k, v), values as they are. Gains: (1, D), one for
-// all heads (Henry et al. 2020, arXiv 2010.04245, in the RMS form of later models).
+// RMS norm of every head's query and key in qkv (N, 3C: q, k, v), and of its value if v_gain is given. Gains:
+// (1, D), one for all heads (Henry et al. 2020, arXiv 2010.04245, in the RMS form of later models).
 template <class Real>
 Var<Real> query_key_norm(Tape<Real>& tape, Real eps, Index heads, Var<Real> qkv, Var<Real> q_gain,
-                         Var<Real> k_gain);
+                         Var<Real> k_gain, Var<Real> v_gain = {});
 
 // Rotary positions (Su et al. 2021, arXiv 2104.09864), halves rotated as in GPT-NeoX: features (i, i + D/2)
 // of each head's query and key turn by the angle position * 10000^(-2i/D). cosines, sines: (positions, D/2),

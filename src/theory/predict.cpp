@@ -53,10 +53,11 @@ class Recursion {
 
   Prediction run() {
     embed();
-    const std::vector<const Placement*> rows = placements_of(config_);
+    const std::vector<BlockRows> rows = placements_of(config_);
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      for (const bool is_ffn : {false, true})
-        forward({.row = rows[i], .layer = static_cast<int>(i) + 1, .is_ffn = is_ffn});
+      const int layer = static_cast<int>(i) + 1;
+      forward({.row = rows[i].attn, .layer = layer, .is_ffn = false});
+      forward({.row = rows[i].ffn, .layer = layer, .is_ffn = true});
       describe_layer(static_cast<int>(i) + 1);
     }
     Kernel gradient = head();
@@ -91,12 +92,23 @@ class Recursion {
     s.spread = std::sqrt(noise_) / 2;
   }
   NormMap norm(bool present, Signal& x) const { return present ? NormMap(config_, x) : NormMap(); }
+  // The placement's factor on the variance of a matrix; `everywhere`: of those that only some placements
+  // scale.
+  double gain(const Placement& row, bool everywhere = false) const {
+    const bool applies = config_.init.placement_gain && (!everywhere || row.gain_everywhere);
+    return applies ? std::pow(row.init_gain.of(config_.n_layer), 2) : 1;
+  }
   double variance(Index out, Index in) const {
     return std::pow(initial_std(config_.init, real(out), real(in)), 2);
   }
 
+  const Placement& first_row() const { return *placements_of(config_)[0].attn; }
+  double embedding_variance() const {
+    return config_.init.embed_std * config_.init.embed_std * gain(first_row(), true);
+  }
+
   void embed() {
-    const double square = config_.init.embed_std * config_.init.embed_std;
+    const double square = embedding_variance();
     x_ = {Kernel(T_, [&](Index t, Index s) { return square * text_.collisions[t - s]; }),
           std::vector<double>(static_cast<std::size_t>(T_)),
           std::vector<double>(static_cast<std::size_t>(T_), 1)};
@@ -121,7 +133,7 @@ class Recursion {
         });
       }
     }
-    norm(placements_of(config_)[0]->embed_norm, x_);
+    norm(placements_of(config_)[0].attn->embed_norm, x_);
     x0_ = x_;
     x_.noise = 2 * likeness(x_.kernel) / real(config_.d_model);
     set_value(0, Site::stream, x_);
@@ -189,10 +201,10 @@ class Recursion {
 
   void attention(Sublayer& f, Signal& x) {
     const double C = real(config_.d_model), v = variance(config_.d_model, config_.d_model);
-    const double gain = std::pow(f.row->init_gain.of(config_.n_layer), 2);
-    f.out = C * v * gain * residual_factor(config_) * residual_factor(config_);
-    f.attention = AttentionMap(x.kernel, {.query = C * v,
-                                          .value = C * v * gain,
+    const double scale = gain(*f.row);
+    f.out = C * v * scale * residual_factor(config_) * residual_factor(config_);
+    f.attention = AttentionMap(x.kernel, {.query = C * v * gain(*f.row, true),
+                                          .value = C * v * scale,
                                           .qk_norm = config_.qk_norm,
                                           .rope = config_.position == Position::rope,
                                           .head_dim = config_.d_model / config_.n_head,
@@ -213,10 +225,10 @@ class Recursion {
 
   void feed_forward(Sublayer& f, Signal& x) {
     const double C = real(config_.d_model), F = real(config_.d_ff);
-    const double gain = std::pow(f.row->init_gain.of(config_.n_layer), 2);
-    f.in = gain * variance(config_.d_ff, config_.d_model);
+    const double scale = gain(*f.row);
+    f.in = scale * variance(config_.d_ff, config_.d_model);
     f.out =
-        gain * variance(config_.d_model, config_.d_ff) * residual_factor(config_) * residual_factor(config_);
+        scale * variance(config_.d_model, config_.d_ff) * residual_factor(config_) * residual_factor(config_);
     Response hidden = hidden_response(
         config_.activation, Kernel(T_, [&](Index t, Index s) { return C * f.in * x.kernel(t, s); }));
     f.slope = std::move(hidden.slope);
@@ -232,10 +244,10 @@ class Recursion {
   Kernel head() {
     const int last = static_cast<int>(config_.n_layer) + 1;
     const NormMap final_norm = norm(config_.final_norm, x_);
-    const double square = config_.init.embed_std * config_.init.embed_std;
-    HeadPrediction head = predict_head(
-        x_, config_.d_model, config_.tie_embeddings ? square : variance(text_.vocabulary, config_.d_model),
-        config_.tie_embeddings, tokens_, text_);
+    const double untied = variance(text_.vocabulary, config_.d_model) * gain(first_row(), true);
+    HeadPrediction head =
+        predict_head(x_, config_.d_model, config_.tie_embeddings ? embedding_variance() : untied,
+                     config_.tie_embeddings, tokens_, text_);
     noise_ = 2 / real(config_.d_model);
     set_value(last, Site::final, x_);
     at(last, Site::logits).rms = std::sqrt(head.logits);
@@ -319,6 +331,9 @@ Prediction predict(const ModelConfig& config, double tokens, const TextStatistic
   if (config.context > longest_context)
     refuse("predict", "no prediction: model.context is ", config.context, "; the longest is ",
            longest_context);
+  if (config.qkv_norm) refuse("predict", "no prediction: values with a norm of their own (qkv_norm)");
+  if (std::ranges::any_of(sublayer_rows(config), &Placement::block_skip))
+    refuse("predict", "no prediction: a sum of three terms, as b2t has");
   return Recursion(config, tokens, text, cell_growth).run();
 }
 
