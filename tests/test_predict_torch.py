@@ -75,8 +75,8 @@ class Against(CliTest):
         block = model.blocks[3]
         sublayer = block.sublayer
 
-        def scaled(name, F, x):  # x * sqrt(1/2) + F(N(x)) in the attention of block 4
-            return sublayer(name, F, x) - (1 - math.sqrt(0.5)) * x if name == "attn" else sublayer(name, F, x)
+        def scaled(name, F, x, block_input):  # x * sqrt(1/2) + F(N(x)) in the attention of block 4
+            return sublayer(name, F, x, block_input) - (1 - math.sqrt(0.5)) * x if name == "attn" else sublayer(name, F, x, block_input)
 
         block.sublayer = scaled
         line, said = self.against(model, 1)

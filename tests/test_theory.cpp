@@ -14,7 +14,7 @@ using namespace normscope;
 namespace {
 
 // Context 1, Xavier, no epsilon: the setting of the closed laws.
-ModelConfig closed(const std::vector<PlacementKind>& placement, Index n_layer, Index d_ff = 256) {
+ModelConfig closed(const std::vector<BlockPlacement>& placement, Index n_layer, Index d_ff = 256) {
   ModelConfig config;
   config.n_layer = n_layer;
   config.n_head = 4;
@@ -23,7 +23,7 @@ ModelConfig closed(const std::vector<PlacementKind>& placement, Index n_layer, I
   config.context = 1;
   config.norm_eps = 0;
   config.norm_placement = placement;
-  const Placement& row = *placements_of(config).back();
+  const Placement& row = *placements_of(config).back().ffn;
   if (!row.has_norms()) config.norm = NormKind::none;
   config.final_norm = row.final_norm;
   config.activation = Activation::relu;
