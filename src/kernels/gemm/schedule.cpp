@@ -80,7 +80,7 @@ PackedB pack_b(const GemmKernel& kernel, const Matrix<float>& b, float* room) {
 }
 
 bool is_in_panels(const GemmKernel& kernel, const Matrix<float>& b) {
-  return kernel.k_pack == 1 && !b.transposed && b.cols % kernel.nr == 0;
+  return kernel.k_pack == 1 && !b.transposed && b.cols % (kernel.nr / 2) == 0;
 }
 
 Index packed_size_a(const GemmKernel& kernel, const Matrix<float>& a) {
