@@ -86,9 +86,14 @@ void decode_one_query(const GemmKernel& kernel, const Attention<float>& a, Index
   struct Output;
   const Index keys = a.keys(), head_dim = a.head_dim();
   const Matrix<float> scores(thread_scratch<float, Scores>(keys), 1, keys);
-  const PackedA query = packed_a<Query>(kernel, a.head(a.q, item));
-  multiply(kernel, 1, keys, head_dim, query, packed_b<Keys>(kernel, a.head(a.k, item).t()),
-           {score_scale(a), 0, scores});
+  const Matrix<float> q = a.head(a.q, item), k = a.head(a.k, item);
+  if (q.half == nullptr && k.half == nullptr) {
+    kernel.dot_rows(keys, head_dim, q.value, k.value, k.ld, scores.value);
+    axpby(keys, 0.0f, scores.value, score_scale(a), scores.value);
+  } else {
+    multiply(kernel, 1, keys, head_dim, packed_a<Query>(kernel, q), packed_b<Keys>(kernel, k.t()),
+             {score_scale(a), 0, scores});
+  }
   float max, sum, *p = scores.value;
   kernels<float>().softmax_stats(keys, p, &max, &sum);
   kernels<float>().add_exponentials(keys, p, max, 1 / sum, p, 0);

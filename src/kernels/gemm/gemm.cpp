@@ -47,12 +47,12 @@ void for_each_tile(const Gemm<Real>& g, Multiply&& multiply) {
 }
 
 // What `automatic` means: a rule from measurements (kernels/NOTES.md), never a timing, so that it is the same
-// on every run. Products of few rows, as in sampling, do not repay packing B: those are OpenBLAS's, and so
-// are those of instruction sets for which our kernel was not tuned.
-GemmProvider automatic_choice(Index m) {
-  constexpr Index rows_worth_packing = 16;
+// on every run. OpenBLAS's are products of few rows that would have to be packed, and those of instruction
+// sets for which our kernel was not tuned.
+GemmProvider automatic_choice(const Gemm<float>& g) {
   const bool tuned = std::string_view(isa_name()) != "baseline";
-  return tuned && m >= rows_worth_packing ? GemmProvider::native : GemmProvider::openblas;
+  return tuned && (g.c.rows >= rows_worth_packing || is_few_rows(g)) ? GemmProvider::native
+                                                                     : GemmProvider::openblas;
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ void gemm(GemmProvider provider, const Gemm<Real>& g) {
   }
   if (provider == GemmProvider::reference) return for_each_tile(g, reference::gemm<Real>);
   if constexpr (std::is_same_v<Real, float>) {
-    if (provider == GemmProvider::automatic) provider = automatic_choice(g.c.rows);
+    if (provider == GemmProvider::automatic) provider = automatic_choice(g);
     if (provider == GemmProvider::native) return gemm_native(simd_kernels().gemm, g);
     if (provider == GemmProvider::bf16) return gemm_native(bf16_kernels().gemm, g);
   }

@@ -96,6 +96,9 @@ struct GemmKernel {
   // C (m, n) from k <= kc packed elements.
   void (*multiply)(Index m, Index n, Index k, const PackedA& a, const PackedB& b, const TileOutput& out);
 
+  // y_j = sum over k of x_p b_jp, j < n: rows of B as they lie, `ldb` apart.
+  void (*dot_rows)(Index n, Index k, const float* x, const float* b, Index ldb, float* y);
+
   // Does its multiply-adds `rounds` times in independent chains that stay in registers, which is the
   // arithmetic peak; returns the floating-point operations. Null: the processor has no such instruction.
   double (*multiply_add_chains)(Index rounds);

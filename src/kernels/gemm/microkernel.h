@@ -14,6 +14,7 @@ struct F32 {
   static constexpr Index k_pack = 1;
   static constexpr bool in_one_instruction = true;  // or, without FMA, in as few as there are
   static Vec broadcast(const float* x) { return splat(*x); }
+  static Vec load_steps(const float* x) { return load(x); }  // k_pack * lanes steps of k
   static Vec multiply_add(Vec sum, Vec x, Vec y) { return sum + x * y; }
 };
 
@@ -31,6 +32,7 @@ struct Bf16 {
     std::memcpy(&bits, x, sizeof bits);
     return (Vec)(VecU32{} + bits);
   }
+  static Vec load_steps(const float* x) { return cvt_pack(load(x), load(x + lanes)); }
   static Vec multiply_add(Vec sum, Vec x, Vec y) {
 #if defined(__AVX512BF16__)
     return (Vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)y);
@@ -197,6 +199,32 @@ void multiply(Index m, Index n, Index k, const PackedA& a, const PackedB& b, con
   }
 }
 
+template <class Product>
+void dot_rows(Index n, Index k, const float* x, const float* b, Index ldb, float* y) {
+  constexpr Index rows_at_once = 4, steps = Product::k_pack * lanes;
+  const Index whole = k / steps * steps;
+  for (Index j = 0; j < n; j += rows_at_once) {
+    const float* rows[rows_at_once];
+    Vec sum[rows_at_once] = {};
+    for (Index i = 0; i < rows_at_once; ++i) rows[i] = b + (j + i < n ? j + i : n - 1) * ldb;
+    for (Index p = 0; p < whole; p += steps) {
+      const Vec xs = Product::load_steps(x + p);
+      for (Index i = 0; i < rows_at_once; ++i)
+        sum[i] = Product::multiply_add(sum[i], xs, Product::load_steps(rows[i] + p));
+    }
+    if (whole < k) {
+      const std::size_t bytes = static_cast<std::size_t>(k - whole) * sizeof(float);
+      float last_x[steps] = {}, last[steps] = {};
+      std::memcpy(last_x, x + whole, bytes);
+      for (Index i = 0; i < rows_at_once; ++i) {
+        std::memcpy(last, rows[i] + whole, bytes);
+        sum[i] = Product::multiply_add(sum[i], Product::load_steps(last_x), Product::load_steps(last));
+      }
+    }
+    for (Index i = 0; i < rows_at_once && j + i < n; ++i) y[j + i] = sum_lanes(sum[i]);
+  }
+}
+
 // The sum of floats is also a factor, else the product of the other two would be formed once for all rounds.
 template <class Product>
 double multiply_add_chains(Index rounds) {
@@ -225,6 +253,7 @@ constexpr GemmKernel gemm_kernel = {
     .pack_b = Product::k_pack == 2 ? pack_b_pairs : pack_b,
     .pack_a = Product::k_pack == 2 ? pack_a_pairs : nullptr,
     .multiply = multiply<Product>,
+    .dot_rows = dot_rows<Product>,
     .multiply_add_chains = Product::in_one_instruction ? multiply_add_chains<Product> : nullptr,
     .causal_softmax = causal_softmax<Product::k_pack>,
     .causal_softmax_backward = causal_softmax_backward<Product::k_pack>,

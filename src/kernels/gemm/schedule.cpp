@@ -231,7 +231,37 @@ void gemm_split_k(const GemmKernel& kernel, const Gemm<float>& g) {
 
 }  // namespace
 
+bool is_few_rows(const Gemm<float>& g) {
+  return g.c.rows < rows_worth_packing && !g.a.transposed && g.b.transposed && g.b.half == nullptr;
+}
+
+// Each element of C is a dot product with a row of Bᵀ.
+void gemm_few_rows(const GemmKernel& kernel, const Gemm<float>& g) {
+  struct Rows;
+  const Index m = g.c.rows, k = g.a.cols;
+  Matrix<float> a = g.a;
+  if (a.half != nullptr) {
+    a = {thread_scratch<float, Rows>(m * k), m, k};
+    to_float(g.a, a.value);
+  }
+  constexpr Index numbers_per_block = 16 * 1024;
+  const Index cols_per_block = std::max<Index>(16, numbers_per_block / k);
+  parallel_blocks(g.c.cols, cols_per_block, [&](Index begin, Index end) {
+    struct Sums;
+    const Index cols = end - begin;
+    float* dots = thread_scratch<float, Sums>(2 * cols);
+    for (Index i = 0; i < m; ++i) {
+      const Matrix<float> c = g.c.block(i, begin, 1, cols);
+      const Matrix<float> sums = c.half != nullptr ? Matrix<float>(dots + cols, 1, cols) : c;
+      kernel.dot_rows(cols, k, a.value + i * a.ld, g.b.value + begin * g.b.ld, g.b.ld, dots);
+      axpby(cols, g.alpha, dots, g.beta, sums.value);
+      apply_epilogue(g, i, begin, sums);
+    }
+  });
+}
+
 void gemm_native(const GemmKernel& any, const Gemm<float>& g) {
+  if (is_few_rows(g)) return gemm_few_rows(any, g);
   GemmKernel kernel = any;
   kernel.kc = choose_kc(any, g);
   const Index k_blocks = block_count(g.a.cols, kernel.k_block());

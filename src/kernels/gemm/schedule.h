@@ -7,6 +7,12 @@
 
 namespace normscope {
 
+// Fewer rows of A do not repay packing B.
+constexpr Index rows_worth_packing = 16;
+
+// A product of few rows whose B is read without packing: sampling's, with weights (out, in).
+bool is_few_rows(const Gemm<float>& product);
+
 // The product on a grid of its own; all extents positive.
 void gemm_native(const GemmKernel& kernel, const Gemm<float>& product);
 
