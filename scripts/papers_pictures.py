@@ -74,7 +74,7 @@ def xiong(found):
 def growth(found):
     figure, axes = figure_of(1, "Mean square of the residual stream at initialisation",
                              f"{len(found['pre'][0])} seeds: mean (points) and range (bands); dashed: the law of each "
-                             "(scripts/laws.py)",
+                             "(normscope predict)",
                              [(placement, COLORS[placement], marker) for placement, marker in zip(found, MARKERS)])
     for (placement, (measured, law)), marker in zip(found.items(), MARKERS):
         blocks = np.arange(len(law))

@@ -13,9 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import laws
 import safetensors_io
 from runs import np
+from theory import predicted
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("NORMSCOPE_BINARY", str(ROOT / "build" / "normscope"))
@@ -151,14 +151,13 @@ def run_growth(config, out, quick):
     found = {}
     for placement in ("pre", "pre_scaled", "post", "sandwich", "peri"):
         folders = probe(config, out / placement, 2 if quick else 16, quick, {"model.norm_placement": placement})
-        model = json.loads((folders[0] / "config.json").read_text(encoding="utf-8"))["model"]
-        found[placement] = (np.array([stream(folder, "rms")**2 for folder in folders]), np.array(laws.mean_square(model)))
+        found[placement] = (np.array([stream(folder, "rms")**2 for folder in folders]), predicted(folders[0])["rms"]**2)
     return found
 
 
 def run_residual(config, out, quick):
     """`gradient`: {(placement, residual, L): |dx| before the first block over that after the last, one a seed};
-    `law`: the same by laws.py; `rows`: of the sweep."""
+    `law`: the same by theory; `rows`: of the sweep."""
     gradient, law = {}, {}
     for placement in ("pre", "none"):
         for residual in (True, False):
@@ -169,7 +168,8 @@ def run_residual(config, out, quick):
                                         "model.n_layer": layers})
                 norms = [stream(folder, "grad_norm") for folder in folders]
                 gradient[key] = np.array([norm[0] / norm[-1] for norm in norms])
-                law[key] = laws.gradient(json.loads((folders[0] / "config.json").read_text(encoding="utf-8"))["model"])[0]
+                expected = predicted(folders[0])["grad"]
+                law[key] = expected[0] / expected[-1]
     return {"gradient": gradient, "law": law, "rows": sweep(config, out / "trained", quick)}
 
 

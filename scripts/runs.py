@@ -253,24 +253,32 @@ class Group:
         return shortened(self.label, 90) + (f" ({', '.join(notes)})" if notes else "")
 
 
+def program():
+    return Path(os.environ.get("NORMSCOPE") or ROOT / "build" / "normscope")
+
+
+def ask(*arguments, purpose):
+    """The program run with these arguments, as subprocess has it; `purpose`: what it is needed for, in words."""
+    try:
+        return subprocess.run([program(), *arguments], capture_output=True, check=False)
+    except OSError as error:
+        raise PlotError(f"{printable(program())}: {error.strerror}; it {purpose}: build it, or name it in NORMSCOPE",
+                        1) from None
+
+
 def comparison(runs, base=None):
     """What `normscope compare --json` says of the runs, set against the base (a label, or the folder of a run), else the
     first; each of its groups has its runs as `group`."""
-    program = Path(os.environ.get("NORMSCOPE") or ROOT / "build" / "normscope")
     by_folder = {os.path.join(".", run.folder): run for run in runs}  # which is no option's name
     named = [f"--base={os.path.join('.', base) if os.path.isdir(base) else base}"] if base else []
-    try:
-        done = subprocess.run([program, "compare", "--json", *named, *by_folder], capture_output=True, check=False)
-    except OSError as error:
-        raise PlotError(f"{printable(program)}: {error.strerror}; it says what runs have in common: build it, or name it "
-                        "in NORMSCOPE", 1) from None
+    done = ask("compare", "--json", *named, *by_folder, purpose="says what runs have in common")
     try:
         said = json.loads(done.stdout)
         for entry in said["runs"]:
             entry["group"] = Group([by_folder[folder] for folder in entry["folders"]], entry["label"], entry["keys"])
     except (KeyError, TypeError, ValueError):
         why = done.stderr.decode("utf-8", "replace").splitlines() or ["no comparison came of it"]
-        raise PlotError(f"{printable(program)} compare: {printable(why[-1])}", 2 if "--base" in why[-1] else 1) from None
+        raise PlotError(f"{printable(program())} compare: {printable(why[-1])}", 2 if "--base" in why[-1] else 1) from None
     return said
 
 

@@ -18,7 +18,7 @@ CONFIG = {
     "model": {"n_layer": 3, "n_head": 2, "d_model": 16, "context": 8, "norm": "layernorm", "norm_placement": "pre",
               "final_norm": True, "init": {"scheme": "gpt2"}},
     "data": {"path": "", "val_fraction": 0.1, "val_path": ""},
-    "train": {"steps": 60, "lr": 0.001, "optimizer": "adamw", "seed": 1, "threads": 0},
+    "train": {"steps": 60, "batch_size": 8, "lr": 0.001, "optimizer": "adamw", "seed": 1, "threads": 0},
     "eval": {"every": 30}, "log": {"every": 10, "layers_every": 10},
 }
 

@@ -26,7 +26,8 @@ VOID = {"meta", "img", "br", "input"}
 SVG = set("svg g path defs clippath rect use line text image tspan pattern".split())
 KNOWN = SVG | set("html head meta title style script body header main section h1 h2 h3 p div span ul li table thead tbody tr th td "
                   "figure figcaption pre code br details summary fieldset label select option input button output".split())
-PICTURES = ["Loss", "Gradient norm and clipping", "Gradient and activation by layer", "Every layer at every step", "Branch beside stream"]
+PICTURES = ["Loss", "Gradient norm and clipping", "Gradient and activation by layer",
+            "Before training, beside theory", "Every layer at every step", "Branch beside stream"]
 
 
 class Page(HTMLParser):
@@ -166,7 +167,7 @@ class Report(MadeRuns):
         self.assertIn("Left out: p/seed-1, p/seed-2: one step is logged, a map needs two", page.notes)
         self.assertEqual([title for title, _ in page.images], PICTURES)
         page = self.report("p")
-        self.assertEqual([title for title, _ in page.images], [PICTURES[2], PICTURES[4]])
+        self.assertEqual([title for title, _ in page.images], [PICTURES[2], PICTURES[3], PICTURES[5]])
         self.assertEqual(page.headings[1], "The run")
 
     def test_numbers_of_a_page_are_those_of_the_logs_to_three_digits(self):

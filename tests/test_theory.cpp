@@ -287,6 +287,8 @@ TEST_CASE("theory: where it has no answer it says so") {
   CHECK_THROWS_WITH(predict(config, 16, text), doctest::Contains("no prediction: in block"));
   config.context = 4096;
   CHECK_THROWS_WITH(predict(config, 16, text), doctest::Contains("no prediction: model.context"));
+  config = closed({PlacementKind::none}, 1000);  // 3^1000
+  CHECK_THROWS_WITH(predict(config, 64, one_character), doctest::Contains("is not finite"));
   config = closed({PlacementKind::deepnorm}, 12);
   config.norm = NormKind::dyt;
   CHECK_THROWS_WITH(predict(config, 64, one_character), doctest::Contains("far from Gaussian"));

@@ -62,6 +62,11 @@ class Recursion {
     }
     Kernel gradient = head();
     for (std::size_t k = sublayers_.size(); k-- > 0;) gradient = backward(sublayers_[k], gradient);
+    for (const SitePrediction& site : result_.sites) {
+      if (!std::isfinite(site.rms + site.grad_rms))
+        refuse("predict", "no prediction: ", name_of(site.place.site), " of layer ", site.place.layer,
+               " is not finite");
+    }
     return result_;
   }
 
