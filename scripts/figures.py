@@ -13,6 +13,7 @@ from matplotlib import ticker  # after runs, which finds a Python that has it
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from sites import FIRST
 
 # Okabe and Ito's colours that show on white and on black, the strongest first; grey in place of their yellow and black.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
@@ -329,11 +330,11 @@ def draw(axes, x, rows, group, marker=None, second=False, line=True):
 
 
 def when_shown(series, step):
-    """In words, which step `step` (None: the last) is in these series; of probes, the initialisation."""
+    """In words, which step `step` (None: the last; FIRST) is in these series; of probes, the initialisation."""
     shown = sorted({int(s.steps[s.index(step)]) for s in series})
     if shown == [0]:
         return "at initialisation"
-    return f"at step {shown[0]}" if len(shown) == 1 else f"last steps ({shown[0]}–{shown[-1]})"
+    return f"at step {shown[0]}" if len(shown) == 1 else f"{'first' if step == FIRST else 'last'} steps ({shown[0]}–{shown[-1]})"
 
 
 def seen(drawn):

@@ -8,7 +8,7 @@ from figures import (DASHES, Line2D, depth_panel, drawing, end_names, entitle, f
                      name_ends, new_figure, points, say, scale_y, step_panel, style_legend, when_shown)
 from plot_command import command, loader
 from runs import main, np, shared_settings
-from sites import Site
+from sites import FIRST, Site
 from theory import NoPrediction, predicted
 
 EXAMPLES = """examples:
@@ -33,7 +33,7 @@ def plot(groups, step=None, theory=False):
     streams = {group: [Site(run) for run in group.runs] for group in groups}
     every, parts, names = sum(streams.values(), []), facets(groups), end_names(groups)
     if theory and step is None:
-        step = min(int(s.steps[0]) for s in every)
+        step = FIRST
     over_time = not theory and max(s.steps.size for s in every) > 1 and len(parts) == 1
     deepest = max(s.rms.shape[1] for s in every) - 1
     subtitle, handles = shared_settings(groups), group_handles(groups, deepest)

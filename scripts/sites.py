@@ -5,6 +5,7 @@ import math
 from keys import NORMS, PLACEMENTS, factor
 from runs import PlotError, np
 
+FIRST = "first"
 UNLOGGED = "set log.layers_every above 0 and train again"
 SITES = ("stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out")
 
@@ -14,7 +15,9 @@ class Steps:
     value is finite."""
 
     def index(self, step):
-        """The row of `step`; None: the last one that is finite throughout, or else the last."""
+        """The row of `step`; None: the last one that is finite throughout, or else the last; FIRST: the first."""
+        if step == FIRST:
+            return 0
         if step is None:
             good = np.flatnonzero(self.whole)
             return good[-1] if good.size else -1

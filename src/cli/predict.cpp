@@ -47,7 +47,7 @@ std::vector<std::string> warnings_on(const RunConfig& config, const Prediction& 
                        "% of the stream: the place of the norms can hardly matter"));
   const double uniform = std::log(static_cast<double>(vocabulary));
   if (prediction.loss > 1.5 * uniform)
-    all.push_back(text("the first loss is ", fixed(prediction.loss, 2), ", that of equal odds ",
+    all.push_back(text("the first loss is ", significant_text(prediction.loss), ", that of equal odds ",
                        fixed(uniform, 2),
                        ": the logits are too large; try a smaller model.init.embed_std, or an untied head"));
   return all;

@@ -62,11 +62,6 @@ class Recursion {
     }
     Kernel gradient = head();
     for (std::size_t k = sublayers_.size(); k-- > 0;) gradient = backward(sublayers_[k], gradient);
-    for (const SitePrediction& site : result_.sites) {
-      if (!std::isfinite(site.rms + site.grad_rms))
-        refuse("predict", "no prediction: ", name_of(site.place.site), " of layer ", site.place.layer,
-               " is not finite");
-    }
     return result_;
   }
 
@@ -87,13 +82,18 @@ class Recursion {
       return s.place == Place{layer, site};
     });
   }
+  static double root(int layer, Site site, double mean_square) {
+    if (!std::isfinite(mean_square))
+      refuse("predict", "no prediction: ", name_of(site), " of layer ", layer, " is not finite");
+    return std::sqrt(std::max(mean_square, 0.0));
+  }
   void set_value(int layer, Site site, const Signal& x) {
-    at(layer, site).rms = std::sqrt(x.mean_square());
+    at(layer, site).rms = root(layer, site, x.mean_square());
     at(layer, site).rms_spread = std::sqrt(x.noise) / 2;
   }
   void set_gradient(int layer, Site site, double mean_square) {
     SitePrediction& s = at(layer, site);
-    s.grad_rms = std::sqrt(std::max(mean_square, 0.0));
+    s.grad_rms = root(layer, site, mean_square);
     s.spread = std::sqrt(noise_) / 2;
   }
   NormMap norm(bool present, Signal& x) const { return present ? NormMap(config_, x) : NormMap(); }
