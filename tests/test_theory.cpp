@@ -140,6 +140,22 @@ TEST_CASE("theory: at context 1 rms times gradient is conserved, whatever the pl
         doctest::Approx(std::pow((1 + backward) / (1 + forward), 24)).epsilon(1e-6));
 }
 
+TEST_CASE("theory: a sum of three terms, and norms of q, k and v") {
+  const Prediction b2t = predict(closed({PlacementKind::b2t}, 3), 64, one_character);
+  const Streams s(b2t);
+  // Xavier times 1/L: with a branch of gain g at m = 1, z = (x + A)/sqrt(1 + g), then x + z + F.
+  const double g = 1.0 / 9, c = 1 / std::sqrt(1 + g), sum = 2 + 2 * c + g / 2;
+  CHECK(b2t.layers[3].share / b2t.layers[2].share == doctest::Approx((1 + c) / std::sqrt(sum)).epsilon(1e-9));
+  for (std::size_t l = 1; l < s.value.size(); ++l)
+    CHECK(s.value[l] * s.gradient[l] == doctest::Approx(1).epsilon(1e-9));
+  ModelConfig config = closed({{PlacementKind::post, PlacementKind::none}}, 2);
+  config.norm = NormKind::layernorm;
+  config.qkv_norm = config.final_norm = true;
+  config.init.embed_std = 3;  // the values' norm gives attention a mean square of 1, whatever it reads
+  check_equal(streams(config).value, {9, 1.5, 1.5});
+  CHECK(streams(config).gradient[1] == doctest::Approx(1).epsilon(1e-9));
+}
+
 TEST_CASE("theory: at context 1 the input's share, amplification and bf16 error follow their laws") {
   using enum PlacementKind;
   const auto predicted = [](PlacementKind kind, Index n_layer) {

@@ -123,9 +123,9 @@ void AttentionMap::each_pass(Use use) const {
 
 AttentionMap::AttentionMap(Kernel in, const AttentionScale& scale) : in_(std::move(in)), scale_(scale) {
   const Index T = in_.size;
-  key_ = scale.qk_norm
-             ? Kernel(T, [&](Index t, Index s) { return in_(t, s) / std::sqrt(in_(t, t) * in_(s, s)); })
-             : in_;
+  const Kernel unit(T, [&](Index t, Index s) { return in_(t, s) / std::sqrt(in_(t, t) * in_(s, s)); });
+  key_ = scale.qk_norm ? unit : in_;
+  value_ = scale.value_norm ? unit : Kernel(T, [&](Index t, Index s) { return scale.value * in_(t, s); });
   beta_ = scale.qk_norm ? 1 : scale.query * scale.query;
   if (scale.rope) {
     const Index pairs = scale.head_dim / 2;
@@ -177,11 +177,11 @@ Kernel AttentionMap::forward() const {
   Kernel out(in_.size);
   each_pass([&](const Pass& pass) {
     const std::vector<double> total = pass.sums([](Index, Index, double w) { return w; });
-    const std::vector<double> read = pass.sums([&](Index s, Index s2, double w) { return w * in_(s, s2); });
+    const std::vector<double> read =
+        pass.sums([&](Index s, Index s2, double w) { return w * value_(s, s2); });
     for (Index t = pass.first; t < pass.end; ++t) {
       for (Index t2 = pass.first2; t2 < pass.end2; ++t2) {
-        if (pass.has(t, t2))
-          out(t, t2) = out(t2, t) = scale_.value * read[pass.pair(t, t2)] / total[pass.pair(t, t2)];
+        if (pass.has(t, t2)) out(t, t2) = out(t2, t) = read[pass.pair(t, t2)] / total[pass.pair(t, t2)];
       }
     }
   });
@@ -196,9 +196,8 @@ Kernel AttentionMap::backward(const Kernel& gradient) const {
   Kernel values(T), queries(T), keys(T);
   each_pass([&](const Pass& pass) {
     const std::vector<double> total = pass.sums([](Index, Index, double w) { return w; });
-    const bool same = turn_.empty() && !scale_.qk_norm;
-    const std::vector<double> v = same ? pass.x : pass.centred(in_, false);
-    const auto value = [&](Index s, Index s2) { return scale_.value * v[s * pass.end2 + s2]; };
+    const std::vector<double> v = pass.centred(value_, false);
+    const auto value = [&](Index s, Index s2) { return v[s * pass.end2 + s2]; };
     const std::vector<double> query =
         pass.sums([&](Index s, Index s2, double w) { return w * value(s, s2) * pass.x[s * pass.end2 + s2]; });
     std::vector<double> through(total.size()), through_scores(total.size());
@@ -218,11 +217,13 @@ Kernel AttentionMap::backward(const Kernel& gradient) const {
     pass.spread(through_scores, keys,
                 [&](Index s, Index s2, double w) { return w * value(s, s2) * pass.turn(s, s2); });
   });
-  // dq = C Var(q) .. of scores that are themselves of the scale C Var(k); a norm divides by what W_q gave.
+  // Back through W_q, W_k of scores in the scale of W_k, W_q, and through W_v; a norm has divided by what its
+  // matrix gave.
   return Kernel(T, [&](Index t, Index s) {
     const double scores = queries(t, s) + queries(s, t) + keys(t, s) + keys(s, t);
-    const double factor = scale_.qk_norm ? 1 / std::sqrt(in_(t, t) * in_(s, s)) : scale_.query * scale_.query;
-    return scale_.value * (values(t, s) + values(s, t)) + factor * scores;
+    const double normed = 1 / std::sqrt(in_(t, t) * in_(s, s));
+    return (scale_.value_norm ? normed : scale_.value) * (values(t, s) + values(s, t)) +
+           (scale_.qk_norm ? normed : scale_.query * scale_.query) * scores;
   });
 }
 

@@ -14,8 +14,9 @@
 namespace normscope {
 
 struct AttentionScale {
-  double query = 1, value = 1;  // C Var(q) = C Var(k), C Var(v)
-  bool qk_norm = false, rope = false;
+  double query = 1, value = 1;               // C Var(q) = C Var(k), C Var(v)
+  bool qk_norm = false, value_norm = false;  // RMSNorm of each head: q and k, v
+  bool rope = false;
   Index head_dim = 1;
   // Cells of neighbouring queries share the exponents of their last; a cell is this much longer than the one
   // before it. 1: each query has its own, and the cost is T^4.
@@ -39,7 +40,7 @@ class AttentionMap {
   template <class Use>
   void each_pass(Use use) const;
 
-  Kernel in_, key_;  // K, and the keys' kernel over `query`: of unit mean square with qk_norm
+  Kernel in_, key_, value_;  // K; of keys, over `query` but with qk_norm; of values
   AttentionScale scale_;
   double beta_ = 0, score_std_ = 0, entropy_ = 0;
   std::vector<double> gamma_, slope_;  // (T): of each query, gamma and sqrt(f)

@@ -37,8 +37,9 @@ struct Sublayer {
   double input_scale = 1, alpha = 1, branch = 1;  // factors of x; branch: 0 where a learned scale starts so
   double in = 1, out = 1;                         // C Var of ffn.in; of what writes the stream
   AttentionMap attention = {};
-  Kernel slope = {};  // FFN: E phi' phi'
-  double share = 0;   // beta^2: mean square of the branch over that of the sum
+  Kernel slope = {};              // FFN: E phi' phi'
+  std::vector<double> skip = {};  // the block's input in the FFN's x, where both join its sum; else empty
+  double share = 0;               // beta^2: mean square of the branch over that of the sum
 
   Site site(Site attn, Site ffn) const { return is_ffn ? ffn : attn; }
 };
@@ -55,6 +56,7 @@ class Recursion {
     embed();
     const std::vector<BlockRows> rows = placements_of(config_);
     for (std::size_t i = 0; i < rows.size(); ++i) {
+      block_input_ = x_;
       const int layer = static_cast<int>(i) + 1;
       forward({.row = rows[i].attn, .layer = layer, .is_ffn = false});
       forward({.row = rows[i].ffn, .layer = layer, .is_ffn = true});
@@ -71,8 +73,9 @@ class Recursion {
   const TextStatistics& text_;
   double cell_growth_;
   Index T_;
-  Signal x_;   // the stream
-  Signal x0_;  // stream 0
+  Signal x_;  // the stream
+  Signal x0_, block_input_;
+  Kernel block_skip_;  // the gradient that a block's input receives from its FFN's sum
   std::vector<Sublayer> sublayers_;
   double noise_ = 0;  // relative variance of |dx|^2 from seed to seed
   Prediction result_;
@@ -194,6 +197,18 @@ class Recursion {
       x_.mean[t] = f.alpha * x_.mean[t] + y.mean[t];
       x_.share[t] *= f.alpha;
     }
+    if (row.block_skip && f.is_ffn && config_.residual) {
+      // x = c * block input + what is independent of it; both are in the sum.
+      const Signal& b = block_input_;
+      for (Index t = 0; t < T_; ++t) f.skip.push_back(x_.share[t] / b.share[t]);
+      x_.kernel = Kernel(T_, [&](Index t, Index s) {
+        return x_.kernel(t, s) + (1 + f.skip[t] + f.skip[s]) * b.kernel(t, s);
+      });
+      for (Index t = 0; t < T_; ++t) {
+        x_.mean[t] += b.mean[t];
+        x_.share[t] += b.share[t];
+      }
+    }
     f.share = added / x_.mean_square();
     x_.bent *= 1 - f.share;
     x_.noise = std::pow(1 - f.share, 2) * x_.noise + f.share * f.share * y.noise + cross_noise(f) * like;
@@ -210,7 +225,8 @@ class Recursion {
     f.out = C * v * scale * residual_factor(config_) * residual_factor(config_);
     f.attention = AttentionMap(x.kernel, {.query = C * v * gain(*f.row, true),
                                           .value = C * v * scale,
-                                          .qk_norm = config_.qk_norm,
+                                          .qk_norm = config_.qk_norm || config_.qkv_norm,
+                                          .value_norm = config_.qkv_norm,
                                           .rope = config_.position == Position::rope,
                                           .head_dim = config_.d_model / config_.n_head,
                                           .cell_growth = cell_growth_});
@@ -301,7 +317,12 @@ class Recursion {
       dx.values[i] = f.alpha * f.alpha * sum.values[i] + branch.values[i];
     if (f.is_ffn) {
       set_gradient(f.layer, Site::stream_mid, dx.mean_square());
+      // The block's input receives the sum's gradient twice: as it is, and within that of this x.
+      if (!f.skip.empty())
+        block_skip_ = Kernel(T_, [&](Index t, Index s) { return (1 + f.skip[t] + f.skip[s]) * sum(t, s); });
     } else {
+      for (std::size_t i = 0; i < block_skip_.values.size(); ++i) dx.values[i] += block_skip_.values[i];
+      block_skip_ = {};
       set_gradient(f.layer - 1, Site::stream, dx.mean_square());
     }
     // Where nothing stands between, what F reads is the stream itself.
@@ -336,9 +357,6 @@ Prediction predict(const ModelConfig& config, double tokens, const TextStatistic
   if (config.context > longest_context)
     refuse("predict", "no prediction: model.context is ", config.context, "; the longest is ",
            longest_context);
-  if (config.qkv_norm) refuse("predict", "no prediction: values with a norm of their own (qkv_norm)");
-  if (std::ranges::any_of(sublayer_rows(config), &Placement::block_skip))
-    refuse("predict", "no prediction: a sum of three terms, as b2t has");
   return Recursion(config, tokens, text, cell_growth).run();
 }
 
