@@ -28,7 +28,7 @@ def blocks(language):
 class Readme(CliTest):
     def setUp(self):
         super().setUp()
-        for name in ("configs", "data", "scripts", "README.md"):
+        for name in ("configs", "data", "scripts", "src", "README.md"):
             source, target = os.path.join(ROOT, name), self.path(name)
             if os.path.isdir(source):
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("tinyshakespeare.txt", "__pycache__"))

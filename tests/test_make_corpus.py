@@ -1,0 +1,130 @@
+#!/usr/bin/python3
+"""scripts/make_corpus.py: texts of every kind become one, and what is refused is said. Kinds whose tool is absent are refused
+by name; .ci/run installs the tools."""
+
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+import zipfile
+
+from cli import ROOT, CliTest
+
+SCRIPT = os.path.join(ROOT, "scripts", "make_corpus.py")
+PAGE = "<!DOCTYPE html><html><head><title>t</title><script>var x = 1;</script></head><body><p>Whales &amp; <b>waves</b>.</p></body></html>"
+
+
+class MakeCorpus(CliTest):
+    def make(self, *arguments, code=0, **environment):
+        done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True,
+                              encoding="utf-8", timeout=120, check=False, env={**os.environ, **environment})
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assert_no_controls(done.stdout)
+        return done
+
+    def text(self, name="out.txt"):
+        with open(self.path(name), encoding="utf-8", newline="") as file:
+            return file.read()
+
+    def folder_of(self, **files):
+        os.makedirs(self.path("in"), exist_ok=True)
+        for name, content in files.items():
+            self.write("in/" + name.replace("__", "."), content)
+
+    def test_texts_of_several_encodings(self):
+        self.folder_of(a__txt="naïve\r\nend", b__md="# Title\n".encode("utf-8-sig"), c__py="π = 3\n".encode("utf-16"),
+                       d__txt="caf\u00e9 \u2013 x".encode("cp1252"), e__bin=b"\x7fELF\0\1\2", f__txt=b"")
+        os.makedirs(self.path("in/.git"))
+        self.write("in/.git/config", "secret")
+        done = self.make("in", "-o", "out.txt")
+        self.assertEqual(self.text(), "naïve\nend\n# Title\nπ = 3\ncafé – x\n")
+        table = [line.split("  ") for line in done.stdout.splitlines()]
+        self.assertEqual([[part.strip() for part in row if part.strip()] for row in table[:-1]], [
+            ["10", "in/a.txt", "utf-8"], ["8", "in/b.md", "utf-8"], ["6", "in/c.py", "utf-16"], ["9", "in/d.txt", "windows-1252"],
+            ["refused", "in/e.bin", "not text: it has control bytes"], ["refused", "in/f.txt", "no text in it"]])
+        self.assertEqual(table[-1][0], f"wrote out.txt: 33 characters, {len(set(self.text()))} different")
+        self.make(".", "-o", "out.txt")  # the output is no input
+        self.assertEqual(self.text().count("Title"), 1)
+
+    def test_rare_characters_are_folded_and_named(self):
+        self.write("x.txt", "aaaa bbbb cccc éé ☃\n" * 2)
+        done = self.make("x.txt", "-o", "out.txt", "--max-vocab", "6")
+        self.assertLessEqual(len(set(self.text())), 6)
+        self.assertIn("folded ☃ (U+2603) to ?", done.stdout)
+        self.write("x.txt", "eeee zz éö   \n\n\n")
+        done = self.make("x.txt", "-o", "out.txt", "--max-vocab", "5")
+        self.assertIn("folded é (U+00E9) to e\nfolded ö (U+00F6) to ?\n", done.stdout)
+        self.assertEqual(self.text(), "eeee zz e?   \n\n\n")
+        self.make("x.txt", "-o", "out.txt", "--max-vocab", "6")
+        self.assertEqual(self.text(), "eeee zz éö   \n\n\n")
+
+    def test_hyphens_and_furniture_are_left_alone_unless_asked(self):
+        pages = [f"A History of Norms\nText of exam-\nple {i}.\nwell-\nKnown\nPage {i}" for i in range(1, 6)]
+        self.write("x.txt", "\f".join(pages))
+        self.make("x.txt", "-o", "out.txt")
+        self.assertEqual(self.text(), "\n".join(pages) + "\n")
+        self.make("x.txt", "-o", "out.txt", "--join-hyphens", "--drop-furniture")
+        self.assertEqual(self.text(), "\n".join(f"Text of example {i}.\nwell-\nKnown" for i in range(1, 6)) + "\n")
+
+    def test_a_missing_tool_is_named_with_its_package(self):
+        self.write("x.pdf", "%PDF")
+        self.write("x.html", PAGE)
+        self.write("x.png", "x")
+        done = self.make("x.pdf", "x.html", "x.png", "-o", "out.txt", code=1, PATH="/nowhere")
+        for words in ("x.pdf  needs pdftotext: apt-get install poppler-utils", "x.html  needs pandoc: apt-get install pandoc",
+                      "x.png  needs tesseract: apt-get install tesseract-ocr"):
+            self.assertIn(words, done.stdout)
+        self.assertEqual(done.stderr, "[corpus] nothing taken; name files or folders with text\n")
+        self.assertFalse(os.path.exists(self.path("out.txt")))
+
+    @unittest.skipUnless(shutil.which("pdftotext"), "no pdftotext")
+    def test_train_on_a_pdf_and_on_this_project(self):
+        from runs import np  # after cli, which tells where scripts are
+        from figures import Figure, look
+        figure = Figure()
+        for i in range(12):
+            figure.text(0.1, 0.9 - i / 15, f"The norm stands before each sublayer, line {i}.")
+        with look():
+            figure.savefig(self.path("paper.pdf"))
+        self.assertIsNotNone(np)
+        done = self.make("paper.pdf", os.path.join(ROOT, "src", "ops"), "-o", "out.txt")
+        self.assertIn("  paper.pdf  pdftotext", done.stdout)
+        self.assertIn("The norm stands before each sublayer, line 3.\n", self.text())
+        self.assertIn("namespace normscope", self.text())
+        run = self.train("run", {"data": {"path": "out.txt"}, "train": {"steps": 2}})
+        self.assertEqual(run.summary["vocab"], len(set(self.text())))
+        self.write("broken.pdf", "no PDF")
+        self.assertRegex(self.make("broken.pdf", "text.txt", "-o", "out.txt").stdout, "refused  broken.pdf  pdftotext: ")
+
+    @unittest.skipUnless(shutil.which("pandoc"), "no pandoc")
+    def test_documents(self):
+        self.write("x.html", PAGE)
+        for kind in ("docx", "odt", "epub"):
+            subprocess.run(["pandoc", "x.html", "-o", f"x.{kind}", "--metadata", "title=t"], cwd=self.folder, check=True)
+            self.assertTrue(zipfile.is_zipfile(self.path(f"x.{kind}")))
+        for kind in ("html", "docx", "odt", "epub"):
+            self.make(f"x.{kind}", "-o", "out.txt")
+            self.assertIn("Whales & waves.\n", self.text())
+            self.assertNotIn("var x", self.text())
+
+    @unittest.skipUnless(shutil.which("tesseract"), "no tesseract")
+    def test_images(self):
+        from figures import Figure, FigureCanvasAgg, look
+        figure = Figure(figsize=(6, 1.5))
+        FigureCanvasAgg(figure)
+        figure.text(0.05, 0.4, "Norms before sums", size=32)
+        with look():
+            figure.savefig(self.path("x.png"), dpi=150)
+        self.make("x.png", "-o", "out.txt")
+        self.assertIn("Norms before sums", self.text())
+
+    def test_errors(self):
+        done = self.make("text.txt", "-o", "out.txt", "--max-vocab", "1", code=2)
+        self.assertIn("--max-vocab: got 1; give 2 or more", done.stderr)
+        self.assertRegex(self.make("nowhere.txt", "-o", "out.txt", code=1).stdout, "refused  nowhere.txt  No such file")
+        self.assertRegex(self.make("text.txt", "-o", "text.txt/out.txt", code=1).stderr, r"^\[corpus\] text\.txt: ")
+
+
+if __name__ == "__main__":
+    unittest.main()
