@@ -195,6 +195,21 @@ def bias_table(rows):
                     ["with − without, by seed", spread(paired(rows, "ffn_bias", "false", "true"), "{:+.4f}")])
 
 
+def without_table(rows):
+    rates = ("0.0003", "0.001", "0.003")
+    cells = [(f"L {layers}, {name}", {"norm": norm, "n_layer": layers}) for layers in (2, 12)
+             for norm, name in (("layernorm", "with norms"), ("none", "without"))]
+    return markdown(["validation loss", *(f"lr {rate}" for rate in rates)],
+                    *([name, *(spread(rows.losses(lr=rate, norm_affine="true", **values)) for rate in rates)] for name, values in cells),
+                    ["L 12, norms without gain and bias", "", spread(rows.losses(name="plain")), ""])
+
+
+def without_norms(layers, rate):
+    """A measure: what the loss without norms is above that with norms."""
+    return lambda rows: (mean(rows.losses(norm="none", n_layer=layers, lr=rate))
+                         - mean(rows.losses(norm="layernorm", n_layer=layers, lr=rate, norm_affine="true")))
+
+
 def init_table(rows):
     cells = {name: rows.losses(name=name) for name in ("xavier-pre", "xavier-post", "gpt2-pre", "gpt2-post")}
     return markdown(["validation loss", "pre", "post", "post − pre"],
@@ -271,6 +286,13 @@ EXPERIMENTS = [
     ]),
     Experiment("bias", sweep, bias_table, [
         Claim("biased minus bias-free FFN, by seed", lambda rows: mean(paired(rows, "ffn_bias", "false", "true")), -0.05, 0.05),
+    ]),
+    Experiment("without", sweep, without_table, [
+        *(Claim(f"L 2, lr {rate}: what is lost without norms", without_norms(2, rate), -0.1, 0.25) for rate in ("0.0003", "0.001", "0.003")),
+        *(Claim(f"L 12, lr {rate}: the same", without_norms(12, rate), 0.4, math.inf) for rate in ("0.0003", "0.001", "0.003")),
+        Claim("L 12: what norms lose without gain and bias",
+              lambda rows: mean(rows.losses(name="plain")) - mean(rows.losses(norm="layernorm", n_layer=12, lr="0.001", norm_affine="true")),
+              -0.1, 0.1),
     ]),
     Experiment("init", sweep, init_table, [
         Claim("Xavier, pre: learns", final(name="xavier-pre"), *LEARNS),

@@ -1,6 +1,7 @@
 """What surrounds a run: signals, closed streams, limits on memory, bound processors, threads of the environment."""
 
 import fcntl
+import math
 import os
 import pty
 import re
@@ -96,21 +97,35 @@ class Terminal(CliTest):
         self.assertEqual(process.wait(timeout=60), 0, text)
         return text.decode()
 
-    def progress(self, columns):
+    def progress(self, columns, *options, config=None):
         """The progress lines of a run."""
-        config = self.config({"train": {"steps": 300}})
-        shown = self.shown("train", config, "--out", "run", "--overwrite", columns=columns)
+        config = config or self.config({"train": {"steps": 300}})
+        shown = self.shown("train", config, "--out", "run", "--overwrite", *options, columns=columns)
         lines = [line for line in re.split(r"\r(?:\x1b\[J|\n)", shown) if "/300" in line]
         self.assertGreater(len(lines), 0, shown)
         return lines
 
     def test_the_time_left_is_kept_where_a_terminal_is_narrow(self):
         for line in self.progress(100):
-            self.assertRegex(line, r"^step \d+/300  loss [0-9.]+(  val [0-9.]+)?  [0-9.k]+ tokens/s  \d+:\d\d left$")
+            self.assertRegex(line, r"^step \d+/300  loss [0-9.]+(  val [0-9.]+)?  [0-9.k]+ tokens/s  grad [▁-█]{2}  \d+:\d\d left$")
+        for line in self.progress(100, "--no-spark"):
+            self.assertNotIn("grad", line)
         for columns, words in ((45, r"step \d+/300  loss [0-9.]+(  val [0-9.]+)?"), (27, r"step \d+/300")):
             for line in self.progress(columns):
                 self.assertRegex(line, rf"^{words}  \d+:\d\d left$")
                 self.assertLess(len(line), columns)
+
+    def test_the_gradient_by_depth_is_that_of_the_last_row_of_layers(self):
+        config = self.config({"model": {"n_layer": 5, "norm_placement": "none", "init": {"scheme": "xavier_normal"}}, "train": {"steps": 300},
+                              "log": {"layers_every": 1000}})
+        lines = self.progress(120, config=config)  # all show the row of step 1
+        gradients = [float(row["grad_rms"]) for row in Run(self.path("run")).rows("layers.csv")
+                     if (row["step"], row["site"]) == ("1", "stream") and row["layer"] != "0"]
+        span = max(math.log(10), math.log(max(gradients) / min(gradients)))
+        bars = "".join("▁▂▃▄▅▆▇█"[round(7 * math.log(g / min(gradients)) / span)] for g in gradients)
+        self.assertGreater(len(set(bars)), 1)
+        for line in lines:
+            self.assertIn(f"  grad {bars}  ", line)
 
     def test_one_that_knows_no_escape_sequences_gets_none(self):
         shown = self.shown("train", self.config(), "--out", "run", term="dumb")

@@ -64,6 +64,35 @@ class Sweep(CliTest):
             self.assertEqual(run.json("config.json")["name"], name)
         self.assertIn("2 seeds", result.stdout)  # the comparison at the end
 
+    def test_options_make_a_grid_of_a_config(self):
+        self.config()
+        self.normscope("sweep", "tiny.json", "--set", "model.norm=layernorm,rmsnorm", "--set", "train.steps=2", "--seeds", "2",
+                       "--out", "out")
+        self.assertEqual(self.folders(), sorted(f"norm={n}_seed={s}" for n in ("layernorm", "rmsnorm") for s in (1, 2)))
+        for row in self.summary().values():
+            self.assertEqual((row["status"], row["steps"]), ("done", "2"))
+        self.assertEqual(Run(self.path("out/norm=rmsnorm_seed=2")).json("config.json")["model"]["norm"], "rmsnorm")
+        self.assertIn("tiny: 3 runs", self.normscope("sweep", "tiny.json", "--seeds", "3", "--dry-run").stdout)
+        self.normscope("sweep", "tiny.json", "--set", "train.lr=1e-3,0.01", "--set", "train.steps=1", "--out", "rates")
+        self.assertEqual(sorted(os.listdir(self.path("rates"))), ["lr=0.001", "lr=0.01", "summary.csv"])
+
+    def test_options_over_a_sweep_file(self):
+        cases = [{"name": "warm", "set": {"train.warmup_steps": 1}}]
+        self.sweep("--set", "train.steps=1", "--set", "model.n_head=1,2", "--seeds", "1", seeds=[3, 4], cases=cases,
+                   grid={"model.n_layer": [1]})
+        self.assertEqual(self.folders(), ["n_layer=1_n_head=1_seed=1", "n_layer=1_n_head=2_seed=1", "warm_n_head=1_seed=1",
+                                          "warm_n_head=2_seed=1"])
+        lists = ["--set", 'model.norm_placement=["pre","post"]', "--set", "train.steps=1"]  # JSON: one value
+        self.normscope("sweep", self.sweep_file(grid={"train.lr": [0.1]}), "--out", "lists", *lists)
+        self.assertEqual(Run(self.path("lists/lr=0.1")).json("config.json")["model"]["norm_placement"], ["pre", "post"])
+        for given, words in ((["--set", "model.nrom=a,b"], ["model.nrom", "did you mean model.norm?"]),
+                             (["--set", "model.nrom=a"], ["model.nrom", "did you mean model.norm?"]),
+                             (["--set", "name=a,b"], ["a run's name is made of what it varies"]),
+                             (["--set", "train.seed=1,2", "--seeds", "2"], ["which seeds there are"]),
+                             (["--set", "model.norm=layernorm,nrom"], ["model.norm", 'got "nrom"'])):
+            self.refused("sweep", "sweep.json", "--out", "never", *given, says=words)
+        self.refused("sweep", "tiny.json", says=["is a config, not a sweep", "--set KEY=A,B or --seeds N"])
+
     def test_a_run_is_the_run_that_train_makes(self):
         self.sweep(grid={"model.norm": ["rmsnorm"], "train.lr": [1e-2]})
         self.normscope("train", "tiny.json", "--set", "model.norm=rmsnorm", "--set", "train.lr=0.01",

@@ -220,7 +220,8 @@ std::pair<Index, Index> shard_of(const CommandLine& line) {
 Exit run(const CommandLine& line) {
   const auto [shard, shards] = shard_of(line);
 
-  const Sweep sweep = load_sweep(line.positionals()[0]);
+  const Sweep sweep = load_sweep(line.positionals()[0],
+                                 {line.all_of("set"), line.integer_of("seeds", 1, Index{max_runs}, 0)});
   const fs::path out = line.text_of("out").value_or("runs/" + sweep.name);
   const int cores = resolve_threads(0, 0);
   const Index at_once = line.integer_of("jobs", 1, 1024, jobs_at_once(sweep, shards, cores));
@@ -267,7 +268,9 @@ const Command sweep_command = {
     .purpose = "a grid of runs, side by side; run again, it finishes what is missing",
     .details =
         "Every point of the grid and every named case runs with every seed. A diverged run is a result.",
-    .options = {{"out", "DIR", "folder of the runs' folders (default: runs/<name>)"},
+    .options = {{"set", "KEY=A,B", "of a sweep or a config: one value for all runs, several as a grid"},
+                {"seeds", "N", "each with the seeds 1 ... N"},
+                {"out", "DIR", "folder of the runs' folders (default: runs/<name>)"},
                 {"jobs", "N",
                  "runs at a time, each on its share of the cores (default: one a core, if memory allows)"},
                 {"shard", "I/N", "only every N-th run, from the I-th: for job arrays that share a folder"},

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <limits>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -98,6 +99,22 @@ void print_table(const std::vector<std::vector<std::string>>& columns) {
 }
 
 void print_error(std::string_view message) { std::cerr << escape_controls(message, "\n") << '\n'; }
+
+std::string sparkline(const std::vector<double>& numbers, std::size_t most) {
+  double low = std::numeric_limits<double>::infinity(), high = 0;
+  for (const double x : numbers) {
+    if (std::isfinite(x) && x > 0) low = std::min(low, x), high = std::max(high, x);
+  }
+  const double span = std::max(std::log(high / low), std::log(10.0));
+  const std::size_t count = std::min(numbers.size(), most);
+  std::string bars;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double x = numbers[count < 2 ? 0 : i * (numbers.size() - 1) / (count - 1)];
+    const int height = x > 0 ? static_cast<int>(std::lround(7 * std::log(x / low) / span)) : 0;
+    bars += std::isfinite(x) ? std::string("\xE2\x96") + static_cast<char>(0x81 + height) : "!";
+  }
+  return bars;
+}
 
 std::string fitted(std::vector<std::string> parts) {
   std::string line = join(parts, "  ");

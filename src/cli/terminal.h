@@ -20,12 +20,16 @@ std::string significant_text(double number, int digits = 3);  // 7.18, 0.0123, 3
 // UTF-8 text with blanks behind it, so that a terminal shows `width` characters.
 std::string aligned_left(const std::string& text, std::size_t width);
 
-// Prints columns of equal length, two blanks apart: those of numbers, below their title, to the right, but for
-// the first column.
+// Prints columns of equal length, two blanks apart: those of numbers, below their title, to the right, but
+// for the first column.
 void print_table(const std::vector<std::vector<std::string>>& columns);
 
 // Writes a line, or lines, to stderr. They may name files and options: control characters are spelled out.
 void print_error(std::string_view message);
+
+// Numbers as bars of eight heights, "▁▂▃▅█", on a logarithmic scale over at least a factor of 10: flat where
+// they hardly differ. Of more than `most` numbers some, evenly apart; '!' where one is not finite.
+std::string sparkline(const std::vector<double>& numbers, std::size_t most = 24);
 
 // The parts of a line, two blanks apart; where the terminal is too narrow, without the last ones but one.
 std::string fitted(std::vector<std::string> parts);

@@ -33,17 +33,30 @@ std::string shell_word(const std::string& path) {
 
 class ShowTraining : public TrainObserver {
  public:
-  ShowTraining(bool quiet, const ModelConfig& model) : line_(quiet), model_(model) {}
+  ShowTraining(bool quiet, bool spark, const ModelConfig& model)
+      : line_(quiet), spark_(spark), model_(model) {}
 
   void on_step(const Progress& p) override {
     if (!line_.due()) return;
-    std::vector<std::string> parts = {text("step ", p.step, "/", p.steps), "loss " + fixed(p.loss, 4), val_,
+    std::vector<std::string> parts = {text("step ", p.step, "/", p.steps),
+                                      "loss " + fixed(p.loss, 4),
+                                      val_,
                                       short_number(p.tokens_per_s) + " tokens/s",
+                                      gradient_,
                                       duration_text(p.seconds_left) + " left"};
-    std::erase(parts, "");  // no validation yet
+    std::erase(parts, "");  // no validation yet, no layers
     line_.show({fitted(std::move(parts))});
   }
   void on_evaluation(Index, double val_loss) override { val_ = "val " + fixed(val_loss, 4); }
+  // The gradient of the residual stream after each block.
+  void on_sites(const std::vector<SiteRow>& rows) override {
+    if (!spark_) return;
+    std::vector<double> sizes;
+    for (const SiteRow& row : rows) {
+      if (row.place.site == Site::stream && row.place.layer > 0) sizes.push_back(row.grad_rms);
+    }
+    gradient_ = "grad " + sparkline(sizes);
+  }
   void on_note(const std::string& note) override {
     line_.clear();
     print_error(note);
@@ -63,8 +76,9 @@ class ShowTraining : public TrainObserver {
 
  private:
   ProgressDisplay line_;
+  const bool spark_;
   const ModelConfig& model_;
-  std::string val_;
+  std::string val_, gradient_;
 };
 
 // What a resumed run may not change is refused; what changes the schedule is said.
@@ -191,7 +205,8 @@ Exit run(const CommandLine& line) {
   const Existing existing = line.has("resume")      ? Existing::resume
                             : line.has("overwrite") ? Existing::overwrite
                                                     : Existing::refuse;
-  ShowTraining show(line.has("quiet") || !ranks.is_first(), config.model);
+  ShowTraining show(line.has("quiet") || !ranks.is_first(), can_rewrite_lines() && !line.has("no-spark"),
+                    config.model);
   const auto folder = ranks.together([&] {
     std::unique_ptr<RunFolder> own;  // the first rank's
     if (!ranks.is_first()) return own;
@@ -228,6 +243,7 @@ const Command train_command = {
                 {"wait", "",
                  "where another process writes in the folder, wait for its end (default: refuse)"},
                 mpi_option,
+                {"no-spark", "", "leave the gradient by depth out of the progress line"},
                 {"q,quiet", "", "print nothing but errors"}},
     .run = run};
 

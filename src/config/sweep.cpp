@@ -24,11 +24,26 @@ constexpr const char* seed_key = "train.seed";
 // Keys and the values that a run gives them.
 using Settings = std::vector<std::pair<std::string, json>>;
 
-// A point of the grid, or a case, which has a name of its own.
+// A point of the grid, or a case, which has a name of its own for its first settings.
 struct Point {
   std::string name;
   Settings settings;
+  std::size_t named = 0;
 };
+
+// The values of "A,B", each JSON or else a string; of what is JSON as a whole, that.
+std::vector<json> values_of(const std::string& list) {
+  const auto value_of = [](const std::string& word) {
+    const json value = json::parse(word, nullptr, false);
+    return value.is_discarded() ? json(word) : value;
+  };
+  std::vector<json> values = {value_of(list)};
+  if (!values[0].is_string() || list.starts_with('"')) return values;
+  values.clear();
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) values.push_back(value_of(word));
+  return values;
+}
 
 // As a folder's name has it: 1e3 is 1000.
 std::string to_text(const json& value) {
@@ -56,21 +71,24 @@ std::string folder_name(const std::string& whole) {
 
 class SweepReader {
  public:
-  SweepReader(const fs::path& file, const JsonDocument& document, std::size_t max_count)
-      : file_(file), document_(document), max_count_(max_count) {}
+  SweepReader(const fs::path& file, const JsonDocument& document, std::size_t max_count,
+              const SweepOptions& options = {})
+      : file_(file), document_(document), max_count_(max_count), options_(options) {}
 
   Sweep read() {
     const auto has = [&](const char* section) { return member(section) != nullptr; };
-    if (!has("base") && (has("model") || has("train") || has("data") || has("extends"))) {
+    is_config_ = !has("base") && (has("model") || has("train") || has("data") || has("extends"));
+    if (is_config_ && options_.sets.empty() && options_.seeds == 0) {
       refuse(topic, document_.name(), ": is a config, not a sweep; run it with normscope train ",
-             escape_controls(file_.string()));
+             escape_controls(file_.string()), ", or say what shall vary: --set KEY=A,B or --seeds N");
     }
     if (!root_.is_object()) refuse(topic, document_.name(), ": ", type_error(root_, "an object: a sweep"));
-    check_keys(root_, {"$schema", "name", "base", "seeds", "grid", "cases"});
+    if (!is_config_) check_keys(root_, {"$schema", "name", "base", "seeds", "grid", "cases"});
     read_name();
     read_base();
     read_seeds();
     read_points();
+    for (const std::string& set : options_.sets) read_set(set);
     problems_.throw_if_any();
     make_runs();
     problems_.throw_if_any();
@@ -84,9 +102,9 @@ class SweepReader {
   }
 
   // The member of the file, or null.
-  const json* member(const char* name) const {
+  const json* member(const std::string& name) const {
     const auto found = root_.find(name);
-    return found == root_.end() ? nullptr : &*found;
+    return found == root_.end() || (is_config_ && name != "name") ? nullptr : &*found;
   }
 
   void check_keys(const json& object, const std::vector<std::string>& known) {
@@ -107,6 +125,7 @@ class SweepReader {
   }
 
   void read_base() {
+    if (is_config_) return void(sweep_.base = file_);
     const json* base = member("base");
     if (!base) return problem(root_, "base", "missing; expected the file of a config");
     try {
@@ -118,7 +137,8 @@ class SweepReader {
 
   void read_seeds() {
     const json* seeds = member("seeds");
-    if (!seeds) return;
+    for (Index seed = 1; seed <= options_.seeds; ++seed) seeds_.push_back(seed);
+    if (!seeds || !seeds_.empty()) return;
     if (!seeds->is_array() || seeds->empty())
       return problem(*seeds, "seeds", type_error(*seeds, "a list such as [1, 2, 3]"));
     std::set<Index> known;
@@ -137,7 +157,7 @@ class SweepReader {
 
   // Notes that runs differ in a key; says what is wrong with it.
   void vary(const std::string& key, const json& at) {
-    if (key == seed_key && member("seeds")) {
+    if (key == seed_key && !seeds_.empty()) {
       problem(at, key, "`seeds` says which seeds there are; give one of them");
     } else if (key == "name") {
       problem(at, key, "a run's name is made of what it varies");
@@ -169,16 +189,31 @@ class SweepReader {
         problem(values, member.key(), type_error(values, "a list of values"));
         continue;
       }
-      if (points_.size() * values.size() > max_count_) return too_many(values);
-      std::vector<Point> product;
-      for (const Point& point : points_) {
-        for (const json& value : values) {
-          product.push_back(point);
-          product.back().settings.emplace_back(member.key(), value);
-        }
-      }
-      points_ = std::move(product);
+      multiply(member.key(), values, values);
     }
+  }
+
+  // Every point with each of the values.
+  template <class Values>
+  void multiply(const std::string& key, const Values& values, const json& at) {
+    if (points_.size() * values.size() > max_count_) return too_many(at);
+    std::vector<Point> product;
+    for (const Point& point : points_) {
+      for (const json& value : values) {
+        product.push_back(point);
+        product.back().settings.emplace_back(key, value);
+      }
+    }
+    points_ = std::move(product);
+  }
+
+  void read_set(const std::string& set) {
+    const std::size_t equals = std::min(set.find('='), set.size());
+    const std::string key = set.substr(0, equals);
+    const std::vector<json> values = values_of(set.substr(std::min(equals + 1, set.size())));
+    if (values.size() < 2) return common_.push_back(set);
+    vary(key, root_);
+    multiply(key, values, root_);
   }
 
   void read_case(const json& one) {
@@ -192,6 +227,7 @@ class SweepReader {
       vary(member.key(), member.value());
       point.settings.emplace_back(member.key(), member.value());
     }
+    point.named = point.settings.size();
     points_.push_back(std::move(point));
   }
 
@@ -207,7 +243,7 @@ class SweepReader {
 
   void make_runs() {
     if (points_.size() * std::max<std::size_t>(1, seeds_.size()) > max_count_)
-      return too_many(*member(seeds_.empty() ? "cases" : "seeds"));
+      return too_many(seeds_.empty() || options_.seeds > 0 ? root_ : *member("seeds"));
     if (!seeds_.empty()) sweep_.varied_keys.push_back(seed_key);
     std::set<std::string> names;
     for (const Point& point : points_) {
@@ -215,7 +251,7 @@ class SweepReader {
         Settings settings = point.settings;
         if (!seeds_.empty()) settings.emplace_back(seed_key, seeds_[i]);
         std::string name = point.name;
-        for (std::size_t s = name.empty() ? 0 : point.settings.size(); s < settings.size(); ++s) {
+        for (std::size_t s = point.named; s < settings.size(); ++s) {
           name +=
               (name.empty() ? "" : "_") + short_key(settings[s].first) + "=" + to_text(settings[s].second);
         }
@@ -230,6 +266,7 @@ class SweepReader {
 
   void add_run(const std::string& name, const Settings& settings) {
     SweepRun run{name, {"name=" + json(name).dump()}, {}};
+    run.sets.insert(run.sets.end(), common_.begin(), common_.end());
     for (const auto& [key, value] : settings) run.sets.push_back(key + "=" + value.dump());
     try {
       run.config = load_config(sweep_.base, run.sets).config;
@@ -246,6 +283,9 @@ class SweepReader {
   const JsonDocument& document_;
   const json& root_ = document_.root();
   const std::size_t max_count_;
+  const SweepOptions options_;
+  bool is_config_ = false;
+  std::vector<std::string> common_;  // KEY=VALUE of all runs
   Sweep sweep_;
   std::vector<Index> seeds_;
   std::vector<Point> points_;
@@ -255,8 +295,8 @@ class SweepReader {
 
 }  // namespace
 
-Sweep load_sweep(const fs::path& file) {
-  return SweepReader(file, JsonDocument::read(file, topic), max_runs).read();
+Sweep load_sweep(const fs::path& file, const SweepOptions& options) {
+  return SweepReader(file, JsonDocument::read(file, topic), max_runs, options).read();
 }
 
 Sweep load_sweep_text(std::string json_text, const fs::path& label, std::size_t max_count) {

@@ -28,7 +28,14 @@ struct Sweep {
 //     "grid": { "model.norm_placement": ["pre", "post"], ... },
 //     "cases": [ { "name": ..., "set": { KEY: VALUE, ... } }, ... ] }
 // Every run's config is loaded. All problems are lines of one Error{usage}.
-Sweep load_sweep(const std::filesystem::path& file);
+//
+// `sets` are KEY=VALUE for all runs; with several values, KEY=A,B, one more key of the grid. `seeds`, where
+// above 0: seeds 1 ... that. With either, the file may be a config: the base of a sweep that has no file.
+struct SweepOptions {
+  std::vector<std::string> sets = {};
+  Index seeds = 0;
+};
+Sweep load_sweep(const std::filesystem::path& file, const SweepOptions& options = {});
 
 constexpr std::size_t max_runs = 10'000;  // each takes 2 KB and a millisecond before the first one starts
 

@@ -219,6 +219,7 @@ void Trainer::observe_sites(const Step& step) {
         parameter_rows(config_.train, model_, step.result->norms, step.changes);
     record_.growth = growth(sites);
     record_.grad_first_last = grad_first_last(params, config_.model.n_layer);
+    observer_.on_sites(sites);
     if (logs_ && logs_->layers) write_layers(*logs_->layers, step.number, sites);
     if (logs_ && logs_->params) write_params(*logs_->params, step.number, params);
   }

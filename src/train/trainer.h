@@ -30,7 +30,8 @@ class TrainObserver {
   virtual void on_evaluation(Index /*step*/, double /*val_loss*/) {}
   virtual void on_note(const std::string&) {}
   virtual void on_threads(Index /*step*/, int /*threads*/, int /*before*/) {}  // another count is chosen
-  virtual void on_branch_share(double) {}  // after step 1; see run/figures.h
+  virtual void on_sites(const std::vector<SiteRow>&) {}  // what a row of layers.csv says
+  virtual void on_branch_share(double) {}                // after step 1; see run/figures.h
 };
 
 class Trainer {
