@@ -56,7 +56,8 @@ class Predict(CliTest):
         self.assertNotIn("note:", self.normscope("predict", self.make(norm_placement="deepnorm")).stdout)
 
     def test_refusals(self):
-        for model in ({"norm_placement": "none"}, {"norm": "dyt", "norm_placement": "deepnorm"}, {"context": 2000}):
+        for model in ({"norm_placement": "none"}, {"norm": "batchnorm"}, {"norm": "instancenorm", "norm_placement": "post"},
+                      {"norm_placement": "res_post", "n_layer": 24}, {"norm": "dyt", "norm_placement": "deepnorm"}, {"context": 2000}):
             result = self.normscope("predict", self.make(**model), code=2)
             self.assertRegex(result.stderr, r"^\[predict\] no prediction: .+\n$")
             self.assertEqual(result.stdout, "")
@@ -98,7 +99,9 @@ class Predict(CliTest):
                       {"n_layer": 6, "norm_placement": "peri", "norm": "rmsnorm", "activation": "swiglu", "position": "rope"},
                       {"n_layer": 4, "norm": "dyt", "activation": "gelu", "position": "sinusoidal", "qk_norm": True},
                       {"n_layer": 4, "norm_placement": "post", "norm": "groupnorm", "tie_embeddings": True, "context": 16,
-                       "init": {"scheme": "gpt2", "embed_std": 0.02}}):
+                       "init": {"scheme": "gpt2", "embed_std": 0.02}},
+                      {"n_layer": 4, "norm_placement": "pre", "norm": "instancenorm", "context": 32},
+                      {"n_layer": 4, "norm_placement": ["b2t", "keel", {"attn": "sandwich", "ffn": "post"}, "pre"], "qkv_norm": True}):
             with self.subTest(model):
                 self.near_probe(8, (0.03, 0.08, 0.04), **model)
 
@@ -117,9 +120,11 @@ class Predict(CliTest):
                           *({"position": name} for name in ("rope", "sinusoidal", "none")),
                           *({"init": {"scheme": name}} for name in ("gpt2", "kaiming_normal", "xavier_uniform")),
                           {"tie_embeddings": True, "init": {"scheme": "gpt2", "embed_std": 0.02}}, {"qk_norm": True},
+                          {"norm_placement": "hybrid" if placement == "pre" else "b2t"},
+                          {"norm": "instancenorm", "norm_placement": "pre" if placement == "pre" else "sandwich"},
                           {"tie_embeddings": True}, {"n_head": 1}, {"context": 1}, {"context": 8}, {"context": 256}):
-                with self.subTest(placement=placement, **model):
-                    self.near_probe(8, narrow, d_model=128, d_ff=512, norm_placement=placement, **model)
+                with self.subTest(placement=placement, model=model):
+                    self.near_probe(8, narrow, **{"d_model": 128, "d_ff": 512, "norm_placement": placement, **model})
 
 
 def mean_and_error(values):

@@ -8,6 +8,7 @@
 #include "theory/attention.h"
 #include "theory/predict.h"
 #include "theory/softmax_moments.h"
+#include "theory/token_norm.h"
 
 using namespace normscope;
 
@@ -275,6 +276,22 @@ TEST_CASE("theory: the Hermite series is exact for a sine, the arc-cosine kernel
       CHECK(relu.value(t, s) - other == doctest::Approx(k(t, s) / 2).epsilon(1e-9));
     }
   }
+}
+
+TEST_CASE("theory: a norm over tokens is exact where features have one shape or all") {
+  const Index T = 12;
+  Kernel independent(T, [](Index t, Index s) { return t == s ? 3.0 : 0.0; });
+  const TokenNorm even(independent, 0);
+  const double n = static_cast<double>(T);
+  for (Index t = 0; t < T; ++t)
+    CHECK(independent(t, 1) == doctest::Approx(((t == 1 ? 1 : 0) - 1 / n) * n / (n - 1)).epsilon(1e-6));
+  // V = 3 chi^2_{n-1} / n: E 1/V = n / 3 / (n - 3). Of white dx the norm takes the mean and the direction.
+  CHECK(even.inverse() == doctest::Approx(n / 3 / (n - 3)).epsilon(1e-6));
+  const Kernel dx = even.backward(Kernel(T, [](Index t, Index s) { return t == s ? 1.0 : 0.0; }));
+  CHECK(dx.mean_square() == doctest::Approx(even.inverse() * (n - 2) / n).epsilon(1e-6));
+  Kernel pair(2, [](Index t, Index s) { return t == s ? 1.0 : 0.4; });  // always +1 and -1
+  const TokenNorm sign(pair, 0);
+  check_equal(pair.values, {1, -1, -1, 1}, 1e-3);
 }
 
 TEST_CASE("theory: cells of neighbouring queries change next to nothing") {

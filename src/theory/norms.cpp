@@ -35,12 +35,12 @@ NormMap::NormMap(const ModelConfig& config, Signal& x) {
   const NormRow& row = norm_row(config.norm);
   if (row.has_statistics()) x.noise = 0;
   const Index T = x.kernel.size;
+  const bool of_features = row.over == NormOver::features || row.over == NormOver::groups;
+  if (!of_features && x.bent > most_bent)
+    refuse("predict", "no prediction: ", row.name, " after ", row.name,
+           " on one stream leaves features that are far from Gaussian; try layernorm or rmsnorm");
   if (row.kind == NormKind::none) return;
   if (!row.has_statistics()) {
-    if (x.bent > most_bent)
-      refuse("predict", "no prediction: ", row.name, " after ", row.name,
-             " on one stream leaves features that are "
-             "far from Gaussian; try a norm with statistics");
     const double before = x.mean_square();
     Response response = pointwise_response(config, x.kernel);
     x.kernel = std::move(response.value);
@@ -51,7 +51,7 @@ NormMap::NormMap(const ModelConfig& config, Signal& x) {
     }
     const double gain = response.gain[T / 2];  // f is nearly gain x
     x.bent = 1 - (1 - x.bent) * std::min(gain * gain * before / x.mean_square(), 1.0);
-  } else if (row.over == NormOver::features || row.over == NormOver::groups) {
+  } else if (of_features) {
     for (Index t = 0; t < T; ++t) {
       const double mean = row.centred ? x.mean[t] : 0, variance = x.kernel(t, t) - mean * mean;
       rstd_.push_back(1 / (config.norm_eps_outside ? std::sqrt(variance) + config.norm_eps
@@ -64,14 +64,20 @@ NormMap::NormMap(const ModelConfig& config, Signal& x) {
       x.share[t] *= rstd_[t];
       x.mean[t] = row.centred ? 0 : x.mean[t] * rstd_[t];
     }
+  } else if (row.over == NormOver::sequence) {
+    const double eps = config.norm_eps, outside = eps * (2 * std::sqrt(x.mean_square()) + eps);
+    tokens_ = TokenNorm(x.kernel, config.norm_eps_outside ? outside : eps);
+    for (double& share : x.share) share *= std::sqrt(tokens_.inverse());
+    x.bent = 1;
   } else {
-    refuse("predict", "no prediction: none is known for ", row.name, " here");
+    refuse("predict", "no prediction: ", row.name, " couples the sequences of a batch");
   }
 }
 
 Kernel NormMap::backward(const Kernel& gradient) const {
   if (!rstd_.empty())
     return Kernel(gradient.size, [&](Index t, Index s) { return gradient(t, s) * rstd_[t] * rstd_[s]; });
+  if (tokens_.is_set()) return tokens_.backward(gradient);
   if (slope_.size > 0)
     return Kernel(gradient.size, [&](Index t, Index s) { return gradient(t, s) * slope_(t, s); });
   return gradient;

@@ -5,6 +5,7 @@
 
 #include "model/config.h"
 #include "theory/kernel.h"
+#include "theory/token_norm.h"
 
 namespace normscope {
 
@@ -15,7 +16,8 @@ struct Signal {
   std::vector<double> mean;   // (T)
   std::vector<double> share;  // (T) x = share * the token's embedding + what is independent of it
   double noise = 0;           // relative variance of the mean square from seed to seed; a rule of thumb
-  double bent = 0;  // share of the mean square that a pointwise norm bent, so that it is not Gaussian
+  double bent =
+      0;  // share of the mean square that a norm left far from Gaussian, as those over features do not
 
   double mean_square() const { return kernel.mean_square(); }
 };
@@ -26,7 +28,7 @@ class NormMap {
   // `x` becomes N(x), N being the config's norm at its first gains.
   NormMap(const ModelConfig& config, Signal& x);
 
-  bool is_identity() const { return rstd_.empty() && slope_.size == 0; }
+  bool is_identity() const { return rstd_.empty() && slope_.size == 0 && !tokens_.is_set(); }
 
   // The kernel of dx of that of dy. A norm's projection of dx, of order 1/C, is left out.
   Kernel backward(const Kernel& gradient) const;
@@ -34,6 +36,7 @@ class NormMap {
  private:
   std::vector<double> rstd_;  // norms over features: of each token
   Kernel slope_;              // norms without statistics: E N'(x_t) N'(x_s)
+  TokenNorm tokens_;          // norms over a sequence
 };
 
 }  // namespace normscope

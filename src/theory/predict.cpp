@@ -17,7 +17,7 @@ namespace {
 
 // Beyond this standard deviation of scores, rare near-ties of a saturated softmax dominate the gradient's
 // mean.
-constexpr double saturated = 30;
+constexpr double saturated = 20;
 constexpr Index longest_context = 1024;
 
 double real(Index n) { return static_cast<double>(n); }
