@@ -71,6 +71,15 @@ Threads share_cores(Communicator& ranks, const Threads& threads) {
   return {.most = thread_count(), .is_fixed = true};
 }
 
+void require_same(Communicator& ranks, const char* what, std::uint64_t hash) {
+  const std::uint64_t first = ranks.gather(hash)[0];
+  ranks.together([&] {
+    if (hash == first) return true;
+    refuse(what, "is not that of the first rank: hash ", hex(hash), " here, ", hex(first),
+           " there; give all machines the same files");
+  });
+}
+
 std::string machine_text(const TrainConfig& config, const Threads& threads) {
   const std::string openblas = blas_text();
   const auto products = [&]() -> std::string {

@@ -29,6 +29,9 @@ Threads set_up_threads(const CommandLine& line, Index config_threads);
 // threads each takes. Of several ranks none tries other numbers: it would measure what the others do.
 Threads share_cores(Communicator& ranks, const Threads& threads);
 
+// Refuses (usage Error `[what] ...`, named by the rank) ranks that have read another file than the first one.
+void require_same(Communicator& ranks, const char* what, std::uint64_t hash);
+
 // From now on SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGPIPE set the flag that this returns, so that a run is
 // saved; a second SIGINT or SIGTERM ends the program at once (exit 130).
 const std::atomic<bool>& stop_on_signals();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <iostream>
 #include <list>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -19,7 +20,9 @@
 #include "cli/session.h"
 #include "cli/sweep_jobs.h"
 #include "cli/terminal.h"
+#include "config/dump.h"
 #include "core/error.h"
+#include "core/hash.h"
 #include "core/parallel.h"
 #include "core/stopwatch.h"
 #include "core/text.h"
@@ -43,15 +46,25 @@ std::string row_of(const Job& job, const std::string& status, const std::string&
   return text(aligned_left(status, 8), "  ", escape_controls(job.run->name), "  ", more);
 }
 
+// What a rank gives its runs.
+struct Lanes {
+  Index at_once;
+  int threads;  // of each run
+};
+
+// Ranks run the same loop and hand out the same runs: whoever has a free lane takes the next. Each keeps its
+// own children; what ends anywhere, all hear of, and the first one writes down.
 class SweepRunner {
  public:
-  // `write_table` is called whenever a run has ended.
-  SweepRunner(const Sweep& sweep, std::vector<Job>& jobs, Index at_once, int threads,
+  // `write_table` is called, at the first rank, whenever a run has ended.
+  SweepRunner(const Sweep& sweep, std::vector<Job>& jobs, Lanes lanes, Communicator& ranks,
               std::function<void()> write_table)
       : sweep_(sweep),
         jobs_(jobs),
-        at_once_(at_once),
-        threads_(threads),
+        threads_(lanes.threads),
+        ranks_(ranks),
+        free_(ranks.gather(static_cast<std::uint64_t>(lanes.at_once))),
+        at_once_(std::accumulate(free_.begin(), free_.end(), Index{0})),
         write_table_(std::move(write_table)) {
     for (Job& job : jobs) {
       if (job.status.empty()) waiting_.push_back(&job);
@@ -66,23 +79,17 @@ class SweepRunner {
   // Until all are done or `stop` is true; then children save their state and end. False: stopped.
   bool run(const std::atomic<bool>& stop) {
     bool stopping = false;
-    while (!running_.empty() || (!waiting_.empty() && !stopping)) {
-      if (stop.load() && !stopping) {
+    while (!under_way_.empty() || (!waiting_.empty() && !stopping)) {
+      if (ranks_.any(stop.load()) && !stopping) {
         stopping = true;
         table_.clear();
-        std::cout << "stopping: " << running_.size() << " running save their state" << std::endl;
+        if (ranks_.is_first())
+          std::cout << "stopping: " << under_way_.size() << " running save their state" << std::endl;
         for (Running& one : running_) one.process.terminate();
       }
-      while (!stopping && !waiting_.empty() && static_cast<Index>(running_.size()) < at_once_) start();
-      for (auto one = running_.begin(); one != running_.end();) {
-        const std::optional<int> code = one->process.poll();
-        if (!code) {
-          ++one;
-          continue;
-        }
-        finish(*one->job, *code, one->process.errors(), one->clock.seconds());
-        one = running_.erase(one);
+      while (!stopping && !waiting_.empty() && start()) {
       }
+      hear_of_ended();
       show();
       std::this_thread::sleep_for(poll_interval);
     }
@@ -97,9 +104,19 @@ class SweepRunner {
     Stopwatch clock{};
   };
 
-  void start() {
+  // Gives the next run to the rank with the most free lanes. False: there is none.
+  bool start() {
+    const auto freest = std::ranges::max_element(free_);
+    if (*freest == 0) return false;
+    --*freest;
     Job& job = *waiting_.front();
     waiting_.pop_front();
+    under_way_.push_back(&job);
+    if (freest - free_.begin() == ranks_.rank()) run_here(job);
+    return true;
+  }
+
+  void run_here(Job& job) {
     std::vector<std::string> arguments = {
         "train", sweep_.base.string(), "--out", job.folder,
         // An interrupted sweep's run may still be saving its state; or another shard has this run too.
@@ -109,6 +126,35 @@ class SweepRunner {
       arguments.push_back(set);
     }
     running_.push_back({&job, ChildProcess(arguments)});
+  }
+
+  // One run of each rank that has ended.
+  void hear_of_ended() {
+    struct {
+      Index job = -1, code = 0;
+      double seconds = 0;
+    } ended;
+    std::string errors;
+    for (auto one = running_.begin(); one != running_.end(); ++one) {
+      const std::optional<int> code = one->process.poll();
+      if (!code) continue;
+      ended = {one->job - jobs_.data(), *code, one->clock.seconds()};
+      errors = one->process.errors();
+      running_.erase(one);
+      break;
+    }
+    const std::vector<std::uint64_t> has_ended = ranks_.gather(ended.job >= 0);
+    for (int r = 0; r < ranks_.size(); ++r) {
+      if (has_ended[static_cast<std::size_t>(r)] == 0) continue;
+      auto of_rank = ended;
+      std::string its_errors = errors;
+      ranks_.broadcast(&of_rank, sizeof of_rank, 1, r);
+      ranks_.broadcast(its_errors, r);
+      ++free_[static_cast<std::size_t>(r)];
+      Job& job = jobs_[static_cast<std::size_t>(of_rank.job)];
+      std::erase(under_way_, &job);
+      if (ranks_.is_first()) finish(job, static_cast<int>(of_rank.code), its_errors, of_rank.seconds);
+    }
   }
 
   void finish(Job& job, int code, std::string errors, double seconds) {
@@ -147,13 +193,13 @@ class SweepRunner {
   void show() {
     if (!table_.due()) return;
     std::vector<std::string> lines;
-    for (const Running& one : running_) lines.push_back(row_of(*one.job, "running", progress_of(*one.job)));
+    for (Job* job : under_way_) lines.push_back(row_of(*job, "running", progress_of(*job)));
     std::string last = text(with_status(status_done, jobs_).size(), " of ", jobs_.size(), " done");
     for (const char* status : {status_diverged, "failed", status_interrupted}) {
       if (const auto names = with_status(status, jobs_); !names.empty())
         last += text(", ", names.size(), ' ', status);
     }
-    last += text(", ", running_.size(), " running, ", waiting_.size(), " waiting, about ",
+    last += text(", ", under_way_.size(), " running, ", waiting_.size(), " waiting, about ",
                  duration_text(seconds_left(jobs_, clock_.seconds(), at_once_)), " left");
     lines.push_back(std::move(last));
     table_.show(lines);
@@ -161,13 +207,16 @@ class SweepRunner {
 
   const Sweep& sweep_;
   std::vector<Job>& jobs_;
-  Index at_once_;
-  int threads_;
+  const int threads_;
+  Communicator& ranks_;
+  std::vector<std::uint64_t> free_;  // lanes of each rank
+  const Index at_once_;              // of all ranks
   std::function<void()> write_table_;
   std::deque<Job*> waiting_;
-  std::list<Running> running_;
+  std::vector<Job*> under_way_;  // anywhere
+  std::list<Running> running_;   // here
   Stopwatch clock_;
-  ProgressDisplay table_{false, std::chrono::milliseconds(500)};
+  ProgressDisplay table_{!ranks_.is_first(), std::chrono::milliseconds(500)};
 };
 
 void print_plan(const Sweep& sweep, const std::vector<Job>& jobs, Index at_once) {
@@ -218,38 +267,45 @@ std::pair<Index, Index> shard_of(const CommandLine& line) {
 }
 
 Exit run(const CommandLine& line) {
-  const auto [shard, shards] = shard_of(line);
-
-  const Sweep sweep = load_sweep(line.positionals()[0],
-                                 {line.all_of("set"), line.integer_of("seeds", 1, Index{max_runs}, 0)});
+  Communicator& ranks = line.ranks();
+  const auto [shard, shards] = ranks.together([&] { return shard_of(line); });
+  const Sweep sweep = ranks.together([&] {
+    return load_sweep(line.positionals()[0],
+                      {line.all_of("set"), line.integer_of("seeds", 1, Index{max_runs}, 0)});
+  });
+  std::uint64_t hash = fnv1a_basis;
+  for (const SweepRun& run : sweep.runs) hash = fnv1a(dump_text(run.config), hash);
+  require_same(ranks, "sweep", hash);
   const fs::path out = line.text_of("out").value_or("runs/" + sweep.name);
-  const int cores = resolve_threads(0, 0);
-  const Index at_once = line.integer_of("jobs", 1, 1024, jobs_at_once(sweep, shards, cores));
+  const int cores = share_cores(ranks, {.most = resolve_threads(0, 0)}).most;
+  const Index at_once =
+      ranks.together([&] { return line.integer_of("jobs", 1, 1024, jobs_at_once(sweep, shards, cores)); });
   const int threads = std::max(1, cores / static_cast<int>(at_once));
   set_thread_count(threads);  // what the expected times are for
-  std::vector<Job> jobs = plan(sweep, out, shard, shards);
-  own_table(out);  // refuses somebody else's before anything is run
+  std::vector<Job> jobs = ranks.together([&] { return plan(sweep, out, shard, shards); });
   if (line.has("dry-run")) {
+    if (!ranks.is_first()) return Exit::ok;
+    own_table(out);
     find_finished(jobs);
-    print_plan(sweep, jobs, at_once);
+    print_plan(sweep, jobs, at_once * ranks.size());
     return Exit::ok;
   }
-  std::error_code error;
-  fs::create_directories(out, error);
-  if (error) fail("sweep", "could not create ", escape_controls(out.string()), ": ", error.message());
-  const FolderLock lock(out.string(), shards == 1 ? "" : text(shard, "-of-", shards));
-  find_finished(jobs);
-  const auto finished =
-      std::count_if(jobs.begin(), jobs.end(), [](const Job& job) { return !job.status.empty(); });
-  std::cout << sweep.name << ": " << jobs.size() << (jobs.size() == 1 ? " run" : " runs");
-  if (finished > 0) std::cout << ", " << finished << " of them finished already";
-  std::cout << "; " << at_once << " at a time, " << threads << (threads == 1 ? " thread" : " threads")
-            << " each; in " << escape_controls(out.string()) << std::endl;
+  const auto lock = take_folder(out, shards == 1 ? "" : text(shard, "-of-", shards), ranks, jobs);
+  if (ranks.is_first()) {
+    const auto finished = std::ranges::count_if(jobs, [](const Job& job) { return !job.status.empty(); });
+    std::cout << sweep.name << ": " << jobs.size() << (jobs.size() == 1 ? " run" : " runs");
+    if (finished > 0) std::cout << ", " << finished << " of them finished already";
+    std::cout << "; " << at_once << " at a time, " << threads << (threads == 1 ? " thread" : " threads")
+              << " each";
+    if (ranks.size() > 1) std::cout << ", in each of " << ranks.size() << " ranks";
+    std::cout << "; in " << escape_controls(out.string()) << std::endl;
+  }
 
   const auto write = [&, sharded = shards > 1] {
     write_table(sweep, out, with_status("failed", jobs), sharded);
   };
-  const bool whole = SweepRunner(sweep, jobs, at_once, threads, write).run(stop_on_signals());
+  const bool whole = SweepRunner(sweep, jobs, {at_once, threads}, ranks, write).run(stop_on_signals());
+  if (!ranks.is_first()) return Exit::ok;
   write();
   if (!whole) {
     std::cerr << "interrupted; go on with the same command\n";
@@ -274,6 +330,7 @@ const Command sweep_command = {
                 {"jobs", "N",
                  "runs at a time, each on its share of the cores (default: one a core, if memory allows)"},
                 {"shard", "I/N", "only every N-th run, from the I-th: for job arrays that share a folder"},
+                mpi_option,
                 {"dry-run", "", "list the runs and the expected time; run nothing"}},
     .run = run};
 

@@ -123,6 +123,23 @@ void find_finished(std::vector<Job>& jobs) {
   for (Job& job : jobs) job.time.expected *= taken > 0 ? taken / expected : 1;
 }
 
+std::optional<FolderLock> take_folder(const fs::path& out, const std::string& part, Communicator& ranks,
+                                      std::vector<Job>& jobs) {
+  auto lock = ranks.together([&] {
+    std::optional<FolderLock> own;  // the first rank's
+    if (!ranks.is_first()) return own;
+    own_table(out);  // refuses somebody else's before anything is run
+    std::error_code error;
+    fs::create_directories(out, error);
+    if (error) fail("sweep", "could not create ", escape_controls(out.string()), ": ", error.message());
+    own.emplace(out.string(), part);
+    find_finished(jobs);
+    return own;
+  });
+  for (Job& job : jobs) ranks.broadcast(job.status);
+  return lock;
+}
+
 std::string progress_of(Job& job) try {
   CsvReader log((fs::path(job.folder) / metrics_file).string());
   log.skip_to_last(400);  // a row takes less

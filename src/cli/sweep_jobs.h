@@ -3,12 +3,15 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "config/sweep.h"
+#include "dist/communicator.h"
+#include "io/file.h"
 #include "run/read.h"
 
 namespace normscope {
@@ -45,6 +48,11 @@ std::vector<Job> plan(const Sweep& sweep, const std::filesystem::path& out, Inde
 // folder that holds a run of another config is refused; one that cannot be read is left to the run itself,
 // which goes on with it or says what is wrong.
 void find_finished(std::vector<Job>& jobs);
+
+// Takes the sweep's folder for the first rank, for the part of that name or for all, and marks the runs that
+// are finished at every rank.
+std::optional<FolderLock> take_folder(const std::filesystem::path& out, const std::string& part,
+                                      Communicator& ranks, std::vector<Job>& jobs);
 
 // The last row of a run's metrics: "step 120/300  loss 2.6113". Notes how far it is.
 std::string progress_of(Job& job);

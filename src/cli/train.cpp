@@ -169,16 +169,6 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, Inde
   return {config, std::move(corpus), threads};
 }
 
-// Ranks may have read other files, or other copies of them.
-void require_same(Communicator& ranks, const char* what, std::uint64_t hash) {
-  const std::uint64_t first = ranks.gather(hash)[0];
-  ranks.together([&] {
-    if (hash == first) return true;
-    refuse(what, "is not that of the first rank: hash ", hex(hash), " here, ", hex(first),
-           " there; give all machines the same files");
-  });
-}
-
 void require_same_inputs(Communicator& ranks, const Inputs& inputs) {
   RunConfig config = inputs.config;
   config.data.path.clear();  // where a text lies is a machine's own matter
