@@ -1,9 +1,10 @@
 // normscope explain: a norm's arithmetic with its numbers, a placement's equations, a config's blocks.
+#include "cli/explain.h"
+
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <iostream>
-#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -15,7 +16,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/utf8.h"
-#include "model/apply_norm.h"
 #include "model/parameters.h"
 
 namespace normscope {
@@ -24,150 +24,6 @@ namespace {
 using Vector = std::vector<double>;
 
 constexpr Index vocabulary_for_counts = 65;  // where the text is not at hand; tinyshakespeare has 65
-
-// Four significant digits. What is nothing beside `scale` is a rounding error of 0.
-std::string shown_number(double value, double scale = 1e-300) {
-  std::ostringstream out;
-  out.precision(4);
-  out << (std::abs(value) <= 1e-12 * scale ? 0.0 : value);
-  return out.str();
-}
-
-// Four decimals in a column, unless that leaves fewer than two digits of a number.
-std::string shown(const Vector& values) {
-  double scale = 0;
-  for (const double v : values) scale = std::max(scale, std::abs(v));
-  std::string out;
-  for (const double v : values) {
-    const bool small = std::abs(v) < 1e-3 && std::abs(v) > 1e-12 * scale;
-    out += (out.empty() ? "" : "  ") + (small ? shown_number(v) : fixed(std::abs(v) < 1e-3 ? 0.0 : v, 4));
-  }
-  return out;
-}
-
-void print_step(const std::string& what, const std::string& formula, const std::string& value) {
-  std::cout << "  " << aligned_left(what, 13) << ' ' << aligned_left(formula, 33) << " = " << value << '\n';
-}
-
-Vector map(const Vector& x, auto f) {
-  Vector y;
-  for (const double v : x) y.push_back(f(v));
-  return y;
-}
-
-double l2(const Vector& x) { return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0)); }
-
-double mean(const Vector& x) {
-  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
-}
-
-// The program's own norm of one token with these features (gains 1, biases 0): what the steps must arrive at.
-Vector by_engine(const ModelConfig& config, Vector x) {
-  const auto n = static_cast<Index>(x.size());
-  Tape<double> tape;
-  tape.reset(false);
-  double alpha = 0.5, shift = 0;
-  NormVars<double> vars;
-  if (norm_row(config.norm).has_alpha) vars.alpha = Tape<double>::constant(&alpha, 1, 1);
-  if (norm_row(config.norm).has_shift) vars.shift = Tape<double>::constant(&shift, 1, 1);
-  // Norms over tokens see the vector as one feature of n tokens.
-  const bool over_tokens = norm_row(config.norm).non_causal();
-  const Var<double> in = Tape<double>::constant(x.data(), over_tokens ? n : 1, over_tokens ? 1 : n);
-  const Pass pass{.tokens = {}, .targets = {}, .context = n};
-  const Var<double> y = apply_norm(tape, config, vars, pass, in);
-  return {y.value, y.value + n};
-}
-
-struct Step {
-  std::string what, formula;
-  Vector value;
-  double scale = 0;  // of the numbers that it is the sum of, where one number is left
-};
-
-// How a norm's row arrives at z of the numbers that it normalises together.
-std::vector<Step> steps_of(const NormRow& row, const Vector& x, double eps) {
-  if (row.has_alpha) {
-    const bool shifted = row.has_shift;
-    return {{"scaled", shifted ? "αx + s, α = 0.5, s = 0" : "αx, α = 0.5",
-             map(x, [](double v) { return 0.5 * v; })},
-            {"squashed", shifted ? "z = erf(αx + s)" : "z = tanh(αx)",
-             map(x, [&](double v) { return shifted ? std::erf(0.5 * v) : std::tanh(0.5 * v); })}};
-  }
-  if (!row.has_statistics()) return {};
-  const double mu = row.centred ? mean(x) : 0;
-  const double square = mean(map(x, [&](double v) { return (v - mu) * (v - mu); })),
-               root = std::sqrt(square + eps);
-  const Vector z = map(x, [&](double v) { return (v - mu) / root; });
-  if (!row.centred) {
-    return {{"mean square", "mean of x²", {square}},
-            {"rms", "√(mean of x² + ε)", {root}},
-            {"normalised", "z = x / rms", z}};
-  }
-  const char* over = row.over == NormOver::features ? "the features"
-                     : row.over == NormOver::groups ? "the group"
-                     : row.over == NormOver::batch  ? "all tokens of the batch"
-                                                    : "the tokens of a sequence";
-  return {{"mean", std::string("μ = mean of x over ") + over, {mu}, l2(x)},
-          {"variance", "σ² = mean of (x − μ)²", {square}},
-          {"deviation", "σ = √σ²", {std::sqrt(square)}},
-          {"normalised", "z = (x − μ)/√(σ² + ε)", z}};
-}
-
-// The steps, but for a last one that does not arrive at y: then the norm's own formula says what follows.
-void print_steps(const std::vector<Step>& steps, const Vector& y) {
-  for (const Step& step : steps) {
-    double off = 0;
-    for (std::size_t i = 0; &step == &steps.back() && i < y.size(); ++i)
-      off = std::max(off, std::abs(step.value[i] - y[i]));
-    if (off > 1e-9) continue;
-    const bool one = step.value.size() == 1 && &step != &steps.back();
-    print_step(step.what, step.formula, one ? shown_number(step.value[0], step.scale) : shown(step.value));
-  }
-}
-
-void explain_norm(NormKind kind, const Vector& x) {
-  const NormRow& row = norm_row(kind);
-  ModelConfig config;
-  config.norm = kind;
-  config.norm_groups = x.size() % 2 == 0 ? 2 : 1;
-  std::cout << row.name << ": " << row.formula << "\n  " << row.source << "\n\n  x = " << shown(x)
-            << ", ε = " << shown_number(config.norm_eps) << "\n\n";
-  const Vector y = by_engine(config, x);
-  const auto n = static_cast<std::ptrdiff_t>(x.size());
-  const std::ptrdiff_t groups = row.over == NormOver::groups ? config.norm_groups : 1, width = n / groups;
-  for (std::ptrdiff_t group = 0; group < groups; ++group) {
-    const auto part = [&](const Vector& all) {
-      return Vector(all.begin() + group * width, all.begin() + (group + 1) * width);
-    };
-    if (row.over == NormOver::groups)
-      std::cout << "  group " << group + 1 << " of " << groups << ": " << shown(part(x)) << '\n';
-    print_steps(steps_of(row, part(x), config.norm_eps), part(y));
-  }
-  std::cout << "\n  y = " << shown(y)
-            << (row.has_bias   ? "   (gain 1, bias 0)"
-                : row.has_gain ? "   (gain 1)"
-                               : "")
-            << "\n";
-  if (row.has_running)
-    std::cout << "  in evaluation: the running mean and variance, new = 0.9 old + 0.1 batch\n";
-  if (row.non_causal())
-    std::cout << "  in a causal model it leaks: a token's output depends on later tokens\n";
-
-  const double mu = mean(x), squares = std::accumulate(x.begin(), x.end(), 0.0, [&](double sum, double v) {
-                               return sum + (v - mu) * (v - mu);
-                             });
-  const double least = *std::min_element(x.begin(), x.end()), most = *std::max_element(x.begin(), x.end());
-  std::cout << "\n  Not the same, for comparison:\n";
-  if (n > 1 && most > least) {
-    const double s = std::sqrt(squares / static_cast<double>(n - 1));
-    print_step("standardised", "(x − μ)/s, s² over n − 1",
-               shown(map(x, [&](double v) { return (v - mu) / s; })));
-    print_step("min-max", "(x − min)/(max − min)",
-               shown(map(x, [&](double v) { return (v - least) / (most - least); })));
-  } else {
-    std::cout << "  standardisation and min-max scaling divide by 0 here: all numbers are equal\n";
-  }
-}
 
 // "alpha = 2.2134, init gain 0.3195": what of a row depends on L.
 std::string constants_of(const Placement& row, Index n_layer) {
@@ -206,8 +62,48 @@ void print_equations(const BlockRows& rows, bool norms = true, bool residual = t
   sublayer(*rows.ffn, "ffn", "ffn");
 }
 
+// The sublayer as a drawing: what stands on the branch, and where the skip connection joins it.
+void print_diagram(const Placement& row) {
+  std::string line = "    x ─┬─", skip = "       └─";
+  if (row.norm_in) line += "[ N ]─";
+  if (!row.input_scale.is_one()) line += "[ " + power_of(row.input_scale, "l") + " ]─";
+  line += row.learned_scale ? "[ F ]─[ ·a ]─" : "[ F ]─";
+  if (row.norm_branch) line += "[ N ]─";
+  if (!row.alpha.is_one()) skip += "[ ·α ]";
+  while (shown_width(skip) <= shown_width(line)) skip += "─";
+  std::cout << line << "(+)─" << (row.norm_out ? "[ N ]─ y\n" : " y\n") << skip << "┘\n\n";
+}
+
+// How a gradient passes the sublayer, and what theory says of such rows at initialisation.
+void print_theory(const Placement& row) {
+  const std::string jacobian = std::string("(") + (row.alpha.is_one() ? "1" : "α") + " + " +
+                               (row.learned_scale ? "a·∂F/∂x" : "∂F/∂x") + ")";
+  std::cout << "  gradient: dx = " << jacobian
+            << (row.norm_out ? "·∂N/∂s·dy, s the sum under the norm" : "·dy") << "\n  theory: ";
+  if (row.learned_scale) {
+    std::cout << "a = 0 at the start: every block passes x and dx on as they are.\n";
+  } else if (row.norm_out) {
+    std::cout << "the stream has mean square 1 after every block"
+              << (row.block_skip       ? "; the block's input is a second way past the first norm.\n"
+                  : row.alpha.is_one() ? ", so the last block's gradient does not fall with L, and\n"
+                                         "  deep models need a warm-up (Xiong et al. 2020).\n"
+                                       : "; α makes a branch's share of each sum small, so that deep\n"
+                                         "  models train without a warm-up.\n");
+  } else if (row.norm_branch) {
+    std::cout << "each branch adds mean square 1 whatever F's size, 1 + 2l after block l; of the weights\n"
+                 "  before the norm only the direction counts: ⟨W, dW⟩ = 0.\n";
+  } else if (row.norm_in) {
+    std::cout << "the stream's mean square grows by about the same in each block"
+              << (row.input_scale.is_one() ? "" : ", over l in block l")
+              << ", and its\n  gradient falls as it grows: the 1 carries dy to block 1.\n";
+  } else {
+    std::cout << "each branch multiplies the mean square of x forward, and of dx backward: both explode.\n";
+  }
+}
+
 void explain_placement(const Placement& row) {
   std::cout << row.name << ": " << row.formula << "\n  " << row.source << "\n\n";
+  if (row.pattern == nullptr) print_diagram(row);
   const auto rows = [](const BlockPlacement& block) {
     return BlockRows{&placement_row(block.attn), &placement_row(block.ffn)};
   };
@@ -228,6 +124,7 @@ void explain_placement(const Placement& row) {
     if (!constants.empty()) std::cout << "  L = " << n_layer << ": " << constants << '\n';
   }
   if (row.learned_scale) std::cout << "  a: one learned number a sublayer, 0 at the start\n";
+  if (row.pattern == nullptr) print_theory(row);
 }
 
 // How many characters a config's text has, if it can be read now.
@@ -260,6 +157,13 @@ void explain_config(const RunConfig& config) {
     if (!constants.empty()) std::cout << "    " << constants << '\n';
     first = end;
   }
+  const bool gated = m.activation == Activation::swiglu;
+  std::cout << "  attention(x) = softmax(q kᵀ/√" << m.d_model / m.n_head << ", causal)·v·W_out"
+            << (m.bias ? " + b" : "") << ", q, k, v = x·W_qkv" << (m.bias ? " + b" : "") << '\n'
+            << "  ffn(x) = " << (gated ? "silu(x·W_gate" : std::string(name_of(m.activation)) + "(x·W_in")
+            << (m.ffn_bias ? " + b)" : ")")
+            << (gated ? std::string("·(x·W_in") + (m.ffn_bias ? " + b)" : ")") : "") << "·W_out"
+            << (m.ffn_bias ? " + b" : "") << '\n';
   std::cout << "  logits = head(" << (m.final_norm ? "final_norm(x)" : "x") << ")"
             << (m.tie_embeddings ? ", the head is the token embedding" : "") << "\n\n  parameters ("
             << (vocabulary ? text("its text has ", *vocabulary, " characters")
@@ -293,21 +197,69 @@ void list_all() {
   std::cout << "\n`normscope explain CONFIG` shows a config's own blocks.\n";
 }
 
-Vector parse_vector(const std::string& list) {
+Vector parse_vector(const std::string& option, const std::string& list) {
+  constexpr std::size_t most = 65536;
   Vector values;
   std::istringstream parts(list);
   for (std::string part; std::getline(parts, part, ',');) {
     char* end = nullptr;
     const double value = std::strtod(part.c_str(), &end);
     if (part.empty() || *end != '\0' || !std::isfinite(value)) {
-      refuse("explain", "--vector: got '", escape_controls(part),
+      refuse("explain", option, ": got '", escape_controls(part),
              "'; expected numbers with commas, such as 1,2,3,4");
     }
     values.push_back(value);
   }
-  if (values.empty() || values.size() > 64)
-    refuse("explain", "--vector: got ", values.size(), " numbers; expected 1 to 64");
+  if (values.empty() || values.size() > most)
+    refuse("explain", option, ": got ", values.size(), " numbers; expected 1 to ", most);
   return values;
+}
+
+// "1,2;3,4": a token's features between semicolons.
+Numbers parse_matrix(const std::string& list) {
+  Numbers matrix;
+  std::istringstream lines(list);
+  for (std::string line; std::getline(lines, line, ';'); ++matrix.rows) {
+    const Vector row = parse_vector("--matrix", line);
+    const auto cols = static_cast<std::ptrdiff_t>(row.size());
+    if (matrix.rows > 0 && cols != matrix.cols)
+      refuse("explain", "--matrix: row ", matrix.rows + 1, " has ", cols, " numbers; expected ", matrix.cols);
+    matrix.cols = cols;
+    matrix.values.insert(matrix.values.end(), row.begin(), row.end());
+  }
+  if (matrix.rows == 0) refuse("explain", "--matrix: got none; expected rows such as 1,2;3,4");
+  return matrix;
+}
+
+void explain_matrix(const Numbers& x, const std::optional<NormKind>& only, const Affine& affine) {
+  std::cout << "tokens down, features across; one sequence, so that batch and instance norm are one here:\n";
+  for (std::ptrdiff_t r = 0; r < x.rows; ++r) {
+    std::cout << "   ";
+    for (std::ptrdiff_t c = 0; c < x.cols; ++c) std::cout << ' ' << shown_number(x.values[r * x.cols + c]);
+    std::cout << '\n';
+  }
+  for (const NormRow& row : norm_table()) {
+    if (only ? row.kind != *only : row.kind == NormKind::none) continue;
+    std::cout << '\n';
+    const bool all = !only;  // then a norm takes what it has
+    explain_axis(
+        row.kind, x,
+        {all && !row.has_gain ? Vector{} : affine.gain, all && !row.has_bias ? Vector{} : affine.bias});
+  }
+}
+
+// The whole lesson.
+void explain_all() {
+  const Vector example = {1, 2, 3, 4};
+  for (const NormRow& row : norm_table()) {
+    explain_norm(row.kind, example, {});
+    std::cout << '\n';
+  }
+  explain_matrix(parse_matrix("1,2,3,6;2,2,4,0;9,5,1,3"), {}, {});
+  for (const Placement& row : placement_table()) {
+    std::cout << '\n';
+    explain_placement(row);
+  }
 }
 
 template <class Enum>
@@ -324,19 +276,34 @@ Enum parse_name(const std::string& option, const std::string& name) {
 
 Exit run(const CommandLine& line) {
   if (line.has("set") && line.positionals().empty()) refuse("explain", "--set needs a CONFIG to change");
-  const std::optional<std::string> norm = line.text_of("norm"), placement = line.text_of("placement");
-  if (line.has("vector") || norm) {
-    explain_norm(parse_name<NormKind>("norm", norm.value_or("layernorm")),
-                 parse_vector(line.text_of("vector").value_or("1,2,3,4")));
+  if (line.has("all")) {
+    explain_all();
+    return Exit::ok;
   }
+  const auto vector_of = [&](const char* name) {
+    return line.has(name) ? parse_vector(std::string("--") + name, *line.text_of(name)) : Vector{};
+  };
+  const Affine affine = {vector_of("gain"), vector_of("bias")};
+  std::optional<NormKind> norm;
+  if (line.has("norm")) norm = parse_name<NormKind>("norm", *line.text_of("norm"));
+  const bool numbers = line.has("vector") || line.has("gain") || line.has("bias"),
+             matrix = line.has("matrix");
+  const std::optional<std::string> placement = line.text_of("placement");
+  if (matrix) {
+    explain_matrix(parse_matrix(*line.text_of("matrix")), norm, affine);
+  } else if (numbers || norm) {
+    explain_norm(norm.value_or(NormKind::layernorm),
+                 parse_vector("--vector", line.text_of("vector").value_or("1,2,3,4")), affine);
+  }
+  const bool worked = matrix || numbers || norm;
   if (placement) {
-    if (norm) std::cout << '\n';
+    if (worked) std::cout << '\n';
     explain_placement(placement_row(parse_name<PlacementKind>("placement", *placement)));
   }
   if (!line.positionals().empty()) {
-    if (norm || placement) std::cout << '\n';
+    if (worked || placement) std::cout << '\n';
     explain_config(load_config(line.positionals()[0], line.all_of("set"), {.need_data = false}).config);
-  } else if (!norm && !placement && !line.has("vector")) {
+  } else if (!worked && !placement) {
     list_all();
   }
   return Exit::ok;
@@ -353,6 +320,10 @@ const Command explain_command = {
         "how many parameters they have. Without arguments: a list of all.",
     .options = {{"norm", "NAME", "a norm, with its numbers worked out"},
                 {"vector", "LIST", "the numbers to normalise (default: 1,2,3,4)"},
+                {"matrix", "ROWS", "tokens x features, \"1,2;3,4\": by each norm, or by --norm"},
+                {"gain", "LIST", "its gains (default: 1)"},
+                {"bias", "LIST", "its biases (default: 0)"},
+                {"all", "", "every norm, worked out, the same matrix by each, and every placement"},
                 {"placement", "NAME", "a placement and its equations"},
                 set_option},
     .run = run};

@@ -24,12 +24,6 @@ std::size_t terminal_width() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// What a terminal shows of UTF-8: characters, not bytes.
-std::size_t shown_width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
 std::string formatted(const char* format, int digits, double number) {
   if (std::isnan(number)) return "nan";  // printf would show its sign, which means nothing
   char out[400];                         // the longest double has 309 digits before the point
@@ -38,6 +32,11 @@ std::string formatted(const char* format, int digits, double number) {
 }
 
 }  // namespace
+
+std::size_t shown_width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
 
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 

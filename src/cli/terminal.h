@@ -17,6 +17,8 @@ std::string duration_text(double seconds);  // 0:09, 12:30, 3:02:10
 std::string fixed(double number, int digits);
 std::string significant_text(double number, int digits = 3);  // 7.18, 0.0123, 3.1e-05
 
+std::size_t shown_width(std::string_view text);  // what a terminal shows of UTF-8: characters, not bytes
+
 // UTF-8 text with blanks behind it, so that a terminal shows `width` characters.
 std::string aligned_left(const std::string& text, std::size_t width);
 
