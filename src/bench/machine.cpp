@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/parallel.h"
+#include "core/processors.h"
 #include "core/stopwatch.h"
 #include "kernels/pointwise.h"
 #include "kernels/simd.h"
@@ -34,6 +35,7 @@ double measure_sgemm_gflops() {
     best = std::max(best, 2e-9 * n * n * n / times[times.size() / 2]);
   }
   openblas_set_num_threads(1);
+  unbind_thread();
   return best;
 }
 

@@ -56,7 +56,7 @@ void set_labels(std::vector<Group>& groups) {
   }
   if (differing.empty()) differing = {find_field("model.norm_placement"), find_field("model.norm")};
   std::vector<const Field*> keys(differing.begin(), differing.end());
-  std::ranges::stable_partition(keys, [](const Field* key) { return key->label == "{}"; });
+  std::stable_partition(keys.begin(), keys.end(), [](const Field* key) { return key->label == "{}"; });
   keys.resize(std::min(keys.size(), max_label_keys));
   std::map<std::string, std::size_t> times;
   for (Group& group : groups) {

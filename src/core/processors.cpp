@@ -22,9 +22,7 @@ void take_mask(int, char**, char**) { has_mask = sched_getaffinity(0, sizeof mas
 __attribute__((section(".preinit_array"), used)) void (*const before_libraries)(int, char**,
                                                                                 char**) = take_mask;
 
-__attribute__((constructor)) void give_mask_back() {
-  if (has_mask) sched_setaffinity(0, sizeof mask, &mask);
-}
+__attribute__((constructor)) void after_libraries() { unbind_thread(); }
 
 int cores_in_mask() {
   if (!has_mask) return static_cast<int>(std::thread::hardware_concurrency());
@@ -40,6 +38,10 @@ int cores_in_mask() {
 }
 
 }  // namespace
+
+void unbind_thread() {
+  if (has_mask) sched_setaffinity(0, sizeof mask, &mask);
+}
 
 double cpu_quota(const std::string& root) {
   double least = std::numeric_limits<double>::infinity();

@@ -1,14 +1,18 @@
 // The processors that this program may use.
 //
-// An OpenMP library that is told to bind threads (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY) binds the
-// main thread to one processor before main() begins, and every thread that it starts inherits that one. So
-// the affinity mask is taken before the libraries' initialisers and is given back to the main thread after
-// them.
+// An OpenMP library that is told to bind threads (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY) binds a
+// thread to one processor, and every thread that this one starts inherits it: GNU's the main thread before
+// main() begins, LLVM's any thread at its first call. So the affinity mask is taken before the libraries'
+// initialisers, and given back.
 #pragma once
 
 #include <string>
 
 namespace normscope {
+
+// Gives the calling thread the program's affinity mask back: after the first call of an OpenMP library, or of
+// one that calls it.
+void unbind_thread();
 
 // Cores in the affinity mask, with hyper-threads of a core counted once, and no more than the CPU quota; at
 // least 1.

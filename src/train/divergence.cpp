@@ -125,19 +125,20 @@ std::string divergence_report(const FirstNonfinite& first, const std::vector<Sit
   const Index blocks = failed_step.empty() ? 0 : failed_step.back().place.layer - 1;
   std::string report = text("step ", first.step, ": ", text_of(first, blocks), " became non-finite");
   if (recent.steps().empty()) return report;
-  const auto& [oldest, then] = recent.steps().front();
+  const RecentSteps::Step& oldest = recent.steps().front();
   std::vector<std::string> grown;
-  const auto add = [&, &then = then](const char* what, double SiteRow::*rms) {
-    const Growth before = largest_growth(then, recent.steps().back().sites, rms),
-                 failing = largest_growth(then, failed_step, rms);  // of what was finite still
+  const auto add = [&](const char* what, double SiteRow::*rms) {
+    const Growth before = largest_growth(oldest.sites, recent.steps().back().sites, rms),
+                 failing = largest_growth(oldest.sites, failed_step, rms);  // of what was finite still
     const Growth& growth = before.times > failing.times ? before : failing;
     if (growth.times >= min_growth)
-      grown.push_back(text(what, " had grown ", times_text(growth.times), " since step ", oldest, " (most: ",
-                           place_text(growth.place.layer, name_of(growth.place.site), blocks), ")"));
+      grown.push_back(text(what, " had grown ", times_text(growth.times), " since step ", oldest.step,
+                           " (most: ", place_text(growth.place.layer, name_of(growth.place.site), blocks),
+                           ")"));
   };
   add("activations", &SiteRow::rms);
   add("gradients", &SiteRow::grad_rms);
-  return report + "; " + (grown.empty() ? text("nothing had grown since step ", oldest) : join(grown));
+  return report + "; " + (grown.empty() ? text("nothing had grown since step ", oldest.step) : join(grown));
 }
 
 }  // namespace normscope

@@ -181,6 +181,7 @@ void multiply(Index m, Index n, Index k, const PackedA& a, const PackedB& b, con
   // L1 cache, which has room for eight.
   const bool copy_columns = a.transposed && n >= 16 * tile_cols;
   const bool copy_rows = !a.transposed && tile_rows > 8 && a.stride % (64 * Band::line) == 0;
+  constexpr Index worth_prefetching = 48;  // a tile of fewer steps is done before its C could come
   Band copy;
   // Bands of nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 * 14 + 8.
   const Index bands = (m + tile_rows - 1) / tile_rows;
@@ -191,7 +192,7 @@ void multiply(Index m, Index n, Index k, const PackedA& a, const PackedB& b, con
     if (copy_rows) copy.copy_rows(rows, k, a_band.data, a.stride);
     if (copy_columns || copy_rows) a_band = {copy.data, copy_rows ? copy.stride : rows, a.transposed};
     for (Index j = 0; j < n; j += tile_cols) {
-      prefetch_tile(rows, out, i, j);
+      if (k >= worth_prefetching) prefetch_tile(rows, out, i, j);
       const TileFunctions& functions = n - j > lanes ? wide : narrow;
       functions.of_rows[rows - 1](n - j, k, a_band, b.from(0, j / tile_cols), {out, i, j});
     }

@@ -7,10 +7,12 @@
 
 #include <limits>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/processors.h"
 
 extern "C" {  // OpenBLAS exports them without a declaration
 void* blas_memory_alloc(int);
@@ -30,12 +32,12 @@ blasint narrow(Index n) {
 
 template <class Real, class Cblas>
 void multiply(Cblas cblas, const Gemm<Real>& g) {
-  // The OpenMP flavour asks, thread by thread, how many threads OpenMP would start.
-  thread_local const bool pinned = (omp_set_num_threads(1), true);
-  static_cast<void>(pinned);
+  thread_local bool is_pinned = false;
+  if (!is_pinned) omp_set_num_threads(1);  // the OpenMP flavour asks OpenMP for its threads, thread by thread
   const auto transpose = [](const Matrix<Real>& x) { return x.transposed ? CblasTrans : CblasNoTrans; };
   cblas(CblasRowMajor, transpose(g.a), transpose(g.b), narrow(g.c.rows), narrow(g.c.cols), narrow(g.a.cols),
         g.alpha, g.a.value, narrow(g.a.ld), g.b.value, narrow(g.b.ld), g.beta, g.c.value, narrow(g.c.ld));
+  if (!std::exchange(is_pinned, true)) unbind_thread();
 }
 
 // Of one thread, in every build of x86_64 and arm64.
@@ -53,6 +55,7 @@ void openblas_gemm(const Gemm<double>& g) { multiply(cblas_dgemm, g); }
 
 void pin_openblas() {
   openblas_set_num_threads(1);
+  unbind_thread();
   if (!address_space_is_limited()) return;
   // A product that finds no room for its buffer would wait for it for ever: all are mapped now, while there
   // is.
