@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Callable
 
 import papers_pictures as pictures
-from papers_run import run_batchnorm, run_growth, run_identity, run_residual, run_rmsnorm, run_xiong, sweep
+from papers_run import (run_batchnorm, run_growth, run_identity, run_residual, run_rmsnorm, run_theory, run_xiong,
+                        sweep)
 from runs import np
 
 UNIGRAM = 3.08  # nats: what counting letters achieves on the bundled corpus
@@ -210,6 +211,33 @@ def without_norms(layers, rate):
                          - mean(rows.losses(norm="layernorm", n_layer=layers, lr=rate, norm_affine="true")))
 
 
+def off_theory(found, name, what):
+    """(mean over the layers of the relative distance of the rms from theory, the same of the seeds' standard error)."""
+    measured, expected = found[name][what]
+    squares = measured ** 2
+    error = squares.std(axis=0, ddof=1) / math.sqrt(len(squares)) / squares.mean(axis=0) / 2
+    return float(np.abs(expected / np.sqrt(squares.mean(axis=0)) - 1).mean()), float(error.mean())
+
+
+def worst_off_theory(found, what, limit):
+    """The largest of them over what is allowed: the limit, or two standard errors."""
+    pairs = [off_theory(found, name, what) for name in found]
+    return max(off / max(limit, 2 * error) for off, error in pairs)
+
+
+def theory_table(found):
+    def ratio(pair):
+        return f"{pair[0] / pair[-1]:.3g}"
+
+    def cells(name):
+        measured, expected = found[name]["grad"]
+        return [*("{:.1f}% ({:.1f})".format(*(100 * x for x in off_theory(found, name, what))) for what in ("rms", "grad")),
+                f"{ratio(np.sqrt((measured ** 2).mean(axis=0)))} / {ratio(expected)}"]
+
+    return markdown(["rms of the stream, off theory (seeds' standard error)", "activation", "gradient",
+                     "gradient at x_0 over x_L / theory"], *([name, *cells(name)] for name in found))
+
+
 def init_table(rows):
     cells = {name: rows.losses(name=name) for name in ("xavier-pre", "xavier-post", "gpt2-pre", "gpt2-post")}
     return markdown(["validation loss", "pre", "post", "post − pre"],
@@ -237,6 +265,10 @@ EXPERIMENTS = [
         Claim(f"{p}: the stream's worst layer, from its law", lambda f, p=p: worst_off_law(f, p), 0, 0.05)
         for p in ("pre", "pre_scaled", "sandwich", "peri", "post")
     ], pictures.growth),
+    Experiment("theory", run_theory, theory_table, [
+        Claim("worst activation over what is allowed: 2%, or two standard errors", lambda f: worst_off_theory(f, "rms", 0.02), 0, 1),
+        Claim("worst gradient over what is allowed: 5%, or two standard errors", lambda f: worst_off_theory(f, "grad", 0.05), 0, 1),
+    ], pictures.theory),
     Experiment("identity", run_identity, identity_table, [
         *(Claim(f"{p}: learns", in_rows(final(norm_placement=p)), *LEARNS) for p in ("pre", "pre_scaled", "deepnorm")),
         *(Claim(f"{p}: angle, last third of the blocks over first", lambda f, p=p: thirds(f["angle"][p]), low, high)

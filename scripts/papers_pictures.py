@@ -88,6 +88,25 @@ def growth(found):
 
 
 @drawing
+def theory(found):
+    shown = [name for name in found if name in COLORS]
+    seeds, blocks = found[shown[0]]["rms"][0].shape
+    figure, axes = figure_of(2, "Before training: probes, and what theory expects of them",
+                             f"{seeds} seeds: mean (points) and range (bands); dashed: normscope predict",
+                             [(name, COLORS[name], marker) for name, marker in zip(shown, MARKERS)])
+    for panel, what, title in ((axes[0], "grad", "Gradient rms of the stream"), (axes[1], "rms", "Activation rms of the stream")):
+        panel.set_title(title)
+        for name, marker in zip(shown, MARKERS):
+            measured, expected = found[name][what]
+            draw(panel, np.arange(blocks), measured, Line(name, COLORS[name]), marker, line=False)
+            panel.plot(expected, color=COLORS[name], linewidth=1.2, linestyle=DASHES)
+        whole_x(panel, blocks - 1)
+        panel.set_xlabel("block (0 = embedding output)")
+        scale_y(panel, [found[name][what][0] for name in shown], log=True)
+    return figure
+
+
+@drawing
 def identity(found):
     placements = list(found["angle"])
     depth = found["angle"][placements[0]].shape[1]

@@ -173,6 +173,25 @@ def run_residual(config, out, quick):
     return {"gradient": gradient, "law": law, "rows": sweep(config, out / "trained", quick)}
 
 
+THEORY = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "b2t", "hybrid")},
+          "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},
+          "pre, RoPE, QK norm": {"position": "rope", "qk_norm": "true"}, "pre, DyT": {"norm": "dyt"},
+          "sandwich, InstanceNorm": {"norm_placement": "sandwich", "norm": "instancenorm"},
+          "pre, GPT-2's init, tied": {"init.scheme": "gpt2", "init.embed_std": 0.02, "tie_embeddings": "true"}}
+
+
+def run_theory(config, out, quick):
+    """{variant: {"rms", "grad": (measured, an array (seeds, layers 0..L), predicted, layers 0..L)}}."""
+    found = {}
+    for name, settings in THEORY.items():
+        folders = probe(config, out / re.sub(r"\W+", "-", name), 2 if quick else 8, quick,
+                        {f"model.{key}": value for key, value in settings.items()})
+        expected = predicted(folders[0])
+        found[name] = {"rms": (np.array([stream(folder, "rms") for folder in folders]), expected["rms"]),
+                       "grad": (np.array([stream(folder, "grad_rms") for folder in folders]), expected["grad"])}
+    return found
+
+
 # ---- measuring what was trained ---------------------------------------------------------------------------------
 
 

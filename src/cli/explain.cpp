@@ -17,6 +17,7 @@
 #include "core/text.h"
 #include "io/utf8.h"
 #include "model/parameters.h"
+#include "theory/predict.h"
 
 namespace normscope {
 namespace {
@@ -101,6 +102,40 @@ void print_theory(const Placement& row) {
   }
 }
 
+// What theory expects before training, a line each; or why it expects nothing.
+std::string start_text(const ModelConfig& config, const TextStatistics& statistics,
+                       const std::string& indent) {
+  try {
+    const Prediction start = predict(config, 1, statistics);
+    const SitePrediction &first = start.sites.front(), &last = *(start.sites.end() - 3);  // of the stream
+    return text(indent, "the stream grows ", significant_text(last.rms / first.rms),
+                "-fold; its gradient at x_0 is ", significant_text(first.grad_rms / last.grad_rms),
+                " times that at x_L\n", indent,
+                "cos(x_0, x_L) = ", significant_text(start.layers.back().share),
+                ", the part of the gradient that comes by the identity path alone\n", indent,
+                "amplification ", significant_text(start.amplification), ": bf16 is off by ",
+                significant_text(100 * start.bf16_error()), "% of the stream\n");
+  } catch (const Error& error) {
+    return indent + error.what() + '\n';
+  }
+}
+
+// The same of a placement: Xavier, ReLU, context 1.
+std::string start_text(const Placement& row, Index n_layer) {
+  ModelConfig config;
+  config.n_layer = n_layer;
+  config.context = 1;
+  config.norm = row.has_norms() ? NormKind::layernorm : NormKind::none;
+  config.norm_placement = {row.kind};
+  config.final_norm = row.final_norm;
+  config.qkv_norm = row.qkv_norm;
+  config.activation = Activation::relu;
+  config.position = Position::none;
+  config.tie_embeddings = false;
+  config.init = {.scheme = InitScheme::xavier_normal, .embed_std = 1, .residual_scaling = false};
+  return start_text(config, {vocabulary_for_counts, {1, 1.0 / vocabulary_for_counts}}, "    ");
+}
+
 void explain_placement(const Placement& row) {
   std::cout << row.name << ": " << row.formula << "\n  " << row.source << "\n\n";
   if (row.pattern == nullptr) print_diagram(row);
@@ -125,12 +160,14 @@ void explain_placement(const Placement& row) {
   }
   if (row.learned_scale) std::cout << "  a: one learned number a sublayer, 0 at the start\n";
   if (row.pattern == nullptr) print_theory(row);
+  std::cout << "  L = 12, before training (context 1, Xavier, ReLU; normscope predict CONFIG: of yours):\n"
+            << start_text(row, 12);
 }
 
-// How many characters a config's text has, if it can be read now.
-std::optional<Index> vocabulary_size(const RunConfig& config) {
+// What a config's text is to the theory, if it can be read now.
+std::optional<TextStatistics> read_statistics(const RunConfig& config) {
   try {
-    return corpus_of(config).vocab.size();
+    return text_statistics(corpus_of(config), config.model.context);
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -138,8 +175,8 @@ std::optional<Index> vocabulary_size(const RunConfig& config) {
 
 void explain_config(const RunConfig& config) {
   const ModelConfig& m = config.model;
-  const std::optional<Index> vocabulary = vocabulary_size(config);
-  const ParameterLayout layout(m, vocabulary.value_or(vocabulary_for_counts));
+  const std::optional<TextStatistics> statistics = read_statistics(config);
+  const ParameterLayout layout(m, statistics ? statistics->vocabulary : vocabulary_for_counts);
   std::cout << config.name << ": " << m.n_layer << " blocks, width " << m.d_model << ", " << m.n_head
             << " heads of " << m.d_model / m.n_head << ", FFN " << m.d_ff << " (" << name_of(m.activation)
             << "), " << name_of(m.norm) << ", context " << m.context << "\n\n";
@@ -166,7 +203,7 @@ void explain_config(const RunConfig& config) {
             << (m.ffn_bias ? " + b" : "") << '\n';
   std::cout << "  logits = head(" << (m.final_norm ? "final_norm(x)" : "x") << ")"
             << (m.tie_embeddings ? ", the head is the token embedding" : "") << "\n\n  parameters ("
-            << (vocabulary ? text("its text has ", *vocabulary, " characters")
+            << (statistics ? text("its text has ", statistics->vocabulary, " characters")
                            : text("its text cannot be read; with ", vocabulary_for_counts, " characters"))
             << ")\n";
   const auto print_layer = [&](const std::string& label, int layer) {
@@ -183,6 +220,8 @@ void explain_config(const RunConfig& config) {
   print_layer(text("block 1 of ", m.n_layer), 1);
   print_layer("head and final norm", static_cast<int>(m.n_layer) + 1);
   std::cout << "    in all                " << grouped(layout.count()) << '\n';
+  if (statistics)
+    std::cout << "\n  before training (normscope predict says more)\n" << start_text(m, *statistics, "    ");
 }
 
 void list_all() {

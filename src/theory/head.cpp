@@ -7,6 +7,18 @@
 
 namespace normscope {
 
+TextStatistics text_statistics(const Corpus& corpus, Index context) {
+  const std::vector<Token>& text = corpus.train;
+  TextStatistics statistics{corpus.vocab.size(), {}};
+  for (Index d = 0; d <= context; ++d) {
+    const Index pairs = std::ssize(text) - d;
+    Index same = 0;
+    for (Index i = 0; i < pairs; ++i) same += text[i] == text[i + d] ? 1 : 0;
+    statistics.collisions.push_back(static_cast<double>(same) / static_cast<double>(pairs));
+  }
+  return statistics;
+}
+
 HeadPrediction predict_head(const Signal& x, Index width, double variance, bool tied, double tokens,
                             const TextStatistics& text) {
   const Index T = x.kernel.size;

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "data/corpus.h"
 #include "theory/norms.h"
 
 namespace normscope {
@@ -13,6 +14,9 @@ struct TextStatistics {
   // R_d = P(c_i = c_{i+d}), d = 0..T: how often two characters at this distance are the same.
   std::vector<double> collisions;
 };
+
+// Counted from the training part, for T characters of context.
+TextStatistics text_statistics(const Corpus& corpus, Index context);
 
 struct HeadPrediction {
   double loss;                     // nats

@@ -22,12 +22,6 @@ constexpr Index longest_context = 1024;
 
 double real(Index n) { return static_cast<double>(n); }
 
-double mean_over_tokens(Index T, auto f) {
-  double sum = 0;
-  for (Index t = 0; t < T; ++t) sum += f(t) / real(T);
-  return sum;
-}
-
 // One sublayer, forward and then backward.
 struct Sublayer {
   const Placement* row;
@@ -39,6 +33,7 @@ struct Sublayer {
   AttentionMap attention = {};
   Kernel slope = {};              // FFN: E phi' phi'
   std::vector<double> skip = {};  // the block's input in the FFN's x, where both join its sum; else empty
+  double matrices = 2;            // whose noise reaches what the branch returns
   double share = 0;               // beta^2: mean square of the branch over that of the sum
 
   Site site(Site attn, Site ffn) const { return is_ffn ? ffn : attn; }
@@ -60,7 +55,7 @@ class Recursion {
       const int layer = static_cast<int>(i) + 1;
       forward({.row = rows[i].attn, .layer = layer, .is_ffn = false});
       forward({.row = rows[i].ffn, .layer = layer, .is_ffn = true});
-      describe_layer(static_cast<int>(i) + 1);
+      describe_layer(layer);
     }
     Kernel gradient = head();
     for (std::size_t k = sublayers_.size(); k-- > 0;) gradient = backward(sublayers_[k], gradient);
@@ -155,8 +150,8 @@ class Recursion {
       for (Index s = 0; s < t; ++s)
         out.similarity += k(t, s) / std::sqrt(k(t, t) * k(s, s)) / (real(T_) * real(T_ - 1) / 2);
     }
-    out.share = mean_over_tokens(
-        T_, [&](Index t) { return x_.share[t] / x0_.share[t] * std::sqrt(x0_.kernel(t, t) / k(t, t)); });
+    for (Index t = 0; t < T_; ++t)
+      out.share += x_.share[t] / x0_.share[t] * std::sqrt(x0_.kernel(t, t) / k(t, t)) / real(T_);
   }
 
   // From seed to seed: how alike tokens are, so that a mean over them does not even out what weights do; the
@@ -212,8 +207,8 @@ class Recursion {
     f.share = added / x_.mean_square();
     x_.bent *= 1 - f.share;
     x_.noise = std::pow(1 - f.share, 2) * x_.noise + f.share * f.share * y.noise + cross_noise(f) * like;
-    const int matrices = f.is_ffn && config_.activation == Activation::swiglu ? 3 : 2;
-    result_.amplification += matrices * f.share;
+    // A branch passes on the stream's noise as it does its first matrices', and adds its own matrices'.
+    result_.amplification += f.share * (f.matrices + result_.amplification * (f.matrices - 2));
     f.norm_out = norm(row.norm_out, x_);
     set_value(f.layer, f.site(Site::stream_mid, Site::stream), x_);
     sublayers_.push_back(std::move(f));
@@ -253,6 +248,9 @@ class Recursion {
     Response hidden = hidden_response(
         config_.activation, Kernel(T_, [&](Index t, Index s) { return C * f.in * x.kernel(t, s); }));
     f.slope = std::move(hidden.slope);
+    double through = 0;  // what noise in the first matrices becomes, over the same noise
+    for (Index t = 0; t < T_; ++t) through += C * f.in * x.kernel(t, t) * f.slope(t, t) / real(T_);
+    f.matrices = 1 + through / hidden.value.mean_square();
     x.kernel = std::move(hidden.value);
     const double fresh = fresh_noise(f) * likeness(x.kernel), second = 2 / C * likeness(x.kernel);
     x.noise += fresh - second;
@@ -339,18 +337,6 @@ double Prediction::bf16_error() const {
   // 1/m^2 is (1 - 1/4) / (2 ln 2). A product rounds two operands.
   const double variance = std::exp2(-16) / 3 * 0.75 / (2 * std::numbers::ln2);
   return std::sqrt(2 * variance * amplification);
-}
-
-TextStatistics text_statistics(const Corpus& corpus, Index context) {
-  const std::vector<Token>& text = corpus.train;
-  TextStatistics statistics{corpus.vocab.size(), {}};
-  for (Index d = 0; d <= context; ++d) {
-    const Index pairs = std::ssize(text) - d;
-    Index same = 0;
-    for (Index i = 0; i < pairs; ++i) same += text[i] == text[i + d] ? 1 : 0;
-    statistics.collisions.push_back(real(same) / real(pairs));
-  }
-  return statistics;
 }
 
 Prediction predict(const ModelConfig& config, double tokens, const TextStatistics& text, double cell_growth) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/site.h"
-#include "data/corpus.h"
 #include "theory/head.h"
 
 namespace normscope {
@@ -33,9 +32,6 @@ struct Prediction {
   double amplification = 0;
   double bf16_error() const;  // of the stream, from operands rounded to bf16; relative rms
 };
-
-// Counted from the training part, for T characters of context.
-TextStatistics text_statistics(const Corpus& corpus, Index context);
 
 // `tokens`: of a step's batch, over which the loss is a mean. Usage Error `[predict] no prediction: ...`
 // where the theory has none.
