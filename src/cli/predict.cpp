@@ -1,5 +1,5 @@
 // normscope predict CONFIG: what a probe will measure, by theory; no weight is drawn.
-#include "theory/predict.h"
+#include "cli/predict.h"
 
 #include <cmath>
 #include <iostream>
@@ -160,6 +160,39 @@ Exit run(const CommandLine& line) {
 }
 
 }  // namespace
+
+std::string start_text(const ModelConfig& config, const TextStatistics& statistics,
+                       const std::string& indent) {
+  try {
+    const Prediction start = predict(config, 1, statistics);
+    const SitePrediction &first = start.sites.front(), &last = *(start.sites.end() - 3);  // of the stream
+    return text(indent, "the stream grows ", significant_text(last.rms / first.rms),
+                "-fold; its gradient at x_0 is ", significant_text(first.grad_rms / last.grad_rms),
+                " times that at x_L\n", indent,
+                "cos(x_0, x_L) = ", significant_text(start.layers.back().share),
+                ", the part of the gradient that comes by the identity path alone\n", indent,
+                "amplification ", significant_text(start.amplification), ": bf16 is off by ",
+                significant_text(100 * start.bf16_error()), "% of the stream\n");
+  } catch (const Error& error) {
+    return indent + error.what() + '\n';
+  }
+}
+
+std::string start_text(const Placement& row, Index n_layer) {
+  constexpr Index characters = 65;
+  ModelConfig config;
+  config.n_layer = n_layer;
+  config.context = 1;
+  config.norm = row.has_norms() ? NormKind::layernorm : NormKind::none;
+  config.norm_placement = {row.kind};
+  config.final_norm = row.final_norm;
+  config.qkv_norm = row.qkv_norm;
+  config.activation = Activation::relu;
+  config.position = Position::none;
+  config.tie_embeddings = false;
+  config.init = {.scheme = InitScheme::xavier_normal, .embed_std = 1, .residual_scaling = false};
+  return start_text(config, {characters, {1, 1.0 / characters}}, "    ");
+}
 
 const Command predict_command = {
     .name = "predict",

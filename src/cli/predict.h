@@ -1,0 +1,18 @@
+// What `explain` says of a model before training.
+#pragma once
+
+#include <string>
+
+#include "model/config.h"
+#include "theory/predict.h"
+
+namespace normscope {
+
+// What theory expects of the stream, a line each; or why it expects nothing.
+std::string start_text(const ModelConfig& config, const TextStatistics& statistics,
+                       const std::string& indent);
+
+// The same of a placement: Xavier, ReLU, context 1.
+std::string start_text(const Placement& row, Index n_layer);
+
+}  // namespace normscope
