@@ -1,12 +1,11 @@
 // The choice of threads by trial, on made-up machines.
-#include "train/thread_choice.h"
-
 #include <doctest/doctest.h>
 
 #include <functional>
 #include <map>
 
 #include "helpers.h"
+#include "train/thread_choice.h"
 
 namespace normscope {
 namespace {
@@ -62,6 +61,16 @@ TEST_CASE("thread choice: an idle machine loses little, and noise changes nothin
   CHECK(outcome.chosen == 2);
   CHECK(outcome.changes == 0);
   CHECK(outcome.steps.at(1) <= 20);
+}
+
+TEST_CASE("thread choice: steps that vary by half seldom change what is as fast") {
+  const RandomStream noise(2, "noise");
+  const auto seconds = [&](Index step, int) {
+    return 1 + 0.5 * noise.uniform(static_cast<std::uint64_t>(step));
+  };
+  const Outcome outcome = outcome_of(1, 2, 10000, seconds);
+  CHECK(outcome.changes <= 5);
+  CHECK(std::min(outcome.steps.at(1), outcome.steps.at(2)) >= 40);  // trials there were
 }
 
 TEST_CASE("thread choice: another load on the machine is noticed within tens of steps") {

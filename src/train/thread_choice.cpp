@@ -8,10 +8,9 @@
 namespace normscope {
 namespace {
 
-constexpr Index steps_a_turn = 2, turns = 6, steps_before_first = 2;
-constexpr Index steps_between = 250, steps_between_at_least = 32;
-constexpr double clearly = 1.3;      // so many times as fast ends a trial
-constexpr double worth_it = 1.05;    // so many times as fast is chosen
+constexpr Index steps_a_turn = 2, turns = 4, steps_before_first = 2;
+constexpr Index steps_between = 250, steps_of_usual = 32;
+constexpr double worth_it = 1.03;    // so many times as fast in each turn is chosen
 constexpr double other_pace = 1.25;  // of steps, up or down: the machine's load is another one
 
 }  // namespace
@@ -24,9 +23,9 @@ ThreadChoice::~ThreadChoice() {
 }
 
 bool ThreadChoice::is_trial_due() const {
+  if (steps_ <= steps_of_usual || usual_ == 0) return steps_ >= steps_between;
   const double pace = recent_ / usual_;
-  return steps_ >= steps_between ||
-         (steps_ >= steps_between_at_least && (pace > other_pace || pace < 1 / other_pace));
+  return steps_ >= steps_between || pace > other_pace || pace < 1 / other_pace;
 }
 
 // With the next count that is worth a trial; if none is left, the steps until the next trial begin.
@@ -40,37 +39,40 @@ void ThreadChoice::start_trial() {
     try_fewer_ = try_more_ = true;
   }
   steps_ = 0;
-  seconds_[0] = seconds_[1] = 0;
+  usual_ = seconds_[0] = seconds_[1] = 0;
 }
 
 bool ThreadChoice::choose(double seconds) {
   if (most_ <= 1) return false;
   ++steps_;
   if (other_ == 0) {
-    recent_ += (seconds - recent_) / 16;
+    if (steps_ <= steps_of_usual) {
+      recent_ = usual_ += seconds / steps_of_usual;
+    } else {
+      recent_ += (seconds - recent_) / 16;
+    }
     if (is_trial_due()) start_trial();
     return false;
   }
   const bool is_others = (steps_ - 1) / steps_a_turn % 2 == 1;
   seconds_[is_others] += seconds;
-  const bool was_chosen = steps_ % (2 * steps_a_turn) == 0 && judge(seconds_[0] / seconds_[1]);
+  const bool was_chosen = steps_ % (2 * steps_a_turn) == 0 && judge();
   set_thread_count(other_ != 0 && steps_ / steps_a_turn % 2 == 1 ? other_ : chosen_);
   return was_chosen;
 }
 
-// After a turn of both. True: the other is chosen, and trials go on in its direction.
-bool ThreadChoice::judge(double times_as_fast) {
-  const bool is_clear = times_as_fast > clearly || times_as_fast < 1 / clearly;
-  if (!is_clear && steps_ < turns * steps_a_turn) return false;
-  const bool is_better = times_as_fast > worth_it;
-  usual_ = recent_ = seconds_[is_better] / (0.5 * static_cast<double>(steps_));
-  if (is_better) {
+// After a turn. True: the other is chosen, and trials go on in its direction.
+bool ThreadChoice::judge() {
+  const bool is_faster = seconds_[0] > worth_it * seconds_[1];
+  seconds_[0] = seconds_[1] = 0;
+  if (is_faster && steps_ < turns * 2 * steps_a_turn) return false;
+  if (is_faster) {
     try_fewer_ = other_ < chosen_;
     try_more_ = other_ > chosen_;
     chosen_ = other_;
   }
   start_trial();
-  return is_better;
+  return is_faster;
 }
 
 }  // namespace normscope
