@@ -13,17 +13,22 @@
 #include "train/environment.h"
 
 namespace normscope {
-namespace {
 
-constexpr const Command* commands[] = {&train_command,   &probe_command,  &predict_command, &sweep_command,
-                                       &compare_command, &sample_command, &eval_command,    &explain_command,
-                                       &check_command,   &bench_command,  &config_command};
+std::span<const Command* const> all_commands() {
+  static constexpr const Command* all[] = {&train_command, &probe_command,   &predict_command,
+                                           &sweep_command, &compare_command, &sample_command,
+                                           &eval_command,  &explain_command, &check_command,
+                                           &bench_command, &config_command,  &completion_command};
+  return all;
+}
+
+namespace {
 
 void print_help(std::ostream& out) {
   out << "normscope " << NORMSCOPE_VERSION
       << ": small decoder transformers, and what the place of their norms does to every layer\n\n"
          "usage: normscope COMMAND [ARGUMENTS]\n\n";
-  for (const Command* command : commands)
+  for (const Command* command : all_commands())
     out << "  " << aligned_left(command->name + " " + command->arguments, 20) << command->purpose << '\n';
   out << "\n`normscope COMMAND --help` says more. Start with: normscope train configs/quickstart.json\n";
 }
@@ -41,7 +46,7 @@ Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
     return Exit::ok;
   }
   std::vector<std::string> names;
-  for (const Command* command : commands) {
+  for (const Command* command : all_commands()) {
     if (name == command->name) {
       const bool has_mpi =
           std::ranges::find(command->options, mpi_name, &Option::name) != command->options.end();
