@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from cli import BINARY, LONG, CliTest, Run, environment, merged
+from cli import BINARY, LONG, TESTS, CliTest, Run, environment, merged
 
 MPIRUN = os.environ.get("NORMSCOPE_MPIRUN") or shutil.which("mpirun")
 # Root, and more processes than cores: what continuous integration has.
@@ -27,6 +27,10 @@ MATRIX = {"pre": {}, "post": {"model": {"norm_placement": "post"}, "train": {"gr
           "batchnorm": {"model": {"norm": "batchnorm"}}, "dropout": {"model": {"dropout": 0.1}, "train": {"grad_accum": 11}},
           "bf16": {"train": {"precision": "bf16"}}}
 LONG_RUN = {"train": {"steps": 80}, "checkpoint": {"every": 3}, "model": {"dropout": 0.1}}
+
+
+def is_open_mpi():
+    return MPIRUN is not None and b"Open" in subprocess.run([MPIRUN, "--version"], capture_output=True, check=False).stdout
 
 
 class MpiTest(CliTest):
@@ -81,7 +85,8 @@ class MpiTest(CliTest):
                 with open(path.replace("environ", "cmdline"), "rb") as file:
                     is_rank = b"--mpi" in file.read()
                 with open(path, "rb") as file:
-                    variables = dict(line.split("=", 1) for line in file.read().decode(errors="replace").split("\0") if "=" in line)
+                    entries = file.read().decode(errors="replace").split("\0")
+                variables = dict(entry.split("=", 1) for entry in entries if "=" in entry)
             except OSError:
                 continue
             rank = variables.get("OMPI_COMM_WORLD_RANK", variables.get("PMI_RANK"))
@@ -158,7 +163,8 @@ class Failures(MpiTest):
 
     def test_stopped_by_signals_and_resumed_by_other_numbers(self):
         whole = self.train_alone("whole", LONG_RUN)
-        for ranks, number, whom in ((2, signal.SIGUSR1, 1), (4, signal.SIGTERM, 3), (1, signal.SIGTERM, 0), (5, signal.SIGUSR1, None)):
+        for ranks, number, whom in ((2, signal.SIGUSR1, 1), (4, signal.SIGTERM, 3), (1, signal.SIGTERM, 0),
+                                    (5, signal.SIGUSR1, None)):  # None: mpirun
             code, errors = self.stop(ranks, number, whom)
             self.assertIn(code, (0, 130), errors)
             if code == 130:
@@ -281,6 +287,23 @@ class Sweeps(MpiTest):
         result = self.run_ranks([MPIRUN, "-n", "1", *own, "grid.json", ":", "-n", "1", *own, "other.json"], code=2)
         self.assertRegex(result.stderr, r"(?m)^\[mpi\] rank 1 on \S+: \[sweep\] is not that of the first rank")
         self.assertFalse(os.path.exists(self.path("no")))
+
+
+@unittest.skipUnless(LONG and is_open_mpi(), "the long form's, with Open MPI")
+class TwoHosts(MpiTest):
+    def test_hosts_joined_by_tcp(self):
+        changes = {"model": {"norm": "batchnorm", "dropout": 0.1}}
+        one = self.train_alone("one", changes)
+        for ranks_a_host, threads in ((1, 2), (2, 1), (3, 1)):
+            command = [os.path.join(TESTS, "two_hosts.sh"), MPIRUN, str(ranks_a_host), BINARY, "train", "tiny.json", "--mpi",
+                       "--out", f"two-{ranks_a_host}", "--threads", str(threads)]
+            done = subprocess.run(command, cwd=self.folder, env=environment(**MPI_ENVIRONMENT), capture_output=True, check=False)
+            if done.returncode == 77:
+                self.skipTest("no network namespaces here")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            run = Run(self.path(f"two-{ranks_a_host}"))
+            self.assert_same_results(run, one, files=FILES)
+            self.assertEqual(run.summary["ranks"], 2 * ranks_a_host)
 
 
 def has_mpi():
