@@ -53,6 +53,15 @@ VARIANTS = {
     "no norm biases": {"norm_bias": False},
     "no residual": {"residual": False},
     "list": {"norm_placement": [first("embed_norm"), first("alpha"), first("learned_scale")]},
+    "by sublayer": {"norm_placement": {"attn": "sandwich", "ffn": "post"}},
+    "qkv_norm, rope": {"qkv_norm": True, "position": "rope"},
+    "inner_norm": {"inner_norm": True},
+    "inner_norm, swiglu, biases": {"inner_norm": True, "activation": "swiglu", "bias": True},
+    "inner batch norm": {"inner_norm": True, "norm": "batchnorm"},
+    "branches times L^-0.5": {"branch_scale": "L^-0.5"},
+    "SkipInit": {"branch_scale": 0.5, "branch_scale_learned": "scalar"},
+    "LayerScale": {"branch_scale": 0.1, "branch_scale_learned": "vector"},
+    "LayerScale of normed branches": {"branch_scale_learned": "vector", "norm_placement": "sandwich"},
     "GPT-2's initialisation": {"init": {"scheme": "gpt2"}},
 }
 

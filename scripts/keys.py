@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,8 +18,8 @@ PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/model/placement.
 
 
 def factor(power, n):
-    """A factor of a placement's row: [b, e] is (b n)^e."""
-    return (power[0] * n) ** power[1]
+    """A factor of a placement's row: [b, e] is (b n)^e, [b, e, "log"] is (ln(b n))^e."""
+    return (math.log(power[0] * n) if power[2:] else power[0] * n) ** power[1]
 
 
 @functools.cache

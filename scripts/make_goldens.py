@@ -37,6 +37,10 @@ EXCHANGES = {
     "deepnorm": {"norm_placement": "deepnorm", **SMALL, "activation": "relu", "norm_eps": 0.01,
                  "norm_eps_outside": True},
     "keel": {"norm_placement": "keel", **SMALL, "norm": "derf", "tie_embeddings": False},
+    "b2t": {"norm_placement": "b2t", **SMALL, "norm": "rmsnorm", "activation": "swiglu"},
+    "hybrid_star": {"norm_placement": "hybrid_star", **SMALL, "n_layer": 3, "qkv_norm": True, "position": "rope"},
+    "subln": {"norm_placement": "subln", **SMALL, "inner_norm": True, "branch_scale": 0.5, "branch_scale_learned": "vector"},
+    "by_sublayer": {"norm_placement": {"attn": "sandwich", "ffn": "post"}, **SMALL, "branch_scale": "L^-0.5"},
     "pre_scaled": {"norm_placement": "pre_scaled", **SMALL, "norm": "rmsnorm", "norm_affine": False, "norm_eps": 0.01},
     "mix": {"norm_placement": "mix", **SMALL, "n_layer": 3, "norm_bias": False, "position": "none"},
     "rezero": {"norm_placement": "rezero", **SMALL, "activation": "swiglu", "ffn_bias": True, "position": "sinusoidal"},
@@ -92,11 +96,11 @@ def resolved(name, model, train):
     config["train"].update(train)
     config["train"]["min_lr"] = config["train"]["lr"] / 10
     placement = config["model"]["norm_placement"]
-    last = placement[-1] if isinstance(placement, list) else placement
+    last = placement[-1] if isinstance(placement, list) else placement["ffn"] if isinstance(placement, dict) else placement
     if placement in NO_NORM:
         config["model"]["norm"] = "none"
     config["model"]["final_norm"] = last in HAS_FINAL_NORM
-    config["model"]["init"]["residual_scaling"] = placement not in ("pre_scaled", "deepnorm")
+    config["model"]["init"]["residual_scaling"] = placement not in ("pre_scaled", "deepnorm", "b2t", "subln")
     return config
 
 

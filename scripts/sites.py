@@ -59,7 +59,7 @@ class Branches(Steps):
     (steps, layers 0..L), layer 0 NaN. `placements`: those of each block.
 
     layers.csv holds a sublayer's output F before dropout, scale and norm. What is added is F; where the placement has a
-    learned scale c, which is in params.csv, cF; where it has a norm on the branch, N(F). It is added to αx, α being the
+    scale c, learned ones of params.csv, cF; where it has a norm on the branch, cN(F). It is added to αx, α being the
     placement's. rms(N(F)) is not logged. It follows from the norm's gain and bias in params.csv if features are normalised alike:
     √(rms(γ)² F²/(F² + ε) + rms(β)²). At initialisation that is exact but for ε; later it is an estimate (after 300
     steps of deep_pre.json within 2% for each of the three). For dyt it is not known: NaN. Dropout is taken at its
@@ -78,7 +78,8 @@ class Branches(Steps):
         self.placements = placements(self._model, layers.max())
         self._parameters = {}
         rows = [PLACEMENTS[name] for block in self.placements for name in block]
-        if any(row["learned_scale"] or row["norm_branch"] for row in rows):
+        self._learned = self._model.get("branch_scale_learned", "none") != "none"
+        if self._learned or any(row["learned_scale"] or row["norm_branch"] for row in rows):
             self._parameters = _norms_and_scales(run, self.steps, layers.max())
         joined = np.full_like(stream, np.nan)
         joined[:, 1:] = stream[:, :-1]
@@ -107,8 +108,6 @@ class Branches(Steps):
         added = output / math.sqrt(1 - dropout)
         for block, placement in enumerate(self.placements, start=1):
             start, row = f"blocks.{block - 1}.{sublayer}_", PLACEMENTS[placement[sublayer == "ffn"]]
-            if row["learned_scale"]:
-                added[:, block] *= self._parameter(start + "scale", 0.0)
             if row["norm_branch"] and model.get("norm") != "none":
                 norm = start + ("post_norm" if row["norm_in"] else "norm")
                 gain, bias = self._parameter(norm + ".weight", 1.0), self._parameter(norm + ".bias", 0.0)
@@ -118,11 +117,21 @@ class Branches(Steps):
                           else square / (square + epsilon))
                 known = NORMS[model.get("norm", "layernorm")]["over"] != "nothing"
                 added[:, block] = np.sqrt(gain ** 2 * normed + bias ** 2) if known else np.nan
+            if row["learned_scale"] or self._learned:
+                added[:, block] *= self._parameter(start + "scale", 0.0)
+            else:
+                added[:, block] *= branch_scale(model, len(self.placements))
         return added
 
     def _parameter(self, name, absent):
         """A parameter's rms at each step, before the step's update; `absent` if the model has no such parameter."""
         return self._parameters.get(name, absent)
+
+
+def branch_scale(model, depth):
+    """What a branch is multiplied by, of model.branch_scale: a number, or "L^-0.5"."""
+    written = model.get("branch_scale", 1)
+    return depth ** float(written[2:]) if isinstance(written, str) else written
 
 
 def placements(model, depth):

@@ -37,7 +37,7 @@ ACTIVATIONS = {
 # sum. All other placements have one, `<sublayer>_norm`, wherever it sits, or none.
 TWO_NORMS = ("sandwich", "peri", "keel")
 NO_NORM = ("rezero", "none")
-HAS_FINAL_NORM = ("pre", "sandwich", "peri", "res_post", "pre_scaled", "mix", "hybrid", "hybrid_star")
+HAS_FINAL_NORM = ("pre", "sandwich", "peri", "res_post", "pre_scaled", "subln", "mix", "hybrid", "hybrid_star")
 
 
 def placements(config):
@@ -60,11 +60,11 @@ def placements(config):
 class Norm(nn.Module):
     """A norm of (B, T, C); all but dyt and derf differ only in what the mean and the variance are taken over."""
 
-    def __init__(self, config):
+    def __init__(self, config, width):
         super().__init__()
         self.kind, self.groups = config["norm"], config["norm_groups"]
         self.eps, self.eps_outside = config["norm_eps"], config["norm_eps_outside"]
-        width, affine = config["d_model"], config["norm_affine"]
+        affine = config["norm_affine"]
         has_bias = affine and config["norm_bias"] and self.kind != "rmsnorm"
         self.weight = nn.Parameter(torch.ones(width)) if affine else None
         self.bias = nn.Parameter(torch.zeros(width)) if has_bias else None
@@ -143,6 +143,11 @@ def sinusoid(length, like):
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
 
 
+def inner_norm(config, width):
+    """The norm before the output matrix of a sublayer, where the config has one."""
+    return Norm(config, width) if config.get("inner_norm") and config["norm"] != "none" else nn.Identity()
+
+
 class Attention(nn.Module):
     """Causal attention of H heads, scale 1/sqrt(D)."""
 
@@ -151,7 +156,7 @@ class Attention(nn.Module):
         width, self.n_head = config["d_model"], config["n_head"]
         self.rope = config["position"] == "rope"
         self.qkv = nn.Linear(width, 3 * width, bias=config["bias"])
-        self.out = nn.Linear(width, width, bias=config["bias"])
+        self.inner_norm, self.out = inner_norm(config, width), nn.Linear(width, width, bias=config["bias"])
         for part, normed in (("q", config["qk_norm"]), ("k", config["qk_norm"]), ("v", False)):
             head_norm = HeadNorm(width // self.n_head, config["norm_eps"]) if normed or config.get("qkv_norm") else nn.Identity()
             self.add_module(f"{part}_norm", head_norm)
@@ -164,7 +169,7 @@ class Attention(nn.Module):
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, T)
         future = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(diagonal=1)
         weights = scores.masked_fill(future, -math.inf).softmax(-1)
-        return self.out((weights @ v).transpose(1, 2).flatten(-2))
+        return self.out(self.inner_norm((weights @ v).transpose(1, 2).flatten(-2)))
 
 
 class FeedForward(nn.ModuleDict):
@@ -175,7 +180,7 @@ class FeedForward(nn.ModuleDict):
         super().__init__({"in": nn.Linear(width, hidden, bias=bias)})
         if config["activation"] == "swiglu":
             self["gate"] = nn.Linear(width, hidden, bias=bias)
-        self["out"] = nn.Linear(hidden, width, bias=bias)
+        self["inner_norm"], self["out"] = inner_norm(config, hidden), nn.Linear(hidden, width, bias=bias)
         self.activation = ACTIVATIONS[config["activation"]]
 
     def hidden(self, x):
@@ -192,13 +197,16 @@ class Block(nn.Module):
         self.number, self.placements, self.residual = number, dict(zip(("attn", "ffn"), placements)), config["residual"]
         self.n_layer = config["n_layer"]
         self.attn, self.ffn = Attention(config), FeedForward(config)
+        width, written, learned = config["d_model"], config.get("branch_scale", 1), config.get("branch_scale_learned", "none")
+        self.scale = config["n_layer"] ** float(written[2:]) if isinstance(written, str) else float(written)  # "L^-0.5"
         for name, placement in self.placements.items():
             normless = config["norm"] == "none" or placement in NO_NORM
-            self.add_module(f"{name}_norm", nn.Identity() if normless else Norm(config))
+            self.add_module(f"{name}_norm", nn.Identity() if normless else Norm(config, width))
             two = placement in TWO_NORMS and not normless
-            self.add_module(f"{name}_post_norm", Norm(config) if two else nn.Identity())
-            if placement == "rezero":
-                self.register_parameter(f"{name}_scale", nn.Parameter(torch.zeros(1)))
+            self.add_module(f"{name}_post_norm", Norm(config, width) if two else nn.Identity())
+            if placement == "rezero" or learned != "none":
+                start = torch.full((width if learned == "vector" and placement != "rezero" else 1,), self.scale)
+                self.register_parameter(f"{name}_scale", nn.Parameter(torch.zeros(1) if placement == "rezero" else start))
 
     def forward(self, x, tap):
         """tap(site, tensor) sees every site of the block."""
@@ -213,7 +221,7 @@ class Block(nn.Module):
             tap("ffn_in", h)
             hidden = self.ffn.hidden(h)
             tap("ffn_hidden", hidden)
-            y = self.ffn["out"](hidden)
+            y = self.ffn["out"](self.ffn["inner_norm"](hidden))
             tap("ffn_out", y)
             return y
 
@@ -227,27 +235,28 @@ class Block(nn.Module):
     def sublayer(self, name, F, x, block_input):
         """The placements, a line each (SCIENCE.md section 2)."""
         N, N2 = getattr(self, f"{name}_norm"), getattr(self, f"{name}_post_norm")
+        scale = getattr(self, f"{name}_scale", self.scale)
         placement, skip = self.placements[name], x if self.residual else 0.0
-        if placement == "pre":
-            return skip + F(N(x))
+        if placement in ("pre", "subln"):
+            return skip + scale * F(N(x))
         if placement == "post":
-            return N(skip + F(x))
+            return N(skip + scale * F(x))
         if placement in ("sandwich", "peri"):
-            return skip + N2(F(N(x)))
+            return skip + scale * N2(F(N(x)))
         if placement == "res_post":
-            return skip + N(F(x))
+            return skip + scale * N(F(x))
         if placement == "deepnorm":
-            return N((2 * self.n_layer) ** 0.25 * skip + F(x))
+            return N((2 * self.n_layer) ** 0.25 * skip + scale * F(x))
         if placement == "keel":
-            return N2(2 * self.n_layer * skip + F(N(x)))
+            return N2(2 * self.n_layer * skip + scale * F(N(x)))
         if placement == "b2t":  # the block's input joins the FFN's sum too
-            return N(skip + (block_input if self.residual and name == "ffn" else 0.0) + F(x))
+            return N(skip + (block_input if self.residual and name == "ffn" else 0.0) + scale * F(x))
         if placement == "pre_scaled":  # in block 1 the factor is 1, and what F reads is N(x) itself
-            return skip + F(N(x) / math.sqrt(self.number) if self.number > 1 else N(x))
+            return skip + scale * F(N(x) / math.sqrt(self.number) if self.number > 1 else N(x))
         if placement == "rezero":
-            return skip + getattr(self, f"{name}_scale") * F(x)
+            return skip + scale * F(x)
         if placement == "none":
-            return skip + F(x)
+            return skip + scale * F(x)
         raise ValueError(f"[model] norm_placement: '{placement}' is not known")
 
 
@@ -266,9 +275,9 @@ class Transformer(nn.Module):
         if config["position"] == "learned":
             self.embed["position"] = nn.Embedding(self.context, width)
         has_norms = config["norm"] != "none"
-        self.embed_norm = Norm(config) if has_norms and places[0][0] == "peri" else nn.Identity()
+        self.embed_norm = Norm(config, width) if has_norms and places[0][0] == "peri" else nn.Identity()
         self.blocks = nn.ModuleList(Block(config, l, place) for l, place in enumerate(places, start=1))
-        self.final_norm = Norm(config) if has_norms and config["final_norm"] else nn.Identity()
+        self.final_norm = Norm(config, width) if has_norms and config["final_norm"] else nn.Identity()
         self.head = None if config["tie_embeddings"] else nn.Linear(width, vocab_size, bias=False)
 
     def forward(self, tokens, sites=None):

@@ -15,7 +15,7 @@ using Inputs = std::span<const Var<double>>;
 
 template <ActivationKind kind>
 Var<double> apply_activated_linear(Tape64& tape, Inputs in) {
-  return activated_linear(tape, GemmProvider::native, kind, in[0], in[1], in[2]);
+  return activated_linear(tape, GemmProvider::native, kind, in[0], in[1], in[2], DType::real);
 }
 
 Dropout sample_dropout() { return {0.3, RandomStream(1, "sample"), T, 5}; }
@@ -135,6 +135,8 @@ std::vector<OpSample> make_samples() {
 
   add("scale", {activations()}, [](Tape64& t, Inputs in) { return scale(t, 0.6, in[0]); });
   add("scale by a parameter", {{"factor", 1, 1, 0.8, 0.1}, activations()},
+      [](Tape64& t, Inputs in) { return scale_by(t, in[0], in[1]); });
+  add("scale by a vector", {{"factor", 1, C, 0.8, 0.1}, activations()},
       [](Tape64& t, Inputs in) { return scale_by(t, in[0], in[1]); });
 
   add("cross-entropy", {activations("logits", 5)},

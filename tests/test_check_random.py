@@ -18,7 +18,7 @@ from cli import LONG, ROOT, TEXT, CliTest
 COUNT, FIRST_SEED = 400 if LONG else 40, 0
 NORMS = ["layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "dyt", "derf", "none"]
 LEAKING = {"batchnorm", "instancenorm"}
-PLACEMENTS = ["pre", "post", "sandwich", "peri", "res_post", "deepnorm", "keel", "pre_scaled", "b2t", "rezero", "none"]
+PLACEMENTS = ["pre", "post", "sandwich", "peri", "res_post", "deepnorm", "keel", "pre_scaled", "b2t", "subln", "rezero", "none"]
 ACTIVATIONS = ["relu", "gelu", "gelu_tanh", "silu", "swiglu"]
 TEXTS = {"text.txt": TEXT} | {
     f"of_{n}.txt": "".join(random.Random(n).choices("abcdefghijklmnopqrst"[:n], k=1500)) for n in (1, 2, 5, 20)}
@@ -48,7 +48,9 @@ def drawn(seed):
         "context": r.choice([1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 24, 33, 64]), "norm": r.choice(NORMS),
         "norm_eps": r.choice([0, 1e-12, 1e-8, 1e-5, 1e-5, 1e-5, 1e-3, 0.1, 1]), "norm_eps_outside": r.random() < 0.2,
         "norm_affine": r.random() < 0.85, "norm_bias": r.random() < 0.7, "norm_groups": r.choice(divisors(width)),
-        "norm_placement": placements, "mix_post_fraction": r.choice([0, 0.1, 0.25, 0.5, 1]),
+        "norm_placement": placements, "mix_post_fraction": r.choice([0, 0.1, 0.25, 0.5, 1]), "inner_norm": r.random() < 0.15, "qkv_norm": r.random() < 0.1,
+        "branch_scale": r.choice([1, 1, 1, 0.3, "L^-0.5"]),
+        "branch_scale_learned": r.choice(["none", "none", "none", "scalar", "vector"]),
         "residual": r.random() < 0.85, "activation": r.choice(ACTIVATIONS), "bias": r.random() < 0.4,
         "ffn_bias": r.random() < 0.4, "qk_norm": r.random() < 0.3,
         "position": r.choice(["learned", "rope", "sinusoidal", "none"]), "tie_embeddings": r.random() < 0.5,

@@ -46,6 +46,9 @@ SOMETIMES = {
     "model.qkv_norm": ((False, True), [{}, {"model.qk_norm": True}], [{"model.norm_placement": "hybrid"}]),
     "model.init.placement_gain": ((True, False), [{"model.norm_placement": "deepnorm"}, {"model.norm_placement": "b2t"}],
                                   [{}, {"model.norm_placement": "mix"}]),
+    "model.inner_norm": ((False, True), [{}, {"model.norm": "rmsnorm"}], [{"model.norm": "none"}, {"model.norm_placement": "subln"}]),
+    "model.branch_scale": ((1, "L^-0.5"), [{}, {"model.branch_scale_learned": "vector"}], [{"model.norm_placement": "rezero"}]),
+    "model.branch_scale_learned": (("none", "vector"), [{}, {"model.branch_scale": 0.5}], [{"model.norm_placement": "rezero"}]),
     "model.norm_groups": ((2, 8), [{"model.norm": "groupnorm"}], [{}, {"model.norm": "batchnorm"}]),
     "model.final_norm": ((True, False), [{}, {"model.norm_placement": "post"}],
                          [{"model.norm": "none"}, {"model.norm_placement": "rezero"}]),
@@ -102,7 +105,7 @@ class Keys(CliTest):
             shown = self.normscope("config", "base.json", "--origin", *self.sets({**settings, key: values[0]})).stdout
             line = re.search(rf"(?m)^{key} +(.*)$", shown)[1]
             if not bookkeeping:
-                self.assertEqual("without effect" in line or "settled" in line and (values[0] not in (False, "none") or key == "model.qkv_norm"),
+                self.assertEqual("without effect" in line or "settled" in line and (values[0] not in (False, "none") or key in ("model.qkv_norm", "model.inner_norm")),
                                  not used, line)
 
     def test_every_key_is_tried(self):

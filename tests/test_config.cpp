@@ -385,6 +385,18 @@ TEST_CASE("placements: names and lists") {
   CHECK_HOLDS(refused("[]"), "a list of 0 for model.n_layer = 3");
   CHECK_HOLDS(refused("pro"), "did you mean pre?");
 
+  const auto scale = [](const char* value) {
+    return config_of("{}", {std::string("model.branch_scale=") + value, "model.n_layer=4"})
+        .model.branch_scale;
+  };
+  CHECK(scale("0.5").of(4) == 0.5);
+  CHECK(scale("L^-0.5").of(4) == 0.5);
+  CHECK(scale("L^2").of(4) == 16);
+  for (const char* wrong : {"L^", "L^x", "L^-0.5x", "L^9", "L^0", "-1", "M^2", "true"}) {
+    CHECK_HOLDS(message_of("{}", {std::string("model.branch_scale=") + wrong}),
+                "expected number in [0, 100], or \"L^E\"");
+  }
+
   const std::string pair = R"({"attn":"post","ffn":"none"})";
   const std::vector<BlockPlacement> as_pair{{PlacementKind::post, PlacementKind::none}};
   CHECK(config_of("{}", {"model.norm_placement=" + pair}).model.norm_placement == as_pair);

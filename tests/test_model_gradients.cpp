@@ -59,7 +59,7 @@ TEST_CASE("model: gradients of every placement, norm and activation equal centra
       }
     }
   }
-  CHECK(legal == (12 * 8 + 2) * 5);
+  CHECK(legal == (13 * 8 + 2) * 5);
 }
 
 TEST_CASE("model: gradients without the residual equal central differences") {
@@ -105,6 +105,26 @@ TEST_CASE("model: gradients of every variant equal central differences") {
       {"list",
        [](ModelConfig& c) {
          c.norm_placement = {peri, deepnorm};
+       }},
+      {"inner norms", [](ModelConfig& c) { c.inner_norm = true; }},
+      {"inner norms, swiglu, batch norm",
+       [](ModelConfig& c) {
+         c.inner_norm = true, c.activation = Activation::swiglu, c.norm = NormKind::batchnorm;
+       }},
+      {"qkv_norm, rope", [](ModelConfig& c) { c.qkv_norm = true, c.position = Position::rope; }},
+      {"branches times L^-0.5",
+       [](ModelConfig& c) {
+         c.branch_scale = {1, -0.5};
+       }},
+      {"SkipInit", [](ModelConfig& c) { c.branch_scale_learned = LearnedScale::scalar; }},
+      {"LayerScale, sandwich",
+       [](ModelConfig& c) {
+         c.branch_scale = {0.3, 0}, c.branch_scale_learned = LearnedScale::vector,
+         c.norm_placement = {sandwich};
+       }},
+      {"a placement for each sublayer",
+       [](ModelConfig& c) {
+         c.norm_placement = {{keel, res_post}};
        }},
       {"mix of three", [](ModelConfig& c) { c.n_layer = 3, c.norm_placement = {mix}; }},
   };

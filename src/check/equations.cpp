@@ -77,7 +77,7 @@ class Equations {
   Numbers norm(const Numbers& x, const std::string& name) const {
     using enum NormKind;
     if (config_.norm == none) return x;
-    const Index C = config_.d_model;
+    const Index C = std::ssize(x) / rows_;
     Numbers y(x.size());
     if (config_.norm == dyt) {
       for (std::size_t i = 0; i < x.size(); ++i) y[i] = std::tanh(*parameter(name + ".alpha") * x[i]);
@@ -85,7 +85,7 @@ class Equations {
       for (std::size_t i = 0; i < x.size(); ++i)
         y[i] = std::erf(*parameter(name + ".alpha") * x[i] + *parameter(name + ".shift"));
     } else {
-      const auto group = [&](Index i) { return norm_group(config_, batch_.context, i / C, i % C); };
+      const auto group = [&](Index i) { return norm_group(config_, batch_.context, i / C, i % C, C); };
       const Index n = std::ssize(x);
       Numbers count(group(n - 1) + 1), mean(count), variance(count);
       for (Index i = 0; i < n; ++i) ++count[group(i)];
@@ -115,7 +115,12 @@ class Equations {
       for (double& value : of) value *= factor;
       return of;
     };
-    const auto join = [&](double alpha, Numbers branch) {  // alpha x + branch
+    const double* learned = parameter(block + "_scale");
+    const bool by_feature = config_.branch_scale_learned == LearnedScale::vector;
+    const auto join = [&](double alpha, Numbers branch) {  // alpha x + a branch
+      for (std::size_t i = 0; i < x.size(); ++i)
+        branch[i] *= learned == nullptr ? expected_branch_scale(config_, l, which)
+                                        : learned[by_feature ? i % config_.d_model : 0];
       for (std::size_t i = 0; i < x.size() && config_.residual; ++i) branch[i] += alpha * x[i];
       return branch;
     };
@@ -139,10 +144,12 @@ class Equations {
         for (std::size_t i = 0; i < x.size() && which == "ffn" && config_.residual; ++i) sum[i] += x0[i];
         return N(sum);
       }
+      case subln:
+        return F ? join(1, *F) : N(x);
       case pre_scaled:
         return F ? join(1, *F) : times(1 / std::sqrt(static_cast<double>(l)), N(x));
       case rezero:
-        return F ? join(1, times(*parameter(block + "_scale"), *F)) : x;
+        return F ? join(1, *F) : x;
       case none:
         return F ? join(1, *F) : x;
       case mix:
@@ -187,7 +194,7 @@ class Equations {
           out[row * C + h * D + d] += weights[j] / sum * part(row / T * T + j, 2)[d];
       }
     });
-    return linear(out, block + "attn.out");
+    return linear(config_.inner_norm ? norm(out, block + "attn.inner_norm") : out, block + "attn.out");
   }
 
   // sigma(x W_in), or silu(x W_gate) x W_in.
@@ -259,7 +266,10 @@ std::vector<Tensor> Equations::of(const std::vector<Tensor>& pass) const {
     expect(l, Site::stream_mid, sublayer(l, "attn", x, &value(l, Site::attn_out), x));
     expect(l, Site::ffn_in, sublayer(l, "ffn", mid, nullptr, x));
     expect(l, Site::ffn_hidden, hidden(value(l, Site::ffn_in), block));
-    expect(l, Site::ffn_out, linear(value(l, Site::ffn_hidden), block + "ffn.out"));
+    const Numbers& hidden_now = value(l, Site::ffn_hidden);
+    expect(l, Site::ffn_out,
+           linear(config_.inner_norm ? norm(hidden_now, block + "ffn.inner_norm") : hidden_now,
+                  block + "ffn.out"));
     expect(l, Site::stream, sublayer(l, "ffn", mid, &value(l, Site::ffn_out), x));
   }
   const Numbers& stream = value(last, Site::stream);
@@ -272,15 +282,15 @@ std::vector<Tensor> Equations::of(const std::vector<Tensor>& pass) const {
 
 }  // namespace
 
-Index norm_group(const ModelConfig& config, Index context, Index row, Index c) {
+Index norm_group(const ModelConfig& config, Index context, Index row, Index c, Index width) {
   switch (config.norm) {
     case NormKind::layernorm:
     case NormKind::rmsnorm:
       return row;
     case NormKind::groupnorm:
-      return row * config.norm_groups + c / (config.d_model / config.norm_groups);
+      return row * config.norm_groups + c / (width / config.norm_groups);
     case NormKind::instancenorm:
-      return row / context * config.d_model + c;
+      return row / context * width + c;
     case NormKind::batchnorm:
       return c;
     case NormKind::dyt:
@@ -297,7 +307,16 @@ double expected_init_gain(const ModelConfig& config, const Parameter& p, bool qu
   const PlacementKind kind = placement(config, block, p.name.find(".ffn.") == p.name.npos ? "attn" : "ffn");
   if (!config.init.placement_gain) return 1;
   if (kind == PlacementKind::b2t) return 1 / std::sqrt(L);
-  return kind == PlacementKind::deepnorm && block == p.layer && !query_or_key ? std::pow(8 * L, -0.25) : 1;
+  if (block != p.layer || query_or_key) return 1;
+  return kind == PlacementKind::deepnorm ? std::pow(8 * L, -0.25)
+         : kind == PlacementKind::subln  ? std::sqrt(std::log(2 * L))
+                                         : 1;
+}
+
+double expected_branch_scale(const ModelConfig& config, Index block, const std::string& sublayer) {
+  if (placement(config, block, sublayer) == PlacementKind::rezero) return 0;
+  const auto [factor, exponent] = config.branch_scale;
+  return factor * std::pow(static_cast<double>(config.n_layer), exponent);
 }
 
 Outcome equations(const Context& given) {

@@ -23,7 +23,10 @@ double expected_std(const ModelConfig& config, const Parameter& p, bool query_or
   return gain * std / (scaled ? std::sqrt(2.0 * static_cast<double>(config.n_layer)) : 1);
 }
 
-double expected_value(const std::string& vector) {
+double expected_value(const ModelConfig& config, const Parameter& p) {
+  const std::string& vector = p.name;
+  if (vector.ends_with("_scale"))
+    return expected_branch_scale(config, p.layer, vector.ends_with("attn_scale") ? "attn" : "ffn");
   const bool one = vector.ends_with("norm.weight") || vector.ends_with(".running_var");
   return vector.ends_with(".alpha") ? 0.5 : one ? 1 : 0;
 }
@@ -44,7 +47,7 @@ Outcome first_values(const Context& given) {
   for (const Parameter& p : model.layout().list()) {
     const double* w = model.parameters.at(p);
     if (!p.is_matrix()) {
-      const double want = expected_value(p.name);
+      const double want = expected_value(config, p);
       const bool all = std::all_of(w, w + p.size, [&](double x) { return x == want; });
       worst.add(p.name, all ? 0 : INFINITY, max_errors);
       continue;

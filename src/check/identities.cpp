@@ -82,7 +82,7 @@ Outcome norm_gradient(const Context& given) {
     const Var<double> in = tape.parameter(x.data(), dx.data(), rows, C);
     tape.backward_from(apply_norm(tape, config, vars, {.tokens = {}, .targets = {}, .context = context}, in),
                        dy.data());
-    const auto group = [&](Index i) { return norm_group(config, context, i / C, i % C); };
+    const auto group = [&](Index i) { return norm_group(config, context, i / C, i % C, C); };
     const Index n = rows * C, groups = group(n - 1) + 1;
     std::vector<double> mean(groups);
     const double count = static_cast<double>(n / groups);
@@ -104,7 +104,8 @@ Outcome branch_scale(const Context& given) {
   if (std::ranges::none_of(sublayer_rows(config), &Placement::norm_branch) ||
       !norm_row(config.norm).has_statistics())
     return "no block normalises what its branch returns by its scale";
-  // ReLU is homogeneous, SwiGLU linear in its ungated half; the others are neither.
+  // ReLU is homogeneous, SwiGLU linear in its ungated half; the others are neither. A norm before the last
+  // matrix hides what is before it.
   const bool through_ffn = config.activation == Activation::relu || config.activation == Activation::swiglu;
   const bool through_v = !config.qkv_norm;
   const std::string law = text("a norm after the branch: <W, dW> = 0 for ffn.out, attn.out",
@@ -154,9 +155,11 @@ Outcome query_scale(const Context& given) {
 Outcome stream_scale(const Context& given) {
   const ModelConfig& config = given.config.model;
   const auto reads_through_norms = [](const Placement& row) {
-    return row.norm_in && !row.learned_scale && adds_the_branch_alone(row);
+    return row.norm_in && adds_the_branch_alone(row);
   };
+  const auto is_learned = [](const Parameter& p) { return p.role == Role::branch_scale; };
   if (!norm_row(config.norm).has_statistics() || !config.final_norm ||
+      std::ranges::any_of(ParameterLayout(config, 2).list(), is_learned) ||
       !all_blocks(config, reads_through_norms) || config.position == Position::sinusoidal) {
     return "the stream is not read through norms alone, or has a constant in it";
   }
@@ -177,13 +180,17 @@ Outcome stream_scale(const Context& given) {
 // the same at every layer. To the bit.
 Outcome rezero_start(const Context& given) {
   const ModelConfig& config = given.config.model;
-  const auto starts_as_identity = [](const Placement& row) {
-    return row.learned_scale && adds_the_branch_alone(row);
+  const auto starts_as_identity = [&](const Placement& row) {
+    return branch_scale_of(config, row).learned != LearnedScale::none && adds_the_branch_alone(row);
   };
-  if (!all_blocks(config, starts_as_identity)) return "not every block is rezero";
+  if (!all_blocks(config, starts_as_identity) || !config.residual)
+    return "not every block adds its branch times a learned number";
   TestModel<double> model(given, config);
   for (const BlockParameters& p : model.layout().blocks) {
-    for (const int a : {p.attn.scale, p.ffn.scale}) *model.parameters.at(model.layout()[a]) = 0;
+    for (const int a : {p.attn.scale, p.ffn.scale}) {
+      const Parameter& scale = model.layout()[a];
+      std::fill_n(model.parameters.at(scale), scale.size, 0.0);
+    }
   }
   const std::vector<Tensor> pass = tensors_of(model, small_batch(given).view());
   const int last = static_cast<int>(config.n_layer);
@@ -199,7 +206,7 @@ Outcome rezero_start(const Context& given) {
     if (p.layer == 0 || p.layer > last || p.role == Role::branch_scale) continue;
     worst.add("gradient of " + p.name, l2_norm(p.size, model.gradients.at(p)), 0);
   }
-  return worst.result("rezero at a = 0: blocks are the identity, branches get no gradient (to the bit)");
+  return worst.result("scales of 0: blocks are the identity, branches get no gradient (to the bit)");
 }
 
 // Where all characters of a sequence are one and positions are none, every weight of attention mixes equal

@@ -18,8 +18,9 @@ namespace normscope {
 
 // Of the second reading in equations.cpp: the number of the group that element (row, c) of an (N, C) matrix
 // is normalised with; the factor of a block's placement on its first weights.
-Index norm_group(const ModelConfig& config, Index context, Index row, Index c);
+Index norm_group(const ModelConfig& config, Index context, Index row, Index c, Index width);
 double expected_init_gain(const ModelConfig& config, const Parameter& p, bool query_or_key);
+double expected_branch_scale(const ModelConfig& config, Index block, const std::string& sublayer);
 
 // Moves gains, biases and scales by N(0, 0.3): a gradient that is right only at gain 1 and bias 0 must not
 // pass. Running statistics stay.

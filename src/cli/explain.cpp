@@ -46,7 +46,7 @@ std::string power_of(const Power& power, const std::string& n) {
 
 // A block's two lines, with the names of its norms; as a config has them, that may have no norms or
 // residuals.
-void print_equations(const BlockRows& rows, bool norms = true, bool residual = true) {
+void print_equations(const BlockRows& rows, bool norms = true, bool residual = true, bool scaled = false) {
   const auto sublayer = [&](const Placement& row, const std::string& f, const std::string& name) {
     std::string next = name + "_norm";
     const auto norm = [&](bool present, const std::string& x) {
@@ -54,7 +54,8 @@ void print_equations(const BlockRows& rows, bool norms = true, bool residual = t
     };
     std::string in = norm(row.norm_in, "x");
     if (!row.input_scale.is_one()) in += power_of(row.input_scale, "l");
-    const std::string branch = norm(row.norm_branch, (row.learned_scale ? "a·" : "") + f + "(" + in + ")");
+    const std::string branch =
+        (row.learned_scale || scaled ? "a·" : "") + norm(row.norm_branch, f + "(" + in + ")");
     std::string x = !residual ? "" : row.alpha.is_one() ? "x + " : "α·x + ";
     if (residual && row.block_skip && name == "ffn") x += "(the block's input) + ";
     std::cout << "    x = " << norm(row.norm_out, x + branch) << '\n';
@@ -117,6 +118,8 @@ void explain_placement(const Placement& row) {
     std::cout << "  block l, with the names of its norms:\n";
   }
   print_equations(row.pattern != nullptr ? rows(row.pattern->rest) : BlockRows{&row, &row});
+  if (row.inner_norm)
+    std::cout << "  attention.out and ffn.out read through norms of their own (inner_norm)\n";
   if (row.qkv_norm) std::cout << "  queries, keys and values: RMS norm of each head\n";
   std::cout << "\n  embedding norm: " << (row.embed_norm ? "yes" : "no")
             << "; final norm before the head: " << (row.final_norm ? "yes" : "no") << '\n';
@@ -155,7 +158,15 @@ void explain_config(const RunConfig& config) {
     while (end < rows.size() && rows[end] == rows[first]) ++end;
     std::cout << "  blocks " << first + 1 << " to " << end << " ("
               << placement_name({rows[first].attn->kind, rows[first].ffn->kind}) << "):\n";
-    print_equations(rows[first], m.norm != NormKind::none, m.residual);
+    const auto [learned, start] = branch_scale_of(m, *rows[first].attn);
+    const bool scaled = learned != LearnedScale::none || start != 1;
+    print_equations(rows[first], m.norm != NormKind::none, m.residual, scaled);
+    if (scaled)
+      std::cout << "    a = " << shown_number(start)
+                << (learned == LearnedScale::scalar   ? " at the start, learned"
+                    : learned == LearnedScale::vector ? " at the start, learned for each feature"
+                                                      : "")
+                << '\n';
     const std::string constants = constants_of(*rows[first].attn, m.n_layer);
     if (!constants.empty()) std::cout << "    " << constants << '\n';
     first = end;

@@ -49,6 +49,9 @@ class Checks {
               {"model.norm_groups", "model.d_model", "model.norm"}, m_.norm_groups,
               " does not divide model.d_model = ", m_.d_model, "; try ",
               nearest_divisors(m_.norm_groups, m_.d_model));
+    refuse_if(norm_.over == NormOver::groups && m_.inner_norm && m_.d_ff % m_.norm_groups != 0,
+              {"model.norm_groups", "model.d_ff", "model.inner_norm"}, m_.norm_groups,
+              " does not divide model.d_ff = ", m_.d_ff, "; try ", nearest_divisors(m_.norm_groups, m_.d_ff));
     const auto placements = std::ssize(m_.norm_placement);
     refuse_if(placements != 1 && placements != m_.n_layer, {"model.norm_placement", "model.n_layer"},
               "a list of ", placements, " for model.n_layer = ", m_.n_layer,
@@ -69,6 +72,11 @@ class Checks {
                 row.name, " leaves y = N(F(x)): alpha has no x to scale, and the norm undoes the ",
                 "initialisation that goes with it; use placement post");
     }
+    const bool is_zero = m_.branch_scale.factor == 0;
+    refuse_if(is_zero && m_.branch_scale_learned == LearnedScale::none, {"model.branch_scale"},
+              "0 leaves no branches; with model.branch_scale_learned=scalar it is a start");
+    refuse_if(is_zero && !m_.residual, {"model.branch_scale", "model.residual"},
+              "0 without the residual leaves a stream of 0, which learns nothing");
     refuse_if(m_.init.residual_scaling && m_.init.scheme != InitScheme::gpt2,
               {"model.init.residual_scaling", "model.init.scheme"},
               "true, but only scheme gpt2 has it, and the scheme is ", name_of(m_.init.scheme),

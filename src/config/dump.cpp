@@ -22,7 +22,8 @@ ordered_json& value_at(ordered_json& root, std::string_view key, std::string_vie
   return root[ordered_json::json_pointer(path)];
 }
 
-// The tables of norms and placements, for scripts: {name: row}; a factor (b n)^e is [b, e].
+// The tables of norms and placements, for scripts: {name: row}; a factor (b n)^e is [b, e], (ln(b n))^e [b,
+// e, "log"].
 void add_tables(ordered_json& root) {
   constexpr const char* over[] = {"nothing", "features", "groups", "batch", "sequence"};
   for (const NormRow& row : norm_table()) {
@@ -31,7 +32,11 @@ void add_tables(ordered_json& root) {
                                  {"centred", row.centred},
                                  {"alpha", row.has_alpha}};
   }
-  const auto power = [](const Power& p) { return ordered_json::array({p.base, p.exponent}); };
+  const auto power = [](const Power& p) {
+    ordered_json list = {p.base, p.exponent};
+    if (p.log) list.push_back("log");
+    return list;
+  };
   // {"first": what its first blocks are, "rest": the other ones, "first_blocks": how many}.
   const auto pattern_of = [](const Placement& row) -> ordered_json {
     if (row.pattern == nullptr) return nullptr;

@@ -1,5 +1,8 @@
 #include "config/field_types.h"
 
+#include <charconv>
+#include <cmath>
+
 #include "io/json.h"
 #include "io/utf8.h"
 
@@ -35,6 +38,27 @@ ValueType<double> number(double low, double high, High end) {
   if (limited) schema[open ? "exclusiveMaximum" : "maximum"] = high;
   return {limited ? text("number in [", low, ", ", high, open ? ')' : ']') : text("number >= ", low), schema,
           read};
+}
+
+ValueType<DepthFactor> depth_factor() {
+  const ValueType<double> plain = number(0, 100);
+  const auto read = [=](const json& given) -> std::optional<DepthFactor> {
+    if (const std::optional<double> factor = plain.read(given)) return DepthFactor{*factor, 0};
+    const std::string written = given.is_string() ? given.get<std::string>() : "";
+    DepthFactor power;
+    const char *begin = written.data() + 2, *end = written.data() + written.size();
+    if (!written.starts_with("L^")) return std::nullopt;
+    const auto [parsed, error] = std::from_chars(begin, end, power.exponent);
+    const bool sound = error == std::errc() && parsed == end && std::abs(power.exponent) <= 8;
+    return sound && power.exponent != 0 ? std::optional(power) : std::nullopt;
+  };
+  return {plain.allowed + ", or \"L^E\", E from -8 to 8, such as \"L^-0.5\"",
+          {{"anyOf", {plain.schema, {{"type", "string"}, {"pattern", "^L\\^-?[0-9.]+$"}}}}},
+          read};
+}
+
+void to_json(ordered_json& json, const DepthFactor& factor) {
+  json = factor.exponent == 0 ? ordered_json(factor.factor) : ordered_json(text("L^", factor.exponent));
 }
 
 ValueType<bool> boolean() {

@@ -33,6 +33,8 @@ ValueType<bool> boolean_or_auto();  // "auto" is for the loader
 ValueType<std::vector<std::string>> paths();
 ValueType<std::string> optional_path();
 ValueType<std::string> run_name();
+ValueType<DepthFactor> depth_factor();  // 0.5, or "L^-0.5"
+void to_json(nlohmann::ordered_json& json, const DepthFactor& factor);
 
 template <class Enum>
 ValueType<Enum> one_of() {

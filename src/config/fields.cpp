@@ -103,6 +103,8 @@ std::vector<Field> make_table() {
     return row.pattern != nullptr && row.pattern->first_blocks == FirstBlocks::mix_post_fraction;
   });
   const auto places_gain = placements_where([](const Placement& row) { return !row.init_gain.is_one(); });
+  const auto places_unscaled = placements_where([](const Placement& row) { return !row.learned_scale; });
+  const auto places_inner = placements_where([](const Placement& row) { return row.inner_norm; });
   const auto places_qkv = placements_where([](const Placement& row) { return row.qkv_norm; });
   const auto places_scale = placements_where([](const Placement& row) { return !row.residual_scaling; });
   const nlohmann::ordered_json below_steps = {{"below", "train.steps"}};
@@ -159,6 +161,13 @@ std::vector<Field> make_table() {
       .used_when(has_norms, "there is no norm")
       .else_is(false);
   add("model.residual", model(&M::residual), boolean(), "false drops the x of x + F(x)");
+  add("model.branch_scale", model(&M::branch_scale), depth_factor(),
+      "what attention and the FFN return is multiplied by it; of a learned one, its start")
+      .used_when({{"model.norm_placement", places_unscaled}}, "the placement has its own")
+      .also({"layer_scale", "skip_init"});
+  add("model.branch_scale_learned", model(&M::branch_scale_learned), one_of<LearnedScale>(),
+      "branch_scale is a parameter: one a sublayer (SkipInit), or one a feature (LayerScale)")
+      .used_when({{"model.norm_placement", places_unscaled}}, "the placement has its own");
   add("model.activation", model(&M::activation), one_of<Activation>(), "of the FFN; gelu is the erf form")
       .called("{}")
       .also({"hidden_act", "act"});
@@ -170,6 +179,10 @@ std::vector<Field> make_table() {
   add("model.qkv_norm", model(&M::qkv_norm), boolean(), "RMSNorm of each head's queries, keys and values")
       .used_when({{"model.norm_placement", nlohmann::ordered_json{{"not", places_qkv}}}},
                  "the placement has it")
+      .else_is(true);
+  add("model.inner_norm", model(&M::inner_norm), boolean(), "a norm before attn.out and before ffn.out")
+      .used_when({{"model.norm", is_not("none")}, {"model.norm_placement", {{"not", places_inner}}}},
+                 "there is no norm, or the placement has it")
       .else_is(true);
   add("model.position", model(&M::position), one_of<Position>(), "how positions are told");
   add("model.tie_embeddings", model(&M::tie_embeddings), boolean(),

@@ -17,6 +17,7 @@ inline Names enum_names(Position) { return {"learned", "rope", "sinusoidal", "no
 inline Names enum_names(InitScheme) { return {"gpt2", "xavier_normal", "xavier_uniform", "kaiming_normal"}; }
 inline Names enum_names(OptimizerKind) { return {"adamw", "sgd"}; }
 inline Names enum_names(ScheduleKind) { return {"cosine", "linear", "constant"}; }
+inline Names enum_names(LearnedScale) { return {"none", "scalar", "vector"}; }
 inline Names enum_names(Precision) { return {"fp32", "bf16"}; }
 inline Names enum_names(GemmChoice) { return {"auto", "openblas", "native"}; }
 inline Names enum_names(OnNonfinite) { return {"stop", "skip"}; }

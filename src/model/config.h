@@ -22,6 +22,12 @@ struct InitConfig {
   bool placement_gain = true;    // the placement's own factor
 };
 
+// factor * L^exponent.
+struct DepthFactor {
+  double factor = 1, exponent = 0;
+  double of(Index n_layer) const { return factor * std::pow(static_cast<double>(n_layer), exponent); }
+};
+
 struct ModelConfig {
   Index n_layer = 6;    // L
   Index n_head = 6;     // H
@@ -40,11 +46,14 @@ struct ModelConfig {
   double mix_post_fraction = 0.25;
   bool final_norm = true;
   bool residual = true;
+  DepthFactor branch_scale;
+  LearnedScale branch_scale_learned = LearnedScale::none;
   Activation activation = Activation::gelu;
   bool bias = false;      // qkv, attention out
   bool ffn_bias = false;  // the FFN's matrices
   bool qk_norm = false;
   bool qkv_norm = false;
+  bool inner_norm = false;
   Position position = Position::learned;
   bool tie_embeddings = true;
   double dropout = 0.0;

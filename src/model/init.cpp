@@ -56,13 +56,13 @@ double first_value(Role role) {
   switch (role) {
     case Role::norm_gain:
     case Role::running_var:
+    case Role::branch_scale:
       return 1.0;
     case Role::norm_alpha:
       return 0.5;
     case Role::bias:
     case Role::norm_bias:
     case Role::norm_shift:
-    case Role::branch_scale:
     case Role::running_mean:
       return 0.0;
     default:
@@ -76,7 +76,7 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
   for (const Parameter& p : layout.list()) {
     Real* values = parameters.at(p);
     if (!p.is_matrix()) {
-      std::fill_n(values, p.size, static_cast<Real>(first_value(p.role)));
+      std::fill_n(values, p.size, static_cast<Real>(first_value(p.role) * p.init_gain));
       continue;
     }
     const RandomStream stream(seed, p.name);

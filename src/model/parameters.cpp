@@ -20,7 +20,7 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
   if (config.position == Position::learned) {
     position_embedding = add("embed.position.weight", {config.context, C}, Role::embedding, 0);
   }
-  if (placements[0].attn->embed_norm) embed_norm = add_norm(config, "embed_norm", 0);
+  if (placements[0].attn->embed_norm) embed_norm = add_norm(config, "embed_norm", 0, C);
 
   for (int layer = 1; layer < last; ++layer) {
     const std::string block = "blocks." + std::to_string(layer - 1) + ".";
@@ -34,19 +34,21 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
       p.k_norm = add(block + "attn.k_norm.weight", {D}, Role::norm_gain, layer);
     }
     if (config.qkv_norm) p.v_norm = add(block + "attn.v_norm.weight", {D}, Role::norm_gain, layer);
+    if (config.inner_norm) p.attn.norm_inner = add_norm(config, block + "attn.inner_norm", layer, C);
     p.attn.out = add_linear(block + "attn.out", C, C, Role::branch_output, config.bias, layer);
-    if (attn->learned_scale) p.attn.scale = add(block + "attn_scale", {1}, Role::branch_scale, layer);
+    p.attn.scale = add_scale(config, *attn, block + "attn_scale", layer);
 
     add_norms(config, *ffn, block + "ffn", layer, p.ffn);
     p.ffn_in = add_linear(block + "ffn.in", F, C, Role::matrix, config.ffn_bias, layer);
     if (config.activation == Activation::swiglu) {
       p.ffn_gate = add_linear(block + "ffn.gate", F, C, Role::matrix, config.ffn_bias, layer);
     }
+    if (config.inner_norm) p.ffn.norm_inner = add_norm(config, block + "ffn.inner_norm", layer, F);
     p.ffn.out = add_linear(block + "ffn.out", C, F, Role::branch_output, config.ffn_bias, layer);
-    if (ffn->learned_scale) p.ffn.scale = add(block + "ffn_scale", {1}, Role::branch_scale, layer);
+    p.ffn.scale = add_scale(config, *ffn, block + "ffn_scale", layer);
   }
 
-  if (config.final_norm) final_norm = add_norm(config, "final_norm", last);
+  if (config.final_norm) final_norm = add_norm(config, "final_norm", last, C);
   head = config.tie_embeddings ? token_embedding : add("head.weight", {vocab_size, C}, Role::head, last);
   if (config.init.placement_gain) set_gains(config, placements);
 }
@@ -77,18 +79,29 @@ int ParameterLayout::add(std::string name, std::vector<Index> shape, Role role, 
   return static_cast<int>(list_.size()) - 1;
 }
 
-NormParameters ParameterLayout::add_norm(const ModelConfig& config, const std::string& name, int layer) {
+int ParameterLayout::add_scale(const ModelConfig& config, const Placement& row, const std::string& name,
+                               int layer) {
+  const auto [learned, start] = branch_scale_of(config, row);
+  if (learned == LearnedScale::none) return no_parameter;
+  const int index =
+      add(name, {learned == LearnedScale::vector ? config.d_model : 1}, Role::branch_scale, layer);
+  list_.back().init_gain = start;
+  return index;
+}
+
+NormParameters ParameterLayout::add_norm(const ModelConfig& config, const std::string& name, int layer,
+                                         Index width) {
   const NormRow& row = norm_row(config.norm);
-  const Index C = config.d_model;
   NormParameters norm{.present = true};
-  if (row.has_gain && config.norm_affine) norm.weight = add(name + ".weight", {C}, Role::norm_gain, layer);
+  if (row.has_gain && config.norm_affine)
+    norm.weight = add(name + ".weight", {width}, Role::norm_gain, layer);
   if (row.has_bias && config.norm_affine && config.norm_bias)
-    norm.bias = add(name + ".bias", {C}, Role::norm_bias, layer);
+    norm.bias = add(name + ".bias", {width}, Role::norm_bias, layer);
   if (row.has_alpha) norm.alpha = add(name + ".alpha", {1}, Role::norm_alpha, layer);
   if (row.has_shift) norm.shift = add(name + ".shift", {1}, Role::norm_shift, layer);
   if (row.has_running) {
-    norm.running_mean = add(name + ".running_mean", {C}, Role::running_mean, layer);
-    norm.running_var = add(name + ".running_var", {C}, Role::running_var, layer);
+    norm.running_mean = add(name + ".running_mean", {width}, Role::running_mean, layer);
+    norm.running_var = add(name + ".running_var", {width}, Role::running_var, layer);
   }
   return norm;
 }
@@ -101,7 +114,7 @@ void ParameterLayout::add_norms(const ModelConfig& config, const Placement& plac
                                       {placement.norm_branch, &p.norm_branch},
                                       {placement.norm_out, &p.norm_out}}) {
     if (!present) continue;
-    *norm = add_norm(config, sublayer + name, layer);
+    *norm = add_norm(config, sublayer + name, layer, config.d_model);
     name = "_post_norm";
   }
 }

@@ -39,7 +39,7 @@ struct Parameter {
   Index offset;          // first element in the block
   Index size;            // elements
   bool trainable;        // false: running statistics; their "gradient" is the change that the step makes
-  double init_gain = 1;  // the placement's factor on the first values of a matrix
+  double init_gain = 1;  // the placement's factor on the first values of a matrix; of a scale, its start
   bool gain_of_queries = false;  // of qkv: the factor is for q and k too
 
   bool is_matrix() const { return shape.size() >= 2; }  // decayed; the rest is gains, biases, scales
@@ -63,6 +63,7 @@ struct LinearParameters {
 };
 struct SublayerParameters {
   NormParameters norm_in, norm_branch, norm_out;  // as in Placement
+  NormParameters norm_inner;                      // before `out`
   LinearParameters out;                           // the matrix that writes the stream
   int scale = no_parameter;
 };
@@ -91,7 +92,8 @@ class ParameterLayout {
  private:
   void set_gains(const ModelConfig& config, const std::vector<BlockRows>& placements);
   int add(std::string name, std::vector<Index> shape, Role role, int layer);
-  NormParameters add_norm(const ModelConfig& config, const std::string& name, int layer);
+  NormParameters add_norm(const ModelConfig& config, const std::string& name, int layer, Index width);
+  int add_scale(const ModelConfig& config, const Placement& row, const std::string& name, int layer);
   void add_norms(const ModelConfig& config, const Placement& placement, const std::string& sublayer,
                  int layer, SublayerParameters& parameters);
   LinearParameters add_linear(const std::string& name, Index out, Index in, Role role, bool bias, int layer);

@@ -39,6 +39,11 @@ std::vector<BlockRows> placements_of(const ModelConfig& config) {
   return rows;
 }
 
+BranchScale branch_scale_of(const ModelConfig& config, const Placement& row) {
+  if (row.learned_scale) return {LearnedScale::scalar, 0};
+  return {config.branch_scale_learned, config.branch_scale.of(config.n_layer)};
+}
+
 std::vector<const Placement*> sublayer_rows(const ModelConfig& config) {
   std::vector<const Placement*> rows;
   for (const BlockRows& block : placements_of(config)) rows.insert(rows.end(), {block.attn, block.ffn});

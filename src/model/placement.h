@@ -22,6 +22,7 @@ enum class PlacementKind {
   keel,
   pre_scaled,
   b2t,
+  subln,
   mix,
   hybrid,
   hybrid_star,
@@ -40,7 +41,11 @@ struct BlockPlacement {
 // (base * n)^exponent: a factor that goes with the depth. 1 unless a row says otherwise.
 struct Power {
   double base = 1, exponent = 0;
-  double of(Index n) const { return std::pow(base * static_cast<double>(n), exponent); }
+  bool log = false;  // (ln(base * n))^exponent
+  double of(Index n) const {
+    const double x = base * static_cast<double>(n);
+    return std::pow(log ? std::log(x) : x, exponent);
+  }
   bool is_one() const { return exponent == 0; }
 };
 
@@ -51,7 +56,7 @@ struct Pattern {
   BlockPlacement first = PlacementKind::pre, rest = PlacementKind::pre;
 };
 
-// y = N_out(alpha * x + N_branch(a * F(input_scale * N_in(x)))), each N only where its flag says so.
+// y = N_out(alpha * x + a * N_branch(F(input_scale * N_in(x)))), each N only where its flag says so.
 struct Placement {
   PlacementKind kind;
   const char* name;
@@ -62,10 +67,11 @@ struct Placement {
   bool norm_out = false;         // a norm on the sum
   bool embed_norm = false;       // a norm on the embedding output, before block 1
   bool final_norm = false;       // `final_norm: auto` means a norm before the head
-  bool learned_scale = false;    // a: a parameter, 0 at start
+  bool learned_scale = false;    // a: a parameter, 0 at start, whatever `branch_scale` says
   bool residual_scaling = true;  // what init.residual_scaling is under gpt2, unless the config says so
   bool block_skip = false;       // the block's input joins the FFN's sum too
   bool qkv_norm = false;         // `qkv_norm` is true
+  bool inner_norm = false;       // `inner_norm` is true
   Power alpha = {};              // factor of the stream in the sum, of L
   Power input_scale = {};        // factor on what F reads, of the block's number (from 1)
   Power init_gain = {};          // factor on the init of v, attn.out, ffn.in, ffn.gate, ffn.out, of L
@@ -110,6 +116,11 @@ inline constexpr Placement placement_rows[] = {
      .source = "B2T, Takase et al. 2022 (arXiv 2206.00330)",
      .norm_out = true, .residual_scaling = false, .block_skip = true,
      .init_gain = {1, -0.5}, .gain_everywhere = true},
+    // Its section 2.2, decoder only: gamma = sqrt(ln(2L)).
+    {.kind = PlacementKind::subln, .name = "subln", .formula = "y = x + F(N(x)), a norm before each output matrix",
+     .source = "Magneto, Wang et al. 2022 (arXiv 2210.06423)",
+     .norm_in = true, .final_norm = true, .residual_scaling = false, .inner_norm = true,
+     .init_gain = {2, 0.5, true}},
     {.kind = PlacementKind::mix, .name = "mix",
      .formula = "the first ceil(mix_post_fraction*L) blocks post, the rest pre",
      .source = "Mix-LN, Li et al. 2024 (arXiv 2412.13795)", .final_norm = true, .pattern = &mix_pattern},
@@ -141,5 +152,13 @@ struct BlockRows {
 struct ModelConfig;
 std::vector<BlockRows> placements_of(const ModelConfig& config);
 std::vector<const Placement*> sublayer_rows(const ModelConfig& config);  // 2L: attention's, the FFN's, ...
+
+// What a sublayer's branch is multiplied by: a number, or a parameter that starts there.
+enum class LearnedScale { none, scalar, vector };
+struct BranchScale {
+  LearnedScale learned;
+  double start;
+};
+BranchScale branch_scale_of(const ModelConfig& config, const Placement& row);
 
 }  // namespace normscope

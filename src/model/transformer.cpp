@@ -148,6 +148,7 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
     y = causal_attention(run.tape, gemm_provider_, T, H, qkv,
                          run.drop(static_cast<int>(index) + 1, DropoutPlace::attention_weights));
   }
+  y = run.norm(p.attn.norm_inner, y, true);
   return linear(run.tape, gemm_provider_, y, run.parameter(p.attn.out.weight),
                 run.parameter(p.attn.out.bias));
 }
@@ -163,9 +164,11 @@ Var<Real> Transformer<Real>::feed_forward(Run& run, std::size_t index, Var<Real>
         linear(run.tape, gemm_provider_, x, run.parameter(p.ffn_gate.weight), run.parameter(p.ffn_gate.bias));
     hidden = swiglu(run.tape, gate, in);
   } else {
-    hidden = activated_linear(run.tape, gemm_provider_, activation_kind(config_.activation), x, weight, bias);
+    hidden = activated_linear(run.tape, gemm_provider_, activation_kind(config_.activation), x, weight, bias,
+                              config_.inner_norm ? DType::real : operand_dtype<Real>(gemm_provider_));
   }
   run.tap(static_cast<int>(index) + 1, Site::ffn_hidden, hidden);
+  hidden = run.norm(p.ffn.norm_inner, hidden, true);
   return linear(run.tape, gemm_provider_, hidden, run.parameter(p.ffn.out.weight),
                 run.parameter(p.ffn.out.bias));
 }
@@ -176,7 +179,7 @@ Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) con
   const BlockParameters& p = layout_.blocks[index];
   const Var<Real> block_input = x;
 
-  // y = N_out(alpha x + N_branch(a F(s N_in(x)))). Norms and scales that the placement has not, and factors
+  // y = N_out(alpha x + a N_branch(F(s N_in(x)))). Norms and scales that the placement has not, and factors
   // of 1, return their argument.
   struct Places {
     Site in, out, sum;
@@ -187,7 +190,9 @@ Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) con
     const Real s = static_cast<Real>(row.input_scale.of(layer));
     const Var<Real> in = run.tap(layer, at.in, scale(run.tape, s, run.norm(w.norm_in, x, s == 1)));
     const Var<Real> y = dropout(run.tape, run.drop(layer, at.dropout), run.tap(layer, at.out, F(in)));
-    const Var<Real> branch = run.norm(w.norm_branch, scale_by(run.tape, run.parameter(w.scale), y));
+    const Real a = w.scale == no_parameter ? static_cast<Real>(branch_scale_of(config_, row).start) : Real(1);
+    const Var<Real> normed = scale(run.tape, a, run.norm(w.norm_branch, y));
+    const Var<Real> branch = scale_by(run.tape, run.parameter(w.scale), normed);
     Var<Real> sum = config_.residual ? residual_sum(run.tape, alpha, x, branch) : branch;
     if (row.block_skip && at.sum == Site::stream && config_.residual)
       sum = residual_sum(run.tape, Real(1), block_input, sum);

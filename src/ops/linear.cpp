@@ -69,10 +69,9 @@ Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<
 
 template <class Real>
 Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, ActivationKind activation,
-                           Var<Real> x, Var<Real> weight, Var<Real> bias) {
+                           Var<Real> x, Var<Real> weight, Var<Real> bias, DType dtype) {
   const typename Tape<Real>::Op op(tape, "linear, activation", x.rows, x.cols, weight.rows);
   require_shapes(x, weight, bias);
-  const DType dtype = operand_dtype<Real>(gemm_provider);
   Var<Real> y = tape.create(x.rows, weight.rows, dtype, dtype);
   const Matrix<Real> derivative = tape.matrix(y.rows, y.cols, dtype);
   gemm<Real>(gemm_provider,
@@ -91,8 +90,8 @@ Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, Activat
 template Var<float> linear(Tape<float>&, GemmProvider, Var<float>, Var<float>, Var<float>, DType);
 template Var<double> linear(Tape<double>&, GemmProvider, Var<double>, Var<double>, Var<double>, DType);
 template Var<float> activated_linear(Tape<float>&, GemmProvider, ActivationKind, Var<float>, Var<float>,
-                                     Var<float>);
+                                     Var<float>, DType);
 template Var<double> activated_linear(Tape<double>&, GemmProvider, ActivationKind, Var<double>, Var<double>,
-                                      Var<double>);
+                                      Var<double>, DType);
 
 }  // namespace normscope

@@ -29,11 +29,10 @@ template <class Real>
 Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<Real> weight,
                  Var<Real> bias = {}, DType dtype = DType::real);
 
-// y = f(x Wᵀ + b), f element by element; fused, so x Wᵀ + b itself is never kept. Only GEMMs may read y,
-// which has the provider's operand_dtype().
+// y = f(x Wᵀ + b), f element by element; fused, so x Wᵀ + b itself is never kept.
 template <class Real>
 Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, ActivationKind activation,
-                           Var<Real> x, Var<Real> weight, Var<Real> bias = {});
+                           Var<Real> x, Var<Real> weight, Var<Real> bias, DType dtype);
 
 // Row n of x (N, C) = token_table[tokens[n]] + position_table[(n mod T) + first_position]. token_table: (V,
 // C); position_table: (at least first_position + T, C), learned or constant, or absent. N is tokens.size().
@@ -121,7 +120,7 @@ Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> bran
 template <class Real>
 Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x);
 
-// y = factor*x, a learned factor: (1, 1); absent, x itself.
+// y = factor*x, a learned factor: (1, 1), or (1, C), a number a feature; absent, x itself.
 template <class Real>
 Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x);
 

@@ -1,4 +1,6 @@
 // The sums and factors around a sublayer: alpha*x + branch, constant * x, learned * x.
+#include "core/parallel.h"
+#include "core/scratch.h"
 #include "kernels/pointwise.h"
 #include "ops/ops.h"
 
@@ -37,20 +39,42 @@ Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x) {
   return y;
 }
 
-// y = f x;  dx = f dy,  df = dy·x.
+// y = f x;  dx = f dy,  df = sum of dy x, over all elements, or over the rows of each feature.
 template <class Real>
 Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
   if (!factor) return x;
   const typename Tape<Real>::Op op(tape, "learned scale", x.rows, x.cols);
-  require(factor.size() == 1, "scale_by", "the factor must be one number; got ", factor.size());
+  require(factor.size() == 1 || factor.size() == x.cols, "scale_by", "the factor must be one number, or ",
+          x.cols, "; got ", factor.size());
+  const bool by_feature = factor.size() > 1;
+  // out = f in, row by row.
+  const auto scale_rows = [=](const Real* in, Real* out) {
+    parallel_each(x.rows,
+                  [&](Index r) { multiply(x.cols, in + r * x.cols, factor.value, out + r * x.cols); });
+  };
   Var<Real> y = tape.create(x.rows, x.cols);
-  axpby(x.size(), *factor.value, x.value, Real(0), y.value);
+  if (by_feature) {
+    scale_rows(x.value, y.value);
+  } else {
+    axpby(x.size(), *factor.value, x.value, Real(0), y.value);
+  }
 
   tape.record(y, [=](Tape<Real>& t) {
     const Real* dy = t.gradient(y);
-    if (t.wants_gradient(factor)) *t.add_to(factor) += static_cast<Real>(dot(x.size(), dy, x.value));
+    if (!by_feature) {
+      if (t.wants_gradient(factor)) *t.add_to(factor) += static_cast<Real>(dot(x.size(), dy, x.value));
+      const Accumulator<Real> dx = t.accumulate(x);
+      return axpby(x.size(), *factor.value, dy, dx.beta, dx.data);
+    }
+    struct Product;
+    Real* product = thread_scratch<Real, Product>(x.size());
+    if (t.wants_gradient(factor)) {
+      multiply(x.size(), dy, x.value, product);
+      sum_rows(x.rows, x.cols, product, t.add_to(factor));
+    }
     const Accumulator<Real> dx = t.accumulate(x);
-    axpby(x.size(), *factor.value, dy, dx.beta, dx.data);
+    scale_rows(dy, product);
+    axpby(x.size(), Real(1), product, dx.beta, dx.data);
   });
   return y;
 }

@@ -42,7 +42,9 @@ bool branches_too_small(const ModelConfig& config, double share) {
   const bool by_design = std::any_of(placements.begin(), placements.end(), [](const Placement* row) {
     return row->norm_branch || row->learned_scale || !row->init_gain.is_one();
   });
-  return share < 0.05 && config.norm != NormKind::none && !by_design;
+  const bool scaled =
+      config.branch_scale_learned != LearnedScale::none || config.branch_scale.of(config.n_layer) != 1;
+  return share < 0.05 && !scaled && config.norm != NormKind::none && !by_design;
 }
 
 }  // namespace normscope

@@ -167,11 +167,11 @@ class Recursion {
   }
   double cross_noise(const Sublayer& f) const { return 4 * f.share * (1 - f.share) / real(config_.d_model); }
 
-  // y = N_out(alpha x + N_branch(a F(s N_in(x)))).
+  // y = N_out(alpha x + a N_branch(F(s N_in(x)))).
   void forward(Sublayer f) {
     const Placement& row = *f.row;
     f.alpha = config_.residual ? row.alpha.of(config_.n_layer) : 0;
-    f.branch = row.learned_scale ? first_value(Role::branch_scale) : 1;
+    f.branch = branch_scale_of(config_, row).start;
     f.input_scale = row.input_scale.of(f.layer);
     Signal y = x_;
     f.norm_in = norm(row.norm_in, y);
@@ -182,8 +182,8 @@ class Recursion {
     y.mean.assign(y.mean.size(), 0);
     y.share.assign(y.share.size(), 0);
     y.bent = 0;
-    for (double& v : y.kernel.values) v *= f.branch * f.branch;
     f.norm_branch = norm(row.norm_branch, y);
+    for (double& v : y.kernel.values) v *= f.branch * f.branch;
 
     const double added = y.mean_square(), like = likeness(x_.kernel);
     for (std::size_t i = 0; i < y.kernel.values.size(); ++i)
@@ -343,6 +343,7 @@ Prediction predict(const ModelConfig& config, double tokens, const TextStatistic
   if (config.context > longest_context)
     refuse("predict", "no prediction: model.context is ", config.context, "; the longest is ",
            longest_context);
+  if (config.inner_norm) refuse("predict", "no prediction: norms inside the branches (inner_norm)");
   return Recursion(config, tokens, text, cell_growth).run();
 }
 
