@@ -97,8 +97,8 @@ FAULTS = [
        "i == 1 ? add_rows(tokens, width, qkv.cols, norms[i].x, Real(0), y.value + width)"
        " : layer_norm_forward<Real>(norms[i], y.block(0, i * width, tokens, width));")], {"qk_norm": True}, {3, 12}),
     ("rope whose cosines are one position late", "model/transformer.cpp",
-     [("model/transformer.cpp", "cosines_.push_back(static_cast<Real>(std::cos(angle(t, i, 2 * half_head))));",
-       "cosines_.push_back(static_cast<Real>(std::cos(angle(t + 1, i, 2 * half_head))));")], {"position": "rope"}, {12}),
+     [("model/transformer.cpp", "cosines_.push_back(static_cast<Real>(std::cos(position_angle(t, i, 2 * half_head))));",
+       "cosines_.push_back(static_cast<Real>(std::cos(position_angle(t + 1, i, 2 * half_head))));")], {"position": "rope"}, {12}),
     ("a residual whose gradient misses the stream", "ops/residual.cpp",
      [("ops/residual.cpp", "if (alpha == 1) return t.share_gradient(y, x);", "if (alpha == 1) return;")], {}, {10}),
     ("a loss whose gradient is not a mean", "ops/cross_entropy.cpp",

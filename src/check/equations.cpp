@@ -116,7 +116,8 @@ class Equations {
       return of;
     };
     const double* learned = parameter(block + "_scale");
-    const bool by_feature = config_.branch_scale_learned == LearnedScale::vector;
+    const bool by_feature =
+        config_.branch_scale_learned == LearnedScale::vector && placement(config_, l, which) != rezero;
     const auto join = [&](double alpha, Numbers branch) {  // alpha x + a branch
       for (std::size_t i = 0; i < x.size(); ++i)
         branch[i] *= learned == nullptr ? expected_branch_scale(config_, l, which)

@@ -203,7 +203,7 @@ Outcome rezero_start(const Context& given) {
   equal("act.", last, 0);
   for (int layer = 0; layer < last; ++layer) equal("act_grad.", layer, last);
   for (const Parameter& p : model.layout().list()) {
-    if (p.layer == 0 || p.layer > last || p.role == Role::branch_scale) continue;
+    if (p.layer == 0 || p.layer > last || p.role == Role::branch_scale || !p.trainable) continue;
     worst.add("gradient of " + p.name, l2_norm(p.size, model.gradients.at(p)), 0);
   }
   return worst.result("scales of 0: blocks are the identity, branches get no gradient (to the bit)");

@@ -32,7 +32,7 @@ Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<
 // y = f(x Wᵀ + b), f element by element; fused, so x Wᵀ + b itself is never kept.
 template <class Real>
 Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, ActivationKind activation,
-                           Var<Real> x, Var<Real> weight, Var<Real> bias, DType dtype);
+                           Var<Real> x, Var<Real> weight, Var<Real> bias = {}, DType dtype = DType::real);
 
 // Row n of x (N, C) = token_table[tokens[n]] + position_table[(n mod T) + first_position]. token_table: (V,
 // C); position_table: (at least first_position + T, C), learned or constant, or absent. N is tokens.size().
