@@ -159,7 +159,8 @@ class Failures(MpiTest):
 
     def assert_ends_as(self, whole, out="parts"):
         parts = self.train_shared(3, out, LONG_RUN, "--resume", "-q")
-        self.assert_same_results(parts, whole, files=FILES)
+        # The checkpoint before the last may be that of a stop.
+        self.assert_same_results(parts, whole, files=[name for name in FILES if "previous" not in name])
 
     def test_stopped_by_signals_and_resumed_by_other_numbers(self):
         whole = self.train_alone("whole", LONG_RUN)

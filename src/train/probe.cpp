@@ -78,7 +78,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
       record.first_nonfinite = first_nonfinite(statistics, step.norms, model.layout(), batch);
     loss += share * static_cast<double>(step.loss);
     axpby(model.layout().block_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
-              mean_gradient.all().data());
+          mean_gradient.all().data());
     for (std::size_t i = 0; i < mean_norm.size(); ++i) mean_norm[i] += share * step.norms.by_parameter[i];
   }
 
