@@ -19,7 +19,7 @@ from cli import BINARY, ROOT
 
 # y = N2(alpha x + F(N(x))), alpha = sqrt(3L)
 PLACEMENT = [
-    ("src/model/placement.h", "  none\n};", "  none,\n  made_up\n};"),
+    ("src/model/placement.h", "  hybrid_star\n};", "  hybrid_star,\n  made_up\n};"),
     ("src/model/placement.h", '.formula = "y = x + F(x)", .source = "the control"},',
      '.formula = "y = x + F(x)", .source = "the control"},'
      '{.kind = PlacementKind::made_up, .name = "made_up", .formula = "y = N2(alpha*x + F(N(x)))", .source = "a test",'

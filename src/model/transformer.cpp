@@ -129,8 +129,8 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
 
   // Queries, keys and values are read by GEMMs alone, unless something stands between.
   const bool normed = config_.qk_norm || config_.qkv_norm;
-  const bool for_gemms =
-      !normed && config_.position != Position::rope && run.cache == nullptr && config_.d_model / H % 2 == 0;
+  const bool for_gemms = !normed && !config_.inner_norm && config_.position != Position::rope &&
+                         run.cache == nullptr && config_.d_model / H % 2 == 0;
   Var<Real> qkv = linear(run.tape, gemm_provider_, x, run.parameter(p.qkv.weight), run.parameter(p.qkv.bias),
                          for_gemms ? operand_dtype<Real>(gemm_provider_) : DType::real);
   if (normed) {
