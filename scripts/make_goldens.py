@@ -39,7 +39,7 @@ EXCHANGES = {
     "keel": {"norm_placement": "keel", **SMALL, "norm": "derf", "tie_embeddings": False},
     "b2t": {"norm_placement": "b2t", **SMALL, "norm": "rmsnorm", "activation": "swiglu"},
     "hybrid_star": {"norm_placement": "hybrid_star", **SMALL, "n_layer": 3, "qkv_norm": True, "position": "rope"},
-    "subln": {"norm_placement": "subln", **SMALL, "inner_norm": True, "branch_scale": 0.5, "branch_scale_learned": "vector"},
+    "subln": {"norm_placement": "subln", **SMALL, "branch_scale": 0.5, "branch_scale_learned": "vector"},
     "by_sublayer": {"norm_placement": {"attn": "sandwich", "ffn": "post"}, **SMALL, "branch_scale": "L^-0.5"},
     "pre_scaled": {"norm_placement": "pre_scaled", **SMALL, "norm": "rmsnorm", "norm_affine": False, "norm_eps": 0.01},
     "mix": {"norm_placement": "mix", **SMALL, "n_layer": 3, "norm_bias": False, "position": "none"},

@@ -196,7 +196,8 @@ class Block(nn.Module):
         super().__init__()
         self.number, self.placements, self.residual = number, dict(zip(("attn", "ffn"), placements)), config["residual"]
         self.n_layer = config["n_layer"]
-        self.attn, self.ffn = Attention(config), FeedForward(config)
+        attn, ffn = ({**config, "inner_norm": config.get("inner_norm") or name == "subln"} for name in placements)
+        self.attn, self.ffn = Attention(attn), FeedForward(ffn)
         width, written, learned = config["d_model"], config.get("branch_scale", 1), config.get("branch_scale_learned", "none")
         self.scale = config["n_layer"] ** float(written[2:]) if isinstance(written, str) else float(written)  # "L^-0.5"
         for name, placement in self.placements.items():

@@ -22,7 +22,6 @@ inline ModelConfig tiny_config(PlacementKind placement = PlacementKind::pre,
   config.norm_placement = {placement};
   config.final_norm = placement_row(placement).final_norm;
   config.qkv_norm = placement_row(placement).qkv_norm;
-  config.inner_norm = placement_row(placement).inner_norm;
   config.init = {InitScheme::xavier_normal, 0.02, 0.5, false};
   return config;
 }

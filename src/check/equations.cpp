@@ -161,8 +161,12 @@ class Equations {
     fail("check", "no equation of placement ", name_of(placement(config_, l, which)));
   }
 
+  bool has_inner_norm(Index l, const std::string& sublayer) const {
+    return config_.inner_norm || placement(config_, l, sublayer) == PlacementKind::subln;
+  }
+
   // Causal attention: softmax over the keys up to the query of q k / sqrt(D), with qk_norm and rope on both.
-  Numbers attention(const Numbers& in, const std::string& block) const {
+  Numbers attention(Index l, const Numbers& in, const std::string& block) const {
     const Index C = config_.d_model, H = config_.n_head, D = C / H, T = batch_.context;
     Numbers qkv = linear(in, block + "attn.qkv"), out(in.size());
     for (Index i = 0; i < rows_ * 3 * H; ++i) {  // every head of queries, keys and values, row by row
@@ -195,7 +199,7 @@ class Equations {
           out[row * C + h * D + d] += weights[j] / sum * part(row / T * T + j, 2)[d];
       }
     });
-    return linear(config_.inner_norm ? norm(out, block + "attn.inner_norm") : out, block + "attn.out");
+    return linear(has_inner_norm(l, "attn") ? norm(out, block + "attn.inner_norm") : out, block + "attn.out");
   }
 
   // sigma(x W_in), or silu(x W_gate) x W_in.
@@ -263,13 +267,13 @@ std::vector<Tensor> Equations::of(const std::vector<Tensor>& pass) const {
     const std::string block = text("blocks.", l - 1, '.');
     const Numbers &x = value(l - 1, Site::stream), &mid = value(l, Site::stream_mid);
     expect(l, Site::attn_in, sublayer(l, "attn", x, nullptr, x));
-    expect(l, Site::attn_out, attention(value(l, Site::attn_in), block));
+    expect(l, Site::attn_out, attention(l, value(l, Site::attn_in), block));
     expect(l, Site::stream_mid, sublayer(l, "attn", x, &value(l, Site::attn_out), x));
     expect(l, Site::ffn_in, sublayer(l, "ffn", mid, nullptr, x));
     expect(l, Site::ffn_hidden, hidden(value(l, Site::ffn_in), block));
     const Numbers& hidden_now = value(l, Site::ffn_hidden);
     expect(l, Site::ffn_out,
-           linear(config_.inner_norm ? norm(hidden_now, block + "ffn.inner_norm") : hidden_now,
+           linear(has_inner_norm(l, "ffn") ? norm(hidden_now, block + "ffn.inner_norm") : hidden_now,
                   block + "ffn.out"));
     expect(l, Site::stream, sublayer(l, "ffn", mid, &value(l, Site::ffn_out), x));
   }

@@ -49,7 +49,11 @@ class Checks {
               {"model.norm_groups", "model.d_model", "model.norm"}, m_.norm_groups,
               " does not divide model.d_model = ", m_.d_model, "; try ",
               nearest_divisors(m_.norm_groups, m_.d_model));
-    refuse_if(norm_.over == NormOver::groups && m_.inner_norm && m_.d_ff % m_.norm_groups != 0,
+    const bool inner =
+        m_.inner_norm || std::ranges::any_of(m_.norm_placement, [](const BlockPlacement& block) {
+          return placement_row(block.ffn).inner_norm;
+        });
+    refuse_if(norm_.over == NormOver::groups && inner && m_.d_ff % m_.norm_groups != 0,
               {"model.norm_groups", "model.d_ff", "model.inner_norm"}, m_.norm_groups,
               " does not divide model.d_ff = ", m_.d_ff, "; try ", nearest_divisors(m_.norm_groups, m_.d_ff));
     const auto placements = std::ssize(m_.norm_placement);

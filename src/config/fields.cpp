@@ -182,8 +182,7 @@ std::vector<Field> make_table() {
       .else_is(true);
   add("model.inner_norm", model(&M::inner_norm), boolean(), "a norm before attn.out and before ffn.out")
       .used_when({{"model.norm", is_not("none")}, {"model.norm_placement", {{"not", places_inner}}}},
-                 "there is no norm, or the placement has it")
-      .else_is(true);
+                 "there is no norm, or the placement has it");
   add("model.position", model(&M::position), one_of<Position>(), "how positions are told");
   add("model.tie_embeddings", model(&M::tie_embeddings), boolean(),
       "the head's matrix is the token embedding");
@@ -287,8 +286,6 @@ std::vector<Field> make_table() {
   return t;
 }
 
-std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
-
 }  // namespace
 
 const std::vector<Field>& fields() {
@@ -319,47 +316,6 @@ std::vector<const Field*> reset_unused(RunConfig& config) {
 const Field* find_field(std::string_view key) {
   const auto found = std::ranges::find(fields(), key, &Field::key);
   return found == fields().end() ? nullptr : &*found;
-}
-
-bool is_section(std::string_view key) {
-  return std::ranges::any_of(fields(), [&](const Field& f) { return f.key.starts_with(text(key, '.')); });
-}
-
-std::string key_called(std::string_view word) {
-  std::string plain(word);
-  std::ranges::replace(plain, '-', '_');
-  for (const Field& field : fields()) {
-    if (plain == field.key || plain == last_part(field.key)) return field.key;
-  }
-  for (const Field& field : fields()) {
-    if (std::ranges::count(field.other_names, last_part(plain))) return field.key;
-  }
-  return "";
-}
-
-namespace {
-
-// The key or section that `key` most likely means; empty where nothing is near.
-std::string nearest_key(std::string_view key) {
-  if (const std::string called = key_called(key); !called.empty()) return called;
-  std::vector<std::string> whole, last;  // last: what a key is called when its section is wrong or missing
-  for (const Field& field : fields()) {
-    whole.push_back(field.key.substr(0, field.key.find('.')));
-    whole.push_back(field.key);
-    last.emplace_back(last_part(field.key));
-  }
-  if (const std::string best = nearest(key, whole); !best.empty()) return best;
-  const auto found = std::ranges::find(last, nearest(last_part(key), last));
-  return found == last.end() ? "" : fields()[found - last.begin()].key;
-}
-
-}  // namespace
-
-std::string unknown_key(std::string_view key) {
-  if (is_section(key)) return text("is a section; expected a key in it, written ", key, ".KEY");
-  const std::string meant = nearest_key(key);
-  return meant.empty() ? "unknown key; `normscope config` lists all"
-                       : "unknown key; did you mean " + meant + "?";
 }
 
 std::string default_text(const Field& field) {

@@ -71,7 +71,7 @@ struct Placement {
   bool residual_scaling = true;  // what init.residual_scaling is under gpt2, unless the config says so
   bool block_skip = false;       // the block's input joins the FFN's sum too
   bool qkv_norm = false;         // `qkv_norm` is true
-  bool inner_norm = false;       // `inner_norm` is true
+  bool inner_norm = false;       // a norm before the output matrix, whatever `inner_norm` says
   Power alpha = {};              // factor of the stream in the sum, of L
   Power input_scale = {};        // factor on what F reads, of the block's number (from 1)
   Power init_gain = {};          // factor on the init of v, attn.out, ffn.in, ffn.gate, ffn.out, of L

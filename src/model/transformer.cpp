@@ -129,7 +129,7 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
 
   // Queries, keys and values are read by GEMMs alone, unless something stands between.
   const bool normed = config_.qk_norm || config_.qkv_norm;
-  const bool for_gemms = !normed && !config_.inner_norm && config_.position != Position::rope &&
+  const bool for_gemms = !normed && !p.attn.norm_inner.present && config_.position != Position::rope &&
                          run.cache == nullptr && config_.d_model / H % 2 == 0;
   Var<Real> qkv = linear(run.tape, gemm_provider_, x, run.parameter(p.qkv.weight), run.parameter(p.qkv.bias),
                          for_gemms ? operand_dtype<Real>(gemm_provider_) : DType::real);
@@ -165,7 +165,7 @@ Var<Real> Transformer<Real>::feed_forward(Run& run, std::size_t index, Var<Real>
     hidden = swiglu(run.tape, gate, in);
   } else {
     hidden = activated_linear(run.tape, gemm_provider_, activation_kind(config_.activation), x, weight, bias,
-                              config_.inner_norm ? DType::real : operand_dtype<Real>(gemm_provider_));
+                              p.ffn.norm_inner.present ? DType::real : operand_dtype<Real>(gemm_provider_));
   }
   run.tap(static_cast<int>(index) + 1, Site::ffn_hidden, hidden);
   hidden = run.norm(p.ffn.norm_inner, hidden, true);
