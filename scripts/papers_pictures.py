@@ -156,7 +156,7 @@ def warmup(rows):
 
 @drawing
 def deep(rows):
-    placements = ("post", "mix", "res_post", "rezero", "pre", "deepnorm")
+    placements = list(dict.fromkeys(row["norm_placement"] for row in rows.rows))
     figure, axes = figure_of(2, "Deep models without warm-up", CURVES.format(len({r["seed"] for r in rows.rows})),
                              [(placement, *STYLES[placement]) for placement in placements])
     for panel, layers in zip(axes, (24, 48)):

@@ -31,7 +31,7 @@ std::vector<std::string> warnings_on(const RunConfig& config, const Prediction& 
     all.push_back(
         text("amplification ", significant_text(prediction.amplification), ": above ", stuck,
              ", runs without warm-up stayed at the unigram level at lr 1e-3 (configs/papers, deep and "
-             "warmup); try train.warmup_steps=200, or deepnorm"));
+             "warmup); try train.warmup_steps=200, or a placement of lower amplification"));
   double score_std = 0;
   std::vector<SiteRow> rows;
   for (const LayerPrediction& layer : prediction.layers) score_std = std::max(score_std, layer.score_std);
