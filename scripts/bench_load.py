@@ -19,7 +19,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 
-from bench_peers import BINARY, ENVIRONMENT, ROOT, VOCABULARY, Failure, Torch, positive
+from bench_peers import BINARY, ENVIRONMENT, ROOT, VOCABULARY, Failure, Torch, distinct, positive
 
 STEPS = {"deep_pre": 400, "nanogpt_cpu": 250}  # some 5 s a run beside others
 PEER_STEPS = 100
@@ -137,20 +137,10 @@ def judged(found):
             yield ratio <= goal, f"{config}, {counted(load)}: default at {ratio:.2f} of {name} (at most {goal:.2f})"
 
 
-def load_list(text):
-    loads = [int(part) for part in text.split(",")]
-    if min(loads) < 0 or len(set(loads)) < len(loads):
-        raise ValueError
-    return loads
-
-
-load_list.__name__ = "list of numbers of loops"  # what argparse calls it
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", metavar="PATH", default=sys.executable, help="a python that has PyTorch")
-    parser.add_argument("--loads", type=load_list, default=[0, 1, 2], metavar="N,N", help="busy loops (default: 0,1,2)")
+    parser.add_argument("--loads", type=distinct(0, "list of numbers of loops"), default=[0, 1, 2], metavar="N,N", help="busy loops (default: 0,1,2)")
     parser.add_argument("--turns", type=positive, default=5, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write all figures there")
     parser.add_argument("--quick", action="store_true", help="a few steps, no goals: does all of it run?")

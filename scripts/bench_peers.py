@@ -233,14 +233,17 @@ def judged(shape, rows):
             yield part <= goals.memory, f"{where}: {part:.2f} of PyTorch's peak memory (at most {goals.memory:.2f})"
 
 
-def thread_list(text):
-    counts = [int(part) for part in text.split(",")]
-    if min(counts) < 1 or len(set(counts)) < len(counts):
-        raise ValueError
-    return counts
+def distinct(least, called):
+    """A type for argparse, which calls it so: whole numbers with commas, none below `least`, none twice."""
 
+    def read(text):
+        numbers = [int(part) for part in text.split(",")]
+        if min(numbers) < least or len(set(numbers)) < len(numbers):
+            raise ValueError
+        return numbers
 
-thread_list.__name__ = "list of thread counts"  # what argparse calls it
+    read.__name__ = called
+    return read
 
 
 def chosen(numbers):
@@ -257,7 +260,7 @@ def positive(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", metavar="PATH", default=sys.executable, help="a python that has PyTorch")
-    parser.add_argument("--threads", type=thread_list, default=[1, 2], metavar="N,N", help="(default: 1,2)")
+    parser.add_argument("--threads", type=distinct(1, "list of thread counts"), default=[1, 2], metavar="N,N", help="(default: 1,2)")
     parser.add_argument("--rounds", type=positive, default=2, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--shape", type=int, choices=range(1, len(SHAPES) + 1), action="append",
                         help="only this shape; may be given often (default: all)")

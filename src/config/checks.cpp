@@ -49,10 +49,9 @@ class Checks {
               {"model.norm_groups", "model.d_model", "model.norm"}, m_.norm_groups,
               " does not divide model.d_model = ", m_.d_model, "; try ",
               nearest_divisors(m_.norm_groups, m_.d_model));
-    const bool inner =
-        m_.inner_norm || std::ranges::any_of(m_.norm_placement, [](const BlockPlacement& block) {
-          return placement_row(block.ffn).inner_norm;
-        });
+    const bool inner = std::ranges::any_of(m_.norm_placement, [&](const BlockPlacement& block) {
+      return has_inner_norm(m_, placement_row(block.ffn));
+    });
     refuse_if(norm_.over == NormOver::groups && inner && m_.d_ff % m_.norm_groups != 0,
               {"model.norm_groups", "model.d_ff", "model.inner_norm"}, m_.norm_groups,
               " does not divide model.d_ff = ", m_.d_ff, "; try ", nearest_divisors(m_.norm_groups, m_.d_ff));

@@ -34,7 +34,7 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
       p.k_norm = add(block + "attn.k_norm.weight", {D}, Role::norm_gain, layer);
     }
     if (config.qkv_norm) p.v_norm = add(block + "attn.v_norm.weight", {D}, Role::norm_gain, layer);
-    if (config.inner_norm || attn->inner_norm)
+    if (has_inner_norm(config, *attn))
       p.attn.norm_inner = add_norm(config, block + "attn.inner_norm", layer, C);
     p.attn.out = add_linear(block + "attn.out", C, C, Role::branch_output, config.bias, layer);
     p.attn.scale = add_scale(config, *attn, block + "attn_scale", layer);
@@ -44,8 +44,7 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
     if (config.activation == Activation::swiglu) {
       p.ffn_gate = add_linear(block + "ffn.gate", F, C, Role::matrix, config.ffn_bias, layer);
     }
-    if (config.inner_norm || ffn->inner_norm)
-      p.ffn.norm_inner = add_norm(config, block + "ffn.inner_norm", layer, F);
+    if (has_inner_norm(config, *ffn)) p.ffn.norm_inner = add_norm(config, block + "ffn.inner_norm", layer, F);
     p.ffn.out = add_linear(block + "ffn.out", C, F, Role::branch_output, config.ffn_bias, layer);
     p.ffn.scale = add_scale(config, *ffn, block + "ffn_scale", layer);
   }

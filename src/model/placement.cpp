@@ -44,6 +44,10 @@ BranchScale branch_scale_of(const ModelConfig& config, const Placement& row) {
   return {config.branch_scale_learned, config.branch_scale.of(config.n_layer)};
 }
 
+bool has_inner_norm(const ModelConfig& config, const Placement& row) {
+  return config.norm != NormKind::none && (config.inner_norm || row.inner_norm);
+}
+
 std::vector<const Placement*> sublayer_rows(const ModelConfig& config) {
   std::vector<const Placement*> rows;
   for (const BlockRows& block : placements_of(config)) rows.insert(rows.end(), {block.attn, block.ffn});

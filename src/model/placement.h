@@ -161,4 +161,7 @@ struct BranchScale {
 };
 BranchScale branch_scale_of(const ModelConfig& config, const Placement& row);
 
+// Whether a sublayer has a norm before its output matrix.
+bool has_inner_norm(const ModelConfig& config, const Placement& row);
+
 }  // namespace normscope

@@ -342,8 +342,8 @@ double Prediction::bf16_error() const {
 Prediction predict(const ModelConfig& config, double tokens, const TextStatistics& text, double cell_growth) {
   if (config.context > longest_context)
     refuse("predict", "no prediction: model.context is ", config.context, "; at most ", longest_context);
-  const bool inner = config.inner_norm || std::ranges::any_of(sublayer_rows(config), &Placement::inner_norm);
-  if (inner && config.norm != NormKind::none) refuse("predict", "no prediction: inner norms of branches");
+  for (const Placement* row : sublayer_rows(config))
+    if (has_inner_norm(config, *row)) refuse("predict", "no prediction: inner norms of branches");
   return Recursion(config, tokens, text, cell_growth).run();
 }
 
