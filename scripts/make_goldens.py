@@ -38,6 +38,7 @@ EXCHANGES = {
                  "norm_eps_outside": True},
     "keel": {"norm_placement": "keel", **SMALL, "norm": "derf", "tie_embeddings": False},
     "b2t": {"norm_placement": "b2t", **SMALL, "norm": "rmsnorm", "activation": "swiglu"},
+    "hybrid": {"norm_placement": "hybrid", **SMALL, "qkv_norm": True, "norm": "rmsnorm", "tie_embeddings": False},
     "hybrid_star": {"norm_placement": "hybrid_star", **SMALL, "n_layer": 3, "qkv_norm": True, "position": "rope"},
     "subln": {"norm_placement": "subln", **SMALL, "branch_scale": 0.5, "branch_scale_learned": "vector"},
     "by_sublayer": {"norm_placement": {"attn": "sandwich", "ffn": "post"}, **SMALL, "branch_scale": "L^-0.5"},
