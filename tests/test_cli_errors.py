@@ -96,6 +96,35 @@ class OtherHabits(CliTest):
                 self.refused("train", self.config(), *arguments, says=[f"did you mean --set {meant}?"])
         self.refused("compare", ".", "--lr=1", says=["unknown option --lr", "--help"])
 
+    # First commands of people who come from nanoGPT, Hugging Face's Trainer and PyTorch's examples.
+    FOREIGN = {"--num_train_epochs=3": "--set train.steps=VALUE? It takes integer, 1..10000000 (updates)",
+               "--per_device_train_batch_size=8": "--set train.batch_size=8?", "--dtype=bfloat16": "--set train.precision=VALUE?",
+               "--bf16": "--set train.precision=bf16?", "--optim=adamw": "--set train.optimizer=adamw?",
+               "--lr_scheduler_type=cosine": "--set train.schedule=cosine?", "--warmup_ratio=0.1": "--set train.warmup_steps=VALUE?",
+               "--hidden_size=64": "--set model.d_model=64?", "--emsize=64": "--set model.d_model=64?", "--nhid=9": "--set model.d_ff=9?",
+               "--bptt=35": "--set model.context=35?", "--dataset=x.txt": "--set data.path=x.txt?", "--output_dir=o": "--out?",
+               "--log-interval=5": "--set log.every=5?", "--save_steps=5": "--set checkpoint.every=5?", "--swiglu": "--set model.activation=swiglu?",
+               "--resume_from_checkpoint=x": "--resume?", "--config=x.json": "normscope train x.json?"}
+
+    def test_first_wrong_commands_of_strangers_lead_to_set(self):
+        for given, meant in self.FOREIGN.items():
+            self.refused("train", self.config(), given, says=[f"did you mean {meant}"])
+        for given in ("--device=cpu", "--compile=False", "--wandb_log=True", "--fused", "--gamma=0.7", "--no-cuda", "--do_train"):
+            said = self.refused("train", self.config(), given, says=["`normscope config` the keys of --set KEY=VALUE"]).stderr
+            self.assertNotIn("did you mean", said)
+        self.refused("train", self.config(), "--set", "train.lr", "1e-3", says=["did you mean --set train.lr=1e-3?"])
+        said = self.call("train", self.config(), "--device=cpu", "--block_size=64", "--learning_rate", "1e-3").stderr
+        self.assertEqual(said.count("unknown option"), 3, "each is answered")
+        for wrong, right in (("prenorm", "pre"), ("post_ln", "post")):
+            self.refused("train", self.config(), "--set", f"model.norm_placement={wrong}", says=[f"did you mean {right}?"])
+
+    def test_a_config_where_a_command_should_be_or_without_its_folder(self):
+        self.refused("tiny.json", says=["did you mean normscope train tiny.json?"])
+        os.makedirs(self.path("configs"))
+        self.write("configs/deep.json", "{}")
+        for given in ("deep", "deep.json", "configs/deep"):
+            self.refused("train", given, says=[f"there is no file {given}; did you mean configs/deep.json?"])
+
     def test_keys_of_other_programs_lead_to_ours(self):
         for other, ours in (("block_size", "model.context"), ("model.n_embd", "model.d_model"),
                             ("train.learning_rate", "train.lr"), ("num_layers", "model.n_layer")):

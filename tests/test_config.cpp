@@ -293,7 +293,7 @@ TEST_CASE("extends merges deeply, and origins say from where") {
 TEST_CASE("files that are no config") {
   const Folder folder;
   CHECK(message([&] { load_config(folder.path / "none.json"); }) ==
-        "[config] " + (folder.path / "none.json").string() + ": cannot be opened: No such file or directory");
+        "[config] there is no file " + (folder.path / "none.json").string());
   CHECK_HOLDS(message([&] { load_config(folder.path); }), "is a folder; expected a file");
   CHECK_HOLDS(message([&] { load_config(folder.write("a.json", "[1]")); }),
               "a.json: got [1]; expected an object");
@@ -513,7 +513,7 @@ TEST_CASE("configs/schema.json is current, and knows every key of every config")
   check_keys(dump(config_of("{}", {"name=a"})), schema, "");
   int found = 0;
   for (const auto& entry : fs::directory_iterator(configs)) {
-    if (entry.path().filename() == "schema.json" || entry.path().extension() != ".json") continue;
+    if (entry.path().stem().string().ends_with("schema") || entry.path().extension() != ".json") continue;
     CAPTURE(entry.path().string());
     const JsonDocument source = JsonDocument::read(entry.path(), "test");
     CHECK(source.root()["$schema"] == "schema.json");

@@ -61,7 +61,8 @@ Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
     }
     names.push_back(command->name);
   }
-  const std::string meant = nearest_or_begun(name, names);
+  const std::string meant =
+      name.ends_with(".json") ? "normscope train " + escape_controls(name) : nearest_or_begun(name, names);
   refuse("normscope", "unknown command ", escape_controls(name), "; ",
          meant.empty() ? "`normscope --help` lists all" : "did you mean " + meant + "?");
 }

@@ -46,8 +46,13 @@ bool CommandLine::parse(int argc, char** argv) {
     result_ = options_.parse(argc, argv);
   } catch (const cxxopts::exceptions::no_such_option&) {
     options_.allow_unrecognised_options();
-    const std::string unknown = options_.parse(argc, argv).unmatched().front();
-    refuse_option(unknown, *(std::find(argv, argv + argc - 1, unknown) + 1));
+    std::vector<std::string> lines;
+    const cxxopts::ParseResult parsed = options_.parse(argc, argv);
+    for (const std::string& unknown : parsed.unmatched()) {
+      const char* next = *(std::find(argv, argv + argc - 1, unknown) + 1);
+      lines.push_back(unknown_option(unknown, next != nullptr && next[0] != '-' ? next : ""));
+    }
+    throw Error(Exit::usage, join(lines, "\n"));
   } catch (const cxxopts::exceptions::exception& error) {
     std::string what = error.what();  // Argument ‘x’ failed to parse
     for (const std::string_view quote : {"‘", "’"}) {
@@ -72,25 +77,25 @@ void CommandLine::require_values(int argc, char** argv) const {
   }
 }
 
-void CommandLine::refuse_option(const std::string& argument, const char* next) const {
+std::string CommandLine::unknown_option(const std::string& argument, const std::string& next) const {
   const std::size_t dashes = std::min(argument.find_first_not_of('-'), argument.size());
   const std::size_t equals = std::min(argument.find('=', dashes + 1), argument.size());
   const std::string name = argument.substr(dashes, equals - dashes);
+  const std::string value = equals < argument.size() ? argument.substr(equals + 1) : next;
   std::vector<std::string> names = {"help", "version"};
   for (const Option& option : command_.options) names.push_back(option.long_name());
-  std::string meant = nearest_or_begun(name, names);
-  if (!meant.empty()) meant = "--" + meant;
   // A config key given as an option: most programs have --lr where this one has --set train.lr=.
-  const std::string key = key_called(name);
-  if (!key.empty() && std::find(names.begin(), names.end(), "set") != names.end()) {
-    const std::string value = equals < argument.size()            ? argument.substr(equals + 1)
-                              : next != nullptr && next[0] != '-' ? next
-                                                                  : "VALUE";
-    meant = "--set " + key + "=" + escape_controls(value);
-  }
-  refuse(
-      command_.name, "unknown option ", argument.substr(0, dashes), escape_controls(name), "; ",
-      meant.empty() ? "`normscope " + command_.name + " --help` lists all" : "did you mean " + meant + "?");
+  const bool has_keys = std::ranges::count(names, set_option.name) > 0;
+  std::string meant = has_keys ? setting_called(name, value) : "";
+  const std::string option = nearest_or_begun(name, names);
+  if (meant.empty() && !option.empty()) meant = text("--", option, "?");
+  if (meant.empty() && has_keys) meant = setting_meant(name, value);
+  if (name == "config" && command_.arguments.find("CONFIG") != std::string::npos)
+    meant = text("normscope ", command_.name, " ", escape_controls(value), "?");
+  return text(
+      "[", command_.name, "] unknown option ", argument.substr(0, dashes), escape_controls(name), "; ",
+      !meant.empty() ? "did you mean " + meant : text("`normscope ", command_.name, " --help` lists all"),
+      meant.empty() && has_keys ? ", `normscope config` the keys of --set KEY=VALUE" : "");
 }
 
 void CommandLine::require_positionals() const {
@@ -101,8 +106,14 @@ void CommandLine::require_positionals() const {
   std::string hint = "; see `normscope " + command_.name + " --help`";
   for (const std::string& given : positionals_) {
     const std::size_t equals = given.find('=');
-    const std::string key = equals == given.npos ? "" : key_called(given.substr(0, equals));
-    if (!key.empty()) hint = "; did you mean --set " + key + escape_controls(given.substr(equals)) + "?";
+    const std::string meant =
+        equals == given.npos ? "" : setting_called(given.substr(0, equals), given.substr(equals + 1));
+    if (!meant.empty()) hint = "; did you mean " + meant;
+  }
+  for (const std::string& set : all_of("set")) {  // --set train.lr 1
+    if (set.find('=') == set.npos && count > 1)
+      hint =
+          text("; did you mean --set ", escape_controls(set), "=", escape_controls(positionals_.back()), "?");
   }
   refuse(command_.name, "got ", count, count == 1 ? " argument" : " arguments", "; expected ", expected,
          hint);

@@ -70,8 +70,8 @@ class CommandLine {
   template <class Number>
   Number number_of(const std::string& name, Number min, Number max, Number otherwise) const;
   void require_values(int argc, char** argv) const;
-  // Refuses an option or a positional that is none, with what may have been meant.
-  [[noreturn]] void refuse_option(const std::string& argument, const char* next) const;
+  // What is wrong with an option that is none, and what may have been meant.
+  std::string unknown_option(const std::string& argument, const std::string& next) const;
   void require_positionals() const;
 
   const Command& command_;

@@ -106,7 +106,7 @@ ValueType<std::string> run_name() {
 }
 
 std::string type_error(const json& got, const std::string& expected, const std::vector<std::string>& names) {
-  const std::string meant = got.is_string() ? nearest(got.get_ref<const std::string&>(), names) : "";
+  const std::string meant = got.is_string() ? nearest_or_begun(got.get_ref<const std::string&>(), names) : "";
   return text("got ", quote(got), "; expected ", expected,
               meant.empty() ? "" : "; did you mean " + meant + "?");
 }

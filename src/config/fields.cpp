@@ -117,18 +117,19 @@ std::vector<Field> make_table() {
 
   add("model.n_layer", model(&M::n_layer), integer(1, 1024), "blocks, L")
       .called("L {}")
-      .also({"n_layers", "num_layers", "num_hidden_layers", "depth"});
+      .also({"n_layers", "nlayers", "num_layers", "num_hidden_layers", "depth"});
   add("model.n_head", model(&M::n_head), integer(1, max_width), "attention heads, H; divides d_model")
-      .also({"n_heads", "num_heads", "num_attention_heads"});
+      .also({"n_heads", "nhead", "num_heads", "num_attention_heads"});
   add("model.d_model", model(&M::d_model), integer(1, max_width), "width of the residual stream, C")
       .called("C {}")
-      .also({"n_embd", "hidden_size", "embed_dim", "width", "dim"});
+      .also({"n_embd", "hidden_size", "embed_dim", "emsize", "width", "dim"});
   add("model.d_ff", model(&M::d_ff), integer(1, max_width), "width of the FFN, F")
       .by_default("4*d_model", default_d_ff)
-      .also({"intermediate_size", "ffn_dim"});
+      .also({"intermediate_size", "ffn_dim", "dim_feedforward", "n_inner", "nhid"});
   add("model.context", model(&M::context), integer(1, max_width), "characters seen at once, T")
       .called("T {}")
-      .also({"block_size", "context_length", "seq_len", "max_position_embeddings"});
+      .also({"block_size", "context_length", "seq_len", "max_seq_length", "max_position_embeddings",
+             "n_positions", "bptt"});
   t.push_back(placements("model.norm_placement", "where the norms sit around attention and FFN"));
   t.back().called("{}").also({"placement"});
   add("model.mix_post_fraction", model(&M::mix_post_fraction), number(0, 1),
@@ -140,6 +141,7 @@ std::vector<Field> make_table() {
       .used_when({{"model.norm_placement", places_have_norms}}, "the placement has no norms")
       .else_is("none");
   add("model.norm_eps", model(&M::norm_eps), number(0, 1), "epsilon of the norm")
+      .also({"layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"})
       .used_when({{"model.norm", norms_divide}}, "no norm here divides")
       .or_when({{"model.qk_norm", is(true)}})
       .or_when({{"model.qkv_norm", is(true)}});
@@ -170,7 +172,7 @@ std::vector<Field> make_table() {
       .used_when({{"model.norm_placement", places_unscaled}}, "the placement has its own");
   add("model.activation", model(&M::activation), one_of<Activation>(), "of the FFN; gelu is the erf form")
       .called("{}")
-      .also({"hidden_act", "act"});
+      .also({"hidden_act", "activation_function", "act"});
   add("model.bias", model(&M::bias), boolean(), "biases in the blocks' linear layers; the head has none");
   add("model.ffn_bias", model(&M::ffn_bias), boolean(), "biases in the FFN")
       .by_default("bias", default_ffn_bias);
@@ -185,9 +187,11 @@ std::vector<Field> make_table() {
                  "there is no norm, or the placement has it");
   add("model.position", model(&M::position), one_of<Position>(), "how positions are told");
   add("model.tie_embeddings", model(&M::tie_embeddings), boolean(),
-      "the head's matrix is the token embedding");
+      "the head's matrix is the token embedding")
+      .also({"tie_word_embeddings", "tied"});
   add("model.dropout", model(&M::dropout), number(0, 1, High::open),
-      "probability that an element is dropped in training");
+      "probability that an element is dropped in training")
+      .also({"resid_pdrop", "hidden_dropout_prob"});
   add("model.init.scheme", init(&I::scheme), one_of<InitScheme>(), "how weights are drawn").called("{}");
   add("model.init.std", init(&I::std), number(0, 100), "gpt2: standard deviation of every matrix")
       .used_when(gpt2, "only scheme gpt2 has it")
@@ -207,7 +211,8 @@ std::vector<Field> make_table() {
       "the corpus, UTF-8; a relative path counts from the config, then from the working directory")
       .needed()
       .text_file()
-      .called("{}");
+      .called("{}")
+      .also({"data", "dataset", "data_path", "train_file"});
   add("data.val_fraction", data(&DataConfig::val_fraction), number(0, 0.9),
       "the tail of the corpus kept for validation")
       .used_when({{"data.val_path", is("")}}, "val_path is the validation text");
@@ -219,41 +224,48 @@ std::vector<Field> make_table() {
       .needed()
       .changeable()
       .called("{} steps")
-      .also({"max_iters", "max_steps", "num_steps", "iterations"});
+      .also({"max_iters", "max_steps", "num_steps", "iterations"})
+      .measured_otherwise({"epochs", "max_epochs", "num_epochs", "num_train_epochs"});
   add("train.batch_size", train(&T::batch_size), integer(1, max_width), "sequences in a micro-batch, B")
       .needed()
-      .called("batch {}");
+      .called("batch {}")
+      .also({"train_batch_size", "per_device_train_batch_size"});
   add("train.grad_accum", train(&T::grad_accum), integer(1, 1024), "micro-batches in a step")
       .also({"gradient_accumulation_steps", "accumulate_grad_batches"});
   add("train.seed", train(&T::seed), integer(0, max_seed), "of weights, batches and dropout");
   add("train.optimizer", train(&T::optimizer), one_of<OptimizerKind>(), "with decoupled weight decay")
-      .called("{}");
+      .called("{}")
+      .also({"optim"});
   add("train.lr", train(&T::lr), number(0, 100), "learning rate after the warm-up").also({"learning_rate"});
   add("train.min_lr", train(&T::min_lr), number(0, 100), "where cosine and linear end")
       .by_default("lr/10", default_min_lr)
       .used_when({{"train.schedule", is_not("constant")}, {"train.warmup_steps", below_steps}},
                  "the rate stays or only rises");
   add("train.schedule", train(&T::schedule), one_of<ScheduleKind>(), "of the learning rate after the warm-up")
+      .also({"lr_scheduler", "lr_scheduler_type", "decay_lr"})
       .used_when({{"train.warmup_steps", below_steps}}, "the warm-up takes all steps");
   add("train.warmup_steps", train(&T::warmup_steps), integer(0, max_steps),
       "updates in which the rate rises linearly to lr")
       .called("warm-up {}")
-      .also({"warmup_iters", "warmup"});
+      .also({"warmup_iters", "warmup", "warmup_ratio"});
   add("train.beta1", train(&T::beta1), number(0, 1, High::open), "adamw: decay of the first moment")
+      .also({"adam_beta1"})
       .used_when(adamw, "only adamw has it");
   add("train.beta2", train(&T::beta2), number(0, 1, High::open), "adamw: decay of the second moment")
+      .also({"adam_beta2"})
       .used_when(adamw, "only adamw has it");
   add("train.adam_eps", train(&T::adam_eps), number(0, 1), "adamw: added to the root of the second moment")
+      .also({"adam_epsilon"})
       .used_when(adamw, "only adamw has it");
   add("train.momentum", train(&T::momentum), number(0, 1, High::open), "sgd: v = momentum*v + g")
       .used_when({{"train.optimizer", is("sgd")}}, "only sgd has it");
   add("train.weight_decay", train(&T::weight_decay), number(0, 100),
       "of tensors of rank 2, embeddings included");
   add("train.grad_clip", train(&T::grad_clip), number(0), "largest norm of the whole gradient; 0: off")
-      .also({"gradient_clip_val", "clip"});
+      .also({"gradient_clip_val", "max_grad_norm", "clip"});
   add("train.precision", train(&T::precision), one_of<Precision>(), "of the matrix products")
       .called("{}")
-      .also({"dtype"});
+      .also({"dtype", "fp16", "amp"});
   add("train.gemm", train(&T::gemm), one_of<GemmChoice>(), "who multiplies matrices")
       .used_when({{"train.precision", is("fp32")}}, "bf16 has one product");
   add("train.threads", train(&T::threads), integer(0, 1024),
@@ -267,22 +279,23 @@ std::vector<Field> make_table() {
       "steps between evaluations; 0: only at the end")
       .called("evaluated every {}")
       .changeable()
-      .also({"eval_interval"});
+      .also({"eval_interval", "eval_steps", "val_check_interval"});
   add("eval.batches", eval(&EvalConfig::batches), integer(0, max_steps),
       "batches of an evaluation; 0: the whole split")
       .called("evaluated on {} batches")
       .changeable()
       .used_when({{"eval.every", is_not(0)}}, "the one evaluation, at the end, takes the whole split")
-      .also({"eval_iters"});
+      .also({"eval_iters", "limit_val_batches"});
   add("log.every", log(&LogConfig::every), integer(1, max_steps), "steps between rows of metrics.csv")
       .bookkeeping()
-      .also({"log_interval"});
+      .also({"log_interval", "logging_steps", "log_every_n_steps"});
   add("log.layers_every", log(&LogConfig::layers_every), integer(0, max_steps),
       "steps between rows of layers.csv and params.csv; 0: off")
       .bookkeeping();
   add("checkpoint.every", at(&RunConfig::checkpoint, &CheckpointConfig::every), integer(0, max_steps),
       "steps between checkpoints; 0: only at the end and when interrupted")
-      .bookkeeping();
+      .bookkeeping()
+      .also({"save_steps", "save_interval"});
   return t;
 }
 

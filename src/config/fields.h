@@ -47,7 +47,8 @@ struct Field {
   bool is_bookkeeping = false;        // names and paces of the work: no weight and no loss depends on it
   bool names_text = false;            // paths: their characters count, not where they lie
   std::string label;  // a value in a table or a legend: "L {}"; default: "d_ff {}", its last part
-  std::vector<std::string_view> other_names;  // in nanoGPT, Hugging Face and Lightning
+  std::vector<std::string_view> other_names;       // in nanoGPT, PyTorch's examples, Hugging Face, Lightning
+  std::vector<std::string_view> other_quantities;  // what they give instead: epochs for steps
 
   bool used_in(const RunConfig& config) const;
 
@@ -63,6 +64,9 @@ struct Field {
   Field& text_file() { return names_text = true, *this; }
   Field& called(std::string words) { return label = std::move(words), *this; }
   Field& also(std::vector<std::string_view> names) { return other_names = std::move(names), *this; }
+  Field& measured_otherwise(std::vector<std::string_view> names) {
+    return other_quantities = std::move(names), *this;
+  }
   Field& used_when(Conditions conditions, std::string otherwise) {
     unused_words = std::move(otherwise);
     return or_when(std::move(conditions));
@@ -86,8 +90,12 @@ bool is_section(std::string_view key);
 // What is wrong with a key that is in no row: "unknown key; did you mean model.norm?"
 std::string unknown_key(std::string_view key);
 
-// The key that `word` is, without its section or in the words of another program (learning_rate); else empty.
-std::string key_called(std::string_view word);
+// "--set train.lr=0.1?": the question whether that was meant by a key's name, without its section or in the
+// words of another program (learning_rate), and a value. Empty: the name is none.
+std::string setting_called(std::string_view name, const std::string& value);
+
+// The same of a misspelt name, or of a value that only one key takes (bf16). Empty: nothing is near.
+std::string setting_meant(std::string_view word, const std::string& value);
 
 // "required", "4*d_model", "0.1": the default as a person reads it.
 std::string default_text(const Field& field);

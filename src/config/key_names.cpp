@@ -5,35 +5,31 @@
 #include "config/fields.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "io/utf8.h"
 
 namespace normscope {
 namespace {
 
 std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
-}  // namespace
-
-bool is_section(std::string_view key) {
-  return std::ranges::any_of(fields(), [&](const Field& f) { return f.key.starts_with(text(key, '.')); });
-}
-
-std::string key_called(std::string_view word) {
+// The key that `word` is, without its section or in the words of another program (learning_rate); else null.
+const Field* field_called(std::string_view word) {
   std::string plain(word);
   std::ranges::replace(plain, '-', '_');
   for (const Field& field : fields()) {
-    if (plain == field.key || plain == last_part(field.key)) return field.key;
+    if (plain == field.key || plain == last_part(field.key)) return &field;
   }
   for (const Field& field : fields()) {
-    if (std::ranges::count(field.other_names, last_part(plain))) return field.key;
+    for (const auto* names : {&field.other_names, &field.other_quantities}) {
+      if (std::ranges::count(*names, last_part(plain))) return &field;
+    }
   }
-  return "";
+  return nullptr;
 }
-
-namespace {
 
 // The key or section that `key` most likely means; empty where nothing is near.
 std::string nearest_key(std::string_view key) {
-  if (const std::string called = key_called(key); !called.empty()) return called;
+  if (const Field* called = field_called(key)) return called->key;
   std::vector<std::string> whole, last;  // last: what a key is called when its section is wrong or missing
   for (const Field& field : fields()) {
     whole.push_back(field.key.substr(0, field.key.find('.')));
@@ -45,7 +41,46 @@ std::string nearest_key(std::string_view key) {
   return found == last.end() ? "" : fields()[found - last.begin()].key;
 }
 
+bool takes(const Field& field, const std::string& value) {
+  const nlohmann::json given = nlohmann::json::parse(value, nullptr, /*allow_exceptions=*/false);
+  RunConfig config;
+  return field.set(config, given.is_discarded() ? nlohmann::json(value) : given).empty();
+}
+
+std::string setting(const Field& field, const std::string& value) {
+  return takes(field, value)
+             ? text("--set ", field.key, "=", escape_controls(value), "?")
+             : text("--set ", field.key, "=VALUE? It takes ", field.allowed, " (", field.doc, ")");
+}
+
+// The only key that takes this word as a value, paths and names aside; else null.
+const Field* only_field_with(const std::string& value) {
+  const Field* only = nullptr;
+  for (const Field& field : fields()) {
+    if (field.names_text || field.key == "name" || !takes(field, value)) continue;
+    if (only != nullptr) return nullptr;
+    only = &field;
+  }
+  return only;
+}
+
 }  // namespace
+
+bool is_section(std::string_view key) {
+  return std::ranges::any_of(fields(), [&](const Field& f) { return f.key.starts_with(text(key, '.')); });
+}
+
+std::string setting_called(std::string_view name, const std::string& value) {
+  const Field* field = field_called(name);
+  return field == nullptr ? ""
+                          : setting(*field, std::ranges::count(field->other_quantities, name) ? "" : value);
+}
+
+std::string setting_meant(std::string_view word, const std::string& value) {
+  if (const Field* field = find_field(nearest_key(word))) return setting(*field, value);
+  const Field* field = only_field_with(std::string(word));
+  return field == nullptr ? "" : setting(*field, std::string(word));
+}
 
 std::string unknown_key(std::string_view key) {
   if (is_section(key)) return text("is a section; expected a key in it, written ", key, ".KEY");

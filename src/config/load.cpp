@@ -255,6 +255,23 @@ Loaded load(const fs::path& file, JsonDocument source, const std::vector<std::st
   refuse(topic, escape_controls(error.path1().string()), ": ", error.code().message());
 }
 
+// "; did you mean configs/quickstart.json?": of a file that is not there, by the name alone first, as most
+// often a folder or the ending is missing.
+std::string config_meant(const std::string& path, const fs::path& folder) {
+  std::error_code ignored;
+  std::vector<std::string> there;
+  for (const fs::path& place :
+       {folder.empty() ? fs::path(".") : folder, fs::path("."), fs::path("configs")}) {
+    for (fs::directory_iterator entry(place, ignored), end; entry != end; entry.increment(ignored)) {
+      if (entry->path().extension() == ".json") there.push_back(entry->path().lexically_normal().string());
+    }
+  }
+  const auto same_name =
+      std::ranges::find(there, fs::path(path).stem(), [](const fs::path& other) { return other.stem(); });
+  const std::string meant = same_name != there.end() ? *same_name : nearest(path, there);
+  return meant.empty() ? "" : "; did you mean " + escape_controls(meant) + "?";
+}
+
 }  // namespace
 
 fs::path find_config(const json& written, const fs::path& folder, std::string_view for_topic,
@@ -269,24 +286,14 @@ fs::path find_config(const json& written, const fs::path& folder, std::string_vi
   for (const fs::path& file : {beside, fs::path(*path).lexically_normal()}) {
     if (fs::is_regular_file(file, ignored)) return file;
   }
-  std::vector<std::string> there;
-  for (const fs::path& place :
-       {folder.empty() ? fs::path(".") : folder, fs::path("."), fs::path("configs")}) {
-    for (fs::directory_iterator entry(place, ignored), end; entry != end; entry.increment(ignored)) {
-      if (entry->path().extension() == ".json") there.push_back(entry->path().lexically_normal().string());
-    }
-  }
-  // By the name alone first: most often a folder is missing in front of it.
-  const fs::path name = fs::path(*path).filename();
-  const auto same_name = std::ranges::find_if(
-      there, [&](const std::string& other) { return fs::path(other).filename() == name; });
-  const std::string meant = same_name != there.end() ? *same_name : nearest(*path, there);
-  fail_here("there is no file ", escape_controls(beside.string()),
-            meant.empty() ? "" : "; did you mean " + escape_controls(meant) + "?");
+  fail_here("there is no file ", escape_controls(beside.string()), config_meant(*path, folder));
   return {};
 }
 
 Loaded load_config(const fs::path& file, const std::vector<std::string>& sets, const LoadOptions& options) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored))
+    refuse(topic, "there is no file ", escape_controls(file.string()), config_meant(file.string(), "."));
   return load(file, JsonDocument::read(file, topic), sets, options);
 }
 
