@@ -33,9 +33,9 @@ void print_origins(const Loaded& loaded) {
 }
 
 Exit run(const CommandLine& line) {
-  if (line.has("schema")) {
+  if (const bool sweeps = line.has("sweep-schema"); sweeps || line.has("schema")) {
     if (!line.positionals().empty()) refuse("config", "--schema describes every config; it takes no CONFIG");
-    std::cout << json_text(json_schema());
+    std::cout << json_text(sweeps ? sweep_schema() : json_schema());
   } else if (line.positionals().empty()) {
     print_keys();
   } else {
@@ -58,7 +58,8 @@ const Command config_command = {
     .details = "Without CONFIG: every key with its type, range, default and meaning.",
     .options = {set_option,
                 {"origin", "", "say where each value came from"},
-                {"schema", "", "print the JSON Schema for editors"}},
+                {"schema", "", "print the JSON Schema for editors"},
+                {"sweep-schema", "", "print that of the files of sweeps"}},
     .run = run};
 
 }  // namespace normscope

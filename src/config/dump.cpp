@@ -111,6 +111,43 @@ ordered_json json_schema() {
   return root;
 }
 
+ordered_json sweep_schema() {
+  constexpr const char* draft = "http://json-schema.org/draft-07/schema#";
+  const auto value_of = [](std::string_view key) {
+    ordered_json path;
+    value_at(path, key, "/properties/") = nullptr;
+    return ordered_json{{"$ref", "schema.json#" + path.flatten().begin().key()}};
+  };
+  const auto list_of = [](const ordered_json& items) {
+    return ordered_json{{"type", "array"}, {"minItems", 1}, {"items", items}};
+  };
+  const ordered_json object = {{"type", "object"}, {"additionalProperties", false}};
+  ordered_json grid = object, set = object, one_case = object, sweep = object;
+  grid["description"] = "every combination of these values is a run";
+  for (const Field& field : fields()) {
+    if (field.key == "name") continue;  // a run's name is made of what it varies
+    grid["properties"][field.key] = {{"description", field.doc}};
+    grid["properties"][field.key].update(list_of(value_of(field.key)));
+    set["properties"][field.key] = value_of(field.key);
+  }
+  one_case["required"] = {"name", "set"};
+  one_case["properties"] = {{"name", {{"type", "string"}, {"description", "of its folder"}}}, {"set", set}};
+  const ordered_json base = {{"type", "string"},
+                             {"description", "the config of all runs; relative to this file"}};
+  sweep["properties"] = {{"$schema", value_of("$schema")},
+                         {"name", value_of("name")},
+                         {"base", base},
+                         {"seeds", list_of(value_of("train.seed"))},
+                         {"grid", grid},
+                         {"cases", list_of(one_case)}};
+  return {{"$schema", draft},
+          {"title", "normscope sweep; without base, a config"},
+          {"properties", {{"base", base}}},
+          {"if", {{"required", {"base"}}}},
+          {"then", sweep},
+          {"else", {{"$ref", "schema.json"}}}};
+}
+
 std::vector<Difference> keys_that_differ(const RunConfig& a, const RunConfig& b) {
   std::vector<Difference> all;
   for (const Field& field : fields()) {

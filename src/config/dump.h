@@ -21,6 +21,10 @@ inline std::string dump_text(const RunConfig& config) { return json_text(dump(co
 // JSON Schema (draft 7, which editors know best); kept at configs/schema.json.
 nlohmann::ordered_json json_schema();
 
+// The same of a sweep's file, kept beside it: dotted keys in `grid` and `set`. A file without `base` is a
+// config.
+nlohmann::ordered_json sweep_schema();
+
 // A key in which two configs differ.
 struct Difference {
   std::string key;
