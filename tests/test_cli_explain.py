@@ -59,7 +59,7 @@ class Explain(unittest.TestCase):
     def test_numbers_keep_their_digits(self):
         tiny = explain("--norm", "layernorm", "--vector", "1e-5,2e-5,3e-5").stdout
         self.assertIn("x = 1e-05  2e-05  3e-05", tiny)
-        self.assertIn("σ = √σ²                           = 8.165e-06", tiny)
+        self.assertIn("σ = √σ²                                     = 8.164966e-06", tiny)
         for vector in ("0.1,0.2,0.3", "0.01,0.02,0.03", "1,100,0.001", "-1,0,1"):
             out = explain("--norm", "layernorm", "--vector", vector).stdout
             self.assertNotIn("-0.0000", out)
@@ -70,9 +70,34 @@ class Explain(unittest.TestCase):
         self.assertIn("    x = attention(attn_norm(x))\n", explain(config, "--set", "model.residual=false").stdout)
         self.assertIn("    x = x + ffn(x)\n", explain(config, "--set", "model.norm=none").stdout)
 
-    def test_mix_shows_the_equations_of_both_kinds_of_blocks(self):
+    def test_patterns_show_both_kinds_of_blocks(self):
         out = explain("--placement", "mix").stdout
         self.assertLess(out.index("x = attn_norm(x + attention(x))"), out.index("x = x + attention(attn_norm(x))"))
+        self.assertLess(out.index("─[ F ]─(+)─[ N ]─ y"), out.index("─[ N ]─[ F ]─(+)─ y"))
+        self.assertEqual(explain("--placement", "hybrid_star").stdout.count("theory: "), 2)
+
+    def test_drawings_of_blocks_whose_sublayers_differ(self):
+        self.assertIn("    x ─┬─[ attention ]─(+)─[ N ]─┬─[ ffn ]─(+)─ y\n"
+                      "       └────────────────┘        └──────────┘\n", explain("--placement", "hybrid").stdout)
+        self.assertIn("    x ─┬─[ attention ]─(+)─[ N ]─┬─[ ffn ]─(+)─[ N ]─ y\n"
+                      "       ├────────────────┘        └──────────┤\n"
+                      "       └────────────────────────────────────┘\n", explain("--placement", "b2t").stdout)
+
+    def test_a_config_says_what_its_sublayers_have_beside_matrices(self):
+        config = os.path.join(CONFIGS, "deep_pre.json")
+
+        def of(*settings):
+            return explain(config, *(word for setting in settings for word in ("--set", setting))).stdout
+
+        self.assertIn("q, k, v = x·W_qkv, each RMS-normed by head\n", of("model.norm_placement=hybrid"))
+        self.assertIn("x·W_qkv, q and k RMS-normed by head, q and k turned by position (RoPE)\n",
+                      of("model.qk_norm=true", "model.position=rope"))
+        inner = ["    attn.inner_norm before attention's W_out\n", "    ffn.inner_norm before the FFN's W_out\n"]
+        self.assertIn("".join(inner), of("model.norm_placement=subln"))
+        both = of('model.norm_placement={"attn": "deepnorm", "ffn": "subln"}')
+        self.assertIn("    attention: α = 2.2134", both)
+        self.assertEqual([words in both for words in inner], [False, True])
+        self.assertIn("dropout 0.1 in training", of("model.dropout=0.1"))
 
     def test_parameters_are_counted_with_the_vocabulary_of_the_text(self):
         config = os.path.join(CONFIGS, "deep_pre.json")

@@ -108,8 +108,10 @@ class Numbers(CliTest):
         pages = re.split(r"(?m)^(?=\w+: )", norms)[1:]
         self.assertEqual([part.split(":")[0] for part in pages][:3], ["layernorm", "rmsnorm", "batchnorm"])
         checked = [self.check_vector(part, part.split(":")[0], np.array([1.0, 2, 3, 4])) for part in pages]
-        self.assertGreater(sum(checked), 80)
-        self.assertGreater(min(checked), 2)
+        self.assertGreater(sum(checked), 60)
+        self.assertGreater(min(checked[:-1]), 2)  # the last is none
+        inside, outside = (numbers(line)[-1] for line in pages[0].splitlines() if line.startswith("  ε "))
+        self.assertGreater(outside, inside)
         matrix, placements = re.split(r"(?m)^(?=pre: )", rest)
         self.assertEqual(self.check_matrix(matrix, MATRIX), 7)
         for name in ("pre", "post", "sandwich", "rezero", "none"):
@@ -127,7 +129,7 @@ class Numbers(CliTest):
 
     def test_a_matrix_by_one_norm_with_gains(self):
         page = self.normscope("explain", "--norm", "layernorm", "--matrix", "1,2;3,5;0,4", "--gain", "2,3", "--bias", "1,0").stdout
-        rows = [numbers(line) for line in page.split("layernorm, the features:\n")[1].splitlines()[:3]]
+        rows = [numbers(line) for line in page.split("layernorm, over the features:\n")[1].splitlines()[:3]]
         self.close(rows, normalised("layernorm", np.array([[1.0, 2], [3, 5], [0, 4]])) * [2, 3] + [1, 0], page)
         page = self.normscope("explain", "--matrix", "1,2,3,6;2,2,4,0;9,5,1,3").stdout
         self.assertEqual(self.check_matrix(page, MATRIX), 7)

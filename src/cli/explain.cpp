@@ -6,200 +6,18 @@
 #include <iomanip>
 #include <iostream>
 #include <sstream>
-#include <utility>
 
 #include "cli/commands.h"
-#include "cli/predict.h"
-#include "cli/session.h"
-#include "cli/terminal.h"
 #include "config/load.h"
 #include "config/names.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/utf8.h"
-#include "model/parameters.h"
 
 namespace normscope {
 namespace {
 
 using Vector = std::vector<double>;
-
-constexpr Index vocabulary_for_counts = 65;  // where the text is not at hand; tinyshakespeare has 65
-
-// "alpha = 2.2134, init gain 0.3195": what of a row depends on L.
-std::string constants_of(const Placement& row, Index n_layer) {
-  std::string out;
-  if (row.alpha.of(n_layer) != 1) out += "α = " + fixed(row.alpha.of(n_layer), 4);
-  if (row.init_gain.of(n_layer) != 1)
-    out += std::string(out.empty() ? "" : ", ") +
-           (row.gain_everywhere ? "init of every matrix times " : "init of v, attn.out, ffn times ") +
-           fixed(row.init_gain.of(n_layer), 4);
-  return out;
-}
-
-// "/√l"; "·(2l)^0.5".
-std::string power_of(const Power& power, const std::string& n) {
-  if (power.base == 1 && power.exponent == -0.5) return "/√" + n;
-  const std::string base = power.base == 1 ? n : "(" + shown_number(power.base) + n + ")";
-  return "·" + base + "^" + shown_number(power.exponent);
-}
-
-// A block's two lines, with the names of its norms; as a config has them, that may have no norms or
-// residuals.
-void print_equations(const BlockRows& rows, bool norms = true, bool residual = true, bool scaled = false) {
-  const auto sublayer = [&](const Placement& row, const std::string& f, const std::string& name) {
-    std::string next = name + "_norm";
-    const auto norm = [&](bool present, const std::string& x) {
-      return norms && present ? std::exchange(next, name + "_post_norm") + "(" + x + ")" : x;
-    };
-    std::string in = norm(row.norm_in, "x");
-    if (!row.input_scale.is_one()) in += power_of(row.input_scale, "l");
-    const std::string branch =
-        (row.learned_scale || scaled ? "a·" : "") + norm(row.norm_branch, f + "(" + in + ")");
-    std::string x = !residual ? "" : row.alpha.is_one() ? "x + " : "α·x + ";
-    if (residual && row.block_skip && name == "ffn") x += "(the block's input) + ";
-    std::cout << "    x = " << norm(row.norm_out, x + branch) << '\n';
-  };
-  sublayer(*rows.attn, "attention", "attn");
-  sublayer(*rows.ffn, "ffn", "ffn");
-}
-
-// The sublayer as a drawing: what stands on the branch, and where the skip connection joins it.
-void print_diagram(const Placement& row) {
-  std::string line = "    x ─┬─", skip = "       └─";
-  if (row.norm_in) line += "[ N ]─";
-  if (!row.input_scale.is_one()) line += "[ " + power_of(row.input_scale, "l") + " ]─";
-  line += row.learned_scale ? "[ F ]─[ ·a ]─" : "[ F ]─";
-  if (row.norm_branch) line += "[ N ]─";
-  if (!row.alpha.is_one()) skip += "[ ·α ]";
-  while (shown_width(skip) <= shown_width(line)) skip += "─";
-  std::cout << line << "(+)─" << (row.norm_out ? "[ N ]─ y\n" : " y\n") << skip << "┘\n\n";
-}
-
-// How a gradient passes the sublayer, and what theory says of such rows at initialisation.
-void print_theory(const Placement& row) {
-  const std::string jacobian = std::string("(") + (row.alpha.is_one() ? "1" : "α") + " + " +
-                               (row.learned_scale ? "a·∂F/∂x" : "∂F/∂x") + ")";
-  std::cout << "  gradient: dx = " << jacobian
-            << (row.norm_out ? "·∂N/∂s·dy, s the sum under the norm" : "·dy") << "\n  theory: ";
-  if (row.learned_scale) {
-    std::cout << "a = 0 at the start: every block passes x and dx on as they are.\n";
-  } else if (row.norm_out) {
-    std::cout << "the stream has mean square 1 after every block"
-              << (row.block_skip       ? "; the block's input is a second way past the first norm.\n"
-                  : row.alpha.is_one() ? ", so the last block's gradient does not fall with L, and\n"
-                                         "  deep models need a warm-up (Xiong et al. 2020).\n"
-                                       : "; α makes a branch's share of each sum small, so that deep\n"
-                                         "  models train without a warm-up.\n");
-  } else if (row.norm_branch) {
-    std::cout << "each branch adds mean square 1 whatever F's size, 1 + 2l after block l; of the weights\n"
-                 "  before the norm only the direction counts: ⟨W, dW⟩ = 0.\n";
-  } else if (row.norm_in) {
-    std::cout << "the stream's mean square grows by about the same in each block"
-              << (row.input_scale.is_one() ? "" : ", over l in block l")
-              << ", and its\n  gradient falls as it grows: the 1 carries dy to block 1.\n";
-  } else {
-    std::cout << "each branch multiplies the mean square of x forward, and of dx backward: both explode.\n";
-  }
-}
-
-void explain_placement(const Placement& row) {
-  std::cout << row.name << ": " << row.formula << "\n  " << row.source << "\n\n";
-  if (row.pattern == nullptr) print_diagram(row);
-  const auto rows = [](const BlockPlacement& block) {
-    return BlockRows{&placement_row(block.attn), &placement_row(block.ffn)};
-  };
-  if (row.pattern != nullptr && row.pattern->first_blocks != FirstBlocks::none) {
-    std::cout << (row.pattern->first_blocks == FirstBlocks::one ? "  block 1:\n"
-                                                                : "  blocks 1 to ⌈0.25·L⌉:\n");
-    print_equations(rows(row.pattern->first));
-    std::cout << "  the rest:\n";
-  } else {
-    std::cout << "  block l, with the names of its norms:\n";
-  }
-  print_equations(row.pattern != nullptr ? rows(row.pattern->rest) : BlockRows{&row, &row});
-  if (row.inner_norm)
-    std::cout << "  attention.out and ffn.out read through norms of their own (inner_norm)\n";
-  if (row.qkv_norm) std::cout << "  queries, keys and values: RMS norm of each head\n";
-  std::cout << "\n  embedding norm: " << (row.embed_norm ? "yes" : "no")
-            << "; final norm before the head: " << (row.final_norm ? "yes" : "no") << '\n';
-  for (const Index n_layer : {12, 24}) {
-    const std::string constants = constants_of(row, n_layer);
-    if (!constants.empty()) std::cout << "  L = " << n_layer << ": " << constants << '\n';
-  }
-  if (row.learned_scale) std::cout << "  a: one learned number a sublayer, 0 at the start\n";
-  if (row.pattern == nullptr) print_theory(row);
-  std::cout << "  L = 12, before training (context 1, Xavier, ReLU; normscope predict CONFIG: of yours):\n"
-            << start_text(row, 12);
-}
-
-// What a config's text is to the theory, if it can be read now.
-std::optional<TextStatistics> read_statistics(const RunConfig& config) {
-  try {
-    return text_statistics(corpus_of(config), config.model.context);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-void explain_config(const RunConfig& config) {
-  const ModelConfig& m = config.model;
-  const std::optional<TextStatistics> statistics = read_statistics(config);
-  const ParameterLayout layout(m, statistics ? statistics->vocabulary : vocabulary_for_counts);
-  std::cout << config.name << ": " << m.n_layer << " blocks, width " << m.d_model << ", " << m.n_head
-            << " heads of " << m.d_model / m.n_head << ", FFN " << m.d_ff << " (" << name_of(m.activation)
-            << "), " << name_of(m.norm) << ", context " << m.context << "\n\n";
-  std::cout << "  x = token"
-            << (m.position == Position::learned || m.position == Position::sinusoidal ? " + position" : "");
-  const std::vector<BlockRows> rows = placements_of(m);
-  std::cout << (rows[0].attn->embed_norm ? ", then embed_norm" : "") << '\n';
-  for (std::size_t first = 0; first < rows.size();) {
-    std::size_t end = first;
-    while (end < rows.size() && rows[end] == rows[first]) ++end;
-    std::cout << "  blocks " << first + 1 << " to " << end << " ("
-              << placement_name({rows[first].attn->kind, rows[first].ffn->kind}) << "):\n";
-    const auto [learned, start] = branch_scale_of(m, *rows[first].attn);
-    const bool scaled = learned != LearnedScale::none || start != 1;
-    print_equations(rows[first], m.norm != NormKind::none, m.residual, scaled);
-    if (scaled)
-      std::cout << "    a = " << shown_number(start)
-                << (learned == LearnedScale::scalar   ? " at the start, learned"
-                    : learned == LearnedScale::vector ? " at the start, learned for each feature"
-                                                      : "")
-                << '\n';
-    const std::string constants = constants_of(*rows[first].attn, m.n_layer);
-    if (!constants.empty()) std::cout << "    " << constants << '\n';
-    first = end;
-  }
-  const bool gated = m.activation == Activation::swiglu;
-  std::cout << "  attention(x) = softmax(q kᵀ/√" << m.d_model / m.n_head << ", causal)·v·W_out"
-            << (m.bias ? " + b" : "") << ", q, k, v = x·W_qkv" << (m.bias ? " + b" : "") << '\n'
-            << "  ffn(x) = " << (gated ? "silu(x·W_gate" : std::string(name_of(m.activation)) + "(x·W_in")
-            << (m.ffn_bias ? " + b)" : ")")
-            << (gated ? std::string("·(x·W_in") + (m.ffn_bias ? " + b)" : ")") : "") << "·W_out"
-            << (m.ffn_bias ? " + b" : "") << '\n';
-  std::cout << "  logits = head(" << (m.final_norm ? "final_norm(x)" : "x") << ")"
-            << (m.tie_embeddings ? ", the head is the token embedding" : "") << "\n\n  parameters ("
-            << (statistics ? text("its text has ", statistics->vocabulary, " characters")
-                           : text("its text cannot be read; with ", vocabulary_for_counts, " characters"))
-            << ")\n";
-  const auto print_layer = [&](const std::string& label, int layer) {
-    Index total = 0, norms = 0;
-    for (const Parameter& p : layout.list()) {
-      if (p.layer != layer || !p.trainable) continue;
-      total += p.size;
-      if (p.is_norm()) norms += p.size;
-    }
-    std::cout << "    " << aligned_left(label, 21) << ' ' << grouped(total)
-              << (norms > 0 ? ", of them norms " + grouped(norms) : "") << '\n';
-  };
-  print_layer("embeddings", 0);
-  print_layer(text("block 1 of ", m.n_layer), 1);
-  print_layer("head and final norm", static_cast<int>(m.n_layer) + 1);
-  std::cout << "    in all                " << grouped(layout.count()) << '\n';
-  if (statistics)
-    std::cout << "\n  before training (normscope predict says more)\n" << start_text(m, *statistics, "    ");
-}
 
 void list_all() {
   const auto list = [](const char* title, const auto& table) {
@@ -269,6 +87,7 @@ void explain_all() {
   const Vector example = {1, 2, 3, 4};
   for (const NormRow& row : norm_table()) {
     explain_norm(row.kind, example, {});
+    if (&row == &norm_table().front()) explain_scaling(example);
     std::cout << '\n';
   }
   explain_matrix(parse_matrix("1,2,3,6;2,2,4,0;9,5,1,3"), {}, {});
@@ -308,8 +127,9 @@ Exit run(const CommandLine& line) {
   if (matrix) {
     explain_matrix(parse_matrix(*line.text_of("matrix")), norm, affine);
   } else if (numbers || norm) {
-    explain_norm(norm.value_or(NormKind::layernorm),
-                 parse_vector("--vector", line.text_of("vector").value_or("1,2,3,4")), affine);
+    const Vector x = parse_vector("--vector", line.text_of("vector").value_or("1,2,3,4"));
+    explain_norm(norm.value_or(NormKind::layernorm), x, affine);
+    explain_scaling(x);
   }
   const bool worked = matrix || numbers || norm;
   if (placement) {

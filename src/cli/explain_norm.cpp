@@ -14,9 +14,9 @@
 
 namespace normscope {
 
-std::string shown_number(double value, double scale) {
+std::string shown_number(double value, double scale, int digits) {
   std::ostringstream out;
-  out.precision(4);
+  out.precision(digits);
   out << (std::abs(value) <= 1e-12 * scale ? 0.0 : value);
   return out.str();
 }
@@ -45,7 +45,7 @@ std::string shown(const Vector& values) {
 }
 
 void print_step(const std::string& what, const std::string& formula, const std::string& value) {
-  std::cout << "  " << aligned_left(what, 13) << ' ' << aligned_left(formula, 33) << " = " << value << '\n';
+  std::cout << "  " << aligned_left(what, 13) << ' ' << aligned_left(formula, 43) << " = " << value << '\n';
 }
 
 Vector map(const Vector& x, auto f) {
@@ -107,6 +107,7 @@ struct Step {
   std::string what, formula;
   Vector value;
   double scale = 0;  // of the numbers that it is the sum of, where one number is left
+  int digits = 4;
 };
 
 const char* over_words(NormOver over) {
@@ -119,6 +120,7 @@ const char* over_words(NormOver over) {
 // How a norm's row arrives at z of the numbers that it normalises together.
 std::vector<Step> steps_of(const NormRow& row, const Vector& x, double eps) {
   const auto n = static_cast<double>(x.size());
+  constexpr int fine = 7;  // digits that tell ε inside the root from ε outside
   if (row.has_alpha) {
     const bool shifted = row.has_shift;
     return {{"scaled", shifted ? "αx + s, α = 0.5, s = 0" : "αx, α = 0.5",
@@ -133,8 +135,8 @@ std::vector<Step> steps_of(const NormRow& row, const Vector& x, double eps) {
     return {{"squares", "x²", squared},
             {"sum", "Σx²", {sum(squared)}},
             {"mean square", "mean of x²", {square}},
-            {"ε outside", "√(mean of x²) + ε, not used here", {std::sqrt(square) + eps}},
-            {"rms", "√(mean of x² + ε)", {root}},
+            {"ε outside", "√(mean of x²) + ε, not used here", {std::sqrt(square) + eps}, 0, fine},
+            {"rms", "√(mean of x² + ε)", {root}, 0, fine},
             {"normalised", "z = x / rms", map(x, [&](double v) { return v / root; })}};
   }
   const double mu = mean(x), all = squares(x), square = all / n, root = std::sqrt(square + eps);
@@ -146,9 +148,9 @@ std::vector<Step> steps_of(const NormRow& row, const Vector& x, double eps) {
           {"sum", "Σ(x − μ)²", {all}},
           {"variance", "σ² = mean of (x − μ)², biased", {square}},
           {"unbiased", "Σ(x − μ)²/(n − 1), not used here", {n > 1 ? all / (n - 1) : std::nan("")}},
-          {"deviation", "σ = √σ²", {std::sqrt(square)}},
-          {"ε inside", "√(σ² + ε)", {root}},
-          {"ε outside", "σ + ε, not used here", {std::sqrt(square) + eps}},
+          {"deviation", "σ = √σ²", {std::sqrt(square)}, 0, fine},
+          {"ε inside", "√(σ² + ε)", {root}, 0, fine},
+          {"ε outside", "σ + ε, not used here", {std::sqrt(square) + eps}, 0, fine},
           {"normalised", "z = (x − μ)/√(σ² + ε)", map(centred, [&](double v) { return v / root; })}};
 }
 
@@ -160,7 +162,8 @@ void print_steps(const std::vector<Step>& steps, const Vector& z, bool centred) 
       off = std::max(off, std::abs(step.value[i] - z[i]));
     if (off > 1e-9) continue;
     const bool one = step.value.size() == 1 && &step != &steps.back();
-    print_step(step.what, step.formula, one ? shown_number(step.value[0], step.scale) : shown(step.value));
+    print_step(step.what, step.formula,
+               one ? shown_number(step.value[0], step.scale, step.digits) : shown(step.value));
     if (&step != &steps.back() || steps.size() < 3) continue;
     print_step("check", centred ? "mean of z; deviation of z" : "rms of z",
                centred ? shown_number(mean(z), l2(z)) + "; " + shown_number(deviation(z))
@@ -188,7 +191,9 @@ void print_running(const Vector& x) {
   std::cout << "  in evaluation: z = (x − running mean)/√(running variance + ε)\n";
 }
 
-void print_not_the_same(const Vector& x) {
+}  // namespace
+
+void explain_scaling(const Vector& x) {
   const double mu = mean(x), least = *std::ranges::min_element(x), most = *std::ranges::max_element(x);
   std::cout << "\n  Not the same, for comparison:\n";
   if (!(most > least)) {
@@ -202,8 +207,6 @@ void print_not_the_same(const Vector& x) {
              shown(map(x, [&](double v) { return (v - least) / (most - least); })));
 }
 
-}  // namespace
-
 void explain_norm(NormKind kind, const Vector& x, const Affine& affine) {
   const NormRow& row = norm_row(kind);
   const auto n = static_cast<std::ptrdiff_t>(x.size());
@@ -211,7 +214,7 @@ void explain_norm(NormKind kind, const Vector& x, const Affine& affine) {
   require_affine(row, affine, in.cols);
   const ModelConfig config = config_of(kind, n);
   std::cout << row.name << ": " << row.formula << "\n  " << row.source << "\n\n  x = " << shown(x)
-            << ", ε = " << shown_number(config.norm_eps) << "\n\n";
+            << (row.has_statistics() ? ", ε = " + shown_number(config.norm_eps) : "") << "\n\n";
   const Vector z = by_engine(kind, in);
   const std::ptrdiff_t groups = row.over == NormOver::groups ? config.norm_groups : 1, width = n / groups;
   for (std::ptrdiff_t group = 0; group < groups; ++group) {
@@ -225,14 +228,13 @@ void explain_norm(NormKind kind, const Vector& x, const Affine& affine) {
   const auto words = [](const char* name, const Vector& given, const char* otherwise) {
     return text(name, ' ', given.empty() ? otherwise : shown(given));
   };
-  std::cout << "\n  y = " << shown(by_engine(kind, in, affine));
+  std::cout << (row.kind == NormKind::none ? "" : "\n") << "  y = " << shown(by_engine(kind, in, affine));
   if (row.has_gain) std::cout << "   (" << words("gain", affine.gain, "1");
   if (row.has_gain && row.has_bias) std::cout << words(", bias", affine.bias, "0");
   std::cout << (row.has_gain ? ")\n" : "\n");
   if (row.has_running && n > 1) print_running(x);
   if (row.non_causal())
     std::cout << "  in a causal model it leaks: a token's output depends on later tokens\n";
-  print_not_the_same(x);
 }
 
 void explain_axis(NormKind kind, const Numbers& x, const Affine& affine) {
@@ -245,7 +247,8 @@ void explain_axis(NormKind kind, const Numbers& x, const Affine& affine) {
                                : row.over == NormOver::groups ? x.rows * config.norm_groups
                                                               : x.rows,
                        size = x.rows * x.cols / parts;
-  std::cout << row.name << ", " << (row.has_statistics() ? over_words(row.over) : "each number by itself")
+  std::cout << row.name << ", "
+            << (row.has_statistics() ? text("over ", over_words(row.over)) : "each number by itself")
             << ":\n";
   for (std::ptrdiff_t r = 0; r < x.rows; ++r)
     std::cout << "    " << shown(Vector(y.begin() + r * x.cols, y.begin() + (r + 1) * x.cols)) << '\n';

@@ -1,0 +1,258 @@
+// A placement: its drawing, equations, the gradient's path and what theory says; a config's own blocks.
+#include <iostream>
+#include <utility>
+
+#include "cli/explain.h"
+#include "cli/predict.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "config/names.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "model/parameters.h"
+
+namespace normscope {
+namespace {
+
+constexpr Index vocabulary_for_counts = 65;  // where the text is not at hand; tinyshakespeare has 65
+
+// What of a config is in every block; a placement by itself has norms and residuals, and no scales but its
+// own.
+struct Everywhere {
+  bool norms = true, residual = true, scaled = false;
+};
+
+// "alpha = 2.2134, init gain 0.3195": what of a row depends on L.
+std::string constants_of(const Placement& row, Index n_layer) {
+  std::vector<std::string> all;
+  if (!row.alpha.is_one()) all.push_back("α = " + fixed(row.alpha.of(n_layer), 4));
+  if (!row.init_gain.is_one())
+    all.push_back((row.gain_everywhere ? "init of every matrix times " : "init of v, attn.out, ffn times ") +
+                  fixed(row.init_gain.of(n_layer), 4));
+  return join(all);
+}
+
+// "/√l"; "·(2l)^0.5".
+std::string power_of(const Power& power, const std::string& n) {
+  if (power.base == 1 && power.exponent == -0.5) return "/√" + n;
+  const std::string base = power.base == 1 ? n : "(" + shown_number(power.base) + n + ")";
+  return "·" + base + "^" + shown_number(power.exponent);
+}
+
+// A block's two lines, with the names of its norms.
+void print_equations(const BlockRows& rows, const Everywhere& all = {}) {
+  const auto sublayer = [&](const Placement& row, const std::string& f, const std::string& name) {
+    std::string next = name + "_norm";
+    const auto norm = [&](bool present, const std::string& x) {
+      return all.norms && present ? std::exchange(next, name + "_post_norm") + "(" + x + ")" : x;
+    };
+    std::string in = norm(row.norm_in, "x");
+    if (!row.input_scale.is_one()) in += power_of(row.input_scale, "l");
+    const std::string branch =
+        (row.learned_scale || all.scaled ? "a·" : "") + norm(row.norm_branch, f + "(" + in + ")");
+    std::string x = !all.residual ? "" : row.alpha.is_one() ? "x + " : "α·x + ";
+    if (all.residual && row.block_skip && name == "ffn") x += "(the block's input) + ";
+    std::cout << "    x = " << norm(row.norm_out, x + branch) << '\n';
+  };
+  sublayer(*rows.attn, "attention", "attn");
+  sublayer(*rows.ffn, "ffn", "ffn");
+}
+
+// The block as a drawing: what stands on the branches, and where the skip connections join them. Of two equal
+// sublayers one, F.
+void print_drawing(const BlockRows& rows) {
+  std::string line = "    x ─", skip;
+  const auto draw = [&](const Placement& row, const std::string& name) {
+    while (shown_width(skip) < shown_width(line)) skip += ' ';
+    line += "┬─", skip += "└─";
+    if (row.norm_in) line += "[ N ]─";
+    if (!row.input_scale.is_one()) line += "[ " + power_of(row.input_scale, "l") + " ]─";
+    line += "[ " + name + " ]─";
+    if (row.norm_branch) line += "[ N ]─";
+    if (row.learned_scale) line += "[ ·a ]─";
+    if (!row.alpha.is_one()) skip += "[ ·α ]─";
+    while (shown_width(skip) <= shown_width(line)) skip += "─";
+    line += "(+)─", skip += "┘";
+    if (row.norm_out) line += "[ N ]─";
+  };
+  const bool alike = rows.attn == rows.ffn && !rows.ffn->block_skip;
+  draw(*rows.attn, alike ? "F" : "attention");
+  if (!alike) draw(*rows.ffn, "ffn");
+  std::string far;  // the way past both
+  if (rows.ffn->block_skip) {
+    far = std::string(skip.find("└"), ' ') + "└";
+    while (shown_width(far) + 1 < shown_width(skip)) far += "─";
+    far += "┘\n";
+    skip.replace(skip.find("└"), std::string_view("└").size(), "├");
+    skip.replace(skip.rfind("┘"), std::string_view("┘").size(), "┤");
+  }
+  std::cout << line << " y\n" << skip << '\n' << far << '\n';
+}
+
+void print_gradient(const Placement& row, const char* of) {
+  std::cout << "  gradient" << of << ": dx = (" << (row.alpha.is_one() ? "1" : "α") << " + "
+            << (row.learned_scale ? "a·∂F/∂x" : "∂F/∂x") << ")"
+            << (row.norm_out ? "·∂N/∂s·dy, s the sum under the norm" : "·dy") << '\n';
+}
+
+// What theory says of such blocks at initialisation.
+std::string theory_of(const BlockRows& rows) {
+  const Placement& row = rows.attn->norm_out ? *rows.attn : *rows.ffn;
+  if (row.learned_scale) return "a = 0 at the start: every block passes x and dx on as they are.";
+  if (row.norm_out && rows.attn != rows.ffn)
+    return "one norm a block sets the stream to mean square 1; the other sublayer adds to it,\n"
+           "  and the next block's norm takes that growth back.";
+  if (row.block_skip)
+    return "the stream has mean square 1 after every block; the block's input goes past the first norm\n"
+           "  too, so that of two norms in a block only one stands in the gradient's way.";
+  if (row.norm_out && row.alpha.is_one())
+    return "the stream has mean square 1 after every block, so the last block's gradient does not\n"
+           "  fall with L, and deep models need a warm-up (Xiong et al. 2020).";
+  if (row.norm_out)
+    return "the stream has mean square 1 after every block; α makes a branch's share of each sum\n"
+           "  small, so that deep models train without a warm-up.";
+  if (row.norm_branch)
+    return "each branch adds mean square 1 whatever F's size, 1 + 2l after block l; of the weights\n"
+           "  before the norm only the direction counts: ⟨W, dW⟩ = 0.";
+  if (row.norm_in)
+    return text("the stream's mean square grows by about the same in each block",
+                row.input_scale.is_one() ? "" : ", over l in block l",
+                ",\n  and its gradient falls as it grows: the 1 carries dy to block 1.");
+  return "each branch multiplies the mean square of x forward, and of dx backward: both explode.";
+}
+
+void print_block(const BlockRows& rows) {
+  print_drawing(rows);
+  print_equations(rows);
+  const bool alike = rows.attn == rows.ffn;
+  print_gradient(*rows.attn, alike ? "" : " through attention's sum");
+  if (!alike) print_gradient(*rows.ffn, " through the FFN's");
+  if (rows.ffn->block_skip) std::cout << "  the FFN's sum hands its gradient to the block's input too\n";
+  std::cout << "  theory: " << theory_of(rows) << '\n';
+}
+
+// What a config's text is to the theory, if it can be read now.
+std::optional<TextStatistics> read_statistics(const RunConfig& config) {
+  try {
+    return text_statistics(corpus_of(config), config.model.context);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Neighbours with equal rows together: "blocks 1 to 3 (post):" and what is in them.
+void print_blocks(const ModelConfig& m) {
+  const std::vector<BlockRows> rows = placements_of(m);
+  for (std::size_t first = 0; first < rows.size();) {
+    std::size_t end = first;
+    while (end < rows.size() && rows[end] == rows[first]) ++end;
+    const auto& [attn, ffn] = rows[first];
+    std::cout << "  blocks " << first + 1 << " to " << end << " (" << placement_name({attn->kind, ffn->kind})
+              << "):\n";
+    const auto [learned, start] = branch_scale_of(m, *attn);
+    const bool scaled = learned != LearnedScale::none || start != 1;
+    print_equations(rows[first], {m.norm != NormKind::none, m.residual, scaled});
+    if (scaled)
+      std::cout << "    a = " << shown_number(start)
+                << (learned == LearnedScale::none ? "" : " at the start, learned")
+                << (learned == LearnedScale::vector ? " for each feature" : "") << '\n';
+    for (const auto& [row, name] : {std::pair(attn, "attention"), std::pair(ffn, "ffn")}) {
+      const std::string constants = constants_of(*row, m.n_layer);
+      if (row == ffn && attn == ffn) continue;
+      if (!constants.empty())
+        std::cout << "    " << (attn == ffn ? "" : text(name, ": ")) << constants << '\n';
+    }
+    if (has_inner_norm(m, *attn)) std::cout << "    attn.inner_norm before attention's W_out\n";
+    if (has_inner_norm(m, *ffn)) std::cout << "    ffn.inner_norm before the FFN's W_out\n";
+    first = end;
+  }
+}
+
+void print_sublayers(const ModelConfig& m) {
+  const std::string bias = m.bias ? " + b" : "", ffn_bias = m.ffn_bias ? " + b" : "";
+  const bool gated = m.activation == Activation::swiglu;
+  std::cout << "  attention(x) = softmax(q kᵀ/√" << m.d_model / m.n_head << ", causal)·v·W_out" << bias
+            << ", q, k, v = x·W_qkv" << bias
+            << (m.qkv_norm  ? ", each RMS-normed by head"
+                : m.qk_norm ? ", q and k RMS-normed by head"
+                            : "")
+            << (m.position == Position::rope ? ", q and k turned by position (RoPE)" : "")
+            << "\n  ffn(x) = " << (gated ? "silu(x·W_gate" : std::string(name_of(m.activation)) + "(x·W_in")
+            << ffn_bias << ")" << (gated ? "·(x·W_in" + ffn_bias + ")" : "") << "·W_out" << ffn_bias << '\n';
+  if (m.dropout > 0)
+    std::cout << "  dropout " << shown_number(m.dropout)
+              << " in training, of the first x, of attention's weights and of what both return\n";
+}
+
+void print_parameters(const ModelConfig& m, const std::optional<TextStatistics>& statistics) {
+  const ParameterLayout layout(m, statistics ? statistics->vocabulary : vocabulary_for_counts);
+  std::cout << "\n  parameters ("
+            << (statistics ? text("its text has ", statistics->vocabulary, " characters")
+                           : text("its text cannot be read; with ", vocabulary_for_counts, " characters"))
+            << ")\n";
+  const std::pair<std::string, Index> parts[] = {
+      {"embeddings", 0}, {text("block 1 of ", m.n_layer), 1}, {"head and final norm", m.n_layer + 1}};
+  for (const auto& [label, layer] : parts) {
+    Index total = 0, norms = 0;
+    for (const Parameter& p : layout.list()) {
+      if (p.layer != layer || !p.trainable) continue;
+      total += p.size;
+      if (p.is_norm()) norms += p.size;
+    }
+    std::cout << "    " << aligned_left(label, 21) << ' ' << grouped(total)
+              << (norms > 0 ? ", of them norms " + grouped(norms) : "") << '\n';
+  }
+  std::cout << "    in all                " << grouped(layout.count()) << '\n';
+}
+
+}  // namespace
+
+void explain_placement(const Placement& row) {
+  std::cout << row.name << ": " << row.formula << "\n  " << row.source << "\n\n";
+  if (const Pattern* pattern = row.pattern) {
+    const auto part = [](const char* title, const BlockPlacement& block) {
+      std::cout << title;
+      print_block({&placement_row(block.attn), &placement_row(block.ffn)});
+    };
+    const bool mixed = pattern->first_blocks == FirstBlocks::mix_post_fraction;
+    if (pattern->first_blocks != FirstBlocks::none) {
+      part(mixed ? "  blocks 1 to ⌈mix_post_fraction·L⌉:\n" : "  block 1:\n", pattern->first);
+      std::cout << "\n  the rest:\n";
+    }
+    part("", pattern->rest);
+  } else {
+    print_block({&row, &row});
+  }
+  if (row.inner_norm)
+    std::cout << "  a norm before the output matrix of attention and of the FFN (inner_norm)\n";
+  if (row.qkv_norm) std::cout << "  queries, keys and values: RMS norm of each head (qkv_norm)\n";
+  std::cout << "\n  embedding norm: " << (row.embed_norm ? "yes" : "no")
+            << "; final norm before the head: " << (row.final_norm ? "yes" : "no") << '\n';
+  for (const Index n_layer : {12, 24}) {
+    const std::string constants = constants_of(row, n_layer);
+    if (!constants.empty()) std::cout << "  L = " << n_layer << ": " << constants << '\n';
+  }
+  if (row.learned_scale) std::cout << "  a: one learned number a sublayer, 0 at the start\n";
+  std::cout << "  L = 12, before training (context 1, Xavier, ReLU; normscope predict CONFIG: of yours):\n"
+            << start_text(row, 12);
+}
+
+void explain_config(const RunConfig& config) {
+  const ModelConfig& m = config.model;
+  const std::optional<TextStatistics> statistics = read_statistics(config);
+  std::cout << config.name << ": " << m.n_layer << " blocks, width " << m.d_model << ", " << m.n_head
+            << " heads of " << m.d_model / m.n_head << ", FFN " << m.d_ff << " (" << name_of(m.activation)
+            << "), " << name_of(m.norm) << ", context " << m.context << "\n\n  x = token"
+            << (m.position == Position::learned || m.position == Position::sinusoidal ? " + position" : "")
+            << (m.norm != NormKind::none && placements_of(m)[0].attn->embed_norm ? ", then embed_norm" : "")
+            << '\n';
+  print_blocks(m);
+  print_sublayers(m);
+  std::cout << "  logits = head(" << (m.final_norm ? "final_norm(x)" : "x") << ")"
+            << (m.tie_embeddings ? ", the head is the token embedding" : "") << '\n';
+  print_parameters(m, statistics);
+  if (statistics)
+    std::cout << "\n  before training (normscope predict says more)\n" << start_text(m, *statistics, "    ");
+}
+
+}  // namespace normscope
