@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes runs as TensorBoard event files: the columns of metrics.csv, and of the residual stream each layer's activation and
 gradient rms. It writes the format itself, so that neither TensorFlow nor PyTorch is needed; `tensorboard --logdir DIR` shows
-them. Weights & Biases reads the same files: `wandb sync DIR`."""
+them. For Weights & Biases see scripts/README.md."""
 
 import argparse
 import csv

@@ -2,11 +2,13 @@
 """Every command and every JSON example of README.md works when it is pasted, in order, in a fresh copy of the tree. Training
 is cut to a few steps and the text to its beginning; the commands stay as they are."""
 
+import importlib.util
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 from cli import BINARY, ROOT, TEXT, CliTest, environment
@@ -15,14 +17,14 @@ from cli import BINARY, ROOT, TEXT, CliTest, environment
 NOT_HERE = ("scripts/quickstart.sh", "scripts/test.sh", "scripts/get_tinyshakespeare.sh", "cd build", "ctest", "../tests/")
 
 
-def readme():
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+def readme(name="README.md"):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
         return file.read()
 
 
-def blocks(language):
+def blocks(language, name="README.md"):
     """The text of every fenced block."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", readme(), re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```$", readme(name), re.MULTILINE | re.DOTALL)
 
 
 class Readme(CliTest):
@@ -75,6 +77,23 @@ class Readme(CliTest):
                     commands += 1
         self.assertGreater(commands, 20)
 
+    def test_what_stands_around_a_run(self):
+        for placement in ("pre", "post"):
+            self.run_line(f"$normscope train configs/deep_{placement}.json --out runs/quickstart/{placement}")
+        for code in blocks("python", "scripts/README.md"):
+            if "wandb" in code and importlib.util.find_spec("wandb") is None:
+                continue
+            done = subprocess.run([sys.executable, "-c", code], cwd=self.folder, env=environment(), capture_output=True, text=True,
+                                  timeout=120, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), code)
+        self.assertGreater(os.path.getsize(self.path("layers.pdf")), 10_000)
+        (job,) = blocks("sh", "scripts/README.md")
+        for _ in range(2):  # the second one goes on
+            done = subprocess.run(["sh", "-c", job], cwd=self.folder, env=environment(SLURM_SUBMIT_DIR=self.folder),
+                                  capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("nothing to do", done.stdout)
+
     def test_json_examples(self):
         experiment, grid = self.examples()
         self.write("mine.json", experiment)
@@ -87,7 +106,7 @@ class Readme(CliTest):
         self.assertIn("21 runs", self.normscope("sweep", "grid.json", "--dry-run").stdout)
 
     def test_files_that_are_named_exist(self):
-        named = re.findall(r"(?<![\w/])((?:scripts|tests|src|configs|data)/[\w./-]*\w)", readme())
+        named = re.findall(r"(?<![\w/])((?:scripts|tests|src|configs|data|\.vscode)/[\w./-]*\w)", readme() + readme("scripts/README.md"))
         self.assertGreater(len(named), 20)
         for name in set(named):
             self.assertTrue(os.path.exists(os.path.join(ROOT, name)), name)
