@@ -57,6 +57,7 @@ class Predict(CliTest):
 
     def test_refusals(self):
         for model in ({"norm_placement": "none"}, {"norm": "batchnorm"}, {"norm": "instancenorm", "norm_placement": "post"},
+                      {"norm": "instancenorm", "norm_placement": "subln"}, {"norm": "dyt", "inner_norm": True, "activation": "swiglu"},
                       {"norm_placement": "res_post", "n_layer": 24}, {"norm": "dyt", "norm_placement": "deepnorm"}, {"context": 2000}):
             result = self.normscope("predict", self.make(**model), code=2)
             self.assertRegex(result.stderr, r"^\[predict\] no prediction: .+\n$")
@@ -101,28 +102,33 @@ class Predict(CliTest):
                       {"n_layer": 4, "norm_placement": "post", "norm": "groupnorm", "tie_embeddings": True, "context": 16,
                        "init": {"scheme": "gpt2", "embed_std": 0.02}},
                       {"n_layer": 4, "norm_placement": "pre", "norm": "instancenorm", "context": 32},
+                      {"n_layer": 4, "norm_placement": "subln", "branch_scale": "L^-0.5"},
+                      {"n_layer": 4, "norm_placement": "post", "norm": "derf", "inner_norm": True, "context": 32},
                       {"n_layer": 4, "norm_placement": ["b2t", "keel", {"attn": "sandwich", "ffn": "post"}, "pre"], "qkv_norm": True}):
             with self.subTest(model):
                 self.near_probe(8, (0.03, 0.08, 0.04), **model)
 
     @unittest.skipUnless(LONG, "the long form")
     def test_near_probes_at_length(self):
-        wide, narrow = (0.02, 0.05, 0.035), (0.03, 0.08, 0.04)
-        for placement in ("pre", "post", "sandwich", "peri", "res_post", "deepnorm", "pre_scaled", "mix", "rezero"):
+        wide, narrow = (0.02, 0.05, 0.03), (0.03, 0.08, 0.03)
+        for placement in ("pre", "post", "sandwich", "peri", "res_post", "deepnorm", "pre_scaled", "mix", "rezero", "keel", "b2t",
+                          "subln", "hybrid", "hybrid_star"):
             for norm in ("layernorm", "rmsnorm", "dyt", "groupnorm"):
-                if (placement, norm) in (("deepnorm", "dyt"), ("rezero", "rmsnorm"), ("rezero", "dyt"), ("rezero", "groupnorm")):
+                if (placement, norm) in (("deepnorm", "dyt"), ("keel", "dyt")) or placement == "rezero" and norm != "layernorm":
                     continue  # no prediction; rezero has no norm
-                limits = (0.02, 0.08, 0.03) if placement in ("res_post", "mix") else wide  # see configs/papers
+                limits = (0.02, 0.08, 0.03) if placement in ("hybrid", "hybrid_star", "subln") else wide
+                seeds = 16 if placement in ("mix", "hybrid", "hybrid_star") else 8  # the more they differ
                 with self.subTest(placement=placement, norm=norm):
-                    self.near_probe(8, limits, d_model=256, d_ff=1024, norm_placement=placement, norm=norm)
+                    self.near_probe(seeds, limits, d_model=256, d_ff=1024, norm_placement=placement, norm=norm)
         for placement in ("pre", "post"):
             for model in (*({"activation": name} for name in ("gelu", "gelu_tanh", "silu", "swiglu")),
                           *({"position": name} for name in ("rope", "sinusoidal", "none")),
                           *({"init": {"scheme": name}} for name in ("gpt2", "kaiming_normal", "xavier_uniform")),
                           {"tie_embeddings": True, "init": {"scheme": "gpt2", "embed_std": 0.02}}, {"qk_norm": True},
-                          {"norm_placement": "hybrid" if placement == "pre" else "b2t"},
+                          {"norm": "derf"}, {"inner_norm": True}, {"branch_scale": "L^-0.5"},
                           {"norm": "instancenorm", "norm_placement": "pre" if placement == "pre" else "sandwich"},
-                          {"tie_embeddings": True}, {"n_head": 1}, {"context": 1, "batch_size": 64}, {"context": 8}, {"context": 256}):
+                          {"tie_embeddings": True}, {"n_head": 1}, {"residual": False}, {"context": 1, "batch_size": 64},
+                          {"context": 8}, {"context": 256}):
                 with self.subTest(placement=placement, model=model):
                     self.near_probe(8, narrow, **{"d_model": 128, "d_ff": 512, "norm_placement": placement, **model})
 

@@ -58,12 +58,18 @@ void check_equal(const std::vector<double>& got, const std::vector<double>& expe
     CHECK(got[i] == doctest::Approx(expected[i]).epsilon(tolerance));
 }
 
+// f(z, weight) at the points of an integral over the standard normal distribution.
+template <class F>
+void normal_mean_of(double step, F f) {
+  for (double z = -9; z < 9; z += step) f(z, std::exp(-z * z / 2) * step / std::sqrt(2 * std::numbers::pi));
+}
+
 // The integral of f over the standard normal distribution.
 template <class F>
 double normal_mean(F f) {
   double sum = 0;
-  for (double z = -9; z < 9; z += 1e-3) sum += f(z) * std::exp(-z * z / 2) * 1e-3;
-  return sum / std::sqrt(2 * std::numbers::pi);
+  normal_mean_of(1e-3, [&](double z, double weight) { sum += weight * f(z); });
+  return sum;
 }
 double logistic(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -157,6 +163,36 @@ TEST_CASE("theory: a sum of three terms, and norms of q, k and v") {
   CHECK(streams(config).gradient[1] == doctest::Approx(1).epsilon(1e-9));
 }
 
+TEST_CASE("theory: a norm before the output matrix") {
+  using enum PlacementKind;
+  const Index L = 6;
+  const double gain = std::log(2.0 * L);  // of subln's matrices, squared: each branch returns as much
+  std::vector<double> stream{1};
+  double asymmetry = 1;  // LayerNorm takes the mean out of ReLU's output, and with it 1/pi of its mean square
+  for (int l = 0; l < L; ++l) {
+    const double m = stream.back() + gain;
+    asymmetry *= (1 + std::numbers::pi / (std::numbers::pi - 1) * gain / m) / (1 + gain / m);
+    stream.push_back(m + gain);
+  }
+  for (const NormKind norm : {NormKind::layernorm, NormKind::rmsnorm}) {
+    ModelConfig config = closed({subln}, L);
+    config.norm = norm;
+    const Streams s = streams(config);
+    check_equal(s.value, stream);
+    CHECK(s.value[0] * s.gradient[0] ==
+          doctest::Approx(s.value[L] * (norm == NormKind::layernorm ? asymmetry : 1)).epsilon(1e-9));
+  }
+  // Without statistics it is a function of the hidden features: tanh(relu(u)/2) has half the moments of
+  // tanh(u/2).
+  ModelConfig config = closed({{PlacementKind::none, subln}}, 1);
+  config.norm = NormKind::dyt;
+  config.init.placement_gain = false;
+  const auto squashed = [](double z) { return std::pow(std::tanh(z / 2), 2); };
+  const double mid = 2, in = normal_mean([&](double z) { return squashed(std::sqrt(mid) * z); }),
+               out = normal_mean([&](double z) { return squashed(std::sqrt(in) * z); }) / 2;
+  CHECK(streams(config).value[1] - mid == doctest::Approx(out).epsilon(1e-3));
+}
+
 TEST_CASE("theory: at context 1 the input's share, amplification and bf16 error follow their laws") {
   using enum PlacementKind;
   const auto predicted = [](PlacementKind kind, Index n_layer) {
@@ -216,6 +252,86 @@ TEST_CASE("theory: independent tokens in one wide head keep the participation of
             doctest::Approx(softmax_moments(static_cast<double>(t + 1), std::sqrt(beta)).participation)
                 .epsilon(1e-6));
     CHECK(map.score_std() == doctest::Approx(std::sqrt(beta)).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("theory: attention, gentle and sharp, is that of sampled heads, and so is its gradient") {
+  const Index T = 16, D = 64, heads = 400;
+  const double Dr = static_cast<double>(D), count = static_cast<double>(heads);
+  // Features of tokens that have a part of their mean square in common.
+  const auto kernel = [&](double common) {
+    return Kernel(T, [&](Index t, Index s) { return t == s ? 1 : common; });
+  };
+  const auto features = [&](double common, double variance, const std::string& name) {
+    const std::vector<double> z = testing::normals<double>((T + 1) * D, name);
+    std::vector<double> y;
+    for (Index i = 0; i < T * D; ++i)
+      y.push_back(std::sqrt(variance * common) * z[T * D + i % D] +
+                  std::sqrt(variance * (1 - common)) * z[i]);
+    return y;
+  };
+  for (const double scale : {1.0, 6.0}) {
+    CAPTURE(scale);
+    const AttentionMap map(kernel(0.4), {.query = scale, .value = 2, .head_dim = D});
+    double forward = 0, backward = 0;
+    for (Index h = 0; h < heads; ++h) {
+      const std::string head = std::to_string(h);
+      const std::vector<double> q = features(0.4, scale, "q" + head), k = features(0.4, scale, "k" + head),
+                                v = features(0.4, 2, "v" + head), da = features(0.1, 1, "da" + head);
+      const auto dot = [&](const std::vector<double>& a, Index t, const std::vector<double>& b, Index s) {
+        return std::inner_product(&a[t * D], &a[t * D] + D, &b[s * D], 0.0);
+      };
+      std::vector<double> dq(q.size()), dk(q.size()), dv(q.size()), w(static_cast<std::size_t>(T)), dw(w);
+      for (Index t = 0; t < T; ++t) {
+        double sum = 0, mean = 0;
+        for (Index s = 0; s <= t; ++s) sum += w[s] = std::exp(dot(q, t, k, s) / std::sqrt(Dr));
+        std::vector<double> out(static_cast<std::size_t>(D));
+        for (Index s = 0; s <= t; ++s) mean += (w[s] /= sum) * (dw[s] = dot(da, t, v, s));
+        for (Index s = 0; s <= t; ++s) {
+          const double ds = w[s] * (dw[s] - mean) / std::sqrt(Dr);
+          for (Index d = 0; d < D; ++d) {
+            out[d] += w[s] * v[s * D + d];
+            dv[s * D + d] += w[s] * da[t * D + d];
+            dq[t * D + d] += ds * k[s * D + d];
+            dk[s * D + d] += ds * q[t * D + d];
+          }
+        }
+        forward += std::inner_product(out.begin(), out.end(), out.begin(), 0.0);
+      }
+      // Through each matrix of C inputs, over C.
+      const auto square = [](const std::vector<double>& a) {
+        return std::inner_product(a.begin(), a.end(), a.begin(), 0.0);
+      };
+      backward += 2 * square(dv) + scale * (square(dq) + square(dk));
+    }
+    const double numbers = static_cast<double>(T) * Dr * count;
+    CHECK(map.forward().mean_square() == doctest::Approx(forward / numbers).epsilon(0.02));
+    CHECK(map.backward(kernel(0.1)).mean_square() == doctest::Approx(backward / numbers).epsilon(0.05));
+  }
+}
+
+TEST_CASE("theory: weights of two queries whose scores are correlated, of two keys") {
+  for (const double sigma : {0.5, 3.0, 10.0}) {
+    for (const double rho : {0.0, 0.4, 0.9}) {
+      CAPTURE(sigma);
+      CAPTURE(rho);
+      double participation = 0, slope = 0;  // means over A and A'
+      const double own = std::sqrt(1 - rho) * std::numbers::sqrt2 * sigma;
+      normal_mean_of(0.02, [&](double u, double weight) {
+        const double shared = std::sqrt(rho) * std::numbers::sqrt2 * sigma * u;
+        double mean = 0, square = 0, response = 0;
+        normal_mean_of(0.02, [&](double z, double inner) {
+          const double a = logistic(shared + own * z);
+          mean += inner * a, square += inner * a * a, response += inner * a * (1 - a);
+        });
+        participation += weight * (mean * mean + (1 - mean) * (1 - mean));
+        slope += weight * 2 * response * response;
+      });
+      const SharedMoments m = shared_moments(2, sigma, rho);
+      const double y = 1 / (1 + std::exp(-m.exponent));
+      CHECK(y == doctest::Approx(participation).epsilon(0.02));
+      CHECK(m.slope * slope_of(2, y) == doctest::Approx(slope).epsilon(0.15));
+    }
   }
 }
 

@@ -61,8 +61,11 @@ double correlation(const Kernel& k, Index t, Index s) {
 }
 
 Response relu_response(const Kernel& k) {
-  Response response{Kernel(k.size), Kernel(k.size),
-                    std::vector<double>(static_cast<std::size_t>(k.size), 0.5)};
+  Response response;
+  for (Index t = 0; t < k.size; ++t) {
+    response.mean.push_back(std::sqrt(k(t, t) / (2 * pi)));
+    response.gain.push_back(0.5);
+  }
   response.slope =
       Kernel(k.size, [&](Index t, Index s) { return (pi - std::acos(correlation(k, t, s))) / (2 * pi); });
   response.value = Kernel(k.size, [&](Index t, Index s) {
@@ -77,7 +80,7 @@ Response relu_response(const Kernel& k) {
 Response smooth_response(const Kernel& argument, const PointwiseFunction& f) {
   static const Quadrature quadrature;
   std::vector<Coefficients> value, slope;
-  Response response{Kernel(argument.size), Kernel(argument.size), {}};
+  Response response;
   for (Index t = 0; t < argument.size; ++t) {
     const double q = std::max(argument(t, t), smallest), sd = std::sqrt(q);
     if (t > 0 && std::abs(q / argument(t - 1, t - 1) - 1) < 1e-13) {  // as after a norm
@@ -90,6 +93,7 @@ Response smooth_response(const Kernel& argument, const PointwiseFunction& f) {
       value.push_back(quadrature.of(y));
       slope.push_back(quadrature.of(derivative));
     }
+    response.mean.push_back(value.back()[0]);
     response.gain.push_back(slope.back()[0]);
   }
   const auto kernel = [&](const std::vector<Coefficients>& a) {
@@ -101,20 +105,20 @@ Response smooth_response(const Kernel& argument, const PointwiseFunction& f) {
   return response;
 }
 
+PointwiseFunction activation_function(Activation activation) {
+  return [kind = activation_kind(activation)](Index n, const double* x, double* y, double* derivative) {
+    normscope::activation(kind, n, x, y, derivative);
+  };
+}
+
 Response hidden_response(Activation activation, const Kernel& argument) {
   if (activation == Activation::relu) return relu_response(argument);
-  const bool gated = activation == Activation::swiglu;
-  const ActivationKind kind = gated ? ActivationKind::silu : activation_kind(activation);
-  Response response =
-      smooth_response(argument, [kind](Index n, const double* x, double* y, double* derivative) {
-        normscope::activation(kind, n, x, y, derivative);
-      });
-  if (!gated) return response;
+  if (activation != Activation::swiglu) return smooth_response(argument, activation_function(activation));
   // silu(gate) * in, gate and in independent and of one kernel: a gradient comes back through both.
-  const Kernel silu = response.value, slope = response.slope;
-  response.value = Kernel(argument.size, [&](Index t, Index s) { return silu(t, s) * argument(t, s); });
-  response.slope =
-      Kernel(argument.size, [&](Index t, Index s) { return silu(t, s) + slope(t, s) * argument(t, s); });
+  Response response = smooth_response(argument, activation_function(Activation::silu));
+  (response.slope *= argument) += response.value;
+  response.value *= argument;
+  response.mean.assign(response.mean.size(), 0);
   return response;
 }
 

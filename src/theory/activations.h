@@ -13,6 +13,7 @@ namespace normscope {
 struct Response {
   Kernel value;              // E f(u_t) f(u_s), (u_t, u_s) Gaussian of the given kernel
   Kernel slope;              // E f'(u_t) f'(u_s): what a gradient's kernel is multiplied by
+  std::vector<double> mean;  // (T) E f(u_t)
   std::vector<double> gain;  // (T) E f'(u_t) = E f(u_t) u_t / E u_t^2 (Stein)
 };
 
@@ -22,6 +23,9 @@ using PointwiseFunction = std::function<void(Index n, const double* x, double* y
 // A smooth function's, by its Hermite series: f(sqrt(q) z) = sum a_n(q) He_n(z)/sqrt(n!), and the kernel is
 // sum a_n(q) a_n(q') rho^n (Mehler).
 Response smooth_response(const Kernel& argument, const PointwiseFunction& f);
+
+// y[i] = f(x[i]) of the config's activation, which has no gate.
+PointwiseFunction activation_function(Activation activation);
 
 // Of the FFN's hidden layer, in its rows' arguments. ReLU's is the arc-cosine kernel (Cho & Saul 2009).
 Response hidden_response(Activation activation, const Kernel& argument);

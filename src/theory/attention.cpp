@@ -29,6 +29,7 @@ struct AttentionMap::Pass {
   Index first, end, first2, end2;  // t, t'
   bool diagonal;
   double exponent = 0;       // beta sqrt(gamma gamma') K_tt', mean over the pairs
+  double slope = 1;          // of pairs t != t' over sqrt(f f')
   Index lag = 0;             // t - t'
   std::vector<double> x, w;  // (end, end2): K~ with rope's cosines; the weights exp(exponent x)
 
@@ -39,30 +40,42 @@ struct AttentionMap::Pass {
 
   // False: there are no such pairs.
   bool prepare() {
-    double sum = 0, count = 0;
+    double sum = 0, count = 0, rho = 0;
+    lag = (first + end) / 2 - (first2 + end2) / 2;
     for (Index t = first; t < end; ++t) {
       for (Index t2 = first2; t2 < end2; ++t2) {
         if (!has(t, t2)) continue;
         sum += std::sqrt(map.gamma_[t] * map.gamma_[t2]) * map.key_(t, t2);
+        rho += map.key_(t, t2) / std::sqrt(map.key_(t, t) * map.key_(t2, t2));
         ++count;
       }
     }
     if (count == 0) return false;
     exponent = map.beta_ * sum / count;
-    lag = (first + end) / 2 - (first2 + end2) / 2;
-    x = centred(map.key_, /*with_turn=*/true);
+    const Index t = (first + end - 1) / 2, t2 = (first2 + end2 - 1) / 2;
+    if (!diagonal && map.variance_[t] > 0 &&
+        map.variance_[t2] > 0) {  // they agree on a key less than gamma says
+      const double n = static_cast<double>(t + 1),
+                   sigma = std::pow(map.variance_[t] * map.variance_[t2], 0.25);
+      rho = std::clamp(std::abs(rho / count * turn(0, 0)), 1e-6, 1.0);
+      const SharedMoments both = shared_moments(n, sigma, rho), same = shared_moments(n, sigma, 1);
+      exponent *= both.exponent / same.exponent / rho;
+      slope = both.slope / same.slope;
+    }
+    x = centred([&](Index s, Index s2) { return map.key_(s, s2) * turn(s, s2); });
     w.resize(x.size());
     std::transform(x.begin(), x.end(), w.begin(), [&](double v) { return std::exp(exponent * v); });
     return true;
   }
 
-  // Less its means over s and over s'.
-  std::vector<double> centred(const Kernel& k, bool with_turn) const {
+  // f(s, s') less its means over s and over s'.
+  template <class F>
+  std::vector<double> centred(F f) const {
     std::vector<double> c(static_cast<std::size_t>(end * end2)), column(static_cast<std::size_t>(end2));
     for (Index s = 0; s < end; ++s) {
       double* row = &c[s * end2];
       double sum = 0;
-      for (Index s2 = 0; s2 < end2; ++s2) sum += row[s2] = k(s, s2) * (with_turn ? turn(s, s2) : 1);
+      for (Index s2 = 0; s2 < end2; ++s2) sum += row[s2] = f(s, s2);
       for (Index s2 = 0; s2 < end2; ++s2) column[s2] += row[s2] -= sum / static_cast<double>(end2);
     }
     for (Index s = 0; s < end; ++s) {
@@ -114,7 +127,7 @@ void AttentionMap::each_pass(Use use) const {
     for (std::size_t j = 0; j <= i; ++j) {
       for (const bool diagonal : {false, true}) {
         if (diagonal && i != j) continue;
-        Pass pass{*this, cells_[i], cells_[i + 1], cells_[j], cells_[j + 1], diagonal, 0, 0, {}, {}};
+        Pass pass{*this, cells_[i], cells_[i + 1], cells_[j], cells_[j + 1], diagonal, 0, 1, 0, {}, {}};
         if (pass.prepare()) use(pass);
       }
     }
@@ -141,6 +154,7 @@ AttentionMap::AttentionMap(Kernel in, const AttentionScale& scale) : in_(std::mo
   cells_.push_back(T);
   gamma_.assign(static_cast<std::size_t>(T), 1);
   slope_.assign(static_cast<std::size_t>(T), 1);
+  variance_.assign(static_cast<std::size_t>(T), 0);
   double trace = 0, sum = 0;  // of the scores' covariance over the keys so far, over beta K_tt
   for (Index t = 0; t < T; ++t) {
     trace += key_(t, t);
@@ -151,6 +165,7 @@ AttentionMap::AttentionMap(Kernel in, const AttentionScale& scale) : in_(std::mo
     const double n = static_cast<double>(t + 1);
     const double variance =
         std::max(beta_ * key_(t, t) * (trace - sum / n) / (n - 1), 0.0);  // about their mean
+
     SoftmaxMoments mean{};
     for (std::size_t k = 0; k < std::size(normal_points); ++k) {
       const double length = scale.qk_norm ? 1 : squared_length(normal_points[k], scale.head_dim);
@@ -161,6 +176,7 @@ AttentionMap::AttentionMap(Kernel in, const AttentionScale& scale) : in_(std::mo
     }
     const double y = mean.participation;
     if (variance > 1e-10) {
+      variance_[t] = variance;
       gamma_[t] = participation_exponent(n, y) / variance;
       slope_[t] = std::sqrt(mean.slope / slope_of(n, y));
     }
@@ -196,10 +212,15 @@ Kernel AttentionMap::backward(const Kernel& gradient) const {
   Kernel values(T), queries(T), keys(T);
   each_pass([&](const Pass& pass) {
     const std::vector<double> total = pass.sums([](Index, Index, double w) { return w; });
-    const std::vector<double> v = pass.centred(value_, false);
-    const auto value = [&](Index s, Index s2) { return v[s * pass.end2 + s2]; };
+    const std::vector<double> v = pass.centred([&](Index s, Index s2) { return value_(s, s2); });
+    // Of A_ts A_t's' (v_s - mean v).(v_s' - mean v): sums over s and over s' are 0.
+    const std::vector<double> moved = pass.centred([&](Index s, Index s2) {
+      const std::size_t at = static_cast<std::size_t>(s * pass.end2 + s2);
+      return pass.w[at] * v[at];
+    });
+    const auto value = [&](Index s, Index s2) { return moved[s * pass.end2 + s2]; };
     const std::vector<double> query =
-        pass.sums([&](Index s, Index s2, double w) { return w * value(s, s2) * pass.x[s * pass.end2 + s2]; });
+        pass.sums([&](Index s, Index s2, double) { return value(s, s2) * pass.x[s * pass.end2 + s2]; });
     std::vector<double> through(total.size()), through_scores(total.size());
     // Of two cells only the pairs (t, t') are visited, not (t', t): those are in the transposed kernel.
     const double once = pass.first == pass.first2 ? 0.5 : 1;
@@ -208,14 +229,14 @@ Kernel AttentionMap::backward(const Kernel& gradient) const {
         if (!pass.has(t, t2)) continue;
         const std::size_t at = pass.pair(t, t2);
         through[at] = once * gradient(t, t2) / total[at];
-        const double f = through[at] * slope_[t] * slope_[t2];
+        const double f = through[at] * slope_[t] * slope_[t2] * pass.slope;
         queries(t, t2) += f * query[at];
         through_scores[at] = f * key_(t, t2);
       }
     }
     pass.spread(through, values, [&](Index, Index, double w) { return w; });
     pass.spread(through_scores, keys,
-                [&](Index s, Index s2, double w) { return w * value(s, s2) * pass.turn(s, s2); });
+                [&](Index s, Index s2, double) { return value(s, s2) * pass.turn(s, s2); });
   });
   // Back through W_q, W_k of scores in the scale of W_k, W_q, and through W_v; a norm has divided by what its
   // matrix gave.

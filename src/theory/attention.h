@@ -43,9 +43,9 @@ class AttentionMap {
   Kernel in_, key_, value_;  // K; of keys, over `query` but with qk_norm; of values
   AttentionScale scale_;
   double beta_ = 0, score_std_ = 0, entropy_ = 0;
-  std::vector<double> gamma_, slope_;  // (T): of each query, gamma and sqrt(f)
-  std::vector<Index> cells_;           // first query of each cell, and T
-  std::vector<double> turn_;           // rope: mean of cos at offsets -2T..2T
+  std::vector<double> gamma_, slope_, variance_;  // (T): of each query gamma, sqrt(f), and of its scores
+  std::vector<Index> cells_;                      // first query of each cell, and T
+  std::vector<double> turn_;                      // rope: mean of cos at offsets -2T..2T
 };
 
 }  // namespace normscope

@@ -25,6 +25,19 @@ struct Kernel {
   double& operator()(Index t, Index s) { return values[static_cast<std::size_t>(t * size + s)]; }
   double operator()(Index t, Index s) const { return values[static_cast<std::size_t>(t * size + s)]; }
 
+  Kernel& operator*=(double factor) {
+    for (double& v : values) v *= factor;
+    return *this;
+  }
+  Kernel& operator*=(const Kernel& other) {  // element by element
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] *= other.values[i];
+    return *this;
+  }
+  Kernel& operator+=(const Kernel& other) {
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] += other.values[i];
+    return *this;
+  }
+
   // The mean square of the elements of x.
   double mean_square() const {
     double trace = 0;

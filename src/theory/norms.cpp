@@ -2,20 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/error.h"
 #include "model/apply_norm.h"
 #include "model/parameters.h"
-#include "theory/activations.h"
 
 namespace normscope {
 namespace {
 
 constexpr double most_bent = 0.06;  // errors reach 3% of the activation here, and grow from norm to norm
 
-// A norm without statistics at its first values, by the engine's own operation.
-Response pointwise_response(const ModelConfig& config, const Kernel& kernel) {
-  return smooth_response(kernel, [&config](Index n, const double* x, double* y, double* derivative) {
+}  // namespace
+
+PointwiseFunction pointwise_norm(const ModelConfig& config) {  // the engine's own operation
+  return [&config](Index n, const double* x, double* y, double* derivative) {
     Tape<double> tape;
     tape.reset();
     double alpha = first_value(Role::norm_alpha);
@@ -26,10 +27,26 @@ Response pointwise_response(const ModelConfig& config, const Kernel& kernel) {
         apply_norm(tape, config, vars, Pass{}, tape.parameter(const_cast<double*>(x), derivative, n, 1));
     std::copy_n(out.value, n, y);
     tape.backward_from(out, std::vector<double>(static_cast<std::size_t>(n), 1).data());
-  });
+  };
 }
 
-}  // namespace
+Response normed_hidden(const ModelConfig& config, const Kernel& argument, double& slope) {
+  if (config.activation == Activation::swiglu)
+    refuse("predict", "no prediction: swiglu leaves features that are far from Gaussian for an inner ",
+           norm_row(config.norm).name, "; try rmsnorm");
+  const PointwiseFunction phi = activation_function(config.activation), N = pointwise_norm(config);
+  const auto response = [&](bool of_slope) {  // of N(phi(u)), or of N'(phi(u))
+    return smooth_response(argument, [&](Index n, const double* u, double* y, double* derivative) {
+      std::vector<double> hidden(static_cast<std::size_t>(n)), phi_slope(hidden);
+      phi(n, u, hidden.data(), phi_slope.data());
+      N(n, hidden.data(), y, derivative);
+      if (of_slope) std::copy_n(derivative, n, y);
+      for (Index i = 0; i < n; ++i) derivative[i] *= phi_slope[i];
+    });
+  };
+  slope = response(true).value.mean_square();
+  return response(false);
+}
 
 NormMap::NormMap(const ModelConfig& config, Signal& x) {
   const NormRow& row = norm_row(config.norm);
@@ -37,12 +54,12 @@ NormMap::NormMap(const ModelConfig& config, Signal& x) {
   const Index T = x.kernel.size;
   const bool of_features = row.over == NormOver::features || row.over == NormOver::groups;
   if (!of_features && x.bent > most_bent)
-    refuse("predict", "no prediction: ", row.name, " after ", row.name,
-           " on one stream leaves features that are far from Gaussian; try layernorm or rmsnorm");
+    refuse("predict", "no prediction: a ", row.name,
+           " would read features that are far from Gaussian; try layernorm or rmsnorm");
   if (row.kind == NormKind::none) return;
   if (!row.has_statistics()) {
     const double before = x.mean_square();
-    Response response = pointwise_response(config, x.kernel);
+    Response response = smooth_response(x.kernel, pointwise_norm(config));
     x.kernel = std::move(response.value);
     slope_ = std::move(response.slope);
     for (Index t = 0; t < T; ++t) {
@@ -72,6 +89,13 @@ NormMap::NormMap(const ModelConfig& config, Signal& x) {
   } else {
     refuse("predict", "no prediction: ", row.name, " couples the sequences of a batch");
   }
+}
+
+double NormMap::inverse() const {
+  if (tokens_.is_set()) return tokens_.inverse();
+  if (rstd_.empty()) return 1;
+  return std::inner_product(rstd_.begin(), rstd_.end(), rstd_.begin(), 0.0) /
+         static_cast<double>(rstd_.size());
 }
 
 Kernel NormMap::backward(const Kernel& gradient) const {

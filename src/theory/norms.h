@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "theory/activations.h"
 #include "theory/kernel.h"
 #include "theory/token_norm.h"
 
@@ -22,6 +23,12 @@ struct Signal {
   double mean_square() const { return kernel.mean_square(); }
 };
 
+// A norm without statistics at its first values.
+PointwiseFunction pointwise_norm(const ModelConfig& config);
+
+// Of N(phi), phi the FFN's hidden features of these arguments and N pointwise. `slope`: E N'(phi)^2.
+Response normed_hidden(const ModelConfig& config, const Kernel& argument, double& slope);
+
 class NormMap {
  public:
   NormMap() = default;  // no norm: nothing changes
@@ -29,6 +36,8 @@ class NormMap {
   NormMap(const ModelConfig& config, Signal& x);
 
   bool is_identity() const { return rstd_.empty() && slope_.size == 0 && !tokens_.is_set(); }
+
+  double inverse() const;  // mean over tokens of E 1/(V + eps); 1 without statistics
 
   // The kernel of dx of that of dy. A norm's projection of dx, of order 1/C, is left out.
   Kernel backward(const Kernel& gradient) const;

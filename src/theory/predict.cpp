@@ -11,6 +11,7 @@
 #include "telemetry/site_statistics.h"
 #include "theory/activations.h"
 #include "theory/attention.h"
+#include "theory/embedding.h"
 
 namespace normscope {
 namespace {
@@ -27,11 +28,12 @@ struct Sublayer {
   const Placement* row;
   int layer;
   bool is_ffn;
-  NormMap norm_in = {}, norm_branch = {}, norm_out = {};
+  NormMap norm_in = {}, norm_inner = {}, norm_branch = {}, norm_out = {};
   double input_scale = 1, alpha = 1, branch = 1;  // factors of x; branch: 0 where a learned scale starts so
   double in = 1, out = 1;                         // C Var of ffn.in; of what writes the stream
   AttentionMap attention = {};
-  Kernel slope = {};              // FFN: E phi' phi'
+  Kernel slope = {};              // FFN: E phi' phi', of N(phi) where an inner norm N has no statistics
+  double inner_slope = 1;         // E N'(phi)^2 of it
   std::vector<double> skip = {};  // the block's input in the FFN's x, where both join its sum; else empty
   double matrices = 2;            // whose noise reaches what the branch returns
   double share = 0;               // beta^2: mean square of the branch over that of the sum
@@ -68,9 +70,10 @@ class Recursion {
   const TextStatistics& text_;
   double cell_growth_;
   Index T_;
+  std::vector<double> zeros_ = std::vector<double>(static_cast<std::size_t>(T_));
   Signal x_;  // the stream
   Signal x0_, block_input_;
-  Kernel block_skip_;  // the gradient that a block's input receives from its FFN's sum
+  Kernel block_skip_ = Kernel(T_);  // the gradient that a block's input receives from its FFN's sum
   std::vector<Sublayer> sublayers_;
   double noise_ = 0;  // relative variance of |dx|^2 from seed to seed
   Prediction result_;
@@ -111,31 +114,7 @@ class Recursion {
   }
 
   void embed() {
-    const double square = embedding_variance();
-    x_ = {Kernel(T_, [&](Index t, Index s) { return square * text_.collisions[t - s]; }),
-          std::vector<double>(static_cast<std::size_t>(T_)),
-          std::vector<double>(static_cast<std::size_t>(T_), 1)};
-    if (config_.position == Position::learned) {
-      for (Index t = 0; t < T_; ++t) x_.kernel(t, t) += square;
-    } else if (config_.position == Position::sinusoidal) {
-      // Features 2i and 2i+1: sin sin + cos cos is the cosine of the difference.
-      const Index pairs = config_.d_model / 2;
-      const auto over_pairs = [&](auto f) {
-        double sum = 0;
-        for (Index i = 0; i < pairs; ++i) sum += f(i) / (2 * real(pairs));
-        return sum;
-      };
-      const Kernel waves(T_, [&](Index t, Index s) {
-        return over_pairs([&](Index i) { return std::cos(position_angle(t - s, i, 2 * pairs)); });
-      });
-      for (std::size_t i = 0; i < waves.values.size(); ++i) x_.kernel.values[i] += waves.values[i];
-      for (Index t = 0; t < T_; ++t) {
-        x_.mean[t] = over_pairs([&](Index i) {
-          const double a = position_angle(t, i, 2 * pairs);
-          return std::sin(a) + std::cos(a);
-        });
-      }
-    }
+    x_ = embedded(config_, embedding_variance(), text_);
     norm(placements_of(config_)[0].attn->embed_norm, x_);
     x0_ = x_;
     x_.noise = 2 * likeness(x_.kernel) / real(config_.d_model);
@@ -175,7 +154,7 @@ class Recursion {
     f.input_scale = row.input_scale.of(f.layer);
     Signal y = x_;
     f.norm_in = norm(row.norm_in, y);
-    for (double& v : y.kernel.values) v *= f.input_scale * f.input_scale;
+    y.kernel *= f.input_scale * f.input_scale;
     set_value(f.layer, f.site(Site::attn_in, Site::ffn_in), y);
     f.is_ffn ? feed_forward(f, y) : attention(f, y);
     set_value(f.layer, f.site(Site::attn_out, Site::ffn_out), y);
@@ -183,11 +162,10 @@ class Recursion {
     y.share.assign(y.share.size(), 0);
     y.bent = 0;
     f.norm_branch = norm(row.norm_branch, y);
-    for (double& v : y.kernel.values) v *= f.branch * f.branch;
+    y.kernel *= f.branch * f.branch;
 
     const double added = y.mean_square(), like = likeness(x_.kernel);
-    for (std::size_t i = 0; i < y.kernel.values.size(); ++i)
-      x_.kernel.values[i] = f.alpha * f.alpha * x_.kernel.values[i] + y.kernel.values[i];
+    (x_.kernel *= f.alpha * f.alpha) += y.kernel;
     for (Index t = 0; t < T_; ++t) {
       x_.mean[t] = f.alpha * x_.mean[t] + y.mean[t];
       x_.share[t] *= f.alpha;
@@ -234,8 +212,11 @@ class Recursion {
              " scores of attention have a standard deviation of ", layer.score_std,
              ", and a saturated softmax has no mean gradient; the limit is ", saturated,
              "; try qk_norm, or a placement with norms before attention");
-    x.kernel = f.attention.forward();
-    for (double& k : x.kernel.values) k *= f.out;
+    // A head's features share its weights: over the tokens they are no Gaussian process of one kernel.
+    const double bent = norm_row(config_.norm).non_causal() ? 1 : 0;
+    x = {f.attention.forward(), zeros_, zeros_, x.noise, bent};
+    f.norm_inner = norm(has_inner_norm(config_, *f.row), x);
+    x.kernel *= f.out;
     x.noise += fresh_noise(f) * likeness(x.kernel);
   }
 
@@ -245,18 +226,24 @@ class Recursion {
     f.in = scale * variance(config_.d_ff, config_.d_model);
     f.out =
         scale * variance(config_.d_model, config_.d_ff) * residual_factor(config_) * residual_factor(config_);
-    Response hidden = hidden_response(
-        config_.activation, Kernel(T_, [&](Index t, Index s) { return C * f.in * x.kernel(t, s); }));
-    f.slope = std::move(hidden.slope);
-    double through = 0;  // what noise in the first matrices becomes, over the same noise
-    for (Index t = 0; t < T_; ++t) through += C * f.in * x.kernel(t, t) * f.slope(t, t) / real(T_);
-    f.matrices = 1 + through / hidden.value.mean_square();
-    x.kernel = std::move(hidden.value);
+    const Kernel argument(T_, [&](Index t, Index s) { return C * f.in * x.kernel(t, s); });
+    Response hidden = hidden_response(config_.activation, argument);
+    x = {std::move(hidden.value), std::move(hidden.mean), zeros_, x.noise, /*bent=*/1};
     const double fresh = fresh_noise(f) * likeness(x.kernel), second = 2 / C * likeness(x.kernel);
     x.noise += fresh - second;
     set_value(f.layer, Site::ffn_hidden, x);
     x.noise += second;
-    for (double& k : x.kernel.values) k *= F * f.out;
+    if (has_inner_norm(config_, *f.row) && norm_row(config_.norm).has_statistics()) {
+      f.norm_inner = NormMap(config_, x);
+    } else if (has_inner_norm(config_, *f.row)) {
+      hidden = normed_hidden(config_, argument, f.inner_slope);
+      x.kernel = std::move(hidden.value);
+    }
+    f.slope = std::move(hidden.slope);
+    double through = 0;  // what noise in the first matrices becomes, over the same noise
+    for (Index t = 0; t < T_; ++t) through += argument(t, t) * f.slope(t, t) / real(T_);
+    f.matrices = 1 + f.norm_inner.inverse() * through / x.mean_square();
+    x.kernel *= F * f.out;
   }
 
   // The gradient's kernel after the last block.
@@ -293,34 +280,31 @@ class Recursion {
     noise_ += cross_noise(f) + fresh_noise(f) * f.share * f.share;
     const Kernel sum = f.norm_out.backward(gradient);
     Kernel dy = sum;
-    for (double& v : dy.values) v *= f.branch * f.branch;
+    dy *= f.branch * f.branch;
     dy = f.norm_branch.backward(dy);
     set_gradient(f.layer, f.site(Site::attn_out, Site::ffn_out), dy.mean_square());
     // Back through the last matrix, to C (attention) or F features.
-    const double out = f.is_ffn ? C * f.out : f.out;
-    for (double& v : dy.values) v *= out;
+    dy *= f.is_ffn ? C * f.out : f.out;
+    dy = f.norm_inner.backward(dy);
     if (f.is_ffn) {
-      set_gradient(f.layer, Site::ffn_hidden, dy.mean_square());
-      for (std::size_t i = 0; i < dy.values.size(); ++i) dy.values[i] *= F * f.in * f.slope.values[i];
+      set_gradient(f.layer, Site::ffn_hidden, f.inner_slope * dy.mean_square());
+      (dy *= f.slope) *= F * f.in;
     } else {
       dy = f.attention.backward(dy);
     }
     const double whole = std::exchange(noise_, noise_ + fresh_noise(f));
     set_gradient(f.layer, f.site(Site::attn_in, Site::ffn_in), dy.mean_square());
     noise_ = whole;
-    for (double& v : dy.values) v *= f.input_scale * f.input_scale;
-    const Kernel branch = f.norm_in.backward(dy);
-    Kernel dx(T_);
-    for (std::size_t i = 0; i < dx.values.size(); ++i)
-      dx.values[i] = f.alpha * f.alpha * sum.values[i] + branch.values[i];
+    dy *= f.input_scale * f.input_scale;
+    Kernel dx = sum;
+    (dx *= f.alpha * f.alpha) += f.norm_in.backward(dy);
     if (f.is_ffn) {
       set_gradient(f.layer, Site::stream_mid, dx.mean_square());
       // The block's input receives the sum's gradient twice: as it is, and within that of this x.
       if (!f.skip.empty())
         block_skip_ = Kernel(T_, [&](Index t, Index s) { return (1 + f.skip[t] + f.skip[s]) * sum(t, s); });
     } else {
-      for (std::size_t i = 0; i < block_skip_.values.size(); ++i) dx.values[i] += block_skip_.values[i];
-      block_skip_ = {};
+      dx += std::exchange(block_skip_, Kernel(T_));
       set_gradient(f.layer - 1, Site::stream, dx.mean_square());
     }
     // Where nothing stands between, what F reads is the stream itself.
@@ -342,8 +326,6 @@ double Prediction::bf16_error() const {
 Prediction predict(const ModelConfig& config, double tokens, const TextStatistics& text, double cell_growth) {
   if (config.context > longest_context)
     refuse("predict", "no prediction: model.context is ", config.context, "; at most ", longest_context);
-  for (const Placement* row : sublayer_rows(config))
-    if (has_inner_norm(config, *row)) refuse("predict", "no prediction: inner norms of branches");
   return Recursion(config, tokens, text, cell_growth).run();
 }
 

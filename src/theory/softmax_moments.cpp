@@ -124,6 +124,18 @@ SoftmaxMoments softmax_moments(double n, double sigma) {
           smooth.entropy * std::log(n) / beyond};
 }
 
+SharedMoments shared_moments(double n, double sigma, double rho) {
+  double keys = n, response = 1;
+  SoftmaxMoments m{};
+  for (int pass = 0; pass < 3; ++pass) {
+    response = (1 - softmax_moments(keys, sigma * std::sqrt(1 - rho)).participation) * keys / (keys - 1);
+    m = softmax_moments(n, sigma * std::sqrt(rho) * response);
+    keys = std::max(1 / m.participation, 2.0);
+  }
+  return {participation_exponent(n, m.participation),
+          m.slope * response * response / slope_of(n, m.participation)};
+}
+
 ShiftedSoftmax shifted_softmax(double n, double sigma, double shift) {
   const double beyond = std::max(sigma / largest_sigma, 1.0), s = sigma / beyond;
   const ScoreIntegrals all(s, 0, 30 + shift), own(s, shift, 30 + shift);

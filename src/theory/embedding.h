@@ -1,0 +1,11 @@
+// What enters the first block.
+#pragma once
+
+#include "theory/head.h"
+
+namespace normscope {
+
+// Embeddings of tokens, and of positions where they are learned, have this variance a feature.
+Signal embedded(const ModelConfig& config, double variance, const TextStatistics& text);
+
+}  // namespace normscope
