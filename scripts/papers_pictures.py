@@ -3,9 +3,10 @@
 import io
 from collections import namedtuple
 
-from figures import (DASHES, INK, MUTED, PALETTE, Line2D, draw, drawing, look, name_ends, new_figure, placement_style, say,
+from figures import (DASHES, DOTS, INK, LINES, MUTED, PALETTE, Line2D, draw, drawing, look, name_ends, new_figure, placement_style, say,
                      scale_y, whole_x)
 from keys import PLACEMENTS
+from papers_run import SIZED
 from runs import matplotlib, np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
@@ -130,7 +131,7 @@ def curves(panel, rows, lines):
     for color, dash, values in lines:
         steps, losses = rows.curves(**values)
         draw(panel, steps, losses, Line("", color, dash))
-    panel.axhline(3.08, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
+    panel.axhline(3.08, color=MUTED, linewidth=1, linestyle=DOTS)
     whole_x(panel, steps[-1])
     panel.set_ylim(2.2, 3.6)
     panel.set_xlabel("step")
@@ -201,4 +202,92 @@ def batchnorm(found):
     axes[0].set_xlabel("batch (sequences)")
     say(axes[0], "nats per character")
     name_ends(axes[0], NORMS)
+    return figure
+
+
+def seeds_of(rows):
+    return f"mean (lines) and range (bands) of {len({row['seed'] for row in rows.rows})} seeds"
+
+
+def by_rate(title, panels, lines):
+    """A drawing of final validation losses against the rate: a panel and a line each of what runs have, {name: values}."""
+    styles = {name: (COLORS.get(name, color), marker) for name, color, marker in zip(lines, PALETTE, "os^D" + "o" * len(lines))}
+
+    @drawing
+    def plot(rows):
+        figure, axes = figure_of(len(panels), title, seeds_of(rows) + "; dotted: the unigram level, 3.08",
+                                 [(name, color, "-") for name, (color, _) in styles.items()])
+        shown = sorted({row["lr"] for row in rows.rows}, key=float)
+        for panel, (name, shared) in zip(axes, panels.items()):
+            panel.set_title(name)
+            for label, own in lines.items():
+                losses = np.array([rows.losses(**shared, **own, lr=rate) for rate in shown]).T
+                draw(panel, np.array(shown, float), losses, Line(label, styles[label][0]), styles[label][1])
+            panel.axhline(3.08, color=MUTED, linewidth=1, linestyle=DOTS)
+            panel.set_xscale("log")
+            panel.set_xticks(list(map(float, shown)), shown)
+            panel.minorticks_off()
+            panel.set_xlabel("learning rate")
+            panel.set_ylim(2.3, 3.2)
+            say(panel, "final validation loss (nats per character)")
+        return figure
+
+    return plot
+
+
+@drawing
+def outgrow(found):
+    shown = sorted({rate for _, rate in found["stream"]}, key=float)
+    names = dict.fromkeys(placement for placement, _ in found["stream"])
+    lines = {name: Line(name, COLORS[name], dash) for name, dash in zip(names, LINES)}  # two of them lie on one another
+    figure, axes = figure_of(len(shown), "The stream in training", seeds_of(found["rows"]), lines.values())
+    for panel, rate in zip(axes, shown):
+        panel.set_title(f"lr {rate}")
+        for name in names:
+            steps, curves = found["stream"][name, rate]
+            draw(panel, np.array(steps), curves, lines[name])
+        whole_x(panel, steps[-1])
+        panel.set_xlabel("step")
+        say(panel, "rms of the stream after the last block")
+        scale_y(panel, [curves for _, curves in found["stream"].values()], log=True)
+    return figure
+
+
+@drawing
+def amplification(found):
+    lines = {rate: Line(f"lr {rate}", color) for rate, color in zip(("0.0003", "0.001", "0.003"), PALETTE)}
+    figure, axes = figure_of(1, "Amplification, and what trains without warm-up",
+                             "post-norm of 6 to 48 blocks, branches × ½ and 1; dotted: the unigram level, 3.08",
+                             [(line.label, line.color, marker) for line, marker in zip(lines.values(), MARKERS)])
+    for (rate, line), marker in zip(lines.items(), MARKERS):
+        there = sorted((a, found["rows"].losses(n_layer=layers, branch_scale=scale, lr=rate))
+                       for (layers, scale), a in found["amplification"].items()
+                       if found["rows"].matching(n_layer=layers, branch_scale=scale, lr=rate))
+        draw(axes[0], np.array([a for a, _ in there]), np.array([losses for _, losses in there]).T, line, marker)
+    axes[0].axhline(3.08, color=MUTED, linewidth=1, linestyle=DOTS)
+    axes[0].set_xscale("log")
+    axes[0].set_xticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
+    axes[0].minorticks_off()
+    axes[0].set_xlabel("amplification A (normscope predict)")
+    say(axes[0], "final validation loss (nats per character)")
+    return figure
+
+
+@drawing
+def equilibrium(found):
+    rates, schemes = (list(dict.fromkeys(part)) for part in zip(*found))
+    lines = {matrix: Line(matrix, color) for matrix, color in zip(SIZED, PALETTE)}
+    figure, axes = figure_of(len(rates), "Sizes of weights in training", "rms of a matrix over √(lr / 2 wd), mean over blocks; "
+                             + ", ".join(f"{name}: {scheme}" for name, scheme in zip(("lines", "dashes"), schemes)), lines.values())
+    for panel, rate in zip(axes, rates):
+        panel.set_title(f"lr {rate}")
+        for scheme, dash in zip(schemes, LINES):
+            for matrix, line in lines.items():
+                steps, sizes = found[rate, scheme][matrix]
+                draw(panel, np.array(steps), sizes[None] / found[rate, scheme]["law"], line._replace(dash=dash))
+        panel.axhline(1, color=INK, linewidth=0.8)
+        whole_x(panel, steps[-1])
+        panel.set_xlabel("step")
+        say(panel, "rms over √(lr / 2 wd)")
+        scale_y(panel, [sizes[matrix][1] / sizes["law"] for sizes in found.values() for matrix in SIZED], log=True)
     return figure

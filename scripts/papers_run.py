@@ -56,10 +56,14 @@ class Rows:
     def __init__(self, rows):
         self.rows = rows
 
-    def where(self, **values):
+    def matching(self, **values):
         """The rows that have these values, in the order of their seeds; a name is met by its beginning."""
-        found = [row for row in self.rows
-                 if all(row["name"].startswith(v) if k == "name" else row[k] == str(v) for k, v in values.items())]
+        return [row for row in self.rows
+                if all(row["name"].startswith(v) if k == "name" else row[k] == str(v) for k, v in values.items())]
+
+    def where(self, **values):
+        """The same; there must be some."""
+        found = self.matching(**values)
         if not found:
             sys.exit(f"[reproduce] no run with {values}; the sweep file has changed?")
         return found
@@ -67,6 +71,13 @@ class Rows:
     def losses(self, **values):
         """Their final validation losses. A run that diverged has learnt nothing: infinite."""
         return [float(row["final_val_loss"]) if row["status"] == "done" else math.inf for row in self.where(**values)]
+
+    def paired(self, of, base):
+        """What `normscope compare` says of the final losses of the runs `of` beside those of `base`, seed by seed: `mean` of
+        the differences and `difference` in words. Two seeds at least."""
+        folders, bases = ([row["folder"] for row in self.where(**values)] for values in (of, base))
+        said = json.loads(normscope("compare", "--json", "--base", bases[0], *bases, *folders))
+        return said["paired"][0] if said["paired"] else {"mean": math.nan, "difference": "diverged"}
 
     def curves(self, **values):
         """(steps, array (seeds, steps)) of their training losses; NaN from where a run diverged."""
@@ -91,8 +102,8 @@ def sweep(config, out, quick, quick_depth=None):
 
 
 def tiny_sweep(config, out, depth=None):
-    """The sweep with a base of the same kind, but tiny: same grid (of one depth, if given), 4 steps, two seeds at most.
-    Its file."""
+    """The sweep with a base of the same kind, but tiny: same grid (of one depth, if given), but what it holds fixed,
+    4 steps, two seeds at most. Its file."""
     out.mkdir(parents=True, exist_ok=True)
     spec = json.loads(re.sub(r"(?m)^\s*//.*$", "", config.read_text(encoding="utf-8")))
     text = out / "text.txt"
@@ -101,8 +112,10 @@ def tiny_sweep(config, out, depth=None):
     (out / "tiny.json").write_text(json.dumps(base), encoding="utf-8")
     spec["base"] = str(out / "tiny.json")
     spec["seeds"] = spec.get("seeds", [1])[:2]
-    if "train.steps" in spec.get("grid", {}):
-        spec["grid"]["train.steps"] = [TINY["train"]["steps"]]
+    for key, values in spec.get("grid", {}).items():
+        section, _, name = key.partition(".")
+        if len(values) == 1 and name in TINY.get(section, {}):
+            spec["grid"][key] = [TINY[section][name]]
     if depth:
         spec["grid"]["model.n_layer"] = [depth]
     for case in spec.get("cases", []):
@@ -265,3 +278,43 @@ def run_rmsnorm(config, out, quick):
         found = json.loads(noted.read_text(encoding="utf-8"))["by_threads"][0]
         cost[norm] = (next(op["ms"] for op in found["ops"] if op["op"] == "norm"), found["step_ms"])
     return {"rows": rows, "cost": cost}
+
+
+def site_curves(folder, file, key, names, column="rms"):
+    """(logged steps, array (names, steps)) of a column of layers.csv or params.csv: rows whose `key` is one of the names."""
+    rows = [row for row in read_csv(folder / file) if key(row) in names]
+    steps = list(dict.fromkeys(int(row["step"]) for row in rows))
+    return steps, np.array([[float(row[column]) for row in rows if key(row) == name] for name in names])
+
+
+def run_outgrow(config, out, quick):
+    """`rows`: of the sweep; `stream`: {(placement, rate): (steps, rms of the stream after the last block, an array (seeds, steps))}."""
+    rows, streams = sweep(config, out, quick), {}
+    for row in rows.rows:
+        last = json.loads((row["folder"] / "config.json").read_text(encoding="utf-8"))["model"]["n_layer"]
+        steps, curve = site_curves(row["folder"], "layers.csv", lambda r: (r["site"], r["layer"]), [("stream", str(last))])
+        streams.setdefault((row["norm_placement"], row["lr"]), (steps, []))[1].append(curve[0])
+    return {"rows": rows, "stream": {key: (steps, np.array(curves)) for key, (steps, curves) in streams.items()}}
+
+
+SIZED = ("ffn.in", "ffn.out", "attn.out", "head")  # matrices whose size is followed; that of the head matters to the loss
+
+
+def run_equilibrium(config, out, quick):
+    """{(rate, scheme): {"law": rms, matrix: (steps, its rms at each, mean over the blocks)}}."""
+    found = {}
+    for row in sweep(config, out, quick).rows:
+        sizes = found[row["lr"], row["scheme"]] = {"law": math.sqrt(float(row["lr"]) / 2 / float(row["weight_decay"]))}
+        params = {r["param"] for r in read_csv(row["folder"] / "params.csv")}
+        for matrix in SIZED:
+            steps, curves = site_curves(row["folder"], "params.csv", lambda r: r["param"],
+                                        [name for name in params if name.endswith(matrix + ".weight")])
+            sizes[matrix] = steps, curves.mean(axis=0)
+    return found
+
+
+def run_amplification(config, out, quick):
+    """`rows`: of the sweep; `amplification`: {(blocks, scale of the branches): A by theory}."""
+    rows = sweep(config, out, quick)
+    return {"rows": rows, "amplification": {(row["n_layer"], row["branch_scale"]): predicted(row["folder"])["amplification"]
+                                            for row in rows.rows if row["lr"] == rows.rows[0]["lr"]}}

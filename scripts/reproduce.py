@@ -12,9 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from papers import EXPERIMENTS, markdown
+from papers import EXPERIMENTS
 from papers_pictures import save
 from papers_run import ROOT
+from papers_tables import markdown
 
 PAGE = ROOT / "configs" / "papers" / "README.md"
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import json
 import math
 import os
 import subprocess
@@ -19,6 +20,7 @@ from cli import BINARY, ROOT, CliTest
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import papers  # noqa: E402  (the scripts are no package)
 import papers_run  # noqa: E402
+import papers_tables  # noqa: E402
 import reproduce  # noqa: E402
 import safetensors_io  # noqa: E402
 
@@ -76,9 +78,9 @@ class Papers(unittest.TestCase):
             self.assertIn(says, done.stderr)
 
     def test_a_missed_claim_is_a_failure(self):
-        for missed, found in ((False, [2.5, 2.5]), (True, [2.5, 2.6]), (True, [2.5, float("nan")])):
-            made = papers.Experiment("bias", lambda *_, found=found: rows(found, ffn_bias=["false", "true"]),
-                                     papers.bias_table, experiment("bias").claims)
+        for missed, loss in ((False, 2.5), (True, 2.9), (True, float("nan"))):
+            made = papers.Experiment("deep", lambda *_, loss=loss: rows([loss], norm_placement=["pre"]),
+                                     papers.losses(papers.placements("pre")), [papers.learns("pre", norm_placement="pre")])
             with tempfile.TemporaryDirectory() as folder, mock.patch.object(reproduce, "EXPERIMENTS", [made]), \
                     mock.patch.object(sys, "argv", ["reproduce", "--out", folder]), \
                     contextlib.redirect_stdout(io.StringIO()) as said:
@@ -92,18 +94,21 @@ class Papers(unittest.TestCase):
                 self.assertEqual("MISSED" in text, missed)
 
     def test_the_page_holds_the_numbers_and_nothing_else_of_it_changes(self):
-        found = rows([2.5, 2.6, 2.54, 2.57], ffn_bias=["false", "false", "true", "true"])
-        values = [claim.measure(found) for claim in experiment("bias").claims]
-        block = reproduce.block(experiment("bias"), found, values)
-        self.assertIn("| FFN without biases | 2.550 ± 0.071 |\n| with | 2.555 ± 0.021 |\n"
-                      "| with − without, by seed | +0.0050 ± 0.0495 |\n", block)
+        found = rows([2.5, 2.6, 3.1], norm_placement=["pre", "pre", "post"], n_layer=["24", "24", "48"])
+        made = papers.Experiment("deep", None, papers.losses(papers.values_of("n_layer", 24, 48, name="L {}"),
+                                                             papers.placements("pre", "post")),
+                                 [papers.stays("post", norm_placement="post")])
+        block = reproduce.block(made, found, [3.1])
+        self.assertEqual(block, "| validation loss | pre | post |\n|---|---|---|\n| L 24 | 2.550 ± 0.071 |  |\n| L 48 |  | 3.100 |\n\n"
+                                "| claim | measured | expected |  |\n|---|---|---|---|\n"
+                                "| post: the unigram level | 3.1 | 3.02 to 3.18 | ok |\n")
         page = reproduce.PAGE.read_text(encoding="utf-8")
-        filled = reproduce.fill(page, {"bias": block})
-        start, end = "<!-- results:bias -->\n", "<!-- /results:bias -->"
+        filled = reproduce.fill(page, {"deep": block})
+        start, end = "<!-- results:deep -->\n", "<!-- /results:deep -->"
         self.assertEqual(filled.partition(start)[0], page.partition(start)[0])
         self.assertEqual(filled.partition(end)[2], page.partition(end)[2])
         self.assertEqual(filled.partition(start)[2].partition(end)[0], block)
-        self.assertEqual(reproduce.fill(filled, {"bias": block}), filled)
+        self.assertEqual(reproduce.fill(filled, {"deep": block}), filled)
         with self.assertRaisesRegex(SystemExit, "0 places for the results of 'other'"):
             reproduce.fill(page, {"other": block})
 
@@ -116,18 +121,40 @@ class Papers(unittest.TestCase):
         table.rows[1]["status"] = "diverged"
         self.assertEqual(table.losses(norm_placement="pre"), [2.5])
         self.assertEqual(table.losses(norm_placement="post"), [math.inf])
-        self.assertEqual(papers.spread(table.losses(norm_placement="post")), "diverged")
+        self.assertEqual(papers_tables.spread(table.losses(norm_placement="post")), "diverged")
 
     def test_measures(self):
         norms = {("pre", layers): np.full((2, layers), 3 * layers**-0.5) for layers in (4, 9, 30)}
-        self.assertAlmostEqual(papers.slope(norms, "pre"), -0.5)
+        self.assertAlmostEqual(papers_tables.slope(norms, "pre"), -0.5)
         table = rows([2.5, 2.6, 3.1, 2.4], norm_placement=["pre"] * 4, lr=["0.001", "0.003", "0.01", "0.03"])
-        self.assertEqual(papers.largest_rate(table, "pre"), 0.003)
-        self.assertEqual(papers.thirds(np.array([[4.0, 4, 9, 9, 1, 1], [4, 4, 9, 9, 3, 3]])), 0.5)
-        self.assertAlmostEqual(papers.worst_off_law({"pre": (np.array([[1.0, 2], [1, 3]]), np.array([1.0, 2]))}, "pre"), 0.25)
+        self.assertEqual(papers.rate_that_learns({"norm_placement": "pre"}, "0.001", "0.003", "0.01", "0.03")(table), 0.003)
+        self.assertEqual(papers_tables.thirds(np.array([[4.0, 4, 9, 9, 1, 1], [4, 4, 9, 9, 3, 3]])), 0.5)
+        self.assertAlmostEqual(papers_tables.worst_off_law({"pre": (np.array([[1.0, 2], [1, 3]]), np.array([1.0, 2]))}, "pre"), 0.25)
 
 
-class Blocks(CliTest):
+        of_post = {"rows": rows([2.5, 2.6, 3.1, 2.7], n_layer=["6", "12", "24", "48"], branch_scale=["1"] * 4, lr=["0.001"] * 4),
+                   "amplification": {("6", "1"): 7.0, ("12", "1"): 16.0, ("24", "1"): 33.0, ("48", "1"): 70.0}}
+        self.assertEqual(papers_tables.limit(of_post, "0.001"), math.sqrt(70 * 33))
+        self.assertEqual(papers_tables.out_of_order(of_post, "0.001"), 1)
+        of_post["rows"].rows[3]["final_val_loss"] = "3.08"
+        self.assertEqual(papers_tables.limit(of_post, "0.001"), math.sqrt(16 * 33))
+        self.assertEqual(papers_tables.out_of_order(of_post, "0.001"), 0)
+
+
+class Measured(CliTest):
+    def test_differences_are_those_of_compare(self):
+        table = papers_run.Rows([])
+        for norm in ("layernorm", "rmsnorm"):
+            for seed in (1, 2, 3):
+                folder = self.train(f"{norm}-{seed}", {"model": {"norm": norm}, "train": {"seed": seed}}).path
+                summary = json.loads(Path(folder, "summary.json").read_text(encoding="utf-8"))
+                table.rows.append({"norm": norm, "status": "done", "final_val_loss": str(summary["final_val_loss"]), "folder": folder})
+        one, other = (np.array(table.losses(norm=norm)) for norm in ("layernorm", "rmsnorm"))
+        with mock.patch.object(papers_run, "PROGRAM", BINARY):
+            found = table.paired({"norm": "rmsnorm"}, {"norm": "layernorm"})
+        self.assertAlmostEqual(found["mean"], (other - one).mean(), places=9)
+        self.assertRegex(found["difference"], r"^[+-]\d\.\d+ ± \d\.\d+$")
+
     def test_a_block_that_adds_nothing_turns_nothing_and_can_be_left_out(self):
         folder = Path(self.train("run").path)
         tensors, metadata = safetensors_io.read(folder / "model.safetensors")
