@@ -99,6 +99,7 @@ def styled(groups):
         group.color, group.dash, group.marker = placement_style(group.placement) if several else style(number)
         if several and len(variants) > 1 and not crowded(groups):
             group.dash, group.marker = LINES[number % len(LINES)], MARKERS[number % len(MARKERS)]
+        group.name = group.placement if crowded(groups) else group.label
     return groups
 
 
@@ -162,8 +163,8 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
 
 
 def end_names(groups):
-    """The names to write at lines' ends: all groups' labels, or none where they would leave the panels too narrow."""
-    labels, width = [group.label for group in groups], matplotlib.rcParams["figure.figsize"][0]
+    """The names to write at lines' ends: all groups' names, or none where they would leave the panels too narrow."""
+    labels, width = list(dict.fromkeys(group.name for group in groups)), matplotlib.rcParams["figure.figsize"][0]
     longest = LONGEST_NAME if width == WIDTH else 12 if width < 5 else 6  # letters
     return labels if 1 < len(labels) <= MOST_NAMES and max(map(len, labels)) <= longest else []
 
@@ -317,7 +318,7 @@ def draw(axes, x, rows, group, marker=None, second=False, line=True):
     """A group's line, its band, and dots where a line would not show; gaps where values are not finite. Without a line
     its points; `second`: thin and unnamed, another line of the same group."""
     mean, low, high = band(rows)
-    color, label = group.color, None if second else literal(group.label)
+    color, label = group.color, None if second else literal(group.name)
     if len(rows) > 1:
         axes.fill_between(x, low, high, color=color, alpha=0.08 if second else 0.16, linewidth=0, zorder=2)
     good = np.isfinite(mean)
@@ -420,5 +421,9 @@ def facets(groups):
     parts = {}
     for group in groups:
         parts.setdefault(group.variant, []).append(group)
-    return [(", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in json.loads(variant).items()) or "others", members)
-            for variant, members in parts.items()]
+
+    def title(members):  # what labels say beside the placement: "L 12"
+        words = [[part for part in group.label.split(" · ") if part != group.placement] for group in members]
+        return " · ".join(min(words, key=len)) or "others"
+
+    return [(title(members), members) for members in parts.values()]

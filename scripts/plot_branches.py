@@ -45,13 +45,14 @@ def plot(groups, step=None):
         raise PlotError(f"{groups[0].runs[0]}: model.residual is false: no branch joins a stream")
     over_time = max(b.steps.size for b in every) > 1 and len(parts) == 1
     depths = {b.ffn.shape[1] - 1 for b in every}
+    when = when_shown(every, step)
     figure, axes = new_figure(len(parts) + over_time, 2, 3.45, "What a sublayer adds, beside the stream it joins",
-                              shared_settings(groups), group_handles(groups, max(depths)), notes=notes(every),
+                              shared_settings(groups) + (f" · {when}" if len(parts) > 1 else ""), group_handles(groups, max(depths)), notes=notes(every),
                               names=end_names(groups))
     drawn = []
     for row, (facet, members) in enumerate(parts):
         for panel, name in zip(axes[2 * row:], TITLES):
-            entitle(panel, f"{TITLES[name]} by depth, {facet or when_shown(every, step)}")
+            entitle(panel, f"{TITLES[name]} by depth, {facet or when}")
             drawn += depth_panel(panel, members, [branches[group] for group in members],
                                  lambda b, name=name: getattr(b, name), step)
             from_block_one(panel)

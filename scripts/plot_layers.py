@@ -37,6 +37,8 @@ def plot(groups, step=None, theory=False):
     over_time = not theory and max(s.steps.size for s in every) > 1 and len(parts) == 1
     deepest = max(s.rms.shape[1] for s in every) - 1
     subtitle, handles = shared_settings(groups), group_handles(groups, deepest)
+    if len(parts) > 1:  # then titles say something else
+        subtitle += " · " + when_shown(every, step)
     if theory:
         for label, why in without_prediction(groups).items():
             subtitle += "\n" + textwrap.fill(f"No prediction for {label}: {why}", 116)

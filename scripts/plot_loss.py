@@ -115,7 +115,7 @@ def draw_group(axes, group, tables):
         axes.plot(steps, mean, color=group.color, alpha=0.35, linewidth=points(0.9))
     good = np.isfinite(mean)
     axes.plot(steps[good], smooth(mean[good], bool(group.diverged)), color=group.color, linewidth=points(THICK), zorder=3,
-              linestyle=group.dash, label=literal(group.label), marker="o" if good.sum() == 1 else None, markersize=points(5))
+              linestyle=group.dash, label=literal(group.name), marker="o" if good.sum() == 1 else None, markersize=points(5))
     steps, losses = on_steps([t[:, 0] for t in members], [t[:, 2] for t in members])
     mean, least, most = band(losses)
     good = np.isfinite(mean)

@@ -219,10 +219,10 @@ def newest_family(needed):
 
 class Group:
     """Runs that differ only in their seed: one label; `runs` in the order of the command line; `keys`: what tells the
-    group apart from others. Its style (`color`, `dash`, `marker`) comes of figures.styled."""
+    group apart from others. Its style (`color`, `dash`, `marker`) comes of figures.styled, and so does its `name` at a line."""
 
     def __init__(self, runs, label, keys=None):
-        self.runs, self.label = runs, label
+        self.runs, self.label, self.name = runs, label, label
         self.placement = runs[0].value(PLACEMENT)
         if not isinstance(self.placement, str):
             self.placement = json.dumps(self.placement)

@@ -233,12 +233,12 @@ class Styles(MadeRuns):
         self.assertEqual(len(figures.facets(few)), 1)
         many = self.groups([name for name in PLACEMENTS if name not in ("rezero", "none")], ["layernorm", "rmsnorm"])
         parts = figures.facets(many)
-        self.assertEqual([title for title, _ in parts], ["norm layernorm", "norm rmsnorm"])
+        self.assertEqual([title for title, _ in parts], ["layernorm", "rmsnorm"])
         figure = plot_layers.plot(many)
         self.assertEqual([axes.get_title(loc="left") for axes in figure.axes[::2]], [f"Gradient by depth, {title}" for title, _ in parts])
         self.assertEqual(figure.axes[0].get_ylim(), figure.axes[2].get_ylim())
         self.assertEqual(sum(len(panel.get_lines()) for panel in figure.axes[::2]), len(many))
-        self.assertEqual([axes.get_title(loc="left") for axes in plot_loss.plot(many).axes], ["norm layernorm", "norm rmsnorm"])
+        self.assertEqual([axes.get_title(loc="left") for axes in plot_loss.plot(many).axes], ["layernorm", "rmsnorm"])
 
     def test_names_stand_at_the_ends_of_lines_and_apart(self):
         figure = plot_layers.plot(self.groups(list(PLACEMENTS)[:12]))
