@@ -42,28 +42,51 @@ struct Bf16 {
   }
 };
 
-// A copy of one band of A: at most MR rows and KC packed elements.
-struct Band {
+// Rows of C in bands of at most MR and nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 * 14
+// + 8.
+struct Bands {
+  Index rows, count;
+
+  explicit Bands(Index m) : rows(m), count((m + tile_rows - 1) / tile_rows) {}
+  Index begin(Index band) const {
+    return band * (rows / count) + (band < rows % count ? band : rows % count);
+  }
+};
+
+// Copies of up to max_count bands of A, each of at most KC packed elements a row.
+struct BandCopies {
+  static constexpr Index max_count = 8;
   static constexpr Index line = 64 / static_cast<Index>(sizeof(float));
   static constexpr Index stride = tile_depth + line;  // an odd number of lines: rows start in sets in turn
-  alignas(64) float data[tile_rows * stride];
+  alignas(64) float data[max_count][tile_rows * stride];
 
-  void copy_rows(Index rows, Index k, const float* a, Index ld) {
+  void copy_rows(Index copy, Index rows, Index k, const float* a, Index ld) {
     for (Index i = 0; i < rows; ++i) {
-      for (Index p = 0; p < k; ++p) data[i * stride + p] = a[i * ld + p];
+      for (Index p = 0; p < k; ++p) data[copy][i * stride + p] = a[i * ld + p];
     }
   }
 
-  // Of a transposed A: (k, rows) dense. Whole vectors are stored in rising order, so that what they write
-  // past their row is overwritten by the next; `left` elements of each row of A may be read.
-  void copy_columns(Index rows, Index k, Index left, const float* a, Index ld) {
-    for (Index p = 0; p < k; ++p) {
-      for (Index i = 0; i < rows; i += lanes) {
-        if (i + lanes <= left) {
-          store(data + p * rows + i, load(a + p * ld + i));
-        } else {
-          for (Index j = i; j < rows; ++j) data[p * rows + j] = a[p * ld + j];
+  // Of a transposed A, in the order of its memory, so that each cache line is fetched once for all bands:
+  // copy b is then (k, rows of the band) dense. What whole vectors write past their row is overwritten by the
+  // next row, and what they read past it belongs to A, but for its last row.
+  void copy_columns(const Bands& bands, Index first, Index count, Index k, const float* a, Index ld) {
+    Index begin[max_count], rows[max_count];
+    for (Index b = 0; b < count; ++b) {
+      begin[b] = bands.begin(first + b);
+      rows[b] = bands.begin(first + b + 1) - begin[b];
+    }
+    const Index end = begin[count - 1] + rows[count - 1], by_vectors = ld >= lanes ? k - 1 : 0;
+    for (Index p = 0; p < by_vectors; ++p) {
+      for (Index i = begin[0]; i < end; i += line) __builtin_prefetch(a + (p + prefetch_distance) * ld + i);
+      for (Index b = 0; b < count; ++b) {
+        for (Index i = 0; i < rows[b]; i += lanes) {
+          store(data[b] + p * rows[b] + i, load(a + p * ld + begin[b] + i));
         }
+      }
+    }
+    for (Index p = by_vectors; p < k; ++p) {
+      for (Index b = 0; b < count; ++b) {
+        for (Index i = 0; i < rows[b]; ++i) data[b][p * rows[b] + i] = a[p * ld + begin[b] + i];
       }
     }
   }
@@ -176,27 +199,31 @@ template <class Product>
 void multiply(Index m, Index n, Index k, const PackedA& a, const PackedB& b, const TileOutput& out) {
   const TileFunctions& wide = a.transposed ? tiles<Product, 2, true> : tiles<Product, 2, false>;
   const TileFunctions& narrow = a.transposed ? tiles<Product, 1, true> : tiles<Product, 1, false>;
-  // A band is copied where reading it in place costs more. A transposed one uses only a part of each cache
-  // line it touches: copied if enough panels read it. Rows a multiple of 4 KiB apart fall into one set of the
-  // L1 cache, which has room for eight.
-  const bool copy_columns = a.transposed && n >= 16 * tile_cols;
-  const bool copy_rows = !a.transposed && tile_rows > 8 && a.stride % (64 * Band::line) == 0;
+  // A is copied where reading it in place costs more. A band of a transposed one uses only a part of each
+  // cache line it touches: copied if enough panels read it. Rows a multiple of 4 KiB apart fall into one set
+  // of the L1 cache, which has room for eight.
+  constexpr Index min_panels = tile_rows > 8 ? 16 : 8;
+  const bool copy_columns = a.transposed && m > tile_rows && n >= min_panels * tile_cols;
+  const bool copy_rows = !a.transposed && tile_rows > 8 && a.stride % (64 * BandCopies::line) == 0;
   constexpr Index worth_prefetching = 48;  // a tile of fewer steps is done before its C could come
-  Band copy;
-  // Bands of nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 * 14 + 8.
-  const Index bands = (m + tile_rows - 1) / tile_rows;
-  for (Index band = 0, i = 0; band < bands; ++band) {
-    const Index rows = m / bands + (band < m % bands ? 1 : 0);
+  BandCopies copies;
+  const Bands bands(m);
+  for (Index band = 0; band < bands.count; ++band) {
+    const Index copy = band % BandCopies::max_count, left = bands.count - band;
+    const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
     PackedA a_band = a.from(i, 0);
-    if (copy_columns) copy.copy_columns(rows, k, m - i, a_band.data, a.stride);
-    if (copy_rows) copy.copy_rows(rows, k, a_band.data, a.stride);
-    if (copy_columns || copy_rows) a_band = {copy.data, copy_rows ? copy.stride : rows, a.transposed};
+    if (copy_columns && copy == 0) {
+      copies.copy_columns(bands, band, left < copies.max_count ? left : copies.max_count, k, a.data,
+                          a.stride);
+    }
+    if (copy_rows) copies.copy_rows(copy, rows, k, a_band.data, a.stride);
+    if (copy_columns || copy_rows)
+      a_band = {copies.data[copy], copy_rows ? copies.stride : rows, a.transposed};
     for (Index j = 0; j < n; j += tile_cols) {
       if (k >= worth_prefetching) prefetch_tile(rows, out, i, j);
       const TileFunctions& functions = n - j > lanes ? wide : narrow;
       functions.of_rows[rows - 1](n - j, k, a_band, b.from(0, j / tile_cols), {out, i, j});
     }
-    i += rows;
   }
 }
 

@@ -20,15 +20,17 @@ constexpr Index serial_pack_max = 16 * 1024;
 // of C to use them for: no thread waits for another's, nor writes where another has read.
 constexpr Index pack_per_thread_max = 128 * 1024, min_rows_per_pack = 256;
 
-// The grid of C. It depends on the shape and the instruction set alone.
+// The grid of C. No bit depends on it.
 struct Grid {
   Index row_tiles, column_tiles;
   Index tile_cols;
 
   // A tile of one band of register tiles is already efficient, since B is packed once for all of them and
-  // read as a stream. So there are tiles enough for 16 threads wherever the shape allows it.
+  // read as a stream; of more bands A is packed together. So there are tiles enough for all threads to end at
+  // about the same time wherever the shape allows it.
   Grid(Index m, Index n, Index band_rows, Index panel_cols, Index panel_numbers) {
-    constexpr Index enough = 32, max_cols = 512, max_bands = 8;
+    constexpr Index max_cols = 512, max_bands = 8;
+    const Index enough = in_parallel_loop() ? 1 : 4 * thread_count();
     // Panels that many bands read take half of the L2 cache at most, 512 KiB of float. For few bands it is
     // not worth copying A more often.
     constexpr Index many_bands = 16, max_numbers = 128 * 1024;
