@@ -37,7 +37,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items()
 @dataclass(frozen=True)
 class Goals:
     """The least that is asked of a shape; memory: the most, as a part of PyTorch's."""
-    share: float  # of SGEMM, float32
+    peak: float  # share of the arithmetic peak, float32, one thread
     bf16: float  # times our float32's speed
     torch_fp32: float  # times PyTorch's speed
     torch_bf16: float
@@ -66,9 +66,10 @@ class Shape:
                 "train": {"batch_size": self.batch, "optimizer": "adamw", "grad_clip": 0, "precision": precision}}
 
 
-SHAPES = [Shape(4, 4, 128, 64, 12, 60, Goals(0.60, 1.3, 2.0, 1.4)),
-          Shape(6, 6, 384, 256, 8, 20, Goals(0.78, 1.6, 1.3, 1.3, memory=0.5)),
-          Shape(24, 4, 128, 128, 16, 20, Goals(0.60, 1.3, 2.0, 1.4))]
+SHAPES = [Shape(4, 4, 128, 64, 12, 60, Goals(0.76, 1.3, 2.0, 1.4)),
+          Shape(6, 6, 384, 256, 8, 20, Goals(0.83, 1.6, 1.3, 1.3, memory=0.5)),
+          Shape(24, 4, 128, 128, 16, 20, Goals(0.76, 1.3, 2.0, 1.4)),
+          Shape(12, 4, 64, 64, 8, 60, Goals(0.62, 1.3, 2.0, 1.4))]  # the quick start's
 QUICK = [Shape(2, 2, 32, 16, 4, 20)]  # no goals: it shows that all of it runs
 
 
@@ -190,9 +191,9 @@ def table(shape, rows):
         return ("-" if value is None else format(value, form)).rjust(width)
 
     lines = [str(shape),
-             "                 normscope                                PyTorch eager               compiled           "
+             "                 normscope                                        PyTorch eager               compiled           "
              "                          speed over",
-             "       threads   step ms  tokens/s  of SGEMM   MiB    step ms  tokens/s   MiB    step ms  tokens/s   MiB"
+             "       threads   step ms  tokens/s  of SGEMM  of peak   MiB    step ms  tokens/s   MiB    step ms  tokens/s   MiB"
              "  products ms  imports  PyTorch  our fp32  1 thread"]
     for row in rows:
         line = f"{row['precision']}{row['threads']:10}"
@@ -200,7 +201,7 @@ def table(shape, rows):
             side = row[name] or {"step_ms": None, "peak_mb": None}
             speed = side["step_ms"] and 1e3 * shape.batch * shape.context / side["step_ms"]
             line += cell(side["step_ms"], 10 if name == "ours" else 11, ".2f") + cell(speed, 10, ",.0f")
-            line += cell(side["share"], 10, ".1%") if name == "ours" else ""
+            line += cell(side["share"], 10, ".1%") + cell(side["peak_share"], 9, ".1%") if name == "ours" else ""
             line += cell(side["peak_mb"], 6, ".0f")
         line += cell(row["products"]["step_ms"], 13, ".2f") + cell(row["eager"]["import_mb"], 9, ".0f")
         line += cell(row["times_torch"], 9, ".2f")
@@ -219,8 +220,8 @@ def judged(shape, rows):
             met = value >= goal
             return met, f"{where}: {what} {value:{form}} (at least {goal:{form}})" + ("" if met else if_missed)
 
-        if row["precision"] == "fp32":
-            yield at_least(row["ours"]["share"], goals.share, "share of the SGEMM rate", ".1%")
+        if row["precision"] == "fp32" and row["threads"] == 1:
+            yield at_least(row["ours"]["peak_share"], goals.peak, "share of the arithmetic peak", ".1%")
         elif row["times_fp32"] is not None:
             yield at_least(row["times_fp32"], goals.bf16, "times our float32's speed", ".2f")
         goal = goals.torch_fp32 if row["precision"] == "fp32" else goals.torch_bf16
