@@ -94,7 +94,7 @@ class OtherHabits(CliTest):
                                  (["max_iters=10"], "train.steps=10"), (["--steps"], "train.steps=VALUE")):
             with self.subTest(arguments):
                 self.refused("train", self.config(), *arguments, says=[f"did you mean --set {meant}?"])
-        self.refused("compare", ".", "--lr=1", says=["unknown option --lr", "--help"])
+        self.refused("compare", ".", "--lr=1", says=["unknown option --lr", "--help", ": --help, --version, --base, --csv, --json"])
 
     # First commands of people who come from nanoGPT, Hugging Face's Trainer and PyTorch's examples.
     FOREIGN = {"--num_train_epochs=3": "--set train.steps=VALUE? It takes integer, 1..10000000 (updates)",

@@ -92,10 +92,11 @@ std::string CommandLine::unknown_option(const std::string& argument, const std::
   if (meant.empty() && has_keys) meant = setting_meant(name, value);
   if (name == "config" && command_.arguments.find("CONFIG") != std::string::npos)
     meant = text("normscope ", command_.name, " ", escape_controls(value), "?");
-  return text(
-      "[", command_.name, "] unknown option ", argument.substr(0, dashes), escape_controls(name), "; ",
-      !meant.empty() ? "did you mean " + meant : text("`normscope ", command_.name, " --help` lists all"),
-      meant.empty() && has_keys ? ", `normscope config` the keys of --set KEY=VALUE" : "");
+  const std::string all =
+      text("`normscope ", command_.name, " --help` lists all",
+           has_keys ? ", `normscope config` the keys of --set KEY=VALUE" : ": --" + join(names, ", --"));
+  return text("[", command_.name, "] unknown option ", argument.substr(0, dashes), escape_controls(name),
+              "; ", meant.empty() ? all : "did you mean " + meant);
 }
 
 void CommandLine::require_positionals() const {

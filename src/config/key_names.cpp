@@ -5,6 +5,7 @@
 #include "config/fields.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -42,9 +43,14 @@ std::string nearest_key(std::string_view key) {
 }
 
 bool takes(const Field& field, const std::string& value) {
-  const nlohmann::json given = nlohmann::json::parse(value, nullptr, /*allow_exceptions=*/false);
   RunConfig config;
-  return field.set(config, given.is_discarded() ? nlohmann::json(value) : given).empty();
+  try {
+    return field.set(config, JsonDocument::parse(value, "--set", "config").root()).empty();
+  } catch (const JsonSyntaxError&) {
+    return valid_utf8(value) && field.set(config, value).empty();  // what is not JSON is a string
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::string setting(const Field& field, const std::string& value) {
