@@ -134,6 +134,8 @@ class OtherHabits(CliTest):
         self.refused("train", self.config(), "-s", says=["unknown option -s"])
         self.refused("train", self.config(), "--set", says=["--set needs a value: KEY=VALUE"])
         self.refused("config", self.config(), "--schema", says=["--schema"])
+        self.refused("train", self.config(), "--set=name=" + 100_000 * "a", says=["an option of 100011 bytes; expected at most 10000"])
+        self.refused("train", self.config(), "--set", "name=" + 100_000 * "a", says=["name: got"])
         for option in ("--=3", "---x", "--s", "-q="):
             said = self.refused("train", self.config(), option, says=["normscope train --help"]).stderr
             self.assertNotRegex(said, "[‘’]")

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iostream>
+#include <span>
 
 #include "config/fields.h"
 #include "core/text.h"
@@ -66,6 +67,12 @@ bool CommandLine::parse(int argc, char** argv) {
 }
 
 void CommandLine::require_values(int argc, char** argv) const {
+  constexpr std::size_t longest = 10'000;  // cxxopts' regular expression takes stack for each byte
+  for (const std::string_view argument : std::span(argv + 1, argv + argc)) {
+    if (argument.starts_with('-') && argument.size() > longest)
+      refuse(command_.name, "an option of ", argument.size(), " bytes; expected at most ", longest,
+             ", or its value as an argument of its own: --set KEY=VALUE");
+  }
   for (const Option& option : command_.options) {
     const std::string name = "--" + option.long_name();
     for (int i = 1; i < argc; ++i) {
