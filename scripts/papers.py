@@ -57,6 +57,14 @@ def rate_that_learns(line, *tried):
     return largest
 
 
+def lost_by_rate(shallow, deep, *tried):
+    """A measure: what the deep runs lose at that of the rates which is best for the shallow ones, beside their own best."""
+    def lost(found):
+        of_shallow, of_deep = ([final(**line, lr=rate)(found) for rate in tried] for line in (shallow, deep))
+        return of_deep[of_shallow.index(min(of_shallow))] - min(of_deep)
+    return lost
+
+
 WARMUPS = {p + (f", warm-up {w}" if w else ""): {"norm_placement": p, "warmup_steps": w} for p in ("pre", "post") for w in (0, 200)}
 STABLE = placements("post", "deepnorm", "pre", "sandwich", "res_post")
 QK = {"without": {"qk_norm": "false"}, "with": {"qk_norm": "true"}}
@@ -69,6 +77,7 @@ WITHOUT = {**{f"L {layers}, {name}": {"norm": norm, "n_layer": layers, "norm_aff
            "L 12, norms without gain and bias": {"norm_affine": "false"}}
 PRECISIONS = {"float32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
 NORMS = values_of("norm", "layernorm", "dyt", "derf")
+INITS = {"Xavier, unit embeddings": {"scheme": "xavier_normal"}, "GPT-2's (0.02, projections by 1/√(2L))": {"scheme": "gpt2"}}
 HYBRID = placements("pre", "hybrid", "hybrid_star")
 ROUNDED = "pre", "deepnorm", "post"
 FEW, SOME, MANY = ("0.0005", "0.001", "0.003"), ("0.001", "0.003", "0.01", "0.03"), ("0.003", "0.01", "0.03", "0.1")
@@ -139,8 +148,7 @@ EXPERIMENTS = [
         Claim("L 12: what norms lose without gain and bias",
               paired(WITHOUT["L 12, norms without gain and bias"], {**WITHOUT["L 12, with norms"], "lr": "0.001"}), -0.1, 0.1),
     ]),
-    Experiment("init", sweep, losses(placements("pre", "post"), {
-        "Xavier, unit embeddings": {"scheme": "xavier_normal"}, "GPT-2's (0.02, projections by 1/√(2L))": {"scheme": "gpt2"}}, "pre"), [
+    Experiment("init", sweep, losses(placements("pre", "post"), INITS, "pre"), [
         learns("Xavier, pre", scheme="xavier_normal", norm_placement="pre"),
         stays("Xavier, post", scheme="xavier_normal", norm_placement="post"),
         Claim("GPT-2's, post minus pre: no contrast", paired({"scheme": "gpt2", "norm_placement": "post"},
@@ -150,20 +158,38 @@ EXPERIMENTS = [
         Claim(f"{p}: largest rate that learns", rate_that_learns(STABLE[p], *SOME), low, high)
         for p, low, high in (("post", 0, 0), *((p, 0.003, 1) for p in ("pre", "sandwich", "res_post", "deepnorm")))
     ], pictures.by_rate("The largest rate, by placement", {"": {}}, STABLE)),
+    Experiment("qk_norm", sweep, losses(QK, rates(*MANY), "without"), [
+        Claim(f"lr {rate}: with minus without, by seed", paired({**QK["with"], "lr": rate}, {**QK["without"], "lr": rate}), low, high)
+        for rate, low, high in (("0.003", -0.03, 0.03), ("0.01", -1, -0.02), ("0.03", -1, -0.05), ("0.1", -1, -0.2))
+    ], pictures.by_rate("A norm on queries and keys", {"": {}}, QK)),
     Experiment("outgrow", run_outgrow, tables.outgrow, [
         Claim("pre, lr 0.01: rms of the stream, last step over first", lambda f: tables.grown(f, "pre", "0.01"), 10, 50),
         *(Claim(f"{p}, lr 0.01: the same", lambda f, p=p: tables.grown(f, p, "0.01"), 1.5, 5) for p in ("sandwich", "peri")),
     ], pictures.outgrow),
-    Experiment("hybrid", sweep, losses(HYBRID, against="pre"), [
-        Claim(f"{name} minus pre, by seed", paired(HYBRID[name], HYBRID["pre"]), 0.05, 0.5)
-        for name in ("hybrid", "hybrid_star")
+    Experiment("hybrid", sweep, losses(HYBRID, INITS, "pre"), [
+        *(Claim(f"Xavier: {name} minus pre, by seed", paired({**HYBRID[name], "scheme": "xavier_normal"}, {
+            **HYBRID["pre"], "scheme": "xavier_normal"}), 0.05, 0.5) for name in ("hybrid", "hybrid_star")),
+        Claim("GPT-2's: hybrid minus pre, by seed", paired({**HYBRID["hybrid"], "scheme": "gpt2"}, {
+            **HYBRID["pre"], "scheme": "gpt2"}), -0.2, 0.2),
     ]),
+    Experiment("keel", sweep, losses(DEEP, rates(*SOME[:3])), [
+        *(Claim(f"{name}, lr {rate}: learns", final(**DEEP[name], lr=rate), 2.0, 2.9) for name, rate in (
+            *((name, "0.001") for name in DEEP), ("keel, L 96", "0.003"), ("pre, L 96", "0.01"))),
+        stays("deepnorm, L 96, lr 0.003", **DEEP["deepnorm, L 96"], lr="0.003"),
+        stays("keel, L 96, lr 0.01", **DEEP["keel, L 96"], lr="0.01"),
+    ], pictures.by_rate("Depth and rate", values_of("n_layer", 24, 48, 96, name="L = {}"), placements("pre", "deepnorm", "keel"))),
     Experiment("amplification", run_amplification, tables.amplification, [
         Claim("models that do not learn though one of larger A does", lambda f: tables.out_of_order(f, "0.0003", "0.001", "0.003"), 0, 0),
         Claim("lr 0.001: A at which learning ends", lambda f: tables.limit(f, "0.001"), 5, 20),
         Claim("that of lr 0.001 over that of lr 0.003", lambda f: tables.limit(f, "0.001") / tables.limit(f, "0.003"), 2, 5),
         Claim("that of lr 0.0003 over that of lr 0.001", lambda f: tables.limit(f, "0.0003") / tables.limit(f, "0.001"), 1, 5),
     ], pictures.amplification),
+    Experiment("depth_rate", sweep, losses({f"{scale}, {depth}": {**one, **other} for scale, one in SCALED.items()
+                                            for depth, other in DEPTHS.items()}, rates(*SOME, "0.1")), [
+        Claim(f"{scale}: what L 48 loses at the rate that is best at L 6", lost_by_rate({**SCALED[scale], "n_layer": 6}, {
+            **SCALED[scale], "n_layer": 48}, *SOME, "0.1"), low, high)
+        for scale, low, high in (("branches × 1", 0.05, 1), ("branches × 1/L", 0, 0.03))
+    ], pictures.by_rate("Rate and depth", SCALED, DEPTHS)),
     Experiment("equilibrium", run_equilibrium, tables.equilibrium, [
         *(Claim(f"lr 0.001, {scheme}: {matrix} over √(lr / 2 wd)",
                 lambda f, scheme=scheme, matrix=matrix: tables.over_law(f["0.001", scheme], matrix), low, high)

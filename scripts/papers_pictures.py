@@ -206,7 +206,8 @@ def batchnorm(found):
 
 
 def seeds_of(rows):
-    return f"mean (lines) and range (bands) of {len({row['seed'] for row in rows.rows})} seeds"
+    seeds = len({row.get("seed") for row in rows.rows})
+    return f"mean (lines) and range (bands) of {seeds} seeds" if seeds > 1 else "one seed"
 
 
 def by_rate(title, panels, lines):
@@ -218,6 +219,7 @@ def by_rate(title, panels, lines):
         figure, axes = figure_of(len(panels), title, seeds_of(rows) + "; dotted: the unigram level, 3.08",
                                  [(name, color, "-") for name, (color, _) in styles.items()])
         shown = sorted({row["lr"] for row in rows.rows}, key=float)
+        lowest = min(rows.losses())
         for panel, (name, shared) in zip(axes, panels.items()):
             panel.set_title(name)
             for label, own in lines.items():
@@ -228,8 +230,8 @@ def by_rate(title, panels, lines):
             panel.set_xticks(list(map(float, shown)), shown)
             panel.minorticks_off()
             panel.set_xlabel("learning rate")
-            panel.set_ylim(2.3, 3.2)
-            say(panel, "final validation loss (nats per character)")
+            panel.set_ylim(lowest - 0.1, 3.2)
+            say(panel, "final validation loss (nats)")
         return figure
 
     return plot

@@ -128,6 +128,8 @@ class Papers(unittest.TestCase):
         self.assertAlmostEqual(papers_tables.slope(norms, "pre"), -0.5)
         table = rows([2.5, 2.6, 3.1, 2.4], norm_placement=["pre"] * 4, lr=["0.001", "0.003", "0.01", "0.03"])
         self.assertEqual(papers.rate_that_learns({"norm_placement": "pre"}, "0.001", "0.003", "0.01", "0.03")(table), 0.003)
+        table = rows([2.5, 2.4, 2.6, 2.3, 2.5, 2.8], n_layer=["6"] * 3 + ["48"] * 3, lr=["0.001", "0.003", "0.01"] * 2)
+        self.assertAlmostEqual(papers.lost_by_rate({"n_layer": 6}, {"n_layer": 48}, "0.001", "0.003", "0.01")(table), 0.2)
         self.assertEqual(papers_tables.thirds(np.array([[4.0, 4, 9, 9, 1, 1], [4, 4, 9, 9, 3, 3]])), 0.5)
         self.assertAlmostEqual(papers_tables.worst_off_law({"pre": (np.array([[1.0, 2], [1, 3]]), np.array([1.0, 2]))}, "pre"), 0.25)
 
