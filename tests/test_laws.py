@@ -22,6 +22,7 @@ from cli import BINARY, ROOT, Run, environment, merged
 
 SEEDS = 8
 DEPTHS = (4, 12, 32)
+LATER = 12  # depth of the placements of 2022 to 2026 and of the norms without statistics
 WIDTH = 256
 BASE = {
     "model": {"n_head": 4, "d_model": WIDTH, "d_ff": WIDTH, "context": 1, "position": "none", "tie_embeddings": False,
@@ -58,9 +59,9 @@ class Probe:
         return (self.stream**2).mean(axis=1)
 
 
-def probe(scratch, placement, layers, ratio=1):
-    name = f"{placement}-{layers}-{ratio}"
-    config = merged(BASE, {"model": {"norm_placement": placement, "n_layer": layers, "d_ff": ratio * WIDTH}})
+def probe(scratch, placement, layers, ratio=1, norm="layernorm"):
+    name = f"{placement}-{layers}-{ratio}-{norm}"
+    config = merged(BASE, {"model": {"norm_placement": placement, "n_layer": layers, "d_ff": ratio * WIDTH, "norm": norm}})
     path = os.path.join(scratch, name + ".json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(config, file)
@@ -68,6 +69,81 @@ def probe(scratch, placement, layers, ratio=1):
     subprocess.run([BINARY, "probe", path, "--seeds", str(SEEDS), "--out", out], env=environment(), check=True,
                    stdout=subprocess.DEVNULL)
     return Probe(out, layers)
+
+
+def normal_mean(f):
+    z = np.linspace(-9, 9, 3601)
+    return float((f(z) * np.exp(-z * z / 2)).sum() * (z[1] - z[0]) / math.sqrt(2 * math.pi))
+
+
+def squashed_dyt(m):
+    """E N(x)^2 and E N'(x)^2 of N = tanh(x/2) and x of mean square m."""
+    tanh = np.tanh
+    return (normal_mean(lambda z: tanh(math.sqrt(m) * z / 2)**2),
+            normal_mean(lambda z: (1 - tanh(math.sqrt(m) * z / 2)**2)**2 / 4))
+
+
+def squashed_derf(m):
+    """The same of erf(x/2), in closed form."""
+    v = m / 4
+    return 2 / math.pi * math.asin(2 * v / (1 + 2 * v)), 1 / math.pi / math.sqrt(1 + 4 * v)
+
+
+def along(sublayer):
+    """The stream's mean squares x_0 ... x_L and, at each, |dx|^2 over that of x_L, where attention (gain 1) and FFN (1/2)
+    each turn m into m + added, and take |dx|^2 into |dx|^2 (1 + passed): (added, passed) = sublayer(m, is_ffn)."""
+    m, factors = [1.0], []
+    for _ in range(LATER):
+        at, factor = m[-1], 1.0
+        for is_ffn in (False, True):
+            added, passed = sublayer(at, is_ffn)
+            at, factor = at + added, factor * (1 + passed)
+        m.append(at)
+        factors.append(factor)
+    return np.array(m), np.append(np.cumprod(factors[::-1])[::-1], 1.0)
+
+
+def squashed(moments):
+    return along(lambda m, is_ffn: tuple((0.5 if is_ffn else 1.0) * x for x in moments(m)))
+
+
+def subln(m, is_ffn):
+    """The inner LayerNorm takes the mean out of ReLU's output, and with it 1/pi of its mean square."""
+    gain = math.log(2 * LATER)  # of each branch, which reads and returns what is normalised
+    return gain, gain / m * (math.pi / (math.pi - 1) if is_ffn else 1)
+
+
+def hybrid_gradient(stream):
+    """|dx_l|^2 over |dx_L|^2. With heads of 64 the widths show: per block, what the norm of the values adds to its branch's
+    share, 1/(D - 2), and the norm of x + Attn(x) to the whole, by how its length varies, less the mean that the branch has."""
+    heads = WIDTH / BASE["model"]["n_head"]
+    branch = 1 / 2.5
+    length = (4 * 0.5 + 7 * 0.5**2 + 4 * 1.5 + 2) / 2.5**2  # FFN's part of x and its sum with x; attention's
+    block = (1 + branch / (heads - 2)) * (1 + (length - branch) / WIDTH)
+    return stream[-1] / stream * block ** np.arange(LATER, -1, -1)
+
+
+def later_laws(laws, found):
+    ones = np.ones(LATER + 1)
+    scaled = np.array([1 / LATER, *[1.0] * LATER])  # of b2t the embeddings too have a variance of 1/L
+    hybrid = np.array([1.0, *[1.5] * LATER])
+    star = np.array([1.0, 2.5, *hybrid[2:]])
+    for placement, norm, law, (stream, gradient), tolerance in (
+        ("keel", "layernorm", "1", (ones, ones), 0.05),
+        ("b2t", "layernorm", "1 after each block", (scaled, 1 / scaled), 0.05),
+        ("hybrid", "layernorm", "1.5 after each block", (hybrid, hybrid_gradient(hybrid)), 0.08),
+        ("hybrid_star", "layernorm", "2.5, then 1.5", (star, hybrid_gradient(star)), 0.08),
+        ("subln", "layernorm", "1 + 2 l ln 2L", along(subln), 0.08),
+        ("pre", "dyt", "of m' = m + g E tanh(x/2)^2", squashed(squashed_dyt), 0.05),
+        ("pre", "derf", "of m' = m + g (2/pi) asin(2v/(1 + 2v)), v = m/4", squashed(squashed_derf), 0.05),
+    ):
+        one, name = found[placement, LATER, 1, norm], placement if norm == "layernorm" else f"{placement}, {norm}"
+        laws.close(f"{name}: mean square of x_l = {law}", LATER, one.mean_square(), stream, tolerance)
+        measured = np.sqrt((one.gradient**2).mean(axis=1))
+        laws.close(f"{name}: |dx_l| over |dx_L|", LATER, measured / measured[-1], np.sqrt(gradient), tolerance)
+    b2t = found["b2t", LATER, 1, "layernorm"]
+    laws.close("b2t: mean square of an FFN's branch = 1/(2 L^2)", LATER, (b2t.branch**2).mean(), 0.5 / LATER**2, 0.05)
+    return 15
 
 
 class Laws:
@@ -96,6 +172,8 @@ def main():
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
         wanted = [(p, l, 1) for p, l in itertools.product(placements, reversed(DEPTHS))]
         wanted += [("pre", 4, r) for r in (2, 4)]
+        wanted += [(p, LATER, 1, "layernorm") for p in ("keel", "b2t", "hybrid", "hybrid_star", "subln")]
+        wanted += [("pre", LATER, 1, norm) for norm in ("dyt", "derf")]
         found = dict(zip(wanted, pool.map(lambda w: probe(scratch, *w), wanted)))
 
     for ratio in (1, 2, 4):
@@ -131,8 +209,9 @@ def main():
         fitted = np.polyfit(np.log(DEPTHS), np.log(last), 1)[0]
         laws.close(f"{placement}: slope of log |dW2| of block L against log L", f"{DEPTHS[0]}-{DEPTHS[-1]}", fitted,
                    slope, 0.1, relative=False)
+    later = later_laws(laws, found)
     print(f"{laws.tried - laws.broken} of {laws.tried} laws hold")
-    sys.exit(1 if laws.broken or laws.tried != 3 + 15 * len(DEPTHS) + 2 else 0)
+    sys.exit(1 if laws.broken or laws.tried != 3 + 15 * len(DEPTHS) + 2 + later else 0)
 
 
 if __name__ == "__main__":
