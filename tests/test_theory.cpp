@@ -49,7 +49,11 @@ struct Streams {
   }
 };
 
-Streams streams(const ModelConfig& config) { return Streams(predict(config, 64, one_character)); }
+// In the limit of wide layers.
+Prediction closed_prediction(const ModelConfig& config) {
+  return predict(config, 64, one_character, {.finite_width = false});
+}
+Streams streams(const ModelConfig& config) { return Streams(closed_prediction(config)); }
 
 void check_equal(const std::vector<double>& got, const std::vector<double>& expected,
                  double tolerance = 1e-9) {
@@ -148,7 +152,7 @@ TEST_CASE("theory: at context 1 rms times gradient is conserved, whatever the pl
 }
 
 TEST_CASE("theory: a sum of three terms, and norms of q, k and v") {
-  const Prediction b2t = predict(closed({PlacementKind::b2t}, 3), 64, one_character);
+  const Prediction b2t = closed_prediction(closed({PlacementKind::b2t}, 3));
   const Streams s(b2t);
   // Xavier times 1/L: with a branch of gain g at m = 1, z = (x + A)/sqrt(1 + g), then x + z + F.
   const double g = 1.0 / 9, c = 1 / std::sqrt(1 + g), sum = 2 + 2 * c + g / 2;
@@ -193,10 +197,34 @@ TEST_CASE("theory: a norm before the output matrix") {
   CHECK(streams(config).value[1] - mid == doctest::Approx(out).epsilon(1e-3));
 }
 
+TEST_CASE(
+    "theory: of finite width the norms' gradients are larger by what lengths vary, less their projections") {
+  using enum PlacementKind;
+  const auto ratio = [](NormKind norm,
+                        bool qkv_norm) {  // of the gradient at x_0 to that in the limit of wide layers
+    ModelConfig config = closed({post}, 1);
+    config.norm = norm;
+    config.qkv_norm = qkv_norm;
+    return Streams(predict(config, 64, one_character)).gradient[0] / streams(config).gradient[0];
+  };
+  // Relative variances over 1/C. Attention: the Gaussian x_0 + its branch, whose mean is as large: 1 and 1/2
+  // of what each has, 2 and 2 + 2 + 2 (x_0, values, output), and 4 x.F. FFN: x of fixed length, a branch of
+  // half.
+  const double C = 256, attn = (2 + 4 + 6) / 4.0, ffn = (4 * 0.5 + (2 + 5 + 0) * 0.25) / 2.25;
+  CHECK(ratio(NormKind::rmsnorm, false) == doctest::Approx((1 + attn / C) * (1 + ffn / C)).epsilon(1e-9));
+  // Of the arriving gradient a third, and a half, come by a branch and have a mean for LayerNorm to take.
+  CHECK(ratio(NormKind::layernorm, false) ==
+        doctest::Approx((1 + (attn - 1 / 2.0) / C) * (1 + (ffn - 1 / 3.0) / C)).epsilon(1e-9));
+  // A norm of the values within each head of D.
+  const double D = 64, normed = (2 + 4 + 2) / 4.0, branch = (D - 1) / (D - 2);
+  CHECK(ratio(NormKind::rmsnorm, true) ==
+        doctest::Approx((1 + normed / C) * (1 + ffn / C) * (1 + branch) / 2).epsilon(1e-9));
+}
+
 TEST_CASE("theory: at context 1 the input's share, amplification and bf16 error follow their laws") {
   using enum PlacementKind;
   const auto predicted = [](PlacementKind kind, Index n_layer) {
-    return predict(closed({kind}, n_layer), 64, one_character);
+    return closed_prediction(closed({kind}, n_layer));
   };
   const Prediction pre12 = predicted(pre, 12), post12 = predicted(post, 12), deep12 = predicted(deepnorm, 12);
   CHECK(pre12.layers[12].share == doctest::Approx(1 / std::sqrt(19)).epsilon(1e-9));
@@ -419,7 +447,7 @@ TEST_CASE("theory: cells of neighbouring queries change next to nothing") {
     config.context = 48;
     config.position = position;
     const Prediction cells = predict(config, 384, text),
-                     exact = predict(config, 384, text, /*cell_growth=*/1);
+                     exact = predict(config, 384, text, {.cell_growth = 1});
     for (std::size_t i = 0; i < exact.sites.size(); ++i) {
       CHECK(cells.sites[i].rms == doctest::Approx(exact.sites[i].rms).epsilon(3e-3));
       CHECK(cells.sites[i].grad_rms == doctest::Approx(exact.sites[i].grad_rms).epsilon(1e-2));

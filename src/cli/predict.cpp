@@ -161,10 +161,10 @@ Exit run(const CommandLine& line) {
 
 }  // namespace
 
-std::string start_text(const ModelConfig& config, const TextStatistics& statistics,
-                       const std::string& indent) {
+std::string start_text(const ModelConfig& config, const TextStatistics& statistics, const std::string& indent,
+                       const TheoryOptions& options) {
   try {
-    const Prediction start = predict(config, 1, statistics);
+    const Prediction start = predict(config, 1, statistics, options);
     const SitePrediction &first = start.sites.front(), &last = *(start.sites.end() - 3);  // of the stream
     return text(indent, "the stream grows ", significant_text(last.rms / first.rms),
                 "-fold; its gradient at x_0 is ", significant_text(first.grad_rms / last.grad_rms),
@@ -191,7 +191,7 @@ std::string start_text(const Placement& row, Index n_layer) {
   config.position = Position::none;
   config.tie_embeddings = false;
   config.init = {.scheme = InitScheme::xavier_normal, .embed_std = 1, .residual_scaling = false};
-  return start_text(config, {characters, {1, 1.0 / characters}}, "    ");
+  return start_text(config, {characters, {1, 1.0 / characters}}, "    ", {.finite_width = false});
 }
 
 const Command predict_command = {

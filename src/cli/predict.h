@@ -9,10 +9,10 @@
 namespace normscope {
 
 // What theory expects of the stream, a line each; or why it expects nothing.
-std::string start_text(const ModelConfig& config, const TextStatistics& statistics,
-                       const std::string& indent);
+std::string start_text(const ModelConfig& config, const TextStatistics& statistics, const std::string& indent,
+                       const TheoryOptions& options = {});
 
-// The same of a placement: Xavier, ReLU, context 1.
+// The same of a placement: Xavier, ReLU, context 1, in the limit of wide layers.
 std::string start_text(const Placement& row, Index n_layer);
 
 }  // namespace normscope

@@ -240,9 +240,12 @@ Kernel AttentionMap::backward(const Kernel& gradient) const {
   });
   // Back through W_q, W_k of scores in the scale of W_k, W_q, and through W_v; a norm has divided by what its
   // matrix gave.
+  const double D = static_cast<double>(scale_.head_dim);
+  // E 1/|q|^2, less what lies along q.
+  const double finite = scale_.finite_width ? (D - 1) / std::max(D - 2, 1.0) : 1;
   return Kernel(T, [&](Index t, Index s) {
     const double scores = queries(t, s) + queries(s, t) + keys(t, s) + keys(s, t);
-    const double normed = 1 / std::sqrt(in_(t, t) * in_(s, s));
+    const double normed = finite / std::sqrt(in_(t, t) * in_(s, s));
     return (scale_.value_norm ? normed : scale_.value) * (values(t, s) + values(s, t)) +
            (scale_.qk_norm ? normed : scale_.query * scale_.query) * scores;
   });

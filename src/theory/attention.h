@@ -21,6 +21,7 @@ struct AttentionScale {
   // Cells of neighbouring queries share the exponents of their last; a cell is this much longer than the one
   // before it. 1: each query has its own, and the cost is T^4.
   double cell_growth = 1.25;
+  bool finite_width = true;  // of a head's norms
 };
 
 class AttentionMap {

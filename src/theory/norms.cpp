@@ -48,7 +48,7 @@ Response normed_hidden(const ModelConfig& config, const Kernel& argument, double
   return response(false);
 }
 
-NormMap::NormMap(const ModelConfig& config, Signal& x) {
+NormMap::NormMap(const ModelConfig& config, Signal& x, Index width, double fresh) {
   const NormRow& row = norm_row(config.norm);
   if (row.has_statistics()) x.noise = 0;
   const Index T = x.kernel.size;
@@ -69,6 +69,13 @@ NormMap::NormMap(const ModelConfig& config, Signal& x) {
     const double gain = response.gain[T / 2];  // f is nearly gain x
     x.bent = 1 - (1 - x.bent) * std::min(gain * gain * before / x.mean_square(), 1.0);
   } else if (of_features) {
+    // 1/V is larger in the mean than 1 / E V, by V's relative variance; the projections take what lies along
+    // x and along the mean. Of one group the length of a sum is lost in the next norm, also by the branch.
+    const Index groups = row.over == NormOver::groups ? config.norm_groups : 1;
+    const double removed = (row.centred ? fresh : 0) + (fresh < 1 && groups == 1 ? 0 : fresh),
+                 features = static_cast<double>(width) / static_cast<double>(groups);
+    finite_ = 1 + (x.wobble - removed) / features;
+    x.wobble = 0;
     for (Index t = 0; t < T; ++t) {
       const double mean = row.centred ? x.mean[t] : 0, variance = x.kernel(t, t) - mean * mean;
       rstd_.push_back(1 / (config.norm_eps_outside ? std::sqrt(variance) + config.norm_eps
@@ -100,7 +107,8 @@ double NormMap::inverse() const {
 
 Kernel NormMap::backward(const Kernel& gradient) const {
   if (!rstd_.empty())
-    return Kernel(gradient.size, [&](Index t, Index s) { return gradient(t, s) * rstd_[t] * rstd_[s]; });
+    return Kernel(gradient.size,
+                  [&](Index t, Index s) { return finite_ * gradient(t, s) * rstd_[t] * rstd_[s]; });
   if (tokens_.is_set()) return tokens_.backward(gradient);
   if (slope_.size > 0)
     return Kernel(gradient.size, [&](Index t, Index s) { return gradient(t, s) * slope_(t, s); });

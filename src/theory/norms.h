@@ -17,6 +17,7 @@ struct Signal {
   std::vector<double> mean;   // (T)
   std::vector<double> share;  // (T) x = share * the token's embedding + what is independent of it
   double noise = 0;           // relative variance of the mean square from seed to seed; a rule of thumb
+  double wobble = 0;          // over the width: relative variance of a token's mean square, over the weights
   double bent =
       0;  // share of the mean square that a norm left far from Gaussian, as those over features do not
 
@@ -32,18 +33,21 @@ Response normed_hidden(const ModelConfig& config, const Kernel& argument, double
 class NormMap {
  public:
   NormMap() = default;  // no norm: nothing changes
-  // `x` becomes N(x), N being the config's norm at its first gains.
-  NormMap(const ModelConfig& config, Signal& x);
+  // `x`, of `width` features, becomes N(x), N being the config's norm at its first gains. `fresh`: share of
+  // the arriving gradient that comes by a branch. The rest has passed a norm like this one, as after a sum:
+  // it has no mean, and none of it lies along x.
+  NormMap(const ModelConfig& config, Signal& x, Index width, double fresh = 1);
 
   bool is_identity() const { return rstd_.empty() && slope_.size == 0 && !tokens_.is_set(); }
 
   double inverse() const;  // mean over tokens of E 1/(V + eps); 1 without statistics
 
-  // The kernel of dx of that of dy. A norm's projection of dx, of order 1/C, is left out.
+  // The kernel of dx of that of dy.
   Kernel backward(const Kernel& gradient) const;
 
  private:
   std::vector<double> rstd_;  // norms over features: of each token
+  double finite_ = 1;         // and what widths add to E dx.dx: see the constructor
   Kernel slope_;              // norms without statistics: E N'(x_t) N'(x_s)
   TokenNorm tokens_;          // norms over a sequence
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <utility>
 
@@ -43,8 +44,9 @@ struct Sublayer {
 
 class Recursion {
  public:
-  Recursion(const ModelConfig& config, double tokens, const TextStatistics& text, double cell_growth)
-      : config_(config), tokens_(tokens), text_(text), cell_growth_(cell_growth), T_(config.context) {
+  Recursion(const ModelConfig& config, double tokens, const TextStatistics& text,
+            const TheoryOptions& options)
+      : config_(config), tokens_(tokens), text_(text), options_(options), T_(config.context) {
     for (const Place& place : places_of(config.n_layer)) result_.sites.push_back({place});
     result_.layers.resize(static_cast<std::size_t>(config.n_layer) + 1);
   }
@@ -68,7 +70,7 @@ class Recursion {
   const ModelConfig& config_;
   double tokens_;
   const TextStatistics& text_;
-  double cell_growth_;
+  const TheoryOptions& options_;
   Index T_;
   std::vector<double> zeros_ = std::vector<double>(static_cast<std::size_t>(T_));
   Signal x_;  // the stream
@@ -97,7 +99,12 @@ class Recursion {
     s.grad_rms = root(layer, site, mean_square);
     s.spread = std::sqrt(noise_) / 2;
   }
-  NormMap norm(bool present, Signal& x) const { return present ? NormMap(config_, x) : NormMap(); }
+  Index width(Index features) const {
+    return options_.finite_width ? features : std::numeric_limits<Index>::max();
+  }
+  NormMap norm(bool present, Signal& x, double fresh = 1) const {
+    return present ? NormMap(config_, x, width(config_.d_model), fresh) : NormMap();
+  }
   // The placement's factor on the variance of a matrix; `everywhere`: of those that only some placements
   // scale.
   double gain(const Placement& row, bool everywhere = false) const {
@@ -117,6 +124,7 @@ class Recursion {
     x_ = embedded(config_, embedding_variance(), text_);
     norm(placements_of(config_)[0].attn->embed_norm, x_);
     x0_ = x_;
+    x_.wobble = 2;  // as of every Gaussian
     x_.noise = 2 * likeness(x_.kernel) / real(config_.d_model);
     set_value(0, Site::stream, x_);
     describe_layer(0);
@@ -164,7 +172,10 @@ class Recursion {
     f.norm_branch = norm(row.norm_branch, y);
     y.kernel *= f.branch * f.branch;
 
-    const double added = y.mean_square(), like = likeness(x_.kernel);
+    const double added = y.mean_square(), kept = f.alpha * f.alpha * x_.mean_square();
+    x_.wobble =
+        (kept * kept * x_.wobble + 4 * kept * added + added * added * y.wobble) / std::pow(kept + added, 2);
+    const double like = likeness(x_.kernel);
     (x_.kernel *= f.alpha * f.alpha) += y.kernel;
     for (Index t = 0; t < T_; ++t) {
       x_.mean[t] = f.alpha * x_.mean[t] + y.mean[t];
@@ -187,7 +198,7 @@ class Recursion {
     x_.noise = std::pow(1 - f.share, 2) * x_.noise + f.share * f.share * y.noise + cross_noise(f) * like;
     // A branch passes on the stream's noise as it does its first matrices', and adds its own matrices'.
     result_.amplification += f.share * (f.matrices + result_.amplification * (f.matrices - 2));
-    f.norm_out = norm(row.norm_out, x_);
+    f.norm_out = norm(row.norm_out, x_, f.share);
     set_value(f.layer, f.site(Site::stream_mid, Site::stream), x_);
     sublayers_.push_back(std::move(f));
   }
@@ -202,7 +213,8 @@ class Recursion {
                                           .value_norm = config_.qkv_norm,
                                           .rope = config_.position == Position::rope,
                                           .head_dim = config_.d_model / config_.n_head,
-                                          .cell_growth = cell_growth_});
+                                          .cell_growth = options_.cell_growth,
+                                          .finite_width = options_.finite_width});
     LayerPrediction& layer = result_.layers[static_cast<std::size_t>(f.layer)];
     layer.entropy = f.attention.entropy();
     layer.max_score = f.attention.max_score();
@@ -214,9 +226,10 @@ class Recursion {
              "; try qk_norm, or a placement with norms before attention");
     // A head's features share its weights: over the tokens they are no Gaussian process of one kernel.
     const double bent = norm_row(config_.norm).non_causal() ? 1 : 0;
-    x = {f.attention.forward(), zeros_, zeros_, x.noise, bent};
+    x = {f.attention.forward(), zeros_, zeros_, x.noise, config_.qkv_norm ? 0 : 2 + x.wobble, bent};
     f.norm_inner = norm(has_inner_norm(config_, *f.row), x);
     x.kernel *= f.out;
+    x.wobble += 2;
     x.noise += fresh_noise(f) * likeness(x.kernel);
   }
 
@@ -228,13 +241,13 @@ class Recursion {
         scale * variance(config_.d_model, config_.d_ff) * residual_factor(config_) * residual_factor(config_);
     const Kernel argument(T_, [&](Index t, Index s) { return C * f.in * x.kernel(t, s); });
     Response hidden = hidden_response(config_.activation, argument);
-    x = {std::move(hidden.value), std::move(hidden.mean), zeros_, x.noise, /*bent=*/1};
+    x = {std::move(hidden.value), std::move(hidden.mean), zeros_, x.noise, 5 + x.wobble * F / C, /*bent=*/1};
     const double fresh = fresh_noise(f) * likeness(x.kernel), second = 2 / C * likeness(x.kernel);
     x.noise += fresh - second;
     set_value(f.layer, Site::ffn_hidden, x);
     x.noise += second;
     if (has_inner_norm(config_, *f.row) && norm_row(config_.norm).has_statistics()) {
-      f.norm_inner = NormMap(config_, x);
+      f.norm_inner = NormMap(config_, x, width(config_.d_ff));
     } else if (has_inner_norm(config_, *f.row)) {
       hidden = normed_hidden(config_, argument, f.inner_slope);
       x.kernel = std::move(hidden.value);
@@ -244,6 +257,7 @@ class Recursion {
     for (Index t = 0; t < T_; ++t) through += argument(t, t) * f.slope(t, t) / real(T_);
     f.matrices = 1 + f.norm_inner.inverse() * through / x.mean_square();
     x.kernel *= F * f.out;
+    x.wobble = 2 + x.wobble * C / F;
   }
 
   // The gradient's kernel after the last block.
@@ -323,10 +337,11 @@ double Prediction::bf16_error() const {
   return std::sqrt(2 * variance * amplification);
 }
 
-Prediction predict(const ModelConfig& config, double tokens, const TextStatistics& text, double cell_growth) {
+Prediction predict(const ModelConfig& config, double tokens, const TextStatistics& text,
+                   const TheoryOptions& options) {
   if (config.context > longest_context)
     refuse("predict", "no prediction: model.context is ", config.context, "; at most ", longest_context);
-  return Recursion(config, tokens, text, cell_growth).run();
+  return Recursion(config, tokens, text, options).run();
 }
 
 }  // namespace normscope

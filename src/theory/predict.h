@@ -33,9 +33,14 @@ struct Prediction {
   double bf16_error() const;  // of the stream, from operands rounded to bf16; relative rms
 };
 
+struct TheoryOptions {
+  double cell_growth = 1.25;  // see AttentionScale
+  bool finite_width = true;   // terms of order 1/C of the norms; false: the limit of wide layers
+};
+
 // `tokens`: of a step's batch, over which the loss is a mean. Usage Error `[predict] no prediction: ...`
 // where the theory has none.
 Prediction predict(const ModelConfig& config, double tokens, const TextStatistics& text,
-                   double cell_growth = 1.25);
+                   const TheoryOptions& options = {});
 
 }  // namespace normscope
