@@ -10,7 +10,7 @@ from papers_run import SIZED
 from runs import matplotlib, np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
-Line = namedtuple("Line", "label color dash", defaults=["-"])
+Line = namedtuple("Line", "name color dash", defaults=["-"])
 MARKERS = ("o", "s", "^", "D", "x")  # of points; what is none of them is the style of a line
 HEIGHT = 3.1  # inches, of a panel
 COLORS = {name: placement_style(name)[0] for name in PLACEMENTS}
@@ -260,7 +260,7 @@ def amplification(found):
     lines = {rate: Line(f"lr {rate}", color) for rate, color in zip(("0.0003", "0.001", "0.003"), PALETTE)}
     figure, axes = figure_of(1, "Amplification, and what trains without warm-up",
                              "post-norm of 6 to 48 blocks, branches × ½ and 1; dotted: the unigram level, 3.08",
-                             [(line.label, line.color, marker) for line, marker in zip(lines.values(), MARKERS)])
+                             [(line.name, line.color, marker) for line, marker in zip(lines.values(), MARKERS)])
     for (rate, line), marker in zip(lines.items(), MARKERS):
         there = sorted((a, found["rows"].losses(n_layer=layers, branch_scale=scale, lr=rate))
                        for (layers, scale), a in found["amplification"].items()
