@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from cli import BINARY, ROOT, Run, environment, sites_of
+from cli import BINARY, LOGS, ROOT, Run, environment, sites_of
 
 WARM_UP = 60  # seconds at most
 GLANCE = 0.25  # seconds between two looks at the process
@@ -67,7 +67,7 @@ def check_logs(run):
     """Every row that the config asks for is there, whole, in order; a line that says how many."""
     config, summary = run.json("config.json"), run.summary
     steps, rows = summary["steps"], {}
-    for name in ("metrics.csv", "layers.csv", "params.csv"):
+    for name in LOGS:
         need(run.bytes(name).endswith(b"\n"), f"{name} ends in a torn row")
         rows[name] = run.rows(name)
         for row in rows[name][-200:]:

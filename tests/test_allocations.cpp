@@ -52,10 +52,10 @@ TEST_CASE("step: nothing is allocated after the first ones, with taps on and dro
     initialise(config.model, model.layout(), 1, model.parameters);
     Optimizer<float> optimizer(config.train, model.layout());
     StepRunner runner(config, text);
-    SiteStatistics statistics(config.model.n_layer);
+    SiteStatistics statistics(shape_of(model));
     const auto step = [&](Index number) {
       statistics.clear();
-      const StepResult& result = runner.compute(model, number, &statistics);
+      const StepResult& result = runner.compute(model, number, &statistics, true);
       optimizer.update(number, 1e-3, clip_factor(1.0, result.norms.total), model.gradients, model.parameters);
     };
     for (Index number = 1; number <= 3; ++number) step(number);

@@ -77,8 +77,13 @@ TEST_CASE("kernel: statistics of a bf16 matrix are those of the same numbers as 
       CHECK(a.count == shape.rows * shape.cols);
       CHECK(a.nonfinite == b.nonfinite);
       CHECK(a.abs_max == b.abs_max);
+      std::vector<double> columns(shape.cols), wide_columns(shape.cols);
+      CHECK(column_stats(once.matrix, columns.data()).nonfinite == b.nonfinite);
+      column_stats<float>({wide.data(), shape.rows, shape.cols}, wide_columns.data());
       if (finite) {
         constexpr double tolerance = 5e-6;  // other sums of floats
+        for (std::size_t i = 0; i < columns.size(); ++i)
+          REQUIRE(std::abs(columns[i] - wide_columns[i]) <= tolerance * wide_columns[i]);
         CHECK(std::abs(a.sum - b.sum) <= tolerance * std::sqrt(b.sum_squares * static_cast<double>(b.count)));
         CHECK(std::abs(a.sum_squares - b.sum_squares) <= tolerance * b.sum_squares);
       } else {

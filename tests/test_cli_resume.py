@@ -13,7 +13,7 @@ import subprocess
 import time
 import unittest
 
-from cli import BINARY, TEXT, TINY, CliTest, Run, environment, with_metadata
+from cli import BINARY, LOGS, TEXT, TINY, CliTest, Run, environment, with_metadata
 
 LONG = {"train": {"steps": 800, "schedule": "linear", "warmup_steps": 50}, "eval": {"every": 100, "batches": 1},
         "log": {"every": 1, "layers_every": 50}, "checkpoint": {"every": 100}}
@@ -123,7 +123,7 @@ class Damage(ResumeTest):
 
     def test_a_torn_last_line_is_dropped(self):
         run = self.half_done()
-        for name in ("metrics.csv", "layers.csv", "params.csv"):
+        for name in LOGS:
             self.append(run.file(name), b"26,1664,3.9")
         self.resume(run)
         self.assert_same_results(run, self.whole, files=RESULTS)
@@ -270,9 +270,9 @@ class FullDisk(ResumeTest):
                                 env=environment(TMPDIR="/dev/null"), preexec_fn=limit_files, capture_output=True,
                                 text=True, check=False)
         self.assertEqual(result.returncode, 1, result.stderr)
-        self.assertRegex(result.stderr, r"^\[csv\] run/(layers|params)\.csv: cannot be written: .*\n$")
+        self.assertRegex(result.stderr, r"^\[csv\] run/(layers|params|heads)\.csv: cannot be written: .*\n$")
         run = Run(self.path("run"))
-        for name in ("metrics.csv", "layers.csv", "params.csv"):
+        for name in LOGS:
             self.assertTrue(run.bytes(name).endswith(b"\n"), name)
         self.resume(run)
         self.assert_same_results(run, whole, files=RESULTS)
@@ -291,10 +291,10 @@ class ChangedConfig(ResumeTest):
     def test_rows_past_the_checkpoint_go_from_logs_that_are_off_now_too(self):
         changes = {"log": {"layers_every": 5}}
         whole, run = self.train("whole", changes), self.half_done(changes=changes)
-        for name in ("layers.csv", "params.csv"):
+        for name in LOGS[1:]:
             self.assertEqual(run.rows(name)[-1]["step"], "25")
         self.resume(run, "--set", "log.layers_every=0")
-        for name in ("layers.csv", "params.csv"):
+        for name in LOGS[1:]:
             self.assertEqual(run.rows(name), [row for row in whole.rows(name) if int(row["step"]) <= 20])
 
     def test_allowed_keys_change_and_the_weights_stay_the_same(self):

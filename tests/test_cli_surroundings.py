@@ -14,7 +14,7 @@ import termios
 import time
 import unittest
 
-from cli import BINARY, CliTest, Run, environment
+from cli import BINARY, LOGS, CliTest, Run, environment
 
 LONG_RUN = {"train": {"steps": 100_000}, "eval": {"every": 0}}
 ERRORS_EVERY_STEP = {"train": {"steps": 15, "on_nonfinite": "skip", "optimizer": "sgd", "lr": 100, "grad_clip": 0},
@@ -75,7 +75,7 @@ class Streams(CliTest):
         self.assertEqual(process.wait(timeout=60), 0)
         run = Run(self.path("run"))
         self.assertGreater(run.summary["skipped"], 0, "nothing was said that could have gone astray")
-        for name in ("metrics.csv", "layers.csv", "params.csv"):
+        for name in LOGS:
             self.assertTrue(all(None not in row and None not in row.values() for row in run.rows(name)), name)
 
 

@@ -13,7 +13,7 @@ import unittest
 from collections import Counter
 
 import numpy as np
-from cli import ROOT, SITES, TEXT, VOCABULARY, CliTest, Run, read_safetensors, sites_of, write_safetensors
+from cli import LOGS, ROOT, SITES, TEXT, VOCABULARY, CliTest, Run, read_safetensors, sites_of, write_safetensors
 
 
 class Sample(CliTest):
@@ -146,7 +146,7 @@ class Probe(CliTest):
         self.assertEqual(sorted(os.listdir(self.path("p"))), ["seed-5", "seed-6", "seed-7"])
         for seed in (5, 6, 7):
             run = Run(self.path("p", f"seed-{seed}"))
-            self.assertEqual(set(run.contents()), {"config.json", "layers.csv", "params.csv", "summary.json"})
+            self.assertEqual(set(run.contents()), {"config.json", *LOGS[1:], "summary.json"})
             self.assertEqual(run.json("config.json")["train"]["seed"], seed)
             self.assertEqual([(int(r["layer"]), r["site"]) for r in run.rows("layers.csv")], sites_of(2))
             self.assertEqual({r["step"] for r in run.rows("layers.csv") + run.rows("params.csv")}, {"0"})
@@ -154,7 +154,7 @@ class Probe(CliTest):
 
     def test_it_sees_what_the_first_step_of_training_sees(self):
         probe, run = self.probe("p"), self.train("run")
-        for name, own in (("layers.csv", ()), ("params.csv", ("update_rms",))):
+        for name, own in (("layers.csv", ()), ("params.csv", ("update_rms", "update_ratio")), ("heads.csv", ())):
             first = [row for row in run.rows(name) if row["step"] == "1"]
             for a, b in zip(probe.rows(name), first, strict=True):
                 for column in set(a) - {"step", *own}:
@@ -171,7 +171,7 @@ class Probe(CliTest):
         probe = self.probe("p", "--batches", str(K))
         steps = [[row for row in run.rows("layers.csv") if row["step"] == str(k)] for k in range(1, K + 1)]
         for i, row in enumerate(probe.rows("layers.csv")):
-            column = {name: np.array([float(step[i][name]) for step in steps]) for name in row if name != "site"}
+            column = {name: np.array([float(step[i][name]) for step in steps]) for name in row if name != "site" and row[name]}
             expected = {name: math.sqrt(np.mean(column[name] ** 2)) for name in ("rms", "grad_rms", "grad_norm")}
             expected |= {"mean": column["mean"].mean(), "abs_max": column["abs_max"].max(), "nonfinite": 0,
                          "grad_abs_max": column["grad_abs_max"].max(), "grad_nonfinite": 0}

@@ -8,14 +8,15 @@ import struct
 import unittest
 
 import numpy as np
-from cli import SITES, TEXT, VOCABULARY, CliTest, Run, sites_of
+from cli import LOGS, SITES, TEXT, VOCABULARY, CliTest, Run, sites_of
 from read_safetensors import fnv1a
 
-FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "summary.json", "checkpoint.safetensors",
+FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "heads.csv", "summary.json", "checkpoint.safetensors",
          "checkpoint.previous.safetensors", "model.safetensors", "best.safetensors", "sample.txt"}
-METRICS = "step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"
-LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite"
-PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms"
+METRICS = "step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s,noise_scale"
+LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,kurtosis,dead,cos_in,branch_share"
+PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms,update_ratio"
+HEADS = "step,layer,head,max_logit,entropy,first_share,q_rms,k_rms,v_rms"
 SUMMARY = {"status", "steps", "params", "vocab", "corpus_hash", "final_train_loss", "final_val_loss", "best_val_loss",
            "best_step", "grad_first_last", "growth", "branch_share", "unigram", "seconds", "tokens_per_s", "peak_rss_mb",
            "ranks", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc", "version", "commit",
@@ -68,7 +69,7 @@ class TheFolder(CliTest):
 
     def test_headers_are_exact(self):
         run = self.train("run")
-        for name, header in (("metrics.csv", METRICS), ("layers.csv", LAYERS), ("params.csv", PARAMS)):
+        for name, header in zip(LOGS, (METRICS, LAYERS, PARAMS, HEADS)):
             self.assertEqual(run.bytes(name).split(b"\n")[0].decode(), header)
 
     def test_summary_has_every_field_and_no_other(self):
@@ -226,7 +227,7 @@ class Metrics(CliTest):
 
     def test_numbers_are_the_shortest_that_round_trip(self):
         run = self.train("run", {"log": {"every": 1, "layers_every": 1}})
-        for name in ("metrics.csv", "layers.csv", "params.csv"):
+        for name in LOGS:
             for row in run.rows(name):
                 for column, cell in row.items():
                     if column in ("site", "param") or not cell:
@@ -245,9 +246,9 @@ class Metrics(CliTest):
 
 class Layers(CliTest):
     def values(self, run, step="25"):
-        """{(layer, site): the rest of its row} of one step."""
+        """{(layer, site): the rest of its row but for the columns of some sites alone} of one step."""
         rows = [list(row.values()) for row in run.rows("layers.csv") if row["step"] == step]
-        return {(int(row[1]), row[2]): row[3:] for row in rows}
+        return {(int(row[1]), row[2]): row[3:12] for row in rows}
 
     def test_every_site_of_every_layer_in_order(self):
         run = self.train("run", {"model": {"n_layer": 3}})
@@ -328,7 +329,8 @@ class Layers(CliTest):
     def test_statistics_of_a_site_are_consistent(self):
         widths = {"ffn_hidden": 64, "logits": VOCABULARY}  # of the other sites: 16
         for (layer, site), cells in self.values(self.train("run")).items():
-            mean, rms, largest, bad, grad_rms, grad_largest, grad_norm, grad_bad = map(float, cells)
+            mean, rms, largest, bad, grad_rms, grad_largest, grad_norm, grad_bad, kurtosis = map(float, cells)
+            self.assertTrue(1 - 1e-12 <= kurtosis <= widths.get(site, 16), (layer, site))
             self.assertLessEqual(abs(mean), rms, (layer, site))
             self.assertLessEqual(rms, largest, (layer, site))
             self.assertLessEqual(grad_rms, grad_largest, (layer, site))

@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from cli import BINARY, LONG, TEXT, CliTest, Run, environment
+from cli import BINARY, LOGS, LONG, TEXT, CliTest, Run, environment
 
 KILLS = 1000 if LONG else 60
 SWEEP_KILLS = 100 if LONG else 5
@@ -64,7 +64,7 @@ class Kills(CrashTest):
 
     def assert_whole_rows(self, run):
         """But for this: Linux looks for a kill between the pages of a write, and then leaves the rest of it."""
-        for name in ("metrics.csv", "layers.csv", "params.csv"):
+        for name in LOGS:
             if os.path.exists(run.file(name)) and (rows := run.bytes(name)) and not rows.endswith(b"\n"):
                 self.assertEqual(len(rows) % os.sysconf("SC_PAGE_SIZE"), 0, f"{name} ends in a torn row")
                 self.torn += 1
@@ -237,7 +237,7 @@ class Disk(CrashTest):
         self.assertRegex(result.stderr, r"^\[\w+\] \S*disk/run/\S+: cannot be written: No space left on device\n$")
         full = Run(self.path("full"))
         self.assertGreater(int(full.metadata("checkpoint.safetensors")["step"]), 0)
-        for name in ("metrics.csv", "layers.csv", "params.csv"):
+        for name in LOGS:
             self.assertTrue(full.bytes(name).endswith(b"\n"), name)
         self.assert_same_results(run, whole, files=RESULTS)
 

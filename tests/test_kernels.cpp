@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "helpers.h"
+#include "kernels/bf16.h"
 #include "kernels/pointwise.h"
 #include "kernels/rows.h"
 
@@ -422,6 +423,53 @@ TEST_CASE("kernel: sums of squares that no float holds") {
   const std::vector<float> zeros(n);
   CHECK(sum_squares(n, zeros.data()) == 0);
   CHECK(tensor_stats(n, zeros.data()).sum_squares == 0);
+}
+
+TEST_CASE("kernel: statistics by column equal their twin") {
+  for (const Index rows : {1, 3, 4, 127, 130, 300}) {
+    for (const Index cols : {1, 16, 65, 513, 1100}) {
+      for (const double size : {1.0, 1e-30, 1e25}) {
+        std::vector<float> x = normals<float>(rows * cols, "x", size, 0.5 * size);
+        const auto compare = [&](double tolerance) {
+          std::vector<double> want(cols, 7 * size * size), got = want;
+          std::vector<double> wide = in_double(x);
+          const TensorStats a = column_stats<double>({wide.data(), rows, cols}, want.data());
+          const TensorStats b = column_stats<float>({x.data(), rows, cols}, got.data());
+          CAPTURE(rows);
+          CAPTURE(cols);
+          CAPTURE(size);
+          CHECK(std::abs(a.sum - b.sum) <=
+                tolerance * std::sqrt(a.sum_squares * static_cast<double>(rows * cols)));
+          CHECK(std::abs(b.sum_squares / a.sum_squares - 1) <= tolerance);
+          CHECK(b.abs_max == a.abs_max);
+          CHECK(b.count == rows * cols);
+          for (std::size_t i = 0; i < want.size(); ++i) REQUIRE(std::abs(got[i] / want[i] - 1) <= tolerance);
+        };
+        compare(1e-6);
+        x[x.size() / 2] = std::nanf("");
+        std::vector<double> squares(cols);
+        const TensorStats broken = column_stats<float>({x.data(), rows, cols}, squares.data());
+        CHECK(broken.nonfinite == 1);
+        CHECK(std::isnan(broken.sum_squares));
+        for (Index i = 0; i < cols; ++i) REQUIRE(std::isnan(squares[i]) == (i == (rows * cols / 2) % cols));
+      }
+    }
+  }
+}
+
+TEST_CASE("kernel: cosines of rows equal their twin") {
+  for (const Index rows : {1, 5, 300}) {
+    for (const Index cols : {1, 16, 65}) {
+      for (const double size : {1.0, 1e-30, 1e25}) {
+        const std::vector<float> a = normals<float>(rows * cols, "a", size),
+                                 b = normals<float>(rows * cols, "b");
+        const double want = sum_cosines(rows, cols, in_double(a).data(), in_double(b).data());
+        CHECK(std::abs(sum_cosines(rows, cols, a.data(), b.data()) - want) <=
+              1e-6 * static_cast<double>(rows));
+        CHECK(std::abs(sum_cosines(rows, cols, a.data(), a.data()) / static_cast<double>(rows) - 1) <= 1e-6);
+      }
+    }
+  }
 }
 
 TEST_CASE("kernel: optimisers equal their twins") {

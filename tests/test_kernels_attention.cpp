@@ -17,6 +17,7 @@ struct AttentionCase {
   Real beta = 0;
   Index first_sequence = 0;
   GemmProvider provider = GemmProvider::openblas;
+  HeadStats* head_stats = nullptr;
 
   Index width = heads * head_dim, rows = sequences * context;
   std::vector<Real> qkv = normals<Real>(rows * 3 * width, "qkv", 1.3);
@@ -42,7 +43,8 @@ struct AttentionCase {
             .stats = stats,
             .dropout = dropout,
             .dropout_stream = RandomStream(1, "dropout"),
-            .first_sequence = first_sequence};
+            .first_sequence = first_sequence,
+            .head_stats = head_stats};
   }
   AttentionGradients<Real> gradients(const Matrix<Real>& d, const Matrix<Real>& all) const {
     return {.out = d, .q = part(all, 0), .k = part(all, 1), .v = part(all, 2), .beta = beta};
@@ -88,6 +90,59 @@ TEST_CASE("kernel: attention equals its twin") {
       AttentionCase<float>{2, heads, head_dim, context, 0, beta}.compare(2e-6);
     }
   }
+}
+
+TEST_CASE("kernel: what attention tells of its heads equals its twin, and telling it changes no bit") {
+  for (const GemmProvider provider : {GemmProvider::native, GemmProvider::bf16}) {
+    for (const Index context : {1, 5, 64, 130}) {
+      for (const double dropout : {0.0, 0.3}) {
+        AttentionCase<float> test{2, 3, 8, context, dropout, 0, 0, provider};
+        const AttentionCase<float>::Result plain = test.run(true);
+        std::vector<HeadStats> fast(test.sequences * test.heads), want = fast;
+        test.head_stats = fast.data();
+        const AttentionCase<float>::Result told = test.run(true);
+        CHECK(same_bits(told.out, plain.out));
+        CHECK(same_bits(told.dqkv, plain.dqkv));
+        CHECK(same_bits(told.softmax.max, plain.softmax.max));
+        CHECK(same_bits(told.softmax.sum, plain.softmax.sum));
+        test.head_stats = want.data();
+        test.run(false);
+        const double tolerance = provider == GemmProvider::bf16 ? 2e-2 : 2e-6;
+        for (std::size_t i = 0; i < fast.size(); ++i) {
+          CAPTURE(context);
+          CHECK(fast[i].queries == context);
+          CHECK(want[i].queries == context);
+          CHECK(std::abs(fast[i].max_logit - want[i].max_logit) <=
+                tolerance * (1 + std::abs(want[i].max_logit)));
+          CHECK(std::abs(fast[i].entropy - want[i].entropy) <= tolerance * static_cast<double>(context));
+          CHECK(std::abs(fast[i].first_share - want[i].first_share) <=
+                tolerance * static_cast<double>(context));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("kernel: heads that look everywhere alike, and at one key alone") {
+  const Index context = 40;
+  AttentionCase<float> test{1, 1, 4, context};
+  HeadStats stats;
+  test.head_stats = &stats;
+  for (std::size_t i = 0; i < test.qkv.size(); ++i) test.qkv[i] = i % 12 < 8 ? 0 : test.qkv[i];
+  test.run(true);
+  double entropy = 0, share = 0;
+  for (int t = 1; t <= context; ++t) entropy += std::log(t), share += 1.0 / t;
+  CHECK(stats.max_logit == 0);
+  CHECK(std::abs(stats.entropy / entropy - 1) <= 1e-6);
+  CHECK(std::abs(stats.first_share / share - 1) <= 1e-6);
+
+  for (Index row = 0; row < context; ++row) {  // q = 100, k = 100 at the first key, else 0
+    for (std::size_t i = 0; i < 8; ++i) test.qkv[row * 12 + i] = i < 4 || row == 0 ? 100 : 0;
+  }
+  test.run(true);
+  CHECK(stats.max_logit == 20000);
+  CHECK(std::abs(stats.entropy) <= 1e-6);
+  CHECK(std::abs(stats.first_share - context) <= 1e-5);
 }
 
 TEST_CASE("kernel: attention with dropout equals its twin") {

@@ -28,17 +28,23 @@ Seen train(const RunConfig& config, const std::vector<Token>& text, Communicator
   TinyModel<float> model(config.model);
   Optimizer<float> optimizer(config.train, model.layout(), ranks);
   StepRunner runner(config, text, true, ranks);
-  SiteStatistics statistics(config.model.n_layer);
+  SiteStatistics statistics(shape_of(model));
   Seen outcome;
   for (Index step = 1; step <= 3; ++step) {
     statistics.clear();
-    const StepResult& result = runner.compute(model, step, &statistics);
+    const StepResult& result = runner.compute(model, step, &statistics, /*measure_noise=*/true);
     outcome.numbers.push_back(result.loss);
     for (const double norm : result.norms.by_parameter) outcome.numbers.push_back(norm);
     for (const SiteRow& row : statistics.rows()) {
       outcome.numbers.insert(outcome.numbers.end(),
-                             {row.mean, row.rms, row.abs_max, row.grad_rms, row.grad_norm});
+                             {row.mean, row.rms, row.abs_max, row.grad_rms, row.grad_norm, row.kurtosis,
+                              row.dead.value_or(0), row.cos_in.value_or(0), row.branch_share.value_or(0)});
     }
+    for (const HeadRow& row : statistics.head_rows()) {
+      outcome.numbers.insert(outcome.numbers.end(),
+                             {row.max_logit, row.entropy, row.first_share, row.q_rms, row.k_rms, row.v_rms});
+    }
+    outcome.numbers.push_back(result.noise_scale.value_or(0));
     for (const WeightChange& change : optimizer.update(step, 1e-2, clip_factor(1.0, result.norms.total),
                                                        model.gradients, model.parameters)) {
       outcome.numbers.push_back(change.before);

@@ -7,11 +7,13 @@
 #pragma once
 
 #include <new>
+#include <span>
 #include <type_traits>
 #include <vector>
 
 #include "core/arena.h"
 #include "core/error.h"
+#include "core/head_stats.h"
 #include "core/matrix.h"
 #include "core/random.h"
 #include "core/site.h"
@@ -41,13 +43,19 @@ struct MatrixAccumulator {
   Real beta;
 };
 
-// Called with values and with final gradients at the sites of the model. Only ever reads.
+// Called with values and with final gradients at the sites of the model, with what becomes of a branch and of
+// attention. Only ever reads.
 template <class Real>
 class TapListener {
  public:
   virtual ~TapListener() = default;
   virtual void on_value(Place place, const Matrix<Real>& value) = 0;
   virtual void on_gradient(Place place, const Matrix<Real>& gradient) = 0;
+
+  // The branch whose sublayer ends at this site is about to be added to alpha*x.
+  virtual void on_sum(Place, Real /*alpha*/, const Matrix<Real>& /*x*/, const Matrix<Real>& /*branch*/) {}
+  // Of a layer's attention: what it multiplies (N, 3C: q, k, v), and what its softmax told of (B, H) heads.
+  virtual void on_heads(int /*layer*/, const Matrix<Real>& /*qkv*/, std::span<const HeadStats>) {}
 };
 
 // One call of an op: rows of its activations, features of its input and output.
@@ -157,6 +165,17 @@ class Tape {
 
   // Names a value. The listener is called with it now, and with its gradient when that is final.
   void tap(const Var<Real>& value, Place place);
+
+  // The listener's, if there is one: on_sum(), and room for the statistics that on_heads() hears of.
+  void tap_sum(Place branch_end, Real alpha, const Var<Real>& x, const Var<Real>& branch) {
+    if (listener_ != nullptr) listener_->on_sum(branch_end, alpha, x, branch);
+  }
+  std::span<HeadStats> room_for_heads(Index count) {
+    return listener_ == nullptr ? std::span<HeadStats>() : std::span(save<HeadStats>(count), count);
+  }
+  void tap_heads(int layer, const Var<Real>& qkv, std::span<const HeadStats> heads) {
+    if (listener_ != nullptr) listener_->on_heads(layer, qkv, heads);
+  }
 
   // --- for the trainer
   // ---------------------------------------------------------------------------------------

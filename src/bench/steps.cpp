@@ -53,13 +53,13 @@ struct TimedStep {
 std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const std::vector<Token>& tokens,
                                                  Index steps) {
   const ScratchFolder folder;
-  CsvWriter layers = open_layers(folder), params = open_params(folder);
+  CsvWriter layers = open_layers(folder), params = open_params(folder), heads = open_heads(folder);
   Model<float> model(config.model, vocabulary_size, gemm_provider(config.train));
   const ParameterLayout& layout = model.layout();
   initialise(config.model, layout, 1, model.parameters);
   Optimizer<float> optimizer(config.train, layout);
   StepRunner runner(config, tokens);
-  SiteStatistics statistics(config.model.n_layer);
+  SiteStatistics statistics(shape_of(model));
 
   std::array<std::vector<TimedStep>, 2> timed;
   for (Index step = 1; step <= warm_up_steps + 2 * steps; ++step) {
@@ -68,7 +68,7 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
     model.tape.set_op_listener(logged ? nullptr : &now.ops);
     const Stopwatch step_clock;
     statistics.clear();
-    const StepResult& result = runner.compute(model, step, logged ? &statistics : nullptr);
+    const StepResult& result = runner.compute(model, step, logged ? &statistics : nullptr, logged);
     const Stopwatch update_clock;
     const std::vector<WeightChange>& changes =
         optimizer.update(step, config.train.lr, 1.0, model.gradients, model.parameters);
@@ -76,6 +76,7 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
     if (logged) {
       write_layers(layers, step, statistics.rows());
       write_params(params, step, parameter_rows(config.train, model, result.norms, &changes));
+      write_heads(heads, step, statistics.head_rows());
     }
     now.seconds = step_clock.seconds();
     if (step > warm_up_steps) timed[logged].push_back(std::move(now));

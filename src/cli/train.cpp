@@ -223,7 +223,10 @@ const Command train_command = {
     .name = "train",
     .arguments = "CONFIG",
     .purpose = "train a model; logs every layer's activations and gradients",
-    .details = "Reads one JSON file and leaves a run folder with logs, checkpoints and weights.",
+    .details =
+        "Reads one JSON file and leaves a run folder with logs, checkpoints and weights. What the columns of "
+        "its logs "
+        "mean: src/telemetry/README.md.",
     .options = {set_option,
                 threads_option,
                 {"out", "DIR", "run folder (default: runs/<name>)"},

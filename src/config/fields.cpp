@@ -290,7 +290,7 @@ std::vector<Field> make_table() {
       .bookkeeping()
       .also({"log_interval", "logging_steps", "log_every_n_steps"});
   add("log.layers_every", log(&LogConfig::layers_every), integer(0, max_steps),
-      "steps between rows of layers.csv and params.csv; 0: off")
+      "steps between rows of layers.csv, params.csv and heads.csv; 0: off")
       .bookkeeping();
   add("checkpoint.every", at(&RunConfig::checkpoint, &CheckpointConfig::every), integer(0, max_steps),
       "steps between checkpoints; 0: only at the end and when interrupted")

@@ -42,6 +42,21 @@ std::map<Index, std::string> rows_by_step(std::string_view rows) {
   return steps;
 }
 
+// Gives the rows of a log with the first of these columns alone empty cells in the others.
+void add_columns(const std::string& path, const std::vector<std::string>& columns) {
+  CsvReader rows(path);
+  const std::vector<std::string>& had = rows.columns();
+  if (had.empty() || had.size() >= columns.size() || !std::equal(had.begin(), had.end(), columns.begin()))
+    return;
+  CsvRows whole(columns);
+  while (rows.next()) {
+    for (std::size_t i = 0; i < columns.size(); ++i)
+      whole.cell(i < had.size() ? std::string_view(rows.cell(columns[i])) : std::string_view());
+    whole.end_row();
+  }
+  write_atomically(path, whole.header(), whole.text());
+}
+
 // Bytes of a log's header and its rows of steps up to `step`; 0: it has no header.
 Index size_until(Index step, const std::string& path, const std::vector<std::string>& columns) {
   CsvReader rows(path);
@@ -135,7 +150,10 @@ Index CsvReader::count(std::string_view column) const {
 CsvWriter::CsvWriter(const std::string& path, const std::vector<std::string>& columns,
                      std::optional<Index> last_step)
     : CsvRows(columns), path_(path) {
-  if (last_step && std::filesystem::exists(path)) size_ = size_until(*last_step, path, columns);
+  if (last_step && std::filesystem::exists(path)) {
+    add_columns(path, columns);
+    size_ = size_until(*last_step, path, columns);
+  }
   if (size_ > 0) {
     open();
     cut(size_);

@@ -89,7 +89,8 @@ class CsvReader {
 class CsvWriter : public CsvRows {
  public:
   // `last_step`: goes on after the file's rows of steps up to it, and drops those behind; the header must be
-  // the same. Otherwise, and where there is no such file, begins a new one in its place.
+  // the same, or an earlier version's, which had the first of these columns: its rows get empty cells in the
+  // others. Otherwise, and where there is no such file, begins a new one in its place.
   CsvWriter(const std::string& path, const std::vector<std::string>& columns,
             std::optional<Index> last_step = std::nullopt);
 

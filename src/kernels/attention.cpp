@@ -106,6 +106,22 @@ void decode_one_query(const GemmKernel& kernel, const Attention<float>& a, Index
   out.store();
 }
 
+// What the softmax of a tile told of its queries. With s = S - max S and l = sum_j e^(s_j), the entropy of a
+// query's weights is log l - sum_j P_j s_j. One logarithm is taken of all the l, which are at most n_keys.
+HeadStats stats_of(const CausalTile& tile) {
+  HeadStats stats;
+  double sums = 1;
+  for (Index i = 0; i < tile.n_queries; ++i) {
+    stats.max_logit = std::max(stats.max_logit, double{tile.stats.max[i]});
+    stats.entropy -= double{tile.mean_score[i]};
+    stats.first_share += double{tile.first_weight[i]};
+    sums *= double{tile.stats.sum[i]};
+  }
+  stats.queries = tile.n_queries;
+  stats.entropy += std::log(sums);
+  return stats;
+}
+
 void forward_of_head(const GemmKernel& kernel, const Attention<float>& a, Index item) {
   struct Queries;
   struct Keys;
@@ -119,18 +135,22 @@ void forward_of_head(const GemmKernel& kernel, const Attention<float>& a, Index 
   const HeadSums out = head_sums<Outputs>(a.head(a.out, item));
   constexpr Index stride = query_tile;
   float* scores = thread_scratch<float, Scores>((n_keys + 1) * stride);
+  HeadStats stats;
   for (Index t = 0; t < n_queries; t += query_tile) {
     const Index rows = std::min(query_tile, n_queries - t), visible = n_keys - n_queries + t + 1;
-    float unused[2][query_tile];
-    CausalTile tile{rows, visible, visible + rows - 1, stride, nullptr, {unused[0], unused[1]}};
+    float row_stats[4][query_tile];
+    CausalTile tile{rows, visible, visible + rows - 1, stride, nullptr, {row_stats[0], row_stats[1]}};
     if (a.stats.max != nullptr) tile.stats = a.stats.from(item * n_queries + t);
+    if (a.head_stats != nullptr) tile.mean_score = row_stats[2], tile.first_weight = row_stats[3];
     multiply_by_queries(kernel, tile, head_dim, keys, queries, t,
                         {score_scale(a), 0, {scores, tile.n_keys, rows, stride}});
     tile.dropout_mask = dropout_mask(a, item, t, tile);
     kernel.causal_softmax(tile, scores);
+    if (a.head_stats != nullptr) stats += stats_of(tile);
     multiply(kernel, rows, head_dim, tile.n_keys, {scores, stride, true}, values, {1, 0, out.rows(t, rows)});
   }
   out.store();
+  if (a.head_stats != nullptr) a.head_stats[item] = stats;
 }
 
 // One head going backwards, a block of queries at a time from the last to the first.
@@ -217,7 +237,7 @@ class BackwardOfHead {
 
 void attention_forward(GemmProvider provider, const Attention<float>& a) {
   const GemmKernel& kernel = kernel_of(provider);
-  const bool decodes = a.queries() == 1 && a.stats.max == nullptr;
+  const bool decodes = a.queries() == 1 && a.stats.max == nullptr && a.head_stats == nullptr;
   parallel_each(a.sequences * a.heads, [&](Index item) {
     decodes ? decode_one_query(kernel, a, item) : forward_of_head(kernel, a, item);
   });

@@ -7,6 +7,7 @@
 // 2022).
 #pragma once
 
+#include "core/head_stats.h"
 #include "core/random.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/softmax.h"
@@ -25,6 +26,7 @@ struct Attention {
   double dropout = 0;          // of the weights P
   RandomStream dropout_stream{0, ""};  // .at(sequence), element (head*queries + query)*keys + key
   Index first_sequence = 0;            // number of sequence 0 in the whole step's batch
+  HeadStats* head_stats = nullptr;     // (B, H), which the forward fills; or null
 
   Index queries() const { return q.rows / sequences; }  // T
   Index keys() const { return k.rows / sequences; }     // T

@@ -19,6 +19,10 @@ void to_float(const Matrix<Real>& x, Real* out);
 template <class Real>
 TensorStats tensor_stats(const Matrix<Real>& x);
 
+// The same; the sums of squares of x's columns are added to `squares` (cols).
+template <class Real>
+TensorStats column_stats(const Matrix<Real>& x, double* squares);
+
 // out = x*y, element by element, all of one shape and dtype; out may be either.
 template <class Real>
 void multiply(const Matrix<Real>& x, const Matrix<Real>& y, const Matrix<Real>& out);

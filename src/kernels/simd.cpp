@@ -61,6 +61,8 @@ constexpr KernelTable<double> naive_twins = {
     .dot = reference::dot,
     .sum_squares = reference::sum_squares,
     .tensor_stats = reference::tensor_stats,
+    .column_stats = reference::column_stats,
+    .sum_cosines = reference::sum_cosines,
     .adamw = reference::adamw,
     .momentum_step = reference::momentum_step,
 };

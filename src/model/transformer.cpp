@@ -145,8 +145,11 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
     y = cached_attention(run.tape, gemm_provider_, H, qkv, cache->length, cache->keys[index].data(),
                          cache->values[index].data());
   } else {
+    const int layer = static_cast<int>(index) + 1;
+    const std::span<HeadStats> heads = run.tape.room_for_heads(qkv.rows / T * H);
     y = causal_attention(run.tape, gemm_provider_, T, H, qkv,
-                         run.drop(static_cast<int>(index) + 1, DropoutPlace::attention_weights));
+                         run.drop(layer, DropoutPlace::attention_weights), heads);
+    run.tape.tap_heads(layer, qkv, heads);
   }
   y = run.norm(p.attn.norm_inner, y, true);
   return linear(run.tape, gemm_provider_, y, run.parameter(p.attn.out.weight),
@@ -193,6 +196,7 @@ Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) con
     const Real a = w.scale == no_parameter ? static_cast<Real>(branch_scale_of(config_, row).start) : Real(1);
     const Var<Real> normed = scale(run.tape, a, run.norm(w.norm_branch, y));
     const Var<Real> branch = scale_by(run.tape, run.parameter(w.scale), normed);
+    if (config_.residual) run.tape.tap_sum({layer, at.out}, alpha, x, branch);
     Var<Real> sum = config_.residual ? residual_sum(run.tape, alpha, x, branch) : branch;
     if (row.block_skip && at.sum == Site::stream && config_.residual)
       sum = residual_sum(run.tape, Real(1), block_input, sum);

@@ -8,7 +8,7 @@ namespace normscope {
 
 template <class Real>
 Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index context, Index heads,
-                           Var<Real> qkv, const Dropout& drop) {
+                           Var<Real> qkv, const Dropout& drop, std::span<HeadStats> head_stats) {
   const Index rows = qkv.rows, width = qkv.cols / 3;
   const typename Tape<Real>::Op op(tape, "attention", rows, width);
   require(qkv.cols % (3 * heads) == 0 && rows % context == 0, "causal_attention", "qkv is (", rows, ", ",
@@ -26,7 +26,8 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
                             .out = y,
                             .dropout = drop.p,
                             .dropout_stream = drop.stream,
-                            .first_sequence = drop.first_sequence};
+                            .first_sequence = drop.first_sequence,
+                            .head_stats = head_stats.data()};
   if (tape.recording()) {
     attention.stats = {tape.template save<Real>(rows * heads), tape.template save<Real>(rows * heads)};
   }
@@ -65,8 +66,10 @@ Var<Real> cached_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index h
   return y;
 }
 
-template Var<float> causal_attention(Tape<float>&, GemmProvider, Index, Index, Var<float>, const Dropout&);
-template Var<double> causal_attention(Tape<double>&, GemmProvider, Index, Index, Var<double>, const Dropout&);
+template Var<float> causal_attention(Tape<float>&, GemmProvider, Index, Index, Var<float>, const Dropout&,
+                                     std::span<HeadStats>);
+template Var<double> causal_attention(Tape<double>&, GemmProvider, Index, Index, Var<double>, const Dropout&,
+                                      std::span<HeadStats>);
 template Var<float> cached_attention(Tape<float>&, GemmProvider, Index, Var<float>, Index, float*, float*);
 template Var<double> cached_attention(Tape<double>&, GemmProvider, Index, Var<double>, Index, double*,
                                       double*);

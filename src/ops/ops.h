@@ -96,10 +96,11 @@ template <class Real>
 Var<Real> dropout(Tape<Real>& tape, const Dropout& drop, Var<Real> x);
 
 // Causal multi-head self-attention (kernels/attention.h) of qkv (N, 3C: q, k, v): (N, C). `drop` acts on the
-// weights. The output has the dtype of qkv; bf16 needs heads of even width.
+// weights. The output has the dtype of qkv; bf16 needs heads of even width. `head_stats`: (B*H) to be filled,
+// or none.
 template <class Real>
 Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index context, Index heads,
-                           Var<Real> qkv, const Dropout& drop = {});
+                           Var<Real> qkv, const Dropout& drop = {}, std::span<HeadStats> head_stats = {});
 
 // The same for one sequence that is being written: the rows of qkv follow `length` earlier positions, whose
 // keys and values are in the caches (at least length + rows, C); their own are appended there. Values only,

@@ -12,11 +12,17 @@ namespace {
 
 // In the order of removal, which a kill may cut short. Checkpoints first: none is left beside logs that are
 // gone. config.json last: while it is there the folder is a run, and the removal can be repeated.
-const std::string owned_files[] = {checkpoint_file, previous_checkpoint_file,
-                                   summary_file,    metrics_file,
-                                   layers_file,     params_file,
-                                   model_file,      best_file,
-                                   sample_file,     previous_path(best_file),
+const std::string owned_files[] = {checkpoint_file,
+                                   previous_checkpoint_file,
+                                   summary_file,
+                                   metrics_file,
+                                   layers_file,
+                                   params_file,
+                                   heads_file,
+                                   model_file,
+                                   best_file,
+                                   sample_file,
+                                   previous_path(best_file),
                                    config_file};
 
 // Why the folder is not a run's, and its files are not ours; empty: it is one.

@@ -13,6 +13,7 @@ constexpr const char* config_file = "config.json";
 constexpr const char* metrics_file = "metrics.csv";
 constexpr const char* layers_file = "layers.csv";
 constexpr const char* params_file = "params.csv";
+constexpr const char* heads_file = "heads.csv";
 constexpr const char* summary_file = "summary.json";
 constexpr const char* checkpoint_file = "checkpoint.safetensors";
 constexpr const char* previous_checkpoint_file = "checkpoint.previous.safetensors";

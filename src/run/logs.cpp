@@ -16,12 +16,22 @@ void add_cells(CsvWriter& csv, const Row& row, const Columns& columns) {
   csv.end_row();
 }
 
+template <class Row, class Columns>
+void write_rows(CsvWriter& csv, Index step, const std::vector<Row>& rows, const Columns& columns) {
+  for (const Row& row : rows) {
+    csv.cell(step);
+    add_cells(csv, row, columns);
+  }
+  csv.flush();
+}
+
 }  // namespace
 
 void Logs::sync() {
   metrics.sync();
   if (layers) layers->sync();
   if (params) params->sync();
+  if (heads) heads->sync();
 }
 
 CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step) {
@@ -34,6 +44,10 @@ CsvWriter open_layers(const RunFolder& folder, std::optional<Index> last_step) {
 
 CsvWriter open_params(const RunFolder& folder, std::optional<Index> last_step) {
   return open_log(folder.file(params_file), {"step"}, parameter_columns, last_step);
+}
+
+CsvWriter open_heads(const RunFolder& folder, std::optional<Index> last_step) {
+  return open_log(folder.file(heads_file), {"step"}, head_columns, last_step);
 }
 
 void write_metrics(CsvWriter& csv, const MetricsRow& row) {
@@ -56,11 +70,11 @@ void write_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows) 
 }
 
 void write_params(CsvWriter& csv, Index step, const std::vector<ParameterRow>& rows) {
-  for (const ParameterRow& row : rows) {
-    csv.cell(step);
-    add_cells(csv, row, parameter_columns);
-  }
-  csv.flush();
+  write_rows(csv, step, rows, parameter_columns);
+}
+
+void write_heads(CsvWriter& csv, Index step, const std::vector<HeadRow>& rows) {
+  write_rows(csv, step, rows, head_columns);
 }
 
 }  // namespace normscope

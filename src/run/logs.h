@@ -1,5 +1,5 @@
-// The logs of a run's folder: metrics.csv, layers.csv, params.csv. Each has a table of its columns and of the
-// members that these show.
+// The logs of a run's folder: metrics.csv, layers.csv, params.csv, heads.csv. Each has a table of its columns
+// and of the members that these show.
 #pragma once
 
 #include <optional>
@@ -21,6 +21,7 @@ struct MetricsRow {
   double lr;
   float grad_norm;  // before clipping
   double clip_factor, step_ms, tokens_per_s;
+  std::optional<double> noise_scale;
 };
 
 struct ParameterRow {
@@ -30,7 +31,7 @@ struct ParameterRow {
   double rms, grad_norm;
   std::optional<double> grad_norm_batch;
   double grad_rms;
-  std::optional<double> update_rms;
+  std::optional<double> update_rms, update_ratio;
 };
 
 template <class Member>
@@ -51,6 +52,7 @@ inline constexpr std::tuple metrics_columns{
     Column{"clip_factor", &MetricsRow::clip_factor},
     Column{"step_ms", &MetricsRow::step_ms},
     Column{"tokens_per_s", &MetricsRow::tokens_per_s},
+    Column{"noise_scale", &MetricsRow::noise_scale},
 };
 // After the step, the layer and the site.
 inline constexpr std::tuple site_columns{
@@ -58,13 +60,31 @@ inline constexpr std::tuple site_columns{
     Column{"abs_max", &SiteRow::abs_max},     Column{"nonfinite", &SiteRow::nonfinite},
     Column{"grad_rms", &SiteRow::grad_rms},   Column{"grad_abs_max", &SiteRow::grad_abs_max},
     Column{"grad_norm", &SiteRow::grad_norm}, Column{"grad_nonfinite", &SiteRow::grad_nonfinite},
+    Column{"kurtosis", &SiteRow::kurtosis},   Column{"dead", &SiteRow::dead},
+    Column{"cos_in", &SiteRow::cos_in},       Column{"branch_share", &SiteRow::branch_share},
 };
 // After the step.
 inline constexpr std::tuple parameter_columns{
-    Column{"layer", &ParameterRow::layer},         Column{"param", &ParameterRow::param},
-    Column{"numel", &ParameterRow::numel},         Column{"rms", &ParameterRow::rms},
-    Column{"grad_norm", &ParameterRow::grad_norm}, Column{"grad_norm_batch", &ParameterRow::grad_norm_batch},
-    Column{"grad_rms", &ParameterRow::grad_rms},   Column{"update_rms", &ParameterRow::update_rms},
+    Column{"layer", &ParameterRow::layer},
+    Column{"param", &ParameterRow::param},
+    Column{"numel", &ParameterRow::numel},
+    Column{"rms", &ParameterRow::rms},
+    Column{"grad_norm", &ParameterRow::grad_norm},
+    Column{"grad_norm_batch", &ParameterRow::grad_norm_batch},
+    Column{"grad_rms", &ParameterRow::grad_rms},
+    Column{"update_rms", &ParameterRow::update_rms},
+    Column{"update_ratio", &ParameterRow::update_ratio},
+};
+// After the step.
+inline constexpr std::tuple head_columns{
+    Column{"layer", &HeadRow::layer},
+    Column{"head", &HeadRow::head},
+    Column{"max_logit", &HeadRow::max_logit},
+    Column{"entropy", &HeadRow::entropy},
+    Column{"first_share", &HeadRow::first_share},
+    Column{"q_rms", &HeadRow::q_rms},
+    Column{"k_rms", &HeadRow::k_rms},
+    Column{"v_rms", &HeadRow::v_rms},
 };
 
 // Calls `use(value)` with each member of a row that the columns name.
@@ -76,7 +96,7 @@ void for_each_cell(Row&& row, const std::tuple<Column<Members>...>& columns, Use
 // The logs of a run that trains.
 struct Logs {
   CsvWriter metrics;
-  std::optional<CsvWriter> layers, params;
+  std::optional<CsvWriter> layers, params, heads;
 
   void sync();  // rows that a checkpoint counts on must be on the disk before it is
 };
@@ -85,10 +105,12 @@ struct Logs {
 CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
 CsvWriter open_layers(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
 CsvWriter open_params(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
+CsvWriter open_heads(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
 
 void write_metrics(CsvWriter& csv, const MetricsRow& row);
 void add_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows);  // not flushed
 void write_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows);
 void write_params(CsvWriter& csv, Index step, const std::vector<ParameterRow>& rows);
+void write_heads(CsvWriter& csv, Index step, const std::vector<HeadRow>& rows);
 
 }  // namespace normscope

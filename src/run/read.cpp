@@ -49,7 +49,7 @@ auto rows_of_step(Which which, const RunRecord& run, const char* file, Read read
   std::vector<decltype(read(std::declval<CsvReader&>()))> rows;
   try {
     CsvReader log(file_in(run.folder, file));
-    constexpr Index two_steps_bytes = 8000;  // for each layer; rows take less
+    constexpr Index two_steps_bytes = 16000;  // for each layer; rows take less
     if (which == Which::last) log.skip_to_last(two_steps_bytes * (run.config.model.n_layer + 2));
     for (Index step = -1; log.next();) {
       const Index before = std::exchange(step, log.count("step"));

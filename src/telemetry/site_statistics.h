@@ -1,7 +1,8 @@
-// Statistics of every site of the model over one step: what layers.csv holds.
+// Statistics of every site of the model and of every head over one step: what layers.csv and heads.csv hold.
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -10,13 +11,27 @@
 
 namespace normscope {
 
-// One row of layers.csv. NaN where nothing was measured.
+// One row of layers.csv, whose columns README defines. NaN where nothing was measured, nothing where a site
+// has no such figure.
 struct SiteRow {
   Place place;
   double mean, rms, abs_max;
   Index nonfinite;
   double grad_rms, grad_abs_max, grad_norm;
   Index grad_nonfinite;
+  double kurtosis = 0;
+  std::optional<double> dead = {}, cos_in = {}, branch_share = {};
+};
+
+// One row of heads.csv. Heads count from 1.
+struct HeadRow {
+  Index layer, head;
+  double max_logit, entropy, first_share;
+  double q_rms, k_rms, v_rms;  // as the dot products take them
+};
+
+struct ModelShape {
+  Index n_layer, n_head, d_model, d_ff, vocab;
 };
 
 // The first tensor of a step that held a number that is not finite.
@@ -28,30 +43,62 @@ struct Nonfinite {
 // Listens to a step's taps. Micro-batches of the step add up: their elements count as those of one tensor.
 class SiteStatistics : public TapListener<float> {
  public:
-  explicit SiteStatistics(Index n_layer);
+  explicit SiteStatistics(const ModelShape& shape);
 
   void clear();
-  void on_value(Place place, const Matrix<float>& x) override { add(place, x, &Entry::value); }
-  void on_gradient(Place place, const Matrix<float>& x) override { add(place, x, &Entry::gradient); }
+  void on_value(Place place, const Matrix<float>& x) override;
+  void on_gradient(Place place, const Matrix<float>& x) override;
+  void on_sum(Place branch_end, float alpha, const Matrix<float>& x, const Matrix<float>& branch) override;
+  void on_heads(int layer, const Matrix<float>& qkv, std::span<const HeadStats> heads) override;
 
   // In the order of the model. Where several batches were heard, norms are root mean squares over them.
   std::vector<SiteRow> rows(Index batches = 1) const;
+  std::vector<HeadRow> head_rows() const;
   const std::optional<Nonfinite>& first_nonfinite() const { return first_nonfinite_; }
 
   // All of it as bytes, and what such bytes tell counted as heard here: for what other processes hear.
-  std::size_t byte_count() const { return entries_.size() * sizeof(Entry) + sizeof first_nonfinite_; }
+  std::size_t byte_count() const {
+    return entries_.size() * sizeof(Entry) + heads_.size() * sizeof(Head) +
+           column_squares_.size() * sizeof(double) + sizeof first_nonfinite_;
+  }
   void to_bytes(char* bytes) const;
   void add_bytes(const char* bytes);
 
  private:
   struct Entry {
     Place place;
+    Index first_column, width;  // where its columns are among all
     TensorStats value, gradient;
-  };
-  void add(Place place, const Matrix<float>& x, TensorStats Entry::*part);
+    double cosines;                         // between a block's input and output, summed over tokens
+    double branch_squares, stream_squares;  // of the two terms of a residual sum
 
+    void operator+=(const Entry& other);
+  };
+  struct Head {
+    HeadStats weights;
+    double squares[3];  // of q, k, v
+
+    void operator+=(const Head& other);
+  };
+  Entry& at(Place place);
+  void look_for_nonfinite(Place place, const TensorStats& stats, bool in_gradient);
+  double squares_of(const Matrix<float>& x) const;
+
+  const ModelShape shape_;
   std::vector<Entry> entries_;
+  std::vector<Head> heads_;             // (L, H)
+  std::vector<double> column_squares_;  // sums of squares over tokens, of every site's features
+  std::vector<double> qkv_squares_;     // scratch: (3C)
   std::optional<Nonfinite> first_nonfinite_;
+
+  // Of the pass under way: the stream that the block began with, and the sums of squares of the last stream
+  // (stream_mid too) and the last other site, which are mostly the two terms of the next residual sum.
+  struct Squares {
+    const float* data = nullptr;
+    double sum = 0;
+  };
+  Matrix<float> block_input_;
+  Squares last_stream_, last_other_;
 };
 
 // The sites of a model of L blocks, in the order of layers.csv.

@@ -39,6 +39,15 @@ Growth largest_growth(const std::vector<SiteRow>& then, const std::vector<SiteRo
   return growth;
 }
 
+// A cell as numbers; one that may be empty, as whether it is not, and its value.
+template <class Value>
+void add_number(Value value, std::vector<double>& numbers) {
+  numbers.push_back(static_cast<double>(value));
+}
+inline void add_number(std::optional<double> value, std::vector<double>& numbers) {
+  numbers.insert(numbers.end(), {value ? 1.0 : 0.0, value.value_or(0)});
+}
+
 std::string times_text(double times) {
   std::ostringstream out;
   if (times < 1e6) {
@@ -69,17 +78,21 @@ std::vector<double> RecentSteps::to_numbers() const {
   for (const auto& [step, sites] : steps_) {
     numbers.push_back(static_cast<double>(step));
     for (const SiteRow& site : sites)
-      for_each_cell(site, site_columns, [&](auto value) { numbers.push_back(static_cast<double>(value)); });
+      for_each_cell(site, site_columns, [&](auto value) { add_number(value, numbers); });
   }
   return numbers;
 }
 
 void RecentSteps::from_numbers(std::span<const double> numbers, Index n_layer) {
   const std::vector<Place> places = places_of(n_layer);
-  const std::size_t numbers_per_step = 1 + std::tuple_size_v<decltype(site_columns)> * places.size();
-  const std::size_t steps = numbers.size() / numbers_per_step;
-  require(numbers.size() == 2 + steps * numbers_per_step && steps <= max_recent_steps, "resume",
-          "the checkpoint's ", numbers.size(), " numbers of recent steps are no whole steps");
+  std::vector<double> of_a_site;
+  for_each_cell(SiteRow{}, site_columns, [&](auto value) { add_number(value, of_a_site); });
+  const std::size_t numbers_per_step = 1 + of_a_site.size() * places.size();
+  std::size_t steps = numbers.size() / numbers_per_step;
+  require(numbers.size() >= 2, "resume", "the checkpoint's ", numbers.size(),
+          " numbers of recent steps are too few");
+  // Those of a version that logged other columns are forgotten: a report will tell of fewer steps.
+  if (numbers.size() != 2 + steps * numbers_per_step || steps > max_recent_steps) steps = 0;
   const double* next = numbers.data();
   const auto read = [&](auto& value) {
     using Value = std::remove_reference_t<decltype(value)>;
@@ -87,7 +100,11 @@ void RecentSteps::from_numbers(std::span<const double> numbers, Index n_layer) {
     if constexpr (std::is_integral_v<Value>)
       require(number >= 0 && number < 0x1p53, "resume", "the checkpoint counts ", number,
               " in its recent steps");
-    value = static_cast<Value>(number);
+    if constexpr (std::is_arithmetic_v<Value>) {
+      value = static_cast<Value>(number);
+    } else if (const double held = *next++; number != 0) {
+      value = held;
+    }
   };
   read(steps_to_record_);
   steps_to_record_ = std::min(steps_to_record_, recorded_after_spike);

@@ -63,7 +63,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   }
 
   StepRunner runner(config, corpus.train, /*dropout=*/false);
-  SiteStatistics statistics(config.model.n_layer);
+  SiteStatistics statistics(shape_of(model));
   ParameterBlock<float> mean_gradient(model.layout());
   std::vector<double> mean_norm(model.layout().list().size(), 0.0);  // of the batches' norms
   const double share = 1 / static_cast<double>(options.batches);
@@ -87,12 +87,14 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   for (ParameterRow& row : params) {
     row.grad_norm_batch = mean_norm[static_cast<std::size_t>(model.layout().find(row.param))];
     row.update_rms.reset();
+    row.update_ratio.reset();
   }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
   write_atomically(folder.file(config_file), dump_text(config));
-  CsvWriter layers = open_layers(folder), params_log = open_params(folder);
+  CsvWriter layers = open_layers(folder), params_log = open_params(folder), heads = open_heads(folder);
   write_layers(layers, 0, sites);
   write_params(params_log, 0, params);
+  write_heads(heads, 0, statistics.head_rows());
 
   if (!options.dump.empty()) {
     runner.fill(1);

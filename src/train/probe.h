@@ -16,9 +16,9 @@ struct ProbeOptions {
   std::string dump;     // an exchange file to write of the first batch; empty: none
 };
 
-// The seed is config.train.seed. Writes config.json, layers.csv, params.csv (step 0) and summary.json into
-// the folder and returns the latter: its loss over the training batches stands as final_train_loss, as
-// nothing was validated; first_nonfinite is of the batch `step`. Dropout is off.
+// The seed is config.train.seed. Writes config.json, layers.csv, params.csv, heads.csv (step 0) and
+// summary.json into the folder and returns the latter: its loss over the training batches stands as
+// final_train_loss, as nothing was validated; first_nonfinite is of the batch `step`. Dropout is off.
 RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
                 RunFolder& folder);
 

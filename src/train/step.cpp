@@ -22,7 +22,7 @@ StepRunner::StepRunner(const RunConfig& config, std::span<const Token> train_tex
       targets_(tokens_.size()),
       ranks_(ranks),
       losses_(static_cast<std::size_t>(grad_accum_)),
-      heard_(config.model.n_layer) {}
+      norms_(losses_.size()) {}
 
 void StepRunner::fill(Index step, Index micro) {
   sampler_.fill(step, micro * batch_size_, batch_size_, tokens_.data(), targets_.data());
@@ -40,19 +40,42 @@ double StepRunner::compute_micro_batch(Model<float>& model, Index step, Index mi
   return model.loss_and_gradients(pass, 1.0f / static_cast<float>(grad_accum_), listener);
 }
 
-const StepResult& StepRunner::compute(Model<float>& model, Index step, SiteStatistics* statistics) {
-  if (!sum_) sum_.emplace(model.layout(), grad_accum_, ranks_);
-  const std::size_t told_of_each = heard_.byte_count();
-  told_.resize(losses_.size() * told_of_each);
+// McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1: of B sequences' gradient the expected square is
+// |G|² + S/B, so that those of one micro-batch (their mean) and of all give unbiased estimates of |G|² and S.
+double StepRunner::noise_scale() const {
+  const double n = static_cast<double>(grad_accum_), small = static_cast<double>(batch_size_),
+               big = n * small;
+  double of_small = 0;
+  for (const double norm : norms_)
+    of_small += n * norm * norm;  // a share is 1/n of its micro-batch's gradient
+  const double of_big = result_.norms.total * result_.norms.total;
+  return (of_small - of_big) / (1 / small - 1 / big) / ((big * of_big - small * of_small) / (big - small));
+}
+
+const StepResult& StepRunner::compute(Model<float>& model, Index step, SiteStatistics* statistics,
+                                      bool measure_noise) {
+  if (!sum_) {
+    sum_.emplace(model.layout(), grad_accum_, ranks_);
+    whole_.emplace(model.layout(), one_rank());
+    heard_.emplace(shape_of(model));
+  }
+  measure_noise = measure_noise && grad_accum_ > 1;
+  const std::size_t told_of_each = heard_->byte_count();
+  if (statistics != nullptr) told_.resize(losses_.size() * told_of_each);
   const auto compute = [&](Index micro) {
     const auto at = static_cast<std::size_t>(micro);
-    heard_.clear();
-    losses_[at] = compute_micro_batch(model, step, micro, statistics != nullptr ? &heard_ : nullptr);
-    if (statistics != nullptr) heard_.to_bytes(told_.data() + at * told_of_each);
+    heard_->clear();
+    losses_[at] = compute_micro_batch(model, step, micro, statistics != nullptr ? &*heard_ : nullptr);
+    if (statistics != nullptr) heard_->to_bytes(told_.data() + at * told_of_each);
+    if (!measure_noise) return;
+    measure_gradient(*whole_, model.gradients, share_norms_);
+    norms_[at] = share_norms_.total;
   };
   sum_->run(model.gradients, std::ref(compute));
   measure_gradient(sum_->shares(), model.gradients, result_.norms);
 
+  if (measure_noise) ranks_.complete(norms_, sum_->cut());
+  result_.noise_scale = measure_noise ? std::optional(noise_scale()) : std::nullopt;
   ranks_.complete(losses_, sum_->cut());
   double loss = 0;
   for (const double of_micro_batch : losses_) loss += of_micro_batch;
@@ -78,6 +101,11 @@ void StepRunner::require_same_bits(Model<float>& model) {
   });
 }
 
+ModelShape shape_of(const Model<float>& model) {
+  const ModelConfig& m = model.config();
+  return {m.n_layer, m.n_head, m.d_model, m.d_ff, model.transformer.vocab_size()};
+}
+
 std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<float>& model,
                                          const GradientNorms& norms,
                                          const std::vector<WeightChange>* changes) {
@@ -89,6 +117,7 @@ std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<
     const double n = static_cast<double>(p.size), norm = norms.by_parameter[i];
     const WeightChange change =
         changes != nullptr ? (*changes)[i] : WeightChange{sum_squares(p.size, model.parameters.at(p)), 0};
+    const double ratio = std::sqrt(change.change / change.before);
     rows.push_back({.layer = p.layer,
                     .param = p.name,
                     .numel = p.size,
@@ -96,7 +125,8 @@ std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<
                     .grad_norm = norm,
                     .grad_norm_batch = config.grad_accum == 1 ? std::optional(norm) : std::nullopt,
                     .grad_rms = norm / std::sqrt(n),
-                    .update_rms = std::sqrt(change.change / n)});
+                    .update_rms = std::sqrt(change.change / n),
+                    .update_ratio = change.before == 0 ? std::nullopt : std::optional(ratio)});
   }
   return rows;
 }

@@ -14,8 +14,9 @@
 namespace normscope {
 
 struct StepResult {
-  float loss = 0;       // mean over the whole batch
-  GradientNorms norms;  // of the whole batch's gradient, before clipping
+  float loss = 0;                     // mean over the whole batch
+  GradientNorms norms;                // of the whole batch's gradient, before clipping
+  std::optional<double> noise_scale;  // where it was measured (sequences)
 
   float grad_norm() const { return static_cast<float>(norms.total); }
   bool finite() const;
@@ -29,9 +30,10 @@ class StepRunner {
              Communicator& ranks = one_rank());
 
   // Loss and gradients of step s of the run, left in model.gradients, of which several ranks have a share
-  // each. `statistics` hears every site of every micro-batch. The result is good until the next call; after
-  // the first step nothing is allocated.
-  const StepResult& compute(Model<float>& model, Index step, SiteStatistics* statistics = nullptr);
+  // each. `statistics` hears every site of every micro-batch. `measure_noise`: the noise scale too, if there
+  // are several. The result is good until the next call; after the first step nothing is allocated.
+  const StepResult& compute(Model<float>& model, Index step, SiteStatistics* statistics = nullptr,
+                            bool measure_noise = false);
 
   // Refuses (usage Error) a rank that does not compute the first one's bits of the first micro-batch: then a
   // run would depend on who computes what. Overwrites model.gradients.
@@ -45,6 +47,7 @@ class StepRunner {
 
  private:
   double compute_micro_batch(Model<float>& model, Index step, Index micro, TapListener<float>* listener);
+  double noise_scale() const;
 
   BatchSampler sampler_;
   RandomStream dropout_stream_;
@@ -53,11 +56,16 @@ class StepRunner {
   std::vector<Token> tokens_, targets_;
   StepResult result_;
   Communicator& ranks_;
-  std::optional<GradientSum> sum_;  // of the model that was computed first
-  std::vector<double> losses_;      // of each micro-batch
-  SiteStatistics heard_;            // in one micro-batch
-  std::vector<char> told_;          // of each, as bytes
+  std::optional<GradientSum> sum_;       // of the model that was computed first
+  std::vector<double> losses_, norms_;   // of each micro-batch, and of its share in the gradient
+  std::optional<Shares> whole_;          // all of the model, by which a rank measures such a share
+  GradientNorms share_norms_;            // scratch
+  std::optional<SiteStatistics> heard_;  // in one micro-batch
+  std::vector<char> told_;               // of each, as bytes
 };
+
+// The sizes of the model's sites.
+ModelShape shape_of(const Model<float>& model);
 
 // The rows of params.csv for a step, from its gradient's norms and what the update did; no `changes`: it was
 // skipped.

@@ -44,7 +44,7 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
       model_(config.model, corpus.vocab.size(), gemm_provider(config.train)),
       optimizer_(config.train, model_.layout(), ranks),
       runner_(config, corpus.train, /*dropout=*/true, ranks),
-      statistics_(config.model.n_layer),
+      statistics_(shape_of(model_)),
       tokens_per_step_(config.train.grad_accum * config.train.batch_size * config.model.context) {
   initialise(config.model, model_.layout(), static_cast<std::uint64_t>(config.train.seed), model_.parameters);
   record_.folder = folder ? folder->path() : "";
@@ -134,17 +134,19 @@ void Trainer::reopen_summary() {
   write_record(folder_->file_to_write(summary_file), old);
 }
 
-// With layers_every 0 the logs of layers and parameters are not written, but those that are there end at the
-// step at which the run goes on, as every log does.
+// With layers_every 0 the logs of layers, parameters and heads are not written, but those that are there end
+// at the step at which the run goes on, as every log does.
 void Trainer::open_logs() {
   const auto last_step = resumed_ ? std::optional(state_.step) : std::nullopt;
   const bool log_sites = config_.log.layers_every > 0;
-  logs_.emplace(Logs{open_metrics(*folder_, last_step), std::nullopt, std::nullopt});
+  logs_.emplace(Logs{open_metrics(*folder_, last_step), {}, {}, {}});
   if (log_sites || folder_->has(layers_file)) logs_->layers.emplace(open_layers(*folder_, last_step));
   if (log_sites || folder_->has(params_file)) logs_->params.emplace(open_params(*folder_, last_step));
+  if (log_sites || folder_->has(heads_file)) logs_->heads.emplace(open_heads(*folder_, last_step));
   if (log_sites) return;
   logs_->layers.reset();
   logs_->params.reset();
+  logs_->heads.reset();
 }
 
 // --- a step ---
@@ -166,7 +168,8 @@ Trainer::Step Trainer::plan(Index number) const {
 
 void Trainer::compute(Step& step) {
   statistics_.clear();
-  step.result = &runner_.compute(model_, step.number, step.record_sites ? &statistics_ : nullptr);
+  step.result =
+      &runner_.compute(model_, step.number, step.record_sites ? &statistics_ : nullptr, step.log_metrics);
   step.lr = learning_rate(config_.train, step.number);
   step.clip_factor = clip_factor(config_.train.grad_clip, step.result->norms.total);
 }
@@ -206,6 +209,7 @@ void Trainer::diverge(const Step& step) {
   }
   add_layers(*logs_->layers, step.number, sites);
   logs_->layers->merge();  // at once: the last checkpoint counts on some of the rows replaced
+  write_heads(*logs_->heads, step.number, statistics_.head_rows());
 }
 
 void Trainer::observe_sites(const Step& step) {
@@ -222,6 +226,7 @@ void Trainer::observe_sites(const Step& step) {
     observer_.on_sites(sites);
     if (logs_ && logs_->layers) write_layers(*logs_->layers, step.number, sites);
     if (logs_ && logs_->params) write_params(*logs_->params, step.number, params);
+    if (logs_ && logs_->heads) write_heads(*logs_->heads, step.number, statistics_.head_rows());
   }
   if (step.changes != nullptr) recent_.add(step.number, std::move(sites));
 }
@@ -251,7 +256,8 @@ void Trainer::log_metrics(const Step& step) {
                                  .grad_norm = step.result->grad_norm(),
                                  .clip_factor = step.clip_factor,
                                  .step_ms = step.seconds * 1e3,
-                                 .tokens_per_s = static_cast<double>(tokens_per_step_) / step.seconds});
+                                 .tokens_per_s = static_cast<double>(tokens_per_step_) / step.seconds,
+                                 .noise_scale = step.result->noise_scale});
 }
 
 void Trainer::report_progress(const Step& step) {

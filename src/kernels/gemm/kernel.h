@@ -71,6 +71,8 @@ struct CausalTile {
   Index n_queries, first_visible, n_keys, stride;
   const float* dropout_mask;  // 0 or 1/(1-p), laid out as the scores; or null
   SoftmaxStats<float> stats;  // (n_queries)
+  // (n_queries) each, or null: sum_j P_j (S_j - max S) and P_0, of which HeadStats come.
+  float *mean_score = nullptr, *first_weight = nullptr;
 };
 
 // The tiles of attention's backward; all have the stride of the CausalTile. Where k_pack is 1, the last three

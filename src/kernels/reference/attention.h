@@ -2,6 +2,7 @@
 // attention in double is.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -45,11 +46,20 @@ HeadWeights head_weights(const Attention<Real>& a, Index item, bool by_stats) {
   return w;
 }
 
+// One head's, weight by weight.
+inline HeadStats stats_of(const HeadWeights& w, Index keys) {
+  HeadStats stats{std::ssize(w.max), *std::ranges::max_element(w.max)};
+  for (Index query = 0; query < stats.queries; ++query) stats.first_share += w.softmax[query * keys];
+  for (const double p : w.softmax) stats.entropy -= p > 0 ? p * std::log(p) : 0;
+  return stats;
+}
+
 template <class Real>
 void attention_forward(const Attention<Real>& a) {
   const Index queries = a.queries(), keys = a.keys(), D = a.head_dim();
   parallel_each(a.sequences * a.heads, [&](Index item) {
     const HeadWeights w = head_weights(a, item, false);
+    if (a.head_stats != nullptr) a.head_stats[item] = stats_of(w, keys);
     const Matrix<Real> v = a.head(a.v, item), out = a.head(a.out, item);
     for (Index t = 0; t < queries; ++t) {
       if (a.stats.max != nullptr) {

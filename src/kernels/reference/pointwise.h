@@ -17,6 +17,8 @@ void multiply(Index n, const double* a, const double* b, double* y);
 double dot(Index n, const double* a, const double* b);
 double sum_squares(Index n, const double* x);
 TensorStats tensor_stats(Index n, const double* x);
+TensorStats column_stats(Index rows, Index cols, const double* x, double* squares);
+double sum_cosines(Index rows, Index cols, const double* a, const double* b);
 
 WeightChange adamw(Index n, const AdamW<double>& step, const double* g, double* w, double* m, double* v);
 WeightChange momentum_step(Index n, const MomentumStep<double>& step, const double* g, double* w, double* v);

@@ -139,11 +139,14 @@ struct LaneStats {
   Vec sum{}, squares{};
   Bits largest{};
 
-  void add(Vec v) {
+  void add_but_squares(Vec v) {
     const Bits magnitude = (Bits)v & ~(Bits)splat(-0.0f);
     sum += v;
-    squares += v * v;
     largest = magnitude > largest ? magnitude : largest;
+  }
+  void add(Vec v) {
+    add_but_squares(v);
+    squares += v * v;
   }
   void merge(const LaneStats& other) {
     sum += other.sum;
@@ -151,6 +154,29 @@ struct LaneStats {
     largest = other.largest > largest ? other.largest : largest;
   }
 };
+
+// Whether sums by float lanes tell all of a tensor: its squares are in range, or all 0.
+inline bool tells_all(const TensorStats& s) {
+  return in_range(static_cast<float>(s.sum_squares)) || (s.sum_squares == 0 && s.abs_max == 0);
+}
+
+// Looks at each number: for squares out of a float's range, and where something is not finite.
+inline TensorStats wide_stats(Index n, const float* x) {
+  WideVec sum{}, squares{};
+  Mask bad{};
+  Vec largest{};
+  for_each_vector(n, [&](Index i, auto part) {
+    const Vec v = part.get(x + i), magnitude = v < 0 ? -v : v;
+    const WideVec wide = __builtin_convertvector(v, WideVec);
+    sum += wide;
+    squares += wide * wide;
+    largest = max(magnitude, largest);  // NaN is never the larger one
+    bad += (v - v != v - v);            // inf - inf is NaN; a true lane is -1
+  });
+  TensorStats result{sum_wide(sum), sum_wide(squares), max_lanes(largest), 0, n};
+  for (Index lane = 0; lane < lanes; ++lane) result.nonfinite -= bad[lane];
+  return result;
+}
 
 inline TensorStats tensor_stats(Index n, const float* x) {
   constexpr Index width = lanes;
@@ -166,27 +192,77 @@ inline TensorStats tensor_stats(Index n, const float* x) {
   all.merge(second);
   third.merge(fourth);
   all.merge(third);
-  const float squares = sum_lanes(all.squares);
-  TensorStats result{sum_lanes(all.sum), squares, max_lanes((Vec)all.largest), 0, n};
-  if (in_range(squares) || (squares == 0 && result.abs_max == 0)) return result;
+  const TensorStats result{sum_lanes(all.sum), sum_lanes(all.squares), max_lanes((Vec)all.largest), 0, n};
+  return tells_all(result) ? result : wide_stats(n, x);
+}
 
-  // Squares are out of a float's range, or something is not finite: now it is worth looking at each number.
-  WideVec wide_sum{}, wide_squares{};
-  Mask bad{};
-  Vec largest{};
-  for_each_vector(n, [&](Index k, auto part) {
-    const Vec v = part.get(x + k), magnitude = v < 0 ? -v : v;
-    const WideVec wide = __builtin_convertvector(v, WideVec);
-    wide_sum += wide;
-    wide_squares += wide * wide;
-    largest = max(magnitude, largest);  // NaN is never the larger one
-    bad += (v - v != v - v);            // inf - inf is NaN; a true lane is -1
-  });
-  result.sum = sum_wide(wide_sum);
-  result.sum_squares = sum_wide(wide_squares);
-  result.abs_max = max_lanes(largest);
-  for (Index lane = 0; lane < width; ++lane) result.nonfinite -= bad[lane];
+// A strip of at most `piece` columns, whose sums stay in the first cache, four rows side by side. Rows lie
+// `ld` apart.
+inline TensorStats strip_stats(Index rows, Index cols, Index ld, const float* x, double* squares) {
+  LaneStats all, second, third, fourth;
+  float sums[piece];
+  for (Index i = 0; i < cols; ++i) sums[i] = 0;
+  Index row = 0;
+  for (; row + 4 <= rows; row += 4) {
+    for_each_vector(cols, [&](Index i, auto part) {
+      const float* p = x + row * ld + i;
+      const Vec a = part.get(p), b = part.get(p + ld), c = part.get(p + 2 * ld), d = part.get(p + 3 * ld);
+      all.add_but_squares(a);
+      second.add_but_squares(b);
+      third.add_but_squares(c);
+      fourth.add_but_squares(d);
+      part.put(sums + i, part.get(sums + i) + ((a * a + b * b) + (c * c + d * d)));
+    });
+  }
+  for (; row < rows; ++row) {
+    for_each_vector(cols, [&](Index i, auto part) {
+      const Vec v = part.get(x + row * ld + i);
+      all.add_but_squares(v);
+      part.put(sums + i, part.get(sums + i) + v * v);
+    });
+  }
+  all.merge(second);
+  third.merge(fourth);
+  all.merge(third);
+  TensorStats result{sum_lanes(all.sum), 0, max_lanes((Vec)all.largest), 0, rows * cols};
+  for (Index i = 0; i < cols; ++i) result.sum_squares += sums[i];
+  if (tells_all(result)) {
+    for (Index i = 0; i < cols; ++i) squares[i] += sums[i];
+    return result;
+  }
+  result = {};
+  for (const float* p = x; p < x + rows * ld; p += ld) {
+    result += wide_stats(cols, p);
+    for (Index i = 0; i < cols; ++i) squares[i] += double{p[i]} * double{p[i]};
+  }
   return result;
+}
+
+inline TensorStats column_stats(Index rows, Index cols, const float* x, double* squares) {
+  TensorStats total;
+  for (Index i = 0; i < cols; i += piece) {
+    total += strip_stats(rows, cols - i < piece ? cols - i : piece, cols, x + i, squares + i);
+  }
+  return total;
+}
+
+inline double sum_cosines(Index rows, Index cols, const float* a, const float* b) {
+  double sum = 0;
+  for (const float* end = a + rows * cols; a < end; a += cols, b += cols) {
+    Vec ab{}, aa{}, bb{};
+    for_each_vector(cols, [&](Index i, auto part) {
+      const Vec v = part.get(a + i), w = part.get(b + i);
+      ab += v * w;
+      aa += v * v;
+      bb += w * w;
+    });
+    double product = sum_lanes(ab), first = sum_lanes(aa), second = sum_lanes(bb);
+    if (!in_range(static_cast<float>(first)) || !in_range(static_cast<float>(second))) {
+      product = dot(cols, a, b), first = dot(cols, a, a), second = dot(cols, b, b);
+    }
+    sum += product / __builtin_sqrt(first * second);
+  }
+  return sum;
 }
 
 // Runs update(begin, end) piece by piece and sums what it does to w, while the piece is in the first cache.

@@ -69,19 +69,24 @@ inline void for_each_two_keys(const CausalTile& tile, Index query, Body&& body) 
   }
 }
 
-// P = softmax(S), and what makes it again from S.
-template <Index k_pack>
+// P = softmax(S), and what makes it again from S. `measured`: and the tile's statistics of P.
+template <Index k_pack, bool measured>
 void causal_softmax(const CausalTile& tile, float* scores) {
   const float* mask = tile.dropout_mask;
   for_each_vector(tile.n_queries, [&](Index query, auto queries) {
-    Vec top = splat(lowest), sum{};
+    Vec top = splat(lowest), sum{}, score_sum{};
     for_each_key(tile, query, [&](Index i, auto part) { top = max(part.get(scores + i, lowest), top); });
     for_each_key(tile, query, [&](Index i, auto part) {
-      const Vec e = exp(Vec(part.get(scores + i, lowest) - top));
+      const Vec score = part.get(scores + i, lowest) - top, e = exp(score);
       sum += e;
+      if constexpr (measured) score_sum += e * score;
       store(scores + i, e);
     });
     const Vec inverse = 1 / sum;
+    if constexpr (measured) {
+      queries.put(tile.mean_score + query, score_sum * inverse);
+      queries.put(tile.first_weight + query, load(scores + query) * inverse);
+    }
     for_each_two_keys(tile, query, [&](Index key, auto part, auto next) {
       const Index i = key * tile.stride + query, j = i + tile.stride;
       Vec a = part.get(scores + i) * inverse, b = next.get(scores + j) * inverse;
@@ -99,6 +104,12 @@ void causal_softmax(const CausalTile& tile, float* scores) {
     queries.put(tile.stats.max + query, top);
     queries.put(tile.stats.sum + query, sum);
   });
+}
+
+template <Index k_pack>
+void causal_softmax(const CausalTile& tile, float* scores) {
+  tile.mean_score != nullptr ? causal_softmax<k_pack, true>(tile, scores)
+                             : causal_softmax<k_pack, false>(tile, scores);
 }
 
 // The pairs of queries side by side in a, and in b.

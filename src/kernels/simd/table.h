@@ -25,6 +25,8 @@ constexpr KernelTable<float> table = {
     .dot = dot,
     .sum_squares = sum_squares,
     .tensor_stats = tensor_stats,
+    .column_stats = column_stats,
+    .sum_cosines = sum_cosines,
     .adamw = adamw,
     .momentum_step = momentum_step,
 };
