@@ -186,9 +186,10 @@ def run_residual(config, out, quick):
     return {"gradient": gradient, "law": law, "rows": sweep(config, out / "trained", quick)}
 
 
-THEORY = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "b2t", "hybrid")},
+THEORY = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "b2t", "hybrid", "subln")},
           "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},
           "pre, RoPE, QK norm": {"position": "rope", "qk_norm": "true"}, "pre, DyT": {"norm": "dyt"},
+          "res_post, DyT": {"norm_placement": "res_post", "norm": "dyt"},
           "sandwich, InstanceNorm": {"norm_placement": "sandwich", "norm": "instancenorm"},
           "pre, GPT-2's init, tied": {"init.scheme": "gpt2", "init.embed_std": 0.02, "tie_embeddings": "true"}}
 
