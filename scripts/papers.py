@@ -79,7 +79,7 @@ PRECISIONS = {"float32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
 NORMS = values_of("norm", "layernorm", "dyt", "derf")
 INITS = {"Xavier, unit embeddings": {"scheme": "xavier_normal"}, "GPT-2's (0.02, projections by 1/√(2L))": {"scheme": "gpt2"}}
 HYBRID = placements("pre", "hybrid", "hybrid_star")
-ROUNDED = "pre", "deepnorm", "post"
+ROUNDED = "pre", "sandwich", "deepnorm", "post"
 FEW, SOME, MANY = ("0.0005", "0.001", "0.003"), ("0.001", "0.003", "0.01", "0.03"), ("0.003", "0.01", "0.03", "0.1")
 
 EXPERIMENTS = [
@@ -166,11 +166,16 @@ EXPERIMENTS = [
         Claim("pre, lr 0.01: rms of the stream, last step over first", lambda f: tables.grown(f, "pre", "0.01"), 10, 50),
         *(Claim(f"{p}, lr 0.01: the same", lambda f, p=p: tables.grown(f, p, "0.01"), 1.5, 5) for p in ("sandwich", "peri")),
     ], pictures.outgrow),
+    Experiment("dyt", sweep, losses(NORMS, values_of("n_layer", 12, 24, name="L {}"), "layernorm"), [
+        Claim(f"{norm} minus layernorm at L {layers}, by seed", paired({"norm": norm, "n_layer": layers},
+                                                                       {"norm": "layernorm", "n_layer": layers}), 0.02, 0.3)
+        for norm in ("dyt", "derf") for layers in (12, 24)
+    ]),
     Experiment("hybrid", sweep, losses(HYBRID, INITS, "pre"), [
         *(Claim(f"Xavier: {name} minus pre, by seed", paired({**HYBRID[name], "scheme": "xavier_normal"}, {
             **HYBRID["pre"], "scheme": "xavier_normal"}), 0.05, 0.5) for name in ("hybrid", "hybrid_star")),
         Claim("GPT-2's: hybrid minus pre, by seed", paired({**HYBRID["hybrid"], "scheme": "gpt2"}, {
-            **HYBRID["pre"], "scheme": "gpt2"}), -0.2, 0.2),
+            **HYBRID["pre"], "scheme": "gpt2"}), -0.05, 0.05),
     ]),
     Experiment("keel", sweep, losses(DEEP, rates(*SOME[:3])), [
         *(Claim(f"{name}, lr {rate}: learns", final(**DEEP[name], lr=rate), 2.0, 2.9) for name, rate in (
@@ -195,4 +200,9 @@ EXPERIMENTS = [
                 lambda f, scheme=scheme, matrix=matrix: tables.over_law(f["0.001", scheme], matrix), low, high)
           for scheme in ("xavier_normal", "gpt2") for matrix, low, high in (("ffn.in", 0.85, 1.15), ("ffn.out", 0.85, 1.15), ("head", 2, 20))),
     ], pictures.equilibrium),
+    Experiment("bf16", sweep, losses(PRECISIONS, placements(*ROUNDED), "float32"), [
+        Claim(f"{p}: bf16 minus float32, by seed", paired({"precision": "bf16", "norm_placement": p},
+                                                          {"precision": "fp32", "norm_placement": p}), -0.001, 0.001)
+        for p in ROUNDED[:-1]  # post learns nothing here
+    ]),
 ]
