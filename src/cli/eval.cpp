@@ -30,11 +30,7 @@ Exit run(const CommandLine& line) {
   std::vector<Token> train, text_tokens;
   std::size_t skipped = 0;
   try {
-    const Corpus corpus = corpus_of(loaded->config);
-    if (const std::string other = corpus_difference(loaded->metadata, corpus); !other.empty())
-      print_error("[eval] the corpus has changed since this model was trained on " + other);
-    if (!(corpus.vocab == loaded->vocab))
-      fail("eval", "the corpus has other characters than the model knows");
+    const Corpus corpus = corpus_of(*loaded, "eval");
     train = corpus.train;
     text_tokens = corpus.val;
   } catch (const Error& error) {

@@ -17,7 +17,7 @@ namespace normscope {
 std::span<const Command* const> all_commands() {
   static constexpr const Command* all[] = {&train_command, &probe_command,   &predict_command,
                                            &sweep_command, &compare_command, &sample_command,
-                                           &eval_command,  &explain_command, &check_command,
+                                           &eval_command,  &measure_command, &explain_command, &check_command,
                                            &bench_command, &config_command,  &completion_command};
   return all;
 }

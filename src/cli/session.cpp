@@ -7,6 +7,7 @@
 #include <csignal>
 #include <string_view>
 
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/parallel.h"
@@ -46,6 +47,14 @@ const std::atomic<bool>& stop_on_signals() {
 
 Corpus corpus_of(const RunConfig& config) {
   return load_corpus(config.data.path, config.data.val_fraction, config.data.val_path, config.model.context);
+}
+
+Corpus corpus_of(const LoadedModel& model, const char* command) {
+  Corpus corpus = corpus_of(model.config);
+  if (const std::string other = corpus_difference(model.metadata, corpus); !other.empty())
+    print_error(text("[", command, "] the corpus has changed since this model was trained on ", other));
+  if (!(corpus.vocab == model.vocab)) fail(command, "the corpus has other characters than the model knows");
+  return corpus;
 }
 
 Threads set_up_threads(const CommandLine& line, Index config_threads) {

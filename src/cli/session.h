@@ -9,11 +9,14 @@
 #include "config/run_config.h"
 #include "data/corpus.h"
 #include "model/parameters.h"
+#include "train/checkpoint.h"
 
 namespace normscope {
 
 // The texts that a config names, split as it says.
 Corpus corpus_of(const RunConfig& config);
+// Of a model, by whose vocabulary it must be encoded (Error); that it has changed is said.
+Corpus corpus_of(const LoadedModel& model, const char* command);
 
 struct Threads {
   int most;               // that may be used; in use at first: those that other programs leave

@@ -14,6 +14,28 @@ void copy_window(std::span<const Token> text, Window window, Token* tokens, Toke
   std::copy_n(from + 1, window.length, targets);
 }
 
+std::vector<std::span<const Window>> window_groups(std::span<const Window> windows, Index most) {
+  std::vector<std::span<const Window>> groups;
+  for (auto left = windows; !left.empty(); left = left.subspan(groups.back().size())) {
+    std::size_t rows = 1;
+    while (rows < left.size() && rows < static_cast<std::size_t>(most) && left[rows].length == left[0].length)
+      ++rows;
+    groups.push_back(left.first(rows));
+  }
+  return groups;
+}
+
+WindowBatch::WindowBatch(std::span<const Token> text, std::span<const Window> windows)
+    : tokens(windows.size() * static_cast<std::size_t>(windows[0].length)),
+      targets(tokens.size()),
+      context(windows[0].length) {
+  Index at = 0;
+  for (const Window& window : windows) {
+    copy_window(text, window, tokens.data() + at, targets.data() + at);
+    at += context;
+  }
+}
+
 BatchSampler::BatchSampler(std::span<const Token> text, Index context, std::uint64_t seed)
     : text_(text), context_(context), stream_(seed, "batches") {
   require(context >= 1 && std::ssize(text) > context, "batch", text.size(), " characters; expected at least ",

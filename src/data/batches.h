@@ -20,6 +20,16 @@ struct Window {
 // Copies a window's inputs and targets, `window.length` of each.
 void copy_window(std::span<const Token> text, Window window, Token* tokens, Token* targets);
 
+// Windows of one length, to run together: so many at most.
+std::vector<std::span<const Window>> window_groups(std::span<const Window> windows, Index most);
+
+// The characters of such a group, (B, T), and those that follow.
+struct WindowBatch {
+  WindowBatch(std::span<const Token> text, std::span<const Window> windows);
+  std::vector<Token> tokens, targets;
+  Index context;
+};
+
 // Training sequences as a pure function of (seed, step, sequence): nothing to save, nothing to advance.
 class BatchSampler {
  public:

@@ -26,6 +26,14 @@ double Model<Real>::loss(Pass pass, TapListener<Real>* listener) {
 }
 
 template <class Real>
+double Model<Real>::loss_from(const Pass& pass, Index layer, std::vector<Real>& stream) {
+  tape.reset(false);
+  const Var<Real> x = Tape<Real>::constant(stream.data(), std::ssize(pass.tokens), config().d_model);
+  const Var<Real> scores = transformer.logits_from(tape, parameters, pass, layer, x);
+  return static_cast<double>(*cross_entropy(tape, scores, pass.targets).value);
+}
+
+template <class Real>
 std::span<const Real> Model<Real>::decode(std::span<const std::int32_t> tokens, KeyValueCache<Real>& cache) {
   require(cache.length + std::ssize(tokens) <= config().context, "decode", "the cache holds ", cache.length,
           " of ", config().context, " positions; ", tokens.size(), " more do not fit");

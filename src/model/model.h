@@ -26,6 +26,10 @@ class Model {
   // The batch's mean loss in eval mode, no gradients.
   double loss(Pass pass, TapListener<Real>* listener = nullptr);
 
+  // The same if `stream` (B*T, C) is what leaves block `layer` (0: the embedding); no gradients, and batch norm
+  // as the pass says.
+  double loss_from(const Pass& pass, Index layer, std::vector<Real>& stream);
+
   // Logits (N, V) of the tokens that follow those in the cache, or of one sequence without a cache. They stay
   // valid until the next pass.
   std::span<const Real> decode(std::span<const std::int32_t> tokens, KeyValueCache<Real>& cache);

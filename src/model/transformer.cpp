@@ -212,18 +212,28 @@ Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) con
 }
 
 template <class Real>
+Var<Real> Transformer<Real>::blocks_and_head(Run& run, std::size_t first, Var<Real> x) const {
+  for (std::size_t index = first; index < placements_.size(); ++index) x = block(run, index, x);
+  if (run.cache != nullptr) run.cache->length += x.rows;
+
+  const int last = static_cast<int>(config_.n_layer) + 1;
+  x = run.tap(last, Site::final, run.norm(layout_.final_norm, x, /*for_gemms=*/true));
+  return run.tap(last, Site::logits, linear(run.tape, gemm_provider_, x, run.parameter(layout_.head)));
+}
+
+template <class Real>
 Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& parameters,
                                     ParameterBlock<Real>* gradients, const Pass& pass,
                                     KeyValueCache<Real>* cache) const {
   Run run{tape, layout_, parameters, gradients, pass, cache, config_, gemm_provider_};
-  const int last = static_cast<int>(config_.n_layer) + 1;
+  return blocks_and_head(run, 0, run.tap(0, Site::stream, embed(run)));
+}
 
-  Var<Real> x = run.tap(0, Site::stream, embed(run));
-  for (std::size_t index = 0; index < placements_.size(); ++index) x = block(run, index, x);
-  if (cache != nullptr) cache->length += x.rows;
-
-  x = run.tap(last, Site::final, run.norm(layout_.final_norm, x, /*for_gemms=*/true));
-  return run.tap(last, Site::logits, linear(tape, gemm_provider_, x, run.parameter(layout_.head)));
+template <class Real>
+Var<Real> Transformer<Real>::logits_from(Tape<Real>& tape, ParameterBlock<Real>& parameters, const Pass& pass,
+                                         Index layer, Var<Real> x) const {
+  Run run{tape, layout_, parameters, nullptr, pass, nullptr, config_, gemm_provider_};
+  return blocks_and_head(run, static_cast<std::size_t>(layer), x);
 }
 
 template struct KeyValueCache<float>;

@@ -38,6 +38,10 @@ class Transformer {
   Var<Real> logits(Tape<Real>& tape, ParameterBlock<Real>& parameters, ParameterBlock<Real>* gradients,
                    const Pass& pass, KeyValueCache<Real>* cache = nullptr) const;
 
+  // The same where x (N, C) is the stream that leaves block `layer` (0: the embedding), by what follows it.
+  Var<Real> logits_from(Tape<Real>& tape, ParameterBlock<Real>& parameters, const Pass& pass, Index layer,
+                        Var<Real> x) const;
+
  private:
   struct Run;  // what one forward pass carries from part to part
 
@@ -45,6 +49,7 @@ class Transformer {
   Var<Real> block(Run& run, std::size_t index, Var<Real> x) const;
   Var<Real> attention(Run& run, std::size_t index, Var<Real> x) const;
   Var<Real> feed_forward(Run& run, std::size_t index, Var<Real> x) const;
+  Var<Real> blocks_and_head(Run& run, std::size_t first, Var<Real> x) const;
 
   ModelConfig config_;
   Index vocab_size_;

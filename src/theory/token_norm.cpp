@@ -3,28 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/error.h"
-
-// Of LAPACK, which OpenBLAS holds: eigenvalues, ascending, and eigenvectors in the place of `a`.
-extern "C" void dsyevd_(const char* job, const char* part, const int* n, double* a, const int* stride,
-                        double* values, double* work, const int* work_size, int* whole_work,
-                        const int* whole_size, int* failed);
+#include "kernels/eigen.h"
 
 namespace normscope {
 namespace {
-
-// The eigenvalues of k; k becomes its eigenvectors, (j, t).
-std::vector<double> diagonalise(Kernel& k) {
-  const int n = static_cast<int>(k.size), work_size = 1 + 6 * n + 2 * n * n, whole_size = 3 + 5 * n;
-  std::vector<double> values(static_cast<std::size_t>(n)), work(static_cast<std::size_t>(work_size));
-  std::vector<int> whole(static_cast<std::size_t>(whole_size));
-  int failed = 0;
-  dsyevd_("V", "U", &n, k.values.data(), &n, values.data(), work.data(), &work_size, whole.data(),
-          &whole_size, &failed);
-  require(failed == 0, "predict", "dsyevd returned ", failed);
-  for (double& value : values) value = std::max(value, 0.0);
-  return values;
-}
 
 // V k V^T, or with `back` V^T k V.
 Kernel rotated(const Kernel& v, const Kernel& k, bool back) {
@@ -60,7 +42,8 @@ TokenNorm::TokenNorm(Kernel& kernel, double epsilon) {
   const double n = static_cast<double>(kernel.size);
   vectors_ = centred(kernel);
   const double mean = vectors_.mean_square();
-  const std::vector<double> w = diagonalise(vectors_);
+  std::vector<double> w = eigenvalues(kernel.size, vectors_.values.data(), /*want_vectors=*/true);
+  for (double& value : w) value = std::max(value, 0.0);
   Kernel squares(kernel.size);  // diagonal: E w_j g_j^2 / (V + eps)
   direction_.resize(w.size());
   const double step = 0.04;
