@@ -24,7 +24,6 @@ TINY = {"model": {"n_head": 2, "d_model": 16, "d_ff": 16, "context": 8}, "train"
         "eval": {"every": 2, "batches": 1}, "log": {"every": 1, "layers_every": 2}}
 TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
 SMOOTHED = 2  # logged losses that make a point of a curve
-HELD_OUT = 8192  # characters of the validation split on which skipped blocks are judged
 
 
 def normscope(*arguments, show=False, **environment):
@@ -234,28 +233,12 @@ def angles(folder):
 
 
 def losses_without_blocks(folder):
-    """By how much the loss on held-out text rises if a block adds nothing, a number a block."""
-    noted = folder / "without_blocks.json"  # an eval a block: kept for the next call
-    if noted.exists():
-        losses = json.loads(noted.read_text(encoding="utf-8"))
-    else:
-        tensors, metadata = safetensors_io.read(folder / "model.safetensors")
-        metadata.pop("checksum", None)
-        data = json.loads((folder / "config.json").read_text(encoding="utf-8"))["data"]
-        text = "".join(Path(path).read_text(encoding="utf-8") for path in np.atleast_1d(data["path"]))
-        held_out, file = folder / "held_out.txt", folder / "without.safetensors"
-        held_out.write_text(text[int((1 - data["val_fraction"]) * len(text)):][:HELD_OUT], encoding="utf-8")
-        depth = sum(name.endswith(".ffn.out.weight") for name in tensors)
-        losses = []
-        for skipped in [None, *range(depth)]:
-            parts = tuple(f"blocks.{skipped}.{part}.out." for part in ("attn", "ffn"))
-            safetensors_io.write(file, {name: tensor * (not name.startswith(parts)) for name, tensor in tensors.items()},
-                                 metadata)
-            said = normscope("eval", file, "--data", held_out)
-            losses.append(float(re.search(r"(?m)^model +(\S+)", said)[1]))
-        file.unlink()
-        noted.write_text(json.dumps(losses), encoding="utf-8")
-    return [loss - losses[0] for loss in losses[1:]]
+    """By how much the loss on held-out text rises if a block returns what it reads, a number a block."""
+    noted = folder / "without_blocks.json"  # kept for the next call
+    if not noted.exists():
+        noted.write_text(normscope("measure", folder, "--only", "without", "--json"), encoding="utf-8")
+    found = json.loads(noted.read_text(encoding="utf-8"))
+    return [row["without"] - found["loss"] for row in found["layers"][1:]]
 
 
 def run_batchnorm(config, out, quick):
