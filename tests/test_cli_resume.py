@@ -79,7 +79,7 @@ class Interruption(ResumeTest):
         self.assertEqual(run.summary["steps"], 25)
         self.assertNotEqual(run.bytes("model.safetensors"), whole.bytes("model.safetensors"))
         self.refused("train", "half", says=["half: is a folder", "half/config.json"])
-        self.refused("train", "--resume", self.folder, says=["config.json", "No such file"])
+        self.refused("train", "--resume", self.folder, says=["config.json", "there is no file"])
 
     def test_killed_again_and_again(self):
         whole = self.train("whole", LONG)

@@ -291,8 +291,8 @@ fs::path find_config(const json& written, const fs::path& folder, std::string_vi
 }
 
 Loaded load_config(const fs::path& file, const std::vector<std::string>& sets, const LoadOptions& options) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored))
+  std::error_code error;  // that of a file which may well be there: reading it tells
+  if (!fs::exists(file, error) && !error)
     refuse(topic, "there is no file ", escape_controls(file.string()), config_meant(file.string(), "."));
   return load(file, JsonDocument::read(file, topic), sets, options);
 }
