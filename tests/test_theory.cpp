@@ -236,6 +236,14 @@ TEST_CASE("theory: at context 1 the input's share, amplification and bf16 error 
   double sum = 0;
   for (int l = 0; l < 12; ++l) sum += 2 / (2 + 1.5 * l) + 1 / (2.5 + 1.5 * l);
   CHECK(pre12.amplification == doctest::Approx(sum).epsilon(1e-9));
+  // b2t, L 2: weights by 2^-1/2 make embeddings of 1/2 in mean square, branches of 1/4 and 1/8. The FFN's sum
+  // also has the block's input, which knows nothing of attention's own noise, 2/5.
+  double noise = 0;
+  for (const double input : {0.5, 1.0}) {
+    const double kept = input + 1 + 2 * input / std::sqrt(1.25 * input);
+    noise = (noise * kept + 0.4 + 0.125 * (noise + 0.4 + 2)) / (kept + 0.125);
+  }
+  CHECK(predicted(b2t, 2).amplification == doctest::Approx(noise).epsilon(1e-9));
   CHECK(post12.bf16_error() == doctest::Approx(1.659e-3 * std::sqrt(40)).epsilon(1e-3));
 }
 

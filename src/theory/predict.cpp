@@ -56,6 +56,7 @@ class Recursion {
     const std::vector<BlockRows> rows = placements_of(config_);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       block_input_ = x_;
+      block_noise_ = result_.amplification;
       const int layer = static_cast<int>(i) + 1;
       forward({.row = rows[i].attn, .layer = layer, .is_ffn = false});
       forward({.row = rows[i].ffn, .layer = layer, .is_ffn = true});
@@ -75,6 +76,7 @@ class Recursion {
   std::vector<double> zeros_ = std::vector<double>(static_cast<std::size_t>(T_));
   Signal x_;  // the stream
   Signal x0_, block_input_;
+  double block_noise_ = 0;          // amplification up to it
   Kernel block_skip_ = Kernel(T_);  // the gradient that a block's input receives from its FFN's sum
   std::vector<Sublayer> sublayers_;
   double noise_ = 0;  // relative variance of |dx|^2 from seed to seed
@@ -196,8 +198,12 @@ class Recursion {
     f.share = added / x_.mean_square();
     x_.bent *= 1 - f.share;
     x_.noise = std::pow(1 - f.share, 2) * x_.noise + f.share * f.share * y.noise + cross_noise(f) * like;
-    // A branch passes on the stream's noise as it does its first matrices', and adds its own matrices'.
-    result_.amplification += f.share * (f.matrices + result_.amplification * (f.matrices - 2));
+    // A branch passes on the stream's noise as it does its first matrices', and adds its own matrices'. Of a
+    // sum with the block's input, both parts have the noise that reached the block, one has attention's.
+    double& noise = result_.amplification;
+    const double skipped =
+        f.skip.empty() ? noise : block_noise_ + (noise - block_noise_) * kept / (x_.mean_square() - added);
+    noise = (1 - f.share) * skipped + f.share * (f.matrices + noise * (f.matrices - 1));
     f.norm_out = norm(row.norm_out, x_, f.share);
     set_value(f.layer, f.site(Site::stream_mid, Site::stream), x_);
     sublayers_.push_back(std::move(f));
