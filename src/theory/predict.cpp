@@ -83,9 +83,7 @@ class Recursion {
   Prediction result_;
 
   SitePrediction& at(int layer, Site site) {
-    return *std::find_if(result_.sites.begin(), result_.sites.end(), [&](const SitePrediction& s) {
-      return s.place == Place{layer, site};
-    });
+    return *std::ranges::find(result_.sites, Place{layer, site}, &SitePrediction::place);
   }
   static double root(int layer, Site site, double mean_square) {
     if (!std::isfinite(mean_square))
@@ -107,8 +105,7 @@ class Recursion {
   NormMap norm(bool present, Signal& x, double fresh = 1) const {
     return present ? NormMap(config_, x, width(config_.d_model), fresh) : NormMap();
   }
-  // The placement's factor on the variance of a matrix; `everywhere`: of those that only some placements
-  // scale.
+  // The placement's factor on a matrix's variance; `everywhere`: of matrices that few placements scale.
   double gain(const Placement& row, bool everywhere = false) const {
     const bool applies = config_.init.placement_gain && (!everywhere || row.gain_everywhere);
     return applies ? std::pow(row.init_gain.of(config_.n_layer), 2) : 1;

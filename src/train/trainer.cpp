@@ -144,9 +144,7 @@ void Trainer::open_logs() {
   if (log_sites || folder_->has(params_file)) logs_->params.emplace(open_params(*folder_, last_step));
   if (log_sites || folder_->has(heads_file)) logs_->heads.emplace(open_heads(*folder_, last_step));
   if (log_sites) return;
-  logs_->layers.reset();
-  logs_->params.reset();
-  logs_->heads.reset();
+  for (auto* log : {&logs_->layers, &logs_->params, &logs_->heads}) log->reset();
 }
 
 // --- a step ---
@@ -204,9 +202,7 @@ void Trainer::diverge(const Step& step) {
   const std::vector<SiteRow> sites = statistics_.rows();
   record_.story = divergence_report(*record_.first_nonfinite, sites, recent_);
   if (!logs_ || !logs_->layers) return;
-  for (const RecentSteps::Step& earlier : recent_.steps()) {
-    add_layers(*logs_->layers, earlier.step, earlier.sites);
-  }
+  for (const auto& earlier : recent_.steps()) add_layers(*logs_->layers, earlier.step, earlier.sites);
   add_layers(*logs_->layers, step.number, sites);
   logs_->layers->merge();  // at once: the last checkpoint counts on some of the rows replaced
   write_heads(*logs_->heads, step.number, statistics_.head_rows());
@@ -219,8 +215,7 @@ void Trainer::observe_sites(const Step& step) {
     if (state_.branch_share) observer_.on_branch_share(*state_.branch_share);
   }
   if (step.log_sites) {
-    const std::vector<ParameterRow> params =
-        parameter_rows(config_.train, model_, step.result->norms, step.changes);
+    const auto params = parameter_rows(config_.train, model_, step.result->norms, step.changes);
     record_.growth = growth(sites);
     record_.grad_first_last = grad_first_last(params, config_.model.n_layer);
     observer_.on_sites(sites);
