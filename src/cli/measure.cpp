@@ -1,11 +1,11 @@
 // normscope measure RUN|FILE: what costs more than a row of a log.
 #include "measure/measure.h"
 
-#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/predict.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/load.h"
@@ -91,9 +91,7 @@ void print_text(const LoadedModel& model, const Wanted& wanted, const Measures& 
   if (wanted[Measure::amplification]) {
     const double a = *found.layers.back()[Measure::amplification];
     std::cout << "amplification " << significant_text(a) << " ± "
-              << significant_text(found.amplification_error, 2)
-              << ": noise of 1% in every matrix moves the stream by " << significant_text(std::sqrt(a))
-              << "%\n";
+              << significant_text(found.amplification_error, 2) << ": " << amplification_text(a) << '\n';
   }
   if (const auto& s = found.sharpness)
     std::cout << "sharpness " << significant_text(s->value, 4) << " ± " << significant_text(s->residual, 2)

@@ -132,8 +132,7 @@ void print_all(const RunConfig& config, const Prediction& prediction,
                "and x_l\n\n"
                "first loss     "
             << fixed(prediction.loss, 3) << "\namplification  " << significant_text(prediction.amplification)
-            << ": noise of 1% in every matrix moves the stream by "
-            << significant_text(std::sqrt(prediction.amplification)) << "%\nbf16 error     "
+            << ": " << amplification_text(prediction.amplification) << "\nbf16 error     "
             << significant_text(100 * prediction.bf16_error())
             << "% of the stream, with train.precision=bf16\n";
   for (const std::string& warning : warnings) std::cout << "\nnote: " << warning << '\n';
@@ -160,6 +159,11 @@ Exit run(const CommandLine& line) {
 }
 
 }  // namespace
+
+std::string amplification_text(double amplification) {
+  return text("noise of 1% in every matrix moves the stream by ", significant_text(std::sqrt(amplification)),
+              "%");
+}
 
 std::string start_text(const ModelConfig& config, const TextStatistics& statistics, const std::string& indent,
                        const TheoryOptions& options) {

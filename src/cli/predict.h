@@ -15,4 +15,7 @@ std::string start_text(const ModelConfig& config, const TextStatistics& statisti
 // The same of a placement: Xavier, ReLU, context 1, in the limit of wide layers.
 std::string start_text(const Placement& row, Index n_layer);
 
+// What an amplification means: of weights that are moved, in the stream.
+std::string amplification_text(double amplification);
+
 }  // namespace normscope
