@@ -33,28 +33,29 @@ class Checks {
     if (wrong) errors_.push_back({std::move(keys), text(what...)});
   }
 
+  // Refuses the first key's value where it does not divide the second key's.
+  void must_divide(Index part, Index whole, const std::vector<std::string>& keys) {
+    refuse_if(whole % part != 0, keys, part, " does not divide ", keys[1], " = ", whole, "; try ",
+              nearest_divisors(part, whole));
+  }
+
   void shapes() {
-    const bool heads_divide = m_.d_model % m_.n_head == 0;
-    refuse_if(!heads_divide, {"model.n_head", "model.d_model"}, m_.n_head,
-              " does not divide model.d_model = ", m_.d_model, "; try ",
-              nearest_divisors(m_.n_head, m_.d_model));
+    must_divide(m_.n_head, m_.d_model, {"model.n_head", "model.d_model"});
     const Index head_width = m_.d_model / m_.n_head;
-    refuse_if(m_.position == Position::rope && heads_divide && head_width % 2 != 0,
+    refuse_if(m_.position == Position::rope && m_.d_model % m_.n_head == 0 && head_width % 2 != 0,
               {"model.position", "model.d_model", "model.n_head"},
               "rope rotates pairs of features, but a head is d_model/n_head = ", head_width,
               " wide; make that even");
     refuse_if(m_.position == Position::sinusoidal && m_.d_model % 2 != 0, {"model.position", "model.d_model"},
               "sinusoidal needs an even model.d_model, got ", m_.d_model, "; try ", m_.d_model + 1);
-    refuse_if(norm_.over == NormOver::groups && m_.d_model % m_.norm_groups != 0,
-              {"model.norm_groups", "model.d_model", "model.norm"}, m_.norm_groups,
-              " does not divide model.d_model = ", m_.d_model, "; try ",
-              nearest_divisors(m_.norm_groups, m_.d_model));
     const bool inner = std::ranges::any_of(m_.norm_placement, [&](const BlockPlacement& block) {
       return has_inner_norm(m_, placement_row(block.ffn));
     });
-    refuse_if(norm_.over == NormOver::groups && inner && m_.d_ff % m_.norm_groups != 0,
-              {"model.norm_groups", "model.d_ff", "model.inner_norm"}, m_.norm_groups,
-              " does not divide model.d_ff = ", m_.d_ff, "; try ", nearest_divisors(m_.norm_groups, m_.d_ff));
+    if (norm_.over == NormOver::groups) {
+      must_divide(m_.norm_groups, m_.d_model, {"model.norm_groups", "model.d_model", "model.norm"});
+      if (inner)
+        must_divide(m_.norm_groups, m_.d_ff, {"model.norm_groups", "model.d_ff", "model.inner_norm"});
+    }
     const auto placements = std::ssize(m_.norm_placement);
     refuse_if(placements != 1 && placements != m_.n_layer, {"model.norm_placement", "model.n_layer"},
               "a list of ", placements, " for model.n_layer = ", m_.n_layer,
@@ -86,7 +87,7 @@ class Checks {
               "; leave it out");
   }
 
-  // Norms over a single number: with a mean taken off, nothing of x is left; without, only its sign.
+  // A norm over a single number returns 0 if it subtracts the mean, else the number's sign.
   void norms_of_one_number() {
     constexpr const char* is_bias = " is 0, so every norm returns its bias whatever the input; ";
     const bool one_feature = norm_.over == NormOver::features && m_.d_model == 1;

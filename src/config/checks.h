@@ -9,11 +9,11 @@
 namespace normscope {
 
 struct ConfigError {
-  std::vector<std::string> keys;  // the one to blame, then the others that take part
+  std::vector<std::string> keys;  // the one to change first, then the others involved
   std::string what;
 };
 
-// All errors of a resolved config. 0 steps or sequences mean that the config does not say, and pass.
+// All errors of a resolved config. Steps and batch_size may be 0, for not given.
 std::vector<ConfigError> check_config(const RunConfig& config);
 
 }  // namespace normscope

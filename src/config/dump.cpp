@@ -10,20 +10,16 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The value of a dotted key inside `root`, made where it is missing, and so are the objects that hold it. An
-// object keeps its members in `inside`: "/properties/" in a schema, "/" in a config.
-ordered_json& value_at(ordered_json& root, std::string_view key, std::string_view inside) {
-  std::string path;
-  for (std::size_t begin = 0; begin <= key.size();) {
-    const std::size_t end = std::min(key.find('.', begin), key.size());
-    path.append(inside).append(key.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return root[ordered_json::json_pointer(path)];
+constexpr const char* draft = "http://json-schema.org/draft-07/schema#";
+
+// The JSON pointer of a dotted key. The members of an object are in `inside`: "/properties/" in a schema, "/"
+// in a config.
+ordered_json::json_pointer pointer_to(std::string_view key, const std::string& inside) {
+  return ordered_json::json_pointer(inside + join(split(key, '.'), inside));
 }
 
-// The tables of norms and placements, for scripts: {name: row}; a factor (b n)^e is [b, e], (ln(b n))^e [b,
-// e, "log"].
+// The tables of norms and placements, for scripts: {name: row}. A factor (b n)^e is [b, e], (ln(b n))^e is
+// [b, e, "log"].
 void add_tables(ordered_json& root) {
   constexpr const char* over[] = {"nothing", "features", "groups", "batch", "sequence"};
   for (const NormRow& row : norm_table()) {
@@ -66,7 +62,7 @@ ordered_json dump(const RunConfig& config) {
   for (const Field& field : fields()) {
     const ordered_json value = field.get(config);
     const bool is_missing = field.required && (value == 0 || value.empty());
-    if (!is_missing) value_at(root, field.key, "/") = value;
+    if (!is_missing) root[pointer_to(field.key, "/")] = value;
   }
   return root;
 }
@@ -78,20 +74,19 @@ std::string json_text(const ordered_json& value) {
 
 ordered_json json_schema() {
   const ordered_json object = {{"type", "object"}, {"additionalProperties", false}};
-  ordered_json root = {{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "normscope config"}};
+  ordered_json root = {{"$schema", draft}, {"title", "normscope config"}};
   root.update(object);
-  root["properties"]["$schema"] = {{"type", "string"},
-                                   {"description", "where editors find this schema; ignored"},
-                                   {"x-bookkeeping", true}};
-  root["properties"]["extends"] = {{"type", "string"},
-                                   {"description", "another config, under this one; relative to this file"},
-                                   {"x-bookkeeping", true}};
+  const auto add_path = [&](const char* key, const char* description) {
+    root["properties"][key] = {{"type", "string"}, {"description", description}, {"x-bookkeeping", true}};
+  };
+  add_path("$schema", "where editors find this schema; ignored");
+  add_path("extends", "another config, under this one; relative to this file");
   for (const Field& field : fields()) {
     for (std::size_t dot = field.key.find('.'); dot != field.key.npos; dot = field.key.find('.', dot + 1)) {
-      ordered_json& section = value_at(root, field.key.substr(0, dot), "/properties/");
+      ordered_json& section = root[pointer_to(field.key.substr(0, dot), "/properties/")];
       if (section.is_null()) section = object;
     }
-    ordered_json& property = value_at(root, field.key, "/properties/");
+    ordered_json& property = root[pointer_to(field.key, "/properties/")];
     property["description"] = field.doc + (field.required ? " (required)" : "");
     property.update(field.schema);
     if (!field.default_words.empty()) {
@@ -99,7 +94,7 @@ ordered_json json_schema() {
     } else if (!field.required) {
       property["default"] = field.get(RunConfig{});
     }
-    // What scripts need to know of a difference in the key; see Field.
+    // Scripts judge the difference of two values by these; see Field.
     if (field.is_bookkeeping) property["x-bookkeeping"] = true;
     if (field.names_text) property["x-text"] = true;
     if (field.apply_default) property["x-derived"] = true;
@@ -112,11 +107,8 @@ ordered_json json_schema() {
 }
 
 ordered_json sweep_schema() {
-  constexpr const char* draft = "http://json-schema.org/draft-07/schema#";
   const auto value_of = [](std::string_view key) {
-    ordered_json path;
-    value_at(path, key, "/properties/") = nullptr;
-    return ordered_json{{"$ref", "schema.json#" + path.flatten().begin().key()}};
+    return ordered_json{{"$ref", "schema.json#" + pointer_to(key, "/properties/").to_string()}};
   };
   const auto list_of = [](const ordered_json& items) {
     return ordered_json{{"type", "array"}, {"minItems", 1}, {"items", items}};

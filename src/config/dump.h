@@ -1,5 +1,4 @@
-// A config as JSON: its resolved values, the JSON Schema, and what differs between two. All from the field
-// table.
+// A config as JSON, the JSON Schema, and the differences of two configs, all from the field table.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,15 +13,15 @@ namespace normscope {
 // value (see LoadOptions) is left out.
 nlohmann::ordered_json dump(const RunConfig& config);
 
-// JSON indented by two blanks with a newline at the end, safe for a terminal.
+// JSON indented by two spaces with a newline at the end, safe for a terminal.
 std::string json_text(const nlohmann::ordered_json& value);
 inline std::string dump_text(const RunConfig& config) { return json_text(dump(config)); }
 
 // JSON Schema (draft 7, which editors know best); kept at configs/schema.json.
 nlohmann::ordered_json json_schema();
 
-// The same of a sweep's file, kept beside it: dotted keys in `grid` and `set`. A file without `base` is a
-// config.
+// The schema of sweep files, configs/sweep_schema.json: dotted keys in `grid` and `set`. A file without
+// `base` is a config.
 nlohmann::ordered_json sweep_schema();
 
 // A key in which two configs differ.
@@ -33,7 +32,7 @@ struct Difference {
 };
 std::vector<Difference> keys_that_differ(const RunConfig& a, const RunConfig& b);
 
-// The keys of them that may not change on resume, in words: "model.n_layer (6 -> 12), train.lr (...)".
+// The differences that resuming does not allow, in words: "model.n_layer (6 -> 12), train.lr (...)".
 std::string fixed_differences(const RunConfig& a, const RunConfig& b);
 
 }  // namespace normscope

@@ -111,18 +111,17 @@ std::string type_error(const json& got, const std::string& expected, const std::
               meant.empty() ? "" : "; did you mean " + meant + "?");
 }
 
-Field placements(std::string key, std::string doc) {
+Field placement_field(std::string key, std::string doc) {
   const ValueType<PlacementKind> any = one_of<PlacementKind>();
   ValueType<PlacementKind> in_list = any;
   for (const Placement& row : placement_table()) {
     if (row.pattern != nullptr) std::erase(in_list.names, row.name);
   }
-  const std::string of_a_sublayer = R"({"attn": ..., "ffn": ...})";
+  const std::string pair_text = R"({"attn": ..., "ffn": ...})";
   Field field;
   field.key = std::move(key);
   field.doc = std::move(doc);
-  field.allowed =
-      text(any.allowed, ", or ", of_a_sublayer, ", or a list of n_layer such (no mix, no hybrid)");
+  field.allowed = text(any.allowed, ", or ", pair_text, ", or a list of n_layer such (no mix, no hybrid)");
   const ordered_json name = {{"enum", in_list.names}};
   const ordered_json pair = {{"type", "object"},
                              {"properties", {{"attn", name}, {"ffn", name}}},
@@ -150,8 +149,7 @@ Field placements(std::string key, std::string doc) {
            is_pair ? json::array({entry["attn"], entry["ffn"]}) : json::array({entry})) {
         const std::optional<PlacementKind> kind = any.read(written);
         if (!kind && !given.is_array() && !is_pair)
-          return type_error(given, text(any.allowed, ", or ", of_a_sublayer, ", or a list of them"),
-                            any.names);
+          return type_error(given, text(any.allowed, ", or ", pair_text, ", or a list of them"), any.names);
         if (!kind) return where + type_error(written, join(in_list.names, " | "), in_list.names);
         const Placement& row = placement_row(*kind);
         if (row.pattern != nullptr && (given.is_array() || is_pair))
@@ -164,7 +162,7 @@ Field placements(std::string key, std::string doc) {
       }
       read.push_back({kinds.front(), kinds.back()});
     }
-    // check_config() compares longer lists with n_layer; there a list of one would read as 'all blocks'.
+    // check_config() compares longer lists with n_layer, but takes a list of one for all blocks.
     const Index blocks = config.model.n_layer;
     if (given.is_array() && read.size() < 2 && (read.empty() || blocks != 1)) {
       return text("a list of ", read.size(), " for model.n_layer = ", blocks,

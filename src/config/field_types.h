@@ -1,4 +1,4 @@
-// The types of a config's values: what is allowed, in words and as JSON Schema, and how a value is read.
+// The types of config values: the allowed values, in words and as JSON Schema, and the reader.
 #pragma once
 
 #include <functional>
@@ -19,17 +19,17 @@ template <class T>
 struct ValueType {
   std::string allowed;
   nlohmann::ordered_json schema;
-  std::function<std::optional<T>(const nlohmann::json&)> read;  // nothing: the value is not allowed
-  std::vector<std::string> names = {};                          // the allowed ones, for "did you mean"
+  std::function<std::optional<T>(const nlohmann::json&)> read;  // nullopt: the value is not allowed
+  std::vector<std::string> names = {};                          // the allowed names, for "did you mean"
 };
 
-enum class High { closed, open };  // whether an upper limit is itself allowed
+enum class High { closed, open };  // closed: the upper limit itself is allowed
 
 ValueType<Index> integer(Index low, Index high);
 ValueType<double> number(double low, double high = std::numeric_limits<double>::infinity(),
                          High end = High::closed);
 ValueType<bool> boolean();
-ValueType<bool> boolean_or_auto();  // "auto" is for the loader
+ValueType<bool> boolean_or_auto();  // the loader handles "auto"
 ValueType<std::vector<std::string>> paths();
 ValueType<std::string> optional_path();
 ValueType<std::string> run_name();
@@ -47,11 +47,11 @@ ValueType<Enum> one_of() {
   return {join(names, " | "), {{"enum", names}}, read, names};
 }
 
-// "got ...; expected ...", and where it is a misspelt name, which one was meant.
+// "got ...; expected ...", and for a misspelt name "; did you mean ...?".
 std::string type_error(const nlohmann::json& got, const std::string& expected,
                        const std::vector<std::string>& names = {});
 
-// A value as a config writes it: enums by name, and a list of one file as that file.
+// A value as a config writes it: an enum by name, a list of one file as that file.
 template <class T>
 nlohmann::ordered_json to_json(const T& value) {
   if constexpr (std::is_enum_v<T>) {
@@ -63,7 +63,7 @@ nlohmann::ordered_json to_json(const T& value) {
   }
 }
 
-// A reference to a value inside a RunConfig, const or not, by the members that lead to it.
+// A function from a RunConfig, const or not, to a reference to the value that the members lead to.
 template <class... Members>
 auto at(Members... members) {
   return [=](auto& config) -> auto& { return (config.*....*members); };
@@ -86,7 +86,7 @@ Field make_field(std::string key, At value, const ValueType<T>& type, std::strin
   return field;
 }
 
-// model.norm_placement: one for all blocks, or a list with one for each.
-Field placements(std::string key, std::string doc);
+// model.norm_placement: one for all blocks, or a list with one for each block.
+Field placement_field(std::string key, std::string doc);
 
 }  // namespace normscope

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 
 #include "config/field_types.h"
 #include "core/error.h"
@@ -23,7 +24,7 @@ void default_min_lr(RunConfig& c) {
   c.train.min_lr = std::strtod(digits.data(), nullptr);
 }
 
-// The last sublayer's row decides; a mix ends in pre whatever its fraction.
+// The row of the last sublayer decides.
 void default_final_norm(RunConfig& c) {
   c.model.final_norm = placement_row(c.model.norm_placement.back().ffn).final_norm;
 }
@@ -33,7 +34,7 @@ void default_embed_std(RunConfig& c) {
   c.model.init.embed_std = as_matrices ? c.model.init.std : 1.0;
 }
 
-// Some placements bring their own answer to the growth that this scaling is for.
+// Some placements limit the growth that this scaling is for in their own way.
 void default_residual_scaling(RunConfig& c) {
   const auto scaled = [](const BlockPlacement& block) {
     return placement_row(block.attn).residual_scaling && placement_row(block.ffn).residual_scaling;
@@ -42,13 +43,14 @@ void default_residual_scaling(RunConfig& c) {
       c.model.init.scheme == InitScheme::gpt2 && std::ranges::all_of(c.model.norm_placement, scaled);
 }
 
-// --- which values make other keys matter ---
+// --- the values of other keys that give a key an effect ---
 
-template <class Rows, class Holds>
-std::vector<std::string> names_where(const Rows& rows, const Holds& holds) {
+// The names of the rows of a table that have a property.
+template <class Rows, class Property>
+std::vector<std::string> names_where(const Rows& table, const Property& has) {
   std::vector<std::string> names;
-  for (const auto& row : rows) {
-    if (holds(row)) names.push_back(row.name);
+  for (const auto& row : table) {
+    if (std::invoke(has, row)) names.push_back(row.name);
   }
   return names;
 }
@@ -93,20 +95,12 @@ std::vector<Field> make_table() {
   const auto is = [](auto... values) { return nlohmann::ordered_json::array({values...}); };
   const auto is_not = [&](auto... values) { return nlohmann::ordered_json{{"not", is(values...)}}; };
   const Conditions has_norms = {{"model.norm", is_not("none")}};
-  const auto norms_where = [](auto holds) { return names_where(norm_table(), holds); };
-  const auto placements_where = [](auto holds) { return names_where(placement_table(), holds); };
-  const auto norms_divide = norms_where([](const NormRow& row) { return row.has_statistics(); });
-  const auto norms_have_bias = norms_where([](const NormRow& row) { return row.has_bias; });
-  const auto norms_of_groups = norms_where([](const NormRow& row) { return row.over == NormOver::groups; });
-  const auto places_have_norms = placements_where([](const Placement& row) { return row.has_norms(); });
-  const auto places_mix = placements_where([](const Placement& row) {
-    return row.pattern != nullptr && row.pattern->first_blocks == FirstBlocks::mix_post_fraction;
-  });
-  const auto places_gain = placements_where([](const Placement& row) { return !row.init_gain.is_one(); });
-  const auto places_unscaled = placements_where([](const Placement& row) { return !row.learned_scale; });
-  const auto places_inner = placements_where([](const Placement& row) { return row.inner_norm; });
-  const auto places_qkv = placements_where([](const Placement& row) { return row.qkv_norm; });
-  const auto places_scale = placements_where([](const Placement& row) { return !row.residual_scaling; });
+  const auto norms = [](auto has) { return names_where(norm_table(), has); };
+  const auto placements = [](auto has) { return names_where(placement_table(), has); };
+  const auto of_groups = norms([](const NormRow& row) { return row.over == NormOver::groups; });
+  const auto with_gain = placements([](const Placement& row) { return !row.init_gain.is_one(); });
+  const auto not_scaling = placements([](const Placement& row) { return !row.residual_scaling; });
+  const Conditions unscaled = {{"model.norm_placement", placements(std::not_fn(&Placement::learned_scale))}};
   const nlohmann::ordered_json below_steps = {{"below", "train.steps"}};
   const Conditions gpt2 = {{"model.init.scheme", is("gpt2")}};
   const Conditions adamw = {{"train.optimizer", is("adamw")}};
@@ -130,33 +124,35 @@ std::vector<Field> make_table() {
       .called("T {}")
       .also({"block_size", "context_length", "seq_len", "max_seq_length", "max_position_embeddings",
              "n_positions", "bptt"});
-  t.push_back(placements("model.norm_placement", "where the norms sit around attention and FFN"));
-  t.back().called("{}").also({"placement"});
+  t.emplace_back(placement_field("model.norm_placement", "where the norms sit around attention and FFN"))
+      .called("{}")
+      .also({"placement"});
   add("model.mix_post_fraction", model(&M::mix_post_fraction), number(0, 1),
       "mix: the share of blocks, from the first, that are post")
-      .used_when({{"model.norm_placement", places_mix}}, "only placement mix has it");
+      .used_when({{"model.norm_placement", is("mix")}}, "only placement mix has it");
   add("model.norm", model(&M::norm), one_of<NormKind>(),
       "the normalisation; none where the placement has no norms")
       .called("{}")
-      .used_when({{"model.norm_placement", places_have_norms}}, "the placement has no norms")
+      .used_when({{"model.norm_placement", placements(&Placement::has_norms)}}, "the placement has no norms")
       .else_is("none");
   add("model.norm_eps", model(&M::norm_eps), number(0, 1), "epsilon of the norm")
       .also({"layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"})
-      .used_when({{"model.norm", norms_divide}}, "no norm here divides")
+      .used_when({{"model.norm", norms(&NormRow::has_statistics)}}, "no norm here divides")
       .or_when({{"model.qk_norm", is(true)}})
       .or_when({{"model.qkv_norm", is(true)}});
   add("model.norm_eps_outside", model(&M::norm_eps_outside), boolean(),
       "divide by sqrt(var) + eps, not sqrt(var + eps)")
-      .used_when({{"model.norm", norms_divide}}, "no norm here divides by a deviation");
+      .used_when({{"model.norm", norms(&NormRow::has_statistics)}}, "no norm here divides by a deviation");
   add("model.norm_affine", model(&M::norm_affine), boolean(),
       "norms have a gain and a bias; dyt and derf keep alpha anyway")
       .used_when(has_norms, "there is no norm");
   add("model.norm_bias", model(&M::norm_bias), boolean(), "norms have a bias; rmsnorm never has one")
-      .used_when({{"model.norm", norms_have_bias}, {"model.norm_affine", is(true)}}, "this norm has no bias")
+      .used_when({{"model.norm", norms(&NormRow::has_bias)}, {"model.norm_affine", is(true)}},
+                 "this norm has no bias")
       .else_is(false);
   add("model.norm_groups", model(&M::norm_groups), integer(1, max_width),
-      "groups of features of " + join(norms_of_groups))
-      .used_when({{"model.norm", norms_of_groups}}, "only " + join(norms_of_groups) + " has groups");
+      "groups of features of " + join(of_groups))
+      .used_when({{"model.norm", of_groups}}, "only " + join(of_groups) + " has groups");
   add("model.final_norm", model(&M::final_norm), boolean_or_auto(), "a norm before the head")
       .or_auto()
       .by_default("the placement's", default_final_norm)
@@ -165,11 +161,11 @@ std::vector<Field> make_table() {
   add("model.residual", model(&M::residual), boolean(), "false drops the x of x + F(x)");
   add("model.branch_scale", model(&M::branch_scale), depth_factor(),
       "what attention and the FFN return is multiplied by it; of a learned one, its start")
-      .used_when({{"model.norm_placement", places_unscaled}}, "the placement has its own")
+      .used_when(unscaled, "the placement has its own")
       .also({"layer_scale", "skip_init"});
   add("model.branch_scale_learned", model(&M::branch_scale_learned), one_of<LearnedScale>(),
       "branch_scale is a parameter: one a sublayer (SkipInit), or one a feature (LayerScale)")
-      .used_when({{"model.norm_placement", places_unscaled}}, "the placement has its own");
+      .used_when(unscaled, "the placement has its own");
   add("model.activation", model(&M::activation), one_of<Activation>(), "of the FFN; gelu is the erf form")
       .called("{}")
       .also({"hidden_act", "activation_function", "act"});
@@ -179,11 +175,12 @@ std::vector<Field> make_table() {
   add("model.qk_norm", model(&M::qk_norm), boolean(), "RMSNorm of each head's queries and keys")
       .used_when({{"model.qkv_norm", is(false)}}, "qkv_norm has it too");
   add("model.qkv_norm", model(&M::qkv_norm), boolean(), "RMSNorm of each head's queries, keys and values")
-      .used_when({{"model.norm_placement", nlohmann::ordered_json{{"not", places_qkv}}}},
+      .used_when({{"model.norm_placement", {{"not", placements(&Placement::qkv_norm)}}}},
                  "the placement has it")
       .else_is(true);
   add("model.inner_norm", model(&M::inner_norm), boolean(), "a norm before attn.out and before ffn.out")
-      .used_when({{"model.norm", is_not("none")}, {"model.norm_placement", {{"not", places_inner}}}},
+      .used_when({{"model.norm", is_not("none")},
+                  {"model.norm_placement", {{"not", placements(&Placement::inner_norm)}}}},
                  "there is no norm, or the placement has it");
   add("model.position", model(&M::position), one_of<Position>(), "how positions are told");
   add("model.tie_embeddings", model(&M::tie_embeddings), boolean(),
@@ -201,11 +198,11 @@ std::vector<Field> make_table() {
       .by_default("std for gpt2 or a tied head, else 1", default_embed_std);
   add("model.init.residual_scaling", init(&I::residual_scaling), boolean(),
       "gpt2: attn.out and ffn.out get std/sqrt(2L)")
-      .by_default("true for gpt2, but false for " + join(places_scale, " and "), default_residual_scaling)
+      .by_default("true for gpt2, but false for " + join(not_scaling, " and "), default_residual_scaling)
       .used_when(gpt2, "only scheme gpt2 has it");
   add("model.init.placement_gain", init(&I::placement_gain), boolean(),
       "the placement's own factor on the init, as its paper has it")
-      .used_when({{"model.norm_placement", places_gain}}, "only " + join(places_gain, " and ") + " have one");
+      .used_when({{"model.norm_placement", with_gain}}, "only " + join(with_gain, " and ") + " have one");
 
   add("data.path", data(&DataConfig::path), paths(),
       "the corpus, UTF-8; a relative path counts from the config, then from the working directory")

@@ -1,5 +1,5 @@
-// The one table of everything a config can say: a row a key. Parsing, checking, dumping, `normscope config`
-// and the JSON Schema all follow from it; a new key is a member of RunConfig and a row in fields.cpp.
+// The table of config keys, a row each. Parsing, checking, dumping, `normscope config` and the JSON Schema
+// follow from it; a new key is a member of RunConfig and a row in fields.cpp.
 #pragma once
 
 #include <functional>
@@ -14,9 +14,9 @@
 
 namespace normscope {
 
-// What other keys must be for one to matter, all of it together: each one of a list of values (of a key that
-// holds a list, one of its entries), or {"not": [...]}: none of them, {"as": KEY}: what that key is,
-// {"below": KEY}: less than that key, if it is set.
+// Values of other keys that must all hold for a key to have an effect: a list of values, of which the key
+// (or an entry of its list) is one; {"not": [...]}: it is none of them; {"as": KEY}: it equals that key;
+// {"below": KEY}: it is less than that key, if that key is set.
 using Conditions = std::map<std::string, nlohmann::ordered_json>;
 
 struct Field {
@@ -25,30 +25,30 @@ struct Field {
   std::string doc;                // one line
   nlohmann::ordered_json schema;  // JSON Schema of the value
 
-  // The value as a config writes it; what set() takes back to the same bits.
+  // The value as a config writes it; set() of it restores the same bits.
   std::function<nlohmann::ordered_json(const RunConfig&)> get;
-  // Stores a value. Returns what is wrong with it, and then stores nothing; empty if nothing is.
+  // Stores a value and returns "", or stores nothing and returns what is wrong with it.
   std::function<std::string(RunConfig&, const nlohmann::json&)> set;
 
-  // The default is what RunConfig's initialiser says, unless it depends on other keys: then `default_words`
-  // says how, and `apply_default` computes it once those are known (null: only the loader can). Rows come in
-  // an order in which each depends on earlier rows alone.
+  // The default is RunConfig's initialiser, unless it depends on other keys: then `default_words` says how,
+  // and `apply_default` computes it once those are known (null: the loader does). A row depends on earlier
+  // rows only.
   std::string default_words;
   void (*apply_default)(RunConfig&) = nullptr;
   bool required = false;              // there is no default
-  bool takes_auto = false;            // "auto" asks for the default
+  bool takes_auto = false;            // "auto" means the default
   bool may_change_on_resume = false;  // a resumed run may differ from its folder's config here
 
-  // What a difference in this key means. Where a config has no use for the key, any two values give the same
-  // bits; so do two of a bookkeeping key in every config.
-  std::vector<Conditions> uses;       // any of them; none: every config uses it
-  std::string unused_words;           // why a config has no use for it: "only ... has it"
-  nlohmann::ordered_json else_value;  // what it then resolves to; null: what was written
-  bool is_bookkeeping = false;        // names and paces of the work: no weight and no loss depends on it
-  bool names_text = false;            // paths: their characters count, not where they lie
-  std::string label;  // a value in a table or a legend: "L {}"; default: "d_ff {}", its last part
+  // Two values of a key give the same bits in a config that does not use the key, and always if the key is
+  // bookkeeping.
+  std::vector<Conditions> uses;       // a config uses the key if any of them holds; empty: always
+  std::string unused_words;           // why a config does not use it: "only ... has it"
+  nlohmann::ordered_json else_value;  // what an unused key resolves to; null: the written value
+  bool is_bookkeeping = false;        // no weight and no loss depends on it
+  bool names_text = false;            // paths: the text matters, not its place
+  std::string label;  // of a value in a table or a legend: "L {}"; default: "d_ff {}", its last part
   std::vector<std::string_view> other_names;       // in nanoGPT, PyTorch's examples, Hugging Face, Lightning
-  std::vector<std::string_view> other_quantities;  // what they give instead: epochs for steps
+  std::vector<std::string_view> other_quantities;  // what they have instead: epochs for steps
 
   bool used_in(const RunConfig& config) const;
 
@@ -78,7 +78,7 @@ struct Field {
 // All rows, in the order in which they are listed and dumped.
 const std::vector<Field>& fields();
 
-// Gives keys that a config has no use for their `else_value`; returns those that changed.
+// Sets keys that a config does not use to their `else_value`; returns those that changed.
 std::vector<const Field*> reset_unused(RunConfig& config);
 
 // The row of a dotted key; null if there is none.
@@ -90,14 +90,14 @@ bool is_section(std::string_view key);
 // What is wrong with a key that is in no row: "unknown key; did you mean model.norm?"
 std::string unknown_key(std::string_view key);
 
-// "--set train.lr=0.1?": the question whether that was meant by a key's name, without its section or in the
-// words of another program (learning_rate), and a value. Empty: the name is none.
+// "--set train.lr=0.1?" for a key's name, with or without its section or from another program
+// (learning_rate), and a value. Empty: no key has that name.
 std::string setting_called(std::string_view name, const std::string& value);
 
-// The same of a misspelt name, or of a value that only one key takes (bf16). Empty: nothing is near.
+// The same for a misspelt name, or for a value that only one key accepts (bf16). Empty: nothing is near.
 std::string setting_meant(std::string_view word, const std::string& value);
 
-// "required", "4*d_model", "0.1": the default as a person reads it.
+// The default in words: "required", "4*d_model", "0.1".
 std::string default_text(const Field& field);
 
 }  // namespace normscope

@@ -1,4 +1,4 @@
-// What a user may call a key: in full, by its last part, by the name that other programs have for it, or
+// Finds the key that a user means: written in full, without its section, by another program's name, or
 // misspelt.
 #include <algorithm>
 
@@ -11,9 +11,8 @@
 namespace normscope {
 namespace {
 
-std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
-
-// The key that `word` is, without its section or in the words of another program (learning_rate); else null.
+// The key with the name `word`, in full, without its section or in another program (learning_rate); else
+// null.
 const Field* field_called(std::string_view word) {
   std::string plain(word);
   std::ranges::replace(plain, '-', '_');
@@ -28,10 +27,10 @@ const Field* field_called(std::string_view word) {
   return nullptr;
 }
 
-// The key or section that `key` most likely means; empty where nothing is near.
+// The key or section that `key` most likely means; empty where none is near.
 std::string nearest_key(std::string_view key) {
   if (const Field* called = field_called(key)) return called->key;
-  std::vector<std::string> whole, last;  // last: what a key is called when its section is wrong or missing
+  std::vector<std::string> whole, last;  // last: without the section, which may be wrong or missing
   for (const Field& field : fields()) {
     whole.push_back(field.key.substr(0, field.key.find('.')));
     whole.push_back(field.key);
@@ -42,28 +41,24 @@ std::string nearest_key(std::string_view key) {
   return found == last.end() ? "" : fields()[found - last.begin()].key;
 }
 
-bool takes(const Field& field, const std::string& value) {
+bool accepts(const Field& field, const std::string& value) try {
   RunConfig config;
-  try {
-    return field.set(config, JsonDocument::parse(value, "--set", "config").root()).empty();
-  } catch (const JsonSyntaxError&) {
-    return valid_utf8(value) && field.set(config, value).empty();  // what is not JSON is a string
-  } catch (const Error&) {
-    return false;
-  }
+  return field.set(config, json_or_string(value, "--set", "config")).empty();
+} catch (const Error&) {
+  return false;
 }
 
 std::string setting(const Field& field, const std::string& value) {
-  return takes(field, value)
+  return accepts(field, value)
              ? text("--set ", field.key, "=", escape_controls(value), "?")
              : text("--set ", field.key, "=VALUE? It takes ", field.allowed, " (", field.doc, ")");
 }
 
-// The only key that takes this word as a value, paths and names aside; else null.
+// The only key, apart from paths and names, that accepts this value; else null.
 const Field* only_field_with(const std::string& value) {
   const Field* only = nullptr;
   for (const Field& field : fields()) {
-    if (field.names_text || field.key == "name" || !takes(field, value)) continue;
+    if (field.names_text || field.key == "name" || !accepts(field, value)) continue;
     if (only != nullptr) return nullptr;
     only = &field;
   }

@@ -18,16 +18,16 @@ namespace fs = std::filesystem;
 
 constexpr const char* topic = "config";
 
-// A key as it was last written.
+// The last value written for a key.
 struct Setting {
   json value;
   std::string where;
-  fs::path folder;  // relative paths count from here
+  fs::path folder;  // of relative paths
 };
 
 using Settings = std::map<std::string, Setting>;
 
-// Takes what files and --set options say into settings by dotted key; later ones replace earlier ones.
+// Collects the settings of files and --set options by dotted key; later ones replace earlier ones.
 class Collector {
  public:
   Collector(Settings& settings, Problems& problems) : settings_(settings), problems_(problems) {}
@@ -38,23 +38,20 @@ class Collector {
 
   void add_option(const std::string& option) {
     const std::size_t equals = option.find('=');
-    if (equals == std::string::npos || equals == 0) {
+    if (equals == std::string::npos || equals == 0)
       return problems_.add("--set", "", type_error(option, "KEY=VALUE, such as model.norm=rmsnorm"));
-    }
     const std::string key = option.substr(0, equals), value = option.substr(equals + 1);
     if (!valid_utf8(option)) return problems_.add(key, "--set", "not UTF-8");
     const auto from_option = [](const json&) { return std::string("--set"); };
     try {
-      add(JsonDocument::parse(value, "--set " + key, topic).root(), key, {}, from_option);
-    } catch (const JsonSyntaxError&) {
-      add(json(value), key, {}, from_option);  // what is not JSON is a string
+      add(json_or_string(value, "--set " + key, topic), key, {}, from_option);
     } catch (const Error& error) {
       problems_.add_line(error.what());
     }
   }
 
  private:
-  // Adds `value`, written under the dotted `key`: a section member by member.
+  // Adds the value of the dotted `key`; a section member by member.
   template <class Where>
   void add(const json& value, const std::string& key, const fs::path& folder, const Where& where) {
     if (find_field(key)) {
@@ -74,7 +71,7 @@ class Collector {
       if (prefix.empty() && (name == "$schema" || name == "extends")) continue;
       if (name.find('.') == name.npos) {
         add(member, prefix + name, folder, where);
-      } else if (!problems_.only_count()) {  // else it would pass for a key of an inner section
+      } else if (!problems_.only_count()) {  // "model.norm" would pass for the key of an inner section
         problems_.add(prefix + name, where(member),
                       "unknown key; a key with a dot is written as an object in an object");
       }
@@ -90,18 +87,12 @@ struct SourceFile {
   JsonDocument source;
 };
 
-// The file by one name, whatever the way to it; a pipe has none but the one it was given by.
-fs::path identity(const fs::path& file) {
-  std::error_code error;
-  const fs::path whole = fs::weakly_canonical(file, error);
-  return error ? fs::absolute(file) : whole;
-}
-
 // The config and those it extends, each followed by its base.
 std::vector<SourceFile> read_chain(const fs::path& file, JsonDocument source) {
   std::vector<SourceFile> chain;
   chain.push_back({file, std::move(source)});
-  std::set<fs::path> seen = {identity(file)};
+  std::error_code ignored;  // of the first file where that is a pipe, which nothing can extend
+  std::set<fs::path> seen = {fs::weakly_canonical(file, ignored)};
   for (;;) {
     const auto& [path, last] = chain.back();
     const json& root = last.root();
@@ -115,7 +106,7 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonDocument source) {
     if (found == root.end()) return chain;
     const std::string where = last.where(*found);
     const fs::path base = find_config(*found, path.parent_path(), topic, "extends", where);
-    if (!seen.insert(identity(base)).second) {
+    if (!seen.insert(fs::weakly_canonical(base, ignored)).second) {
       std::string circle;
       for (const SourceFile& link : chain) circle += link.source.name() + " -> ";
       refuse(topic, "extends: a circle: ", circle, escape_controls(base.string()), " (", where, ")");
@@ -124,8 +115,8 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonDocument source) {
   }
 }
 
-// The file that a written path means, absolute: in the folder of the config that writes it, else in the
-// working directory. Where it is in neither, that is a problem if it must exist.
+// The absolute path of a data file: relative to the config that names it, else to the working directory. A
+// file that is in neither is a problem if it must exist.
 std::string find_data(const std::string& written, const std::string& key, const Setting& setting,
                       bool must_exist, Problems& problems) {
   std::error_code ignored;
@@ -158,7 +149,7 @@ class Resolver {
   Loaded resolve(const fs::path& file) {
     for (const Field& field : fields()) {
       if (const auto given = settings_.find(field.key); given != settings_.end()) {
-        take(field, given->second);
+        apply(field, given->second);
       } else if (options_.resolved && (field.required || !field.default_words.empty())) {
         problems_.add(field.key, "", "missing; the config of a run says it");
       } else if (field.required && options_.need_data) {
@@ -168,7 +159,7 @@ class Resolver {
       }
     }
     for (const Field& field : fields()) {
-      if (!given_.contains(field.key) && !failed_.contains(field.key)) take_default(field, file);
+      if (!given_.contains(field.key) && !failed_.contains(field.key)) apply_default(field, file);
     }
     for (const Field* field : reset_unused(config_)) origins_[field->key] = "settled: " + field->unused_words;
     for (const Field& field : fields()) {
@@ -181,7 +172,7 @@ class Resolver {
   }
 
  private:
-  void take(const Field& field, const Setting& setting) {
+  void apply(const Field& field, const Setting& setting) {
     origins_[field.key] = setting.where;
     if (field.takes_auto && setting.value == "auto") return;
     given_.insert(field.key);
@@ -191,25 +182,25 @@ class Resolver {
     }
   }
 
-  void take_default(const Field& field, const fs::path& file) {
+  void apply_default(const Field& field, const fs::path& file) {
     const std::string words = field.default_words.empty() ? "default" : "default: " + field.default_words;
     std::string& origin = origins_[field.key];
     origin = origin.empty() ? words : origin + ", " + words;  // "auto" is written somewhere
     if (field.required) return;
     if (field.key == "name") config_.name = file.stem().string();
     if (field.apply_default) field.apply_default(config_);
-    // What depends on others can come out of range: 4*d_model is too wide where d_model is near its limit.
+    // A default computed from other keys can be out of range: 4*d_model where d_model is near its limit.
     if (const std::string problem = field.set(config_, field.get(config_)); !problem.empty()) {
       problems_.add(field.key, words, problem);
       failed_.insert(field.key);
     }
   }
 
-  // A combination is only judged where each of its values is sound.
+  // Checks combinations of keys, unless one of the values is wrong by itself.
   void check_combinations() {
     for (const ConfigError& error : check_config(config_)) {
       if (std::ranges::any_of(error.keys, [&](const auto& key) { return failed_.contains(key); })) continue;
-      // The key to blame may be a default; then what was written about another one leads further.
+      // The first key may have its default; the place where another one was written helps more.
       const auto written =
           std::ranges::find_if(error.keys, [&](const auto& key) { return settings_.contains(key); });
       const bool found = written != error.keys.end();
@@ -234,8 +225,8 @@ class Resolver {
   Problems& problems_;
   RunConfig config_;
   std::map<std::string, std::string> origins_;
-  std::set<std::string> given_;   // no default wanted
-  std::set<std::string> failed_;  // known to be wrong
+  std::set<std::string> given_;   // keys that need no default
+  std::set<std::string> failed_;  // keys with a wrong or missing value
 };
 
 Loaded load(const fs::path& file, JsonDocument source, const std::vector<std::string>& sets,
@@ -251,12 +242,12 @@ Loaded load(const fs::path& file, JsonDocument source, const std::vector<std::st
   Loaded loaded = Resolver(settings, options, problems).resolve(file);
   problems.throw_if_any();
   return loaded;
-} catch (const fs::filesystem_error& error) {  // of paths that cannot be looked at
+} catch (const fs::filesystem_error& error) {
   refuse(topic, escape_controls(error.path1().string()), ": ", error.code().message());
 }
 
-// "; did you mean configs/quickstart.json?": of a file that is not there, by the name alone first, as most
-// often a folder or the ending is missing.
+// "; did you mean configs/quickstart.json?" for a file that does not exist. A config of the same name in
+// another folder or with another ending comes first.
 std::string config_meant(const std::string& path, const fs::path& folder) {
   std::error_code ignored;
   std::vector<std::string> there;
@@ -291,7 +282,7 @@ fs::path find_config(const json& written, const fs::path& folder, std::string_vi
 }
 
 Loaded load_config(const fs::path& file, const std::vector<std::string>& sets, const LoadOptions& options) {
-  std::error_code error;  // that of a file which may well be there: reading it tells
+  std::error_code error;  // reading a file that cannot be looked up gives the better message
   if (!fs::exists(file, error) && !error)
     refuse(topic, "there is no file ", escape_controls(file.string()), config_meant(file.string(), "."));
   return load(file, JsonDocument::read(file, topic), sets, options);

@@ -1,4 +1,4 @@
-// From files and --set options to one resolved RunConfig, with where each value came from.
+// Loads files and --set options into one resolved RunConfig, with the origin of each value.
 #pragma once
 
 #include <filesystem>
@@ -18,29 +18,28 @@ struct Loaded {
 };
 
 struct LoadOptions {
-  // False: keys that have no default may be missing (and stay empty or 0), and data files need not exist. For
-  // commands that look at the model alone.
+  // False: keys without a default may be missing (and stay empty or 0), and data files need not exist, for
+  // commands that need the model only.
   bool need_data = true;
-  // True: the config must be a run's, resolved: nothing is left to be derived, as it is in a config that a
-  // person writes.
+  // True: a key whose default depends on other keys must be given, as it is in every resolved config.
   bool resolved = false;
 };
 
-// For the config that a run folder or a checkpoint holds.
+// For the config in a run folder or a checkpoint.
 constexpr LoadOptions of_a_run{.need_data = false, .resolved = true};
 
-// The config file that another file in `folder` names: beside that file, else in the working directory, as
-// data files are. Usage Error `KEY: there is no file ...; did you mean ...? (WHERE)` of the topic.
+// The config file that another file in `folder` names: relative to that file, else to the working directory,
+// like data files. Usage Error `KEY: there is no file ...; did you mean ...? (WHERE)` of the topic.
 std::filesystem::path find_config(const nlohmann::json& written, const std::filesystem::path& folder,
                                   std::string_view topic, std::string_view key, const std::string& where);
 
-// Reads a config, what it extends, and `sets` (each KEY=VALUE) over it. Every problem is collected; all of
-// them are the lines of one Error{usage}. A file that is no JSON at all ends the reading at once.
+// Reads a config, the configs that it extends, and `sets` (each KEY=VALUE) over it. One Error{usage} has a
+// line for every problem, except that a file that is no JSON ends the reading at once.
 Loaded load_config(const std::filesystem::path& file, const std::vector<std::string>& sets = {},
                    const LoadOptions& options = {});
 
-// The same of a text, such as the config inside a checkpoint. `label` stands for the file in messages,
-// relative paths and the default name.
+// The same for a text, such as the config in a checkpoint. `label` replaces the file in messages, relative
+// paths and the default name.
 Loaded load_config_text(std::string json_text, const std::filesystem::path& label,
                         const std::vector<std::string>& sets = {}, const LoadOptions& options = {});
 

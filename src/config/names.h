@@ -1,5 +1,4 @@
-// The names of enum values, as configs, folders and tables write them: each enum's in the order of its
-// values.
+// The names of enum values, as configs, folders and tables write them, in the order of the values.
 #pragma once
 
 #include <vector>
@@ -10,8 +9,16 @@ namespace normscope {
 
 using Names = std::vector<const char*>;
 
-Names enum_names(NormKind);       // the rows of the norm table
-Names enum_names(PlacementKind);  // the rows of the placement table
+// The names of a table's rows, in the order of their kinds.
+template <class Row>
+Names names_of_rows(std::span<const Row> table) {
+  Names names(table.size());
+  for (const Row& row : table) names[static_cast<std::size_t>(row.kind)] = row.name;
+  return names;
+}
+
+inline Names enum_names(NormKind) { return names_of_rows(norm_table()); }
+inline Names enum_names(PlacementKind) { return names_of_rows(placement_table()); }
 inline Names enum_names(Activation) { return {"relu", "gelu", "gelu_tanh", "silu", "swiglu"}; }
 inline Names enum_names(Position) { return {"learned", "rope", "sinusoidal", "none"}; }
 inline Names enum_names(InitScheme) { return {"gpt2", "xavier_normal", "xavier_uniform", "kaiming_normal"}; }
@@ -34,7 +41,7 @@ struct Named {
   const char* name;
 };
 
-// All values of an enum with their names. The argument only says which enum.
+// All values of an enum with their names; the argument only selects the enum.
 template <class Enum>
 std::vector<Named<Enum>> names_of(Enum which) {
   std::vector<Named<Enum>> all;

@@ -1,4 +1,4 @@
-// What is wrong with a config or a sweep, collected so that all of it is said at once.
+// Collects the problems of a config or a sweep, so that one Error reports them all.
 #pragma once
 
 #include <string>
@@ -23,7 +23,8 @@ class Problems {
     if (++count_ <= max_lines) lines_ += (lines_.empty() ? "" : "\n") + line;
   }
 
-  // Whether enough has been said: then a problem is only counted, since its place and near keys cost time.
+  // True when enough lines are collected. The problem is then only counted: finding its place and the key
+  // that was meant takes time.
   bool only_count() { return count_ >= max_lines && ++count_; }
 
   // All lines as one Error{usage}.

@@ -1,4 +1,4 @@
-// A whole experiment, resolved: what `normscope config FILE` prints and `config.json` of a run folder holds.
+// The resolved config of an experiment: what `normscope config FILE` prints and config.json of a run holds.
 #pragma once
 
 #include <string>

@@ -24,44 +24,37 @@ constexpr const char* seed_key = "train.seed";
 // Keys and the values that a run gives them.
 using Settings = std::vector<std::pair<std::string, json>>;
 
-// A point of the grid, or a case, which has a name of its own for its first settings.
+// A point of the grid, or a case.
 struct Point {
-  std::string name;
+  std::string name;  // of a case
   Settings settings;
-  std::size_t named = 0;
+  std::size_t named = 0;  // how many of the first settings the name stands for
 };
 
-// The values of "A,B", each JSON or else a string; of what is JSON as a whole, that.
+// The values of "A,B", each JSON or else a string. A list that is JSON as a whole is one value.
 std::vector<json> values_of(const std::string& list) {
-  const auto value_of = [](const std::string& word) {
-    const json value = json::parse(word, nullptr, false);
-    return value.is_discarded() ? json(word) : value;
-  };
-  std::vector<json> values = {value_of(list)};
-  if (!values[0].is_string() || list.starts_with('"')) return values;
-  values.clear();
-  std::istringstream words(list);
-  for (std::string word; std::getline(words, word, ',');) values.push_back(value_of(word));
+  const auto parse = [](const std::string& word) { return json_or_string(word, "--set", topic); };
+  const json whole = parse(list);
+  if (!whole.is_string() || list.starts_with('"')) return {whole};
+  std::vector<json> values;
+  for (const std::string& word : split(list)) values.push_back(parse(word));
   return values;
 }
 
-// As a folder's name has it: 1e3 is 1000.
+// The value in a folder's name, where 1e3 is 1000.
 std::string to_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
   const std::optional<Index> whole = whole_number(value);
   return whole ? std::to_string(*whole) : value.dump();
 }
 
-std::string last_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
-
-// What can be a folder's name everywhere, and short enough for one.
+// `whole` with other characters than [A-Za-z0-9._=+-] replaced; where it is too long cut, with a hash.
 std::string folder_name(const std::string& whole) {
   constexpr std::size_t max_bytes = 100;
   std::string name = whole;
   for (char& c : name) {
-    const bool is_plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-                          std::string_view("._=+-").find(c) != std::string_view::npos;
-    if (!is_plain) c = '-';
+    const bool is_alphanumeric = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+    if (!is_alphanumeric && std::string_view("._=+-").find(c) == std::string_view::npos) c = '-';
   }
   if (name.starts_with('.')) name[0] = '-';
   if (name.size() <= max_bytes) return name;
@@ -89,6 +82,11 @@ class SweepReader {
     read_seeds();
     read_points();
     for (const std::string& set : options_.sets) read_set(set);
+    if (!seeds_.empty()) {
+      sweep_.varied_keys.push_back(seed_key);
+      multiply(seed_key, seeds_, options_.seeds > 0 ? root_ : *member("seeds"));
+    }
+    if (points_.size() > max_count_) too_many(root_);
     problems_.throw_if_any();
     make_runs();
     problems_.throw_if_any();
@@ -155,7 +153,7 @@ class SweepReader {
     }
   }
 
-  // Notes that runs differ in a key; says what is wrong with it.
+  // Adds a key in which runs differ, or a problem where they cannot.
   void vary(const std::string& key, const json& at) {
     if (key == seed_key && !seeds_.empty()) {
       problem(at, key, "`seeds` says which seeds there are; give one of them");
@@ -170,7 +168,7 @@ class SweepReader {
 
   void read_points() {
     const json *grid = member("grid"), *cases = member("cases");
-    if (grid || !cases) points_.push_back({});  // the base alone, if there is no more
+    if (grid || !cases) points_.push_back({});  // without a grid: the base alone
     if (grid) read_grid(*grid);
     if (!cases) return;
     if (!cases->is_array() || cases->empty())
@@ -185,15 +183,15 @@ class SweepReader {
     for (const auto& member : document_.members(grid)) {
       const json& values = member.value();
       vary(member.key(), values);
-      if (!values.is_array() || values.empty()) {
+      if (values.is_array() && !values.empty()) {
+        multiply(member.key(), values, values);
+      } else {
         problem(values, member.key(), type_error(values, "a list of values"));
-        continue;
       }
-      multiply(member.key(), values, values);
     }
   }
 
-  // Every point with each of the values.
+  // Combines every point with each of the values.
   template <class Values>
   void multiply(const std::string& key, const Values& values, const json& at) {
     if (points_.size() * values.size() > max_count_) return too_many(at);
@@ -231,9 +229,9 @@ class SweepReader {
     points_.push_back(std::move(point));
   }
 
-  // The key as a folder's name has it: its last part, or the whole where two would look the same.
+  // The key in a folder's name: its last part, or all of it where two would look the same.
   std::string short_key(const std::string& key) const {
-    const std::string last = last_part(key);
+    const std::string last(last_part(key));
     return std::ranges::count(sweep_.varied_keys, last, last_part) > 1 ? key : last;
   }
 
@@ -242,25 +240,17 @@ class SweepReader {
   }
 
   void make_runs() {
-    if (points_.size() * std::max<std::size_t>(1, seeds_.size()) > max_count_)
-      return too_many(seeds_.empty() || options_.seeds > 0 ? root_ : *member("seeds"));
-    if (!seeds_.empty()) sweep_.varied_keys.push_back(seed_key);
     std::set<std::string> names;
-    for (const Point& point : points_) {
-      for (std::size_t i = 0; i < std::max<std::size_t>(1, seeds_.size()); ++i) {
-        Settings settings = point.settings;
-        if (!seeds_.empty()) settings.emplace_back(seed_key, seeds_[i]);
-        std::string name = point.name;
-        for (std::size_t s = point.named; s < settings.size(); ++s) {
-          name +=
-              (name.empty() ? "" : "_") + short_key(settings[s].first) + "=" + to_text(settings[s].second);
-        }
-        add_run(folder_name(name.empty() ? sweep_.name : name), settings);
-        if (!names.insert(sweep_.runs.back().name).second) {
-          return problem(root_, "runs", "two would share the folder ", sweep_.runs.back().name,
-                         "; values and names of cases must differ in more than special characters");
-        }
+    for (const auto& [case_name, settings, named] : points_) {
+      std::string name = case_name;
+      for (std::size_t i = named; i < settings.size(); ++i)
+        name += (name.empty() ? "" : "_") + short_key(settings[i].first) + "=" + to_text(settings[i].second);
+      name = folder_name(name.empty() ? sweep_.name : name);
+      if (!names.insert(name).second) {
+        return problem(root_, "runs", "two would share the folder ", name,
+                       "; values and names of cases must differ in more than special characters");
       }
+      add_run(name, settings);
     }
   }
 
@@ -270,7 +260,7 @@ class SweepReader {
     for (const auto& [key, value] : settings) run.sets.push_back(key + "=" + value.dump());
     try {
       run.config = load_config(sweep_.base, run.sets).config;
-    } catch (const Error& error) {  // its lines, each with the run it is about; the same ones once
+    } catch (const Error& error) {  // each different line once, with the run's name
       std::istringstream lines(error.what());
       for (std::string line; std::getline(lines, line);) {
         if (reported_.insert(line).second) problems_.add_line(line + " in " + name);
@@ -285,12 +275,12 @@ class SweepReader {
   const std::size_t max_count_;
   const SweepOptions options_;
   bool is_config_ = false;
-  std::vector<std::string> common_;  // KEY=VALUE of all runs
+  std::vector<std::string> common_;  // KEY=VALUE for all runs
   Sweep sweep_;
   std::vector<Index> seeds_;
   std::vector<Point> points_;
   Problems problems_{topic};
-  std::set<std::string> reported_;  // lines
+  std::set<std::string> reported_;  // lines of the runs' configs
 };
 
 }  // namespace

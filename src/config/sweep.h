@@ -1,4 +1,4 @@
-// A sweep file: a grid of runs, and named cases, each with every seed.
+// A sweep: a grid of runs and named cases, each with every seed.
 #pragma once
 
 #include <filesystem>
@@ -11,14 +11,14 @@ namespace normscope {
 
 // One run of a sweep.
 struct SweepRun {
-  std::string name;               // its folder's: "norm_placement=pre_n_layer=6_seed=1"
-  std::vector<std::string> sets;  // KEY=VALUE, what --set takes, over the base
+  std::string name;               // of its folder: "norm_placement=pre_n_layer=6_seed=1"
+  std::vector<std::string> sets;  // KEY=VALUE over the base, as for --set
   RunConfig config;
 };
 
 struct Sweep {
-  std::string name;                      // the file's stem where it says none
-  std::filesystem::path base;            // the config that all runs start from
+  std::string name;                      // default: the file's stem
+  std::filesystem::path base;            // the config of all runs
   std::vector<std::string> varied_keys;  // of the grid, the cases, and train.seed where there are seeds
   std::vector<SweepRun> runs;  // the grid's product, the last key fastest, then the cases; seeds innermost
 };
@@ -29,8 +29,8 @@ struct Sweep {
 //     "cases": [ { "name": ..., "set": { KEY: VALUE, ... } }, ... ] }
 // Every run's config is loaded. All problems are lines of one Error{usage}.
 //
-// `sets` are KEY=VALUE for all runs; with several values, KEY=A,B, one more key of the grid. `seeds`, where
-// above 0: seeds 1 ... that. With either, the file may be a config: the base of a sweep that has no file.
+// `sets` are KEY=VALUE for all runs; KEY=A,B is one more key of the grid. `seeds` above 0: seeds 1..seeds.
+// With either, the file may be a config, the base of the sweep.
 struct SweepOptions {
   std::vector<std::string> sets = {};
   Index seeds = 0;
@@ -39,11 +39,11 @@ Sweep load_sweep(const std::filesystem::path& file, const SweepOptions& options 
 
 constexpr std::size_t max_runs = 10'000;  // each takes 2 KB and a millisecond before the first one starts
 
-// The same of a text. `label` stands for the file in messages and the relative path of the base.
+// The same for a text. `label` replaces the file in messages and in the relative path of the base.
 Sweep load_sweep_text(std::string json_text, const std::filesystem::path& label,
                       std::size_t max_count = max_runs);
 
-// The value of a dotted key in a resolved config, as a cell of a table shows it.
+// The value of a dotted key in a resolved config, for the cell of a table.
 std::string value_text(const RunConfig& config, const std::string& key);
 
 }  // namespace normscope

@@ -1,4 +1,4 @@
-// Little helpers for texts: lists of words, and what a mistyped word was meant to be.
+// Text helpers: lists of words, and the known word that a mistyped one was most likely meant to be.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace normscope {
 
-// Of a vector or set of strings.
+// The elements of a vector or set of strings, with `separator` between them.
 template <class Words>
 std::string join(const Words& words, std::string_view separator = ", ") {
   std::string all;
@@ -22,8 +22,22 @@ std::string join(const Words& words, std::string_view separator = ", ") {
   return all;
 }
 
+// The parts of `list` between separators: "a,,b" is {"a", "", "b"}, and an empty text has one empty part.
+inline std::vector<std::string> split(std::string_view list, char separator = ',') {
+  std::vector<std::string> parts;
+  for (;;) {
+    const std::size_t end = std::min(list.find(separator), list.size());
+    parts.emplace_back(list.substr(0, end));
+    if (end == list.size()) return parts;
+    list.remove_prefix(end + 1);
+  }
+}
+
+// The part after the last dot: the name of a key without its section.
+inline std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
+
 // Insertions, deletions, substitutions and swaps of neighbours that turn a into b (optimal string alignment).
-// Letters' case is ignored, and '-' is '_'.
+// Ignores case and takes '-' for '_'.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   const auto same = [](char x, char y) {
     const auto plain = [](char c) {
@@ -63,8 +77,8 @@ std::string nearest(std::string_view word, const Candidates& candidates) {
   return best;
 }
 
-// As nearest(), for names that people shorten or lengthen, --temp for --temperature, --output for --out:
-// where none is near, the first that `word` begins, or that begins `word`.
+// nearest(), or else the first candidate that begins with `word` or that `word` begins with: --temp for
+// --temperature, --output for --out.
 template <class Candidates>
 std::string nearest_or_begun(std::string_view word, const Candidates& candidates) {
   constexpr std::size_t min_common = 3;

@@ -21,16 +21,6 @@ bool parse(std::string_view cell, Number& number) {
   return result.ec == std::errc() && result.ptr == end;
 }
 
-std::vector<std::string> split(std::string_view row) {
-  std::vector<std::string> cells;
-  for (;;) {
-    const std::size_t comma = std::min(row.find(','), row.size());
-    cells.emplace_back(row.substr(0, comma));
-    if (comma == row.size()) return cells;
-    row.remove_prefix(comma + 1);
-  }
-}
-
 // Whole rows, those of a step together.
 std::map<Index, std::string> rows_by_step(std::string_view rows) {
   std::map<Index, std::string> steps;

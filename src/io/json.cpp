@@ -16,7 +16,12 @@ using nlohmann::json;
 
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
-// The first byte that is NUL or no part of valid UTF-8; the text's size where all is well.
+// A text that is no JSON at all.
+struct JsonSyntaxError : Error {
+  using Error::Error;
+};
+
+// The first byte that is NUL or no part of valid UTF-8, else the size of the text.
 std::size_t first_bad_byte(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
@@ -29,8 +34,8 @@ std::size_t first_bad_byte(std::string_view text) {
 
 }  // namespace
 
-// Receives nlohmann's SAX events: the names, arguments and results of its public functions are nlohmann's.
-// How far the parser has read is known from the stream, and so is where each token ends.
+// Receives nlohmann's SAX events; the names, arguments and results of its public functions are nlohmann's.
+// The stream's position after an event is the end of the event's token.
 class JsonTreeBuilder {
  public:
   JsonTreeBuilder(JsonDocument& document, std::string_view topic, const JsonLimits& limits)
@@ -179,6 +184,12 @@ JsonDocument JsonDocument::parse(std::string text, std::string_view name, std::s
 JsonDocument JsonDocument::read(const std::filesystem::path& file, std::string_view topic) {
   const ReadOptions options = {.where = topic, .exit = Exit::usage, .max_bytes = JsonLimits{}.bytes};
   return parse(read_file(file.string(), options), file.string(), topic);
+}
+
+json json_or_string(const std::string& word, std::string_view name, std::string_view topic) try {
+  return JsonDocument::parse(word, name, topic).root();
+} catch (const JsonSyntaxError&) {
+  return word;
 }
 
 std::vector<json::const_iterator> JsonDocument::members(const json& object) const {

@@ -17,12 +17,7 @@
 
 namespace normscope {
 
-// The text is no JSON at all; its own type because `--set KEY=VALUE` then takes VALUE as a string.
-struct JsonSyntaxError : Error {
-  using Error::Error;
-};
-
-// The most that a text may hold. The defaults are those of configs.
+// Upper limits on a text. The defaults are those of configs.
 struct JsonLimits {
   std::size_t bytes = 1 << 20;
   std::size_t depth = 64;
@@ -30,11 +25,10 @@ struct JsonLimits {
   bool comments = true;
 };
 
-// A parsed text. It can be moved but not copied: where() knows values by their address.
+// A parsed text. It can be moved but not copied, because where() identifies values by their address.
 class JsonDocument {
  public:
-  // Reads a file; `topic` is the [where] of errors, which say file, line and column. Throws Error{usage}
-  // alone.
+  // Reads a file. Every Error is of usage: [topic] file:line:column: what.
   static JsonDocument read(const std::filesystem::path& file, std::string_view topic);
 
   // Parses `text`, called `name` in errors.
@@ -63,6 +57,10 @@ class JsonDocument {
   // Members and list entries by address. Containers live on the heap, so moving the document moves no value.
   std::unordered_map<const nlohmann::json*, std::size_t> offsets_;
 };
+
+// `word` as JSON, or as a string where it is no JSON: the VALUE of `--set KEY=VALUE`. Other Errors as
+// parse().
+nlohmann::json json_or_string(const std::string& word, std::string_view name, std::string_view topic);
 
 // The value as an integer: 3, 1e3 and 2.0 are; 3.7, true, "3" and what does not fit 64 bits are not.
 std::optional<Index> whole_number(const nlohmann::json& value);
