@@ -48,7 +48,7 @@ Var<Real> Tape<Real>::parameter(Real* value, Real* gradient, Index rows, Index c
 template <class Real>
 const typename Tape<Real>::Slot& Tape<Real>::slot_of(const Var<Real>& var) const {
   require(var.slot >= 0 && static_cast<std::size_t>(var.slot) < slots_.size(), "tape",
-          "a gradient was asked of a value that has none");
+          "the gradient of a value that has none");
   return slots_[var.slot];
 }
 template <class Real>
@@ -64,7 +64,7 @@ Matrix<Real> Tape<Real>::gradient_matrix(const Var<Real>& output) const {
 template <class Real>
 const Real* Tape<Real>::gradient(const Var<Real>& output) const {
   const Slot& slot = slot_of(output);
-  require(slot.dtype == DType::real, "tape", "a gradient in bf16 read as if it were not");
+  require(slot.dtype == DType::real, "tape", "a bf16 gradient read as reals");
   return slot.matrix().value;
 }
 
@@ -109,7 +109,7 @@ Real* Tape<Real>::add_to(const Var<Real>& input) {
 template <class Real>
 void Tape<Real>::share_gradient(const Var<Real>& output, const Var<Real>& input) {
   Slot &from = slot_of(output), &to = slot_of(input);
-  require(to.dtype == from.dtype, "tape", "a gradient in bf16 passed on to one that is not");
+  require(to.dtype == from.dtype, "tape", "a bf16 gradient shared with one that is not bf16");
   if (to.buffer == nullptr && !from.buffer->persistent) {
     to.buffer = from.buffer;
     ++from.buffer->owners;
@@ -164,7 +164,7 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
   std::copy_n(cotangent, output.size(), start.data);
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     const Slot& slot = slots_[node->output];
-    if (slot.buffer == nullptr) continue;  // nothing that matters read this value
+    if (slot.buffer == nullptr) continue;  // the loss does not depend on it
     const Matrix<Real> gradient = slot.matrix();
     if (gradient.value != nullptr) add_noise(gradient.size(), gradient.value);
     // Every reader of this value came later on the tape, so its gradient is final now.

@@ -1,9 +1,9 @@
 // The tape: records each operation as it runs and walks the record backwards.
 //
-// Creation order is a topological order, so the reverse of it is the right order for gradients. An op
-// computes its value at once and leaves a closure that adds its share to its inputs' gradients. Values,
-// gradients and closures live in the step's arena: nothing is freed in the loop, nothing is allocated after
-// the first step.
+// Creation order is a topological order, so its reverse is a valid order for gradients. An op computes its
+// value at once and records a closure that adds its contribution to its inputs' gradients. Values, gradients
+// and closures live in the step's arena: nothing is freed during a step, and nothing is allocated after the
+// first one.
 #pragma once
 
 #include <new>
@@ -21,17 +21,17 @@
 
 namespace normscope {
 
-// A matrix on the tape. An activation has N = B*T rows; a vector has one row. In bf16, which only GEMMs read,
-// it has no `value` for ops that do not know of it.
+// A matrix on the tape: activations have N = B*T rows, vectors one. In bf16, which only GEMMs read, `half` is
+// set instead of `value`.
 template <class Real>
 struct Var : Matrix<Real> {
-  int slot = -1;                       // where its gradient is kept; -1: no gradient wanted
-  DType gradient_dtype = DType::real;  // bf16: one op alone contributes to it
+  int slot = -1;                       // index of its gradient; -1: it needs none
+  DType gradient_dtype = DType::real;  // bf16: only one op contributes to it
 };
 
-// Where an op's backward puts a gradient: it must leave data = beta*data + contribution, and must not read
-// `data` when beta is 0. beta is 0 for the first contribution and 1 for every later one, so gradients only
-// ever accumulate.
+// The destination of an op's gradient contribution: the op must compute data = beta*data + contribution and
+// must not read `data` when beta is 0. beta is 0 for the first contribution and 1 for every later one, so
+// gradients only ever accumulate.
 template <class Real>
 struct Accumulator {
   Real* data;
@@ -43,8 +43,7 @@ struct MatrixAccumulator {
   Real beta;
 };
 
-// Called with values and with final gradients at the sites of the model, with what becomes of a branch and of
-// attention. Only ever reads.
+// Observes values and final gradients at the model's sites, residual sums and attention heads.
 template <class Real>
 class TapListener {
  public:
@@ -54,7 +53,7 @@ class TapListener {
 
   // The branch whose sublayer ends at this site is about to be added to alpha*x.
   virtual void on_sum(Place, Real /*alpha*/, const Matrix<Real>& /*x*/, const Matrix<Real>& /*branch*/) {}
-  // Of a layer's attention: what it multiplies (N, 3C: q, k, v), and what its softmax told of (B, H) heads.
+  // A layer's attention: its input (N, 3C: q, k, v) and the softmax statistics of its (B, H) heads.
   virtual void on_heads(int /*layer*/, const Matrix<Real>& /*qkv*/, std::span<const HeadStats>) {}
 };
 
@@ -64,7 +63,7 @@ struct OpCall {
   Index rows, in, out;
 };
 
-// Called with how long each call of an op and its backward took.
+// Observes the time that each call of an op and its backward took.
 class OpListener {
  public:
   virtual ~OpListener() = default;
@@ -77,34 +76,32 @@ class Tape {
  public:
   Tape() : gradients_(arena_) {}
 
-  // Begins a new step: forgets all values and closures. `record` false: values only, no backward.
+  // Begins a new step: drops all values and closures. `record` false: values only, no backward.
   void reset(bool record = true);
 
-  // --- for ops: forward
-  // --------------------------------------------------------------------------------------
+  // --- for ops, forward ------------------------------------------------------------------------------------
 
-  // A new value, uninitialised. It gets a gradient if the tape records. bf16 is for values and for gradients
-  // that only GEMMs will read.
+  // A new, uninitialised value, with a gradient if the tape records. bf16 is for values and gradients that
+  // only GEMMs read.
   Var<Real> create(Index rows, Index cols, DType dtype = DType::real, DType gradient_dtype = DType::real);
 
-  // A matrix that lives until reset(), uninitialised.
+  // An uninitialised matrix without gradient that lives until reset().
   Matrix<Real> matrix(Index rows, Index cols, DType dtype);
 
-  // Room that lives until reset(), for what a backward needs besides values.
+  // Uninitialised memory that lives until reset(), for what a backward needs besides values.
   template <class T>
   T* save(Index count) {
     return arena_.take<T>(count);
   }
 
-  // An op calls it for what it keeps beside its output, as a norm its statistics: they get noise too.
+  // Ops call it on what they save besides their output, such as a norm's statistics; see set_noise().
   void add_noise(Index n, Real* x);
   bool noisy() const { return noise_ != 0 && recording_; }
 
   bool recording() const { return recording_; }
 
-  // Records how `output` sends its gradient to its inputs: backward(tape) is called when that gradient is
-  // final. The closure is copied bytewise into the arena, so it may hold only plain values: pointers, sizes,
-  // Vars.
+  // Records an op's backward: backward(tape) is called when the gradient of `output` is final. The closure is
+  // copied bytewise into the arena, so it may hold only plain values: pointers, sizes, Vars.
   template <class Backward>
   void record(const Var<Real>& output, Backward backward) {
     static_assert(std::is_trivially_copyable_v<Backward> && std::is_trivially_destructible_v<Backward>);
@@ -115,8 +112,8 @@ class Tape {
                       [](const void* c, Tape& tape) { (*static_cast<const Backward*>(c))(tape); }, call_});
   }
 
-  // Stands at the head of an op: names this call and its backward to the listener of ops. out 0: as many
-  // features as the input.
+  // Declared first in an op: reports this call and its backward to the OpListener. out 0: as many features as
+  // the input.
   class Op {
    public:
     Op(Tape& tape, const char* name, Index rows, Index in, Index out = 0) : tape_(tape) {
@@ -133,17 +130,16 @@ class Tape {
     Stopwatch clock_;
   };
 
-  // --- for ops: backward
-  // -------------------------------------------------------------------------------------
+  // --- for ops, backward -----------------------------------------------------------------------------------
 
-  // The final gradient of an op's own output. Error: it is bf16; ops that know of it take the matrix.
+  // The final gradient of an op's own output. gradient() throws if it is bf16.
   const Real* gradient(const Var<Real>& output) const;
   Matrix<Real> gradient_matrix(const Var<Real>& output) const;
 
   bool wants_gradient(const Var<Real>& input) const { return input.slot >= 0; }
 
-  // Where to add a contribution to the gradient of `input`. Error: the gradient is bf16; ops that know of it
-  // take the matrix, and for a second contribution that is an error too.
+  // Where to add a contribution to the gradient of `input`. accumulate() throws if it is bf16,
+  // accumulate_matrix() if it is bf16 and has a contribution already.
   Accumulator<Real> accumulate(const Var<Real>& input);
   MatrixAccumulator<Real> accumulate_matrix(const Var<Real>& input);
 
@@ -156,17 +152,16 @@ class Tape {
 
   // --- for the model ---------------------------------------------------------------------------------------
 
-  // A parameter: value and gradient belong to the caller; the gradient is added to, never cleared, by the
-  // tape.
+  // A parameter. The caller owns value and gradient; the tape adds to the gradient and never clears it.
   Var<Real> parameter(Real* value, Real* gradient, Index rows, Index cols);
 
   // A value that is read but never differentiated.
   static Var<Real> constant(Real* value, Index rows, Index cols) { return {{value, rows, cols}}; }
 
-  // Names a value. The listener is called with it now, and with its gradient when that is final.
+  // Reports a value to the listener now, and its gradient when that is final.
   void tap(const Var<Real>& value, Place place);
 
-  // The listener's, if there is one: on_sum(), and room for the statistics that on_heads() hears of.
+  // These report residual sums and attention heads to the listener, and do nothing without one.
   void tap_sum(Place branch_end, Real alpha, const Var<Real>& x, const Var<Real>& branch) {
     if (listener_ != nullptr) listener_->on_sum(branch_end, alpha, x, branch);
   }
@@ -177,21 +172,20 @@ class Tape {
     if (listener_ != nullptr) listener_->on_heads(layer, qkv, heads);
   }
 
-  // --- for the trainer
-  // ---------------------------------------------------------------------------------------
+  // --- for the trainer -------------------------------------------------------------------------------------
 
   void set_listener(TapListener<Real>* listener) { listener_ = listener; }
   void set_op_listener(OpListener* listener) { op_listener_ = listener; }
 
-  // For checks, on a tape without bf16: multiplies each value that an op makes,
-  // and each gradient when it is final, by 1 + size*r, r uniform in [-1, 1). So coarse a rounding shows what
-  // a finer one does to whatever is computed. 0: off.
+  // Multiplies every op's output and every final gradient by 1 + size*r, r uniform in [-1, 1): a coarse
+  // rounding, from which `check` estimates the effect of the real one. Not for bf16. 0: off.
   void set_noise(Real size, std::uint64_t seed = 0);
 
-  // Walks back from a scalar with d(loss)/d(loss) = cotangent. Once: backwards may overwrite what ops saved.
+  // Backpropagates from a scalar, d(loss)/d(loss) = cotangent. Only once: backwards may overwrite saved
+  // values.
   void backward(const Var<Real>& loss, Real cotangent = 1);
 
-  // Walks back from any value with the given cotangent (rows*cols numbers).
+  // Backpropagates from any value with the given cotangent (rows*cols numbers).
   void backward_from(const Var<Real>& output, const Real* cotangent);
 
   const Arena& arena() const { return arena_; }
@@ -200,7 +194,7 @@ class Tape {
   struct Buffer {
     std::byte* data;
     std::size_t bytes;
-    int owners;       // slots that share it
+    int owners;       // number of slots that share it
     bool persistent;  // a parameter's gradient: never shared, never released
   };
   struct Slot {
@@ -234,7 +228,7 @@ class Tape {
   std::vector<Tap> taps_;
   TapListener<Real>* listener_ = nullptr;
   OpListener* op_listener_ = nullptr;
-  OpCall call_{};  // the op under way
+  OpCall call_{};  // the op being recorded
   bool recording_ = true, walked_ = false;
   Real noise_ = 0;
   RandomStream noise_stream_{0, ""};

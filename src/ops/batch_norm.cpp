@@ -4,10 +4,10 @@
 namespace normscope {
 namespace {
 
-// What the running statistics will change by: they move only when the step is taken. The running variance is
-// unbiased.
+// Adds to the pending change of the running statistics, which is applied when the step is taken. The running
+// variance is unbiased.
 template <class Real>
-void move_running(const BatchNorm<Real>& norm, const RunningStatistics<Real>& running) {
+void accumulate_running(const BatchNorm<Real>& norm, const RunningStatistics<Real>& running) {
   const Real n = static_cast<Real>(norm.rows), unbiased = norm.rows > 1 ? n / (n - 1) : Real(1);
   const auto move = [](Real value, Real& change, Real batch) {
     change += static_cast<Real>(running_momentum) * (batch - (value + change));
@@ -33,11 +33,11 @@ Var<Real> batch_norm(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Re
 
   Var<Real> y = tape.create(x.rows, x.cols);
   batch_norm_forward(norm, y.value);
-  if (running.mean_change != nullptr) move_running(norm, running);
+  if (running.mean_change != nullptr) accumulate_running(norm, running);
 
   tape.add_noise(statistics, norm.mean);
   tape.add_noise(statistics, norm.rstd);
-  for (Index i = 0; i < y.size() && tape.noisy(); ++i) {  // y comes of these statistics too
+  for (Index i = 0; i < y.size() && tape.noisy(); ++i) {  // y follows from the noisy statistics
     const Index c = i % x.cols, at = i / (norm.group_rows * x.cols) * x.cols + c;
     const Real normed = (x.value[i] - norm.mean[at]) * norm.rstd[at];
     y.value[i] = (gain ? gain.value[c] : 1) * normed + (bias ? bias.value[c] : 0);

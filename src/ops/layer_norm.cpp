@@ -20,7 +20,7 @@ Var<Real> layer_norm(Tape<Real>& tape, LayerNorm<Real> norm, Var<Real> x, Var<Re
 
   tape.add_noise(x.rows * norm.groups, norm.mean);
   tape.add_noise(x.rows * norm.groups, norm.rstd);
-  for (Index i = 0; i < y.size() && tape.noisy(); ++i) {  // y comes of these statistics too
+  for (Index i = 0; i < y.size() && tape.noisy(); ++i) {  // y follows from the noisy statistics
     const Index c = i % x.cols, at = i / (x.cols / norm.groups);
     const Real normed = (x.value[i] - norm.mean[at]) * norm.rstd[at];
     y.value[i] = (gain ? gain.value[c] : 1) * normed + (bias ? bias.value[c] : 0);

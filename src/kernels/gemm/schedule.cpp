@@ -268,7 +268,8 @@ void gemm_native(const GemmKernel& any, const Gemm<float>& g) {
   kernel.kc = choose_kc(any, g);
   const Index k_blocks = block_count(g.a.cols, kernel.k_block());
   const bool shared_evenly = thread_count() > 1 && !in_parallel_loop() && k_blocks % thread_count() == 0;
-  shared_evenly&& can_split_k(g, k_blocks) ? gemm_split_k(kernel, g) : multiply_tiles(kernel, g);
+  const bool splits_k = shared_evenly && can_split_k(g, k_blocks);
+  splits_k ? gemm_split_k(kernel, g) : multiply_tiles(kernel, g);
 }
 
 }  // namespace normscope
