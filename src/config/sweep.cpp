@@ -197,7 +197,7 @@ class SweepReader {
     if (points_.size() * values.size() > max_count_) return too_many(at);
     std::vector<Point> product;
     for (const Point& point : points_) {
-      for (const json& value : values) {
+      for (const auto& value : values) {
         product.push_back(point);
         product.back().settings.emplace_back(key, value);
       }

@@ -7,7 +7,7 @@
 #include "core/parallel.h"
 #include "core/scratch.h"
 #include "kernels/bf16.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/batch_norm.h"
 #include "kernels/simd.h"
 
 namespace normscope {

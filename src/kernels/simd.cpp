@@ -5,8 +5,6 @@
 
 #include "core/error.h"
 #include "kernels/isa/tables.h"
-#include "kernels/reference/pointwise.h"
-#include "kernels/reference/rows.h"
 
 namespace normscope {
 
@@ -45,28 +43,6 @@ Isa isa() {
   return chosen;
 }
 
-constexpr KernelTable<double> naive_twins = {
-    .layer_norm_forward = reference::layer_norm_forward,
-    .layer_norm_backward = reference::layer_norm_backward,
-    .pointwise_norm_forward = reference::pointwise_norm_forward,
-    .pointwise_norm_backward = reference::pointwise_norm_backward,
-    .softmax_stats = reference::softmax_stats,
-    .add_exponentials = reference::add_exponentials,
-    .activation = reference::activation,
-    .swiglu_forward = reference::swiglu_forward,
-    .swiglu_backward = reference::swiglu_backward,
-    .axpby = reference::axpby,
-    .axpy = reference::axpy,
-    .multiply = reference::multiply,
-    .dot = reference::dot,
-    .sum_squares = reference::sum_squares,
-    .tensor_stats = reference::tensor_stats,
-    .column_stats = reference::column_stats,
-    .sum_cosines = reference::sum_cosines,
-    .adamw = reference::adamw,
-    .momentum_step = reference::momentum_step,
-};
-
 }  // namespace
 
 const SimdKernels& simd_kernels() {
@@ -80,11 +56,6 @@ const SimdKernels& simd_kernels() {
 template <>
 const KernelTable<float>& kernels<float>() {
   return simd_kernels().table;
-}
-
-template <>
-const KernelTable<double>& kernels<double>() {
-  return naive_twins;
 }
 
 const Bf16Kernels& bf16_kernels() {
