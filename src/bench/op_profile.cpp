@@ -20,9 +20,9 @@ void OpProfile::add(const Row& more) {
 double flops_of(const OpCall& call, Index context) {
   const std::string_view name = call.name;
   const double rows = static_cast<double>(call.rows), in = static_cast<double>(call.in);
-  // Three products: of y, dx and dW.
+  // Three products: y, dx and dW.
   if (name.starts_with("linear")) return 6 * rows * in * static_cast<double>(call.out);
-  // Six products, of S, O, dV, dP, dQ and dK, of the half that the mask leaves.
+  // Six products, S, O, dV, dP, dQ and dK, each of the unmasked half.
   if (name == "attention") return 6 * rows * in * static_cast<double>(context + 1);
   return 0;
 }

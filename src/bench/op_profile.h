@@ -1,4 +1,4 @@
-// How long each kind of op takes in a step, and how much work that is.
+// The time and the work of each kind of op in a step.
 #pragma once
 
 #include <string>
@@ -29,8 +29,8 @@ class OpProfile : public OpListener {
   std::vector<Row> rows_;
 };
 
-// Of forward and backward together: floating-point operations of an op that arithmetic bounds, else 0; bytes
-// of the tensors that an op bound by memory must read and write, else 0.
+// Of forward and backward together: the floating-point operations of a compute-bound op, else 0; the bytes
+// that a memory-bound op must read and write, else 0.
 double flops_of(const OpCall& call, Index context);
 double bytes_of(const OpCall& call);
 

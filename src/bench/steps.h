@@ -14,7 +14,7 @@ struct OpTime {
   std::string name;  // an op, "optimiser", or "rest": the batch, clearing gradients, their norm
   double share = 0;  // of the step
   double ms = 0, forward_ms = 0, backward_ms = 0;
-  std::optional<double> gflops{}, gb_per_s{};  // by what bounds it
+  std::optional<double> gflops{}, gb_per_s{};  // whichever bounds it
 };
 
 // Steps of one precision with one number of threads.
@@ -22,7 +22,7 @@ struct Measurement {
   Precision precision;
   int threads;
   double step_ms, tokens_per_s, gflops;  // of the median step
-  double log_overhead;                   // what every layer, every step adds to it, as a share of it
+  double log_overhead;                   // extra time with every layer logged, as a share of it
   double peak_mb;                        // of the process so far
   std::vector<OpTime> ops;               // the longest first
   double peak_gflops = 0, sgemm_gflops = 0, memory_gb_per_s = 0;  // of the machine with these threads

@@ -26,7 +26,7 @@ void Arena::add_chunk(std::size_t bytes) {
   void* memory = std::aligned_alloc(huge_page, size);
   require(memory != nullptr, "memory", "could not allocate ", size >> 20, " MiB for a training step; ",
           "use a smaller batch_size, context or model");
-  madvise(memory, size, MADV_HUGEPAGE);  // fewer page faults; a hint, so its failure does not matter
+  madvise(memory, size, MADV_HUGEPAGE);  // fewer page faults; only a hint, so errors do not matter
   chunks_.push_back({static_cast<std::byte*>(memory), size});
   used_ = 0;
   ++grown_;

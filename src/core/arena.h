@@ -1,4 +1,4 @@
-// Memory of one training step: values, gradients, scratch. Taken in order, given back all at once.
+// Memory of one training step: values, gradients, scratch. Allocated in order, freed all at once.
 #pragma once
 
 #include <cstdlib>
@@ -8,8 +8,8 @@
 
 namespace normscope {
 
-// A bump allocator. The first step may take several chunks; reset() then joins them into one, so every later
-// step of the same shape runs in one chunk without asking the system for anything.
+// A bump allocator. The first step may allocate several chunks; reset() then joins them into one, so every
+// later step of the same shape uses one chunk and makes no system call.
 class Arena {
  public:
   Arena() = default;
@@ -17,7 +17,7 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  // Uninitialised room for `count` objects, aligned to a cache line. Valid until reset().
+  // Uninitialised memory for `count` objects, aligned to a cache line. Valid until reset().
   template <class T>
   T* take(Index count) {
     return static_cast<T*>(take_bytes(static_cast<std::size_t>(count) * sizeof(T)));
@@ -26,8 +26,8 @@ class Arena {
   // Makes all memory available again. Joins the chunks if there was more than one.
   void reset();
 
-  std::size_t peak_bytes() const { return peak_; }  // the most ever in use between two resets
-  int chunks_allocated() const { return grown_; }   // how often the system was asked for memory
+  std::size_t peak_bytes() const { return peak_; }  // the maximum in use between two resets
+  int chunks_allocated() const { return grown_; }
 
  private:
   struct Chunk {
@@ -38,15 +38,14 @@ class Arena {
   void add_chunk(std::size_t bytes);
 
   std::vector<Chunk> chunks_;
-  std::size_t used_ = 0;   // bytes used of the last chunk
-  std::size_t total_ = 0;  // bytes taken since the last reset
+  std::size_t used_ = 0;   // bytes of the last chunk
+  std::size_t total_ = 0;  // bytes since the last reset
   std::size_t peak_ = 0;
   int grown_ = 0;
 };
 
-// Buffers that come and go within a step, such as gradients: a released buffer is handed out again to the
-// next request of the same size. A step asks for the same sizes in the same order, so what it uses is the
-// same each time.
+// Buffers with a lifetime within a step, such as gradients: a released buffer is used for the next request of
+// the same size. Every step requests the same sizes in the same order, so it uses the same memory.
 class BufferPool {
  public:
   explicit BufferPool(Arena& arena) : arena_(&arena) {}
@@ -68,7 +67,7 @@ class BufferPool {
     bins_.push_back({bytes, {buffer}});
   }
 
-  // Forgets every buffer; call it where the arena is reset.
+  // Forgets every buffer; call it with the arena's reset().
   void reset() {
     for (Bin& bin : bins_) bin.free.clear();
   }

@@ -1,4 +1,4 @@
-// Errors: one line that says where, what was wrong, what was got, what was expected, what to do.
+// Errors: one line with the place, the fault, the value, the expectation and a remedy.
 #pragma once
 
 #include <sstream>
@@ -11,20 +11,20 @@ namespace normscope {
 // Exit codes of the program (and the only ones).
 enum class Exit : int { ok = 0, failure = 1, usage = 2, diverged = 3, interrupted = 130 };
 
-// A message for the user: `[where] what`. `exit` is what the program returns because of it.
+// A message for the user, `[where] what`, and the program's exit code.
 class Error : public std::runtime_error {
  public:
   Error(Exit exit_code, const std::string& message) : std::runtime_error(message), exit(exit_code) {}
   Exit exit;
 };
 
-// A file does not hold what was once written to it; where there is an earlier one, that may do.
+// A damaged file; the caller may use an earlier one.
 class Damaged : public Error {
  public:
   explicit Damaged(const std::string& message) : Error(Exit::failure, message) {}
 };
 
-// Joins its arguments as a stream would print them.
+// The arguments as a stream prints them, manipulators included.
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::ostringstream out;
@@ -49,7 +49,7 @@ template <class... Parts>
   throw Error(Exit::usage, text('[', where, "] ", parts...));
 }
 
-// An invariant of the program. Never compiled out.
+// Error{failure} unless `holds`. Never compiled out.
 template <class... Parts>
 void require(bool holds, std::string_view where, const Parts&... parts) {
   if (!holds) fail(where, parts...);

@@ -1,4 +1,4 @@
-// What a head's softmax tells of it: sums over queries, from which the rows of heads.csv come.
+// Statistics of a head's softmax as sums over queries, for the rows of heads.csv.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@ namespace normscope {
 
 struct HeadStats {
   Index queries = 0;
-  double max_logit = -std::numeric_limits<double>::infinity();  // of q·k/sqrt(D) where the mask lets it be
-  double entropy = 0;      // of each query's weights (nats), before dropout as below; summed
-  double first_share = 0;  // of each query's weights on the first key, summed
+  double max_logit = -std::numeric_limits<double>::infinity();  // of q·k/sqrt(D), masked entries excluded
+  double entropy = 0;      // sum of the entropy of each query's weights before dropout (nats)
+  double first_share = 0;  // sum of each query's weight before dropout on the first key
 
   void operator+=(const HeadStats& other) {
     queries += other.queries;

@@ -1,4 +1,4 @@
-// A view of a matrix in memory, which carries the type of its elements.
+// A view of a matrix in memory, with the type of its elements.
 #pragma once
 
 #include "core/types.h"
@@ -10,22 +10,21 @@ struct bf16 {
   std::uint16_t bits;
 };
 
-enum class DType : std::uint8_t { real, bf16 };  // real: what the program computes with, float or double
+enum class DType : std::uint8_t { real, bf16 };  // real: the type of the arithmetic, float or double
 
-// Elements from one row to the next of `cols` columns. Rows of bf16 hold whole pairs, since GEMM reads two
-// steps of k at a time; the pair of a last odd column ends in zero.
+// The stride of rows of `cols` columns. Rows of bf16 hold whole pairs, because GEMM reads two steps of k at a
+// time; an odd last column is padded with zero.
 constexpr Index row_stride(DType dtype, Index cols) {
   return dtype == DType::bf16 ? (cols + 1) / 2 * 2 : cols;
 }
 
-// (rows, cols), row-major, rows `ld` elements apart. Exactly one of the pointers is set where there is a
-// matrix.
+// (rows, cols), row-major, rows `ld` elements apart. At most one of the pointers is set; none: no matrix.
 template <class Real>
 struct Matrix {
   Real* value = nullptr;
   bf16* half = nullptr;
   Index rows = 0, cols = 0, ld = 0;
-  bool transposed = false;  // an operand of GEMM: element (i, j) stands at [j*ld + i]
+  bool transposed = false;  // only for GEMM: element (i, j) is at [j*ld + i]
 
   Matrix() = default;
   Matrix(Real* data, Index n_rows, Index n_cols, Index stride)
@@ -38,7 +37,7 @@ struct Matrix {
   Index size() const { return rows * cols; }
   explicit operator bool() const { return value != nullptr || half != nullptr; }
 
-  // The part of n_rows by n_cols from (row, col) on. bf16 is cut along its rows at even columns only.
+  // The block of n_rows by n_cols at (row, col). Blocks of bf16 begin at even columns.
   Matrix block(Index row, Index col, Index n_rows, Index n_cols) const {
     Matrix part = *this;
     const Index offset = transposed ? col * ld + row : row * ld + col;
@@ -58,7 +57,7 @@ struct Matrix {
   }
 };
 
-// What a matrix of its own memory takes, and the matrix that fills such memory.
+// The bytes of a contiguous matrix, and the matrix in such memory.
 template <class Real>
 constexpr std::size_t matrix_bytes(Index rows, Index cols, DType dtype) {
   const std::size_t element = dtype == DType::bf16 ? sizeof(bf16) : sizeof(Real);

@@ -16,14 +16,13 @@ double peak_rss_bytes() {
 }
 
 double available_memory_bytes() {
-  double available = 0x1p60;  // where the system does not say, let the allocation decide
+  double available = 0x1p60;  // if the system does not say
   std::ifstream meminfo("/proc/meminfo");
   for (std::string line; std::getline(meminfo, line);) {
     if (line.starts_with("MemAvailable:")) available = std::strtod(line.c_str() + 13, nullptr) * 1024;
   }
   std::ifstream limit("/sys/fs/cgroup/memory.max"), used("/sys/fs/cgroup/memory.current");
-  double limit_bytes = 0,
-         used_bytes = 0;  // without a limit the file holds a word, which does not read as a number
+  double limit_bytes = 0, used_bytes = 0;  // without a limit memory.max holds the word "max"
   if (limit >> limit_bytes && used >> used_bytes) available = std::min(available, limit_bytes - used_bytes);
   return available;
 }

@@ -14,8 +14,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Word = std::uint32_t;
 
-// One loop is open at a time. Low half of the word: how many threads it is for, 0: it is closed. High half:
-// how many helpers are inside.
+// One loop is open at a time. Low half of the word: the loop's thread count, 0: it is closed. High half: the
+// number of helpers inside.
 constexpr Word one_inside = 1 << 16, is_for = one_inside - 1;
 
 struct Loop {
@@ -25,13 +25,13 @@ struct Loop {
   std::exception_ptr failure{};
 };
 
-// Sleeps by itself, so that a loop for few threads wakes no others.
+// Each helper sleeps on its own word, so that a loop for few threads wakes no others.
 struct alignas(64) Helper {
   std::atomic<int> asleep = 0;
 };
 
 int threads = 0;  // 0: not set yet
-int started = 0;  // helpers: thread 1 to this
+int started = 0;  // helpers, threads 1 to `started`
 Loop* open_loop = nullptr;
 Helper helpers[is_for];
 alignas(64) std::atomic<Word> state = 0;
@@ -39,7 +39,7 @@ alignas(64) std::atomic<Word> loops = 0;  // opened so far
 std::atomic<bool> may_spin = false;       // every thread has a core
 thread_local bool in_loop = false;
 
-// Whether done() came true within the time. The clock takes some 25 ns, which is pause enough.
+// Whether done() becomes true within the time. Reading the clock is pause enough between two calls.
 template <class Done>
 bool spin_until(Done done, Clock::time_point since, Clock::duration limit) {
   do {
@@ -63,8 +63,8 @@ bool enter(int thread) {
   return false;
 }
 
-// What a helper does for ever: spins for a loop that it may enter, for longer than training takes from one to
-// the next, then sleeps.
+// The endless loop of a helper: spins for a parallel loop to enter, for longer than training takes from one
+// to the next, then sleeps.
 void help(int thread, Word seen) {
   constexpr auto spin = std::chrono::microseconds(100);
   in_loop = true;

@@ -1,12 +1,12 @@
-// The one way this program uses threads: a loop over blocks of fixed size.
+// Parallel loops over blocks of fixed size, the only use of threads in this program.
 //
-// Block boundaries depend on the amount of work alone, never on the number of threads, and a block is
-// computed by one thread. A kernel that writes disjoint outputs a block, or keeps one partial sum a block and
-// adds them in order, therefore gives the same bits at any thread count.
+// Block boundaries depend only on the amount of work, not on the number of threads, and one thread computes a
+// block. So a kernel with disjoint outputs per block, or with one partial sum per block that are added in
+// order, gives the same bits at any thread count.
 //
-// The threads are the program's own and not OpenMP's. An OpenMP loop ends when every thread has come to its
-// end, also one that had nothing left to do and that the scheduler, beside other busy programs, has not run
-// yet. Here the calling thread takes all blocks that nobody has taken, and waits for blocks under way alone.
+// The threads are not OpenMP's. An OpenMP loop ends when every thread has reached its end, even a thread
+// without work that the scheduler, beside other busy programs, has not run yet. Here the calling thread takes
+// all remaining blocks, and waits only for blocks in progress.
 #pragma once
 
 #include <algorithm>
@@ -18,19 +18,19 @@
 
 namespace normscope {
 
-// Threads that parallel loops use, 0: usable_cores(), which is the default. May change between loops. Where
-// the system gives no more threads the count becomes what it gave.
+// The number of threads of parallel loops; 0, the default: usable_cores(). May change between loops. If the
+// system cannot start more threads, the count becomes the number of those that run.
 void set_thread_count(int threads);
 int thread_count();
 
-// Whether the caller is inside a parallel loop; loops in there run in the calling thread alone.
+// Whether the caller is inside a parallel loop; inner loops run in the calling thread only.
 bool in_parallel_loop();
 
 inline Index block_count(Index items, Index block) { return (items + block - 1) / block; }
 
-// Blocks handed out to threads: first the thread's own share of neighbouring blocks, then what is left of the
-// others'. So from one loop to the next a thread finds in its cache the rows that it computed (4 % of a step
-// with two threads), and a slow core is helped out.
+// Distributes blocks to threads: first the thread's own share of neighbouring blocks, then the rest of the
+// other shares. So a thread finds the rows that it computed in the last loop in its cache (4 % of a step with
+// two threads), and other threads take over work from a slow core.
 class BlockShares {
  public:
   BlockShares(Index blocks, int threads) : count_(std::min(threads, most)) {
@@ -40,7 +40,7 @@ class BlockShares {
     }
   }
 
-  // Calls run(block) for blocks that nobody has taken yet, until there are none.
+  // Calls run(block) for the blocks not taken yet, until there are none.
   template <class Run>
   void each(int thread, Run&& run) {
     for (int i = 0; i < count_; ++i) {
@@ -59,12 +59,13 @@ class BlockShares {
   int count_;
 };
 
-// Calls run(context, thread) as thread 0 here and as threads 1, 2 ... in those of `threads` that are awake in
-// time, at most once in each. Returns when all calls have; the first exception that left one is thrown here.
+// Calls run(context, thread) once in the calling thread, as thread 0, and at most once in each of the threads
+// 1, 2 ... `threads`-1 that wake up in time. Returns when all calls have returned, and rethrows the first
+// exception of any.
 void run_in_threads(int threads, void (*run)(void* context, int thread), void* context);
 
-// Calls body(i, mine) for each i of [0, items), each call by one thread; `mine` is what that thread got from
-// prepare(), which it calls before its first item.
+// Calls body(i, mine) for each i of [0, items), each in one thread; `mine` is the result of prepare(), which
+// every thread calls before its first item.
 template <class Prepare, class Body>
 void parallel_each(Index items, Prepare&& prepare, Body&& body) {
   const int threads = static_cast<int>(std::min<Index>(items, thread_count()));
@@ -86,7 +87,7 @@ void parallel_each(Index items, Prepare&& prepare, Body&& body) {
       threads, [](void* it, int thread) { (*static_cast<Share*>(it))(thread); }, &share);
 }
 
-// Calls body(i) for each i of [0, items), each call by one thread.
+// Calls body(i) for each i of [0, items), each in one thread.
 template <class Body>
 void parallel_each(Index items, Body&& body) {
   struct Nothing {};

@@ -16,7 +16,7 @@ namespace normscope {
 namespace {
 
 cpu_set_t mask;
-bool has_mask = false;  // false on machines of more processors than a cpu_set_t holds
+bool has_mask = false;  // false on machines with more processors than a cpu_set_t holds
 
 void take_mask(int, char**, char**) { has_mask = sched_getaffinity(0, sizeof mask, &mask) == 0; }
 __attribute__((section(".preinit_array"), used)) void (*const before_libraries)(int, char**,
@@ -51,7 +51,7 @@ double cpu_quota(const std::string& root) {
     const std::string named = "," + line.substr(controllers, group - controllers - 1) + ",";
     if (named != ",," && named.find(",cpu,") == named.npos) continue;
     const std::string top = root + (named == ",," ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu");
-    // A container may see its own group as the top one, whatever its name is outside.
+    // In a container the process's group may be the top one, whatever its name is outside.
     for (std::string path = line.substr(group);; path.erase(path.rfind('/'))) {
       std::ifstream both(top + path + "/cpu.max"), one(top + path + "/cpu.cfs_quota_us"),
           other(top + path + "/cpu.cfs_period_us");
@@ -71,7 +71,7 @@ int usable_cores() {
 }
 
 int busy_threads_elsewhere() {
-  int least = std::numeric_limits<int>::max();  // of three looks: what comes and goes is not counted
+  int least = std::numeric_limits<int>::max();  // of three looks, so that short-lived threads do not count
   for (int look = 0; look < 3; ++look) {
     if (look > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::ifstream file("/proc/stat");
@@ -84,7 +84,7 @@ int busy_threads_elsewhere() {
 }
 
 int cores_left_by(int busy_threads) {
-  const long processors = sysconf(_SC_NPROCESSORS_ONLN);  // some may be other programs' alone
+  const long processors = sysconf(_SC_NPROCESSORS_ONLN);  // also those that this program may not use
   return static_cast<int>(std::clamp<long>(processors - busy_threads, 1, usable_cores()));
 }
 

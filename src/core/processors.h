@@ -1,32 +1,32 @@
 // The processors that this program may use.
 //
-// An OpenMP library that is told to bind threads (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY) binds a
-// thread to one processor, and every thread that this one starts inherits it: GNU's the main thread before
-// main() begins, LLVM's any thread at its first call. So the affinity mask is taken before the libraries'
-// initialisers, and given back.
+// An OpenMP library that binds threads (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY) binds a thread to one
+// processor, which every thread started from it inherits: GNU's library binds the main thread before main(),
+// LLVM's any thread at its first call. So the affinity mask is saved before the initialisers of libraries
+// run, and restored.
 #pragma once
 
 #include <string>
 
 namespace normscope {
 
-// Gives the calling thread the program's affinity mask back: after the first call of an OpenMP library, or of
-// one that calls it.
+// Restores the program's affinity mask in the calling thread. Call it after the first call of an OpenMP
+// library, or of a library that uses one.
 void unbind_thread();
 
 // Cores in the affinity mask, with hyper-threads of a core counted once, and no more than the CPU quota; at
 // least 1.
 int usable_cores();
 
-// Threads of other programs that run or would like to, anywhere on the machine; a look of 2 ms, to be taken
-// while this program has one thread awake.
+// Running or runnable threads of other programs on the machine. Takes 2 ms; call it while this program runs
+// one thread.
 int busy_threads_elsewhere();
 
-// Cores that those leave to this program; at least 1.
+// The cores that so many busy threads leave to this program; at least 1.
 int cores_left_by(int busy_threads);
 
-// The CPU quota of the control groups, versions 1 and 2, that this process is in: processors, infinity
-// without one. `root`: what to put before /proc and /sys.
+// The CPU quota, in processors, of this process's control groups, versions 1 and 2; infinity without one.
+// `root` is prefixed to /proc and /sys.
 double cpu_quota(const std::string& root = "");
 
 }  // namespace normscope

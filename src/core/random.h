@@ -1,5 +1,4 @@
-// Random numbers as a pure function of (seed, what they are for, position): nothing to save, nothing to
-// advance.
+// Random numbers as a pure function of (seed, purpose, position): there is no state to save.
 //
 // SplitMix64 (Steele, Lea & Flood 2014) read as a counter-based generator: draw i of a stream is
 // mix(key + (i+1)*golden), the i-th output of a SplitMix64 generator whose state is `key`.
@@ -18,10 +17,10 @@ __extension__ typedef unsigned __int128 uint128;  // 64 x 64 -> 128 bits
 
 class RandomStream {
  public:
-  // A stream for a purpose named in words, such as a parameter's name.
+  // The stream of a named purpose, such as a parameter's name.
   RandomStream(std::uint64_t seed, std::string_view purpose) : key_(mix(mix(seed) ^ fnv1a(purpose))) {}
 
-  // The stream for one item of this purpose: a step, a sequence, a site.
+  // The stream of one item of this purpose: a step, a sequence, a site.
   RandomStream at(std::uint64_t item) const { return RandomStream(mix(key_ ^ mix(item + golden))); }
 
   // Draw i, all 64 bits random.

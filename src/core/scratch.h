@@ -1,4 +1,4 @@
-// Room for one call of one thread: kept between calls, so that the steady state allocates nothing.
+// Scratch memory of a thread, kept between calls, so that the steady state allocates nothing.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +10,7 @@
 namespace normscope {
 
 // `count` uninitialised numbers of the calling thread, aligned to a cache line, valid until its next call
-// with the same Tag. Give each use that may be live at the same time a Tag of its own.
+// with the same Tag. Uses with overlapping lifetimes need different Tags.
 template <class Real, class Tag>
 Real* thread_scratch(Index count) {
   struct Free {
@@ -28,8 +28,7 @@ Real* thread_scratch(Index count) {
   return memory.get();
 }
 
-// From one row of `numbers` to the next: whole lines, and an odd number of them, so that rows start in the
-// sets of a cache in turn.
+// The stride of rows of `numbers`: an odd number of cache lines, so that rows start in different cache sets.
 template <class Real>
 Index scratch_stride(Index numbers) {
   constexpr Index line = 64 / static_cast<Index>(sizeof(Real));

@@ -1,4 +1,4 @@
-// The places of the model that are measured: names of rows in layers.csv, of tensors in an exchange file.
+// The measured places of the model: rows in layers.csv, tensors in an exchange file.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@ namespace normscope {
 
 enum class Site { stream, attn_in, attn_out, stream_mid, ffn_in, ffn_hidden, ffn_out, final, logits };
 
-constexpr std::array<const char*, 9> site_names = {"stream",     "attn_in", "attn_out", "stream_mid", "ffn_in",
-                                                   "ffn_hidden", "ffn_out", "final",    "logits"};
+constexpr std::array<const char*, 9> site_names = {
+    "stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out", "final", "logits"};
 
 constexpr const char* name_of(Site site) { return site_names[static_cast<unsigned>(site)]; }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr double smoothing = 0.1;
 constexpr std::size_t max_n = 4;
 
-// How often each string of up to max_n tokens occurs in a text, and how often with a token after it.
+// Counts how often each string of up to max_n tokens occurs in a text, and how often a token follows it.
 class NgramCounts {
  public:
   explicit NgramCounts(std::span<const Token> text) : text_(text.begin(), text.end()) {
@@ -28,7 +28,7 @@ class NgramCounts {
     }
   }
 
-  // -log p(last token of `string` | the ones before).
+  // -log p(last token of `string` | the tokens before it).
   double nll(std::u32string_view string, double vocabulary) const {
     const double followed = count(string.substr(0, string.size() - 1)).followed;
     return std::log((followed + smoothing * vocabulary) / (count(string).seen + smoothing));
@@ -43,7 +43,7 @@ class NgramCounts {
     return found == counts_.end() ? Count{} : found->second;
   }
 
-  std::u32string text_;  // what the keys view
+  std::u32string text_;  // the keys are views of it
   std::unordered_map<std::u32string_view, Count> counts_;
 };
 

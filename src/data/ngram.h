@@ -1,4 +1,4 @@
-// What a table of counts achieves: the losses a model must beat to have learnt anything.
+// N-gram baselines: the losses that a trained model must beat.
 #pragma once
 
 #include <array>
@@ -15,13 +15,12 @@ struct NgramLoss {
 };
 
 // uniform, unigram, bigram, trigram, 4-gram: p(c | context) = (count(context c) + 0.1) / (count(context) +
-// 0.1 V), the context being the n-1 characters before c. Counts come from `train`; the losses are means over
-// every character of `text` but the first, which are those the model predicts. Where fewer than n-1
-// characters come before one, these fewer are its context.
+// 0.1 V), where the context is the n-1 characters before c, or all where there are fewer. Counts are of
+// `train`; the losses are means over every character of `text` but the first, like the model's.
 std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span<const Token> text,
                                          Index vocabulary);
 
-// The unigram's alone, which takes no tree.
+// The unigram loss alone, which needs no counts of longer strings.
 double unigram_loss(std::span<const Token> train, std::span<const Token> text, Index vocabulary);
 
 }  // namespace normscope

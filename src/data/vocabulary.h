@@ -1,4 +1,4 @@
-// The characters a model knows, as Unicode code points, sorted; a token is a place in that list.
+// The characters of a model, as sorted Unicode code points; a token is an index into that list.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class Vocabulary {
   // Every character that occurs in `texts`.
   static Vocabulary of(std::span<const std::u32string_view> texts);
 
-  // From a JSON list of code points, as in the metadata of a checkpoint. `where` is the file that the Error
-  // of a list names that is not one, is empty, or is not strictly ascending.
+  // From a JSON list of code points, as in a checkpoint's metadata. Error, with the file `where`: not a list,
+  // empty, or not strictly ascending.
   static Vocabulary from_json(std::string_view json, std::string_view where);
   std::string to_json() const;  // [10,32,33]
 
@@ -32,7 +32,7 @@ class Vocabulary {
   std::optional<Token> find(char32_t character) const;
   char32_t character(Token token) const;  // Error if there is no such token
 
-  // Characters that are not known are a usage Error that names them: `[where] ...`.
+  // Usage Error with the unknown characters: `[where] ...`.
   std::vector<Token> encode(std::u32string_view text, std::string_view where) const;
   std::vector<Token> encode_utf8(std::string_view text, std::string_view where) const;
   std::string decode(std::span<const Token> tokens) const;  // UTF-8

@@ -1,4 +1,4 @@
-// The processes that share a run: "ranks", as MPI calls them. A run of one process is the case of one rank.
+// The processes that share a run, called ranks as in MPI. A run of one process has one rank.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,31 @@ namespace normscope {
 
 constexpr Index floats_per_line = 16;
 
-// A rank's view of all of them. It moves numbers and never adds any: sums whose order depended on the number
-// of ranks would have other bits. Every function but those of one line is called by all ranks, in the same
-// order. This class itself is the one rank of a run that is not shared.
+// The communication between ranks. It moves numbers and never adds any, because the order of a sum, and so
+// its bits, would depend on the number of ranks. All ranks call every function but the one-line ones, in the
+// same order. This base class is the only rank of a run.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   int rank() const { return rank_; }
   int size() const { return size_; }
-  bool is_first() const { return rank_ == 0; }  // the one that writes files and speaks
+  bool is_first() const { return rank_ == 0; }  // the rank that writes files and messages
   virtual std::string machine() const { return ""; }
-  std::string said_here()
-      const;  // what begins an error's line: "[mpi] rank 3 on node07: "; empty at the first
+  std::string said_here() const;  // "[mpi] rank 3 on node07: "; empty at the first rank
 
-  // Rank r has set items [cut[r], cut[r+1]) of an array; now all ranks get all of it. (MPI_Allgatherv)
+  // Rank r has items [cut[r], cut[r+1]) of an array; afterwards all ranks have all items. (MPI_Allgatherv)
   virtual void complete(void* /*items*/, Index /*bytes_per_item*/, std::span<const Index> /*cut*/) {}
   template <class Item>
   void complete(std::vector<Item>& items, std::span<const Index> cut) {
     complete(items.data(), sizeof(Item), cut);
   }
 
-  // Rank r gets lines [cut[r], cut[r+1]) of the block of every rank s with place[s] >= 0, and puts them at
-  // line place[s] of `parts`. A line is 16 floats. (MPI_Alltoallv)
+  // Rank r receives lines [cut[r], cut[r+1]) of the block of every rank s with place[s] >= 0, at line
+  // place[s] of `parts`. A line is 16 floats. (MPI_Alltoallv)
   virtual void exchange(const float* /*block*/, std::span<const Index> /*cut*/,
                         std::span<const Index> /*place*/, float* /*parts*/) {}
 
-  // From one rank to all: items; a vector or string of any length.
+  // Sends items, or a vector or string of any length, from one rank to all.
   void broadcast(void* items, Index bytes_per_item, Index count, int from = 0);
   template <class Items>
   void broadcast(Items& items, int from = 0) {
@@ -53,7 +52,8 @@ class Communicator {
   std::vector<std::uint64_t> gather(std::uint64_t mine);  // every rank's
   bool any(bool mine);                                    // whether it is true on any rank
 
-  // What work() returns. Where it throws an Error on any rank, all leave and throw the first such rank's.
+  // Returns work(). If it throws an Error on any rank, all ranks leave and throw the Error of the first of
+  // them.
   template <class Work>
   auto together(Work&& work) {
     std::optional<decltype(work())> result;
@@ -68,10 +68,10 @@ class Communicator {
     return std::move(*result);
   }
 
-  // The last call of all ranks: none may end before it.
+  // The last call of all ranks; no process may end before it.
   virtual void leave() { has_left_ = true; }
   bool has_left() const { return has_left_; }
-  // Ends the other ranks too, by force; for an error that they do not know of.
+  // Kills the other ranks too, after an Error that only this rank has.
   virtual void abort(Exit) {}
 
  protected:
@@ -82,17 +82,17 @@ class Communicator {
   void throw_if_any(const std::optional<Error>& mine);
 };
 
-// The one rank of a run that is not shared.
+// The only rank of a run of one process.
 inline Communicator& one_rank() {
   static Communicator alone;
   return alone;
 }
 
-// The ranks that mpirun or srun started. Error: this build has no MPI; or MPI finds one rank alone where the
-// environment tells of more.
+// The ranks that mpirun or srun started. Error: this build has no MPI, or MPI finds one rank while the
+// environment has more.
 std::unique_ptr<Communicator> mpi_ranks();
 
-// `items` shared out evenly: rank r has [cut[r], cut[r+1]).
+// Divides `items` evenly: rank r has [cut[r], cut[r+1]).
 std::vector<Index> even_cut(Index items, int ranks);
 
 }  // namespace normscope

@@ -1,7 +1,7 @@
-// A step's gradient: the sum of its micro-batches' gradients along a fixed tree of halves, of which the left
-// one is the larger. It depends on their number alone, so that ranks come to the same bits, however many they
-// are: each takes neighbouring micro-batches and adds what the tree adds among them. What is left are a few
-// nodes a rank; each rank gets its share of the parameters of all of them, and adds these as the tree does.
+// A step's gradient: the sum of its micro-batches' gradients along a fixed binary tree, whose left half is
+// the larger. The tree depends only on their number, so any number of ranks computes the same bits: each rank
+// computes neighbouring micro-batches and the nodes of the tree among them. Of the few nodes left per rank
+// every rank receives its share of the parameters, and adds them along the tree.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct TreeNode {
   bool operator==(const TreeNode&) const = default;
 };
 
-// The largest nodes under `node` that lie within `range`, in order.
+// Appends the largest nodes under `node` that lie within `range`, in order.
 void add_nodes_within(TreeNode node, TreeNode range, std::vector<TreeNode>& nodes);
 
 class GradientSum {
@@ -30,8 +30,8 @@ class GradientSum {
   const Shares& shares() const { return shares_; }
   std::span<const Index> cut() const { return cut_; }  // rank r computes micro-batches [cut[r], cut[r+1])
 
-  // compute(i) puts micro-batch i's gradient into `gradients`. In the end this rank's share of their sum is
-  // there; what stands in the rest is of no use.
+  // compute(i) puts micro-batch i's gradient into `gradients`. Afterwards this rank's share of `gradients`
+  // holds their sum; the rest is undefined.
   void run(ParameterBlock<float>& gradients, const std::function<void(Index)>& compute);
 
  private:
@@ -45,7 +45,7 @@ class GradientSum {
   Shares shares_;
   std::vector<Index> cut_;
   std::vector<std::vector<TreeNode>> nodes_;    // of each rank
-  std::vector<ParameterBlock<float>> waiting_;  // sums of nodes that wait for their neighbour, by depth
+  std::vector<ParameterBlock<float>> waiting_;  // by depth: the sum of the left node during that of the right
   std::vector<float> parts_;                    // this rank's share of every node of every rank, in order
   std::vector<Index> place_;
 };

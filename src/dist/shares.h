@@ -1,5 +1,5 @@
-// A block of parameters cut into pieces of fixed size, and these shared out among ranks. A sum over a
-// parameter adds its pieces in order, so it depends neither on threads nor on ranks.
+// The division of a block of parameters into pieces of fixed size, and of the pieces among ranks. A sum over
+// a parameter adds its pieces in order, so its bits depend neither on threads nor on ranks.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ struct Piece {
 
 class Shares {
  public:
-  // Both must outlive it.
+  // Keeps references to both.
   Shares(const ParameterLayout& layout, Communicator& ranks);
 
   Communicator& ranks() const { return ranks_; }
@@ -34,8 +34,8 @@ class Shares {
   Index begin() const { return cut_[at()] * floats_per_line; }
   Index size() const { return cut_[at() + 1] * floats_per_line - begin(); }
 
-  // sums[p] = the sum of measure(piece) over parameter p's pieces, each measured by the rank that has it.
-  // `by_piece` is scratch.
+  // sums[p] = the sum of measure(piece) over parameter p's pieces; a rank measures its own pieces. `by_piece`
+  // is scratch.
   template <class Sum, class Measure>
   void sum_by_parameter(std::vector<Sum>& by_piece, std::vector<Sum>& sums, Measure measure) const {
     by_piece.resize(pieces_.size());

@@ -1,4 +1,4 @@
-// Files, with every failure said: whole reads, atomic replacement, one writer a folder.
+// Files, with an Error for every failure: whole reads, atomic replacement, one writer per folder.
 #pragma once
 
 #include <sys/stat.h>
@@ -28,24 +28,24 @@ class FileDescriptor {
   int fd_;
 };
 
-// Writes all of `bytes`, through short writes and interruptions. False: errno says why.
+// Writes all of `bytes`, continuing after short writes and interruptions. False: see errno.
 bool write_all(int fd, std::string_view bytes);
 
-// Reads `size` bytes at `offset`, through short reads and interruptions; returns how many
-// there were. -1: errno.
+// Reads `size` bytes at `offset`, continuing after short reads and interruptions, and returns how many there
+// are. -1: see errno.
 Index read_at(int fd, void* out, Index size, Index offset);
 
-// The words for errno.
+// The system's message for errno.
 std::string errno_text();
 
 struct ReadOptions {
-  std::string_view where = "file";                      // the error's [where]
-  Exit exit = Exit::failure;                            // of a path that cannot be read as a file
-  Index max_bytes = std::numeric_limits<Index>::max();  // more is an error, and is not read
-  std::string_view limit = "";                          // why that many, and what to do, for the error
+  std::string_view where = "file";                      // [where] of Errors
+  Exit exit = Exit::failure;                            // of a path that is no readable file
+  Index max_bytes = std::numeric_limits<Index>::max();  // a larger file is an Error
+  std::string_view limit = "";                          // the reason and a remedy, for that Error
 };
 
-// The whole file. Errors: missing, a folder, unreadable, too large.
+// The content of a file. Errors: missing, a folder, unreadable, too large.
 std::string read_file(const std::string& path, const ReadOptions& options = {});
 
 enum class Keep { nothing, previous };
@@ -53,13 +53,13 @@ enum class Keep { nothing, previous };
 // checkpoint.safetensors -> checkpoint.previous.safetensors
 std::string previous_path(const std::string& path);
 
-// Where AtomicFile writes what will be the file at `path`. No other program names a file so: one that is
-// found there was left by a killed process of this program.
+// Where AtomicFile writes the future content of `path`. Only this program uses such names, so an existing
+// file was left by a killed process.
 std::string temporary_path(const std::string& path);
 
-// Replaces a file whole or not at all: what is written goes to temporary_path(path), which commit() syncs and
-// renames. Until then, and whenever anything fails, the file at `path` stays as it was and the temporary is
-// removed; after a kill the next writer of `path` removes it.
+// Replaces a file completely or not at all: writes to temporary_path(path), which commit() syncs and renames.
+// Without commit(), or if anything fails, the file at `path` is unchanged and the temporary file is removed;
+// after a kill the next writer of `path` removes it.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);
@@ -69,9 +69,8 @@ class AtomicFile {
 
   void write(std::string_view bytes);
 
-  // Keep::previous: the file now at `path`, if there is one, stays as previous_path(path). At every
-  // moment there is a whole file at `path`, the old or the new one, also if the machine stops
-  // between two system calls.
+  // Keep::previous: an existing file at `path` becomes previous_path(path). At every moment `path` is the
+  // complete old or new file, even if the machine stops between two system calls.
   void commit(Keep keep = Keep::nothing);
 
  private:
@@ -81,7 +80,7 @@ class AtomicFile {
   std::string path_;
   std::string temporary_;
   FileDescriptor file_;
-  bool pending_ = false;  // the temporary is ours and not yet renamed
+  bool pending_ = false;  // the temporary file exists and is not renamed yet
 };
 
 template <class... Pieces>
@@ -93,16 +92,16 @@ void write_atomically(const std::string& path, const Pieces&... pieces) {
 
 enum class IfLocked { fail, wait };
 
-// Held by the one process that writes in a folder; a second one gets an Error at once, or waits until it gets
-// a signal. The kernel releases it when the process ends, however it ends, so there is nothing to clean up
-// after a kill. Holders of a part of the work, by name, may write side by side: they shut out each other's
-// doubles and the one that has it all.
+// The lock of the one process that writes in a folder; a second process gets an Error, or waits until a
+// signal interrupts it. The kernel releases the lock when the process ends, so a kill leaves nothing to clean
+// up. Locks of different named parts of a folder can be held at the same time, but not with the lock of the
+// whole.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& folder, const std::string& part = "",
                       IfLocked if_locked = IfLocked::fail);
 
-  // Error: the folder that was locked is no longer the one at its path, which may be another's by now.
+  // Error: the path is no longer the locked folder, so another process may use it.
   void require_in_place() const;
 
  private:

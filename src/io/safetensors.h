@@ -1,9 +1,8 @@
 // safetensors files: 8 bytes of header length (little-endian), a JSON header, then the tensors' bytes.
 //
-// The checksum: `__metadata__.checksum` holds 16 lower-case hex digits, the FNV-1a 64 of the header's bytes
-// (with its padding, without the length in front) and then the data's bytes, the header being read with 16
-// spaces in place of the digits of its text `"checksum":"<16 digits>"`. That text stands there once: inside
-// another string its quotes would be escaped.
+// `__metadata__.checksum` holds 16 lower-case hex digits: the FNV-1a 64 of the header's bytes (with padding,
+// without the length) and the data's bytes, where the digits in `"checksum":"<16 digits>"` of the header
+// count as 16 spaces. That text occurs once, because inside another string its quotes would be escaped.
 #pragma once
 
 #include <functional>
@@ -19,7 +18,7 @@
 
 namespace normscope {
 
-// The types of elements that can be read and written; a tensor of another one can only be listed.
+// The element types that can be read and written; a tensor of another type can only be listed.
 enum class Dtype { F32, F64, BF16, I64, unknown };
 
 using Metadata = std::map<std::string, std::string>;
@@ -36,26 +35,26 @@ struct TensorView {
 struct TensorInfo {
   std::string name;
   Dtype dtype;
-  std::string dtype_name;  // as the file has it
+  std::string dtype_name;  // in the file
   std::vector<Index> shape;
   Index count;       // elements
-  Index begin, end;  // bytes, from the end of the header
+  Index begin, end;  // bytes after the header
 };
 
 std::string shape_text(std::span<const Index> shape);  // (2, 3)
 
-// Replaces `path` atomically. Same arguments, same bytes. Tensors keep the order they are given in, but those
-// of 8-byte elements come before the others: loaders that map the file need every element aligned, and the
-// format allows no gaps. Adds `format` = pt, unless given, and `checksum`.
+// Replaces `path` atomically. The same arguments give the same bytes. Tensors of 8-byte elements come first,
+// otherwise in the given order: loaders that map the file need aligned elements, and the format has no gaps.
+// Adds `format` = pt, unless given, and `checksum`.
 void write_safetensors(const std::string& path, std::span<const TensorView> tensors, const Metadata& metadata,
                        Keep keep = Keep::nothing);
 
-// Hands the same bytes to `write`, a piece at a time. `path` is for errors.
+// Passes the same bytes to `write` in pieces. `path` is for Errors.
 void write_safetensors(const std::function<void(std::string_view)>& write, const std::string& path,
                        std::span<const TensorView> tensors, const Metadata& metadata);
 
-// An open file whose header, and checksum where it has one, are good. Errors: `[safetensors] path: ...`,
-// Damaged but for those of the system; of usage where there is no such file.
+// An open file with a valid header and, if it has one, a valid checksum. Errors: `[safetensors] path: ...`;
+// Damaged, except for system errors and, of usage, a missing file.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);

@@ -8,7 +8,7 @@ namespace normscope {
 
 struct Utf8Character {
   char32_t code;  // the code point; meaningless unless valid
-  int size;       // bytes read: of the character or, when invalid, up to and including the first wrong byte
+  int size;       // bytes of the character; if invalid, up to and including the first wrong byte
   bool valid;
 };
 
@@ -20,9 +20,9 @@ void append_utf8(char32_t code, std::string& out);
 constexpr char32_t last_code_point = 0x10FFFF;
 constexpr bool is_surrogate(char32_t code) { return code >= 0xD800 && code <= 0xDFFF; }
 
-// `text` made safe for a terminal or a one-line message: control characters (C0, DEL, C1), marks that
-// reorder or break lines, and bytes that are not UTF-8 become \n, \t, \r, \xNN or \uNNNN. Those in
-// `keep` pass as they are.
+// Makes `text` safe for a terminal or a one-line message: control characters (C0, DEL, C1), marks that
+// reorder or break lines, and bytes that are not UTF-8 become \n, \t, \r, \xNN or \uNNNN. Control characters
+// in `keep` stay.
 std::string escape_controls(std::string_view text, std::string_view keep = "");
 
 }  // namespace normscope

@@ -1,4 +1,4 @@
-// The code of each norm, on the tape.
+// The computation of each norm on the tape.
 #pragma once
 
 #include "model/config.h"
@@ -14,8 +14,8 @@ struct NormVars {
   RunningStatistics<Real> running;
 };
 
-// y = N(x), x: (N, C), by the config's norm. `none` returns x itself. `dtype` is that of y, for
-// norms of rows: bf16 where only GEMMs read it.
+// y = N(x), x: (N, C), with the config's norm; `none` returns x itself. `dtype`: of y, for norms of rows;
+// bf16 if only GEMMs read y.
 template <class Real>
 Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars,
                      const Pass& pass, Var<Real> x, DType dtype = DType::real);

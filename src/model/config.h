@@ -1,5 +1,4 @@
-// What a model is: the resolved `model` section of a config. Every field holds its final value; nothing is
-// 'auto'.
+// The resolved `model` section of a config. Every field holds its final value; nothing is 'auto'.
 #pragma once
 
 #include <vector>
@@ -10,7 +9,7 @@
 
 namespace normscope {
 
-enum class Activation { relu, gelu, gelu_tanh, silu, swiglu };
+enum class Activation { relu, gelu, gelu_tanh, silu, swiglu };  // as ActivationKind, then swiglu
 enum class Position { learned, rope, sinusoidal, none };
 enum class InitScheme { gpt2, xavier_normal, xavier_uniform, kaiming_normal };
 

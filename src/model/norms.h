@@ -1,5 +1,5 @@
-// The norms: a name and a row each, data only. The config's allowed values and checks, the parameters a norm
-// has, `explain`, `check` and the scripts (through `config --schema`) follow from the row.
+// The norms, a row each, data only. The config's allowed values and checks, the norm's parameters, `explain`,
+// `check` and the scripts (through `config --schema`) follow from the row.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@ namespace normscope {
 enum class NormKind { layernorm, rmsnorm, batchnorm, groupnorm, instancenorm, dyt, derf, none };
 
 // The numbers of (N, C) that share a mean and a variance: a token's features, a group of them, one feature of
-// all tokens of the batch or of a sequence; or no statistics at all.
+// all tokens of the batch or of a sequence. nothing: no statistics.
 enum class NormOver { nothing, features, groups, batch, sequence };
 
 struct NormRow {
@@ -26,7 +26,7 @@ struct NormRow {
   bool has_running = false;  // `running_mean`, `running_var` (C): moved by each step, used in eval mode
 
   bool has_statistics() const { return over != NormOver::nothing; }  // then N(c x) = N(x), c > 0, at eps 0
-  // In a causal model an output depends on later characters.
+  // Whether outputs of a causal model depend on later characters.
   bool non_causal() const { return over == NormOver::batch || over == NormOver::sequence; }
 };
 

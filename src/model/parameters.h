@@ -1,4 +1,4 @@
-// The parameters of a model: their names, shapes and places in one block of memory.
+// The parameters of a model: names, shapes, and places in one block of memory.
 #pragma once
 
 #include <cmath>
@@ -11,9 +11,8 @@
 
 namespace normscope {
 
-// What a tensor is to the model: its first values and what counts as a norm follow from it, never from its
-// name. `branch_output` are the matrices that write the stream, attention's and the FFN's; `qkv` is three
-// matrices of attention in one.
+// The role of a tensor in the model, which decides its initial values and whether it belongs to a norm.
+// `branch_output`: attn.out and ffn.out, which write the stream; `qkv`: three matrices in one.
 enum class Role {
   embedding,
   qkv,
@@ -30,7 +29,7 @@ enum class Role {
   running_var
 };
 
-// One tensor. Weights are (out, in), as in PyTorch; the names are those of a PyTorch module's state_dict.
+// One tensor. Weights are (out, in), and names are those of a PyTorch module's state_dict.
 struct Parameter {
   std::string name;
   std::vector<Index> shape;
@@ -38,11 +37,11 @@ struct Parameter {
   int layer;             // 0: embeddings; 1..L: blocks; L+1: final norm and head
   Index offset;          // first element in the block
   Index size;            // elements
-  bool trainable;        // false: running statistics; their "gradient" is the change that the step makes
-  double init_gain = 1;  // the placement's factor on the first values of a matrix; of a scale, its start
-  bool gain_of_queries = false;  // of qkv: the factor is for q and k too
+  bool trainable;        // false: running statistics, whose "gradient" is their change in the step
+  double init_gain = 1;  // the placement's factor on a matrix's initial values; the initial value of a scale
+  bool gain_of_queries = false;  // qkv: the factor is also for q and k
 
-  bool is_matrix() const { return shape.size() >= 2; }  // decayed; the rest is gains, biases, scales
+  bool is_matrix() const { return shape.size() >= 2; }  // has weight decay; not gains, biases, scales
   Index rows() const { return is_matrix() ? shape[0] : 1; }
   Index cols() const { return shape.back(); }
   bool is_norm() const {
@@ -51,7 +50,7 @@ struct Parameter {
   }
 };
 
-// Where the parameters of a norm, a linear layer, a block are in the list; absent ones are `no_parameter`.
+// The indices of the parameters of a norm, a linear layer, a block; `no_parameter` if absent.
 constexpr int no_parameter = -1;
 struct NormParameters {
   bool present = false;
@@ -73,17 +72,17 @@ struct BlockParameters {
   int q_norm = no_parameter, k_norm = no_parameter, v_norm = no_parameter;
 };
 
-// The list that a config and a vocabulary give, in the order of the model, and each part's place in it.
+// The parameters of a config and a vocabulary, in the order of the model, and the indices of each part.
 class ParameterLayout {
  public:
   ParameterLayout(const ModelConfig& config, Index vocab_size);
 
   const std::vector<Parameter>& list() const { return list_; }
   const Parameter& operator[](int index) const { return list_[static_cast<std::size_t>(index)]; }
-  int find(std::string_view name) const;            // its index, or no_parameter
+  int find(std::string_view name) const;            // the index, or no_parameter
   Index block_size() const { return block_size_; }  // elements of the block, padding included
-  Index count() const;                              // parameters
-  Index matmul_param_count() const;  // parameters that a token is multiplied with: matrices, head
+  Index count() const;                              // trainable numbers
+  Index matmul_param_count() const;                 // of the matrices in GEMMs: blocks and head
 
   int token_embedding, position_embedding = no_parameter, head;  // a tied head is the token embedding
   NormParameters embed_norm, final_norm;
@@ -102,7 +101,7 @@ class ParameterLayout {
   Index block_size_ = 0;
 };
 
-// Values (or gradients, or moments) of every parameter, in one block of memory laid out as the layout says.
+// Values, gradients or moments of all parameters, in one block of memory with the layout's offsets.
 template <class Real>
 class ParameterBlock {
  public:
@@ -120,17 +119,16 @@ class ParameterBlock {
   std::vector<Real> data_;
 };
 
-// The standard deviation of an entry of a matrix (out, in) that the config's init says, before a placement's
-// gain and the residual factor.
+// The standard deviation of an entry of a matrix (out, in) by the config's init, without the placement's gain
+// and the residual factor.
 double initial_std(const InitConfig& init, double out, double in);
-// 1/sqrt(2L) on the matrices that write the stream, if the config says so; else 1.
+// 1/sqrt(2L) on the matrices that write the stream with init.residual_scaling; else 1.
 double residual_factor(const ModelConfig& config);
-// Of a parameter that is not drawn.
+// The initial value of a parameter that is no matrix, before its init_gain.
 double first_value(Role role);
 
-// Draws every parameter from (seed, its name) alone: unit normals or uniforms, then scaled as the config's
-// init says; gains 1, biases 0, ReZero's scales 0. So configs that differ in norm or placement share their
-// weights.
+// Draws every parameter from (seed, its name) alone: unit normals or uniforms, scaled by the config's init;
+// gains 1, biases 0, ReZero's scales 0. So configs that differ in norm or placement share their weights.
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
                 ParameterBlock<Real>& parameters);

@@ -1,6 +1,6 @@
-// Where the norms sit around a sublayer F: a name and a row a placement, data only. The config's allowed
-// values and checks, the block's code, the parameters' names, `explain`, `check` and the scripts (through
-// `config --schema`) follow from the row.
+// The placements of norms around a sublayer F, a row each, data only. The config's allowed values and checks,
+// the block's code, the parameters' names, `explain`, `check` and the scripts (through `config --schema`)
+// follow from the row.
 #pragma once
 
 #include <cmath>
@@ -38,7 +38,7 @@ struct BlockPlacement {
   bool operator==(const BlockPlacement&) const = default;
 };
 
-// (base * n)^exponent: a factor that goes with the depth. 1 unless a row says otherwise.
+// (base * n)^exponent, a factor that depends on the depth; 1 by default.
 struct Power {
   double base = 1, exponent = 0;
   bool log = false;  // (ln(base * n))^exponent
@@ -49,14 +49,14 @@ struct Power {
   bool is_one() const { return exponent == 0; }
 };
 
-// A row without a formula of its own: what its first blocks are, and the rest.
+// A placement made of others: those of the first blocks and of the rest.
 enum class FirstBlocks { none, one, mix_post_fraction };
 struct Pattern {
   FirstBlocks first_blocks = FirstBlocks::none;
   BlockPlacement first = PlacementKind::pre, rest = PlacementKind::pre;
 };
 
-// y = N_out(alpha * x + a * N_branch(F(input_scale * N_in(x)))), each N only where its flag says so.
+// y = N_out(alpha * x + a * N_branch(F(input_scale * N_in(x)))), where a false flag removes its N.
 struct Placement {
   PlacementKind kind;
   const char* name;
@@ -67,15 +67,15 @@ struct Placement {
   bool norm_out = false;         // a norm on the sum
   bool embed_norm = false;       // a norm on the embedding output, before block 1
   bool final_norm = false;       // `final_norm: auto` means a norm before the head
-  bool learned_scale = false;    // a: a parameter, 0 at start, whatever `branch_scale` says
-  bool residual_scaling = true;  // what init.residual_scaling is under gpt2, unless the config says so
-  bool block_skip = false;       // the block's input joins the FFN's sum too
+  bool learned_scale = false;    // a is a parameter, 0 at the start, and `branch_scale` has no effect
+  bool residual_scaling = true;  // the default of init.residual_scaling with scheme gpt2
+  bool block_skip = false;       // the FFN's sum also has the block's input as a term
   bool qkv_norm = false;         // `qkv_norm` is true
-  bool inner_norm = false;       // a norm before the output matrix, whatever `inner_norm` says
+  bool inner_norm = false;       // a norm before the output matrix, even if `inner_norm` is false
   Power alpha = {};              // factor of the stream in the sum, of L
   Power input_scale = {};        // factor on what F reads, of the block's number (from 1)
   Power init_gain = {};          // factor on the init of v, attn.out, ffn.in, ffn.gate, ffn.out, of L
-  bool gain_everywhere = false;  // init_gain is for q, k, the embeddings and the head too
+  bool gain_everywhere = false;  // init_gain is also for q, k, the embeddings and the head
   const Pattern* pattern = nullptr;
 
   bool has_norms() const { return norm_in || norm_branch || norm_out || pattern != nullptr; }
@@ -140,11 +140,10 @@ inline constexpr Placement placement_rows[] = {
 std::span<const Placement> placement_table();  // placement_rows
 const Placement& placement_row(PlacementKind kind);
 
-// "post", or where the sublayers differ "post/none".
+// "post", or if the sublayers differ "post/none".
 std::string placement_name(const BlockPlacement& placement);
 
-// The rows of each block's sublayers, L of them: a single placement repeated, a list as given, patterns
-// spelled out.
+// The rows of the L blocks: a single placement repeated, a list as given, patterns expanded.
 struct BlockRows {
   const Placement *attn, *ffn;
   bool operator==(const BlockRows&) const = default;
@@ -153,7 +152,7 @@ struct ModelConfig;
 std::vector<BlockRows> placements_of(const ModelConfig& config);
 std::vector<const Placement*> sublayer_rows(const ModelConfig& config);  // 2L: attention's, the FFN's, ...
 
-// What a sublayer's branch is multiplied by: a number, or a parameter that starts there.
+// The factor of a sublayer's branch: a number, or the initial value of a parameter.
 enum class LearnedScale { none, scalar, vector };
 struct BranchScale {
   LearnedScale learned;

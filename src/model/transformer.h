@@ -1,4 +1,4 @@
-// The decoder transformer: a config's forward pass on a tape, its sites tapped.
+// The decoder transformer: the forward pass of a config on a tape, with taps at its sites.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ namespace normscope {
 // The angle of a pair of features at a position, of sinusoids (width C) and of rope (D).
 double position_angle(Index position, Index pair, Index width);
 
-// How `activation` maps each element; swiglu, which has a gate, does not.
+// The elementwise function of an activation; Error for swiglu, which has a gate.
 ActivationKind activation_kind(Activation activation);
 
 // Keys and values of the positions decoded so far, for every block: (positions, C) each.
@@ -33,17 +33,17 @@ class Transformer {
   const ParameterLayout& layout() const { return layout_; }
   Index vocab_size() const { return vocab_size_; }
 
-  // (N, V). `gradients` null: no gradients of parameters are wanted (or the tape does not record). `cache`:
-  // one sequence is decoded, its tokens follow the cached ones; no backward.
+  // (N, V). `gradients`: null for none. `cache`: the tokens of one sequence follow the cached ones; no
+  // backward.
   Var<Real> logits(Tape<Real>& tape, ParameterBlock<Real>& parameters, ParameterBlock<Real>* gradients,
                    const Pass& pass, KeyValueCache<Real>* cache = nullptr) const;
 
-  // The same where x (N, C) is the stream that leaves block `layer` (0: the embedding), by what follows it.
+  // The logits if x (N, C) is the output of block `layer` (0: the embedding).
   Var<Real> logits_from(Tape<Real>& tape, ParameterBlock<Real>& parameters, const Pass& pass, Index layer,
                         Var<Real> x) const;
 
  private:
-  struct Run;  // what one forward pass carries from part to part
+  struct Run;  // the context of one forward pass
 
   Var<Real> embed(Run& run) const;
   Var<Real> block(Run& run, std::size_t index, Var<Real> x) const;

@@ -1,4 +1,4 @@
-// What went on before a run diverged: the last steps' statistics, and the report that they give.
+// The report of a diverged run, from the statistics of the steps before.
 #pragma once
 
 #include <deque>
@@ -13,7 +13,7 @@
 
 namespace normscope {
 
-// The site statistics of the last steps that were recorded.
+// The site statistics of the last recorded steps.
 class RecentSteps {
  public:
   struct Step {
@@ -21,16 +21,16 @@ class RecentSteps {
     std::vector<SiteRow> sites;
   };
 
-  // Whether to record a step's site statistics although no log is due: in the first 10 steps and for 10 steps
-  // after a gradient spike, so that a divergence report has a history. Recording costs little and changes no
-  // bit.
+  // Whether to record a step's site statistics even if no log is due: in the first 10 steps and for 10 steps
+  // after a gradient spike, so that a divergence report has a history. Recording changes no bit of the run.
   bool should_record() const { return steps_to_record_ > 0; }
 
   void add_norm(double grad_norm);  // of every step
   void add(Index step, std::vector<SiteRow> sites);
   const std::deque<Step>& steps() const { return steps_; }
 
-  // All of it as numbers, for a checkpoint: a resumed run reports what an uninterrupted one reports.
+  // Conversion to and from numbers in a checkpoint, so that a resumed run reports what an uninterrupted one
+  // reports.
   std::vector<double> to_numbers() const;
   void from_numbers(std::span<const double> numbers, Index n_layer);
 
@@ -39,11 +39,11 @@ class RecentSteps {
 
   std::deque<Step> steps_;
   Index steps_to_record_ = recorded_after_spike;
-  double grad_norm_ema_ = 0;  // exponential moving average; 0: of no step yet
+  double grad_norm_ema_ = 0;  // exponential moving average; 0: no step yet
 };
 
-// The first tensor that was not finite in a step that was computed with every tap on: the first site, else
-// the first parameter's gradient, else the loss.
+// The first tensor of a step, computed with every tap on, that is not finite: a site, else a parameter's
+// gradient, else the loss.
 FirstNonfinite first_nonfinite(const SiteStatistics& statistics, const GradientNorms& norms,
                                const ParameterLayout& layout, Index step);
 

@@ -1,4 +1,4 @@
-// A look at a model without training it: one seed's activations and gradients over K batches.
+// Measures a model without training it: one seed's activations and gradients over K batches.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 namespace normscope {
 
 struct ProbeOptions {
-  Index batches = 1;    // K: those of steps 1..K
+  Index batches = 1;    // K: the batches of steps 1..K
   std::string weights;  // a safetensors file; empty: the initialisation
-  std::string dump;     // an exchange file to write of the first batch; empty: none
+  std::string dump;     // the exchange file to write for the first batch; empty: none
 };
 
-// The seed is config.train.seed. Writes config.json, layers.csv, params.csv, heads.csv (step 0) and
-// summary.json into the folder and returns the latter: its loss over the training batches stands as
-// final_train_loss, as nothing was validated; first_nonfinite is of the batch `step`. Dropout is off.
+// Writes config.json, layers.csv, params.csv, heads.csv (step 0) and summary.json into the folder and returns
+// the record in summary.json: final_train_loss is the mean loss of the batches, and `step` of first_nonfinite
+// the batch. The seed is config.train.seed. Dropout is off.
 RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
                 RunFolder& folder);
 

@@ -18,10 +18,10 @@ struct SampleOptions {
 };
 
 // Draws character after character. When the cache holds T characters, the last max(1, T/2) are encoded again
-// from position 0, so each character costs a constant on average, however long the text.
+// from position 0, so the average cost of a character does not depend on the text's length.
 class Sampler {
  public:
-  // `prompt`: at least one token; only the last T of it count.
+  // `prompt`: at least one token; the last T are used.
   Sampler(Model<float>& model, std::span<const Token> prompt, const SampleOptions& options);
 
   Token next();  // Error: the logits are not finite
@@ -40,7 +40,7 @@ class Sampler {
   std::vector<std::pair<double, Token>> ranked_;  // scratch of draw()
 };
 
-// Where a text starts without a prompt: the newline if the vocabulary has one, else its first character.
+// The prompt if none is given: the newline if the vocabulary has one, else its first character.
 Token default_prompt(const Vocabulary& vocab);
 
 // `length` characters after the prompt, as UTF-8.

@@ -10,8 +10,8 @@ namespace {
 
 constexpr Index steps_a_turn = 2, turns = 4, steps_before_first = 2;
 constexpr Index steps_between = 250, steps_of_usual = 32;
-constexpr double worth_it = 1.03;    // so many times as fast in each turn is chosen
-constexpr double other_pace = 1.25;  // of steps, up or down: the machine's load is another one
+constexpr double worth_it = 1.03;    // the speedup of a turn that the other count must reach
+constexpr double other_pace = 1.25;  // the change of step time, up or down, that starts a trial
 
 }  // namespace
 
@@ -28,7 +28,7 @@ bool ThreadChoice::is_trial_due() const {
   return steps_ >= steps_between || pace > other_pace || pace < 1 / other_pace;
 }
 
-// With the next count that is worth a trial; if none is left, the steps until the next trial begin.
+// Starts a trial of the next count, or without one the steps until the next trial.
 void ThreadChoice::start_trial() {
   other_ = 0;
   if (std::exchange(try_fewer_, false) && chosen_ > 1) {
@@ -61,7 +61,7 @@ bool ThreadChoice::choose(double seconds) {
   return was_chosen;
 }
 
-// After a turn. True: the other is chosen, and trials go on in its direction.
+// Ends a turn. True: the other count is chosen, and trials continue in its direction.
 bool ThreadChoice::judge() {
   const bool is_faster = seconds_[0] > worth_it * seconds_[1];
   seconds_[0] = seconds_[1] = 0;
