@@ -24,8 +24,8 @@ PLACEMENT = [
      '.formula = "y = x + F(x)", .source = "the control"},'
      '{.kind = PlacementKind::made_up, .name = "made_up", .formula = "y = N2(alpha*x + F(N(x)))", .source = "a test",'
      ' .norm_in = true, .norm_out = true, .alpha = {3, 0.5}},'),
-    ("src/check/equations.cpp", "      case mix:",
-     "case made_up: return F ? N2(join(std::sqrt(3.0 * static_cast<double>(config_.n_layer)), *F)) : N(x);\n      case mix:"),
+    ("src/check/equations.cpp", "if (kind == deepnorm)",
+     "if (kind == made_up) return F ? N2(join(std::sqrt(3 * L), *F)) : N(x);\n    if (kind == deepnorm)"),
     ("scripts/torch_model.py", 'TWO_NORMS = (', 'TWO_NORMS = ("made_up", '),
     ("scripts/torch_model.py", 'if placement == "none":',
      'if placement == "made_up":\n            return N2((3 * self.n_layer) ** 0.5 * skip + F(N(x)))\n'
@@ -42,7 +42,7 @@ NORM = [
     ("src/check/equations.cpp", "config_.norm != rmsnorm;", "config_.norm != rmsnorm && config_.norm != made_up;"),
     ("src/check/equations.cpp", "const double *gain = parameter(name",
      "for (double& half : y) half /= config_.norm == made_up ? 2 : 1;\n    const double *gain = parameter(name"),
-    ("src/check/equations.cpp", "case NormKind::rmsnorm:", "case NormKind::rmsnorm: case NormKind::made_up:"),
+    ("src/check/equations.cpp", "norm == layernorm ||", "norm == layernorm || norm == made_up ||"),
     ("scripts/torch_model.py", 'self.kind != "rmsnorm"', 'self.kind not in ("rmsnorm", "made_up")'),
     ("scripts/torch_model.py", 'if self.kind == "rmsnorm":',
      'if self.kind == "made_up":\n            return x / self.root((x * x).mean(-1, keepdim=True)) / 2\n'

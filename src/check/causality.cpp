@@ -1,8 +1,7 @@
-// No character may be seen before its turn: changing character t changes no logit before t, to the bit.
+// Causality: changing character t changes no logit before t, to the bit.
 #include <algorithm>
 
 #include "check/test_model.h"
-#include "config/names.h"
 
 namespace normscope {
 namespace {
@@ -10,24 +9,22 @@ namespace {
 // Counts the rows of logits that differ although no character at or before them was changed.
 template <class Logits>
 Result leak(const char* what, const TestBatch& batch, Index vocab, const std::string& why, Logits logits_of) {
-  const Index context = batch.view().context, rows = static_cast<Index>(batch.tokens.size());
+  const Index context = batch.view().context, rows = std::ssize(batch.tokens);
   std::vector<Token> tokens = batch.tokens;
   const auto before = logits_of(Pass{tokens, batch.targets, context});
   Index leaks = 0, of = 0;
   double largest = 0;
-  // Near the start, in the middle, at the end: on either side of where sequences are cut in blocks.
+  // Near the start, in the middle, at the end: on both sides of block boundaries.
   for (Index changed = std::min<Index>(1, context - 1); changed < context;
        changed += std::max<Index>(1, (context - 1) / 4)) {
-    Token& token = tokens[static_cast<std::size_t>(changed)];
-    const Token kept = token;
-    token = static_cast<Token>((token + 1) % vocab);
+    tokens[changed] = static_cast<Token>((tokens[changed] + 1) % vocab);
     const auto after = logits_of(Pass{tokens, batch.targets, context});
-    token = kept;
+    tokens[changed] = batch.tokens[changed];
     for (Index row = 0; row < rows; ++row) {
       if (row >= changed && row < context) continue;  // of this sequence, at or after the change
       bool same = true;
       for (Index i = row * vocab; i < (row + 1) * vocab; ++i) {
-        const double a = before[static_cast<std::size_t>(i)], b = after[static_cast<std::size_t>(i)];
+        const double a = before[i], b = after[i];
         same = same && (a == b || (std::isnan(a) && std::isnan(b)));
         largest = std::max(largest, std::abs(a - b));
       }
@@ -35,10 +32,9 @@ Result leak(const char* what, const TestBatch& batch, Index vocab, const std::st
       leaks += !same;
     }
   }
-  return {
-      text("changing character t changes no logit before t, nor of another sequence", what, " (to the bit)"),
-      static_cast<double>(leaks), 0,
-      text(leaks, " of ", of, " rows of logits changed, by up to ", largest, why)};
+  const char* law = "changing character t changes no logit before t, nor of another sequence";
+  return {text(law, what, " (to the bit)"), static_cast<double>(leaks), 0,
+          text(leaks, " of ", of, " rows of logits changed, by up to ", largest, why)};
 }
 
 }  // namespace
@@ -63,9 +59,8 @@ Outcome causality(const Context& given) {
   if (!norm.has_running) return all;
   all.push_back(leak(" in evaluation, by running statistics", batch, vocab, "", [&](const Pass& b) {
     std::vector<float> logits;
-    const auto context = static_cast<std::size_t>(b.context);
-    for (std::size_t first = 0; first < b.tokens.size(); first += context) {
-      const std::span<const float> rows = model.forward(b.tokens.subspan(first, context));
+    for (std::size_t first = 0; first < b.tokens.size(); first += b.context) {
+      const std::span<const float> rows = model.forward(b.tokens.subspan(first, b.context));
       logits.insert(logits.end(), rows.begin(), rows.end());
     }
     return logits;

@@ -8,15 +8,13 @@
 namespace normscope {
 namespace {
 
-// Whether numbers grow so large that products may be infinite even in double: SwiGLU squares the stream, and
-// no norm may bound it.
+// Whether numbers grow so large that products may be infinite even in double: SwiGLU squares the stream,
+// which no norm need bound.
 bool leaves_range(const Context& given) {
   TestModel<double> model(given, given.config.model);
-  const std::vector<Tensor> pass = tensors_of(model, small_batch(given).view());
-  return std::any_of(pass.begin(), pass.end(), [](const Tensor& t) {
-    return std::any_of(t.data.begin(), t.data.end(),
-                       [](double x) { return std::isfinite(x) && std::abs(x) > 1e100; });
-  });
+  const auto is_huge = [](double x) { return std::isfinite(x) && std::abs(x) > 1e100; };
+  return std::ranges::any_of(tensors_of(model, small_batch(given).view()),
+                             [&](const Tensor& t) { return std::ranges::any_of(t.data, is_huge); });
 }
 
 }  // namespace
@@ -48,9 +46,8 @@ Outcome run_check(const Check& check, const Context& given) {
   std::vector<Result>& all = outcome.results;
   std::erase_if(all, [](const Result& r) { return std::isinf(r.limit); });
   if (all.empty()) return "all that it is about is lost in rounding";
-  const bool defined = std::none_of(
-      all.begin(), all.end(), [](const Result& r) { return std::isnan(r.error) || std::isnan(r.limit); });
-  if (defined) return outcome;
+  const auto is_nan = [](const Result& r) { return std::isnan(r.error) || std::isnan(r.limit); };
+  if (std::ranges::none_of(all, is_nan)) return outcome;
   if (check.without_eps || given.config.model.norm_eps == 0)
     return "with norm_eps 0, a norm here divides 0 by 0";
   if (leaves_range(given)) return "numbers here grow beyond 1e100";

@@ -1,8 +1,8 @@
 // Checks that the model of a config is wired as the config says.
 //
-// Each law holds for any weights: an exact identity of the gradients, an equation written out once more in
-// plain loops, a comparison with central differences or with another way to compute the same. A fault in the
-// wiring breaks at least one of them; tests/test_check_teeth.py plants faults and sees to it.
+// Each law holds for any weights: an exact identity of the gradients, an equation written out again in plain
+// loops, a comparison with central differences or with another way to compute the same. A fault in the wiring
+// breaks at least one of them, which tests/test_check_teeth.py proves by planting faults.
 #pragma once
 
 #include <span>
@@ -14,12 +14,12 @@
 
 namespace normscope {
 
-// One law tried on a config. `error` is relative unless the law says otherwise.
+// The result of a law for a config. `error` is relative unless the law says otherwise.
 struct Result {
-  std::string law;                               // what must hold, and of which variant of the config
-  double error;                                  // what was measured
-  double limit;                                  // what rounding may do to it
-  std::string note;                              // where error is largest beside limit; what leaks
+  std::string law;                               // with the variant of the config, if it is one
+  double error;                                  // as measured
+  double limit;                                  // what rounding may explain
+  std::string note;                              // where error/limit is largest; what leaks
   bool holds() const { return error <= limit; }  // NaN does not
 };
 
@@ -33,7 +33,6 @@ struct Outcome {
   std::string does_not_apply;  // why, where there are no results
 };
 
-// What a law is tried on.
 struct Context {
   const RunConfig& config;
   const Corpus& corpus;
@@ -43,24 +42,23 @@ struct Check {
   int number;
   const char* name;
   Outcome (*measure)(const Context& given);
-  bool without_eps = false;     // it holds at norm_eps 0, whatever the config's
-  bool two_characters = false;  // with a vocabulary of one nothing depends on anything
+  bool without_eps = false;     // its models have norm_eps 0, whatever the config's
+  bool two_characters = false;  // it needs a vocabulary of two: with one, nothing depends on anything
 };
 
-// In the order in which they are tried.
-std::span<const Check> checks();
+std::span<const Check> checks();  // in the order of the report
 
-// Check::measure(); where its numbers are none (a norm without eps met equal ones, as ReLUs leave) or nothing
-// but rounding, it does not apply.
+// Check::measure(). A check does not apply if its results are NaN (a norm without eps of equal numbers, as
+// ReLUs leave them) or nothing but rounding.
 Outcome run_check(const Check& check, const Context& given);
 
 // identities.cpp:
 Outcome norm_gradient(const Context&), branch_scale(const Context&), query_scale(const Context&),
     stream_scale(const Context&), rezero_start(const Context&), equal_characters(const Context&);
 // equivalences.cpp:
-Outcome equivalences(const Context&), uniform_loss(const Context&);
+Outcome equivalences(const Context&), uniform_loss(const Context&), precision(const Context&);
 // The files of their names:
-Outcome causality(const Context&), finite_differences(const Context&), precision(const Context&),
-    equations(const Context&), first_values(const Context&);
+Outcome causality(const Context&), finite_differences(const Context&), equations(const Context&),
+    first_values(const Context&);
 
 }  // namespace normscope

@@ -1,13 +1,12 @@
-// Every site of a pass against its equation, read once more.
+// Every site of a pass against its equation.
 //
-// Deliberately a second reading: nothing here comes from the tables of placements and norms or from the
-// kernels, the naive ones included, as they are the engine's in double. Each equation takes the pass's own
-// values of the sites before it, so an error is shown where it arises.
+// The equations are a second implementation on purpose: they use neither the tables of placements and norms
+// nor the kernels (the naive ones compute the engine's doubles). Each equation starts from the pass's own
+// values of earlier sites, so an error shows at the site where it arises.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <numeric>
-#include <vector>
 
 #include "check/test_model.h"
 #include "config/names.h"
@@ -43,11 +42,41 @@ class Equations {
   Equations(const Model<double>& model, const Pass& batch)
       : model_(model), config_(model.config()), batch_(batch), rows_(std::ssize(batch.tokens)) {}
 
-  // Every site and the loss, each from the sites before it as `pass` has them.
-  std::vector<Tensor> of(const std::vector<Tensor>& pass) const;
+  // Every site and the loss, each computed from the earlier sites of `pass`.
+  std::vector<Tensor> of(const std::vector<Tensor>& pass) const {
+    const int last = static_cast<int>(config_.n_layer);
+    std::vector<Tensor> all;
+    const auto value = [&](int layer, Site site) -> const Numbers& {
+      return tensor_named(pass, site_name({layer, site})).data;
+    };
+    const auto expect = [&](int layer, Site site, Numbers numbers) {
+      all.push_back({Tensor::value, site_name({layer, site}), std::move(numbers)});
+    };
+    expect(0, Site::stream, embedded());
+    for (int l = 1; l <= last; ++l) {
+      const std::string block = text("blocks.", l - 1, '.');
+      const Numbers &x = value(l - 1, Site::stream), &mid = value(l, Site::stream_mid);
+      expect(l, Site::attn_in, sublayer(l, "attn", x, nullptr, x));
+      expect(l, Site::attn_out, attention(l, value(l, Site::attn_in), block));
+      expect(l, Site::stream_mid, sublayer(l, "attn", x, &value(l, Site::attn_out), x));
+      expect(l, Site::ffn_in, sublayer(l, "ffn", mid, nullptr, x));
+      expect(l, Site::ffn_hidden, hidden(value(l, Site::ffn_in), block));
+      const Numbers& hidden_now = value(l, Site::ffn_hidden);
+      expect(l, Site::ffn_out,
+             linear(has_inner_norm(l, "ffn") ? norm(hidden_now, block + "ffn.inner_norm") : hidden_now,
+                    block + "ffn.out"));
+      expect(l, Site::stream, sublayer(l, "ffn", mid, &value(l, Site::ffn_out), x));
+    }
+    const Numbers& stream = value(last, Site::stream);
+    expect(last + 1, Site::final, config_.final_norm ? norm(stream, "final_norm") : stream);
+    expect(last + 1, Site::logits,
+           linear(value(last + 1, Site::final), config_.tie_embeddings ? "embed.token" : "head"));
+    all.push_back({Tensor::loss, "loss", {cross_entropy(value(last + 1, Site::logits))}});
+    return all;
+  }
 
  private:
-  // Of a rotary or sinusoidal position, pair by pair of `width` features.
+  // The angle of a rotary or sinusoidal position for a pair of `width` features.
   static double angle(Index position, Index pair, Index width) {
     const double share = 2 * static_cast<double>(pair) / static_cast<double>(width);
     return static_cast<double>(position) * std::pow(10000.0, -share);
@@ -73,17 +102,15 @@ class Equations {
     return y;
   }
 
-  // The config's norm of x (N, C): statistics over whatever is normalised together, gain, bias.
+  // The config's norm of x (N, C): statistics of each group, gain, bias.
   Numbers norm(const Numbers& x, const std::string& name) const {
     using enum NormKind;
     if (config_.norm == none) return x;
     const Index C = std::ssize(x) / rows_;
     Numbers y(x.size());
-    if (config_.norm == dyt) {
-      for (std::size_t i = 0; i < x.size(); ++i) y[i] = std::tanh(*parameter(name + ".alpha") * x[i]);
-    } else if (config_.norm == derf) {
+    if (const double* alpha = parameter(name + ".alpha"), *shift = parameter(name + ".shift"); alpha) {
       for (std::size_t i = 0; i < x.size(); ++i)
-        y[i] = std::erf(*parameter(name + ".alpha") * x[i] + *parameter(name + ".shift"));
+        y[i] = config_.norm == dyt ? std::tanh(*alpha * x[i]) : std::erf(*alpha * x[i] + *shift);
     } else {
       const auto group = [&](Index i) { return norm_group(config_, batch_.context, i / C, i % C, C); };
       const Index n = std::ssize(x);
@@ -103,12 +130,14 @@ class Equations {
     return y;
   }
 
-  // What a sublayer of block l ("attn" or "ffn") reads of the stream x or, where F is what it returned, the
-  // stream after it. x0: the stream before the block.
+  // The input of a sublayer of block l ("attn" or "ffn") for the stream x or, given the sublayer's output F,
+  // the stream after it. x0: the stream before the block.
   Numbers sublayer(Index l, const std::string& which, const Numbers& x, const Numbers* F,
                    const Numbers& x0) const {
     using enum PlacementKind;
     const std::string block = text("blocks.", l - 1, '.', which);
+    const PlacementKind kind = placement(config_, l, which);
+    const double L = static_cast<double>(config_.n_layer);
     const auto N = [&](const Numbers& of) { return norm(of, block + "_norm"); };
     const auto N2 = [&](const Numbers& of) { return norm(of, block + "_post_norm"); };
     const auto times = [](double factor, Numbers of) {
@@ -116,49 +145,26 @@ class Equations {
       return of;
     };
     const double* learned = parameter(block + "_scale");
-    const bool by_feature =
-        config_.branch_scale_learned == LearnedScale::vector && placement(config_, l, which) != rezero;
+    const bool by_feature = config_.branch_scale_learned == LearnedScale::vector && kind != rezero;
+    const bool skips_block = kind == b2t && which == "ffn";
     const auto join = [&](double alpha, Numbers branch) {  // alpha x + a branch
-      for (std::size_t i = 0; i < x.size(); ++i)
+      for (std::size_t i = 0; i < x.size(); ++i) {
         branch[i] *= learned == nullptr ? expected_branch_scale(config_, l, which)
                                         : learned[by_feature ? i % config_.d_model : 0];
-      for (std::size_t i = 0; i < x.size() && config_.residual; ++i) branch[i] += alpha * x[i];
+        if (config_.residual) branch[i] += alpha * x[i];
+        if (config_.residual && skips_block) branch[i] += x0[i];
+      }
       return branch;
     };
-    switch (placement(config_, l, which)) {
-      case pre:
-        return F ? join(1, *F) : N(x);
-      case post:
-        return F ? N(join(1, *F)) : x;
-      case sandwich:
-      case peri:
-        return F ? join(1, N2(*F)) : N(x);
-      case res_post:
-        return F ? join(1, N(*F)) : x;
-      case deepnorm:
-        return F ? N(join(std::pow(2 * static_cast<double>(config_.n_layer), 0.25), *F)) : x;
-      case keel:
-        return F ? N2(join(2 * static_cast<double>(config_.n_layer), *F)) : N(x);
-      case b2t: {
-        if (!F) return x;
-        Numbers sum = join(1, *F);
-        for (std::size_t i = 0; i < x.size() && which == "ffn" && config_.residual; ++i) sum[i] += x0[i];
-        return N(sum);
-      }
-      case subln:
-        return F ? join(1, *F) : N(x);
-      case pre_scaled:
-        return F ? join(1, *F) : times(1 / std::sqrt(static_cast<double>(l)), N(x));
-      case rezero:
-        return F ? join(1, *F) : x;
-      case none:
-        return F ? join(1, *F) : x;
-      case mix:
-      case hybrid:
-      case hybrid_star:
-        break;
-    }
-    fail("check", "no equation of placement ", name_of(placement(config_, l, which)));
+    if (kind == pre || kind == subln) return F ? join(1, *F) : N(x);
+    if (kind == pre_scaled) return F ? join(1, *F) : times(1 / std::sqrt(static_cast<double>(l)), N(x));
+    if (kind == post || kind == b2t) return F ? N(join(1, *F)) : x;
+    if (kind == sandwich || kind == peri) return F ? join(1, N2(*F)) : N(x);
+    if (kind == res_post) return F ? join(1, N(*F)) : x;
+    if (kind == deepnorm) return F ? N(join(std::pow(2 * L, 0.25), *F)) : x;
+    if (kind == keel) return F ? N2(join(2 * L, *F)) : N(x);
+    if (kind == rezero || kind == none) return F ? join(1, *F) : x;
+    fail("check", "no equation of placement ", name_of(kind));
   }
 
   bool has_inner_norm(Index l, const std::string& sublayer) const {
@@ -253,57 +259,16 @@ class Equations {
   const Index rows_;
 };
 
-std::vector<Tensor> Equations::of(const std::vector<Tensor>& pass) const {
-  const int last = static_cast<int>(config_.n_layer);
-  std::vector<Tensor> all;
-  const auto value = [&](int layer, Site site) -> const Numbers& {
-    return tensor_named(pass, site_name({layer, site})).data;
-  };
-  const auto expect = [&](int layer, Site site, Numbers numbers) {
-    all.push_back({Tensor::value, site_name({layer, site}), std::move(numbers)});
-  };
-  expect(0, Site::stream, embedded());
-  for (int l = 1; l <= last; ++l) {
-    const std::string block = text("blocks.", l - 1, '.');
-    const Numbers &x = value(l - 1, Site::stream), &mid = value(l, Site::stream_mid);
-    expect(l, Site::attn_in, sublayer(l, "attn", x, nullptr, x));
-    expect(l, Site::attn_out, attention(l, value(l, Site::attn_in), block));
-    expect(l, Site::stream_mid, sublayer(l, "attn", x, &value(l, Site::attn_out), x));
-    expect(l, Site::ffn_in, sublayer(l, "ffn", mid, nullptr, x));
-    expect(l, Site::ffn_hidden, hidden(value(l, Site::ffn_in), block));
-    const Numbers& hidden_now = value(l, Site::ffn_hidden);
-    expect(l, Site::ffn_out,
-           linear(has_inner_norm(l, "ffn") ? norm(hidden_now, block + "ffn.inner_norm") : hidden_now,
-                  block + "ffn.out"));
-    expect(l, Site::stream, sublayer(l, "ffn", mid, &value(l, Site::ffn_out), x));
-  }
-  const Numbers& stream = value(last, Site::stream);
-  expect(last + 1, Site::final, config_.final_norm ? norm(stream, "final_norm") : stream);
-  expect(last + 1, Site::logits,
-         linear(value(last + 1, Site::final), config_.tie_embeddings ? "embed.token" : "head"));
-  all.push_back({Tensor::loss, "loss", {cross_entropy(value(last + 1, Site::logits))}});
-  return all;
-}
-
 }  // namespace
 
 Index norm_group(const ModelConfig& config, Index context, Index row, Index c, Index width) {
-  switch (config.norm) {
-    case NormKind::layernorm:
-    case NormKind::rmsnorm:
-      return row;
-    case NormKind::groupnorm:
-      return row * config.norm_groups + c / (width / config.norm_groups);
-    case NormKind::instancenorm:
-      return row / context * width + c;
-    case NormKind::batchnorm:
-      return c;
-    case NormKind::dyt:
-    case NormKind::derf:
-    case NormKind::none:
-      break;
-  }
-  fail("check", "norm ", name_of(config.norm), " has no statistics here");
+  using enum NormKind;
+  const NormKind norm = config.norm;
+  if (norm == layernorm || norm == rmsnorm) return row;
+  if (norm == groupnorm) return row * config.norm_groups + c / (width / config.norm_groups);
+  if (norm == instancenorm) return row / context * width + c;
+  if (norm == batchnorm) return c;
+  fail("check", "norm ", name_of(norm), " has no statistics here");
 }
 
 double expected_init_gain(const ModelConfig& config, const Parameter& p, bool query_or_key) {
@@ -330,7 +295,7 @@ Outcome equations(const Context& given) {
   const std::vector<Tensor> pass = tensors_of(model, batch.view());
   const Equations equations(model, batch.view());
   const std::vector<Tensor> want = equations.of(pass);
-  // What rounding of the sites that an equation reads may do to its result.
+  // The effect on an equation of rounding in the sites that it reads.
   std::vector<Tensor> moved = pass;
   const RandomStream stream(1, "noise");
   std::uint64_t draws = 0;

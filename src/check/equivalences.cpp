@@ -1,5 +1,5 @@
-// Two ways to say the same model must compute the same: placements that coincide, and logits that are 0. What
-// two models both have is drawn by name, and so the same.
+// Two ways to compute the same must give the same numbers: placements that coincide, logits that are 0, float
+// and double. Parameters of the same name start equal in both models.
 #include <algorithm>
 
 #include "check/test_model.h"
@@ -10,7 +10,17 @@ namespace {
 
 using enum PlacementKind;
 
-// The config with another placement in every block, and the same final norm whatever the placement's own.
+// Relative rounding of the engine. Float: 2^-24 is half of its spacing; four times that, since one number on
+// the tape may be a long sum or the result of several steps. bf16: half of its spacing, as all else is float.
+constexpr double noise_of_float = 0x1p-22, noise_of_bf16 = 0x1p-9;
+
+// Gradients below this share of the largest one are compared with that: they may be nothing but rounding.
+constexpr double share_of_largest = 0.03;
+
+// Beyond these, squares and products may leave the range of a float.
+constexpr double min_scale = 1e-30, max_scale = 1e18;
+
+// The config with another placement in every block, and a final norm for every placement.
 ModelConfig with_placement(ModelConfig config, PlacementKind placement) {
   config.norm_placement = {placement};
   config.qkv_norm = false;
@@ -18,8 +28,8 @@ ModelConfig with_placement(ModelConfig config, PlacementKind placement) {
   return config;
 }
 
-// Adds by how much two models differ in a training pass (batch norm by the batch's own statistics), in
-// tensors up to a kind: the gradients of gains, which come last, go with the size of the gains.
+// Adds the differences of two models in a training pass (batch norm with the batch's statistics), for tensors
+// up to a kind. The last kind, the gradients of gains, depends on the size of the gains.
 void compare(Model<double>& a, Model<double>& b, const Pass& batch, Tensor::Kind last, bool to_the_bit,
              Worst& worst) {
   std::vector<Tensor> all_a = tensors_of(a, batch), all_b = tensors_of(b, batch);
@@ -33,7 +43,7 @@ void compare(Model<double>& a, Model<double>& b, const Pass& batch, Tensor::Kind
   }
 }
 
-// pre_scaled divides what F reads by sqrt(l); so does a pre-norm whose gain and bias are that much smaller.
+// pre_scaled divides F's input by sqrt(l), as does a pre-norm with gain and bias divided by sqrt(l).
 Result pre_scaled_is_pre(const Context& given, const Pass& batch) {
   ModelConfig config = given.config.model;
   config.norm_affine = true;
@@ -45,9 +55,8 @@ Result pre_scaled_is_pre(const Context& given, const Pass& batch) {
          {p.attn.norm_in.weight, p.attn.norm_in.bias, p.ffn.norm_in.weight, p.ffn.norm_in.bias}) {
       if (vector == no_parameter) continue;
       const Parameter& gain = plain.layout()[vector];
-      for (Index c = 0; c < gain.size; ++c) {
+      for (Index c = 0; c < gain.size; ++c)
         plain.parameters.at(gain)[c] /= std::sqrt(static_cast<double>(i + 1));
-      }
     }
   }
   Worst worst;
@@ -67,8 +76,8 @@ Result mix_is_pre_or_post(const Context& given, const Pass& batch) {
   return worst.result("mix of fraction 0 is pre, of fraction 1 is post (to the bit)");
 }
 
-// Of one token, layer and RMS norm are undone by the right gain and bias: gain sigma and bias mean for what
-// N2 reads. A sandwich whose N2 are undone is pre-norm, at that token.
+// For a single token, the gain sigma and the bias mean of N2's input make a layer or RMS norm N2 the
+// identity. A sandwich with such N2 is pre-norm for that token.
 Result sandwich_is_pre(const Context& given) {
   ModelConfig config = given.config.model;
   const bool centred = norm_row(config.norm).centred;
@@ -96,7 +105,7 @@ Result sandwich_is_pre(const Context& given) {
       std::fill_n(sandwiched.parameters.at(bias), bias.size, mean);
     }
   }
-  // Values only: going backwards, sigma and mean stand still here.
+  // Values only: sigma and mean are constants here, so gradients differ.
   Worst worst;
   compare(plain, sandwiched, token.view(), Tensor::value, false, worst);
   return worst.result("sandwich whose second norms are undone is pre (one token)");
@@ -130,6 +139,43 @@ Outcome uniform_loss(const Context& given) {
                   model.tape, [&] {
                     return std::vector<Residue>{{"loss", model.pass(batch.view()) - want, want}};
                   });
+}
+
+// The engine that trains (float, its SIMD, its fused attention, its GEMM) against the same model in double.
+Outcome precision(const Context& given) {
+  const ModelConfig& config = given.config.model;
+  const Index vocab = given.corpus.vocab.size();
+  const std::uint64_t seed = given.config.train.seed;
+  Model<float> engine(config, vocab, gemm_provider(given.config.train));
+  initialise(config, engine.layout(), seed, engine.parameters);
+  perturb_1d_params(engine.layout(), seed, engine.parameters);
+  Model<double> exact(config, vocab, GemmProvider::openblas);
+  std::copy(engine.parameters.all().begin(), engine.parameters.all().end(), exact.parameters.all().begin());
+
+  const TestBatch batch = small_batch(given, 2e10);
+  const std::vector<Tensor> got = tensors_of(engine, batch.view());
+  std::vector<Tensor> want = tensors_of(exact, batch.view());
+  const Precision precision = given.config.train.precision;
+  const double noise = precision == Precision::bf16 ? noise_of_bf16 : noise_of_float;
+  find_rounding(exact, batch.view(), noise, want);
+
+  const auto kind = [](const Tensor& t) { return std::min(t.kind, Tensor::matrix_gradient); };
+  double largest[4] = {};  // of each kind; vectors count as matrices
+  for (const Tensor& t : want) largest[kind(t)] = std::max(largest[kind(t)], t.size());
+  Worst worst;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const Tensor& t = want[i];
+    const double size = t.size(), beside = t.kind >= Tensor::site_gradient ? largest[kind(t)] : 0;
+    const double scale = std::max(size, share_of_largest * beside);
+    if (scale > 0 && (scale < min_scale || scale > max_scale))
+      return text(t.name, ", of size ", size, ", leaves the range of float32");
+    if (scale > 0 && t.rounding > max_rounding * scale)
+      return text("rounding alone moves ", t.name, ", of size ", size, ", by ", t.rounding);
+    const double limit = rounding_margin * (t.rounding + noise * size + noise_of_float * beside);
+    worst.add(t.name, got[i].distance(t), limit, scale);
+  }
+  return worst.result(text("the engine that trains (", name_of(precision),
+                           ") equals the one in double but for rounding: loss, sites, gradients"));
 }
 
 }  // namespace normscope

@@ -11,8 +11,8 @@ constexpr double small = 1e-6;  // a small enough error of a gradient; a tenth o
 constexpr double steps[] = {1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9};  // of the length of W
 constexpr std::size_t likeliest_first[] = {2, 3, 1, 4, 0, 5, 6, 7};
 
-// Which units of the FFN are on: a difference across ReLU's kink is no derivative. Units that are 0 but for
-// rounding (all tokens equal, and batch norm) jump there and back, and do no harm.
+// Which units of the FFN are on: a difference across ReLU's kink is no derivative. Units that are 0 up to
+// rounding (all tokens equal, with batch norm) count as off.
 std::vector<bool> masks(const SiteCopies<double>& sites) {
   std::vector<bool> on;
   for (const SiteCopy<double>& site : sites.values) {
@@ -22,10 +22,10 @@ std::vector<bool> masks(const SiteCopies<double>& sites) {
   return on;
 }
 
-// A direction of length 1, half random and half that of the n numbers at g, if these are not 0.
+// A direction of length 1: half random, half that of the n numbers at g unless they are all 0.
 std::vector<double> direction(Index n, const double* g, const std::string& name) {
   const RandomStream stream(1, "direction of " + name);
-  std::vector<double> d(static_cast<std::size_t>(n));
+  std::vector<double> d(n);
   for (std::size_t i = 0; i < d.size(); ++i) d[i] = stream.normal(i);
   const double own = l2_norm(n, g);
   double random = l2_norm(n, d.data());
@@ -70,8 +70,8 @@ class Differences {
     }
     double limit = small * size + slope_rounding("grad." + p.name);
     if (least > limit) {
-      // From the shortest step to longer ones for as long as they agree but for rounding: there curvature
-      // begins.
+      // The longest step that agrees with all shorter ones up to rounding: with longer steps curvature
+      // counts.
       const auto rounding = [&](std::size_t i) { return margin * pass_[0].rounding / (steps[i] * length); };
       std::size_t best = count - 1;
       while (best > 0 && std::abs(found[best - 1] - found[best]) <= 2 * rounding(best)) --best;
@@ -79,14 +79,14 @@ class Differences {
         least = std::abs(found[best] - slope);
         limit += rounding(best) + std::abs(found[best] - found[best + 1]);
       } else if (!std::isnan(found[best])) {
-        return;  // no two steps agree: it is too wild a function to tell
+        return;  // no two steps agree: the function is too rough for a verdict
       }
     }
     worst.add(p.name, least, limit, size);
   }
 
  private:
-  // What rounding may do to the tensor: as much as the noise, where that leaves nothing of it.
+  // The possible effect of rounding on the tensor: that of the noise itself, if the noise swamps the tensor.
   double slope_rounding(const std::string& name) const {
     const Tensor& own = tensor_named(pass_, name);
     return (own.rounding > max_rounding * own.size() ? rounding_margin : margin) * own.rounding;
@@ -99,14 +99,14 @@ class Differences {
                                                       : model_.loss(batch_, listener);
   }
 
-  // From what the noise does to what rounding may do, four units of the last place at most.
+  // From the effect of the noise to that of rounding by at most four units in the last place.
   static constexpr double margin =
       rounding_margin * 4 * std::numeric_limits<double>::epsilon() / noise_of_double;
 
   Model<double>& model_;
   const Pass batch_;
   const ParameterBlock<double>& gradients_;
-  std::vector<Tensor> pass_;  // where W stands: the loss first
+  std::vector<Tensor> pass_;  // at W itself; the loss first
   std::vector<bool> masks_;   // of ReLUs
 };
 

@@ -1,4 +1,4 @@
-// The first weights have the scale that the config's scheme and placement ask for, written out once more.
+// The initial weights have the scale of the config's scheme and placement, by a second implementation.
 #include <algorithm>
 
 #include "check/test_model.h"
@@ -7,10 +7,10 @@
 namespace normscope {
 namespace {
 
-constexpr double max_errors = 6;  // standard ones; normal draws leave 5 once in a million times
+constexpr double max_errors = 6;  // standard errors; normal draws exceed 5 once in a million times
 
-// Standard deviation of the elements of a matrix (out, in), by its name: of the scheme, then 1/sqrt(2L) for
-// what writes the stream (gpt2), then the placement's gain.
+// Standard deviation of the elements of a matrix (out, in): the scheme's, times 1/sqrt(2L) for matrices that
+// write the stream (gpt2), times the placement's gain.
 double expected_std(const ModelConfig& config, const Parameter& p, bool query_or_key) {
   const double gain = expected_init_gain(config, p, query_or_key);
   if (p.layer == 0) return gain * config.init.embed_std;
@@ -36,10 +36,10 @@ double expected_value(const ModelConfig& config, const Parameter& p) {
 Outcome first_values(const Context& given) {
   const ModelConfig& config = given.config.model;
   Model<double> model(config, given.corpus.vocab.size(), GemmProvider::openblas);
-  initialise(config, model.layout(), static_cast<std::uint64_t>(given.config.train.seed), model.parameters);
+  initialise(config, model.layout(), given.config.train.seed, model.parameters);
   Worst worst;
-  // How far the root mean square of a part is from its expectation, in standard errors: that of n normal
-  // draws has a relative error of 1/sqrt(2n), of uniform ones less.
+  // Adds the distance of a part's root mean square from its expectation, in standard errors. n normal draws
+  // have a relative one of 1/sqrt(2n), uniform draws less.
   const auto random = [&](const std::string& name, Index count, const double* w, double std) {
     const double n = static_cast<double>(count), rms = l2_norm(count, w) / std::sqrt(n);
     worst.add(name, std == 0 ? rms : std::abs(rms / std - 1) * std::sqrt(2 * n), max_errors);
@@ -48,8 +48,7 @@ Outcome first_values(const Context& given) {
     const double* w = model.parameters.at(p);
     if (!p.is_matrix()) {
       const double want = expected_value(config, p);
-      const bool all = std::all_of(w, w + p.size, [&](double x) { return x == want; });
-      worst.add(p.name, all ? 0 : INFINITY, max_errors);
+      worst.add(p.name, std::count(w, w + p.size, want) == p.size ? 0 : INFINITY, max_errors);
       continue;
     }
     const Index queries_and_keys = p.name.ends_with(".qkv.weight") ? p.size / 3 * 2 : 0;

@@ -8,26 +8,20 @@
 namespace normscope {
 namespace {
 
-template <class Holds>
-bool all_blocks(const ModelConfig& config, Holds holds) {
-  const std::vector<const Placement*> rows = sublayer_rows(config);
-  return std::all_of(rows.begin(), rows.end(), [&](const Placement* row) { return holds(*row); });
+// Whether the stream after the sublayer is x + a*F.
+bool adds_only_the_branch(const Placement* row) {
+  return !row->norm_branch && !row->norm_out && !row->block_skip && row->alpha.is_one();
 }
 
-// Whether nothing but F comes between the stream and the sum.
-bool adds_the_branch_alone(const Placement& row) {
-  return !row.norm_branch && !row.norm_out && !row.block_skip && row.alpha.is_one();
-}
-
-// Elements [begin, begin + count) of a parameter W. Neighbours in a list that share a place share one law:
-// the sum of their <W, dW> is 0.
+// Elements [begin, begin + count) of a parameter W. For consecutive parts with the same place, the sum of
+// their <W, dW> is 0.
 struct Part {
   std::string place;
   int parameter;
   Index begin, count;
 };
 
-// Whether scaling W changes nothing, without eps and with nothing that is added to what W makes.
+// The law that a scale of W changes nothing, for the config without eps and without biases.
 Result scale_does_not_matter(const Context& given, const char* law,
                              const std::function<std::vector<Part>(const ParameterLayout&)>& parts_of) {
   const ModelConfig& own = given.config.model;
@@ -66,8 +60,7 @@ Outcome norm_gradient(const Context& given) {
   const auto draw = [](const char* purpose, Index n, double mean, double spread) {
     const RandomStream stream(1, purpose);
     std::vector<double> values;
-    for (Index i = 0; i < n; ++i)
-      values.push_back(mean + spread * stream.normal(static_cast<std::uint64_t>(i)));
+    for (Index i = 0; i < n; ++i) values.push_back(mean + spread * stream.normal(i));
     return values;
   };
   std::vector<double> x = draw("x", rows * C, 0.3, 1.2), dx(x.size()), dy = draw("cotangent", rows * C, 0, 1),
@@ -97,7 +90,7 @@ Outcome norm_gradient(const Context& given) {
   });
 }
 
-// Where a norm follows the branch, N(c F) = N(F): a matrix W that the branch is linear in has <W, dW> = 0.
+// A norm after the branch makes N(c F) = N(F): <W, dW> = 0 for each matrix W in which the branch is linear.
 Outcome branch_scale(const Context& given) {
   const ModelConfig& config = given.config.model;
   const std::vector<BlockRows> rows = placements_of(config);
@@ -154,22 +147,21 @@ Outcome query_scale(const Context& given) {
 // <E, dE> + <P, dP> + sum over blocks (<attn.out, d> + <ffn.out, d>) = 0.
 Outcome stream_scale(const Context& given) {
   const ModelConfig& config = given.config.model;
-  const auto reads_through_norms = [](const Placement& row) {
-    return row.norm_in && adds_the_branch_alone(row);
+  const auto reads_through_norms = [](const Placement* row) {
+    return row->norm_in && adds_only_the_branch(row);
   };
-  const auto is_learned = [](const Parameter& p) { return p.role == Role::branch_scale; };
   if (!norm_row(config.norm).has_statistics() || !config.final_norm ||
-      std::ranges::any_of(ParameterLayout(config, 2).list(), is_learned) ||
-      !all_blocks(config, reads_through_norms) || config.position == Position::sinusoidal) {
+      std::ranges::count(ParameterLayout(config, 2).list(), Role::branch_scale, &Parameter::role) > 0 ||
+      !std::ranges::all_of(sublayer_rows(config), reads_through_norms) ||
+      config.position == Position::sinusoidal) {
     return "the stream is not read through norms alone, or has a constant in it";
   }
   const char* law = "the stream's scale does not matter: sum of <W, dW> over all that write it = 0";
   return scale_does_not_matter(given, law, [](const ParameterLayout& layout) {
     std::vector<int> writers{layout.token_embedding};
     if (layout.position_embedding != no_parameter) writers.push_back(layout.position_embedding);
-    for (const BlockParameters& p : layout.blocks) {
+    for (const BlockParameters& p : layout.blocks)
       writers.insert(writers.end(), {p.attn.out.weight, p.ffn.out.weight});
-    }
     std::vector<Part> parts;
     for (const int writer : writers) parts.push_back({"all", writer, 0, layout[writer].size});
     return parts;
@@ -180,10 +172,10 @@ Outcome stream_scale(const Context& given) {
 // the same at every layer. To the bit.
 Outcome rezero_start(const Context& given) {
   const ModelConfig& config = given.config.model;
-  const auto starts_as_identity = [&](const Placement& row) {
-    return branch_scale_of(config, row).learned != LearnedScale::none && adds_the_branch_alone(row);
+  const auto starts_as_identity = [&](const Placement* row) {
+    return branch_scale_of(config, *row).learned != LearnedScale::none && adds_only_the_branch(row);
   };
-  if (!all_blocks(config, starts_as_identity) || !config.residual)
+  if (!std::ranges::all_of(sublayer_rows(config), starts_as_identity) || !config.residual)
     return "not every block adds its branch times a learned number";
   TestModel<double> model(given, config);
   for (const BlockParameters& p : model.layout().blocks) {
@@ -209,8 +201,8 @@ Outcome rezero_start(const Context& given) {
   return worst.result("scales of 0: blocks are the identity, branches get no gradient (to the bit)");
 }
 
-// Where all characters of a sequence are one and positions are none, every weight of attention mixes equal
-// values: queries and keys cannot matter.
+// If all characters of a sequence are equal and there are no positions, attention averages equal values:
+// queries and keys have no effect.
 Outcome equal_characters(const Context& given) {
   ModelConfig config = given.config.model;
   if (norm_row(config.norm).over == NormOver::sequence)
@@ -220,9 +212,8 @@ Outcome equal_characters(const Context& given) {
   // Several characters: over one or two batch norm would make nothing of them either.
   const Index context = std::min<Index>(config.context, 4);
   TestBatch batch(given, 8, context);
-  for (Index i = 0; i < std::ssize(batch.tokens); ++i) {
-    batch.tokens[static_cast<std::size_t>(i)] = static_cast<Token>(i / context % given.corpus.vocab.size());
-  }
+  for (Index i = 0; i < std::ssize(batch.tokens); ++i)
+    batch.tokens[i] = static_cast<Token>(i / context % given.corpus.vocab.size());
   const char* law = "one character repeated: the gradients of W_Q and W_K are 0";
   const char* variant = given.config.model.position == Position::none ? "" : " (position none)";
   return vanishes(text(law, variant), model.tape, [&] {

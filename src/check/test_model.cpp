@@ -12,20 +12,17 @@ void perturb_1d_params(const ParameterLayout& layout, std::uint64_t seed, Parame
   for (const Parameter& p : layout.list()) {
     if (p.is_matrix() || !p.trainable) continue;
     const RandomStream stream(seed, "moved " + p.name);
-    for (Index i = 0; i < p.size; ++i) {
-      parameters.at(p)[i] += static_cast<Real>(0.3 * stream.normal(static_cast<std::uint64_t>(i)));
-    }
+    for (Index i = 0; i < p.size; ++i) parameters.at(p)[i] += static_cast<Real>(0.3 * stream.normal(i));
   }
 }
 
 template <class Real>
 TestModel<Real>::TestModel(const Context& given, const ModelConfig& model)
     : Model<Real>(model, given.corpus.vocab.size(), gemm_provider(given.config.train)) {
-  const auto seed = static_cast<std::uint64_t>(given.config.train.seed);
   ModelConfig drawn = model;
   drawn.init = {.scheme = InitScheme::xavier_uniform, .embed_std = 0.5, .residual_scaling = true};
-  initialise(drawn, this->layout(), seed, this->parameters);
-  perturb_1d_params(this->layout(), seed, this->parameters);
+  initialise(drawn, this->layout(), given.config.train.seed, this->parameters);
+  perturb_1d_params(this->layout(), given.config.train.seed, this->parameters);
 }
 
 template void perturb_1d_params(const ParameterLayout&, std::uint64_t, ParameterBlock<float>&);
@@ -34,9 +31,8 @@ template class TestModel<float>;
 template class TestModel<double>;
 
 TestBatch::TestBatch(const Context& given, Index sequences, Index length)
-    : tokens(static_cast<std::size_t>(sequences * length)), targets(tokens.size()), context(length) {
-  const BatchSampler sampler(given.corpus.train, context,
-                             static_cast<std::uint64_t>(given.config.train.seed));
+    : tokens(sequences * length), targets(tokens.size()), context(length) {
+  const BatchSampler sampler(given.corpus.train, context, given.config.train.seed);
   sampler.fill(1, 0, sequences, tokens.data(), targets.data());
 }
 
@@ -61,7 +57,7 @@ double Tensor::distance(const Tensor& other) const {
 }
 
 const Tensor& tensor_named(const std::vector<Tensor>& all, const std::string& name) {
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Tensor& t) { return t.name == name; });
+  const auto found = std::ranges::find(all, name, &Tensor::name);
   require(found != all.end(), "check", "a pass has no ", name);
   return *found;
 }
@@ -92,17 +88,15 @@ template std::vector<Tensor> tensors_of(Model<double>&, const Pass&);
 
 void find_rounding(Model<double>& model, const Pass& batch, double noise, std::vector<Tensor>& pass) {
   const std::vector<double> weights = model.parameters.all();
-  // In fewer passes a single number, as a learned scale, may move little.
+  // Several passes, since a single number, such as a learned scale, may move little in one.
   for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) {
     const RandomStream stream(seed, "rounded weights");
-    for (std::size_t i = 0; i < weights.size(); ++i) {
+    for (std::size_t i = 0; i < weights.size(); ++i)
       model.parameters.all()[i] = weights[i] * (1 + noise * (2 * stream.uniform(i) - 1));
-    }
     model.tape.set_noise(noise, seed);
     const std::vector<Tensor> moved = tensors_of(model, batch);
-    for (std::size_t i = 0; i < pass.size(); ++i) {
+    for (std::size_t i = 0; i < pass.size(); ++i)
       pass[i].rounding = std::max(pass[i].rounding, moved[i].distance(pass[i]));
-    }
   }
   model.tape.set_noise(0);
   model.parameters.all() = weights;

@@ -1,4 +1,4 @@
-// What the checks have in common: models, batches, and what rounding may do to a number.
+// Shared by the checks: models, batches, and the possible effect of rounding on a number.
 #pragma once
 
 #include <algorithm>
@@ -16,20 +16,19 @@
 
 namespace normscope {
 
-// Of the second reading in equations.cpp: the number of the group that element (row, c) of an (N, C) matrix
-// is normalised with; the factor of a block's placement on its first weights.
+// The second implementation in equations.cpp: the number of the group that element (row, c) of an (N, C)
+// matrix is normalised with; a placement's factor on the initial weights; the factor of a branch.
 Index norm_group(const ModelConfig& config, Index context, Index row, Index c, Index width);
 double expected_init_gain(const ModelConfig& config, const Parameter& p, bool query_or_key);
 double expected_branch_scale(const ModelConfig& config, Index block, const std::string& sublayer);
 
-// Moves gains, biases and scales by N(0, 0.3): a gradient that is right only at gain 1 and bias 0 must not
+// Adds N(0, 0.3) to gains, biases and scales: a gradient that is right only at gain 1 and bias 0 must not
 // pass. Running statistics stay.
 template <class Real>
 void perturb_1d_params(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters);
 
-// A model, which these passes never train: its dropout is off. Its matrices are of Xavier's scale whatever
-// the config's own, since a law holds for any weights: with tiny or huge ones a fault could hide behind
-// rounding. Vectors are moved.
+// A model without dropout. Its matrices have Xavier's scale whatever the config's init, since a law holds for
+// any weights, and with tiny or huge ones a fault could hide behind rounding. Its vectors are perturbed.
 template <class Real>
 class TestModel : public Model<Real> {
  public:
@@ -51,17 +50,17 @@ struct TestBatch {
   Index context;
 };
 
-// A batch small enough that a pass takes so many operations: two sequences (more where they are short: batch
-// norm over two tokens would be degenerate), or one of a large model, cut where even that is too much.
+// A batch whose pass takes about max_flops at most: two sequences (more if they are short, since batch norm
+// over two tokens would be degenerate), or for a large model one, shortened if necessary.
 TestBatch small_batch(const Context& given, double max_flops = 2e8);
 
-// <g, d> against (loss(W + h d) - loss(W - h d)) / 2h, for each parameter W with claimed gradient g along a d
-// of length 1 that is half g's own and half random (which alone sees only 1/sqrt(size) of an error in g). The
-// limit is 1e-6 |g| at any h or, where none reaches that, what rounding and curvature leave at the best one.
+// Compares <g, d> with (loss(W + h d) - loss(W - h d)) / 2h for each parameter W with gradient g. d has
+// length 1 and is half g's direction, half random (which alone shows only 1/sqrt(size) of an error in g). The
+// limit is 1e-6 |g| at any h or, if no h reaches that, rounding and curvature at the best one.
 Result finite_difference_error(Model<double>& model, const Pass& batch,
                                const ParameterBlock<double>& gradients);
 
-// (f(x + h d) - f(x - h d)) / 2h, where f reads the numbers at x. They end as they began.
+// (f(x + h d) - f(x - h d)) / 2h, where f reads the numbers at x, which are restored.
 template <class F>
 double central_difference(double* x, const std::vector<double>& d, double h, F&& f) {
   const std::vector<double> start(x, x + d.size());
@@ -77,12 +76,12 @@ double central_difference(double* x, const std::vector<double>& d, double h, F&&
 inline double l2_norm(Index n, const double* x) { return std::sqrt(dot(n, x, x)); }
 double l2_distance(Index n, const double* a, const double* b);
 
-// Everything that a pass computes.
+// A tensor that a pass computes.
 struct Tensor {
   enum Kind { loss, value, site_gradient, matrix_gradient, vector_gradient } kind;
   std::string name;
   std::vector<double> data;
-  double rounding = 0;  // what find_rounding() found
+  double rounding = 0;  // set by find_rounding()
 
   double size() const { return l2_norm(std::ssize(data), data.data()); }
   double distance(const Tensor& other) const;
@@ -92,32 +91,32 @@ std::vector<Tensor> tensors_of(Model<Real>& model, const Pass& batch);
 const Tensor& tensor_named(const std::vector<Tensor>& all, const std::string& name);
 std::string site_name(Place place);  // of a site's value
 
-// --- what rounding may do ---------------------------------------------------------------------------------
+// --- the effect of rounding -------------------------------------------------------------------------------
 //
-// What it does at the end of a pass depends on the weights. So the pass is repeated a few times with every
-// number on the tape moved by a random share of it (Tape::set_noise). To first order rounding moves the end
-// by as much, times its own size over that of the noise. Few passes may show several times too little; hence
+// The effect of rounding on a pass depends on the weights. It is measured by repeating the pass a few times
+// with relative random noise on every number of the tape (Tape::set_noise): to first order, rounding has the
+// effect of the noise times the ratio of their sizes. Few passes may underestimate it several times; hence
 // the margin.
 constexpr double rounding_margin = 8;
 
-// What doubles are moved by: 2^13 times their rounding. So no law is a close call, and a fault is still seen
-// that moves a well-conditioned number by 1e-11.
+// Relative noise on doubles, 2^13 times their rounding: no law is a close call, and a fault of 1e-11 in a
+// well-conditioned number still shows.
 constexpr double noise_of_double = 0x1p-40;
 
-// Where rounding may move a number by so much of its size, nothing can be said of it: where gradients cancel,
-// as that of a bias before batch norm, or where weights make chaos.
+// Numbers that rounding may change by this share of their size allow no verdict: gradients that cancel, such
+// as that of a bias before batch norm, or chaotic weights.
 constexpr double max_rounding = 0.5;
 
-// By how much the noise moves each tensor of a pass of the model. Weights are moved too.
+// Sets Tensor::rounding of a pass's tensors to the effect of the noise, on weights too.
 void find_rounding(Model<double>& model, const Pass& batch, double noise, std::vector<Tensor>& pass);
 
-// Of several errors the one that is largest beside its limit; NaN is larger than any.
+// The error with the largest ratio to its limit; NaN counts as the largest.
 class Worst {
  public:
-  // All relative to `scale`, if there is one. What is lost in rounding and within its limit is passed over.
+  // The result is relative to `scale` if given. Errors within a limit above max_rounding are ignored.
   void add(const std::string& place, double error, double limit, double scale = INFINITY);
 
-  // Its limit is infinite where all were passed over.
+  // Its limit is infinite if all errors were ignored.
   Result result(std::string law) const { return {std::move(law), error_, limit_, place_}; }
 
  private:
@@ -125,7 +124,7 @@ class Worst {
   std::string place_;
 };
 
-// A number that a law says is 0, and how large it would be if nothing cancelled.
+// A sum that is 0 by a law, and its size without cancellation.
 struct Residue {
   std::string place;
   double value, scale;
@@ -136,7 +135,7 @@ struct Residue {
   }
 };
 
-// The finding that all numbers are 0 that `measure` returns of a pass on this tape.
+// The result of the law that all residues are 0 that `measure` computes on this tape.
 Result vanishes(std::string law, Tape<double>& tape, const std::function<std::vector<Residue>()>& measure);
 
 }  // namespace normscope
