@@ -49,7 +49,7 @@ FAULTS = {  # measure: an edit of src/measure that spoils it
     "token_cosine": ("measure.cpp", "sum_squares(C, sum.data()) / static_cast<double>(T) - 1",
                      "sum_squares(C, sum.data()) / static_cast<double>(T)"),
     "amplification": ("measure.cpp", "p.role != Role::qkv", "p.role != Role::embedding && p.role != Role::qkv"),
-    "sharpness": ("sharpness.cpp", "add(-beta, before, 1, next);", ""),
+    "sharpness": ("measure.cpp", "add(-beta, before, 1, next);", ""),
 }
 
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/random.h"
 #include "data/batches.h"
 #include "kernels/eigen.h"
 #include "kernels/gemm/gemm.h"
@@ -55,7 +56,7 @@ double effective_rank(std::vector<double>& gram, Index C) {
 double mean_cosine(const std::vector<float>& x, Index T, Index C) {
   double cosines = 0;
   for (Index row = 0; row < std::ssize(x) / C; row += T) {
-    std::vector<double> sum(static_cast<std::size_t>(C));
+    std::vector<double> sum(C);
     for (const float* token = &x[row * C]; token < x.data() + (row + T) * C; token += C) {
       const double norm = std::sqrt(sum_squares(C, token));
       for (Index c = 0; c < C; ++c) sum[c] += static_cast<double>(token[c]) / norm;
@@ -65,7 +66,8 @@ double mean_cosine(const std::vector<float>& x, Index T, Index C) {
   return cosines / static_cast<double>(T - 1) * static_cast<double>(T * C) / static_cast<double>(x.size());
 }
 
-// Of one batch, whose tokens are `share` of all; grams (C, C) of each layer, where ranks are wanted.
+// Adds the measures of one batch with `share` of all tokens. `grams`: (C, C) of each layer, if ranks are
+// wanted.
 void add_streams(Model<float>& model, const WindowBatch& batch, double share, const Wanted& wanted,
                  std::vector<std::vector<double>>& grams, Measures& found) {
   const Index L = model.config().n_layer, C = model.config().d_model;
@@ -91,18 +93,18 @@ void add_streams(Model<float>& model, const WindowBatch& batch, double share, co
 }
 
 void add_amplification(Model<double>& model, const Pass& pass, Measures& found) {
-  // In double its square is far below it, and rounding too; in float there would be no such size.
+  // In double, its square and rounding are both far below it. No size is so in float.
   constexpr double size = 0x1p-20;
   constexpr int draws = 8;
   const std::vector<std::vector<double>> x = streams_of(model, pass);
   const std::vector<double> weights = model.parameters.all();
-  double mean = 0, squares = 0;  // of x_L's over the draws so far
+  double mean = 0, squares = 0;  // of the amplification of x_L over the draws
   for (int draw = 1; draw <= draws; ++draw) {
     for (const Parameter& p : model.layout().list()) {
       if (p.role != Role::qkv && p.role != Role::matrix && p.role != Role::branch_output) continue;
-      const RandomStream stream(static_cast<std::uint64_t>(draw), "noise of " + p.name);
+      const RandomStream stream(draw, "noise of " + p.name);
       double* w = model.parameters.at(p);
-      for (Index i = 0; i < p.size; ++i) w[i] *= 1 + size * stream.normal(static_cast<std::uint64_t>(i));
+      for (Index i = 0; i < p.size; ++i) w[i] *= 1 + size * stream.normal(i);
     }
     std::vector<std::vector<double>> moved = streams_of(model, pass);
     model.parameters.all() = weights;
@@ -120,15 +122,96 @@ void add_amplification(Model<double>& model, const Pass& pass, Measures& found) 
   found.amplification_error = std::sqrt(std::max(squares - mean * mean, 0.0) / (draws - 1));
 }
 
+using Vector = std::vector<double>;  // laid out as the parameters; 0 where nothing is trained
+
+double dot(const Vector& a, const Vector& b) { return normscope::dot(std::ssize(a), a.data(), b.data()); }
+double length(const Vector& a) { return std::sqrt(dot(a, a)); }
+// y = alpha*x + beta*y
+void add(double alpha, const Vector& x, double beta, Vector& y) {
+  axpby(std::ssize(x), alpha, x.data(), beta, y.data());
+}
+
+// product = H v by differences over h. The weights are restored.
+void multiply(Model<double>& model, const Pass& batch, const Vector& v, double h, Vector& product) {
+  const Vector weights = model.parameters.all();
+  for (const double step : {h, -h}) {
+    add(step, v, 1, model.parameters.all());
+    model.gradients.clear();
+    model.loss_and_gradients(batch);
+    add(0.5 / step, model.gradients.all(), step > 0 ? 0 : 1, product);
+    model.parameters.all() = weights;
+  }
+  for (const Parameter& p : model.layout().list()) {
+    if (!p.trainable) fill_zero(p.size, product.data() + p.offset);
+  }
+}
+
+Vector random_direction(const ParameterLayout& layout) {
+  Vector v(layout.block_size());
+  for (const Parameter& p : layout.list()) {
+    const RandomStream stream(1, "direction of " + p.name);
+    for (Index i = 0; i < p.size && p.trainable; ++i) v[p.offset + i] = stream.normal(i);
+  }
+  add(0, v, 1 / length(v), v);
+  return v;
+}
+
+// Sets value and residual from H in the basis of the vectors so far, a tridiagonal matrix. The last of
+// `beside` leads to the next vector.
+void project(const Vector& diagonal, const Vector& beside, Sharpness& found) {
+  const std::size_t n = diagonal.size();
+  Vector h(n * n);
+  for (std::size_t i = 0; i < n; ++i) h[i * n + i] = diagonal[i];
+  for (std::size_t i = 1; i < n; ++i) h[i * n + i - 1] = h[i * n - n + i] = beside[i - 1];
+  found.products = std::ssize(diagonal);
+  found.value = eigenvalues(found.products, h.data(), /*want_vectors=*/true).back();
+  found.residual = beside.back() * std::abs(h.back());
+}
+
+// By Lanczos' recurrence (1950) from a random vector, until the residual is 1e-3 of the value, or 200
+// products. H v is a central difference of gradients, (g(w + hv) - g(w - hv)) / 2h. The loss is that of a
+// training step: batch norm by the batch's own statistics, no dropout. The weights end as they began.
+Sharpness sharpness(Model<double>& model, Pass batch) {
+  constexpr double tolerance = 1e-3;
+  constexpr Index most_products = 200;
+  // Relative to the weights' length. A ReLU with its kink within the step adds its whole jump over 2h: at
+  // 1e-9 one in a million turned a sharpness of 19 into 3e5. Rounding is about 1e-5 of a product.
+  const double h = 1e-11 * length(model.parameters.all());
+  batch.eval_mode = false;
+  Vector v = random_direction(model.layout()), before(v.size()), next(v.size());
+  multiply(model, batch, v, 2 * h, before);
+  multiply(model, batch, v, h, next);
+  add(-1, next, 1, before);
+  Sharpness found{.difference_error = length(before) / length(next)};
+
+  // Vectors are not reorthogonalised: rounding then duplicates eigenvalues, but the largest one stays right
+  // (Paige 1976).
+  Vector diagonal, beside;
+  for (double beta = 0;;) {
+    if (!diagonal.empty()) multiply(model, batch, v, h, next);
+    const double alpha = dot(next, v);
+    if (!std::isfinite(alpha)) fail("measure", "no sharpness: gradients at these weights are not finite");
+    add(-alpha, v, 1, next);
+    add(-beta, before, 1, next);
+    beta = length(next);
+    diagonal.push_back(alpha);
+    beside.push_back(beta);
+    project(diagonal, beside, found);
+    if (found.residual <= tolerance * std::abs(found.value) || found.products == most_products) return found;
+    add(1 / beta, next, 0, before);
+    before.swap(v);
+  }
+}
+
 }  // namespace
 
 Measures measure(Model<float>& model, std::span<const Token> text, Index batch_size, Index batches,
                  const Wanted& wanted) {
   const Index L = model.config().n_layer, C = model.config().d_model, context = model.config().context;
   Measures found;
-  found.layers.resize(static_cast<std::size_t>(L) + 1);
+  found.layers.resize(L + 1);
   std::vector<std::vector<double>> grams(wanted[Measure::rank] ? found.layers.size() : 0,
-                                         std::vector<double>(static_cast<std::size_t>(C * C)));
+                                         std::vector<double>(C * C));
   const auto windows_of = [&](Index count) { return evaluation_windows(std::ssize(text), context, count); };
   const std::vector<Window> windows = windows_of(batches == 0 ? std::ssize(text) : batches * batch_size);
   for (const std::span<const Window> group : window_groups(windows, batch_size)) {

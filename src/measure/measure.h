@@ -1,4 +1,4 @@
-// What costs more than a row of a log, of a model whose weights stay as they are.
+// Measures of a model that cost more than a row of a log.
 #pragma once
 
 #include <array>
@@ -6,18 +6,24 @@
 #include <span>
 #include <vector>
 
-#include "measure/sharpness.h"
 #include "model/model.h"
 
 namespace normscope {
 
+// The curvature of the loss at the weights.
+struct Sharpness {
+  double value = 0;             // the largest eigenvalue of the Hessian of the batch's loss in all parameters
+  double residual = 0;          // an eigenvalue lies within so much of it
+  double difference_error = 0;  // relative: of a product H v, between differences over h and over 2h
+  Index products = 0;           // the number of Hessian-vector products
+};
+
 // The first five are of the stream x_l, l = 0 (the embedding) to L.
 struct Measure {
   enum : std::size_t {
-    // Loss (nats) of the head, behind the final norm, on x_l (the logit lens: nostalgebraist 2020). The
-    // norm's
-    // statistics are taken anew on x_l; batch norm's, whose running ones are x_L's, over the batch. At L all
-    // is as in evaluation.
+    // Loss (nats) of the final norm and the head on x_l (the logit lens: nostalgebraist 2020). The norm's
+    // statistics are those of x_l; batch norm's are of the batch, since its running ones are of x_L. At L
+    // everything is as in evaluation.
     lens,
     // Loss (nats) where x_l = x_{l-1} (Veit et al. 2016, arXiv 1605.06431). Layer 0 has none.
     without,
@@ -39,7 +45,7 @@ using Wanted = std::array<bool, measure_names.size()>;
 
 struct Measures {
   double loss = 0;                                                            // of evaluation, nats
-  std::vector<std::array<std::optional<double>, Measure::sharpness>> layers;  // what was not wanted is empty
+  std::vector<std::array<std::optional<double>, Measure::sharpness>> layers;  // empty unless wanted
   double amplification_error = 0;  // of that of x_L: standard error
   std::optional<Sharpness> sharpness;
 };
