@@ -81,7 +81,7 @@ def main():
     assert problem("ops", "kernels/simd/rows.h", True)
     assert problem("telemetry", "kernels/gemm/gemm.h", True)
     assert problem("autograd", "kernels/bf16.h", True)
-    assert problem("train", "cli/options.h", True)
+    assert problem("train", "cli/commands.h", True)
     assert problem("kernels", "autograd/tape.h", True)
     assert problem("ops", "kernels/rows.h", True) is None
     bad, seen = check(SOURCE)

@@ -18,9 +18,9 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr Index min_steps = 20;
-constexpr double noticeable_share = 0.05;  // of CPU time that other programs take
+constexpr double noticeable_share = 0.05;  // of other programs in the CPU time
 
-// nanoGPT's CPU preset: what is measured where no config is named.
+// nanoGPT's CPU preset.
 RunConfig default_config() {
   RunConfig config;
   config.name = "bench";
@@ -66,7 +66,7 @@ ordered_json to_json(const Measurement& m) {
           {"ops", std::move(ops)}};
 }
 
-// The results of the config's own precision are the first: with one thread, with all.
+// The first results are those of the config's own precision, with one thread and with all.
 void print_json(const RunConfig& config, const std::vector<Measurement>& results,
                 std::optional<double> others) {
   const std::size_t own = results.size() / 2;
@@ -81,16 +81,10 @@ void print_json(const RunConfig& config, const std::vector<Measurement>& results
 
 std::string percent(double share) { return fixed(100 * share, 1) + "%"; }
 
-using Columns = std::vector<std::vector<std::string>>;
-
-void add_row(Columns& table, const std::vector<std::string>& cells) {
-  for (std::size_t i = 0; i < cells.size(); ++i) table[i].push_back(cells[i]);
-}
-
 void print_ops(const Measurement& m) {
   std::cout << "\nthe step in " << name_of(m.precision) << ", threads: " << m.threads << " (measured: memory "
             << fixed(m.memory_gb_per_s, 0) << " GB/s)\n";
-  Columns table(7);
+  Columns table;
   add_row(table, {"op", "ms", "forward", "backward", "share", "GFLOP/s", "GB/s"});
   const auto cell = [](std::optional<double> number, int digits) {
     return number.value_or(0) > 0 ? fixed(*number, digits) : "";
@@ -109,7 +103,7 @@ void print_tables(const RunConfig& config, const std::vector<Measurement>& resul
   std::cout << config.name << ": L " << model.n_layer << ", C " << model.d_model << ", T " << model.context
             << ", B " << config.train.batch_size << "; "
             << machine_text(config.train, {.most = thread_count()}) << "\n\n";
-  Columns table(10);
+  Columns table;
   add_row(table, {"precision", "threads", "step ms", "tokens/s", "GFLOP/s", "SGEMM's", "share", "peak",
                   "share", "logging"});
   for (const Measurement& m : results) {

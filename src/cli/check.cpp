@@ -10,7 +10,6 @@
 #include "cli/terminal.h"
 #include "config/load.h"
 #include "config/names.h"
-#include "core/error.h"
 #include "core/text.h"
 #include "io/utf8.h"
 #include "model/cost.h"
@@ -18,7 +17,7 @@
 namespace normscope {
 namespace {
 
-// 2.1e-16; counts as they are.
+// 2.1e-16, or a count.
 std::string shown_error(double error) {
   char digits[32];
   std::snprintf(digits, sizeof digits, error == std::floor(error) ? "%g" : "%.1e", error);

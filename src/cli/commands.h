@@ -1,16 +1,90 @@
-// The commands: one file each.
+// The commands, one file each, and their command lines: a command's table of options gives parsing, help and
+// errors with suggestions.
 #pragma once
 
+// By default cxxopts splits list options and positionals at commas; no argument can contain a NUL byte.
+#define CXXOPTS_VECTOR_DELIMITER '\0'
+#include <cxxopts.hpp>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
-#include "cli/options.h"
+#include "core/error.h"
+#include "core/types.h"
+#include "dist/communicator.h"
 
 namespace normscope {
+
+struct Option {
+  std::string_view name;   // with its short form: "q,quiet"
+  std::string_view value;  // the value's name in the help; empty: a flag
+  std::string_view help;
+
+  std::string long_name() const { return std::string(name.substr(name.find(',') + 1)); }
+};
+
+// Options of several commands.
+constexpr Option set_option = {"set", "KEY=VALUE",
+                               "set a config key, e.g. --set model.norm=rmsnorm; may be given often"};
+constexpr Option threads_option = {
+    "threads", "N",
+    "threads (default: train.threads, else what is fastest, up to OMP_NUM_THREADS or the cores)"};
+constexpr std::string_view mpi_name = "mpi";
+constexpr Option mpi_option = {mpi_name, "",
+                               "this is one of the processes that mpirun or srun started to share the work"};
+
+class CommandLine;
+
+struct Command {
+  std::string name;
+  std::string arguments;  // as in the help: "CONFIG"; "[CONFIG]": optional; "RUN...": one or more
+  std::string purpose;    // a line of the list of all commands, and the first of the command's own help
+  std::string details = "";
+  std::vector<Option> options;
+  Exit (*run)(const CommandLine&);
+};
 
 extern const Command train_command, probe_command, sweep_command, compare_command, sample_command,
     eval_command, explain_command, check_command, bench_command, config_command, predict_command,
     measure_command, completion_command;
 
 std::span<const Command* const> all_commands();  // in the order of the help
+
+// The parsed arguments of a command.
+class CommandLine {
+ public:
+  CommandLine(const Command& command, Communicator& ranks);
+
+  // Parses the arguments after the command's name. False: --help or --version was given and has been printed.
+  // Usage Errors: unknown options (with the nearest known one), missing values, a wrong number of
+  // positionals.
+  bool parse(int argc, char** argv);
+
+  Communicator& ranks() const { return ranks_; }
+  const std::vector<std::string>& positionals() const { return positionals_; }
+  bool has(const std::string& name) const { return result_->count(name) > 0; }
+  std::optional<std::string> text_of(const std::string& name) const;
+  std::vector<std::string> all_of(const std::string& name) const;
+
+  // The option's number, or `otherwise` without the option. Usage Error outside [min, max].
+  Index integer_of(const std::string& name, Index min, Index max, Index otherwise) const;
+  double real_of(const std::string& name, double min, double max, double otherwise) const;
+
+ private:
+  template <class Number>
+  Number number_of(const std::string& name, Number min, Number max, Number otherwise) const;
+  void require_values(int argc, char** argv) const;
+  // The message about an unknown option. `next`: the argument after it, empty if that is an option.
+  std::string unknown_option(const std::string& argument, const std::string& next) const;
+  void require_positionals() const;
+
+  const Command& command_;
+  Communicator& ranks_;
+  cxxopts::Options options_;
+  std::optional<cxxopts::ParseResult> result_;
+  std::vector<std::string> positionals_;
+};
 
 }  // namespace normscope

@@ -1,4 +1,4 @@
-// normscope compare RUN...: runs side by side, seeds of one config together, and what can be said of them.
+// normscope compare RUN...: runs side by side, seeds of one config together, and the conclusions.
 #include "cli/compare.h"
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "config/names.h"
-#include "core/error.h"
 #include "core/text.h"
 #include "io/csv.h"
 #include "io/utf8.h"
@@ -20,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What is known of a group beside figures: the title of a column, and the name in CSV and JSON.
+// The columns before the figures: title, name in CSV and JSON.
 constexpr std::pair<const char*, const char*> facts[] = {{"placement", "placement"},
                                                          {"norm", "norm"},
                                                          {"L", "n_layer"},
@@ -44,13 +43,13 @@ ordered_json json_of(const Group& group, const Group& base) {
   for (const KeyChange& change : config_diff(base, group)) {
     if (!change.is_derived) choices.push_back(change.field->key);
   }
-  for (const RecordField& field : compare_columns()) {
+  for (const RecordField& field : fields_by(&RecordField::compare)) {
     const Metric metric = group.metric(field.figure());
-    figures[field.key] = {{"title", field.compare.title},
+    figures[field.key] = {{"title", field.title},
                           {"mean", metric.mean()},
                           {"sd", metric.stddev()},
                           {"n", metric.values.size()},
-                          {"text", metric_text(metric, field.compare.digits)}};
+                          {"text", metric_text(metric, field.digits)}};
   }
   return {{"label", group.label},
           {"keys", group.labelled_keys},
@@ -70,9 +69,9 @@ std::string cell_text(const ordered_json& cell) {
   return written == "null" ? "" : written;  // as NaN is written
 }
 
-// Of more than two groups, what all share stands below the table.
+// A column that is the same for all of more than two groups becomes a line below the table.
 void print_runs(const ordered_json& runs) {
-  std::vector<std::vector<std::string>> table;
+  Columns table;
   std::vector<std::string> common;
   const auto add = [&](const std::string& title, const auto& cell_of) {
     std::vector<std::string> cells = {title};
@@ -97,12 +96,9 @@ void print_runs(const ordered_json& runs) {
 
 void print_pairs(const ordered_json& pairs) {
   if (pairs.empty()) return;
-  std::vector<std::vector<std::string>> table(3);
-  for (const ordered_json& pair : pairs) {
-    table[0].push_back("  " + cell_text(pair["group"]));
-    table[1].push_back(pair["difference"]);
-    table[2].push_back(pair["text"]);
-  }
+  Columns table;
+  for (const ordered_json& pair : pairs)
+    add_row(table, {"  " + cell_text(pair["group"]), pair["difference"], pair["text"]});
   std::cout << "final val minus that of " << cell_text(pairs[0]["base"])
             << ", seed by seed, mean ± standard error:\n";
   print_table(table);
@@ -126,7 +122,7 @@ void print_csv(const ordered_json& runs) {
   std::cout << rows->text();
 }
 
-// The runs that the arguments name, each once. One that cannot be read hides none of the others.
+// The runs of the arguments, each once. Those that cannot be read are reported in `errors`.
 std::vector<RunRecord> read_runs(const std::vector<std::string>& arguments, std::vector<Error>& errors) {
   std::vector<RunRecord> runs;
   std::set<std::filesystem::path> seen;

@@ -3,7 +3,6 @@
 #include <set>
 
 #include "cli/compare.h"
-#include "core/error.h"
 #include "core/text.h"
 #include "io/json.h"
 #include "io/utf8.h"
@@ -15,7 +14,7 @@ namespace {
 
 constexpr std::size_t max_label_keys = 4;
 
-// `paths`: by key and hash, the path under which a corpus was first met. It stands for all others.
+// `paths`: by key and hash, the first path of a corpus, which replaces its other paths.
 Keys keys_of(const RunRecord& run, std::map<std::string, ordered_json>& paths) {
   Keys keys;
   for (const Field& field : fields()) {
@@ -28,25 +27,25 @@ Keys keys_of(const RunRecord& run, std::map<std::string, ordered_json>& paths) {
   return keys;
 }
 
-// A key's value as a reader says it: "L 12", "post", "pre ×6, post ×6", "residual false".
+// A key's value in words: "L 12", "post", "pre ×6, post ×6", "residual false".
 std::string words(const Field& field, const ordered_json& value) {
   if (value == "none" && field.label == "{}") return "no norm";
   const ordered_json list = value.is_array() ? value : ordered_json::array({value});
   std::vector<std::string> parts;
   for (auto one = list.begin(), next = one; one != list.end(); one = next) {
     next = std::find_if(one, list.end(), [&](const ordered_json& other) { return other != *one; });
-    const std::string said = one->is_string()         ? one->get<std::string>()
-                             : one->is_number_float() ? text(one->get<double>())
-                                                      : one->dump();
-    parts.push_back(field.names_text ? fs::path(said).stem().string() : said);
+    const std::string value_text = one->is_string()         ? one->get<std::string>()
+                                   : one->is_number_float() ? text(one->get<double>())
+                                                            : one->dump();
+    parts.push_back(field.names_text ? fs::path(value_text).stem().string() : value_text);
     if (next - one > 1) parts.back() += text(" ×", next - one);
   }
-  std::string label = field.label.empty() ? field.key.substr(field.key.rfind('.') + 1) + " {}" : field.label;
+  std::string label = field.label.empty() ? text(last_part(field.key), " {}") : field.label;
   return escape_controls(label.replace(label.find("{}"), 2, join(parts)));
 }
 
-// The chosen keys in which groups differ, words before numbers ("post · L 12"), and where these do not tell
-// groups apart the folder too.
+// Labels are the keys, not derived ones, in which groups differ, words before numbers ("post · L 12"). Groups
+// with the same label get the folder too.
 void set_labels(std::vector<Group>& groups) {
   std::set<const Field*> differing;
   for (std::size_t g = 1; g < groups.size(); ++g) {
@@ -75,7 +74,7 @@ void set_labels(std::vector<Group>& groups) {
   }
 }
 
-// Whether the config has the value that it would have if nobody had written one.
+// Whether the key has its default value in this config.
 bool has_default(const Field& field, RunConfig config) {
   const ordered_json value = field.get(config);
   field.apply_default(config);
@@ -102,7 +101,7 @@ Metric Group::metric(std::optional<double> RunRecord::*member) const {
 std::vector<Group> group_by_config(const std::vector<RunRecord>& runs) {
   std::vector<Group> groups;
   std::map<std::string, ordered_json> paths;
-  std::map<std::pair<Keys, Index>, std::size_t> times;         // that a config came with a seed
+  std::map<std::pair<Keys, Index>, std::size_t> times;         // the number of runs of a config and seed
   std::map<std::pair<Keys, std::size_t>, std::size_t> places;  // of a config's groups
   for (const RunRecord& run : runs) {
     const Keys keys = keys_of(run, paths);

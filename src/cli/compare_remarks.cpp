@@ -3,7 +3,6 @@
 
 #include "cli/compare.h"
 #include "cli/terminal.h"
-#include "core/error.h"
 #include "core/text.h"
 #include "io/utf8.h"
 #include "run/figures.h"
@@ -13,7 +12,7 @@ using nlohmann::ordered_json;
 namespace {
 
 constexpr std::size_t many_comparisons = 5;
-constexpr double near_level = 0.08;  // nats: this near to the unigram level, only letter counts are learnt
+constexpr double near_level = 0.08;  // nats from the unigram level: only letter counts are learnt
 constexpr std::size_t max_names = 6, max_story = 400;  // bytes; a summary may hold anything
 
 // "a, b, c", "a, b, c, d, e and 3 more".
@@ -24,7 +23,7 @@ std::string enumerated(std::vector<std::string> names) {
   return text(join(names), " and ", count - names.size(), " more");
 }
 
-// Sentences, each once, that begin with the groups of which they are true, or some of whose seeds.
+// Sentences, each once, with the groups and the number of seeds of which they are true.
 class Remarks {
  public:
   void add(const char* kind, const Group& group, std::size_t seeds, const std::string& text) {
@@ -33,10 +32,10 @@ class Remarks {
     remark->seeds[&group] += seeds;
   }
 
-  // `total`: the number of groups; what is true of more than two of them and of all is said of "all".
+  // `total`: the number of groups. A sentence about all of more than two begins with "all".
   ordered_json json(std::size_t total) const {
     ordered_json all = ordered_json::array();
-    for (const auto& [kind, said, groups] : all_) {
+    for (const auto& [kind, sentence, groups] : all_) {
       std::vector<std::string> labels, names;
       for (const auto& [group, seeds] : groups) {
         labels.push_back(group->label);
@@ -45,7 +44,7 @@ class Remarks {
       }
       const bool is_of_all = labels == names && names.size() == total && total > 2;
       all.push_back(
-          {{"text", (is_of_all ? "all" : enumerated(names)) + said}, {"kind", kind}, {"groups", labels}});
+          {{"text", (is_of_all ? "all" : enumerated(names)) + sentence}, {"kind", kind}, {"groups", labels}});
     }
     return all;
   }
@@ -63,7 +62,8 @@ bool scales_init(const Group& group) {
   return std::ranges::any_of(rows, [](const Placement* row) { return !row->init_gain.is_one(); });
 }
 
-// What sets a group apart from the base, and whether that is one cause. Labels tell the values of their keys.
+// The differences between a group and the base, and whether they are one cause. Values in the label are not
+// repeated.
 std::string difference_text(const Group& base, const Group& group) {
   std::vector<std::string> causes, derived;
   bool chooses_init = false, other_init = scales_init(base) != scales_init(group);
@@ -73,16 +73,16 @@ std::string difference_text(const Group& base, const Group& group) {
         .push_back(change.field->key + (is_labelled ? "" : " " + change.values));
     if (change.field->key.starts_with("model.init.")) (change.is_derived ? other_init : chooses_init) = true;
   }
-  std::string said = causes.empty() ? "the same config" : join(causes);
-  if (!derived.empty()) said += "; with that comes " + join(derived);
+  std::string words = causes.empty() ? "the same config" : join(causes);
+  if (!derived.empty()) words += "; with that comes " + join(derived);
   if (causes.size() > 1)
-    return text(said, "; ", causes.size(),
+    return text(words, "; ", causes.size(),
                 " choices at once: which is the cause cannot be told from these two");
-  return said +
+  return words +
          (other_init && !chooses_init ? "; it starts from other weights too, which may be the cause" : "");
 }
 
-// The keys because of which losses of two groups may not be set beside each other.
+// The keys that make the losses of two groups incomparable.
 std::string incomparable_keys(const Group& a, const Group& b) {
   std::vector<std::string> keys;
   for (const auto& [field, values, is_derived] : config_diff(a, b)) {
@@ -91,7 +91,7 @@ std::string incomparable_keys(const Group& a, const Group& b) {
   return join(keys);
 }
 
-// What a run's ending, its last losses and its model say by themselves.
+// Remarks on one run: its status, its last losses, its model.
 void add_remarks_on_run(Remarks& remarks, const Group& group, const RunRecord& run) {
   const auto add = [&](const char* kind, const auto&... parts) {
     remarks.add(kind, group, 1, text(": ", parts...));
@@ -115,7 +115,7 @@ void add_remarks_on_run(Remarks& remarks, const Group& group, const RunRecord& r
   if (branches_too_small(run.config.model, run.branch_share.value_or(1)))
     add("small_branch", "at the start a sublayer adds so little to the stream that the norms' place can ",
         "hardly matter");
-  // Statistics over positions tell a token of what comes after it. batchnorm's are fixed in evaluation.
+  // Statistics over positions contain later tokens. batchnorm's are constants in evaluation.
   if (const NormRow& norm = norm_row(run.config.model.norm); norm.non_causal())
     add("leaks", norm.name, " averages over positions, so a prediction knows of later characters",
         norm.has_running ? " in training; its training loss is not that of a causal model"

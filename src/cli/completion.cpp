@@ -3,14 +3,12 @@
 
 #include "cli/commands.h"
 #include "config/fields.h"
-#include "core/error.h"
-#include "core/text.h"
 #include "io/utf8.h"
 
 namespace normscope {
 namespace {
 
-// "model.norm= model.n_layer= ...": what --set takes.
+// "model.norm= model.n_layer= ...": the completions of --set.
 std::string set_words() {
   std::string words;
   for (const Field& field : fields()) words += (words.empty() ? "" : " ") + field.key + "=";
@@ -46,7 +44,7 @@ void print_bash() {
                "complete -o default -F _normscope normscope\n";
 }
 
-// As fish quotes.
+// Quoted for fish.
 std::string fish_word(std::string_view words) {
   std::string out = "'";
   for (const char c : words) out += c == '\'' || c == '\\' ? std::string("\\") + c : std::string(1, c);

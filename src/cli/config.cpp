@@ -6,13 +6,12 @@
 #include "config/dump.h"
 #include "config/fields.h"
 #include "config/load.h"
-#include "core/error.h"
 #include "io/utf8.h"
 
 namespace normscope {
 namespace {
 
-// Two lines a key: its default and meaning, then what it takes.
+// Two lines a key: its default and meaning, then its type and range.
 void print_keys() {
   for (const Field& field : fields()) {
     std::cout << field.key << (field.required ? " (required)" : " = " + default_text(field)) << ": "
@@ -23,13 +22,11 @@ void print_keys() {
 }
 
 void print_origins(const Loaded& loaded) {
-  std::vector<std::vector<std::string>> columns = {{"KEY"}, {"VALUE"}, {"ORIGIN"}};
-  for (const Field& field : fields()) {
-    columns[0].push_back(field.key);
-    columns[1].push_back(escape_controls(field.get(loaded.config).dump()));
-    columns[2].push_back(escape_controls(loaded.origins.at(field.key)));
-  }
-  print_table(columns);
+  Columns table = {{"KEY"}, {"VALUE"}, {"ORIGIN"}};
+  for (const Field& field : fields())
+    add_row(table, {field.key, escape_controls(field.get(loaded.config).dump()),
+                    escape_controls(loaded.origins.at(field.key))});
+  print_table(table);
 }
 
 Exit run(const CommandLine& line) {
@@ -40,11 +37,10 @@ Exit run(const CommandLine& line) {
     print_keys();
   } else {
     const Loaded loaded = load_config(line.positionals()[0], line.all_of("set"));
-    if (line.has("origin")) {
+    if (line.has("origin"))
       print_origins(loaded);
-    } else {
+    else
       std::cout << dump_text(loaded.config);
-    }
   }
   return Exit::ok;
 }

@@ -1,12 +1,10 @@
 // normscope eval RUN|FILE: the loss over a whole text, beside what counting characters achieves.
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
-#include "core/error.h"
 #include "data/corpus.h"
 #include "data/ngram.h"
 #include "train/checkpoint.h"
@@ -16,8 +14,7 @@ namespace normscope {
 namespace {
 
 void print_row(const std::string& name, double nats) {
-  std::cout << name << std::string(name.size() < 10 ? 10 - name.size() : 1, ' ') << fixed(nats, 6) << "  "
-            << fixed(nats / std::log(2.0), 6) << '\n';
+  std::cout << aligned_left(name, 10) << fixed(nats, 6) << "  " << fixed(nats / std::log(2.0), 6) << '\n';
 }
 
 Exit run(const CommandLine& line) {
@@ -34,7 +31,7 @@ Exit run(const CommandLine& line) {
     train = corpus.train;
     text_tokens = corpus.val;
   } catch (const Error& error) {
-    if (!file) throw;  // without the corpus there is no validation split; a file of one's own needs none
+    if (!file) throw;  // only --data FILE can do without the corpus
     print_error(text(error.what(), "; no n-gram baselines without it"));
   }
   if (file) {
@@ -50,16 +47,14 @@ Exit run(const CommandLine& line) {
 
   const Index batch_size = std::max<Index>(1, loaded->config.train.batch_size);
   const double loss = evaluate(loaded->model, text_tokens, batch_size);
-  std::cout << grouped(static_cast<long long>(text_tokens.size()) - 1)
-            << " characters predicted, model of step " << loaded->step;
-  if (line.has("skip-unknown"))
-    std::cout << "; left out, unknown to the model: " << grouped(static_cast<long long>(skipped));
+  std::cout << grouped(std::ssize(text_tokens) - 1) << " characters predicted, model of step "
+            << loaded->step;
+  if (line.has("skip-unknown")) std::cout << "; left out, unknown to the model: " << grouped(skipped);
   std::cout << "\n\n          nats      bits\n";
   print_row("model", loss);
   if (!train.empty()) {
-    for (const NgramLoss& baseline : ngram_baselines(train, text_tokens, loaded->vocab.size())) {
+    for (const NgramLoss& baseline : ngram_baselines(train, text_tokens, loaded->vocab.size()))
       print_row(baseline.name, baseline.nats);
-    }
   }
   return Exit::ok;
 }

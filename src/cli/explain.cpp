@@ -1,16 +1,13 @@
 // normscope explain: a norm's arithmetic with its numbers, a placement's equations, a config's blocks.
 #include "cli/explain.h"
 
-#include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <iostream>
-#include <sstream>
 
 #include "cli/commands.h"
+#include "cli/terminal.h"
 #include "config/load.h"
 #include "config/names.h"
-#include "core/error.h"
 #include "core/text.h"
 #include "io/utf8.h"
 
@@ -22,8 +19,7 @@ using Vector = std::vector<double>;
 void list_all() {
   const auto list = [](const char* title, const auto& table) {
     std::cout << title << '\n';
-    for (const auto& row : table)
-      std::cout << "  " << std::left << std::setw(14) << row.name << row.formula << '\n';
+    for (const auto& row : table) std::cout << "  " << aligned_left(row.name, 14) << row.formula << '\n';
   };
   list("norms (--norm NAME shows the arithmetic, of --vector 1,2,3,4 if you like)", norm_table());
   list("\nplacements (--placement NAME shows the equations; F is attention, then the FFN)",
@@ -32,10 +28,9 @@ void list_all() {
 }
 
 Vector parse_vector(const std::string& option, const std::string& list) {
-  constexpr std::size_t most = 65536;
+  constexpr std::size_t max_count = 65536;
   Vector values;
-  std::istringstream parts(list);
-  for (std::string part; std::getline(parts, part, ',');) {
+  for (const std::string& part : split(list)) {
     char* end = nullptr;
     const double value = std::strtod(part.c_str(), &end);
     if (part.empty() || *end != '\0' || !std::isfinite(value)) {
@@ -44,24 +39,23 @@ Vector parse_vector(const std::string& option, const std::string& list) {
     }
     values.push_back(value);
   }
-  if (values.empty() || values.size() > most)
-    refuse("explain", option, ": got ", values.size(), " numbers; expected 1 to ", most);
+  if (values.size() > max_count)
+    refuse("explain", option, ": got ", values.size(), " numbers; expected 1 to ", max_count);
   return values;
 }
 
-// "1,2;3,4": a token's features between semicolons.
+// "1,2;3,4": semicolons separate tokens, commas features.
 Numbers parse_matrix(const std::string& list) {
   Numbers matrix;
-  std::istringstream lines(list);
-  for (std::string line; std::getline(lines, line, ';'); ++matrix.rows) {
+  for (const std::string& line : split(list, ';')) {
     const Vector row = parse_vector("--matrix", line);
-    const auto cols = static_cast<std::ptrdiff_t>(row.size());
+    const std::ptrdiff_t cols = std::ssize(row);
     if (matrix.rows > 0 && cols != matrix.cols)
       refuse("explain", "--matrix: row ", matrix.rows + 1, " has ", cols, " numbers; expected ", matrix.cols);
+    ++matrix.rows;
     matrix.cols = cols;
     matrix.values.insert(matrix.values.end(), row.begin(), row.end());
   }
-  if (matrix.rows == 0) refuse("explain", "--matrix: got none; expected rows such as 1,2;3,4");
   return matrix;
 }
 
@@ -75,14 +69,13 @@ void explain_matrix(const Numbers& x, const std::optional<NormKind>& only, const
   for (const NormRow& row : norm_table()) {
     if (only ? row.kind != *only : row.kind == NormKind::none) continue;
     std::cout << '\n';
-    const bool all = !only;  // then a norm takes what it has
+    // Of all norms, those without gain or bias ignore it; a single one refuses it.
     explain_axis(
         row.kind, x,
-        {all && !row.has_gain ? Vector{} : affine.gain, all && !row.has_bias ? Vector{} : affine.bias});
+        {only || row.has_gain ? affine.gain : Vector{}, only || row.has_bias ? affine.bias : Vector{}});
   }
 }
 
-// The whole lesson.
 void explain_all() {
   const Vector example = {1, 2, 3, 4};
   for (const NormRow& row : norm_table()) {
@@ -123,6 +116,7 @@ Exit run(const CommandLine& line) {
   if (line.has("norm")) norm = parse_name<NormKind>("norm", *line.text_of("norm"));
   const bool numbers = line.has("vector") || line.has("gain") || line.has("bias"),
              matrix = line.has("matrix");
+  const bool worked = matrix || numbers || norm;
   const std::optional<std::string> placement = line.text_of("placement");
   if (matrix) {
     explain_matrix(parse_matrix(*line.text_of("matrix")), norm, affine);
@@ -131,7 +125,6 @@ Exit run(const CommandLine& line) {
     explain_norm(norm.value_or(NormKind::layernorm), x, affine);
     explain_scaling(x);
   }
-  const bool worked = matrix || numbers || norm;
   if (placement) {
     if (worked) std::cout << '\n';
     explain_placement(placement_row(parse_name<PlacementKind>("placement", *placement)));

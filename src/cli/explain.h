@@ -1,7 +1,6 @@
-// What `explain` says: norms worked out with numbers, placements, a config's blocks.
+// The parts of `explain`: norms with numbers, placements, the blocks of a config.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,20 +18,20 @@ struct Affine {
   std::vector<double> gain, bias;  // empty: 1 and 0
 };
 
-// What is nothing beside `scale` is a rounding error of 0. `digits`: significant ones.
+// A number with significant digits. Below 1e-12 * scale it is a rounding error of 0.
 std::string shown_number(double value, double scale = 1e-300, int digits = 4);
 
-// "α x + ...": how the norm arrives at its output for one vector, step by step, with a check by the engine.
-// Of norms over tokens the vector is one feature of as many tokens.
+// The norm of a vector step by step, checked against the engine's norm. For norms over tokens the vector is
+// one feature of several tokens.
 void explain_norm(NormKind kind, const std::vector<double>& x, const Affine& affine);
 
-// What is taken for a norm and is none: standardisation and min-max scaling.
+// Standardisation and min-max scaling, which norms are confused with.
 void explain_scaling(const std::vector<double>& x);
 
-// What the norm makes of a matrix, and of which of its numbers the mean is 0 and the deviation 1.
+// The norm of a matrix, and the parts of it that have mean 0 and deviation 1.
 void explain_axis(NormKind kind, const Numbers& x, const Affine& affine);
 
-// A placement's drawing, equations, gradient and what theory says of it.
+// A placement's drawing, equations, gradient and theory.
 void explain_placement(const Placement& row);
 
 // The equations and parameter counts of a config's own blocks.

@@ -7,7 +7,6 @@
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/names.h"
-#include "core/error.h"
 #include "core/text.h"
 #include "model/parameters.h"
 
@@ -16,13 +15,12 @@ namespace {
 
 constexpr Index vocabulary_for_counts = 65;  // where the text is not at hand; tinyshakespeare has 65
 
-// What of a config is in every block; a placement by itself has norms and residuals, and no scales but its
-// own.
+// Properties of all blocks of a config; the defaults are those of a placement by itself.
 struct Everywhere {
   bool norms = true, residual = true, scaled = false;
 };
 
-// "alpha = 2.2134, init gain 0.3195": what of a row depends on L.
+// "alpha = 2.2134, init gain 0.3195": the constants that depend on L.
 std::string constants_of(const Placement& row, Index n_layer) {
   std::vector<std::string> all;
   if (!row.alpha.is_one()) all.push_back("α = " + fixed(row.alpha.of(n_layer), 4));
@@ -33,10 +31,10 @@ std::string constants_of(const Placement& row, Index n_layer) {
 }
 
 // "/√l"; "·(2l)^0.5".
-std::string power_of(const Power& power, const std::string& n) {
-  if (power.base == 1 && power.exponent == -0.5) return "/√" + n;
-  const std::string base = power.base == 1 ? n : "(" + shown_number(power.base) + n + ")";
-  return "·" + base + "^" + shown_number(power.exponent);
+std::string power_text(const Power& power) {
+  if (power.base == 1 && power.exponent == -0.5) return "/√l";
+  return text("·", power.base == 1 ? "l" : "(" + shown_number(power.base) + "l)", "^",
+              shown_number(power.exponent));
 }
 
 // A block's two lines, with the names of its norms.
@@ -47,7 +45,7 @@ void print_equations(const BlockRows& rows, const Everywhere& all = {}) {
       return all.norms && present ? std::exchange(next, name + "_post_norm") + "(" + x + ")" : x;
     };
     std::string in = norm(row.norm_in, "x");
-    if (!row.input_scale.is_one()) in += power_of(row.input_scale, "l");
+    if (!row.input_scale.is_one()) in += power_text(row.input_scale);
     const std::string branch =
         (row.learned_scale || all.scaled ? "a·" : "") + norm(row.norm_branch, f + "(" + in + ")");
     std::string x = !all.residual ? "" : row.alpha.is_one() ? "x + " : "α·x + ";
@@ -58,15 +56,15 @@ void print_equations(const BlockRows& rows, const Everywhere& all = {}) {
   sublayer(*rows.ffn, "ffn", "ffn");
 }
 
-// The block as a drawing: what stands on the branches, and where the skip connections join them. Of two equal
-// sublayers one, F.
+// Draws the block: its branches, and where the skip connections join them. Two equal sublayers are drawn as
+// one, F.
 void print_drawing(const BlockRows& rows) {
   std::string line = "    x ─", skip;
   const auto draw = [&](const Placement& row, const std::string& name) {
     while (shown_width(skip) < shown_width(line)) skip += ' ';
     line += "┬─", skip += "└─";
     if (row.norm_in) line += "[ N ]─";
-    if (!row.input_scale.is_one()) line += "[ " + power_of(row.input_scale, "l") + " ]─";
+    if (!row.input_scale.is_one()) line += "[ " + power_text(row.input_scale) + " ]─";
     line += "[ " + name + " ]─";
     if (row.norm_branch) line += "[ N ]─";
     if (row.learned_scale) line += "[ ·a ]─";
@@ -78,7 +76,7 @@ void print_drawing(const BlockRows& rows) {
   const bool alike = rows.attn == rows.ffn && !rows.ffn->block_skip;
   draw(*rows.attn, alike ? "F" : "attention");
   if (!alike) draw(*rows.ffn, "ffn");
-  std::string far;  // the way past both
+  std::string far;  // the skip connection past both
   if (rows.ffn->block_skip) {
     far = std::string(skip.find("└"), ' ') + "└";
     while (shown_width(far) + 1 < shown_width(skip)) far += "─";
@@ -95,7 +93,7 @@ void print_gradient(const Placement& row, const char* of) {
             << (row.norm_out ? "·∂N/∂s·dy, s the sum under the norm" : "·dy") << '\n';
 }
 
-// What theory says of such blocks at initialisation.
+// The theory of such blocks at initialisation.
 std::string theory_of(const BlockRows& rows) {
   const Placement& row = rows.attn->norm_out ? *rows.attn : *rows.ffn;
   if (row.learned_scale) return "a = 0 at the start: every block passes x and dx on as they are.";
@@ -131,7 +129,7 @@ void print_block(const BlockRows& rows) {
   std::cout << "  theory: " << theory_of(rows) << '\n';
 }
 
-// What a config's text is to the theory, if it can be read now.
+// The statistics of a config's text, nothing if it cannot be read.
 std::optional<TextStatistics> read_statistics(const RunConfig& config) {
   try {
     return text_statistics(corpus_of(config), config.model.context);
@@ -140,7 +138,7 @@ std::optional<TextStatistics> read_statistics(const RunConfig& config) {
   }
 }
 
-// Neighbours with equal rows together: "blocks 1 to 3 (post):" and what is in them.
+// Prints neighbouring blocks with equal rows together: "blocks 1 to 3 (post):" and their equations.
 void print_blocks(const ModelConfig& m) {
   const std::vector<BlockRows> rows = placements_of(m);
   for (std::size_t first = 0; first < rows.size();) {

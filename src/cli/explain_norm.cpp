@@ -1,15 +1,12 @@
 // A norm's arithmetic with its numbers, step by step; the engine's own answer beside it.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iostream>
 #include <numeric>
 #include <sstream>
 
 #include "cli/explain.h"
 #include "cli/terminal.h"
-#include "core/error.h"
-#include "core/text.h"
 #include "model/apply_norm.h"
 
 namespace normscope {
@@ -25,7 +22,7 @@ namespace {
 
 using Vector = std::vector<double>;
 
-constexpr std::size_t most_shown = 16;  // numbers of a vector; of longer ones both ends
+constexpr std::size_t max_shown = 16;  // numbers of a vector; longer ones are abridged
 
 // Four decimals in a column, unless that leaves fewer than two digits of a number.
 std::string shown(const Vector& values) {
@@ -33,7 +30,7 @@ std::string shown(const Vector& values) {
   for (const double v : values) scale = std::max(scale, std::abs(v));
   std::string out;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (values.size() > most_shown && i == most_shown / 2) {
+    if (values.size() > max_shown && i == max_shown / 2) {
       i = values.size() - 3;
       out += "  …";
     }
@@ -41,7 +38,7 @@ std::string shown(const Vector& values) {
     const bool small = std::abs(v) < 1e-3 && std::abs(v) > 1e-12 * scale;
     out += (out.empty() ? "" : "  ") + (small ? shown_number(v) : fixed(std::abs(v) < 1e-3 ? 0.0 : v, 4));
   }
-  return out + (values.size() > most_shown ? text("  (", values.size(), " numbers)") : "");
+  return out + (values.size() > max_shown ? text("  (", values.size(), " numbers)") : "");
 }
 
 void print_step(const std::string& what, const std::string& formula, const std::string& value) {
@@ -57,8 +54,9 @@ Vector map(const Vector& x, auto f) {
 double l2(const Vector& x) { return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0)); }
 double sum(const Vector& x) { return std::accumulate(x.begin(), x.end(), 0.0); }
 double mean(const Vector& x) { return sum(x) / static_cast<double>(x.size()); }
+double rms(const Vector& x) { return l2(x) / std::sqrt(static_cast<double>(x.size())); }
 
-// Squares of the distances from the mean, added up.
+// The sum of the squared distances from the mean.
 double squares(const Vector& x) {
   const double mu = mean(x);
   return sum(map(x, [&](double v) { return (v - mu) * (v - mu); }));
@@ -73,8 +71,8 @@ ModelConfig config_of(NormKind kind, std::ptrdiff_t features) {
   return config;
 }
 
-// The program's own norm: what the steps must arrive at.
-Vector by_engine(NormKind kind, Numbers x, Affine affine = {}) {
+// The engine's norm, which the steps must give.
+Numbers by_engine(NormKind kind, Numbers x, Affine affine = {}) {
   const NormRow& row = norm_row(kind);
   Tape<double> tape;
   tape.reset(false);
@@ -87,15 +85,27 @@ Vector by_engine(NormKind kind, Numbers x, Affine affine = {}) {
   const Var<double> in = Tape<double>::constant(x.values.data(), x.rows, x.cols);
   const Pass pass{.tokens = {}, .targets = {}, .context = x.rows};
   const Var<double> y = apply_norm(tape, config_of(kind, x.cols), vars, pass, in);
-  return {y.value, y.value + x.values.size()};
+  return {x.rows, x.cols, {y.value, y.value + x.values.size()}};
 }
 
-// As many gains and biases as there are features, of which the norm has them.
+// The numbers of x that the norm normalises together.
+std::vector<Vector> groups_of(const NormRow& row, const Numbers& x) {
+  const bool by_column = row.non_causal();
+  const Index per_token = row.over == NormOver::groups ? config_of(row.kind, x.cols).norm_groups : 1;
+  const Index count = by_column ? x.cols : x.rows * per_token, size = x.rows * x.cols / count;
+  std::vector<Vector> groups(count);
+  for (Index g = 0; g < count; ++g) {
+    for (Index i = 0; i < size; ++i) groups[g].push_back(x.values[by_column ? i * x.cols + g : g * size + i]);
+  }
+  return groups;
+}
+
+// Usage Error unless the norm has a gain and a bias if given, one for each feature.
 void require_affine(const NormRow& row, const Affine& affine, std::ptrdiff_t features) {
   const auto check = [&](const char* option, const Vector& given, bool has) {
     if (given.empty()) return;
     if (!has) refuse("explain", option, ": ", row.name, " has none");
-    if (static_cast<std::ptrdiff_t>(given.size()) != features)
+    if (std::ssize(given) != features)
       refuse("explain", option, ": got ", given.size(), " numbers; expected ", features,
              ", one a feature (of ", row.name, " here)");
   };
@@ -106,7 +116,7 @@ void require_affine(const NormRow& row, const Affine& affine, std::ptrdiff_t fea
 struct Step {
   std::string what, formula;
   Vector value;
-  double scale = 0;  // of the numbers that it is the sum of, where one number is left
+  double scale = 0;  // of the summands, if the value is one sum; see shown_number()
   int digits = 4;
 };
 
@@ -117,7 +127,7 @@ const char* over_words(NormOver over) {
                                     : "the tokens of a sequence";
 }
 
-// How a norm's row arrives at z of the numbers that it normalises together.
+// The steps from the numbers of one group to z.
 std::vector<Step> steps_of(const NormRow& row, const Vector& x, double eps) {
   const auto n = static_cast<double>(x.size());
   constexpr int fine = 7;  // digits that tell ε inside the root from ε outside
@@ -154,7 +164,7 @@ std::vector<Step> steps_of(const NormRow& row, const Vector& x, double eps) {
           {"normalised", "z = (x − μ)/√(σ² + ε)", map(centred, [&](double v) { return v / root; })}};
 }
 
-// The steps, but for a last one that does not arrive at z: then the norm's own formula says what follows.
+// Prints the steps, without a last one that does not give z: the norm's formula then says what follows.
 void print_steps(const std::vector<Step>& steps, const Vector& z, bool centred) {
   for (const Step& step : steps) {
     double off = 0;
@@ -165,9 +175,9 @@ void print_steps(const std::vector<Step>& steps, const Vector& z, bool centred) 
     print_step(step.what, step.formula,
                one ? shown_number(step.value[0], step.scale, step.digits) : shown(step.value));
     if (&step != &steps.back() || steps.size() < 3) continue;
-    print_step("check", centred ? "mean of z; deviation of z" : "rms of z",
-               centred ? shown_number(mean(z), l2(z)) + "; " + shown_number(deviation(z))
-                       : shown_number(l2(z) / std::sqrt(static_cast<double>(z.size()))));
+    print_step(
+        "check", centred ? "mean of z; deviation of z" : "rms of z",
+        centred ? shown_number(mean(z), l2(z)) + "; " + shown_number(deviation(z)) : shown_number(rms(z)));
   }
 }
 
@@ -209,26 +219,22 @@ void explain_scaling(const Vector& x) {
 
 void explain_norm(NormKind kind, const Vector& x, const Affine& affine) {
   const NormRow& row = norm_row(kind);
-  const auto n = static_cast<std::ptrdiff_t>(x.size());
+  const std::ptrdiff_t n = std::ssize(x);
   const Numbers in = row.non_causal() ? Numbers{n, 1, x} : Numbers{1, n, x};
   require_affine(row, affine, in.cols);
-  const ModelConfig config = config_of(kind, n);
+  const double eps = ModelConfig().norm_eps;
   std::cout << row.name << ": " << row.formula << "\n  " << row.source << "\n\n  x = " << shown(x)
-            << (row.has_statistics() ? ", ε = " + shown_number(config.norm_eps) : "") << "\n\n";
-  const Vector z = by_engine(kind, in);
-  const std::ptrdiff_t groups = row.over == NormOver::groups ? config.norm_groups : 1, width = n / groups;
-  for (std::ptrdiff_t group = 0; group < groups; ++group) {
-    const auto part = [&](const Vector& all) {
-      return Vector(all.begin() + group * width, all.begin() + (group + 1) * width);
-    };
+            << (row.has_statistics() ? ", ε = " + shown_number(eps) : "") << "\n\n";
+  const std::vector<Vector> groups = groups_of(row, in), z = groups_of(row, by_engine(kind, in));
+  for (std::size_t g = 0; g < groups.size(); ++g) {
     if (row.over == NormOver::groups)
-      std::cout << "  group " << group + 1 << " of " << groups << ": " << shown(part(x)) << '\n';
-    print_steps(steps_of(row, part(x), config.norm_eps), part(z), row.centred);
+      std::cout << "  group " << g + 1 << " of " << groups.size() << ": " << shown(groups[g]) << '\n';
+    print_steps(steps_of(row, groups[g], eps), z[g], row.centred);
   }
   const auto words = [](const char* name, const Vector& given, const char* otherwise) {
     return text(name, ' ', given.empty() ? otherwise : shown(given));
   };
-  std::cout << (row.kind == NormKind::none ? "" : "\n") << "  y = " << shown(by_engine(kind, in, affine));
+  std::cout << (kind == NormKind::none ? "" : "\n") << "  y = " << shown(by_engine(kind, in, affine).values);
   if (row.has_gain) std::cout << "   (" << words("gain", affine.gain, "1");
   if (row.has_gain && row.has_bias) std::cout << words(", bias", affine.bias, "0");
   std::cout << (row.has_gain ? ")\n" : "\n");
@@ -240,29 +246,19 @@ void explain_norm(NormKind kind, const Vector& x, const Affine& affine) {
 void explain_axis(NormKind kind, const Numbers& x, const Affine& affine) {
   const NormRow& row = norm_row(kind);
   require_affine(row, affine, x.cols);
-  const Vector z = by_engine(kind, x), y = by_engine(kind, x, affine);
-  const bool by_column = row.non_causal();
-  const ModelConfig config = config_of(kind, x.cols);
-  const std::ptrdiff_t parts = by_column                      ? x.cols
-                               : row.over == NormOver::groups ? x.rows * config.norm_groups
-                                                              : x.rows,
-                       size = x.rows * x.cols / parts;
+  const Vector y = by_engine(kind, x, affine).values;
   std::cout << row.name << ", "
             << (row.has_statistics() ? text("over ", over_words(row.over)) : "each number by itself")
             << ":\n";
-  for (std::ptrdiff_t r = 0; r < x.rows; ++r)
-    std::cout << "    " << shown(Vector(y.begin() + r * x.cols, y.begin() + (r + 1) * x.cols)) << '\n';
+  for (auto token = y.begin(); token != y.end(); token += x.cols)
+    std::cout << "    " << shown(Vector(token, token + x.cols)) << '\n';
   if (!row.has_statistics()) return;
   std::string first, second;
-  for (std::ptrdiff_t p = 0; p < parts; ++p) {
-    Vector part;
-    for (std::ptrdiff_t i = 0; i < size; ++i)
-      part.push_back(z[static_cast<std::size_t>(by_column ? i * x.cols + p : p * size + i)]);
-    first += "  " + shown_number(row.centred ? mean(part) : l2(part) / std::sqrt(static_cast<double>(size)),
-                                 l2(part));
-    second += "  " + shown_number(deviation(part));
+  for (const Vector& z : groups_of(row, by_engine(kind, x))) {
+    first += "  " + shown_number(row.centred ? mean(z) : rms(z), l2(z));
+    second += "  " + shown_number(deviation(z));
   }
-  const char* each = by_column ? "column" : row.over == NormOver::groups ? "group of a row" : "row";
+  const char* each = row.non_causal() ? "column" : row.over == NormOver::groups ? "group of a row" : "row";
   std::cout << "    " << (row.centred ? "mean" : "rms") << " of each " << each
             << " before gain and bias:" << first << '\n';
   if (row.centred) std::cout << "    deviation:" << second << '\n';

@@ -1,28 +1,64 @@
 // normscope COMMAND [ARGS]: finds the command, prints errors, sets the exit code.
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <exception>
 #include <filesystem>
 #include <iostream>
-#include <new>
 
 #include "cli/commands.h"
-#include "cli/startup.h"
 #include "cli/terminal.h"
 #include "core/text.h"
 #include "io/utf8.h"
+#include "kernels/gemm/openblas.h"
 #include "train/environment.h"
 
 namespace normscope {
 
 std::span<const Command* const> all_commands() {
-  static constexpr const Command* all[] = {&train_command, &probe_command,   &predict_command,
-                                           &sweep_command, &compare_command, &sample_command,
-                                           &eval_command,  &measure_command, &explain_command, &check_command,
-                                           &bench_command, &config_command,  &completion_command};
+  static constexpr const Command* all[] = {
+      &train_command,  &probe_command,  &predict_command,   &sweep_command,   &compare_command,
+      &sample_command, &eval_command,   &measure_command,   &explain_command, &check_command,
+      &bench_command,  &config_command, &completion_command};
   return all;
 }
 
 namespace {
+
+// The number of threads that OpenBLAS allocates buffers for when it is loaded, by its environment variables.
+int openblas_threads(char** environment) {
+  cpu_set_t mask;
+  const int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
+  for (const std::string_view name : {"OPENBLAS_NUM_THREADS=", "GOTO_NUM_THREADS=", "OMP_NUM_THREADS="}) {
+    for (char** entry = environment; *entry != nullptr; ++entry) {
+      if (!std::string_view(*entry).starts_with(name)) continue;
+      if (const int threads = std::atoi(*entry + name.size()); threads > 0) return std::min(threads, cores);
+    }
+  }
+  return cores;
+}
+
+// OpenBLAS maps its buffers in its initialiser and retries for ever when mmap fails (0.3.21). This check must
+// therefore run before the initialisers of libraries, when getenv() does not work yet.
+void require_address_space(int, char**, char** environment) {
+  if (openblas_buffers_fit(openblas_threads(environment))) return;
+  constexpr std::string_view message =
+      "[memory] the limit on address space (ulimit -v) leaves no room for OpenBLAS's buffers, 128 MiB a "
+      "thread; raise it, or lower OMP_NUM_THREADS\n";
+  if (write(STDERR_FILENO, message.data(), message.size())) _exit(static_cast<int>(Exit::failure));
+}
+
+__attribute__((section(".preinit_array"),
+               used)) void (*const before_libraries)(int, char**, char**) = require_address_space;
+
+// Opens /dev/null for standard streams that are closed: else the next file to be opened, such as a run's log,
+// would get a stream's descriptor and its output.
+void open_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) == -1) open("/dev/null", O_RDWR);  // gets the lowest free number, which is fd
+  }
+}
 
 void print_help(std::ostream& out) {
   out << "normscope " << NORMSCOPE_VERSION
@@ -33,13 +69,13 @@ void print_help(std::ostream& out) {
   out << "\n`normscope COMMAND --help` says more. Start with: normscope train configs/quickstart.json\n";
 }
 
-// `ranks` becomes those that share the command, where it asks for them.
+// Sets `ranks` to those of MPI if the command line has --mpi.
 Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
   const std::string name = argc > 1 ? argv[1] : "";
-  const bool asked = name == "--help" || name == "-h" || name == "help";
-  if (name.empty() || asked) {
-    print_help(asked ? std::cout : std::cerr);
-    return asked ? Exit::ok : Exit::usage;
+  const bool wants_help = name == "--help" || name == "-h" || name == "help";
+  if (name.empty() || wants_help) {
+    print_help(wants_help ? std::cout : std::cerr);
+    return wants_help ? Exit::ok : Exit::usage;
   }
   if (name == "--version") {
     std::cout << version_text() << '\n';
@@ -48,16 +84,14 @@ Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
   std::vector<std::string> names;
   for (const Command* command : all_commands()) {
     if (name == command->name) {
-      const bool has_mpi =
-          std::ranges::find(command->options, mpi_name, &Option::name) != command->options.end();
-      const auto asks = [](std::string_view argument) { return argument == text("--", mpi_name); };
-      if (has_mpi && std::any_of(argv + 2, argv + argc, asks)) {
+      const bool has_mpi = std::ranges::count(command->options, mpi_name, &Option::name) > 0;
+      if (has_mpi && std::find(argv + 2, argv + argc, text("--", mpi_name)) != argv + argc) {
         ranks = mpi_ranks();
-        setenv("TERM", "dumb", 1);  // mpirun gives the first one a terminal, and what it writes to a log
+        setenv("TERM", "dumb", 1);  // mpirun gives the first rank a terminal, whose output may go to a log
       }
       CommandLine line(*command, *ranks);
-      const bool is_call = ranks->together([&] { return line.parse(argc - 1, argv + 1); });
-      return is_call ? command->run(line) : Exit::ok;
+      const bool has_arguments = ranks->together([&] { return line.parse(argc - 1, argv + 1); });
+      return has_arguments ? command->run(line) : Exit::ok;
     }
     names.push_back(command->name);
   }
@@ -71,7 +105,7 @@ Exit run(int argc, char** argv) {
   Exit exit = Exit::failure;
   auto ranks = std::make_unique<Communicator>();
   const auto stop = [&](const std::string& message) {
-    // What all ranks have agreed to leave for is said by the first.
+    // The first rank alone prints an error that all ranks have left with.
     if (ranks->is_first() || !ranks->has_left()) print_error(ranks->said_here() + message);
     ranks->abort(exit);
   };

@@ -19,21 +19,18 @@ namespace {
 using nlohmann::ordered_json;
 
 Wanted wanted_of(const CommandLine& line) {
-  Wanted wanted;
-  const std::optional<std::string> only = line.text_of("only");
-  wanted.fill(!only);
-  std::istringstream list(only.value_or(""));
-  for (std::string name; std::getline(list, name, ',');) {
-    const auto at = std::ranges::find(measure_names, name);
-    if (at == measure_names.end())
-      refuse("measure", "--only: '", escape_controls(name), "' is none of ",
-             join(std::vector<std::string>(measure_names.begin(), measure_names.end())));
-    wanted[at - measure_names.begin()] = true;
+  const std::vector<std::string> names(measure_names.begin(), measure_names.end());
+  Wanted wanted{};
+  for (const std::string& name : split(line.text_of("only").value_or(join(names, ",")))) {
+    const auto at = std::ranges::find(names, name);
+    if (at == names.end())
+      refuse("measure", "--only: '", escape_controls(name), "' is none of ", join(names));
+    wanted[at - names.begin()] = true;
   }
   return wanted;
 }
 
-// Of a run or a model file; of a config at its initialisation.
+// Loads a run or a model file, or initialises a config's model.
 std::unique_ptr<LoadedModel> model_of(const CommandLine& line) {
   const std::string& path = line.positionals()[0];
   if (!path.ends_with(".json")) {
@@ -44,8 +41,7 @@ std::unique_ptr<LoadedModel> model_of(const CommandLine& line) {
   const Vocabulary vocab = corpus_of(config).vocab;
   require_memory(config.model, vocab.size(), config.train.batch_size);
   auto loaded = std::make_unique<LoadedModel>(config, vocab);
-  initialise(config.model, loaded->model.layout(), static_cast<std::uint64_t>(config.train.seed),
-             loaded->model.parameters);
+  initialise(config.model, loaded->model.layout(), config.train.seed, loaded->model.parameters);
   loaded->path = path;
   return loaded;
 }
@@ -78,7 +74,7 @@ void print_json(const LoadedModel& model, const Wanted& wanted, const Measures& 
 }
 
 void print_text(const LoadedModel& model, const Wanted& wanted, const Measures& found) {
-  std::vector<std::vector<std::string>> columns = {{"layer"}};
+  Columns columns = {{"layer"}};
   for (std::size_t l = 0; l < found.layers.size(); ++l) columns[0].push_back(text(l));
   for (std::size_t m = 0; m < Measure::sharpness; ++m) {
     if (!wanted[m]) continue;

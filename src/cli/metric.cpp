@@ -11,8 +11,8 @@
 namespace normscope {
 namespace {
 
-constexpr double absurd_loss = 100;           // from here digits after the point say nothing
-constexpr double normal_quantile = 1.959964;  // Student's of infinitely many degrees at 5%
+constexpr double absurd_loss = 100;           // above it, digits after the point mean nothing
+constexpr double normal_quantile = 1.959964;  // Student's t at 5%, infinite degrees of freedom
 
 }  // namespace
 

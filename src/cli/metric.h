@@ -1,4 +1,4 @@
-// A figure of several runs: mean and spread, how they are printed, and what a mean difference is worth.
+// A figure of several runs: mean and spread, their text, and the significance of a mean difference.
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ struct Metric {
   double standard_error() const;  // of the mean; NaN of fewer than two values
 };
 
-// "2.550 ± 0.071", "2.5123", "-": a speed without its deviation, which says what else ran on the machine.
+// "2.550 ± 0.071", "2.5123", "-". A speed has no deviation, which would describe the machine's other load.
 std::string metric_text(const Metric& metric, Digits digits);
 
 // "-0.061 ± 0.039": two significant digits of the error, and as many of the mean after the point.
 std::string with_error(double mean, double error);
 
-// What differences seed by seed show, by Student's t at 5%.
+// The verdict on differences seed by seed, by Student's t at 5%.
 std::string verdict_on(const Metric& differences);
 
 // The probability that Student's t with this many degrees of freedom lies further from 0 than `t`.

@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <iostream>
-#include <memory>
 
 #include "cli/commands.h"
 #include "cli/metric.h"
@@ -11,7 +10,6 @@
 #include "cli/terminal.h"
 #include "config/fields.h"
 #include "config/load.h"
-#include "core/error.h"
 #include "io/utf8.h"
 #include "model/cost.h"
 #include "run/logs.h"
@@ -19,8 +17,14 @@
 #include "train/divergence.h"
 
 namespace normscope {
-
 namespace {
+
+struct Figure {
+  std::optional<double> RunRecord::*member;
+  Digits digits;
+  std::size_t width;
+  std::vector<double> values = {};  // of the seeds so far
+};
 
 Exit run(const CommandLine& line) {
   RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
@@ -36,20 +40,22 @@ Exit run(const CommandLine& line) {
 
   const Index first_seed = config.train.seed;
   const auto folder_of = [&](Index seed) { return (out / ("seed-" + std::to_string(seed))).string(); };
-  RunConfig last = config;  // of the last seed
+  RunConfig last = config;
   if (const std::string problem = find_field("train.seed")->set(last, first_seed + seeds - 1);
       !problem.empty())
     refuse("probe", "--seeds: train.seed of the last one: ", problem);
-  for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {  // before the first is computed
+  for (Index seed = first_seed; seed < first_seed + seeds; ++seed)  // before the first is computed
     require_usable(folder_of(seed), existing);
-  }
   bool diverged = false;
-  Metric losses, gradients, growths;
-  const auto print_row = [](const std::string& seed, const Metric& loss, const Metric& gradient,
-                            const Metric& growth) {
-    std::cout << aligned_left(seed, 6) << aligned_left(metric_text(loss, Digits::loss), 17)
-              << aligned_left(metric_text(gradient, Digits::ratio), 20) << metric_text(growth, Digits::ratio)
-              << std::endl;
+  Figure figures[] = {{&RunRecord::final_train_loss, Digits::loss, 17},
+                      {&RunRecord::grad_first_last, Digits::ratio, 20},
+                      {&RunRecord::growth, Digits::ratio, 0}};
+  const auto print_row = [&](const std::string& title, bool all_seeds) {
+    std::cout << aligned_left(title, 6);
+    for (const auto& [member, digits, width, values] : figures)
+      std::cout << aligned_left(metric_text(all_seeds ? Metric{values} : Metric{{values.back()}}, digits),
+                                width);
+    std::cout << std::endl;
   };
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {
     config.train.seed = seed;
@@ -57,11 +63,8 @@ Exit run(const CommandLine& line) {
     RunFolder folder(folder_of(seed), existing);
     const RunRecord result = probe(config, corpus, options, folder);
     if (seed == first_seed) std::cout << "seed  loss             grad first/last     growth\n";
-    print_row(std::to_string(seed), {{*result.final_train_loss}}, {{*result.grad_first_last}},
-              {{*result.growth}});
-    losses.values.push_back(*result.final_train_loss);
-    gradients.values.push_back(*result.grad_first_last);
-    growths.values.push_back(*result.growth);
+    for (Figure& figure : figures) figure.values.push_back(*(result.*figure.member));
+    print_row(std::to_string(seed), false);
     if (result.first_nonfinite) {
       diverged = true;
       print_error(text("[probe] seed ", seed, ", batch ", result.first_nonfinite->step, ": ",
@@ -70,7 +73,7 @@ Exit run(const CommandLine& line) {
                        "; try another model.init or model.norm_placement"));
     }
   }
-  if (seeds > 1) print_row("all", losses, gradients, growths);
+  if (seeds > 1) print_row("all", true);
   std::cout << "in " << escape_controls(out.string()) << '\n';
   return diverged ? Exit::diverged : Exit::ok;
 }

@@ -6,13 +6,11 @@
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
-#include "core/error.h"
 #include "io/utf8.h"
 #include "train/checkpoint.h"
 #include "train/sampler.h"
 
 namespace normscope {
-
 namespace {
 
 Exit run(const CommandLine& line) {
@@ -28,7 +26,7 @@ Exit run(const CommandLine& line) {
   std::vector<Token> tokens = loaded->vocab.encode_utf8(prompt, "sample");
   if (tokens.empty()) tokens.push_back(default_prompt(loaded->vocab));
 
-  // A corpus may hold anything; a terminal is shown no control characters but line ends and tabs.
+  // A corpus may contain any character. A terminal gets no control characters but newlines and tabs.
   const bool safe = stdout_is_terminal();
   const auto show = [&](const std::string& text) {
     std::cout << (safe ? escape_controls(text, "\n\t") : text) << std::flush;

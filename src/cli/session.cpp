@@ -18,13 +18,12 @@
 #include "train/environment.h"
 
 namespace normscope {
-
 namespace {
 
 std::atomic<bool> stop_requested{false};
 
-// A terminal that closes, a scheduler or a pipe may send several: only what a person sends twice ends at
-// once.
+// A closing terminal, a scheduler or a pipe may send several signals, so only those of a person end the
+// program at the second one.
 void on_signal(int signal) {
   const bool again = stop_requested.exchange(true);
   if (again && (signal == SIGINT || signal == SIGTERM)) _exit(static_cast<int>(Exit::interrupted));
@@ -63,7 +62,7 @@ Threads set_up_threads(const CommandLine& line, Index config_threads) {
                         .is_fixed = option > 0 || config_threads > 0,
                         .busy_elsewhere = busy_threads_elsewhere()};
   set_thread_count(threads.most);
-  isa_name();  // refuses a NORMSCOPE_ISA that is none, before anything runs
+  isa_name();  // throws for an invalid NORMSCOPE_ISA before anything runs
   pin_openblas();
   if (!threads.is_fixed) set_thread_count(std::min(threads.most, cores_left_by(threads.busy_elsewhere)));
   return threads;
@@ -90,23 +89,16 @@ void require_same(Communicator& ranks, const char* what, std::uint64_t hash) {
 }
 
 std::string machine_text(const TrainConfig& config, const Threads& threads) {
-  const std::string openblas = blas_text();
-  const auto products = [&]() -> std::string {
-    switch (gemm_provider(config)) {
-      case GemmProvider::automatic:
-        return "own GEMM and " + openblas;
-      case GemmProvider::bf16:
-        return "own GEMM in bf16; " + openblas + " unused";
-      case GemmProvider::native:
-        return "own GEMM; " + openblas + " unused";
-      default:
-        return openblas;
-    }
-  };
-  std::string count = text(thread_count(), thread_count() == 1 ? " thread" : " threads");
+  const GemmProvider provider = gemm_provider(config);
+  const char* own = provider == GemmProvider::automatic ? "own GEMM and "
+                    : provider == GemmProvider::bf16    ? "own GEMM in bf16; "
+                    : provider == GemmProvider::native  ? "own GEMM; "
+                                                        : "";
+  const bool unused = provider == GemmProvider::bf16 || provider == GemmProvider::native;
+  std::string count = counted(thread_count(), "thread");
   if (thread_count() < threads.most) count += text(" of ", threads.most);
   if (threads.busy_elsewhere > 0) count += text(" (other programs keep ", threads.busy_elsewhere, " busy)");
-  return text(count, ", ", isa_name(), ", ", products());
+  return text(count, ", ", isa_name(), ", ", own, blas_text(), unused ? " unused" : "");
 }
 
 double expected_seconds(const RunConfig& config, const ParameterLayout& layout) {

@@ -1,11 +1,10 @@
-// What several commands do before their work: threads, BLAS, the line that says what will run.
+// Setup that several commands share: threads, BLAS, signals, the corpus.
 #pragma once
 
 #include <atomic>
-#include <optional>
 #include <string>
 
-#include "cli/options.h"
+#include "cli/commands.h"
 #include "config/run_config.h"
 #include "data/corpus.h"
 #include "model/parameters.h"
@@ -13,37 +12,37 @@
 
 namespace normscope {
 
-// The texts that a config names, split as it says.
+// The corpus of a config.
 Corpus corpus_of(const RunConfig& config);
-// Of a model, by whose vocabulary it must be encoded (Error); that it has changed is said.
+// The corpus of a model; prints a warning if its text has changed. Error: its vocabulary is another one.
 Corpus corpus_of(const LoadedModel& model, const char* command);
 
 struct Threads {
-  int most;               // that may be used; in use at first: those that other programs leave
-  bool is_fixed = false;  // the user says how many
+  int most;               // the limit; at first only those are in use that other programs leave free
+  bool is_fixed = false;  // the user set the number
   int busy_elsewhere = 0;
 };
 
-// Sets the thread count from --threads, the config, the environment, the machine; pins OpenBLAS under our
-// loops.
+// Sets the thread count from --threads, the config, the environment and the machine, and limits OpenBLAS to
+// one thread in each of ours.
 Threads set_up_threads(const CommandLine& line, Index config_threads);
 
-// Ranks that may run on the same cores of a machine share these out, where the user does not say how many
-// threads each takes. Of several ranks none tries other numbers: it would measure what the others do.
+// Divides cores among the ranks that may run on them, unless the user set the number of threads. With several
+// ranks the number stays as it is: a rank that tried others would measure what the others do.
 Threads share_cores(Communicator& ranks, const Threads& threads);
 
-// Refuses (usage Error `[what] ...`, named by the rank) ranks that have read another file than the first one.
+// Throws a usage Error `[what] ...` on ranks whose hash differs from the first rank's.
 void require_same(Communicator& ranks, const char* what, std::uint64_t hash);
 
-// From now on SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGPIPE set the flag that this returns, so that a run is
-// saved; a second SIGINT or SIGTERM ends the program at once (exit 130).
+// Makes SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGPIPE set the returned flag, so that a run can save its state;
+// a second SIGINT or SIGTERM ends the program at once (exit 130).
 const std::atomic<bool>& stop_on_signals();
 
 // "1 thread of 2 (other programs keep 1 busy), avx512, OpenBLAS 0.3.21 openmp SkylakeX"
 std::string machine_text(const TrainConfig& config, const Threads& threads);
 
-// Seconds that training steps are expected to take here: arithmetic over a rate that is usual for the
-// instruction set.
+// Estimated seconds of all training steps: floating-point operations over a typical rate of the instruction
+// set.
 double expected_seconds(const RunConfig& config, const ParameterLayout& layout);
 
 }  // namespace normscope

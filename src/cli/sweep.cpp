@@ -2,33 +2,25 @@
 #include "config/sweep.h"
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <deque>
-#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <list>
 #include <numeric>
-#include <set>
-#include <sstream>
 #include <thread>
 
-#include "cli/child_process.h"
 #include "cli/commands.h"
 #include "cli/compare.h"
 #include "cli/session.h"
 #include "cli/sweep_jobs.h"
 #include "cli/terminal.h"
 #include "config/dump.h"
-#include "core/error.h"
 #include "core/hash.h"
 #include "core/parallel.h"
 #include "core/stopwatch.h"
 #include "core/text.h"
 #include "io/utf8.h"
-#include "run/folder.h"
-#include "run/read.h"
 #include "train/environment.h"
 
 namespace normscope {
@@ -37,7 +29,7 @@ namespace {
 
 constexpr auto poll_interval = std::chrono::milliseconds(50);
 
-// Whether a child ended because a signal asked it to: with its state saved, or before there was any.
+// Whether a child ended because of a signal: after saving its state, or before there was any.
 bool was_stopped(int code) {
   return code == static_cast<int>(Exit::interrupted) || code == 128 + SIGTERM || code == 128 + SIGHUP;
 }
@@ -46,138 +38,129 @@ std::string row_of(const Job& job, const std::string& status, const std::string&
   return text(aligned_left(status, 8), "  ", escape_controls(job.run->name), "  ", more);
 }
 
-// What a rank gives its runs.
-struct Lanes {
-  Index at_once;
-  int threads;  // of each run
-};
-
-// Ranks run the same loop and hand out the same runs: whoever has a free lane takes the next. Each keeps its
-// own children; what ends anywhere, all hear of, and the first one writes down.
+// All ranks execute the same loop and the same assignment of runs to ranks: the next run goes to the rank
+// with the most free slots. Each rank has its own child processes. Every rank learns of every end; the first
+// one writes the table.
 class SweepRunner {
  public:
-  // `write_table` is called, at the first rank, whenever a run has ended.
-  SweepRunner(const Sweep& sweep, std::vector<Job>& jobs, Lanes lanes, Communicator& ranks,
+  // `slots`: runs at a time on this rank, on `threads` threads each. The first rank calls `write_table` after
+  // the end of each run.
+  SweepRunner(const Sweep& sweep, std::vector<Job>& jobs, Index slots, int threads, Communicator& ranks,
               std::function<void()> write_table)
       : sweep_(sweep),
         jobs_(jobs),
-        threads_(lanes.threads),
+        threads_(threads),
         ranks_(ranks),
-        free_(ranks.gather(static_cast<std::uint64_t>(lanes.at_once))),
-        at_once_(std::accumulate(free_.begin(), free_.end(), Index{0})),
+        free_slots_(ranks.gather(slots)),
+        all_slots_(std::accumulate(free_slots_.begin(), free_slots_.end(), Index{0})),
         write_table_(std::move(write_table)) {
     for (Job& job : jobs) {
       if (job.status.empty()) waiting_.push_back(&job);
     }
   }
 
-  // Where an error ends the sweep, its children save their state all the same.
+  // If an error ends the sweep, its children still save their state.
   ~SweepRunner() {
-    for (Running& one : running_) one.process.terminate();
+    for (Child& child : children_) child.process.terminate();
   }
 
-  // Until all are done or `stop` is true; then children save their state and end. False: stopped.
+  // Returns when all runs are done, or false when `stop` is true and all children have saved their state.
   bool run(const std::atomic<bool>& stop) {
     bool stopping = false;
-    while (!under_way_.empty() || (!waiting_.empty() && !stopping)) {
+    while (!running_.empty() || (!waiting_.empty() && !stopping)) {
       if (ranks_.any(stop.load()) && !stopping) {
         stopping = true;
-        table_.clear();
+        progress_.clear();
         if (ranks_.is_first())
-          std::cout << "stopping: " << under_way_.size() << " running save their state" << std::endl;
-        for (Running& one : running_) one.process.terminate();
+          std::cout << "stopping: " << running_.size() << " running save their state" << std::endl;
+        for (Child& child : children_) child.process.terminate();
       }
-      while (!stopping && !waiting_.empty() && start()) {
+      while (!stopping && !waiting_.empty() && start_next()) {
       }
-      hear_of_ended();
-      show();
+      collect_finished();
+      show_progress();
       std::this_thread::sleep_for(poll_interval);
     }
-    table_.clear();
+    progress_.clear();
     return !stopping;
   }
 
  private:
-  struct Running {
+  struct Child {
+    Child(Job& of, const std::vector<std::string>& arguments) : job(&of), process(arguments) {}
     Job* job;
     ChildProcess process;
-    Stopwatch clock{};
+    Stopwatch clock;
   };
 
-  // Gives the next run to the rank with the most free lanes. False: there is none.
-  bool start() {
-    const auto freest = std::ranges::max_element(free_);
+  // Assigns the next run to the rank with the most free slots. False: there is no free slot.
+  bool start_next() {
+    const auto freest = std::ranges::max_element(free_slots_);
     if (*freest == 0) return false;
     --*freest;
     Job& job = *waiting_.front();
     waiting_.pop_front();
-    under_way_.push_back(&job);
-    if (freest - free_.begin() == ranks_.rank()) run_here(job);
+    running_.push_back(&job);
+    if (freest - free_slots_.begin() != ranks_.rank()) return true;
+    // --wait: an interrupted sweep's run may still be saving its state, or another shard has this run too.
+    std::vector<std::string> arguments = {
+        "train",     sweep_.base.string(),    "--out", job.folder, "--wait", "--resume", "--quiet",
+        "--threads", std::to_string(threads_)};
+    for (const std::string& set : job.run->sets) arguments.insert(arguments.end(), {"--set", set});
+    children_.emplace_back(job, arguments);
     return true;
   }
 
-  void run_here(Job& job) {
-    std::vector<std::string> arguments = {
-        "train", sweep_.base.string(), "--out", job.folder,
-        // An interrupted sweep's run may still be saving its state; or another shard has this run too.
-        "--wait", "--resume", "--quiet", "--threads", std::to_string(threads_)};
-    for (const std::string& set : job.run->sets) {
-      arguments.push_back("--set");
-      arguments.push_back(set);
-    }
-    running_.push_back({&job, ChildProcess(arguments)});
-  }
-
-  // One run of each rank that has ended.
-  void hear_of_ended() {
+  // Handles one finished run of each rank.
+  void collect_finished() {
     struct {
       Index job = -1, code = 0;
       double seconds = 0;
     } ended;
     std::string errors;
-    for (auto one = running_.begin(); one != running_.end(); ++one) {
-      const std::optional<int> code = one->process.poll();
+    for (auto child = children_.begin(); child != children_.end(); ++child) {
+      const std::optional<int> code = child->process.poll();
       if (!code) continue;
-      ended = {one->job - jobs_.data(), *code, one->clock.seconds()};
-      errors = one->process.errors();
-      running_.erase(one);
+      ended = {child->job - jobs_.data(), *code, child->clock.seconds()};
+      errors = child->process.errors();
+      children_.erase(child);
       break;
     }
     const std::vector<std::uint64_t> has_ended = ranks_.gather(ended.job >= 0);
-    for (int r = 0; r < ranks_.size(); ++r) {
-      if (has_ended[static_cast<std::size_t>(r)] == 0) continue;
-      auto of_rank = ended;
-      std::string its_errors = errors;
-      ranks_.broadcast(&of_rank, sizeof of_rank, 1, r);
-      ranks_.broadcast(its_errors, r);
-      ++free_[static_cast<std::size_t>(r)];
-      Job& job = jobs_[static_cast<std::size_t>(of_rank.job)];
-      std::erase(under_way_, &job);
-      if (ranks_.is_first()) finish(job, static_cast<int>(of_rank.code), its_errors, of_rank.seconds);
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      if (has_ended[rank] == 0) continue;
+      auto ended_there = ended;
+      std::string errors_there = errors;
+      ranks_.broadcast(&ended_there, sizeof ended_there, 1, rank);
+      ranks_.broadcast(errors_there, rank);
+      ++free_slots_[rank];
+      Job& job = jobs_[ended_there.job];
+      std::erase(running_, &job);
+      if (ranks_.is_first())
+        finish(job, static_cast<int>(ended_there.code), errors_there, ended_there.seconds);
     }
   }
 
+  // Sets the job's status, prints its result, and writes the table.
   void finish(Job& job, int code, std::string errors, double seconds) {
     job.status = code == 0                                  ? status_done
                  : code == static_cast<int>(Exit::diverged) ? status_diverged
                  : was_stopped(code)                        ? status_interrupted
-                                                            : "failed";
+                                                            : status_failed;
     std::string result;
-    if (job.status == status_done || job.status == status_diverged) {
-      try {
-        result = result_of(job);
-      } catch (const Error& error) {  // it ended well, but its folder cannot be read
-        job.status = "failed";
-        errors = error.what();
-      }
+    try {
+      if (job.status == status_done || job.status == status_diverged) result = result_of(job);
+    } catch (const Error& error) {  // exit code 0 or 3, but the run's folder cannot be read
+      job.status = status_failed;
+      errors = error.what();
     }
-    if (job.status == "failed") {
-      job.time.expected = 0;  // tells nothing of the pace
+    if (job.status == status_failed) {
+      job.time.expected = 0;  // its time says nothing about the pace
       result = errors.substr(0, errors.find_last_not_of('\n') + 1);
       if (result.empty()) result = text("ended with exit code ", code);
     }
     if (job.status != status_interrupted) job.time.now = 1;
-    table_.say(row_of(job, job.status, text(escape_controls(result), "  ", duration_text(seconds))));
+    progress_.say(row_of(job, job.status, text(escape_controls(result), "  ", duration_text(seconds))));
     write_table_();
   }
 
@@ -190,33 +173,33 @@ class SweepRunner {
     return record.final_val_loss ? "validation " + fixed(*record.final_val_loss, 4) : "";
   }
 
-  void show() {
-    if (!table_.due()) return;
+  void show_progress() {
+    if (!progress_.due()) return;
     std::vector<std::string> lines;
-    for (Job* job : under_way_) lines.push_back(row_of(*job, "running", progress_of(*job)));
+    for (Job* job : running_) lines.push_back(row_of(*job, "running", progress_of(*job)));
     std::string last = text(with_status(status_done, jobs_).size(), " of ", jobs_.size(), " done");
-    for (const char* status : {status_diverged, "failed", status_interrupted}) {
+    for (const char* status : {status_diverged, status_failed, status_interrupted}) {
       if (const auto names = with_status(status, jobs_); !names.empty())
         last += text(", ", names.size(), ' ', status);
     }
-    last += text(", ", under_way_.size(), " running, ", waiting_.size(), " waiting, about ",
-                 duration_text(seconds_left(jobs_, clock_.seconds(), at_once_)), " left");
+    last += text(", ", running_.size(), " running, ", waiting_.size(), " waiting, about ",
+                 duration_text(seconds_left(jobs_, clock_.seconds(), all_slots_)), " left");
     lines.push_back(std::move(last));
-    table_.show(lines);
+    progress_.show(lines);
   }
 
   const Sweep& sweep_;
   std::vector<Job>& jobs_;
   const int threads_;
   Communicator& ranks_;
-  std::vector<std::uint64_t> free_;  // lanes of each rank
-  const Index at_once_;              // of all ranks
+  std::vector<std::uint64_t> free_slots_;  // of each rank
+  const Index all_slots_;                  // of all ranks together
   std::function<void()> write_table_;
   std::deque<Job*> waiting_;
-  std::vector<Job*> under_way_;  // anywhere
-  std::list<Running> running_;   // here
+  std::vector<Job*> running_;  // on any rank
+  std::list<Child> children_;  // on this rank
   Stopwatch clock_;
-  ProgressDisplay table_{!ranks_.is_first(), std::chrono::milliseconds(500)};
+  ProgressDisplay progress_{!ranks_.is_first(), std::chrono::milliseconds(500)};
 };
 
 void print_plan(const Sweep& sweep, const std::vector<Job>& jobs, Index at_once) {
@@ -224,32 +207,29 @@ void print_plan(const Sweep& sweep, const std::vector<Job>& jobs, Index at_once)
     std::cout << row_of(job, job.status.empty() ? "to do" : job.status, duration_text(job.time.expected))
               << '\n';
   std::cout << '\n'
-            << sweep.name << ": " << jobs.size() << (jobs.size() == 1 ? " run" : " runs") << ", about "
+            << sweep.name << ": " << counted(std::ssize(jobs), "run") << ", about "
             << duration_text(seconds_left(jobs, 0, at_once)) << " with " << at_once << " at a time\n";
 }
 
-void compare_runs(const std::vector<Job>& jobs) {
+// Compares the runs and reports those that are not finished.
+Exit print_results(const std::vector<Job>& jobs, const fs::path& table) {
   std::vector<std::string> folders;
   for (const Job& job : jobs) {
     if (job.status == status_done || job.status == status_diverged) folders.push_back(job.folder);
   }
-  if (folders.empty()) return;
-  std::cout << '\n';
-  print_comparison(folders);
-}
-
-// Says which runs are not finished, and how to go on.
-Exit tell_unfinished(const std::vector<Job>& jobs) {
-  const std::set<std::string> failed = with_status("failed", jobs);
+  if (!folders.empty()) {
+    std::cout << '\n';
+    print_comparison(folders);
+  }
+  std::cout << "\nin " << escape_controls(table.string()) << '\n';
+  const std::set<std::string> failed = with_status(status_failed, jobs);
   const std::set<std::string> interrupted = with_status(status_interrupted, jobs);
-  if (!failed.empty()) {
+  if (!failed.empty())
     print_error(text("[sweep] ", failed.size(), " of ", jobs.size(),
                      " runs failed; the lines above say why; the same command tries them again"));
-  }
-  if (!interrupted.empty()) {
+  if (!interrupted.empty())
     print_error(text("[sweep] interrupted by a signal to the run itself: ", join(interrupted),
                      "; the same command goes on with what is left"));
-  }
   return !interrupted.empty() ? Exit::interrupted : !failed.empty() ? Exit::failure : Exit::ok;
 }
 
@@ -281,39 +261,36 @@ Exit run(const CommandLine& line) {
   const Index at_once =
       ranks.together([&] { return line.integer_of("jobs", 1, 1024, jobs_at_once(sweep, shards, cores)); });
   const int threads = std::max(1, cores / static_cast<int>(at_once));
-  set_thread_count(threads);  // what the expected times are for
+  set_thread_count(threads);  // the expected times are for that many
   std::vector<Job> jobs = ranks.together([&] { return plan(sweep, out, shard, shards); });
   if (line.has("dry-run")) {
     if (!ranks.is_first()) return Exit::ok;
-    own_table(out);
-    find_finished(jobs);
+    read_existing_table(out);
+    mark_finished(jobs);
     print_plan(sweep, jobs, at_once * ranks.size());
     return Exit::ok;
   }
-  const auto lock = take_folder(out, shards == 1 ? "" : text(shard, "-of-", shards), ranks, jobs);
+  const auto lock = lock_folder(out, shards == 1 ? "" : text(shard, "-of-", shards), ranks, jobs);
   if (ranks.is_first()) {
     const auto finished = std::ranges::count_if(jobs, [](const Job& job) { return !job.status.empty(); });
-    std::cout << sweep.name << ": " << jobs.size() << (jobs.size() == 1 ? " run" : " runs");
-    if (finished > 0) std::cout << ", " << finished << " of them finished already";
-    std::cout << "; " << at_once << " at a time, " << threads << (threads == 1 ? " thread" : " threads")
-              << " each";
-    if (ranks.size() > 1) std::cout << ", in each of " << ranks.size() << " ranks";
-    std::cout << "; in " << escape_controls(out.string()) << std::endl;
+    std::cout << sweep.name << ": " << counted(std::ssize(jobs), "run")
+              << (finished > 0 ? text(", ", finished, " of them finished already") : "") << "; " << at_once
+              << " at a time, " << counted(threads, "thread") << " each"
+              << (ranks.size() > 1 ? text(", in each of ", ranks.size(), " ranks") : "") << "; in "
+              << escape_controls(out.string()) << std::endl;
   }
 
   const auto write = [&, sharded = shards > 1] {
-    write_table(sweep, out, with_status("failed", jobs), sharded);
+    write_table(sweep, out, with_status(status_failed, jobs), sharded);
   };
-  const bool whole = SweepRunner(sweep, jobs, {at_once, threads}, ranks, write).run(stop_on_signals());
+  const bool whole = SweepRunner(sweep, jobs, at_once, threads, ranks, write).run(stop_on_signals());
   if (!ranks.is_first()) return Exit::ok;
   write();
   if (!whole) {
     std::cerr << "interrupted; go on with the same command\n";
     return Exit::interrupted;
   }
-  compare_runs(jobs);
-  std::cout << "\nin " << escape_controls((out / table_file).string()) << '\n';
-  return tell_unfinished(jobs);
+  return print_results(jobs, out / table_file);
 }
 
 }  // namespace

@@ -1,54 +1,44 @@
 #include "cli/sweep_jobs.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <cstdlib>
-#include <optional>
-#include <sstream>
+#include <chrono>
+#include <thread>
+#include <utility>
 
 #include "cli/session.h"
 #include "config/dump.h"
-#include "core/error.h"
 #include "core/memory.h"
+#include "core/text.h"
 #include "io/csv.h"
-#include "io/file.h"
 #include "io/utf8.h"
 #include "model/cost.h"
-#include "model/parameters.h"
 #include "run/folder.h"
 
 namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr Index usual_vocabulary = 80;  // for the estimate of a run's time
-// The columns that every summary.csv ends with.
-std::string last_columns_text() {
-  std::string names;
-  for (const RecordField& column : sweep_columns()) names += text(',', column.key);
-  return names;
-}
+constexpr Index usual_vocabulary = 80;          // for estimates of time and memory
+constexpr std::size_t max_stderr_bytes = 4096;  // kept of a child's stderr
 
-// What the run's folder holds; nothing where the run has not begun. One that cannot be read counts as failed.
-std::optional<RunRecord> record_of(const std::string& folder) {
-  if (!fs::exists(fs::path(folder) / config_file)) return std::nullopt;
+// The record in a run's folder. Its status is empty before the run has begun, and "failed" if it cannot be
+// read.
+RunRecord record_of(const std::string& folder) {
   RunRecord record;
+  if (!fs::exists(fs::path(folder) / config_file)) return record;
   try {
     record = read_run(folder);
     if (record.status != status_done && record.status != status_diverged) record.status = status_interrupted;
   } catch (const Error&) {
-    record.status = "failed";
+    record.status = status_failed;
   }
   return record;
-}
-
-void add_row(CsvRows& rows, const Sweep& sweep, const SweepRun& run, const RunRecord& record) {
-  rows.cell(run.name);
-  for (const std::string& key : sweep.varied_keys) rows.cell(value_text(run.config, key));
-  for (const RecordField& column : sweep_columns()) {
-    const bool has_figures = record.status != "failed" || column.key == std::string_view("status");
-    has_figures ? add_cell(rows, column, record) : rows.cell(std::nullopt);
-  }
-  rows.end_row();
 }
 
 }  // namespace
@@ -67,21 +57,19 @@ std::set<std::string> with_status(std::string_view status, const std::vector<Job
 
 Index jobs_at_once(const Sweep& sweep, Index shards, Index cores) {
   double largest = 1;
-  for (const SweepRun& run : sweep.runs) {
-    const ModelConfig& model = run.config.model;
-    largest =
-        std::max(largest, training_bytes(model, ParameterLayout(model, usual_vocabulary), usual_vocabulary,
-                                         run.config.train.batch_size, run.config.train.grad_accum));
+  for (const auto& [name, sets, config] : sweep.runs) {
+    const ParameterLayout layout(config.model, usual_vocabulary);
+    largest = std::max(largest, training_bytes(config.model, layout, usual_vocabulary,
+                                               config.train.batch_size, config.train.grad_accum));
   }
-  const Index runs = (static_cast<Index>(sweep.runs.size()) + shards - 1) / shards;
-  const Index with_room = static_cast<Index>(available_memory_bytes() / (2 * largest));
-  return std::max<Index>(1, std::min({cores, runs, with_room}));
+  const Index runs = (std::ssize(sweep.runs) + shards - 1) / shards;
+  const Index fitting = static_cast<Index>(available_memory_bytes() / (2 * largest));
+  return std::max<Index>(1, std::min({cores, runs, fitting}));
 }
 
 std::vector<Job> plan(const Sweep& sweep, const fs::path& out, Index shard, Index shards) {
   std::vector<Job> jobs;
-  for (std::size_t i = 0; i < sweep.runs.size(); ++i) {
-    if (static_cast<Index>(i) % shards != shard - 1) continue;
+  for (Index i = shard - 1; i < std::ssize(sweep.runs); i += shards) {
     const SweepRun& run = sweep.runs[i];
     if (is_run_file(run.name) || run.name.starts_with(table_file)) {
       refuse("sweep", "a run cannot be called ", run.name,
@@ -94,21 +82,15 @@ std::vector<Job> plan(const Sweep& sweep, const fs::path& out, Index shard, Inde
   return jobs;
 }
 
-void find_finished(std::vector<Job>& jobs) {
-  std::string lines;
+void mark_finished(std::vector<Job>& jobs) {
+  std::vector<std::string> errors;
   double expected = 0, taken = 0;
   for (Job& job : jobs) {
-    if (!fs::exists(fs::path(job.folder) / config_file)) continue;
-    RunRecord record;
-    try {
-      record = read_run(job.folder);
-    } catch (const Error&) {
-      continue;
-    }
+    const RunRecord record = record_of(job.folder);
+    if (record.status.empty() || record.status == status_failed) continue;
     if (const std::string keys = fixed_differences(record.config, job.run->config); !keys.empty()) {
-      lines += text(lines.empty() ? "" : "\n", "[sweep] ", escape_controls(job.folder),
-                    " holds a run of another config: ", keys,
-                    "; remove it, or choose another folder with --out DIR");
+      errors.push_back(text("[sweep] ", escape_controls(job.folder), " holds a run of another config: ", keys,
+                            "; remove it, or choose another folder with --out DIR"));
     }
     const bool whole = record.steps >= job.run->config.train.steps;
     if ((record.status == status_done && whole) || record.status == status_diverged)
@@ -119,21 +101,21 @@ void find_finished(std::vector<Job>& jobs) {
       taken += *record.seconds;
     }
   }
-  if (!lines.empty()) throw Error(Exit::usage, lines);
+  if (!errors.empty()) throw Error(Exit::usage, join(errors, "\n"));
   for (Job& job : jobs) job.time.expected *= taken > 0 ? taken / expected : 1;
 }
 
-std::optional<FolderLock> take_folder(const fs::path& out, const std::string& part, Communicator& ranks,
+std::optional<FolderLock> lock_folder(const fs::path& out, const std::string& part, Communicator& ranks,
                                       std::vector<Job>& jobs) {
   auto lock = ranks.together([&] {
     std::optional<FolderLock> own;  // the first rank's
     if (!ranks.is_first()) return own;
-    own_table(out);  // refuses somebody else's before anything is run
+    read_existing_table(out);  // fails before any run if the file is no sweep's table
     std::error_code error;
     fs::create_directories(out, error);
     if (error) fail("sweep", "could not create ", escape_controls(out.string()), ": ", error.message());
     own.emplace(out.string(), part);
-    find_finished(jobs);
+    mark_finished(jobs);
     return own;
   });
   for (Job& job : jobs) ranks.broadcast(job.status);
@@ -152,7 +134,7 @@ std::string progress_of(Job& job) try {
   if (step == 0) return "starting";
   job.time.now = job.share_of(step);
   return text("step ", step, "/", job.run->config.train.steps, "  loss ", loss.substr(0, 6));
-} catch (const Error&) {  // no log yet, or none that can be read: the run's end says why
+} catch (const Error&) {  // there is no log yet, or the run's end will report what is wrong with it
   return "starting";
 }
 
@@ -164,17 +146,19 @@ double seconds_left(const std::vector<Job>& jobs, double elapsed, Index at_once)
     left += expected * (1 - now);
     longest = std::max(longest, expected * (1 - now));
   }
-  const double lanes = static_cast<double>(at_once);
-  const double pace = done > 0 ? elapsed / done : 1 / lanes;
-  return pace * std::max(left, lanes * longest);  // the last run has no other beside it
+  const double slots = static_cast<double>(at_once);
+  const double pace = done > 0 ? elapsed / done : 1 / slots;
+  return pace * std::max(left, slots * longest);  // the last run has no other beside it
 }
 
-std::string own_table(const fs::path& out) {
+std::string read_existing_table(const fs::path& out) {
   const std::string path = (out / table_file).string();
   if (!fs::exists(path)) return "";
   const std::string table = fs::is_regular_file(path) ? read_file(path, {.where = "sweep"}) : "";
   const std::string_view header = std::string_view(table).substr(0, table.find('\n'));
-  if (!header.starts_with("name,") || !header.ends_with(last_columns_text())) {
+  std::string last_columns;
+  for (const RecordField& column : fields_by(&RecordField::sweep)) last_columns += text(',', column.key);
+  if (!header.starts_with("name,") || !header.ends_with(last_columns)) {
     refuse("sweep", escape_controls(path),
            ": is no table of a sweep, and would be replaced by one; move it away, or ",
            "choose another folder with --out DIR");
@@ -183,29 +167,92 @@ std::string own_table(const fs::path& out) {
 }
 
 void write_table(const Sweep& sweep, const fs::path& out, const std::set<std::string>& failed, bool sharded) {
-  std::optional<FolderLock> lock;  // what is read here may not be older than the table that it replaces
+  std::optional<FolderLock> lock;  // no other shard may write between this one's reading and writing
   if (sharded) lock.emplace(out.string(), "table", IfLocked::wait);
+  const std::vector<RecordField> fields = fields_by(&RecordField::sweep);
+  const std::string failed_cells = text(',', status_failed, std::string(fields.size() - 1, ','));
   std::set<std::string> failed_before;
-  std::istringstream old(own_table(out));
-  for (std::string line; std::getline(old, line);) {
-    if (line.ends_with(text(",failed", std::string(sweep_columns().size() - 1, ','))))
-      failed_before.insert(line.substr(0, line.find(',')));
+  for (const std::string& line : split(read_existing_table(out), '\n')) {
+    if (line.ends_with(failed_cells)) failed_before.insert(line.substr(0, line.find(',')));
   }
 
   std::vector<std::string> columns = {"name"};
   columns.insert(columns.end(), sweep.varied_keys.begin(), sweep.varied_keys.end());
-  for (const RecordField& column : sweep_columns()) columns.emplace_back(column.key);
+  for (const RecordField& field : fields) columns.emplace_back(field.key);
   CsvRows rows(columns);
-  RunRecord without_figures;
-  without_figures.status = "failed";
   for (const SweepRun& run : sweep.runs) {
     const fs::path folder = out / run.name;
     const bool failed_there = failed_before.contains(run.name) && !fs::exists(folder / summary_file);
-    const std::optional<RunRecord> record =
-        failed.contains(run.name) || failed_there ? without_figures : record_of(folder.string());
-    if (record) add_row(rows, sweep, run, *record);
+    RunRecord record = record_of(folder.string());
+    if (failed.contains(run.name) || failed_there) record.status = status_failed;
+    if (record.status.empty()) continue;
+    rows.cell(run.name);
+    for (const std::string& key : sweep.varied_keys) rows.cell(value_text(run.config, key));
+    for (const RecordField& field : fields) {
+      const bool has_value = record.status != status_failed || field.key == std::string_view("status");
+      has_value ? add_cell(rows, field, record) : rows.cell(std::nullopt);
+    }
+    rows.end_row();
   }
   write_atomically((out / table_file).string(), rows.header(), rows.text());
+}
+
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) fail("sweep", "cannot make a pipe: ", errno_text());
+  stderr_ = FileDescriptor(ends[0]);
+  const FileDescriptor write_end(ends[1]);
+  ::fcntl(stderr_.get(), F_SETFL, O_NONBLOCK);
+
+  // All memory is allocated before fork(): the child may only call async-signal-safe functions.
+  std::vector<std::string> words = {"normscope"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  require(child >= 0, "sweep", "cannot start a process: ", errno_text());
+  if (child == 0) {
+    ::setpgid(0, 0);  // the parent passes a terminal's Ctrl-C on; twice, it would end the child at once
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent) ::_exit(1);  // the parent ended before prctl()
+    const int null = ::open("/dev/null", O_RDWR);
+    ::dup2(null, STDIN_FILENO);
+    ::dup2(null, STDOUT_FILENO);
+    ::dup2(write_end.get(), STDERR_FILENO);
+    ::execv("/proc/self/exe", argv.data());
+    ::_exit(127);
+  }
+  id_ = child;
+}
+
+ChildProcess::~ChildProcess() {
+  terminate();
+  while (id_ != 0 && !poll()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+void ChildProcess::read_errors() {
+  char bytes[1024];
+  for (ssize_t count; (count = ::read(stderr_.get(), bytes, sizeof bytes)) > 0;) {
+    errors_.append(bytes, static_cast<std::size_t>(count));
+    if (errors_.size() > max_stderr_bytes) errors_.erase(0, errors_.size() - max_stderr_bytes);
+  }
+}
+
+std::optional<int> ChildProcess::poll() {
+  read_errors();
+  int status = 0;
+  const pid_t ended = ::waitpid(id_, &status, WNOHANG);
+  if (ended == 0) return std::nullopt;
+  id_ = 0;
+  read_errors();
+  if (ended < 0) return 1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void ChildProcess::terminate() {
+  if (id_ != 0 && !std::exchange(terminated_, true)) ::kill(id_, SIGTERM);
 }
 
 }  // namespace normscope

@@ -1,6 +1,7 @@
-// A sweep's runs: which are to do, how far each has come, how long all will still take, and the table of
-// them.
+// A sweep's runs: their processes, their progress, the time that is left, and the sweep's table.
 #pragma once
+
+#include <sys/types.h>
 
 #include <filesystem>
 #include <optional>
@@ -17,11 +18,11 @@
 namespace normscope {
 
 constexpr const char* table_file = "summary.csv";
+constexpr const char* status_failed = "failed";  // a run without a usable result, as a sweep calls it
 
-// A run as far as time goes.
 struct RunTime {
-  double expected = 0;  // seconds, by its arithmetic; all runs may be off by one factor
-  double before = 0;    // the share of its steps that was done when this sweep began, 0..1
+  double expected = 0;  // seconds, by its arithmetic; one common factor may be wrong
+  double before = 0;    // the share of its steps, 0..1, that earlier sweeps did
   double now = 0;       // the share that is done
 };
 
@@ -31,44 +32,66 @@ struct Job {
   RunTime time;
   std::string status;  // done, diverged, failed, interrupted; empty: still to do
 
-  double share_of(Index steps) const;  // of all its steps, 0..1
+  double share_of(Index steps) const;  // steps over the run's train.steps, 0..1
 };
 
-// The jobs of that status, by name.
+// The names of the jobs with that status.
 std::set<std::string> with_status(std::string_view status, const std::vector<Job>& jobs);
 
-// How many runs to do at a time: one a core, while all of them take half of the free memory at most.
+// The default of --jobs: one run a core, as long as all of them need half of the free memory at most.
 Index jobs_at_once(const Sweep& sweep, Index shards, Index cores);
 
-// Every `shards`-th run, from number `shard` on (from 1). Usage Error where a run's folder would have the
-// name of a file.
+// Every `shards`-th run, from number `shard` on (from 1). Usage Error if a run's folder would have the name
+// of a file.
 std::vector<Job> plan(const Sweep& sweep, const std::filesystem::path& out, Index shard, Index shards);
 
-// Marks the runs that an earlier sweep finished, and scales what is expected of all by what those took. A
-// folder that holds a run of another config is refused; one that cannot be read is left to the run itself,
-// which goes on with it or says what is wrong.
-void find_finished(std::vector<Job>& jobs);
+// Sets the status of runs that an earlier sweep finished, and scales the expected times of all by theirs.
+// Usage Error for a folder that holds a run of another config. A folder that cannot be read is left to the
+// run, which resumes it or reports the error.
+void mark_finished(std::vector<Job>& jobs);
 
-// Takes the sweep's folder for the first rank, for the part of that name or for all, and marks the runs that
-// are finished at every rank.
-std::optional<FolderLock> take_folder(const std::filesystem::path& out, const std::string& part,
+// Locks the sweep's folder, or the named part of it, on the first rank; marks finished runs on all ranks.
+std::optional<FolderLock> lock_folder(const std::filesystem::path& out, const std::string& part,
                                       Communicator& ranks, std::vector<Job>& jobs);
 
-// The last row of a run's metrics: "step 120/300  loss 2.6113". Notes how far it is.
+// The last row of a run's metrics: "step 120/300  loss 2.6113". Updates the run's time.
 std::string progress_of(Job& job);
 
 // Seconds until all runs are done, `at_once` at a time, after `elapsed` seconds of work on them. The pace is
-// what has been done since, running ones included, over the time it took; before anything is, what was
-// expected.
+// the work done since, running jobs included, over the time it took; before any is done, the expected one.
 double seconds_left(const std::vector<Job>& jobs, double elapsed, Index at_once);
 
-// summary.csv of the sweep's folder. Usage Error if there is a file by that name that no sweep wrote.
-std::string own_table(const std::filesystem::path& out);
+// summary.csv in the sweep's folder, empty if there is none. Usage Error if the file is no sweep's table.
+std::string read_existing_table(const std::filesystem::path& out);
 
-// Replaces the table by one of what the runs' folders hold now: a row for every run that has begun, or failed
-// to. `failed`: names of those that failed here; runs that failed in another shard, which alone knows of it,
-// keep their rows. `sharded`: other shards may write the table too.
+// Writes summary.csv from the runs' folders: a row for every run that has begun or failed. `failed`: names of
+// the runs that failed here. Other shards write the same table (`sharded`): their failed runs keep their
+// rows.
 void write_table(const Sweep& sweep, const std::filesystem::path& out, const std::set<std::string>& failed,
                  bool sharded);
+
+// This program run again with other arguments. SIGTERM ends it when its parent is killed.
+class ChildProcess {
+ public:
+  explicit ChildProcess(const std::vector<std::string>& arguments);  // without argv[0]
+  ChildProcess(const ChildProcess&) = delete;
+  ~ChildProcess();  // terminates it, and waits for its end
+
+  // The exit code once it has ended (128 + the signal that ended it); nothing while it runs.
+  std::optional<int> poll();
+
+  // Sends SIGTERM: it saves its state and ends. Sent once, since a second one would end it unsaved.
+  void terminate();
+
+  const std::string& errors() const { return errors_; }  // the last kilobytes of its stderr
+
+ private:
+  void read_errors();
+
+  pid_t id_ = 0;  // 0: it has ended
+  bool terminated_ = false;
+  FileDescriptor stderr_;
+  std::string errors_;
+};
 
 }  // namespace normscope

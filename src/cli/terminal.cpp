@@ -60,6 +60,10 @@ std::string fixed(double number, int digits) { return formatted("%.*f", digits, 
 
 std::string significant_text(double number, int digits) { return formatted("%.*g", digits, number); }
 
+std::string counted(long long number, const char* noun) {
+  return text(number, ' ', noun, number == 1 ? "" : "s");
+}
+
 std::string short_number(double number) {
   if (!(std::abs(number) >= 1e3)) return fixed(number, 0);
   if (std::abs(number) < 1e6) return fixed(number / 1e3, number < 1e5 ? 1 : 0) + "k";
@@ -68,17 +72,21 @@ std::string short_number(double number) {
 
 std::string duration_text(double seconds) {
   const long long total = std::llround(std::max(0.0, seconds)), hours = total / 3600;
-  const std::string minutes = std::to_string(total / 60 % 60),
-                    rest = std::to_string(100 + total % 60).substr(1);
-  return hours == 0 ? minutes + ":" + rest
-                    : text(hours, minutes.size() == 1 ? ":0" : ":", minutes, ":", rest);
+  const auto two_digits = [](long long n) { return std::to_string(100 + n % 60).substr(1); };
+  return hours == 0 ? text(total / 60, ':', two_digits(total))
+                    : text(hours, ':', two_digits(total / 60), ':', two_digits(total));
 }
 
 std::string aligned_left(const std::string& text, std::size_t width) {
   return text + std::string(std::max(width, shown_width(text)) - shown_width(text), ' ');
 }
 
-void print_table(const std::vector<std::vector<std::string>>& columns) {
+void add_row(Columns& table, const std::vector<std::string>& cells) {
+  table.resize(cells.size());
+  for (std::size_t i = 0; i < cells.size(); ++i) table[i].push_back(cells[i]);
+}
+
+void print_table(const Columns& columns) {
   const auto is_number = [](const std::string& cell) {
     return cell.empty() || cell == "nan" || cell == "inf" ||
            std::string_view("0123456789+-").find(cell[0]) != std::string_view::npos;
@@ -99,13 +107,13 @@ void print_table(const std::vector<std::vector<std::string>>& columns) {
 
 void print_error(std::string_view message) { std::cerr << escape_controls(message, "\n") << '\n'; }
 
-std::string sparkline(const std::vector<double>& numbers, std::size_t most) {
+std::string sparkline(const std::vector<double>& numbers, std::size_t max_bars) {
   double low = std::numeric_limits<double>::infinity(), high = 0;
   for (const double x : numbers) {
     if (std::isfinite(x) && x > 0) low = std::min(low, x), high = std::max(high, x);
   }
   const double span = std::max(std::log(high / low), std::log(10.0));
-  const std::size_t count = std::min(numbers.size(), most);
+  const std::size_t count = std::min(numbers.size(), max_bars);
   std::string bars;
   for (std::size_t i = 0; i < count; ++i) {
     const double x = numbers[count < 2 ? 0 : i * (numbers.size() - 1) / (count - 1)];
@@ -138,11 +146,8 @@ void ProgressDisplay::show(const std::vector<std::string>& lines) {
     std::cout << lines.back() << std::endl;
     return;
   }
-  std::string_view before;
-  for (const std::string& line : lines) {
-    std::cout << before << line.substr(0, terminal_width() - 1);
-    before = "\n";
-  }
+  for (const std::string& line : lines)
+    std::cout << (&line == &lines[0] ? "" : "\n") << line.substr(0, terminal_width() - 1);
   std::cout << std::flush;
   shown_ = lines.size();
 }

@@ -1,4 +1,4 @@
-// What commands show while they work, and how they write numbers.
+// Output for people: numbers, tables, progress.
 #pragma once
 
 #include <chrono>
@@ -16,28 +16,32 @@ std::string short_number(double number);    // 52.1k
 std::string duration_text(double seconds);  // 0:09, 12:30, 3:02:10
 std::string fixed(double number, int digits);
 std::string significant_text(double number, int digits = 3);  // 7.18, 0.0123, 3.1e-05
+std::string counted(long long number, const char* noun);      // 1 run, 2 runs
 
-std::size_t shown_width(std::string_view text);  // what a terminal shows of UTF-8: characters, not bytes
+std::size_t shown_width(std::string_view text);  // of UTF-8 text, in characters
 
-// UTF-8 text with blanks behind it, so that a terminal shows `width` characters.
+// UTF-8 text padded with blanks to `width` characters.
 std::string aligned_left(const std::string& text, std::size_t width);
 
-// Prints columns of equal length, two blanks apart: those of numbers, below their title, to the right, but
-// for the first column.
-void print_table(const std::vector<std::vector<std::string>>& columns);
+// A table's columns, each with its title first.
+using Columns = std::vector<std::vector<std::string>>;
+void add_row(Columns& table, const std::vector<std::string>& cells);
 
-// Writes a line, or lines, to stderr. They may name files and options: control characters are spelled out.
+// Prints columns of equal length, two blanks apart. Columns of numbers are right-aligned, but for the first.
+void print_table(const Columns& columns);
+
+// Writes a line, or lines, to stderr with control characters (of file names, of options) escaped.
 void print_error(std::string_view message);
 
-// Numbers as bars of eight heights, "▁▂▃▅█", on a logarithmic scale over at least a factor of 10: flat where
-// they hardly differ. Of more than `most` numbers some, evenly apart; '!' where one is not finite.
-std::string sparkline(const std::vector<double>& numbers, std::size_t most = 24);
+// Numbers as bars of eight heights, "▁▂▃▅█", on a logarithmic scale over at least a factor of 10, so that
+// nearly equal numbers look flat. More than `max_bars` numbers are sampled evenly; '!' is one not finite.
+std::string sparkline(const std::vector<double>& numbers, std::size_t max_bars = 24);
 
-// The parts of a line, two blanks apart; where the terminal is too narrow, without the last ones but one.
+// The parts of a line, two blanks apart. A narrow terminal gets fewer: the last but one goes first.
 std::string fitted(std::vector<std::string> parts);
 
-// How far long work is: on a terminal lines that are rewritten in place; in a pipe the last of them, at most
-// once in 10 s.
+// Progress of long work: on a terminal, lines that are rewritten in place; in a pipe the last of them, at
+// most once in 10 s.
 class ProgressDisplay {
  public:
   explicit ProgressDisplay(bool quiet = false,
@@ -45,10 +49,10 @@ class ProgressDisplay {
       : quiet_(quiet), terminal_(can_rewrite_lines()), interval_(interval) {}
   ~ProgressDisplay() { clear(); }
 
-  bool due() const;  // whether show() would show anything now: saves formatting
+  bool due() const;  // whether show() would print anything now; saves formatting
   void show(const std::vector<std::string>& lines);
-  void clear();                          // takes the lines off a terminal
-  void say(const std::string& message);  // a whole line above them, to stdout
+  void clear();                          // removes the lines from a terminal
+  void say(const std::string& message);  // prints a whole line above them
 
  private:
   using Clock = std::chrono::steady_clock;

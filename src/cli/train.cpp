@@ -22,7 +22,7 @@ std::string loss_text(double nats) {
   return fixed(nats, 4) + " nats (" + fixed(nats / std::log(2.0), 4) + " bits)";
 }
 
-// A path as a shell takes it.
+// The path quoted for a shell if it must be.
 std::string shell_word(const std::string& path) {
   constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=,:@%";
   std::string word = escape_controls(path);
@@ -31,9 +31,9 @@ std::string shell_word(const std::string& path) {
   return "'" + word + "'";
 }
 
-class ShowTraining : public TrainObserver {
+class TrainingDisplay : public TrainObserver {
  public:
-  ShowTraining(bool quiet, bool spark, const ModelConfig& model)
+  TrainingDisplay(bool quiet, bool spark, const ModelConfig& model)
       : line_(quiet), spark_(spark), model_(model) {}
 
   void on_step(const Progress& p) override {
@@ -81,8 +81,9 @@ class ShowTraining : public TrainObserver {
   std::string val_, gradient_;
 };
 
-// What a resumed run may not change is refused; what changes the schedule is said.
-void compare_with_folder(const RunConfig& config, const RunFolder& folder, ProgressDisplay& line) {
+// Usage Error if the config differs from the folder's in keys that a resumed run must keep. Prints a change
+// of train.steps, since it changes the schedule.
+void check_resumed_config(const RunConfig& config, const RunFolder& folder, ProgressDisplay& line) {
   const RunConfig before = load_config(folder.file(config_file), {}, {.need_data = false}).config;
   if (const std::string keys = fixed_differences(before, config); !keys.empty()) {
     refuse("resume", "the config differs from ", escape_controls(folder.file(config_file)), " in ", keys,
@@ -94,7 +95,7 @@ void compare_with_folder(const RunConfig& config, const RunFolder& folder, Progr
   }
 }
 
-// Goes on from the folder's checkpoint, or from step 0. False: the run is finished.
+// Resumes from the folder's checkpoint, or starts at step 0. False: the run is finished.
 bool resume(Trainer& trainer, Index steps, const std::string& folder, ProgressDisplay& line) {
   const bool has_checkpoint = trainer.resume();
   const Index step = trainer.state().step;
@@ -119,8 +120,8 @@ std::string start_text(const RunConfig& config, const Trainer& trainer, const Th
       duration_text(expected_seconds(config, layout) * share / ranks), " for ", grouped(left), " steps");
 }
 
-// Says how the run ended, and what to do next.
-Exit tell_end(const RunRecord& run, const std::string& folder, ProgressDisplay& line) {
+// Prints how the run ended and what to do next.
+Exit report_end(const RunRecord& run, const std::string& folder, ProgressDisplay& line) {
   const std::string shown_folder = escape_controls(folder);
   line.clear();
   if (run.status == status_interrupted) {
@@ -130,8 +131,8 @@ Exit tell_end(const RunRecord& run, const std::string& folder, ProgressDisplay& 
     return Exit::interrupted;
   }
   if (run.status == status_diverged) {
-    std::cerr << "[train] diverged at " << run.story << "; the " << run.steps
-              << (run.steps == 1 ? " step" : " steps") << " before it are in " << shown_folder
+    std::cerr << "[train] diverged at " << run.story << "; the " << counted(run.steps, "step")
+              << " before it are in " << shown_folder
               << "; try a lower train.lr, train.warmup_steps, or train.grad_clip\n";
     return Exit::diverged;
   }
@@ -148,7 +149,7 @@ struct Inputs {
   Threads threads;
 };
 
-// What every rank reads. `processes`: those on this machine.
+// Reads the config and the corpus on each rank. `processes`: the ranks on this machine.
 Inputs read_inputs(const CommandLine& line, const std::string& config_path, Index processes) {
   if (line.has("resume") && line.has("overwrite")) {
     refuse("train", "--resume goes on with a run, --overwrite starts it again; give one of them");
@@ -158,9 +159,8 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, Inde
   const Index ranks = line.ranks().size();
   if (train.grad_accum < ranks) {
     refuse("mpi", ranks, " ranks cannot share ", train.grad_accum,
-           " micro-batches (train.grad_accum); start ",
-           "fewer, or cut a step into more: train.grad_accum=", ranks,
-           " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / ranks));
+           " micro-batches (train.grad_accum); start fewer, or cut a step into more: train.grad_accum=",
+           ranks, " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / ranks));
   }
   const Threads threads = set_up_threads(line, train.threads);
   Corpus corpus = corpus_of(config);
@@ -171,7 +171,7 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, Inde
 
 void require_same_inputs(Communicator& ranks, const Inputs& inputs) {
   RunConfig config = inputs.config;
-  config.data.path.clear();  // where a text lies is a machine's own matter
+  config.data.path.clear();  // machines may keep the same text in different places
   config.data.val_path.clear();
   config.train.threads = 0;
   require_same(ranks, "config", fnv1a(dump_text(config)));
@@ -179,7 +179,7 @@ void require_same_inputs(Communicator& ranks, const Inputs& inputs) {
 }
 
 Exit run(const CommandLine& line) {
-  const std::atomic<bool>& stop = stop_on_signals();  // first: a line may be said to a pipe without a reader
+  const std::atomic<bool>& stop = stop_on_signals();  // first: stdout may be a pipe without a reader
   Communicator& ranks = line.ranks();
   const std::string& argument = line.positionals()[0];
   const bool is_run = line.has("resume") && std::filesystem::is_directory(argument);
@@ -195,26 +195,28 @@ Exit run(const CommandLine& line) {
   const Existing existing = line.has("resume")      ? Existing::resume
                             : line.has("overwrite") ? Existing::overwrite
                                                     : Existing::refuse;
-  ShowTraining show(line.has("quiet") || !ranks.is_first(), can_rewrite_lines() && !line.has("no-spark"),
-                    config.model);
-  const auto folder = ranks.together([&] {
-    std::unique_ptr<RunFolder> own;  // the first rank's
+  TrainingDisplay display(line.has("quiet") || !ranks.is_first(),
+                          can_rewrite_lines() && !line.has("no-spark"), config.model);
+  auto folder = ranks.together([&] {
+    std::optional<RunFolder> own;  // the first rank's
     if (!ranks.is_first()) return own;
-    own = std::make_unique<RunFolder>(line.text_of("out").value_or(is_run ? argument : "runs/" + config.name),
-                                      existing, line.has("wait") ? IfLocked::wait : IfLocked::fail);
-    if (existing == Existing::resume && own->has(config_file)) compare_with_folder(config, *own, show.line());
+    own.emplace(line.text_of("out").value_or(is_run ? argument : "runs/" + config.name), existing,
+                line.has("wait") ? IfLocked::wait : IfLocked::fail);
+    if (existing == Existing::resume && own->has(config_file))
+      check_resumed_config(config, *own, display.line());
     return own;
   });
   const std::string path = folder ? folder->path() : "";
 
-  TrainObserver nobody;
-  Trainer trainer(config, inputs.corpus, folder.get(), ranks.is_first() ? show : nobody, ranks);
+  TrainObserver null_observer;
+  Trainer trainer(config, inputs.corpus, folder ? &*folder : nullptr,
+                  ranks.is_first() ? display : null_observer, ranks);
   if (existing == Existing::resume &&
-      !resume(trainer, config.train.steps, escape_controls(path), show.line()))
+      !resume(trainer, config.train.steps, escape_controls(path), display.line()))
     return Exit::ok;
-  show.line().say(start_text(config, trainer, threads, ranks.size()));
+  display.line().say(start_text(config, trainer, threads, ranks.size()));
   const RunRecord record = trainer.run(stop, threads.is_fixed ? 0 : threads.most);
-  return ranks.is_first() ? tell_end(record, path, show.line()) : Exit::ok;
+  return ranks.is_first() ? report_end(record, path, display.line()) : Exit::ok;
 }
 
 }  // namespace
@@ -225,8 +227,7 @@ const Command train_command = {
     .purpose = "train a model; logs every layer's activations and gradients",
     .details =
         "Reads one JSON file and leaves a run folder with logs, checkpoints and weights. What the columns of "
-        "its logs "
-        "mean: src/telemetry/README.md.",
+        "its logs mean: src/telemetry/README.md.",
     .options = {set_option,
                 threads_option,
                 {"out", "DIR", "run folder (default: runs/<name>)"},

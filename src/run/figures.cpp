@@ -38,8 +38,7 @@ std::optional<double> branch_share(const std::vector<SiteRow>& rows) {
 }
 
 bool branches_too_small(const ModelConfig& config, double share) {
-  const std::vector<const Placement*> placements = sublayer_rows(config);
-  const bool by_design = std::any_of(placements.begin(), placements.end(), [](const Placement* row) {
+  const bool by_design = std::ranges::any_of(sublayer_rows(config), [](const Placement* row) {
     return row->norm_branch || row->learned_scale || !row->init_gain.is_one();
   });
   const bool scaled =

@@ -10,22 +10,15 @@ namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-// In the order of removal, which a kill may cut short. Checkpoints first: none is left beside logs that are
-// gone. config.json last: while it is there the folder is a run, and the removal can be repeated.
-const std::string owned_files[] = {checkpoint_file,
-                                   previous_checkpoint_file,
-                                   summary_file,
-                                   metrics_file,
-                                   layers_file,
-                                   params_file,
-                                   heads_file,
-                                   model_file,
-                                   best_file,
-                                   sample_file,
-                                   previous_path(best_file),
-                                   config_file};
+// In the order of removal, which a kill may interrupt. Checkpoints first: none is left beside removed logs.
+// config.json last: with it the folder is still a run, and the removal can be repeated.
+// clang-format off
+const std::vector<std::string> owned_files = {
+    checkpoint_file, previous_checkpoint_file, summary_file, metrics_file, layers_file, params_file, heads_file,
+    model_file, best_file, sample_file, previous_path(best_file), config_file};
+// clang-format on
 
-// Why the folder is not a run's, and its files are not ours; empty: it is one.
+// Why the folder is no run's folder, so that its files are not ours; empty: it is one.
 std::string not_a_run(const std::string& path) {
   const fs::path config = fs::path(path) / config_file;
   if (!fs::exists(config)) return text("there is no ", config_file);
@@ -39,7 +32,7 @@ std::string not_a_run(const std::string& path) {
   }
 }
 
-// The path of a folder, or of nothing yet.
+// Error unless the path is that of a folder, or of nothing yet.
 void require_no_file(const std::string& path) {
   std::error_code error;
   if (path.empty()) refuse("run", "the folder's name is empty; name one with --out DIR");
@@ -54,16 +47,14 @@ void require_no_file(const std::string& path) {
 
 }  // namespace
 
-bool is_run_file(std::string_view name) {
-  return std::find(std::begin(owned_files), std::end(owned_files), name) != std::end(owned_files);
-}
+bool is_run_file(std::string_view name) { return std::ranges::count(owned_files, name) > 0; }
 
 void require_usable(const std::string& path, Existing existing, std::string_view ways) {
   const std::string shown = escape_controls(path);
   require_no_file(path);
-  const auto found = std::find_if(std::begin(owned_files), std::end(owned_files),
-                                  [&](const std::string& name) { return fs::exists(fs::path(path) / name); });
-  if (found == std::end(owned_files)) return;
+  const auto found = std::ranges::find_if(
+      owned_files, [&](const std::string& name) { return fs::exists(fs::path(path) / name); });
+  if (found == owned_files.end()) return;
   if (const std::string reason = not_a_run(path); !reason.empty()) {
     refuse("run", shown, " holds ", *found, " but no run of normscope; nothing was touched; choose another ",
            "folder with --out DIR: ", reason);

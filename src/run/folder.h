@@ -1,4 +1,4 @@
-// A run's folder: which files it has, and who may write there.
+// A run's folder: its files, and the lock of its one writer.
 #pragma once
 
 #include <optional>
@@ -21,23 +21,23 @@ constexpr const char* model_file = "model.safetensors";
 constexpr const char* best_file = "best.safetensors";  // previous_path(): see Trainer::restore_best
 constexpr const char* sample_file = "sample.txt";
 
-// Whether a run's folder has a file of its own under this name.
+// Whether a run writes a file of this name.
 bool is_run_file(std::string_view name);
 
-// What to do where a run is already.
+// What to do with a run that exists already.
 enum class Existing { refuse, overwrite, resume };
 
-// Refuses a path where a run can neither begin nor go on: a run's folder, if `existing` says so; a folder
-// that holds files by the names of a run's, but no run, so that they are somebody else's; a path that is no
-// folder. `ways`: what the user may do about a run that is there.
+// Usage Error for a path where a run can neither start nor be resumed: a file; a folder that is no run but
+// holds files with the names of a run's, which are somebody else's; an existing run, unless `existing` allows
+// it. `ways`: the user's choices about an existing run, for the message.
 void require_usable(const std::string& path, Existing existing,
                     std::string_view ways = "start again with --overwrite");
 
-// A folder that this process alone writes in, for as long as the object lives.
+// A run's folder, locked by this process for the lifetime of the object.
 class RunFolder {
  public:
-  // Creates the folder where it is missing, or takes one that is usable. The files of a run that is there are
-  // removed (only those normscope writes), or kept for resuming.
+  // Creates the folder, or opens a usable one. The files of an existing run are removed (only those that
+  // normscope writes) or kept for resuming.
   RunFolder(const std::string& path, Existing existing, IfLocked if_locked = IfLocked::fail);
 
   const std::string& path() const { return path_; }

@@ -22,7 +22,7 @@ std::string file_in(const std::string& folder, const char* name) {
   return (fs::path(folder) / name).string();
 }
 
-// Steps, losses and pace so far. What follows a damaged row is not read.
+// Reads steps, losses and pace up to a damaged row.
 void read_metrics(RunRecord& run) try {
   CsvReader log(file_in(run.folder, metrics_file));
   double rows = 0, seconds_per_token = 0;  // the latter summed over rows
@@ -43,7 +43,7 @@ void read_metrics(RunRecord& run) try {
 
 enum class Which { first, last };
 
-// What `read` makes of each row of a log's first or last step; nothing if the log is damaged there.
+// The results of `read` for each row of a log's first or last step; none if the log is damaged there.
 template <class Read>
 auto rows_of_step(Which which, const RunRecord& run, const char* file, Read read) {
   std::vector<decltype(read(std::declval<CsvReader&>()))> rows;
@@ -63,7 +63,7 @@ auto rows_of_step(Which which, const RunRecord& run, const char* file, Read read
   return rows;
 }
 
-// The sites of a logged step with their rms alone; none where the step's rows are not whole.
+// The sites of a logged step, with their rms only; none if rows are missing.
 std::vector<SiteRow> sites_of_step(Which which, const RunRecord& run) {
   const auto read = [](const CsvReader& log) { return log.number("rms").value_or(std::nan("")); };
   const std::vector<double> rms = rows_of_step(which, run, layers_file, read);
@@ -76,7 +76,7 @@ std::vector<SiteRow> sites_of_step(Which which, const RunRecord& run) {
   return rows;
 }
 
-// What the last logged step says of gradients and activations.
+// Sets the figures of the last logged step.
 void read_last_step(RunRecord& run) {
   const auto read = [](const CsvReader& log) {
     ParameterRow row{};
@@ -115,7 +115,7 @@ RunRecord read_run(const std::string& folder) {
       logged.status = status_unfinished;
       run = logged;
     } else {
-      run.final_val_loss = logged.final_val_loss;  // of which no summary of an interrupted run tells
+      run.final_val_loss = logged.final_val_loss;  // an interrupted run's summary has none
     }
   }
   if (!run.branch_share) run.branch_share = branch_share(sites_of_step(Which::first, run));
@@ -136,7 +136,7 @@ std::vector<std::string> run_folders(const std::string& argument) {
     found.emplace_back(row == rank.end() ? rank.size() : row->second, entry.path().string());
   }
   if (found.empty()) refuse("compare", escape_controls(argument), ": neither a run nor a folder of runs");
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+  std::ranges::sort(found, [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first < b.first : ::strverscmp(a.second.c_str(), b.second.c_str()) < 0;
   });
   std::vector<std::string> folders;

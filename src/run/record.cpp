@@ -19,14 +19,14 @@ Json json_of(const std::optional<FirstNonfinite>& first) {
 }
 template <class Number>
 Json json_of(const std::optional<Number>& number) {
-  return number ? Json(*number) : nullptr;  // which a number that is not finite is printed as, too
+  return number ? Json(*number) : nullptr;  // numbers that are not finite are printed as null too
 }
 template <class Value>
 Json json_of(const Value& value) {
   return value;
 }
 
-// Each reads what is as it should be, and leaves `out` alone where it is not.
+// Each sets `out` if the JSON value has its type.
 void read_value(const Json& json, std::string& out) {
   if (json.is_string()) out = json;
 }
@@ -51,44 +51,31 @@ void read_value(const Json& json, std::optional<FirstNonfinite>& out) {
 
 Json::json_pointer pointer_to(const RecordField& field) { return Json::json_pointer(text('/', field.key)); }
 
-// The fields that have a place, by their places.
-template <class Place>
-std::vector<RecordField> columns_by(Place place) {
-  std::vector<RecordField> columns;
-  std::ranges::copy_if(record_fields(), std::back_inserter(columns), place);
-  std::ranges::sort(columns, {}, place);
-  return columns;
-}
-
 }  // namespace
 
 const std::vector<RecordField>& record_fields() {
   using R = RunRecord;
   using enum Digits;
+  // clang-format off
   static const std::vector<RecordField> fields = {
       {.key = "status", .member = &R::status, .sweep = 1},
       {.key = "steps", .member = &R::steps, .sweep = 7},
       {.key = "params", .member = &R::params},
       {.key = "vocab", .member = &R::vocab},
       {.key = "corpus_hash", .member = &R::corpus_hash},
-      {.key = "final_train_loss", .member = &R::final_train_loss, .sweep = 2, .compare = {3, "final train"}},
-      {.key = "final_val_loss", .member = &R::final_val_loss, .sweep = 4, .compare = {2, "final val"}},
-      {.key = "best_val_loss", .member = &R::best_val_loss, .sweep = 3, .compare = {1, "best val"}},
+      {.key = "final_train_loss", .member = &R::final_train_loss, .sweep = 2, .compare = 3, .title = "final train"},
+      {.key = "final_val_loss", .member = &R::final_val_loss, .sweep = 4, .compare = 2, .title = "final val"},
+      {.key = "best_val_loss", .member = &R::best_val_loss, .sweep = 3, .compare = 1, .title = "best val"},
       {.key = "best_step", .member = &R::best_step, .trained = true},
-      {.key = "grad_first_last",
-       .member = &R::grad_first_last,
-       .sweep = 5,
-       .compare = {4, "grad first/last", ratio}},
-      {.key = "growth", .member = &R::growth, .sweep = 6, .compare = {5, "growth", ratio}},
+      {.key = "grad_first_last", .member = &R::grad_first_last, .sweep = 5,
+       .compare = 4, .title = "grad first/last", .digits = ratio},
+      {.key = "growth", .member = &R::growth, .sweep = 6, .compare = 5, .title = "growth", .digits = ratio},
       {.key = "branch_share", .member = &R::branch_share, .trained = true},
       {.key = "unigram", .member = &R::unigram, .trained = true},
       {.key = "skipped", .member = &R::skipped, .trained = true},
       {.key = "seconds", .member = &R::seconds, .trained = true, .sweep = 8},
-      {.key = "tokens_per_s",
-       .member = &R::tokens_per_s,
-       .trained = true,
-       .sweep = 9,
-       .compare = {6, "tokens/s", speed}},
+      {.key = "tokens_per_s", .member = &R::tokens_per_s, .trained = true, .sweep = 9,
+       .compare = 6, .title = "tokens/s", .digits = speed},
       {.key = "peak_rss_mb", .member = &R::peak_rss_mb},
       {.key = "ranks", .member = &R::ranks, .trained = true},
       {.key = "threads", .member = &R::threads},
@@ -107,17 +94,15 @@ const std::vector<RecordField>& record_fields() {
       {.key = "first_nonfinite", .member = &R::first_nonfinite, .nonfinite = true},
       {.key = "story", .member = &R::story, .trained = true, .nonfinite = true},
   };
+  // clang-format on
   return fields;
 }
 
-const std::vector<RecordField>& sweep_columns() {
-  static const auto columns = columns_by([](const RecordField& field) { return field.sweep; });
-  return columns;
-}
-
-const std::vector<RecordField>& compare_columns() {
-  static const auto columns = columns_by([](const RecordField& field) { return field.compare.place; });
-  return columns;
+std::vector<RecordField> fields_by(int RecordField::*column) {
+  std::vector<RecordField> fields = record_fields();
+  std::erase_if(fields, [column](const RecordField& field) { return field.*column == 0; });
+  std::ranges::sort(fields, {}, column);
+  return fields;
 }
 
 void add_cell(CsvRows& row, const RecordField& field, const RunRecord& run) {

@@ -1,10 +1,7 @@
 // The record of a run: summary.json, which `compare` and `sweep` read.
 //
-// record_fields() is the one table of what a record holds. The writer and the reader of summary.json loop
-// over it, and so do the columns of `compare` and those of a sweep's summary.csv:
-//     for (const RecordField& column : compare_columns()) print(column.compare.title, column.figure());
-//     for (const RecordField& column : sweep_columns()) add_cell(rows, column, run);
-// A new figure is a member of RunRecord and a row of the table.
+// record_fields() is the one table of what a record holds: summary.json, the columns of `compare` and those
+// of a sweep's summary.csv follow from it. A new figure is a member of RunRecord and a row of the table.
 #pragma once
 
 #include <optional>
@@ -33,20 +30,20 @@ struct RunRecord {
   RunConfig config;
 
   std::string status;  // one of the above
-  Index steps = 0;     // finished updates; 0 here and below: not known
+  Index steps = 0;     // finished updates; 0 here and below: unknown
   Index params = 0, vocab = 0;
   std::optional<double> final_train_loss, final_val_loss, best_val_loss;  // nats
   std::optional<Index> best_step;
   std::optional<double> grad_first_last, growth;  // see figures.h
   std::optional<double> branch_share;             // at step 1; see figures.h
-  std::optional<double> unigram;  // nats: what counting characters achieves on the validation split
-  Index skipped = 0;              // updates, by on_nonfinite: skip
+  std::optional<double> unigram;                  // loss (nats) of a unigram model on the validation split
+  Index skipped = 0;                              // updates, by on_nonfinite: skip
   std::optional<double> seconds, tokens_per_s, peak_rss_mb;
   Index ranks = 1, threads = 0;  // threads: of the first rank
   std::string precision, gemm, blas_flavour, blas_version, blas_kernel, cpu, isa, compiler, libc, version,
       commit;
   std::string trajectory_hash;
-  std::string corpus_hash;  // of the bytes of its texts; empty: not known
+  std::string corpus_hash;                        // of the bytes of its texts; empty: unknown
   std::optional<FirstNonfinite> first_nonfinite;  // of a diverged run, as is the story
   std::string story;                              // one line: what broke, what had grown
 };
@@ -57,34 +54,29 @@ struct RecordField {
   using Figure = std::optional<double> RunRecord::*;
   using Member = std::variant<Figure, std::optional<Index> RunRecord::*, Index RunRecord::*,
                               std::string RunRecord::*, std::optional<FirstNonfinite> RunRecord::*>;
-  struct CompareColumn {
-    int place = 0;  // from 1; 0: none
-    const char* title = nullptr;
-    Digits digits = Digits::loss;
-  };
-
   const char* key;  // in summary.json; blas/kernel is `kernel` of the object `blas`
   Member member;
-  bool trained = false;     // of trained runs alone: a probe's summary does without
-  bool nonfinite = false;   // of runs that met a tensor that is not finite: other summaries do without
-  int sweep = 0;            // place in a sweep's summary.csv, from 1; 0: none
-  CompareColumn compare{};  // in the table of `compare`: figures only
+  bool trained = false;         // only in summaries of trained runs, not in a probe's
+  bool nonfinite = false;       // only in summaries of runs with a non-finite tensor
+  int sweep = 0;                // column in a sweep's summary.csv, from 1; 0: none
+  int compare = 0;              // the same in the table of `compare`, which has figures only
+  const char* title = nullptr;  // there
+  Digits digits = Digits::loss;
 
   Figure figure() const { return std::get<Figure>(member); }
 };
 
-// In the order of summary.json, of a sweep's summary.csv and of the table of `compare`.
-const std::vector<RecordField>& record_fields();
-const std::vector<RecordField>& sweep_columns();
-const std::vector<RecordField>& compare_columns();
+const std::vector<RecordField>& record_fields();  // in the order of summary.json
+// The fields of a table, &RecordField::sweep or &RecordField::compare, in the order of its columns.
+std::vector<RecordField> fields_by(int RecordField::*column);
 
-// Appends the field's value, which is no first_nonfinite.
+// Appends the field's value. first_nonfinite has none in a table.
 void add_cell(CsvRows& row, const RecordField& field, const RunRecord& run);
 
 // summary.json, with null for figures that the run does not have.
 void write_record(const std::string& path, const RunRecord& run);
 
-// Sets the fields that the file has, and that are what they should be. False: the file holds no JSON object.
+// Sets the fields that the file holds with a valid value. False: the file is no JSON object.
 bool read_record(const std::string& path, RunRecord& run);
 
 }  // namespace normscope

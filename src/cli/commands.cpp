@@ -1,9 +1,8 @@
-#include "cli/options.h"
+#include "cli/commands.h"
 
 #include <algorithm>
 #include <charconv>
 #include <iostream>
-#include <span>
 
 #include "config/fields.h"
 #include "core/text.h"
@@ -35,12 +34,12 @@ CommandLine::CommandLine(const Command& command, Communicator& ranks)
 }
 
 bool CommandLine::parse(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {  // before anything is checked: help always helps
-    const std::string_view argument = argv[i];
+  for (const std::string_view argument : std::span(argv + 1, argv + argc)) {  // --help works despite errors
     if (argument == "--") break;
-    if (argument == "--help" || argument == "-h") std::cout << options_.help();
-    if (argument == "--version") std::cout << version_text() << '\n';
-    if (argument == "--help" || argument == "-h" || argument == "--version") return false;
+    const bool wants_help = argument == "--help" || argument == "-h";
+    if (!wants_help && argument != "--version") continue;
+    std::cout << (wants_help ? options_.help() : version_text() + '\n');
+    return false;
   }
   require_values(argc, argv);
   try {
@@ -67,10 +66,10 @@ bool CommandLine::parse(int argc, char** argv) {
 }
 
 void CommandLine::require_values(int argc, char** argv) const {
-  constexpr std::size_t longest = 10'000;  // cxxopts' regular expression takes stack for each byte
+  constexpr std::size_t max_bytes = 10'000;  // cxxopts' regular expression recurses for each byte
   for (const std::string_view argument : std::span(argv + 1, argv + argc)) {
-    if (argument.starts_with('-') && argument.size() > longest)
-      refuse(command_.name, "an option of ", argument.size(), " bytes; expected at most ", longest,
+    if (argument.starts_with('-') && argument.size() > max_bytes)
+      refuse(command_.name, "an option of ", argument.size(), " bytes; expected at most ", max_bytes,
              ", or its value as an argument of its own: --set KEY=VALUE");
   }
   for (const Option& option : command_.options) {
@@ -91,7 +90,7 @@ std::string CommandLine::unknown_option(const std::string& argument, const std::
   const std::string value = equals < argument.size() ? argument.substr(equals + 1) : next;
   std::vector<std::string> names = {"help", "version"};
   for (const Option& option : command_.options) names.push_back(option.long_name());
-  // A config key given as an option: most programs have --lr where this one has --set train.lr=.
+  // A config key given as an option: other programs have --lr for this one's --set train.lr=.
   const bool has_keys = std::ranges::count(names, set_option.name) > 0;
   std::string meant = has_keys ? setting_called(name, value) : "";
   const std::string option = nearest_or_begun(name, names);
