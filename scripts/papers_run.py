@@ -20,8 +20,9 @@ from theory import predicted
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("NORMSCOPE_BINARY", str(ROOT / "build" / "normscope"))
 CORPUS = ROOT / "data" / "austen.txt"
-TINY = {"model": {"n_head": 2, "d_model": 16, "d_ff": 16, "context": 8}, "train": {"steps": 4, "batch_size": 2},
-        "eval": {"every": 2, "batches": 1}, "log": {"every": 1, "layers_every": 2}}
+QUICK_DEPTHS = {2: 1, 4: 2, 6: 3, 12: 4, 24: 5, 48: 6, 96: 7}  # of a sweep's quick form: what stands for a depth
+TINY = {"model": {"n_layer": QUICK_DEPTHS[12], "n_head": 2, "d_model": 16, "d_ff": 16, "context": 8},
+        "train": {"steps": 4, "batch_size": 2}, "eval": {"every": 2, "batches": 1}, "log": {"every": 1, "layers_every": 2}}
 TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
 SMOOTHED = 2  # logged losses that make a point of a curve
 
@@ -86,39 +87,48 @@ class Rows:
                                 for curve in curves])
 
 
-def sweep(config, out, quick, quick_depth=None):
-    """Rows of a sweep's runs. `quick_depth`: the depth that stands for all others in the quick form."""
-    file = tiny_sweep(config, out, quick_depth) if quick else config
+def sweep(config, out, quick):
+    """Rows of a sweep's runs."""
+    file = tiny_sweep(config, out) if quick else config
     normscope("sweep", file, "--out", out, "--jobs", len(os.sched_getaffinity(0)), show=True)
     rows = []
     for row in read_csv(out / "summary.csv"):
         losses = [(int(r["step"]), float(r["train_loss"])) for r in read_csv(out / row["name"] / "metrics.csv")]
         pieces = [losses[i:i + SMOOTHED] for i in range(len(losses) % SMOOTHED, len(losses), SMOOTHED)]
         curve = [(piece[-1][0], sum(loss for _, loss in piece) / len(piece)) for piece in pieces]
-        rows.append({**{key.rpartition(".")[2]: value for key, value in row.items()}, "folder": out / row["name"],
-                     "curve": curve})
+        values = {key.rpartition(".")[2]: value for key, value in row.items()}
+        if quick and "n_layer" in values:
+            values["n_layer"] = next(str(depth) for depth, quick_one in QUICK_DEPTHS.items() if str(quick_one) == values["n_layer"])
+        rows.append({**values, "folder": out / row["name"], "curve": curve})
     return Rows(rows)
 
 
-def tiny_sweep(config, out, depth=None):
-    """The sweep with a base of the same kind, but tiny: same grid (of one depth, if given), but what it holds fixed,
-    4 steps, two seeds at most. Its file."""
-    out.mkdir(parents=True, exist_ok=True)
-    spec = json.loads(re.sub(r"(?m)^\s*//.*$", "", config.read_text(encoding="utf-8")))
-    text = out / "text.txt"
+def tiny_text(folder):
+    """The beginning of the text as a file in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = folder / "text.txt"
     text.write_text(CORPUS.read_text(encoding="utf-8")[:4000], encoding="utf-8")
-    base = {"extends": str((config.parent / spec["base"]).resolve()), **TINY, "data": {"path": str(text)}}
+    return text
+
+
+def tiny_sweep(config, out):
+    """The sweep with a base of the same kind, but tiny: same grid, but what it holds fixed and depths, 4 steps, two seeds at
+    most. Its file."""
+    spec = json.loads(re.sub(r"(?m)^\s*//.*$", "", config.read_text(encoding="utf-8")))
+    base = {"extends": str((config.parent / spec["base"]).resolve()), **TINY, "data": {"path": str(tiny_text(out))}}
     (out / "tiny.json").write_text(json.dumps(base), encoding="utf-8")
     spec["base"] = str(out / "tiny.json")
     spec["seeds"] = spec.get("seeds", [1])[:2]
     for key, values in spec.get("grid", {}).items():
         section, _, name = key.partition(".")
-        if len(values) == 1 and name in TINY.get(section, {}):
+        if key == "model.n_layer":
+            spec["grid"][key] = [QUICK_DEPTHS[layers] for layers in values]
+        elif len(values) == 1 and name in TINY.get(section, {}):
             spec["grid"][key] = [TINY[section][name]]
-    if depth:
-        spec["grid"]["model.n_layer"] = [depth]
     for case in spec.get("cases", []):
         case["set"]["train.steps"] = TINY["train"]["steps"]
+        if layers := case["set"].get("model.n_layer"):
+            case["set"]["model.n_layer"] = QUICK_DEPTHS[layers]
     file = out / config.name
     file.write_text(json.dumps(spec), encoding="utf-8")
     return file
@@ -129,7 +139,8 @@ def tiny_sweep(config, out, depth=None):
 
 def probe(config, folder, seeds, quick, settings):
     """Folders of a probe's seeds; `settings`: {key: value} over the config. What the same command left there is kept."""
-    settings = {**(TINY_PROBE if quick else {}), **settings}
+    if quick:
+        settings = {**TINY_PROBE, "data.path": tiny_text(folder.parent), **settings}
     sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     command = ["probe", config, *sets, "--seeds", seeds, "--out", folder]
     noted = folder / "command.txt"  # written when it is done
@@ -211,7 +222,7 @@ def run_theory(config, out, quick):
 def run_identity(config, out, quick):
     """`rows`: of the sweep; `angle`: {placement: degrees between what a block reads and what it gives, mean over the
     tokens of a batch, an array (seeds, L)}; `skip`: {placement: what the loss rises by without the block}."""
-    rows = sweep(config, out / "trained", quick, quick_depth=6)
+    rows = sweep(config, out / "trained", quick)
     found = {"rows": rows, "angle": {}, "skip": {}}
     for row in rows.rows:
         found["angle"].setdefault(row["norm_placement"], []).append(angles(row["folder"]))
@@ -257,8 +268,8 @@ def run_rmsnorm(config, out, quick):
     for norm in ("layernorm", "rmsnorm"):
         noted = out / f"bench-{norm}.json"
         if not noted.exists():
-            noted.write_text(normscope("bench", base, "--set", f"model.norm={norm}", "--json", OMP_NUM_THREADS="1"),
-                             encoding="utf-8")
+            noted.write_text(normscope("bench", base, "--set", f"model.norm={norm}", "--json", "--steps", 20 if quick else 60,
+                                       OMP_NUM_THREADS="1"), encoding="utf-8")
         found = json.loads(noted.read_text(encoding="utf-8"))["by_threads"][0]
         cost[norm] = (next(op["ms"] for op in found["ops"] if op["op"] == "norm"), found["step_ms"])
     return {"rows": rows, "cost": cost}

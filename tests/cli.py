@@ -3,8 +3,10 @@
 import copy
 import csv
 import json
+import multiprocessing
 import os
 import re
+import runpy
 import struct
 import subprocess
 import sys
@@ -90,6 +92,30 @@ def merged(base, changes):
         both = isinstance(value, dict) and isinstance(out.get(key), dict)
         out[key] = merged(out[key], value) if both else value
     return out
+
+
+def run_script(path, *arguments, cwd, timeout=120):
+    """A Python script as a program of its own, but in a child that has the modules of this process: to import matplotlib or
+    torch anew takes longer than most scripts do."""
+    words = [str(path), *map(str, arguments)]
+
+    def child(*streams):
+        for descriptor, stream in enumerate(streams, start=1):
+            os.dup2(stream.fileno(), descriptor)
+        os.chdir(cwd)
+        sys.argv = words
+        runpy.run_path(words[0], run_name="__main__")
+
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+        process = multiprocessing.get_context("fork").Process(target=child, args=(out, errors))
+        process.start()
+        process.join(timeout)
+        assert process.exitcode is not None, f"{words} takes longer than {timeout} seconds"
+        said = []
+        for stream in (out, errors):
+            stream.seek(0)
+            said.append(stream.read())
+        return subprocess.CompletedProcess(words, process.exitcode, *said)
 
 
 class Run:

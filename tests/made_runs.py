@@ -1,6 +1,7 @@
 """Small made-up run folders for the tests of scripts, and calling the scripts as a user would."""
 
 import copy
+import functools
 import json
 import subprocess
 import sys
@@ -8,8 +9,10 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from cli import write_run
+from cli import run_script, write_run
 from read_safetensors import fnv1a
+import figures  # in scripts, which cli.py puts on the path
+import plot_command
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"
@@ -26,6 +29,15 @@ CONFIG = {
 def corpus_hash(path):
     """As in a run's summary: of the text's bytes; None where there is no text."""
     return f"{fnv1a(Path(path).read_bytes()):016x}" if Path(path).is_file() else None
+
+
+@functools.cache
+def draw_once():
+    """What matplotlib looks for and loads when it first draws, every script's child then has."""
+    figure = figures.drawing(figures.Figure)()
+    figure.subplots().set(yscale="log", title="title")
+    for kind in ("png", "svg"):
+        plot_command.file_bytes(figure, kind)
 
 
 class MadeRuns(unittest.TestCase):
@@ -73,19 +85,24 @@ class MadeRuns(unittest.TestCase):
         return folder
 
     def call(self, script, *args, start=(sys.executable,), **options):
+        """Runs a script, as one begins with the words `start`; with options of subprocess.run() anew."""
+        if start == (sys.executable,) and not options:
+            draw_once()
+            return run_script(SCRIPTS / script, *args, cwd=self.root)
         return subprocess.run([*start, str(SCRIPTS / script), *map(str, args)], capture_output=True, text=True,
                               timeout=60, cwd=self.root, check=False, **options)
 
-    def plot(self, script, *args, out="out", **options):
-        """Plots to out.png and out.svg; the SVG's text."""
-        done = self.call(script, *args, "-o", self.root / out, **options)
+    def plot(self, script, *args, png=False, **options):
+        """Plots to out.svg, and with `png` to out.png; the SVG's text."""
+        done = self.call(script, *args, "-o", self.root / ("out" if png else "out.svg"), **options)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr, "")
-        self.assertIn(f"{out}.png", done.stdout)
-        png = (self.root / f"{out}.png").read_bytes()
-        self.assertEqual(png[:8], b"\x89PNG\r\n\x1a\n")
-        self.assertEqual(int.from_bytes(png[16:20], "big"), 1400)
-        return (self.root / f"{out}.svg").read_text(encoding="utf-8")
+        self.assertIn("out.png" if png else "out.svg", done.stdout)
+        if png:
+            picture = (self.root / "out.png").read_bytes()
+            self.assertEqual(picture[:8], b"\x89PNG\r\n\x1a\n")
+            self.assertEqual(int.from_bytes(picture[16:20], "big"), 1400)
+        return (self.root / "out.svg").read_text(encoding="utf-8")
 
     def refused(self, script, *args, says, code=2, **options):
         done = self.call(script, *args, **options)

@@ -2,7 +2,7 @@
 """The laws of signal propagation at initialisation, measured from the files that `normscope probe` writes.
 
 Set-up: context 1 (attention is then its value and output matrices), no positions, untied head, ReLU, no biases, Xavier
-normal weights, unit embeddings, C = 256, one batch of 64, the mean of 8 seeds. With d_ff = r C an FFN returns
+normal weights, unit embeddings, C = 192, one batch of 64, the mean of 8 seeds. With d_ff = r C an FFN returns
 2r/(1+r)^2 of the mean square that it reads and attention all of it; from that follow the laws of each placement.
 Printed line by line: law, L, measured, expected.
 """
@@ -21,9 +21,9 @@ import numpy as np
 from cli import BINARY, ROOT, Run, environment, merged
 
 SEEDS = 8
-DEPTHS = (4, 12, 32)
+DEPTHS = (4, 12, 24)
 LATER = 12  # depth of the placements of 2022 to 2026 and of the norms without statistics
-WIDTH = 256
+WIDTH = 192
 BASE = {
     "model": {"n_head": 4, "d_model": WIDTH, "d_ff": WIDTH, "context": 1, "position": "none", "tie_embeddings": False,
               "activation": "relu", "bias": False, "norm": "layernorm",

@@ -104,9 +104,9 @@ class MpiTest(CliTest):
 class Bits(MpiTest):
     def test_any_number_of_ranks_and_threads(self):
         everything = [(ranks, threads) for ranks in (1, 2, 3, 4, 8) for threads in (1, 2)]
-        for name, changes in MATRIX.items():
+        for i, (name, changes) in enumerate(MATRIX.items()):
             one = self.train_alone(f"{name}-one", changes)
-            quick = everything[1::2] if name == "dropout" else [(2, 1), (3, 2)]
+            quick = everything[1::2] if name == "dropout" else [(2, 1) if i % 2 else (3, 2)]
             for ranks, threads in everything if LONG else quick:
                 with self.subTest(f"{name}, {ranks} ranks of {threads} threads"):
                     run = self.train_shared(ranks, f"{name}-{ranks}-{threads}", changes, "--threads", str(threads))

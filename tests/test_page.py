@@ -4,6 +4,7 @@ of a browser without scripts. Skipped without Chromium, which users need not hav
 
 import csv
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -24,17 +25,25 @@ CURVES = "document.querySelectorAll('#{} .curve')"
 
 
 class InABrowser(CliTest):
+    made, content = None, None  # by the first test: a folder that holds the others' runs, and their page
+
     def setUp(self):
         super().setUp()
-        for placement in ("pre", "post"):
-            for seed in (1, 2):
-                changes = {"model": {"n_layer": 3, "norm_placement": placement}, "train": {"seed": seed}, "log": {"layers_every": 5}}
-                self.train(f"runs/{placement}-{seed}", changes)
-        self.page = self.write_page("page.html", "runs")
+        if self.made is None:
+            for placement in ("pre", "post"):
+                for seed in (1, 2):
+                    changes = {"model": {"n_layer": 3, "norm_placement": placement}, "train": {"seed": seed}, "log": {"layers_every": 5}}
+                    self.train(f"runs/{placement}-{seed}", changes)
+            InABrowser.content = self.page_of("runs")
+            InABrowser.made = tempfile.TemporaryDirectory(prefix="normscope-test-")
+            self.addClassCleanup(self.made.cleanup)
+            shutil.copytree(self.path("runs"), os.path.join(self.made.name, "runs"))
+        else:
+            shutil.copytree(os.path.join(self.made.name, "runs"), self.path("runs"))
+        self.page = Path(self.write("page.html", self.content))
 
-    def write_page(self, name, *folders):
-        content = report.report(find_runs(list(map(self.path, folders)), "config.json"))
-        return Path(self.write(name, content))
+    def page_of(self, folder):
+        return report.report(find_runs([self.path(folder)], "config.json"))
 
     def logged(self, run, step, layer, column, site="stream"):
         with open(self.path("runs", run, "layers.csv"), encoding="utf-8", newline="") as file:
@@ -165,7 +174,7 @@ class InABrowser(CliTest):
         os.remove(self.path("runs/pre-1/summary.json"))
         os.remove(self.path("runs/post-1/layers.csv"))
         os.rename(self.path("runs/pre-2"), self.path("runs/<script>document.title='x'<"))
-        page = self.write_page("odd.html", "runs")
+        page = Path(self.write("odd.html", self.page_of("runs")))
         with Browser() as browser:
             browser.open(page)
             self.assertTrue(browser.evaluate("document.title").startswith("normscope: "))

@@ -6,7 +6,6 @@ import io
 import json
 import math
 import os
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -15,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from cli import BINARY, ROOT, CliTest
+from cli import BINARY, ROOT, CliTest, run_script
 
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import papers  # noqa: E402  (the scripts are no package)
@@ -38,8 +37,8 @@ def experiment(name):
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "reproduce.py"), *arguments],
-                          env={**os.environ, "NORMSCOPE_BINARY": BINARY}, capture_output=True, text=True, check=False)
+    with mock.patch.object(papers_run, "PROGRAM", BINARY):
+        return run_script(os.path.join(ROOT, "scripts", "reproduce.py"), *arguments, cwd=ROOT, timeout=600)
 
 
 class Papers(unittest.TestCase):

@@ -23,7 +23,7 @@ class Plots(MadeRuns):
     def test_pre_and_post(self):
         pre, post = self.make("pre"), self.make("post", model__norm_placement="post", model__final_norm=False,
                                                 decay=30)
-        svg = self.plot("plot_layers.py", pre, post)
+        svg = self.plot("plot_layers.py", pre, post, png=True)
         self.has(svg, "pre", "post", "Gradient by depth, at step 60", "Activation by depth, at step 60",
                  "Gradient during training, blocks 1 and 3", "Activation during training, block 3",
                  "gradient rms of the stream (nats per unit)", "activation rms of the stream (units)",
@@ -32,10 +32,10 @@ class Plots(MadeRuns):
         for label in ("pre", "post"):  # in the legend and beside its line
             self.assertGreaterEqual(svg.count(f">{label}<"), 2)
         before = {name: (self.root / name).read_bytes() for name in ("out.png", "out.svg")}
-        self.plot("plot_layers.py", pre, post)
+        self.plot("plot_layers.py", pre, post, png=True)
         self.assertEqual(before, {name: (self.root / name).read_bytes() for name in before}, "not deterministic")
 
-        svg = self.plot("plot_loss.py", pre, post)
+        svg = self.plot("plot_loss.py", pre, post, png=True)
         self.has(svg, "pre", "post", "Training and validation loss", "loss (nats per character)",
                  "loss (bits per character)", f"unigram {unigram(CORPUS):.2f}",
                  f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
@@ -147,7 +147,7 @@ class Plots(MadeRuns):
     def test_branches(self):
         runs = [self.make(f"s{seed}", train__seed=seed) for seed in (1, 2)]
         runs.append(self.make("deep", model__norm_placement="deepnorm", model__n_layer=24, diverged=True))
-        svg = self.plot("plot_branches.py", *runs)
+        svg = self.plot("plot_branches.py", *runs, png=True)
         self.has(svg, "What a sublayer adds, beside the stream it joins", "Attention by depth, last steps (50–60)",
                  "FFN during training, first and last block", "rms of what is added / rms of the stream it joins",
                  "pre · L 3 (mean and range of 2 seeds)", "deepnorm · L 24 (diverged at step 60)",
@@ -162,13 +162,13 @@ class Plots(MadeRuns):
     def test_heat_maps(self):
         runs = [self.make("pre"), self.make("pre2", train__seed=2), self.make("post", model__norm_placement="post",
                                                                               diverged=True, decay=1e-3)]
-        svg = self.plot("plot_heatmap.py", *runs)
+        svg = self.plot("plot_heatmap.py", *runs, png=True)
         self.has(svg, "The residual stream at every layer and step", "pre (geometric mean of 2 seeds)",
                  "post (diverged at step 60)", "not finite", "diverged", "block (0 = embedding output)",
                  "activation rms of the residual stream (units)",
                  "gradient rms of the residual stream (nats per unit)")
         before = {name: (self.root / name).read_bytes() for name in ("out.png", "out.svg")}
-        self.plot("plot_heatmap.py", *runs)
+        self.plot("plot_heatmap.py", *runs, png=True)
         self.assertEqual(before, {name: (self.root / name).read_bytes() for name in before}, "not deterministic")
         svg = self.plot("plot_heatmap.py", runs[0], "--site", "ffn_out")
         self.has(svg, "The ffn_out at every layer and step", "block")
