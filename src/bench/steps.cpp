@@ -48,8 +48,8 @@ struct TimedStep {
   OpProfile ops;
 };
 
-// Training steps after a warm-up, {without, with} every layer logged, the fastest first. They alternate:
-// neighbours meet the machine in the same state.
+// Training steps after a warm-up, {without, with} every layer logged, the fastest first. They alternate, so
+// that both meet the machine in the same states.
 std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const std::vector<Token>& tokens,
                                                  Index steps) {
   const ScratchFolder folder;
@@ -87,7 +87,7 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
 
 double median_ms(const std::vector<TimedStep>& sorted) { return 1e3 * sorted[sorted.size() / 2].seconds; }
 
-// Shares are those of the middle half of the steps, whose durations are the least disturbed.
+// Shares are of the middle half of the sorted steps, which are the least disturbed.
 std::vector<OpTime> op_times(const std::vector<TimedStep>& sorted, Index context) {
   OpProfile sum;
   double whole = 0;

@@ -1,4 +1,4 @@
-// Which characters a training step sees, and in which windows a text is evaluated.
+// The sequences of training steps, and the windows in which a text is evaluated.
 #pragma once
 
 #include <span>
@@ -30,13 +30,13 @@ struct WindowBatch {
   Index context;
 };
 
-// Training sequences as a pure function of (seed, step, sequence): nothing to save, nothing to advance.
+// Training sequences as a pure function of (seed, step, sequence): there is no state to save.
 class BatchSampler {
  public:
   // `text`, of at least context+1 characters, must outlive the sampler.
   BatchSampler(std::span<const Token> text, Index context, std::uint64_t seed);
 
-  // Where sequence j of step s begins: uniform in [0, n_train-T-1], both ends included.
+  // The begin of sequence j of step s: uniform in [0, n_train-T-1], both ends included.
   Index begin(Index step, Index sequence) const;
 
   // Sequences [first, first+count) of a step into tokens and targets, (count, T) each. With gradient
@@ -52,8 +52,7 @@ class BatchSampler {
 // Windows at 0, T, 2T, ... and a shorter last one: every character but the first is predicted exactly once.
 std::vector<Window> evaluation_windows(Index characters, Index context);
 
-// `count` whole ones of these windows, evenly spaced; all whole ones if there are no more; the one short
-// window of a text that has no whole one.
+// At most `count` of the whole windows among these, evenly spaced; without a whole window the short one.
 std::vector<Window> evaluation_windows(Index characters, Index context, Index count);
 
 }  // namespace normscope

@@ -13,7 +13,7 @@ namespace normscope {
 namespace {
 
 constexpr double memory_per_byte = 9;  // of a text: itself, its code points, their tokens
-// What is no text is often told by its first bytes.
+// The first bytes of common files that are no UTF-8 text.
 constexpr std::pair<std::string_view, std::string_view> other_formats[] = {
     {"\xFF\xFE", "it looks like UTF-16; convert it with iconv -f UTF-16 -t UTF-8"},
     {"\xFE\xFF", "it looks like UTF-16; convert it with iconv -f UTF-16 -t UTF-8"},
@@ -69,8 +69,8 @@ std::u32string read_text(const std::string& path, std::uint64_t* hash) {
 }
 
 Index training_characters(Index characters, double val_fraction) {
-  // Rounding loses up to N*epsilon, and with it a whole character where the exact product is whole. No other
-  // fraction that a person writes puts the product that close below a whole number.
+  // Rounding loses up to N*epsilon, and so a character where the exact product is whole. The products of
+  // other fractions in practice are never that close below a whole number.
   const double n = static_cast<double>(characters);
   return static_cast<Index>(
       std::floor((1.0 - val_fraction) * n + 2.0 * std::numeric_limits<double>::epsilon() * n));

@@ -33,8 +33,8 @@ GradientSum::GradientSum(const ParameterLayout& layout, Index micro_batches, Com
 }
 
 // left += right, where `right` is the sum over `right_leaves` micro-batches. Both begin at the first piece.
-// Running statistics move by a share of what is new, one micro-batch after the other: each one on the right
-// leaves less of the change that those on the left made.
+// Running statistics are moving averages over the micro-batches: each one on the right reduces the weight of
+// those on the left.
 void GradientSum::add(std::span<const Piece> pieces, Index right_leaves, const float* right,
                       float* left) const {
   const auto kept = static_cast<float>(std::pow(1 - running_momentum, static_cast<double>(right_leaves)));
@@ -68,7 +68,7 @@ void GradientSum::run(ParameterBlock<float>& gradients, const std::function<void
   std::copy_n(sum_parts(root_), shares_.size(), gradients.all().data() + shares_.begin());
 }
 
-// Every rank's node number `round`, which is in its `gradients`, if it has as many.
+// Exchanges every rank's node number `round`, if it has that many; the node's sum is in `gradients`.
 void GradientSum::exchange(const ParameterBlock<float>& gradients, std::size_t round) {
   const Index lines = shares_.size() / floats_per_line;
   Index before = 0;
@@ -79,7 +79,7 @@ void GradientSum::exchange(const ParameterBlock<float>& gradients, std::size_t r
   shares_.ranks().exchange(gradients.all().data(), shares_.cut(), place_, parts_.data());
 }
 
-// The node's sum, in the place of its first part.
+// Computes the sum of a node in the place of its first part, and returns it.
 float* GradientSum::sum_parts(TreeNode node) {
   float* part = parts_.data();
   for (const std::vector<TreeNode>& of_rank : nodes_) {

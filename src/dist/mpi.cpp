@@ -83,7 +83,7 @@ class MpiRanks : public Communicator {
     wait(request);
   }
 
-  // mpirun ends the other processes as soon as one has ended with an exit code: none may while others write.
+  // mpirun kills the other processes when one ends with an exit code, so none may end while others write.
   void leave() override {
     if (std::exchange(has_left_, true)) return;
     MPI_Request request;
@@ -97,8 +97,8 @@ class MpiRanks : public Communicator {
   }
 
  private:
-  // Where a rank has died, and its launcher has not noticed (srun without --kill-on-bad-exit, a network that
-  // is gone), the others must not wait for ever.
+  // Ends the job if another rank has died unnoticed by its launcher (srun without --kill-on-bad-exit, a lost
+  // network), rather than waiting for ever.
   void wait(MPI_Request request) {
     const double begin = MPI_Wtime();
     for (int done = 0;;) {
@@ -117,7 +117,7 @@ class MpiRanks : public Communicator {
   std::vector<int> counts_, begins_, sent_, sent_begins_;
 };
 
-// How many processes the launcher says that it started; 0 where it does not say.
+// The number of processes that the launcher started; 0 if unknown.
 int launched() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     if (const char* count = std::getenv(name)) return std::atoi(count);

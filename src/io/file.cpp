@@ -28,14 +28,14 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder.string();
 }
 
-// Some file systems cannot sync some things and say EINVAL: there is nothing more that could be done.
+// EINVAL means that the file system cannot sync this.
 bool sync(int fd) { return ::fsync(fd) == 0 || errno == EINVAL; }
 
 bool same(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-// Waits until a pipe can be read, and says so where that takes long: a named pipe may never get a writer.
+// Waits until a pipe can be read, with a message if that takes long: a named pipe may never get a writer.
 void wait_for_writer(int fd, const std::string& path, std::string_view where) {
   constexpr int patience_ms = 1000;
   const std::string pipe = text('[', where, "] ", escape_controls(path), ": is a pipe; ");
@@ -46,10 +46,10 @@ void wait_for_writer(int fd, const std::string& path, std::string_view where) {
     ready = ::poll(&reading, 1, -1);
   }
   if (ready < 0) throw Error(Exit::interrupted, pipe + "interrupted before anything was written to it");
-  ::fcntl(fd, F_SETFL, O_RDONLY);  // without O_NONBLOCK: what is written later is waited for as well
+  ::fcntl(fd, F_SETFL, O_RDONLY);  // without O_NONBLOCK: read() waits for the rest
 }
 
-// Whether the open file is the one at `path`. Nothing: errno says why that cannot be found out.
+// Whether the open file is the one at `path`. nullopt: unknown, see errno.
 std::optional<bool> same_file(int fd, const std::string& path) {
   struct stat open {};
   struct stat named {};
@@ -78,7 +78,7 @@ bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), std::min(bytes.size(), largest_transfer));
     if (written < 0 && errno == EINTR) continue;
-    if (written == 0) errno = EIO;  // no device says so; a loop without end would be worse
+    if (written == 0) errno = EIO;  // rather than an endless loop
     if (written <= 0) return false;
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -117,7 +117,7 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
   if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) stop("is a device; expected a file or a pipe");
   if (S_ISFIFO(status.st_mode)) wait_for_writer(file.get(), path, options.where);
 
-  // The size is a first guess only: a pipe has none, and a file may grow. The extra byte finds the end.
+  // The size is only a guess: a pipe has none, and a file may grow. The extra byte finds the end.
   std::string bytes;
   std::size_t room = static_cast<std::size_t>(std::max<off_t>(status.st_size, 4095)) + 1;
   for (std::size_t have = 0;;) {
@@ -154,7 +154,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path) {
     if (!ignored) path_ = target.string();
   }
   temporary_ = temporary_path(path_);
-  ::unlink(temporary_.c_str());  // what a killed process may have left
+  ::unlink(temporary_.c_str());  // a killed process may have left it
   file_ = FileDescriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!file_.is_open()) fail_writing("cannot be created");
   pending_ = true;
@@ -188,8 +188,8 @@ void AtomicFile::commit(Keep keep) {
   if (::close(file_.release()) != 0 && errno != EINTR) fail_writing("cannot be closed");
 }
 
-// The old file gets its second name by a hard link, so `path` never stops existing. A link cannot replace a
-// file, so it is made under a third name and renamed over the older previous.
+// A hard link gives the old file its second name, so `path` always exists. A link cannot replace a file, so
+// it is created under a third name and renamed over the older previous file.
 void AtomicFile::keep_previous() const {
   const std::string previous = previous_path(path_);
   const std::string link = temporary_path(previous);
@@ -197,13 +197,13 @@ void AtomicFile::keep_previous() const {
   if (::link(path_.c_str(), link.c_str()) == 0) {
     const bool renamed = ::rename(link.c_str(), previous.c_str()) == 0;
     const int reason = errno;
-    ::unlink(link.c_str());  // still there if both names were one file: a kill came before the last rename
+    ::unlink(link.c_str());  // rename() keeps it if both names are one file, after a kill
     errno = reason;
     if (!renamed) fail_writing("the previous one cannot be kept");
     return;
   }
-  if (errno == ENOENT) return;  // the first one: nothing to keep
-  // No hard links on this file system: for a moment only `previous` exists, which is whole.
+  if (errno == ENOENT) return;  // no old file
+  // A file system without hard links: for a moment only `previous` exists, which is complete.
   if (::rename(path_.c_str(), previous.c_str()) != 0) fail_writing("the previous one cannot be kept");
 }
 
@@ -231,7 +231,7 @@ FolderLock::FolderLock(const std::string& folder, const std::string& part, IfLoc
   if (::fstat(folder_.get(), &identity_) != 0) fail("lock", name, ": cannot be looked up: ", errno_text());
   const int how = part.empty() ? LOCK_EX : LOCK_SH;
   int result = lock(folder_.get(), how);
-  if (result != 0 && errno == EBADF) {  // NFS locks only what is open for writing, which a folder never is
+  if (result != 0 && errno == EBADF) {  // NFS locks only files open for writing, which a folder never is
     folder_ = create(folder + "/.lock");
     result = lock(folder_.get(), how);
   }

@@ -28,7 +28,7 @@ constexpr std::string_view metadata_name = "__metadata__";
 const std::string blank_checksum(16, ' ');
 constexpr Index chunk_bytes = Index{1} << 18;          // of data in flight while hashing or converting
 constexpr std::size_t max_header_bytes = 100'000'000;  // as in the reference implementation
-// An object of tensors, each with lists: no more is read, however much a file claims to hold.
+// An object of tensors, each with lists. The limits bound the memory that a damaged header can take.
 constexpr JsonLimits header_limits = {
     .bytes = max_header_bytes, .depth = 3, .list_entries = 64, .comments = false};
 
@@ -46,8 +46,8 @@ const DtypeRow& row_of(Dtype dtype) {
   return *row;
 }
 
-// The number of elements; nothing where an extent is negative or the bytes overflow. An empty tensor's other
-// extents count too: (2^40, 2^40, 0) is no honest shape.
+// The number of elements; nullopt if an extent is negative or the bytes overflow, also for the other extents
+// of an empty tensor such as (2^40, 2^40, 0).
 std::optional<Index> element_count(std::span<const Index> shape) {
   constexpr Index max_element_bytes = 8;
   Index bytes = max_element_bytes;
@@ -59,7 +59,7 @@ std::optional<Index> element_count(std::span<const Index> shape) {
   return empty ? 0 : bytes / max_element_bytes;
 }
 
-// Whether the header's entry of a tensor has just the members and types that the format asks for.
+// Whether a tensor's entry in the header has exactly the members and types of the format.
 bool is_well_formed(const json& entry) {
   const auto has_sizes = [&](const char* key) {
     const auto list = entry.find(key);
@@ -71,7 +71,7 @@ bool is_well_formed(const json& entry) {
          has_sizes("shape") && has_sizes("data_offsets") && entry["data_offsets"].size() == 2;
 }
 
-// A name of the file in a message: it may be a hundred megabytes long.
+// A tensor's name in a message, cut because the header may be 100 MB long.
 std::string tensor_text(std::string_view name) {
   return "tensor `" + escape_controls(name.substr(0, 100)) + "`";
 }
@@ -84,8 +84,8 @@ Index byte_count(const TensorView& tensor) {
   return *element_count(tensor.shape) * row_of(tensor.dtype).bytes;
 }
 
-// The header, padded with spaces so that the data begins at a multiple of 8. Refuses what a caller of the
-// writer could get wrong.
+// The header, padded with spaces so that the data begins at a multiple of 8. Errors: wrong arguments of the
+// writer.
 std::string header_text(const std::string& path, std::span<const TensorView> tensors,
                         const Metadata& metadata) {
   std::string out = text("{\"", metadata_name, "\":", json(metadata).dump());
@@ -111,7 +111,7 @@ std::string header_text(const std::string& path, std::span<const TensorView> ten
   return out;
 }
 
-// The place of the checksum's 16 digits in the header's text; npos if `digits` do not stand there as written.
+// The place of the checksum's 16 digits in the header; npos if they are not there.
 std::size_t find_checksum(std::string_view header, std::string_view digits) {
   constexpr std::string_view before = R"("checksum":")";
   const std::size_t found = header.find(std::string(before) + std::string(digits) + '"');
@@ -167,7 +167,7 @@ void write_safetensors(const std::function<void(std::string_view)>& write, const
   std::string header;
   try {
     header = header_text(path, tensors, metadata);
-  } catch (const json::exception&) {  // a C++ exception of JSON is no message for a user
+  } catch (const json::exception&) {
     fail("safetensors", escape_controls(path), ": a name or a metadata value is not UTF-8");
   }
   require(header.size() <= max_header_bytes, "safetensors", escape_controls(path), ": the header would have ",
@@ -226,8 +226,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
   if (has_checksum()) verify_checksum(std::move(header));
 }
 
-// Trusts nothing: the header must be JSON of just the right shape, and the tensors must fill the data without
-// gap or overlap.
+// Checks all of it: the header must be JSON of exactly the right form, and the tensors must fill the data
+// without gap or overlap.
 void SafetensorsFile::read_header(const std::string& header) {
   if (!header.starts_with('{')) fail_damaged("is no safetensors file: the header is not a JSON object");
   const auto parse = [&] {
@@ -263,7 +263,7 @@ void SafetensorsFile::read_header(const std::string& header) {
     fail_damaged("the tensors end at byte ", filled, " of ", data_size_, " bytes of data");
 }
 
-// The header's entry of a tensor, whose sizes must fit its offsets.
+// Reads a tensor's entry in the header and checks that its sizes fit its offsets.
 TensorInfo SafetensorsFile::read_tensor(const std::string& name, const json& entry) const {
   const auto fail_here = [&](const auto&... what) { fail_damaged(tensor_text(name), ": ", what...); };
   if (!is_well_formed(entry)) {

@@ -1,4 +1,4 @@
-// Initialisation: one place that knows the scale of every tensor's first values.
+// The initial values of all parameters.
 #include <cmath>
 
 #include "core/error.h"
@@ -15,7 +15,7 @@ struct Scale {
   double scale;  // standard deviation, or bound of a symmetric uniform
 };
 
-// Of a matrix (out, in). Glorot & Bengio 2010; He et al. 2015; GPT-2's fixed std.
+// The scale of a matrix (out, in). Glorot & Bengio 2010; He et al. 2015; GPT-2's fixed std.
 Scale matrix_scale(const InitConfig& init, double out, double in) {
   switch (init.scheme) {
     case InitScheme::gpt2:
@@ -84,7 +84,7 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
       draw_into(stream, {Draw::normal, config.init.embed_std * p.init_gain}, 0, p.size, values);
       continue;
     }
-    const bool is_qkv = p.role == Role::qkv;  // q, k and v are matrices of their own
+    const bool is_qkv = p.role == Role::qkv;  // three matrices in one
     Scale scale = matrix_scale(config.init, static_cast<double>(is_qkv ? p.rows() / 3 : p.rows()),
                                static_cast<double>(p.cols()));
     if (p.role == Role::branch_output) scale.scale *= residual_factor(config);

@@ -1,4 +1,4 @@
-// A transformer with its weights, gradients and tape: what is trained, probed, evaluated, sampled.
+// A transformer with its weights, gradients and tape.
 #pragma once
 
 #include <span>
@@ -18,16 +18,15 @@ class Model {
   const ModelConfig& config() const { return transformer.config(); }
   const ParameterLayout& layout() const { return transformer.layout(); }
 
-  // The batch's mean loss (nats). Adds cotangent * d(loss) to `gradients`. `listener`, if any, hears every
-  // site; `logits`, if any, gets a copy of them: (B*T, V).
+  // The batch's mean loss (nats). Adds cotangent * d(loss) to `gradients`. `listener`, if any, receives every
+  // site; `logits`, if any, a copy of the logits: (B*T, V).
   double loss_and_gradients(const Pass& pass, Real cotangent = 1, TapListener<Real>* listener = nullptr,
                             std::vector<Real>* logits = nullptr);
 
   // The batch's mean loss in eval mode, no gradients.
   double loss(Pass pass, TapListener<Real>* listener = nullptr);
 
-  // The same if `stream` (B*T, C) is what leaves block `layer` (0: the embedding); no gradients, and batch norm
-  // as the pass says.
+  // The batch's mean loss if `stream` (B*T, C) is the output of block `layer` (0: the embedding).
   double loss_from(const Pass& pass, Index layer, std::vector<Real>& stream);
 
   // Logits (N, V) of the tokens that follow those in the cache, or of one sequence without a cache. They stay

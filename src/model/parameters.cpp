@@ -107,7 +107,7 @@ NormParameters ParameterLayout::add_norm(const ModelConfig& config, const std::s
   return norm;
 }
 
-// A sublayer with one norm calls it <sublayer>_norm wherever it sits; a second one is <sublayer>_post_norm.
+// The first norm of a sublayer is <sublayer>_norm wherever it sits, the second is <sublayer>_post_norm.
 void ParameterLayout::add_norms(const ModelConfig& config, const Placement& placement,
                                 const std::string& sublayer, int layer, SublayerParameters& p) {
   const char* name = "_norm";

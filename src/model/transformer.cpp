@@ -5,7 +5,7 @@
 namespace normscope {
 namespace {
 
-// What makes each dropout's mask its own: block (0: embedding) and place.
+// Each place in each block (0: the embedding) has its own dropout mask.
 enum class DropoutPlace : std::uint64_t { embedding, attention_weights, attention_branch, ffn_branch };
 
 }  // namespace
@@ -127,7 +127,7 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
   const BlockParameters& p = layout_.blocks[index];
   const Index T = run.pass.context, H = config_.n_head;
 
-  // Queries, keys and values are read by GEMMs alone, unless something stands between.
+  // Only GEMMs read queries, keys and values, unless another operation comes between.
   const bool normed = config_.qk_norm || config_.qkv_norm;
   const bool for_gemms = !normed && !p.attn.norm_inner.present && config_.position != Position::rope &&
                          run.cache == nullptr && config_.d_model / H % 2 == 0;
@@ -182,8 +182,8 @@ Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) con
   const BlockParameters& p = layout_.blocks[index];
   const Var<Real> block_input = x;
 
-  // y = N_out(alpha x + a N_branch(F(s N_in(x)))). Norms and scales that the placement has not, and factors
-  // of 1, return their argument.
+  // y = N_out(alpha x + a N_branch(F(s N_in(x)))). Absent norms and scales, and factors of 1, return their
+  // argument.
   struct Places {
     Site in, out, sum;
     DropoutPlace dropout;

@@ -25,7 +25,7 @@ void add_tensors(const std::string& prefix, const ParameterLayout& layout, const
     tensors.push_back({prefix + p.name, Dtype::F32, p.shape, block.data() + p.offset});
 }
 
-// Says which tensor of the layout, named with the prefix, the file does not have as the layout has it.
+// Error: a tensor of the layout, with the prefix before its name, is missing or has another shape.
 void require_tensors(const SafetensorsFile& file, const std::string& prefix, const ParameterLayout& layout) {
   for (const Parameter& p : layout.list()) {
     if (!p.trainable && !prefix.empty()) continue;
@@ -66,7 +66,7 @@ RunConfig config_in(const SafetensorsFile& file, const LoadOptions& options) {
   const std::string& written = metadata_at(file, "config");
   try {
     return load_config_text(written, file.path(), {}, options).config;
-  } catch (const Error& error) {  // a fault of the file, not of a config that the user wrote
+  } catch (const Error& error) {  // not a usage Error: the user did not write this config
     const std::string lines = error.what();
     fail("safetensors", file.path(),
          ": metadata 'config' is not a run's: ", lines.substr(0, lines.find('\n')));
@@ -81,8 +81,7 @@ Metadata corpus_metadata(const Corpus& corpus) {
   return {{corpus_key, hex(corpus.hash)}, {train_characters_key, std::to_string(corpus.train.size())}};
 }
 
-// What a file may hold besides parameters: moments of a checkpoint; gradients, sites, tokens of an exchange
-// file.
+// Whether a tensor is not a parameter: moments in a checkpoint; gradients, sites, tokens in an exchange file.
 bool is_auxiliary(std::string_view name) {
   for (const char* prefix : {first_moment_prefix, second_moment_prefix, "grad.", "act.", "act_grad."}) {
     if (name.starts_with(prefix)) return true;
@@ -106,7 +105,6 @@ void require_same_run(const SafetensorsFile& file, const RunConfig& config, cons
   }
 }
 
-// A run's state as the metadata of its checkpoint.
 Metadata state_metadata(const TrainState& state) {
   Metadata metadata = {{"step", std::to_string(state.step)},
                        {"trajectory_hash", hex(state.trajectory_hash)},
@@ -122,7 +120,7 @@ Metadata state_metadata(const TrainState& state) {
   return metadata;
 }
 
-// Whether a run of so many steps can be there.
+// Whether a run of `steps` steps can have this state.
 bool is_possible(const TrainState& s, Index steps) {
   const bool best = s.best_val_loss
                         ? std::isfinite(*s.best_val_loss) && s.best_step >= 1 && s.best_step <= s.step
@@ -168,7 +166,7 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
 
 std::string corpus_difference(const Metadata& file, const Corpus& corpus) {
   for (const auto& [key, now] : corpus_metadata(corpus)) {
-    const auto then = file.find(key);  // a file of a version that did not write 'train_characters' lacks it
+    const auto then = file.find(key);  // older versions wrote no 'train_characters'
     if (then == file.end() || then->second == now) continue;
     const char* what = key == corpus_key ? "a corpus with hash " : "a number of characters for training of ";
     return text(what, escape_controls(then->second), ", now ", now);
@@ -283,7 +281,7 @@ std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
   require_format(file);
   RunConfig config = config_in(file, {.need_data = false});
   Vocabulary vocab = Vocabulary::from_json(metadata_at(file, "vocab"), path);
-  require_weights(file, ParameterLayout(config.model, vocab.size()));  // before a model of that size is made
+  require_weights(file, ParameterLayout(config.model, vocab.size()));  // before allocating that model
   auto loaded = std::make_unique<LoadedModel>(std::move(config), std::move(vocab));
   loaded->path = path;
   loaded->step = step_of(file);

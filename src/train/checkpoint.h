@@ -1,4 +1,4 @@
-// Weights in files: checkpoints to resume from, models to load elsewhere.
+// Files with weights: checkpoints to resume from, and models for other programs.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace normscope {
 
-// Where a run is, beyond weights and moments. Everything the next step depends on besides the config is here.
+// The progress of a run: with the config, weights and moments, all that the next step depends on.
 struct TrainProgress {
   Index step = 0;                               // finished updates
   std::uint64_t trajectory_hash = fnv1a_basis;  // over loss and grad_norm of every step
@@ -27,10 +27,10 @@ struct TrainProgress {
   std::optional<double> branch_share;  // of step 1
 };
 struct TrainState : TrainProgress {
-  std::vector<double> recent;  // RecentSteps; empty in checkpoints of versions before it was kept
+  std::vector<double> recent;  // RecentSteps; empty in checkpoints of versions without it
 };
 
-// What the metadata of a run's files are made of.
+// The run's part of the metadata of its files.
 struct CheckpointMeta {
   const RunConfig& config;
   const Corpus& corpus;
@@ -43,8 +43,8 @@ Metadata file_metadata(const CheckpointMeta& facts, Index step);
 void save_checkpoint(const std::string& path, const CheckpointMeta& facts, const TrainState& state,
                      const Model<float>& model, const Moments<float>& moments, Keep keep);
 
-// The checkpoint at `path`, or the one before it where that is damaged, of which `on_damage` is told.
-// Nothing: there is none. Error: both are damaged.
+// The checkpoint at `path`; if that is damaged the previous one, after a call of `on_damage`. nullopt: there
+// is none. Error: both are damaged.
 std::optional<SafetensorsFile> open_checkpoint(const std::string& path,
                                                const std::function<void(const std::string&)>& on_damage);
 
@@ -53,19 +53,19 @@ std::optional<SafetensorsFile> open_checkpoint(const std::string& path,
 TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& facts, Model<float>& model,
                            Moments<float>& moments);
 
-// How the corpus differs from the one that a file was trained on: in its text, or in where the text for
-// training ends. Empty: it does not, as far as the file says.
+// How the corpus differs from the one in a file's metadata: another text, or another end of its training
+// part. Empty: not, as far as the file says.
 std::string corpus_difference(const Metadata& file, const Corpus& corpus);
 
-// The step that a model file is of; 0 where there is none, or a damaged one.
+// The step of a model file; 0 for a missing or damaged one.
 Index step_in(const std::string& path);
 
 // Weights alone, as a PyTorch module's load_state_dict takes them.
 void save_model(const std::string& path, const CheckpointMeta& facts, Index step, const Model<float>& model,
                 Keep keep = Keep::nothing);
 
-// Refuses a file with missing, misshapen or (but for a checkpoint's moments) extra parameters. Takes no
-// memory for what the file says it holds.
+// Refuses a file with missing, misshapen or extra parameters; moments and sites may be there. Reads the
+// header only, so a false header cannot make it allocate.
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout);
 
 // Reads every parameter, or its moment, by its name with the prefix; require_weights() comes first.
@@ -73,7 +73,7 @@ template <class Real>
 void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, std::vector<Real>& block,
                   const std::string& prefix = "");
 
-// A model file as it stands on its own: its config and vocabulary from the metadata, its weights loaded.
+// A model file with its own config and vocabulary, from the metadata.
 struct LoadedModel {
   LoadedModel(RunConfig run_config, Vocabulary vocabulary);
   RunConfig config;
@@ -84,7 +84,7 @@ struct LoadedModel {
   Model<float> model;
 };
 
-// The file itself, or a run folder's final model, else its checkpoint.
+// The file itself; of a run folder the final model, else the checkpoint.
 std::string weights_of(const std::string& run_or_file);
 
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file);

@@ -24,7 +24,7 @@ std::string place_text(Index layer, const std::string& site, Index blocks) {
   return text("block ", layer, ' ', site);
 }
 
-// How many times larger a site is now than it was, at most; sites that were 0 are left out.
+// The largest ratio of a site's value now and then, and where; sites that were 0 do not count.
 struct Growth {
   double times = 0;
   Place place{};
@@ -39,7 +39,7 @@ Growth largest_growth(const std::vector<SiteRow>& then, const std::vector<SiteRo
   return growth;
 }
 
-// A cell as numbers; one that may be empty, as whether it is not, and its value.
+// Appends a cell as a number. An optional cell is two: whether it has a value, and the value.
 template <class Value>
 void add_number(Value value, std::vector<double>& numbers) {
   numbers.push_back(static_cast<double>(value));
@@ -91,7 +91,7 @@ void RecentSteps::from_numbers(std::span<const double> numbers, Index n_layer) {
   std::size_t steps = numbers.size() / numbers_per_step;
   require(numbers.size() >= 2, "resume", "the checkpoint's ", numbers.size(),
           " numbers of recent steps are too few");
-  // Those of a version that logged other columns are forgotten: a report will tell of fewer steps.
+  // Drops the steps of a version that logged other columns; a report then covers fewer steps.
   if (numbers.size() != 2 + steps * numbers_per_step || steps > max_recent_steps) steps = 0;
   const double* next = numbers.data();
   const auto read = [&](auto& value) {
@@ -146,7 +146,7 @@ std::string divergence_report(const FirstNonfinite& first, const std::vector<Sit
   std::vector<std::string> grown;
   const auto add = [&](const char* what, double SiteRow::*rms) {
     const Growth before = largest_growth(oldest.sites, recent.steps().back().sites, rms),
-                 failing = largest_growth(oldest.sites, failed_step, rms);  // of what was finite still
+                 failing = largest_growth(oldest.sites, failed_step, rms);  // of the sites still finite
     const Growth& growth = before.times > failing.times ? before : failing;
     if (growth.times >= min_growth)
       grown.push_back(text(what, " had grown ", times_text(growth.times), " since step ", oldest.step,

@@ -1,4 +1,4 @@
-// The machine and the build: what could change a run's bits or its speed.
+// The machine and the build, on which a run's bits and speed depend.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace normscope {
 
-// What computes the products of a run.
+// The GEMM implementation of a run.
 GemmProvider gemm_provider(const TrainConfig& config);
 const char* name_of(GemmProvider provider);
 
 constexpr Index max_threads = 1024;
 
-// Threads: the --threads option, then train.threads; where neither is given (0), at most so many:
-// OMP_NUM_THREADS, else usable_cores().
+// The thread count: the --threads option, else train.threads; if both are 0 the upper limit of the choice by
+// trial, OMP_NUM_THREADS, else usable_cores().
 int resolve_threads(Index option, Index config);
 
 // "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"

@@ -16,7 +16,7 @@ void measure_gradient(const Shares& shares, const ParameterBlock<Real>& gradient
   double squares = 0;
   for (std::size_t i = 0; i < norms.by_parameter.size(); ++i) {
     double& square = norms.by_parameter[i];
-    // Of running statistics it is what they change by, which counts only where it would spoil them.
+    // The "gradient" of running statistics is their change, which counts only if it is not finite.
     if (!shares.layout().list()[i].trainable && std::isfinite(square)) square = 0;
     squares += square;
     square = std::sqrt(square);

@@ -14,7 +14,7 @@ struct GradientNorms {
   double total = 0;
   std::vector<double> scratch = {};
 };
-// Each rank measures its share of the gradient.
+// Every rank measures its share of the gradient; all get all norms.
 template <class Real>
 void measure_gradient(const Shares& shares, const ParameterBlock<Real>& gradients, GradientNorms& norms);
 template <class Real>
@@ -23,7 +23,7 @@ GradientNorms gradient_norms(const ParameterLayout& layout, const ParameterBlock
 // min(1, limit / norm); 1 where the limit is 0 (off).
 double clip_factor(double grad_clip, double norm);
 
-// Laid out as a ParameterBlock, or as a share of one.
+// Laid out like a ParameterBlock or a share of one.
 template <class Real>
 struct Moments {
   std::vector<Real> first;   // AdamW's m; or the momentum buffer
@@ -33,18 +33,18 @@ struct Moments {
 template <class Real>
 class Optimizer {
  public:
-  // Of several ranks, each has the moments of its share of the parameters.
+  // Each rank has the moments of its share of the parameters.
   Optimizer(const TrainConfig& config, const ParameterLayout& layout, Communicator& ranks = one_rank());
 
   // Update number `step`, counted from 1, with the gradients times `gradient_scale`: each rank updates its
-  // share, and gets the others'. What it did to each parameter, in the layout's order, is good until the next
-  // update.
+  // share and receives the others'. Returns the change of each parameter, in the layout's order, valid until
+  // the next update.
   const std::vector<WeightChange>& update(Index step, double lr, double gradient_scale,
                                           const ParameterBlock<Real>& gradients,
                                           ParameterBlock<Real>& parameters);
 
-  // The moments of all parameters at the first rank, and back from there; the others' are empty. `scratch` is
-  // overwritten.
+  // Collects the moments of all parameters at the first rank (the others return empty ones), and distributes
+  // them from there. Both overwrite `scratch`.
   Moments<Real> gather_moments(ParameterBlock<Real>& scratch) const;
   void scatter_moments(const Moments<Real>& all, ParameterBlock<Real>& scratch);
 

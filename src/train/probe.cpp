@@ -53,7 +53,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   std::optional<SafetensorsFile> weights;
   if (!options.weights.empty()) {
     weights.emplace(options.weights);
-    require_weights(*weights, ParameterLayout(config.model, corpus.vocab.size()));  // before memory is taken
+    require_weights(*weights, ParameterLayout(config.model, corpus.vocab.size()));  // before allocating it
   }
   Model<float> model(config.model, corpus.vocab.size(), gemm_provider(config.train));
   if (weights) {
@@ -65,7 +65,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   StepRunner runner(config, corpus.train, /*dropout=*/false);
   SiteStatistics statistics(shape_of(model));
   ParameterBlock<float> mean_gradient(model.layout());
-  std::vector<double> mean_norm(model.layout().list().size(), 0.0);  // of the batches' norms
+  std::vector<double> mean_norm(model.layout().list().size(), 0.0);  // of each parameter, over the batches
   const double share = 1 / static_cast<double>(options.batches);
   RunRecord record;
   record.folder = folder.path();

@@ -21,8 +21,7 @@ Sampler::Sampler(Model<float>& model, std::span<const Token> prompt, const Sampl
 }
 
 void Sampler::feed(std::span<const Token> tokens) {
-  // Instance norm takes its statistics over the whole window, so a new character changes every position
-  // before it.
+  // Instance norm has statistics over the whole window, so a new character changes all positions before it.
   const bool whole_window = norm_row(model_.config().norm).over == NormOver::sequence;
   const std::span<const float> all = whole_window ? model_.forward(history_) : model_.decode(tokens, cache_);
   if (whole_window) cache_.length = static_cast<Index>(history_.size());

@@ -28,7 +28,7 @@ void StepRunner::fill(Index step, Index micro) {
   sampler_.fill(step, micro * batch_size_, batch_size_, tokens_.data(), targets_.data());
 }
 
-// The loss; the gradient's share in the step's is left in model.gradients.
+// Returns the loss; model.gradients holds the micro-batch's term of the step's gradient.
 double StepRunner::compute_micro_batch(Model<float>& model, Index step, Index micro,
                                        TapListener<float>* listener) {
   model.gradients.clear();
@@ -40,14 +40,14 @@ double StepRunner::compute_micro_batch(Model<float>& model, Index step, Index mi
   return model.loss_and_gradients(pass, 1.0f / static_cast<float>(grad_accum_), listener);
 }
 
-// McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1: of B sequences' gradient the expected square is
-// |G|² + S/B, so that those of one micro-batch (their mean) and of all give unbiased estimates of |G|² and S.
+// McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1: the squared gradient of B sequences has the
+// expectation |G|² + S/B, so the mean over micro-batches and the whole batch estimate both without bias.
 double StepRunner::noise_scale() const {
   const double n = static_cast<double>(grad_accum_), small = static_cast<double>(batch_size_),
                big = n * small;
   double of_small = 0;
   for (const double norm : norms_)
-    of_small += n * norm * norm;  // a share is 1/n of its micro-batch's gradient
+    of_small += n * norm * norm;  // a term is 1/n of its micro-batch's gradient
   const double of_big = result_.norms.total * result_.norms.total;
   return (of_small - of_big) / (1 / small - 1 / big) / ((big * of_big - small * of_small) / (big - small));
 }

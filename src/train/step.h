@@ -16,7 +16,7 @@ namespace normscope {
 struct StepResult {
   float loss = 0;                     // mean over the whole batch
   GradientNorms norms;                // of the whole batch's gradient, before clipping
-  std::optional<double> noise_scale;  // where it was measured (sequences)
+  std::optional<double> noise_scale;  // sequences; empty where it was not measured
 
   float grad_norm() const { return static_cast<float>(norms.total); }
   bool finite() const;
@@ -24,25 +24,24 @@ struct StepResult {
 
 class StepRunner {
  public:
-  // `train_text` must outlive the runner. `dropout` false: a probe, which looks at the model as it is.
-  // Several ranks share the micro-batches.
+  // `train_text` must outlive the runner. `dropout` false: none, for a probe. Ranks share the micro-batches.
   StepRunner(const RunConfig& config, std::span<const Token> train_text, bool dropout = true,
              Communicator& ranks = one_rank());
 
-  // Loss and gradients of step s of the run, left in model.gradients, of which several ranks have a share
-  // each. `statistics` hears every site of every micro-batch. `measure_noise`: the noise scale too, if there
-  // are several. The result is good until the next call; after the first step nothing is allocated.
+  // Loss and gradients of step s of the run; model.gradients holds the rank's share of the gradient.
+  // `statistics` gets every site of every micro-batch. `measure_noise`: the noise scale too, given several
+  // micro-batches. The result is valid until the next call. Allocates nothing after the first step.
   const StepResult& compute(Model<float>& model, Index step, SiteStatistics* statistics = nullptr,
                             bool measure_noise = false);
 
-  // Refuses (usage Error) a rank that does not compute the first one's bits of the first micro-batch: then a
-  // run would depend on who computes what. Overwrites model.gradients.
+  // Usage Error if a rank's bits of the first micro-batch are not the first rank's, because the run would
+  // then depend on which rank computes what. Overwrites model.gradients.
   void require_same_bits(Model<float>& model);
 
   // Draws micro-batch `micro` of step s without running it.
   void fill(Index step, Index micro = 0);
 
-  // The tokens and targets that were drawn last.
+  // The tokens and targets of the last micro-batch.
   Pass last_batch() const { return {tokens_, targets_, context_}; }
 
  private:
@@ -67,8 +66,7 @@ class StepRunner {
 // The sizes of the model's sites.
 ModelShape shape_of(const Model<float>& model);
 
-// The rows of params.csv for a step, from its gradient's norms and what the update did; no `changes`: it was
-// skipped.
+// The rows of params.csv for a step. `changes` is null if the update was skipped.
 std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<float>& model,
                                          const GradientNorms& norms,
                                          const std::vector<WeightChange>* changes);

@@ -24,13 +24,13 @@ constexpr double sample_temperature = 0.8;
 
 }  // namespace
 
-// A step of the loop: what is due in it, then what came of it.
+// A step of the loop: what is due in it, then its results.
 struct Trainer::Step {
   Index number;
   bool is_last, log_metrics, log_sites, record_sites, evaluate, save;
   const StepResult* result = nullptr;
   double lr = 0, clip_factor = 1, seconds = 0;
-  const std::vector<WeightChange>* changes = nullptr;  // nullptr: the update was skipped
+  const std::vector<WeightChange>* changes = nullptr;  // null: the update was skipped
   std::optional<double> val_loss = std::nullopt;
 };
 
@@ -57,7 +57,7 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
 
 // --- before the first step ---
 
-// The first rank reads; of several, it gives the others what is theirs.
+// The first rank reads the checkpoint and sends the others their parts.
 bool Trainer::resume() {
   Moments<float> all;
   if (is_shared() && folder_) all.first = all.second = model_.gradients.all();
@@ -78,7 +78,7 @@ bool Trainer::resume() {
 bool Trainer::read_checkpoint(Moments<float>& moments) {
   const auto on_damage = [&](const std::string& note) {
     observer_.on_note(note);
-    keep_ = Keep::nothing;  // the damaged one may not take the place of the sound one
+    keep_ = Keep::nothing;  // the damaged checkpoint must not replace the sound previous one
   };
   const auto file = open_checkpoint(folder_->file(checkpoint_file), on_damage);
   if (!file) return false;
@@ -116,7 +116,7 @@ void Trainer::begin() {
   open_logs();
 }
 
-// Invalidates an old summary.json: deleted for a new run, set to `interrupted` for a resumed one, so that a
+// Deletes an old summary.json for a new run, or sets its status to `interrupted` for a resumed one, so that a
 // kill cannot leave a `done` beside truncated logs.
 void Trainer::reopen_summary() {
   const std::string path = folder_->file(summary_file);
@@ -134,8 +134,8 @@ void Trainer::reopen_summary() {
   write_record(folder_->file_to_write(summary_file), old);
 }
 
-// With layers_every 0 the logs of layers, parameters and heads are not written, but those that are there end
-// at the step at which the run goes on, as every log does.
+// With layers_every 0 existing logs of layers, parameters and heads are opened only to drop the rows after
+// the last step, as for every log.
 void Trainer::open_logs() {
   const auto last_step = resumed_ ? std::optional(state_.step) : std::nullopt;
   const bool log_sites = config_.log.layers_every > 0;
@@ -149,7 +149,7 @@ void Trainer::open_logs() {
 
 // --- a step ---
 
-// Rows come at step 1, evaluations do not; both at every multiple and at the last step.
+// Log rows are due at step 1, and like evaluations at every multiple and at the last step.
 Trainer::Step Trainer::plan(Index number) const {
   const bool last = number == config_.train.steps;
   const auto at_multiple = [&](Index every) { return every > 0 && number % every == 0; };
@@ -192,8 +192,8 @@ void Trainer::update(Step& step) {
   recent_.add_norm(step.result->norms.total);
 }
 
-// Runs the step again with every tap on: nothing has been updated, so it is the same step. Reports the first
-// tensor that is not finite, and logs the recorded steps beside those that were logged anyway.
+// Repeats the step, whose update did not happen, with every tap on. Reports the first tensor that is not
+// finite, and adds the recorded steps to the log.
 void Trainer::diverge(const Step& step) {
   record_.status = status_diverged;
   statistics_.clear();
@@ -204,7 +204,7 @@ void Trainer::diverge(const Step& step) {
   if (!logs_ || !logs_->layers) return;
   for (const auto& earlier : recent_.steps()) add_layers(*logs_->layers, earlier.step, earlier.sites);
   add_layers(*logs_->layers, step.number, sites);
-  logs_->layers->merge();  // at once: the last checkpoint counts on some of the rows replaced
+  logs_->layers->merge();  // in one write, because the last checkpoint needs some of the replaced rows
   write_heads(*logs_->heads, step.number, statistics_.head_rows());
 }
 
@@ -233,7 +233,7 @@ void Trainer::evaluate_model(Step& step) {
   if (step.is_last) record_.final_val_loss = loss;
   observer_.on_evaluation(step.number, loss);
   const double best = state_.best_val_loss.value_or(std::numeric_limits<double>::infinity());
-  if (!(loss < best)) return;  // nor is a loss that is not finite
+  if (!(loss < best)) return;  // also if the loss is NaN
   const bool is_saved = state_.best_step > 0 && state_.best_step == saved_best_step_;
   state_.best_val_loss = loss;
   state_.best_step = step.number;
@@ -271,7 +271,7 @@ void Trainer::save() {
                   is_shared() ? all : optimizer_.moments, keep_);
   keep_ = Keep::previous;
   saved_best_step_ = state_.best_step;
-  std::error_code ignored;  // settle_best() removes what stays
+  std::error_code ignored;  // settle_best() removes it otherwise
   std::filesystem::remove(previous_path(folder_->file(best_file)), ignored);
 }
 
@@ -291,7 +291,7 @@ void Trainer::finish() {
   add_environment(config_.train, record_);
 }
 
-// The model at the end, and a text that it writes.
+// Writes the final model and a sample of its text.
 void Trainer::write_results() {
   save_model(folder_->file_to_write(model_file), facts(), state_.step, model_);
   const Token start = default_prompt(corpus_.vocab);
@@ -299,7 +299,7 @@ void Trainer::write_results() {
   try {
     sample = sample_text(model_, corpus_.vocab, {&start, 1}, sample_length,
                          {.temperature = sample_temperature, .seed = config_.train.seed});
-  } catch (const Error& error) {  // the last update has spoilt the weights; the run is whole all the same
+  } catch (const Error& error) {  // the last update made weights that give no finite logits
     observer_.on_note(text(error.what(), "; ", sample_file, " is left empty"));
   }
   write_atomically(folder_->file_to_write(sample_file), sample, "\n");
@@ -341,8 +341,8 @@ RunRecord Trainer::run(const std::atomic<bool>& stop, int most_threads) {
     record_.seconds = record_.seconds.value_or(0) + clock.seconds();
     write_record(folder_->file_to_write(summary_file), record_);
   }
-  // The last checkpoint comes after all else: where it is, the run is whole; where a kill came first, the
-  // checkpoint before it leads to the same end.
+  // The last checkpoint is written last, so a run that has it is complete; after an earlier kill the
+  // checkpoint before it leads to the same results.
   if (done) save();
   return record_;
 }

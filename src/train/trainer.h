@@ -1,4 +1,4 @@
-// The training loop: steps, logs, evaluations, checkpoints, and what is left when it ends.
+// The training loop: steps, logs, evaluations, checkpoints, and the results at the end.
 #pragma once
 
 #include <atomic>
@@ -22,26 +22,25 @@ struct Progress {
   double seconds_left;
 };
 
-// Called as a run goes on; the command line shows what it gets.
+// Receives the events of a run, for the command line to show.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
   virtual void on_step(const Progress&) {}
   virtual void on_evaluation(Index /*step*/, double /*val_loss*/) {}
   virtual void on_note(const std::string&) {}
-  virtual void on_threads(Index /*step*/, int /*threads*/, int /*before*/) {}  // another count is chosen
-  virtual void on_sites(const std::vector<SiteRow>&) {}  // what a row of layers.csv says
+  virtual void on_threads(Index /*step*/, int /*threads*/, int /*before*/) {}  // the thread count changes
+  virtual void on_sites(const std::vector<SiteRow>&) {}  // the step's rows of layers.csv
   virtual void on_branch_share(double) {}                // after step 1; see run/figures.h
 };
 
 class Trainer {
  public:
-  // All but `config` must outlive the trainer. Of several ranks that share the run the first has the folder;
-  // the others' is nullptr.
+  // All but `config` must outlive the trainer. `folder` is nullptr at all ranks but the first.
   Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folder, TrainObserver& observer,
           Communicator& ranks = one_rank());
 
-  // Goes on from the folder's checkpoint, or its previous one where that is damaged. False: there is none.
+  // Loads the folder's checkpoint, or the previous one if that is damaged. False: there is none.
   bool resume();
 
   // From where it is to the last step, or until `stop` becomes true. Writes every file of the run folder.
@@ -78,7 +77,7 @@ class Trainer {
 
   const RunConfig config_;
   const Corpus& corpus_;
-  RunFolder* const folder_;  // nullptr at the ranks that write nothing
+  RunFolder* const folder_;  // nullptr: writes nothing
   TrainObserver& observer_;
   Communicator& ranks_;
   Model<float> model_;
@@ -87,14 +86,14 @@ class Trainer {
   SiteStatistics statistics_;
   RecentSteps recent_;
   TrainState state_;
-  RunRecord record_;          // its status is empty while the run goes on
-  std::optional<Logs> logs_;  // where there is a folder
+  RunRecord record_;          // the status is empty until the run ends
+  std::optional<Logs> logs_;  // if there is a folder
   const Index tokens_per_step_;
   Index first_step_ = 1;         // of this process
-  double step_seconds_ = 0;      // in steps alone
-  double seconds_per_step_ = 0;  // smoothed
+  double step_seconds_ = 0;      // total time of this process's steps
+  double seconds_per_step_ = 0;  // exponential moving average
   bool resumed_ = false;
-  Keep keep_ = Keep::previous;  // what the next save does with the checkpoint before it
+  Keep keep_ = Keep::previous;  // whether the next save keeps the checkpoint before it
   Index saved_best_step_ = 0;   // best_step in the last checkpoint
 };
 
