@@ -2,6 +2,7 @@
 """The measurement beside busy programs: its table and goals from made-up figures, its loops, and the quick form."""
 
 import contextlib
+import importlib.util
 import json
 import math
 import os
@@ -16,7 +17,7 @@ sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import bench_load
 
 SCRIPT = os.path.join(ROOT, "scripts", "bench_load.py")
-HAS_TORCH = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
 def made_up(one, two, default, load=1, torch=None):

@@ -292,7 +292,7 @@ class Unusual(CliTest):
 
     def test_a_vocabulary_of_100_000(self):
         self.write("text.txt", "".join(map(chr, range(0x10000, 0x10000 + 100_000))))
-        run = self.train("run", {"model": {"n_layer": 1, "d_model": 2, "n_head": 1, "context": 4},
+        run = self.train("run", {"model": {"n_layer": 1, "d_model": 2, "n_head": 1, "context": 4}, "data": {"val_fraction": 0.001},
                                  "train": {"steps": 1, "batch_size": 1}, "eval": {"batches": 1, "every": 0}})
         self.assertEqual(run.summary["vocab"], 100_000)
         self.assertAlmostEqual(run.summary["final_train_loss"], np.log(100_000), delta=0.1)
