@@ -10,7 +10,7 @@ from typing import Callable
 
 import papers_pictures as pictures
 import papers_tables as tables
-from papers_run import (run_amplification, run_batchnorm, run_equilibrium, run_growth, run_identity, run_rmsnorm, run_outgrow,
+from papers_run import (run_amplification, run_batchnorm, run_dyt_growth, run_equilibrium, run_growth, run_identity, run_rmsnorm, run_outgrow,
                         run_residual, run_theory, run_xiong, sweep)
 from papers_tables import LEARNS, STUCK, deepest, final, losses, mean, paired, placements, rates, values_of
 from runs import np
@@ -93,6 +93,12 @@ EXPERIMENTS = [
         Claim(f"{p}: the stream's worst layer, from its law", lambda f, p=p: tables.worst_off_law(f, p), 0, 0.05)
         for p in ("pre", "pre_scaled", "sandwich", "peri", "post")
     ], pictures.growth),
+    Experiment("dyt_growth", run_dyt_growth, tables.dyt_growth, [
+        *(Claim(f"{norm}: the worst depth, from its law", lambda f, norm=norm: max(
+            abs(measured.mean() / law - 1) for measured, law in f[norm].values()), 0, 0.1) for norm in ("layernorm", "dyt")),
+        Claim("dyt: logarithm of the growth, L 96 over L 24 (law exp(c√L): 2)", lambda f: tables.doubling(f["dyt"]), 1.8, 2.4),
+        Claim("layernorm: the same (law √(1 + 1.5 L): 1.38)", lambda f: tables.doubling(f["layernorm"]), 1.2, 1.5),
+    ], pictures.dyt_growth),
     Experiment("theory", run_theory, tables.theory, [
         Claim("worst activation over what is allowed: 2%, or two standard errors", lambda f: tables.worst_off_theory(f, "rms", 0.02), 0, 1),
         Claim("worst gradient over what is allowed: 5%, or two standard errors", lambda f: tables.worst_off_theory(f, "grad", 0.05), 0, 1),

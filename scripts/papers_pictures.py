@@ -89,6 +89,24 @@ def growth(found):
 
 
 @drawing
+def dyt_growth(found):
+    lines = [Line("LayerNorm", PALETTE[0]), Line("DyT", PALETTE[1])]
+    depths = list(found["dyt"])
+    figure, axes = figure_of(1, "Growth of the gradient towards the input, by depth, at initialisation",
+                             f"{len(found['dyt'][depths[0]][0])} seeds: mean (points) and range (bands); dashed: the law of each",
+                             [(line.name, line.color, marker) for line, marker in zip(lines, MARKERS)])
+    drawn = []
+    for line, marker, by_depth in zip(lines, MARKERS, (found["layernorm"], found["dyt"])):
+        drawn.append(np.array([measured for measured, _ in by_depth.values()]).T)
+        draw(axes[0], depths, drawn[-1], line, marker, line=False)
+        axes[0].plot(depths, [law for _, law in by_depth.values()], color=line.color, linewidth=1.2, linestyle=DASHES)
+    say(axes[0], "|dx_0| over |dx_L|")
+    scale_y(axes[0], drawn, log=True)
+    depth_ticks(axes[0], depths)
+    return figure
+
+
+@drawing
 def theory(found):
     shown = [name for name in found if name in COLORS]
     seeds, blocks = found[shown[0]]["rms"][0].shape

@@ -196,6 +196,17 @@ def run_residual(config, out, quick):
     return {"gradient": gradient, "law": law, "rows": sweep(config, out / "trained", quick)}
 
 
+def run_dyt_growth(config, out, quick):
+    """{norm: {L: (|dx_0| over |dx_L|, one a seed; its law)}}."""
+    found = {}
+    for norm in ("layernorm", "dyt"):
+        for layers in (2, 6) if quick else (6, 12, 24, 48, 96):
+            folders = probe(config, out / f"{norm}-{layers}", 2 if quick else 8, quick, {"model.norm": norm, "model.n_layer": layers})
+            norms, law = [stream(folder, "grad_rms") for folder in folders], predicted(folders[0])["grad"]
+            found.setdefault(norm, {})[layers] = np.array([dx[0] / dx[-1] for dx in norms]), law[0] / law[-1]
+    return found
+
+
 THEORY = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "b2t", "hybrid", "subln")},
           "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},
           "pre, RoPE, QK norm": {"position": "rope", "qk_norm": "true"}, "pre, DyT": {"norm": "dyt"},

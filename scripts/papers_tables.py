@@ -111,6 +111,18 @@ def growth(found):
                        f"{100 * worst_off_law(found, p):.1f}%"] for p, (measured, law) in found.items()))
 
 
+def dyt_growth(found):
+    return markdown(["gradient at x_0 over x_L / law", *(f"L {layers}" for layers in found["dyt"])],
+                    *([norm, *(f"{measured.mean():.2f} / {law:.2f}" for measured, law in by_depth.values())]
+                      for norm, by_depth in found.items()))
+
+
+def doubling(by_depth):
+    """By what the logarithm of the gradient's growth is multiplied from a quarter of the deepest model's depth to all of it."""
+    deep = max(by_depth)
+    return math.log(by_depth[deep][0].mean()) / math.log(by_depth[min(by_depth, key=lambda depth: abs(depth - deep / 4))][0].mean())
+
+
 def thirds(by_block):
     """What the last third of the blocks has over what the first third has, mean over seeds and blocks."""
     values = by_block.mean(axis=0)
