@@ -179,28 +179,30 @@ def check(program, folder, model):
 
 
 def plant(faults):
-    """Of each of several faults that are one edit: (name, laws that the sound program fails, that the mutant fails, of
-    which some must be among them)."""
+    """Of each of several faults that are one edit: (name, laws that the mutant fails, of which some must be among them)."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         _, unit, edits, _, _ = faults[0]
         mutant = mutants.build(folder, [unit], edits)
-        return [(name, check(BINARY, folder, config)[0], check(mutant, folder, config)[0], expected)
-                for name, _, _, config, expected in faults]
+        return [(name, check(mutant, folder, config)[0], expected) for name, _, _, config, expected in faults]
 
 
 def main():
     bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for config in {str(fault[3]): fault[3] for fault in FAULTS}.values():
+            failed, _ = check(BINARY, Path(folder), config)
+            bad += len(failed)
+            if failed:
+                print(f"the sound program fails {sorted(failed)} of {config}")
     same_edit = {}
     for fault in FAULTS:
         same_edit.setdefault(str(fault[1:3]), []).append(fault)
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for name, sound, mutant, expected in itertools.chain.from_iterable(pool.map(plant, same_edit.values())):
-            caught = bool(mutant & expected) and not sound
+        for name, mutant, expected in itertools.chain.from_iterable(pool.map(plant, same_edit.values())):
+            caught = bool(mutant & expected)
             bad += not caught
             print(f"{'caught' if caught else 'MISSED'}  by {', '.join(map(str, sorted(mutant))) or '-':12} {name}")
-            if sound:
-                print(f"        the sound program fails {sorted(sound)}")
     sys.exit(1 if bad else 0)
 
 

@@ -161,10 +161,10 @@ TEST_CASE("unknown keys name the nearest") {
   CHECK(edit_distance("", "abc") == 3);
 
   std::string many = "{\"x0\": 0";
-  for (int i = 1; i < 50'000; ++i) many += ",\"x" + std::to_string(i) + "\": 0";
+  for (int i = 1; i < 5'000; ++i) many += ",\"x" + std::to_string(i) + "\": 0";
   const std::string said = refused(many + "}");
   CHECK(std::count(said.begin(), said.end(), '\n') == 40);
-  CHECK_HOLDS(said, "[config] and 49960 more");
+  CHECK_HOLDS(said, "[config] and 4960 more");
 }
 
 TEST_CASE("--set: JSON, or else a string") {

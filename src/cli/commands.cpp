@@ -1,7 +1,10 @@
 #include "cli/commands.h"
 
+// By default cxxopts splits list options and positionals at commas; no argument can contain a NUL byte.
+#define CXXOPTS_VECTOR_DELIMITER '\0'
 #include <algorithm>
 #include <charconv>
+#include <cxxopts.hpp>
 #include <iostream>
 
 #include "config/fields.h"
@@ -14,40 +17,41 @@ namespace {
 
 constexpr const char* positional_name = "arguments";
 
-}  // namespace
-
-CommandLine::CommandLine(const Command& command, Communicator& ranks)
-    : command_(command),
-      ranks_(ranks),
-      options_("normscope " + command.name,
-               command.purpose + (command.details.empty() ? "" : "\n" + command.details)) {
-  options_.custom_help("[OPTIONS]").positional_help(command.arguments).set_width(110);
+cxxopts::Options parser_of(const Command& command) {
+  cxxopts::Options parser("normscope " + command.name,
+                          command.purpose + (command.details.empty() ? "" : "\n" + command.details));
+  parser.custom_help("[OPTIONS]").positional_help(command.arguments).set_width(110);
   const auto words = [] { return cxxopts::value<std::vector<std::string>>(); };
-  options_.add_options()(positional_name, "", words());
-  options_.parse_positional({positional_name});
+  parser.add_options()(positional_name, "", words());
+  parser.parse_positional({positional_name});
   std::vector<Option> all = {{"h,help", "", "show this help"}, {"version", "", "show the version"}};
   all.insert(all.end(), command.options.begin(), command.options.end());
   for (const Option& option : all) {
     const std::string name(option.name), value(option.value), help(option.help);
-    value.empty() ? options_.add_options()(name, help) : options_.add_options()(name, help, words(), value);
+    value.empty() ? parser.add_options()(name, help) : parser.add_options()(name, help, words(), value);
   }
+  return parser;
 }
 
+}  // namespace
+
 bool CommandLine::parse(int argc, char** argv) {
+  cxxopts::Options parser = parser_of(command_);
   for (const std::string_view argument : std::span(argv + 1, argv + argc)) {  // --help works despite errors
     if (argument == "--") break;
     const bool wants_help = argument == "--help" || argument == "-h";
     if (!wants_help && argument != "--version") continue;
-    std::cout << (wants_help ? options_.help() : version_text() + '\n');
+    std::cout << (wants_help ? parser.help() : version_text() + '\n');
     return false;
   }
   require_values(argc, argv);
   try {
-    result_ = options_.parse(argc, argv);
+    const cxxopts::ParseResult parsed = parser.parse(argc, argv);
+    for (const cxxopts::KeyValue& one : parsed.arguments()) given_[one.key()].push_back(one.value());
   } catch (const cxxopts::exceptions::no_such_option&) {
-    options_.allow_unrecognised_options();
+    parser.allow_unrecognised_options();
     std::vector<std::string> lines;
-    const cxxopts::ParseResult parsed = options_.parse(argc, argv);
+    const cxxopts::ParseResult parsed = parser.parse(argc, argv);
     for (const std::string& unknown : parsed.unmatched()) {
       const char* next = *(std::find(argv, argv + argc - 1, unknown) + 1);
       lines.push_back(unknown_option(unknown, next != nullptr && next[0] != '-' ? next : ""));
@@ -127,7 +131,7 @@ void CommandLine::require_positionals() const {
 }
 
 std::vector<std::string> CommandLine::all_of(const std::string& name) const {
-  return has(name) ? (*result_)[name].as<std::vector<std::string>>() : std::vector<std::string>{};
+  return has(name) ? given_.at(name) : std::vector<std::string>{};
 }
 
 std::optional<std::string> CommandLine::text_of(const std::string& name) const {

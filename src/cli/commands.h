@@ -2,9 +2,7 @@
 // errors with suggestions.
 #pragma once
 
-// By default cxxopts splits list options and positionals at commas; no argument can contain a NUL byte.
-#define CXXOPTS_VECTOR_DELIMITER '\0'
-#include <cxxopts.hpp>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,7 +53,7 @@ std::span<const Command* const> all_commands();  // in the order of the help
 // The parsed arguments of a command.
 class CommandLine {
  public:
-  CommandLine(const Command& command, Communicator& ranks);
+  CommandLine(const Command& command, Communicator& ranks) : command_(command), ranks_(ranks) {}
 
   // Parses the arguments after the command's name. False: --help or --version was given and has been printed.
   // Usage Errors: unknown options (with the nearest known one), missing values, a wrong number of
@@ -64,7 +62,7 @@ class CommandLine {
 
   Communicator& ranks() const { return ranks_; }
   const std::vector<std::string>& positionals() const { return positionals_; }
-  bool has(const std::string& name) const { return result_->count(name) > 0; }
+  bool has(const std::string& name) const { return given_.contains(name); }
   std::optional<std::string> text_of(const std::string& name) const;
   std::vector<std::string> all_of(const std::string& name) const;
 
@@ -82,8 +80,7 @@ class CommandLine {
 
   const Command& command_;
   Communicator& ranks_;
-  cxxopts::Options options_;
-  std::optional<cxxopts::ParseResult> result_;
+  std::map<std::string, std::vector<std::string>> given_;  // the values of each option; of a flag "true"
   std::vector<std::string> positionals_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli/against.h"
 #include "cli/commands.h"

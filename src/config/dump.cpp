@@ -72,6 +72,8 @@ std::string json_text(const ordered_json& value) {
   return (escape_controls(plain, "\n") == plain ? plain : value.dump(2, ' ', /*ensure_ascii=*/true)) + "\n";
 }
 
+std::string dump_text(const RunConfig& config) { return json_text(dump(config)); }
+
 ordered_json json_schema() {
   const ordered_json object = {{"type", "object"}, {"additionalProperties", false}};
   ordered_json root = {{"$schema", draft}, {"title", "normscope config"}};

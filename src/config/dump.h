@@ -1,7 +1,7 @@
 // A config as JSON, the JSON Schema, and the differences of two configs, all from the field table.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -15,7 +15,7 @@ nlohmann::ordered_json dump(const RunConfig& config);
 
 // JSON indented by two spaces with a newline at the end, safe for a terminal.
 std::string json_text(const nlohmann::ordered_json& value);
-inline std::string dump_text(const RunConfig& config) { return json_text(dump(config)); }
+std::string dump_text(const RunConfig& config);
 
 // JSON Schema (draft 7, which editors know best); kept at configs/schema.json.
 nlohmann::ordered_json json_schema();
