@@ -33,6 +33,7 @@ class Explain(unittest.TestCase):
             out = explain("--placement", placement).stdout
             self.assertIn(f"the stream grows {grown:.3g}-fold; its gradient at x_0 is {grown:.3g} times that at x_L", out)
             self.assertIn(f"cos(x_0, x_L) = {share:.3g}, ", out)
+            self.assertRegex(out, r"amplification 0: no branch reaches" if placement == "rezero" else r"amplification [\d.]+: bf16 is off by")
         config = os.path.join(CONFIGS, "deep_pre.json")
         self.assertRegex(explain(config).stdout, r"the stream grows 2\.3\d-fold; .*\n.*\n +amplification \d")
         self.assertIn("no prediction: batchnorm", explain(config, "--set", "model.norm=batchnorm").stdout)

@@ -129,10 +129,25 @@ class Predict(CliTest):
                           {"norm": "instancenorm", "norm_placement": "pre" if placement == "pre" else "sandwich"},
                           {"tie_embeddings": True}, {"n_head": 1}, {"residual": False}, {"context": 1, "batch_size": 64},
                           {"context": 8}, {"context": 256}):
-                # A gate's terms of order 1/C are not in the theory: the gradient is 10% off after 12 blocks.
-                limits = (0.03, 0.12, 0.03) if placement == "post" and model.get("activation") == "swiglu" else narrow
+                # Its gradient's square varies by 80% from seed to seed; the first 32 seeds are 10% low, the first 160 3%.
+                seeds = 160 if placement == "post" and model.get("activation") == "swiglu" else 32
                 with self.subTest(placement=placement, model=model):
-                    self.near_probe(32, limits, **{"d_model": 128, "d_ff": 512, "norm_placement": placement, **model})
+                    self.near_probe(seeds, narrow, **{"d_model": 128, "d_ff": 512, "norm_placement": placement, **model})
+
+    def test_terms_of_order_one_over_the_width(self):
+        for model in ({}, {"activation": "swiglu"}):  # the limit of wide layers is a tenth off
+            with self.subTest(model):
+                self.near_probe(300, (0.01, 0.02, 0.02), d_model=32, d_ff=128, n_layer=6, context=1, batch_size=32, norm="rmsnorm",
+                                norm_placement="post", **model)
+
+    def test_near_measured_amplification(self):
+        # At context 64 noise in queries and keys is most of what res_post amplifies.
+        for placement, context in (("post", 64), ("res_post", 64), ("keel", 64), ("pre", 1), ("keel", 1)):
+            config = self.make(n_layer=4, norm_placement=placement, context=context, batch_size=256 // context)
+            measured = [json.loads(self.normscope("measure", config, "--only", "amplification", "--json", "--set",
+                                                  f"train.seed={seed}").stdout)["layers"][-1]["amplification"] for seed in (1, 2, 3)]
+            predicted = json.loads(self.normscope("predict", config, "--json").stdout)["amplification"]
+            self.assertLess(abs(math.log(sum(measured) / 3 / predicted)), 0.25, (placement, context, measured, predicted))
 
 
 def mean_and_error(values):

@@ -202,23 +202,34 @@ TEST_CASE(
   using enum PlacementKind;
   const auto ratio = [](NormKind norm,
                         bool qkv_norm) {  // of the gradient at x_0 to that in the limit of wide layers
-    ModelConfig config = closed({post}, 1);
+    ModelConfig config = closed({post}, 2);
     config.norm = norm;
     config.qkv_norm = qkv_norm;
-    return Streams(predict(config, 64, one_character)).gradient[0] / streams(config).gradient[0];
+    const auto at_x0 = [](const Prediction& prediction) {
+      return std::pow(prediction.sites.front().grad_rms, 2);
+    };
+    return at_x0(predict(config, 64, one_character)) / at_x0(closed_prediction(config));
   };
-  // Relative variances over 1/C. Attention: the Gaussian x_0 + its branch, whose mean is as large: 1 and 1/2
-  // of what each has, 2 and 2 + 2 + 2 (x_0, values, output), and 4 x.F. FFN: x of fixed length, a branch of
-  // half.
-  const double C = 256, attn = (2 + 4 + 6) / 4.0, ffn = (4 * 0.5 + (2 + 5 + 0) * 0.25) / 2.25;
-  CHECK(ratio(NormKind::rmsnorm, false) == doctest::Approx((1 + attn / C) * (1 + ffn / C)).epsilon(1e-9));
-  // Of the arriving gradient a third, and a half, come by a branch and have a mean for LayerNorm to take.
+  const auto product = [](std::initializer_list<double> terms) {
+    double all = 1;
+    for (const double term : terms) all *= 1 + term / 256;
+    return all;
+  };
+  // Relative variances over 1/C, of attention's sum and the FFN's. A branch has 2 by its output matrix, and
+  // by values 2 or by hidden features 5 C/F = 5; x.F adds 4 times the shares. Half of it is lost again: what
+  // made the sum has a larger gain along it.
+  const double attn = (4 + 4) / 4.0 / 2, ffn = (4 * 0.5 + (2 + 5) * 0.25) / 2.25 / 2;
+  // x_0 varies too, and attention with it: 2, of which nothing is lost. The head's gradient may lie along x.
+  const double first = attn + 2, last = 2 * ffn - 1;
+  CHECK(ratio(NormKind::rmsnorm, false) == doctest::Approx(product({first, ffn, attn, last})).epsilon(1e-9));
+  // Of the arriving gradient a half, and a third, come by a branch and have a mean for LayerNorm to take.
   CHECK(ratio(NormKind::layernorm, false) ==
-        doctest::Approx((1 + (attn - 1 / 2.0) / C) * (1 + (ffn - 1 / 3.0) / C)).epsilon(1e-9));
-  // A norm of the values within each head of D.
-  const double D = 64, normed = (2 + 4 + 2) / 4.0, branch = (D - 1) / (D - 2);
+        doctest::Approx(product({first - 1 / 2.0, ffn - 1 / 3.0, attn - 1 / 2.0, last - 1})).epsilon(1e-9));
+  // A norm of the values within each head of D: attention does not vary with x_0.
+  const double D = 64, branch = (D - 1) / (D - 2), normed = (4 + 2) / 4.0 / 2, second = 2 / 4.0;
   CHECK(ratio(NormKind::rmsnorm, true) ==
-        doctest::Approx((1 + normed / C) * (1 + ffn / C) * (1 + branch) / 2).epsilon(1e-9));
+        doctest::Approx(product({normed + second, ffn, normed, last}) * std::pow((1 + branch) / 2, 2))
+            .epsilon(1e-9));
 }
 
 TEST_CASE("theory: at context 1 the input's share, amplification and bf16 error follow their laws") {
@@ -265,7 +276,7 @@ TEST_CASE("theory: equal tokens attend evenly, and their scores have no gradient
   const Index T = 24;
   const Kernel ones(T, [](Index, Index) { return 1.0; }), g = random_kernel(T);
   for (const bool qk_norm : {false, true}) {
-    const AttentionMap map(ones, {.query = 3, .value = 2, .qk_norm = qk_norm, .head_dim = 16});
+    AttentionMap map(ones, {.query = 3, .value = 2, .qk_norm = qk_norm, .head_dim = 16});
     double uniform = 0;
     for (Index t = 1; t <= T; ++t) uniform += std::log(static_cast<double>(t)) / static_cast<double>(T);
     CHECK(map.entropy() == doctest::Approx(uniform).epsilon(2e-3));
@@ -281,7 +292,7 @@ TEST_CASE("theory: independent tokens in one wide head keep the participation of
   const Index T = 32;
   const Kernel identity(T, [](Index t, Index s) { return t == s ? 1.0 : 0.0; });
   for (const double beta : {0.01, 1.0, 25.0}) {
-    const AttentionMap map(identity, {.query = std::sqrt(beta), .head_dim = 1'000'000'000, .cell_growth = 1});
+    AttentionMap map(identity, {.query = std::sqrt(beta), .head_dim = 1'000'000'000, .cell_growth = 1});
     const Kernel out = map.forward();
     for (const Index t : {1, 5, 31})
       CHECK(out(t, t) ==
@@ -308,31 +319,36 @@ TEST_CASE("theory: attention, gentle and sharp, is that of sampled heads, and so
   };
   for (const double scale : {1.0, 6.0}) {
     CAPTURE(scale);
-    const AttentionMap map(kernel(0.4), {.query = scale, .value = 2, .head_dim = D});
-    double forward = 0, backward = 0;
+    AttentionMap map(kernel(0.4), {.query = scale, .value = 2, .head_dim = D});
+    double forward = 0, backward = 0, response = 0;
     for (Index h = 0; h < heads; ++h) {
       const std::string head = std::to_string(h);
       const std::vector<double> q = features(0.4, scale, "q" + head), k = features(0.4, scale, "k" + head),
-                                v = features(0.4, 2, "v" + head), da = features(0.1, 1, "da" + head);
+                                v = features(0.4, 2, "v" + head), da = features(0.1, 1, "da" + head),
+                                noise = features(0.4, scale, "noise" + head);
       const auto dot = [&](const std::vector<double>& a, Index t, const std::vector<double>& b, Index s) {
         return std::inner_product(&a[t * D], &a[t * D] + D, &b[s * D], 0.0);
       };
       std::vector<double> dq(q.size()), dk(q.size()), dv(q.size()), w(static_cast<std::size_t>(T)), dw(w);
       for (Index t = 0; t < T; ++t) {
-        double sum = 0, mean = 0;
+        double sum = 0, mean = 0, drift = 0;
         for (Index s = 0; s <= t; ++s) sum += w[s] = std::exp(dot(q, t, k, s) / std::sqrt(Dr));
-        std::vector<double> out(static_cast<std::size_t>(D));
+        std::vector<double> out(static_cast<std::size_t>(D)), change(out);
+        const auto moved = [&](Index s) { return dot(noise, t, k, s) / std::sqrt(Dr); };
         for (Index s = 0; s <= t; ++s) mean += (w[s] /= sum) * (dw[s] = dot(da, t, v, s));
+        for (Index s = 0; s <= t; ++s) drift += w[s] * moved(s);
         for (Index s = 0; s <= t; ++s) {
-          const double ds = w[s] * (dw[s] - mean) / std::sqrt(Dr);
+          const double ds = w[s] * (dw[s] - mean) / std::sqrt(Dr), dw_s = w[s] * (moved(s) - drift);
           for (Index d = 0; d < D; ++d) {
             out[d] += w[s] * v[s * D + d];
+            change[d] += dw_s * v[s * D + d];
             dv[s * D + d] += w[s] * da[t * D + d];
             dq[t * D + d] += ds * k[s * D + d];
             dk[s * D + d] += ds * q[t * D + d];
           }
         }
         forward += std::inner_product(out.begin(), out.end(), out.begin(), 0.0);
+        response += std::inner_product(change.begin(), change.end(), change.begin(), 0.0);
       }
       // Through each matrix of C inputs, over C.
       const auto square = [](const std::vector<double>& a) {
@@ -343,6 +359,7 @@ TEST_CASE("theory: attention, gentle and sharp, is that of sampled heads, and so
     const double numbers = static_cast<double>(T) * Dr * count;
     CHECK(map.forward().mean_square() == doctest::Approx(forward / numbers).epsilon(0.02));
     CHECK(map.backward(kernel(0.1)).mean_square() == doctest::Approx(backward / numbers).epsilon(0.05));
+    CHECK(map.score_response() == doctest::Approx(response / numbers).epsilon(0.05));
   }
 }
 

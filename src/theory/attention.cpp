@@ -84,6 +84,15 @@ struct AttentionMap::Pass {
     return c;
   }
 
+  // Of A_ts A_t's' (v_s - mean v).(v_s' - mean v): sums over s and over s' are 0.
+  std::vector<double> moved() const {
+    std::vector<double> v = centred([&](Index s, Index s2) { return map.value_(s, s2); });
+    return centred([&](Index s, Index s2) {
+      const std::size_t at = static_cast<std::size_t>(s * end2 + s2);
+      return w[at] * v[at];
+    });
+  }
+
   std::size_t pair(Index t, Index t2) const {
     return static_cast<std::size_t>((t - first) * (end2 - first2) + t2 - first2);
   }
@@ -102,6 +111,12 @@ struct AttentionMap::Pass {
       }
     }
     return out;
+  }
+
+  // Of each pair the sum of `moved` times K~: what its scores' noise does to its outputs, and they to its
+  // query.
+  std::vector<double> changes(const std::vector<double>& moved) const {
+    return sums([&](Index s, Index s2, double) { return moved[s * end2 + s2] * x[s * end2 + s2]; });
   }
 
   // Adds to kernel(s, s') the sum over pairs with t >= s, t' >= s' of factor(pair) times term(s, s', w).
@@ -189,8 +204,9 @@ double AttentionMap::max_score() const {
   return score_std_ * std::sqrt(2 * std::log(static_cast<double>(in_.size)));
 }
 
-Kernel AttentionMap::forward() const {
+Kernel AttentionMap::forward() {
   Kernel out(in_.size);
+  score_response_ = 0;
   each_pass([&](const Pass& pass) {
     const std::vector<double> total = pass.sums([](Index, Index, double w) { return w; });
     const std::vector<double> read =
@@ -200,6 +216,11 @@ Kernel AttentionMap::forward() const {
         if (pass.has(t, t2)) out(t, t2) = out(t2, t) = read[pass.pair(t, t2)] / total[pass.pair(t, t2)];
       }
     }
+    if (!pass.diagonal) return;
+    const std::vector<double> change = pass.changes(pass.moved());
+    for (Index t = pass.first; t < pass.end; ++t)
+      score_response_ += slope_[t] * slope_[t] * beta_ * key_(t, t) * change[pass.pair(t, t)] /
+                         total[pass.pair(t, t)] / static_cast<double>(in_.size);
   });
   return out;
 }
@@ -212,15 +233,9 @@ Kernel AttentionMap::backward(const Kernel& gradient) const {
   Kernel values(T), queries(T), keys(T);
   each_pass([&](const Pass& pass) {
     const std::vector<double> total = pass.sums([](Index, Index, double w) { return w; });
-    const std::vector<double> v = pass.centred([&](Index s, Index s2) { return value_(s, s2); });
-    // Of A_ts A_t's' (v_s - mean v).(v_s' - mean v): sums over s and over s' are 0.
-    const std::vector<double> moved = pass.centred([&](Index s, Index s2) {
-      const std::size_t at = static_cast<std::size_t>(s * pass.end2 + s2);
-      return pass.w[at] * v[at];
-    });
+    const std::vector<double> moved = pass.moved();
     const auto value = [&](Index s, Index s2) { return moved[s * pass.end2 + s2]; };
-    const std::vector<double> query =
-        pass.sums([&](Index s, Index s2, double) { return value(s, s2) * pass.x[s * pass.end2 + s2]; });
+    const std::vector<double> query = pass.changes(moved);
     std::vector<double> through(total.size()), through_scores(total.size());
     // Of two cells only the pairs (t, t') are visited, not (t', t): those are in the transposed kernel.
     const double once = pass.first == pass.first2 ? 0.5 : 1;

@@ -20,7 +20,7 @@ struct AttentionScale {
   Index head_dim = 1;
   // Cells of neighbouring queries share the exponents of their last; a cell is this much longer than the one
   // before it. 1: each query has its own, and the cost is T^4.
-  double cell_growth = 1.25;
+  double cell_growth = 1.4;
   bool finite_width = true;  // of a head's norms
 };
 
@@ -29,12 +29,16 @@ class AttentionMap {
   AttentionMap() = default;
   AttentionMap(Kernel in, const AttentionScale& scale);
 
-  Kernel forward() const;                         // of the heads' outputs
+  Kernel forward();                               // of the heads' outputs
   Kernel backward(const Kernel& gradient) const;  // of the gradient of what attention reads, through v, q, k
 
   double score_std() const { return score_std_; }  // of the last query's scores about their mean
   double max_score() const;                        // expected, of the last query: sigma sqrt(2 ln n)
   double entropy() const { return entropy_; }      // nats, mean over the queries
+  // After forward(): the mean square by which outputs change, to first order, where scores have noise of
+  // their own covariance, E |do_t|^2 = f beta K_tt sum_ss' M K~^v_ss' K~^k_ss'; the gradient of queries has
+  // it too.
+  double score_response() const { return score_response_; }
 
  private:
   struct Pass;  // one pair of cells of queries
@@ -43,7 +47,7 @@ class AttentionMap {
 
   Kernel in_, key_, value_;  // K; of keys, over `query` but with qk_norm; of values
   AttentionScale scale_;
-  double beta_ = 0, score_std_ = 0, entropy_ = 0;
+  double beta_ = 0, score_std_ = 0, entropy_ = 0, score_response_ = 0;
   std::vector<double> gamma_, slope_, variance_;  // (T): of each query gamma, sqrt(f), and of its scores
   std::vector<Index> cells_;                      // first query of each cell, and T
   std::vector<double> turn_;                      // rope: mean of cos at offsets -2T..2T

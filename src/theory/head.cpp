@@ -24,6 +24,7 @@ HeadPrediction predict_head(const Signal& x, Index width, double variance, bool 
   const Index T = x.kernel.size;
   const double V = static_cast<double>(text.vocabulary), scale = static_cast<double>(width) * variance;
   const std::vector<double>& R = text.collisions;
+  const double whole = std::pow(static_cast<double>(width) * tokens, 2);
   HeadPrediction head{};
   std::vector<double> own, other, exponent;  // E p of the character just read, of another; see below
   for (Index t = 0; t < T; ++t) {
@@ -39,7 +40,11 @@ HeadPrediction predict_head(const Signal& x, Index width, double variance, bool 
     const double right = p.other + (p.own - p.other) * R[1];  // E p of the target
     head.logits_gradient += (square - 2 * right + 1) / V / (tokens * tokens) / static_cast<double>(T);
     const double pull = shift * shift * (p.own_square - 2 * p.own * R[1] + R[1]);
-    head.projection.push_back(pull / std::pow(static_cast<double>(width) * tokens, 2));
+    // Logits follow the head's rows: of independent z_v, sum_v p_v z_v has the mean sigma^2 (1 - E |p|^2)
+    // (Stein), and x.dx = sum_v (p - y)_v z_v, which variance * E |p - y|^2 does not know.
+    const double mean_pull = sigma * sigma * (1 - square);
+    head.along.push_back(mean_pull * (mean_pull + 2 * shift * (p.own - R[1])) / x.kernel(t, t) / whole);
+    head.projection.push_back(pull / whole);
   }
   // sum_v (p - y)_v (p' - y')_v: the means of p and p', what they vary together, and the targets.
   head.gradient = Kernel(T, [&](Index t, Index s) {

@@ -24,6 +24,7 @@ struct HeadPrediction {
   double logits_gradient;          // mean square, of the mean loss over `tokens`
   Kernel gradient;                 // of what the head reads
   std::vector<double> projection;  // (T) E (dx.x)^2 / C^2 of it: what a norm that made x takes out of dx
+  std::vector<double> along;       // (T) what widths add to its diagonal, all of it along x
 };
 
 // `variance`: of an entry of the head. `tied`: it is the embedding, so that the logit of the character just

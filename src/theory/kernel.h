@@ -45,6 +45,14 @@ struct Kernel {
     return trace / static_cast<double>(size);
   }
 
+  // How alike tokens are, 1/T to 1: a mean over them does not even out what weights do to those that are.
+  double likeness() const {
+    double sum = 0;
+    for (const double v : values) sum += v * v;
+    const double trace = mean_square() * static_cast<double>(size);
+    return sum / (trace * trace);
+  }
+
   Index size = 0;
   std::vector<double> values;
 };

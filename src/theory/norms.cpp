@@ -70,12 +70,15 @@ NormMap::NormMap(const ModelConfig& config, Signal& x, Index width, double fresh
     x.bent = 1 - (1 - x.bent) * std::min(gain * gain * before / x.mean_square(), 1.0);
   } else if (of_features) {
     // 1/V is larger in the mean than 1 / E V, by V's relative variance; the projections take what lies along
-    // x and along the mean. Of one group the length of a sum is lost in the next norm, also by the branch.
+    // x and along the mean. Of one group the length of a sum is lost in the next norm, also by the branch, so
+    // that nothing lies along it: what made x has a gain E |M^T M u|^2 / (E |M u|^2)^2 = 1 + wobble/2 there,
+    // over the mean of all directions, and so less in the others.
     const Index groups = row.over == NormOver::groups ? config.norm_groups : 1;
-    const double removed = (row.centred ? fresh : 0) + (fresh < 1 && groups == 1 ? 0 : fresh),
+    const bool sum = fresh < 1 && groups == 1;
+    const double removed = (row.centred ? fresh : 0) + (sum ? (x.wobble - x.length) / 2 : fresh),
                  features = static_cast<double>(width) / static_cast<double>(groups);
     finite_ = 1 + (x.wobble - removed) / features;
-    x.wobble = 0;
+    x.wobble = x.length = 0;
     for (Index t = 0; t < T; ++t) {
       const double mean = row.centred ? x.mean[t] : 0, variance = x.kernel(t, t) - mean * mean;
       rstd_.push_back(1 / (config.norm_eps_outside ? std::sqrt(variance) + config.norm_eps

@@ -18,6 +18,7 @@ struct Signal {
   std::vector<double> share;  // (T) x = share * the token's embedding + what is independent of it
   double noise = 0;           // relative variance of the mean square from seed to seed; a rule of thumb
   double wobble = 0;          // over the width: relative variance of a token's mean square, over the weights
+  double length = 0;          // the part of it that is the embedding's, not of the maps since
   double bent =
       0;  // share of the mean square that a norm left far from Gaussian, as those over features do not
 

@@ -17,8 +17,7 @@
 namespace normscope {
 namespace {
 
-// Beyond this standard deviation of scores, rare near-ties of a saturated softmax dominate the gradient's
-// mean.
+// Beyond this standard deviation of scores the gradient's mean is that of rare near-ties.
 constexpr double saturated = 20;
 constexpr Index longest_context = 1024;
 
@@ -121,10 +120,10 @@ class Recursion {
 
   void embed() {
     x_ = embedded(config_, embedding_variance(), text_);
+    x_.wobble = x_.length = 2;  // as of every Gaussian
+    x_.noise = 2 * x_.kernel.likeness() / real(config_.d_model);
     norm(placements_of(config_)[0].attn->embed_norm, x_);
     x0_ = x_;
-    x_.wobble = 2;  // as of every Gaussian
-    x_.noise = 2 * likeness(x_.kernel) / real(config_.d_model);
     set_value(0, Site::stream, x_);
     describe_layer(0);
   }
@@ -140,14 +139,7 @@ class Recursion {
       out.share += x_.share[t] / x0_.share[t] * std::sqrt(x0_.kernel(t, t) / k(t, t)) / real(T_);
   }
 
-  // From seed to seed: how alike tokens are, so that a mean over them does not even out what weights do; the
-  // relative variance that a branch's two matrices bring to a mean square, and that the product of stream and
-  // branch brings to the sum's.
-  static double likeness(const Kernel& k) {
-    double sum = 0;
-    for (const double v : k.values) sum += v * v;
-    return sum / std::pow(k.mean_square() * real(k.size), 2);
-  }
+  // Relative variance from seed to seed: by a branch's matrices, and by the product of stream and branch.
   double fresh_noise(const Sublayer& f) const {
     return (f.is_ffn ? 5 / real(config_.d_ff) : 2 / real(config_.d_model)) + 2 / real(config_.d_model);
   }
@@ -172,9 +164,10 @@ class Recursion {
     y.kernel *= f.branch * f.branch;
 
     const double added = y.mean_square(), kept = f.alpha * f.alpha * x_.mean_square();
-    x_.wobble =
-        (kept * kept * x_.wobble + 4 * kept * added + added * added * y.wobble) / std::pow(kept + added, 2);
-    const double like = likeness(x_.kernel);
+    const double total = std::pow(kept + added, 2), both = 4 + 2 * std::sqrt(x_.length * y.length);
+    x_.wobble = (kept * kept * x_.wobble + kept * added * both + added * added * y.wobble) / total;
+    x_.length = std::pow(kept * std::sqrt(x_.length) + added * std::sqrt(y.length), 2) / total;
+    const double like = x_.kernel.likeness();
     (x_.kernel *= f.alpha * f.alpha) += y.kernel;
     for (Index t = 0; t < T_; ++t) {
       x_.mean[t] = f.alpha * x_.mean[t] + y.mean[t];
@@ -201,14 +194,15 @@ class Recursion {
     const double skipped =
         f.skip.empty() ? noise : block_noise_ + (noise - block_noise_) * kept / (x_.mean_square() - added);
     noise = (1 - f.share) * skipped + f.share * (f.matrices + noise * (f.matrices - 1));
-    f.norm_out = norm(row.norm_out, x_, f.share);
+    const bool at_head = f.is_ffn && f.layer == config_.n_layer && !config_.final_norm;
+    f.norm_out = norm(row.norm_out, x_, at_head ? 1 : f.share);
     set_value(f.layer, f.site(Site::stream_mid, Site::stream), x_);
     sublayers_.push_back(std::move(f));
   }
 
   void attention(Sublayer& f, Signal& x) {
-    const double C = real(config_.d_model), v = variance(config_.d_model, config_.d_model);
-    const double scale = gain(*f.row);
+    const double C = real(config_.d_model), v = variance(config_.d_model, config_.d_model),
+                 scale = gain(*f.row);
     f.out = C * v * scale * residual_factor(config_) * residual_factor(config_);
     f.attention = AttentionMap(x.kernel, {.query = C * v * gain(*f.row, true),
                                           .value = C * v * scale,
@@ -229,23 +223,24 @@ class Recursion {
              "; try qk_norm, or a placement with norms before attention");
     // A head's features share its weights: over the tokens they are no Gaussian process of one kernel.
     const double bent = norm_row(config_.norm).non_causal() ? 1 : 0;
-    x = {f.attention.forward(), zeros_, zeros_, x.noise, config_.qkv_norm ? 0 : 2 + x.wobble, bent};
+    const double passed = config_.qkv_norm ? 0 : 1;  // of what |x|^2 varies
+    x = {f.attention.forward(), zeros_, zeros_, x.noise, passed * (2 + x.wobble), passed * x.length, bent};
+    f.matrices = 2 + 2 * f.attention.score_response() / x.mean_square();  // v and o; q and k by the scores
     f.norm_inner = norm(has_inner_norm(config_, *f.row), x);
     x.kernel *= f.out;
     x.wobble += 2;
-    x.noise += fresh_noise(f) * likeness(x.kernel);
+    x.noise += fresh_noise(f) * x.kernel.likeness();
   }
 
   void feed_forward(Sublayer& f, Signal& x) {
-    const double C = real(config_.d_model), F = real(config_.d_ff);
-    const double scale = gain(*f.row);
+    const double C = real(config_.d_model), F = real(config_.d_ff), scale = gain(*f.row);
     f.in = scale * variance(config_.d_ff, config_.d_model);
     f.out =
         scale * variance(config_.d_model, config_.d_ff) * residual_factor(config_) * residual_factor(config_);
     const Kernel argument(T_, [&](Index t, Index s) { return C * f.in * x.kernel(t, s); });
     Response hidden = hidden_response(config_.activation, argument);
-    x = {std::move(hidden.value), std::move(hidden.mean), zeros_, x.noise, 5 + x.wobble * F / C, /*bent=*/1};
-    const double fresh = fresh_noise(f) * likeness(x.kernel), second = 2 / C * likeness(x.kernel);
+    x = {std::move(hidden.value), std::move(hidden.mean), zeros_, x.noise, 5 + x.wobble * F / C, x.length, 1};
+    const double fresh = fresh_noise(f) * x.kernel.likeness(), second = 2 / C * x.kernel.likeness();
     x.noise += fresh - second;
     set_value(f.layer, Site::ffn_hidden, x);
     x.noise += second;
@@ -271,11 +266,15 @@ class Recursion {
     HeadPrediction head =
         predict_head(x_, config_.d_model, config_.tie_embeddings ? embedding_variance() : untied,
                      config_.tie_embeddings, tokens_, text_);
+    for (Index t = 0; options_.finite_width && t < T_; ++t) {
+      head.gradient(t, t) += head.along[t];
+      head.projection[t] += head.along[t];
+    }
     noise_ = 2 / real(config_.d_model);
     set_value(last, Site::final, x_);
     at(last, Site::logits).rms = std::sqrt(head.logits);
     at(last, Site::logits).rms_spread =
-        std::sqrt(x_.noise + 2 * likeness(x_.kernel) / real(text_.vocabulary)) / 2;
+        std::sqrt(x_.noise + 2 * x_.kernel.likeness() / real(text_.vocabulary)) / 2;
     set_gradient(last, Site::final, head.gradient.mean_square());
     set_gradient(last, Site::logits, head.logits_gradient);
     result_.loss = head.loss;

@@ -34,8 +34,8 @@ struct Prediction {
 };
 
 struct TheoryOptions {
-  double cell_growth = 1.25;  // see AttentionScale
-  bool finite_width = true;   // terms of order 1/C of the norms; false: the limit of wide layers
+  double cell_growth = 1.4;  // see AttentionScale
+  bool finite_width = true;  // terms of order 1/C of the norms; false: the limit of wide layers
 };
 
 // `tokens`: of a step's batch, over which the loss is a mean. Usage Error `[predict] no prediction: ...`
