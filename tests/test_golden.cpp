@@ -10,7 +10,6 @@
 #include "kernels/bf16.h"
 #include "model/model.h"
 #include "train/optimizer.h"
-#include "train/schedule.h"
 
 using namespace normscope;
 using namespace normscope::testing;

@@ -221,12 +221,12 @@ TEST_CASE_TEMPLATE("model: decoding with a cache equals the whole forward pass",
         std::vector<Real> decoded;
         for (const auto& [begin, count] :
              {std::pair<std::size_t, std::size_t>{0, 5}, {5, 1}, {6, 1}, {7, 3}, {10, 1}, {11, 1}}) {
-          const std::span<const Real> logits = model.decode(tokens.subspan(begin, count), cache);
+          const std::span<const Real> logits = model.forward(tokens.subspan(begin, count), &cache);
           decoded.insert(decoded.end(), logits.begin(), logits.end());
         }
         CHECK(cache.length == 12);
         CHECK(scaled_error(decoded, whole) <= pick<Real>(1e-5, 1e-13));
-        CHECK_THROWS(model.decode(tokens.subspan(0, 1), cache));  // full
+        CHECK_THROWS(model.forward(tokens.subspan(0, 1), &cache));  // full
       }
     }
   }

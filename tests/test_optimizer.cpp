@@ -1,7 +1,6 @@
 // The optimiser's hyperparameters, from a config to the kernel; kinds that no switch knows.
 #include "tiny_model.h"
 #include "train/optimizer.h"
-#include "train/schedule.h"
 
 using namespace normscope;
 using namespace normscope::testing;

@@ -6,7 +6,6 @@
 #include "model/cost.h"
 #include "ranks_in_threads.h"
 #include "tiny_model.h"
-#include "train/evaluation.h"
 #include "train/step.h"
 
 using namespace normscope;

@@ -29,7 +29,7 @@ std::vector<Token> random_text(Index characters) {
   std::vector<Token> tokens;
   const RandomStream stream(1, "bench");
   for (Index i = 0; i < characters; ++i)
-    tokens.push_back(static_cast<Token>(stream.below(static_cast<std::uint64_t>(i), vocabulary_size)));
+    tokens.push_back(static_cast<Token>(stream.below(i, vocabulary_size)));
   return tokens;
 }
 

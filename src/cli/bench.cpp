@@ -72,7 +72,7 @@ void print_json(const RunConfig& config, const std::vector<Measurement>& results
   const std::size_t own = results.size() / 2;
   ordered_json json = to_json(results[own - 1]);
   json["peak_mb"] = results[0].peak_mb;
-  json["gemm"] = name_of(gemm_provider(config.train));
+  json["gemm"] = gemm_name(config.train);
   json["other_cpu_share"] = others ? ordered_json(*others) : nullptr;
   for (const Measurement& m : results) json["results"].push_back(to_json(m));
   for (std::size_t i = 0; i < own; ++i) json["by_threads"].push_back(json["results"][i]);

@@ -8,7 +8,7 @@
 #include "data/corpus.h"
 #include "data/ngram.h"
 #include "train/checkpoint.h"
-#include "train/evaluation.h"
+#include "train/step.h"
 
 namespace normscope {
 namespace {

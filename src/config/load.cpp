@@ -25,63 +25,6 @@ struct Setting {
   fs::path folder;  // of relative paths
 };
 
-using Settings = std::map<std::string, Setting>;
-
-// Collects the settings of files and --set options by dotted key; later ones replace earlier ones.
-class Collector {
- public:
-  Collector(Settings& settings, Problems& problems) : settings_(settings), problems_(problems) {}
-
-  void add_file(const JsonDocument& source, const fs::path& folder) {
-    add_members(source.root(), "", folder, [&](const json& member) { return source.where(member); });
-  }
-
-  void add_option(const std::string& option) {
-    const std::size_t equals = option.find('=');
-    if (equals == std::string::npos || equals == 0)
-      return problems_.add("--set", "", type_error(option, "KEY=VALUE, such as model.norm=rmsnorm"));
-    const std::string key = option.substr(0, equals), value = option.substr(equals + 1);
-    if (!valid_utf8(option)) return problems_.add(key, "--set", "not UTF-8");
-    const auto from_option = [](const json&) { return std::string("--set"); };
-    try {
-      add(json_or_string(value, "--set " + key, topic), key, {}, from_option);
-    } catch (const Error& error) {
-      problems_.add_line(error.what());
-    }
-  }
-
- private:
-  // Adds the value of the dotted `key`; a section member by member.
-  template <class Where>
-  void add(const json& value, const std::string& key, const fs::path& folder, const Where& where) {
-    if (find_field(key)) {
-      settings_[key] = {value, where(value), folder};
-    } else if (is_section(key) && value.is_object()) {
-      add_members(value, key + ".", folder, where);
-    } else if (!problems_.only_count()) {
-      problems_.add(key, where(value),
-                    is_section(key) ? type_error(value, "an object of keys") : unknown_key(key));
-    }
-  }
-
-  template <class Where>
-  void add_members(const json& object, const std::string& prefix, const fs::path& folder,
-                   const Where& where) {
-    for (const auto& [name, member] : object.items()) {
-      if (prefix.empty() && (name == "$schema" || name == "extends")) continue;
-      if (name.find('.') == name.npos) {
-        add(member, prefix + name, folder, where);
-      } else if (!problems_.only_count()) {  // "model.norm" would pass for the key of an inner section
-        problems_.add(prefix + name, where(member),
-                      "unknown key; a key with a dot is written as an object in an object");
-      }
-    }
-  }
-
-  Settings& settings_;
-  Problems& problems_;
-};
-
 struct SourceFile {
   fs::path path;
   JsonDocument source;
@@ -140,12 +83,31 @@ std::string find_data(const std::string& written, const std::string& key, const 
   return chosen.string();
 }
 
-// Applies the settings to the defaults, row by row of the field table.
-class Resolver {
+// Collects the settings of files and --set options, then applies them to the defaults.
+class Loader {
  public:
-  Resolver(const Settings& settings, const LoadOptions& options, Problems& problems)
-      : settings_(settings), options_(options), problems_(problems) {}
+  explicit Loader(const LoadOptions& options) : options_(options) {}
 
+  // Later settings replace earlier ones.
+  void add_file(const JsonDocument& source, const fs::path& folder) {
+    add_members(source.root(), "", folder, [&](const json& member) { return source.where(member); });
+  }
+
+  void add_option(const std::string& option) {
+    const std::size_t equals = option.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return problems_.add("--set", "", type_error(option, "KEY=VALUE, such as model.norm=rmsnorm"));
+    const std::string key = option.substr(0, equals), value = option.substr(equals + 1);
+    if (!valid_utf8(option)) return problems_.add(key, "--set", "not UTF-8");
+    const auto from_option = [](const json&) { return std::string("--set"); };
+    try {
+      add(json_or_string(value, "--set " + key, topic), key, {}, from_option);
+    } catch (const Error& error) {
+      problems_.add_line(error.what());
+    }
+  }
+
+  // Throws all problems as one Error.
   Loaded resolve(const fs::path& file) {
     for (const Field& field : fields()) {
       if (const auto given = settings_.find(field.key); given != settings_.end()) {
@@ -168,18 +130,50 @@ class Resolver {
     }
     check_combinations();
     find_all_data();
+    problems_.throw_if_any();
     return {std::move(config_), std::move(origins_)};
   }
 
  private:
+  // Adds the value of the dotted `key`; a section member by member.
+  template <class Where>
+  void add(const json& value, const std::string& key, const fs::path& folder, const Where& where) {
+    if (find_field(key)) {
+      settings_[key] = {value, where(value), folder};
+    } else if (is_section(key) && value.is_object()) {
+      add_members(value, key + ".", folder, where);
+    } else if (!problems_.only_count()) {
+      problems_.add(key, where(value),
+                    is_section(key) ? type_error(value, "an object of keys") : unknown_key(key));
+    }
+  }
+
+  template <class Where>
+  void add_members(const json& object, const std::string& prefix, const fs::path& folder,
+                   const Where& where) {
+    for (const auto& [name, member] : object.items()) {
+      if (prefix.empty() && (name == "$schema" || name == "extends")) continue;
+      if (name.find('.') == name.npos) {
+        add(member, prefix + name, folder, where);
+      } else if (!problems_.only_count()) {  // "model.norm" would pass for the key of an inner section
+        problems_.add(prefix + name, where(member),
+                      "unknown key; a key with a dot is written as an object in an object");
+      }
+    }
+  }
+
   void apply(const Field& field, const Setting& setting) {
     origins_[field.key] = setting.where;
     if (field.takes_auto && setting.value == "auto") return;
     given_.insert(field.key);
-    if (const std::string problem = field.set(config_, setting.value); !problem.empty()) {
-      problems_.add(field.key, setting.where, problem);
-      failed_.insert(field.key);
-    }
+    set(field, setting.value, setting.where);
+  }
+
+  void set(const Field& field, const json& value, const std::string& where) {
+    const std::string problem = field.set(config_, value);
+    if (problem.empty()) return;
+    problems_.add(field.key, where, problem);
+    failed_.insert(field.key);
   }
 
   void apply_default(const Field& field, const fs::path& file) {
@@ -190,10 +184,7 @@ class Resolver {
     if (field.key == "name") config_.name = file.stem().string();
     if (field.apply_default) field.apply_default(config_);
     // A default computed from other keys can be out of range: 4*d_model where d_model is near its limit.
-    if (const std::string problem = field.set(config_, field.get(config_)); !problem.empty()) {
-      problems_.add(field.key, words, problem);
-      failed_.insert(field.key);
-    }
+    set(field, field.get(config_), words);
   }
 
   // Checks combinations of keys, unless one of the values is wrong by itself.
@@ -220,9 +211,9 @@ class Resolver {
     }
   }
 
-  const Settings& settings_;
   const LoadOptions& options_;
-  Problems& problems_;
+  std::map<std::string, Setting> settings_;  // by dotted key
+  Problems problems_{topic};
   RunConfig config_;
   std::map<std::string, std::string> origins_;
   std::set<std::string> given_;   // keys that need no default
@@ -231,17 +222,13 @@ class Resolver {
 
 Loaded load(const fs::path& file, JsonDocument source, const std::vector<std::string>& sets,
             const LoadOptions& options) try {
-  Settings settings;
-  Problems problems(topic);
-  Collector collector(settings, problems);
+  Loader loader(options);
   const std::vector<SourceFile> chain = read_chain(file, std::move(source));
   for (auto link = chain.rbegin(); link != chain.rend(); ++link) {  // the base first, so that later ones win
-    collector.add_file(link->source, link->path.parent_path());
+    loader.add_file(link->source, link->path.parent_path());
   }
-  for (const std::string& option : sets) collector.add_option(option);
-  Loaded loaded = Resolver(settings, options, problems).resolve(file);
-  problems.throw_if_any();
-  return loaded;
+  for (const std::string& option : sets) loader.add_option(option);
+  return loader.resolve(file);
 } catch (const fs::filesystem_error& error) {
   refuse(topic, escape_controls(error.path1().string()), ": ", error.code().message());
 }

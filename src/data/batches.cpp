@@ -6,29 +6,29 @@
 
 namespace normscope {
 
+namespace {
+
 void copy_window(std::span<const Token> text, Window window, Token* tokens, Token* targets) {
-  require(window.begin >= 0 && window.length >= 0 && window.begin + window.length < std::ssize(text), "batch",
-          "window ", window.begin, " + ", window.length, " is not in ", text.size(), " characters");
   const Token* from = text.data() + window.begin;
   std::copy_n(from, window.length, tokens);
   std::copy_n(from + 1, window.length, targets);
 }
 
-std::vector<std::span<const Window>> window_groups(std::span<const Window> windows, Index most) {
+}  // namespace
+
+std::vector<std::span<const Window>> window_groups(std::span<const Window> windows, Index max_windows) {
   std::vector<std::span<const Window>> groups;
   for (auto left = windows; !left.empty(); left = left.subspan(groups.back().size())) {
-    std::size_t rows = 1;
-    while (rows < left.size() && rows < static_cast<std::size_t>(most) && left[rows].length == left[0].length)
-      ++rows;
+    const Index limit = std::min(max_windows, std::ssize(left));
+    Index rows = 1;
+    while (rows < limit && left[rows].length == left[0].length) ++rows;
     groups.push_back(left.first(rows));
   }
   return groups;
 }
 
 WindowBatch::WindowBatch(std::span<const Token> text, std::span<const Window> windows)
-    : tokens(windows.size() * static_cast<std::size_t>(windows[0].length)),
-      targets(tokens.size()),
-      context(windows[0].length) {
+    : tokens(windows.size() * windows[0].length), targets(tokens.size()), context(windows[0].length) {
   Index at = 0;
   for (const Window& window : windows) {
     copy_window(text, window, tokens.data() + at, targets.data() + at);

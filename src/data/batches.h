@@ -17,13 +17,10 @@ struct Window {
   bool operator==(const Window&) const = default;
 };
 
-// Copies a window's inputs and targets, `window.length` of each.
-void copy_window(std::span<const Token> text, Window window, Token* tokens, Token* targets);
+// Groups of neighbouring windows of equal length, at most `max_windows` each.
+std::vector<std::span<const Window>> window_groups(std::span<const Window> windows, Index max_windows);
 
-// Windows of one length, to run together: so many at most.
-std::vector<std::span<const Window>> window_groups(std::span<const Window> windows, Index most);
-
-// The characters of such a group, (B, T), and those that follow.
+// The tokens of such a group, (B, T), and the tokens that follow each.
 struct WindowBatch {
   WindowBatch(std::span<const Token> text, std::span<const Window> windows);
   std::vector<Token> tokens, targets;

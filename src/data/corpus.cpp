@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/text.h"
 #include "io/file.h"
 #include "io/utf8.h"
 
@@ -37,12 +38,6 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
     if (bytes.starts_with(start)) advice = what;
   }
   refuse("corpus", escape_controls(path), ": invalid UTF-8 at byte ", at, " (", shown, "); ", advice);
-}
-
-std::string list_of(const std::vector<std::string>& paths) {
-  std::string names;
-  for (const std::string& path : paths) names += (names.empty() ? "" : " + ") + escape_controls(path);
-  return names;
 }
 
 }  // namespace
@@ -88,17 +83,18 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
   const Index split = val_path.empty() ? training_characters(std::ssize(own), val_fraction) : std::ssize(own);
   const std::u32string_view train = all.substr(0, split);
   const std::u32string_view val = val_path.empty() ? all.substr(train.size()) : std::u32string_view(apart);
+  const std::string names = escape_controls(join(paths, " + "));
 
   if (std::ssize(train) < context + 1) {
-    refuse("corpus", list_of(paths), ": the training part has ", train.size(), " of ", own.size(),
+    refuse("corpus", names, ": the training part has ", train.size(), " of ", own.size(),
            " characters; model.context = ", context, " needs at least ", context + 1,
            "; use a longer text, a smaller model.context",
            val_path.empty() ? " or a smaller data.val_fraction" : "");
   }
   const bool validates = !val_path.empty() || val_fraction > 0;
   if (validates && val.size() < 2) {
-    refuse("corpus", val_path.empty() ? list_of(paths) : escape_controls(val_path),
-           ": the validation part has ", val.size(), " characters; it needs at least 2; use a longer text",
+    refuse("corpus", val_path.empty() ? names : escape_controls(val_path), ": the validation part has ",
+           val.size(), " characters; it needs at least 2; use a longer text",
            val_path.empty() ? ", a larger data.val_fraction, or 0 for no validation" : "");
   }
   Corpus corpus;

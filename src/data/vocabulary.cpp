@@ -1,6 +1,5 @@
 #include "data/vocabulary.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 

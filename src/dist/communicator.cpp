@@ -9,14 +9,14 @@ std::string Communicator::said_here() const {
 }
 
 void Communicator::broadcast(void* items, Index bytes_per_item, Index count, int from) {
-  std::vector<Index> cut(static_cast<std::size_t>(size_) + 1, 0);
+  std::vector<Index> cut(size_ + 1, 0);
   std::fill(cut.begin() + from + 1, cut.end(), count);
   complete(items, bytes_per_item, cut);
 }
 
 std::vector<std::uint64_t> Communicator::gather(std::uint64_t mine) {
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(size_));
-  all[static_cast<std::size_t>(rank_)] = mine;
+  std::vector<std::uint64_t> all(size_);
+  all[rank_] = mine;
   complete(all, even_cut(size_, size_));
   return all;
 }
@@ -26,8 +26,7 @@ bool Communicator::any(bool mine) {
 }
 
 void Communicator::throw_if_any(const std::optional<Error>& mine) {
-  const std::vector<std::uint64_t> codes =
-      gather(mine ? static_cast<std::uint64_t>(mine->exit) : std::uint64_t{0});
+  const std::vector<std::uint64_t> codes = gather(mine ? static_cast<std::uint64_t>(mine->exit) : 0);
   const auto failed = std::ranges::find_if(codes, [](std::uint64_t code) { return code != 0; });
   if (failed == codes.end()) return;
   std::string message = mine ? said_here() + mine->what() : "";

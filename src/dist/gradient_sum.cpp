@@ -25,11 +25,11 @@ GradientSum::GradientSum(const ParameterLayout& layout, Index micro_batches, Com
     add_nodes_within(root_, {cut_[r], cut_[r + 1]}, nodes_.emplace_back());
     all += std::ssize(nodes_.back());
   }
-  const std::vector<TreeNode>& own = nodes_[static_cast<std::size_t>(ranks.rank())];
+  const std::vector<TreeNode>& own = nodes_[ranks.rank()];
   Index leaves = std::ranges::max(own, {}, &TreeNode::leaves).leaves();
   for (; leaves > 1; leaves = (leaves + 1) / 2) waiting_.emplace_back(layout);
   place_.resize(nodes_.size());
-  if (ranks.size() > 1) parts_.resize(static_cast<std::size_t>(all * shares_.size()));
+  if (ranks.size() > 1) parts_.resize(all * shares_.size());
 }
 
 // left += right, where `right` is the sum over `right_leaves` micro-batches. Both begin at the first piece.
@@ -39,7 +39,7 @@ void GradientSum::add(std::span<const Piece> pieces, Index right_leaves, const f
                       float* left) const {
   const auto kept = static_cast<float>(std::pow(1 - running_momentum, static_cast<double>(right_leaves)));
   parallel_each(std::ssize(pieces), [&](Index i) {
-    const Piece& piece = pieces[static_cast<std::size_t>(i)];
+    const Piece& piece = pieces[i];
     const Index at = piece.begin - pieces.front().begin;
     const float beta = shares_.layout()[piece.parameter].trainable ? 1.0f : kept;
     kernels<float>().axpby(piece.count, 1.0f, right + at, beta, left + at);
@@ -58,7 +58,7 @@ void GradientSum::sum(TreeNode node, ParameterBlock<float>& gradients, std::size
 
 void GradientSum::run(ParameterBlock<float>& gradients, const std::function<void(Index)>& compute) {
   const Communicator& ranks = shares_.ranks();
-  const std::vector<TreeNode>& own = nodes_[static_cast<std::size_t>(ranks.rank())];
+  const std::vector<TreeNode>& own = nodes_[ranks.rank()];
   const std::size_t rounds = std::ranges::max_element(nodes_, {}, &std::vector<TreeNode>::size)->size();
   for (std::size_t round = 0; round < rounds; ++round) {
     if (round < own.size()) sum(own[round], gradients, 0, compute);
@@ -73,7 +73,7 @@ void GradientSum::exchange(const ParameterBlock<float>& gradients, std::size_t r
   const Index lines = shares_.size() / floats_per_line;
   Index before = 0;
   for (std::size_t r = 0; r < nodes_.size(); ++r) {
-    place_[r] = round < nodes_[r].size() ? (before + static_cast<Index>(round)) * lines : -1;
+    place_[r] = round < nodes_[r].size() ? (before + Index(round)) * lines : -1;
     before += std::ssize(nodes_[r]);
   }
   shares_.ranks().exchange(gradients.all().data(), shares_.cut(), place_, parts_.data());

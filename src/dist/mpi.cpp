@@ -42,15 +42,14 @@ class MpiRanks : public Communicator {
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
     if (const char* limit = std::getenv("NORMSCOPE_MPI_TIMEOUT"))
       longest_wait_ = std::max(1.0, std::atof(limit));
-    for (std::vector<int>* each : {&counts_, &begins_, &sent_, &sent_begins_})
-      each->resize(static_cast<std::size_t>(size_));
+    for (std::vector<int>* each : {&counts_, &begins_, &sent_, &sent_begins_}) each->resize(size_);
   }
 
   std::string machine() const override {
     char name[MPI_MAX_PROCESSOR_NAME];
     int length = 0;
     MPI_Get_processor_name(name, &length);
-    return {name, static_cast<std::size_t>(length)};
+    return std::string(name, length);
   }
 
   using Communicator::complete;
@@ -68,15 +67,14 @@ class MpiRanks : public Communicator {
 
   void exchange(const float* block, std::span<const Index> cut, std::span<const Index> place,
                 float* parts) override {
-    const auto here = static_cast<std::size_t>(rank_);
-    const int mine = count_of(cut[here + 1] - cut[here]);
+    const int mine = count_of(cut[rank_ + 1] - cut[rank_]);
     for (std::size_t r = 0; r < counts_.size(); ++r) {
-      sent_[r] = place[here] >= 0 ? count_of(cut[r + 1] - cut[r]) : 0;
+      sent_[r] = place[rank_] >= 0 ? count_of(cut[r + 1] - cut[r]) : 0;
       sent_begins_[r] = count_of(cut[r]);
       counts_[r] = place[r] >= 0 ? mine : 0;
       begins_[r] = place[r] >= 0 ? count_of(place[r]) : 0;
     }
-    const ItemType line(floats_per_line * static_cast<Index>(sizeof(float)));
+    const ItemType line(floats_per_line * sizeof(float));
     MPI_Request request;
     MPI_Ialltoallv(block, sent_.data(), sent_begins_.data(), line, parts, counts_.data(), begins_.data(),
                    line, MPI_COMM_WORLD, &request);

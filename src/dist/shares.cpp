@@ -13,7 +13,7 @@ Shares::Shares(const ParameterLayout& layout, Communicator& ranks) : layout_(lay
   std::size_t piece = 0;
   for (const Index wanted : even_cut(layout.block_size(), ranks.size())) {
     while (piece < pieces_.size() && pieces_[piece].begin < wanted) ++piece;
-    first_.push_back(static_cast<Index>(piece));
+    first_.push_back(piece);
     cut_.push_back((piece < pieces_.size() ? pieces_[piece].begin : layout.block_size()) / floats_per_line);
   }
 }

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -20,8 +19,7 @@
 namespace normscope {
 namespace {
 
-// One call of read or write moves less than 2 GiB on Linux anyway.
-constexpr std::size_t largest_transfer = std::size_t{1} << 30;
+constexpr std::size_t max_transfer = std::size_t{1} << 30;  // bytes of one read or write
 
 std::string folder_of(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -76,11 +74,11 @@ std::string errno_text() { return std::generic_category().message(errno); }
 
 bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), std::min(bytes.size(), largest_transfer));
+    const ssize_t written = ::write(fd, bytes.data(), std::min(bytes.size(), max_transfer));
     if (written < 0 && errno == EINTR) continue;
     if (written == 0) errno = EIO;  // rather than an endless loop
     if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
+    bytes.remove_prefix(written);
   }
   return true;
 }
@@ -88,7 +86,7 @@ bool write_all(int fd, std::string_view bytes) {
 Index read_at(int fd, void* out, Index size, Index offset) {
   Index done = 0;
   while (done < size) {
-    const auto wanted = std::min(static_cast<std::size_t>(size - done), largest_transfer);
+    const auto wanted = std::min<std::size_t>(size - done, max_transfer);
     const ssize_t got = ::pread(fd, static_cast<char*>(out) + done, wanted, offset + done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return -1;
@@ -119,16 +117,15 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
 
   // The size is only a guess: a pipe has none, and a file may grow. The extra byte finds the end.
   std::string bytes;
-  std::size_t room = static_cast<std::size_t>(std::max<off_t>(status.st_size, 4095)) + 1;
+  std::size_t room = std::max<std::size_t>(status.st_size, 4095) + 1;
   for (std::size_t have = 0;;) {
-    if (std::max<Index>(std::ssize(bytes), status.st_size) > options.max_bytes) {
+    if (std::max<Index>(std::ssize(bytes), status.st_size) > options.max_bytes)
       stop("is larger than ", options.max_bytes, " bytes", options.limit);
-    }
-    bytes.resize(have + std::min(room, largest_transfer));
+    bytes.resize(have + std::min(room, max_transfer));
     const ssize_t got = ::read(file.get(), bytes.data() + have, bytes.size() - have);
     if (got < 0 && errno != EINTR)
       fail(options.where, escape_controls(path), ": cannot be read: ", errno_text());
-    have += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
+    have += std::max<ssize_t>(got, 0);
     bytes.resize(have);
     if (got == 0) return bytes;
     room = std::max<std::size_t>(have, 4096);

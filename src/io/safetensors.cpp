@@ -19,8 +19,7 @@
 namespace normscope {
 namespace {
 
-static_assert(std::endian::native == std::endian::little,
-              "tensors are written and read as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "the file has the byte order of memory");
 
 using nlohmann::json;
 
@@ -77,7 +76,7 @@ std::string tensor_text(std::string_view name) {
 }
 
 std::string_view bytes_of(const void* data, Index size) {
-  return {static_cast<const char*>(data), static_cast<std::size_t>(size)};
+  return std::string_view(static_cast<const char*>(data), size);
 }
 
 Index byte_count(const TensorView& tensor) {
@@ -292,7 +291,7 @@ void SafetensorsFile::verify_checksum(std::string header) const {
   std::uint64_t sum = 0;
   if (place != header.npos) {
     sum = fnv1a(header.replace(place, digits.size(), blank_checksum));
-    std::string chunk(static_cast<std::size_t>(std::min(chunk_bytes, data_size_)), '\0');
+    std::string chunk(std::min(chunk_bytes, data_size_), '\0');
     for (Index at = 0; at < data_size_; at += chunk_bytes) {
       const Index size = std::min(chunk_bytes, data_size_ - at);
       read(chunk.data(), size, data_begin_ + at);

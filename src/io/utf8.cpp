@@ -6,9 +6,7 @@
 namespace normscope {
 namespace {
 
-unsigned char byte_at(std::string_view bytes, int i) {
-  return static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);
-}
+unsigned char byte_at(std::string_view bytes, int i) { return static_cast<unsigned char>(bytes[i]); }
 
 // C0, DEL and C1 drive terminals; the others are invisible and reorder or break the line they stand in.
 bool is_control(char32_t c) {
@@ -36,7 +34,7 @@ Utf8Character decode_utf8(std::string_view bytes) {
   unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;   // below: overlong
   unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;  // above: surrogate, over U+10FFFF
   for (int i = 1; i < size; ++i) {
-    if (static_cast<std::size_t>(i) >= bytes.size()) return {0, i, false};
+    if (i >= std::ssize(bytes)) return {0, i, false};
     const unsigned char next = byte_at(bytes, i);
     if (next < low || next > high) return {0, i + 1, false};
     code = (code << 6) | (next & 0x3Fu);
@@ -64,8 +62,7 @@ std::string escape_controls(std::string_view text, std::string_view keep) {
   out.reserve(text.size());
   while (!text.empty()) {
     const Utf8Character c = decode_utf8(text);
-    const std::size_t size = c.valid ? static_cast<std::size_t>(c.size) : 1;
-    const std::string_view bytes = text.substr(0, size);
+    const std::string_view bytes = text.substr(0, c.valid ? c.size : 1);
     if (!c.valid) {
       out += escape(byte_at(text, 0));
     } else if (is_control(c.code) && keep.find(bytes) == keep.npos) {
@@ -73,7 +70,7 @@ std::string escape_controls(std::string_view text, std::string_view keep) {
     } else {
       out += bytes;
     }
-    text.remove_prefix(size);
+    text.remove_prefix(bytes.size());
   }
   return out;
 }

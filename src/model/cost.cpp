@@ -20,7 +20,7 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
   const double C = static_cast<double>(config.d_model), F = static_cast<double>(config.d_ff);
   const double L = static_cast<double>(config.n_layer), V = static_cast<double>(vocab_size);
   const double rows = static_cast<double>(batch_size) * static_cast<double>(config.context);
-  const auto waiting = std::bit_width(static_cast<std::uint64_t>(grad_accum - 1));  // dist/gradient_sum.h
+  const auto waiting = std::bit_width<std::uint64_t>(grad_accum - 1);  // dist/gradient_sum.h
   const double weights = static_cast<double>((4 + waiting) * layout.block_size());
 
   const double qkv_copies = 1.0 + (config.qk_norm || config.qkv_norm) + (config.position == Position::rope);

@@ -34,8 +34,7 @@ template <class Real>
 void draw_into(const RandomStream& stream, Scale scale, Index begin, Index end, Real* values) {
   parallel_blocks(end - begin, 4096, [&](Index first, Index last) {
     for (Index i = begin + first; i < begin + last; ++i) {
-      const auto n = static_cast<std::uint64_t>(i);
-      const double unit = scale.draw == Draw::normal ? stream.normal(n) : 2 * stream.uniform(n) - 1;
+      const double unit = scale.draw == Draw::normal ? stream.normal(i) : 2 * stream.uniform(i) - 1;
       values[i] = static_cast<Real>(unit * scale.scale);
     }
   });
@@ -53,21 +52,8 @@ double residual_factor(const ModelConfig& config) {
 }
 
 double first_value(Role role) {
-  switch (role) {
-    case Role::norm_gain:
-    case Role::running_var:
-    case Role::branch_scale:
-      return 1.0;
-    case Role::norm_alpha:
-      return 0.5;
-    case Role::bias:
-    case Role::norm_bias:
-    case Role::norm_shift:
-    case Role::running_mean:
-      return 0.0;
-    default:
-      fail("init", "no first value for role number ", static_cast<int>(role));
-  }
+  if (role == Role::norm_gain || role == Role::running_var || role == Role::branch_scale) return 1.0;
+  return role == Role::norm_alpha ? 0.5 : 0.0;
 }
 
 template <class Real>
@@ -88,11 +74,10 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
     Scale scale = matrix_scale(config.init, static_cast<double>(is_qkv ? p.rows() / 3 : p.rows()),
                                static_cast<double>(p.cols()));
     if (p.role == Role::branch_output) scale.scale *= residual_factor(config);
-    Scale gained = scale;
-    gained.scale *= p.init_gain;
-    const Index ungained = is_qkv && !p.gain_of_queries ? p.size / 3 * 2 : 0;
-    draw_into(stream, scale, 0, ungained, values);
-    draw_into(stream, gained, ungained, p.size, values);
+    const Index without_gain = is_qkv && !p.gain_of_queries ? p.size / 3 * 2 : 0;
+    draw_into(stream, scale, 0, without_gain, values);
+    scale.scale *= p.init_gain;
+    draw_into(stream, scale, without_gain, p.size, values);
   }
 }
 

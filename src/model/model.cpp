@@ -34,18 +34,13 @@ double Model<Real>::loss_from(const Pass& pass, Index layer, std::vector<Real>& 
 }
 
 template <class Real>
-std::span<const Real> Model<Real>::decode(std::span<const std::int32_t> tokens, KeyValueCache<Real>& cache) {
-  require(cache.length + std::ssize(tokens) <= config().context, "decode", "the cache holds ", cache.length,
-          " of ", config().context, " positions; ", tokens.size(), " more do not fit");
-  return forward(tokens, &cache);
-}
-
-template <class Real>
 std::span<const Real> Model<Real>::forward(std::span<const std::int32_t> tokens, KeyValueCache<Real>* cache) {
+  require(cache == nullptr || cache->length + std::ssize(tokens) <= config().context, "model",
+          "the key-value cache has no room for ", tokens.size(), " more tokens");
   tape.reset(false);
   const Pass pass{.tokens = tokens, .targets = {}, .context = std::ssize(tokens), .eval_mode = true};
   const Var<Real> scores = transformer.logits(tape, parameters, nullptr, pass, cache);
-  return {scores.value, static_cast<std::size_t>(scores.size())};
+  return std::span<const Real>(scores.value, scores.size());
 }
 
 template class Model<float>;

@@ -29,9 +29,8 @@ class Model {
   // The batch's mean loss if `stream` (B*T, C) is the output of block `layer` (0: the embedding).
   double loss_from(const Pass& pass, Index layer, std::vector<Real>& stream);
 
-  // Logits (N, V) of the tokens that follow those in the cache, or of one sequence without a cache. They stay
-  // valid until the next pass.
-  std::span<const Real> decode(std::span<const std::int32_t> tokens, KeyValueCache<Real>& cache);
+  // Logits (N, V) of tokens that follow those in the cache, or of one sequence without a cache; valid until
+  // the next pass. Error: more tokens than fit in the cache.
   std::span<const Real> forward(std::span<const std::int32_t> tokens, KeyValueCache<Real>* cache = nullptr);
 
   const Transformer<Real> transformer;

@@ -1,16 +1,11 @@
 #include "model/norms.h"
 
-#include "core/error.h"
+#include <algorithm>
 
 namespace normscope {
 
 std::span<const NormRow> norm_table() { return norm_rows; }
 
-const NormRow& norm_row(NormKind kind) {
-  for (const NormRow& row : norm_table()) {
-    if (row.kind == kind) return row;
-  }
-  fail("norm", "no row for norm ", static_cast<int>(kind));
-}
+const NormRow& norm_row(NormKind kind) { return *std::ranges::find(norm_rows, kind, &NormRow::kind); }
 
 }  // namespace normscope

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/error.h"
-
 namespace normscope {
 namespace {
 
@@ -57,7 +55,7 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
 void ParameterLayout::set_gains(const ModelConfig& config, const std::vector<BlockRows>& placements) {
   const auto set = [&](int index, const Placement& row) {
     if (index == no_parameter) return;
-    Parameter& p = list_[static_cast<std::size_t>(index)];
+    Parameter& p = list_[index];
     p.init_gain = row.init_gain.of(config.n_layer);
     p.gain_of_queries = row.gain_everywhere;
   };
@@ -93,18 +91,17 @@ int ParameterLayout::add_scale(const ModelConfig& config, const Placement& row, 
 NormParameters ParameterLayout::add_norm(const ModelConfig& config, const std::string& name, int layer,
                                          Index width) {
   const NormRow& row = norm_row(config.norm);
-  NormParameters norm{.present = true};
-  if (row.has_gain && config.norm_affine)
-    norm.weight = add(name + ".weight", {width}, Role::norm_gain, layer);
-  if (row.has_bias && config.norm_affine && config.norm_bias)
-    norm.bias = add(name + ".bias", {width}, Role::norm_bias, layer);
-  if (row.has_alpha) norm.alpha = add(name + ".alpha", {1}, Role::norm_alpha, layer);
-  if (row.has_shift) norm.shift = add(name + ".shift", {1}, Role::norm_shift, layer);
-  if (row.has_running) {
-    norm.running_mean = add(name + ".running_mean", {width}, Role::running_mean, layer);
-    norm.running_var = add(name + ".running_var", {width}, Role::running_var, layer);
-  }
-  return norm;
+  const auto add_if = [&](bool present, const char* part, Index size, Role role) {
+    return present ? add(name + part, {size}, role, layer) : no_parameter;
+  };
+  const bool has_bias = row.has_bias && config.norm_affine && config.norm_bias;
+  return {.present = true,
+          .weight = add_if(row.has_gain && config.norm_affine, ".weight", width, Role::norm_gain),
+          .bias = add_if(has_bias, ".bias", width, Role::norm_bias),
+          .alpha = add_if(row.has_alpha, ".alpha", 1, Role::norm_alpha),
+          .shift = add_if(row.has_shift, ".shift", 1, Role::norm_shift),
+          .running_mean = add_if(row.has_running, ".running_mean", width, Role::running_mean),
+          .running_var = add_if(row.has_running, ".running_var", width, Role::running_var)};
 }
 
 // The first norm of a sublayer is <sublayer>_norm wherever it sits, the second is <sublayer>_post_norm.
@@ -129,8 +126,7 @@ LinearParameters ParameterLayout::add_linear(const std::string& name, Index out,
 }
 
 int ParameterLayout::find(std::string_view name) const {
-  const auto found =
-      std::find_if(list_.begin(), list_.end(), [&](const Parameter& p) { return p.name == name; });
+  const auto found = std::ranges::find(list_, name, &Parameter::name);
   return found == list_.end() ? no_parameter : static_cast<int>(found - list_.begin());
 }
 

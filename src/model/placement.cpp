@@ -1,5 +1,7 @@
 #include "model/placement.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "model/config.h"
 
@@ -8,10 +10,7 @@ namespace normscope {
 std::span<const Placement> placement_table() { return placement_rows; }
 
 const Placement& placement_row(PlacementKind kind) {
-  for (const Placement& row : placement_table()) {
-    if (row.kind == kind) return row;
-  }
-  fail("placement", "no row for placement ", static_cast<int>(kind));
+  return *std::ranges::find(placement_rows, kind, &Placement::kind);
 }
 
 std::string placement_name(const BlockPlacement& placement) {

@@ -17,26 +17,15 @@ double position_angle(Index position, Index pair, Index width) {
 }
 
 ActivationKind activation_kind(Activation activation) {
-  switch (activation) {
-    case Activation::relu:
-      return ActivationKind::relu;
-    case Activation::gelu:
-      return ActivationKind::gelu;
-    case Activation::gelu_tanh:
-      return ActivationKind::gelu_tanh;
-    case Activation::silu:
-      return ActivationKind::silu;
-    case Activation::swiglu:
-      break;
-  }
-  fail("model", "swiglu has a gate; it is not an element by element activation");
+  static_assert(static_cast<int>(Activation::gelu_tanh) == static_cast<int>(ActivationKind::gelu_tanh) &&
+                static_cast<int>(Activation::silu) == static_cast<int>(ActivationKind::silu));
+  require(activation != Activation::swiglu, "model", "swiglu has a gate; it is no elementwise function");
+  return static_cast<ActivationKind>(activation);
 }
 
 template <class Real>
 KeyValueCache<Real>::KeyValueCache(const ModelConfig& config)
-    : keys(static_cast<std::size_t>(config.n_layer),
-           std::vector<Real>(static_cast<std::size_t>(config.context * config.d_model))),
-      values(keys) {}
+    : keys(config.n_layer, std::vector<Real>(config.context * config.d_model)), values(keys) {}
 
 template <class Real>
 Transformer<Real>::Transformer(const ModelConfig& config, Index vocab_size, GemmProvider gemm_provider)
@@ -82,7 +71,14 @@ struct Transformer<Real>::Run {
     return tape.parameter(parameters.at(p), gradients != nullptr ? gradients->at(p) : nullptr, p.rows(),
                           p.cols());
   }
-  // N(x), or x where there is no norm. `for_gemms`: nothing else will read it.
+  // The dtype of a tensor. `for_gemms`: only GEMMs read it.
+  DType dtype(bool for_gemms) const { return for_gemms ? operand_dtype<Real>(gemm_provider) : DType::real; }
+
+  Var<Real> linear(const LinearParameters& p, Var<Real> x, bool for_gemms = false) {
+    return normscope::linear(tape, gemm_provider, x, parameter(p.weight), parameter(p.bias),
+                             dtype(for_gemms));
+  }
+  // N(x), or x if there is no norm.
   Var<Real> norm(const NormParameters& p, Var<Real> x, bool for_gemms = false) {
     if (!p.present) return x;
     NormVars<Real> vars{parameter(p.weight), parameter(p.bias), parameter(p.alpha), parameter(p.shift), {}};
@@ -94,8 +90,7 @@ struct Transformer<Real>::Run {
         vars.running.variance_change = gradients->at(variance);
       }
     }
-    return apply_norm(tape, config, vars, pass, x,
-                      for_gemms ? operand_dtype<Real>(gemm_provider) : DType::real);
+    return apply_norm(tape, config, vars, pass, x, dtype(for_gemms));
   }
 
   Dropout drop(int layer, DropoutPlace place) const {
@@ -131,8 +126,7 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
   const bool normed = config_.qk_norm || config_.qkv_norm;
   const bool for_gemms = !normed && !p.attn.norm_inner.present && config_.position != Position::rope &&
                          run.cache == nullptr && config_.d_model / H % 2 == 0;
-  Var<Real> qkv = linear(run.tape, gemm_provider_, x, run.parameter(p.qkv.weight), run.parameter(p.qkv.bias),
-                         for_gemms ? operand_dtype<Real>(gemm_provider_) : DType::real);
+  Var<Real> qkv = run.linear(p.qkv, x, for_gemms);
   if (normed) {
     qkv = query_key_norm(run.tape, static_cast<Real>(config_.norm_eps), H, qkv, run.parameter(p.q_norm),
                          run.parameter(p.k_norm), run.parameter(p.v_norm));
@@ -151,29 +145,23 @@ Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x)
                          run.drop(layer, DropoutPlace::attention_weights), heads);
     run.tape.tap_heads(layer, qkv, heads);
   }
-  y = run.norm(p.attn.norm_inner, y, true);
-  return linear(run.tape, gemm_provider_, y, run.parameter(p.attn.out.weight),
-                run.parameter(p.attn.out.bias));
+  return run.linear(p.attn.out, run.norm(p.attn.norm_inner, y, true));
 }
 
 template <class Real>
 Var<Real> Transformer<Real>::feed_forward(Run& run, std::size_t index, Var<Real> x) const {
   const BlockParameters& p = layout_.blocks[index];
-  const Var<Real> weight = run.parameter(p.ffn_in.weight), bias = run.parameter(p.ffn_in.bias);
   Var<Real> hidden;
   if (config_.activation == Activation::swiglu) {
-    const Var<Real> in = linear(run.tape, gemm_provider_, x, weight, bias);
-    const Var<Real> gate =
-        linear(run.tape, gemm_provider_, x, run.parameter(p.ffn_gate.weight), run.parameter(p.ffn_gate.bias));
+    const Var<Real> in = run.linear(p.ffn_in, x), gate = run.linear(p.ffn_gate, x);
     hidden = swiglu(run.tape, gate, in);
   } else {
-    hidden = activated_linear(run.tape, gemm_provider_, activation_kind(config_.activation), x, weight, bias,
-                              p.ffn.norm_inner.present ? DType::real : operand_dtype<Real>(gemm_provider_));
+    hidden = activated_linear(run.tape, gemm_provider_, activation_kind(config_.activation), x,
+                              run.parameter(p.ffn_in.weight), run.parameter(p.ffn_in.bias),
+                              run.dtype(!p.ffn.norm_inner.present));
   }
   run.tap(static_cast<int>(index) + 1, Site::ffn_hidden, hidden);
-  hidden = run.norm(p.ffn.norm_inner, hidden, true);
-  return linear(run.tape, gemm_provider_, hidden, run.parameter(p.ffn.out.weight),
-                run.parameter(p.ffn.out.bias));
+  return run.linear(p.ffn.out, run.norm(p.ffn.norm_inner, hidden, true));
 }
 
 template <class Real>
@@ -218,7 +206,7 @@ Var<Real> Transformer<Real>::blocks_and_head(Run& run, std::size_t first, Var<Re
 
   const int last = static_cast<int>(config_.n_layer) + 1;
   x = run.tap(last, Site::final, run.norm(layout_.final_norm, x, /*for_gemms=*/true));
-  return run.tap(last, Site::logits, linear(run.tape, gemm_provider_, x, run.parameter(layout_.head)));
+  return run.tap(last, Site::logits, run.linear({.weight = layout_.head}, x));
 }
 
 template <class Real>
@@ -233,7 +221,7 @@ template <class Real>
 Var<Real> Transformer<Real>::logits_from(Tape<Real>& tape, ParameterBlock<Real>& parameters, const Pass& pass,
                                          Index layer, Var<Real> x) const {
   Run run{tape, layout_, parameters, nullptr, pass, nullptr, config_, gemm_provider_};
-  return blocks_and_head(run, static_cast<std::size_t>(layer), x);
+  return blocks_and_head(run, layer, x);
 }
 
 template struct KeyValueCache<float>;

@@ -18,7 +18,7 @@ constexpr const char* summary_file = "summary.json";
 constexpr const char* checkpoint_file = "checkpoint.safetensors";
 constexpr const char* previous_checkpoint_file = "checkpoint.previous.safetensors";
 constexpr const char* model_file = "model.safetensors";
-constexpr const char* best_file = "best.safetensors";  // previous_path(): see Trainer::settle_best
+constexpr const char* best_file = "best.safetensors";  // previous_path(): see Trainer::restore_best
 constexpr const char* sample_file = "sample.txt";
 
 // Whether a run writes a file of this name.

@@ -18,7 +18,8 @@ namespace {
 constexpr const char* format_version = "1";
 constexpr const char* first_moment_prefix = "optim.m.";
 constexpr const char* second_moment_prefix = "optim.v.";
-constexpr const char* recent_name = "recent";  // numbers of the last steps, for the story of a divergence
+constexpr const char* recent_name = "recent";  // RecentSteps, for the report of a divergence
+constexpr const char *corpus_key = "corpus", *train_characters_key = "train_characters";
 
 void add_tensors(const std::string& prefix, const ParameterLayout& layout, const std::vector<float>& block,
                  std::vector<TensorView>& tensors) {
@@ -31,13 +32,10 @@ void require_tensors(const SafetensorsFile& file, const std::string& prefix, con
   for (const Parameter& p : layout.list()) {
     if (!p.trainable && !prefix.empty()) continue;
     const TensorInfo* tensor = file.find(prefix + p.name);
-    if (tensor == nullptr) {
-      fail("safetensors", file.path(), ": no tensor ", prefix, p.name, ", which the model needs");
-    }
-    if (tensor->shape != p.shape) {
-      fail("safetensors", file.path(), ": ", tensor->name, " is ", shape_text(tensor->shape),
-           "; the model needs ", shape_text(p.shape));
-    }
+    require(tensor != nullptr, "safetensors", file.path(), ": no tensor ", prefix, p.name,
+            ", which the model needs");
+    require(tensor->shape == p.shape, "safetensors", file.path(), ": ", tensor->name, " is ",
+            shape_text(tensor->shape), "; the model needs ", shape_text(p.shape));
   }
 }
 
@@ -50,10 +48,9 @@ const std::string& metadata_at(const SafetensorsFile& file, const std::string& k
 }
 
 void require_format(const SafetensorsFile& file) {
-  if (const std::string& version = metadata_at(file, "normscope"); version != format_version) {
-    fail("safetensors", file.path(), ": has the format '", escape_controls(version),
-         "'; this normscope reads '", format_version, "'");
-  }
+  const std::string& version = metadata_at(file, "normscope");
+  require(version == format_version, "safetensors", file.path(), ": has the format '",
+          escape_controls(version), "'; this normscope reads '", format_version, "'");
 }
 
 Index step_of(const SafetensorsFile& file) {
@@ -74,10 +71,6 @@ RunConfig config_in(const SafetensorsFile& file, const LoadOptions& options) {
   }
 }
 
-// The corpus by its text, and by how much of it is for training.
-constexpr const char* corpus_key = "corpus";
-constexpr const char* train_characters_key = "train_characters";
-
 Metadata corpus_metadata(const Corpus& corpus) {
   return {{corpus_key, hex(corpus.hash)}, {train_characters_key, std::to_string(corpus.train.size())}};
 }
@@ -90,20 +83,17 @@ bool is_auxiliary(std::string_view name) {
   return name == recent_name || name == "tokens" || name == "targets" || name == "logits" || name == "loss";
 }
 
-// Says in which keys a checkpoint's config is not the run's, but for those that may change on resume; and
-// whether its corpus is another.
-void require_same_run(const SafetensorsFile& file, const RunConfig& config, const CheckpointMeta& facts) {
-  if (const std::string keys = fixed_differences(config, facts.config); !keys.empty()) {
+// Error: the checkpoint's config differs in keys that may not change on resume, or its corpus differs.
+void require_same_run(const SafetensorsFile& file, const RunConfig& config, const CheckpointMeta& meta) {
+  if (const std::string keys = fixed_differences(config, meta.config); !keys.empty()) {
     refuse("resume", file.path(), ": is the checkpoint of another config, which differs in ", keys,
            "; put its own checkpoint back, or start another run with --out DIR");
   }
-  metadata_at(file, corpus_key);  // it has to say one
-  std::string other = corpus_difference(file.metadata(), facts.corpus);
-  if (metadata_at(file, "vocab") != facts.corpus.vocab.to_json()) other = "another vocabulary";
-  if (!other.empty()) {
-    fail("resume", file.path(), ": was trained on ", other,
-         "; restore the text, or start again with --overwrite");
-  }
+  metadata_at(file, corpus_key);  // an Error if it is missing
+  std::string other = corpus_difference(file.metadata(), meta.corpus);
+  if (metadata_at(file, "vocab") != meta.corpus.vocab.to_json()) other = "another vocabulary";
+  require(other.empty(), "resume", file.path(), ": was trained on ", other,
+          "; restore the text, or start again with --overwrite");
 }
 
 Metadata state_metadata(const TrainState& state) {
@@ -157,7 +147,7 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
   require(is_possible(state, steps), "safetensors", file.path(),
           ": its metadata cannot be those of a run of ", steps, " steps");
   if (const TensorInfo* recent = file.find(recent_name)) {
-    state.recent.resize(static_cast<std::size_t>(recent->count));
+    state.recent.resize(recent->count);
     file.read_into(recent_name, state.recent.data(), recent->count);
   }
   return state;
@@ -175,11 +165,11 @@ std::string corpus_difference(const Metadata& file, const Corpus& corpus) {
   return "";
 }
 
-Metadata file_metadata(const CheckpointMeta& facts, Index step) {
-  Metadata metadata = corpus_metadata(facts.corpus);
+Metadata file_metadata(const CheckpointMeta& meta, Index step) {
+  Metadata metadata = corpus_metadata(meta.corpus);
   metadata["normscope"] = format_version;
-  metadata["config"] = dump(facts.config).dump();
-  metadata["vocab"] = facts.corpus.vocab.to_json();
+  metadata["config"] = dump(meta.config).dump();
+  metadata["vocab"] = meta.corpus.vocab.to_json();
   metadata["step"] = std::to_string(step);
   return metadata;
 }
@@ -193,10 +183,10 @@ Index step_in(const std::string& path) {
   }
 }
 
-void save_checkpoint(const std::string& path, const CheckpointMeta& facts, const TrainState& state,
+void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const TrainState& state,
                      const Model<float>& model, const Moments<float>& moments, Keep keep) {
   Metadata metadata = state_metadata(state);
-  metadata.merge(file_metadata(facts, state.step));
+  metadata.merge(file_metadata(meta, state.step));
   std::vector<TensorView> tensors;
   add_tensors("", model.layout(), model.parameters.all(), tensors);
   add_tensors(first_moment_prefix, model.layout(), moments.first, tensors);
@@ -223,11 +213,11 @@ std::optional<SafetensorsFile> open_checkpoint(const std::string& current,
   return file;
 }
 
-TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& facts, Model<float>& model,
+TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& meta, Model<float>& model,
                            Moments<float>& moments) {
   require_format(file);
   const RunConfig config = config_in(file, of_a_run);
-  require_same_run(file, config, facts);
+  require_same_run(file, config, meta);
   for (const char* prefix : {"", first_moment_prefix, second_moment_prefix}) {
     require_tensors(file, prefix, model.layout());
   }
@@ -238,11 +228,11 @@ TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& fa
   return state;
 }
 
-void save_model(const std::string& path, const CheckpointMeta& facts, Index step, const Model<float>& model,
+void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model,
                 Keep keep) {
   std::vector<TensorView> tensors;
   add_tensors("", model.layout(), model.parameters.all(), tensors);
-  write_safetensors(path, tensors, file_metadata(facts, step), keep);
+  write_safetensors(path, tensors, file_metadata(meta, step), keep);
 }
 
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout) {
@@ -253,17 +243,12 @@ void require_weights(const SafetensorsFile& file, const ParameterLayout& layout)
   require_tensors(file, "", layout);
 }
 
-template <class Real>
-void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, std::vector<Real>& block,
+void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, std::vector<float>& block,
                   const std::string& prefix) {
   for (const Parameter& p : layout.list()) {
     if (p.trainable || prefix.empty()) file.read_into(prefix + p.name, block.data() + p.offset, p.size);
   }
 }
-template void load_weights(const SafetensorsFile&, const ParameterLayout&, std::vector<float>&,
-                           const std::string&);
-template void load_weights(const SafetensorsFile&, const ParameterLayout&, std::vector<double>&,
-                           const std::string&);
 
 LoadedModel::LoadedModel(RunConfig run_config, Vocabulary vocabulary)
     : config(std::move(run_config)),

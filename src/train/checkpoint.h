@@ -36,11 +36,11 @@ struct CheckpointMeta {
   const Corpus& corpus;
 };
 
-// The metadata that every file of a run has: format, config, vocabulary, corpus, step.
-Metadata file_metadata(const CheckpointMeta& facts, Index step);
+// The metadata of every file of a run: format, config, vocabulary, corpus, step.
+Metadata file_metadata(const CheckpointMeta& meta, Index step);
 
 // Replaces `path` by weights, moments and state; Keep::previous renames the file that was there.
-void save_checkpoint(const std::string& path, const CheckpointMeta& facts, const TrainState& state,
+void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const TrainState& state,
                      const Model<float>& model, const Moments<float>& moments, Keep keep);
 
 // The checkpoint at `path`; if that is damaged the previous one, after a call of `on_damage`. nullopt: there
@@ -48,9 +48,9 @@ void save_checkpoint(const std::string& path, const CheckpointMeta& facts, const
 std::optional<SafetensorsFile> open_checkpoint(const std::string& path,
                                                const std::function<void(const std::string&)>& on_damage);
 
-// Reads a checkpoint into a model and all its moments. Errors: its config differs from the run's in keys that
-// may not change on resume (usage), its corpus or format is another, or its metadata cannot be.
-TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& facts, Model<float>& model,
+// Reads a checkpoint into a model and all its moments. Errors: its config differs in keys that may not change
+// on resume (usage), it has another corpus or format, or impossible metadata.
+TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& meta, Model<float>& model,
                            Moments<float>& moments);
 
 // How the corpus differs from the one in a file's metadata: another text, or another end of its training
@@ -60,17 +60,16 @@ std::string corpus_difference(const Metadata& file, const Corpus& corpus);
 // The step of a model file; 0 for a missing or damaged one.
 Index step_in(const std::string& path);
 
-// Weights alone, as a PyTorch module's load_state_dict takes them.
-void save_model(const std::string& path, const CheckpointMeta& facts, Index step, const Model<float>& model,
+// Saves the weights alone, for load_state_dict of a PyTorch module.
+void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model,
                 Keep keep = Keep::nothing);
 
 // Refuses a file with missing, misshapen or extra parameters; moments and sites may be there. Reads the
 // header only, so a false header cannot make it allocate.
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout);
 
-// Reads every parameter, or its moment, by its name with the prefix; require_weights() comes first.
-template <class Real>
-void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, std::vector<Real>& block,
+// Reads every parameter, or with a prefix its moment, by name. Call require_weights() first.
+void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, std::vector<float>& block,
                   const std::string& prefix = "");
 
 // A model file with its own config and vocabulary, from the metadata.

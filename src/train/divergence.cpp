@@ -44,18 +44,13 @@ template <class Value>
 void add_number(Value value, std::vector<double>& numbers) {
   numbers.push_back(static_cast<double>(value));
 }
-inline void add_number(std::optional<double> value, std::vector<double>& numbers) {
+void add_number(std::optional<double> value, std::vector<double>& numbers) {
   numbers.insert(numbers.end(), {value ? 1.0 : 0.0, value.value_or(0)});
 }
 
 std::string times_text(double times) {
-  std::ostringstream out;
-  if (times < 1e6) {
-    out << std::fixed << std::setprecision(times < 10 ? 1 : 0) << times;
-  } else {
-    out << std::setprecision(1) << std::scientific << times;
-  }
-  return out.str() + " times";
+  if (times >= 1e6) return text(std::scientific, std::setprecision(1), times, " times");
+  return text(std::fixed, std::setprecision(times < 10 ? 1 : 0), times, " times");
 }
 
 }  // namespace

@@ -2,10 +2,8 @@
 
 #include <commit.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 
 #include "config/names.h"
 #include "core/error.h"
@@ -20,46 +18,9 @@
 #endif
 
 namespace normscope {
+namespace {
 
-GemmProvider gemm_provider(const TrainConfig& config) {
-  if (config.precision == Precision::bf16) return GemmProvider::bf16;
-  if (config.gemm == GemmChoice::openblas) return GemmProvider::openblas;
-  return config.gemm == GemmChoice::native ? GemmProvider::native : GemmProvider::automatic;
-}
-
-const char* name_of(GemmProvider provider) {
-  constexpr std::pair<GemmProvider, const char*> names[] = {{GemmProvider::automatic, "auto"},
-                                                            {GemmProvider::openblas, "openblas"},
-                                                            {GemmProvider::native, "native"},
-                                                            {GemmProvider::bf16, "native"},
-                                                            {GemmProvider::reference, "reference"}};
-  return std::ranges::find(names, provider, &std::pair<GemmProvider, const char*>::first)->second;
-}
-
-int resolve_threads(Index option, Index config) {
-  if (option > 0) return static_cast<int>(option);
-  if (config > 0) return static_cast<int>(config);
-  const char* wish = std::getenv("OMP_NUM_THREADS");
-  if (wish == nullptr) return usable_cores();
-  const long long threads = std::strtoll(wish, nullptr, 10);  // of a list, for nested loops, the first
-  if (threads > max_threads)
-    refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", max_threads);
-  return threads > 0 ? static_cast<int>(threads)
-                     : usable_cores();  // of what is no number, the OpenMP library itself warns
-}
-
-const char* commit_name() { return NORMSCOPE_COMMIT; }
-
-std::string blas_text() {
-  const BlasInfo blas = blas_info();
-  return text("OpenBLAS ", blas.version, " (", blas.flavour, ", ", blas.kernel, ")");
-}
-
-std::string version_text() {
-  return text("normscope ", NORMSCOPE_VERSION, " (commit ", commit_name(), "), ", compiler_name(), ", ",
-              isa_name(), ", ", blas_text());
-}
-
+// "GCC 12.2.0"
 std::string compiler_name() {
 #if defined(__clang__)
   return text("Clang ", __clang_major__, '.', __clang_minor__, '.', __clang_patchlevel__);
@@ -68,6 +29,49 @@ std::string compiler_name() {
 #else
   return "unknown";
 #endif
+}
+
+// "glibc 2.36", which computes cosines and logarithms
+std::string libc_name() {
+#ifdef __GLIBC__
+  return std::string("glibc ") + gnu_get_libc_version();
+#else
+  return "unknown";
+#endif
+}
+
+}  // namespace
+
+GemmProvider gemm_provider(const TrainConfig& config) {
+  if (config.precision == Precision::bf16) return GemmProvider::bf16;
+  if (config.gemm == GemmChoice::openblas) return GemmProvider::openblas;
+  return config.gemm == GemmChoice::native ? GemmProvider::native : GemmProvider::automatic;
+}
+
+const char* gemm_name(const TrainConfig& config) {
+  return name_of(config.precision == Precision::bf16 ? GemmChoice::native : config.gemm);
+}
+
+int resolve_threads(Index option, Index config) {
+  if (option > 0) return static_cast<int>(option);
+  if (config > 0) return static_cast<int>(config);
+  const char* wish = std::getenv("OMP_NUM_THREADS");
+  if (wish == nullptr) return usable_cores();
+  // Only the first number of a list is for outer loops. The OpenMP library warns of what is no number.
+  const long long threads = std::strtoll(wish, nullptr, 10);
+  if (threads > max_threads)
+    refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", max_threads);
+  return threads > 0 ? static_cast<int>(threads) : usable_cores();
+}
+
+std::string blas_text() {
+  const BlasInfo blas = blas_info();
+  return text("OpenBLAS ", blas.version, " (", blas.flavour, ", ", blas.kernel, ")");
+}
+
+std::string version_text() {
+  return text("normscope ", NORMSCOPE_VERSION, " (commit ", NORMSCOPE_COMMIT, "), ", compiler_name(), ", ",
+              isa_name(), ", ", blas_text());
 }
 
 std::string cpu_name() {
@@ -79,12 +83,15 @@ std::string cpu_name() {
   return "unknown";
 }
 
-std::string libc_name() {
-#ifdef __GLIBC__
-  return std::string("glibc ") + gnu_get_libc_version();
-#else
-  return "unknown";
-#endif
+RunRecord new_record(const RunConfig& config, const Corpus& corpus, const ParameterLayout& layout,
+                     const std::string& folder) {
+  RunRecord record;
+  record.folder = folder;
+  record.config = config;
+  record.params = layout.count();
+  record.vocab = corpus.vocab.size();
+  record.corpus_hash = hex(corpus.hash);
+  return record;
 }
 
 void add_environment(const TrainConfig& config, RunRecord& run) {
@@ -92,7 +99,7 @@ void add_environment(const TrainConfig& config, RunRecord& run) {
   run.peak_rss_mb = peak_rss_bytes() / 0x1p20;
   run.threads = thread_count();
   run.precision = name_of(config.precision);
-  run.gemm = name_of(gemm_provider(config));
+  run.gemm = gemm_name(config);
   run.blas_flavour = blas.flavour;
   run.blas_version = blas.version;
   run.blas_kernel = blas.kernel;
@@ -101,7 +108,7 @@ void add_environment(const TrainConfig& config, RunRecord& run) {
   run.compiler = compiler_name();
   run.libc = libc_name();
   run.version = NORMSCOPE_VERSION;
-  run.commit = commit_name();
+  run.commit = NORMSCOPE_COMMIT;
 }
 
 }  // namespace normscope

@@ -4,14 +4,16 @@
 #include <string>
 
 #include "config/run_config.h"
+#include "data/corpus.h"
 #include "kernels/gemm/gemm.h"
+#include "model/parameters.h"
 #include "run/record.h"
 
 namespace normscope {
 
 // The GEMM implementation of a run.
 GemmProvider gemm_provider(const TrainConfig& config);
-const char* name_of(GemmProvider provider);
+const char* gemm_name(const TrainConfig& config);  // "auto", "openblas" or "native"
 
 constexpr Index max_threads = 1024;
 
@@ -21,13 +23,14 @@ int resolve_threads(Index option, Index config);
 
 // "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"
 std::string version_text();
-std::string blas_text();      // "OpenBLAS 0.3.21 (openmp, Cooperlake)"
-const char* commit_name();    // "93fd48b6c1", "-dirty" after it where files differed; "unknown"
-std::string compiler_name();  // "GCC 12.2.0"
-std::string cpu_name();       // "unknown" where the kernel does not say
-std::string libc_name();      // "glibc 2.36": cosines and logarithms are the library's
+std::string blas_text();  // "OpenBLAS 0.3.21 (openmp, Cooperlake)"
+std::string cpu_name();   // "unknown" if the kernel does not say
 
-// Sets what a record says of the machine and the build.
+// The record of a run before its first step. `folder` may be empty.
+RunRecord new_record(const RunConfig& config, const Corpus& corpus, const ParameterLayout& layout,
+                     const std::string& folder);
+
+// Sets the record's fields of machine and build.
 void add_environment(const TrainConfig& config, RunRecord& run);
 
 }  // namespace normscope

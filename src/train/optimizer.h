@@ -1,4 +1,4 @@
-// The update of a whole model: clipping, the optimiser, weight decay on matrices only.
+// The update of a whole model: learning rate, clipping, the optimiser, weight decay on matrices only.
 #pragma once
 
 #include "config/run_config.h"
@@ -8,7 +8,11 @@
 
 namespace normscope {
 
-// Norms of the gradient, before clipping: of every parameter's, in the layout's order, and of the whole.
+// Of update s = 1..S, w = warmup_steps: s <= w: lr*s/w. Then, with p = (s-w)/(S-w): cosine
+// min_lr + (lr - min_lr)(1 + cos(pi p))/2; linear lr + (min_lr - lr) p; constant lr.
+double learning_rate(const TrainConfig& config, Index step);
+
+// Norms of the gradient before clipping: of each parameter, in the layout's order, and of the whole.
 struct GradientNorms {
   std::vector<double> by_parameter;
   double total = 0;

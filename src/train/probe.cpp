@@ -22,20 +22,20 @@ void add_sites(const char* prefix, const std::vector<SiteCopy<float>>& copies, I
   }
 }
 
-// The exchange file: everything another program needs to recompute the pass, and every number to compare.
-void write_exchange(const std::string& path, const CheckpointMeta& facts, Model<float>& model,
+// The exchange file: all that another program needs to recompute the pass, and all numbers to compare.
+void write_exchange(const std::string& path, const CheckpointMeta& meta, Model<float>& model,
                     const Pass& batch) {
   model.gradients.clear();
   SiteCopies<float> sites;
   std::vector<float> logits;
   const auto loss = static_cast<float>(model.loss_and_gradients(batch, 1.0f, &sites, &logits));
 
-  const Index T = batch.context, B = static_cast<Index>(batch.tokens.size()) / T;
+  const Index T = batch.context, B = std::ssize(batch.tokens) / T;
   const std::vector<std::int64_t> tokens(batch.tokens.begin(), batch.tokens.end());
   const std::vector<std::int64_t> targets(batch.targets.begin(), batch.targets.end());
   std::vector<TensorView> tensors = {{"tokens", Dtype::I64, {B, T}, tokens.data()},
                                      {"targets", Dtype::I64, {B, T}, targets.data()},
-                                     {"logits", Dtype::F32, {B, T, facts.corpus.vocab.size()}, logits.data()},
+                                     {"logits", Dtype::F32, {B, T, meta.corpus.vocab.size()}, logits.data()},
                                      {"loss", Dtype::F32, {1}, &loss}};
   for (const Parameter& p : model.layout().list()) {
     tensors.push_back({p.name, Dtype::F32, p.shape, model.parameters.at(p)});
@@ -43,7 +43,7 @@ void write_exchange(const std::string& path, const CheckpointMeta& facts, Model<
   }
   add_sites("act.", sites.values, T, tensors);
   add_sites("act_grad.", sites.gradients, T, tensors);
-  write_safetensors(path, tensors, file_metadata(facts, 0));
+  write_safetensors(path, tensors, file_metadata(meta, 0));
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   if (weights) {
     load_weights(*weights, model.layout(), model.parameters.all());
   } else {
-    initialise(config.model, model.layout(), static_cast<std::uint64_t>(config.train.seed), model.parameters);
+    initialise(config.model, model.layout(), config.train.seed, model.parameters);
   }
 
   StepRunner runner(config, corpus.train, /*dropout=*/false);
@@ -67,9 +67,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   ParameterBlock<float> mean_gradient(model.layout());
   std::vector<double> mean_norm(model.layout().list().size(), 0.0);  // of each parameter, over the batches
   const double share = 1 / static_cast<double>(options.batches);
-  RunRecord record;
-  record.folder = folder.path();
-  record.config = config;
+  RunRecord record = new_record(config, corpus, model.layout(), folder.path());
   record.status = status_probe;
   double loss = 0;
   for (Index batch = 1; batch <= options.batches; ++batch) {
@@ -85,7 +83,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   const GradientNorms norms = gradient_norms(model.layout(), mean_gradient);
   std::vector<ParameterRow> params = parameter_rows(config.train, model, norms, nullptr);
   for (ParameterRow& row : params) {
-    row.grad_norm_batch = mean_norm[static_cast<std::size_t>(model.layout().find(row.param))];
+    row.grad_norm_batch = mean_norm[model.layout().find(row.param)];
     row.update_rms.reset();
     row.update_ratio.reset();
   }
@@ -100,9 +98,6 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
     runner.fill(1);
     write_exchange(options.dump, {config, corpus}, model, runner.last_batch());
   }
-  record.params = model.layout().count();
-  record.vocab = corpus.vocab.size();
-  record.corpus_hash = hex(corpus.hash);
   record.final_train_loss = loss;
   record.grad_first_last = grad_first_last(params, config.model.n_layer);
   record.growth = growth(sites);

@@ -10,23 +10,19 @@
 namespace normscope {
 
 Sampler::Sampler(Model<float>& model, std::span<const Token> prompt, const SampleOptions& options)
-    : model_(model),
-      options_(options),
-      stream_(static_cast<std::uint64_t>(options.seed), "sample"),
-      cache_(model.config()) {
-  const auto context = static_cast<std::size_t>(model.config().context);
-  const std::span<const Token> seen = prompt.last(std::min(prompt.size(), context));
-  history_.assign(seen.begin(), seen.end());
+    : model_(model), options_(options), stream_(options.seed, "sample"), cache_(model.config()) {
+  const auto used = std::min(std::ssize(prompt), model.config().context);
+  history_.assign(prompt.end() - used, prompt.end());
   feed(history_);
 }
 
 void Sampler::feed(std::span<const Token> tokens) {
   // Instance norm has statistics over the whole window, so a new character changes all positions before it.
   const bool whole_window = norm_row(model_.config().norm).over == NormOver::sequence;
-  const std::span<const float> all = whole_window ? model_.forward(history_) : model_.decode(tokens, cache_);
-  if (whole_window) cache_.length = static_cast<Index>(history_.size());
-  const std::span<const float> last = all.last(static_cast<std::size_t>(model_.transformer.vocab_size()));
-  logits_.assign(last.begin(), last.end());
+  const std::span<const float> all =
+      whole_window ? model_.forward(history_) : model_.forward(tokens, &cache_);
+  if (whole_window) cache_.length = std::ssize(history_);
+  logits_.assign(all.end() - model_.transformer.vocab_size(), all.end());
 }
 
 Token Sampler::next() {

@@ -1,6 +1,7 @@
 #include "train/step.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "core/hash.h"
 #include "kernels/simd.h"
@@ -12,16 +13,16 @@ bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(no
 
 StepRunner::StepRunner(const RunConfig& config, std::span<const Token> train_text, bool dropout,
                        Communicator& ranks)
-    : sampler_(train_text, config.model.context, static_cast<std::uint64_t>(config.train.seed)),
-      dropout_stream_(static_cast<std::uint64_t>(config.train.seed), "dropout"),
+    : sampler_(train_text, config.model.context, config.train.seed),
+      dropout_stream_(config.train.seed, "dropout"),
       context_(config.model.context),
       batch_size_(config.train.batch_size),
       grad_accum_(config.train.grad_accum),
       dropout_(dropout),
-      tokens_(static_cast<std::size_t>(batch_size_ * context_)),
+      tokens_(batch_size_ * context_),
       targets_(tokens_.size()),
       ranks_(ranks),
-      losses_(static_cast<std::size_t>(grad_accum_)),
+      losses_(grad_accum_),
       norms_(losses_.size()) {}
 
 void StepRunner::fill(Index step, Index micro) {
@@ -35,7 +36,7 @@ double StepRunner::compute_micro_batch(Model<float>& model, Index step, Index mi
   fill(step, micro);
   Pass pass = last_batch();
   pass.training = dropout_;
-  pass.dropout_stream = dropout_stream_.at(static_cast<std::uint64_t>(step));
+  pass.dropout_stream = dropout_stream_.at(step);
   pass.first_sequence = micro * batch_size_;
   return model.loss_and_gradients(pass, 1.0f / static_cast<float>(grad_accum_), listener);
 }
@@ -57,19 +58,18 @@ const StepResult& StepRunner::compute(Model<float>& model, Index step, SiteStati
   if (!sum_) {
     sum_.emplace(model.layout(), grad_accum_, ranks_);
     whole_.emplace(model.layout(), one_rank());
-    heard_.emplace(shape_of(model));
+    micro_.emplace(shape_of(model));
   }
   measure_noise = measure_noise && grad_accum_ > 1;
-  const std::size_t told_of_each = heard_->byte_count();
-  if (statistics != nullptr) told_.resize(losses_.size() * told_of_each);
-  const auto compute = [&](Index micro) {
-    const auto at = static_cast<std::size_t>(micro);
-    heard_->clear();
-    losses_[at] = compute_micro_batch(model, step, micro, statistics != nullptr ? &*heard_ : nullptr);
-    if (statistics != nullptr) heard_->to_bytes(told_.data() + at * told_of_each);
+  const std::size_t bytes = micro_->byte_count();
+  if (statistics != nullptr) statistics_bytes_.resize(grad_accum_ * bytes);
+  const auto compute = [&](Index i) {
+    micro_->clear();
+    losses_[i] = compute_micro_batch(model, step, i, statistics != nullptr ? &*micro_ : nullptr);
+    if (statistics != nullptr) micro_->to_bytes(statistics_bytes_.data() + i * bytes);
     if (!measure_noise) return;
-    measure_gradient(*whole_, model.gradients, share_norms_);
-    norms_[at] = share_norms_.total;
+    measure_gradient(*whole_, model.gradients, term_norms_);
+    norms_[i] = term_norms_.total;
   };
   sum_->run(model.gradients, std::ref(compute));
   measure_gradient(sum_->shares(), model.gradients, result_.norms);
@@ -77,12 +77,11 @@ const StepResult& StepRunner::compute(Model<float>& model, Index step, SiteStati
   if (measure_noise) ranks_.complete(norms_, sum_->cut());
   result_.noise_scale = measure_noise ? std::optional(noise_scale()) : std::nullopt;
   ranks_.complete(losses_, sum_->cut());
-  double loss = 0;
-  for (const double of_micro_batch : losses_) loss += of_micro_batch;
+  const double loss = std::accumulate(losses_.begin(), losses_.end(), 0.0);
   result_.loss = static_cast<float>(loss / static_cast<double>(grad_accum_));
   if (statistics == nullptr) return result_;
-  ranks_.complete(told_.data(), static_cast<Index>(told_of_each), sum_->cut());
-  for (std::size_t at = 0; at < told_.size(); at += told_of_each) statistics->add_bytes(told_.data() + at);
+  ranks_.complete(statistics_bytes_.data(), bytes, sum_->cut());
+  for (Index i = 0; i < grad_accum_; ++i) statistics->add_bytes(statistics_bytes_.data() + i * bytes);
   return result_;
 }
 
@@ -99,6 +98,31 @@ void StepRunner::require_same_bits(Model<float>& model) {
            "and ",
            "OPENBLAS_CORETYPE alike on all");
   });
+}
+
+double evaluate(Model<float>& model, std::span<const Token> text, Index batch_size, Index batches,
+                Communicator& ranks) {
+  const Index characters = std::ssize(text), context = model.config().context;
+  const std::vector<Window> windows = batches == 0
+                                          ? evaluation_windows(characters, context)
+                                          : evaluation_windows(characters, context, batches * batch_size);
+  const std::vector<std::span<const Window>> passes = window_groups(windows, batch_size);
+  const std::vector<Index> cut = even_cut(std::ssize(passes), ranks.size());
+  std::vector<double> losses(passes.size());
+  for (Index i = cut[ranks.rank()]; i < cut[ranks.rank() + 1]; ++i) {
+    const WindowBatch batch(text, passes[i]);
+    losses[i] = model.loss({batch.tokens, batch.targets, batch.context});
+  }
+  ranks.complete(losses, cut);
+
+  double total = 0;
+  Index predicted = 0;
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const Index characters_of_pass = std::ssize(passes[i]) * passes[i][0].length;
+    total += losses[i] * static_cast<double>(characters_of_pass);
+    predicted += characters_of_pass;
+  }
+  return total / static_cast<double>(predicted);
 }
 
 ModelShape shape_of(const Model<float>& model) {

@@ -1,4 +1,4 @@
-// One training step's loss and gradients, micro-batch by micro-batch.
+// One training step's loss and gradients, micro-batch by micro-batch, and the loss over a whole text.
 #pragma once
 
 #include <optional>
@@ -55,13 +55,19 @@ class StepRunner {
   std::vector<Token> tokens_, targets_;
   StepResult result_;
   Communicator& ranks_;
-  std::optional<GradientSum> sum_;       // of the model that was computed first
-  std::vector<double> losses_, norms_;   // of each micro-batch, and of its share in the gradient
-  std::optional<Shares> whole_;          // all of the model, by which a rank measures such a share
-  GradientNorms share_norms_;            // scratch
-  std::optional<SiteStatistics> heard_;  // in one micro-batch
-  std::vector<char> told_;               // of each, as bytes
+  std::optional<GradientSum> sum_;      // made for the model of the first step
+  std::vector<double> losses_, norms_;  // of each micro-batch: its loss, the norm of its term of the gradient
+  std::optional<Shares> whole_;         // all of the model as one share, to measure such a term
+  GradientNorms term_norms_;            // scratch
+  std::optional<SiteStatistics> micro_;  // of one micro-batch
+  std::vector<char> statistics_bytes_;   // of every micro-batch
 };
+
+// Mean loss (nats per character) over batches * batch_size whole windows, evenly spaced; with 0 batches over
+// every character of the text but the first. Runs batch_size windows of equal length at a time, divided among
+// the ranks.
+double evaluate(Model<float>& model, std::span<const Token> text, Index batch_size, Index batches = 0,
+                Communicator& ranks = one_rank());
 
 // The sizes of the model's sites.
 ModelShape shape_of(const Model<float>& model);

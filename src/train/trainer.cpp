@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 
@@ -10,9 +8,7 @@
 #include "data/ngram.h"
 #include "run/figures.h"
 #include "train/environment.h"
-#include "train/evaluation.h"
 #include "train/sampler.h"
-#include "train/schedule.h"
 #include "train/thread_choice.h"
 
 namespace normscope {
@@ -46,13 +42,9 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
       runner_(config, corpus.train, /*dropout=*/true, ranks),
       statistics_(shape_of(model_)),
       tokens_per_step_(config.train.grad_accum * config.train.batch_size * config.model.context) {
-  initialise(config.model, model_.layout(), static_cast<std::uint64_t>(config.train.seed), model_.parameters);
-  record_.folder = folder ? folder->path() : "";
-  record_.config = config;
+  initialise(config.model, model_.layout(), config.train.seed, model_.parameters);
+  record_ = new_record(config, corpus, model_.layout(), folder ? folder->path() : "");
   record_.ranks = ranks.size();
-  record_.params = model_.layout().count();
-  record_.vocab = corpus.vocab.size();
-  record_.corpus_hash = hex(corpus.hash);
 }
 
 // --- before the first step ---
@@ -82,43 +74,43 @@ bool Trainer::read_checkpoint(Moments<float>& moments) {
   };
   const auto file = open_checkpoint(folder_->file(checkpoint_file), on_damage);
   if (!file) return false;
-  state_ = load_checkpoint(*file, facts(), model_, moments);
-  settle_best();
+  state_ = load_checkpoint(*file, run_meta(), model_, moments);
+  restore_best();
   return true;
 }
 
-// A new best is written at once, the checkpoint that tells of it later: until then the best of the last
-// checkpoint is kept beside it. Whoever goes on from that checkpoint, and perhaps otherwise than before, goes
-// on from its best too; where that is gone, the best of the steps to come counts.
-void Trainer::settle_best() {
-  const std::string best = folder_->file_to_write(best_file), kept = previous_path(best);
-  const auto holds_it = [&](const std::string& path) {
+// Makes best.safetensors that of the checkpoint's best step. A new best model is saved before the checkpoint
+// that records it, so evaluate_model() keeps the last checkpoint's best model as best.previous.safetensors.
+// If neither file is of the best step, the search for the best starts anew.
+void Trainer::restore_best() {
+  const std::string best = folder_->file_to_write(best_file), previous = previous_path(best);
+  const auto is_best = [&](const std::string& path) {
     return state_.best_step > 0 && step_in(path) == state_.best_step;
   };
-  if (!holds_it(best) && holds_it(kept)) {
-    std::filesystem::rename(kept, best);
-  } else if (!holds_it(best)) {
+  if (!is_best(best) && is_best(previous)) {
+    std::filesystem::rename(previous, best);
+  } else if (!is_best(best)) {
     std::filesystem::remove(best);
     state_.best_val_loss.reset();
     state_.best_step = 0;
   }
-  std::filesystem::remove(kept);
+  std::filesystem::remove(previous);
   saved_best_step_ = state_.best_step;
 }
 
 void Trainer::begin() {
   first_step_ = state_.step + 1;
-  if (ranks_.size() > 1) runner_.require_same_bits(model_);
+  if (is_shared()) runner_.require_same_bits(model_);
   if (!folder_) return;
-  reopen_summary();
-  if (!resumed_) settle_best();
+  invalidate_summary();
+  if (!resumed_) restore_best();
   write_atomically(folder_->file_to_write(config_file), dump_text(config_));
   open_logs();
 }
 
 // Deletes an old summary.json for a new run, or sets its status to `interrupted` for a resumed one, so that a
 // kill cannot leave a `done` beside truncated logs.
-void Trainer::reopen_summary() {
+void Trainer::invalidate_summary() {
   const std::string path = folder_->file(summary_file);
   if (!folder_->has(summary_file)) return;
   RunRecord old;
@@ -238,7 +230,7 @@ void Trainer::evaluate_model(Step& step) {
   state_.best_val_loss = loss;
   state_.best_step = step.number;
   if (!folder_) return;
-  save_model(folder_->file_to_write(best_file), facts(), step.number, model_,
+  save_model(folder_->file_to_write(best_file), run_meta(), step.number, model_,
              is_saved ? Keep::previous : Keep::nothing);
 }
 
@@ -255,23 +247,16 @@ void Trainer::log_metrics(const Step& step) {
                                  .noise_scale = step.result->noise_scale});
 }
 
-void Trainer::report_progress(const Step& step) {
-  const Index steps = config_.train.steps;
-  observer_.on_step({step.number, steps, step.result->loss,
-                     static_cast<double>(tokens_per_step_) / seconds_per_step_,
-                     seconds_per_step_ * static_cast<double>(steps - step.number)});
-}
-
 void Trainer::save() {
   const Moments<float> all = is_shared() ? optimizer_.gather_moments(model_.gradients) : Moments<float>();
   if (!folder_) return;
   logs_->sync();
   state_.recent = recent_.to_numbers();
-  save_checkpoint(folder_->file_to_write(checkpoint_file), facts(), state_, model_,
+  save_checkpoint(folder_->file_to_write(checkpoint_file), run_meta(), state_, model_,
                   is_shared() ? all : optimizer_.moments, keep_);
   keep_ = Keep::previous;
   saved_best_step_ = state_.best_step;
-  std::error_code ignored;  // settle_best() removes it otherwise
+  std::error_code ignored;  // restore_best() removes it otherwise
   std::filesystem::remove(previous_path(folder_->file(best_file)), ignored);
 }
 
@@ -293,7 +278,7 @@ void Trainer::finish() {
 
 // Writes the final model and a sample of its text.
 void Trainer::write_results() {
-  save_model(folder_->file_to_write(model_file), facts(), state_.step, model_);
+  save_model(folder_->file_to_write(model_file), run_meta(), state_.step, model_);
   const Token start = default_prompt(corpus_.vocab);
   std::string sample;
   try {
@@ -305,10 +290,11 @@ void Trainer::write_results() {
   write_atomically(folder_->file_to_write(sample_file), sample, "\n");
 }
 
-void Trainer::take_steps(const std::atomic<bool>& stop, int most_threads) {
-  constexpr Index worth_trials = 100;  // steps
-  ThreadChoice threads(config_.train.steps - state_.step < worth_trials ? 0 : most_threads);
-  for (Index number = first_step_; number <= config_.train.steps && record_.status.empty(); ++number) {
+void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
+  constexpr Index min_steps_for_trials = 100;
+  const Index steps = config_.train.steps;
+  ThreadChoice threads(steps - state_.step < min_steps_for_trials ? 0 : max_threads_tried);
+  for (Index number = first_step_; number <= steps && record_.status.empty(); ++number) {
     Step step = plan(number);
     const Stopwatch step_clock;
     compute(step);
@@ -321,7 +307,9 @@ void Trainer::take_steps(const std::atomic<bool>& stop, int most_threads) {
     if (step.evaluate && !diverged) evaluate_model(step);
     if (logs_ && (step.log_metrics || step.val_loss || diverged)) log_metrics(step);
     if (diverged) break;
-    report_progress(step);
+    observer_.on_step({number, steps, step.result->loss,
+                       static_cast<double>(tokens_per_step_) / seconds_per_step_,
+                       seconds_per_step_ * static_cast<double>(steps - number)});
     if (const int before = threads.chosen(); threads.choose(step.seconds))
       observer_.on_threads(number, threads.chosen(), before);
     if (ranks_.any(stop.load()) && !step.is_last) record_.status = status_interrupted;
@@ -329,10 +317,10 @@ void Trainer::take_steps(const std::atomic<bool>& stop, int most_threads) {
   }
 }
 
-RunRecord Trainer::run(const std::atomic<bool>& stop, int most_threads) {
+RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
   const Stopwatch clock;
   begin();
-  take_steps(stop, most_threads);
+  take_steps(stop, max_threads_tried);
   if (record_.status.empty()) record_.status = status_done;
   const bool done = record_.status == status_done;
   if (folder_) {

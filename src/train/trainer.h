@@ -43,9 +43,9 @@ class Trainer {
   // Loads the folder's checkpoint, or the previous one if that is damaged. False: there is none.
   bool resume();
 
-  // From where it is to the last step, or until `stop` becomes true. Writes every file of the run folder.
-  // `most_threads`: up to how many the thread count is chosen by trial; 0: it stays as it is.
-  RunRecord run(const std::atomic<bool>& stop, int most_threads = 0);
+  // Trains to the last step, or until `stop` becomes true. Writes every file of the run folder. The thread
+  // count is chosen by trial up to `max_threads_tried`; 0: it stays as it is.
+  RunRecord run(const std::atomic<bool>& stop, int max_threads_tried = 0);
 
   const TrainState& state() const { return state_; }
   const Model<float>& model() const { return model_; }
@@ -55,10 +55,10 @@ class Trainer {
 
   bool is_shared() const { return ranks_.size() > 1; }
   bool read_checkpoint(Moments<float>& moments);
-  void settle_best();
+  void restore_best();
   void begin();
-  void take_steps(const std::atomic<bool>& stop, int most_threads);
-  void reopen_summary();
+  void take_steps(const std::atomic<bool>& stop, int max_threads_tried);
+  void invalidate_summary();
   void open_logs();
 
   Step plan(Index number) const;
@@ -68,12 +68,11 @@ class Trainer {
   void observe_sites(const Step& step);
   void evaluate_model(Step& step);
   void log_metrics(const Step& step);
-  void report_progress(const Step& step);
   void save();
 
   void finish();
   void write_results();
-  CheckpointMeta facts() const { return {config_, corpus_}; }
+  CheckpointMeta run_meta() const { return {config_, corpus_}; }
 
   const RunConfig config_;
   const Corpus& corpus_;
