@@ -45,12 +45,11 @@ struct Bf16 {
 // Rows of C in bands of at most MR and nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 * 14
 // + 8.
 struct Bands {
-  Index rows, count;
+  Index count, height, taller;  // the first so many have a row more
 
-  explicit Bands(Index m) : rows(m), count((m + tile_rows - 1) / tile_rows) {}
-  Index begin(Index band) const {
-    return band * (rows / count) + (band < rows % count ? band : rows % count);
-  }
+  explicit Bands(Index m)
+      : count((m + tile_rows - 1) / tile_rows), height(m / count), taller(m - height * count) {}
+  Index begin(Index band) const { return band * height + (band < taller ? band : taller); }
 };
 
 // Copies of up to max_count bands of A, each of at most KC packed elements a row.
@@ -146,6 +145,8 @@ void multiply_tile(Index n, Index k, const PackedA& packed_a, const PackedB& pac
     }
   };
   constexpr Index cols = vectors * lanes;
+  const float alpha = out.alpha, beta = out.beta;  // read once, not after each store
+  const Index ldc = out.ldc;
   const bool to_bf16 = Product::k_pack == 2 && out.dtype == DType::bf16;
   float* c = static_cast<float*>(out.c);
   if (n < cols || (to_bf16 && vectors < 2)) {
@@ -156,16 +157,16 @@ void multiply_tile(Index n, Index k, const PackedA& packed_a, const PackedB& pac
     if constexpr (vectors == 2) {
 #pragma GCC unroll 16
       for (Index i = 0; i < rows; ++i) {
-        const Vec first = sum[i][0] * out.alpha, second = sum[i][1] * out.alpha;
-        store(pairs(static_cast<bf16*>(out.c) + i * out.ldc), cvt_pack(first, second));
+        const Vec first = sum[i][0] * alpha, second = sum[i][1] * alpha;
+        store(pairs(static_cast<bf16*>(out.c) + i * ldc), cvt_pack(first, second));
       }
     }
-  } else if (out.beta == 0) {
-    for_each_sum([&](Index i, Index j, Vec value) { store(c + i * out.ldc + j, value * out.alpha); });
+  } else if (beta == 0) {
+    for_each_sum([&](Index i, Index j, Vec value) { store(c + i * ldc + j, value * alpha); });
   } else {
     for_each_sum([&](Index i, Index j, Vec value) {
-      float* at = c + i * out.ldc + j;
-      store(at, load(at) * out.beta + value * out.alpha);
+      float* at = c + i * ldc + j;
+      store(at, load(at) * beta + value * alpha);
     });
   }
 }

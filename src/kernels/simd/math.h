@@ -3,7 +3,7 @@
 
 #include "kernels/simd/vector.h"
 
-#if defined(__AVX512F__)
+#if defined(__AVX__)
 #include <immintrin.h>
 #endif
 
@@ -25,9 +25,11 @@ inline Vec with_sign(Vec y, Vec x) {
 
 // min(x, limit); NaN stays NaN.
 inline Vec at_most(float limit, Vec x) {
+// GCC makes a comparison and a blend of the last line here.
 #if defined(__AVX512F__)
-  // GCC makes a comparison and a blend of the line below here, and comparisons compete with multiplications.
   return (Vec)_mm512_maskz_min_ps(all_lanes, _mm512_set1_ps(limit), (__m512)x);
+#elif defined(__AVX__)
+  return (Vec)_mm256_min_ps(_mm256_set1_ps(limit), (__m256)x);
 #else
   return min(splat(limit), x);
 #endif

@@ -1,6 +1,8 @@
 // Softmax of logits, softmax of attention scores.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/gemm/pack.h"
 #include "kernels/simd/math.h"
 
@@ -47,18 +49,18 @@ inline Index seen_by_all(const CausalTile& tile, Index query) {
   return seen < tile.n_keys ? seen : tile.n_keys;
 }
 
-// Calls body(offset, part) for each key: the vector of queries from `query` on has its scores at `offset`,
-// and `part` hides the queries that do not see the key.
+// Calls body(offset, part) for each key that a query of the vector from `query` on sees: its scores are at
+// `offset`, and `part` hides the queries that do not see the key.
 template <class Body>
 inline void for_each_key(const CausalTile& tile, Index query, Body&& body) {
-  const Index whole = seen_by_all(tile, query);
+  const Index whole = seen_by_all(tile, query), end = seen_by_all(tile, query + lanes - 1);
   for (Index key = 0; key < whole; ++key) body(key * tile.stride + query, Whole{});
-  for (Index key = whole; key < tile.n_keys; ++key) {
+  for (Index key = whole; key < end; ++key) {
     body(key * tile.stride + query, CausalMask{key - whole + 1});
   }
 }
 
-// Calls body(key, part, next key's part) for each two keys. No query sees one past the last.
+// Calls body(key, part, next key's part) for each two keys of the tile. No query sees one past the last.
 template <class Body>
 inline void for_each_two_keys(const CausalTile& tile, Index query, Body&& body) {
   const Index whole = seen_by_all(tile, query);
@@ -148,7 +150,7 @@ void causal_softmax_backward(const CausalTile& tile, const CausalGradients& g) {
         b *= next.get(mask + j);
       }
       if constexpr (k_pack == 1) {
-        if (mask != nullptr) {
+        if (mask != nullptr || !std::is_same_v<decltype(part), Whole>) {  // or a key that no query sees
           part.put(g.weights_a + i, a);
           next.put(g.weights_a + j, b);
         }
