@@ -116,17 +116,27 @@ inline bool in_range(float sum_squares) { return sum_squares > 1e-26f && sum_squ
 
 constexpr Index piece = 512;  // stays in the first cache
 
+constexpr Index chains = 4;  // of additions: one alone would wait for its last
+
+// Calls add(chain, vector) for the numbers of x, whole vectors to the chains in turn.
+template <class Add>
+inline void for_each_in_chains(Index n, const float* x, Add&& add) {
+  Index i = 0;
+  for (; i + chains * lanes <= n; i += chains * lanes) {
+#pragma GCC unroll 4
+    for (Index chain = 0; chain < chains; ++chain) add(chain, load(x + i + chain * lanes));
+  }
+  for_each_vector(n - i, [&](Index rest, auto part) { add(Index{0}, part.get(x + i + rest)); });
+}
+
 // Piece by piece, in double from one to the next.
 inline double sum_squares(Index n, const float* x) {
   double total = 0;
   for (; n > 0; x += piece, n -= piece) {
     const Index count = n < piece ? n : piece;
-    Vec sum{};
-    for_each_vector(count, [&](Index i, auto part) {
-      const Vec v = part.get(x + i);
-      sum += v * v;
-    });
-    const float squares = sum_lanes(sum);
+    Vec sums[chains] = {};
+    for_each_in_chains(count, x, [&](Index chain, Vec v) { sums[chain] += v * v; });
+    const float squares = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
     total += in_range(squares) ? squares : dot(count, x, x);
   }
   return total;
@@ -178,28 +188,25 @@ inline TensorStats wide_stats(Index n, const float* x) {
   return result;
 }
 
+// The sums of the chains, in which squares may be left out.
+inline TensorStats merged(LaneStats (&of)[chains], Index count) {
+  of[0].merge(of[1]);
+  of[2].merge(of[3]);
+  of[0].merge(of[2]);
+  return {sum_lanes(of[0].sum), sum_lanes(of[0].squares), max_lanes((Vec)of[0].largest), 0, count};
+}
+
 inline TensorStats tensor_stats(Index n, const float* x) {
-  constexpr Index width = lanes;
-  LaneStats all, second, third, fourth;  // alone, one would wait for its last addition
-  Index i = 0;
-  for (; i + 4 * width <= n; i += 4 * width) {
-    all.add(load(x + i));
-    second.add(load(x + i + width));
-    third.add(load(x + i + 2 * width));
-    fourth.add(load(x + i + 3 * width));
-  }
-  for_each_vector(n - i, [&](Index rest, auto part) { all.add(part.get(x + i + rest)); });
-  all.merge(second);
-  third.merge(fourth);
-  all.merge(third);
-  const TensorStats result{sum_lanes(all.sum), sum_lanes(all.squares), max_lanes((Vec)all.largest), 0, n};
+  LaneStats of[chains];
+  for_each_in_chains(n, x, [&](Index chain, Vec v) { of[chain].add(v); });
+  const TensorStats result = merged(of, n);
   return tells_all(result) ? result : wide_stats(n, x);
 }
 
 // A strip of at most `piece` columns, whose sums stay in the first cache, four rows side by side. Rows lie
 // `ld` apart.
 inline TensorStats strip_stats(Index rows, Index cols, Index ld, const float* x, double* squares) {
-  LaneStats all, second, third, fourth;
+  LaneStats of[chains];
   float sums[piece];
   for (Index i = 0; i < cols; ++i) sums[i] = 0;
   Index row = 0;
@@ -207,25 +214,25 @@ inline TensorStats strip_stats(Index rows, Index cols, Index ld, const float* x,
     for_each_vector(cols, [&](Index i, auto part) {
       const float* p = x + row * ld + i;
       const Vec a = part.get(p), b = part.get(p + ld), c = part.get(p + 2 * ld), d = part.get(p + 3 * ld);
-      all.add_but_squares(a);
-      second.add_but_squares(b);
-      third.add_but_squares(c);
-      fourth.add_but_squares(d);
+      of[0].add_but_squares(a);
+      of[1].add_but_squares(b);
+      of[2].add_but_squares(c);
+      of[3].add_but_squares(d);
       part.put(sums + i, part.get(sums + i) + ((a * a + b * b) + (c * c + d * d)));
     });
   }
   for (; row < rows; ++row) {
     for_each_vector(cols, [&](Index i, auto part) {
       const Vec v = part.get(x + row * ld + i);
-      all.add_but_squares(v);
+      of[0].add_but_squares(v);
       part.put(sums + i, part.get(sums + i) + v * v);
     });
   }
-  all.merge(second);
-  third.merge(fourth);
-  all.merge(third);
-  TensorStats result{sum_lanes(all.sum), 0, max_lanes((Vec)all.largest), 0, rows * cols};
-  for (Index i = 0; i < cols; ++i) result.sum_squares += sums[i];
+  WideVec total{};
+  for_each_vector(cols,
+                  [&](Index i, auto part) { total += __builtin_convertvector(part.get(sums + i), WideVec); });
+  TensorStats result = merged(of, rows * cols);
+  result.sum_squares = sum_wide(total);
   if (tells_all(result)) {
     for (Index i = 0; i < cols; ++i) squares[i] += sums[i];
     return result;
