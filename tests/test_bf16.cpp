@@ -78,8 +78,10 @@ TEST_CASE("kernel: statistics of a bf16 matrix are those of the same numbers as 
       CHECK(a.nonfinite == b.nonfinite);
       CHECK(a.abs_max == b.abs_max);
       std::vector<double> columns(shape.cols), wide_columns(shape.cols);
-      CHECK(column_stats(once.matrix, columns.data()).nonfinite == b.nonfinite);
-      column_stats<float>({wide.data(), shape.rows, shape.cols}, wide_columns.data());
+      const Matrix<float> widened(wide.data(), shape.rows, shape.cols);
+      ColumnStats<float> both[] = {{once.matrix, columns.data()}, {widened, wide_columns.data()}};
+      column_stats<float>(both);
+      CHECK(both[0].stats.nonfinite == b.nonfinite);
       if (finite) {
         constexpr double tolerance = 5e-6;  // other sums of floats
         for (std::size_t i = 0; i < columns.size(); ++i)

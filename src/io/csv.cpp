@@ -68,7 +68,8 @@ void CsvRows::append(std::string_view cell) {
 }
 
 void CsvRows::cell(std::string_view value) {
-  if (value.find_first_of(",\"\r\n") == value.npos) return append(value);
+  const auto is_special = [](char c) { return c == ',' || c == '"' || c == '\r' || c == '\n'; };
+  if (std::ranges::none_of(value, is_special)) return append(value);
   append("\"");
   for (const char c : value) text_.append(c == '"' ? 2 : 1, c);
   text_ += '"';

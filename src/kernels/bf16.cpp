@@ -72,37 +72,57 @@ TensorStats tensor_stats(const Matrix<double>& x) {
 
 // A block's rows of bf16 are widened a few at a time, which stay in the first cache.
 template <class Real>
-TensorStats column_stats(const Matrix<Real>& x, double* squares) {
-  struct Blocks;
+void column_stats(std::span<ColumnStats<Real>> tensors) {
+  struct Partial {
+    TensorStats stats;
+    double cosines;
+  };
+  struct Partials;
   struct Columns;
   struct Widened;
   constexpr Index rows_at_once = 16, block = 8 * rows_at_once;
-  const Index blocks = block_count(x.rows, block);
-  TensorStats* stats = thread_scratch<TensorStats, Blocks>(blocks);
-  double* columns = thread_scratch<double, Columns>(blocks * x.cols);
-  parallel_blocks(x.rows, block, [&](Index begin, Index end) {
-    double* mine = columns + begin / block * x.cols;
-    TensorStats sum;
-    std::fill_n(mine, x.cols, 0.0);
+  const Index count = std::ssize(tensors), rows = count > 0 ? tensors[0].x.rows : 0;
+  const Index blocks = block_count(rows, block);
+  Index width = 0;
+  for (const ColumnStats<Real>& tensor : tensors) width += tensor.x.cols;
+  Partial* partials = thread_scratch<Partial, Partials>(blocks * count);
+  double* columns = thread_scratch<double, Columns>(blocks * width);
+
+  const auto of_rows = [&](Index begin, Index end, const ColumnStats<Real>& tensor, double* squares) {
+    const Matrix<Real>& x = tensor.x;
+    Partial sum{};
+    std::fill_n(squares, x.cols, 0.0);
     if (x.half == nullptr)
-      sum = kernels<Real>().column_stats(end - begin, x.cols, x.value + begin * x.ld, mine);
+      sum.stats = kernels<Real>().column_stats(end - begin, x.cols, x.value + begin * x.ld, squares);
     for (Index row = begin; x.half != nullptr && row < end; row += rows_at_once) {
-      const Matrix<Real> rows = x.block(row, 0, std::min(rows_at_once, end - row), x.cols);
-      Real* widened = thread_scratch<Real, Widened>(rows.size());
-      to_float(rows, widened);
-      sum += kernels<Real>().column_stats(rows.rows, x.cols, widened, mine);
+      const Matrix<Real> some = x.block(row, 0, std::min(rows_at_once, end - row), x.cols);
+      Real* widened = thread_scratch<Real, Widened>(some.size());
+      to_float(some, widened);
+      sum.stats += kernels<Real>().column_stats(some.rows, x.cols, widened, squares);
     }
-    stats[begin / block] = sum;
+    if (tensor.other != nullptr)
+      sum.cosines = kernels<Real>().sum_cosines(end - begin, x.cols, tensor.other + begin * x.cols,
+                                                x.value + begin * x.cols);
+    return sum;
+  };
+  parallel_blocks(rows, block, [&](Index begin, Index end) {
+    Partial* partial = partials + begin / block * count;
+    double* squares = columns + begin / block * width;
+    for (const ColumnStats<Real>& tensor : tensors) {
+      *partial++ = of_rows(begin, end, tensor, squares);
+      squares += tensor.x.cols;
+    }
   });
-  TensorStats total;
   for (Index b = 0; b < blocks; ++b) {
-    total += stats[b];
-    axpby(x.cols, 1.0, columns + b * x.cols, 1.0, squares);
+    for (ColumnStats<Real>& tensor : tensors) {
+      tensor.stats += partials->stats;
+      tensor.cosines += partials++->cosines;
+      for (Index i = 0; i < tensor.x.cols; ++i) tensor.squares[i] += *columns++;
+    }
   }
-  return total;
 }
-template TensorStats column_stats(const Matrix<float>&, double*);
-template TensorStats column_stats(const Matrix<double>&, double*);
+template void column_stats(std::span<ColumnStats<float>>);
+template void column_stats(std::span<ColumnStats<double>>);
 
 template <>
 void multiply(const Matrix<float>& x, const Matrix<float>& y, const Matrix<float>& out) {

@@ -2,6 +2,8 @@
 // would round its operands to bf16 anyway. Only floats are stored so; of doubles these are the plain kernels.
 #pragma once
 
+#include <span>
+
 #include "core/matrix.h"
 #include "kernels/pointwise.h"
 
@@ -19,9 +21,20 @@ void to_float(const Matrix<Real>& x, Real* out);
 template <class Real>
 TensorStats tensor_stats(const Matrix<Real>& x);
 
-// The same; the sums of squares of x's columns are added to `squares` (cols).
+// A tensor to look at, and what is found: its statistics, and the sum over rows of the cosine between its
+// row and that of `other`.
 template <class Real>
-TensorStats column_stats(const Matrix<Real>& x, double* squares);
+struct ColumnStats {
+  Matrix<Real> x;
+  double* squares;              // (cols): the sums of squares of x's columns are added
+  const Real* other = nullptr;  // as x, which is not bf16 then; or null. A row of zeros makes the sum NaN
+  TensorStats stats = {};
+  double cosines = 0;
+};
+
+// Of tensors with equally many rows, in one loop.
+template <class Real>
+void column_stats(std::span<ColumnStats<Real>> tensors);
 
 // out = x*y, element by element, all of one shape and dtype; out may be either.
 template <class Real>

@@ -1,7 +1,6 @@
 #include "kernels/pointwise.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/scratch.h"
 #include "kernels/reduce.h"
@@ -13,7 +12,6 @@ namespace {
 constexpr Index swiglu_block = 8192;
 constexpr Index cols_per_block = 64;
 constexpr Index rows_per_block = 32;  // summed by themselves first: rounding grows with neither number
-constexpr Index cosines_per_block = 128;
 
 }  // namespace
 
@@ -114,17 +112,6 @@ TensorStats tensor_stats(Index n, const Real* x) {
 }
 
 template <class Real>
-double sum_cosines(Index rows, Index cols, const Real* a, const Real* b) {
-  struct Partial;
-  double* partial = thread_scratch<double, Partial>(block_count(rows, cosines_per_block));
-  parallel_blocks(rows, cosines_per_block, [&](Index begin, Index end) {
-    partial[begin / cosines_per_block] =
-        kernels<Real>().sum_cosines(end - begin, cols, a + begin * cols, b + begin * cols);
-  });
-  return std::accumulate(partial, partial + block_count(rows, cosines_per_block), 0.0);
-}
-
-template <class Real>
 WeightChange adamw(Index n, const AdamW<Real>& step, const Real* g, Real* w, Real* m, Real* v) {
   return sum_over_blocks<WeightChange>(n, [&](Index begin, Index count) {
     return kernels<Real>().adamw(count, step, g + begin, w + begin, m + begin, v + begin);
@@ -163,8 +150,6 @@ template double sum_squares(Index, const float*);
 template double sum_squares(Index, const double*);
 template TensorStats tensor_stats(Index, const float*);
 template TensorStats tensor_stats(Index, const double*);
-template double sum_cosines(Index, Index, const float*, const float*);
-template double sum_cosines(Index, Index, const double*, const double*);
 template WeightChange adamw(Index, const AdamW<float>&, const float*, float*, float*, float*);
 template WeightChange adamw(Index, const AdamW<double>&, const double*, double*, double*, double*);
 template WeightChange momentum_step(Index, const MomentumStep<float>&, const float*, float*, float*);

@@ -69,10 +69,6 @@ struct TensorStats {
 template <class Real>
 TensorStats tensor_stats(Index n, const Real* x);
 
-// The sum over rows of the cosine between a's and b's, both (rows, cols). A row of zeros makes it NaN.
-template <class Real>
-double sum_cosines(Index rows, Index cols, const Real* a, const Real* b);
-
 // Sums of squares over a tensor: of its weights before an update, and of what the update changed them by.
 // Always measured (the weights are at hand), so that a run computes the same bits whether it logs or not.
 struct WeightChange {

@@ -3,16 +3,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <tuple>
 
-#include "kernels/bf16.h"
-#include "kernels/pointwise.h"
+#include "core/parallel.h"
 
 namespace normscope {
 namespace {
 
 constexpr Site block_sites[] = {Site::attn_in,    Site::attn_out, Site::stream_mid, Site::ffn_in,
                                 Site::ffn_hidden, Site::ffn_out,  Site::stream};
+
+// Tensors are measured together until each thread has so many numbers to look at, a part of its L2 cache:
+// threads take longer to begin a loop than to look at one small tensor.
+constexpr Index numbers_per_thread = 64 * 1024;
 
 }  // namespace
 
@@ -28,9 +32,7 @@ std::vector<Place> places_of(Index n_layer) {
 }
 
 SiteStatistics::SiteStatistics(const ModelShape& shape)
-    : shape_(shape),
-      heads_(static_cast<std::size_t>(shape.n_layer * shape.n_head)),
-      qkv_squares_(static_cast<std::size_t>(3 * shape.d_model)) {
+    : shape_(shape), heads_(static_cast<std::size_t>(shape.n_layer * shape.n_head)) {
   Index columns = 0;
   for (const Place place : places_of(shape.n_layer)) {
     const Index width = place.site == Site::ffn_hidden ? shape.d_ff
@@ -39,12 +41,12 @@ SiteStatistics::SiteStatistics(const ModelShape& shape)
     entries_.push_back({place, columns, width, {}, {}, 0, 0, 0});
     columns += width;
   }
-  column_squares_.resize(static_cast<std::size_t>(columns));
+  column_squares_.resize(static_cast<std::size_t>(columns + shape.n_layer * 3 * shape.d_model));
 }
 
 void SiteStatistics::clear() {
   for (Entry& e : entries_) e = {e.place, e.first_column, e.width, {}, {}, 0, 0, 0};
-  std::ranges::fill(heads_, Head{});
+  std::ranges::fill(heads_, HeadStats{});
   std::ranges::fill(column_squares_, 0.0);
   first_nonfinite_.reset();
 }
@@ -55,11 +57,6 @@ void SiteStatistics::Entry::operator+=(const Entry& other) {
   cosines += other.cosines;
   branch_squares += other.branch_squares;
   stream_squares += other.stream_squares;
-}
-
-void SiteStatistics::Head::operator+=(const Head& other) {
-  weights += other.weights;
-  for (std::size_t i = 0; i < std::size(squares); ++i) squares[i] += other.squares[i];
 }
 
 SiteStatistics::Entry& SiteStatistics::at(Place place) {
@@ -74,18 +71,17 @@ void SiteStatistics::look_for_nonfinite(Place place, const TensorStats& stats, b
 }
 
 void SiteStatistics::on_value(Place place, const Matrix<float>& x) {
-  Entry& entry = at(place);
+  const Entry& entry = at(place);
   require(x.cols == entry.width, "telemetry", name_of(place.site), " is ", x.cols, " wide; expected ",
           entry.width);
-  const TensorStats stats = column_stats(x, column_squares_.data() + entry.first_column);
-  entry.value += stats;
-  look_for_nonfinite(place, stats, false);
-
-  const bool is_stream = place.site == Site::stream || place.site == Site::stream_mid;
-  (is_stream ? last_stream_ : last_other_) = {x.value, stats.sum_squares};
-  if (place.site != Site::stream) return;
-  if (place.layer > 0) entry.cosines += sum_cosines(x.rows, x.cols, block_input_.value, x.value);
-  block_input_ = x;
+  const bool ends_block = place.site == Site::stream && place.layer > 0;
+  pending_.push_back(
+      {x, column_squares_.data() + entry.first_column, ends_block ? block_input_.value : nullptr});
+  unmeasured_ += x.size();
+  const bool is_last = place.site == Site::stream || place.site == Site::logits;
+  if (is_last || unmeasured_ >= numbers_per_thread * thread_count()) measure();
+  if (place.site == Site::stream) block_input_ = x;
+  if (is_last) end_block();
 }
 
 void SiteStatistics::on_gradient(Place place, const Matrix<float>& x) {
@@ -94,28 +90,50 @@ void SiteStatistics::on_gradient(Place place, const Matrix<float>& x) {
   look_for_nonfinite(place, stats, true);
 }
 
-double SiteStatistics::squares_of(const Matrix<float>& x) const {
-  for (const Squares& known : {last_stream_, last_other_}) {
-    if (known.data == x.value) return known.sum;
-  }
-  return sum_squares(x.size(), x.value);
-}
-
 void SiteStatistics::on_sum(Place branch_end, float alpha, const Matrix<float>& x,
                             const Matrix<float>& branch) {
-  Entry& entry = at(branch_end);
-  entry.branch_squares += squares_of(branch);
-  entry.stream_squares += double{alpha} * double{alpha} * squares_of(x);
+  pending_sums_.push_back({branch_end, alpha, x, branch});
 }
 
 void SiteStatistics::on_heads(int layer, const Matrix<float>& qkv, std::span<const HeadStats> heads) {
-  const Index H = shape_.n_head, C = shape_.d_model, D = C / H;
-  Head* of_layer = heads_.data() + (layer - 1) * H;
-  for (std::size_t i = 0; i < heads.size(); ++i) of_layer[static_cast<Index>(i) % H].weights += heads[i];
-  std::ranges::fill(qkv_squares_, 0.0);
-  column_stats(qkv, qkv_squares_.data());
-  for (Index i = 0; i < 3 * C; ++i)
-    of_layer[i % C / D].squares[i / C] += qkv_squares_[static_cast<std::size_t>(i)];
+  const Index H = shape_.n_head;
+  for (std::size_t i = 0; i < heads.size(); ++i)
+    heads_[(layer - 1) * H + static_cast<Index>(i) % H] += heads[i];
+  pending_.push_back({qkv, column_squares_.data() + qkv_column(layer)});
+  unmeasured_ += qkv.size();
+}
+
+void SiteStatistics::measure() {
+  column_stats(std::span(pending_).subspan(measured_));
+  measured_ = pending_.size();
+  unmeasured_ = 0;
+}
+
+void SiteStatistics::end_block() {
+  for (const ColumnStats<float>& tensor : pending_) {
+    const Index column = tensor.squares - column_squares_.data();
+    const auto entry = std::ranges::find(entries_, column, &Entry::first_column);
+    if (entry == entries_.end()) continue;  // queries, keys and values
+    entry->value += tensor.stats;
+    entry->cosines += tensor.cosines;
+    look_for_nonfinite(entry->place, tensor.stats, false);
+  }
+  const auto squares_of = [&](const Matrix<float>& x) {
+    if (x.value == last_stream_) return last_stream_squares_;
+    for (const ColumnStats<float>& tensor : pending_)
+      if (tensor.x.value == x.value) return tensor.stats.sum_squares;
+    return sum_squares(x.size(), x.value);
+  };
+  for (const Sum& sum : pending_sums_) {
+    Entry& entry = at(sum.branch_end);
+    entry.branch_squares += squares_of(sum.branch);
+    entry.stream_squares += double{sum.alpha} * double{sum.alpha} * squares_of(sum.x);
+  }
+  last_stream_ = pending_.back().x.value;
+  last_stream_squares_ = pending_.back().stats.sum_squares;
+  pending_.clear();
+  pending_sums_.clear();
+  measured_ = 0;
 }
 
 namespace {
@@ -185,13 +203,17 @@ std::vector<SiteRow> SiteStatistics::rows(Index batches) const {
 std::vector<HeadRow> SiteStatistics::head_rows() const {
   std::vector<HeadRow> rows;
   rows.reserve(heads_.size());
-  const Index H = shape_.n_head, D = shape_.d_model / H;
-  for (const auto& [weights, squares] : heads_) {
-    const Index number = std::ssize(rows);
-    const double queries = static_cast<double>(weights.queries);
-    const auto rms = [&](double sum) { return std::sqrt(sum / (queries * static_cast<double>(D))); };
-    rows.push_back({number / H + 1, number % H + 1, weights.max_logit, weights.entropy / queries,
-                    weights.first_share / queries, rms(squares[0]), rms(squares[1]), rms(squares[2])});
+  const Index H = shape_.n_head, C = shape_.d_model, D = C / H;
+  for (const HeadStats& stats : heads_) {
+    const Index layer = std::ssize(rows) / H + 1, head = std::ssize(rows) % H;
+    const double queries = static_cast<double>(stats.queries);
+    const double* squares = column_squares_.data() + qkv_column(layer) + head * D;
+    const auto rms = [&](Index begin) {
+      const double sum = std::accumulate(squares + begin, squares + begin + D, 0.0);
+      return std::sqrt(sum / (queries * static_cast<double>(D)));
+    };
+    rows.push_back({layer, head + 1, stats.max_logit, stats.entropy / queries, stats.first_share / queries,
+                    rms(0), rms(C), rms(2 * C)});
   }
   return rows;
 }

@@ -7,7 +7,7 @@
 
 #include "autograd/tape.h"
 #include "core/site.h"
-#include "kernels/pointwise.h"
+#include "kernels/bf16.h"
 
 namespace normscope {
 
@@ -58,7 +58,7 @@ class SiteStatistics : public TapListener<float> {
 
   // All of it as bytes, and what such bytes tell counted as heard here: for what other processes hear.
   std::size_t byte_count() const {
-    return entries_.size() * sizeof(Entry) + heads_.size() * sizeof(Head) +
+    return entries_.size() * sizeof(Entry) + heads_.size() * sizeof(HeadStats) +
            column_squares_.size() * sizeof(double) + sizeof first_nonfinite_;
   }
   void to_bytes(char* bytes) const;
@@ -74,31 +74,37 @@ class SiteStatistics : public TapListener<float> {
 
     void operator+=(const Entry& other);
   };
-  struct Head {
-    HeadStats weights;
-    double squares[3];  // of q, k, v
-
-    void operator+=(const Head& other);
-  };
   Entry& at(Place place);
   void look_for_nonfinite(Place place, const TensorStats& stats, bool in_gradient);
-  double squares_of(const Matrix<float>& x) const;
+  void measure();    // what is pending
+  void end_block();  // counts what was measured
+
+  // Where the columns of a layer's queries, keys and values begin (3C), which follow those of the sites.
+  std::size_t qkv_column(Index layer) const {
+    return column_squares_.size() - (shape_.n_layer - layer + 1) * 3 * shape_.d_model;
+  }
 
   const ModelShape shape_;
   std::vector<Entry> entries_;
-  std::vector<Head> heads_;             // (L, H)
+  std::vector<HeadStats> heads_;        // (L, H)
   std::vector<double> column_squares_;  // sums of squares over tokens, of every site's features
-  std::vector<double> qkv_squares_;     // scratch: (3C)
   std::optional<Nonfinite> first_nonfinite_;
 
-  // Of the pass under way: the stream that the block began with, and the sums of squares of the last stream
-  // (stream_mid too) and the last other site, which are mostly the two terms of the next residual sum.
-  struct Squares {
-    const float* data = nullptr;
-    double sum = 0;
+  // Of the pass under way: the block's tensors, of which the first `measured_` have been measured, and its
+  // sums; the stream that it began with, and the last tensor of the block before, mostly the first term of a
+  // sum.
+  struct Sum {
+    Place branch_end;
+    float alpha;
+    Matrix<float> x, branch;
   };
+  std::vector<ColumnStats<float>> pending_;
+  std::size_t measured_ = 0;
+  Index unmeasured_ = 0;  // numbers of the others
+  std::vector<Sum> pending_sums_;
   Matrix<float> block_input_;
-  Squares last_stream_, last_other_;
+  const float* last_stream_ = nullptr;
+  double last_stream_squares_ = 0;
 };
 
 // The sites of a model of L blocks, in the order of layers.csv.
