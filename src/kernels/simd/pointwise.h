@@ -116,15 +116,15 @@ inline bool in_range(float sum_squares) { return sum_squares > 1e-26f && sum_squ
 
 constexpr Index piece = 512;  // stays in the first cache
 
-constexpr Index chains = 4;  // of additions: one alone would wait for its last
+constexpr Index sum_chains = 4;  // of additions: one alone would wait for its last
 
 // Calls add(chain, vector) for the numbers of x, whole vectors to the chains in turn.
 template <class Add>
 inline void for_each_in_chains(Index n, const float* x, Add&& add) {
   Index i = 0;
-  for (; i + chains * lanes <= n; i += chains * lanes) {
+  for (; i + sum_chains * lanes <= n; i += sum_chains * lanes) {
 #pragma GCC unroll 4
-    for (Index chain = 0; chain < chains; ++chain) add(chain, load(x + i + chain * lanes));
+    for (Index chain = 0; chain < sum_chains; ++chain) add(chain, load(x + i + chain * lanes));
   }
   for_each_vector(n - i, [&](Index rest, auto part) { add(Index{0}, part.get(x + i + rest)); });
 }
@@ -134,7 +134,7 @@ inline double sum_squares(Index n, const float* x) {
   double total = 0;
   for (; n > 0; x += piece, n -= piece) {
     const Index count = n < piece ? n : piece;
-    Vec sums[chains] = {};
+    Vec sums[sum_chains] = {};
     for_each_in_chains(count, x, [&](Index chain, Vec v) { sums[chain] += v * v; });
     const float squares = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
     total += in_range(squares) ? squares : dot(count, x, x);
@@ -189,7 +189,7 @@ inline TensorStats wide_stats(Index n, const float* x) {
 }
 
 // The sums of the chains, in which squares may be left out.
-inline TensorStats merged(LaneStats (&of)[chains], Index count) {
+inline TensorStats merged(LaneStats (&of)[sum_chains], Index count) {
   of[0].merge(of[1]);
   of[2].merge(of[3]);
   of[0].merge(of[2]);
@@ -197,7 +197,7 @@ inline TensorStats merged(LaneStats (&of)[chains], Index count) {
 }
 
 inline TensorStats tensor_stats(Index n, const float* x) {
-  LaneStats of[chains];
+  LaneStats of[sum_chains];
   for_each_in_chains(n, x, [&](Index chain, Vec v) { of[chain].add(v); });
   const TensorStats result = merged(of, n);
   return tells_all(result) ? result : wide_stats(n, x);
@@ -206,7 +206,7 @@ inline TensorStats tensor_stats(Index n, const float* x) {
 // A strip of at most `piece` columns, whose sums stay in the first cache, four rows side by side. Rows lie
 // `ld` apart.
 inline TensorStats strip_stats(Index rows, Index cols, Index ld, const float* x, double* squares) {
-  LaneStats of[chains];
+  LaneStats of[sum_chains];
   float sums[piece];
   for (Index i = 0; i < cols; ++i) sums[i] = 0;
   Index row = 0;
