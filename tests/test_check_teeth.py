@@ -113,7 +113,7 @@ FAULTS = [
      [("model/transformer.cpp", "static_cast<Real>(branch_scale_of(config_, row).start) : Real(1)", "Real(1) : Real(1)")],
      {"branch_scale": "L^-0.5"}, {12}),
     ("an inner norm of the FFN forgotten", "model/transformer.cpp",
-     [("model/transformer.cpp", "hidden = run.norm(p.ffn.norm_inner, hidden, true);", "")], {"inner_norm": True}, {12}),
+     [("model/transformer.cpp", "run.norm(p.ffn.norm_inner, hidden, true)", "hidden")], {"inner_norm": True}, {12}),
     ("SubLN's gain without its root", "model/placement.cpp",
      [("model/placement.h", ".init_gain = {2, 0.5, true}", ".init_gain = {2, 1, true}")], {"norm_placement": "subln"}, {13}),
 

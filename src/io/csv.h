@@ -38,18 +38,6 @@ class CsvRows {
   void cell(const std::optional<T>& value) {
     value ? cell(*value) : cell(std::nullopt);
   }
-
-  // A cell of a log of measurements. Numbers measured in float arithmetic are written as floats, in half the
-  // digits and time, unless a float cannot hold them.
-  template <class T>
-  void measured(const T& value) {
-    cell(value);
-  }
-  void measured(double value) {
-    const auto rounded = static_cast<float>(value);
-    std::isnormal(rounded) ? cell(rounded) : cell(value);
-  }
-  void measured(const std::optional<double>& value) { value ? measured(*value) : cell(std::nullopt); }
   void end_row();
 
   std::string header() const;                        // the columns' names and a newline

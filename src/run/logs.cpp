@@ -11,8 +11,8 @@ CsvWriter open_log(const std::string& path, std::vector<std::string> names,
 }
 
 template <class Row, class Columns>
-void add_measured(CsvWriter& csv, const Row& row, const Columns& columns) {
-  for_each_cell(row, columns, [&](const auto& value) { csv.measured(value); });
+void add_cells(CsvWriter& csv, const Row& row, const Columns& columns) {
+  for_each_cell(row, columns, [&](const auto& value) { csv.cell(value); });
   csv.end_row();
 }
 
@@ -20,7 +20,7 @@ template <class Row, class Columns>
 void write_rows(CsvWriter& csv, Index step, const std::vector<Row>& rows, const Columns& columns) {
   for (const Row& row : rows) {
     csv.cell(step);
-    add_measured(csv, row, columns);
+    add_cells(csv, row, columns);
   }
   csv.flush();
 }
@@ -51,8 +51,7 @@ CsvWriter open_heads(const RunFolder& folder, std::optional<Index> last_step) {
 }
 
 void write_metrics(CsvWriter& csv, const MetricsRow& row) {
-  for_each_cell(row, metrics_columns, [&](const auto& value) { csv.cell(value); });
-  csv.end_row();
+  add_cells(csv, row, metrics_columns);
   csv.flush();
 }
 
@@ -61,7 +60,7 @@ void add_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows) {
     csv.cell(step);
     csv.cell(row.place.layer);
     csv.cell(std::string_view(name_of(row.place.site)));
-    add_measured(csv, row, site_columns);
+    add_cells(csv, row, site_columns);
   }
 }
 
