@@ -29,8 +29,8 @@ class OpProfile : public OpListener {
   std::vector<Row> rows_;
 };
 
-// Of forward and backward together: the floating-point operations of a compute-bound op, else 0; the bytes
-// that a memory-bound op must read and write, else 0.
+// Forward and backward together: the floating-point operations of a compute-bound op, else 0; the bytes that
+// a memory-bound op must read and write, else 0.
 double flops_of(const OpCall& call, Index context);
 double bytes_of(const OpCall& call);
 

@@ -2,7 +2,7 @@
 //
 // Each law holds for any weights: an exact identity of the gradients, an equation written out again in plain
 // loops, a comparison with central differences or with another way to compute the same. A fault in the wiring
-// breaks at least one of them, which tests/test_check_teeth.py proves by planting faults.
+// breaks at least one of them, as tests/test_check_teeth.py shows by planting faults.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// normscope check CONFIG: proves the wiring of a config's model, law by law.
+// normscope check CONFIG: verifies the wiring of a config's model, law by law.
 #include "check/check.h"
 
 #include <cmath>
@@ -34,8 +34,8 @@ std::string summary_of(const ModelConfig& m) {
               ", F ", m.d_ff, ", T ", m.context, ", ", name_of(m.activation));
 }
 
-// Loops over a small model leave threads little to do, so they take a check each, all before the first line.
-// Of a large one every outcome is missing.
+// The outcomes of all checks of a small model, whose loops are too short for several threads: each thread
+// takes whole checks. For a large model, no outcomes: its checks run one after another.
 std::vector<std::optional<Outcome>> outcomes_if_small(const Context& given) {
   constexpr Index max_params = 1'000'000;
   std::vector<std::optional<Outcome>> outcomes(checks().size());
@@ -53,7 +53,7 @@ Exit run(const CommandLine& line) {
   std::cout << escape_controls(config.name) << ": " << summary_of(config.model) << "\n\n"
             << "       error     limit    law\n";
   ProgressDisplay progress;
-  int proved = 0, skipped = 0;
+  int held = 0, skipped = 0;
   std::vector<std::string> failed;
   const std::vector<std::optional<Outcome>> known = outcomes_if_small({config, corpus});
   for (std::size_t i = 0; i < known.size(); ++i) {
@@ -67,7 +67,7 @@ Exit run(const CommandLine& line) {
       std::cout << (result.holds() ? "ok    " : "FAIL  ") << aligned_left(shown_error(result.error), 10)
                 << aligned_left(shown_error(result.limit), 9) << number << result.law << '\n';
       if (result.holds()) {
-        ++proved;
+        ++held;
         continue;
       }
       if (!result.note.empty()) std::cout << aligned_left("", 28) << result.note << '\n';
@@ -80,7 +80,7 @@ Exit run(const CommandLine& line) {
     }
     std::cout.flush();
   }
-  std::cout << '\n' << proved << " laws hold";
+  std::cout << '\n' << held << " laws hold";
   if (skipped > 0) std::cout << ", " << skipped << " do not apply";
   std::cout << (failed.empty() ? "\n"
                                : text(", ", failed.size(), failed.size() == 1 ? " fails\n" : " fail\n"));
@@ -95,7 +95,7 @@ Exit run(const CommandLine& line) {
 const Command check_command = {
     .name = "check",
     .arguments = "CONFIG",
-    .purpose = "proves the wiring of a config's model, law by law",
+    .purpose = "verifies the wiring of a config's model, law by law",
     .details =
         "The laws hold for any weights: drawn anew, every 1-D tensor moved off its start, in double; and "
         "the\n"

@@ -65,7 +65,7 @@ class CsvReader {
 
   bool next();  // the next row; false: there is none. Error: it has not a cell a column
 
-  // Of the row. Errors: there is no such column, or the cell is not what it should be.
+  // Cells of the current row. Errors: there is no such column, or the cell has another type.
   const std::string& cell(std::string_view column) const;
   std::optional<double> number(std::string_view column) const;  // nothing where the cell is empty
   Index count(std::string_view column) const;                   // a whole number

@@ -60,7 +60,7 @@ void multiply_by_queries(const GemmKernel& kernel, const CausalTile& tile, Index
   multiply(kernel, tile.n_keys, columns, head_dim, a, b, out);
 }
 
-// Where the products of a head are summed: in their place or, if that is bf16, elsewhere until store().
+// Accumulators of a head's products: the destination itself or, if that is bf16, float scratch until store().
 struct HeadSums {
   Matrix<float> place, sums;
 

@@ -14,8 +14,8 @@
 
 namespace normscope {
 
-// Of B sequences one below the other. q, k, v, out and all gradients have one dtype, and may be bf16 where
-// the provider is and D is even.
+// One attention call over B sequences, stacked by rows. q, k, v, out and all gradients have one dtype, which
+// may be bf16 if the provider is bf16 and D is even.
 template <class Real>
 struct Attention {
   Index sequences, heads;      // B, H

@@ -17,12 +17,12 @@ void to_bf16(const Matrix<double>& x, const Matrix<double>& out);  // refuses
 template <class Real>
 void to_float(const Matrix<Real>& x, Real* out);
 
-// Of x's numbers, whichever their dtype.
+// Statistics of all elements of x, of either dtype.
 template <class Real>
 TensorStats tensor_stats(const Matrix<Real>& x);
 
-// A tensor to look at, and what is found: its statistics, and the sum over rows of the cosine between its
-// row and that of `other`.
+// A tensor and its measured statistics: those of all its elements, sums of squares by column, and the sum
+// over rows of the cosine between its row and that of `other`.
 template <class Real>
 struct ColumnStats {
   Matrix<Real> x;
@@ -32,7 +32,7 @@ struct ColumnStats {
   double cosines = 0;
 };
 
-// Of tensors with equally many rows, in one loop.
+// Measures tensors of equally many rows in one parallel loop.
 template <class Real>
 void column_stats(std::span<ColumnStats<Real>> tensors);
 

@@ -7,8 +7,8 @@
 
 namespace normscope {
 
-// Of the symmetric matrix a (n, n), ascending. `a` becomes its eigenvectors of length 1, a row each, or is
-// lost where they are not wanted. By the calling thread. Error: LAPACK finds none, as in a matrix of NaN.
+// Eigenvalues of the symmetric matrix a (n, n), ascending, by the calling thread. `a` is overwritten, with
+// its unit eigenvectors as rows if they are wanted. Error: LAPACK does not converge, as for a matrix of NaN.
 std::vector<double> eigenvalues(Index n, double* a, bool want_vectors);
 
 }  // namespace normscope

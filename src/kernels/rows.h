@@ -56,7 +56,7 @@ struct PointwiseNorm {
   Real shift = 0;
 };
 
-// Where the backward of a norm finds dy and leaves the gradients.
+// A norm's incoming gradient dy and the destinations of its outgoing ones.
 template <class Real>
 struct NormGradients {
   const Real* dy = nullptr;

@@ -79,7 +79,7 @@ class SiteStatistics : public TapListener<float> {
   void measure();    // what is pending
   void end_block();  // counts what was measured
 
-  // Where the columns of a layer's queries, keys and values begin (3C), which follow those of the sites.
+  // The first of a layer's 3C columns of q, k and v, which follow the columns of all sites.
   std::size_t qkv_column(Index layer) const {
     return column_squares_.size() - (shape_.n_layer - layer + 1) * 3 * shape_.d_model;
   }
@@ -90,9 +90,8 @@ class SiteStatistics : public TapListener<float> {
   std::vector<double> column_squares_;  // sums of squares over tokens, of every site's features
   std::optional<Nonfinite> first_nonfinite_;
 
-  // Of the pass under way: the block's tensors, of which the first `measured_` have been measured, and its
-  // sums; the stream that it began with, and the last tensor of the block before, mostly the first term of a
-  // sum.
+  // State of the current forward pass: the block's tensors, the first `measured_` of which are measured, and
+  // its residual sums; the block's input; the last tensor of the block before, usually a sum's first term.
   struct Sum {
     Place branch_end;
     float alpha;

@@ -27,7 +27,8 @@ Response smooth_response(const Kernel& argument, const PointwiseFunction& f);
 // y[i] = f(x[i]) of the config's activation, which has no gate.
 PointwiseFunction activation_function(Activation activation);
 
-// Of the FFN's hidden layer, in its rows' arguments. ReLU's is the arc-cosine kernel (Cho & Saul 2009).
+// The response of the FFN's hidden layer to the kernel of its arguments. ReLU's is the arc-cosine kernel (Cho
+// & Saul 2009).
 Response hidden_response(Activation activation, const Kernel& argument);
 
 }  // namespace normscope

@@ -84,7 +84,7 @@ struct AttentionMap::Pass {
     return c;
   }
 
-  // Of A_ts A_t's' (v_s - mean v).(v_s' - mean v): sums over s and over s' are 0.
+  // A_ts A_t's' (v_s - mean v).(v_s' - mean v), whose sums over s and over s' are 0.
   std::vector<double> moved() const {
     std::vector<double> v = centred([&](Index s, Index s2) { return map.value_(s, s2); });
     return centred([&](Index s, Index s2) {
@@ -97,7 +97,7 @@ struct AttentionMap::Pass {
     return static_cast<std::size_t>((t - first) * (end2 - first2) + t2 - first2);
   }
 
-  // Of each pair the sum over s <= t, s' <= t' of term(s, s', w).
+  // For each pair (t, t'), the sum over s <= t, s' <= t' of term(s, s', w).
   template <class Term>
   std::vector<double> sums(Term term) const {
     std::vector<double> out(pair(end, first2)), column(static_cast<std::size_t>(end2));
@@ -113,8 +113,8 @@ struct AttentionMap::Pass {
     return out;
   }
 
-  // Of each pair the sum of `moved` times K~: what its scores' noise does to its outputs, and they to its
-  // query.
+  // For each pair, the sum of `moved` times K~: the effect of noise in its scores on its outputs, and of its
+  // outputs' gradients on its queries.
   std::vector<double> changes(const std::vector<double>& moved) const {
     return sums([&](Index s, Index s2, double) { return moved[s * end2 + s2] * x[s * end2 + s2]; });
   }
@@ -237,7 +237,7 @@ Kernel AttentionMap::backward(const Kernel& gradient) const {
     const auto value = [&](Index s, Index s2) { return moved[s * pass.end2 + s2]; };
     const std::vector<double> query = pass.changes(moved);
     std::vector<double> through(total.size()), through_scores(total.size());
-    // Of two cells only the pairs (t, t') are visited, not (t', t): those are in the transposed kernel.
+    // Only pairs (t, t') of two cells are visited; (t', t) follow by symmetry.
     const double once = pass.first == pass.first2 ? 0.5 : 1;
     for (Index t = pass.first; t < pass.end; ++t) {
       for (Index t2 = pass.first2; t2 < pass.end2; ++t2) {

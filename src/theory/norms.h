@@ -19,8 +19,7 @@ struct Signal {
   double noise = 0;           // relative variance of the mean square from seed to seed; a rule of thumb
   double wobble = 0;          // over the width: relative variance of a token's mean square, over the weights
   double length = 0;          // the part of it that is the embedding's, not of the maps since
-  double bent =
-      0;  // share of the mean square that a norm left far from Gaussian, as those over features do not
+  double bent = 0;            // share of the mean square that is far from Gaussian, left by norms over tokens
 
   double mean_square() const { return kernel.mean_square(); }
 };
@@ -28,7 +27,8 @@ struct Signal {
 // A norm without statistics at its first values.
 PointwiseFunction pointwise_norm(const ModelConfig& config);
 
-// Of N(phi), phi the FFN's hidden features of these arguments and N pointwise. `slope`: E N'(phi)^2.
+// The response of N(phi), phi the FFN's hidden features of these arguments, N pointwise. `slope`: E
+// N'(phi)^2.
 Response normed_hidden(const ModelConfig& config, const Kernel& argument, double& slope);
 
 class NormMap {

@@ -323,7 +323,7 @@ class Recursion {
       dx += std::exchange(block_skip_, Kernel(T_));
       set_gradient(f.layer - 1, Site::stream, dx.mean_square());
     }
-    // Where nothing stands between, what F reads is the stream itself.
+    // Without a norm or scale in between, F reads the stream itself.
     if (f.norm_in.is_identity() && f.input_scale == 1)
       set_gradient(f.layer, f.site(Site::attn_in, Site::ffn_in), dx.mean_square());
     return dx;

@@ -8,7 +8,7 @@
 namespace normscope {
 namespace {
 
-// Of the table. Below, what follows sigma^2; above, what falls as 1/sigma.
+// The table's range. Moments follow sigma^2 below it and fall as 1/sigma above.
 constexpr double smallest_sigma = 0.05, largest_sigma = 30;
 
 // phi and h_1 to h_4 at y = first + j*step. The sums are trapezoids of analytic functions: their error falls

@@ -24,16 +24,16 @@ double participation_exponent(double n, double participation);
 // Q of weights of this participation, were they one large among equal small ones.
 double slope_of(double n, double participation);
 
-// Of two queries whose scores of a key have correlation rho: the exponent of E sum A A' and, with P for
-// sum A A', E sum A A' (1 - A - A' + P) over slope_of(). Given what the queries share, what they do not is
-// noise under which a softmax responds less, by 1 - Y of that noise among the keys that still compete: 1/P of
-// them. Within 15% of sampled scores for n <= 64, sigma <= 20.
+// Moments of two queries' weights A, A' when their scores of a key have correlation rho: the exponent of
+// E sum A A' and, with P for sum A A', E sum A A' (1 - A - A' + P) over slope_of(). Given what the queries
+// share, what they do not is noise under which a softmax responds less, by 1 - Y of that noise among the keys
+// that still compete: 1/P of them. Within 15% of sampled scores for n <= 64, sigma <= 20.
 struct SharedMoments {
   double exponent, slope;
 };
 SharedMoments shared_moments(double n, double sigma, double rho);
 
-// Of n scores one, the `own`, lies `shift` higher.
+// Moments of the softmax of n scores, one of which, the `own`, is `shift` higher.
 struct ShiftedSoftmax {
   double log_sum;                   // E ln Z
   double own, other;                // E A of the shifted one, of any other

@@ -8,7 +8,7 @@
 
 namespace normscope {
 
-// Of update s = 1..S, w = warmup_steps: s <= w: lr*s/w. Then, with p = (s-w)/(S-w): cosine
+// The rate of update s = 1..S, w = warmup_steps: lr*s/w for s <= w. Then, with p = (s-w)/(S-w): cosine
 // min_lr + (lr - min_lr)(1 + cos(pi p))/2; linear lr + (min_lr - lr) p; constant lr.
 double learning_rate(const TrainConfig& config, Index step);
 

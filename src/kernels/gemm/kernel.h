@@ -41,8 +41,8 @@ struct PackedB {
   }
 };
 
-// Where a register tile leaves the registers: C = alpha * product + beta * C; C is not read when beta is 0. A
-// bf16 C takes whole sums: beta 0 and at most KC packed elements of k.
+// The destination of a register tile: C = alpha * product + beta * C; C is not read when beta is 0. A bf16 C
+// needs complete sums: beta 0 and at most KC packed elements of k.
 struct TileOutput {
   float alpha, beta;
   void* c;

@@ -65,9 +65,9 @@ struct BandCopies {
     }
   }
 
-  // Of a transposed A, in the order of its memory, so that each cache line is fetched once for all bands:
-  // copy b is then (k, rows of the band) dense. What whole vectors write past their row is overwritten by the
-  // next row, and what they read past it belongs to A, but for its last row.
+  // Copies bands of a transposed A in memory order, so that each cache line is fetched once for all bands;
+  // copy b is a dense (k, rows of the band). Whole vectors may write past a row's end, which the next row
+  // overwrites, and read past it, which stays inside A except in the last row.
   void copy_columns(const Bands& bands, Index first, Index count, Index k, const float* a, Index ld) {
     Index begin[max_count], rows[max_count];
     for (Index b = 0; b < count; ++b) {

@@ -40,7 +40,7 @@ void multiply(Cblas cblas, const Gemm<Real>& g) {
   if (!std::exchange(is_pinned, true)) unbind_thread();
 }
 
-// Of one thread, in every build of x86_64 and arm64.
+// OpenBLAS's buffer for one thread, the same in every build for x86_64 and arm64.
 constexpr std::size_t buffer_size = std::size_t{128} << 20;
 
 bool address_space_is_limited() {

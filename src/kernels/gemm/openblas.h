@@ -19,7 +19,7 @@ bool openblas_buffers_fit(int threads);
 // Error: its buffers do not fit.
 void pin_openblas();
 
-// Of the loaded library: how it threads ("openmp", "pthreads", "serial"), its version, the kernel it chose.
+// The loaded library's threading ("openmp", "pthreads", "serial"), version, and kernel for this processor.
 struct BlasInfo {
   std::string flavour, version, kernel;
 };
