@@ -9,6 +9,8 @@ namespace normscope {
 namespace {
 
 void copy_window(std::span<const Token> text, Window window, Token* tokens, Token* targets) {
+  require(window.begin >= 0 && window.length >= 0 && window.begin + window.length < std::ssize(text), "batch",
+          "window ", window.begin, " + ", window.length, " is not in ", text.size(), " characters");
   const Token* from = text.data() + window.begin;
   std::copy_n(from, window.length, tokens);
   std::copy_n(from + 1, window.length, targets);

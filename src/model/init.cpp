@@ -52,8 +52,21 @@ double residual_factor(const ModelConfig& config) {
 }
 
 double first_value(Role role) {
-  if (role == Role::norm_gain || role == Role::running_var || role == Role::branch_scale) return 1.0;
-  return role == Role::norm_alpha ? 0.5 : 0.0;
+  switch (role) {
+    case Role::norm_gain:
+    case Role::running_var:
+    case Role::branch_scale:
+      return 1.0;
+    case Role::norm_alpha:
+      return 0.5;
+    case Role::bias:
+    case Role::norm_bias:
+    case Role::norm_shift:
+    case Role::running_mean:
+      return 0.0;
+    default:
+      fail("init", "no first value for role number ", static_cast<int>(role));
+  }
 }
 
 template <class Real>

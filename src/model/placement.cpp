@@ -10,7 +10,9 @@ namespace normscope {
 std::span<const Placement> placement_table() { return placement_rows; }
 
 const Placement& placement_row(PlacementKind kind) {
-  return *std::ranges::find(placement_rows, kind, &Placement::kind);
+  const auto row = std::ranges::find(placement_rows, kind, &Placement::kind);
+  require(row != std::end(placement_rows), "placement", "no row for placement ", static_cast<int>(kind));
+  return *row;
 }
 
 std::string placement_name(const BlockPlacement& placement) {
