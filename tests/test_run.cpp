@@ -9,7 +9,6 @@
 #include <limits>
 #include <set>
 
-#include "run/figures.h"
 #include "run/record.h"
 #include "train/divergence.h"
 #include "train/sampler.h"

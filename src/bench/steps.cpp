@@ -53,7 +53,7 @@ struct TimedStep {
 std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const std::vector<Token>& tokens,
                                                  Index steps) {
   const ScratchFolder folder;
-  CsvWriter layers = open_layers(folder), params = open_params(folder), heads = open_heads(folder);
+  LayerLogs logs(folder);
   Model<float> model(config.model, vocabulary_size, gemm_provider(config.train));
   const ParameterLayout& layout = model.layout();
   initialise(config.model, layout, 1, model.parameters);
@@ -74,9 +74,8 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
         optimizer.update(step, config.train.lr, 1.0, model.gradients, model.parameters);
     now.ops.on_forward({"optimiser", layout.count(), 1, 1}, update_clock.seconds());
     if (logged) {
-      write_layers(layers, step, statistics.rows());
-      write_params(params, step, parameter_rows(config.train, model, result.norms, &changes));
-      write_heads(heads, step, statistics.head_rows());
+      const auto params = parameter_rows(config.train, model, result.norms, &changes);
+      logs.write(step, statistics.rows(), params, statistics.head_rows());
     }
     now.seconds = step_clock.seconds();
     if (step > warm_up_steps) timed[logged].push_back(std::move(now));

@@ -1,7 +1,5 @@
 #include "check/test_model.h"
 
-#include <algorithm>
-
 #include "core/random.h"
 #include "model/cost.h"
 

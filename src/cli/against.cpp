@@ -13,7 +13,7 @@
 #include "io/utf8.h"
 #include "kernels/pointwise.h"
 #include "run/folder.h"
-#include "run/read.h"
+#include "run/record.h"
 #include "telemetry/site_statistics.h"
 
 namespace normscope {

@@ -10,9 +10,7 @@
 #include "cli/terminal.h"
 #include "config/names.h"
 #include "core/text.h"
-#include "io/csv.h"
 #include "io/utf8.h"
-#include "run/read.h"
 
 namespace normscope {
 namespace {

@@ -5,7 +5,6 @@
 #include "cli/terminal.h"
 #include "core/text.h"
 #include "io/utf8.h"
-#include "run/figures.h"
 
 namespace normscope {
 using nlohmann::ordered_json;

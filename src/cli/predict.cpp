@@ -14,7 +14,7 @@
 #include "config/names.h"
 #include "io/csv.h"
 #include "io/utf8.h"
-#include "run/figures.h"
+#include "run/record.h"
 
 namespace normscope {
 namespace {

@@ -12,7 +12,6 @@
 #include "config/load.h"
 #include "io/utf8.h"
 #include "model/cost.h"
-#include "run/logs.h"
 #include "train/checkpoint.h"
 #include "train/divergence.h"
 

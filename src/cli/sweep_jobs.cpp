@@ -15,7 +15,6 @@
 #include "config/dump.h"
 #include "core/memory.h"
 #include "core/text.h"
-#include "io/csv.h"
 #include "io/utf8.h"
 #include "model/cost.h"
 #include "run/folder.h"

@@ -13,7 +13,7 @@
 #include "config/sweep.h"
 #include "dist/communicator.h"
 #include "io/file.h"
-#include "run/read.h"
+#include "run/record.h"
 
 namespace normscope {
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 
 #include "config/field_types.h"
 #include "core/error.h"

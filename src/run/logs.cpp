@@ -27,54 +27,35 @@ void write_rows(CsvWriter& csv, Index step, const std::vector<Row>& rows, const 
 
 }  // namespace
 
-void Logs::sync() {
-  metrics.sync();
-  if (layers) layers->sync();
-  if (params) params->sync();
-  if (heads) heads->sync();
+LayerLogs::LayerLogs(const RunFolder& folder, std::optional<Index> last_step)
+    : layers(open_log(folder.file(layers_file), {"step", "layer", "site"}, site_columns, last_step)),
+      params(open_log(folder.file(params_file), {"step"}, parameter_columns, last_step)),
+      heads(open_log(folder.file(heads_file), {"step"}, head_columns, last_step)) {}
+
+void LayerLogs::add_sites(Index step, const std::vector<SiteRow>& sites) {
+  for (const SiteRow& row : sites) {
+    layers.cell(step);
+    layers.cell(row.place.layer);
+    layers.cell(std::string_view(name_of(row.place.site)));
+    add_cells(layers, row, site_columns);
+  }
+}
+
+void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
+                      const std::vector<ParameterRow>& parameters, const std::vector<HeadRow>& head_rows) {
+  add_sites(step, sites);
+  layers.flush();
+  write_rows(params, step, parameters, parameter_columns);
+  write_rows(heads, step, head_rows, head_columns);
 }
 
 CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step) {
   return open_log(folder.file(metrics_file), {}, metrics_columns, last_step);
 }
 
-CsvWriter open_layers(const RunFolder& folder, std::optional<Index> last_step) {
-  return open_log(folder.file(layers_file), {"step", "layer", "site"}, site_columns, last_step);
-}
-
-CsvWriter open_params(const RunFolder& folder, std::optional<Index> last_step) {
-  return open_log(folder.file(params_file), {"step"}, parameter_columns, last_step);
-}
-
-CsvWriter open_heads(const RunFolder& folder, std::optional<Index> last_step) {
-  return open_log(folder.file(heads_file), {"step"}, head_columns, last_step);
-}
-
 void write_metrics(CsvWriter& csv, const MetricsRow& row) {
   add_cells(csv, row, metrics_columns);
   csv.flush();
-}
-
-void add_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows) {
-  for (const SiteRow& row : rows) {
-    csv.cell(step);
-    csv.cell(row.place.layer);
-    csv.cell(std::string_view(name_of(row.place.site)));
-    add_cells(csv, row, site_columns);
-  }
-}
-
-void write_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows) {
-  add_layers(csv, step, rows);
-  csv.flush();
-}
-
-void write_params(CsvWriter& csv, Index step, const std::vector<ParameterRow>& rows) {
-  write_rows(csv, step, rows, parameter_columns);
-}
-
-void write_heads(CsvWriter& csv, Index step, const std::vector<HeadRow>& rows) {
-  write_rows(csv, step, rows, head_columns);
 }
 
 }  // namespace normscope

@@ -93,24 +93,19 @@ void for_each_cell(Row&& row, const std::tuple<Column<Members>...>& columns, Use
   std::apply([&](const auto&... column) { (use(row.*column.member), ...); }, columns);
 }
 
-// The logs of a run that trains.
-struct Logs {
-  CsvWriter metrics;
-  std::optional<CsvWriter> layers, params, heads;
+// layers.csv, params.csv and heads.csv. `last_step`: goes on after the rows of that step; without it the logs
+// begin anew.
+struct LayerLogs {
+  explicit LayerLogs(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
 
-  void sync();  // rows that a checkpoint counts on must be on the disk before it is
+  void add_sites(Index step, const std::vector<SiteRow>& sites);  // not flushed
+  void write(Index step, const std::vector<SiteRow>& sites, const std::vector<ParameterRow>& parameters,
+             const std::vector<HeadRow>& head_rows);
+
+  CsvWriter layers, params, heads;
 };
 
-// `last_step`: goes on after the rows of that step; without it the log begins anew.
-CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
-CsvWriter open_layers(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
-CsvWriter open_params(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
-CsvWriter open_heads(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
-
+CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step);  // as LayerLogs
 void write_metrics(CsvWriter& csv, const MetricsRow& row);
-void add_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows);  // not flushed
-void write_layers(CsvWriter& csv, Index step, const std::vector<SiteRow>& rows);
-void write_params(CsvWriter& csv, Index step, const std::vector<ParameterRow>& rows);
-void write_heads(CsvWriter& csv, Index step, const std::vector<HeadRow>& rows);
 
 }  // namespace normscope

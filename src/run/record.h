@@ -1,4 +1,4 @@
-// The record of a run: summary.json, which `compare` and `sweep` read.
+// The record of a run: summary.json, which `compare` and `sweep` read, and the figures in it.
 //
 // record_fields() is the one table of what a record holds: summary.json, the columns of `compare` and those
 // of a sweep's summary.csv follow from it. A new figure is a member of RunRecord and a row of the table.
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "config/run_config.h"
-#include "io/csv.h"
+#include "run/logs.h"
 
 namespace normscope {
 
@@ -34,8 +34,8 @@ struct RunRecord {
   Index params = 0, vocab = 0;
   std::optional<double> final_train_loss, final_val_loss, best_val_loss;  // nats
   std::optional<Index> best_step;
-  std::optional<double> grad_first_last, growth;  // see figures.h
-  std::optional<double> branch_share;             // at step 1; see figures.h
+  std::optional<double> grad_first_last, growth;  // see below
+  std::optional<double> branch_share;             // at step 1; see below
   std::optional<double> unigram;                  // loss (nats) of a unigram model on the validation split
   Index skipped = 0;                              // updates, by on_nonfinite: skip
   std::optional<double> seconds, tokens_per_s, peak_rss_mb;
@@ -78,5 +78,30 @@ void write_record(const std::string& path, const RunRecord& run);
 
 // Sets the fields that the file holds with a valid value. False: the file is no JSON object.
 bool read_record(const std::string& path, RunRecord& run);
+
+// The record of a run from its folder. If the logs go beyond the summary, the run is going on or was killed:
+// its status is "unfinished" and its figures are those of the logs. Errors: the folder is no run (usage), its
+// config or summary is damaged.
+RunRecord read_run(const std::string& folder);
+
+// The run folders of an argument: the folder itself, or the runs in it, in the order of a sweep's
+// summary.csv, then by name, L=2 before L=12.
+std::vector<std::string> run_folders(const std::string& argument);
+
+// --- figures, computed from rows of the logs ---
+
+// ||gradient of block 1's parameters|| / ||block L's||.
+double grad_first_last(const std::vector<ParameterRow>& rows, Index n_layer);
+
+// rms of stream L / rms of stream 0.
+double growth(const std::vector<SiteRow>& rows);
+
+// rms of a branch (attn_out, ffn_out) / rms of the stream that it is added to, mean over all branches;
+// nothing if there are none or the mean is not finite.
+std::optional<double> branch_share(const std::vector<SiteRow>& rows);
+
+// Whether the branch_share at the start is so small that the norms' place can hardly matter. False if the
+// placement itself sets the size of the branches by a norm, a learned scale or the init.
+bool branches_too_small(const ModelConfig& config, double share);
 
 }  // namespace normscope

@@ -1,6 +1,7 @@
 #include "train/environment.h"
 
 #include <commit.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -13,31 +14,14 @@
 #include "kernels/gemm/openblas.h"
 #include "kernels/simd.h"
 
-#ifdef __GLIBC__
-#include <gnu/libc-version.h>
-#endif
-
 namespace normscope {
 namespace {
 
-// "GCC 12.2.0"
-std::string compiler_name() {
-#if defined(__clang__)
-  return text("Clang ", __clang_major__, '.', __clang_minor__, '.', __clang_patchlevel__);
-#elif defined(__GNUC__)
-  return text("GCC ", __GNUC__, '.', __GNUC_MINOR__, '.', __GNUC_PATCHLEVEL__);
-#else
-  return "unknown";
-#endif
-}
-
 // "glibc 2.36", which computes cosines and logarithms
 std::string libc_name() {
-#ifdef __GLIBC__
-  return std::string("glibc ") + gnu_get_libc_version();
-#else
-  return "unknown";
-#endif
+  char name[100] = "unknown";  // with another C library it stays that
+  confstr(_CS_GNU_LIBC_VERSION, name, sizeof name);
+  return name;
 }
 
 }  // namespace
@@ -70,7 +54,7 @@ std::string blas_text() {
 }
 
 std::string version_text() {
-  return text("normscope ", NORMSCOPE_VERSION, " (commit ", NORMSCOPE_COMMIT, "), ", compiler_name(), ", ",
+  return text("normscope ", NORMSCOPE_VERSION, " (commit ", NORMSCOPE_COMMIT, "), ", NORMSCOPE_COMPILER, ", ",
               isa_name(), ", ", blas_text());
 }
 
@@ -105,7 +89,7 @@ void add_environment(const TrainConfig& config, RunRecord& run) {
   run.blas_kernel = blas.kernel;
   run.cpu = cpu_name();
   run.isa = isa_name();
-  run.compiler = compiler_name();
+  run.compiler = NORMSCOPE_COMPILER;
   run.libc = libc_name();
   run.version = NORMSCOPE_VERSION;
   run.commit = NORMSCOPE_COMMIT;

@@ -2,7 +2,6 @@
 
 #include "config/dump.h"
 #include "kernels/pointwise.h"
-#include "run/figures.h"
 #include "telemetry/site_copies.h"
 #include "train/checkpoint.h"
 #include "train/divergence.h"
@@ -89,10 +88,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
   write_atomically(folder.file(config_file), dump_text(config));
-  CsvWriter layers = open_layers(folder), params_log = open_params(folder), heads = open_heads(folder);
-  write_layers(layers, 0, sites);
-  write_params(params_log, 0, params);
-  write_heads(heads, 0, statistics.head_rows());
+  LayerLogs(folder).write(0, sites, params, statistics.head_rows());
 
   if (!options.dump.empty()) {
     runner.fill(1);

@@ -6,7 +6,6 @@
 #include "config/dump.h"
 #include "core/stopwatch.h"
 #include "data/ngram.h"
-#include "run/figures.h"
 #include "train/environment.h"
 #include "train/sampler.h"
 #include "train/thread_choice.h"
@@ -130,13 +129,9 @@ void Trainer::invalidate_summary() {
 // the last step, as for every log.
 void Trainer::open_logs() {
   const auto last_step = resumed_ ? std::optional(state_.step) : std::nullopt;
-  const bool log_sites = config_.log.layers_every > 0;
-  logs_.emplace(Logs{open_metrics(*folder_, last_step), {}, {}, {}});
-  if (log_sites || folder_->has(layers_file)) logs_->layers.emplace(open_layers(*folder_, last_step));
-  if (log_sites || folder_->has(params_file)) logs_->params.emplace(open_params(*folder_, last_step));
-  if (log_sites || folder_->has(heads_file)) logs_->heads.emplace(open_heads(*folder_, last_step));
-  if (log_sites) return;
-  for (auto* log : {&logs_->layers, &logs_->params, &logs_->heads}) log->reset();
+  metrics_log_.emplace(open_metrics(*folder_, last_step));
+  if (config_.log.layers_every > 0 || folder_->has(layers_file)) layer_logs_.emplace(*folder_, last_step);
+  if (config_.log.layers_every == 0) layer_logs_.reset();
 }
 
 // --- a step ---
@@ -193,11 +188,10 @@ void Trainer::diverge(const Step& step) {
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
   const std::vector<SiteRow> sites = statistics_.rows();
   record_.story = divergence_report(*record_.first_nonfinite, sites, recent_);
-  if (!logs_ || !logs_->layers) return;
-  for (const auto& earlier : recent_.steps()) add_layers(*logs_->layers, earlier.step, earlier.sites);
-  add_layers(*logs_->layers, step.number, sites);
-  logs_->layers->merge();  // in one write, because the last checkpoint needs some of the replaced rows
-  write_heads(*logs_->heads, step.number, statistics_.head_rows());
+  if (!layer_logs_) return;
+  for (const auto& earlier : recent_.steps()) layer_logs_->add_sites(earlier.step, earlier.sites);
+  layer_logs_->layers.merge();  // atomically, because the last checkpoint needs some of the replaced rows
+  layer_logs_->write(step.number, sites, {}, statistics_.head_rows());
 }
 
 void Trainer::observe_sites(const Step& step) {
@@ -211,9 +205,7 @@ void Trainer::observe_sites(const Step& step) {
     record_.growth = growth(sites);
     record_.grad_first_last = grad_first_last(params, config_.model.n_layer);
     observer_.on_sites(sites);
-    if (logs_ && logs_->layers) write_layers(*logs_->layers, step.number, sites);
-    if (logs_ && logs_->params) write_params(*logs_->params, step.number, params);
-    if (logs_ && logs_->heads) write_heads(*logs_->heads, step.number, statistics_.head_rows());
+    if (layer_logs_) layer_logs_->write(step.number, sites, params, statistics_.head_rows());
   }
   if (step.changes != nullptr) recent_.add(step.number, std::move(sites));
 }
@@ -235,22 +227,25 @@ void Trainer::evaluate_model(Step& step) {
 }
 
 void Trainer::log_metrics(const Step& step) {
-  write_metrics(logs_->metrics, {.step = step.number,
-                                 .tokens = step.number * tokens_per_step_,
-                                 .train_loss = step.result->loss,
-                                 .val_loss = step.val_loss,
-                                 .lr = step.lr,
-                                 .grad_norm = step.result->grad_norm(),
-                                 .clip_factor = step.clip_factor,
-                                 .step_ms = step.seconds * 1e3,
-                                 .tokens_per_s = static_cast<double>(tokens_per_step_) / step.seconds,
-                                 .noise_scale = step.result->noise_scale});
+  write_metrics(*metrics_log_, {.step = step.number,
+                                .tokens = step.number * tokens_per_step_,
+                                .train_loss = step.result->loss,
+                                .val_loss = step.val_loss,
+                                .lr = step.lr,
+                                .grad_norm = step.result->grad_norm(),
+                                .clip_factor = step.clip_factor,
+                                .step_ms = step.seconds * 1e3,
+                                .tokens_per_s = static_cast<double>(tokens_per_step_) / step.seconds,
+                                .noise_scale = step.result->noise_scale});
 }
 
 void Trainer::save() {
   const Moments<float> all = is_shared() ? optimizer_.gather_moments(model_.gradients) : Moments<float>();
   if (!folder_) return;
-  logs_->sync();
+  metrics_log_->sync();  // the checkpoint counts on the rows
+  if (layer_logs_) {
+    for (CsvWriter* log : {&layer_logs_->layers, &layer_logs_->params, &layer_logs_->heads}) log->sync();
+  }
   state_.recent = recent_.to_numbers();
   save_checkpoint(folder_->file_to_write(checkpoint_file), run_meta(), state_, model_,
                   is_shared() ? all : optimizer_.moments, keep_);
@@ -305,7 +300,7 @@ void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
     step_seconds_ += step.seconds;
     seconds_per_step_ = seconds_per_step_ == 0 ? step.seconds : 0.9 * seconds_per_step_ + 0.1 * step.seconds;
     if (step.evaluate && !diverged) evaluate_model(step);
-    if (logs_ && (step.log_metrics || step.val_loss || diverged)) log_metrics(step);
+    if (metrics_log_ && (step.log_metrics || step.val_loss || diverged)) log_metrics(step);
     if (diverged) break;
     observer_.on_step({number, steps, step.result->loss,
                        static_cast<double>(tokens_per_step_) / seconds_per_step_,

@@ -31,7 +31,7 @@ class TrainObserver {
   virtual void on_note(const std::string&) {}
   virtual void on_threads(Index /*step*/, int /*threads*/, int /*before*/) {}  // the thread count changes
   virtual void on_sites(const std::vector<SiteRow>&) {}  // the step's rows of layers.csv
-  virtual void on_branch_share(double) {}                // after step 1; see run/figures.h
+  virtual void on_branch_share(double) {}                // after step 1; see run/record.h
 };
 
 class Trainer {
@@ -85,8 +85,9 @@ class Trainer {
   SiteStatistics statistics_;
   RecentSteps recent_;
   TrainState state_;
-  RunRecord record_;          // the status is empty until the run ends
-  std::optional<Logs> logs_;  // if there is a folder
+  RunRecord record_;                      // the status is empty until the run ends
+  std::optional<CsvWriter> metrics_log_;  // if there is a folder
+  std::optional<LayerLogs> layer_logs_;
   const Index tokens_per_step_;
   Index first_step_ = 1;         // of this process
   double step_seconds_ = 0;      // total time of this process's steps
