@@ -44,11 +44,20 @@ struct ScoreIntegrals {
     }
   }
 
-  // The integral over y of f(phi and h_k, y).
+  double y(std::size_t j) const { return first + step * static_cast<double>(j); }
+
+  // phi^power at each y: other scores.
+  std::vector<double> others(double power) const {
+    std::vector<double> phi;
+    for (const auto& h : at) phi.push_back(std::pow(h[0], power));
+    return phi;
+  }
+
+  // The integral over y of f(j).
   template <class F>
   double integral(F f) const {
     double sum = 0;
-    for (std::size_t j = 0; j < at.size(); ++j) sum += f(at[j], first + step * static_cast<double>(j));
+    for (std::size_t j = 0; j < at.size(); ++j) sum += f(j);
     return sum * step;
   }
 };
@@ -59,11 +68,15 @@ struct Smooth {
 };
 
 Smooth smooth_at(const ScoreIntegrals& scores, double n, double sigma) {
+  const auto& h = scores.at;
+  const std::vector<double> others = scores.others(n - 2);
   const auto moment = [&](std::size_t k, double gamma) {
-    return n / gamma * scores.integral([&](const auto& h, double) { return h[k] * std::pow(h[0], n - 1); });
+    return n / gamma * scores.integral([&](std::size_t j) { return h[j][k] * h[j][0] * others[j]; });
   };
-  const auto pair = [&](const auto& h, double) { return h[2] * h[2] * std::pow(h[0], n - 2); };
-  const auto log_sum = [&](const auto& h, double y) { return std::exp(-std::exp(y)) - std::pow(h[0], n); };
+  const auto pair = [&](std::size_t j) { return h[j][2] * h[j][2] * others[j]; };
+  const auto log_sum = [&](std::size_t j) {
+    return std::exp(-std::exp(scores.y(j))) - h[j][0] * h[j][0] * others[j];
+  };
   const double y = moment(2, 1), square = sigma * sigma;
   const double slope = y - 2 * moment(3, 2) + moment(4, 6) + n * (n - 1) / 6 * scores.integral(pair);
   const double entropy = scores.integral(log_sum) - square * (1 - y);  // E sum A s = sigma^2 (1 - Y) (Stein)
@@ -139,20 +152,16 @@ SharedMoments shared_moments(double n, double sigma, double rho) {
 ShiftedSoftmax shifted_softmax(double n, double sigma, double shift) {
   const double beyond = std::max(sigma / largest_sigma, 1.0), s = sigma / beyond;
   const ScoreIntegrals all(s, 0, 30 + shift), own(s, shift, 30 + shift);
-  // The integral of f(own's h, others' h, y) times the phi of `others` of the other scores.
-  const auto integral = [&](double others, auto f) {
-    std::size_t j = 0;
-    return all.integral(
-        [&](const auto& h, double y) { return f(own.at[j++], h, y, std::pow(h[0], others)); });
+  const auto &h = all.at, &o = own.at;
+  const std::vector<double> phi = all.others(n - 2);  // and n - 1 with h[0]
+  const auto of_own = [&](std::size_t k) {
+    return all.integral([&](std::size_t j) { return o[j][k] * h[j][0] * phi[j]; });
   };
-  const double squares = integral(n - 1, [](auto& o, auto&, double, double phi) { return o[2] * phi; });
-  const double mean = integral(n - 1, [](auto& o, auto&, double, double phi) { return o[1] * phi; });
-  return {std::log(n) +
-              beyond * (integral(n - 1, [](auto& o, auto&, double y,
-                                           double phi) { return std::exp(-std::exp(y)) - o[0] * phi; }) -
-                        std::log(n)),
-          mean, (1 - mean) / (n - 1), squares,
-          integral(n - 2, [](auto& o, auto& h, double, double phi) { return h[2] * o[0] * phi; })};
+  const double mean = of_own(1);
+  const double log_sum =
+      all.integral([&](std::size_t j) { return std::exp(-std::exp(all.y(j))) - o[j][0] * h[j][0] * phi[j]; });
+  return {std::log(n) + beyond * (log_sum - std::log(n)), mean, (1 - mean) / (n - 1), of_own(2),
+          all.integral([&](std::size_t j) { return h[j][2] * o[j][0] * phi[j]; })};
 }
 
 }  // namespace normscope
