@@ -36,7 +36,8 @@ class Explain(unittest.TestCase):
             self.assertRegex(out, r"amplification 0: no branch reaches" if placement == "rezero" else r"amplification [\d.]+: bf16 is off by")
         config = os.path.join(CONFIGS, "deep_pre.json")
         self.assertRegex(explain(config).stdout, r"the stream grows 2\.3\d-fold; .*\n.*\n +amplification \d")
-        self.assertIn("no prediction: batchnorm", explain(config, "--set", "model.norm=batchnorm").stdout)
+        post = ("--set", "model.norm=batchnorm", "--set", "model.norm_placement=post")
+        self.assertIn("no prediction: a batchnorm", explain(config, *post).stdout)
 
     def test_every_norm_and_placement_has_its_page(self):
         listing = explain().stdout

@@ -447,6 +447,21 @@ TEST_CASE("theory: the Hermite series is exact for a sine, the arc-cosine kernel
   }
 }
 
+TEST_CASE("theory: excess kurtosis changes the second moment of a square by itself") {
+  const Kernel k = random_kernel(3);
+  const PointwiseFunction square = [](Index n, const double* x, double* y, double* derivative) {
+    for (Index i = 0; i < n; ++i) y[i] = x[i] * x[i], derivative[i] = 2 * x[i];
+  };
+  for (const double excess : {-1.0, 0.0, 2.0}) {
+    const Response response = smooth_response(k, square, excess);
+    for (Index t = 0; t < 3; ++t) {
+      CHECK(response.value(t, t) == doctest::Approx((3 + excess) * k(t, t) * k(t, t)).epsilon(1e-9));
+      CHECK(response.slope(t, t) == doctest::Approx(4 * k(t, t)).epsilon(1e-9));
+    }
+  }
+  CHECK(smooth_response(k, square).excess == doctest::Approx(105.0 / 9 - 3).epsilon(1e-9));
+}
+
 TEST_CASE("theory: a norm over tokens is exact where features have one shape or all") {
   const Index T = 12;
   Kernel independent(T, [](Index t, Index s) { return t == s ? 3.0 : 0.0; });
@@ -461,6 +476,49 @@ TEST_CASE("theory: a norm over tokens is exact where features have one shape or 
   Kernel pair(2, [](Index t, Index s) { return t == s ? 1.0 : 0.4; });  // always +1 and -1
   const TokenNorm sign(pair, 0);
   check_equal(pair.values, {1, -1, -1, 1}, 1e-3);
+}
+
+TEST_CASE("theory: a norm over two sequences is one over all their tokens") {
+  const Index T = 6;
+  const Kernel own = random_kernel(T), between = random_kernel(T + 1);
+  const auto both = [&](double share) {
+    return Kernel(2 * T, [&](Index t, Index s) {
+      return t / T == s / T ? own(t % T, s % T) : share * between(t % T, s % T);
+    });
+  };
+  Kernel batch = both(0.2), tokens = batch;
+  const TokenNorm of_batch(batch, 0.01, 2), of_tokens(tokens, 0.01);
+  check_equal(batch.values, tokens.values);
+  CHECK(of_batch.inverse() == doctest::Approx(of_tokens.inverse()).epsilon(1e-9));
+  check_equal(of_batch.backward(both(-0.3)).values, of_tokens.backward(both(-0.3)).values);
+}
+
+TEST_CASE("theory: attention reads another sequence as it reads its own") {
+  const Index T = 10;
+  const Kernel k = random_kernel(T), g = random_kernel(T);
+  const auto twice = [&](const Kernel& one) {  // the same sequence, twice
+    return Kernel(2 * T, [&](Index t, Index s) { return one(t % T, s % T); });
+  };
+  for (const bool rope : {false, true}) {
+    AttentionScale scale{.query = 2, .value = 2, .rope = rope, .head_dim = 16, .cell_growth = 1};
+    AttentionMap one(k, scale);
+    scale.sequences = 2;
+    AttentionMap two(twice(k), scale);
+    const Kernel y = one.forward(), y2 = two.forward();
+    Kernel lonely = twice(g);  // a gradient of which the sequences have nothing in common
+    for (Index t = 0; t < T; ++t) {
+      for (Index s = 0; s < T; ++s) lonely(t, s + T) = lonely(t + T, s) = 0;
+    }
+    const Kernel dx = one.backward(g), dx2 = two.backward(lonely);
+    for (Index t = 0; t < T; ++t) {
+      for (Index s = 0; s < T; ++s) {
+        if (t != s) CHECK(y2(t, s + T) == doctest::Approx(y(t, s)).epsilon(1e-12));
+        CHECK(y2(t + T, s + T) == y(t, s));
+        CHECK(dx2(t, s) == doctest::Approx(dx(t, s)).epsilon(1e-12));
+        CHECK(dx2(t + T, s) == 0);
+      }
+    }
+  }
 }
 
 TEST_CASE("theory: cells of neighbouring queries change next to nothing") {

@@ -26,6 +26,7 @@ struct Measurement {
   std::map<Place, double> value, gradient;
   double seeds = 0;
   double tokens = 0;  // that the loss is a mean over
+  Index batch = 1;    // sequences over which a norm over the batch went
 };
 
 // A logged run of this program: step 0 of a probe, 1 of a run. Adds one seed.
@@ -44,6 +45,7 @@ void add_run(const RunConfig& config, const std::string& folder, Measurement& su
   if (sum.seeds > 0 && tokens != sum.tokens)
     refuse("predict", escape_controls(folder), ": another batch size than the runs before it");
   sum.tokens = tokens;
+  sum.batch = run.config.train.batch_size;
   CsvReader log((fs::path(folder) / layers_file).string());
   const std::vector<Place> places = places_of(config.model.n_layer);
   for (const Place& place : places) {
@@ -74,6 +76,7 @@ Measurement read_exchange(const RunConfig& config, const std::string& path) {
       file.read_into(tensor->name, x.data(), tensor->count);
       into[place] = sum_squares(tensor->count, x.data()) / static_cast<double>(tensor->count);
       found.tokens = static_cast<double>(tensor->shape[0] * tensor->shape[1]);
+      found.batch = tensor->shape[0];
     };
     read("act.", found.value);
     read("act_grad.", found.gradient);
@@ -141,7 +144,8 @@ std::string place_text(Place place, Index n_layer) {
 Exit print_against(const RunConfig& config, const TextStatistics& text_statistics, const std::string& path,
                    double tolerance) {
   const Measurement measured = read_measurement(config, path);
-  const Prediction prediction = predict(config.model, measured.tokens, text_statistics);
+  const Prediction prediction =
+      predict(config.model, measured.tokens, text_statistics, {.batch = measured.batch});
   std::vector<Ratio> values, gradients;
   for (const SitePrediction& site : prediction.sites) {
     const double few = 1 / std::sqrt(measured.seeds);

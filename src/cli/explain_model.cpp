@@ -250,7 +250,8 @@ void explain_config(const RunConfig& config) {
             << (m.tie_embeddings ? ", the head is the token embedding" : "") << '\n';
   print_parameters(m, statistics);
   if (statistics)
-    std::cout << "\n  before training (normscope predict says more)\n" << start_text(m, *statistics, "    ");
+    std::cout << "\n  before training (normscope predict says more)\n"
+              << start_text(m, *statistics, "    ", {.batch = config.train.batch_size});
 }
 
 }  // namespace normscope

@@ -147,7 +147,8 @@ Exit run(const CommandLine& line) {
     return print_against(config, statistics, *measured, line.real_of("tolerance", 0, 10, 0.1));
   if (line.has("tolerance")) refuse("predict", "--tolerance is for --against");
   const Index tokens = config.train.batch_size * config.train.grad_accum * config.model.context;
-  const Prediction prediction = predict(config.model, static_cast<double>(tokens), statistics);
+  const Prediction prediction =
+      predict(config.model, static_cast<double>(tokens), statistics, {.batch = config.train.batch_size});
   const std::vector<std::string> warnings = warnings_on(config, prediction, statistics.vocabulary);
   if (line.has("csv")) {
     print_csv(prediction);

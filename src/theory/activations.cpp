@@ -37,15 +37,26 @@ struct Quadrature {
     }
   }
 
-  Coefficients of(const std::array<double, points>& f) const {
+  // E f(z)^power of features of this excess kurtosis.
+  double moment(const std::array<double, points>& f, int power, double excess) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < points; ++i)
+      sum += (hermite[0][i] + excess / std::sqrt(24) * hermite[4][i]) * std::pow(f[i], power);
+    return sum;
+  }
+
+  Coefficients of(const std::array<double, points>& f, double excess) const {
     Coefficients a{};
-    double left = 0;
-    for (std::size_t i = 0; i < points; ++i) left += hermite[0][i] * f[i] * f[i];
+    const double square = moment(f, 2, 0);
+    double left = square;
     for (std::size_t n = 0; n < orders; ++n) {
       for (std::size_t i = 0; i < points; ++i) a[n] += hermite[n][i] * f[i];
       left -= a[n] * a[n];
     }
     a[orders] = std::sqrt(std::max(left, 0.0));
+    if (excess != 0) {
+      for (double& value : a) value *= std::sqrt(moment(f, 2, excess) / square);
+    }
     return a;
   }
 };
@@ -77,7 +88,7 @@ Response relu_response(const Kernel& k) {
 
 }  // namespace
 
-Response smooth_response(const Kernel& argument, const PointwiseFunction& f) {
+Response smooth_response(const Kernel& argument, const PointwiseFunction& f, double excess) {
   static const Quadrature quadrature;
   std::vector<Coefficients> value, slope;
   Response response;
@@ -90,8 +101,9 @@ Response smooth_response(const Kernel& argument, const PointwiseFunction& f) {
       std::array<double, points> u, y, derivative;
       for (std::size_t i = 0; i < points; ++i) u[i] = sd * quadrature.z[i];
       f(points, u.data(), y.data(), derivative.data());
-      value.push_back(quadrature.of(y));
-      slope.push_back(quadrature.of(derivative));
+      value.push_back(quadrature.of(y, excess));
+      slope.push_back(quadrature.of(derivative, excess));
+      response.excess = quadrature.moment(y, 4, excess) / std::pow(quadrature.moment(y, 2, excess), 2) - 3;
     }
     response.mean.push_back(value.back()[0]);
     response.gain.push_back(slope.back()[0]);

@@ -23,19 +23,21 @@ double squared_length(double z, Index head_dim) {
 
 }  // namespace
 
-// Pairs of queries (t, t') of two cells: those with t = t', or the others.
+// Pairs of queries (t, t') of two cells: those with t = t', or the others; or t' of the other sequence.
 struct AttentionMap::Pass {
   const AttentionMap& map;
   Index first, end, first2, end2;  // t, t'
   bool diagonal;
-  double exponent = 0;       // beta sqrt(gamma gamma') K_tt', mean over the pairs
-  double slope = 1;          // of pairs t != t' over sqrt(f f')
-  Index lag = 0;             // t - t'
-  std::vector<double> x, w;  // (end, end2): K~ with rope's cosines; the weights exp(exponent x)
+  Index other;                         // where the sequence of t' and s' begins: 0, or T
+  double exponent = 0;                 // beta sqrt(gamma gamma') K_tt', mean over the pairs
+  double slope = 1;                    // of pairs t != t' over sqrt(f f')
+  Index lag = 0;                       // t - t'
+  std::vector<double> x = {}, w = {};  // (end, end2): K~ with rope's cosines; the weights exp(exponent x)
 
-  bool has(Index t, Index t2) const { return diagonal ? t == t2 : t != t2; }
+  bool has(Index t, Index t2) const { return other > 0 || (diagonal ? t == t2 : t != t2); }
+  double key(Index t, Index t2) const { return map.key_(t, t2 + other); }
   double turn(Index s, Index s2) const {
-    return map.turn_.empty() ? 1 : map.turn_[static_cast<std::size_t>(s - s2 - lag + 2 * map.in_.size)];
+    return map.turn_.empty() ? 1 : map.turn_[static_cast<std::size_t>(s - s2 - lag + 2 * map.length_)];
   }
 
   // False: there are no such pairs.
@@ -45,8 +47,8 @@ struct AttentionMap::Pass {
     for (Index t = first; t < end; ++t) {
       for (Index t2 = first2; t2 < end2; ++t2) {
         if (!has(t, t2)) continue;
-        sum += std::sqrt(map.gamma_[t] * map.gamma_[t2]) * map.key_(t, t2);
-        rho += map.key_(t, t2) / std::sqrt(map.key_(t, t) * map.key_(t2, t2));
+        sum += std::sqrt(map.gamma_[t] * map.gamma_[t2]) * key(t, t2);
+        rho += key(t, t2) / std::sqrt(map.key_(t, t) * map.key_(t2, t2));
         ++count;
       }
     }
@@ -62,7 +64,7 @@ struct AttentionMap::Pass {
       exponent *= both.exponent / same.exponent / rho;
       slope = both.slope / same.slope;
     }
-    x = centred([&](Index s, Index s2) { return map.key_(s, s2) * turn(s, s2); });
+    x = centred([&](Index s, Index s2) { return key(s, s2) * turn(s, s2); });
     w.resize(x.size());
     std::transform(x.begin(), x.end(), w.begin(), [&](double v) { return std::exp(exponent * v); });
     return true;
@@ -86,7 +88,7 @@ struct AttentionMap::Pass {
 
   // A_ts A_t's' (v_s - mean v).(v_s' - mean v), whose sums over s and over s' are 0.
   std::vector<double> moved() const {
-    std::vector<double> v = centred([&](Index s, Index s2) { return map.value_(s, s2); });
+    std::vector<double> v = centred([&](Index s, Index s2) { return map.value_(s, s2 + other); });
     return centred([&](Index s, Index s2) {
       const std::size_t at = static_cast<std::size_t>(s * end2 + s2);
       return w[at] * v[at];
@@ -130,7 +132,7 @@ struct AttentionMap::Pass {
     }
     for (Index s = 0; s < end; ++s) {
       for (Index s2 = 0; s2 < end2; ++s2)
-        kernel(s, s2) +=
+        kernel(s, s2 + other) +=
             factor[pair(std::max(s, first), std::max(s2, first2))] * term(s, s2, w[s * end2 + s2]);
     }
   }
@@ -140,20 +142,33 @@ template <class Use>
 void AttentionMap::each_pass(Use use) const {
   for (std::size_t i = 0; i + 1 < cells_.size(); ++i) {
     for (std::size_t j = 0; j <= i; ++j) {
-      for (const bool diagonal : {false, true}) {
-        if (diagonal && i != j) continue;
-        Pass pass{*this, cells_[i], cells_[i + 1], cells_[j], cells_[j + 1], diagonal, 0, 1, 0, {}, {}};
-        if (pass.prepare()) use(pass);
+      for (Index other = 0; other < in_.size; other += length_) {
+        for (const bool diagonal : {false, true}) {
+          if (diagonal && (i != j || other > 0)) continue;
+          Pass pass{*this, cells_[i], cells_[i + 1], cells_[j], cells_[j + 1], diagonal, other};
+          if (pass.prepare()) use(pass);
+        }
       }
     }
   }
 }
 
-AttentionMap::AttentionMap(Kernel in, const AttentionScale& scale) : in_(std::move(in)), scale_(scale) {
-  const Index T = in_.size;
-  const Kernel unit(T, [&](Index t, Index s) { return in_(t, s) / std::sqrt(in_(t, t) * in_(s, s)); });
+// The second sequence's part of a kernel from the first's.
+Kernel AttentionMap::mirrored(Kernel kernel) const {
+  const Index T = length_;
+  for (Index t = T; t < kernel.size; ++t) {
+    for (Index s = 0; s < kernel.size; ++s) kernel(t, s) = kernel(t - T, (s + T) % kernel.size);
+  }
+  return kernel;
+}
+
+AttentionMap::AttentionMap(Kernel in, const AttentionScale& scale)
+    : in_(std::move(in)), scale_(scale), length_(in_.size / scale.sequences) {
+  const Index T = length_, tokens = in_.size;
+  const Kernel unit(tokens, [&](Index t, Index s) { return in_(t, s) / std::sqrt(in_(t, t) * in_(s, s)); });
   key_ = scale.qk_norm ? unit : in_;
-  value_ = scale.value_norm ? unit : Kernel(T, [&](Index t, Index s) { return scale.value * in_(t, s); });
+  value_ =
+      scale.value_norm ? unit : Kernel(tokens, [&](Index t, Index s) { return scale.value * in_(t, s); });
   beta_ = scale.qk_norm ? 1 : scale.query * scale.query;
   if (scale.rope) {
     const Index pairs = scale.head_dim / 2;
@@ -201,7 +216,7 @@ AttentionMap::AttentionMap(Kernel in, const AttentionScale& scale) : in_(std::mo
 }
 
 double AttentionMap::max_score() const {
-  return score_std_ * std::sqrt(2 * std::log(static_cast<double>(in_.size)));
+  return score_std_ * std::sqrt(2 * std::log(static_cast<double>(length_)));
 }
 
 Kernel AttentionMap::forward() {
@@ -210,27 +225,28 @@ Kernel AttentionMap::forward() {
   each_pass([&](const Pass& pass) {
     const std::vector<double> total = pass.sums([](Index, Index, double w) { return w; });
     const std::vector<double> read =
-        pass.sums([&](Index s, Index s2, double w) { return w * value_(s, s2); });
+        pass.sums([&](Index s, Index s2, double w) { return w * value_(s, s2 + pass.other); });
     for (Index t = pass.first; t < pass.end; ++t) {
       for (Index t2 = pass.first2; t2 < pass.end2; ++t2) {
-        if (pass.has(t, t2)) out(t, t2) = out(t2, t) = read[pass.pair(t, t2)] / total[pass.pair(t, t2)];
+        if (pass.has(t, t2))
+          out(t, t2 + pass.other) = out(t2, t + pass.other) =
+              read[pass.pair(t, t2)] / total[pass.pair(t, t2)];
       }
     }
     if (!pass.diagonal) return;
     const std::vector<double> change = pass.changes(pass.moved());
     for (Index t = pass.first; t < pass.end; ++t)
       score_response_ += slope_[t] * slope_[t] * beta_ * key_(t, t) * change[pass.pair(t, t)] /
-                         total[pass.pair(t, t)] / static_cast<double>(in_.size);
+                         total[pass.pair(t, t)] / static_cast<double>(length_);
   });
-  return out;
+  return mirrored(out);
 }
 
 // Values: G^v_ss' = sum_tt' M G_tt'. Scores: ds_ts = A_ts (da_t.(v_s - mean v)), so that with f, the factor
 // by which a sharp softmax passes less,
 //   G^q_tt' = f G_tt' sum_ss' M K~^v_ss' K~^k_ss',  G^k_ss' = sum_tt' f G_tt' M K~^v_ss' K^q_tt'.
 Kernel AttentionMap::backward(const Kernel& gradient) const {
-  const Index T = in_.size;
-  Kernel values(T), queries(T), keys(T);
+  Kernel values(in_.size), queries(values), keys(values);
   each_pass([&](const Pass& pass) {
     const std::vector<double> total = pass.sums([](Index, Index, double w) { return w; });
     const std::vector<double> moved = pass.moved();
@@ -243,10 +259,10 @@ Kernel AttentionMap::backward(const Kernel& gradient) const {
       for (Index t2 = pass.first2; t2 < pass.end2; ++t2) {
         if (!pass.has(t, t2)) continue;
         const std::size_t at = pass.pair(t, t2);
-        through[at] = once * gradient(t, t2) / total[at];
+        through[at] = once * gradient(t, t2 + pass.other) / total[at];
         const double f = through[at] * slope_[t] * slope_[t2] * pass.slope;
-        queries(t, t2) += f * query[at];
-        through_scores[at] = f * key_(t, t2);
+        queries(t, t2 + pass.other) += f * query[at];
+        through_scores[at] = f * pass.key(t, t2);
       }
     }
     pass.spread(through, values, [&](Index, Index, double w) { return w; });
@@ -258,11 +274,17 @@ Kernel AttentionMap::backward(const Kernel& gradient) const {
   const double D = static_cast<double>(scale_.head_dim);
   // E 1/|q|^2, less what lies along q.
   const double finite = scale_.finite_width ? (D - 1) / std::max(D - 2, 1.0) : 1;
-  return Kernel(T, [&](Index t, Index s) {
-    const double scores = queries(t, s) + queries(s, t) + keys(t, s) + keys(s, t);
+  const auto symmetric = [&](const Kernel& half) {
+    const Kernel whole = mirrored(half);
+    return Kernel(whole.size, [&](Index t, Index s) { return whole(t, s) + whole(s, t); });
+  };
+  Kernel scores = queries;
+  scores = symmetric(scores += keys);
+  values = symmetric(values);
+  return Kernel(in_.size, [&](Index t, Index s) {
     const double normed = finite / std::sqrt(in_(t, t) * in_(s, s));
-    return (scale_.value_norm ? normed : scale_.value) * (values(t, s) + values(s, t)) +
-           (scale_.qk_norm ? normed : scale_.query * scale_.query) * scores;
+    return (scale_.value_norm ? normed : scale_.value) * values(t, s) +
+           (scale_.qk_norm ? normed : scale_.query * scale_.query) * scores(t, s);
   });
 }
 

@@ -22,6 +22,7 @@ struct AttentionScale {
   // before it. 1: each query has its own, and the cost is T^4.
   double cell_growth = 1.4;
   bool finite_width = true;  // of a head's norms
+  Index sequences = 1;       // of the kernels: 1 or 2
 };
 
 class AttentionMap {
@@ -42,11 +43,13 @@ class AttentionMap {
 
  private:
   struct Pass;  // one pair of cells of queries
+  Kernel mirrored(Kernel kernel) const;
   template <class Use>
   void each_pass(Use use) const;
 
   Kernel in_, key_, value_;  // K; of keys, over `query` but with qk_norm; of values
   AttentionScale scale_;
+  Index length_ = 0;  // T
   double beta_ = 0, score_std_ = 0, entropy_ = 0, score_response_ = 0;
   std::vector<double> gamma_, slope_, variance_;  // (T): of each query gamma, sqrt(f), and of its scores
   std::vector<Index> cells_;                      // first query of each cell, and T

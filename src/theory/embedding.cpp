@@ -6,12 +6,12 @@
 
 namespace normscope {
 
-Signal embedded(const ModelConfig& config, double variance, const TextStatistics& text) {
-  const Index T = config.context, pairs = config.d_model / 2;
-  const std::vector<double> zeros(static_cast<std::size_t>(T)), ones(zeros.size(), 1);
-  Signal x{Kernel(T, [&](Index t, Index s) { return variance * text.collisions[t - s]; }), zeros, ones};
+Signal embedded(const ModelConfig& config, double variance, const TextStatistics& text, Index sequences) {
+  const Index T = config.context, tokens = sequences * T, pairs = config.d_model / 2;
+  const std::vector<double> zeros(static_cast<std::size_t>(tokens)), ones(zeros.size(), 1);
+  Signal x{Kernel(tokens, [&](Index t, Index s) { return variance * text.same(t, s); }), zeros, ones};
   if (config.position == Position::learned) {
-    for (Index t = 0; t < T; ++t) x.kernel(t, t) += variance;
+    x.kernel += Kernel(tokens, [&](Index t, Index s) { return t % T == s % T ? variance : 0; });
   } else if (config.position == Position::sinusoidal) {
     // Features 2i and 2i+1: sin sin + cos cos is the cosine of the difference.
     const auto over_features = [&](auto f) {
@@ -20,11 +20,12 @@ Signal embedded(const ModelConfig& config, double variance, const TextStatistics
       return sum;
     };
     const auto angle = [&](Index t, Index i) { return position_angle(t, i, 2 * pairs); };
-    x.kernel += Kernel(T, [&](Index t, Index s) {
-      return over_features([&](Index i) { return std::cos(angle(t - s, i)); });
+    x.kernel += Kernel(tokens, [&](Index t, Index s) {
+      return over_features([&](Index i) { return std::cos(angle(t % T - s % T, i)); });
     });
-    for (Index t = 0; t < T; ++t)
-      x.mean[t] = over_features([&](Index i) { return std::sin(angle(t, i)) + std::cos(angle(t, i)); });
+    for (Index t = 0; t < tokens; ++t)
+      x.mean[t] =
+          over_features([&](Index i) { return std::sin(angle(t % T, i)) + std::cos(angle(t % T, i)); });
   }
   return x;
 }

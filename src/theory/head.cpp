@@ -9,13 +9,17 @@ namespace normscope {
 
 TextStatistics text_statistics(const Corpus& corpus, Index context) {
   const std::vector<Token>& text = corpus.train;
-  TextStatistics statistics{corpus.vocab.size(), {}};
+  TextStatistics statistics{corpus.vocab.size(), {}, 0};
   for (Index d = 0; d <= context; ++d) {
     const Index pairs = std::ssize(text) - d;
     Index same = 0;
     for (Index i = 0; i < pairs; ++i) same += text[i] == text[i + d] ? 1 : 0;
     statistics.collisions.push_back(static_cast<double>(same) / static_cast<double>(pairs));
   }
+  std::vector<double> counts(static_cast<std::size_t>(corpus.vocab.size()));
+  for (const Token c : text) ++counts[static_cast<std::size_t>(c)];
+  for (const double count : counts)
+    statistics.unrelated += std::pow(count / static_cast<double>(text.size()), 2);
   return statistics;
 }
 
@@ -50,11 +54,11 @@ HeadPrediction predict_head(const Signal& x, Index width, double variance, bool 
   head.gradient = Kernel(T, [&](Index t, Index s) {
     const double own_t = own[t] - other[t], own_s = own[s] - other[s];
     const double means =
-        V * other[t] * other[s] + own_t * other[s] + own_s * other[t] + R[t - s] * own_t * own_s;
+        V * other[t] * other[s] + own_t * other[s] + own_s * other[t] + text.same(t, s) * own_t * own_s;
     const double rho = x.kernel(t, s) / std::sqrt(x.kernel(t, t) * x.kernel(s, s));
     const double e = std::exp(std::sqrt(exponent[t] * exponent[s]) * rho);
-    const double targets = other[t] + own_t * R[std::abs(s + 1 - t)] + other[s] + own_s * R[t + 1 - s];
-    return variance * (means + e / (V - 1 + e) - 1 / V - targets + R[t - s]) / (tokens * tokens);
+    const double targets = other[t] + own_t * text.same(t, s, 1) + other[s] + own_s * text.same(s, t, 1);
+    return variance * (means + e / (V - 1 + e) - 1 / V - targets + text.same(t, s)) / (tokens * tokens);
   });
   return head;
 }

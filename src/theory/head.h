@@ -13,6 +13,13 @@ struct TextStatistics {
   Index vocabulary = 0;
   // R_d = P(c_i = c_{i+d}), d = 0..T: how often two characters at this distance are the same.
   std::vector<double> collisions;
+  double unrelated = 0;  // the same of characters of two sequences
+
+  // Of the character read at token n and the one read `ahead` positions after token m.
+  double same(Index n, Index m, Index ahead = 0) const {
+    const Index T = std::ssize(collisions) - 1;
+    return n / T == m / T ? collisions[static_cast<std::size_t>(std::abs(m + ahead - n))] : unrelated;
+  }
 };
 
 // Counted from the training part, for T characters of context.

@@ -1,7 +1,8 @@
 // The theory's letters, beside those of core/types.h. A kernel is a function of two positions t, s of a
 // sequence: E x_t.x_s / C over the weights, or the same of gradients. Means over the texts are in it, so one
-// kernel stands for every sequence. In the limit of wide layers kernels are all that one layer tells the next
-// (Neal 1996; Lee et al. 2018, arXiv 1711.00165; Yang 2019, arXiv 1910.12478).
+// kernel stands for every sequence. A norm over the batch needs that of two sequences as well: kernels then
+// have 2T tokens, a sequence and another. In the limit of wide layers kernels are all that one layer tells
+// the next (Neal 1996; Lee et al. 2018, arXiv 1711.00165; Yang 2019, arXiv 1910.12478).
 #pragma once
 
 #include <vector>

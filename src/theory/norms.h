@@ -20,6 +20,7 @@ struct Signal {
   double wobble = 0;          // over the width: relative variance of a token's mean square, over the weights
   double length = 0;          // the part of it that is the embedding's, not of the maps since
   double bent = 0;            // share of the mean square that is far from Gaussian, left by norms over tokens
+  double excess = 0;          // excess kurtosis of a feature, left by pointwise norms
 
   double mean_square() const { return kernel.mean_square(); }
 };
@@ -36,8 +37,8 @@ class NormMap {
   NormMap() = default;  // no norm: nothing changes
   // `x`, of `width` features, becomes N(x), N being the config's norm at its first gains. `fresh`: share of
   // the arriving gradient that comes by a branch. The rest has passed a norm like this one, as after a sum:
-  // it has no mean, and none of it lies along x.
-  NormMap(const ModelConfig& config, Signal& x, Index width, double fresh = 1);
+  // it has no mean, and none of it lies along x. `batch`: sequences over which a norm over a batch goes.
+  NormMap(const ModelConfig& config, Signal& x, Index width, Index batch, double fresh = 1);
 
   bool is_identity() const { return rstd_.empty() && slope_.size == 0 && !tokens_.is_set(); }
 
@@ -50,7 +51,7 @@ class NormMap {
   std::vector<double> rstd_;  // norms over features: of each token
   double finite_ = 1;         // and what widths add to E dx.dx: see the constructor
   Kernel slope_;              // norms without statistics: E N'(x_t) N'(x_s)
-  TokenNorm tokens_;          // norms over a sequence
+  TokenNorm tokens_;          // norms over a sequence or a batch
 };
 
 }  // namespace normscope

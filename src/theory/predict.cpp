@@ -45,7 +45,12 @@ class Recursion {
  public:
   Recursion(const ModelConfig& config, double tokens, const TextStatistics& text,
             const TheoryOptions& options)
-      : config_(config), tokens_(tokens), text_(text), options_(options), T_(config.context) {
+      : config_(config),
+        tokens_(tokens),
+        text_(text),
+        options_(options),
+        T_(config.context),
+        sequences_(norm_row(config.norm).over == NormOver::batch && options.batch > 1 ? 2 : 1) {
     for (const Place& place : places_of(config.n_layer)) result_.sites.push_back({place});
     result_.layers.resize(static_cast<std::size_t>(config.n_layer) + 1);
   }
@@ -72,11 +77,13 @@ class Recursion {
   const TextStatistics& text_;
   const TheoryOptions& options_;
   Index T_;
-  std::vector<double> zeros_ = std::vector<double>(static_cast<std::size_t>(T_));
+  Index sequences_;            // of the kernels
+  Index N_ = sequences_ * T_;  // their tokens
+  std::vector<double> zeros_ = std::vector<double>(static_cast<std::size_t>(N_));
   Signal x_;  // the stream
   Signal x0_, block_input_;
   double block_noise_ = 0;          // amplification up to it
-  Kernel block_skip_ = Kernel(T_);  // the gradient that a block's input receives from its FFN's sum
+  Kernel block_skip_ = Kernel(N_);  // the gradient that a block's input receives from its FFN's sum
   std::vector<Sublayer> sublayers_;
   double noise_ = 0;  // relative variance of |dx|^2 from seed to seed
   Prediction result_;
@@ -102,7 +109,7 @@ class Recursion {
     return options_.finite_width ? features : std::numeric_limits<Index>::max();
   }
   NormMap norm(bool present, Signal& x, double fresh = 1) const {
-    return present ? NormMap(config_, x, width(config_.d_model), fresh) : NormMap();
+    return present ? NormMap(config_, x, width(config_.d_model), options_.batch, fresh) : NormMap();
   }
   // The placement's factor on a matrix's variance; `everywhere`: of matrices that few placements scale.
   double gain(const Placement& row, bool everywhere = false) const {
@@ -119,7 +126,7 @@ class Recursion {
   }
 
   void embed() {
-    x_ = embedded(config_, embedding_variance(), text_);
+    x_ = embedded(config_, embedding_variance(), text_, sequences_);
     x_.wobble = x_.length = 2;  // as of every Gaussian
     x_.noise = 2 * x_.kernel.likeness() / real(config_.d_model);
     norm(placements_of(config_)[0].attn->embed_norm, x_);
@@ -159,7 +166,7 @@ class Recursion {
     set_value(f.layer, f.site(Site::attn_out, Site::ffn_out), y);
     y.mean.assign(y.mean.size(), 0);
     y.share.assign(y.share.size(), 0);
-    y.bent = 0;
+    y.bent = y.excess = 0;  // Gaussian, as a sum over many features
     f.norm_branch = norm(row.norm_branch, y);
     y.kernel *= f.branch * f.branch;
 
@@ -169,24 +176,25 @@ class Recursion {
     x_.length = std::pow(kept * std::sqrt(x_.length) + added * std::sqrt(y.length), 2) / total;
     const double like = x_.kernel.likeness();
     (x_.kernel *= f.alpha * f.alpha) += y.kernel;
-    for (Index t = 0; t < T_; ++t) {
+    for (Index t = 0; t < N_; ++t) {
       x_.mean[t] = f.alpha * x_.mean[t] + y.mean[t];
       x_.share[t] *= f.alpha;
     }
     if (row.block_skip && f.is_ffn && config_.residual) {
       // x = c * block input + what is independent of it; both are in the sum.
       const Signal& b = block_input_;
-      for (Index t = 0; t < T_; ++t) f.skip.push_back(x_.share[t] / b.share[t]);
-      x_.kernel = Kernel(T_, [&](Index t, Index s) {
+      for (Index t = 0; t < N_; ++t) f.skip.push_back(x_.share[t] / b.share[t]);
+      x_.kernel = Kernel(N_, [&](Index t, Index s) {
         return x_.kernel(t, s) + (1 + f.skip[t] + f.skip[s]) * b.kernel(t, s);
       });
-      for (Index t = 0; t < T_; ++t) {
+      for (Index t = 0; t < N_; ++t) {
         x_.mean[t] += b.mean[t];
         x_.share[t] += b.share[t];
       }
     }
     f.share = added / x_.mean_square();
     x_.bent *= 1 - f.share;
+    x_.excess *= std::pow(1 - f.share, 2);
     x_.noise = std::pow(1 - f.share, 2) * x_.noise + f.share * f.share * y.noise + cross_noise(f) * like;
     // A branch passes on the stream's noise as it does its first matrices', and adds its own matrices'. Of a
     // sum with the block's input, both parts have the noise that reached the block, one has attention's.
@@ -211,7 +219,8 @@ class Recursion {
                                           .rope = config_.position == Position::rope,
                                           .head_dim = config_.d_model / config_.n_head,
                                           .cell_growth = options_.cell_growth,
-                                          .finite_width = options_.finite_width});
+                                          .finite_width = options_.finite_width,
+                                          .sequences = sequences_});
     LayerPrediction& layer = result_.layers[static_cast<std::size_t>(f.layer)];
     layer.entropy = f.attention.entropy();
     layer.max_score = f.attention.max_score();
@@ -237,7 +246,7 @@ class Recursion {
     f.in = scale * variance(config_.d_ff, config_.d_model);
     f.out =
         scale * variance(config_.d_model, config_.d_ff) * residual_factor(config_) * residual_factor(config_);
-    const Kernel argument(T_, [&](Index t, Index s) { return C * f.in * x.kernel(t, s); });
+    const Kernel argument(N_, [&](Index t, Index s) { return C * f.in * x.kernel(t, s); });
     Response hidden = hidden_response(config_.activation, argument);
     x = {std::move(hidden.value), std::move(hidden.mean), zeros_, x.noise, 5 + x.wobble * F / C, x.length, 1};
     const double fresh = fresh_noise(f) * x.kernel.likeness(), second = 2 / C * x.kernel.likeness();
@@ -245,7 +254,7 @@ class Recursion {
     set_value(f.layer, Site::ffn_hidden, x);
     x.noise += second;
     if (has_inner_norm(config_, *f.row) && norm_row(config_.norm).has_statistics()) {
-      f.norm_inner = NormMap(config_, x, width(config_.d_ff));
+      f.norm_inner = NormMap(config_, x, width(config_.d_ff), options_.batch);
     } else if (has_inner_norm(config_, *f.row)) {
       hidden = normed_hidden(config_, argument, f.inner_slope);
       x.kernel = std::move(hidden.value);
@@ -266,7 +275,7 @@ class Recursion {
     HeadPrediction head =
         predict_head(x_, config_.d_model, config_.tie_embeddings ? embedding_variance() : untied,
                      config_.tie_embeddings, tokens_, text_);
-    for (Index t = 0; options_.finite_width && t < T_; ++t) {
+    for (Index t = 0; options_.finite_width && t < N_; ++t) {
       head.gradient(t, t) += head.along[t];
       head.projection[t] += head.along[t];
     }
@@ -281,8 +290,8 @@ class Recursion {
     const bool one_tensor = final_norm.is_identity();  // final and the last stream
     if (one_tensor) set_gradient(last - 1, Site::stream, head.gradient.mean_square());
     // The norm that made what the head reads takes out of the gradient what lies along it.
-    if (norm_row(config_.norm).has_statistics()) {
-      for (Index t = 0; t < T_; ++t)
+    if (norm_row(config_.norm).has_statistics() && !norm_row(config_.norm).non_causal()) {
+      for (Index t = 0; t < N_; ++t)
         head.gradient(t, t) -= std::min(head.projection[t], head.gradient(t, t) * 0.9);
     }
     Kernel gradient = final_norm.backward(head.gradient);
@@ -318,9 +327,9 @@ class Recursion {
       set_gradient(f.layer, Site::stream_mid, dx.mean_square());
       // The block's input receives the sum's gradient twice: as it is, and within that of this x.
       if (!f.skip.empty())
-        block_skip_ = Kernel(T_, [&](Index t, Index s) { return (1 + f.skip[t] + f.skip[s]) * sum(t, s); });
+        block_skip_ = Kernel(N_, [&](Index t, Index s) { return (1 + f.skip[t] + f.skip[s]) * sum(t, s); });
     } else {
-      dx += std::exchange(block_skip_, Kernel(T_));
+      dx += std::exchange(block_skip_, Kernel(N_));
       set_gradient(f.layer - 1, Site::stream, dx.mean_square());
     }
     // Without a norm or scale in between, F reads the stream itself.

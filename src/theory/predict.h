@@ -34,6 +34,7 @@ struct Prediction {
 };
 
 struct TheoryOptions {
+  Index batch = 1;           // sequences over which a norm over the batch goes
   double cell_growth = 1.4;  // see AttentionScale
   bool finite_width = true;  // terms of order 1/C of the norms; false: the limit of wide layers
 };
