@@ -4,24 +4,22 @@
 #include <cmath>
 
 #include "kernels/eigen.h"
+#include "kernels/gemm/openblas.h"
 
 namespace normscope {
 namespace {
 
 // V k V^T, or with `back` V^T k V.
-Kernel rotated(const Kernel& v, const Kernel& k, bool back) {
-  const auto at = [&](Index i, Index t) { return back ? v(t, i) : v(i, t); };
-  Kernel half(k.size), full(k.size);
-  for (Index i = 0; i < k.size; ++i) {
-    for (Index t = 0; t < k.size; ++t) {
-      for (Index s = 0; s < k.size; ++s) half(i, s) += at(i, t) * k(t, s);
-    }
-  }
-  for (Index i = 0; i < k.size; ++i) {
-    for (Index j = 0; j < k.size; ++j) {
-      for (Index s = 0; s < k.size; ++s) full(i, j) += half(i, s) * at(j, s);
-    }
-  }
+Kernel rotated(Kernel v, Kernel k, bool back) {
+  const Index n = k.size;
+  Kernel half(n), full(n);
+  const auto view = [n](Kernel& kernel, bool transposed = false) {
+    Matrix<double> matrix(kernel.values.data(), n, n);
+    matrix.transposed = transposed;
+    return matrix;
+  };
+  openblas_gemm({.a = view(v, back), .b = view(k), .c = view(half)});
+  openblas_gemm({.a = view(half), .b = view(v, !back), .c = view(full)});
   return full;
 }
 
