@@ -6,7 +6,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "config/checks.h"
 #include "config/dump.h"
 #include "config/fields.h"
 #include "config/load.h"
@@ -369,9 +368,9 @@ TEST_CASE("placements: names and lists") {
   const auto refused = [](const std::string& value) {
     return message_of("{}", {"model.n_layer=3", "model.norm_placement=" + value});
   };
-  for (const auto& [kind, name] : names_of(PlacementKind{})) {
-    CHECK(config_of("{}", {std::string("model.norm_placement=") + name}).model.norm_placement ==
-          std::vector<BlockPlacement>{kind});
+  for (const Placement& row : placement_table()) {
+    CHECK(config_of("{}", {std::string("model.norm_placement=") + row.name}).model.norm_placement ==
+          std::vector<BlockPlacement>{row.kind});
   }
   CHECK(refused("[\"peri\",\"pre\",\"mix\"]") ==
         "[config] model.norm_placement: entry 3: mix is a pattern of whole models and cannot stand in a "

@@ -46,16 +46,16 @@ using enum PlacementKind;
 TEST_CASE("model: gradients of every placement, norm and activation equal central differences") {
   const ThreadCount one(1);  // so small a model only waits for its threads
   int legal = 0;
-  for (const auto& [placement, placement_name] : names_of(PlacementKind{})) {
-    for (const auto& [norm, norm_name] : names_of(NormKind{})) {
+  for (const Placement& placement : placement_table()) {
+    for (const NormRow& norm : norm_table()) {
       // These placements have no norms: a config settles their norm to none.
-      const bool normless = placement == rezero || placement == PlacementKind::none;
-      if (normless && norm != NormKind::none) continue;
-      for (const auto& [activation, activation_name] : names_of(Activation{})) {
-        ModelConfig config = tiny_config(placement, norm);
-        config.activation = activation;
+      const bool normless = placement.kind == rezero || placement.kind == PlacementKind::none;
+      if (normless && norm.kind != NormKind::none) continue;
+      for (std::size_t i = 0; i < enum_names(Activation{}).size(); ++i) {
+        ModelConfig config = tiny_config(placement.kind, norm.kind);
+        config.activation = static_cast<Activation>(i);
         ++legal;
-        check_gradients(std::string(placement_name) + ", " + norm_name + ", " + activation_name, config);
+        check_gradients(text(placement.name, ", ", norm.name, ", ", name_of(config.activation)), config);
       }
     }
   }
@@ -64,13 +64,12 @@ TEST_CASE("model: gradients of every placement, norm and activation equal centra
 
 TEST_CASE("model: gradients without the residual equal central differences") {
   const ThreadCount one(1);
-  for (const auto& [placement, placement_name] : names_of(PlacementKind{})) {
-    const Placement& row = placement_row(placement);
+  for (const Placement& row : placement_table()) {
     if (row.learned_scale || !row.alpha.is_one()) continue;  // refused: they need their residual
     for (const NormRow& norm : norm_table()) {
-      ModelConfig config = tiny_config(placement, norm.kind);
+      ModelConfig config = tiny_config(row.kind, norm.kind);
       config.residual = false;
-      check_gradients(std::string(placement_name) + ", " + norm.name, config);
+      check_gradients(text(row.name, ", ", norm.name), config);
     }
   }
 }

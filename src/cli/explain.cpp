@@ -92,11 +92,9 @@ void explain_all() {
 
 template <class Enum>
 Enum parse_name(const std::string& option, const std::string& name) {
-  std::vector<std::string> known;
-  for (const Named<Enum>& row : names_of(Enum{})) {
-    if (row.name == name) return row.value;
-    known.push_back(row.name);
-  }
+  const Names known = enum_names(Enum{});
+  const auto found = std::ranges::find(known, name);
+  if (found != known.end()) return static_cast<Enum>(found - known.begin());
   const std::string meant = nearest(name, known);
   refuse("explain", "--", option, ": unknown name ", escape_controls(name), "; ",
          meant.empty() ? "`normscope explain` lists all" : "did you mean " + meant + "?");

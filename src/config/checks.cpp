@@ -1,7 +1,7 @@
-#include "config/checks.h"
-
+// Combinations of keys that cannot be trained. Single values are checked by the field table.
 #include <algorithm>
 
+#include "config/load.h"
 #include "config/names.h"
 #include "core/error.h"
 
@@ -16,21 +16,15 @@ std::string nearest_divisors(Index number, Index whole) {
   return above > whole || above == below ? text(below) : text(below, " or ", above);
 }
 
-class Checks {
- public:
-  explicit Checks(const RunConfig& config) : config_(config) {}
+struct Checks {
+  const RunConfig& config;
+  const ModelConfig& m = config.model;
+  const NormRow& norm = norm_row(m.norm);
+  std::vector<ConfigError> errors = {};
 
-  std::vector<ConfigError> errors() {
-    shapes();
-    residual_stream();
-    norms_of_one_number();
-    return std::move(errors_);
-  }
-
- private:
   template <class... Parts>
   void refuse_if(bool wrong, std::vector<std::string> keys, const Parts&... what) {
-    if (wrong) errors_.push_back({std::move(keys), text(what...)});
+    if (wrong) errors.push_back({std::move(keys), text(what...)});
   }
 
   // Refuses the first key's value where it does not divide the second key's.
@@ -40,86 +34,86 @@ class Checks {
   }
 
   void shapes() {
-    must_divide(m_.n_head, m_.d_model, {"model.n_head", "model.d_model"});
-    const Index head_width = m_.d_model / m_.n_head;
-    refuse_if(m_.position == Position::rope && m_.d_model % m_.n_head == 0 && head_width % 2 != 0,
+    must_divide(m.n_head, m.d_model, {"model.n_head", "model.d_model"});
+    const Index head_width = m.d_model / m.n_head;
+    refuse_if(m.position == Position::rope && m.d_model % m.n_head == 0 && head_width % 2 != 0,
               {"model.position", "model.d_model", "model.n_head"},
               "rope rotates pairs of features, but a head is d_model/n_head = ", head_width,
               " wide; make that even");
-    refuse_if(m_.position == Position::sinusoidal && m_.d_model % 2 != 0, {"model.position", "model.d_model"},
-              "sinusoidal needs an even model.d_model, got ", m_.d_model, "; try ", m_.d_model + 1);
-    const bool inner = std::ranges::any_of(m_.norm_placement, [&](const BlockPlacement& block) {
-      return has_inner_norm(m_, placement_row(block.ffn));
+    refuse_if(m.position == Position::sinusoidal && m.d_model % 2 != 0, {"model.position", "model.d_model"},
+              "sinusoidal needs an even model.d_model, got ", m.d_model, "; try ", m.d_model + 1);
+    const bool inner = std::ranges::any_of(m.norm_placement, [&](const BlockPlacement& block) {
+      return has_inner_norm(m, placement_row(block.ffn));
     });
-    if (norm_.over == NormOver::groups) {
-      must_divide(m_.norm_groups, m_.d_model, {"model.norm_groups", "model.d_model", "model.norm"});
-      if (inner)
-        must_divide(m_.norm_groups, m_.d_ff, {"model.norm_groups", "model.d_ff", "model.inner_norm"});
+    if (norm.over == NormOver::groups) {
+      must_divide(m.norm_groups, m.d_model, {"model.norm_groups", "model.d_model", "model.norm"});
+      if (inner) must_divide(m.norm_groups, m.d_ff, {"model.norm_groups", "model.d_ff", "model.inner_norm"});
     }
-    const auto placements = std::ssize(m_.norm_placement);
-    refuse_if(placements != 1 && placements != m_.n_layer, {"model.norm_placement", "model.n_layer"},
-              "a list of ", placements, " for model.n_layer = ", m_.n_layer,
+    const auto placements = std::ssize(m.norm_placement);
+    refuse_if(placements != 1 && placements != m.n_layer, {"model.norm_placement", "model.n_layer"},
+              "a list of ", placements, " for model.n_layer = ", m.n_layer,
               "; a list names the placement of every block");
-    refuse_if(config_.train.precision == Precision::bf16 && config_.train.gemm == GemmChoice::openblas,
+    refuse_if(config.train.precision == Precision::bf16 && config.train.gemm == GemmChoice::openblas,
               {"train.gemm", "train.precision"}, "openblas has no bf16 product; use auto or native");
   }
 
   void residual_stream() {
     for (const Placement& row : placement_table()) {
-      const bool is_used = std::ranges::any_of(m_.norm_placement, [&](const BlockPlacement& block) {
+      const bool is_used = std::ranges::any_of(m.norm_placement, [&](const BlockPlacement& block) {
         return block.attn == row.kind || block.ffn == row.kind;
       });
-      if (m_.residual || !is_used) continue;
+      if (m.residual || !is_used) continue;
       refuse_if(row.learned_scale, {"model.residual", "model.norm_placement"}, "false with placement ",
                 row.name, " leaves y = a*F(x), which is 0 at the start and learns nothing");
       refuse_if(!row.alpha.is_one(), {"model.residual", "model.norm_placement"}, "false with placement ",
                 row.name, " leaves y = N(F(x)): alpha has no x to scale, and the norm undoes the ",
                 "initialisation that goes with it; use placement post");
     }
-    const bool is_zero = m_.branch_scale.factor == 0;
-    refuse_if(is_zero && m_.branch_scale_learned == LearnedScale::none, {"model.branch_scale"},
+    const bool is_zero = m.branch_scale.factor == 0;
+    refuse_if(is_zero && m.branch_scale_learned == LearnedScale::none, {"model.branch_scale"},
               "0 leaves no branches; with model.branch_scale_learned=scalar it is a start");
-    refuse_if(is_zero && !m_.residual, {"model.branch_scale", "model.residual"},
+    refuse_if(is_zero && !m.residual, {"model.branch_scale", "model.residual"},
               "0 without the residual leaves a stream of 0, which learns nothing");
-    refuse_if(m_.init.residual_scaling && m_.init.scheme != InitScheme::gpt2,
+    refuse_if(m.init.residual_scaling && m.init.scheme != InitScheme::gpt2,
               {"model.init.residual_scaling", "model.init.scheme"},
-              "true, but only scheme gpt2 has it, and the scheme is ", name_of(m_.init.scheme),
+              "true, but only scheme gpt2 has it, and the scheme is ", name_of(m.init.scheme),
               "; leave it out");
   }
 
   // A norm over a single number returns 0 if it subtracts the mean, else the number's sign.
   void norms_of_one_number() {
     constexpr const char* is_bias = " is 0, so every norm returns its bias whatever the input; ";
-    const bool one_feature = norm_.over == NormOver::features && m_.d_model == 1;
-    refuse_if(one_feature && norm_.centred, {"model.d_model", "model.norm"}, "1 with ", norm_.name,
+    const bool one_feature = norm.over == NormOver::features && m.d_model == 1;
+    refuse_if(one_feature && norm.centred, {"model.d_model", "model.norm"}, "1 with ", norm.name,
               ": one feature less its mean", is_bias, "raise d_model");
-    refuse_if(one_feature && !norm_.centred, {"model.d_model", "model.norm"}, "1 with ", norm_.name,
+    refuse_if(one_feature && !norm.centred, {"model.d_model", "model.norm"}, "1 with ", norm.name,
               ": one feature over its own size is its sign, so nothing before a norm gets a gradient; "
               "raise d_model");
-    refuse_if(norm_.over == NormOver::groups && m_.norm_groups == m_.d_model,
-              {"model.norm_groups", "model.d_model", "model.norm"}, m_.norm_groups,
-              " for model.d_model = ", m_.d_model, " leaves groups of one feature: one less its mean",
-              is_bias, m_.d_model == 1 ? "raise d_model" : "use fewer groups (1 is layernorm)");
-    refuse_if(norm_.over == NormOver::sequence && m_.context == 1, {"model.norm", "model.context"},
-              norm_.name, " with model.context = 1: one position less the mean over positions", is_bias,
+    refuse_if(norm.over == NormOver::groups && m.norm_groups == m.d_model,
+              {"model.norm_groups", "model.d_model", "model.norm"}, m.norm_groups,
+              " for model.d_model = ", m.d_model, " leaves groups of one feature: one less its mean", is_bias,
+              m.d_model == 1 ? "raise d_model" : "use fewer groups (1 is layernorm)");
+    refuse_if(norm.over == NormOver::sequence && m.context == 1, {"model.norm", "model.context"}, norm.name,
+              " with model.context = 1: one position less the mean over positions", is_bias,
               "raise context, or use another norm");
-    refuse_if(norm_.over == NormOver::batch && config_.train.batch_size == 1 && m_.context == 1,
-              {"model.norm", "train.batch_size", "model.context"}, norm_.name,
+    refuse_if(norm.over == NormOver::batch && config.train.batch_size == 1 && m.context == 1,
+              {"model.norm", "train.batch_size", "model.context"}, norm.name,
               " needs batch_size*context >= 2, got 1; raise train.batch_size");
-    refuse_if((m_.qk_norm || m_.qkv_norm) && m_.n_head == m_.d_model,
-              {m_.qkv_norm ? "model.qkv_norm" : "model.qk_norm", "model.n_head", "model.d_model"},
-              "true with heads of one feature (n_head = d_model = ", m_.d_model,
+    refuse_if((m.qk_norm || m.qkv_norm) && m.n_head == m.d_model,
+              {m.qkv_norm ? "model.qkv_norm" : "model.qk_norm", "model.n_head", "model.d_model"},
+              "true with heads of one feature (n_head = d_model = ", m.d_model,
               "): each query and key becomes its sign, so their weights get no gradient; use fewer heads");
   }
-
-  const RunConfig& config_;
-  const ModelConfig& m_ = config_.model;
-  const NormRow& norm_ = norm_row(m_.norm);
-  std::vector<ConfigError> errors_;
 };
 
 }  // namespace
 
-std::vector<ConfigError> check_config(const RunConfig& config) { return Checks(config).errors(); }
+std::vector<ConfigError> check_config(const RunConfig& config) {
+  Checks checks{config};
+  checks.shapes();
+  checks.residual_stream();
+  checks.norms_of_one_number();
+  return checks.errors;
+}
 
 }  // namespace normscope

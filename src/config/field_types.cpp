@@ -111,26 +111,23 @@ std::string type_error(const json& got, const std::string& expected, const std::
               meant.empty() ? "" : "; did you mean " + meant + "?");
 }
 
-Field placement_field(std::string key, std::string doc) {
+Field placement_field(std::string key, std::string doc, FieldTraits traits) {
   const ValueType<PlacementKind> any = one_of<PlacementKind>();
   ValueType<PlacementKind> in_list = any;
   for (const Placement& row : placement_table()) {
     if (row.pattern != nullptr) std::erase(in_list.names, row.name);
   }
   const std::string pair_text = R"({"attn": ..., "ffn": ...})";
-  Field field;
-  field.key = std::move(key);
-  field.doc = std::move(doc);
-  field.allowed = text(any.allowed, ", or ", pair_text, ", or a list of n_layer such (no mix, no hybrid)");
+  const std::string allowed =
+      text(any.allowed, ", or ", pair_text, ", or a list of n_layer such (no mix, no hybrid)");
   const ordered_json name = {{"enum", in_list.names}};
   const ordered_json pair = {{"type", "object"},
                              {"properties", {{"attn", name}, {"ffn", name}}},
                              {"required", {"attn", "ffn"}},
                              {"additionalProperties", false}};
-  field.schema["anyOf"] = {{{"enum", any.names}},
-                           pair,
-                           {{"type", "array"}, {"items", {{"anyOf", {name, pair}}}}, {"minItems", 1}}};
-  field.get = [](const RunConfig& config) {
+  const ordered_json list_type = {{"type", "array"}, {"items", {{"anyOf", {name, pair}}}}, {"minItems", 1}};
+  const ordered_json schema = {{"anyOf", {{{"enum", any.names}}, pair, list_type}}};
+  const auto get = [](const RunConfig& config) {
     ordered_json list = ordered_json::array();
     for (const auto& [attn, ffn] : config.model.norm_placement) {
       const ordered_json both = {{"attn", name_of(attn)}, {"ffn", name_of(ffn)}};
@@ -138,7 +135,7 @@ Field placement_field(std::string key, std::string doc) {
     }
     return list.size() == 1 ? list[0] : list;
   };
-  field.set = [=](RunConfig& config, const json& given) -> std::string {
+  const auto set = [=](RunConfig& config, const json& given) -> std::string {
     std::vector<BlockPlacement> read;
     for (const json& entry : given.is_array() ? given : json::array({given})) {
       const std::string where = given.is_array() ? text("entry ", read.size() + 1, ": ") : "";
@@ -171,7 +168,7 @@ Field placement_field(std::string key, std::string doc) {
     config.model.norm_placement = std::move(read);
     return {};
   };
-  return field;
+  return {std::move(traits), std::move(key), allowed, std::move(doc), schema, get, set};
 }
 
 }  // namespace normscope

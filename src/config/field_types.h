@@ -70,23 +70,18 @@ auto at(Members... members) {
 }
 
 template <class At, class T>
-Field make_field(std::string key, At value, const ValueType<T>& type, std::string doc) {
-  Field field;
-  field.key = std::move(key);
-  field.allowed = type.allowed;
-  field.doc = std::move(doc);
-  field.schema = type.schema;
-  field.get = [=](const RunConfig& config) { return to_json(value(config)); };
-  field.set = [=](RunConfig& config, const nlohmann::json& given) -> std::string {
+Field make_field(std::string key, At value, const ValueType<T>& type, std::string doc, FieldTraits traits) {
+  const auto get = [=](const RunConfig& config) { return to_json(value(config)); };
+  const auto set = [=](RunConfig& config, const nlohmann::json& given) -> std::string {
     std::optional<T> read = type.read(given);
     if (!read) return type_error(given, type.allowed, type.names);
     value(config) = *std::move(read);
     return {};
   };
-  return field;
+  return {std::move(traits), std::move(key), type.allowed, std::move(doc), type.schema, get, set};
 }
 
 // model.norm_placement: one for all blocks, or a list with one for each block.
-Field placement_field(std::string key, std::string doc);
+Field placement_field(std::string key, std::string doc, FieldTraits traits);
 
 }  // namespace normscope

@@ -19,7 +19,30 @@ namespace normscope {
 // {"below": KEY}: it is less than that key, if that key is set.
 using Conditions = std::map<std::string, nlohmann::ordered_json>;
 
-struct Field {
+// What a key is beyond its type.
+struct FieldTraits {
+  // The default is RunConfig's initialiser, unless it depends on other keys: then `default_words` says how,
+  // and `apply_default` computes it once those are known (null: the loader does). A row depends on earlier
+  // rows only.
+  std::string default_words = {};
+  void (*apply_default)(RunConfig&) = nullptr;
+  bool required = false;              // there is no default
+  bool takes_auto = false;            // "auto" means the default
+  bool may_change_on_resume = false;  // a resumed run may differ from its folder's config here
+
+  // Two values of a key give the same bits in a config that does not use the key, and always if the key is
+  // bookkeeping.
+  std::vector<Conditions> uses = {};       // a config uses the key if any of them holds; empty: always
+  std::string unused_words = {};           // why a config does not use it: "only ... has it"
+  nlohmann::ordered_json else_value = {};  // what an unused key resolves to; null: the written value
+  bool is_bookkeeping = false;             // no weight and no loss depends on it; it may change on resume
+  bool names_text = false;                 // paths: the text matters, not its place
+  std::string label = {};  // of a value in a table or a legend: "L {}"; default: "d_ff {}", its last part
+  std::vector<std::string_view> other_names = {};  // in nanoGPT, PyTorch's examples, Hugging Face, Lightning
+  std::vector<std::string_view> other_quantities = {};  // what they have instead: epochs for steps
+};
+
+struct Field : FieldTraits {
   std::string key;                // dotted, as --set takes it
   std::string allowed;            // type and range in words: "integer, 1..1024", "relu | gelu | ..."
   std::string doc;                // one line
@@ -30,49 +53,7 @@ struct Field {
   // Stores a value and returns "", or stores nothing and returns what is wrong with it.
   std::function<std::string(RunConfig&, const nlohmann::json&)> set;
 
-  // The default is RunConfig's initialiser, unless it depends on other keys: then `default_words` says how,
-  // and `apply_default` computes it once those are known (null: the loader does). A row depends on earlier
-  // rows only.
-  std::string default_words;
-  void (*apply_default)(RunConfig&) = nullptr;
-  bool required = false;              // there is no default
-  bool takes_auto = false;            // "auto" means the default
-  bool may_change_on_resume = false;  // a resumed run may differ from its folder's config here
-
-  // Two values of a key give the same bits in a config that does not use the key, and always if the key is
-  // bookkeeping.
-  std::vector<Conditions> uses;       // a config uses the key if any of them holds; empty: always
-  std::string unused_words;           // why a config does not use it: "only ... has it"
-  nlohmann::ordered_json else_value;  // what an unused key resolves to; null: the written value
-  bool is_bookkeeping = false;        // no weight and no loss depends on it
-  bool names_text = false;            // paths: the text matters, not its place
-  std::string label;  // of a value in a table or a legend: "L {}"; default: "d_ff {}", its last part
-  std::vector<std::string_view> other_names;       // in nanoGPT, PyTorch's examples, Hugging Face, Lightning
-  std::vector<std::string_view> other_quantities;  // what they have instead: epochs for steps
-
   bool used_in(const RunConfig& config) const;
-
-  Field& by_default(std::string words, void (*apply)(RunConfig&)) {
-    default_words = std::move(words);
-    apply_default = apply;
-    return *this;
-  }
-  Field& needed() { return required = true, *this; }
-  Field& or_auto() { return takes_auto = true, *this; }
-  Field& changeable() { return may_change_on_resume = true, *this; }
-  Field& bookkeeping() { return is_bookkeeping = may_change_on_resume = true, *this; }
-  Field& text_file() { return names_text = true, *this; }
-  Field& called(std::string words) { return label = std::move(words), *this; }
-  Field& also(std::vector<std::string_view> names) { return other_names = std::move(names), *this; }
-  Field& measured_otherwise(std::vector<std::string_view> names) {
-    return other_quantities = std::move(names), *this;
-  }
-  Field& used_when(Conditions conditions, std::string otherwise) {
-    unused_words = std::move(otherwise);
-    return or_when(std::move(conditions));
-  }
-  Field& or_when(Conditions conditions) { return uses.push_back(std::move(conditions)), *this; }
-  Field& else_is(nlohmann::ordered_json value) { return else_value = std::move(value), *this; }
 };
 
 // All rows, in the order in which they are listed and dumped.

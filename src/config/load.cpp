@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "config/checks.h"
 #include "config/field_types.h"
 #include "config/problems.h"
 #include "core/text.h"
@@ -109,20 +108,7 @@ class Loader {
 
   // Throws all problems as one Error.
   Loaded resolve(const fs::path& file) {
-    for (const Field& field : fields()) {
-      if (const auto given = settings_.find(field.key); given != settings_.end()) {
-        apply(field, given->second);
-      } else if (options_.resolved && (field.required || !field.default_words.empty())) {
-        problems_.add(field.key, "", "missing; the config of a run says it");
-      } else if (field.required && options_.need_data) {
-        problems_.add(field.key, "", "missing, and there is no default; it takes ", field.allowed, " (",
-                      field.doc, ")");
-        failed_.insert(field.key);
-      }
-    }
-    for (const Field& field : fields()) {
-      if (!given_.contains(field.key) && !failed_.contains(field.key)) apply_default(field, file);
-    }
+    for (const Field& field : fields()) resolve_key(field, file);
     for (const Field* field : reset_unused(config_)) origins_[field->key] = "settled: " + field->unused_words;
     for (const Field& field : fields()) {
       if (field.else_value.is_null() && settings_.contains(field.key) && !field.used_in(config_))
@@ -135,8 +121,9 @@ class Loader {
   }
 
  private:
+  using Where = std::function<std::string(const json&)>;  // the place of a value, for messages
+
   // Adds the value of the dotted `key`; a section member by member.
-  template <class Where>
   void add(const json& value, const std::string& key, const fs::path& folder, const Where& where) {
     if (find_field(key)) {
       settings_[key] = {value, where(value), folder};
@@ -148,7 +135,6 @@ class Loader {
     }
   }
 
-  template <class Where>
   void add_members(const json& object, const std::string& prefix, const fs::path& folder,
                    const Where& where) {
     for (const auto& [name, member] : object.items()) {
@@ -162,11 +148,21 @@ class Loader {
     }
   }
 
-  void apply(const Field& field, const Setting& setting) {
-    origins_[field.key] = setting.where;
-    if (field.takes_auto && setting.value == "auto") return;
-    given_.insert(field.key);
-    set(field, setting.value, setting.where);
+  // Sets the key's value: the given one, or the default, which may depend on the keys before.
+  void resolve_key(const Field& field, const fs::path& file) {
+    const auto given = settings_.find(field.key);
+    if (given != settings_.end()) {
+      const auto& [value, where, folder] = given->second;
+      origins_[field.key] = where;
+      if (!field.takes_auto || value != "auto") return set(field, value, where);
+    } else if (options_.resolved && (field.required || !field.default_words.empty())) {
+      problems_.add(field.key, "", "missing; the config of a run says it");
+    } else if (field.required && options_.need_data) {
+      failed_.insert(field.key);
+      return problems_.add(field.key, "", "missing, and there is no default; it takes ", field.allowed, " (",
+                           field.doc, ")");
+    }
+    apply_default(field, file);
   }
 
   void set(const Field& field, const json& value, const std::string& where) {
@@ -216,7 +212,6 @@ class Loader {
   Problems problems_{topic};
   RunConfig config_;
   std::map<std::string, std::string> origins_;
-  std::set<std::string> given_;   // keys that need no default
   std::set<std::string> failed_;  // keys with a wrong or missing value
 };
 

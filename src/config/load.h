@@ -43,4 +43,13 @@ Loaded load_config(const std::filesystem::path& file, const std::vector<std::str
 Loaded load_config_text(std::string json_text, const std::filesystem::path& label,
                         const std::vector<std::string>& sets = {}, const LoadOptions& options = {});
 
+struct ConfigError {
+  std::vector<std::string> keys;  // the one to change first, then the others involved
+  std::string what;
+};
+
+// All combinations of a resolved config's keys that cannot be trained; load_config() reports them. Steps and
+// batch_size may be 0, for not given.
+std::vector<ConfigError> check_config(const RunConfig& config);
+
 }  // namespace normscope

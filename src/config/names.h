@@ -35,18 +35,4 @@ const char* name_of(Enum value) {
   return enum_names(value).at(static_cast<std::size_t>(value));
 }
 
-template <class Enum>
-struct Named {
-  Enum value;
-  const char* name;
-};
-
-// All values of an enum with their names; the argument only selects the enum.
-template <class Enum>
-std::vector<Named<Enum>> names_of(Enum which) {
-  std::vector<Named<Enum>> all;
-  for (const char* name : enum_names(which)) all.push_back({static_cast<Enum>(all.size()), name});
-  return all;
-}
-
 }  // namespace normscope

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <sstream>
 
 #include "config/field_types.h"
 #include "config/load.h"
@@ -52,10 +51,8 @@ std::string to_text(const json& value) {
 std::string folder_name(const std::string& whole) {
   constexpr std::size_t max_bytes = 100;
   std::string name = whole;
-  for (char& c : name) {
-    const bool is_alphanumeric = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-    if (!is_alphanumeric && std::string_view("._=+-").find(c) == std::string_view::npos) c = '-';
-  }
+  constexpr const char* allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=+-";
+  for (std::size_t at = 0; (at = name.find_first_not_of(allowed, at)) != name.npos;) name[at] = '-';
   if (name.starts_with('.')) name[0] = '-';
   if (name.size() <= max_bytes) return name;
   const std::string hash = hex(fnv1a(whole));
@@ -261,8 +258,7 @@ class SweepReader {
     try {
       run.config = load_config(sweep_.base, run.sets).config;
     } catch (const Error& error) {  // each different line once, with the run's name
-      std::istringstream lines(error.what());
-      for (std::string line; std::getline(lines, line);) {
+      for (const std::string& line : split(error.what(), '\n')) {
         if (reported_.insert(line).second) problems_.add_line(line + " in " + name);
       }
     }
