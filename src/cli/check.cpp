@@ -2,7 +2,7 @@
 #include "check/check.h"
 
 #include <cmath>
-#include <cstdio>
+#include <iomanip>
 #include <iostream>
 #include <optional>
 
@@ -21,9 +21,7 @@ namespace {
 
 // 2.1e-16, or a count.
 std::string shown_error(double error) {
-  char digits[32];
-  std::snprintf(digits, sizeof digits, error == std::floor(error) ? "%g" : "%.1e", error);
-  return digits;
+  return error == std::floor(error) ? text(error) : text(std::scientific, std::setprecision(1), error);
 }
 
 std::string summary_of(const ModelConfig& m) {
@@ -66,10 +64,8 @@ Exit run(const CommandLine& line) {
     for (const Result& result : outcome.results) {
       std::cout << (result.holds() ? "ok    " : "FAIL  ") << aligned_left(shown_error(result.error), 10)
                 << aligned_left(shown_error(result.limit), 9) << number << result.law << '\n';
-      if (result.holds()) {
-        ++held;
-        continue;
-      }
+      held += result.holds();
+      if (result.holds()) continue;
       if (!result.note.empty()) std::cout << aligned_left("", 28) << result.note << '\n';
       failed.push_back(text(check.number, " (", check.name, ")"));
     }

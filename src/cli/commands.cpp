@@ -33,6 +33,47 @@ cxxopts::Options parser_of(const Command& command) {
   return parser;
 }
 
+void require_values(const Command& command, int argc, char** argv) {
+  constexpr std::size_t max_bytes = 10'000;  // cxxopts' regular expression recurses for each byte
+  for (const std::string_view argument : std::span(argv + 1, argv + argc)) {
+    if (argument.starts_with('-') && argument.size() > max_bytes)
+      refuse(command.name, "an option of ", argument.size(), " bytes; expected at most ", max_bytes,
+             ", or its value as an argument of its own: --set KEY=VALUE");
+  }
+  for (const Option& option : command.options) {
+    const std::string name = "--" + option.long_name();
+    for (int i = 1; i < argc; ++i) {
+      if (option.value.empty() && std::string_view(argv[i]).starts_with(name + "="))
+        refuse(command.name, name, " takes no value");
+      if (!option.value.empty() && argv[i] == name && i + 1 == argc)
+        refuse(command.name, name, " needs a value: ", option.value);
+    }
+  }
+}
+
+// The message about an unknown option. `next`: the argument after it, empty if that is an option.
+std::string unknown_option(const Command& command, const std::string& argument, const std::string& next) {
+  const std::size_t dashes = std::min(argument.find_first_not_of('-'), argument.size());
+  const std::size_t equals = std::min(argument.find('=', dashes + 1), argument.size());
+  const std::string name = argument.substr(dashes, equals - dashes);
+  const std::string value = equals < argument.size() ? argument.substr(equals + 1) : next;
+  std::vector<std::string> names = {"help", "version"};
+  for (const Option& option : command.options) names.push_back(option.long_name());
+  // A config key given as an option: other programs have --lr for this one's --set train.lr=.
+  const bool has_keys = std::ranges::count(names, set_option.name) > 0;
+  std::string meant = has_keys ? setting_called(name, value) : "";
+  const std::string option = nearest_or_begun(name, names);
+  if (meant.empty() && !option.empty()) meant = text("--", option, "?");
+  if (meant.empty() && has_keys) meant = setting_meant(name, value);
+  if (name == "config" && command.arguments.find("CONFIG") != std::string::npos)
+    meant = text("normscope ", command.name, " ", escape_controls(value), "?");
+  const std::string all =
+      text("`normscope ", command.name, " --help` lists all",
+           has_keys ? ", `normscope config` the keys of --set KEY=VALUE" : ": --" + join(names, ", --"));
+  return text("[", command.name, "] unknown option ", argument.substr(0, dashes), escape_controls(name), "; ",
+              meant.empty() ? all : "did you mean " + meant);
+}
+
 }  // namespace
 
 bool CommandLine::parse(int argc, char** argv) {
@@ -44,7 +85,7 @@ bool CommandLine::parse(int argc, char** argv) {
     std::cout << (wants_help ? parser.help() : version_text() + '\n');
     return false;
   }
-  require_values(argc, argv);
+  require_values(command_, argc, argv);
   try {
     const cxxopts::ParseResult parsed = parser.parse(argc, argv);
     for (const cxxopts::KeyValue& one : parsed.arguments()) given_[one.key()].push_back(one.value());
@@ -54,7 +95,7 @@ bool CommandLine::parse(int argc, char** argv) {
     const cxxopts::ParseResult parsed = parser.parse(argc, argv);
     for (const std::string& unknown : parsed.unmatched()) {
       const char* next = *(std::find(argv, argv + argc - 1, unknown) + 1);
-      lines.push_back(unknown_option(unknown, next != nullptr && next[0] != '-' ? next : ""));
+      lines.push_back(unknown_option(command_, unknown, next != nullptr && next[0] != '-' ? next : ""));
     }
     throw Error(Exit::usage, join(lines, "\n"));
   } catch (const cxxopts::exceptions::exception& error) {
@@ -67,46 +108,6 @@ bool CommandLine::parse(int argc, char** argv) {
   positionals_ = all_of(positional_name);
   require_positionals();
   return true;
-}
-
-void CommandLine::require_values(int argc, char** argv) const {
-  constexpr std::size_t max_bytes = 10'000;  // cxxopts' regular expression recurses for each byte
-  for (const std::string_view argument : std::span(argv + 1, argv + argc)) {
-    if (argument.starts_with('-') && argument.size() > max_bytes)
-      refuse(command_.name, "an option of ", argument.size(), " bytes; expected at most ", max_bytes,
-             ", or its value as an argument of its own: --set KEY=VALUE");
-  }
-  for (const Option& option : command_.options) {
-    const std::string name = "--" + option.long_name();
-    for (int i = 1; i < argc; ++i) {
-      if (option.value.empty() && std::string_view(argv[i]).starts_with(name + "="))
-        refuse(command_.name, name, " takes no value");
-      if (!option.value.empty() && argv[i] == name && i + 1 == argc)
-        refuse(command_.name, name, " needs a value: ", option.value);
-    }
-  }
-}
-
-std::string CommandLine::unknown_option(const std::string& argument, const std::string& next) const {
-  const std::size_t dashes = std::min(argument.find_first_not_of('-'), argument.size());
-  const std::size_t equals = std::min(argument.find('=', dashes + 1), argument.size());
-  const std::string name = argument.substr(dashes, equals - dashes);
-  const std::string value = equals < argument.size() ? argument.substr(equals + 1) : next;
-  std::vector<std::string> names = {"help", "version"};
-  for (const Option& option : command_.options) names.push_back(option.long_name());
-  // A config key given as an option: other programs have --lr for this one's --set train.lr=.
-  const bool has_keys = std::ranges::count(names, set_option.name) > 0;
-  std::string meant = has_keys ? setting_called(name, value) : "";
-  const std::string option = nearest_or_begun(name, names);
-  if (meant.empty() && !option.empty()) meant = text("--", option, "?");
-  if (meant.empty() && has_keys) meant = setting_meant(name, value);
-  if (name == "config" && command_.arguments.find("CONFIG") != std::string::npos)
-    meant = text("normscope ", command_.name, " ", escape_controls(value), "?");
-  const std::string all =
-      text("`normscope ", command_.name, " --help` lists all",
-           has_keys ? ", `normscope config` the keys of --set KEY=VALUE" : ": --" + join(names, ", --"));
-  return text("[", command_.name, "] unknown option ", argument.substr(0, dashes), escape_controls(name),
-              "; ", meant.empty() ? all : "did you mean " + meant);
 }
 
 void CommandLine::require_positionals() const {

@@ -73,9 +73,6 @@ class CommandLine {
  private:
   template <class Number>
   Number number_of(const std::string& name, Number min, Number max, Number otherwise) const;
-  void require_values(int argc, char** argv) const;
-  // The message about an unknown option. `next`: the argument after it, empty if that is an option.
-  std::string unknown_option(const std::string& argument, const std::string& next) const;
   void require_positionals() const;
 
   const Command& command_;

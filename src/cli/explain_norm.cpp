@@ -1,9 +1,9 @@
 // A norm's arithmetic with its numbers, step by step; the engine's own answer beside it.
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
 #include <iostream>
 #include <numeric>
-#include <sstream>
 
 #include "cli/explain.h"
 #include "cli/terminal.h"
@@ -12,10 +12,7 @@
 namespace normscope {
 
 std::string shown_number(double value, double scale, int digits) {
-  std::ostringstream out;
-  out.precision(digits);
-  out << (std::abs(value) <= 1e-12 * scale ? 0.0 : value);
-  return out.str();
+  return text(std::setprecision(digits), std::abs(value) <= 1e-12 * scale ? 0.0 : value);
 }
 
 namespace {

@@ -83,17 +83,16 @@ Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
   }
   std::vector<std::string> names;
   for (const Command* command : all_commands()) {
-    if (name == command->name) {
-      const bool has_mpi = std::ranges::count(command->options, mpi_name, &Option::name) > 0;
-      if (has_mpi && std::find(argv + 2, argv + argc, text("--", mpi_name)) != argv + argc) {
-        ranks = mpi_ranks();
-        setenv("TERM", "dumb", 1);  // mpirun gives the first rank a terminal, whose output may go to a log
-      }
-      CommandLine line(*command, *ranks);
-      const bool has_arguments = ranks->together([&] { return line.parse(argc - 1, argv + 1); });
-      return has_arguments ? command->run(line) : Exit::ok;
-    }
     names.push_back(command->name);
+    if (name != command->name) continue;
+    const bool has_mpi = std::ranges::count(command->options, mpi_name, &Option::name) > 0;
+    if (has_mpi && std::find(argv + 2, argv + argc, text("--", mpi_name)) != argv + argc) {
+      ranks = mpi_ranks();
+      setenv("TERM", "dumb", 1);  // mpirun gives the first rank a terminal, whose output may go to a log
+    }
+    CommandLine line(*command, *ranks);
+    const bool has_arguments = ranks->together([&] { return line.parse(argc - 1, argv + 1); });
+    return has_arguments ? command->run(line) : Exit::ok;
   }
   const std::string meant =
       name.ends_with(".json") ? "normscope train " + escape_controls(name) : nearest_or_begun(name, names);

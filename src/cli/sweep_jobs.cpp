@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,8 +24,8 @@ namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr Index usual_vocabulary = 80;          // for estimates of time and memory
-constexpr std::size_t max_stderr_bytes = 4096;  // kept of a child's stderr
+constexpr Index usual_vocabulary = 80;    // for estimates of time and memory
+constexpr Index max_stderr_bytes = 4096;  // shown of a child's stderr
 
 // The record in a run's folder. Its status is empty before the run has begun, and "failed" if it cannot be
 // read.
@@ -197,11 +198,8 @@ void write_table(const Sweep& sweep, const fs::path& out, const std::set<std::st
 }
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) fail("sweep", "cannot make a pipe: ", errno_text());
-  stderr_ = FileDescriptor(ends[0]);
-  const FileDescriptor write_end(ends[1]);
-  ::fcntl(stderr_.get(), F_SETFL, O_NONBLOCK);
+  stderr_ = FileDescriptor(::memfd_create("stderr", MFD_CLOEXEC));
+  require(stderr_.is_open(), "sweep", "cannot make a file for its errors: ", errno_text());
 
   // All memory is allocated before fork(): the child may only call async-signal-safe functions.
   std::vector<std::string> words = {"normscope"};
@@ -219,7 +217,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
     const int null = ::open("/dev/null", O_RDWR);
     ::dup2(null, STDIN_FILENO);
     ::dup2(null, STDOUT_FILENO);
-    ::dup2(write_end.get(), STDERR_FILENO);
+    ::dup2(stderr_.get(), STDERR_FILENO);
     ::execv("/proc/self/exe", argv.data());
     ::_exit(127);
   }
@@ -231,21 +229,18 @@ ChildProcess::~ChildProcess() {
   while (id_ != 0 && !poll()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
-void ChildProcess::read_errors() {
-  char bytes[1024];
-  for (ssize_t count; (count = ::read(stderr_.get(), bytes, sizeof bytes)) > 0;) {
-    errors_.append(bytes, static_cast<std::size_t>(count));
-    if (errors_.size() > max_stderr_bytes) errors_.erase(0, errors_.size() - max_stderr_bytes);
-  }
+std::string ChildProcess::errors() const {
+  const Index size = ::lseek(stderr_.get(), 0, SEEK_END);
+  std::string last(std::min(size, max_stderr_bytes), '\0');
+  read_at(stderr_.get(), last.data(), std::ssize(last), size - std::ssize(last));
+  return last;
 }
 
 std::optional<int> ChildProcess::poll() {
-  read_errors();
   int status = 0;
   const pid_t ended = ::waitpid(id_, &status, WNOHANG);
   if (ended == 0) return std::nullopt;
   id_ = 0;
-  read_errors();
   if (ended < 0) return 1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -83,15 +83,12 @@ class ChildProcess {
   // Sends SIGTERM: it saves its state and ends. Sent once, since a second one would end it unsaved.
   void terminate();
 
-  const std::string& errors() const { return errors_; }  // the last kilobytes of its stderr
+  std::string errors() const;  // the last kilobytes of its stderr
 
  private:
-  void read_errors();
-
   pid_t id_ = 0;  // 0: it has ended
   bool terminated_ = false;
-  FileDescriptor stderr_;
-  std::string errors_;
+  FileDescriptor stderr_;  // a file in memory
 };
 
 }  // namespace normscope

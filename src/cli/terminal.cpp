@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
+#include <iomanip>
 #include <iostream>
 #include <limits>
 
@@ -24,13 +24,6 @@ std::size_t terminal_width() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-std::string formatted(const char* format, int digits, double number) {
-  if (std::isnan(number)) return "nan";  // printf would show its sign, which means nothing
-  char out[400];                         // the longest double has 309 digits before the point
-  std::snprintf(out, sizeof out, format, digits, number);
-  return out;
-}
-
 }  // namespace
 
 std::size_t shown_width(std::string_view text) {
@@ -46,19 +39,19 @@ bool can_rewrite_lines() {
 }
 
 std::string grouped(long long number) {
-  const std::string digits = std::to_string(number);
-  std::string out;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    const bool after_digit = i > 0 && digits[i - 1] != '-';
-    if (after_digit && (digits.size() - i) % 3 == 0) out += ',';
-    out += digits[i];
-  }
-  return out;
+  std::string digits = std::to_string(number);
+  for (auto at = std::ssize(digits) - 3; at > (number < 0); at -= 3) digits.insert(at, ",");
+  return digits;
 }
 
-std::string fixed(double number, int digits) { return formatted("%.*f", digits, number); }
+// The stream would show the sign of a NaN, which means nothing.
+std::string fixed(double number, int digits) {
+  return std::isnan(number) ? "nan" : text(std::fixed, std::setprecision(digits), number);
+}
 
-std::string significant_text(double number, int digits) { return formatted("%.*g", digits, number); }
+std::string significant_text(double number, int digits) {
+  return std::isnan(number) ? "nan" : text(std::setprecision(digits), number);
+}
 
 std::string counted(long long number, const char* noun) {
   return text(number, ' ', noun, number == 1 ? "" : "s");

@@ -32,8 +32,7 @@ std::string shell_word(const std::string& path) {
 
 class TrainingDisplay : public TrainObserver {
  public:
-  TrainingDisplay(bool quiet, bool spark, const ModelConfig& model)
-      : line_(quiet), spark_(spark), model_(model) {}
+  TrainingDisplay(bool quiet, bool spark) : line_(quiet), spark_(spark) {}
 
   void on_step(const Progress& p) override {
     if (!line_.due()) return;
@@ -63,8 +62,7 @@ class TrainingDisplay : public TrainObserver {
   void on_threads(Index step, int threads, int before) override {
     line_.say(text("threads: ", threads, " from step ", step + 1, " on, now faster than ", before));
   }
-  void on_branch_share(double share) override {
-    if (!branches_too_small(model_, share)) return;
+  void on_small_branches(double share) override {
     line_.say(
         text("note: at the start a sublayer adds ", significant_text(100 * share, 2),
              "% to the stream, so the norms' place can hardly matter; larger model.init.std or smaller ",
@@ -76,7 +74,6 @@ class TrainingDisplay : public TrainObserver {
  private:
   ProgressDisplay line_;
   const bool spark_;
-  const ModelConfig& model_;
   std::string val_, gradient_;
 };
 
@@ -195,7 +192,7 @@ Exit run(const CommandLine& line) {
                             : line.has("overwrite") ? Existing::overwrite
                                                     : Existing::refuse;
   TrainingDisplay display(line.has("quiet") || !ranks.is_first(),
-                          can_rewrite_lines() && !line.has("no-spark"), config.model);
+                          can_rewrite_lines() && !line.has("no-spark"));
   auto folder = ranks.together([&] {
     std::optional<RunFolder> own;  // the first rank's
     if (!ranks.is_first()) return own;

@@ -145,14 +145,10 @@ CsvWriter::CsvWriter(const std::string& path, const std::vector<std::string>& co
     add_columns(path, columns);
     size_ = size_until(*last_step, path, columns);
   }
-  if (size_ > 0) {
-    open();
-    cut(size_);
-  } else {
-    write_atomically(path, header());
-    size_ = std::ssize(header());
-    open();
-  }
+  if (size_ == 0) write_atomically(path, header());
+  size_ = std::max(size_, std::ssize(header()));
+  open();
+  cut(size_);
 }
 
 void CsvWriter::open() {

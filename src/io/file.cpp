@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,14 +11,11 @@
 #include <iostream>
 #include <optional>
 #include <system_error>
-#include <utility>
 
 #include "io/utf8.h"
 
 namespace normscope {
 namespace {
-
-constexpr std::size_t max_transfer = std::size_t{1} << 30;  // bytes of one read or write
 
 std::string folder_of(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -59,22 +55,15 @@ std::optional<bool> same_file(int fd, const std::string& path) {
 
 }  // namespace
 
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
-  FileDescriptor old(std::exchange(fd_, other.release()));
-  return *this;
-}
-
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
-
-int FileDescriptor::release() { return std::exchange(fd_, -1); }
 
 std::string errno_text() { return std::generic_category().message(errno); }
 
 bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), std::min(bytes.size(), max_transfer));
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written == 0) errno = EIO;  // rather than an endless loop
     if (written <= 0) return false;
@@ -86,8 +75,7 @@ bool write_all(int fd, std::string_view bytes) {
 Index read_at(int fd, void* out, Index size, Index offset) {
   Index done = 0;
   while (done < size) {
-    const auto wanted = std::min<std::size_t>(size - done, max_transfer);
-    const ssize_t got = ::pread(fd, static_cast<char*>(out) + done, wanted, offset + done);
+    const ssize_t got = ::pread(fd, static_cast<char*>(out) + done, size - done, offset + done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return -1;
     if (got == 0) break;
@@ -121,7 +109,7 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
   for (std::size_t have = 0;;) {
     if (std::max<Index>(std::ssize(bytes), status.st_size) > options.max_bytes)
       stop("is larger than ", options.max_bytes, " bytes", options.limit);
-    bytes.resize(have + std::min(room, max_transfer));
+    bytes.resize(have + room);
     const ssize_t got = ::read(file.get(), bytes.data() + have, bytes.size() - have);
     if (got < 0 && errno != EINTR)
       fail(options.where, escape_controls(path), ": cannot be read: ", errno_text());

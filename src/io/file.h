@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "core/types.h"
@@ -17,12 +18,12 @@ class FileDescriptor {
  public:
   explicit FileDescriptor(int fd = -1) : fd_(fd) {}
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept { return std::swap(fd_, other.fd_), *this; }
   ~FileDescriptor();
 
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
-  int release();
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;

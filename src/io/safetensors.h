@@ -49,10 +49,6 @@ std::string shape_text(std::span<const Index> shape);  // (2, 3)
 void write_safetensors(const std::string& path, std::span<const TensorView> tensors, const Metadata& metadata,
                        Keep keep = Keep::nothing);
 
-// Passes the same bytes to `write` in pieces. `path` is for Errors.
-void write_safetensors(const std::function<void(std::string_view)>& write, const std::string& path,
-                       std::span<const TensorView> tensors, const Metadata& metadata);
-
 // An open file with a valid header and, if it has one, a valid checksum. Errors: `[safetensors] path: ...`;
 // Damaged, except for system errors and, of usage, a missing file.
 class SafetensorsFile {

@@ -283,22 +283,22 @@ RunRecord read_run(const std::string& folder) {
 std::vector<std::string> run_folders(const std::string& argument) {
   if (!fs::is_directory(argument)) refuse("compare", escape_controls(argument), ": no such folder");
   if (fs::is_regular_file(fs::path(argument) / config_file)) return {argument};
-  std::map<std::string, std::size_t> rank;  // of a sweep's runs
+  std::map<std::string, std::size_t> rank;  // the rows of a sweep's runs
   std::ifstream table(fs::path(argument) / "summary.csv");
   for (std::string line; std::getline(table, line);)
     rank.try_emplace(line.substr(0, line.find(',')), rank.size());
-  std::vector<std::pair<std::size_t, std::string>> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(argument)) {
-    if (!fs::is_regular_file(entry.path() / config_file)) continue;
-    const auto row = rank.find(entry.path().filename().string());
-    found.emplace_back(row == rank.end() ? rank.size() : row->second, entry.path().string());
-  }
-  if (found.empty()) refuse("compare", escape_controls(argument), ": neither a run nor a folder of runs");
-  std::ranges::sort(found, [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first < b.first : ::strverscmp(a.second.c_str(), b.second.c_str()) < 0;
-  });
   std::vector<std::string> folders;
-  for (auto& [row, folder] : found) folders.push_back(std::move(folder));
+  for (const fs::directory_entry& entry : fs::directory_iterator(argument)) {
+    if (fs::is_regular_file(entry.path() / config_file)) folders.push_back(entry.path().string());
+  }
+  if (folders.empty()) refuse("compare", escape_controls(argument), ": neither a run nor a folder of runs");
+  const auto row_of = [&](const std::string& folder) {
+    const auto row = rank.find(fs::path(folder).filename().string());
+    return row == rank.end() ? rank.size() : row->second;
+  };
+  std::ranges::sort(folders, [&](const std::string& a, const std::string& b) {
+    return row_of(a) != row_of(b) ? row_of(a) < row_of(b) : ::strverscmp(a.c_str(), b.c_str()) < 0;
+  });
   return folders;
 }
 

@@ -198,7 +198,8 @@ void Trainer::observe_sites(const Step& step) {
   std::vector<SiteRow> sites = statistics_.rows();
   if (step.number == 1) {
     state_.branch_share = branch_share(sites);
-    if (state_.branch_share) observer_.on_branch_share(*state_.branch_share);
+    const double share = state_.branch_share.value_or(1);
+    if (branches_too_small(config_.model, share)) observer_.on_small_branches(share);
   }
   if (step.log_sites) {
     const auto params = parameter_rows(config_.train, model_, step.result->norms, step.changes);
