@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
 import unittest
 import unittest.mock
 from pathlib import Path
@@ -42,14 +41,13 @@ MODELS = {
     "by block": {"norm_placement": ["pre_scaled", "rezero"], "norm": "dyt", "branch_scale": "L^-0.5"},
 }
 LAYERS = ("lens", "without", "rank", "token_cosine")
-FAULTS = {  # measure: an edit of src/measure that spoils it
-    "lens": ("measure.cpp", "anew.eval_mode = l == L", "anew.eval_mode = true"),
-    "without": ("measure.cpp", "model.loss_from(pass, l, x[l - 1])", "model.loss_from(pass, l - 1, x[l])"),
-    "rank": ("measure.cpp", "sum += value = std::sqrt(std::max(value, 0.0))", "sum += value = std::max(value, 0.0)"),
-    "token_cosine": ("measure.cpp", "sum_squares(C, sum.data()) / static_cast<double>(T) - 1",
-                     "sum_squares(C, sum.data()) / static_cast<double>(T)"),
-    "amplification": ("measure.cpp", "p.role != Role::qkv", "p.role != Role::embedding && p.role != Role::qkv"),
-    "sharpness": ("measure.cpp", "add(-beta, before, 1, next);", ""),
+FAULTS = {  # measure: an edit of measure.cpp that spoils it, as mutants.build_all() takes it
+    "lens": ("anew.eval_mode = «l == L»", "true"),
+    "without": ("model.loss_from(pass, l, x[l - 1])", "model.loss_from(pass, l - 1, x[l])"),
+    "rank": ("sum += value = «std::sqrt(std::max(value, 0.0))»", "std::max(value, 0.0)"),
+    "token_cosine": ("sum_squares(C, sum.data()) / static_cast<double>(T) - «1»", "0"),
+    "amplification": ("«p.role != Role::qkv»", "p.role != Role::embedding && p.role != Role::qkv"),
+    "sharpness": ("add(-beta, before, 1, next)", "void()"),
 }
 
 
@@ -173,8 +171,8 @@ class Measure(CliTest):
             changes["model"]["n_layer"] = len(MODELS[name]["norm_placement"])
         return self.train(name.replace(", ", "-").replace(" ", "-"), changes)
 
-    def measured(self, run, *options):
-        return json.loads(self.normscope("measure", getattr(run, "path", run), "--json", *options).stdout)
+    def measured(self, run, *options, env=None):
+        return json.loads(self.normscope("measure", getattr(run, "path", run), "--json", *options, env=env).stdout)
 
     def differs(self, found, twin, what):
         """By how much what was measured is off, over what it may be."""
@@ -214,16 +212,16 @@ class Measure(CliTest):
             self.assertLess(found["sharpness"]["difference_error"], 1e-3)
 
     def test_planted_faults_show(self):
-        run = self.trained("batchnorm")
-        sound, twins = self.measured(run), {batches: Twin(run, batches) for batches in (1, 2)}
-        for what, (file, text, becomes) in FAULTS.items():
-            with self.subTest(what), tempfile.TemporaryDirectory() as folder:
-                mutant = mutants.build(Path(folder), [f"measure/{file}"], [(f"measure/{file}", text, becomes)])
-                with unittest.mock.patch.object(cli, "BINARY", str(mutant)):
-                    found = self.measured(run)
-                twin = twins[1 if what in ("amplification", "sharpness") else 2]
-                self.assertLess(self.differs(sound, twin, what), 1)
-                self.assertGreater(self.differs(found, twin, what), 1)
+        run, unit = self.trained("batchnorm"), "measure/measure.cpp"
+        mutant = mutants.build_all(Path(self.folder), [unit], [[(unit, *edit)] for edit in FAULTS.values()])
+        with unittest.mock.patch.object(cli, "BINARY", str(mutant)):
+            sound, twins = self.measured(run), {batches: Twin(run, batches) for batches in (1, 2)}
+            for number, what in enumerate(FAULTS, start=1):
+                with self.subTest(what):
+                    found = self.measured(run, env=environment(PLANTED_FAULT=str(number)))
+                    twin = twins[1 if what in ("amplification", "sharpness") else 2]
+                    self.assertLess(self.differs(sound, twin, what), 1)
+                    self.assertGreater(self.differs(found, twin, what), 1)
 
     def test_same_numbers_whatever_the_threads(self):
         run = self.trained("post, tied").path
