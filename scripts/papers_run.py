@@ -211,6 +211,7 @@ THEORY = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_
           "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},
           "pre, RoPE, QK norm": {"position": "rope", "qk_norm": "true"}, "pre, DyT": {"norm": "dyt"},
           "res_post, DyT": {"norm_placement": "res_post", "norm": "dyt"},
+          "post, DyT": {"norm_placement": "post", "norm": "dyt"}, "pre, BatchNorm": {"norm": "batchnorm"},
           "sandwich, InstanceNorm": {"norm_placement": "sandwich", "norm": "instancenorm"},
           "pre, GPT-2's init, tied": {"init.scheme": "gpt2", "init.embed_std": 0.02, "tie_embeddings": "true"}}
 
