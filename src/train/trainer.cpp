@@ -24,9 +24,8 @@ struct Trainer::Step {
   Index number;
   bool is_last, log_metrics, log_sites, record_sites, evaluate, save;
   const StepResult* result = nullptr;
-  double lr = 0, clip_factor = 1, seconds = 0;
   const std::vector<WeightChange>* changes = nullptr;  // null: the update was skipped
-  std::optional<double> val_loss = std::nullopt;
+  MetricsRow row = {};
 };
 
 Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folder, TrainObserver& observer,
@@ -155,15 +154,19 @@ void Trainer::compute(Step& step) {
   statistics_.clear();
   step.result =
       &runner_.compute(model_, step.number, step.record_sites ? &statistics_ : nullptr, step.log_metrics);
-  step.lr = learning_rate(config_.train, step.number);
-  step.clip_factor = clip_factor(config_.train.grad_clip, step.result->norms.total);
+  step.row.step = step.number;
+  step.row.tokens = step.number * tokens_per_step_;
+  step.row.train_loss = step.result->loss;
+  step.row.lr = learning_rate(config_.train, step.number);
+  step.row.grad_norm = step.result->grad_norm();
+  step.row.clip_factor = clip_factor(config_.train.grad_clip, step.result->norms.total);
 }
 
 // Updates the weights, or skips the update, or ends the run.
 void Trainer::update(Step& step) {
   if (step.result->finite()) {
-    step.changes =
-        &optimizer_.update(step.number, step.lr, step.clip_factor, model_.gradients, model_.parameters);
+    step.changes = &optimizer_.update(step.number, step.row.lr, step.row.clip_factor, model_.gradients,
+                                      model_.parameters);
     state_.consecutive_skips = 0;
   } else if (config_.train.on_nonfinite == OnNonfinite::stop ||
              ++state_.consecutive_skips >= max_consecutive_skips) {
@@ -176,6 +179,7 @@ void Trainer::update(Step& step) {
   state_.trajectory_hash = fnv1a(hashed, sizeof hashed, state_.trajectory_hash);
   state_.step = step.number;
   record_.final_train_loss = step.result->loss;
+  step.row.noise_scale = step.result->noise_scale;
   recent_.add_norm(step.result->norms.total);
 }
 
@@ -214,7 +218,7 @@ void Trainer::observe_sites(const Step& step) {
 void Trainer::evaluate_model(Step& step) {
   const double loss = evaluate(model_, corpus_.val, config_.train.batch_size,
                                step.is_last ? 0 : config_.eval.batches, ranks_);
-  step.val_loss = loss;
+  step.row.val_loss = loss;
   if (step.is_last) record_.final_val_loss = loss;
   observer_.on_evaluation(step.number, loss);
   const double best = state_.best_val_loss.value_or(std::numeric_limits<double>::infinity());
@@ -225,19 +229,6 @@ void Trainer::evaluate_model(Step& step) {
   if (!folder_) return;
   save_model(folder_->file_to_write(best_file), run_meta(), step.number, model_,
              is_saved ? Keep::previous : Keep::nothing);
-}
-
-void Trainer::log_metrics(const Step& step) {
-  write_metrics(*metrics_log_, {.step = step.number,
-                                .tokens = step.number * tokens_per_step_,
-                                .train_loss = step.result->loss,
-                                .val_loss = step.val_loss,
-                                .lr = step.lr,
-                                .grad_norm = step.result->grad_norm(),
-                                .clip_factor = step.clip_factor,
-                                .step_ms = step.seconds * 1e3,
-                                .tokens_per_s = static_cast<double>(tokens_per_step_) / step.seconds,
-                                .noise_scale = step.result->noise_scale});
 }
 
 void Trainer::save() {
@@ -297,16 +288,19 @@ void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
     update(step);
     const bool diverged = record_.status == status_diverged;
     if (step.record_sites && !diverged) observe_sites(step);
-    step.seconds = step_clock.seconds();
-    step_seconds_ += step.seconds;
-    seconds_per_step_ = seconds_per_step_ == 0 ? step.seconds : 0.9 * seconds_per_step_ + 0.1 * step.seconds;
+    const double seconds = step_clock.seconds();
+    step_seconds_ += seconds;
+    seconds_per_step_ = seconds_per_step_ == 0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
+    step.row.step_ms = seconds * 1e3;
+    step.row.tokens_per_s = static_cast<double>(tokens_per_step_) / seconds;
     if (step.evaluate && !diverged) evaluate_model(step);
-    if (metrics_log_ && (step.log_metrics || step.val_loss || diverged)) log_metrics(step);
+    if (metrics_log_ && (step.log_metrics || step.row.val_loss || diverged))
+      write_metrics(*metrics_log_, step.row);
     if (diverged) break;
     observer_.on_step({number, steps, step.result->loss,
                        static_cast<double>(tokens_per_step_) / seconds_per_step_,
                        seconds_per_step_ * static_cast<double>(steps - number)});
-    if (const int before = threads.chosen(); threads.choose(step.seconds))
+    if (const int before = threads.chosen(); threads.choose(seconds))
       observer_.on_threads(number, threads.chosen(), before);
     if (ranks_.any(stop.load()) && !step.is_last) record_.status = status_interrupted;
     if (step.save || record_.status == status_interrupted) save();

@@ -67,7 +67,6 @@ class Trainer {
   void diverge(const Step& step);
   void observe_sites(const Step& step);
   void evaluate_model(Step& step);
-  void log_metrics(const Step& step);
   void save();
 
   void finish();
