@@ -10,8 +10,8 @@ from typing import Callable
 
 import papers_pictures as pictures
 import papers_tables as tables
-from papers_run import (run_amplification, run_batchnorm, run_dyt_growth, run_equilibrium, run_growth, run_identity, run_rmsnorm, run_outgrow,
-                        run_residual, run_theory, run_xiong, sweep)
+from papers_run import (run_amplification, run_batchnorm, run_dyt_growth, run_equilibrium, run_growth, run_identity, run_laws,
+                        run_outgrow, run_residual, run_rmsnorm, run_theory, run_xiong, sweep)
 from papers_tables import LEARNS, STUCK, deepest, final, losses, mean, paired, placements, rates, values_of
 from runs import np
 
@@ -99,6 +99,17 @@ EXPERIMENTS = [
         Claim("dyt: logarithm of the growth, L 96 over L 24 (law exp(c√L): 2)", lambda f: tables.doubling(f["dyt"]), 1.8, 2.4),
         Claim("layernorm: the same (law √(1 + 1.5 L): 1.38)", lambda f: tables.doubling(f["layernorm"]), 1.2, 1.5),
     ], pictures.dyt_growth),
+    Experiment("laws", run_laws, tables.laws, [
+        Claim("rms of x times its gradient's, x_0 over x_L, the placement farthest from 1", lambda f: max(
+            (float((kept[:, 0] / kept[:, -1]).mean()) for kept in f["kept"].values()), key=lambda ratio: abs(math.log(ratio))), 0.8, 1.2),
+        Claim("cos(x_0, x_l): the worst layer of all placements, less its law", lambda f: max(
+            float(np.abs(measured.mean(axis=0) - law).max()) for measured, law in f["share"].values()), 0, 0.03),
+        Claim("post, SwiGLU, L 24: |dx_0| over |dx_L| (law ((1 + 0.735)/(1 + 0.356))^12: 19)",
+              lambda f: float(f["activations"]["swiglu"][0][:, 0].mean()), 15, 25),
+        Claim("post, ReLU, L 24: the same (law 1)", lambda f: float(f["activations"]["relu"][0][:, 0].mean()), 0.8, 1.25),
+        Claim("entropy of attention: the worst block of all variants, from theory", lambda f: max(
+            float(np.abs(measured.mean(axis=0) / law - 1).max()) for measured, law in f["entropy"].values()), 0, 0.1),
+    ], pictures.laws),
     Experiment("theory", run_theory, tables.theory, [
         Claim("worst activation over what is allowed: 2%, or two standard errors", lambda f: tables.worst_off_theory(f, "rms", 0.02), 0, 1),
         Claim("worst gradient over what is allowed: 5%, or two standard errors", lambda f: tables.worst_off_theory(f, "grad", 0.05), 0, 1),

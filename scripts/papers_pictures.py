@@ -107,6 +107,30 @@ def dyt_growth(found):
 
 
 @drawing
+def laws(found):
+    activations = dict(zip(found["activations"], (INK, MUTED, *PALETTE[4:])))
+    colors = {**COLORS, **activations, "pre, QK norm": INK}
+    marks = {name: "^" if name in activations else "o" for name in (*found["share"], "pre, QK norm", *activations)}
+    figure, axes = figure_of(3, "Laws of a fresh network",
+                             f"{len(found['share']['pre'][0])} seeds: mean (points) and range (bands); dashed: the law of each "
+                             "(normscope predict)",
+                             [(name, colors[name], mark) for name, mark in marks.items()])
+    for panel, kind, title, first in ((axes[0], "share", "cos(x_0, x_l), T 1", 0),
+                                      (axes[1], "activations", "|dx_l| over |dx_L|, post, T 1", 0),
+                                      (axes[2], "entropy", "Attention's entropy, T 64", 1)):
+        panel.set_title(title)
+        for name, (measured, law) in found[kind].items():
+            blocks = np.arange(first, first + len(law))
+            draw(panel, blocks, measured, Line(name, colors[name]), marks[name], line=False)
+            panel.plot(blocks, law, color=colors[name], linewidth=1.2, linestyle=DASHES)
+        whole_x(panel, first + len(law) - 1)
+        panel.set_xlabel("block")
+        scale_y(panel, [measured for measured, _ in found[kind].values()], log=kind == "activations")
+    say(axes[2], "nats")
+    return figure
+
+
+@drawing
 def theory(found):
     shown = [name for name in found if name in COLORS]
     seeds, blocks = found[shown[0]]["rms"][0].shape

@@ -207,6 +207,40 @@ def run_dyt_growth(config, out, quick):
     return found
 
 
+KEPT = "pre", "post", "deepnorm", "keel", "sandwich", "res_post", "b2t", "hybrid"
+ATTENTION = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_post")}, "pre, QK norm": {"qk_norm": "true"}}
+
+
+def run_laws(config, out, quick):
+    """Measured by seeds, and the law. `kept`: {placement: rms of x_l times that of its gradient, (seeds, layers 0..L)}; `share`:
+    {placement: (cos(x_0, x_l), the law)}; `activations`: {activation: (|dx_l| over |dx_L| under post, L 24, the law)};
+    `entropy`: {variant: (mean over the heads of the entropy of attention by block, T 64, the law)}."""
+    found = {"kept": {}, "share": {}, "activations": {}, "entropy": {}}
+    seeds = 2 if quick else 8
+    for p in KEPT:
+        folders = probe(config, out / p, seeds, quick, {"model.norm_placement": p})
+        found["kept"][p] = np.array([stream(folder, "rms") * stream(folder, "grad_rms") for folder in folders])
+        streams = [unit_streams(folder) for folder in folders]
+        found["share"][p] = np.array([[(x[0] * x_l).sum(-1).mean() for x_l in x] for x in streams]), predicted(folders[0])["share"]
+    for activation in ("relu", "gelu", "silu", "swiglu"):
+        folders = probe(config, out / activation, seeds, quick, {"model.norm_placement": "post", "model.activation": activation,
+                                                                 "model.n_layer": QUICK_DEPTHS[24] if quick else 24})
+        grads, law = [stream(folder, "grad_rms") for folder in folders], predicted(folders[0])["grad"]
+        found["activations"][activation] = np.array([dx / dx[-1] for dx in grads]), law / law[-1]
+    for name, settings in ATTENTION.items():
+        folders = probe(config.with_name("theory.json"), out / re.sub(r"\W+", "-", name + " attention"), seeds, quick,
+                        {f"model.{key}": value for key, value in settings.items()})
+        found["entropy"][name] = np.array([mean_entropy(folder) for folder in folders]), predicted(folders[0])["entropy"]
+    return found
+
+
+def mean_entropy(folder):
+    """Of attention's weights, nats, mean over the heads: an array (layers 1..L)."""
+    rows = read_csv(folder / "heads.csv")
+    return [np.mean([float(row["entropy"]) for row in rows if row["layer"] == layer])
+            for layer in dict.fromkeys(row["layer"] for row in rows)]
+
+
 THEORY = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "b2t", "hybrid", "subln")},
           "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},
           "pre, RoPE, QK norm": {"position": "rope", "qk_norm": "true"}, "pre, DyT": {"norm": "dyt"},
@@ -242,16 +276,20 @@ def run_identity(config, out, quick):
     return {**found, **{kind: {p: np.array(v) for p, v in found[kind].items()} for kind in ("angle", "skip")}}
 
 
-def angles(folder):
-    """Degrees between a block's input and output, a number a block."""
+def unit_streams(folder, *options):
+    """The stream of a probe of a run's config, scaled to length 1: arrays (B, T, C) of layers 0..L."""
     dump = folder / "probed.safetensors"
-    normscope("probe", folder / "config.json", "--from", folder / "model.safetensors", "--dump", dump, "--out",
-              folder / "probe", "--overwrite")
+    normscope("probe", folder / "config.json", *options, "--dump", dump, "--out", folder / "probe", "--overwrite")
     tensors, _ = safetensors_io.read(dump)
     dump.unlink()
     depth = sum(name.endswith(".ffn_out") and name.startswith("act.") for name in tensors)
     streams = [tensors[f"act.{layer}.stream"].astype(float) for layer in range(depth + 1)]
-    unit = [x / np.linalg.norm(x, axis=-1, keepdims=True) for x in streams]
+    return [x / np.linalg.norm(x, axis=-1, keepdims=True) for x in streams]
+
+
+def angles(folder):
+    """Degrees between a block's input and output, a number a block."""
+    unit = unit_streams(folder, "--from", folder / "model.safetensors")
     return [np.degrees(np.arccos(np.clip((a * b).sum(-1), -1, 1)).mean()) for a, b in zip(unit, unit[1:])]
 
 

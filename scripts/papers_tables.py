@@ -117,6 +117,25 @@ def dyt_growth(found):
                       for norm, by_depth in found.items()))
 
 
+def beside(pair, form, *layers):
+    """Cells: the seeds' mean and the law, at these layers."""
+    measured, law = pair
+    return [f"{measured.mean(axis=0)[layer]:{form}} / {law[layer]:{form}}" for layer in layers]
+
+
+def laws(found):
+    half, last = (len(next(iter(found["entropy"].values()))[1]) - 1) // 2, -1
+    deep = len(next(iter(found["activations"].values()))[1]) - 1
+    return "\n".join([
+        markdown(["T 1", "rms of x times its gradient's, x_0 over x_L", "cos(x_0, x_L) / law"],
+                 *([p, spread(kept[:, 0] / kept[:, -1]), *beside(found["share"][p], ".3f", last)]
+                   for p, kept in found["kept"].items())),
+        markdown([f"post, T 1, \\|dx_l\\| over \\|dx_{deep}\\| / law", "l = 0", f"l = {deep // 2}"],
+                 *([name, *beside(pair, ".3g", 0, deep // 2)] for name, pair in found["activations"].items())),
+        markdown(["entropy of attention, T 64, nats / law", "block 1", f"block {half + 1}", "last block"],
+                 *([name, *beside(pair, ".3f", 0, half, last)] for name, pair in found["entropy"].items()))])
+
+
 def doubling(by_depth):
     """By what the logarithm of the gradient's growth is multiplied from a quarter of the deepest model's depth to all of it."""
     deep = max(by_depth)
