@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import gc
 import json
 import multiprocessing
 import os
@@ -113,6 +114,7 @@ def run_script(path, *arguments, cwd, timeout=120):
     words = [str(path), *map(str, arguments)]
 
     def child(*streams):
+        gc.disable()  # it would go through all that was imported, and copy its pages
         for descriptor, stream in enumerate(streams, start=1):
             os.dup2(stream.fileno(), descriptor)
         os.chdir(cwd)

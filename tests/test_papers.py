@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from cli import BINARY, ROOT, CliTest, run_script
+from cli import BINARY, ROOT, CliTest, environment, run_script
 
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import papers  # noqa: E402  (the scripts are no package)
@@ -37,7 +37,7 @@ def experiment(name):
 
 
 def run(*arguments):
-    with mock.patch.object(papers_run, "PROGRAM", BINARY):
+    with mock.patch.object(papers_run, "PROGRAM", BINARY), mock.patch.dict(os.environ, environment()):
         return run_script(os.path.join(ROOT, "scripts", "reproduce.py"), *arguments, cwd=ROOT, timeout=600)
 
 
