@@ -10,7 +10,8 @@ namespace {
 
 constexpr Index steps_a_turn = 2, turns = 4, steps_before_first = 2;
 constexpr Index steps_between = 250, steps_of_usual = 32;
-constexpr double worth_it = 1.03;    // the speedup of a turn that the other count must reach
+constexpr double worth_it = 1.08;    // the speedup that the other count must reach in a trial
+constexpr double hopeless = 1.4;     // the slowdown that ends one early
 constexpr double other_pace = 1.25;  // the change of step time, up or down, that starts a trial
 
 }  // namespace
@@ -63,9 +64,8 @@ bool ThreadChoice::choose(double seconds) {
 
 // Ends a turn. True: the other count is chosen, and trials continue in its direction.
 bool ThreadChoice::judge() {
+  if (seconds_[1] < hopeless * seconds_[0] && steps_ < turns * 2 * steps_a_turn) return false;
   const bool is_faster = seconds_[0] > worth_it * seconds_[1];
-  seconds_[0] = seconds_[1] = 0;
-  if (is_faster && steps_ < turns * 2 * steps_a_turn) return false;
   if (is_faster) {
     try_fewer_ = other_ < chosen_;
     try_more_ = other_ > chosen_;

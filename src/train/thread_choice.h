@@ -1,10 +1,10 @@
 // The thread count of a run without --threads or train.threads: the fastest now, found by trial during the
 // run. The bits do not depend on it.
 //
-// A trial compares the count in use with half or twice that count, two steps each by turns. It ends with the
-// first turn in which the other count is not faster; the other count is chosen if it is faster in every turn,
-// because beside busy programs the time of single steps varies by half. Trials take place at the start,
-// periodically, and when the time of steps changes; on two idle cores a trial costs two steps in 250.
+// A trial compares the count in use with half or twice that count, two steps each by turns, because beside
+// busy programs the time of single steps varies by half. The other count is chosen if all its steps took less
+// time; a trial ends early if they take much more. Trials take place at the start, periodically, and when the
+// time of steps changes; on two idle cores a trial costs two steps in 250.
 #pragma once
 
 #include "core/types.h"
@@ -30,7 +30,7 @@ class ThreadChoice {
   int other_ = 0;  // compared with the chosen count; 0: no trial
   bool try_fewer_ = true, try_more_ = true;
   Index steps_ = 0;                // in this trial, or since the last one
-  double seconds_[2] = {};         // of this turn's steps with chosen_, with other_
+  double seconds_[2] = {};         // of this trial's steps with chosen_, with other_
   double usual_ = 0, recent_ = 0;  // seconds a step: in the first steps after a trial, smoothed since
 };
 
