@@ -2,8 +2,7 @@
 """The laws of signal propagation at initialisation, measured from the files that `normscope probe` writes.
 
 Set-up: context 1 (attention is then its value and output matrices), no positions, untied head, ReLU, no biases, Xavier
-normal weights, unit embeddings, C = 192, one batch of 64, the mean of 6 seeds; of 8 with DyT and Derf, whose mean
-squares scatter by more than 5% with 6. With d_ff = r C an FFN returns
+normal weights, unit embeddings, C = 192, one batch of 64, the mean of 8 seeds. With d_ff = r C an FFN returns
 2r/(1+r)^2 of the mean square that it reads and attention all of it; from that follow the laws of each placement.
 Printed line by line: law, L, measured, expected.
 """
@@ -21,8 +20,7 @@ import numpy as np
 
 from cli import BINARY, ROOT, Run, environment, merged
 
-SEEDS = 6
-SEEDS_OF = {"dyt": 8, "derf": 8}
+SEEDS = 8
 DEPTHS = (4, 12, 24)
 LATER = 12  # depth of the placements of 2022 to 2026 and of the norms without statistics
 WIDTH = 192
@@ -38,8 +36,8 @@ BASE = {
 class Probe:
     """What a probe found: arrays over the seeds."""
 
-    def __init__(self, folder, layers, seeds):
-        runs = [Run(os.path.join(folder, f"seed-{seed}")) for seed in range(1, seeds + 1)]
+    def __init__(self, folder, layers):
+        runs = [Run(os.path.join(folder, f"seed-{seed}")) for seed in range(1, SEEDS + 1)]
         sites = [{(int(r["layer"]), r["site"]): r for r in run.rows("layers.csv")} for run in runs]
         params = [{r["param"]: r for r in run.rows("params.csv")} for run in runs]
         self.layers = layers
@@ -67,10 +65,10 @@ def probe(scratch, placement, layers, ratio=1, norm="layernorm"):
     path = os.path.join(scratch, name + ".json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(config, file)
-    out, seeds = os.path.join(scratch, name), SEEDS_OF.get(norm, SEEDS)
-    subprocess.run([BINARY, "probe", path, "--seeds", str(seeds), "--out", out], env=environment(), check=True,
+    out = os.path.join(scratch, name)
+    subprocess.run([BINARY, "probe", path, "--seeds", str(SEEDS), "--out", out], env=environment(), check=True,
                    stdout=subprocess.DEVNULL)
-    return Probe(out, layers, seeds)
+    return Probe(out, layers)
 
 
 def normal_mean(f):
