@@ -23,7 +23,8 @@ double squared_length(double z, Index head_dim) {
 
 }  // namespace
 
-// Pairs of queries (t, t') of two cells: those with t = t', or the others; or t' of the other sequence.
+// Pairs of queries (t, t') of two cells: those with t = t', or the others. With `other`, t' and s' are of the
+// second sequence, and there is one kind of pairs.
 struct AttentionMap::Pass {
   const AttentionMap& map;
   Index first, end, first2, end2;  // t, t'
