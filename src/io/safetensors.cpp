@@ -133,10 +133,18 @@ void convert(const char* bytes, Index count, Number* out) {
 
 template <class Number>
 void convert(Dtype dtype, const char* bytes, Index count, Number* out) {
-  if (dtype == Dtype::F32) convert<float>(bytes, count, out);
-  if (dtype == Dtype::F64) convert<double>(bytes, count, out);
-  if (dtype == Dtype::BF16) convert<Bf16>(bytes, count, out);
-  if (dtype == Dtype::I64) convert<std::int64_t>(bytes, count, out);
+  switch (dtype) {
+    case Dtype::F32:
+      return convert<float>(bytes, count, out);
+    case Dtype::F64:
+      return convert<double>(bytes, count, out);
+    case Dtype::BF16:
+      return convert<Bf16>(bytes, count, out);
+    case Dtype::I64:
+      return convert<std::int64_t>(bytes, count, out);
+    case Dtype::unknown:
+      fail("safetensors", "elements of an unknown dtype cannot be read");
+  }
 }
 
 }  // namespace
