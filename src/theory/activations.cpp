@@ -37,17 +37,17 @@ struct Quadrature {
     }
   }
 
-  // E f(z)^power of features of this excess kurtosis.
-  double moment(const std::array<double, points>& f, int power, double excess) const {
+  // E f(z)^2 of features of this excess kurtosis.
+  double mean_square(const std::array<double, points>& f, double excess) const {
     double sum = 0;
     for (std::size_t i = 0; i < points; ++i)
-      sum += (hermite[0][i] + excess / std::sqrt(24) * hermite[4][i]) * std::pow(f[i], power);
+      sum += (hermite[0][i] + excess / std::sqrt(24) * hermite[4][i]) * f[i] * f[i];
     return sum;
   }
 
   Coefficients of(const std::array<double, points>& f, double excess) const {
     Coefficients a{};
-    const double square = moment(f, 2, 0);
+    const double square = mean_square(f, 0);
     double left = square;
     for (std::size_t n = 0; n < orders; ++n) {
       for (std::size_t i = 0; i < points; ++i) a[n] += hermite[n][i] * f[i];
@@ -55,7 +55,8 @@ struct Quadrature {
     }
     a[orders] = std::sqrt(std::max(left, 0.0));
     if (excess != 0) {
-      for (double& value : a) value *= std::sqrt(moment(f, 2, excess) / square);
+      const double factor = std::sqrt(mean_square(f, excess) / square);
+      for (double& value : a) value *= factor;
     }
     return a;
   }
@@ -103,7 +104,10 @@ Response smooth_response(const Kernel& argument, const PointwiseFunction& f, dou
       f(points, u.data(), y.data(), derivative.data());
       value.push_back(quadrature.of(y, excess));
       slope.push_back(quadrature.of(derivative, excess));
-      response.excess = quadrature.moment(y, 4, excess) / std::pow(quadrature.moment(y, 2, excess), 2) - 3;
+      const double square = quadrature.mean_square(y, excess);
+      std::array<double, points> relative;  // y^4 alone may underflow
+      for (std::size_t p = 0; p < points; ++p) relative[p] = y[p] * y[p] / square;
+      response.excess = quadrature.mean_square(relative, excess) - 3;
     }
     response.mean.push_back(value.back()[0]);
     response.gain.push_back(slope.back()[0]);
