@@ -5,6 +5,7 @@ import contextlib
 import functools
 import json
 import math
+import textwrap
 import warnings
 
 from keys import PLACEMENTS
@@ -25,6 +26,7 @@ MARKERS, MARKED = "osD^vPph", 24  # a marker a group, where a line has no more b
 DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))
 LINES = ("-", DASHES, DOTS)
 THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
+MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
 MOST_NAMES, LONGEST_NAME = 14, 22  # lines that are named at their ends, and letters of such a name on a screen
 
 LOOK = {
@@ -136,6 +138,7 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
     if width < 5:
         rows, columns = rows * columns, 1
     legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles], width)
+    notes = [line for note in notes for line in textwrap.wrap(note, int(120 * width / letters(9.5)))]
     above = 0.15 if for_paper() else 0.82 + 0.2 * subtitle.count("\n")  # the legend
     header = above + 0.04 + 0.26 * legend_rows + (0.62 if panel_titles else 0.4) + room
     footer = 0.6 + (0.1 + 0.2 * len(notes) if notes else 0)
@@ -286,22 +289,23 @@ def number(value, plain=(1e-3, 1e5)):
 
 
 def scale_y(axes, values, log=False):
-    """Limits and ticks for the finite values; log: always, else where they span more than a factor of 10."""
+    """Limits and ticks for the finite values; log: always, else where none is negative and they span more than a factor of 10."""
     values = np.concatenate([np.ravel(v) for v in values])
     values = values[np.isfinite(values)]
     positive = values[values > 0]
-    if not positive.size:  # nothing, or zeros only
+    if not positive.size and not (values < 0).any():  # nothing, or zeros only
         axes.set_ylim(0, 1)
         if not values.size:
             axes.set_yticks([])
             nothing_finite(axes)
         return
-    low, high = positive.min(), positive.max()
-    if not log and high <= 10 * low and values.min() >= 0:
-        axes.set_ylim(0, 1.12 * high)
+    least, high = values.min(), values.max()
+    if not log and (least < 0 or high <= 10 * positive.min()):
+        axes.set_ylim(1.12 * min(least, 0), 1.12 * max(high, 0))
         axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v)))
         return
+    low = positive.min()
     axes.set_yscale("log", nonpositive="mask")
     pad = max((high / low) ** 0.07, 2 / math.sqrt(high / low), 1.05)
     low, high = max(low / pad, 1e-320), min(high * pad, 1e307)
@@ -320,7 +324,9 @@ def draw(axes, x, rows, group, marker=None, second=False, line=True):
     mean, low, high = band(rows)
     color, label = group.color, None if second else literal(group.name)
     if len(rows) > 1:
-        axes.fill_between(x, low, high, color=color, alpha=0.08 if second else 0.16, linewidth=0, zorder=2)
+        starts = np.arange(0, len(x), math.ceil(len(x) / MOST_CORNERS))
+        axes.fill_between(x[starts], np.fmin.reduceat(low, starts), np.fmax.reduceat(high, starts), color=color,
+                          alpha=0.08 if second else 0.16, linewidth=0, zorder=2)
     good = np.isfinite(mean)
     alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
     axes.plot(x, mean, color=color, linewidth=points(THIN if second else THICK), linestyle=group.dash if line else "",
@@ -346,17 +352,19 @@ def seen(drawn):
     return [np.minimum(rows, 1e3 * tops[(len(tops) - 1) // 2]) for rows in drawn] if tops else drawn
 
 
-def depth_panel(axes, groups, series, pick, step=None, line=True):
-    """Lines or points against the block, at one step (None: the last): `series` holds the series of each group's runs
-    (each with `steps` and `index`), and `pick` gives a series' values as an array (steps, layers from 0). Returns what
-    of it must be seen."""
+def depth_panel(axes, groups, series, pick, step=None, line=True, first=0):
+    """Lines or points against the block, from layer `first` on, at one step (None: the last): `series` holds the series of each
+    group's runs (each with `steps` and `index`), and `pick` gives a series' values as an array (steps, layers from 0). Returns
+    what of it must be seen."""
     drawn, deepest = [], max(pick(s).shape[1] for s in sum(series, [])) - 1
     for group, members in zip(groups, series):
         rows = np.stack([pick(s)[s.index(step)] for s in members])
         draw(axes, np.arange(rows.shape[1]), rows, group, group.marker if deepest <= MARKED else None, line=line)
         drawn.append(rows)
     whole_x(axes, deepest)
-    axes.set_xticks(block_ticks(deepest))
+    axes.set_xlim(left=first - 0.02 * deepest - 0.05)
+    axes.set_xticks(sorted({max(tick, first) for tick in block_ticks(deepest)}))
+    axes.set_xlabel("block" if first else "block (0 = embedding output)")
     return seen(drawn)
 
 

@@ -54,8 +54,7 @@ def plot(groups, step=None):
         for panel, name in zip(axes[2 * row:], TITLES):
             entitle(panel, f"{TITLES[name]} by depth, {facet or when}")
             drawn += depth_panel(panel, members, [branches[group] for group in members],
-                                 lambda b, name=name: getattr(b, name), step)
-            from_block_one(panel)
+                                 lambda b, name=name: getattr(b, name), step, first=1)
     for panel in axes[:2 * len(parts)]:  # one scale for all, as below
         scale_y(panel, drawn)
         mark_beyond(panel)
@@ -85,14 +84,6 @@ def in_time(panels, groups, branches, last):
             mark_diverged(panel, groups, branches, final)
         mark_diverged(panel, groups, branches, first)
         mark_beyond(panel)
-
-
-def from_block_one(axes):
-    """An x axis of blocks that begins at block 1: no branch joins the embedding."""
-    deepest = round((axes.get_xlim()[1] - 0.05) / 1.02)
-    axes.set_xlim(left=1 - 0.02 * deepest - 0.05)
-    axes.set_xticks(sorted({max(tick, 1) for tick in axes.get_xticks()}))
-    axes.set_xlabel("block")
 
 
 load = loader("layers.csv", plot)

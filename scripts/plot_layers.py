@@ -57,7 +57,6 @@ def plot(groups, step=None, theory=False):
             if theory:
                 drawn += theory_lines(panel, members, drawn, site)
             seen[site] += drawn
-            panel.set_xlabel("block (0 = embedding output)")
     for panel, site in zip(axes[:2 * len(parts)], [*KINDS] * len(parts)):  # one scale for all facets
         scale_y(panel, seen[site], KINDS[site][2])
         mark_beyond(panel)

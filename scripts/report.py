@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import plot_branches
+import plot_heads
 import plot_heatmap
 import plot_layers
 import plot_loss
@@ -125,7 +126,10 @@ def pictures(groups):
         drawn("Every layer at every step", "Time to the right, depth upward. One colour scale holds for all runs.",
               groups, several_steps, plot_heatmap.plot),
         drawn("Branch beside stream", "How large what a sublayer adds is, beside the stream that it joins. Far below "
-              "1, the block changes little.", groups, Branches, plot_branches.plot))
+              "1, the block changes little.", groups, Branches, plot_branches.plot),
+        drawn("Attention heads", "How widely a query attends, how much of it goes to the first token, how large logits and queries "
+              "are. Uniform weights tell nothing apart: so it is where all tokens of a stream have become alike.", groups,
+              plot_heads.heads, plot_heads.plot))
 
 
 def samples(groups):

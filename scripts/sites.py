@@ -12,7 +12,8 @@ SITES = ("stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", 
 
 class Steps:
     """The logged steps of a run. Those who inherit set `steps` and, from their values, `whole`: at which steps every
-    value is finite."""
+    value is finite. `file`: where they were logged."""
+    file = "layers.csv"
 
     def index(self, step):
         """The row of `step`; None: the last one that is finite throughout, or else the last; FIRST: the first."""
@@ -24,7 +25,7 @@ class Steps:
         found = np.flatnonzero(self.steps == step)
         if not found.size:
             near = sorted(sorted(self.steps, key=lambda s: abs(s - step))[:2])
-            raise PlotError(f"{self.run}: no row of step {step} in layers.csv; nearest: "
+            raise PlotError(f"{self.run}: no row of step {step} in {self.file}; nearest: "
                             f"{' and '.join(map(str, near))}")
         return found[0]
 

@@ -62,6 +62,7 @@ class MadeRuns(unittest.TestCase):
             place[last] = value
         folder = self.root / folder
         layers = ["step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite"]
+        heads = ["step,layer,head,max_logit,entropy,first_share,q_rms,k_rms,v_rms"]
         metrics = ["step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"]
         for step in steps:
             lost = diverged and step == steps[-1]
@@ -71,6 +72,7 @@ class MadeRuns(unittest.TestCase):
                 layers.append(f"{step},{layer},stream,0,{values[0]},1,0,{values[1]},1,1,0")
                 layers.append(f"{step},{layer},attn_in,0,777,1,0,777,1,1,0")
                 if layer:
+                    heads += [f"{step},{layer},{head},{head - 1 / layer},{1 + head},{0.1 * layer},2,3,4" for head in (0, 1)]
                     layers += [f"{step},{layer},{site},0,{out},1,0,{grad},1,1,0" for site, out in
                                (("attn_out", layer / 4), ("stream_mid", rms), ("ffn_out", layer / 2))]
             loss = "nan" if lost else 1.5 + 2 / max(step, 1)
@@ -80,6 +82,7 @@ class MadeRuns(unittest.TestCase):
             summary |= {"status": "diverged", "first_nonfinite": {"step": steps[-1], "layer": 1, "site": "stream"}}
         write_run(folder, config, None if probe else summary)
         (folder / "layers.csv").write_text("\n".join(layers) + "\n", encoding="utf-8")
+        (folder / "heads.csv").write_text("\n".join(heads) + "\n", encoding="utf-8")
         if not probe:
             (folder / "metrics.csv").write_text("\n".join(metrics) + "\n", encoding="utf-8")
         return folder

@@ -15,6 +15,7 @@ from made_runs import SCRIPTS, MadeRuns
 
 import figures
 import ngram
+import plot_heads
 import plot_heatmap
 import plot_layers
 import plot_loss
@@ -267,19 +268,19 @@ class Styles(MadeRuns):
         self.make("run")
         code = ("import sys, logging, warnings, matplotlib; matplotlib.rcParams['font.size'] = 17; sys.path.append(sys.argv[1]);"
                 "before = dict(matplotlib.rcParams), logging.getLogger('matplotlib').level, list(warnings.filters);"
-                "import plot_layers, plot_loss, plot_heatmap, plot_branches, plot_steps;"
-                "figures = [plot.load('run') for plot in (plot_layers, plot_loss, plot_heatmap, plot_branches, plot_steps)];"
+                "import plot_layers, plot_loss, plot_heatmap, plot_branches, plot_steps, plot_heads;"
+                "figures = [plot.load('run') for plot in (plot_layers, plot_loss, plot_heatmap, plot_branches, plot_steps, plot_heads)];"
                 "figures.append(plot_layers.load('run', paper=3.25, step=1));"
                 "assert before == (dict(matplotlib.rcParams), logging.getLogger('matplotlib').level, list(warnings.filters));"
                 "print([type(f).__name__ + str(f.get_figwidth()) for f in figures], 'matplotlib.pyplot' in sys.modules)")
         done = subprocess.run([sys.executable, "-c", code, str(SCRIPTS)], cwd=self.root, capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(done.stdout, f"{['Figure10.0'] * 5 + ['Figure3.25']} False\n")
+        self.assertEqual(done.stdout, f"{['Figure10.0'] * 6 + ['Figure3.25']} False\n")
 
     def test_a_figure_for_a_paper(self):
         runs = self.make("pre"), self.make("post", model__norm_placement="post")
         widths = itertools.cycle({"page": 5.5, "3.25": 3.25}.items())
-        for script, (width, inches) in zip(("layers", "loss", "heatmap", "branches", "steps", "layers"), widths):
+        for script, (width, inches) in zip(("layers", "loss", "heatmap", "branches", "steps", "heads"), widths):
             with self.subTest(script, width=width):
                 done = self.call(f"plot_{script}.py", *runs, "--paper", width, "-o", "paper")
                 self.assertEqual((done.returncode, done.stdout), (0, "wrote paper.pdf and paper.png\n"), done.stderr)
@@ -300,6 +301,22 @@ class Styles(MadeRuns):
         figure = plot_steps.plot(figures.styled(group_runs([Run(run)])))
         self.assertEqual([axes.lines[0].get_ydata().tolist() for axes in figure.axes], [[4, 0.5], [0.25, 1]])
         self.refused("plot_steps.py", self.make("p/seed-1", steps=(0,), probe=True), says="no metrics.csv; a probe does not train")
+
+    def test_heads_are_those_of_the_log(self):
+        runs = [Run(self.make(name, train__seed=seed)) for name, seed in (("a", 1), ("b", 2))]
+        figure = plot_heads.plot(figures.styled(group_runs(runs)))
+        entropy, sink, logits, queries, *training = figure.axes
+        depth = [panel.lines[0].get_ydata()[1:].tolist() for panel in (entropy, sink, logits, queries)]
+        np.testing.assert_allclose(depth, [[1.5] * 3, [0.1, 0.2, 0.3], [-0.5, 0, 0.5 - 1 / 3], [2] * 3])  # the mean of two heads
+        band = logits.collections[0].get_paths()[0].vertices[:, 1]
+        np.testing.assert_allclose((band.min(), band.max()), (-1, 2 / 3))  # of all heads and seeds
+        self.assertLess(logits.get_ylim()[0], -1)
+        self.assertEqual([panel.lines[0].get_ydata()[-1] for panel in training], [ys[-1] for ys in depth])
+        uniform = [panel.lines[1].get_ydata()[0] for panel in (entropy, sink)]
+        np.testing.assert_allclose(uniform, [np.log(40320) / 8, sum(1 / t for t in range(1, 9)) / 8])  # context 8
+        self.refused("plot_heads.py", "a", "--step", "33", says="no row of step 33 in heads.csv; nearest: 30 and 40")
+        (self.root / "a/heads.csv").unlink()
+        self.refused("plot_heads.py", "a", says="a: no heads.csv; set log.layers_every above 0")
 
     def test_the_base_comes_first(self):
         runs = [Run(self.make(name, model__norm_placement=name)) for name in ("pre", "post", "mix")]

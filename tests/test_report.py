@@ -27,7 +27,7 @@ SVG = set("svg g path defs clippath rect use line text image tspan pattern".spli
 KNOWN = SVG | set("html head meta title style script body header main section h1 h2 h3 p div span ul li table thead tbody tr th td "
                   "figure figcaption pre code br details summary fieldset label select option input button output".split())
 PICTURES = ["Loss", "Gradient norm and clipping", "Gradient and activation by layer",
-            "Before training, beside theory", "Every layer at every step", "Branch beside stream"]
+            "Before training, beside theory", "Every layer at every step", "Branch beside stream", "Attention heads"]
 
 
 class Page(HTMLParser):
@@ -143,7 +143,7 @@ class Report(MadeRuns):
         content = (self.root / "evil.html").read_text(encoding="utf-8")
         page = Page(content)
         self.check(page)
-        self.assertEqual(len(page.images), 5)
+        self.assertEqual(len(page.images), len(PICTURES) - 1)
         self.assertTrue(page.pre[0].startswith("\n" + evil + r"\x1b[31m\x00\x07\u202egnp.exe\u2028\x85\x0d"))
         self.assertIn("\ufffd", page.pre[0])
         self.assertEqual(json.loads(page.pre[1])["data"]["path"], "/nowhere/" + evil)
@@ -152,7 +152,7 @@ class Report(MadeRuns):
     def test_diverged_unfinished_and_probe(self):
         lost = self.make("lost", diverged=True, train__lr=9.0)
         fresh = self.make("fresh", train__lr=2.0)
-        for name in ("summary.json", "metrics.csv", "layers.csv"):
+        for name in ("summary.json", "metrics.csv", "layers.csv", "heads.csv"):
             (fresh / name).unlink()
         (fresh / "metrics.csv").write_text("step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms\n")
         for seed in (1, 2):
@@ -167,7 +167,7 @@ class Report(MadeRuns):
         self.assertIn("Left out: p/seed-1, p/seed-2: one step is logged, a map needs two", page.notes)
         self.assertEqual([title for title, _ in page.images], PICTURES)
         page = self.report("p")
-        self.assertEqual([title for title, _ in page.images], [PICTURES[2], PICTURES[3], PICTURES[5]])
+        self.assertEqual([title for title, _ in page.images], [PICTURES[2], PICTURES[3], *PICTURES[5:]])
         self.assertEqual(page.headings[1], "The run")
 
     def test_numbers_of_a_page_are_those_of_the_logs_to_three_digits(self):
@@ -185,7 +185,7 @@ class Report(MadeRuns):
         self.assertEqual((steps[0], steps[-1]), (1, 39_990))
         self.assertLess(2 * len(steps) * data["layers"] * len(data["sites"]), 20_001)
         self.assertEqual(len(data["train"]), 300)
-        self.assertLess(len(page.content), 440_000)
+        self.assertLess(len(page.content), 540_000)
 
     def test_watching_rewrites_the_page_until_the_run_has_ended(self):
         run, page = self.make("run"), self.root / "live.html"
