@@ -43,6 +43,10 @@ def heads(run):
     return [Head(run, rows[rows[:, 2] == head]) for head in np.unique(rows[:, 2])]
 
 
+def last_block(kind):
+    return lambda head: getattr(head, kind)[:, -1]
+
+
 @drawing
 def plot(groups, step=None):
     """The figure: each of KINDS against depth, at `step` (None: the last), for each of `facets`; below, where more than one step
@@ -63,12 +67,8 @@ def plot(groups, step=None):
             drawn[kind].append((panel, depth_panel(panel, members, [series[group] for group in members], attrgetter(kind), step,
                                                    first=1)))
     for kind, panel in zip(KINDS, panels):
-        def final(head, kind=kind):
-            return getattr(head, kind)[:, -1]
-
         entitle(panel, f"{KINDS[kind][0]} during training, last block")
-        drawn[kind].append((panel, step_panel(panel, groups, list(series.values()), final)))
-        mark_diverged(panel, groups, list(series.values()), final)
+        drawn[kind].append((panel, step_panel(panel, groups, list(series.values()), last_block(kind))))
     contexts = {group.runs[0].value("model.context") for group in groups}
     for kind, (_, unit) in KINDS.items():
         even = [np.mean([*map(UNIFORM[kind], range(1, context + 1))]) for context in contexts
@@ -77,6 +77,8 @@ def plot(groups, step=None):
             for height in even:
                 panel.axhline(height, color=MUTED, linewidth=points(1.2), linestyle=DOTS, zorder=1)
             scale_y(panel, even + sum((rows for _, rows in drawn[kind]), []))
+            if over_time and panel is drawn[kind][-1][0]:
+                mark_diverged(panel, groups, list(series.values()), last_block(kind))
             mark_beyond(panel)
             say(panel, unit)
             name_ends(panel, names)
