@@ -48,8 +48,8 @@ struct TimedStep {
   OpProfile ops;
 };
 
-// Training steps after a warm-up, {without, with} every layer logged, the fastest first. They alternate, so
-// that both meet the machine in the same states.
+// Training steps after a warm-up, {without, with} every layer logged. They alternate, so that both meet the
+// machine in the same states.
 std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const std::vector<Token>& tokens,
                                                  Index steps) {
   const ScratchFolder folder;
@@ -80,8 +80,16 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
     now.seconds = step_clock.seconds();
     if (step > warm_up_steps) timed[logged].push_back(std::move(now));
   }
-  for (std::vector<TimedStep>& sorted : timed) std::ranges::sort(sorted, {}, &TimedStep::seconds);
   return timed;
+}
+
+// The median over pairs of neighbours in time, of which few meet a slow moment of the machine in one alone.
+double log_overhead(const std::array<std::vector<TimedStep>, 2>& timed) {
+  std::vector<double> overheads;
+  for (std::size_t i = 0; i < timed[0].size(); ++i)
+    overheads.push_back(timed[1][i].seconds / timed[0][i].seconds - 1);
+  std::ranges::nth_element(overheads, overheads.begin() + std::ssize(overheads) / 2);
+  return overheads[overheads.size() / 2];
 }
 
 double median_ms(const std::vector<TimedStep>& sorted) { return 1e3 * sorted[sorted.size() / 2].seconds; }
@@ -113,7 +121,10 @@ std::vector<OpTime> op_times(const std::vector<TimedStep>& sorted, Index context
 }
 
 Measurement measure_steps(const RunConfig& config, const std::vector<Token>& tokens, Index steps) {
-  const auto [plain, logged] = time_steps(config, tokens, steps);
+  std::array<std::vector<TimedStep>, 2> timed = time_steps(config, tokens, steps);
+  const double overhead = log_overhead(timed);
+  std::vector<TimedStep>& plain = timed[0];
+  std::ranges::sort(plain, {}, &TimedStep::seconds);
   const double step_ms = median_ms(plain);
   const Index tokens_per_step = config.train.grad_accum * config.train.batch_size * config.model.context;
   const double tokens_per_s = 1e3 / step_ms * static_cast<double>(tokens_per_step);
@@ -123,7 +134,7 @@ Measurement measure_steps(const RunConfig& config, const std::vector<Token>& tok
           .step_ms = step_ms,
           .tokens_per_s = tokens_per_s,
           .gflops = 1e-9 * flops * tokens_per_s,
-          .log_overhead = median_ms(logged) / step_ms - 1,
+          .log_overhead = overhead,
           .peak_mb = peak_rss_bytes() / 0x1p20,
           .ops = op_times(plain, config.model.context)};
 }
