@@ -9,7 +9,7 @@ namespace normscope {
 namespace {
 
 constexpr Index steps_a_turn = 2, turns = 4, steps_before_first = 2;
-constexpr Index steps_between = 250, steps_of_usual = 32;
+constexpr Index min_pause = 250, max_pause = 2000, steps_of_usual = 32;
 constexpr double worth_it = 1.08;    // the speedup that the other count must reach in a trial
 constexpr double hopeless = 1.4;     // the slowdown that ends one early
 constexpr double other_pace = 1.25;  // the change of step time, up or down, that starts a trial
@@ -17,16 +17,16 @@ constexpr double other_pace = 1.25;  // the change of step time, up or down, tha
 }  // namespace
 
 ThreadChoice::ThreadChoice(int most)
-    : most_(most), chosen_(thread_count()), steps_(steps_between - steps_before_first) {}
+    : most_(most), chosen_(thread_count()), steps_(min_pause - steps_before_first), pause_(min_pause) {}
 
 ThreadChoice::~ThreadChoice() {
   if (other_ != 0) set_thread_count(chosen_);
 }
 
 bool ThreadChoice::is_trial_due() const {
-  if (steps_ <= steps_of_usual || usual_ == 0) return steps_ >= steps_between;
+  if (steps_ <= steps_of_usual || usual_ == 0) return steps_ >= pause_;
   const double pace = recent_ / usual_;
-  return steps_ >= steps_between || pace > other_pace || pace < 1 / other_pace;
+  return steps_ >= pause_ || pace > other_pace || pace < 1 / other_pace;
 }
 
 // Starts a trial of the next count, or without one the steps until the next trial.
@@ -64,7 +64,10 @@ bool ThreadChoice::choose(double seconds) {
 
 // Ends a turn. True: the other count is chosen, and trials continue in its direction.
 bool ThreadChoice::judge() {
-  if (seconds_[1] < hopeless * seconds_[0] && steps_ < turns * 2 * steps_a_turn) return false;
+  const bool is_hopeless = seconds_[1] >= hopeless * seconds_[0];
+  if (!is_hopeless && steps_ < turns * 2 * steps_a_turn) return false;
+  // Where the other count is far slower, steps of another pace are a sign that it may no longer be so.
+  pause_ = is_hopeless ? std::min(2 * pause_, max_pause) : min_pause;
   const bool is_faster = seconds_[0] > worth_it * seconds_[1];
   if (is_faster) {
     try_fewer_ = other_ < chosen_;

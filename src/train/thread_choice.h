@@ -4,7 +4,7 @@
 // A trial compares the count in use with half or twice that count, two steps each by turns, because beside
 // busy programs the time of single steps varies by half. The other count is chosen if all its steps took less
 // time; a trial ends early if they take much more. Trials take place at the start, periodically, and when the
-// time of steps changes; on two idle cores a trial costs two steps in 250.
+// time of steps changes; the pauses between trials that ended early grow from 250 steps to 2000.
 #pragma once
 
 #include "core/types.h"
@@ -29,7 +29,8 @@ class ThreadChoice {
   int most_, chosen_;
   int other_ = 0;  // compared with the chosen count; 0: no trial
   bool try_fewer_ = true, try_more_ = true;
-  Index steps_ = 0;                // in this trial, or since the last one
+  Index steps_;                    // in this trial, or since the last one
+  Index pause_;                    // steps until the next trial, if their time does not change
   double seconds_[2] = {};         // of this trial's steps with chosen_, with other_
   double usual_ = 0, recent_ = 0;  // seconds a step: in the first steps after a trial, smoothed since
 };
