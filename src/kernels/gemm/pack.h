@@ -41,7 +41,6 @@ inline void prefetch_row(Index count, const T* row) {
 }
 
 // --- shuffles
-// -----------------------------------------------------------------------------------------------
 
 // a0, b0, a1, b1, ... of the first halves of a and b; of the second.
 template <class V, std::size_t... i>
@@ -82,7 +81,6 @@ inline void transpose(Vec (&square)[lanes]) {
 }
 
 // --- bf16
-// ---------------------------------------------------------------------------------------------------
 
 // The bits of x rounded to bf16 (to nearest, ties to even), in the low half of each lane. NaN stays NaN.
 inline VecU32 bf16_bits(Vec x) {
@@ -169,7 +167,6 @@ inline void activate_bf16(ActivationKind kind, Index n, const float* x, bf16* y,
 }
 
 // --- B
-// ------------------------------------------------------------------------------------------------------
 
 // panel[p][j] = rows[j][p] for the n columns j of the panel that exist, n <= lanes, and zeros past them.
 inline void pack_transposed_strip(Index k, Index n, const float* rows, Index ld, float* panel) {
@@ -219,7 +216,6 @@ inline void pack_b(const Matrix<float>& b, float* panel) {
 }
 
 // --- pairs of bf16
-// ------------------------------------------------------------------------------------------
 
 // out[j] = (x[j], next[j]) for n columns of two rows; `next` null: zeros.
 inline void pack_row_pair(Index n, const float* x, const float* next, float* out) {
