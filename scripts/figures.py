@@ -325,8 +325,8 @@ def draw(axes, x, rows, group, marker=None, second=False, line=True):
     color, label = group.color, None if second else literal(group.name)
     if len(rows) > 1:
         starts = np.arange(0, len(x), math.ceil(len(x) / MOST_CORNERS))
-        axes.fill_between(x[starts], np.fmin.reduceat(low, starts), np.fmax.reduceat(high, starts), color=color,
-                          alpha=0.08 if second else 0.16, linewidth=0, zorder=2)
+        axes.fill_between(np.asarray(x)[starts], np.fmin.reduceat(low, starts), np.fmax.reduceat(high, starts),
+                          color=color, alpha=0.08 if second else 0.16, linewidth=0, zorder=2)
     good = np.isfinite(mean)
     alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
     axes.plot(x, mean, color=color, linewidth=points(THIN if second else THICK), linestyle=group.dash if line else "",
