@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 #include <utility>
 
 #include "core/error.h"
@@ -340,13 +339,6 @@ class Recursion {
 };
 
 }  // namespace
-
-double Prediction::bf16_error() const {
-  // Rounding is off by a uniform draw within 2^-8 of a mantissa that is log-uniform in [1, 2), whose mean
-  // 1/m^2 is (1 - 1/4) / (2 ln 2). A product rounds two operands.
-  const double variance = std::exp2(-16) / 3 * 0.75 / (2 * std::numbers::ln2);
-  return std::sqrt(2 * variance * amplification);
-}
 
 Prediction predict(const ModelConfig& config, double tokens, const TextStatistics& text,
                    const TheoryOptions& options) {

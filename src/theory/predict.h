@@ -4,6 +4,8 @@
 // output is uncorrelated with what it joins, and kernels add; backward alike. Dropout is off, as in a probe.
 #pragma once
 
+#include <cmath>
+#include <numbers>
 #include <string>
 #include <vector>
 
@@ -30,7 +32,14 @@ struct Prediction {
   double loss = 0;
   // Noise of relative variance d^2 in every matrix changes the stream by A d^2, relatively.
   double amplification = 0;
-  double bf16_error() const;  // of the stream, from operands rounded to bf16; relative rms
+
+  // Of the stream, from operands rounded to bf16; relative rms. Rounding is off by a uniform draw within 2^-8
+  // of a mantissa that is log-uniform in [1, 2), whose mean 1/m^2 is (1 - 1/4) / (2 ln 2). A product rounds
+  // two operands.
+  double bf16_error() const {
+    const double variance = std::exp2(-16) / 3 * 0.75 / (2 * std::numbers::ln2);
+    return std::sqrt(2 * variance * amplification);
+  }
 };
 
 struct TheoryOptions {
