@@ -70,18 +70,18 @@ def plot(groups, step=None):
         entitle(panel, f"{KINDS[kind][0]} during training, last block")
         drawn[kind].append((panel, step_panel(panel, groups, list(series.values()), last_block(kind))))
     contexts = {group.runs[0].value("model.context") for group in groups}
+    context = contexts.pop() if len(contexts) == 1 else None
     for kind, (_, unit) in KINDS.items():
-        even = [np.mean([*map(UNIFORM[kind], range(1, context + 1))]) for context in contexts
-                if len(contexts) == 1 and kind in UNIFORM]
+        even = [np.mean([UNIFORM[kind](t) for t in range(1, context + 1)])] if context and kind in UNIFORM else []
         for panel, _ in drawn[kind]:  # one scale for all panels of a kind
             for height in even:
                 panel.axhline(height, color=MUTED, linewidth=points(1.2), linestyle=DOTS, zorder=1)
             scale_y(panel, even + sum((rows for _, rows in drawn[kind]), []))
-            if over_time and panel is drawn[kind][-1][0]:
-                mark_diverged(panel, groups, list(series.values()), last_block(kind))
             mark_beyond(panel)
             say(panel, unit)
             name_ends(panel, names)
+        if over_time:
+            mark_diverged(drawn[kind][-1][0], groups, list(series.values()), last_block(kind))
     return figure
 
 

@@ -280,7 +280,7 @@ class Styles(MadeRuns):
     def test_a_figure_for_a_paper(self):
         runs = self.make("pre"), self.make("post", model__norm_placement="post")
         widths = itertools.cycle({"page": 5.5, "3.25": 3.25}.items())
-        for script, (width, inches) in zip(("layers", "loss", "heatmap", "branches", "steps", "heads"), widths):
+        for script, (width, inches) in zip(("layers", "loss", "heatmap", "branches", "steps", "layers", "heads"), widths):
             with self.subTest(script, width=width):
                 done = self.call(f"plot_{script}.py", *runs, "--paper", width, "-o", "paper")
                 self.assertEqual((done.returncode, done.stdout), (0, "wrote paper.pdf and paper.png\n"), done.stderr)

@@ -66,7 +66,7 @@ bool ThreadChoice::choose(double seconds) {
 bool ThreadChoice::judge() {
   const bool is_hopeless = seconds_[1] >= hopeless * seconds_[0];
   if (!is_hopeless && steps_ < turns * 2 * steps_a_turn) return false;
-  // Where the other count is far slower, steps of another pace are a sign that it may no longer be so.
+  // If the other count is far slower, only another load can change that, and the time of steps will show it.
   pause_ = is_hopeless ? std::min(2 * pause_, max_pause) : min_pause;
   const bool is_faster = seconds_[0] > worth_it * seconds_[1];
   if (is_faster) {
