@@ -17,6 +17,7 @@ EXAMPLES = """examples:
   scripts/plot_loss.py runs/quickstart/pre runs/quickstart/post -o loss.png
   scripts/plot_loss.py runs/seed-1 runs/seed-2 runs/seed-3 the mean of three seeds, and their range
 """
+MAX_DIAMONDS = 80  # a group: more would lie on one another
 
 
 def reference_levels(run):
@@ -118,9 +119,10 @@ def draw_group(axes, group, tables):
               linestyle=group.dash, label=literal(group.name), marker="o" if good.sum() == 1 else None, markersize=points(5))
     steps, losses = on_steps([t[:, 0] for t in members], [t[:, 2] for t in members])
     mean, least, most = band(losses)
-    good = np.isfinite(mean)
-    few = good.sum() <= 30
-    axes.errorbar(steps[good], mean[good], yerr=np.stack([mean - least, most - mean])[:, good] if len(members) > 1 else None,
+    shown = np.flatnonzero(np.isfinite(mean))
+    few = shown.size <= 30
+    shown = shown[::-1][::math.ceil(shown.size / MAX_DIAMONDS) or 1]  # evenly, the last one among them
+    axes.errorbar(steps[shown], mean[shown], yerr=np.stack([mean - least, most - mean])[:, shown] if len(members) > 1 else None,
                   linestyle="", marker="D", color=group.color, markersize=points(6.5 if few else 4), markerfacecolor="white",
                   markeredgewidth=points(1.7 if few else 1.1), elinewidth=points(1.4), zorder=4)
     for run in group.runs:

@@ -31,6 +31,11 @@ def processors_of(pid):
 
 
 class Signals(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores hangups, and what these tests start would too
+
     def test_hangups_and_schedulers_signals_save_the_run(self):
         for number, sign in enumerate((signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)):
             with self.subTest(sign):
