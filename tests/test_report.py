@@ -185,7 +185,7 @@ class Report(MadeRuns):
         self.assertEqual((steps[0], steps[-1]), (1, 39_990))
         self.assertLess(2 * len(steps) * data["layers"] * len(data["sites"]), 20_001)
         self.assertEqual(len(data["train"]), 300)
-        self.assertLess(len(page.content), 520_000)
+        self.assertLess(len(page.content), 400_000)
 
     def test_watching_rewrites_the_page_until_the_run_has_ended(self):
         run, page = self.make("run"), self.root / "live.html"
