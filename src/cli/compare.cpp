@@ -82,12 +82,12 @@ void print_runs(const ordered_json& runs) {
     return cell_text(run["label"]) + (seeds > 1 ? text(" x", seeds, " seeds") : "");
   });
   for (const auto& [title, name] : facts)
-    add(title, [name = name](const ordered_json& run) {
-      return run[name].is_number() ? grouped(run[name].get<Index>()) : cell_text(run[name]);
+    add(title, [key = name](const ordered_json& run) {
+      return run[key].is_number() ? grouped(run[key].get<Index>()) : cell_text(run[key]);
     });
   for (const auto& [name, figure] : runs[0]["figures"].items())
     add(figure["title"],
-        [name = name](const ordered_json& run) { return cell_text(run["figures"][name]["text"]); });
+        [key = name](const ordered_json& run) { return cell_text(run["figures"][key]["text"]); });
   print_table(table);
   std::cout << (common.empty() ? "" : "all: " + join(common) + "\n") << '\n';
 }

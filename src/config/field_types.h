@@ -41,7 +41,7 @@ ValueType<Enum> one_of() {
   const Names known = enum_names(Enum{});
   const std::vector<std::string> names(known.begin(), known.end());
   const auto read = [=](const nlohmann::json& given) -> std::optional<Enum> {
-    const auto found = std::find(names.begin(), names.end(), given);
+    const auto found = std::ranges::find_if(names, [&](const std::string& name) { return given == name; });
     return found == names.end() ? std::nullopt : std::optional(static_cast<Enum>(found - names.begin()));
   };
   return {join(names, " | "), {{"enum", names}}, read, names};

@@ -49,10 +49,9 @@ void leave_input(int signal_number) {  // only what a handler may call
   const int file = ::open(crash_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   const bool left = file >= 0 && ::write(file, input.data(), input.size()) >= 0;
   constexpr std::string_view said = "the input is left in ";
-  if (left && ::write(2, said.data(), said.size()) > 0 &&
-      ::write(2, crash_file.data(), crash_file.size()) > 0) {
-    ::write(2, "\n", 1) > 0 || true;
-  }
+  [[maybe_unused]] const bool is_said = left && ::write(2, said.data(), said.size()) > 0 &&
+                                        ::write(2, crash_file.data(), crash_file.size()) > 0 &&
+                                        ::write(2, "\n", 1) > 0;
   ::signal(signal_number, SIG_DFL);
   ::raise(signal_number);
 }
