@@ -137,7 +137,9 @@ void compare_trajectory(const std::string& name, double tolerance) {
     const double loss =
         model.loss_and_gradients({tokens.subspan(i * batch_size, batch_size),
                                   targets.subspan(i * batch_size, batch_size), golden.config.model.context});
-    const double total = gradient_norms(model.layout(), model.gradients).total;
+    GradientNorms measured;
+    measure_gradient(Shares(model.layout(), one_rank()), model.gradients, measured);
+    const double total = measured.total;
     const double lr = learning_rate(train, step), clip = clip_factor(train.grad_clip, total);
     clipped += clip < 1;
     CAPTURE(step);

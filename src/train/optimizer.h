@@ -16,13 +16,11 @@ double learning_rate(const TrainConfig& config, Index step);
 struct GradientNorms {
   std::vector<double> by_parameter;
   double total = 0;
-  std::vector<double> scratch = {};
+  std::vector<double> scratch;
 };
 // Every rank measures its share of the gradient; all get all norms.
 template <class Real>
 void measure_gradient(const Shares& shares, const ParameterBlock<Real>& gradients, GradientNorms& norms);
-template <class Real>
-GradientNorms gradient_norms(const ParameterLayout& layout, const ParameterBlock<Real>& gradients);
 
 // min(1, limit / norm); 1 where the limit is 0 (off).
 double clip_factor(double grad_clip, double norm);

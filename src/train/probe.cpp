@@ -79,7 +79,8 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
     for (std::size_t i = 0; i < mean_norm.size(); ++i) mean_norm[i] += share * step.norms.by_parameter[i];
   }
 
-  const GradientNorms norms = gradient_norms(model.layout(), mean_gradient);
+  GradientNorms norms;
+  measure_gradient(Shares(model.layout(), one_rank()), mean_gradient, norms);
   std::vector<ParameterRow> params = parameter_rows(config.train, model, norms, nullptr);
   for (ParameterRow& row : params) {
     row.grad_norm_batch = mean_norm[model.layout().find(row.param)];
