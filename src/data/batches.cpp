@@ -49,25 +49,17 @@ Index BatchSampler::begin(Index step, Index sequence) const {
 }
 
 void BatchSampler::fill(Index step, Index first, Index count, Token* tokens, Token* targets) const {
-  for (Index j = 0; j < count; ++j) {
+  for (Index j = 0; j < count; ++j)
     copy_window(text_, {begin(step, first + j), context_}, tokens + j * context_, targets + j * context_);
-  }
-}
-
-std::vector<Window> evaluation_windows(Index characters, Index context) {
-  require(context >= 1, "evaluation", "context ", context);
-  std::vector<Window> windows;
-  for (Index begin = 0; begin + 1 < characters; begin += context) {
-    windows.push_back({begin, std::min(context, characters - 1 - begin)});
-  }
-  return windows;
 }
 
 std::vector<Window> evaluation_windows(Index characters, Index context, Index count) {
-  std::vector<Window> windows = evaluation_windows(characters, context);
-  const Index whole = (characters - 1) / context;
-  if (characters < 2 || whole == 0) return windows;
-  const Index chosen = std::min(whole, count);
+  require(context >= 1, "evaluation", "context ", context);
+  std::vector<Window> windows;
+  for (Index begin = 0; begin + 1 < characters; begin += context)
+    windows.push_back({begin, std::min(context, characters - 1 - begin)});
+  const Index whole = (characters - 1) / context, chosen = std::min(whole, count);
+  if (chosen <= 0) return windows;
   for (Index i = 0; i < chosen; ++i) windows[i] = {i * whole / chosen * context, context};
   windows.resize(chosen);
   return windows;

@@ -47,9 +47,8 @@ class BatchSampler {
 };
 
 // Windows at 0, T, 2T, ... and a shorter last one: every character but the first is predicted exactly once.
-std::vector<Window> evaluation_windows(Index characters, Index context);
-
-// At most `count` of the whole windows among these, evenly spaced; without a whole window the short one.
-std::vector<Window> evaluation_windows(Index characters, Index context, Index count);
+// With a `count` at most so many of the whole windows among these, evenly spaced; without a whole window the
+// short one.
+std::vector<Window> evaluation_windows(Index characters, Index context, Index count = 0);
 
 }  // namespace normscope

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <iomanip>
 #include <limits>
 
 #include "core/error.h"
@@ -28,11 +29,9 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 // `at` counts bytes of the file from 0; the bytes shown are those that were read as one character.
 [[noreturn]] void refuse_bytes(const std::string& path, std::string_view bytes, std::size_t at, int size) {
   std::string shown;
-  for (const char c : bytes.substr(at, size)) {
-    const auto byte = static_cast<unsigned char>(c);
-    shown += std::string(shown.empty() ? "" : " ") + "0x" + "0123456789ABCDEF"[byte >> 4] +
-             "0123456789ABCDEF"[byte & 15];
-  }
+  for (const unsigned char c : bytes.substr(at, size))
+    shown +=
+        text(shown.empty() ? "0x" : " 0x", std::hex, std::uppercase, std::setfill('0'), std::setw(2), +c);
   std::string_view advice = "convert it with iconv -f ENCODING -t UTF-8";
   for (const auto& [start, what] : other_formats) {
     if (bytes.starts_with(start)) advice = what;

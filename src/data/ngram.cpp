@@ -14,39 +14,6 @@ namespace {
 constexpr double smoothing = 0.1;
 constexpr std::size_t max_n = 4;
 
-// Counts how often each string of up to max_n tokens occurs in a text, and how often a token follows it.
-class NgramCounts {
- public:
-  explicit NgramCounts(std::span<const Token> text) : text_(text.begin(), text.end()) {
-    const std::u32string_view all = text_;
-    for (std::size_t begin = 0; begin < all.size(); ++begin) {
-      for (std::size_t n = 1; n <= std::min(max_n, all.size() - begin); ++n) {
-        Count& count = counts_[all.substr(begin, n)];
-        ++count.seen;
-        if (begin + n < all.size()) ++count.followed;
-      }
-    }
-  }
-
-  // -log p(last token of `string` | the tokens before it).
-  double nll(std::u32string_view string, double vocabulary) const {
-    const double followed = count(string.substr(0, string.size() - 1)).followed;
-    return std::log((followed + smoothing * vocabulary) / (count(string).seen + smoothing));
-  }
-
- private:
-  struct Count {
-    double seen = 0, followed = 0;
-  };
-  Count count(std::u32string_view string) const {
-    const auto found = counts_.find(string);
-    return found == counts_.end() ? Count{} : found->second;
-  }
-
-  std::u32string text_;  // the keys are views of it
-  std::unordered_map<std::u32string_view, Count> counts_;
-};
-
 }  // namespace
 
 std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span<const Token> text,
@@ -57,13 +24,26 @@ std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span
                                       {"bigram", 0},
                                       {"trigram", 0},
                                       {"4-gram", 0}}};
-  const NgramCounts counts(train);
-  const std::u32string judged(text.begin(), text.end());
+  struct Count {
+    double seen = 0, followed = 0;  // followed: by another token
+  };
+  std::unordered_map<std::u32string_view, Count> counts;  // of each string of up to max_n tokens
+  const std::u32string known(train.begin(), train.end()), judged(text.begin(), text.end());
+  const std::u32string_view all = known;
+  for (std::size_t begin = 0; begin < all.size(); ++begin) {
+    for (std::size_t n = 1; n <= std::min(max_n, all.size() - begin); ++n) {
+      Count& count = counts[all.substr(begin, n)];
+      ++count.seen;
+      if (begin + n < all.size()) ++count.followed;
+    }
+  }
   for (std::size_t n = 2; n <= max_n; ++n) {
     for (std::size_t i = 1; i < judged.size(); ++i) {
       const std::size_t length = std::min(n, i + 1);
       const std::u32string_view string = std::u32string_view(judged).substr(i + 1 - length, length);
-      losses[n].nats += counts.nll(string, static_cast<double>(vocabulary));
+      const double followed = counts[string.substr(0, length - 1)].followed;
+      losses[n].nats += std::log((followed + smoothing * static_cast<double>(vocabulary)) /
+                                 (counts[string].seen + smoothing));
     }
     losses[n].nats /= static_cast<double>(text.size() - 1);
   }

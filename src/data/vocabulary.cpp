@@ -1,6 +1,6 @@
 #include "data/vocabulary.h"
 
-#include <cstdio>
+#include <iomanip>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -17,9 +17,8 @@ constexpr std::size_t max_named = 8;
 std::string name_of(char32_t character) {
   std::string utf8;
   append_utf8(character, utf8);
-  char number[16];
-  std::snprintf(number, sizeof number, "U+%04X", static_cast<unsigned>(character));
-  return text('\'', escape_controls(utf8), "' (", number, ')');
+  return text('\'', escape_controls(utf8), "' (U+", std::hex, std::uppercase, std::setfill('0'), std::setw(4),
+              static_cast<std::uint32_t>(character), ')');
 }
 
 }  // namespace

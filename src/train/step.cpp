@@ -103,9 +103,7 @@ void StepRunner::require_same_bits(Model<float>& model) {
 double evaluate(Model<float>& model, std::span<const Token> text, Index batch_size, Index batches,
                 Communicator& ranks) {
   const Index characters = std::ssize(text), context = model.config().context;
-  const std::vector<Window> windows = batches == 0
-                                          ? evaluation_windows(characters, context)
-                                          : evaluation_windows(characters, context, batches * batch_size);
+  const std::vector<Window> windows = evaluation_windows(characters, context, batches * batch_size);
   const std::vector<std::span<const Window>> passes = window_groups(windows, batch_size);
   const std::vector<Index> cut = even_cut(std::ssize(passes), ranks.size());
   std::vector<double> losses(passes.size());
