@@ -66,14 +66,13 @@ double mean_cosine(const std::vector<float>& x, Index T, Index C) {
   return cosines / static_cast<double>(T - 1) * static_cast<double>(T * C) / static_cast<double>(x.size());
 }
 
+void add_to(std::optional<double>& sum, double value) { sum = sum.value_or(0) + value; }
+
 // Adds the measures of one batch with `share` of all tokens. `grams`: (C, C) of each layer, if ranks are
 // wanted.
 void add_streams(Model<float>& model, const WindowBatch& batch, double share, const Wanted& wanted,
                  std::vector<std::vector<double>>& grams, Measures& found) {
   const Index L = model.config().n_layer, C = model.config().d_model;
-  const auto add = [&](std::optional<double>& mean, double value) {
-    mean = mean.value_or(0) + share * value;
-  };
   double loss = 0;
   const Pass pass = evaluation_of(batch);
   std::vector<std::vector<float>> x = streams_of(model, pass, &loss);
@@ -83,12 +82,13 @@ void add_streams(Model<float>& model, const WindowBatch& batch, double share, co
     if (wanted[Measure::lens]) {
       Pass anew = pass;
       anew.eval_mode = l == L;
-      add(layer[Measure::lens], model.loss_from(anew, L, x[l]));
+      add_to(layer[Measure::lens], share * model.loss_from(anew, L, x[l]));
     }
-    if (wanted[Measure::without] && l > 0) add(layer[Measure::without], model.loss_from(pass, l, x[l - 1]));
+    if (wanted[Measure::without] && l > 0)
+      add_to(layer[Measure::without], share * model.loss_from(pass, l, x[l - 1]));
     if (wanted[Measure::rank]) add_gram(x[l], C, grams[l]);
     if (wanted[Measure::token_cosine] && batch.context > 1)
-      add(layer[Measure::token_cosine], mean_cosine(x[l], batch.context, C));
+      add_to(layer[Measure::token_cosine], share * mean_cosine(x[l], batch.context, C));
   }
 }
 
@@ -112,8 +112,7 @@ void add_amplification(Model<double>& model, const Pass& pass, Measures& found) 
       const Index n = std::ssize(x[l]);
       axpby(n, -1.0, x[l].data(), 1.0, moved[l].data());
       const double a = sum_squares(n, moved[l].data()) / sum_squares(n, x[l].data()) / (size * size);
-      std::optional<double>& value = found.layers[l][Measure::amplification];
-      value = value.value_or(0) + a / draws;
+      add_to(found.layers[l][Measure::amplification], a / draws);
       if (l + 1 < x.size()) continue;
       mean += a / draws;
       squares += a * a / draws;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <tuple>
 
 #include "core/parallel.h"
 
@@ -38,14 +37,14 @@ SiteStatistics::SiteStatistics(const ModelShape& shape)
     const Index width = place.site == Site::ffn_hidden ? shape.d_ff
                         : place.site == Site::logits   ? shape.vocab
                                                        : shape.d_model;
-    entries_.push_back({place, columns, width, {}, {}, 0, 0, 0});
+    entries_.push_back({place, columns, width});
     columns += width;
   }
   column_squares_.resize(static_cast<std::size_t>(columns + shape.n_layer * 3 * shape.d_model));
 }
 
 void SiteStatistics::clear() {
-  for (Entry& e : entries_) e = {e.place, e.first_column, e.width, {}, {}, 0, 0, 0};
+  for (Entry& e : entries_) e = {e.place, e.first_column, e.width};
   std::ranges::fill(heads_, HeadStats{});
   std::ranges::fill(column_squares_, 0.0);
   first_nonfinite_.reset();
@@ -136,41 +135,34 @@ void SiteStatistics::end_block() {
   measured_ = 0;
 }
 
-namespace {
-
-template <class T>
-char* put_bytes(const std::vector<T>& from, char* to) {
-  std::memcpy(to, from.data(), from.size() * sizeof(T));
-  return to + from.size() * sizeof(T);
-}
-template <class T>
-const char* add_bytes_to(std::vector<T>& sums, const char* from) {
-  for (T& sum : sums) {
-    T heard;
-    std::memcpy(&heard, from, sizeof heard);
-    from += sizeof heard;
-    sum += heard;
-  }
-  return from;
-}
-
-}  // namespace
-
 void SiteStatistics::to_bytes(char* bytes) const {
-  bytes = put_bytes(column_squares_, put_bytes(heads_, put_bytes(entries_, bytes)));
-  std::memcpy(bytes, &first_nonfinite_, sizeof first_nonfinite_);
+  const auto put = [&](const auto* from, std::size_t count) {
+    std::memcpy(bytes, from, count * sizeof *from);
+    bytes += count * sizeof *from;
+  };
+  put(entries_.data(), entries_.size());
+  put(heads_.data(), heads_.size());
+  put(column_squares_.data(), column_squares_.size());
+  put(&first_nonfinite_, 1);
 }
 
 void SiteStatistics::add_bytes(const char* bytes) {
-  bytes = add_bytes_to(column_squares_, add_bytes_to(heads_, add_bytes_to(entries_, bytes)));
-  if (!first_nonfinite_) std::memcpy(&first_nonfinite_, bytes, sizeof first_nonfinite_);
+  const auto take = [&](auto heard) {
+    std::memcpy(&heard, bytes, sizeof heard);
+    bytes += sizeof heard;
+    return heard;
+  };
+  for (Entry& sum : entries_) sum += take(sum);
+  for (HeadStats& sum : heads_) sum += take(sum);
+  for (double& sum : column_squares_) sum += take(sum);
+  if (const auto first = take(first_nonfinite_); !first_nonfinite_) first_nonfinite_ = first;
 }
 
 std::vector<SiteRow> SiteStatistics::rows(Index batches) const {
   std::vector<SiteRow> rows;
   rows.reserve(entries_.size());
   for (const Entry& e : entries_) {
-    const auto& [place, value, gradient] = std::tie(e.place, e.value, e.gradient);
+    const TensorStats &value = e.value, &gradient = e.gradient;
     const double n = static_cast<double>(value.count), gn = static_cast<double>(gradient.count),
                  width = static_cast<double>(e.width);
     double squares = 0, fourth = 0, dead = 0;
@@ -179,7 +171,7 @@ std::vector<SiteRow> SiteStatistics::rows(Index batches) const {
       fourth += column * column;
       dead += column == 0;
     }
-    SiteRow row{place,
+    SiteRow row{e.place,
                 value.sum / n,
                 std::sqrt(value.sum_squares / n),
                 value.abs_max,
@@ -188,12 +180,9 @@ std::vector<SiteRow> SiteStatistics::rows(Index batches) const {
                 gradient.abs_max,
                 std::sqrt(gradient.sum_squares / static_cast<double>(batches)),
                 gradient.nonfinite,
-                width * fourth / (squares * squares),
-                {},
-                {},
-                {}};
-    if (place.site == Site::ffn_hidden) row.dead = dead / width;
-    if (place.site == Site::stream && place.layer > 0) row.cos_in = e.cosines * width / n;
+                width * fourth / (squares * squares)};
+    if (e.place.site == Site::ffn_hidden) row.dead = dead / width;
+    if (e.place.site == Site::stream && e.place.layer > 0) row.cos_in = e.cosines * width / n;
     if (e.stream_squares != 0) row.branch_share = std::sqrt(e.branch_squares / e.stream_squares);
     rows.push_back(row);
   }

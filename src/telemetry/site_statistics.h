@@ -68,9 +68,9 @@ class SiteStatistics : public TapListener<float> {
   struct Entry {
     Place place;
     Index first_column, width;  // where its columns are among all
-    TensorStats value, gradient;
-    double cosines;                         // between a block's input and output, summed over tokens
-    double branch_squares, stream_squares;  // of the two terms of a residual sum
+    TensorStats value = {}, gradient = {};
+    double cosines = 0;                             // between a block's input and output, summed over tokens
+    double branch_squares = 0, stream_squares = 0;  // of the two terms of a residual sum
 
     void operator+=(const Entry& other);
   };
