@@ -6,9 +6,9 @@
 #include <array>
 #include <filesystem>
 #include <set>
+#include <string_view>
 
 #include "bench/machine.h"
-#include "bench/op_profile.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/parallel.h"
@@ -42,6 +42,57 @@ struct ScratchFolder : RunFolder {
     std::filesystem::remove_all(path(), ignored);
   }
 };
+
+// Listens to a tape; the calls of one op with the same features make one row.
+struct OpProfile : OpListener {
+  struct Row {
+    OpCall call;  // rows: of all its calls together
+    double forward_seconds = 0, backward_seconds = 0;
+    double seconds() const { return forward_seconds + backward_seconds; }
+  };
+
+  void on_forward(const OpCall& call, double seconds) override { add({call, seconds, 0}); }
+  void on_backward(const OpCall& call, double seconds) override {
+    add({{call.name, 0, call.in, call.out}, 0, seconds});
+  }
+  void add(const Row& more) {
+    const auto same = [&](const Row& row) {
+      return std::string_view(row.call.name) == more.call.name && row.call.in == more.call.in &&
+             row.call.out == more.call.out;
+    };
+    const auto found = std::ranges::find_if(rows, same);
+    if (found == rows.end()) return rows.push_back(more);
+    found->call.rows += more.call.rows;
+    found->forward_seconds += more.forward_seconds;
+    found->backward_seconds += more.backward_seconds;
+  }
+
+  std::vector<Row> rows;  // in the order of their first call
+};
+
+// The floating-point operations of forward and backward of a compute-bound op, else 0.
+double flops_of(const OpCall& call, Index context) {
+  const std::string_view name = call.name;
+  const double rows = static_cast<double>(call.rows), in = static_cast<double>(call.in);
+  // Three products: y, dx and dW.
+  if (name.starts_with("linear")) return 6 * rows * in * static_cast<double>(call.out);
+  // Six products, S, O, dV, dP, dQ and dK, each of the unmasked half.
+  if (name == "attention") return 6 * rows * in * static_cast<double>(context + 1);
+  return 0;
+}
+
+// The bytes that forward and backward of a memory-bound op must read and write, else 0.
+double bytes_of(const OpCall& call) {
+  // Tensors of (rows, in) numbers, read and written, forward + backward. The optimiser reads gradient, weight
+  // and two moments, and writes the last three.
+  constexpr std::pair<std::string_view, double> tensors[] = {{"norm", 2 + 3},      {"qk_norm", 2 + 3},  {"residual", 3},
+                               {"scale", 2 + 2},     {"rotary", 2 + 2},   {"learned scale", 2 + 4},
+                               {"dropout", 2 + 2},   {"swiglu", 3 + 5},   {"cross-entropy", 1 + 2},
+                               {"embedding", 2 + 3}, {"optimiser", 4 + 3}};
+  const auto* found = std::ranges::find(tensors, std::string_view(call.name), &std::pair<std::string_view, double>::first);
+  if (found == std::end(tensors)) return 0;
+  return found->second * static_cast<double>(sizeof(float)) * static_cast<double>(call.rows * call.in);
+}
 
 struct TimedStep {
   double seconds = 0;
@@ -99,13 +150,13 @@ std::vector<OpTime> op_times(const std::vector<TimedStep>& sorted, Index context
   OpProfile sum;
   double whole = 0;
   for (std::size_t i = sorted.size() / 4; i < sorted.size() - sorted.size() / 4; ++i) {
-    for (const OpProfile::Row& row : sorted[i].ops.rows()) sum.add(row);
+    for (const OpProfile::Row& row : sorted[i].ops.rows) sum.add(row);
     whole += sorted[i].seconds;
   }
   const double step_ms = median_ms(sorted), ms = step_ms / whole;
   std::vector<OpTime> ops;
   double rest = 1;
-  for (const OpProfile::Row& row : sum.rows()) {
+  for (const OpProfile::Row& row : sum.rows) {
     OpTime op{row.call.name, row.seconds() / whole, ms * row.seconds(), ms * row.forward_seconds,
               ms * row.backward_seconds};
     const double flops = flops_of(row.call, context), bytes = bytes_of(row.call);
