@@ -279,7 +279,7 @@ TEST_CASE("theory: equal tokens attend evenly, and their scores have no gradient
     AttentionMap map(ones, {.query = 3, .value = 2, .qk_norm = qk_norm, .head_dim = 16});
     double uniform = 0;
     for (Index t = 1; t <= T; ++t) uniform += std::log(static_cast<double>(t)) / static_cast<double>(T);
-    CHECK(map.entropy() == doctest::Approx(uniform).epsilon(2e-3));
+    CHECK(map.entropy == doctest::Approx(uniform).epsilon(2e-3));
     check_equal(map.forward().values, std::vector<double>(ones.values.size(), 2));
     // Weights sum to 1, so the values' gradient passes whole.
     const std::vector<double> dx = map.backward(g).values;
@@ -298,7 +298,7 @@ TEST_CASE("theory: independent tokens in one wide head keep the participation of
       CHECK(out(t, t) ==
             doctest::Approx(softmax_moments(static_cast<double>(t + 1), std::sqrt(beta)).participation)
                 .epsilon(1e-6));
-    CHECK(map.score_std() == doctest::Approx(std::sqrt(beta)).epsilon(1e-9));
+    CHECK(map.score_std == doctest::Approx(std::sqrt(beta)).epsilon(1e-9));
   }
 }
 
@@ -359,7 +359,7 @@ TEST_CASE("theory: attention, gentle and sharp, is that of sampled heads, and so
     const double numbers = static_cast<double>(T) * Dr * count;
     CHECK(map.forward().mean_square() == doctest::Approx(forward / numbers).epsilon(0.02));
     CHECK(map.backward(kernel(0.1)).mean_square() == doctest::Approx(backward / numbers).epsilon(0.05));
-    CHECK(map.score_response() == doctest::Approx(response / numbers).epsilon(0.05));
+    CHECK(map.score_response == doctest::Approx(response / numbers).epsilon(0.05));
   }
 }
 

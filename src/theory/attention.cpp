@@ -17,7 +17,7 @@ constexpr double normal_weights[] = {0.01125741132772069, 0.2220759220056126, 0.
 
 // |q|^2 / E |q|^2 of a head: chi^2_D / D, by Wilson and Hilferty's cube of a normal variable.
 double squared_length(double z, Index head_dim) {
-  const double v = 2 / (9.0 * static_cast<double>(head_dim));
+  const double v = 2 / (9.0 * real(head_dim));
   return std::pow(std::max(1 - v + z * std::sqrt(v), 0.0), 3);
 }
 
@@ -34,55 +34,57 @@ struct AttentionMap::Pass {
   double slope = 1;                    // of pairs t != t' over sqrt(f f')
   Index lag = 0;                       // t - t'
   std::vector<double> x = {}, w = {};  // (end, end2): K~ with rope's cosines; the weights exp(exponent x)
+  std::vector<double> total = {};      // of each pair, the sum of its weights
 
-  bool has(Index t, Index t2) const { return other > 0 || (diagonal ? t == t2 : t != t2); }
-  double key(Index t, Index t2) const { return map.key_(t, t2 + other); }
-  double turn(Index s, Index s2) const {
-    return map.turn_.empty() ? 1 : map.turn_[static_cast<std::size_t>(s - s2 - lag + 2 * map.length_)];
+  template <class Use>
+  void each_pair(Use use) const {
+    for (Index t = first; t < end; ++t) {
+      for (Index t2 = first2; t2 < end2; ++t2) {
+        if (other > 0 || diagonal == (t == t2)) use(t, t2);
+      }
+    }
   }
+  double key(Index t, Index t2) const { return map.key_(t, t2 + other); }
+  double turn(Index s, Index s2) const { return map.turn(s - s2 - lag); }
 
   // False: there are no such pairs.
   bool prepare() {
     double sum = 0, count = 0, rho = 0;
     lag = (first + end) / 2 - (first2 + end2) / 2;
-    for (Index t = first; t < end; ++t) {
-      for (Index t2 = first2; t2 < end2; ++t2) {
-        if (!has(t, t2)) continue;
-        sum += std::sqrt(map.gamma_[t] * map.gamma_[t2]) * key(t, t2);
-        rho += key(t, t2) / std::sqrt(map.key_(t, t) * map.key_(t2, t2));
-        ++count;
-      }
-    }
+    each_pair([&](Index t, Index t2) {
+      sum += std::sqrt(map.gamma_[t] * map.gamma_[t2]) * key(t, t2);
+      rho += key(t, t2) / std::sqrt(map.key_(t, t) * map.key_(t2, t2));
+      ++count;
+    });
     if (count == 0) return false;
     exponent = map.beta_ * sum / count;
     const Index t = (first + end - 1) / 2, t2 = (first2 + end2 - 1) / 2;
-    if (!diagonal && map.variance_[t] > 0 &&
-        map.variance_[t2] > 0) {  // they agree on a key less than gamma says
-      const double n = static_cast<double>(t + 1),
-                   sigma = std::pow(map.variance_[t] * map.variance_[t2], 0.25);
+    const double squares = map.variance_[t] * map.variance_[t2];
+    if (!diagonal && squares > 0) {  // they agree on a key less than gamma says
+      const double n = real(t + 1), sigma = std::pow(squares, 0.25);
       rho = std::clamp(std::abs(rho / count * turn(0, 0)), 1e-6, 1.0);
       const SharedMoments both = shared_moments(n, sigma, rho), same = shared_moments(n, sigma, 1);
       exponent *= both.exponent / same.exponent / rho;
       slope = both.slope / same.slope;
     }
     x = centred([&](Index s, Index s2) { return key(s, s2) * turn(s, s2); });
-    w.resize(x.size());
-    std::transform(x.begin(), x.end(), w.begin(), [&](double v) { return std::exp(exponent * v); });
+    for (const double v : x) w.push_back(std::exp(exponent * v));
+    total = sums([](Index, Index, double weight) { return weight; });
     return true;
   }
 
   // f(s, s') less its means over s and over s'.
   template <class F>
   std::vector<double> centred(F f) const {
-    std::vector<double> c(static_cast<std::size_t>(end * end2)), column(static_cast<std::size_t>(end2));
+    std::vector<double> c(end * end2), column(end2);
     for (Index s = 0; s < end; ++s) {
       double* row = &c[s * end2];
       double sum = 0;
       for (Index s2 = 0; s2 < end2; ++s2) sum += row[s2] = f(s, s2);
-      for (Index s2 = 0; s2 < end2; ++s2) column[s2] += row[s2] -= sum / static_cast<double>(end2);
+      for (Index s2 = 0; s2 < end2; ++s2) column[s2] += row[s2] -= sum / real(end2);
     }
     for (Index s = 0; s < end; ++s) {
-      for (Index s2 = 0; s2 < end2; ++s2) c[s * end2 + s2] -= column[s2] / static_cast<double>(end);
+      for (Index s2 = 0; s2 < end2; ++s2) c[s * end2 + s2] -= column[s2] / real(end);
     }
     return c;
   }
@@ -90,20 +92,15 @@ struct AttentionMap::Pass {
   // A_ts A_t's' (v_s - mean v).(v_s' - mean v), whose sums over s and over s' are 0.
   std::vector<double> moved() const {
     std::vector<double> v = centred([&](Index s, Index s2) { return map.value_(s, s2 + other); });
-    return centred([&](Index s, Index s2) {
-      const std::size_t at = static_cast<std::size_t>(s * end2 + s2);
-      return w[at] * v[at];
-    });
+    return centred([&](Index s, Index s2) { return w[s * end2 + s2] * v[s * end2 + s2]; });
   }
 
-  std::size_t pair(Index t, Index t2) const {
-    return static_cast<std::size_t>((t - first) * (end2 - first2) + t2 - first2);
-  }
+  std::size_t pair(Index t, Index t2) const { return (t - first) * (end2 - first2) + t2 - first2; }
 
   // For each pair (t, t'), the sum over s <= t, s' <= t' of term(s, s', w).
   template <class Term>
   std::vector<double> sums(Term term) const {
-    std::vector<double> out(pair(end, first2)), column(static_cast<std::size_t>(end2));
+    std::vector<double> out(pair(end, first2)), column(end2);
     for (Index s = 0; s < end; ++s) {
       for (Index s2 = 0; s2 < end2; ++s2) column[s2] += term(s, s2, w[s * end2 + s2]);
       if (s < first) continue;
@@ -176,24 +173,21 @@ AttentionMap::AttentionMap(Kernel in, const AttentionScale& scale)
     for (Index offset = -2 * T; offset <= 2 * T; ++offset) {
       double sum = 0;
       for (Index i = 0; i < pairs; ++i) sum += std::cos(position_angle(offset, i, 2 * pairs));
-      turn_.push_back(sum / static_cast<double>(pairs));
+      turn_.push_back(sum / real(pairs));
     }
   }
   for (Index first = 0; first < T;
-       first = std::max(first + 1, static_cast<Index>(static_cast<double>(first) * scale.cell_growth)))
+       first = std::max(first + 1, static_cast<Index>(real(first) * scale.cell_growth)))
     cells_.push_back(first);
   cells_.push_back(T);
-  gamma_.assign(static_cast<std::size_t>(T), 1);
-  slope_.assign(static_cast<std::size_t>(T), 1);
-  variance_.assign(static_cast<std::size_t>(T), 0);
+  gamma_ = slope_ = std::vector<double>(T, 1);
+  variance_.resize(T);
   double trace = 0, sum = 0;  // of the scores' covariance over the keys so far, over beta K_tt
   for (Index t = 0; t < T; ++t) {
     trace += key_(t, t);
-    for (Index s = 0; s <= t; ++s)
-      sum +=
-          (s < t ? 2 : 1) * key_(t, s) * (turn_.empty() ? 1 : turn_[static_cast<std::size_t>(t - s + 2 * T)]);
+    for (Index s = 0; s <= t; ++s) sum += (s < t ? 2 : 1) * key_(t, s) * turn(t - s);
     if (t == 0) continue;
-    const double n = static_cast<double>(t + 1);
+    const double n = real(t + 1);
     const double variance =
         std::max(beta_ * key_(t, t) * (trace - sum / n) / (n - 1), 0.0);  // about their mean
 
@@ -211,34 +205,26 @@ AttentionMap::AttentionMap(Kernel in, const AttentionScale& scale)
       gamma_[t] = participation_exponent(n, y) / variance;
       slope_[t] = std::sqrt(mean.slope / slope_of(n, y));
     }
-    entropy_ += mean.entropy / static_cast<double>(T);
-    score_std_ = std::sqrt(variance);
+    entropy += mean.entropy / real(T);
+    score_std = std::sqrt(variance);
   }
-}
-
-double AttentionMap::max_score() const {
-  return score_std_ * std::sqrt(2 * std::log(static_cast<double>(length_)));
 }
 
 Kernel AttentionMap::forward() {
   Kernel out(in_.size);
-  score_response_ = 0;
+  score_response = 0;
   each_pass([&](const Pass& pass) {
-    const std::vector<double> total = pass.sums([](Index, Index, double w) { return w; });
     const std::vector<double> read =
         pass.sums([&](Index s, Index s2, double w) { return w * value_(s, s2 + pass.other); });
-    for (Index t = pass.first; t < pass.end; ++t) {
-      for (Index t2 = pass.first2; t2 < pass.end2; ++t2) {
-        if (pass.has(t, t2))
-          out(t, t2 + pass.other) = out(t2, t + pass.other) =
-              read[pass.pair(t, t2)] / total[pass.pair(t, t2)];
-      }
-    }
+    pass.each_pair([&](Index t, Index t2) {
+      const std::size_t at = pass.pair(t, t2);
+      out(t, t2 + pass.other) = out(t2, t + pass.other) = read[at] / pass.total[at];
+    });
     if (!pass.diagonal) return;
     const std::vector<double> change = pass.changes(pass.moved());
     for (Index t = pass.first; t < pass.end; ++t)
-      score_response_ += slope_[t] * slope_[t] * beta_ * key_(t, t) * change[pass.pair(t, t)] /
-                         total[pass.pair(t, t)] / static_cast<double>(length_);
+      score_response += slope_[t] * slope_[t] * beta_ * key_(t, t) * change[pass.pair(t, t)] /
+                        pass.total[pass.pair(t, t)] / real(length_);
   });
   return mirrored(out);
 }
@@ -247,45 +233,33 @@ Kernel AttentionMap::forward() {
 // by which a sharp softmax passes less,
 //   G^q_tt' = f G_tt' sum_ss' M K~^v_ss' K~^k_ss',  G^k_ss' = sum_tt' f G_tt' M K~^v_ss' K^q_tt'.
 Kernel AttentionMap::backward(const Kernel& gradient) const {
-  Kernel values(in_.size), queries(values), keys(values);
+  Kernel values(in_.size), scores(values);
   each_pass([&](const Pass& pass) {
-    const std::vector<double> total = pass.sums([](Index, Index, double w) { return w; });
-    const std::vector<double> moved = pass.moved();
-    const auto value = [&](Index s, Index s2) { return moved[s * pass.end2 + s2]; };
-    const std::vector<double> query = pass.changes(moved);
-    std::vector<double> through(total.size()), through_scores(total.size());
+    const std::vector<double> moved = pass.moved(), query = pass.changes(moved);
+    std::vector<double> through(query.size()), through_scores(query.size());
     // Only pairs (t, t') of two cells are visited; (t', t) follow by symmetry.
     const double once = pass.first == pass.first2 ? 0.5 : 1;
-    for (Index t = pass.first; t < pass.end; ++t) {
-      for (Index t2 = pass.first2; t2 < pass.end2; ++t2) {
-        if (!pass.has(t, t2)) continue;
-        const std::size_t at = pass.pair(t, t2);
-        through[at] = once * gradient(t, t2 + pass.other) / total[at];
-        const double f = through[at] * slope_[t] * slope_[t2] * pass.slope;
-        queries(t, t2 + pass.other) += f * query[at];
-        through_scores[at] = f * pass.key(t, t2);
-      }
-    }
+    pass.each_pair([&](Index t, Index t2) {
+      const std::size_t at = pass.pair(t, t2);
+      through[at] = once * gradient(t, t2 + pass.other) / pass.total[at];
+      const double f = through[at] * slope_[t] * slope_[t2] * pass.slope;
+      scores(t, t2 + pass.other) += f * query[at];
+      through_scores[at] = f * pass.key(t, t2);
+    });
     pass.spread(through, values, [&](Index, Index, double w) { return w; });
-    pass.spread(through_scores, keys,
-                [&](Index s, Index s2, double) { return value(s, s2) * pass.turn(s, s2); });
+    pass.spread(through_scores, scores,
+                [&](Index s, Index s2, double) { return moved[s * pass.end2 + s2] * pass.turn(s, s2); });
   });
   // Back through W_q, W_k of scores in the scale of W_k, W_q, and through W_v; a norm has divided by what its
   // matrix gave.
-  const double D = static_cast<double>(scale_.head_dim);
+  const double D = real(scale_.head_dim);
   // E 1/|q|^2, less what lies along q.
   const double finite = scale_.finite_width ? (D - 1) / std::max(D - 2, 1.0) : 1;
-  const auto symmetric = [&](const Kernel& half) {
-    const Kernel whole = mirrored(half);
-    return Kernel(whole.size, [&](Index t, Index s) { return whole(t, s) + whole(s, t); });
-  };
-  Kernel scores = queries;
-  scores = symmetric(scores += keys);
-  values = symmetric(values);
+  const Kernel v = mirrored(values), qk = mirrored(scores);
   return Kernel(in_.size, [&](Index t, Index s) {
     const double normed = finite / std::sqrt(in_(t, t) * in_(s, s));
-    return (scale_.value_norm ? normed : scale_.value) * values(t, s) +
-           (scale_.qk_norm ? normed : scale_.query * scale_.query) * scores(t, s);
+    return (scale_.value_norm ? normed : scale_.value) * (v(t, s) + v(s, t)) +
+           (scale_.qk_norm ? normed : scale_.query * scale_.query) * (qk(t, s) + qk(s, t));
   });
 }
 

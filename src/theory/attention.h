@@ -33,24 +33,24 @@ class AttentionMap {
   Kernel forward();                               // of the heads' outputs
   Kernel backward(const Kernel& gradient) const;  // of the gradient of what attention reads, through v, q, k
 
-  double score_std() const { return score_std_; }  // of the last query's scores about their mean
-  double max_score() const;                        // expected, of the last query: sigma sqrt(2 ln n)
-  double entropy() const { return entropy_; }      // nats, mean over the queries
+  double score_std = 0;  // of the last query's scores about their mean
+  double entropy = 0;    // nats, mean over the queries
   // After forward(): the mean square by which outputs change, to first order, where scores have noise of
   // their own covariance, E |do_t|^2 = f beta K_tt sum_ss' M K~^v_ss' K~^k_ss'; the gradient of queries has
   // it too.
-  double score_response() const { return score_response_; }
+  double score_response = 0;
 
  private:
   struct Pass;  // one pair of cells of queries
   Kernel mirrored(Kernel kernel) const;
   template <class Use>
   void each_pass(Use use) const;
+  double turn(Index offset) const { return turn_.empty() ? 1 : turn_[offset + 2 * length_]; }
 
   Kernel in_, key_, value_;  // K; of keys, over `query` but with qk_norm; of values
   AttentionScale scale_;
   Index length_ = 0;  // T
-  double beta_ = 0, score_std_ = 0, entropy_ = 0, score_response_ = 0;
+  double beta_ = 0;
   std::vector<double> gamma_, slope_, variance_;  // (T): of each query gamma, sqrt(f), and of its scores
   std::vector<Index> cells_;                      // first query of each cell, and T
   std::vector<double> turn_;                      // rope: mean of cos at offsets -2T..2T

@@ -1,4 +1,5 @@
-// The head: logits, the loss, and the gradient that enters the stream.
+// The two ends of the model: what enters the first block; logits, the loss, and the gradient that enters the
+// stream.
 #pragma once
 
 #include <vector>
@@ -18,12 +19,16 @@ struct TextStatistics {
   // Of the character read at token n and the one read `ahead` positions after token m.
   double same(Index n, Index m, Index ahead = 0) const {
     const Index T = std::ssize(collisions) - 1;
-    return n / T == m / T ? collisions[static_cast<std::size_t>(std::abs(m + ahead - n))] : unrelated;
+    return n / T == m / T ? collisions[std::abs(m + ahead - n)] : unrelated;
   }
 };
 
 // Counted from the training part, for T characters of context.
 TextStatistics text_statistics(const Corpus& corpus, Index context);
+
+// Embeddings of tokens, and of positions where they are learned, have this variance a feature. Kernels are of
+// one sequence or of two.
+Signal embedded(const ModelConfig& config, double variance, const TextStatistics& text, Index sequences);
 
 struct HeadPrediction {
   double loss;                     // nats

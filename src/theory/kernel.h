@@ -11,10 +11,12 @@
 
 namespace normscope {
 
+inline double real(Index n) { return static_cast<double>(n); }
+
 // (T, T), symmetric; both triangles are stored.
 struct Kernel {
   Kernel() = default;
-  explicit Kernel(Index length) : size(length), values(static_cast<std::size_t>(length * length)) {}
+  explicit Kernel(Index length) : size(length), values(length * length) {}
   // f(t, s), computed for s <= t.
   template <class F>
   Kernel(Index length, F f) : Kernel(length) {
@@ -23,8 +25,8 @@ struct Kernel {
     }
   }
 
-  double& operator()(Index t, Index s) { return values[static_cast<std::size_t>(t * size + s)]; }
-  double operator()(Index t, Index s) const { return values[static_cast<std::size_t>(t * size + s)]; }
+  double& operator()(Index t, Index s) { return values[t * size + s]; }
+  double operator()(Index t, Index s) const { return values[t * size + s]; }
 
   Kernel& operator*=(double factor) {
     for (double& v : values) v *= factor;
@@ -43,14 +45,14 @@ struct Kernel {
   double mean_square() const {
     double trace = 0;
     for (Index t = 0; t < size; ++t) trace += (*this)(t, t);
-    return trace / static_cast<double>(size);
+    return trace / real(size);
   }
 
   // How alike tokens are, 1/T to 1: a mean over them does not even out what weights do to those that are.
   double likeness() const {
     double sum = 0;
     for (const double v : values) sum += v * v;
-    const double trace = mean_square() * static_cast<double>(size);
+    const double trace = mean_square() * real(size);
     return sum / (trace * trace);
   }
 

@@ -32,7 +32,7 @@ PointwiseFunction pointwise_norm(const ModelConfig& config) {  // the engine's o
     const Var<double> out =
         apply_norm(tape, config, vars, Pass{}, tape.parameter(const_cast<double*>(x), derivative, n, 1));
     std::copy_n(out.value, n, y);
-    tape.backward_from(out, std::vector<double>(static_cast<std::size_t>(n), 1).data());
+    tape.backward_from(out, std::vector<double>(n, 1).data());
   };
 }
 
@@ -43,7 +43,7 @@ Response normed_hidden(const ModelConfig& config, const Kernel& argument, double
   const PointwiseFunction phi = activation_function(config.activation), N = pointwise_norm(config);
   const auto response = [&](bool of_slope) {  // of N(phi(u)), or of N'(phi(u))
     return smooth_response(argument, [&](Index n, const double* u, double* y, double* derivative) {
-      std::vector<double> hidden(static_cast<std::size_t>(n)), phi_slope(hidden);
+      std::vector<double> hidden(n), phi_slope(hidden);
       phi(n, u, hidden.data(), phi_slope.data());
       N(n, hidden.data(), y, derivative);
       if (of_slope) std::copy_n(derivative, n, y);
@@ -86,7 +86,7 @@ NormMap::NormMap(const ModelConfig& config, Signal& x, Index width, Index batch,
     const Index groups = row.over == NormOver::groups ? config.norm_groups : 1;
     const bool sum = fresh < 1 && groups == 1;
     const double removed = (row.centred ? fresh : 0) + (sum ? (x.wobble - x.length) / 2 : fresh),
-                 features = static_cast<double>(width) / static_cast<double>(groups);
+                 features = real(width) / real(groups);
     finite_ = 1 + (x.wobble - removed) / features;
     x.wobble = x.length = 0;
     for (Index t = 0; t < T; ++t) {
@@ -113,8 +113,7 @@ NormMap::NormMap(const ModelConfig& config, Signal& x, Index width, Index batch,
 double NormMap::inverse() const {
   if (tokens_.is_set()) return tokens_.inverse();
   if (rstd_.empty()) return 1;
-  return std::inner_product(rstd_.begin(), rstd_.end(), rstd_.begin(), 0.0) /
-         static_cast<double>(rstd_.size());
+  return std::inner_product(rstd_.begin(), rstd_.end(), rstd_.begin(), 0.0) / real(std::ssize(rstd_));
 }
 
 Kernel NormMap::backward(const Kernel& gradient) const {

@@ -11,7 +11,6 @@
 #include "telemetry/site_statistics.h"
 #include "theory/activations.h"
 #include "theory/attention.h"
-#include "theory/embedding.h"
 
 namespace normscope {
 namespace {
@@ -20,8 +19,6 @@ namespace {
 constexpr double saturated = 20;
 constexpr Index longest_context = 1024;
 
-double real(Index n) { return static_cast<double>(n); }
-
 // One sublayer, forward and then backward.
 struct Sublayer {
   const Placement* row;
@@ -29,7 +26,7 @@ struct Sublayer {
   bool is_ffn;
   NormMap norm_in = {}, norm_inner = {}, norm_branch = {}, norm_out = {};
   double input_scale = 1, alpha = 1, branch = 1;  // factors of x; branch: 0 where a learned scale starts so
-  double in = 1, out = 1;                         // C Var of ffn.in; of what writes the stream
+  double in = 1, out = 1;                         // C Var of ffn.in; C or F Var of what writes the stream
   AttentionMap attention = {};
   Kernel slope = {};              // FFN: E phi' phi', of N(phi) where an inner norm N has no statistics
   double inner_slope = 1;         // E N'(phi)^2 of it
@@ -44,25 +41,19 @@ class Recursion {
  public:
   Recursion(const ModelConfig& config, double tokens, const TextStatistics& text,
             const TheoryOptions& options)
-      : config_(config),
-        tokens_(tokens),
-        text_(text),
-        options_(options),
-        T_(config.context),
-        sequences_(norm_row(config.norm).over == NormOver::batch && options.batch > 1 ? 2 : 1) {
+      : config_(config), tokens_(tokens), text_(text), options_(options) {
     for (const Place& place : places_of(config.n_layer)) result_.sites.push_back({place});
-    result_.layers.resize(static_cast<std::size_t>(config.n_layer) + 1);
+    result_.layers.resize(config.n_layer + 1);
   }
 
   Prediction run() {
     embed();
-    const std::vector<BlockRows> rows = placements_of(config_);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
+    int layer = 0;
+    for (const BlockRows& block : rows_) {
       block_input_ = x_;
       block_noise_ = result_.amplification;
-      const int layer = static_cast<int>(i) + 1;
-      forward({.row = rows[i].attn, .layer = layer, .is_ffn = false});
-      forward({.row = rows[i].ffn, .layer = layer, .is_ffn = true});
+      forward({.row = block.attn, .layer = ++layer, .is_ffn = false});
+      forward({.row = block.ffn, .layer = layer, .is_ffn = true});
       describe_layer(layer);
     }
     Kernel gradient = head();
@@ -75,10 +66,12 @@ class Recursion {
   double tokens_;
   const TextStatistics& text_;
   const TheoryOptions& options_;
-  Index T_;
-  Index sequences_;            // of the kernels
-  Index N_ = sequences_ * T_;  // their tokens
-  std::vector<double> zeros_ = std::vector<double>(static_cast<std::size_t>(N_));
+  const Index T_ = config_.context;
+  const std::vector<BlockRows> rows_ = placements_of(config_);
+  // Of the kernels, and their tokens.
+  const Index sequences_ = norm_row(config_.norm).over == NormOver::batch && options_.batch > 1 ? 2 : 1;
+  const Index N_ = sequences_ * T_;
+  std::vector<double> zeros_ = std::vector<double>(N_);
   Signal x_;  // the stream
   Signal x0_, block_input_;
   double block_noise_ = 0;          // amplification up to it
@@ -99,10 +92,10 @@ class Recursion {
     at(layer, site).rms = root(layer, site, x.mean_square());
     at(layer, site).rms_spread = std::sqrt(x.noise) / 2;
   }
-  void set_gradient(int layer, Site site, double mean_square) {
+  void set_gradient(int layer, Site site, double mean_square, double more_noise = 0) {
     SitePrediction& s = at(layer, site);
     s.grad_rms = root(layer, site, mean_square);
-    s.spread = std::sqrt(noise_) / 2;
+    s.spread = std::sqrt(noise_ + more_noise) / 2;
   }
   Index width(Index features) const {
     return options_.finite_width ? features : std::numeric_limits<Index>::max();
@@ -119,23 +112,27 @@ class Recursion {
     return std::pow(initial_std(config_.init, real(out), real(in)), 2);
   }
 
-  const Placement& first_row() const { return *placements_of(config_)[0].attn; }
   double embedding_variance() const {
-    return config_.init.embed_std * config_.init.embed_std * gain(first_row(), true);
+    return std::pow(config_.init.embed_std, 2) * gain(*rows_[0].attn, true);
+  }
+  // C or F times the variance of an entry of the matrix that writes the stream.
+  double output_scale(const Placement& row, Index features) const {
+    return real(features) * gain(row) * variance(config_.d_model, features) *
+           std::pow(residual_factor(config_), 2);
   }
 
   void embed() {
     x_ = embedded(config_, embedding_variance(), text_, sequences_);
     x_.wobble = x_.length = 2;  // as of every Gaussian
     x_.noise = 2 * x_.kernel.likeness() / real(config_.d_model);
-    norm(placements_of(config_)[0].attn->embed_norm, x_);
+    norm(rows_[0].attn->embed_norm, x_);
     x0_ = x_;
     set_value(0, Site::stream, x_);
     describe_layer(0);
   }
 
   void describe_layer(int layer) {
-    LayerPrediction& out = result_.layers[static_cast<std::size_t>(layer)];
+    LayerPrediction& out = result_.layers[layer];
     const Kernel& k = x_.kernel;
     for (Index t = 1; t < T_; ++t) {
       for (Index s = 0; s < t; ++s)
@@ -176,20 +173,18 @@ class Recursion {
     const double like = x_.kernel.likeness();
     (x_.kernel *= f.alpha * f.alpha) += y.kernel;
     for (Index t = 0; t < N_; ++t) {
-      x_.mean[t] = f.alpha * x_.mean[t] + y.mean[t];
+      x_.mean[t] *= f.alpha;
       x_.share[t] *= f.alpha;
     }
     if (row.block_skip && f.is_ffn && config_.residual) {
       // x = c * block input + what is independent of it; both are in the sum.
       const Signal& b = block_input_;
-      for (Index t = 0; t < N_; ++t) f.skip.push_back(x_.share[t] / b.share[t]);
-      x_.kernel = Kernel(N_, [&](Index t, Index s) {
-        return x_.kernel(t, s) + (1 + f.skip[t] + f.skip[s]) * b.kernel(t, s);
-      });
       for (Index t = 0; t < N_; ++t) {
+        f.skip.push_back(x_.share[t] / b.share[t]);
         x_.mean[t] += b.mean[t];
         x_.share[t] += b.share[t];
       }
+      x_.kernel += Kernel(N_, [&](Index t, Index s) { return (1 + f.skip[t] + f.skip[s]) * b.kernel(t, s); });
     }
     f.share = added / x_.mean_square();
     x_.bent *= 1 - f.share;
@@ -208,11 +203,10 @@ class Recursion {
   }
 
   void attention(Sublayer& f, Signal& x) {
-    const double C = real(config_.d_model), v = variance(config_.d_model, config_.d_model),
-                 scale = gain(*f.row);
-    f.out = C * v * scale * residual_factor(config_) * residual_factor(config_);
-    f.attention = AttentionMap(x.kernel, {.query = C * v * gain(*f.row, true),
-                                          .value = C * v * scale,
+    const double scale = real(config_.d_model) * variance(config_.d_model, config_.d_model);
+    f.out = output_scale(*f.row, config_.d_model);
+    f.attention = AttentionMap(x.kernel, {.query = scale * gain(*f.row, true),
+                                          .value = scale * gain(*f.row),
                                           .qk_norm = config_.qk_norm || config_.qkv_norm,
                                           .value_norm = config_.qkv_norm,
                                           .rope = config_.position == Position::rope,
@@ -220,10 +214,10 @@ class Recursion {
                                           .cell_growth = options_.cell_growth,
                                           .finite_width = options_.finite_width,
                                           .sequences = sequences_});
-    LayerPrediction& layer = result_.layers[static_cast<std::size_t>(f.layer)];
-    layer.entropy = f.attention.entropy();
-    layer.max_score = f.attention.max_score();
-    layer.score_std = f.attention.score_std();
+    LayerPrediction& layer = result_.layers[f.layer];
+    layer.entropy = f.attention.entropy;
+    layer.score_std = f.attention.score_std;
+    layer.max_score = layer.score_std * std::sqrt(2 * std::log(real(T_)));
     if (!(layer.score_std <= saturated))
       refuse("predict", "no prediction: in block ", f.layer,
              " scores of attention have a standard deviation of ", layer.score_std,
@@ -233,7 +227,7 @@ class Recursion {
     const double bent = norm_row(config_.norm).non_causal() ? 1 : 0;
     const double passed = config_.qkv_norm ? 0 : 1;  // of what |x|^2 varies
     x = {f.attention.forward(), zeros_, zeros_, x.noise, passed * (2 + x.wobble), passed * x.length, bent};
-    f.matrices = 2 + 2 * f.attention.score_response() / x.mean_square();  // v and o; q and k by the scores
+    f.matrices = 2 + 2 * f.attention.score_response / x.mean_square();  // v and o; q and k by the scores
     f.norm_inner = norm(has_inner_norm(config_, *f.row), x);
     x.kernel *= f.out;
     x.wobble += 2;
@@ -241,11 +235,11 @@ class Recursion {
   }
 
   void feed_forward(Sublayer& f, Signal& x) {
-    const double C = real(config_.d_model), F = real(config_.d_ff), scale = gain(*f.row);
-    f.in = scale * variance(config_.d_ff, config_.d_model);
-    f.out =
-        scale * variance(config_.d_model, config_.d_ff) * residual_factor(config_) * residual_factor(config_);
-    const Kernel argument(N_, [&](Index t, Index s) { return C * f.in * x.kernel(t, s); });
+    const double C = real(config_.d_model), F = real(config_.d_ff);
+    f.in = C * gain(*f.row) * variance(config_.d_ff, config_.d_model);
+    f.out = output_scale(*f.row, config_.d_ff);
+    Kernel argument = x.kernel;
+    argument *= f.in;
     Response hidden = hidden_response(config_.activation, argument);
     x = {std::move(hidden.value), std::move(hidden.mean), zeros_, x.noise, 5 + x.wobble * F / C, x.length, 1};
     const double fresh = fresh_noise(f) * x.kernel.likeness(), second = 2 / C * x.kernel.likeness();
@@ -262,7 +256,7 @@ class Recursion {
     double through = 0;  // what noise in the first matrices becomes, over the same noise
     for (Index t = 0; t < T_; ++t) through += argument(t, t) * f.slope(t, t) / real(T_);
     f.matrices = 1 + f.norm_inner.inverse() * through / x.mean_square();
-    x.kernel *= F * f.out;
+    x.kernel *= f.out;
     x.wobble = 2 + x.wobble * C / F;
   }
 
@@ -270,7 +264,7 @@ class Recursion {
   Kernel head() {
     const int last = static_cast<int>(config_.n_layer) + 1;
     const NormMap final_norm = norm(config_.final_norm, x_);
-    const double untied = variance(text_.vocabulary, config_.d_model) * gain(first_row(), true);
+    const double untied = variance(text_.vocabulary, config_.d_model) * gain(*rows_[0].attn, true);
     HeadPrediction head =
         predict_head(x_, config_.d_model, config_.tie_embeddings ? embedding_variance() : untied,
                      config_.tie_embeddings, tokens_, text_);
@@ -286,15 +280,14 @@ class Recursion {
     set_gradient(last, Site::final, head.gradient.mean_square());
     set_gradient(last, Site::logits, head.logits_gradient);
     result_.loss = head.loss;
-    const bool one_tensor = final_norm.is_identity();  // final and the last stream
-    if (one_tensor) set_gradient(last - 1, Site::stream, head.gradient.mean_square());
+    const double read = head.gradient.mean_square();
     // The norm that made what the head reads takes out of the gradient what lies along it.
     if (norm_row(config_.norm).has_statistics() && !norm_row(config_.norm).non_causal()) {
       for (Index t = 0; t < N_; ++t)
         head.gradient(t, t) -= std::min(head.projection[t], head.gradient(t, t) * 0.9);
     }
     Kernel gradient = final_norm.backward(head.gradient);
-    if (!one_tensor) set_gradient(last - 1, Site::stream, gradient.mean_square());
+    set_gradient(last - 1, Site::stream, final_norm.is_identity() ? read : gradient.mean_square());
     return gradient;
   }
 
@@ -308,17 +301,15 @@ class Recursion {
     dy = f.norm_branch.backward(dy);
     set_gradient(f.layer, f.site(Site::attn_out, Site::ffn_out), dy.mean_square());
     // Back through the last matrix, to C (attention) or F features.
-    dy *= f.is_ffn ? C * f.out : f.out;
+    dy *= f.is_ffn ? C / F * f.out : f.out;
     dy = f.norm_inner.backward(dy);
     if (f.is_ffn) {
       set_gradient(f.layer, Site::ffn_hidden, f.inner_slope * dy.mean_square());
-      (dy *= f.slope) *= F * f.in;
+      (dy *= f.slope) *= F / C * f.in;
     } else {
       dy = f.attention.backward(dy);
     }
-    const double whole = std::exchange(noise_, noise_ + fresh_noise(f));
-    set_gradient(f.layer, f.site(Site::attn_in, Site::ffn_in), dy.mean_square());
-    noise_ = whole;
+    set_gradient(f.layer, f.site(Site::attn_in, Site::ffn_in), dy.mean_square(), fresh_noise(f));
     dy *= f.input_scale * f.input_scale;
     Kernel dx = sum;
     (dx *= f.alpha * f.alpha) += f.norm_in.backward(dy);

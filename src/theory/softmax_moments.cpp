@@ -43,22 +43,29 @@ struct ScoreIntegrals {
       }
     }
   }
+};
 
-  double y(std::size_t j) const { return first + step * static_cast<double>(j); }
+// Integrals over y for the scores of the terms a, of the terms b, and of n - 2 with phi; all of one step.
+struct ManyScores {
+  const ScoreIntegrals &a, &b;
+  std::vector<double> others;  // phi^(n-2)
 
-  // phi^power at each y: other scores.
-  std::vector<double> others(double power) const {
-    std::vector<double> phi;
-    for (const auto& h : at) phi.push_back(std::pow(h[0], power));
-    return phi;
+  ManyScores(const ScoreIntegrals& one, const ScoreIntegrals& second, double n) : a(one), b(second) {
+    for (const auto& h : b.at) others.push_back(std::pow(h[0], n - 2));
   }
-
-  // The integral over y of f(j).
-  template <class F>
-  double integral(F f) const {
+  // Of h_k of the first score and h_l of the second.
+  double product(std::size_t k, std::size_t l) const {
     double sum = 0;
-    for (std::size_t j = 0; j < at.size(); ++j) sum += f(j);
-    return sum * step;
+    for (std::size_t j = 0; j < others.size(); ++j) sum += a.at[j][k] * b.at[j][l] * others[j];
+    return sum * a.step;
+  }
+  double log_sum() const {  // E ln Z
+    double sum = 0;
+    for (std::size_t j = 0; j < others.size(); ++j) {
+      const double y = a.first + a.step * static_cast<double>(j);
+      sum += std::exp(-std::exp(y)) - a.at[j][0] * b.at[j][0] * others[j];
+    }
+    return sum * a.step;
   }
 };
 
@@ -68,18 +75,12 @@ struct Smooth {
 };
 
 Smooth smooth_at(const ScoreIntegrals& scores, double n, double sigma) {
-  const auto& h = scores.at;
-  const std::vector<double> others = scores.others(n - 2);
-  const auto moment = [&](std::size_t k, double gamma) {
-    return n / gamma * scores.integral([&](std::size_t j) { return h[j][k] * h[j][0] * others[j]; });
-  };
-  const auto pair = [&](std::size_t j) { return h[j][2] * h[j][2] * others[j]; };
-  const auto log_sum = [&](std::size_t j) {
-    return std::exp(-std::exp(scores.y(j))) - h[j][0] * h[j][0] * others[j];
-  };
-  const double y = moment(2, 1), square = sigma * sigma;
-  const double slope = y - 2 * moment(3, 2) + moment(4, 6) + n * (n - 1) / 6 * scores.integral(pair);
-  const double entropy = scores.integral(log_sum) - square * (1 - y);  // E sum A s = sigma^2 (1 - Y) (Stein)
+  const ManyScores of(scores, scores, n);
+  const double y = n * of.product(2, 0),
+               square = sigma * sigma;  // E sum A^2, A^3, A^4, and of pairs A^2 A'^2
+  const double slope =
+      y - n * of.product(3, 0) + n / 6 * of.product(4, 0) + n * (n - 1) / 6 * of.product(2, 2);
+  const double entropy = of.log_sum() - square * (1 - y);  // E sum A s = sigma^2 (1 - Y) (Stein)
   return {std::log(participation_exponent(n, y) / square), std::log(slope / slope_of(n, y)),
           std::log(entropy / std::log(n))};
 }
@@ -152,16 +153,10 @@ SharedMoments shared_moments(double n, double sigma, double rho) {
 ShiftedSoftmax shifted_softmax(double n, double sigma, double shift) {
   const double beyond = std::max(sigma / largest_sigma, 1.0), s = sigma / beyond;
   const ScoreIntegrals all(s, 0, 30 + shift), own(s, shift, 30 + shift);
-  const auto &h = all.at, &o = own.at;
-  const std::vector<double> phi = all.others(n - 2);  // and n - 1 with h[0]
-  const auto of_own = [&](std::size_t k) {
-    return all.integral([&](std::size_t j) { return o[j][k] * h[j][0] * phi[j]; });
-  };
-  const double mean = of_own(1);
-  const double log_sum =
-      all.integral([&](std::size_t j) { return std::exp(-std::exp(all.y(j))) - o[j][0] * h[j][0] * phi[j]; });
-  return {std::log(n) + beyond * (log_sum - std::log(n)), mean, (1 - mean) / (n - 1), of_own(2),
-          all.integral([&](std::size_t j) { return h[j][2] * o[j][0] * phi[j]; })};
+  const ManyScores of(own, all, n);
+  const double mean = of.product(1, 0);
+  return {std::log(n) + beyond * (of.log_sum() - std::log(n)), mean, (1 - mean) / (n - 1), of.product(2, 0),
+          of.product(0, 2)};
 }
 
 }  // namespace normscope

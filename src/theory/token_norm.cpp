@@ -24,8 +24,8 @@ Kernel rotated(Kernel v, Kernel k, bool back) {
 }
 
 Kernel centred(const Kernel& k) {
-  const double n = static_cast<double>(k.size);
-  std::vector<double> row(static_cast<std::size_t>(k.size));
+  const double n = real(k.size);
+  std::vector<double> row(k.size);
   double all = 0;
   for (Index t = 0; t < k.size; ++t) {
     for (Index s = 0; s < k.size; ++s) row[t] += k(t, s) / n;
@@ -54,12 +54,11 @@ Kernel TokenNorm::joined(const std::vector<Kernel>& modes) const {
   });
 }
 
-TokenNorm::TokenNorm(Kernel& kernel, double epsilon, Index sequences)
-    : sequences_(static_cast<double>(sequences)) {
+TokenNorm::TokenNorm(Kernel& kernel, double epsilon, Index sequences) : sequences_(real(sequences)) {
   modes_.push_back({1, {}, {}});
   if (sequences > 1) modes_.push_back({sequences_ - 1, {}, {}});
   std::vector<Kernel> squares = split(kernel);  // diagonal: E w_j g_j^2 / (V + eps)
-  const double T = static_cast<double>(squares[0].size), n = sequences_ * T;
+  const double T = real(squares[0].size), n = sequences_ * T;
   double mean = 0;
   std::vector<std::vector<double>> w;
   for (std::size_t m = 0; m < modes_.size(); ++m) {
