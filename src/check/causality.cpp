@@ -6,19 +6,35 @@
 namespace normscope {
 namespace {
 
+// The logits of a training pass, or sequence by sequence those of evaluation.
+std::vector<float> logits_of(TestModel<float>& model, const Pass& batch, bool training) {
+  std::vector<float> logits;
+  if (training) {
+    model.pass(batch, &logits);
+    return logits;
+  }
+  for (std::size_t first = 0; first < batch.tokens.size(); first += batch.context) {
+    const std::span<const float> rows = model.forward(batch.tokens.subspan(first, batch.context));
+    logits.insert(logits.end(), rows.begin(), rows.end());
+  }
+  return logits;
+}
+
 // Counts the rows of logits that differ although no character at or before them was changed.
-template <class Logits>
-Result leak(const char* what, const TestBatch& batch, Index vocab, const std::string& why, Logits logits_of) {
-  const Index context = batch.view().context, rows = std::ssize(batch.tokens);
+Result leak(TestModel<float>& model, const TestBatch& batch, bool training, const char* what,
+            const std::string& why) {
+  const Index context = batch.context, rows = std::ssize(batch.tokens);
+  const Index vocab = model.transformer.vocab_size();
   std::vector<Token> tokens = batch.tokens;
-  const auto before = logits_of(Pass{tokens, batch.targets, context});
+  const Pass pass{tokens, batch.targets, context};
+  const std::vector<float> before = logits_of(model, pass, training);
   Index leaks = 0, of = 0;
   double largest = 0;
   // Near the start, in the middle, at the end: on both sides of block boundaries.
   for (Index changed = std::min<Index>(1, context - 1); changed < context;
        changed += std::max<Index>(1, (context - 1) / 4)) {
     tokens[changed] = static_cast<Token>((tokens[changed] + 1) % vocab);
-    const auto after = logits_of(Pass{tokens, batch.targets, context});
+    const std::vector<float> after = logits_of(model, pass, training);
     tokens[changed] = batch.tokens[changed];
     for (Index row = 0; row < rows; ++row) {
       if (row >= changed && row < context) continue;  // of this sequence, at or after the change
@@ -40,32 +56,17 @@ Result leak(const char* what, const TestBatch& batch, Index vocab, const std::st
 }  // namespace
 
 Outcome causality(const Context& given) {
-  const Index vocab = given.corpus.vocab.size();
   const NormRow& norm = norm_row(given.config.model.norm);
   const TestBatch batch = small_batch(given, 2e10);
   TestModel<float> model(given, given.config.model);  // the engine that trains: its SIMD, its attention
-  const char* mixing =
-      !norm.non_causal() ? ""
-      : norm.has_running
-          ? "'s training statistics mix all tokens of the batch: later characters and other "
-            "sequences leak into every position"
-          : "'s statistics run over the whole sequence: later characters leak into every position";
-  const std::string why = norm.non_causal() ? text(": ", norm.name, mixing) : "";
-  std::vector<Result> all{leak(norm.has_running ? " in training" : "", batch, vocab, why, [&](const Pass& b) {
-    std::vector<float> logits;
-    model.pass(b, &logits);
-    return logits;
-  })};
-  if (!norm.has_running) return all;
-  all.push_back(leak(" in evaluation, by running statistics", batch, vocab, "", [&](const Pass& b) {
-    std::vector<float> logits;
-    for (std::size_t first = 0; first < b.tokens.size(); first += b.context) {
-      const std::span<const float> rows = model.forward(b.tokens.subspan(first, b.context));
-      logits.insert(logits.end(), rows.begin(), rows.end());
-    }
-    return logits;
-  }));
-  return all;
+  if (!norm.has_running) {
+    const char* why = "'s statistics run over the whole sequence: later characters leak into every position";
+    return leak(model, batch, true, "", norm.non_causal() ? text(": ", norm.name, why) : "");
+  }
+  const std::string why = text(": ", norm.name, "'s training statistics mix all tokens of the batch: ",
+                               "later characters and other sequences leak into every position");
+  return std::vector{leak(model, batch, true, " in training", why),
+                     leak(model, batch, false, " in evaluation, by running statistics", "")};
 }
 
 }  // namespace normscope

@@ -98,11 +98,8 @@ Result sandwich_is_pre(const Context& given) {
       double mean = 0, variance = 0;
       for (const double f : branch) mean += centred ? f / n : 0;
       for (const double f : branch) variance += (f - mean) * (f - mean) / n;
-      const Parameter& gain = sandwiched.layout()[norm.weight];
-      std::fill_n(sandwiched.parameters.at(gain), gain.size, std::sqrt(variance + config.norm_eps));
-      if (norm.bias == no_parameter) continue;
-      const Parameter& bias = sandwiched.layout()[norm.bias];
-      std::fill_n(sandwiched.parameters.at(bias), bias.size, mean);
+      sandwiched.set(norm.weight, std::sqrt(variance + config.norm_eps));
+      sandwiched.set(norm.bias, mean);
     }
   }
   // Values only: sigma and mean are constants here, so gradients differ.
@@ -130,8 +127,7 @@ Outcome uniform_loss(const Context& given) {
   ModelConfig config = given.config.model;
   config.tie_embeddings = false;
   TestModel<double> model(given, config);
-  const Parameter& head = model.layout()[model.layout().head];
-  std::fill_n(model.parameters.at(head), head.size, 0.0);
+  model.set(model.layout().head, 0);
   const TestBatch batch = small_batch(given);
   const double want = std::log(static_cast<double>(given.corpus.vocab.size()));
   return vanishes(text("a head of zeros gives the loss ln V = ", want,

@@ -11,17 +11,6 @@ constexpr double small = 1e-6;  // a small enough error of a gradient; a tenth o
 constexpr double steps[] = {1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9};  // of the length of W
 constexpr std::size_t likeliest_first[] = {2, 3, 1, 4, 0, 5, 6, 7};
 
-// Which units of the FFN are on: a difference across ReLU's kink is no derivative. Units that are 0 up to
-// rounding (all tokens equal, with batch norm) count as off.
-std::vector<bool> masks(const SiteCopies<double>& sites) {
-  std::vector<bool> on;
-  for (const SiteCopy<double>& site : sites.values) {
-    if (site.place.site != Site::ffn_hidden) continue;
-    for (const double x : site.data) on.push_back(x > 1e-12);
-  }
-  return on;
-}
-
 // A direction of length 1: half random, half that of the n numbers at g unless they are all 0.
 std::vector<double> direction(Index n, const double* g, const std::string& name) {
   const RandomStream stream(1, "direction of " + name);
@@ -41,9 +30,7 @@ class Differences {
   Differences(Model<double>& model, const Pass& batch, const ParameterBlock<double>& gradients)
       : model_(model), batch_(batch), gradients_(gradients), pass_(tensors_of(model, batch)) {
     find_rounding(model, batch, noise_of_double, pass_);
-    SiteCopies<double> sites;
-    loss(sites);
-    masks_ = masks(sites);
+    loss(masks_);
   }
 
   void compare(const Parameter& p, Worst& worst) {
@@ -59,9 +46,9 @@ class Differences {
     for (const std::size_t i : likeliest_first) {
       bool kink = false;
       found[i] = central_difference(w, d, steps[i] * length, [&] {
-        SiteCopies<double> sites;
-        const double moved = loss(sites);
-        kink = kink || masks(sites) != masks_;
+        std::vector<bool> on;
+        const double moved = loss(on);
+        kink = kink || on != masks_;
         return moved;
       });
       if (kink) found[i] = NAN;
@@ -92,11 +79,19 @@ class Differences {
     return (own.rounding > max_rounding * own.size() ? rounding_margin : margin) * own.rounding;
   }
 
-  double loss(SiteCopies<double>& sites) {
-    SiteCopies<double>* listener = model_.config().activation == Activation::relu ? &sites : nullptr;
+  // `on`: which ReLUs of the FFN are, because a difference across their kink is no derivative. Units that are
+  // 0 up to rounding (all tokens equal, with batch norm) count as off.
+  double loss(std::vector<bool>& on) {
+    SiteCopies<double> sites, *listener = model_.config().activation == Activation::relu ? &sites : nullptr;
     // Evaluation uses batch norm's running statistics; its gradient is that of the batch's own.
-    return norm_row(model_.config().norm).has_running ? model_.loss_and_gradients(batch_, 1, listener)
-                                                      : model_.loss(batch_, listener);
+    const double found = norm_row(model_.config().norm).has_running
+                             ? model_.loss_and_gradients(batch_, 1, listener)
+                             : model_.loss(batch_, listener);
+    for (const SiteCopy<double>& site : sites.values) {
+      if (site.place.site != Site::ffn_hidden) continue;
+      for (const double x : site.data) on.push_back(x > 1e-12);
+    }
+    return found;
   }
 
   // From the effect of the noise to that of rounding by at most four units in the last place.

@@ -179,10 +179,7 @@ Outcome rezero_start(const Context& given) {
     return "not every block adds its branch times a learned number";
   TestModel<double> model(given, config);
   for (const BlockParameters& p : model.layout().blocks) {
-    for (const int a : {p.attn.scale, p.ffn.scale}) {
-      const Parameter& scale = model.layout()[a];
-      std::fill_n(model.parameters.at(scale), scale.size, 0.0);
-    }
+    for (const int scale : {p.attn.scale, p.ffn.scale}) model.set(scale, 0);
   }
   const std::vector<Tensor> pass = tensors_of(model, small_batch(given).view());
   const int last = static_cast<int>(config.n_layer);

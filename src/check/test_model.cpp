@@ -5,29 +5,6 @@
 
 namespace normscope {
 
-template <class Real>
-void perturb_1d_params(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters) {
-  for (const Parameter& p : layout.list()) {
-    if (p.is_matrix() || !p.trainable) continue;
-    const RandomStream stream(seed, "moved " + p.name);
-    for (Index i = 0; i < p.size; ++i) parameters.at(p)[i] += static_cast<Real>(0.3 * stream.normal(i));
-  }
-}
-
-template <class Real>
-TestModel<Real>::TestModel(const Context& given, const ModelConfig& model)
-    : Model<Real>(model, given.corpus.vocab.size(), gemm_provider(given.config.train)) {
-  ModelConfig drawn = model;
-  drawn.init = {.scheme = InitScheme::xavier_uniform, .embed_std = 0.5, .residual_scaling = true};
-  initialise(drawn, this->layout(), given.config.train.seed, this->parameters);
-  perturb_1d_params(this->layout(), given.config.train.seed, this->parameters);
-}
-
-template void perturb_1d_params(const ParameterLayout&, std::uint64_t, ParameterBlock<float>&);
-template void perturb_1d_params(const ParameterLayout&, std::uint64_t, ParameterBlock<double>&);
-template class TestModel<float>;
-template class TestModel<double>;
-
 TestBatch::TestBatch(const Context& given, Index sequences, Index length)
     : tokens(sequences * length), targets(tokens.size()), context(length) {
   const BatchSampler sampler(given.corpus.train, context, given.config.train.seed);

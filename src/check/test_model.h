@@ -25,19 +25,36 @@ double expected_branch_scale(const ModelConfig& config, Index block, const std::
 // Adds N(0, 0.3) to gains, biases and scales: a gradient that is right only at gain 1 and bias 0 must not
 // pass. Running statistics stay.
 template <class Real>
-void perturb_1d_params(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters);
+void perturb_1d_params(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters) {
+  for (const Parameter& p : layout.list()) {
+    if (p.is_matrix() || !p.trainable) continue;
+    const RandomStream stream(seed, "moved " + p.name);
+    for (Index i = 0; i < p.size; ++i) parameters.at(p)[i] += static_cast<Real>(0.3 * stream.normal(i));
+  }
+}
 
 // A model without dropout. Its matrices have Xavier's scale whatever the config's init, since a law holds for
 // any weights, and with tiny or huge ones a fault could hide behind rounding. Its vectors are perturbed.
 template <class Real>
 class TestModel : public Model<Real> {
  public:
-  TestModel(const Context& given, const ModelConfig& model);
+  TestModel(const Context& given, ModelConfig model)
+      : Model<Real>(model, given.corpus.vocab.size(), gemm_provider(given.config.train)) {
+    model.init = {.scheme = InitScheme::xavier_uniform, .embed_std = 0.5, .residual_scaling = true};
+    initialise(model, this->layout(), given.config.train.seed, this->parameters);
+    perturb_1d_params(this->layout(), given.config.train.seed, this->parameters);
+  }
 
   // The loss, and `gradients` of this batch alone.
   double pass(const Pass& batch, std::vector<Real>* logits = nullptr) {
     this->gradients.clear();
     return this->loss_and_gradients(batch, 1, nullptr, logits);
+  }
+  // Sets every number of a parameter, if the model has it.
+  void set(int parameter, Real value) {
+    if (parameter == no_parameter) return;
+    const Parameter& p = this->layout()[parameter];
+    std::fill_n(this->parameters.at(p), p.size, value);
   }
 };
 
