@@ -6,9 +6,9 @@
 #include "helpers.h"
 #include "theory/activations.h"
 #include "theory/attention.h"
+#include "theory/norms.h"
 #include "theory/predict.h"
 #include "theory/softmax_moments.h"
-#include "theory/token_norm.h"
 
 using namespace normscope;
 

@@ -67,32 +67,16 @@ struct AttentionMap::Pass {
       exponent *= both.exponent / same.exponent / rho;
       slope = both.slope / same.slope;
     }
-    x = centred([&](Index s, Index s2) { return key(s, s2) * turn(s, s2); });
+    x = centred(end, end2, [&](Index s, Index s2) { return key(s, s2) * turn(s, s2); });
     for (const double v : x) w.push_back(std::exp(exponent * v));
     total = sums([](Index, Index, double weight) { return weight; });
     return true;
   }
 
-  // f(s, s') less its means over s and over s'.
-  template <class F>
-  std::vector<double> centred(F f) const {
-    std::vector<double> c(end * end2), column(end2);
-    for (Index s = 0; s < end; ++s) {
-      double* row = &c[s * end2];
-      double sum = 0;
-      for (Index s2 = 0; s2 < end2; ++s2) sum += row[s2] = f(s, s2);
-      for (Index s2 = 0; s2 < end2; ++s2) column[s2] += row[s2] -= sum / real(end2);
-    }
-    for (Index s = 0; s < end; ++s) {
-      for (Index s2 = 0; s2 < end2; ++s2) c[s * end2 + s2] -= column[s2] / real(end);
-    }
-    return c;
-  }
-
   // A_ts A_t's' (v_s - mean v).(v_s' - mean v), whose sums over s and over s' are 0.
   std::vector<double> moved() const {
-    std::vector<double> v = centred([&](Index s, Index s2) { return map.value_(s, s2 + other); });
-    return centred([&](Index s, Index s2) { return w[s * end2 + s2] * v[s * end2 + s2]; });
+    std::vector<double> v = centred(end, end2, [&](Index s, Index s2) { return map.value_(s, s2 + other); });
+    return centred(end, end2, [&](Index s, Index s2) { return w[s * end2 + s2] * v[s * end2 + s2]; });
   }
 
   std::size_t pair(Index t, Index t2) const { return (t - first) * (end2 - first2) + t2 - first2; }

@@ -14,7 +14,7 @@ TextStatistics text_statistics(const Corpus& corpus, Index context) {
   for (Index d = 0; d <= context; ++d) {
     const Index pairs = std::ssize(text) - d;
     Index same = 0;
-    for (Index i = 0; i < pairs; ++i) same += text[i] == text[i + d] ? 1 : 0;
+    for (Index i = 0; i < pairs; ++i) same += text[i] == text[i + d];
     statistics.collisions.push_back(real(same) / real(pairs));
   }
   std::vector<double> counts(corpus.vocab.size());

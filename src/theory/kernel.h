@@ -60,4 +60,20 @@ struct Kernel {
   std::vector<double> values;
 };
 
+// (rows, cols): f(t, s) less its means over t and over s.
+template <class F>
+std::vector<double> centred(Index rows, Index cols, F f) {
+  std::vector<double> c(rows * cols), column(cols);
+  for (Index t = 0; t < rows; ++t) {
+    double* row = &c[t * cols];
+    double sum = 0;
+    for (Index s = 0; s < cols; ++s) sum += row[s] = f(t, s);
+    for (Index s = 0; s < cols; ++s) column[s] += row[s] -= sum / real(cols);
+  }
+  for (Index t = 0; t < rows; ++t) {
+    for (Index s = 0; s < cols; ++s) c[t * cols + s] -= column[s] / real(rows);
+  }
+  return c;
+}
+
 }  // namespace normscope

@@ -255,7 +255,7 @@ class Recursion {
     f.slope = std::move(hidden.slope);
     double through = 0;  // what noise in the first matrices becomes, over the same noise
     for (Index t = 0; t < T_; ++t) through += argument(t, t) * f.slope(t, t) / real(T_);
-    f.matrices = 1 + f.norm_inner.inverse() * through / x.mean_square();
+    f.matrices = 1 + f.norm_inner.inverse * through / x.mean_square();
     x.kernel *= f.out;
     x.wobble = 2 + x.wobble * C / F;
   }
