@@ -85,11 +85,12 @@ double flops_of(const OpCall& call, Index context) {
 double bytes_of(const OpCall& call) {
   // Tensors of (rows, in) numbers, read and written, forward + backward. The optimiser reads gradient, weight
   // and two moments, and writes the last three.
-  constexpr std::pair<std::string_view, double> tensors[] = {{"norm", 2 + 3},      {"qk_norm", 2 + 3},  {"residual", 3},
-                               {"scale", 2 + 2},     {"rotary", 2 + 2},   {"learned scale", 2 + 4},
-                               {"dropout", 2 + 2},   {"swiglu", 3 + 5},   {"cross-entropy", 1 + 2},
-                               {"embedding", 2 + 3}, {"optimiser", 4 + 3}};
-  const auto* found = std::ranges::find(tensors, std::string_view(call.name), &std::pair<std::string_view, double>::first);
+  constexpr std::pair<std::string_view, double> tensors[] = {
+      {"norm", 2 + 3},          {"qk_norm", 2 + 3},       {"residual", 3},     {"scale", 2 + 2},
+      {"rotary", 2 + 2},        {"learned scale", 2 + 4}, {"dropout", 2 + 2},  {"swiglu", 3 + 5},
+      {"cross-entropy", 1 + 2}, {"embedding", 2 + 3},     {"optimiser", 4 + 3}};
+  const auto* found =
+      std::ranges::find(tensors, std::string_view(call.name), &std::pair<std::string_view, double>::first);
   if (found == std::end(tensors)) return 0;
   return found->second * static_cast<double>(sizeof(float)) * static_cast<double>(call.rows * call.in);
 }
