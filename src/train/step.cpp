@@ -1,6 +1,5 @@
 #include "train/step.h"
 
-#include <cmath>
 #include <numeric>
 
 #include "core/hash.h"
@@ -8,8 +7,6 @@
 #include "train/environment.h"
 
 namespace normscope {
-
-bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(norms.total); }
 
 StepRunner::StepRunner(const RunConfig& config, std::span<const Token> train_text, bool dropout,
                        Communicator& ranks)

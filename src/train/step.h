@@ -1,6 +1,7 @@
 // One training step's loss and gradients, micro-batch by micro-batch, and the loss over a whole text.
 #pragma once
 
+#include <cmath>
 #include <optional>
 
 #include "config/run_config.h"
@@ -19,7 +20,7 @@ struct StepResult {
   std::optional<double> noise_scale;  // sequences; empty where it was not measured
 
   float grad_norm() const { return static_cast<float>(norms.total); }
-  bool finite() const;
+  bool finite() const { return std::isfinite(loss) && std::isfinite(norms.total); }
 };
 
 class StepRunner {

@@ -103,7 +103,13 @@ void Trainer::begin() {
   invalidate_summary();
   if (!resumed_) restore_best();
   write_atomically(folder_->file_to_write(config_file), dump_text(config_));
-  open_logs();
+  const auto last_step = resumed_ ? std::optional(state_.step) : std::nullopt;
+  metrics_log_.emplace(open_metrics(*folder_, last_step));
+  if (config_.log.layers_every > 0) {
+    layer_logs_.emplace(*folder_, last_step);
+  } else if (folder_->has(layers_file)) {
+    LayerLogs(*folder_, last_step);  // drops the rows after the last step, as for every log
+  }
 }
 
 // Deletes an old summary.json for a new run, or sets its status to `interrupted` for a resumed one, so that a
@@ -122,15 +128,6 @@ void Trainer::invalidate_summary() {
   old.first_nonfinite.reset();
   old.story.clear();
   write_record(folder_->file_to_write(summary_file), old);
-}
-
-// With layers_every 0 existing logs of layers, parameters and heads are opened only to drop the rows after
-// the last step, as for every log.
-void Trainer::open_logs() {
-  const auto last_step = resumed_ ? std::optional(state_.step) : std::nullopt;
-  metrics_log_.emplace(open_metrics(*folder_, last_step));
-  if (config_.log.layers_every > 0 || folder_->has(layers_file)) layer_logs_.emplace(*folder_, last_step);
-  if (config_.log.layers_every == 0) layer_logs_.reset();
 }
 
 // --- a step ---
@@ -249,20 +246,6 @@ void Trainer::save() {
 
 // --- after the last step ---
 
-void Trainer::finish() {
-  record_.steps = state_.step;
-  record_.best_val_loss = state_.best_val_loss;
-  if (state_.best_val_loss) record_.best_step = state_.best_step;
-  record_.skipped = state_.skipped;
-  record_.branch_share = state_.branch_share;
-  if (corpus_.val.size() >= 2)
-    record_.unigram = unigram_loss(corpus_.train, corpus_.val, corpus_.vocab.size());
-  record_.trajectory_hash = hex(state_.trajectory_hash);
-  const Index tokens = (state_.step - first_step_ + 1) * tokens_per_step_;
-  record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
-  add_environment(config_.train, record_);
-}
-
 // Writes the final model and a sample of its text.
 void Trainer::write_results() {
   save_model(folder_->file_to_write(model_file), run_meta(), state_.step, model_);
@@ -314,7 +297,17 @@ RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
   if (record_.status.empty()) record_.status = status_done;
   const bool done = record_.status == status_done;
   if (folder_) {
-    finish();
+    record_.steps = state_.step;
+    record_.best_val_loss = state_.best_val_loss;
+    if (state_.best_val_loss) record_.best_step = state_.best_step;
+    record_.skipped = state_.skipped;
+    record_.branch_share = state_.branch_share;
+    if (corpus_.val.size() >= 2)
+      record_.unigram = unigram_loss(corpus_.train, corpus_.val, corpus_.vocab.size());
+    record_.trajectory_hash = hex(state_.trajectory_hash);
+    const Index tokens = (state_.step - first_step_ + 1) * tokens_per_step_;
+    record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
+    add_environment(config_.train, record_);
     if (done) write_results();
     record_.seconds = record_.seconds.value_or(0) + clock.seconds();
     write_record(folder_->file_to_write(summary_file), record_);

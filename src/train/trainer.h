@@ -59,7 +59,6 @@ class Trainer {
   void begin();
   void take_steps(const std::atomic<bool>& stop, int max_threads_tried);
   void invalidate_summary();
-  void open_logs();
 
   Step plan(Index number) const;
   void compute(Step& step);
@@ -69,7 +68,6 @@ class Trainer {
   void evaluate_model(Step& step);
   void save();
 
-  void finish();
   void write_results();
   CheckpointMeta run_meta() const { return {config_, corpus_}; }
 
