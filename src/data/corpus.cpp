@@ -96,12 +96,8 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
            val.size(), " characters; it needs at least 2; use a longer text",
            val_path.empty() ? ", a larger data.val_fraction, or 0 for no validation" : "");
   }
-  Corpus corpus;
-  corpus.vocab = Vocabulary::of(std::array{all, std::u32string_view(apart)});
-  corpus.train = corpus.vocab.encode(train, "corpus");
-  corpus.val = corpus.vocab.encode(val, "corpus");
-  corpus.hash = hash;
-  return corpus;
+  const Vocabulary vocab = Vocabulary::of(std::array{all, std::u32string_view(apart)});
+  return {vocab.encode(train, "corpus"), vocab.encode(val, "corpus"), vocab, hash};
 }
 
 }  // namespace normscope

@@ -39,17 +39,14 @@ class Shares {
   template <class Sum, class Measure>
   void sum_by_parameter(std::vector<Sum>& by_piece, std::vector<Sum>& sums, Measure measure) const {
     by_piece.resize(pieces_.size());
-    parallel_each(std::ssize(mine()), [&](Index i) {
-      by_piece[static_cast<std::size_t>(first_[at()] + i)] = measure(mine()[static_cast<std::size_t>(i)]);
-    });
+    parallel_each(std::ssize(mine()), [&](Index i) { by_piece[first_[at()] + i] = measure(mine()[i]); });
     ranks_.complete(by_piece, first_);
     sums.assign(layout_.list().size(), {});
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      sums[static_cast<std::size_t>(pieces_[i].parameter)] += by_piece[i];
+    for (std::size_t i = 0; i < pieces_.size(); ++i) sums[pieces_[i].parameter] += by_piece[i];
   }
 
  private:
-  std::size_t at() const { return static_cast<std::size_t>(ranks_.rank()); }
+  int at() const { return ranks_.rank(); }
 
   const ParameterLayout& layout_;
   Communicator& ranks_;

@@ -23,12 +23,6 @@ ThreadChoice::~ThreadChoice() {
   if (other_ != 0) set_thread_count(chosen_);
 }
 
-bool ThreadChoice::is_trial_due() const {
-  if (steps_ <= steps_of_usual || usual_ == 0) return steps_ >= pause_;
-  const double pace = recent_ / usual_;
-  return steps_ >= pause_ || pace > other_pace || pace < 1 / other_pace;
-}
-
 // Starts a trial of the next count, or without one the steps until the next trial.
 void ThreadChoice::start_trial() {
   other_ = 0;
@@ -52,7 +46,8 @@ bool ThreadChoice::choose(double seconds) {
     } else {
       recent_ += (seconds - recent_) / 16;
     }
-    if (is_trial_due()) start_trial();
+    const double pace = steps_ > steps_of_usual && usual_ > 0 ? recent_ / usual_ : 1;
+    if (steps_ >= pause_ || pace > other_pace || pace < 1 / other_pace) start_trial();
     return false;
   }
   const bool is_others = (steps_ - 1) / steps_a_turn % 2 == 1;

@@ -22,7 +22,6 @@ class ThreadChoice {
   int chosen() const { return chosen_; }
 
  private:
-  bool is_trial_due() const;
   void start_trial();
   bool judge();
 
