@@ -20,11 +20,11 @@ struct SitePrediction {
   double rms_spread = 0, spread = 0;  // standard deviations from seed to seed, over rms and grad_rms: about
 };
 
-struct LayerPrediction {  // 0: the embedding output
-  double similarity = 0;  // cosine of two tokens of a sequence, mean over pairs
-  double share = 0;       // cos(x_0, x_l): what is left of the input in the stream
-  double entropy = 0, max_score = 0,
-         score_std = 0;  // attention: mean over queries; of the last query, expected
+struct LayerPrediction {                // 0: the embedding output
+  double similarity = 0;                // cosine of two tokens of a sequence, mean over pairs
+  double share = 0;                     // cos(x_0, x_l): what is left of the input in the stream
+  double entropy = 0;                   // of attention, mean over queries
+  double score_std = 0, max_score = 0;  // of the last query; the largest expected: score_std sqrt(2 ln T)
 };
 
 struct Prediction {

@@ -76,8 +76,8 @@ struct Smooth {
 
 Smooth smooth_at(const ScoreIntegrals& scores, double n, double sigma) {
   const ManyScores of(scores, scores, n);
-  const double y = n * of.product(2, 0),
-               square = sigma * sigma;  // E sum A^2, A^3, A^4, and of pairs A^2 A'^2
+  const double y = n * of.product(2, 0), square = sigma * sigma;
+  // E sum A^2, A^3 and A^4, and of pairs A^2 A'^2.
   const double slope =
       y - n * of.product(3, 0) + n / 6 * of.product(4, 0) + n * (n - 1) / 6 * of.product(2, 2);
   const double entropy = of.log_sum() - square * (1 - y);  // E sum A s = sigma^2 (1 - Y) (Stein)
