@@ -37,13 +37,17 @@ std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span
       if (begin + n < all.size()) ++count.followed;
     }
   }
+  const auto count_of = [&](std::u32string_view string) {
+    const auto found = counts.find(string);
+    return found == counts.end() ? Count{} : found->second;
+  };
   for (std::size_t n = 2; n <= max_n; ++n) {
     for (std::size_t i = 1; i < judged.size(); ++i) {
       const std::size_t length = std::min(n, i + 1);
       const std::u32string_view string = std::u32string_view(judged).substr(i + 1 - length, length);
-      const double followed = counts[string.substr(0, length - 1)].followed;
+      const double followed = count_of(string.substr(0, length - 1)).followed;
       losses[n].nats += std::log((followed + smoothing * static_cast<double>(vocabulary)) /
-                                 (counts[string].seen + smoothing));
+                                 (count_of(string).seen + smoothing));
     }
     losses[n].nats /= static_cast<double>(text.size() - 1);
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/error.h"
 #include "kernels/simd.h"
 
 namespace normscope {
@@ -43,6 +44,49 @@ double learning_rate(const TrainConfig& config, Index step) {
   fail("schedule", "no code for schedule number ", static_cast<int>(config.schedule));
 }
 
+namespace {
+
+// The arguments of an optimiser's update number `step` of n weights w with gradient g and moments m and v.
+template <class Real>
+struct PieceUpdate {
+  const TrainConfig& config;
+  double step, lr, gradient_scale, decay;
+  Index n;
+  const Real* g;
+  Real *w, *m, *v;
+};
+
+template <class Real>
+WeightChange update_adamw(const PieceUpdate<Real>& u) {
+  const TrainConfig& c = u.config;
+  const AdamW<Real> rule{
+      .gradient_scale = static_cast<Real>(u.gradient_scale),
+      .beta1 = static_cast<Real>(c.beta1),
+      .beta2 = static_cast<Real>(c.beta2),
+      .one_minus_beta1 = static_cast<Real>(1 - c.beta1),
+      .one_minus_beta2 = static_cast<Real>(1 - c.beta2),
+      .eps = static_cast<Real>(c.adam_eps),
+      .decay = static_cast<Real>(u.decay),
+      .step_size = static_cast<Real>(u.lr / (1 - std::pow(c.beta1, u.step))),
+      .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - std::pow(c.beta2, u.step)))};
+  return adamw(u.n, rule, u.g, u.w, u.m, u.v);
+}
+
+template <class Real>
+WeightChange update_sgd(const PieceUpdate<Real>& u) {
+  const MomentumStep<Real> rule{.gradient_scale = static_cast<Real>(u.gradient_scale),
+                                .momentum = static_cast<Real>(u.config.momentum),
+                                .decay = static_cast<Real>(u.decay),
+                                .lr = static_cast<Real>(u.lr)};
+  return momentum_step(u.n, rule, u.g, u.w, u.m);
+}
+
+// The optimisers, in the order of OptimizerKind.
+template <class Real>
+constexpr WeightChange (*optimizers[])(const PieceUpdate<Real>&) = {update_adamw, update_sgd};
+
+}  // namespace
+
 template <class Real>
 Optimizer<Real>::Optimizer(const TrainConfig& config, const ParameterLayout& layout, Communicator& ranks)
     : config_(config),
@@ -53,34 +97,21 @@ template <class Real>
 const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, double gradient_scale,
                                                          const ParameterBlock<Real>& gradients,
                                                          ParameterBlock<Real>& parameters) {
-  const TrainConfig& c = config_;
-  require(c.optimizer == OptimizerKind::adamw || c.optimizer == OptimizerKind::sgd, "optimizer",
-          "no code for optimizer number ", static_cast<int>(c.optimizer));
-  const double s = static_cast<double>(step);
-  const Real momentum = static_cast<Real>(c.momentum), rate = static_cast<Real>(lr);
-  const AdamW<Real> adam{.gradient_scale = static_cast<Real>(gradient_scale),
-                         .beta1 = static_cast<Real>(c.beta1),
-                         .beta2 = static_cast<Real>(c.beta2),
-                         .one_minus_beta1 = static_cast<Real>(1 - c.beta1),
-                         .one_minus_beta2 = static_cast<Real>(1 - c.beta2),
-                         .eps = static_cast<Real>(c.adam_eps),
-                         .decay = 1,
-                         .step_size = static_cast<Real>(lr / (1 - std::pow(c.beta1, s))),
-                         .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - std::pow(c.beta2, s)))};
+  const auto kind = static_cast<std::size_t>(config_.optimizer);
+  require(kind < std::size(optimizers<Real>), "optimizer", "no code for optimizer number ", kind);
   shares_.sum_by_parameter(scratch_, changes_, [&](const Piece& piece) -> WeightChange {
     const Parameter& p = shares_.layout()[piece.parameter];
     const Index n = piece.count, at = piece.begin - shares_.begin();
     const Real* g = gradients.all().data() + piece.begin;
-    Real *w = parameters.all().data() + piece.begin, *m = moments.first.data() + at;
+    Real* w = parameters.all().data() + piece.begin;
     if (!p.trainable) {  // running statistics: the "gradient" is the change that the step's batches make
       const WeightChange change{sum_squares(n, w), sum_squares(n, g)};
       axpby(n, Real(1), g, Real(1), w);
       return change;
     }
-    AdamW<Real> rule = adam;
-    if (p.is_matrix()) rule.decay = static_cast<Real>(1 - lr * c.weight_decay);
-    if (c.optimizer == OptimizerKind::adamw) return adamw(n, rule, g, w, m, moments.second.data() + at);
-    return momentum_step(n, MomentumStep<Real>{rule.gradient_scale, momentum, rule.decay, rate}, g, w, m);
+    const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;
+    return optimizers<Real>[kind]({config_, static_cast<double>(step), lr, gradient_scale, decay, n, g, w,
+                                   moments.first.data() + at, moments.second.data() + at});
   });
   shares_.ranks().complete(parameters.all().data(), floats_per_line * sizeof(Real), shares_.cut());
   return changes_;

@@ -246,6 +246,20 @@ void Trainer::save() {
 
 // --- after the last step ---
 
+void Trainer::finish() {
+  record_.steps = state_.step;
+  record_.best_val_loss = state_.best_val_loss;
+  if (state_.best_val_loss) record_.best_step = state_.best_step;
+  record_.skipped = state_.skipped;
+  record_.branch_share = state_.branch_share;
+  if (corpus_.val.size() >= 2)
+    record_.unigram = unigram_loss(corpus_.train, corpus_.val, corpus_.vocab.size());
+  record_.trajectory_hash = hex(state_.trajectory_hash);
+  const Index tokens = (state_.step - first_step_ + 1) * tokens_per_step_;
+  record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
+  add_environment(config_.train, record_);
+}
+
 // Writes the final model and a sample of its text.
 void Trainer::write_results() {
   save_model(folder_->file_to_write(model_file), run_meta(), state_.step, model_);
@@ -297,17 +311,7 @@ RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
   if (record_.status.empty()) record_.status = status_done;
   const bool done = record_.status == status_done;
   if (folder_) {
-    record_.steps = state_.step;
-    record_.best_val_loss = state_.best_val_loss;
-    if (state_.best_val_loss) record_.best_step = state_.best_step;
-    record_.skipped = state_.skipped;
-    record_.branch_share = state_.branch_share;
-    if (corpus_.val.size() >= 2)
-      record_.unigram = unigram_loss(corpus_.train, corpus_.val, corpus_.vocab.size());
-    record_.trajectory_hash = hex(state_.trajectory_hash);
-    const Index tokens = (state_.step - first_step_ + 1) * tokens_per_step_;
-    record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
-    add_environment(config_.train, record_);
+    finish();
     if (done) write_results();
     record_.seconds = record_.seconds.value_or(0) + clock.seconds();
     write_record(folder_->file_to_write(summary_file), record_);

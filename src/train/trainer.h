@@ -68,6 +68,7 @@ class Trainer {
   void evaluate_model(Step& step);
   void save();
 
+  void finish();
   void write_results();
   CheckpointMeta run_meta() const { return {config_, corpus_}; }
 
