@@ -152,7 +152,7 @@ CsvWriter::CsvWriter(const std::string& path, const std::vector<std::string>& co
 }
 
 void CsvWriter::open() {
-  file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC));
+  file_ = FileDescriptor(path_, O_RDWR | O_APPEND);
   require(file_.is_open(), "csv", escape_controls(path_), ": cannot be opened for writing: ", errno_text());
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,17 +18,8 @@
 namespace normscope {
 namespace {
 
-std::string folder_of(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  return folder.empty() ? "." : folder.string();
-}
-
 // EINVAL means that the file system cannot sync this.
 bool sync(int fd) { return ::fsync(fd) == 0 || errno == EINVAL; }
-
-bool same(const struct stat& one, const struct stat& other) {
-  return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
-}
 
 // Waits until a pipe can be read, with a message if that takes long: a named pipe may never get a writer.
 void wait_for_writer(int fd, const std::string& path, std::string_view where) {
@@ -43,17 +35,19 @@ void wait_for_writer(int fd, const std::string& path, std::string_view where) {
   ::fcntl(fd, F_SETFL, O_RDONLY);  // without O_NONBLOCK: read() waits for the rest
 }
 
-// Whether the open file is the one at `path`. nullopt: unknown, see errno.
+// Whether the open file or folder is the one at `path`. nullopt: unknown, see errno.
 std::optional<bool> same_file(int fd, const std::string& path) {
-  struct stat open {};
-  struct stat named {};
+  struct stat open {
+  }, named{};
   if (::fstat(fd, &open) != 0) return std::nullopt;
-  if (::lstat(path.c_str(), &named) == 0) return same(open, named);
-  if (errno == ENOENT) return false;
-  return std::nullopt;
+  if (::stat(path.c_str(), &named) == 0) return open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+  return errno == ENOENT ? std::optional(false) : std::nullopt;
 }
 
 }  // namespace
+
+FileDescriptor::FileDescriptor(const std::string& path, int flags)
+    : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
 
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
@@ -88,8 +82,7 @@ std::string read_file(const std::string& path, const ReadOptions& options) {
   const auto stop = [&](const auto&... what) {
     throw Error(options.exit, text('[', options.where, "] ", escape_controls(path), ": ", what...));
   };
-  const FileDescriptor file(
-      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block here
+  const FileDescriptor file(path, O_RDONLY | O_NONBLOCK);  // a pipe must not block here
   if (!file.is_open()) stop("cannot be opened: ", errno_text());
   struct stat status {};
   if (::fstat(file.get(), &status) != 0)
@@ -140,13 +133,12 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   }
   temporary_ = temporary_path(path_);
   ::unlink(temporary_.c_str());  // a killed process may have left it
-  file_ = FileDescriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  file_ = FileDescriptor(temporary_, O_WRONLY | O_CREAT | O_EXCL);
   if (!file_.is_open()) fail_writing("cannot be created");
-  pending_ = true;
 }
 
 AtomicFile::~AtomicFile() {
-  if (pending_ && same_file(file_.get(), temporary_).value_or(false)) ::unlink(temporary_.c_str());
+  if (same_file(file_.get(), temporary_).value_or(false)) ::unlink(temporary_.c_str());  // not renamed
 }
 
 void AtomicFile::fail_writing(std::string_view action) const {
@@ -165,11 +157,9 @@ void AtomicFile::commit(Keep keep) {
           escape_controls(temporary_));
   if (keep == Keep::previous) keep_previous();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_writing("cannot be renamed into place");
-  pending_ = false;
 
-  const std::string folder = folder_of(path_);
-  const FileDescriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!opened.is_open() || !sync(opened.get())) fail_writing("the folder cannot be synced");
+  const FileDescriptor folder(std::filesystem::path(path_).parent_path() / ".", O_RDONLY | O_DIRECTORY);
+  if (!folder.is_open() || !sync(folder.get())) fail_writing("the folder cannot be synced");
   if (::close(file_.release()) != 0 && errno != EINTR) fail_writing("cannot be closed");
 }
 
@@ -193,10 +183,10 @@ void AtomicFile::keep_previous() const {
 }
 
 FolderLock::FolderLock(const std::string& folder, const std::string& part, IfLocked if_locked)
-    : path_(folder), folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    : path_(folder), folder_(folder, O_RDONLY | O_DIRECTORY) {
   const std::string name = escape_controls(folder);
   const auto create = [](const std::string& path) {
-    FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    FileDescriptor file(path, O_RDWR | O_CREAT);
     require(file.is_open(), "lock", escape_controls(path), ": cannot be created: ", errno_text());
     return file;
   };
@@ -213,12 +203,11 @@ FolderLock::FolderLock(const std::string& folder, const std::string& part, IfLoc
     fail("lock", name, ": cannot be locked: ", errno_text());
   };
   require(folder_.is_open(), "lock", name, ": cannot be opened: ", errno_text());
-  if (::fstat(folder_.get(), &identity_) != 0) fail("lock", name, ": cannot be looked up: ", errno_text());
   const int how = part.empty() ? LOCK_EX : LOCK_SH;
   int result = lock(folder_.get(), how);
   if (result != 0 && errno == EBADF) {  // NFS locks only files open for writing, which a folder never is
-    folder_ = create(folder + "/.lock");
-    result = lock(folder_.get(), how);
+    whole_ = create(folder + "/.lock");
+    result = lock(whole_.get(), how);
   }
   check(result);
   if (part.empty()) return;
@@ -227,14 +216,11 @@ FolderLock::FolderLock(const std::string& folder, const std::string& part, IfLoc
 }
 
 void FolderLock::require_in_place() const {
-  struct stat now {};
-  const int result = ::stat(path_.c_str(), &now);
-  if (result == 0 && same(now, identity_)) return;
-  if (result != 0 && errno != ENOENT)
-    fail("lock", escape_controls(path_), ": cannot be looked up: ", errno_text());
-  fail("lock", escape_controls(path_),
-       ": the folder was moved, removed or replaced while it was written in; ",
-       "put it back and go on, or start again");
+  const std::optional<bool> in_place = same_file(folder_.get(), path_);
+  const std::string name = escape_controls(path_);
+  if (!in_place) fail("lock", name, ": cannot be looked up: ", errno_text());
+  require(*in_place, "lock", name, ": the folder was moved, removed or replaced while it was written in; ",
+          "put it back and go on, or start again");
 }
 
 }  // namespace normscope

@@ -1,8 +1,6 @@
 // Files, with an Error for every failure: whole reads, atomic replacement, one writer per folder.
 #pragma once
 
-#include <sys/stat.h>
-
 #include <limits>
 #include <string>
 #include <string_view>
@@ -17,6 +15,7 @@ namespace normscope {
 class FileDescriptor {
  public:
   explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  FileDescriptor(const std::string& path, int flags);  // opens it close-on-exec; may fail: see errno
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept { return std::swap(fd_, other.fd_), *this; }
   ~FileDescriptor();
@@ -81,7 +80,6 @@ class AtomicFile {
   std::string path_;
   std::string temporary_;
   FileDescriptor file_;
-  bool pending_ = false;  // the temporary file exists and is not renamed yet
 };
 
 template <class... Pieces>
@@ -107,8 +105,7 @@ class FolderLock {
 
  private:
   std::string path_;
-  struct stat identity_ {};
-  FileDescriptor folder_, part_;
+  FileDescriptor folder_, whole_, part_;  // whole_: a file in place of the folder, if that cannot be locked
 };
 
 }  // namespace normscope

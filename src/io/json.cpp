@@ -217,15 +217,13 @@ std::string JsonDocument::where(std::size_t offset) const {
 }
 
 std::optional<Index> whole_number(const json& value) {
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<std::uint64_t>();
-    return std::in_range<Index>(number) ? std::optional<Index>(number) : std::nullopt;
+  bool fits = value.is_number_integer();  // unsigned numbers are integers too
+  if (value.is_number_unsigned()) fits = std::in_range<Index>(value.get<std::uint64_t>());
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    fits = number >= -0x1p63 && number < 0x1p63 && std::floor(number) == number;
   }
-  if (value.is_number_integer()) return value.get<Index>();
-  if (!value.is_number_float()) return std::nullopt;
-  const double number = value.get<double>();
-  const bool fits = number >= -0x1p63 && number < 0x1p63 && std::floor(number) == number;
-  return fits ? std::optional(static_cast<Index>(number)) : std::nullopt;
+  return fits ? std::optional(value.get<Index>()) : std::nullopt;
 }
 
 std::string quote(const json& value) {

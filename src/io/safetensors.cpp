@@ -133,18 +133,11 @@ void convert(const char* bytes, Index count, Number* out) {
 
 template <class Number>
 void convert(Dtype dtype, const char* bytes, Index count, Number* out) {
-  switch (dtype) {
-    case Dtype::F32:
-      return convert<float>(bytes, count, out);
-    case Dtype::F64:
-      return convert<double>(bytes, count, out);
-    case Dtype::BF16:
-      return convert<Bf16>(bytes, count, out);
-    case Dtype::I64:
-      return convert<std::int64_t>(bytes, count, out);
-    case Dtype::unknown:
-      fail("safetensors", "elements of an unknown dtype cannot be read");
-  }
+  if (dtype == Dtype::F32) return convert<float>(bytes, count, out);
+  if (dtype == Dtype::F64) return convert<double>(bytes, count, out);
+  if (dtype == Dtype::BF16) return convert<Bf16>(bytes, count, out);
+  if (dtype == Dtype::I64) return convert<std::int64_t>(bytes, count, out);
+  fail("safetensors", "elements of an unknown dtype cannot be read");
 }
 
 }  // namespace
@@ -191,8 +184,7 @@ void SafetensorsFile::fail_damaged(const Parts&... what) const {
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
-    : path_(path),
-      file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe must not block here
+    : path_(path), file_(path, O_RDONLY | O_NONBLOCK) {  // a pipe must not block here
   struct stat status {};
   if (!file_.is_open() && errno == ENOENT) refuse("safetensors", escape_controls(path_), ": no such file");
   if (!file_.is_open() || ::fstat(file_.get(), &status) != 0) {
@@ -283,17 +275,16 @@ TensorInfo SafetensorsFile::read_tensor(const std::string& name, const json& ent
 void SafetensorsFile::verify_checksum(std::string header) const {
   const std::string& digits = metadata_.at("checksum");
   const std::size_t place = find_checksum(header, digits);
-  std::uint64_t sum = 0;
-  if (place != header.npos) {
-    sum = fnv1a(header.replace(place, digits.size(), blank_checksum));
-    std::string chunk(std::min(chunk_bytes, data_size_), '\0');
-    for (Index at = 0; at < data_size_; at += chunk_bytes) {
-      const Index size = std::min(chunk_bytes, data_size_ - at);
-      read(chunk.data(), size, data_begin_ + at);
-      sum = fnv1a(bytes_of(chunk.data(), size), sum);
-    }
+  const bool found = place != header.npos;
+  if (found) header.replace(place, digits.size(), blank_checksum);
+  std::uint64_t sum = fnv1a(header);
+  std::string chunk(std::min(chunk_bytes, data_size_), '\0');
+  for (Index at = 0; at < data_size_; at += chunk_bytes) {
+    const Index size = std::min(chunk_bytes, data_size_ - at);
+    read(chunk.data(), size, data_begin_ + at);
+    sum = fnv1a(bytes_of(chunk.data(), size), sum);
   }
-  if (place == header.npos || hex(sum) != digits) {
+  if (!found || hex(sum) != digits) {
     fail_damaged("the checksum does not match; the file is damaged, or was changed by a program that kept ",
                  "the old checksum");
   }
