@@ -9,7 +9,6 @@
 #include "config/dump.h"
 #include "config/fields.h"
 #include "config/load.h"
-#include "config/names.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/json.h"

@@ -29,12 +29,6 @@ const std::vector<std::string> two = {"step", "value"};
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr Index all_steps = 1000;
 
-template <class... Cells>
-void add_row(CsvRows& rows, const Cells&... cells) {
-  (rows.cell(cells), ...);
-  rows.end_row();
-}
-
 // Every row of the file, and what stops the reading of them.
 struct Table {
   std::vector<std::string> columns;
@@ -61,16 +55,15 @@ Table table_of(const Csv& csv) {
 
 TEST_CASE("cells of every kind") {
   CsvRows rows({"a", "b", "c", "d", "e", "f"});
-  add_row(rows, 1, Index{-2}, 0.1, 0.1f, "text", std::nullopt);
-  add_row(rows, std::nan(""), -std::nan(""), infinity, -infinity, std::optional<double>(),
-          std::optional(2.5));
-  add_row(rows, std::uint64_t{1} << 63, 1e300, 1e-7f, -0.0, 100.0, 1u);
-  add_row(rows, "a,b", "say \"x\"", "two\nlines", "cr\r", std::string("plain"), "");
+  rows.row(1, Index{-2}, 0.1, 0.1f, "text", std::nullopt);
+  rows.row(std::nan(""), -std::nan(""), infinity, -infinity, std::optional<double>(), std::optional(2.5));
+  rows.row(std::uint64_t{1} << 63, 1e300, 1e-7f, -0.0, 100.0, 1u);
+  rows.row("a,b", "say \"x\"", "two\nlines", "cr\r", std::string("plain"), "");
   CHECK(rows.header() == "a,b,c,d,e,f\n");
   CHECK(rows.text() ==
         "1,-2,0.1,0.1,text,\nnan,nan,inf,-inf,,2.5\n9223372036854775808,1e+300,1e-07,-0,100,1\n"
         "\"a,b\",\"say \"\"x\"\"\",\"two\nlines\",\"cr\r\",plain,\n");
-  CHECK_THROWS_WITH_AS(add_row(rows, 1), doctest::Contains("a row of 1 cells; expected 6"), Error);
+  CHECK_THROWS_WITH_AS(rows.row(1), doctest::Contains("a row of 1 cells; expected 6"), Error);
 }
 
 TEST_CASE("numbers read back to the same bits") {
@@ -79,8 +72,8 @@ TEST_CASE("numbers read back to the same bits") {
   constexpr int n = 2000;
   CsvWriter writer(csv.name(), {"double", "float"});
   for (std::uint64_t i = 0; i < n; ++i) {
-    add_row(writer, std::bit_cast<double>(draws.bits(i)),
-            std::bit_cast<float>(static_cast<std::uint32_t>(draws.bits(i))));
+    writer.row(std::bit_cast<double>(draws.bits(i)),
+               std::bit_cast<float>(static_cast<std::uint32_t>(draws.bits(i))));
   }
   writer.flush();
   CsvReader reader(csv.name());
@@ -101,12 +94,12 @@ TEST_CASE("rows reach the file at flush, whole") {
   const Csv csv;
   CsvWriter writer(csv.name(), two);
   CHECK(csv.bytes() == "step,value\n");
-  add_row(writer, 1, 2);
+  writer.row(1, 2);
   CHECK(csv.bytes() == "step,value\n");
   writer.flush();
   CHECK(csv.bytes() == "step,value\n1,2\n");
   CsvWriter moved = std::move(writer);
-  add_row(moved, 3, 4);
+  moved.row(3, 4);
   moved.sync();
   CHECK(csv.bytes() == "step,value\n1,2\n3,4\n");
   CsvWriter(csv.name(), two).sync();
@@ -118,7 +111,7 @@ TEST_CASE("going on mends a torn last line, drops later steps and checks the hea
   const auto go_on = [&](Index last_step, std::string_view before) {
     csv.set(before);
     CsvWriter writer(csv.name(), two, last_step);
-    add_row(writer, 99, 0);
+    writer.row(99, 0);
     writer.flush();
     const std::string bytes = csv.bytes();
     REQUIRE(bytes.ends_with("99,0\n"));
@@ -151,12 +144,12 @@ TEST_CASE("merge puts rows in the place of others of their steps") {
   const Csv csv;
   csv.set("step,value\n1,1\n10,a\n18,c\n18,d\n20,b\n20,b\n");
   CsvWriter writer(csv.name(), two, all_steps);
-  add_row(writer, 15, 0);
-  add_row(writer, 20, 1);
+  writer.row(15, 0);
+  writer.row(20, 1);
   CHECK(csv.bytes() == "step,value\n1,1\n10,a\n18,c\n18,d\n20,b\n20,b\n");
   writer.merge();
   CHECK(csv.bytes() == "step,value\n1,1\n10,a\n15,0\n18,c\n18,d\n20,1\n");
-  add_row(writer, 40, 3);
+  writer.row(40, 3);
   writer.flush();
   CHECK(csv.bytes() == "step,value\n1,1\n10,a\n15,0\n18,c\n18,d\n20,1\n40,3\n");
 }

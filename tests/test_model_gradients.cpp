@@ -3,7 +3,6 @@
 #include <string>
 
 #include "check/test_model.h"
-#include "config/names.h"
 #include "tiny_model.h"
 
 using namespace normscope;

@@ -24,7 +24,8 @@ std::string list_of(int n) {
 
 // A sweep beside the configs: how many runs it has, or why none.
 Sweep load(const std::string& text, std::size_t most = max_runs) {
-  return load_sweep_text(text, fs::path(NORMSCOPE_SOURCE_DIR) / "configs" / "s.json", most);
+  const fs::path file = fs::path(NORMSCOPE_SOURCE_DIR) / "configs" / "s.json";
+  return load_sweep(file, JsonDocument::parse(text, file.string(), "sweep"), {.most = most});
 }
 std::string refusal(const std::string& text, std::size_t most = max_runs) {
   return message([&] { load(text, most); });

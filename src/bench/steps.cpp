@@ -14,7 +14,7 @@
 #include "core/parallel.h"
 #include "core/stopwatch.h"
 #include "model/cost.h"
-#include "run/logs.h"
+#include "run/folder.h"
 #include "train/environment.h"
 #include "train/step.h"
 
@@ -178,7 +178,7 @@ Measurement measure_steps(const RunConfig& config, const std::vector<Token>& tok
   std::vector<TimedStep>& plain = timed[0];
   std::ranges::sort(plain, {}, &TimedStep::seconds);
   const double step_ms = median_ms(plain);
-  const Index tokens_per_step = config.train.grad_accum * config.train.batch_size * config.model.context;
+  const Index tokens_per_step = config.tokens_per_step();
   const double tokens_per_s = 1e3 / step_ms * static_cast<double>(tokens_per_step);
   const double flops = training_flops_per_token(config.model, ParameterLayout(config.model, vocabulary_size));
   return {.precision = config.train.precision,

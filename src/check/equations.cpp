@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "check/test_model.h"
-#include "config/names.h"
 #include "core/parallel.h"
 
 namespace normscope {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "check/test_model.h"
-#include "config/names.h"
 
 namespace normscope {
 namespace {

@@ -1,12 +1,12 @@
-#include "cli/against.h"
+// A measurement held against the theory: `predict CONFIG --against`.
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <map>
-#include <optional>
 
+#include "cli/predict.h"
 #include "cli/terminal.h"
 #include "io/csv.h"
 #include "io/safetensors.h"
@@ -21,9 +21,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Mean squares of what was measured, some sites or all.
+// What is measured of a site, and what predicts it.
+struct Quantity {
+  const char *name, *tensor, *column;  // tensor: the prefix of its name in an exchange file
+  double SitePrediction::*rms;
+  double SitePrediction::*spread;
+};
+constexpr Quantity quantities[] = {
+    {"activation", "act.", "rms", &SitePrediction::rms, &SitePrediction::rms_spread},
+    {"gradient", "act_grad.", "grad_rms", &SitePrediction::grad_rms, &SitePrediction::spread}};
+
 struct Measurement {
-  std::map<Place, double> value, gradient;
+  std::map<Place, double> squares[2];  // means, of each quantity; some sites or all
   double seeds = 0;
   double tokens = 0;  // that the loss is a mean over
   Index batch = 1;    // sequences over which a norm over the batch went
@@ -40,8 +49,7 @@ void add_run(const RunConfig& config, const std::string& folder, Measurement& su
     refuse("predict", escape_controls(folder), ": ", run.config.model.n_layer, " blocks and context ",
            run.config.model.context, "; the config has ", config.model.n_layer, " and ",
            config.model.context);
-  const double tokens = static_cast<double>(run.config.train.batch_size * run.config.train.grad_accum *
-                                            run.config.model.context);
+  const double tokens = static_cast<double>(run.config.tokens_per_step());
   if (sum.seeds > 0 && tokens != sum.tokens)
     refuse("predict", escape_controls(folder), ": another batch size than the runs before it");
   sum.tokens = tokens;
@@ -51,11 +59,8 @@ void add_run(const RunConfig& config, const std::string& folder, Measurement& su
   for (const Place& place : places) {
     if (!log.next() || log.count("step") != (probe ? 0 : 1) || log.cell("site") != name_of(place.site))
       refuse("predict", escape_controls(folder), ": no rows of the first step in ", layers_file);
-    const auto square = [&](const char* column) {
-      return std::pow(log.number(column).value_or(std::nan("")), 2);
-    };
-    sum.value[place] += square("rms");
-    sum.gradient[place] += square("grad_rms");
+    for (int q = 0; q < 2; ++q)
+      sum.squares[q][place] += std::pow(log.number(quantities[q].column).value_or(std::nan("")), 2);
   }
   ++sum.seeds;
 }
@@ -66,22 +71,20 @@ Measurement read_exchange(const RunConfig& config, const std::string& path) {
   Measurement found;
   found.seeds = 1;
   for (const Place& place : places_of(config.model.n_layer)) {
-    const auto read = [&](const char* kind, std::map<Place, double>& into) {
-      const TensorInfo* tensor = file.find(text(kind, place.layer, '.', name_of(place.site)));
-      if (tensor == nullptr) return;
+    for (int q = 0; q < 2; ++q) {
+      const TensorInfo* tensor = file.find(text(quantities[q].tensor, place.layer, '.', name_of(place.site)));
+      if (tensor == nullptr) continue;
       if (tensor->shape.size() != 3 || tensor->shape[1] != config.model.context || tensor->count == 0)
         refuse("predict", escape_controls(path), ": ", tensor->name, " is ", shape_text(tensor->shape),
                "; expected (B, T, width) with T = ", config.model.context);
       std::vector<float> x(static_cast<std::size_t>(tensor->count));
       file.read_into(tensor->name, x.data(), tensor->count);
-      into[place] = sum_squares(tensor->count, x.data()) / static_cast<double>(tensor->count);
+      found.squares[q][place] = sum_squares(tensor->count, x.data()) / static_cast<double>(tensor->count);
       found.tokens = static_cast<double>(tensor->shape[0] * tensor->shape[1]);
       found.batch = tensor->shape[0];
-    };
-    read("act.", found.value);
-    read("act_grad.", found.gradient);
+    }
   }
-  if (found.value.empty() && found.gradient.empty())
+  if (found.tokens == 0)
     refuse("predict", escape_controls(path),
            ": no tensor named as act.1.stream; `normscope predict --help` shows how");
   return found;
@@ -91,46 +94,46 @@ Measurement read_measurement(const RunConfig& config, const std::string& path) {
   if (!fs::is_directory(path)) return read_exchange(config, path);
   Measurement sum;
   for (const std::string& folder : run_folders(path)) add_run(config, folder, sum);
-  for (auto* part : {&sum.value, &sum.gradient}) {
-    for (auto& [place, square] : *part) square /= sum.seeds;
+  for (auto& squares : sum.squares) {
+    for (auto& [place, square] : squares) square /= sum.seeds;
   }
   return sum;
 }
 
-// Measured over predicted rms; nothing where one of them is missing.
+// Measured over predicted rms of a site, and how far the logarithm of that may be from 0.
 struct Ratio {
-  std::optional<double> ratio;
-  bool off = false;
+  Place place;
+  double ratio, limit;
+  bool off() const { return !(std::abs(std::log(ratio)) <= limit); }
 };
 
-Ratio ratio_of(const std::map<Place, double>& measured, Place place, double predicted, double spread,
-               double tolerance) {
-  const auto found = measured.find(place);
-  if (found == measured.end()) return {};
-  const double ratio = predicted == 0 && found->second == 0 ? 1 : std::sqrt(found->second) / predicted;
-  return {ratio, !(std::abs(std::log(ratio)) <= std::log1p(tolerance) + 3 * spread)};
+// Of the sites that were measured.
+std::vector<Ratio> ratios_of(int q, const Measurement& measured, const Prediction& prediction,
+                             double tolerance) {
+  std::vector<Ratio> ratios;
+  for (const SitePrediction& site : prediction.sites) {
+    const auto square = measured.squares[q].find(site.place);
+    if (square == measured.squares[q].end()) continue;
+    const double rms = std::sqrt(square->second), predicted = site.*quantities[q].rms;
+    ratios.push_back({site.place, predicted == 0 && rms == 0 ? 1 : rms / predicted,
+                      std::log1p(tolerance) + 3 * site.*quantities[q].spread / std::sqrt(measured.seeds)});
+  }
+  return ratios;
 }
 
-void print_ratios(const char* title, const std::vector<Ratio>& ratios, const Prediction& prediction) {
-  const int last = prediction.sites.back().place.layer;
-  std::vector<std::vector<std::string>> columns{{"layer"}};
-  for (int layer = 0; layer <= last; ++layer) columns[0].push_back(text(layer));
-  for (std::size_t s = 0; s < site_names.size(); ++s) {
-    std::vector<std::string> column(static_cast<std::size_t>(last) + 2);
-    column[0] = site_names[s];
-    bool some = false;
-    for (std::size_t i = 0; i < ratios.size(); ++i) {
-      const Place place = prediction.sites[i].place;
-      if (place.site != static_cast<Site>(s) || !ratios[i].ratio) continue;
-      column[static_cast<std::size_t>(place.layer) + 1] =
-          fixed(*ratios[i].ratio, 2) + (ratios[i].off ? " !" : "  ");
-      some = true;
+void print_ratios(const std::vector<Ratio>& ratios, Index n_layer) {
+  Columns columns{{"layer"}};
+  for (Index layer = 0; layer <= n_layer + 1; ++layer) columns[0].push_back(text(layer));
+  for (const char* site : site_names) {
+    std::vector<std::string> column(columns[0].size());
+    for (const Ratio& r : ratios) {
+      if (name_of(r.place.site) != std::string_view(site)) continue;
+      column[0] = site;
+      column[r.place.layer + 1] = fixed(r.ratio, 2) + (r.off() ? " !" : "  ");
     }
-    if (some) columns.push_back(column);
+    if (!column[0].empty()) columns.push_back(column);
   }
-  std::cout << title << ", measured over predicted\n\n";
   print_table(columns);
-  std::cout << '\n';
 }
 
 std::string place_text(Place place, Index n_layer) {
@@ -146,39 +149,25 @@ Exit print_against(const RunConfig& config, const TextStatistics& text_statistic
   const Measurement measured = read_measurement(config, path);
   const Prediction prediction =
       predict(config.model, measured.tokens, text_statistics, {.batch = measured.batch});
-  std::vector<Ratio> values, gradients;
-  for (const SitePrediction& site : prediction.sites) {
-    const double few = 1 / std::sqrt(measured.seeds);
-    values.push_back(ratio_of(measured.value, site.place, site.rms, few * site.rms_spread, tolerance));
-    gradients.push_back(ratio_of(measured.gradient, site.place, site.grad_rms, few * site.spread, tolerance));
+  std::string first;  // site to leave
+  for (int q = 0; q < 2; ++q) {
+    std::vector<Ratio> ratios = ratios_of(q, measured, prediction, tolerance);
+    if (ratios.empty()) continue;
+    std::cout << quantities[q].name << "s, measured over predicted\n\n";
+    print_ratios(ratios, config.model.n_layer);
+    std::cout << '\n';
+    // Values leave on their way forward, gradients on their way back; a wrong value spoils gradients
+    // everywhere.
+    if (q == 1) std::ranges::reverse(ratios);
+    const auto off = std::ranges::find_if(ratios, &Ratio::off);
+    if (off == ratios.end() || !first.empty()) continue;
+    first =
+        text("first to leave: the ", quantities[q].name, " at ", place_text(off->place, config.model.n_layer),
+             ", ", significant_text(off->ratio), " of the prediction; expected within ",
+             significant_text(100 * std::expm1(off->limit)), "%\n");
   }
-  if (!measured.value.empty()) print_ratios("activations", values, prediction);
-  if (!measured.gradient.empty()) print_ratios("gradients", gradients, prediction);
-
-  // Values leave on their way forward, gradients on their way back; a wrong value spoils gradients
-  // everywhere.
-  const auto off = [](const Ratio& r) { return r.off; };
-  const auto value = std::find_if(values.begin(), values.end(), off);
-  const auto gradient = std::find_if(gradients.rbegin(), gradients.rend(), off);
-  const auto say = [&](const char* what, const Ratio& ratio, std::size_t i, double spread) {
-    std::cout << "first to leave: " << what << ' '
-              << place_text(prediction.sites[i].place, config.model.n_layer) << ", "
-              << significant_text(*ratio.ratio) << " of the prediction; expected within "
-              << significant_text(
-                     100 * (std::expm1(std::log1p(tolerance) + 3 * spread / std::sqrt(measured.seeds))))
-              << "%\n";
-  };
-  if (value != values.end()) {
-    const auto i = static_cast<std::size_t>(value - values.begin());
-    say("the activation at", *value, i, prediction.sites[i].rms_spread);
-  } else if (gradient != gradients.rend()) {
-    const auto i = static_cast<std::size_t>(gradients.rend() - gradient) - 1;
-    say("the gradient at", *gradient, i, prediction.sites[i].spread);
-  } else {
-    std::cout << "all sites are as predicted\n";
-    return Exit::ok;
-  }
-  return Exit::failure;
+  std::cout << (first.empty() ? "all sites are as predicted\n" : first);
+  return first.empty() ? Exit::ok : Exit::failure;
 }
 
 }  // namespace normscope

@@ -8,7 +8,6 @@
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/load.h"
-#include "config/names.h"
 #include "core/parallel.h"
 #include "train/environment.h"
 
@@ -123,7 +122,7 @@ void print_tables(const RunConfig& config, const std::vector<Measurement>& resul
 }
 
 Exit run(const CommandLine& line) {
-  const Index steps = line.integer_of("steps", min_steps, 1'000'000, 60);
+  const Index steps = line.number_of<Index>("steps", min_steps, 1'000'000, 60);
   const RunConfig config = config_of(line);
   const Threads threads = set_up_threads(line, config.train.threads);
   set_thread_count(threads.most);

@@ -10,7 +10,6 @@
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/load.h"
-#include "config/names.h"
 #include "core/parallel.h"
 #include "core/text.h"
 #include "io/utf8.h"

@@ -155,12 +155,7 @@ Number CommandLine::number_of(const std::string& name, Number min, Number max, N
          " to ", max);
 }
 
-Index CommandLine::integer_of(const std::string& name, Index min, Index max, Index otherwise) const {
-  return number_of(name, min, max, otherwise);
-}
-
-double CommandLine::real_of(const std::string& name, double min, double max, double otherwise) const {
-  return number_of(name, min, max, otherwise);
-}
+template Index CommandLine::number_of(const std::string&, Index, Index, Index) const;
+template double CommandLine::number_of(const std::string&, double, double, double) const;
 
 }  // namespace normscope

@@ -67,12 +67,10 @@ class CommandLine {
   std::vector<std::string> all_of(const std::string& name) const;
 
   // The option's number, or `otherwise` without the option. Usage Error outside [min, max].
-  Index integer_of(const std::string& name, Index min, Index max, Index otherwise) const;
-  double real_of(const std::string& name, double min, double max, double otherwise) const;
+  template <class Number>  // Index or double
+  Number number_of(const std::string& name, Number min, Number max, Number otherwise) const;
 
  private:
-  template <class Number>
-  Number number_of(const std::string& name, Number min, Number max, Number otherwise) const;
   void require_positionals() const;
 
   const Command& command_;

@@ -7,7 +7,6 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "config/load.h"
-#include "config/names.h"
 #include "core/text.h"
 #include "io/utf8.h"
 

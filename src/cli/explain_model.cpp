@@ -6,7 +6,6 @@
 #include "cli/predict.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
-#include "config/names.h"
 #include "core/text.h"
 #include "model/parameters.h"
 

@@ -101,7 +101,7 @@ Exit run(const CommandLine& line) {
   set_up_threads(line, 0);
   const std::unique_ptr<LoadedModel> loaded = model_of(line);
   const RunConfig& config = loaded->config;
-  const Index batches = line.integer_of("batches", 0, 1'000'000, config.eval.batches);
+  const Index batches = line.number_of<Index>("batches", 0, 1'000'000, config.eval.batches);
   const Measures found = measure(loaded->model, text_of(line, *loaded),
                                  std::max<Index>(1, config.train.batch_size), batches, wanted);
   (line.has("json") ? print_json : print_text)(*loaded, wanted, found);

@@ -5,13 +5,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/against.h"
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/dump.h"
 #include "config/load.h"
-#include "config/names.h"
 #include "io/csv.h"
 #include "io/utf8.h"
 #include "run/record.h"
@@ -33,9 +31,8 @@ std::vector<std::string> warnings_on(const RunConfig& config, const Prediction& 
         text("amplification ", significant_text(prediction.amplification), ": above ", stuck,
              ", runs without warm-up stayed at the unigram level at lr 1e-3 (configs/papers, deep and "
              "warmup); try train.warmup_steps=200, or a placement of lower amplification"));
-  double score_std = 0;
+  const double score_std = std::ranges::max(prediction.layers, {}, &LayerPrediction::score_std).score_std;
   std::vector<SiteRow> rows;
-  for (const LayerPrediction& layer : prediction.layers) score_std = std::max(score_std, layer.score_std);
   for (const SitePrediction& site : prediction.sites) {
     rows.emplace_back().place = site.place;
     rows.back().rms = site.rms;
@@ -55,45 +52,34 @@ std::vector<std::string> warnings_on(const RunConfig& config, const Prediction& 
 }
 
 const SitePrediction& site_of(const Prediction& prediction, int layer, Site site) {
-  for (const SitePrediction& row : prediction.sites) {
-    if (row.place == Place{layer, site}) return row;
-  }
-  fail("predict", "no site ", name_of(site), " in layer ", layer);
+  const auto row = std::ranges::find(prediction.sites, Place{layer, site}, &SitePrediction::place);
+  require(row != prediction.sites.end(), "predict", "no site ", name_of(site), " in layer ", layer);
+  return *row;
 }
 
 void print_layers(const Prediction& prediction) {
-  std::vector<std::vector<std::string>> columns = {{"layer"},    {"stream"},  {"attn_out"}, {"ffn_out"},
-                                                   {"gradient"}, {"seeds ±"}, {"entropy"},  {"max score"},
-                                                   {"tokens"},   {"input"}};
+  Columns table;
+  add_row(table, {"layer", "stream", "attn_out", "ffn_out", "gradient", "seeds ±", "entropy", "max score",
+                  "tokens", "input"});
   for (std::size_t l = 0; l < prediction.layers.size(); ++l) {
     const int layer = static_cast<int>(l);
     const LayerPrediction& row = prediction.layers[l];
     const SitePrediction& stream = site_of(prediction, layer, Site::stream);
-    const auto of_block = [&](auto cell) { return layer == 0 ? std::string() : cell(); };
-    const std::string cells[] = {
-        text(layer),
-        significant_text(stream.rms),
-        of_block([&] { return significant_text(site_of(prediction, layer, Site::attn_out).rms); }),
-        of_block([&] { return significant_text(site_of(prediction, layer, Site::ffn_out).rms); }),
-        significant_text(stream.grad_rms),
-        text(std::lround(100 * stream.spread), '%'),
-        of_block([&] { return fixed(row.entropy, 2); }),
-        of_block([&] { return fixed(row.max_score, 2); }),
-        fixed(row.similarity, 3),
-        fixed(row.share, 3)};
-    for (std::size_t c = 0; c < columns.size(); ++c) columns[c].push_back(cells[c]);
+    const auto branch = [&](Site site) {
+      return l == 0 ? "" : significant_text(site_of(prediction, layer, site).rms);
+    };
+    add_row(table, {text(layer), significant_text(stream.rms), branch(Site::attn_out), branch(Site::ffn_out),
+                    significant_text(stream.grad_rms), text(std::lround(100 * stream.spread), '%'),
+                    l == 0 ? "" : fixed(row.entropy, 2), l == 0 ? "" : fixed(row.max_score, 2),
+                    fixed(row.similarity, 3), fixed(row.share, 3)});
   }
-  print_table(columns);
+  print_table(table);
 }
 
 void print_csv(const Prediction& prediction) {
   CsvRows rows({"layer", "site", "rms", "grad_rms", "spread"});
-  for (const SitePrediction& site : prediction.sites) {
-    rows.cell(site.place.layer);
-    rows.cell(std::string_view(name_of(site.place.site)));
-    for (const double number : {site.rms, site.grad_rms, site.spread}) rows.cell(number);
-    rows.end_row();
-  }
+  for (const SitePrediction& site : prediction.sites)
+    rows.row(site.place.layer, name_of(site.place.site), site.rms, site.grad_rms, site.spread);
   std::cout << rows.header() << rows.text();
 }
 
@@ -144,11 +130,10 @@ Exit run(const CommandLine& line) {
   const Corpus corpus = corpus_of(config);
   const TextStatistics statistics = text_statistics(corpus, config.model.context);
   if (const std::optional<std::string> measured = line.text_of("against"))
-    return print_against(config, statistics, *measured, line.real_of("tolerance", 0, 10, 0.1));
+    return print_against(config, statistics, *measured, line.number_of<double>("tolerance", 0, 10, 0.1));
   if (line.has("tolerance")) refuse("predict", "--tolerance is for --against");
-  const Index tokens = config.train.batch_size * config.train.grad_accum * config.model.context;
-  const Prediction prediction =
-      predict(config.model, static_cast<double>(tokens), statistics, {.batch = config.train.batch_size});
+  const double tokens = static_cast<double>(config.tokens_per_step());
+  const Prediction prediction = predict(config.model, tokens, statistics, {.batch = config.train.batch_size});
   const std::vector<std::string> warnings = warnings_on(config, prediction, statistics.vocabulary);
   if (line.has("csv")) {
     print_csv(prediction);

@@ -1,9 +1,10 @@
-// What `explain` says of a model before training.
+// The parts of `predict`, and what `explain` says of a model before training.
 #pragma once
 
 #include <string>
 
-#include "model/config.h"
+#include "config/run_config.h"
+#include "core/error.h"
 #include "theory/predict.h"
 
 namespace normscope {
@@ -14,6 +15,11 @@ std::string start_text(const ModelConfig& config, const TextStatistics& statisti
 
 // The same of a placement: Xavier, ReLU, context 1, in the limit of wide layers.
 std::string start_text(const Placement& row, Index n_layer);
+
+// Prints measured over predicted of every site, and which sublayer is the first to leave. Exit::failure if
+// one is off by more than `tolerance` and three standard deviations of what seeds differ by.
+Exit print_against(const RunConfig& config, const TextStatistics& text, const std::string& measured,
+                   double tolerance);
 
 // What an amplification means: of weights that are moved, in the stream.
 std::string amplification_text(double amplification);

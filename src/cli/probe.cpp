@@ -31,10 +31,10 @@ Exit run(const CommandLine& line) {
   const Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), config.train.batch_size, config.train.grad_accum);
 
-  const Index seeds = line.integer_of("seeds", 1, 100'000, 1);
+  const Index seeds = line.number_of<Index>("seeds", 1, 100'000, 1);
   const std::filesystem::path out = line.text_of("out").value_or("runs/" + config.name + "-probe");
   const std::optional<std::string> from = line.text_of("from");
-  ProbeOptions options{line.integer_of("batches", 1, 1'000'000, 1), from ? weights_of(*from) : "", ""};
+  ProbeOptions options{line.number_of<Index>("batches", 1, 1'000'000, 1), from ? weights_of(*from) : "", ""};
   const Existing existing = line.has("overwrite") ? Existing::overwrite : Existing::refuse;
 
   const Index first_seed = config.train.seed;

@@ -14,10 +14,11 @@ namespace normscope {
 namespace {
 
 Exit run(const CommandLine& line) {
-  const Index length = line.integer_of("length", 0, 1'000'000'000, 500);
-  const SampleOptions options{line.has("greedy") ? 0 : line.real_of("temperature", 0, 1e6, 1),
-                              line.integer_of("top-k", 0, 2'000'000, 0), line.real_of("top-p", 0, 1, 1),
-                              line.integer_of("seed", 0, INT64_MAX, 1)};
+  const Index length = line.number_of<Index>("length", 0, 1'000'000'000, 500);
+  const SampleOptions options{line.has("greedy") ? 0 : line.number_of<double>("temperature", 0, 1e6, 1),
+                              line.number_of<Index>("top-k", 0, 2'000'000, 0),
+                              line.number_of<double>("top-p", 0, 1, 1),
+                              line.number_of<Index>("seed", 0, INT64_MAX, 1)};
   set_up_threads(line, 0);
   const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0]);
   if (isatty(STDERR_FILENO) == 1) print_error(text("weights after step ", loaded->step, ": ", loaded->path));

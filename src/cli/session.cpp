@@ -57,7 +57,7 @@ Corpus corpus_of(const LoadedModel& model, const char* command) {
 }
 
 Threads set_up_threads(const CommandLine& line, Index config_threads) {
-  const Index option = line.integer_of("threads", 1, max_threads, 0);
+  const Index option = line.number_of<Index>("threads", 1, max_threads, 0);
   const Threads threads{.most = resolve_threads(option, config_threads),
                         .is_fixed = option > 0 || config_threads > 0,
                         .busy_elsewhere = busy_threads_elsewhere()};
@@ -104,9 +104,8 @@ std::string machine_text(const TrainConfig& config, const Threads& threads) {
 double expected_seconds(const RunConfig& config, const ParameterLayout& layout) {
   const std::string_view isa = isa_name();
   const double gflops_per_thread = isa == "avx512" ? 60 : isa == "avx2" ? 30 : 8;
-  const double tokens_per_step =
-      static_cast<double>(config.train.grad_accum * config.train.batch_size * config.model.context);
-  const double arithmetic = training_flops_per_token(config.model, layout) * tokens_per_step /
+  const double tokens = static_cast<double>(config.tokens_per_step());
+  const double arithmetic = training_flops_per_token(config.model, layout) * tokens /
                             (gflops_per_thread * 1e9 * static_cast<double>(thread_count()));
   const double overhead = 1e-4 * static_cast<double>(config.model.n_layer);  // of small models: loops, logs
   return (arithmetic + overhead) * static_cast<double>(config.train.steps);

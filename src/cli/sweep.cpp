@@ -250,16 +250,17 @@ Exit run(const CommandLine& line) {
   Communicator& ranks = line.ranks();
   const auto [shard, shards] = ranks.together([&] { return shard_of(line); });
   const Sweep sweep = ranks.together([&] {
-    return load_sweep(line.positionals()[0],
-                      {line.all_of("set"), line.integer_of("seeds", 1, Index{max_runs}, 0)});
+    const std::string& file = line.positionals()[0];
+    const SweepOptions options{line.all_of("set"), line.number_of<Index>("seeds", 1, max_runs, 0)};
+    return load_sweep(file, JsonDocument::read(file, "sweep"), options);
   });
   std::uint64_t hash = fnv1a_basis;
   for (const SweepRun& run : sweep.runs) hash = fnv1a(dump_text(run.config), hash);
   require_same(ranks, "sweep", hash);
   const fs::path out = line.text_of("out").value_or("runs/" + sweep.name);
   const int cores = share_cores(ranks, {.most = resolve_threads(0, 0)}).most;
-  const Index at_once =
-      ranks.together([&] { return line.integer_of("jobs", 1, 1024, jobs_at_once(sweep, shards, cores)); });
+  const Index at_once = ranks.together(
+      [&] { return line.number_of<Index>("jobs", 1, 1024, jobs_at_once(sweep, shards, cores)); });
   const int threads = std::max(1, cores / static_cast<int>(at_once));
   set_thread_count(threads);  // the expected times are for that many
   std::vector<Job> jobs = ranks.together([&] { return plan(sweep, out, shard, shards); });

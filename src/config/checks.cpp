@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "config/load.h"
-#include "config/names.h"
 #include "core/error.h"
 
 namespace normscope {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "config/fields.h"
-#include "config/names.h"
 #include "core/text.h"
 
 namespace normscope {

@@ -88,9 +88,7 @@ class Loader {
   explicit Loader(const LoadOptions& options) : options_(options) {}
 
   // Later settings replace earlier ones.
-  void add_file(const JsonDocument& source, const fs::path& folder) {
-    add_members(source.root(), "", folder, [&](const json& member) { return source.where(member); });
-  }
+  void add_file(const SourceFile& file) { add_members(file.source.root(), "", &file); }
 
   void add_option(const std::string& option) {
     const std::size_t equals = option.find('=');
@@ -98,9 +96,8 @@ class Loader {
       return problems_.add("--set", "", type_error(option, "KEY=VALUE, such as model.norm=rmsnorm"));
     const std::string key = option.substr(0, equals), value = option.substr(equals + 1);
     if (!valid_utf8(option)) return problems_.add(key, "--set", "not UTF-8");
-    const auto from_option = [](const json&) { return std::string("--set"); };
     try {
-      add(json_or_string(value, "--set " + key, topic), key, {}, from_option);
+      add(json_or_string(value, "--set " + key, topic), key, nullptr);
     } catch (const Error& error) {
       problems_.add_line(error.what());
     }
@@ -121,28 +118,26 @@ class Loader {
   }
 
  private:
-  using Where = std::function<std::string(const json&)>;  // the place of a value, for messages
-
-  // Adds the value of the dotted `key`; a section member by member.
-  void add(const json& value, const std::string& key, const fs::path& folder, const Where& where) {
+  // Adds the value of the dotted `key`, of a file or else of --set; a section member by member.
+  void add(const json& value, const std::string& key, const SourceFile* file) {
+    const auto where = [&] { return file ? file->source.where(value) : "--set"; };
     if (find_field(key)) {
-      settings_[key] = {value, where(value), folder};
+      settings_[key] = {value, where(), file ? file->path.parent_path() : fs::path()};
     } else if (is_section(key) && value.is_object()) {
-      add_members(value, key + ".", folder, where);
+      add_members(value, key + ".", file);
     } else if (!problems_.only_count()) {
-      problems_.add(key, where(value),
+      problems_.add(key, where(),
                     is_section(key) ? type_error(value, "an object of keys") : unknown_key(key));
     }
   }
 
-  void add_members(const json& object, const std::string& prefix, const fs::path& folder,
-                   const Where& where) {
+  void add_members(const json& object, const std::string& prefix, const SourceFile* file) {
     for (const auto& [name, member] : object.items()) {
       if (prefix.empty() && (name == "$schema" || name == "extends")) continue;
       if (name.find('.') == name.npos) {
-        add(member, prefix + name, folder, where);
+        add(member, prefix + name, file);
       } else if (!problems_.only_count()) {  // "model.norm" would pass for the key of an inner section
-        problems_.add(prefix + name, where(member),
+        problems_.add(prefix + name, file ? file->source.where(member) : "--set",
                       "unknown key; a key with a dot is written as an object in an object");
       }
     }
@@ -219,9 +214,7 @@ Loaded load(const fs::path& file, JsonDocument source, const std::vector<std::st
             const LoadOptions& options) try {
   Loader loader(options);
   const std::vector<SourceFile> chain = read_chain(file, std::move(source));
-  for (auto link = chain.rbegin(); link != chain.rend(); ++link) {  // the base first, so that later ones win
-    loader.add_file(link->source, link->path.parent_path());
-  }
+  for (auto link = chain.rbegin(); link != chain.rend(); ++link) loader.add_file(*link);  // the base first
   for (const std::string& option : sets) loader.add_option(option);
   return loader.resolve(file);
 } catch (const fs::filesystem_error& error) {

@@ -8,7 +8,6 @@
 #include "config/problems.h"
 #include "core/hash.h"
 #include "core/text.h"
-#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -61,9 +60,8 @@ std::string folder_name(const std::string& whole) {
 
 class SweepReader {
  public:
-  SweepReader(const fs::path& file, const JsonDocument& document, std::size_t max_count,
-              const SweepOptions& options = {})
-      : file_(file), document_(document), max_count_(max_count), options_(options) {}
+  SweepReader(const fs::path& file, const JsonDocument& document, const SweepOptions& options)
+      : file_(file), document_(document), options_(options) {}
 
   Sweep read() {
     const auto has = [&](const char* section) { return member(section) != nullptr; };
@@ -83,7 +81,7 @@ class SweepReader {
       sweep_.varied_keys.push_back(seed_key);
       multiply(seed_key, seeds_, options_.seeds > 0 ? root_ : *member("seeds"));
     }
-    if (points_.size() > max_count_) too_many(root_);
+    if (points_.size() > options_.most) too_many(root_);
     problems_.throw_if_any();
     make_runs();
     problems_.throw_if_any();
@@ -191,7 +189,7 @@ class SweepReader {
   // Combines every point with each of the values.
   template <class Values>
   void multiply(const std::string& key, const Values& values, const json& at) {
-    if (points_.size() * values.size() > max_count_) return too_many(at);
+    if (points_.size() * values.size() > options_.most) return too_many(at);
     std::vector<Point> product;
     for (const Point& point : points_) {
       for (const auto& value : values) {
@@ -233,7 +231,7 @@ class SweepReader {
   }
 
   void too_many(const json& at) {
-    problem(at, "runs", "more than ", max_count_, " runs; split the sweep in several");
+    problem(at, "runs", "more than ", options_.most, " runs; split the sweep in several");
   }
 
   void make_runs() {
@@ -265,11 +263,10 @@ class SweepReader {
     sweep_.runs.push_back(std::move(run));
   }
 
-  const fs::path file_;
+  const fs::path& file_;
   const JsonDocument& document_;
   const json& root_ = document_.root();
-  const std::size_t max_count_;
-  const SweepOptions options_;
+  const SweepOptions& options_;
   bool is_config_ = false;
   std::vector<std::string> common_;  // KEY=VALUE for all runs
   Sweep sweep_;
@@ -281,13 +278,8 @@ class SweepReader {
 
 }  // namespace
 
-Sweep load_sweep(const fs::path& file, const SweepOptions& options) {
-  return SweepReader(file, JsonDocument::read(file, topic), max_runs, options).read();
-}
-
-Sweep load_sweep_text(std::string json_text, const fs::path& label, std::size_t max_count) {
-  const JsonDocument document = JsonDocument::parse(std::move(json_text), label.string(), topic);
-  return SweepReader(label, document, max_count).read();
+Sweep load_sweep(const fs::path& file, const JsonDocument& document, const SweepOptions& options) {
+  return SweepReader(file, document, options).read();
 }
 
 std::string value_text(const RunConfig& config, const std::string& key) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/run_config.h"
+#include "io/json.h"
 
 namespace normscope {
 
@@ -23,25 +24,23 @@ struct Sweep {
   std::vector<SweepRun> runs;  // the grid's product, the last key fastest, then the cases; seeds innermost
 };
 
-// Reads a sweep file:
-//   { "name": ..., "base": "config.json", "seeds": [1, 2],
-//     "grid": { "model.norm_placement": ["pre", "post"], ... },
-//     "cases": [ { "name": ..., "set": { KEY: VALUE, ... } }, ... ] }
-// Every run's config is loaded. All problems are lines of one Error{usage}.
-//
+constexpr std::size_t max_runs = 10'000;  // each takes 2 KB and a millisecond before the first one starts
+
 // `sets` are KEY=VALUE for all runs; KEY=A,B is one more key of the grid. `seeds` above 0: seeds 1..seeds.
 // With either, the file may be a config, the base of the sweep.
 struct SweepOptions {
   std::vector<std::string> sets = {};
   Index seeds = 0;
+  std::size_t most = max_runs;
 };
-Sweep load_sweep(const std::filesystem::path& file, const SweepOptions& options = {});
 
-constexpr std::size_t max_runs = 10'000;  // each takes 2 KB and a millisecond before the first one starts
-
-// The same for a text. `label` replaces the file in messages and in the relative path of the base.
-Sweep load_sweep_text(std::string json_text, const std::filesystem::path& label,
-                      std::size_t max_count = max_runs);
+// Reads the document of a sweep file:
+//   { "name": ..., "base": "config.json", "seeds": [1, 2],
+//     "grid": { "model.norm_placement": ["pre", "post"], ... },
+//     "cases": [ { "name": ..., "set": { KEY: VALUE, ... } }, ... ] }
+// Every run's config is loaded. All problems are lines of one Error{usage}.
+Sweep load_sweep(const std::filesystem::path& file, const JsonDocument& document,
+                 const SweepOptions& options = {});
 
 // The value of a dotted key in a resolved config, for the cell of a table.
 std::string value_text(const RunConfig& config, const std::string& key);

@@ -39,6 +39,11 @@ class CsvRows {
     value ? cell(*value) : cell(std::nullopt);
   }
   void end_row();
+  template <class... Cells>
+  void row(const Cells&... cells) {
+    (cell(cells), ...);
+    end_row();
+  }
 
   std::string header() const;                        // the columns' names and a newline
   const std::string& text() const { return text_; }  // without the header

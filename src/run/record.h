@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "config/run_config.h"
-#include "run/logs.h"
+#include "run/folder.h"
 
 namespace normscope {
 

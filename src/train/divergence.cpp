@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "run/logs.h"
+#include "run/folder.h"
 
 namespace normscope {
 namespace {
@@ -39,13 +39,15 @@ Growth largest_growth(const std::vector<SiteRow>& then, const std::vector<SiteRo
   return growth;
 }
 
-// Appends a cell as a number. An optional cell is two: whether it has a value, and the value.
-template <class Value>
-void add_number(Value value, std::vector<double>& numbers) {
-  numbers.push_back(static_cast<double>(value));
-}
-void add_number(std::optional<double> value, std::vector<double>& numbers) {
-  numbers.insert(numbers.end(), {value ? 1.0 : 0.0, value.value_or(0)});
+// Appends the numbers of a site. An optional one is two: whether it has a value, and the value.
+void add_numbers(const SiteRow& site, std::vector<double>& numbers) {
+  const auto add = [&](auto value) {
+    if constexpr (std::is_arithmetic_v<decltype(value)>)
+      numbers.push_back(static_cast<double>(value));
+    else
+      numbers.insert(numbers.end(), {value ? 1.0 : 0.0, value.value_or(0)});
+  };
+  std::apply([&](auto... values) { (add(values), ...); }, numbers_of(site));
 }
 
 std::string times_text(double times) {
@@ -72,8 +74,7 @@ std::vector<double> RecentSteps::to_numbers() const {
   std::vector<double> numbers = {static_cast<double>(steps_to_record_), grad_norm_ema_};
   for (const auto& [step, sites] : steps_) {
     numbers.push_back(static_cast<double>(step));
-    for (const SiteRow& site : sites)
-      for_each_cell(site, site_columns, [&](auto value) { add_number(value, numbers); });
+    for (const SiteRow& site : sites) add_numbers(site, numbers);
   }
   return numbers;
 }
@@ -81,7 +82,7 @@ std::vector<double> RecentSteps::to_numbers() const {
 void RecentSteps::from_numbers(std::span<const double> numbers, Index n_layer) {
   const std::vector<Place> places = places_of(n_layer);
   std::vector<double> of_a_site;
-  for_each_cell(SiteRow{}, site_columns, [&](auto value) { add_number(value, of_a_site); });
+  add_numbers(SiteRow{}, of_a_site);
   const std::size_t numbers_per_step = 1 + of_a_site.size() * places.size();
   std::size_t steps = numbers.size() / numbers_per_step;
   require(numbers.size() >= 2, "resume", "the checkpoint's ", numbers.size(),
@@ -109,7 +110,7 @@ void RecentSteps::from_numbers(std::span<const double> numbers, Index n_layer) {
     read(step.step);
     for (const Place place : places) {
       step.sites.emplace_back().place = place;
-      for_each_cell(step.sites.back(), site_columns, read);
+      std::apply([&](auto&... values) { (read(values), ...); }, numbers_of(step.sites.back()));
     }
   }
 }

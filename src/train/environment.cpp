@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "config/names.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/parallel.h"

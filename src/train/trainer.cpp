@@ -39,7 +39,7 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
       optimizer_(config.train, model_.layout(), ranks),
       runner_(config, corpus.train, /*dropout=*/true, ranks),
       statistics_(shape_of(model_)),
-      tokens_per_step_(config.train.grad_accum * config.train.batch_size * config.model.context) {
+      tokens_per_step_(config.tokens_per_step()) {
   initialise(config.model, model_.layout(), config.train.seed, model_.parameters);
   record_ = new_record(config, corpus, model_.layout(), folder ? folder->path() : "");
   record_.ranks = ranks.size();

@@ -21,7 +21,9 @@ std::vector<std::string> seeds() {
 
 void run(std::string_view bytes) {
   constexpr std::size_t most = 60;  // so that one input cannot ask for a minute
-  const Sweep sweep = load_sweep_text(std::string(bytes), NORMSCOPE_SOURCE_DIR "/configs/fuzz.json", most);
+  constexpr const char* file = NORMSCOPE_SOURCE_DIR "/configs/fuzz.json";
+  const Sweep sweep =
+      load_sweep(file, JsonDocument::parse(std::string(bytes), file, "sweep"), {.most = most});
   expect(!sweep.runs.empty() && sweep.runs.size() <= most, "a sweep has runs, and not too many");
   std::set<std::string> names;
   for (const SweepRun& one : sweep.runs) {
