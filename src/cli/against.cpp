@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <map>
 
 #include "cli/predict.h"
 #include "cli/terminal.h"
@@ -41,24 +40,21 @@ struct Measurement {
 // A logged run of this program: step 0 of a probe, 1 of a run. Adds one seed.
 void add_run(const RunConfig& config, const std::string& folder, Measurement& sum) {
   const RunRecord run = read_run(folder);
+  const ModelConfig &own = run.config.model, &wanted = config.model;
   const bool probe = run.status == status_probe;
-  if (!probe && run.config.model.dropout > 0)
-    refuse("predict", escape_controls(folder),
-           ": its steps have dropout, and a prediction has none; probe its config");
-  if (run.config.model.n_layer != config.model.n_layer || run.config.model.context != config.model.context)
-    refuse("predict", escape_controls(folder), ": ", run.config.model.n_layer, " blocks and context ",
-           run.config.model.context, "; the config has ", config.model.n_layer, " and ",
-           config.model.context);
+  const auto stop = [&](const auto&... what) { refuse("predict", escape_controls(folder), ": ", what...); };
+  if (!probe && own.dropout > 0) stop("its steps have dropout, and a prediction has none; probe its config");
+  if (own.n_layer != wanted.n_layer || own.context != wanted.context)
+    stop(own.n_layer, " blocks and context ", own.context, "; the config has ", wanted.n_layer, " and ",
+         wanted.context);
   const double tokens = static_cast<double>(run.config.tokens_per_step());
-  if (sum.seeds > 0 && tokens != sum.tokens)
-    refuse("predict", escape_controls(folder), ": another batch size than the runs before it");
+  if (sum.seeds > 0 && tokens != sum.tokens) stop("another batch size than the runs before it");
   sum.tokens = tokens;
   sum.batch = run.config.train.batch_size;
   CsvReader log((fs::path(folder) / layers_file).string());
-  const std::vector<Place> places = places_of(config.model.n_layer);
-  for (const Place& place : places) {
+  for (const Place& place : places_of(wanted.n_layer)) {
     if (!log.next() || log.count("step") != (probe ? 0 : 1) || log.cell("site") != name_of(place.site))
-      refuse("predict", escape_controls(folder), ": no rows of the first step in ", layers_file);
+      stop("no rows of the first step in ", layers_file);
     for (int q = 0; q < 2; ++q)
       sum.squares[q][place] += std::pow(log.number(quantities[q].column).value_or(std::nan("")), 2);
   }

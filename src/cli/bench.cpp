@@ -4,7 +4,6 @@
 
 #include "bench/machine.h"
 #include "bench/steps.h"
-#include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/load.h"
@@ -88,10 +87,9 @@ void print_ops(const Measurement& m) {
   const auto cell = [](std::optional<double> number, int digits) {
     return number.value_or(0) > 0 ? fixed(*number, digits) : "";
   };
-  for (const OpTime& op : m.ops) {
+  for (const OpTime& op : m.ops)
     add_row(table, {op.name, fixed(op.ms, 3), cell(op.forward_ms, 3), cell(op.backward_ms, 3),
                     percent(op.share), cell(op.gflops, 1), cell(op.gb_per_s, 1)});
-  }
   add_row(table, {"step", fixed(m.step_ms, 3), "", "", percent(1), "", ""});
   print_table(table);
 }
@@ -105,12 +103,11 @@ void print_tables(const RunConfig& config, const std::vector<Measurement>& resul
   Columns table;
   add_row(table, {"precision", "threads", "step ms", "tokens/s", "GFLOP/s", "SGEMM's", "share", "peak",
                   "share", "logging"});
-  for (const Measurement& m : results) {
+  for (const Measurement& m : results)
     add_row(table, {name_of(m.precision), std::to_string(m.threads), fixed(m.step_ms, 2),
                     short_number(m.tokens_per_s), fixed(m.gflops, 1), fixed(m.sgemm_gflops, 1),
                     percent(m.share()), fixed(m.peak_gflops, 1), percent(m.peak_share()),
                     (m.log_overhead < 0 ? "" : "+") + percent(m.log_overhead)});
-  }
   print_table(table);
   std::cout << "shares: of SGEMM's GFLOP/s, float32, and of the arithmetic peak; logging: what every layer, "
                "every step adds\n";

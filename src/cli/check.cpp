@@ -4,9 +4,7 @@
 #include <cmath>
 #include <iomanip>
 #include <iostream>
-#include <optional>
 
-#include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/load.h"

@@ -3,14 +3,8 @@
 #pragma once
 
 #include <map>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "core/error.h"
-#include "core/types.h"
 #include "dist/communicator.h"
 
 namespace normscope {
@@ -29,8 +23,7 @@ constexpr Option set_option = {"set", "KEY=VALUE",
 constexpr Option threads_option = {
     "threads", "N",
     "threads (default: train.threads, else what is fastest, up to OMP_NUM_THREADS or the cores)"};
-constexpr std::string_view mpi_name = "mpi";
-constexpr Option mpi_option = {mpi_name, "",
+constexpr Option mpi_option = {"mpi", "",
                                "this is one of the processes that mpirun or srun started to share the work"};
 
 class CommandLine;

@@ -1,12 +1,6 @@
 // The parts of `compare`: groups of seeds, differences between groups, conclusions.
 #pragma once
 
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "cli/metric.h"
 #include "config/fields.h"
 #include "run/record.h"

@@ -56,11 +56,10 @@ void print_fish() {
     std::cout << "complete -c normscope -n __fish_use_subcommand -a " << command->name << " -d "
               << fish_word(command->purpose) << '\n';
     const std::string here = "complete -c normscope -n '__fish_seen_subcommand_from " + command->name + "'";
-    for (const Option& option : options_of(*command)) {
+    for (const Option& option : options_of(*command))
       std::cout << here << " -l " << option.long_name() << (option.value.empty() ? "" : " -r") << " -d "
                 << fish_word(option.help)
                 << (option.name == set_option.name ? " -f -a " + fish_word(set_words()) : "") << '\n';
-    }
     std::cout << here << " -a '(path filter -d runs/* 2>/dev/null)'\n";
   }
 }

@@ -13,10 +13,9 @@ namespace {
 
 // Two lines a key: its default and meaning, then its type and range.
 void print_keys() {
-  for (const Field& field : fields()) {
+  for (const Field& field : fields())
     std::cout << field.key << (field.required ? " (required)" : " = " + default_text(field)) << ": "
               << field.doc << "\n    " << field.allowed << '\n';
-  }
   std::cout << "extends: another config, under this one; relative to this file\n    a file\n"
             << "$schema: for editors; ignored\n    anything\n";
 }

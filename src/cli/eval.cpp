@@ -2,12 +2,9 @@
 #include <cmath>
 #include <iostream>
 
-#include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
-#include "data/corpus.h"
 #include "data/ngram.h"
-#include "train/checkpoint.h"
 #include "train/step.h"
 
 namespace normscope {

@@ -32,10 +32,9 @@ Vector parse_vector(const std::string& option, const std::string& list) {
   for (const std::string& part : split(list)) {
     char* end = nullptr;
     const double value = std::strtod(part.c_str(), &end);
-    if (part.empty() || *end != '\0' || !std::isfinite(value)) {
+    if (part.empty() || *end != '\0' || !std::isfinite(value))
       refuse("explain", option, ": got '", escape_controls(part),
              "'; expected numbers with commas, such as 1,2,3,4");
-    }
     values.push_back(value);
   }
   if (values.size() > max_count)

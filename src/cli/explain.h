@@ -1,9 +1,6 @@
 // The parts of `explain`: norms with numbers, placements, the blocks of a config.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "config/run_config.h"
 
 namespace normscope {

@@ -7,6 +7,7 @@
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "core/text.h"
+#include "io/utf8.h"
 #include "model/parameters.h"
 
 namespace normscope {

@@ -85,8 +85,8 @@ Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
   for (const Command* command : all_commands()) {
     names.push_back(command->name);
     if (name != command->name) continue;
-    const bool has_mpi = std::ranges::count(command->options, mpi_name, &Option::name) > 0;
-    if (has_mpi && std::find(argv + 2, argv + argc, text("--", mpi_name)) != argv + argc) {
+    const bool has_mpi = std::ranges::count(command->options, mpi_option.name, &Option::name) > 0;
+    if (has_mpi && std::find(argv + 2, argv + argc, text("--", mpi_option.name)) != argv + argc) {
       ranks = mpi_ranks();
       setenv("TERM", "dumb", 1);  // mpirun gives the first rank a terminal, whose output may go to a log
     }

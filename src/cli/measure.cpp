@@ -4,7 +4,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
 #include "cli/predict.h"
 #include "cli/session.h"
 #include "cli/terminal.h"

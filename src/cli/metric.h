@@ -1,9 +1,6 @@
 // A figure of several runs: mean and spread, their text, and the significance of a mean difference.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "run/record.h"
 
 namespace normscope {

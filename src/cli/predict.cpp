@@ -5,7 +5,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/dump.h"
@@ -83,7 +82,7 @@ void print_csv(const Prediction& prediction) {
   std::cout << rows.header() << rows.text();
 }
 
-ordered_json to_json(const Prediction& prediction, const std::vector<std::string>& warnings) {
+void print_json(const Prediction& prediction, const std::vector<std::string>& warnings) {
   ordered_json root{{"loss", prediction.loss},
                     {"amplification", prediction.amplification},
                     {"bf16_error", prediction.bf16_error()},
@@ -98,15 +97,14 @@ ordered_json to_json(const Prediction& prediction, const std::vector<std::string
       root["layers"].back().update(
           {{"entropy", layer.entropy}, {"max_score", layer.max_score}, {"score_std", layer.score_std}});
   }
-  for (const SitePrediction& site : prediction.sites) {
+  for (const SitePrediction& site : prediction.sites)
     root["sites"].push_back({{"layer", site.place.layer},
                              {"site", name_of(site.place.site)},
                              {"rms", site.rms},
                              {"rms_spread", site.rms_spread},
                              {"grad_rms", site.grad_rms},
                              {"spread", site.spread}});
-  }
-  return root;
+  std::cout << json_text(root);
 }
 
 void print_all(const RunConfig& config, const Prediction& prediction,
@@ -135,13 +133,9 @@ Exit run(const CommandLine& line) {
   const double tokens = static_cast<double>(config.tokens_per_step());
   const Prediction prediction = predict(config.model, tokens, statistics, {.batch = config.train.batch_size});
   const std::vector<std::string> warnings = warnings_on(config, prediction, statistics.vocabulary);
-  if (line.has("csv")) {
-    print_csv(prediction);
-  } else if (line.has("json")) {
-    std::cout << json_text(to_json(prediction, warnings));
-  } else {
-    print_all(config, prediction, warnings);
-  }
+  line.has("csv")    ? print_csv(prediction)
+  : line.has("json") ? print_json(prediction, warnings)
+                     : print_all(config, prediction, warnings);
   return Exit::ok;
 }
 

@@ -1,8 +1,6 @@
 // The parts of `predict`, and what `explain` says of a model before training.
 #pragma once
 
-#include <string>
-
 #include "config/run_config.h"
 #include "core/error.h"
 #include "theory/predict.h"

@@ -1,10 +1,8 @@
 // normscope probe CONFIG: activations and gradients without training.
 #include "train/probe.h"
 
-#include <filesystem>
 #include <iostream>
 
-#include "cli/commands.h"
 #include "cli/metric.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
@@ -12,7 +10,6 @@
 #include "config/load.h"
 #include "io/utf8.h"
 #include "model/cost.h"
-#include "train/checkpoint.h"
 #include "train/divergence.h"
 
 namespace normscope {

@@ -3,11 +3,9 @@
 
 #include <iostream>
 
-#include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "io/utf8.h"
-#include "train/checkpoint.h"
 #include "train/sampler.h"
 
 namespace normscope {

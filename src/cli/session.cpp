@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <string_view>
 
 #include "cli/terminal.h"
 #include "core/error.h"

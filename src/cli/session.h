@@ -2,11 +2,9 @@
 #pragma once
 
 #include <atomic>
-#include <string>
 
 #include "cli/commands.h"
 #include "config/run_config.h"
-#include "data/corpus.h"
 #include "model/parameters.h"
 #include "train/checkpoint.h"
 

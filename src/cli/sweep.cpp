@@ -10,7 +10,6 @@
 #include <numeric>
 #include <thread>
 
-#include "cli/commands.h"
 #include "cli/compare.h"
 #include "cli/session.h"
 #include "cli/sweep_jobs.h"
@@ -18,7 +17,6 @@
 #include "config/dump.h"
 #include "core/hash.h"
 #include "core/parallel.h"
-#include "core/stopwatch.h"
 #include "core/text.h"
 #include "io/utf8.h"
 #include "train/environment.h"
@@ -61,7 +59,7 @@ class SweepRunner {
 
   // If an error ends the sweep, its children still save their state.
   ~SweepRunner() {
-    for (Child& child : children_) child.process.terminate();
+    for (ChildProcess& child : children_) child.terminate();
   }
 
   // Returns when all runs are done, or false when `stop` is true and all children have saved their state.
@@ -73,7 +71,7 @@ class SweepRunner {
         progress_.clear();
         if (ranks_.is_first())
           std::cout << "stopping: " << running_.size() << " running save their state" << std::endl;
-        for (Child& child : children_) child.process.terminate();
+        for (ChildProcess& child : children_) child.terminate();
       }
       while (!stopping && !waiting_.empty() && start_next()) {
       }
@@ -86,13 +84,6 @@ class SweepRunner {
   }
 
  private:
-  struct Child {
-    Child(Job& of, const std::vector<std::string>& arguments) : job(&of), process(arguments) {}
-    Job* job;
-    ChildProcess process;
-    Stopwatch clock;
-  };
-
   // Assigns the next run to the rank with the most free slots. False: there is no free slot.
   bool start_next() {
     const auto freest = std::ranges::max_element(free_slots_);
@@ -119,10 +110,10 @@ class SweepRunner {
     } ended;
     std::string errors;
     for (auto child = children_.begin(); child != children_.end(); ++child) {
-      const std::optional<int> code = child->process.poll();
+      const std::optional<int> code = child->poll();
       if (!code) continue;
-      ended = {child->job - jobs_.data(), *code, child->clock.seconds()};
-      errors = child->process.errors();
+      ended = {&child->job - jobs_.data(), *code, child->clock.seconds()};
+      errors = child->errors();
       children_.erase(child);
       break;
     }
@@ -196,8 +187,8 @@ class SweepRunner {
   const Index all_slots_;                  // of all ranks together
   std::function<void()> write_table_;
   std::deque<Job*> waiting_;
-  std::vector<Job*> running_;  // on any rank
-  std::list<Child> children_;  // on this rank
+  std::vector<Job*> running_;         // on any rank
+  std::list<ChildProcess> children_;  // on this rank
   Stopwatch clock_;
   ProgressDisplay progress_{!ranks_.is_first(), std::chrono::milliseconds(500)};
 };
@@ -239,11 +230,28 @@ std::pair<Index, Index> shard_of(const CommandLine& line) {
   Index shard = 0, shards = 0;
   char slash = 0;
   std::istringstream in(given);
-  if (!(in >> shard >> slash >> shards) || slash != '/' || !in.eof() || shard < 1 || shards < shard) {
+  if (!(in >> shard >> slash >> shards) || slash != '/' || !in.eof() || shard < 1 || shards < shard)
     refuse("sweep", "--shard: got '", escape_controls(given),
            "'; expected I/N with I from 1 to N, such as 2/4");
-  }
   return {shard, shards};
+}
+
+// Locks the sweep's folder, or the named part of it, on the first rank; marks finished runs on all ranks.
+std::optional<FolderLock> lock_folder(const fs::path& out, const std::string& part, Communicator& ranks,
+                                      std::vector<Job>& jobs) {
+  auto lock = ranks.together([&] {
+    std::optional<FolderLock> own;  // the first rank's
+    if (!ranks.is_first()) return own;
+    read_existing_table(out);  // fails before any run if the file is no sweep's table
+    std::error_code error;
+    fs::create_directories(out, error);
+    if (error) fail("sweep", "could not create ", escape_controls(out.string()), ": ", error.message());
+    own.emplace(out.string(), part);
+    mark_finished(jobs);
+    return own;
+  });
+  for (Job& job : jobs) ranks.broadcast(job.status);
+  return lock;
 }
 
 Exit run(const CommandLine& line) {

@@ -71,11 +71,10 @@ std::vector<Job> plan(const Sweep& sweep, const fs::path& out, Index shard, Inde
   std::vector<Job> jobs;
   for (Index i = shard - 1; i < std::ssize(sweep.runs); i += shards) {
     const SweepRun& run = sweep.runs[i];
-    if (is_run_file(run.name) || run.name.starts_with(table_file)) {
+    if (is_run_file(run.name) || run.name.starts_with(table_file))
       refuse("sweep", "a run cannot be called ", run.name,
              ": its folder would stand where a file of that name ",
              "is looked for; give the case or the sweep another name");
-    }
     const ParameterLayout layout(run.config.model, usual_vocabulary);
     jobs.push_back({&run, (out / run.name).string(), {expected_seconds(run.config, layout), 0, 0}, ""});
   }
@@ -88,10 +87,9 @@ void mark_finished(std::vector<Job>& jobs) {
   for (Job& job : jobs) {
     const RunRecord record = record_of(job.folder);
     if (record.status.empty() || record.status == status_failed) continue;
-    if (const std::string keys = fixed_differences(record.config, job.run->config); !keys.empty()) {
+    if (const std::string keys = fixed_differences(record.config, job.run->config); !keys.empty())
       errors.push_back(text("[sweep] ", escape_controls(job.folder), " holds a run of another config: ", keys,
                             "; remove it, or choose another folder with --out DIR"));
-    }
     const bool whole = record.steps >= job.run->config.train.steps;
     if ((record.status == status_done && whole) || record.status == status_diverged)
       job.status = record.status;
@@ -103,23 +101,6 @@ void mark_finished(std::vector<Job>& jobs) {
   }
   if (!errors.empty()) throw Error(Exit::usage, join(errors, "\n"));
   for (Job& job : jobs) job.time.expected *= taken > 0 ? taken / expected : 1;
-}
-
-std::optional<FolderLock> lock_folder(const fs::path& out, const std::string& part, Communicator& ranks,
-                                      std::vector<Job>& jobs) {
-  auto lock = ranks.together([&] {
-    std::optional<FolderLock> own;  // the first rank's
-    if (!ranks.is_first()) return own;
-    read_existing_table(out);  // fails before any run if the file is no sweep's table
-    std::error_code error;
-    fs::create_directories(out, error);
-    if (error) fail("sweep", "could not create ", escape_controls(out.string()), ": ", error.message());
-    own.emplace(out.string(), part);
-    mark_finished(jobs);
-    return own;
-  });
-  for (Job& job : jobs) ranks.broadcast(job.status);
-  return lock;
 }
 
 std::string progress_of(Job& job) try {
@@ -158,11 +139,10 @@ std::string read_existing_table(const fs::path& out) {
   const std::string_view header = std::string_view(table).substr(0, table.find('\n'));
   std::string last_columns;
   for (const RecordField& column : fields_by(&RecordField::sweep)) last_columns += text(',', column.key);
-  if (!header.starts_with("name,") || !header.ends_with(last_columns)) {
+  if (!header.starts_with("name,") || !header.ends_with(last_columns))
     refuse("sweep", escape_controls(path),
            ": is no table of a sweep, and would be replaced by one; move it away, or ",
            "choose another folder with --out DIR");
-  }
   return table;
 }
 
@@ -197,8 +177,8 @@ void write_table(const Sweep& sweep, const fs::path& out, const std::set<std::st
   write_atomically((out / table_file).string(), rows.header(), rows.text());
 }
 
-ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
-  stderr_ = FileDescriptor(::memfd_create("stderr", MFD_CLOEXEC));
+ChildProcess::ChildProcess(Job& of, const std::vector<std::string>& arguments)
+    : job(of), stderr_(::memfd_create("stderr", MFD_CLOEXEC)) {
   require(stderr_.is_open(), "sweep", "cannot make a file for its errors: ", errno_text());
 
   // All memory is allocated before fork(): the child may only call async-signal-safe functions.

@@ -3,14 +3,10 @@
 
 #include <sys/types.h>
 
-#include <filesystem>
-#include <optional>
 #include <set>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "config/sweep.h"
+#include "core/stopwatch.h"
 #include "dist/communicator.h"
 #include "io/file.h"
 #include "run/record.h"
@@ -50,10 +46,6 @@ std::vector<Job> plan(const Sweep& sweep, const std::filesystem::path& out, Inde
 // run, which resumes it or reports the error.
 void mark_finished(std::vector<Job>& jobs);
 
-// Locks the sweep's folder, or the named part of it, on the first rank; marks finished runs on all ranks.
-std::optional<FolderLock> lock_folder(const std::filesystem::path& out, const std::string& part,
-                                      Communicator& ranks, std::vector<Job>& jobs);
-
 // The last row of a run's metrics: "step 120/300  loss 2.6113". Updates the run's time.
 std::string progress_of(Job& job);
 
@@ -70,10 +62,11 @@ std::string read_existing_table(const std::filesystem::path& out);
 void write_table(const Sweep& sweep, const std::filesystem::path& out, const std::set<std::string>& failed,
                  bool sharded);
 
-// This program run again with other arguments. SIGTERM ends it when its parent is killed.
+// The process of a job: this program run again with other arguments. SIGTERM ends it when its parent is
+// killed.
 class ChildProcess {
  public:
-  explicit ChildProcess(const std::vector<std::string>& arguments);  // without argv[0]
+  ChildProcess(Job& of, const std::vector<std::string>& arguments);  // without argv[0]
   ChildProcess(const ChildProcess&) = delete;
   ~ChildProcess();  // terminates it, and waits for its end
 
@@ -84,6 +77,9 @@ class ChildProcess {
   void terminate();
 
   std::string errors() const;  // the last kilobytes of its stderr
+
+  Job& job;
+  const Stopwatch clock;
 
  private:
   pid_t id_ = 0;  // 0: it has ended

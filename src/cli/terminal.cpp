@@ -26,11 +26,6 @@ std::size_t terminal_width() {
 
 }  // namespace
 
-std::size_t shown_width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 
 bool can_rewrite_lines() {
@@ -117,12 +112,9 @@ std::string sparkline(const std::vector<double>& numbers, std::size_t max_bars) 
 }
 
 std::string fitted(std::vector<std::string> parts) {
-  std::string line = join(parts, "  ");
-  while (can_rewrite_lines() && parts.size() > 1 && shown_width(line) >= terminal_width()) {
+  while (can_rewrite_lines() && parts.size() > 1 && shown_width(join(parts, "  ")) >= terminal_width())
     parts.erase(parts.end() - 2);
-    line = join(parts, "  ");
-  }
-  return line;
+  return join(parts, "  ");
 }
 
 bool ProgressDisplay::due() const {

@@ -18,8 +18,6 @@ std::string fixed(double number, int digits);
 std::string significant_text(double number, int digits = 3);  // 7.18, 0.0123, 3.1e-05
 std::string counted(long long number, const char* noun);      // 1 run, 2 runs
 
-std::size_t shown_width(std::string_view text);  // of UTF-8 text, in characters
-
 // UTF-8 text padded with blanks to `width` characters.
 std::string aligned_left(const std::string& text, std::size_t width);
 

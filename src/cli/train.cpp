@@ -2,10 +2,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 
-#include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/dump.h"
@@ -81,14 +79,12 @@ class TrainingDisplay : public TrainObserver {
 // of train.steps, since it changes the schedule.
 void check_resumed_config(const RunConfig& config, const RunFolder& folder, ProgressDisplay& line) {
   const RunConfig before = load_config(folder.file(config_file), {}, {.need_data = false}).config;
-  if (const std::string keys = fixed_differences(before, config); !keys.empty()) {
+  if (const std::string keys = fixed_differences(before, config); !keys.empty())
     refuse("resume", "the config differs from ", escape_controls(folder.file(config_file)), " in ", keys,
            "; set it back, or start another run with --out DIR");
-  }
-  for (const Difference& difference : keys_that_differ(before, config)) {
-    if (difference.key == "train.steps")
-      line.say(text("train.steps changes: ", difference.values, "; so does the learning rate schedule"));
-  }
+  if (before.train.steps != config.train.steps)
+    line.say(text("train.steps changes: ", before.train.steps, " -> ", config.train.steps,
+                  "; so does the learning rate schedule"));
 }
 
 // Resumes from the folder's checkpoint, or starts at step 0. False: the run is finished.
@@ -147,17 +143,15 @@ struct Inputs {
 
 // Reads the config and the corpus on each rank. `processes`: the ranks on this machine.
 Inputs read_inputs(const CommandLine& line, const std::string& config_path, Index processes) {
-  if (line.has("resume") && line.has("overwrite")) {
+  if (line.has("resume") && line.has("overwrite"))
     refuse("train", "--resume goes on with a run, --overwrite starts it again; give one of them");
-  }
   const RunConfig config = load_config(config_path, line.all_of("set")).config;
   const TrainConfig& train = config.train;
   const Index ranks = line.ranks().size();
-  if (train.grad_accum < ranks) {
+  if (train.grad_accum < ranks)
     refuse("mpi", ranks, " ranks cannot share ", train.grad_accum,
            " micro-batches (train.grad_accum); start fewer, or cut a step into more: train.grad_accum=",
            ranks, " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / ranks));
-  }
   const Threads threads = set_up_threads(line, train.threads);
   Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), train.batch_size, (train.grad_accum + ranks - 1) / ranks,

@@ -22,12 +22,11 @@ ordered_json::json_pointer pointer_to(std::string_view key, const std::string& i
 // [b, e, "log"].
 void add_tables(ordered_json& root) {
   constexpr const char* over[] = {"nothing", "features", "groups", "batch", "sequence"};
-  for (const NormRow& row : norm_table()) {
+  for (const NormRow& row : norm_table())
     root["x-norms"][row.name] = {{"formula", row.formula},
                                  {"over", over[static_cast<int>(row.over)]},
                                  {"centred", row.centred},
                                  {"alpha", row.has_alpha}};
-  }
   const auto power = [](const Power& p) {
     ordered_json list = {p.base, p.exponent};
     if (p.log) list.push_back("log");
@@ -44,7 +43,7 @@ void add_tables(ordered_json& root) {
             {"first", names(row.pattern->first)},
             {"rest", names(row.pattern->rest)}};
   };
-  for (const Placement& row : placement_table()) {
+  for (const Placement& row : placement_table())
     root["x-placements"][row.name] = {
         {"formula", row.formula},           {"norm_in", row.norm_in},
         {"norm_branch", row.norm_branch},   {"norm_out", row.norm_out},
@@ -52,7 +51,6 @@ void add_tables(ordered_json& root) {
         {"block_skip", row.block_skip},     {"pattern", pattern_of(row)},
         {"alpha", power(row.alpha)},        {"input_scale", power(row.input_scale)},
         {"init_gain", power(row.init_gain)}};
-  }
 }
 
 }  // namespace
@@ -142,20 +140,12 @@ ordered_json sweep_schema() {
           {"else", {{"$ref", "schema.json"}}}};
 }
 
-std::vector<Difference> keys_that_differ(const RunConfig& a, const RunConfig& b) {
-  std::vector<Difference> all;
-  for (const Field& field : fields()) {
-    const ordered_json left = field.get(a), right = field.get(b);
-    if (left == right) continue;
-    all.push_back({field.key, text(quote(left), " -> ", quote(right)), field.may_change_on_resume});
-  }
-  return all;
-}
-
 std::string fixed_differences(const RunConfig& a, const RunConfig& b) {
   std::vector<std::string> keys;
-  for (const Difference& d : keys_that_differ(a, b)) {
-    if (!d.may_change_on_resume) keys.push_back(text(d.key, " (", d.values, ")"));
+  for (const Field& field : fields()) {
+    const ordered_json left = field.get(a), right = field.get(b);
+    if (left != right && !field.may_change_on_resume)
+      keys.push_back(text(field.key, " (", quote(left), " -> ", quote(right), ")"));
   }
   return join(keys);
 }

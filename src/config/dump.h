@@ -2,8 +2,6 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
-#include <vector>
 
 #include "config/run_config.h"
 
@@ -24,15 +22,8 @@ nlohmann::ordered_json json_schema();
 // `base` is a config.
 nlohmann::ordered_json sweep_schema();
 
-// A key in which two configs differ.
-struct Difference {
-  std::string key;
-  std::string values;  // "6 -> 12", a's and b's
-  bool may_change_on_resume;
-};
-std::vector<Difference> keys_that_differ(const RunConfig& a, const RunConfig& b);
-
-// The differences that resuming does not allow, in words: "model.n_layer (6 -> 12), train.lr (...)".
+// The keys in which two configs differ and that resuming must keep, with their values: "model.n_layer
+// (6 -> 12), train.lr (...)".
 std::string fixed_differences(const RunConfig& a, const RunConfig& b);
 
 }  // namespace normscope

@@ -161,10 +161,9 @@ Field placement_field(std::string key, std::string doc, FieldTraits traits) {
     }
     // check_config() compares longer lists with n_layer, but takes a list of one for all blocks.
     const Index blocks = config.model.n_layer;
-    if (given.is_array() && read.size() < 2 && (read.empty() || blocks != 1)) {
+    if (given.is_array() && read.size() < 2 && (read.empty() || blocks != 1))
       return text("a list of ", read.size(), " for model.n_layer = ", blocks,
                   "; a list names the placement of every block");
-    }
     config.model.norm_placement = std::move(read);
     return {};
   };

@@ -1,13 +1,10 @@
 // The types of config values: the allowed values, in words and as JSON Schema, and the reader.
 #pragma once
 
-#include <functional>
 #include <limits>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "config/fields.h"
 #include "core/text.h"

@@ -13,7 +13,6 @@ namespace {
 
 // --- defaults that depend on other keys ---
 
-void default_d_ff(RunConfig& c) { c.model.d_ff = 4 * c.model.d_model; }
 void default_ffn_bias(RunConfig& c) { c.model.ffn_bias = c.model.bias; }
 // Rounded to 15 digits, so that a tenth of 0.003 is 0.0003 and not 0.00030000000000000003.
 void default_min_lr(RunConfig& c) {
@@ -108,7 +107,7 @@ std::vector<Field> make_table() {
       {.label = "C {}", .other_names = {"n_embd", "hidden_size", "embed_dim", "emsize", "width", "dim"}});
   add("model.d_ff", model(&M::d_ff), integer(1, max_width), "width of the FFN, F",
       {.default_words = "4*d_model",
-       .apply_default = default_d_ff,
+       .apply_default = [](RunConfig& c) { c.model.d_ff = 4 * c.model.d_model; },
        .other_names = {"intermediate_size", "ffn_dim", "dim_feedforward", "n_inner", "nhid"}});
   add("model.context", model(&M::context), integer(1, max_width), "characters seen at once, T",
       {.label = "T {}",

@@ -5,10 +5,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "config/run_config.h"
 

@@ -4,8 +4,6 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
-#include <vector>
 
 #include "config/run_config.h"
 

@@ -1,8 +1,6 @@
 // Collects the problems of a config or a sweep, so that one Error reports them all.
 #pragma once
 
-#include <string>
-
 #include "core/error.h"
 #include "io/utf8.h"
 

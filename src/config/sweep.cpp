@@ -66,10 +66,9 @@ class SweepReader {
   Sweep read() {
     const auto has = [&](const char* section) { return member(section) != nullptr; };
     is_config_ = !has("base") && (has("model") || has("train") || has("data") || has("extends"));
-    if (is_config_ && options_.sets.empty() && options_.seeds == 0) {
+    if (is_config_ && options_.sets.empty() && options_.seeds == 0)
       refuse(topic, document_.name(), ": is a config, not a sweep; run it with normscope train ",
              escape_controls(file_.string()), ", or say what shall vary: --set KEY=A,B or --seeds N");
-    }
     if (!root_.is_object()) refuse(topic, document_.name(), ": ", type_error(root_, "an object: a sweep"));
     if (!is_config_) check_keys(root_, {"$schema", "name", "base", "seeds", "grid", "cases"});
     read_name();
@@ -241,10 +240,9 @@ class SweepReader {
       for (std::size_t i = named; i < settings.size(); ++i)
         name += (name.empty() ? "" : "_") + short_key(settings[i].first) + "=" + to_text(settings[i].second);
       name = folder_name(name.empty() ? sweep_.name : name);
-      if (!names.insert(name).second) {
+      if (!names.insert(name).second)
         return problem(root_, "runs", "two would share the folder ", name,
                        "; values and names of cases must differ in more than special characters");
-      }
       add_run(name, settings);
     }
   }

@@ -1,10 +1,6 @@
 // A sweep: a grid of runs and named cases, each with every seed.
 #pragma once
 
-#include <filesystem>
-#include <string>
-#include <vector>
-
 #include "config/run_config.h"
 #include "io/json.h"
 

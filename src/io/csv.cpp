@@ -51,10 +51,9 @@ void add_columns(const std::string& path, const std::vector<std::string>& column
 Index size_until(Index step, const std::string& path, const std::vector<std::string>& columns) {
   CsvReader rows(path);
   if (rows.columns().empty()) return 0;
-  if (rows.columns() != columns) {
+  if (rows.columns() != columns)
     rows.stop("the header is `", escape_controls(join(rows.columns(), ",")), "`; expected `",
               join(columns, ","), "`");
-  }
   Index size = rows.end();
   while (rows.next() && rows.count("step") <= step) size = rows.end();
   return size;
@@ -186,9 +185,8 @@ void CsvWriter::flush() {
 
 void CsvWriter::sync() {
   flush();
-  if (::fsync(file_.get()) != 0 && errno != EINVAL) {
+  if (::fsync(file_.get()) != 0 && errno != EINVAL)
     fail("csv", escape_controls(path_), ": cannot be synced: ", errno_text());
-  }
 }
 
 }  // namespace normscope

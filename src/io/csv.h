@@ -7,12 +7,9 @@
 #include <concepts>
 #include <fstream>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/error.h"
-#include "core/types.h"
 #include "io/file.h"
 
 namespace normscope {

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <limits>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "core/error.h"

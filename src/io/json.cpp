@@ -47,12 +47,10 @@ class JsonTreeBuilder {
         token_end_(text_.starts_with(byte_order_mark) ? byte_order_mark.size() : 0) {}
 
   void build() {
-    if (text_.size() > limits_.bytes) {
+    if (text_.size() > limits_.bytes)
       refuse(topic_, document_.name_, ": is larger than ", limits_.bytes, " bytes");
-    }
-    if (const std::size_t bad = first_bad_byte(text_); bad < text_.size()) {
+    if (const std::size_t bad = first_bad_byte(text_); bad < text_.size())
       refuse_at(bad, text_[bad] == '\0' ? "a NUL byte" : "a byte that is not UTF-8");
-    }
     json::sax_parse(stream_, this, json::input_format_t::json, /*strict=*/true, limits_.comments);
   }
 
@@ -210,10 +208,7 @@ std::string JsonDocument::where(std::size_t offset) const {
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   std::string_view start = before.substr(before.rfind('\n') + 1);  // npos + 1 is 0
   if (line == 1 && start.starts_with(byte_order_mark)) start.remove_prefix(byte_order_mark.size());
-  // Columns count characters, as editors do: continuation bytes are no characters of their own.
-  const auto column =
-      1 + std::count_if(start.begin(), start.end(), [](char c) { return (c & 0xC0) != 0x80; });
-  return normscope::text(name_, ':', line, ':', column);
+  return normscope::text(name_, ':', line, ':', 1 + shown_width(start));  // characters, as editors count
 }
 
 std::optional<Index> whole_number(const json& value) {

@@ -7,7 +7,6 @@
 #include <bit>
 #include <concepts>
 #include <cstring>
-#include <optional>
 #include <set>
 #include <tuple>
 
@@ -187,19 +186,17 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
     : path_(path), file_(path, O_RDONLY | O_NONBLOCK) {  // a pipe must not block here
   struct stat status {};
   if (!file_.is_open() && errno == ENOENT) refuse("safetensors", escape_controls(path_), ": no such file");
-  if (!file_.is_open() || ::fstat(file_.get(), &status) != 0) {
+  if (!file_.is_open() || ::fstat(file_.get(), &status) != 0)
     fail("safetensors", escape_controls(path_), ": cannot be opened: ", errno_text());
-  }
   if (!S_ISREG(status.st_mode)) fail_damaged("is not a file");
 
   const Index file_size = status.st_size;
   std::uint64_t length = 0;
   if (file_size < 8) fail_damaged("is no safetensors file: has ", file_size, " bytes; expected 8 at least");
   read(&length, 8, 0);
-  if (length > max_header_bytes) {
+  if (length > max_header_bytes)
     fail_damaged("is no safetensors file: claims a header of ", length, " bytes, more than ",
                  max_header_bytes);
-  }
   data_begin_ = 8 + static_cast<Index>(length);
   data_size_ = file_size - data_begin_;
   if (data_size_ < 0)
@@ -238,11 +235,10 @@ void SafetensorsFile::read_header(const std::string& header) {
 
   Index filled = 0;
   for (const TensorInfo& tensor : tensors_) {
-    if (tensor.begin != filled) {
+    if (tensor.begin != filled)
       fail_damaged(tensor_text(tensor.name), " begins at byte ", tensor.begin, " of the data, ",
                    tensor.begin < filled ? "inside" : "after a gap behind", " the tensor that ends at ",
                    filled);
-    }
     filled = tensor.end;
   }
   if (filled != data_size_)
@@ -252,10 +248,9 @@ void SafetensorsFile::read_header(const std::string& header) {
 // Reads a tensor's entry in the header and checks that its sizes fit its offsets.
 TensorInfo SafetensorsFile::read_tensor(const std::string& name, const json& entry) const {
   const auto fail_here = [&](const auto&... what) { fail_damaged(tensor_text(name), ": ", what...); };
-  if (!is_well_formed(entry)) {
+  if (!is_well_formed(entry))
     fail_here("got ", quote(entry),
               R"(; expected {"dtype": NAME, "shape": [SIZE, ...], "data_offsets": [BEGIN, END]})");
-  }
   const std::string dtype = entry["dtype"];
   const std::vector<Index> shape = entry["shape"];
   const Index begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
@@ -265,10 +260,9 @@ TensorInfo SafetensorsFile::read_tensor(const std::string& name, const json& ent
   if (!count) fail_here("the shape ", shape_text(shape), " is too large");
   const auto row = std::ranges::find(dtypes, dtype, &DtypeRow::name);
   if (row == std::end(dtypes)) return {name, Dtype::unknown, dtype, shape, *count, begin, end};
-  if (*count * row->bytes != end - begin) {
+  if (*count * row->bytes != end - begin)
     fail_here(row->name, " ", shape_text(shape), " needs ", *count * row->bytes, " bytes; data_offsets give ",
               end - begin);
-  }
   return {name, row->dtype, dtype, shape, *count, begin, end};
 }
 
@@ -284,10 +278,9 @@ void SafetensorsFile::verify_checksum(std::string header) const {
     read(chunk.data(), size, data_begin_ + at);
     sum = fnv1a(bytes_of(chunk.data(), size), sum);
   }
-  if (!found || hex(sum) != digits) {
+  if (!found || hex(sum) != digits)
     fail_damaged("the checksum does not match; the file is damaged, or was changed by a program that kept ",
                  "the old checksum");
-  }
 }
 
 void SafetensorsFile::read(void* out, Index size, Index offset) const {
@@ -311,14 +304,12 @@ template <class Number>
 void SafetensorsFile::read_into(std::string_view name, Number* out, Index count) const {
   const TensorInfo& tensor = at(name);
   const bool is_integer = tensor.dtype == Dtype::I64;
-  if (tensor.dtype == Dtype::unknown || is_integer != std::integral<Number>) {
+  if (tensor.dtype == Dtype::unknown || is_integer != std::integral<Number>)
     fail_damaged(tensor_text(name), " is ", escape_controls(tensor.dtype_name.substr(0, 100)), "; expected ",
                  std::integral<Number> ? "I64" : "F32, F64 or BF16");
-  }
-  if (tensor.count != count) {
+  if (tensor.count != count)
     fail_damaged(tensor_text(name), " has ", tensor.count, " elements ", shape_text(tensor.shape),
                  "; expected ", count);
-  }
   const Index bytes = row_of(tensor.dtype).bytes, at_once = chunk_bytes / bytes;
   std::string chunk(std::min(at_once, count) * bytes, '\0');
   for (Index i = 0; i < count; i += at_once) {

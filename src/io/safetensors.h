@@ -9,11 +9,8 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "core/types.h"
 #include "io/file.h"
 
 namespace normscope {

@@ -63,13 +63,8 @@ std::string escape_controls(std::string_view text, std::string_view keep) {
   while (!text.empty()) {
     const Utf8Character c = decode_utf8(text);
     const std::string_view bytes = text.substr(0, c.valid ? c.size : 1);
-    if (!c.valid) {
-      out += escape(byte_at(text, 0));
-    } else if (is_control(c.code) && keep.find(bytes) == keep.npos) {
-      out += escape(c.code);
-    } else {
-      out += bytes;
-    }
+    const bool is_shown = c.valid && (!is_control(c.code) || keep.find(bytes) != keep.npos);
+    out += is_shown ? std::string(bytes) : escape(c.valid ? c.code : byte_at(text, 0));
     text.remove_prefix(bytes.size());
   }
   return out;

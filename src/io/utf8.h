@@ -1,6 +1,7 @@
 // UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing above U+10FFFF.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,11 @@ struct Utf8Character {
 
 // The character at the start of `bytes`, which must not be empty.
 Utf8Character decode_utf8(std::string_view bytes);
+
+// The characters of valid UTF-8: continuation bytes are none of their own.
+inline std::size_t shown_width(std::string_view text) {
+  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
+}
 
 void append_utf8(char32_t code, std::string& out);
 

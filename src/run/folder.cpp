@@ -1,7 +1,6 @@
 #include "run/folder.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "config/load.h"
 #include "core/parallel.h"
@@ -16,8 +15,8 @@ namespace {
 // config.json last: with it the folder is still a run, and the removal can be repeated.
 // clang-format off
 const std::vector<std::string> owned_files = {
-    checkpoint_file, previous_checkpoint_file, summary_file, metrics_file, layers_file, params_file, heads_file,
-    model_file, best_file, sample_file, previous_path(best_file), config_file};
+    checkpoint_file, previous_path(checkpoint_file), summary_file, metrics_file, layers_file, params_file,
+    heads_file, model_file, best_file, sample_file, previous_path(best_file), config_file};
 // clang-format on
 
 // Why the folder is no run's folder, so that its files are not ours; empty: it is one.
@@ -41,10 +40,9 @@ void require_no_file(const std::string& path) {
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::none)
     fail("run", escape_controls(path), " cannot be looked up: ", error.message());
-  if (fs::exists(status) && !fs::is_directory(status)) {
+  if (fs::exists(status) && !fs::is_directory(status))
     refuse("run", escape_controls(path),
            " is a file; expected a folder, or none yet; choose another with --out DIR");
-  }
 }
 
 }  // namespace
@@ -57,13 +55,11 @@ void require_usable(const std::string& path, Existing existing, std::string_view
   const auto found = std::ranges::find_if(
       owned_files, [&](const std::string& name) { return fs::exists(fs::path(path) / name); });
   if (found == owned_files.end()) return;
-  if (const std::string reason = not_a_run(path); !reason.empty()) {
+  if (const std::string reason = not_a_run(path); !reason.empty())
     refuse("run", shown, " holds ", *found, " but no run of normscope; nothing was touched; choose another ",
            "folder with --out DIR: ", reason);
-  }
-  if (existing == Existing::refuse) {
+  if (existing == Existing::refuse)
     refuse("run", shown, " holds a run already; ", ways, ", or choose another folder with --out DIR");
-  }
 }
 
 RunFolder::RunFolder(const std::string& path, Existing existing, IfLocked if_locked) : path_(path) {

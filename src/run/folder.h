@@ -1,11 +1,7 @@
 // A run's folder: its files, the lock of its one writer, and its logs.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <string_view>
 #include <tuple>
-#include <vector>
 
 #include "io/csv.h"
 #include "telemetry/site_statistics.h"
@@ -19,7 +15,6 @@ constexpr const char* params_file = "params.csv";
 constexpr const char* heads_file = "heads.csv";
 constexpr const char* summary_file = "summary.json";
 constexpr const char* checkpoint_file = "checkpoint.safetensors";
-constexpr const char* previous_checkpoint_file = "checkpoint.previous.safetensors";
 constexpr const char* model_file = "model.safetensors";
 constexpr const char* best_file = "best.safetensors";  // previous_path(): see Trainer::restore_best
 constexpr const char* sample_file = "sample.txt";

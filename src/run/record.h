@@ -4,10 +4,7 @@
 // of a sweep's summary.csv follow from it. A new figure is a member of RunRecord and a row of the table.
 #pragma once
 
-#include <optional>
-#include <string>
 #include <variant>
-#include <vector>
 
 #include "config/run_config.h"
 #include "run/folder.h"
