@@ -256,7 +256,8 @@ std::optional<FolderLock> lock_folder(const fs::path& out, const std::string& pa
 
 Exit run(const CommandLine& line) {
   Communicator& ranks = line.ranks();
-  const auto [shard, shards] = ranks.together([&] { return shard_of(line); });
+  const std::pair part = ranks.together([&] { return shard_of(line); });
+  const Index shard = part.first, shards = part.second;
   const Sweep sweep = ranks.together([&] {
     const std::string& file = line.positionals()[0];
     const SweepOptions options{line.all_of("set"), line.number_of<Index>("seeds", 1, max_runs, 0)};
@@ -289,9 +290,7 @@ Exit run(const CommandLine& line) {
               << escape_controls(out.string()) << std::endl;
   }
 
-  const auto write = [&, sharded = shards > 1] {
-    write_table(sweep, out, with_status(status_failed, jobs), sharded);
-  };
+  const auto write = [&] { write_table(sweep, out, with_status(status_failed, jobs), shards > 1); };
   const bool whole = SweepRunner(sweep, jobs, at_once, threads, ranks, write).run(stop_on_signals());
   if (!ranks.is_first()) return Exit::ok;
   write();
