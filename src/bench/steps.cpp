@@ -14,7 +14,7 @@
 #include "core/parallel.h"
 #include "core/stopwatch.h"
 #include "model/cost.h"
-#include "run/folder.h"
+#include "run/logs.h"
 #include "train/environment.h"
 #include "train/step.h"
 

@@ -37,8 +37,8 @@ void wait_for_writer(int fd, const std::string& path, std::string_view where) {
 
 // Whether the open file or folder is the one at `path`. nullopt: unknown, see errno.
 std::optional<bool> same_file(int fd, const std::string& path) {
-  struct stat open {
-  }, named{};
+  struct stat open {};
+  struct stat named {};
   if (::fstat(fd, &open) != 0) return std::nullopt;
   if (::stat(path.c_str(), &named) == 0) return open.st_dev == named.st_dev && open.st_ino == named.st_ino;
   return errno == ENOENT ? std::optional(false) : std::nullopt;

@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "config/load.h"
-#include "core/parallel.h"
-#include "core/text.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -84,57 +82,5 @@ std::string RunFolder::file_to_write(std::string_view name) const {
 }
 
 bool RunFolder::has(std::string_view name) const { return fs::exists(file(name)); }
-
-LayerLogs::LayerLogs(const RunFolder& folder, std::optional<Index> last_step)
-    : layers(
-          folder.file(layers_file),
-          split("step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,"
-                "kurtosis,dead,cos_in,branch_share"),
-          last_step),
-      params(folder.file(params_file),
-             split("step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms,update_ratio"),
-             last_step),
-      heads(folder.file(heads_file), split("step,layer,head,max_logit,entropy,first_share,q_rms,k_rms,v_rms"),
-            last_step) {}
-
-void LayerLogs::add_sites(Index step, const std::vector<SiteRow>& sites) {
-  for (const SiteRow& row : sites) {
-    const auto add = [&](const auto&... numbers) {
-      layers.row(step, row.place.layer, name_of(row.place.site), numbers...);
-    };
-    std::apply(add, numbers_of(row));
-  }
-}
-
-void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
-                      const std::vector<ParameterRow>& parameters, const std::vector<HeadRow>& head_rows) {
-  parallel_each(3, [&](Index log) {  // in one thread, the text would be a fifth of what logging costs two
-    if (log == 0) {
-      add_sites(step, sites);
-      layers.flush();
-    } else if (log == 1) {
-      for (const ParameterRow& p : parameters)
-        params.row(step, p.layer, p.param, p.numel, p.rms, p.grad_norm, p.grad_norm_batch, p.grad_rms,
-                   p.update_rms, p.update_ratio);
-      params.flush();
-    } else {
-      for (const HeadRow& h : head_rows)
-        heads.row(step, h.layer, h.head, h.max_logit, h.entropy, h.first_share, h.q_rms, h.k_rms, h.v_rms);
-      heads.flush();
-    }
-  });
-}
-
-CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step) {
-  constexpr const char* columns =
-      "step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s,noise_scale";
-  return CsvWriter(folder.file(metrics_file), split(columns), last_step);
-}
-
-void write_metrics(CsvWriter& csv, const MetricsRow& row) {
-  csv.row(row.step, row.tokens, row.train_loss, row.val_loss, row.lr, row.grad_norm, row.clip_factor,
-          row.step_ms, row.tokens_per_s, row.noise_scale);
-  csv.flush();
-}
 
 }  // namespace normscope

@@ -1,10 +1,10 @@
-// A run's folder: its files, the lock of its one writer, and its logs.
+// A run's folder: its files, and the lock of its one writer.
 #pragma once
 
-#include <tuple>
+#include <optional>
+#include <string>
 
-#include "io/csv.h"
-#include "telemetry/site_statistics.h"
+#include "io/file.h"
 
 namespace normscope {
 
@@ -47,49 +47,5 @@ class RunFolder {
   std::string path_;
   std::optional<FolderLock> lock_;
 };
-
-// --- logs ---
-
-struct MetricsRow {
-  Index step, tokens;  // tokens: seen by then
-  float train_loss;
-  std::optional<double> val_loss;
-  double lr;
-  float grad_norm;  // before clipping
-  double clip_factor, step_ms, tokens_per_s;
-  std::optional<double> noise_scale;
-};
-
-struct ParameterRow {
-  Index layer;
-  std::string_view param;  // its name, of a layout that outlives the row
-  Index numel;
-  double rms, grad_norm;
-  std::optional<double> grad_norm_batch;
-  double grad_rms;
-  std::optional<double> update_rms, update_ratio;
-};
-
-// The numbers of a row of layers.csv, in the order of its columns.
-template <class Row>
-auto numbers_of(Row& row) {
-  return std::tie(row.mean, row.rms, row.abs_max, row.nonfinite, row.grad_rms, row.grad_abs_max,
-                  row.grad_norm, row.grad_nonfinite, row.kurtosis, row.dead, row.cos_in, row.branch_share);
-}
-
-// layers.csv, params.csv and heads.csv. `last_step`: goes on after the rows of that step; without it the logs
-// begin anew.
-struct LayerLogs {
-  explicit LayerLogs(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
-
-  void add_sites(Index step, const std::vector<SiteRow>& sites);  // not flushed
-  void write(Index step, const std::vector<SiteRow>& sites, const std::vector<ParameterRow>& parameters,
-             const std::vector<HeadRow>& head_rows);
-
-  CsvWriter layers, params, heads;
-};
-
-CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step);  // as LayerLogs
-void write_metrics(CsvWriter& csv, const MetricsRow& row);
 
 }  // namespace normscope

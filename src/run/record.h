@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "config/run_config.h"
-#include "run/folder.h"
+#include "run/logs.h"
 
 namespace normscope {
 

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "run/folder.h"
+#include "run/logs.h"
 
 namespace normscope {
 namespace {

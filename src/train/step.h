@@ -8,7 +8,7 @@
 #include "data/batches.h"
 #include "dist/gradient_sum.h"
 #include "model/model.h"
-#include "run/folder.h"
+#include "run/logs.h"
 #include "telemetry/site_statistics.h"
 #include "train/optimizer.h"
 

@@ -7,7 +7,7 @@
 
 #include "config/run_config.h"
 #include "data/corpus.h"
-#include "run/folder.h"
+#include "run/logs.h"
 #include "run/record.h"
 #include "train/checkpoint.h"
 #include "train/divergence.h"
