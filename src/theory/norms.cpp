@@ -13,8 +13,8 @@ namespace normscope {
 namespace {
 
 // The largest Signal::bent with a prediction. Up to it the activation is within 1% for norms without
-// statistics, whose effect on the kurtosis is counted, and within 3% for norms over tokens. With deepnorm and
-// dyt, which go far beyond it, it would be 20% off.
+// statistics, whose effect on the kurtosis is counted, and within 3% for norms over tokens. DyT in DeepNorm's
+// place, far beyond it, would be 20% off.
 constexpr double most_bent = 0.12, most_bent_tokens = 0.06;
 // At shorter contexts most tokens of a batch are equal, so that a feature's variance over the batch varies
 // more than mean kernels predict.
