@@ -132,11 +132,18 @@ void convert(const char* bytes, Index count, Number* out) {
 
 template <class Number>
 void convert(Dtype dtype, const char* bytes, Index count, Number* out) {
-  if (dtype == Dtype::F32) return convert<float>(bytes, count, out);
-  if (dtype == Dtype::F64) return convert<double>(bytes, count, out);
-  if (dtype == Dtype::BF16) return convert<Bf16>(bytes, count, out);
-  if (dtype == Dtype::I64) return convert<std::int64_t>(bytes, count, out);
-  fail("safetensors", "elements of an unknown dtype cannot be read");
+  switch (dtype) {
+    case Dtype::F32:
+      return convert<float>(bytes, count, out);
+    case Dtype::F64:
+      return convert<double>(bytes, count, out);
+    case Dtype::BF16:
+      return convert<Bf16>(bytes, count, out);
+    case Dtype::I64:
+      return convert<std::int64_t>(bytes, count, out);
+    case Dtype::unknown:
+      fail("safetensors", "elements of an unknown dtype cannot be read");
+  }
 }
 
 }  // namespace
@@ -269,16 +276,17 @@ TensorInfo SafetensorsFile::read_tensor(const std::string& name, const json& ent
 void SafetensorsFile::verify_checksum(std::string header) const {
   const std::string& digits = metadata_.at("checksum");
   const std::size_t place = find_checksum(header, digits);
-  const bool found = place != header.npos;
-  if (found) header.replace(place, digits.size(), blank_checksum);
-  std::uint64_t sum = fnv1a(header);
-  std::string chunk(std::min(chunk_bytes, data_size_), '\0');
-  for (Index at = 0; at < data_size_; at += chunk_bytes) {
-    const Index size = std::min(chunk_bytes, data_size_ - at);
-    read(chunk.data(), size, data_begin_ + at);
-    sum = fnv1a(bytes_of(chunk.data(), size), sum);
+  std::uint64_t sum = 0;
+  if (place != header.npos) {
+    sum = fnv1a(header.replace(place, digits.size(), blank_checksum));
+    std::string chunk(std::min(chunk_bytes, data_size_), '\0');
+    for (Index at = 0; at < data_size_; at += chunk_bytes) {
+      const Index size = std::min(chunk_bytes, data_size_ - at);
+      read(chunk.data(), size, data_begin_ + at);
+      sum = fnv1a(bytes_of(chunk.data(), size), sum);
+    }
   }
-  if (!found || hex(sum) != digits)
+  if (place == header.npos || hex(sum) != digits)
     fail_damaged("the checksum does not match; the file is damaged, or was changed by a program that kept ",
                  "the old checksum");
 }
