@@ -267,11 +267,11 @@ class Styles(MadeRuns):
     def test_importing_and_drawing_leave_matplotlib_as_it_was(self):
         self.make("run")
         code = ("import sys, logging, warnings, matplotlib; matplotlib.rcParams['font.size'] = 17; sys.path.append(sys.argv[1]);"
-                "before = dict(matplotlib.rcParams), logging.getLogger('matplotlib').level, list(warnings.filters);"
+                "before = matplotlib.rcParams.copy(), logging.getLogger('matplotlib').level, list(warnings.filters);"
                 "import plot_layers, plot_loss, plot_heatmap, plot_branches, plot_steps, plot_heads;"
                 "figures = [plot.load('run') for plot in (plot_layers, plot_loss, plot_heatmap, plot_branches, plot_steps, plot_heads)];"
                 "figures.append(plot_layers.load('run', paper=3.25, step=1));"
-                "assert before == (dict(matplotlib.rcParams), logging.getLogger('matplotlib').level, list(warnings.filters));"
+                "assert before == (matplotlib.rcParams.copy(), logging.getLogger('matplotlib').level, list(warnings.filters));"
                 "print([type(f).__name__ + str(f.get_figwidth()) for f in figures], 'matplotlib.pyplot' in sys.modules)")
         done = subprocess.run([sys.executable, "-c", code, str(SCRIPTS)], cwd=self.root, capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))

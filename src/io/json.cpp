@@ -80,7 +80,7 @@ class JsonTreeBuilder {
     if (error.id == 406) refuse_at(start, "the number ", token.substr(0, 40), " does not fit a double");
     // nlohmann's message without its prefix, and without the whole of a long token.
     std::string what = error.what();
-    what.erase(0, std::min(what.find("syntax error"), what.size()));
+    if (const auto prefix_end = what.find(": "); prefix_end != what.npos) what.erase(0, prefix_end + 2);
     if (const auto quote = what.find("; last read: "); quote != what.npos)
       what = what.substr(0, quote) + "; got " + token.substr(0, 60);
     for (const char* word : {"NaN", "nan", "Infinity", "-Infinity", "inf", "-inf"}) {

@@ -39,8 +39,8 @@ void require_tensors(const SafetensorsFile& file, const std::string& prefix, con
   }
 }
 
-const std::string& metadata_at(const SafetensorsFile& file, const std::string& key) {
-  const auto found = file.metadata().find(key);
+const std::string& metadata_at(const SafetensorsFile& file, std::string_view key) {
+  const auto found = file.metadata().find(std::string(key));
   if (found == file.metadata().end()) {
     fail_as_damaged("safetensors", file.path(), ": no metadata '", key, "'; not a file that normscope wrote");
   }
