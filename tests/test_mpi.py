@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,8 @@ from cli import BINARY, LONG, TESTS, CliTest, Run, environment, merged
 MPIRUN = os.environ.get("NORMSCOPE_MPIRUN") or shutil.which("mpirun")
 # Root, and more processes than cores: what continuous integration has.
 MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-                   "OMPI_MCA_hwloc_base_binding_policy": "none", "NORMSCOPE_MPI_TIMEOUT": "60"}
+                   "OMPI_MCA_hwloc_base_binding_policy": "none", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+                   "PRTE_MCA_hwloc_default_binding_policy": "none", "NORMSCOPE_MPI_TIMEOUT": "60"}
 FILES = ("checkpoint.safetensors", "checkpoint.previous.safetensors", "model.safetensors", "best.safetensors", "sample.txt",
          "config.json")
 CONFIG = {"model": {"d_model": 80, "context": 32, "norm_placement": "pre"}, "log": {"every": 1, "layers_every": 3},
@@ -40,6 +42,12 @@ class MpiTest(CliTest):
 
     def command(self, ranks, *arguments):
         return [MPIRUN, "-n", str(ranks), BINARY, *arguments]
+
+    @staticmethod
+    def command_of_each(*commands):
+        """Rank i runs the i-th command. Not by `mpirun A : B`: Debian 13's crashes on it."""
+        cases = " ".join(f"{rank}) exec {shlex.join(command)} ;;" for rank, command in enumerate(commands))
+        return [MPIRUN, "-n", str(len(commands)), "sh", "-c", f"case ${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} in {cases} esac"]
 
     def run_ranks(self, command, code=0, env=None):
         result = subprocess.run(command, cwd=self.folder, env=environment(**MPI_ENVIRONMENT, **(env or {})),
@@ -206,12 +214,12 @@ class Failures(MpiTest):
         for more, says in ((["--set", "data.path=nowhere.txt"], "nowhere.txt"),
                            (["--set", "data.path=other.txt"], "[corpus] is not that of the first rank"),
                            (["--set", "train.lr=0.5"], "[config] is not that of the first rank")):
-            result = self.run_ranks([MPIRUN, "-n", "1", *own, ":", "-n", "1", *own, *more, ":", "-n", "1", *own], code=2)
+            result = self.run_ranks(self.command_of_each(own, [*own, *more], own), code=2)
             self.assertRegex(result.stderr, r"(?m)^\[mpi\] rank 1 on \S+: .*" + says.replace("[", r"\["))
             self.assertEqual(result.stderr.count(says), 1, result.stderr)
         if "avx512" in self.normscope("--version").stdout:
             other = ["env", "NORMSCOPE_ISA=avx2", *own]
-            result = self.run_ranks([MPIRUN, "-n", "1", *own, ":", "-n", "1", *other], code=2)
+            result = self.run_ranks(self.command_of_each(own, other), code=2)
             self.assertRegex(result.stderr, r"(?m)^\[mpi\] rank 1 on \S+: \[mpi\] this machine \(.*avx2")
 
     def test_a_full_disk_ends_all(self):
@@ -285,7 +293,7 @@ class Sweeps(MpiTest):
         self.write("grid.json", json.dumps(self.GRID))
         self.write("other.json", json.dumps({**self.GRID, "seeds": [1, 3]}))
         own = [BINARY, "sweep", "--mpi", "--out", "no"]
-        result = self.run_ranks([MPIRUN, "-n", "1", *own, "grid.json", ":", "-n", "1", *own, "other.json"], code=2)
+        result = self.run_ranks(self.command_of_each([*own, "grid.json"], [*own, "other.json"]), code=2)
         self.assertRegex(result.stderr, r"(?m)^\[mpi\] rank 1 on \S+: \[sweep\] is not that of the first rank")
         self.assertFalse(os.path.exists(self.path("no")))
 
