@@ -78,7 +78,7 @@ ValueType<std::vector<std::string>> paths() {
     const json list = given.is_array() ? given : json::array({given});
     const auto is_file = [](const json& path) { return is_path(path) && path != ""; };
     if (list.empty() || !std::all_of(list.begin(), list.end(), is_file)) return std::nullopt;
-    return list;
+    return list.get<std::vector<std::string>>();
   };
   return {"a file, or a list of files",
           {{"anyOf", {one, {{"type", "array"}, {"items", one}, {"minItems", 1}}}}},
