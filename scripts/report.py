@@ -151,8 +151,8 @@ def samples(groups):
 
 def machine(groups):
     """What the runs ran on, a row each."""
-    def cell(run, key):
-        value = run.summary.get(key, "–")
+    def cell(run, name):
+        value = run.summary.get(name, "–")
         if isinstance(value, dict):
             value = " ".join(str(v) for v in value.values())
         return text(f"{value:.5g}" if isinstance(value, float) else value)
@@ -160,8 +160,8 @@ def machine(groups):
     runs = [(group, run) for group in groups for run in group.runs if run.summary]
     without = [f"{run}: no summary.json" + (" (a probe)" if run.probe else "; it is not finished")
                for group in groups for run in group.runs if not run.summary]
-    shown = [key for key in MACHINE if any(key in run.summary for _, run in runs)]
-    rows = [[f"{key(group)}<code>{text(run)}</code>", *(cell(run, key) for key in shown)] for group, run in runs]
+    shown = [name for name in MACHINE if any(name in run.summary for _, run in runs)]
+    rows = [[f"{key(group)}<code>{text(run)}</code>", *(cell(run, name) for name in shown)] for group, run in runs]
     listed = table(["run", *map(text, shown)], rows) if rows else ""
     return section("Machine and build", folded(f"{len(rows)} runs", listed) if len(rows) > 6 else listed, notes(without))
 

@@ -1,5 +1,6 @@
 """The shell scripts and the loader of scripts/: what they say of themselves and of what stands in their way."""
 
+import ast
 import contextlib
 import importlib
 import os
@@ -14,6 +15,17 @@ from cli import ROOT, CliTest, run_script
 SCRIPTS = os.path.join(ROOT, "scripts")
 EXECUTABLE = sorted(name for name in os.listdir(SCRIPTS) if os.access(os.path.join(SCRIPTS, name), os.X_OK)
                     and os.path.isfile(os.path.join(SCRIPTS, name)))
+
+
+def bound_by(node):
+    """The names that a comprehension binds."""
+    return {name.id for part in getattr(node, "generators", ()) for name in ast.walk(part.target) if isinstance(name, ast.Name)}
+
+
+def free_names(node):
+    """The names read in a node that no comprehension in it binds."""
+    own = {node.id} if isinstance(node, ast.Name) else set()
+    return own.union(*map(free_names, ast.iter_child_nodes(node))) - bound_by(node)
 
 
 class Scripts(CliTest):
@@ -41,6 +53,17 @@ class Scripts(CliTest):
                 self.assertEqual((result.returncode, result.stderr), (0, ""))
                 self.assertGreater(len(result.stdout), 40)
         self.assertEqual(os.listdir(self.folder), ["text.txt"])
+
+    def test_no_comprehension_reads_a_name_that_one_inside_it_binds(self):
+        """Python 3.12.3, that of Ubuntu 24.04, fails on it with an UnboundLocalError if the name is the module's."""
+        for name in sorted(os.listdir(SCRIPTS)):
+            if not name.endswith(".py"):
+                continue
+            with open(os.path.join(SCRIPTS, name), encoding="utf-8") as file:
+                tree = ast.parse(file.read())
+            for outer in filter(bound_by, ast.walk(tree)):
+                for inner in ast.walk(outer):
+                    self.assertFalse(inner is not outer and free_names(outer) & bound_by(inner), f"{name}:{outer.lineno}")
 
     def test_the_loader_without_torch_says_so_in_one_line(self):
         result = self.run_script(sys.executable, "-S", "-c",
