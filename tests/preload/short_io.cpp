@@ -1,5 +1,6 @@
 // For LD_PRELOAD: reads and writes move half of what they are asked to, and every fifth one is interrupted
 // first. Both are what a kernel may do at any time, and hardly ever does.
+#undef _FORTIFY_SOURCE  // Ubuntu's GCC defines it, and the C library then has functions of these names inline
 #include <sys/syscall.h>
 #include <unistd.h>
 
