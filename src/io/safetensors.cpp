@@ -156,6 +156,7 @@ std::string shape_text(std::span<const Index> shape) {
 
 void write_safetensors(const std::string& path, std::span<const TensorView> given,
                        const Metadata& given_metadata, Keep keep) {
+  AtomicFile file(path);  // first: a folder that is replaced while the checksum is computed is noticed
   std::vector<TensorView> tensors(given.begin(), given.end());
   std::stable_partition(tensors.begin(), tensors.end(),
                         [](const TensorView& tensor) { return row_of(tensor.dtype).bytes == 8; });
@@ -177,7 +178,6 @@ void write_safetensors(const std::string& path, std::span<const TensorView> give
   header.replace(find_checksum(header, blank_checksum), blank_checksum.size(), hex(sum));
 
   const std::uint64_t length = header.size();
-  AtomicFile file(path);
   file.write(bytes_of(&length, sizeof length));
   file.write(header);
   for (const TensorView& tensor : tensors) file.write(data(tensor));
