@@ -49,8 +49,7 @@ TEST_CASE("json: what is refused, and where") {
   CHECK_HOLDS(fails("{} {}"), "[test] f:1:4: syntax error");
   CHECK_HOLDS(fails("{\"a\": 1,}"), "f:1:9: syntax error");
   CHECK_HOLDS(fails("{\"a\" 1}"), "f:1:6: syntax error");
-  CHECK_HOLDS(fails(""), "f:1:1: ");
-  CHECK_HOLDS(fails(""), "input");  // nlohmann 3.11.2: "unexpected end of input", 3.11.3: "an empty input"
+  CHECK_HOLDS(fails(""), "f:1:1: syntax error");
   CHECK_HOLDS(fails("{\"a\": \"x\ny\"}"), "f:1:9: syntax error");
   CHECK_HOLDS(fails("{/* no end"), "syntax error");
   CHECK(fails("\"" + std::string(500, 'x') + "\n\"").size() < 250);

@@ -81,6 +81,7 @@ class JsonTreeBuilder {
     // nlohmann's message without its prefix, and without the whole of a long token.
     std::string what = error.what();
     if (const auto prefix_end = what.find(": "); prefix_end != what.npos) what.erase(0, prefix_end + 2);
+    if (!what.starts_with("syntax error")) what.insert(0, "syntax error: ");  // 3.11.3, of an empty text
     if (const auto quote = what.find("; last read: "); quote != what.npos)
       what = what.substr(0, quote) + "; got " + token.substr(0, 60);
     for (const char* word : {"NaN", "nan", "Infinity", "-Infinity", "inf", "-inf"}) {
