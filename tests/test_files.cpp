@@ -119,7 +119,8 @@ TEST_CASE("a file is replaced whole or not at all") {
         std::string::npos);
   CHECK(message_of([&] { write_atomically(folder.path.string(), "x"); }).find("not a file") !=
         std::string::npos);
-  CHECK(message_of([&] { write_atomically("/dev/null", "x"); }).find("not a file") != std::string::npos);
+  CHECK(message_of([&] { write_atomically(std::string("/dev/null"), "x"); }).find("not a file") !=
+        std::string::npos);
 }
 
 TEST_CASE("two writers of one file cannot mix their bytes") {
@@ -187,6 +188,19 @@ TEST_CASE("one writer a folder") {
   }
   CHECK(message_of([&] { FolderLock{folder.path.string()}; }) == "");
   CHECK(message_of([&] { FolderLock{folder / "none"}; }).find("No such file") != std::string::npos);
+}
+
+TEST_CASE("nothing is written into a folder that replaced the locked one") {
+  const Folder folder;
+  const std::string run = folder / "run", path = folder / "run/x";
+  fs::create_directory(run);
+  const FolderLock lock(run);
+  write_atomically({path, &lock}, "first");
+  fs::rename(run, folder / "moved");
+  fs::create_directory(run);
+  CHECK(message_of([&] { write_atomically({path, &lock}, "second"); }).find("replaced") != std::string::npos);
+  CHECK(fs::is_empty(run));
+  CHECK(read_file(folder / "moved/x") == "first");
 }
 
 TEST_CASE("a writer may wait for the one before it") {

@@ -121,14 +121,14 @@ std::string previous_path(const std::string& path) {
 
 std::string temporary_path(const std::string& path) { return path + ".normscope-tmp"; }
 
-AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+AtomicFile::AtomicFile(const Destination& to) : path_(to.path), lock_(to.lock) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) == 0) {
+  if (::stat(path_.c_str(), &status) == 0) {
     // Renaming over a device would replace it: `--dump /dev/null` as root must not.
-    require(S_ISREG(status.st_mode), "file", escape_controls(path),
+    require(S_ISREG(status.st_mode), "file", escape_controls(path_),
             ": cannot be written: it exists and is not a file");
     std::error_code ignored;
-    const auto target = std::filesystem::canonical(path, ignored);  // a link stays a link
+    const auto target = std::filesystem::canonical(path_, ignored);  // a link stays a link
     if (!ignored) path_ = target.string();
   }
   temporary_ = temporary_path(path_);
@@ -155,6 +155,7 @@ void AtomicFile::commit(Keep keep) {
   if (!ours) fail_writing("cannot be looked up");
   require(*ours, "file", escape_controls(path_), ": not written: another process replaced or removed ",
           escape_controls(temporary_));
+  if (lock_) lock_->require_in_place();  // else the temporary file was created in another folder
   if (keep == Keep::previous) keep_previous();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_writing("cannot be renamed into place");
 

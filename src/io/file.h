@@ -55,12 +55,24 @@ std::string previous_path(const std::string& path);
 // file was left by a killed process.
 std::string temporary_path(const std::string& path);
 
+class FolderLock;
+
+// The path of a file to write. If the lock of its folder is given, nothing is written into another folder
+// that takes the name meanwhile.
+struct Destination {
+  Destination(std::string p, const FolderLock* folder_lock = nullptr)
+      : path(std::move(p)), lock(folder_lock) {}
+
+  std::string path;
+  const FolderLock* lock;
+};
+
 // Replaces a file completely or not at all: writes to temporary_path(path), which commit() syncs and renames.
 // Without commit(), or if anything fails, the file at `path` is unchanged and the temporary file is removed;
 // after a kill the next writer of `path` removes it.
 class AtomicFile {
  public:
-  explicit AtomicFile(const std::string& path);
+  explicit AtomicFile(const Destination& to);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
@@ -76,13 +88,14 @@ class AtomicFile {
   [[noreturn]] void fail_writing(std::string_view action) const;
 
   std::string path_;
+  const FolderLock* lock_;
   std::string temporary_;
   FileDescriptor file_;
 };
 
 template <class... Pieces>
-void write_atomically(const std::string& path, const Pieces&... pieces) {
-  AtomicFile file(path);
+void write_atomically(const Destination& to, const Pieces&... pieces) {
+  AtomicFile file(to);
   (file.write(pieces), ...);
   file.commit();
 }

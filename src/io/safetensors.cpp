@@ -154,9 +154,8 @@ std::string shape_text(std::span<const Index> shape) {
   return out + ")";
 }
 
-void write_safetensors(const std::string& path, std::span<const TensorView> given,
+void write_safetensors(const Destination& to, std::span<const TensorView> given,
                        const Metadata& given_metadata, Keep keep) {
-  AtomicFile file(path);  // first: a folder that is replaced while the checksum is computed is noticed
   std::vector<TensorView> tensors(given.begin(), given.end());
   std::stable_partition(tensors.begin(), tensors.end(),
                         [](const TensorView& tensor) { return row_of(tensor.dtype).bytes == 8; });
@@ -165,18 +164,19 @@ void write_safetensors(const std::string& path, std::span<const TensorView> give
   metadata["checksum"] = blank_checksum;
   std::string header;
   try {
-    header = header_text(path, tensors, metadata);
+    header = header_text(to.path, tensors, metadata);
   } catch (const json::exception&) {
-    fail("safetensors", escape_controls(path), ": a name or a metadata value is not UTF-8");
+    fail("safetensors", escape_controls(to.path), ": a name or a metadata value is not UTF-8");
   }
-  require(header.size() <= max_header_bytes, "safetensors", escape_controls(path), ": the header would have ",
-          header.size(), " bytes; at most ", max_header_bytes);
+  require(header.size() <= max_header_bytes, "safetensors", escape_controls(to.path),
+          ": the header would have ", header.size(), " bytes; at most ", max_header_bytes);
 
   const auto data = [](const TensorView& tensor) { return bytes_of(tensor.data, byte_count(tensor)); };
   std::uint64_t sum = fnv1a(header);
   for (const TensorView& tensor : tensors) sum = fnv1a(data(tensor), sum);
   header.replace(find_checksum(header, blank_checksum), blank_checksum.size(), hex(sum));
 
+  AtomicFile file(to);
   const std::uint64_t length = header.size();
   file.write(bytes_of(&length, sizeof length));
   file.write(header);

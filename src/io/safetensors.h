@@ -40,10 +40,10 @@ struct TensorInfo {
 
 std::string shape_text(std::span<const Index> shape);  // (2, 3)
 
-// Replaces `path` atomically. The same arguments give the same bytes. Tensors of 8-byte elements come first,
-// otherwise in the given order: loaders that map the file need aligned elements, and the format has no gaps.
-// Adds `format` = pt, unless given, and `checksum`.
-void write_safetensors(const std::string& path, std::span<const TensorView> tensors, const Metadata& metadata,
+// Replaces the file atomically. The same arguments give the same bytes. Tensors of 8-byte elements come
+// first, otherwise in the given order: loaders that map the file need aligned elements, and the format has no
+// gaps. Adds `format` = pt, unless given, and `checksum`.
+void write_safetensors(const Destination& to, std::span<const TensorView> tensors, const Metadata& metadata,
                        Keep keep = Keep::nothing);
 
 // An open file with a valid header and, if it has one, a valid checksum. Errors: `[safetensors] path: ...`;

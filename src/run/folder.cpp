@@ -76,9 +76,9 @@ RunFolder::RunFolder(const std::string& path, Existing existing, IfLocked if_loc
 
 std::string RunFolder::file(std::string_view name) const { return (fs::path(path_) / name).string(); }
 
-std::string RunFolder::file_to_write(std::string_view name) const {
+Destination RunFolder::file_to_write(std::string_view name) const {
   lock_->require_in_place();
-  return file(name);
+  return {file(name), &*lock_};
 }
 
 bool RunFolder::has(std::string_view name) const { return fs::exists(file(name)); }

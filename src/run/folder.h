@@ -40,7 +40,7 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const;
-  std::string file_to_write(std::string_view name) const;  // Error: the folder was removed or replaced
+  Destination file_to_write(std::string_view name) const;  // Error: the folder was removed or replaced
   bool has(std::string_view name) const;
 
  private:

@@ -232,13 +232,13 @@ void add_cell(CsvRows& row, const RecordField& field, const RunRecord& run) {
   std::visit(add, field.member);
 }
 
-void write_record(const std::string& path, const RunRecord& run) {
+void write_record(const Destination& to, const RunRecord& run) {
   Json json;
   for (const RecordField& field : record_fields()) {
     if ((field.trained && run.status == status_probe) || (field.nonfinite && !run.first_nonfinite)) continue;
     std::visit([&](auto member) { json[pointer_to(field)] = json_of(run.*member); }, field.member);
   }
-  write_atomically(path, json.dump(2), "\n");
+  write_atomically(to, json.dump(2), "\n");
 }
 
 bool read_record(const std::string& path, RunRecord& run) {

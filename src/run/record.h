@@ -71,7 +71,7 @@ std::vector<RecordField> fields_by(int RecordField::*column);
 void add_cell(CsvRows& row, const RecordField& field, const RunRecord& run);
 
 // summary.json, with null for figures that the run does not have.
-void write_record(const std::string& path, const RunRecord& run);
+void write_record(const Destination& to, const RunRecord& run);
 
 // Sets the fields that the file holds with a valid value. False: the file is no JSON object.
 bool read_record(const std::string& path, RunRecord& run);

@@ -183,7 +183,7 @@ Index step_in(const std::string& path) {
   }
 }
 
-void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const TrainState& state,
+void save_checkpoint(const Destination& to, const CheckpointMeta& meta, const TrainState& state,
                      const Model<float>& model, const Moments<float>& moments, Keep keep) {
   Metadata metadata = state_metadata(state);
   metadata.merge(file_metadata(meta, state.step));
@@ -192,7 +192,7 @@ void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const 
   add_tensors(first_moment_prefix, model.layout(), moments.first, tensors);
   add_tensors(second_moment_prefix, model.layout(), moments.second, tensors);
   tensors.push_back({recent_name, Dtype::F64, {std::ssize(state.recent)}, state.recent.data()});
-  write_safetensors(path, tensors, metadata, keep);
+  write_safetensors(to, tensors, metadata, keep);
 }
 
 std::optional<SafetensorsFile> open_checkpoint(const std::string& current,
@@ -228,11 +228,11 @@ TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& me
   return state;
 }
 
-void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model,
+void save_model(const Destination& to, const CheckpointMeta& meta, Index step, const Model<float>& model,
                 Keep keep) {
   std::vector<TensorView> tensors;
   add_tensors("", model.layout(), model.parameters.all(), tensors);
-  write_safetensors(path, tensors, file_metadata(meta, step), keep);
+  write_safetensors(to, tensors, file_metadata(meta, step), keep);
 }
 
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout) {

@@ -39,8 +39,8 @@ struct CheckpointMeta {
 // The metadata of every file of a run: format, config, vocabulary, corpus, step.
 Metadata file_metadata(const CheckpointMeta& meta, Index step);
 
-// Replaces `path` by weights, moments and state; Keep::previous renames the file that was there.
-void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const TrainState& state,
+// Writes weights, moments and state; Keep::previous renames the file that was there.
+void save_checkpoint(const Destination& to, const CheckpointMeta& meta, const TrainState& state,
                      const Model<float>& model, const Moments<float>& moments, Keep keep);
 
 // The checkpoint at `path`; if that is damaged the previous one, after a call of `on_damage`. nullopt: there
@@ -61,7 +61,7 @@ std::string corpus_difference(const Metadata& file, const Corpus& corpus);
 Index step_in(const std::string& path);
 
 // Saves the weights alone, for load_state_dict of a PyTorch module.
-void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model,
+void save_model(const Destination& to, const CheckpointMeta& meta, Index step, const Model<float>& model,
                 Keep keep = Keep::nothing);
 
 // Refuses a file with missing, misshapen or extra parameters; moments and sites may be there. Reads the

@@ -88,7 +88,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
     row.update_ratio.reset();
   }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
-  write_atomically(folder.file(config_file), dump_text(config));
+  write_atomically(folder.file_to_write(config_file), dump_text(config));
   LayerLogs(folder).write(0, sites, params, statistics.head_rows());
 
   if (!options.dump.empty()) {

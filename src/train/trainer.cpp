@@ -81,7 +81,7 @@ bool Trainer::read_checkpoint(Moments<float>& moments) {
 // that records it, so evaluate_model() keeps the last checkpoint's best model as best.previous.safetensors.
 // If neither file is of the best step, the search for the best starts anew.
 void Trainer::restore_best() {
-  const std::string best = folder_->file_to_write(best_file), previous = previous_path(best);
+  const std::string best = folder_->file_to_write(best_file).path, previous = previous_path(best);
   const auto is_best = [&](const std::string& path) {
     return state_.best_step > 0 && step_in(path) == state_.best_step;
   };
