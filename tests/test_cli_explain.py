@@ -97,9 +97,24 @@ class Explain(unittest.TestCase):
         inner = ["    attn.inner_norm before attention's W_out\n", "    ffn.inner_norm before the FFN's W_out\n"]
         self.assertIn("".join(inner), of("model.norm_placement=subln"))
         both = of('model.norm_placement={"attn": "deepnorm", "ffn": "subln"}')
-        self.assertIn("    attention: α = 2.2134", both)
+        self.assertIn("    attention: α = 2.2134, init of v, attn.out times 0.3195\n    ffn: init of its matrices times 1.7827\n", both)
         self.assertEqual([words in both for words in inner], [False, True])
         self.assertIn("dropout 0.1 in training", of("model.dropout=0.1"))
+
+    def test_a_config_says_its_constants_and_scales(self):
+        def of(*settings):
+            words = (word for setting in settings for word in ("--set", setting))
+            return explain(os.path.join(CONFIGS, "deep_pre.json"), *words).stdout
+
+        self.assertNotIn("α", of())
+        self.assertIn("    x = ffn_norm(α·x + ffn(x))\n    α = 2.2134, init of v, attn.out, ffn times 0.3195\n",
+                      of("model.norm_placement=deepnorm"))
+        self.assertIn("    α = 2.2134\n", of("model.norm_placement=deepnorm", "model.init.placement_gain=false"))
+        self.assertIn("    init of every matrix times 0.2887\n", of("model.norm_placement=b2t"))
+        self.assertIn("    x = x + a·ffn(ffn_norm(x))\n    a = 0.5\n", of("model.branch_scale=0.5"))
+        rezero = 'model.norm_placement={"attn": "rezero", "ffn": "pre"}'
+        self.assertIn("    x = x + a·attention(x)\n    x = x + ffn(ffn_norm(x))\n    attention: a = 0 at the start, learned\n", of(rezero))
+        self.assertIn("    attention: a = 0 at the start, learned\n    ffn: a = 0.5\n", of(rezero, "model.branch_scale=0.5"))
 
     def test_parameters_are_counted_with_the_vocabulary_of_the_text(self):
         config = os.path.join(CONFIGS, "deep_pre.json")
@@ -111,6 +126,13 @@ class Explain(unittest.TestCase):
         for option in ((), ("--norm", "rmsnorm")):
             result = explain(*option, "--set", "model.norm_eps_outside=true")
             self.assertEqual((result.returncode, result.stderr), (2, "[explain] --set needs a CONFIG to change\n"))
+
+    def test_options_that_would_be_ignored_are_refused(self):
+        for arguments, message in ((["--all", "--norm", "rmsnorm"], "--all explains everything; leave out --norm"),
+                                   (["--all", os.path.join(CONFIGS, "deep_pre.json")], "--all takes no CONFIG"),
+                                   (["--matrix", "1,2;3,4", "--vector", "1,2"], "give --matrix or --vector, not both")):
+            result = explain(*arguments)
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (2, "", f"[explain] {message}\n"))
 
     def test_mistakes_are_named(self):
         for arguments, meant in ((["--norm", "layrnorm"], "layernorm"), (["--placement", "sandwhich"], "sandwich"),

@@ -100,7 +100,11 @@ Enum parse_name(const std::string& option, const std::string& name) {
 
 Exit run(const CommandLine& line) {
   if (line.has("set") && line.positionals().empty()) refuse("explain", "--set needs a CONFIG to change");
+  if (line.has("matrix") && line.has("vector")) refuse("explain", "give --matrix or --vector, not both");
   if (line.has("all")) {
+    for (const char* other : {"norm", "placement", "vector", "matrix", "gain", "bias"})
+      if (line.has(other)) refuse("explain", "--all explains everything; leave out --", other);
+    if (!line.positionals().empty()) refuse("explain", "--all takes no CONFIG");
     explain_all();
     return Exit::ok;
   }

@@ -15,19 +15,27 @@ namespace {
 
 constexpr Index vocabulary_for_counts = 65;  // where the text is not at hand; tinyshakespeare has 65
 
-// Properties of all blocks of a config; the defaults are those of a placement by itself.
-struct Everywhere {
-  bool norms = true, residual = true, scaled = false;
-};
-
-// "alpha = 2.2134, init gain 0.3195": the constants that depend on L.
-std::string constants_of(const Placement& row, Index n_layer) {
+// "α = 2.2134, init of v, attn.out, ffn times 0.3195": the constants that depend on L. `matrices`: those of
+// the sublayers with this placement whose initial values it scales.
+std::string constants_of(const ModelConfig& m, const Placement& row, const std::string& matrices) {
   std::vector<std::string> all;
-  if (!row.alpha.is_one()) all.push_back("α = " + fixed(row.alpha.of(n_layer), 4));
-  if (!row.init_gain.is_one())
-    all.push_back((row.gain_everywhere ? "init of every matrix times " : "init of v, attn.out, ffn times ") +
-                  fixed(row.init_gain.of(n_layer), 4));
+  if (m.residual && !row.alpha.is_one()) all.push_back("α = " + fixed(row.alpha.of(m.n_layer), 4));
+  if (m.init.placement_gain && !row.init_gain.is_one())
+    all.push_back("init of " + matrices + " times " + fixed(row.init_gain.of(m.n_layer), 4));
   return join(all);
+}
+
+// Of a block whose sublayers have the same placement.
+std::string constants_of(const ModelConfig& m, const Placement& row) {
+  return constants_of(m, row, row.gain_everywhere ? "every matrix" : "v, attn.out, ffn");
+}
+
+// "a = 0 at the start, learned": the branch's factor. Empty: 1.
+std::string scale_of(const ModelConfig& m, const Placement& row) {
+  const auto [learned, start] = branch_scale_of(m, row);
+  if (learned == LearnedScale::none && start == 1) return "";
+  return text("a = ", shown_number(start), learned == LearnedScale::none ? "" : " at the start, learned",
+              learned == LearnedScale::vector ? " for each feature" : "");
 }
 
 // "/√l"; "·(2l)^0.5".
@@ -37,19 +45,20 @@ std::string power_text(const Power& power) {
               shown_number(power.exponent));
 }
 
-// A block's two lines, with the names of its norms.
-void print_equations(const BlockRows& rows, const Everywhere& all = {}) {
+// A block's two lines, with the names of its norms. Without a config, those of the placement by itself.
+void print_equations(const BlockRows& rows, const ModelConfig& m = {}) {
   const auto sublayer = [&](const Placement& row, const std::string& f, const std::string& name) {
     std::string next = name + "_norm";
     const auto norm = [&](bool present, const std::string& x) {
-      return all.norms && present ? std::exchange(next, name + "_post_norm") + "(" + x + ")" : x;
+      return m.norm != NormKind::none && present ? std::exchange(next, name + "_post_norm") + "(" + x + ")"
+                                                 : x;
     };
     std::string in = norm(row.norm_in, "x");
     if (!row.input_scale.is_one()) in += power_text(row.input_scale);
     const std::string branch =
-        (row.learned_scale || all.scaled ? "a·" : "") + norm(row.norm_branch, f + "(" + in + ")");
-    std::string x = !all.residual ? "" : row.alpha.is_one() ? "x + " : "α·x + ";
-    if (all.residual && row.block_skip && name == "ffn") x += "(the block's input) + ";
+        (scale_of(m, row).empty() ? "" : "a·") + norm(row.norm_branch, f + "(" + in + ")");
+    std::string x = !m.residual ? "" : row.alpha.is_one() ? "x + " : "α·x + ";
+    if (m.residual && row.block_skip && name == "ffn") x += "(the block's input) + ";
     std::cout << "    x = " << norm(row.norm_out, x + branch) << '\n';
   };
   sublayer(*rows.attn, "attention", "attn");
@@ -147,18 +156,19 @@ void print_blocks(const ModelConfig& m) {
     const auto& [attn, ffn] = rows[first];
     std::cout << "  blocks " << first + 1 << " to " << end << " (" << placement_name({attn->kind, ffn->kind})
               << "):\n";
-    const auto [learned, start] = branch_scale_of(m, *attn);
-    const bool scaled = learned != LearnedScale::none || start != 1;
-    print_equations(rows[first], {m.norm != NormKind::none, m.residual, scaled});
-    if (scaled)
-      std::cout << "    a = " << shown_number(start)
-                << (learned == LearnedScale::none ? "" : " at the start, learned")
-                << (learned == LearnedScale::vector ? " for each feature" : "") << '\n';
-    for (const auto& [row, name] : {std::pair(attn, "attention"), std::pair(ffn, "ffn")}) {
-      const std::string constants = constants_of(*row, m.n_layer);
-      if (row == ffn && attn == ffn) continue;
-      if (!constants.empty())
-        std::cout << "    " << (attn == ffn ? "" : text(name, ": ")) << constants << '\n';
+    print_equations(rows[first], m);
+    const auto print = [](const std::string& of, const std::string& constants) {
+      if (!constants.empty()) std::cout << "    " << of << constants << '\n';
+    };
+    const std::string attn_scale = scale_of(m, *attn), ffn_scale = scale_of(m, *ffn);
+    print(attn_scale == ffn_scale ? "" : "attention: ", attn_scale);
+    if (attn_scale != ffn_scale) print("ffn: ", ffn_scale);
+    if (attn == ffn) {
+      print("", constants_of(m, *attn));
+    } else {
+      print("attention: ",
+            constants_of(m, *attn, attn->gain_everywhere ? "q, k, v, attn.out" : "v, attn.out"));
+      print("ffn: ", constants_of(m, *ffn, "its matrices"));
     }
     if (has_inner_norm(m, *attn)) std::cout << "    attn.inner_norm before attention's W_out\n";
     if (has_inner_norm(m, *ffn)) std::cout << "    ffn.inner_norm before the FFN's W_out\n";
@@ -227,7 +237,9 @@ void explain_placement(const Placement& row) {
   std::cout << "\n  embedding norm: " << (row.embed_norm ? "yes" : "no")
             << "; final norm before the head: " << (row.final_norm ? "yes" : "no") << '\n';
   for (const Index n_layer : {12, 24}) {
-    const std::string constants = constants_of(row, n_layer);
+    ModelConfig config;
+    config.n_layer = n_layer;
+    const std::string constants = constants_of(config, row);
     if (!constants.empty()) std::cout << "  L = " << n_layer << ": " << constants << '\n';
   }
   if (row.learned_scale) std::cout << "  a: one learned number a sublayer, 0 at the start\n";
