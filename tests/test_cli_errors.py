@@ -201,6 +201,8 @@ class Config(CliTest):
         self.config()
         self.write("grid.json", '{"base": "tiny.json", "seeds": [1], "grid": {"train.lr": [1, 2]}}')
         self.refused("train", "grid.json", says=["is a sweep", "normscope sweep grid.json"])
+        self.write("cases.json", '{"base": "tiny.json", "cases": [{"name": "a", "set": {"train.lr": 1}}]}')
+        self.refused("train", "cases.json", says=["is a sweep", "normscope sweep cases.json"])
         self.refused("sweep", "tiny.json", says=["is a config", "normscope train tiny.json"])
 
     def test_a_huge_model_is_refused_with_its_memory(self):

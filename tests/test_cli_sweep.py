@@ -85,10 +85,18 @@ class Sweep(CliTest):
         lists = ["--set", 'model.norm_placement=["pre","post"]', "--set", "train.steps=1"]  # JSON: one value
         self.normscope("sweep", self.sweep_file(grid={"train.lr": [0.1]}), "--out", "lists", *lists)
         self.assertEqual(Run(self.path("lists/lr=0.1")).json("config.json")["model"]["norm_placement"], ["pre", "post"])
+        pairs = 'model.norm_placement={"attn":"pre","ffn":"post"},"pre"'
+        planned = self.normscope("sweep", "sweep.json", "--set", pairs, "--dry-run").stdout
+        self.assertIn("about", planned)
+        self.assertEqual(planned.count("to do"), 2, planned)
         for given, words in ((["--set", "model.nrom=a,b"], ["model.nrom", "did you mean model.norm?"]),
                              (["--set", "model.nrom=a"], ["model.nrom", "did you mean model.norm?"]),
                              (["--set", "name=a,b"], ["a run's name is made of what it varies"]),
+                             (["--set", "name=a"], ["a run's name is made of what it varies"]),
                              (["--set", "train.seed=1,2", "--seeds", "2"], ["which seeds there are"]),
+                             (["--set", "train.seed=7", "--seeds", "2"], ["which seeds there are"]),
+                             (["--set", "train.lr=0.2"], ["train.lr", "varies it already; leave out --set train.lr"]),
+                             (["--set", "train.lr=0.1,0.2"], ["train.lr", "varies it already"]),
                              (["--set", "model.norm=layernorm,nrom"], ["model.norm", 'got "nrom"'])):
             self.refused("sweep", "sweep.json", "--out", "never", *given, says=words)
         self.refused("sweep", "tiny.json", says=["is a config, not a sweep", "--set KEY=A,B or --seeds N"])

@@ -40,7 +40,7 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonDocument source) {
     const json& root = last.root();
     if (!root.is_object())
       refuse(topic, last.name(), ": ", type_error(root, "an object: {\"model\": {...}, ...}"));
-    if (root.contains("base") && (root.contains("grid") || root.contains("seeds")))
+    if (root.contains("base") && (root.contains("grid") || root.contains("cases") || root.contains("seeds")))
       refuse(topic, last.name(), ": is a sweep, not a config; run it with normscope sweep ",
              escape_controls(path.string()));
     const auto found = root.find("extends");

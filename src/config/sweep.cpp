@@ -29,11 +29,11 @@ struct Point {
   std::size_t named = 0;  // how many of the first settings the name stands for
 };
 
-// The values of "A,B", each JSON or else a string. A list that is JSON as a whole is one value.
+// The values of "A,B": all of them JSON, else each JSON or a string.
 std::vector<json> values_of(const std::string& list) {
   const auto parse = [](const std::string& word) { return json_or_string(word, "--set", topic); };
-  const json whole = parse(list);
-  if (!whole.is_string() || list.starts_with('"')) return {whole};
+  const json all = parse("[" + list + "]");
+  if (all.is_array() && !all.empty()) return all;
   std::vector<json> values;
   for (const std::string& word : split(list)) values.push_back(parse(word));
   return values;
@@ -203,7 +203,10 @@ class SweepReader {
     const std::size_t equals = std::min(set.find('='), set.size());
     const std::string key = set.substr(0, equals);
     const std::vector<json> values = values_of(set.substr(std::min(equals + 1, set.size())));
-    if (values.size() < 2) return common_.push_back(set);
+    if (std::ranges::count(sweep_.varied_keys, key) > 0)
+      return problem(root_, key, "the sweep varies it already; leave out --set ", key);
+    const bool is_fixed = key == "name" || (key == seed_key && !seeds_.empty());  // vary() says by what
+    if (values.size() < 2 && !is_fixed) return common_.push_back(set);
     vary(key, root_);
     multiply(key, values, root_);
   }
