@@ -71,12 +71,15 @@ class Trained(CompareTest):
 
     def test_a_base_of_choice(self):
         self.train("runs/post-2", {"model": {"norm_placement": "post"}, "train": {"seed": 2}})
-        for name in ("pre", "runs/pre-2", "pre-2"):
+        for name in ("pre", "runs/pre-2", "pre-2", "runs/pre-2/", "./runs//pre-2"):
             said = self.json("runs", "--base", name)
             self.assertEqual([pair["base"] for pair in said["paired"]], ["pre"])
             self.assertTrue(said["remarks"][0]["text"].startswith("post against pre: "))
         self.assertEqual(self.json("runs")["paired"][0]["base"], "post")
         self.refused("compare", "runs", "--base", "per", says=["--base", "post; pre"])
+        for name in ("runs/pre-2", "pre-2"):
+            self.assertTrue(self.json("runs/post-2/", "runs/pre-2/", "--base", name)["remarks"][0]["text"].startswith("post against pre: "))
+        self.refused("compare", "runs", "--csv", "--json", says=["give --csv or --json, not both"])
 
     def test_a_long_log_is_not_read_whole(self):
         run = Run(self.path("runs", "pre-1"))

@@ -63,7 +63,12 @@ class Predict(CliTest):
             result = self.normscope("predict", self.make(**model), code=2)
             self.assertRegex(result.stderr, r"^\[predict\] no prediction: .+\n$")
             self.assertEqual(result.stdout, "")
-        self.assertIn("--tolerance is for --against", self.normscope("predict", self.make(), "--tolerance", "1", code=2).stderr)
+        for options, message in ((["--tolerance", "1"], "--tolerance is for --against"),
+                                 (["--csv", "--json"], "give --csv or --json, not both"),
+                                 (["--against", "probe", "--json"], "--against prints a table; leave out --csv and --json")):
+            self.refused("predict", self.make(), *options, says=[f"[predict] {message}\n"])
+        os.mkdir(self.path("empty"))
+        self.refused("predict", self.make(), "--against", "empty", says=["[run] empty: neither a run nor"])
 
     def errors(self, seeds, **model):
         """Mean over the streams of |predicted / measured - 1| and of the seeds' own standard error, of activation and

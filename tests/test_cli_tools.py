@@ -13,7 +13,7 @@ import unittest
 from collections import Counter
 
 import numpy as np
-from cli import LOGS, ROOT, SITES, TEXT, VOCABULARY, CliTest, Run, read_safetensors, sites_of, write_safetensors
+from cli import LOGS, ROOT, SITES, TEXT, VOCABULARY, CliTest, Run, environment, read_safetensors, sites_of, write_safetensors
 
 
 class Sample(CliTest):
@@ -65,6 +65,12 @@ class Sample(CliTest):
 
     def test_threads_do_not_change_it(self):
         self.assertEqual(self.sample("--threads", "3"), self.sample("--threads", "1"))
+
+    def test_the_threads_of_the_run_come_before_those_of_the_environment(self):
+        self.train("bound", {"train": {"steps": 1, "threads": 1}})
+        for command in (("sample",), ("eval",), ("measure", "--only", "lens")):
+            for folder, code in (("bound", 0), ("run", 2)):
+                self.normscope(*command, folder, code=code, env=environment(OMP_NUM_THREADS="70000"))
 
     def test_a_character_costs_the_same_however_long_the_text(self):
         def seconds(length):
@@ -295,6 +301,13 @@ class Config(CliTest):
                                    ("model.norm", '"rmsnorm"', "--set"), ("model.dropout", "0.0", "default"),
                                    ("model.d_ff", "64", r"default: 4\*d_model")):
             self.assertRegex(shown, rf"(?m)^{key} +{re.escape(value)} +.*{origin}$")
+
+    def test_options_that_would_be_ignored_are_refused(self):
+        for arguments, message in ((["--set", "model.norm=rmsnorm"], "--set and --origin need a CONFIG"),
+                                   (["--origin"], "--set and --origin need a CONFIG"),
+                                   (["--schema", "tiny.json"], "--schema takes no CONFIG"),
+                                   (["--sweep-schema", "tiny.json"], "--sweep-schema takes no CONFIG")):
+            self.refused("config", *arguments, says=[f"[config] {message}\n"])
 
     def test_set_takes_json_and_words(self):
         shown = self.normscope("config", self.config(), "--set", "model.norm_placement=[\"pre\",\"post\"]", "--set",

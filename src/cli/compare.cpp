@@ -140,10 +140,15 @@ std::vector<RunRecord> read_runs(const std::vector<std::string>& arguments, std:
 // The group that --base names, by its label or the folder of one of its runs; else the first one.
 const Group& base_of(const std::vector<Group>& groups, const std::optional<std::string>& name) {
   if (!name) return groups[0];
+  const auto normal = [](const std::string& path) {  // without a slash at the end, as completion leaves it
+    const std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
+    return folder.has_filename() ? folder : folder.parent_path();
+  };
   std::vector<std::string> labels;
   for (const Group& group : groups) {
     const bool has_run = std::ranges::any_of(group.runs, [&](const RunRecord& run) {
-      return run.folder == *name || std::filesystem::path(run.folder).filename() == *name;
+      const std::filesystem::path folder = normal(run.folder);
+      return folder == normal(*name) || folder.filename() == *name;
     });
     if (group.label == *name || has_run) return group;
     labels.push_back(group.label);
@@ -184,6 +189,7 @@ void print_json(const Comparison& all) {
 }
 
 Exit run(const CommandLine& line) {
+  if (line.has("csv") && line.has("json")) refuse("compare", "give --csv or --json, not both");
   const Comparison all = compare(line.positionals(), line.text_of("base"));
   line.has("json") ? print_json(all) : line.has("csv") ? print_csv(all.runs) : print(all);
   for (const Error& error : all.errors) print_error(error.what());

@@ -29,8 +29,11 @@ void print_origins(const Loaded& loaded) {
 }
 
 Exit run(const CommandLine& line) {
+  if (line.positionals().empty() && (line.has("set") || line.has("origin")))
+    refuse("config", "--set and --origin need a CONFIG");
   if (const bool sweeps = line.has("sweep-schema"); sweeps || line.has("schema")) {
-    if (!line.positionals().empty()) refuse("config", "--schema describes every config; it takes no CONFIG");
+    if (!line.positionals().empty())
+      refuse("config", sweeps ? "--sweep-schema" : "--schema", " takes no CONFIG");
     std::cout << json_text(sweeps ? sweep_schema() : json_schema());
   } else if (line.positionals().empty()) {
     print_keys();

@@ -17,9 +17,8 @@ void print_row(const std::string& name, double nats) {
 Exit run(const CommandLine& line) {
   const std::optional<std::string> file = line.text_of("data");
   if (line.has("skip-unknown") && !file) refuse("eval", "--skip-unknown is for the text of --data FILE");
-  set_up_threads(line, 0);
-
   const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0]);
+  set_up_threads(line, loaded->config.train.threads);
 
   std::vector<Token> train, text_tokens;
   std::size_t skipped = 0;

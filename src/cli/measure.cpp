@@ -1,4 +1,4 @@
-// normscope measure RUN|FILE: what costs more than a row of a log.
+// normscope measure RUN|FILE|CONFIG: what costs more than a row of a log.
 #include "measure/measure.h"
 
 #include <iostream>
@@ -69,7 +69,7 @@ void print_json(const LoadedModel& model, const Wanted& wanted, const Measures& 
                          {"residual", s->residual},
                          {"difference_error", s->difference_error},
                          {"products", s->products}};
-  std::cout << root.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+  std::cout << root.dump(2, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) << '\n';
 }
 
 void print_text(const LoadedModel& model, const Wanted& wanted, const Measures& found) {
@@ -97,9 +97,9 @@ void print_text(const LoadedModel& model, const Wanted& wanted, const Measures& 
 
 Exit run(const CommandLine& line) {
   const Wanted wanted = wanted_of(line);
-  set_up_threads(line, 0);
   const std::unique_ptr<LoadedModel> loaded = model_of(line);
   const RunConfig& config = loaded->config;
+  set_up_threads(line, config.train.threads);
   const Index batches = line.number_of<Index>("batches", 0, 1'000'000, config.eval.batches);
   const Measures found = measure(loaded->model, text_of(line, *loaded),
                                  std::max<Index>(1, config.train.batch_size), batches, wanted);
@@ -111,7 +111,7 @@ Exit run(const CommandLine& line) {
 
 const Command measure_command = {
     .name = "measure",
-    .arguments = "RUN|FILE",
+    .arguments = "RUN|FILE|CONFIG",
     .purpose = "loss by layer, rank, amplification, sharpness: what costs more than a log",
     .details = R"(
 Of the weights of a run or of a file, or of a config's initialisation, on windows of the validation split.

@@ -127,6 +127,9 @@ Exit run(const CommandLine& line) {
   const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
   const Corpus corpus = corpus_of(config);
   const TextStatistics statistics = text_statistics(corpus, config.model.context);
+  if (line.has("csv") && line.has("json")) refuse("predict", "give --csv or --json, not both");
+  if (line.has("against") && (line.has("csv") || line.has("json")))
+    refuse("predict", "--against prints a table; leave out --csv and --json");
   if (const std::optional<std::string> measured = line.text_of("against"))
     return print_against(config, statistics, *measured, line.number_of<double>("tolerance", 0, 10, 0.1));
   if (line.has("tolerance")) refuse("predict", "--tolerance is for --against");

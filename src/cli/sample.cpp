@@ -17,8 +17,8 @@ Exit run(const CommandLine& line) {
                               line.number_of<Index>("top-k", 0, 2'000'000, 0),
                               line.number_of<double>("top-p", 0, 1, 1),
                               line.number_of<Index>("seed", 0, INT64_MAX, 1)};
-  set_up_threads(line, 0);
   const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0]);
+  set_up_threads(line, loaded->config.train.threads);
   if (isatty(STDERR_FILENO) == 1) print_error(text("weights after step ", loaded->step, ": ", loaded->path));
 
   const std::string prompt = line.text_of("prompt").value_or("");
@@ -48,7 +48,9 @@ const Command sample_command = {
     .name = "sample",
     .arguments = "RUN|FILE",
     .purpose = "text from a trained model",
-    .options = {{"prompt", "TEXT", "what the text begins with (default: a newline, not shown)"},
+    .options = {{"prompt", "TEXT",
+                 "what the text begins with (default: a newline or, if the model knows none, its first "
+                 "character; not shown)"},
                 {"length", "N", "characters to write (default: 500)"},
                 {"temperature", "X", "above 1: bolder, below 1: safer, 0: always the likeliest (default: 1)"},
                 {"top-k", "K", "draw among the K likeliest characters (default: 0, all)"},

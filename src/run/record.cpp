@@ -279,7 +279,7 @@ RunRecord read_run(const std::string& folder) {
 }
 
 std::vector<std::string> run_folders(const std::string& argument) {
-  if (!fs::is_directory(argument)) refuse("compare", escape_controls(argument), ": no such folder");
+  if (!fs::is_directory(argument)) refuse("run", escape_controls(argument), ": no such folder");
   if (fs::is_regular_file(fs::path(argument) / config_file)) return {argument};
   std::map<std::string, std::size_t> rank;  // the rows of a sweep's runs
   std::ifstream table(fs::path(argument) / "summary.csv");
@@ -289,7 +289,7 @@ std::vector<std::string> run_folders(const std::string& argument) {
   for (const fs::directory_entry& entry : fs::directory_iterator(argument)) {
     if (fs::is_regular_file(entry.path() / config_file)) folders.push_back(entry.path().string());
   }
-  if (folders.empty()) refuse("compare", escape_controls(argument), ": neither a run nor a folder of runs");
+  if (folders.empty()) refuse("run", escape_controls(argument), ": neither a run nor a folder of runs");
   const auto row_of = [&](const std::string& folder) {
     const auto row = rank.find(fs::path(folder).filename().string());
     return row == rank.end() ? rank.size() : row->second;
