@@ -232,6 +232,12 @@ class Failures(MpiTest):
         self.assertNotIn("[mpi]", errors)
         self.assert_valid_file(self.path("full", "checkpoint.safetensors"))
 
+    def test_a_time_that_is_no_number_is_refused(self):
+        for given in ("30m", "0", "none", ""):
+            code, errors = self.end_of(self.start_ranks(2, "timed", {}, "-q", NORMSCOPE_MPI_TIMEOUT=given))
+            self.assertNotEqual(code, 0, errors)
+            self.assertIn(f"[NORMSCOPE_MPI_TIMEOUT] got {given}; expected seconds, 1 or more", errors)
+
     def test_a_rank_that_hangs_is_given_up(self):
         process = self.start_ranks(2, "hung", merged(LONG_RUN, {"train": {"steps": 5000}}), "-q", NORMSCOPE_MPI_TIMEOUT="4")
         self.wait_for(lambda: self.rows("hung") > 3)

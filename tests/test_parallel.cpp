@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/memory.h"
 #include "core/parallel.h"
 #include "core/processors.h"
 #include "helpers.h"
@@ -124,17 +125,44 @@ TEST_CASE("parallel: an exception in a thread leaves the loop as an exception") 
   }
 }
 
+using SystemFiles = std::vector<std::pair<std::string, std::string>>;
+
+// What limit(root) says where /proc and /sys hold these files, and the process is in these control groups.
+template <class Limit>
+double limit_in(Limit limit, const std::string& groups, SystemFiles files) {
+  const fs::path root = fs::temp_directory_path() / text("normscope-groups-", getpid());
+  files.push_back({"proc/self/cgroup", groups});
+  for (const auto& [name, content] : files) {
+    fs::create_directories((root / name).parent_path());
+    std::ofstream(root / name) << content;
+  }
+  const double found = limit(root.string());
+  fs::remove_all(root);
+  return found;
+}
+
+TEST_CASE("memory: control groups limit it, whose cached files count as free") {
+  const auto free = [](SystemFiles files) {
+    files.push_back({"proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 4000 kB\n"});
+    return limit_in(available_memory_bytes, "0::/job/step\n", std::move(files));
+  };
+  const std::string job = "sys/fs/cgroup/job/", step = job + "step/";
+  CHECK(free({}) == 4000 * 1024);
+  CHECK(free({{step + "memory.max", "max\n"}, {step + "memory.current", "5000\n"}}) == 4000 * 1024);
+  CHECK(free({{step + "memory.max", "900000\n"}, {step + "memory.current", "500000\n"}}) == 400'000);
+  CHECK(free({{step + "memory.max", "900000\n"},
+              {step + "memory.current", "500000\n"},
+              {step + "memory.stat", "anon 9\nfile 300000\ninactive_file 200000\nactive_file 100000\n"}}) ==
+        700'000);
+  CHECK(free({{step + "memory.max", "900000\n"},
+              {step + "memory.current", "500000\n"},
+              {job + "memory.max", "800000\n"},
+              {job + "memory.current", "600000\n"}}) == 200'000);
+}
+
 TEST_CASE("processors: the CPU quota of control groups, whose versions and levels all count") {
-  const fs::path root = fs::temp_directory_path() / text("normscope-quota-", getpid());
-  const auto quota = [&](const std::string& groups, std::vector<std::pair<std::string, std::string>> files) {
-    files.push_back({"proc/self/cgroup", groups});
-    for (const auto& [name, content] : files) {
-      fs::create_directories((root / name).parent_path());
-      std::ofstream(root / name) << content;
-    }
-    const double found = cpu_quota(root.string());
-    fs::remove_all(root);
-    return found;
+  const auto quota = [](const std::string& groups, SystemFiles files) {
+    return limit_in(cpu_quota, groups, std::move(files));
   };
   const std::string two = "0::/job/step\n", one = "5:memory:/m\n4:cpu,cpuacct:/job/step\n1:cpuset:/c\n";
   CHECK(std::isinf(quota("", {})));

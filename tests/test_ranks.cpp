@@ -144,6 +144,28 @@ TEST_CASE("gradient: micro-batches are added along the tree of halves") {
   CHECK(tree != chain);
 }
 
+TEST_CASE("memory: every norm and scale of a placement counts") {
+  ModelConfig config = tiny_config();
+  const auto numbers = [&] {  // of activations, a token
+    config.n_layer = 1;
+    const ParameterLayout layout(config, tiny_vocab);
+    const double weights = 4.0 * static_cast<double>(layout.block_size());
+    return (training_bytes(config, layout, tiny_vocab, 1, 1) / 4 - weights) /
+           static_cast<double>(config.context);
+  };
+  const double C = static_cast<double>(config.d_model), F = static_cast<double>(config.d_ff);
+  config.norm_placement = {PlacementKind::pre};
+  const double pre = numbers();
+  config.norm_placement = {PlacementKind::sandwich};
+  CHECK(numbers() == doctest::Approx(pre + 2 * C));
+  config.inner_norm = true;
+  CHECK(numbers() == doctest::Approx(pre + 3 * C + F));
+  config.branch_scale = {0.5, 0};
+  CHECK(numbers() == doctest::Approx(pre + 5 * C + F));
+  config.norm = NormKind::none;
+  CHECK(numbers() == doctest::Approx(pre));  // two scales in place of two norms
+}
+
 TEST_CASE("memory: what waits in the tree of micro-batches counts, a block for each of its levels") {
   const ModelConfig config = tiny_config();
   const ParameterLayout layout(config, tiny_vocab);

@@ -43,7 +43,7 @@ Exit run(const CommandLine& line) {
   const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
-  require_memory(config.model, corpus.vocab.size(), 2);
+  require_memory(config.model, corpus.vocab.size(), 2, 1, 3);  // in float and in double
 
   std::cout << escape_controls(config.name) << ": " << summary_of(config.model) << "\n\n"
             << "       error     limit    law\n";

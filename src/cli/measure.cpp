@@ -100,9 +100,11 @@ Exit run(const CommandLine& line) {
   const std::unique_ptr<LoadedModel> loaded = model_of(line);
   const RunConfig& config = loaded->config;
   set_up_threads(line, config.train.threads);
+  const Index batch_size = std::max<Index>(1, config.train.batch_size);
+  if (wanted[Measure::amplification] || wanted[Measure::sharpness])  // in double, beside the model in float
+    require_memory(config.model, loaded->vocab.size(), batch_size, 1, 3);
   const Index batches = line.number_of<Index>("batches", 0, 1'000'000, config.eval.batches);
-  const Measures found = measure(loaded->model, text_of(line, *loaded),
-                                 std::max<Index>(1, config.train.batch_size), batches, wanted);
+  const Measures found = measure(loaded->model, text_of(line, *loaded), batch_size, batches, wanted);
   (line.has("json") ? print_json : print_text)(*loaded, wanted, found);
   return Exit::ok;
 }

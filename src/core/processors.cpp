@@ -12,6 +12,8 @@
 #include <string>
 #include <thread>
 
+#include "core/control_groups.h"
+
 namespace normscope {
 namespace {
 
@@ -45,21 +47,12 @@ void unbind_thread() {
 
 double cpu_quota(const std::string& root) {
   double least = std::numeric_limits<double>::infinity();
-  std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // "0::/job" of version 2, "4:cpu,cpuacct:/job" of 1
-    const std::size_t controllers = line.find(':') + 1, group = line.find(':', controllers) + 1;
-    const std::string named = "," + line.substr(controllers, group - controllers - 1) + ",";
-    if (named != ",," && named.find(",cpu,") == named.npos) continue;
-    const std::string top = root + (named == ",," ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu");
-    // In a container the process's group may be the top one, whatever its name is outside.
-    for (std::string path = line.substr(group);; path.erase(path.rfind('/'))) {
-      std::ifstream both(top + path + "/cpu.max"), one(top + path + "/cpu.cfs_quota_us"),
-          other(top + path + "/cpu.cfs_period_us");
-      double quota = 0, period = 0;  // no limit: "max" or -1
-      if ((both >> quota >> period || (one >> quota && other >> period)) && quota > 0 && period > 0)
-        least = std::min(least, quota / period);
-      if (path.find('/') == path.npos) break;
-    }
+  for (const std::string& folder : control_groups("cpu", root)) {
+    std::ifstream both(folder + "/cpu.max"), one(folder + "/cpu.cfs_quota_us"),
+        other(folder + "/cpu.cfs_period_us");
+    double quota = 0, period = 0;  // no limit: "max" or -1
+    if ((both >> quota >> period || (one >> quota && other >> period)) && quota > 0 && period > 0)
+      least = std::min(least, quota / period);
   }
   return least;
 }

@@ -14,8 +14,8 @@ namespace normscope {
 // library, or of a library that uses one.
 void unbind_thread();
 
-// Cores in the affinity mask, with hyper-threads of a core counted once, and no more than the CPU quota; at
-// least 1.
+// Cores in the affinity mask, with hyper-threads of a core counted once, and no more than the CPU quota,
+// rounded up; at least 1.
 int usable_cores();
 
 // Running or runnable threads of other programs on the machine. Takes 2 ms; call it while this program runs

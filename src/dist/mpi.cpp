@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <charconv>
 #include <climits>
 #include <cstdlib>
 #include <iostream>
@@ -36,12 +37,16 @@ class ItemType {
 class MpiRanks : public Communicator {
  public:
   MpiRanks() {
+    if (const char* limit = std::getenv("NORMSCOPE_MPI_TIMEOUT")) {
+      const std::string_view given = limit;
+      const auto [end, error] = std::from_chars(given.begin(), given.end(), longest_wait_);
+      if (error != std::errc() || end != given.end() || !(longest_wait_ >= 1))
+        refuse("NORMSCOPE_MPI_TIMEOUT", "got ", given, "; expected seconds, 1 or more");
+    }
     int provided = 0;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
-    if (const char* limit = std::getenv("NORMSCOPE_MPI_TIMEOUT"))
-      longest_wait_ = std::max(1.0, std::atof(limit));
     for (std::vector<int>* each : {&counts_, &begins_, &sent_, &sent_begins_}) each->resize(size_);
   }
 

@@ -1,7 +1,6 @@
 #include "kernels/bf16.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "core/error.h"
 #include "core/parallel.h"
@@ -29,7 +28,7 @@ void to_bf16(const Matrix<float>& x, const Matrix<float>& out) {
                [&](Index i) { bf16_kernels().to_bf16(x.cols, x.value + i * x.ld, out.half + i * out.ld); });
 }
 void to_bf16(const Matrix<double>&, const Matrix<double>&) {
-  refuse("bf16", "numbers in double are not rounded to bf16");
+  fail("bf16", "numbers in double are not rounded to bf16");
 }
 
 template <>
@@ -49,9 +48,10 @@ template <>
 TensorStats tensor_stats(const Matrix<float>& x) {
   if (x.half == nullptr) return tensor_stats(x.size(), x.value);
   if (x.ld != x.cols) {
-    std::vector<float> dense(static_cast<std::size_t>(x.size()));
-    to_float(x, dense.data());
-    return tensor_stats(x.size(), dense.data());
+    struct Dense;
+    float* dense = thread_scratch<float, Dense>(x.size());
+    to_float(x, dense);
+    return tensor_stats(x.size(), dense);
   }
   return sum_over_blocks<TensorStats>(x.size(), [&](Index begin, Index count) {
     constexpr Index piece = 2048;  // stays in the first cache

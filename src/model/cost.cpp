@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdint>
 #include <iomanip>
+#include <utility>
 
 #include "core/error.h"
 #include "core/memory.h"
@@ -18,7 +19,7 @@ double training_flops_per_token(const ModelConfig& config, const ParameterLayout
 double training_bytes(const ModelConfig& config, const ParameterLayout& layout, Index vocab_size,
                       Index batch_size, Index grad_accum) {
   const double C = static_cast<double>(config.d_model), F = static_cast<double>(config.d_ff);
-  const double L = static_cast<double>(config.n_layer), V = static_cast<double>(vocab_size);
+  const double V = static_cast<double>(vocab_size);
   const double rows = static_cast<double>(batch_size) * static_cast<double>(config.context);
   const auto waiting = std::bit_width<std::uint64_t>(grad_accum - 1);  // dist/gradient_sum.h
   const double weights = static_cast<double>((4 + waiting) * layout.block_size());
@@ -26,17 +27,27 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
   const double qkv_copies = 1.0 + (config.qk_norm || config.qkv_norm) + (config.position == Position::rope);
   const double dropouts = config.dropout > 0 ? 2 : 0;
   const double hidden = config.activation == Activation::swiglu ? 3 : 2;
-  const double block =
-      8 * C + 3 * C * qkv_copies + dropouts * C + hidden * F;  // two norms, sums, attention, out
-  const double gradients = 2 * F + 8 * C;                      // alive at one time
-  const double activations = rows * (L * block + gradients + 2 * C + 3 * V);
+  const bool norms = config.norm != NormKind::none;
+  double blocks = 0;
+  for (const auto& [attn, ffn] : placements_of(config)) {
+    blocks += 6 * C + 3 * C * qkv_copies + dropouts * C + hidden * F;  // attention, both outputs and sums
+    for (const auto& [row, inner] : {std::pair(attn, C), std::pair(ffn, F)}) {
+      const BranchScale scale = branch_scale_of(config, *row);
+      const bool scaled = scale.learned != LearnedScale::none || scale.start != 1;
+      blocks += C * (norms * (row->norm_in + row->norm_branch + row->norm_out) + scaled +
+                     !row->input_scale.is_one() + row->block_skip);
+      if (has_inner_norm(config, *row)) blocks += inner;
+    }
+  }
+  const double gradients = 2 * F + 8 * C;  // alive at one time
+  const double activations = rows * (blocks + gradients + 2 * C + 3 * V);
   return static_cast<double>(sizeof(float)) * (weights + activations);
 }
 
 void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index grad_accum,
-                    Index processes) {
+                    Index copies) {
   const ParameterLayout layout(config, vocab_size);
-  const double needed = static_cast<double>(processes) *
+  const double needed = static_cast<double>(copies) *
                         training_bytes(config, layout, vocab_size, batch_size, grad_accum),
                available = available_memory_bytes();
   if (needed <= available) return;

@@ -51,7 +51,7 @@ FirstNonfinite first_nonfinite(const SiteStatistics& statistics, const GradientN
 std::string text_of(const FirstNonfinite& first, Index n_layer);
 
 // One line: "step 41: the gradient of block 1 ffn_hidden became non-finite; activations had grown 30 times
-// since step 20 (most in block 12 stream)". `failed_step`: the sites of the step that diverged.
+// since step 20 (most: block 12 stream)". `failed_step`: the sites of the step that diverged.
 std::string divergence_report(const FirstNonfinite& first, const std::vector<SiteRow>& failed_step,
                               const RecentSteps& recent);
 
