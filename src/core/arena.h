@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <map>
 #include <vector>
 
 #include "core/types.h"
@@ -51,34 +52,23 @@ class BufferPool {
   explicit BufferPool(Arena& arena) : arena_(&arena) {}
 
   std::byte* acquire(std::size_t bytes) {
-    for (Bin& bin : bins_) {
-      if (bin.bytes != bytes || bin.free.empty()) continue;
-      std::byte* buffer = bin.free.back();
-      bin.free.pop_back();
-      return buffer;
-    }
-    return arena_->take<std::byte>(static_cast<Index>(bytes));
+    std::vector<std::byte*>& free = free_[bytes];
+    if (free.empty()) return arena_->take<std::byte>(static_cast<Index>(bytes));
+    std::byte* buffer = free.back();
+    free.pop_back();
+    return buffer;
   }
 
-  void release(std::byte* buffer, std::size_t bytes) {
-    for (Bin& bin : bins_) {
-      if (bin.bytes == bytes) return bin.free.push_back(buffer);
-    }
-    bins_.push_back({bytes, {buffer}});
-  }
+  void release(std::byte* buffer, std::size_t bytes) { free_[bytes].push_back(buffer); }
 
   // Forgets every buffer; call it with the arena's reset().
   void reset() {
-    for (Bin& bin : bins_) bin.free.clear();
+    for (auto& [bytes, free] : free_) free.clear();
   }
 
  private:
-  struct Bin {
-    std::size_t bytes;
-    std::vector<std::byte*> free;
-  };
   Arena* arena_;
-  std::vector<Bin> bins_;
+  std::map<std::size_t, std::vector<std::byte*>> free_;  // by size
 };
 
 }  // namespace normscope

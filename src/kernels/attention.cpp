@@ -75,35 +75,22 @@ HeadSums head_sums(const Matrix<float>& place) {
   return {place, {thread_scratch<float, Tag>(place.size()), place.rows, place.cols}};
 }
 
-// One head for a single query, as decoding has it. It sees every key, and its scores are a row: in a column,
-// the other lanes of each vector would be wasted.
+// One head for a single query in float, as decoding has it. It sees every key, and its scores are a row: in a
+// column, the other lanes of each vector would be wasted.
 void decode_one_query(const GemmKernel& kernel, const Attention<float>& a, Index item) {
-  struct Query;
-  struct Keys;
   struct Values;
   struct Scores;
   struct Weights;
-  struct Output;
   const Index keys = a.keys(), head_dim = a.head_dim();
   const Matrix<float> scores(thread_scratch<float, Scores>(keys), 1, keys);
   const Matrix<float> q = a.head(a.q, item), k = a.head(a.k, item);
-  if (q.half == nullptr && k.half == nullptr) {
-    kernel.dot_rows(keys, head_dim, q.value, k.value, k.ld, scores.value);
-    axpby(keys, 0.0f, scores.value, score_scale(a), scores.value);
-  } else {
-    multiply(kernel, 1, keys, head_dim, packed_a<Query>(kernel, q), packed_b<Keys>(kernel, k.t()),
-             {score_scale(a), 0, scores});
-  }
+  kernel.dot_rows(keys, head_dim, q.value, k.value, k.ld, scores.value);
+  axpby(keys, 0.0f, scores.value, score_scale(a), scores.value);
   float max, sum, *p = scores.value;
   kernels<float>().softmax_stats(keys, p, &max, &sum);
   kernels<float>().add_exponentials(keys, p, max, 1 / sum, p, 0);
-  if (const float* mask = dropout_mask(a, item, 0, {1, keys, keys, 1, nullptr, {}})) {
-    multiply(keys, p, mask, p);
-  }
-  const HeadSums out = head_sums<Output>(a.head(a.out, item));
   multiply(kernel, 1, head_dim, keys, packed_a<Weights>(kernel, scores),
-           packed_b<Values>(kernel, a.head(a.v, item)), {1, 0, out.sums});
-  out.store();
+           packed_b<Values>(kernel, a.head(a.v, item)), {1, 0, a.head(a.out, item)});
 }
 
 // What the softmax of a tile told of its queries. With s = S - max S and l = sum_j e^(s_j), the entropy of a
@@ -237,7 +224,8 @@ class BackwardOfHead {
 
 void attention_forward(GemmProvider provider, const Attention<float>& a) {
   const GemmKernel& kernel = kernel_of(provider);
-  const bool decodes = a.queries() == 1 && a.stats.max == nullptr && a.head_stats == nullptr;
+  const bool decodes = a.queries() == 1 && a.stats.max == nullptr && a.head_stats == nullptr &&
+                       a.dropout == 0 && a.q.half == nullptr;
   parallel_each(a.sequences * a.heads, [&](Index item) {
     decodes ? decode_one_query(kernel, a, item) : forward_of_head(kernel, a, item);
   });

@@ -111,20 +111,6 @@ TensorStats tensor_stats(Index n, const Real* x) {
       n, [&](Index begin, Index count) { return kernels<Real>().tensor_stats(count, x + begin); });
 }
 
-template <class Real>
-WeightChange adamw(Index n, const AdamW<Real>& step, const Real* g, Real* w, Real* m, Real* v) {
-  return sum_over_blocks<WeightChange>(n, [&](Index begin, Index count) {
-    return kernels<Real>().adamw(count, step, g + begin, w + begin, m + begin, v + begin);
-  });
-}
-
-template <class Real>
-WeightChange momentum_step(Index n, const MomentumStep<Real>& step, const Real* g, Real* w, Real* v) {
-  return sum_over_blocks<WeightChange>(n, [&](Index begin, Index count) {
-    return kernels<Real>().momentum_step(count, step, g + begin, w + begin, v + begin);
-  });
-}
-
 template void activation(ActivationKind, Index, const float*, float*, float*);
 template void activation(ActivationKind, Index, const double*, double*, double*);
 template void swiglu_forward(Index, const float*, const float*, float*);
@@ -150,9 +136,5 @@ template double sum_squares(Index, const float*);
 template double sum_squares(Index, const double*);
 template TensorStats tensor_stats(Index, const float*);
 template TensorStats tensor_stats(Index, const double*);
-template WeightChange adamw(Index, const AdamW<float>&, const float*, float*, float*, float*);
-template WeightChange adamw(Index, const AdamW<double>&, const double*, double*, double*, double*);
-template WeightChange momentum_step(Index, const MomentumStep<float>&, const float*, float*, float*);
-template WeightChange momentum_step(Index, const MomentumStep<double>&, const double*, double*, double*);
 
 }  // namespace normscope

@@ -91,10 +91,6 @@ struct AdamW {
   Real inv_sqrt_correction2;  // 1 / sqrt(1 - beta2^t)
 };
 
-// g: gradient; w: weights; m, v: first and second moment. n elements each.
-template <class Real>
-WeightChange adamw(Index n, const AdamW<Real>& step, const Real* g, Real* w, Real* m, Real* v);
-
 // v = momentum*v + g; w = w (1 - lr*wd) - lr v.
 template <class Real>
 struct MomentumStep {
@@ -103,8 +99,5 @@ struct MomentumStep {
   Real decay;
   Real lr;
 };
-
-template <class Real>
-WeightChange momentum_step(Index n, const MomentumStep<Real>& step, const Real* g, Real* w, Real* v);
 
 }  // namespace normscope

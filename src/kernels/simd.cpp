@@ -11,6 +11,7 @@ namespace normscope {
 namespace {
 
 enum class Isa { baseline, avx2, avx512 };
+constexpr const char* isa_names[] = {"baseline", "avx2", "avx512"};
 
 Isa best_of_this_machine() {
 #if defined(__x86_64__)
@@ -29,9 +30,8 @@ Isa chosen_isa() {
   const char* wish = std::getenv("NORMSCOPE_ISA");
   if (wish == nullptr || *wish == '\0') return best;
   const std::string_view name = wish;
-  for (const auto& [known, isa] :
-       {std::pair{"baseline", Isa::baseline}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}}) {
-    if (name != known) continue;
+  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+    if (name != isa_names[static_cast<int>(isa)]) continue;
     if (isa > best) refuse("NORMSCOPE_ISA", name, " is not supported by this processor; leave it unset");
     return isa;
   }
@@ -65,16 +65,6 @@ const Bf16Kernels& bf16_kernels() {
   return simd_kernels().bf16;
 }
 
-const char* isa_name() {
-  switch (isa()) {
-    case Isa::avx512:
-      return "avx512";
-    case Isa::avx2:
-      return "avx2";
-    case Isa::baseline:
-      return "baseline";
-  }
-  return "baseline";
-}
+const char* isa_name() { return isa_names[static_cast<int>(isa())]; }
 
 }  // namespace normscope

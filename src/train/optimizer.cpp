@@ -69,7 +69,7 @@ WeightChange update_adamw(const PieceUpdate<Real>& u) {
       .decay = static_cast<Real>(u.decay),
       .step_size = static_cast<Real>(u.lr / (1 - std::pow(c.beta1, u.step))),
       .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - std::pow(c.beta2, u.step)))};
-  return adamw(u.n, rule, u.g, u.w, u.m, u.v);
+  return kernels<Real>().adamw(u.n, rule, u.g, u.w, u.m, u.v);
 }
 
 template <class Real>
@@ -78,7 +78,7 @@ WeightChange update_sgd(const PieceUpdate<Real>& u) {
                                 .momentum = static_cast<Real>(u.config.momentum),
                                 .decay = static_cast<Real>(u.decay),
                                 .lr = static_cast<Real>(u.lr)};
-  return momentum_step(u.n, rule, u.g, u.w, u.m);
+  return kernels<Real>().momentum_step(u.n, rule, u.g, u.w, u.m);
 }
 
 // The optimisers, in the order of OptimizerKind.
