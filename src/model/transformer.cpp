@@ -56,14 +56,15 @@ Transformer<Real>::Transformer(const ModelConfig& config, Index vocab_size, Gemm
 
 template <class Real>
 struct Transformer<Real>::Run {
+  const Transformer& model;
   Tape<Real>& tape;
-  const ParameterLayout& layout;
   ParameterBlock<Real>& parameters;
   ParameterBlock<Real>* gradients;
   const Pass& pass;
   KeyValueCache<Real>* cache;
-  const ModelConfig& config;
-  GemmProvider gemm_provider;
+  const ModelConfig& config = model.config_;
+  const ParameterLayout& layout = model.layout_;
+  GemmProvider gemm_provider = model.gemm_provider_;
 
   Var<Real> parameter(int index) {
     if (index == no_parameter) return {};
@@ -103,125 +104,121 @@ struct Transformer<Real>::Run {
     return x;
   }
   Index first_position() const { return cache != nullptr ? cache->length : 0; }
-};
 
-template <class Real>
-Var<Real> Transformer<Real>::embed(Run& run) const {
-  Var<Real> positions = run.parameter(layout_.position_embedding);
-  if (config_.position == Position::sinusoidal) {
-    positions = Tape<Real>::constant(const_cast<Real*>(sinusoids_.data()), config_.context, config_.d_model);
+  Var<Real> embed() {
+    Var<Real> positions = parameter(layout.position_embedding);
+    if (config.position == Position::sinusoidal) {
+      positions =
+          Tape<Real>::constant(const_cast<Real*>(model.sinusoids_.data()), config.context, config.d_model);
+    }
+    Var<Real> x = embedding(tape, pass.tokens, pass.context, parameter(layout.token_embedding), positions,
+                            first_position());
+    x = norm(layout.embed_norm, x);
+    return dropout(tape, drop(0, DropoutPlace::embedding), x);
   }
-  Var<Real> x = embedding(run.tape, run.pass.tokens, run.pass.context, run.parameter(layout_.token_embedding),
-                          positions, run.first_position());
-  x = run.norm(layout_.embed_norm, x);
-  return dropout(run.tape, run.drop(0, DropoutPlace::embedding), x);
-}
 
-template <class Real>
-Var<Real> Transformer<Real>::attention(Run& run, std::size_t index, Var<Real> x) const {
-  const BlockParameters& p = layout_.blocks[index];
-  const Index T = run.pass.context, H = config_.n_head;
+  Var<Real> attention(std::size_t index, Var<Real> x) {
+    const BlockParameters& p = layout.blocks[index];
+    const Index T = pass.context, H = config.n_head;
 
-  // Only GEMMs read queries, keys and values, unless another operation comes between.
-  const bool normed = config_.qk_norm || config_.qkv_norm;
-  const bool for_gemms = !normed && !p.attn.norm_inner.present && config_.position != Position::rope &&
-                         run.cache == nullptr && config_.d_model / H % 2 == 0;
-  Var<Real> qkv = run.linear(p.qkv, x, for_gemms);
-  if (normed) {
-    qkv = query_key_norm(run.tape, static_cast<Real>(config_.norm_eps), H, qkv, run.parameter(p.q_norm),
-                         run.parameter(p.k_norm), run.parameter(p.v_norm));
+    // Only GEMMs read queries, keys and values, unless another operation comes between.
+    const bool normed = config.qk_norm || config.qkv_norm;
+    const bool for_gemms = !normed && !p.attn.norm_inner.present && config.position != Position::rope &&
+                           cache == nullptr && config.d_model / H % 2 == 0;
+    Var<Real> qkv = linear(p.qkv, x, for_gemms);
+    if (normed) {
+      qkv = query_key_norm(tape, static_cast<Real>(config.norm_eps), H, qkv, parameter(p.q_norm),
+                           parameter(p.k_norm), parameter(p.v_norm));
+    }
+    if (config.position == Position::rope) {
+      qkv = rotary(tape, T, H, qkv, model.cosines_.data(), model.sines_.data(), first_position());
+    }
+    Var<Real> y;
+    if (cache != nullptr) {
+      y = cached_attention(tape, gemm_provider, H, qkv, cache->length, cache->keys[index].data(),
+                           cache->values[index].data());
+    } else {
+      const int layer = static_cast<int>(index) + 1;
+      const std::span<HeadStats> heads = tape.room_for_heads(qkv.rows / T * H);
+      y = causal_attention(tape, gemm_provider, T, H, qkv, drop(layer, DropoutPlace::attention_weights),
+                           heads);
+      tape.tap_heads(layer, qkv, heads);
+    }
+    return linear(p.attn.out, norm(p.attn.norm_inner, y, true));
   }
-  if (config_.position == Position::rope) {
-    qkv = rotary(run.tape, T, H, qkv, cosines_.data(), sines_.data(), run.first_position());
+
+  Var<Real> feed_forward(std::size_t index, Var<Real> x) {
+    const BlockParameters& p = layout.blocks[index];
+    Var<Real> hidden;
+    if (config.activation == Activation::swiglu) {
+      const Var<Real> in = linear(p.ffn_in, x), gate = linear(p.ffn_gate, x);
+      hidden = swiglu(tape, gate, in);
+    } else {
+      hidden = activated_linear(tape, gemm_provider, activation_kind(config.activation), x,
+                                parameter(p.ffn_in.weight), parameter(p.ffn_in.bias),
+                                dtype(!p.ffn.norm_inner.present));
+    }
+    tap(static_cast<int>(index) + 1, Site::ffn_hidden, hidden);
+    return linear(p.ffn.out, norm(p.ffn.norm_inner, hidden, true));
   }
-  Var<Real> y;
-  if (KeyValueCache<Real>* cache = run.cache) {
-    y = cached_attention(run.tape, gemm_provider_, H, qkv, cache->length, cache->keys[index].data(),
-                         cache->values[index].data());
-  } else {
+
+  Var<Real> block(std::size_t index, Var<Real> x) {
     const int layer = static_cast<int>(index) + 1;
-    const std::span<HeadStats> heads = run.tape.room_for_heads(qkv.rows / T * H);
-    y = causal_attention(run.tape, gemm_provider_, T, H, qkv,
-                         run.drop(layer, DropoutPlace::attention_weights), heads);
-    run.tape.tap_heads(layer, qkv, heads);
+    const BlockParameters& p = layout.blocks[index];
+    const Var<Real> block_input = x;
+
+    // y = N_out(alpha x + a N_branch(F(s N_in(x)))). Absent norms and scales, and factors of 1, return their
+    // argument.
+    struct Places {
+      Site in, out, sum;
+      DropoutPlace dropout;
+    };
+    const auto sublayer = [&](const Placement& row, const SublayerParameters& w, const Places& at, auto F) {
+      const Real alpha = static_cast<Real>(row.alpha.of(config.n_layer));
+      const Real s = static_cast<Real>(row.input_scale.of(layer));
+      const Var<Real> in = tap(layer, at.in, scale(tape, s, norm(w.norm_in, x, s == 1)));
+      const Var<Real> y = dropout(tape, drop(layer, at.dropout), tap(layer, at.out, F(in)));
+      const Real a =
+          w.scale == no_parameter ? static_cast<Real>(branch_scale_of(config, row).start) : Real(1);
+      const Var<Real> normed = scale(tape, a, norm(w.norm_branch, y));
+      const Var<Real> branch = scale_by(tape, parameter(w.scale), normed);
+      if (config.residual) tape.tap_sum({layer, at.out}, alpha, x, branch);
+      Var<Real> sum = config.residual ? residual_sum(tape, alpha, x, branch) : branch;
+      if (row.block_skip && at.sum == Site::stream && config.residual)
+        sum = residual_sum(tape, Real(1), block_input, sum);
+      x = tap(layer, at.sum, norm(w.norm_out, sum));
+    };
+    sublayer(*model.placements_[index].attn, p.attn,
+             {Site::attn_in, Site::attn_out, Site::stream_mid, DropoutPlace::attention_branch},
+             [&](Var<Real> in) { return attention(index, in); });
+    sublayer(*model.placements_[index].ffn, p.ffn,
+             {Site::ffn_in, Site::ffn_out, Site::stream, DropoutPlace::ffn_branch},
+             [&](Var<Real> in) { return feed_forward(index, in); });
+    return x;
   }
-  return run.linear(p.attn.out, run.norm(p.attn.norm_inner, y, true));
-}
 
-template <class Real>
-Var<Real> Transformer<Real>::feed_forward(Run& run, std::size_t index, Var<Real> x) const {
-  const BlockParameters& p = layout_.blocks[index];
-  Var<Real> hidden;
-  if (config_.activation == Activation::swiglu) {
-    const Var<Real> in = run.linear(p.ffn_in, x), gate = run.linear(p.ffn_gate, x);
-    hidden = swiglu(run.tape, gate, in);
-  } else {
-    hidden = activated_linear(run.tape, gemm_provider_, activation_kind(config_.activation), x,
-                              run.parameter(p.ffn_in.weight), run.parameter(p.ffn_in.bias),
-                              run.dtype(!p.ffn.norm_inner.present));
+  Var<Real> blocks_and_head(std::size_t first, Var<Real> x) {
+    for (std::size_t index = first; index < model.placements_.size(); ++index) x = block(index, x);
+    if (cache != nullptr) cache->length += x.rows;
+
+    const int last = static_cast<int>(config.n_layer) + 1;
+    x = tap(last, Site::final, norm(layout.final_norm, x, /*for_gemms=*/true));
+    return tap(last, Site::logits, linear({.weight = layout.head}, x));
   }
-  run.tap(static_cast<int>(index) + 1, Site::ffn_hidden, hidden);
-  return run.linear(p.ffn.out, run.norm(p.ffn.norm_inner, hidden, true));
-}
-
-template <class Real>
-Var<Real> Transformer<Real>::block(Run& run, std::size_t index, Var<Real> x) const {
-  const int layer = static_cast<int>(index) + 1;
-  const BlockParameters& p = layout_.blocks[index];
-  const Var<Real> block_input = x;
-
-  // y = N_out(alpha x + a N_branch(F(s N_in(x)))). Absent norms and scales, and factors of 1, return their
-  // argument.
-  struct Places {
-    Site in, out, sum;
-    DropoutPlace dropout;
-  };
-  const auto sublayer = [&](const Placement& row, const SublayerParameters& w, const Places& at, auto F) {
-    const Real alpha = static_cast<Real>(row.alpha.of(config_.n_layer));
-    const Real s = static_cast<Real>(row.input_scale.of(layer));
-    const Var<Real> in = run.tap(layer, at.in, scale(run.tape, s, run.norm(w.norm_in, x, s == 1)));
-    const Var<Real> y = dropout(run.tape, run.drop(layer, at.dropout), run.tap(layer, at.out, F(in)));
-    const Real a = w.scale == no_parameter ? static_cast<Real>(branch_scale_of(config_, row).start) : Real(1);
-    const Var<Real> normed = scale(run.tape, a, run.norm(w.norm_branch, y));
-    const Var<Real> branch = scale_by(run.tape, run.parameter(w.scale), normed);
-    if (config_.residual) run.tape.tap_sum({layer, at.out}, alpha, x, branch);
-    Var<Real> sum = config_.residual ? residual_sum(run.tape, alpha, x, branch) : branch;
-    if (row.block_skip && at.sum == Site::stream && config_.residual)
-      sum = residual_sum(run.tape, Real(1), block_input, sum);
-    x = run.tap(layer, at.sum, run.norm(w.norm_out, sum));
-  };
-  sublayer(*placements_[index].attn, p.attn,
-           {Site::attn_in, Site::attn_out, Site::stream_mid, DropoutPlace::attention_branch},
-           [&](Var<Real> in) { return attention(run, index, in); });
-  sublayer(*placements_[index].ffn, p.ffn,
-           {Site::ffn_in, Site::ffn_out, Site::stream, DropoutPlace::ffn_branch},
-           [&](Var<Real> in) { return feed_forward(run, index, in); });
-  return x;
-}
-
-template <class Real>
-Var<Real> Transformer<Real>::blocks_and_head(Run& run, std::size_t first, Var<Real> x) const {
-  for (std::size_t index = first; index < placements_.size(); ++index) x = block(run, index, x);
-  if (run.cache != nullptr) run.cache->length += x.rows;
-
-  const int last = static_cast<int>(config_.n_layer) + 1;
-  x = run.tap(last, Site::final, run.norm(layout_.final_norm, x, /*for_gemms=*/true));
-  return run.tap(last, Site::logits, run.linear({.weight = layout_.head}, x));
-}
+};
 
 template <class Real>
 Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& parameters,
                                     ParameterBlock<Real>* gradients, const Pass& pass,
                                     KeyValueCache<Real>* cache) const {
-  Run run{tape, layout_, parameters, gradients, pass, cache, config_, gemm_provider_};
-  return blocks_and_head(run, 0, run.tap(0, Site::stream, embed(run)));
+  Run run{*this, tape, parameters, gradients, pass, cache};
+  return run.blocks_and_head(0, run.tap(0, Site::stream, run.embed()));
 }
 
 template <class Real>
 Var<Real> Transformer<Real>::logits_from(Tape<Real>& tape, ParameterBlock<Real>& parameters, const Pass& pass,
                                          Index layer, Var<Real> x) const {
-  Run run{tape, layout_, parameters, nullptr, pass, nullptr, config_, gemm_provider_};
-  return blocks_and_head(run, layer, x);
+  return Run{*this, tape, parameters, nullptr, pass, nullptr}.blocks_and_head(layer, x);
 }
 
 template struct KeyValueCache<float>;

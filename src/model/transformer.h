@@ -43,13 +43,7 @@ class Transformer {
                         Var<Real> x) const;
 
  private:
-  struct Run;  // the context of one forward pass
-
-  Var<Real> embed(Run& run) const;
-  Var<Real> block(Run& run, std::size_t index, Var<Real> x) const;
-  Var<Real> attention(Run& run, std::size_t index, Var<Real> x) const;
-  Var<Real> feed_forward(Run& run, std::size_t index, Var<Real> x) const;
-  Var<Real> blocks_and_head(Run& run, std::size_t first, Var<Real> x) const;
+  struct Run;  // one forward pass
 
   ModelConfig config_;
   Index vocab_size_;
