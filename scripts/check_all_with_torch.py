@@ -12,11 +12,11 @@ import sys
 import tempfile
 import zlib
 
+from check_with_torch import MEASURED, PLAIN, differences, recompute  # first: it finds a Python that has torch
 import numpy as np
 import torch
 
 import safetensors_io
-from check_with_torch import MEASURED, PLAIN, differences, recompute
 from keys import NORMS, PLACEMENTS, fields
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

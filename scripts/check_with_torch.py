@@ -9,11 +9,11 @@ import argparse
 import json
 import sys
 
+from torch_model import Transformer, measure  # first: it finds a Python that has torch
 import numpy as np
 import torch
 
 import safetensors_io
-from torch_model import Transformer, measure
 
 MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of what the model computes; unprefixed names are parameters
 PLAIN = ("tokens", "targets", "logits", "loss")

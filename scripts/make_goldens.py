@@ -12,11 +12,11 @@ import os
 import sys
 import zlib
 
+from torch_model import HAS_FINAL_NORM, NO_NORM, Transformer, cross_entropy, measure  # first: it finds a Python that has torch
 import numpy as np
 import torch
 
 import safetensors_io
-from torch_model import HAS_FINAL_NORM, NO_NORM, Transformer, cross_entropy, measure
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "golden")
 VOCAB = [ord(character) for character in "\n abcde"]

@@ -14,18 +14,13 @@ import unicodedata
 from pathlib import Path
 
 from keys import ROOT
+from system_python import restart
 
-SYSTEM_PYTHON = "/usr/bin/python3"
 try:
     import matplotlib
     import numpy as np
-except ImportError as import_error:  # another python3 comes first on PATH, without the distribution's packages
-    if Path(sys.argv[0]).resolve().parent != Path(__file__).resolve().parent:
-        raise  # imported by a program that is none of these scripts
-    if sys.executable != SYSTEM_PYTHON and os.access(SYSTEM_PYTHON, os.X_OK):
-        os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
-    print(f"[plot] {import_error}; install python3-matplotlib and python3-numpy", file=sys.stderr)
-    sys.exit(1)
+except ImportError as import_error:
+    restart(import_error, "plot", "install python3-matplotlib and python3-numpy")
 
 MEAN = "mean and range of"  # seeds
 PLACEMENT, NORM = "model.norm_placement", "model.norm"

@@ -14,15 +14,14 @@ import math
 import os
 import sys
 
+from system_python import restart
+
 try:
     import torch
     from torch import nn
     from torch.nn import functional
-except ModuleNotFoundError as missing:
-    if __name__ != "__main__":
-        raise
-    sys.exit(f"[torch_model] {sys.executable} has no torch ({missing}); give the script to a Python that has: "
-             f"/path/to/python {sys.argv[0]} RUN_OR_FILE")
+except ImportError as import_error:
+    restart(import_error, "torch", f"install python3-torch, or give the script to a Python that has it: /path/to/python {sys.argv[0]} ...")
 
 import safetensors_io
 

@@ -65,13 +65,16 @@ class Scripts(CliTest):
                 bound_inside = set().union(*map(bound_by, ast.walk(outer)))
                 self.assertEqual(free_names(outer) & bound_inside, set(), f"{name}:{outer.lineno}")
 
-    def test_the_loader_without_torch_says_so_in_one_line(self):
-        result = self.run_script(sys.executable, "-S", "-c",
-                                 "import sys, runpy; sys.modules['torch'] = None; sys.argv = ['torch_model.py', 'run']; "
-                                 f"sys.path.insert(0, {SCRIPTS!r}); sys.path += {sys.path!r}; "
-                                 f"runpy.run_path({os.path.join(SCRIPTS, 'torch_model.py')!r}, run_name='__main__')")
-        self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"^\[torch_model\] \S+ has no torch .*\n$")
+    @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
+    def test_scripts_without_torch_say_so_in_one_line(self):
+        for name in ("torch_model.py", "check_with_torch.py", "check_all_with_torch.py", "make_goldens.py"):
+            script = os.path.join(SCRIPTS, name)
+            result = self.run_script(sys.executable, "-S", "-c",
+                                     f"import sys, runpy; sys.modules['torch'] = None; sys.argv = [{script!r}, 'run']; "
+                                     f"sys.path.insert(0, {SCRIPTS!r}); sys.path += {sys.path!r}; "
+                                     f"runpy.run_path({script!r}, run_name='__main__')")
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.stderr, r"^\[torch\] .*torch.*; install python3-torch, .*\n$")
 
     def copy_of_the_scripts(self):
         shutil.copytree(SCRIPTS, self.path("tree", "scripts"))

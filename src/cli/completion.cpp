@@ -79,7 +79,9 @@ const Command completion_command = {
     .name = "completion",
     .arguments = "SHELL",
     .purpose = "completion of commands, options, keys and run folders, for bash, zsh or fish",
-    .details = "bash, zsh: source <(normscope completion bash); fish: normscope completion fish | source",
+    .details =
+        "bash: source <(normscope completion bash); zsh: source <(normscope completion zsh);\n"
+        "fish: normscope completion fish | source",
     .options = {},
     .run = run};
 

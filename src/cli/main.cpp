@@ -65,7 +65,7 @@ void print_help(std::ostream& out) {
       << ": small decoder transformers, and what the place of their norms does to every layer\n\n"
          "usage: normscope COMMAND [ARGUMENTS]\n\n";
   for (const Command* command : all_commands())
-    out << "  " << aligned_left(command->name + " " + command->arguments, 20) << command->purpose << '\n';
+    out << "  " << aligned_left(command->name + " " + command->arguments, 25) << command->purpose << '\n';
   out << "\n`normscope COMMAND --help` says more. Start with: normscope train configs/quickstart.json\n";
 }
 

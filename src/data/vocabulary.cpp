@@ -85,7 +85,7 @@ std::vector<Token> Vocabulary::encode(std::u32string_view text, std::string_view
   std::vector<std::string> names;
   for (const char32_t c : missing.substr(0, max_named)) names.push_back(name_of(c));
   refuse(where, "the model does not know ", join(names), missing.size() > max_named ? " and others" : "",
-         "; its vocabulary are the ", size(), " characters of its training corpus");
+         "; its vocabulary is the ", size(), " characters of its training corpus");
 }
 
 std::vector<Token> Vocabulary::encode_utf8(std::string_view bytes, std::string_view where) const {
