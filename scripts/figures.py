@@ -86,19 +86,22 @@ def style(number):
     return PALETTE[number % colors], LINES[number // colors % len(LINES)], MARKERS[number % len(MARKERS)]
 
 
-def placement_style(name):
-    """A placement's style, the same in every figure."""
-    return style(list(PLACEMENTS).index(name) if name in PLACEMENTS else len(PLACEMENTS))
+def placement_styles(placements):
+    """{placement: its style}, the same in every figure but for lists and pairs of placements."""
+    placements = dict.fromkeys(placements)
+    every = [*PLACEMENTS, *(name for name in placements if name not in PLACEMENTS)]
+    return {name: style(every.index(name)) for name in placements}
 
 
 def styled(groups):
     """The groups, each with its colour, dash and marker. The colour is its placement's where that differs between groups,
     and the dash and marker are then those of what else differs; else the style is numbered by what differs."""
     variants = list(dict.fromkeys(group.variant for group in groups))
-    several = len({group.placement for group in groups}) > 1
+    styles = placement_styles(group.placement for group in groups)
+    several = len(styles) > 1
     for group in groups:
         number = variants.index(group.variant)
-        group.color, group.dash, group.marker = placement_style(group.placement) if several else style(number)
+        group.color, group.dash, group.marker = styles[group.placement] if several else style(number)
         if several and len(variants) > 1 and not crowded(groups):
             group.dash, group.marker = LINES[number % len(LINES)], MARKERS[number % len(MARKERS)]
         group.name = group.placement if crowded(groups) else group.label
@@ -109,10 +112,9 @@ def crowded(groups):
     """Whether placements and another key differ, and so many lines, or lines so alike, are drawn in a panel for each value of the
     other key."""
     variants = {group.variant for group in groups}
-    placements = {group.placement for group in groups}
-    colors = {placement_style(name)[0] for name in placements}
-    return len(placements) > 1 and 1 < len(variants) <= 6 and (
-        len(groups) > 8 or len(variants) > len(LINES) or len(colors) < len(placements))
+    styles = placement_styles(group.placement for group in groups)
+    return len(styles) > 1 and 1 < len(variants) <= 6 and (
+        len(groups) > 8 or len(variants) > len(LINES) or len({color for color, *_ in styles.values()}) < len(styles))
 
 
 def literal(text):
@@ -416,9 +418,18 @@ def group_handles(groups, deepest=None):
     blocks are few enough to be marked."""
     marked = deepest is not None and deepest <= MARKED
     of = None if shared_seeds(groups) else MEAN
-    texts = {group.placement: group for group in groups} if crowded(groups) else {g.legend(of): g for g in groups}
+    texts = [(g.legend(of), g) for g in groups]
+    if crowded(groups):
+        texts = [(with_diverged(name, groups), g) for name, g in {g.placement: g for g in groups}.items()]
     return [Line2D([], [], color=g.color, linewidth=points(2.2), linestyle=g.dash, marker=g.marker if marked else "",
-                   markersize=points(5), label=literal(text)) for text, g in texts.items()]
+                   markersize=points(5), label=literal(text)) for text, g in texts]
+
+
+def with_diverged(placement, groups):
+    """The placement's name with how many of its runs diverged, if any."""
+    runs = [run for group in groups if group.placement == placement for run in group.runs]
+    lost = sum(run.diverged for run in runs)
+    return f"{placement} ({lost} of {len(runs)} diverged)" if lost else placement
 
 
 def facets(groups):

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,11 +14,6 @@ def _schema():
 
 NORMS = _schema()["x-norms"]  # {name: its row in src/model/norms.h}
 PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/model/placement.h}
-
-
-def factor(power, n):
-    """A factor of a placement's row: [b, e] is (b n)^e, [b, e, "log"] is (ln(b n))^e."""
-    return (math.log(power[0] * n) if power[2:] else power[0] * n) ** power[1]
 
 
 @functools.cache

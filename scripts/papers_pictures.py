@@ -3,7 +3,7 @@
 import io
 from collections import namedtuple
 
-from figures import (DASHES, DOTS, INK, LINES, MUTED, PALETTE, Line2D, draw, drawing, look, name_ends, new_figure, placement_style, say,
+from figures import (DASHES, DOTS, INK, LINES, MUTED, PALETTE, Line2D, draw, drawing, look, name_ends, new_figure, placement_styles, say,
                      scale_y, whole_x)
 from keys import PLACEMENTS
 from papers_run import SIZED
@@ -13,9 +13,9 @@ from PIL import Image  # after runs, which finds a Python that has it: matplotli
 Line = namedtuple("Line", "name color dash", defaults=["-"])
 MARKERS = ("o", "s", "^", "D", "x")  # of points; what is none of them is the style of a line
 HEIGHT = 3.1  # inches, of a panel
-COLORS = {name: placement_style(name)[0] for name in PLACEMENTS}
 NORMS = ("batchnorm", "layernorm")
-STYLES = {name: placement_style(name)[:2] for name in PLACEMENTS}
+STYLES = {name: line_style[:2] for name, line_style in placement_styles(PLACEMENTS).items()}
+COLORS = {name: color for name, (color, _) in STYLES.items()}
 
 
 def save(figure, path):

@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 
 import safetensors_io
-from runs import np
+from runs import np, program
 from theory import predicted
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = os.environ.get("NORMSCOPE_BINARY", str(ROOT / "build" / "normscope"))
+PROGRAM = str(program())
 CORPUS = ROOT / "data" / "austen.txt"
 QUICK_DEPTHS = {2: 1, 4: 2, 6: 3, 12: 4, 24: 5, 48: 6, 96: 7}  # of a sweep's quick form: what stands for a depth
 TINY = {"model": {"n_layer": QUICK_DEPTHS[12], "n_head": 2, "d_model": 16, "d_ff": 16, "context": 8},

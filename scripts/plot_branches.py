@@ -29,9 +29,6 @@ def notes(branches):
             said.append(f"{name}: the stream is taken times α = ({base:g}L){raised}, as it enters the sum.")
         if row["learned_scale"]:
             said.append(f"{name}: the sublayer's output is taken times its learned scale, 0 at the start.")
-    if any(b.estimated for b in branches):
-        said.append(f"{', '.join(name for name, row in PLACEMENTS.items() if row['norm_branch'])}: a normed branch's size "
-                    "is estimated from its norm's gain and bias.")
     return said
 
 

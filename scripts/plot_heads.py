@@ -5,7 +5,7 @@ large logits and queries are."""
 import math
 from operator import attrgetter
 
-from figures import (DOTS, MUTED, depth_panel, drawing, end_names, entitle, facets, group_handles, mark_beyond, mark_diverged,
+from figures import (DOTS, MUTED, band, depth_panel, drawing, end_mark, end_names, entitle, facets, group_handles, mark_beyond,
                      name_ends, new_figure, points, say, scale_y, step_panel, when_shown)
 from plot_command import command, loader
 from runs import main, np, shared_settings
@@ -81,7 +81,11 @@ def plot(groups, step=None):
             say(panel, unit)
             name_ends(panel, names)
         if over_time:
-            mark_diverged(drawn[kind][-1][0], groups, list(series.values()), last_block(kind))
+            for group in groups:
+                for run in group.diverged:  # a mark a run, where the mean over its heads ends
+                    of_run = [head for head in series[group] if head.run is run]
+                    mean = band(np.stack([last_block(kind)(head) for head in of_run]))[0]
+                    end_mark(drawn[kind][-1][0], of_run[0].steps, mean, group.color)
     return figure
 
 

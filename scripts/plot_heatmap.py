@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from plot_command import command, loader
-from runs import PlotError, main, np, shared_settings, shortened
+from runs import PlotError, main, matplotlib, np, shared_settings, shortened
 from sites import SITES, Site
 
 EXAMPLES = """examples:
@@ -89,10 +89,15 @@ def plot(groups, site="stream"):
     rows = math.ceil(len(maps) / abreast)
     deepest = max(m.rms.shape[1] for m in maps) - 1
     height, gap = 1.5 if deepest <= 6 or rows > 4 else 2.0 if deepest <= 30 else 2.6, 0.98  # inches of a map, and between two
-    figure, axes = new_figure(rows, 2 * abreast, height + gap + (0.6 - gap) / rows,
-                              f"The {what} at every layer and step", shared_settings(groups, GEOMETRIC), handles, room=0.75)
+    narrow = matplotlib.rcParams["figure.figsize"][0] < 5
+    second_key = 1.1 if narrow else 0  # inches, between the maps of the two quantities
+    figure, axes = new_figure(rows, 2 * abreast, height + gap + (0.6 - gap) / rows, f"The {what} at every layer and step",
+                              shared_settings(groups, GEOMETRIC), handles, room=0.75 + second_key)
     columns = axes[0].get_subplotspec().get_gridspec().ncols
     figure.subplots_adjust(hspace=gap / height, wspace=0.12 * abreast)
+    for panel in axes[:len(maps)] if narrow else []:
+        box = panel.get_position()
+        panel.set_position([box.x0, box.y0 + inches(second_key) / figure.get_figheight(), box.width, box.height])
     for half, (name, words, unit, colors) in enumerate(QUANTITIES):
         if columns == 1:  # a narrow figure: all of one quantity, then all of the other
             panels = axes[half * len(maps):(half + 1) * len(maps)]

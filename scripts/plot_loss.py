@@ -32,17 +32,18 @@ def reference_levels(run):
 def common_levels(runs):
     """The reference levels that hold for every curve: all if the runs read the same texts, else that of guessing if their
     vocabularies are of one size."""
-    if len({split_of(run) for run in runs}) == 1:
+    hashed = all("corpus_hash" in run.summary for run in runs)
+    if len({split_of(run, hashed) for run in runs}) == 1:
         return reference_levels(next((run for run in runs if run.summary), runs[0]))
     sizes = vocabularies(runs)
     return {"uniform": math.log(sizes[0])} if len(sizes) == len(runs) and len(set(sizes)) == 1 else {}
 
 
-def split_of(run):
-    """What a run's validation split follows from: the texts, by their hash where the run has it, and where they are cut."""
+def split_of(run, hashed):
+    """What a run's validation split follows from: the texts, by their hash or their paths, and where they are cut."""
     data = run.config.get("data", {})
     paths = json.dumps([data.get("path"), data.get("val_path")])
-    return run.summary.get("corpus_hash", paths), bool(data.get("val_path")), data.get("val_fraction")
+    return run.summary["corpus_hash"] if hashed else paths, bool(data.get("val_path")), data.get("val_fraction")
 
 
 def vocabularies(runs):

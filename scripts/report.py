@@ -185,16 +185,22 @@ def report(runs, base=None, refresh=None):
                 page_data(groups), refresh)
 
 
+def unfinished(run):
+    """Whether the run has no summary, or rows that came after it, as a resumed one does."""
+    rows, summary = run.folder / "metrics.csv", run.folder / "summary.json"
+    return not run.summary or rows.exists() and rows.stat().st_mtime > summary.stat().st_mtime + 1
+
+
 def watched(args, path, pause=2.0, patience=3):
     """Writes the page anew whenever a run has new rows, until none has been unfinished or new for `patience` looks."""
     seen, calm = None, 0
     while calm < patience:
         runs = find_runs(args.runs, "config.json")
-        unfinished = any(not run.summary for run in runs)
-        now = [(file, file.stat().st_size) for run in runs for file in sorted(run.folder.glob("*.[cj]s*"))] + [unfinished]
+        going_on = any(unfinished(run) for run in runs)
+        now = [(file, file.stat().st_size) for run in runs for file in sorted(run.folder.glob("*.[cj]s*"))] + [going_on]
         if now != seen:
-            write(path, report(runs, args.base, refresh=5 if unfinished else None))
-        calm = 0 if unfinished or now != seen else calm + 1
+            write(path, report(runs, args.base, refresh=5 if going_on else None))
+        calm = 0 if going_on or now != seen else calm + 1
         seen = now
         time.sleep(pause)
 

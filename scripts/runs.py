@@ -78,7 +78,8 @@ class Run:
         self.summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
         self.probe = (self.summary.get("status") == "probe" or  # older ones have no summary
                       self.folder.name.startswith("seed-") and not (self.folder / "metrics.csv").exists())
-        self.home = self.folder.absolute().parent if self.probe else self.folder.absolute()
+        folder = Path(os.path.abspath(self.folder))  # without ".."
+        self.home = folder.parent if self.probe else folder
 
     def value(self, key):
         """The value of a dotted key of the config; None where it has none."""
@@ -128,7 +129,7 @@ class Run:
                     raise PlotError(f"{self}: {name} line {reader.line_num}: damaged row") from None
         if some and not found:
             raise PlotError(f"{self}: {name} has no rows yet")
-        return np.array(found).reshape(-1, len(columns) + (keep is not None))
+        return np.array(found).reshape(len(found), len(columns) + (keep is not None))
 
     @property
     def diverged(self):
@@ -249,7 +250,7 @@ class Group:
 
 
 def program():
-    return Path(os.environ.get("NORMSCOPE") or ROOT / "build" / "normscope")
+    return Path(os.environ.get("NORMSCOPE") or os.environ.get("NORMSCOPE_BINARY") or ROOT / "build" / "normscope")
 
 
 def ask(*arguments, purpose):
@@ -270,7 +271,9 @@ def comparison(runs, base=None):
     try:
         said = json.loads(done.stdout)
         for entry in said["runs"]:
-            entry["group"] = Group([by_folder[folder] for folder in entry["folders"]], entry["label"], entry["keys"])
+            alike = sum(other["keys"] == entry["keys"] for other in said["runs"]) > 1  # told apart by their folders alone
+            keys = {**entry["keys"], **({"folder": entry["folders"][0]} if alike else {})}
+            entry["group"] = Group([by_folder[folder] for folder in entry["folders"]], entry["label"], keys)
     except (KeyError, TypeError, ValueError):
         why = done.stderr.decode("utf-8", "replace").splitlines() or ["no comparison came of it"]
         raise PlotError(f"{printable(program())} compare: {printable(why[-1])}", 2 if "--base" in why[-1] else 1) from None
@@ -301,7 +304,7 @@ def shared_settings(groups, of=MEAN):
     def common(key, form="{}"):
         values = {json.dumps(run.value(key)) for run in runs}
         value = json.loads(values.pop()) if len(values) == 1 else None
-        return None if value is None or isinstance(value, list) else form.format(value)
+        return None if value is None or isinstance(value, (list, dict)) else form.format(value)
 
     layers = common("model.n_layer")
     parts = ["1 block" if layers == "1" else layers and f"{layers} blocks", common("model.d_model", "width {}"),

@@ -61,7 +61,7 @@ class MadeRuns(unittest.TestCase):
                 place = place[part]
             place[last] = value
         folder = self.root / folder
-        layers = ["step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite"]
+        layers = ["step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share"]
         heads = ["step,layer,head,max_logit,entropy,first_share,q_rms,k_rms,v_rms"]
         metrics = ["step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"]
         for step in steps:
@@ -69,12 +69,13 @@ class MadeRuns(unittest.TestCase):
             for layer in range(config["model"]["n_layer"] + 1):
                 rms, grad = 1 + layer, 1e-3 * decay ** layer * (1 + 0.1 * config["train"]["seed"])
                 values = ("nan", "inf") if lost else (rms, grad)
-                layers.append(f"{step},{layer},stream,0,{values[0]},1,0,{values[1]},1,1,0")
-                layers.append(f"{step},{layer},attn_in,0,777,1,0,777,1,1,0")
+                layers.append(f"{step},{layer},stream,0,{values[0]},1,0,{values[1]},1,1,0,")
+                layers.append(f"{step},{layer},attn_in,0,777,1,0,777,1,1,0,")
                 if layer:
                     heads += [f"{step},{layer},{head},{head - 1 / layer},{1 + head},{0.1 * layer},2,3,4" for head in (0, 1)]
-                    layers += [f"{step},{layer},{site},0,{out},1,0,{grad},1,1,0" for site, out in
-                               (("attn_out", layer / 4), ("stream_mid", rms), ("ffn_out", layer / 2))]
+                    layers += [f"{step},{layer},{site},0,{out},1,0,{grad},1,1,0,{share}" for site, out, share in
+                               (("attn_out", layer / 4, "nan" if lost else 0.25), ("stream_mid", rms, ""),
+                                ("ffn_out", layer / 2, "nan" if lost else layer / 2 / rms))]
             loss = "nan" if lost else 1.5 + 2 / max(step, 1)
             metrics.append(f"{step},{step * 8},{loss},{2.0 if step % 30 == 0 else ''},0.001,1,1,1,1")
         summary = {"status": "done", "vocab": len(set(CORPUS)), "corpus_hash": corpus_hash(config["data"]["path"])}

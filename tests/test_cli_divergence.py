@@ -53,6 +53,13 @@ class Divergence(CliTest):
             row = next(r for r in rows if (int(r["layer"]), r["site"]) == (first["layer"], first["site"]))
             self.assertGreater(int(row["grad_nonfinite" if first["kind"] == "gradient" else "nonfinite"]), 0)
 
+    def test_heads_of_logits_that_are_no_numbers_have_no_largest(self):
+        run, _ = self.diverge("run", changes=merged(WILD, {"log": {"layers_every": 1}}))
+        rows = run.rows("heads.csv")
+        lost = [row["max_logit"] for row in rows if row["entropy"] == "nan"]
+        self.assertTrue(lost, rows[-1])
+        self.assertEqual(set(lost), {"nan"})
+
     def test_the_story_is_that_of_the_last_steps_which_are_kept(self):
         changes = merged(WILD, {"train": {"lr": 20, "warmup_steps": 60, "momentum": 0}})
         run, result = self.diverge("run", changes=changes)

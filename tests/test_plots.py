@@ -152,7 +152,6 @@ class Plots(MadeRuns):
                  "FFN during training, first and last block", "rms of what is added / rms of the stream it joins",
                  "pre · L 3 (mean and range of 2 seeds)", "deepnorm · L 24 (diverged at step 60)",
                  "deepnorm: the stream is taken times α = (2L)^¼, as it enters the sum.")
-        self.assertFalse("estimated" in svg)
         svg = self.plot("plot_branches.py", self.make("p/seed-1", steps=(0,), probe=True, model__n_layer=1))
         self.has(svg, "FFN by depth, at initialisation")
         self.refused("plot_branches.py", self.make("cut", model__residual=False), says="cut: model.residual is false")

@@ -20,7 +20,7 @@ from made_runs import SCRIPTS, MadeRuns
 
 import report
 import report_data
-from runs import find_runs, np
+from runs import Run, find_runs, np
 
 VOID = {"meta", "img", "br", "input"}
 SVG = set("svg g path defs clippath rect use line text image tspan pattern".split())
@@ -186,6 +186,13 @@ class Report(MadeRuns):
         self.assertLess(2 * len(steps) * data["layers"] * len(data["sites"]), 20_001)
         self.assertEqual(len(data["train"]), 300)
         self.assertLess(len(page.content), 400_000)
+
+    def test_a_resumed_run_is_unfinished_while_its_rows_are_newer_than_its_summary(self):
+        run = self.make("run")
+        self.assertFalse(report.unfinished(Run(run)))
+        later = time.time() + 5
+        os.utime(run / "metrics.csv", (later, later))
+        self.assertTrue(report.unfinished(Run(run)))
 
     def test_watching_rewrites_the_page_until_the_run_has_ended(self):
         run, page = self.make("run"), self.root / "live.html"

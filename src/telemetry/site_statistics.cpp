@@ -201,8 +201,10 @@ std::vector<HeadRow> SiteStatistics::head_rows() const {
       const double sum = std::accumulate(squares + begin, squares + begin + D, 0.0);
       return std::sqrt(sum / (queries * static_cast<double>(D)));
     };
-    rows.push_back({layer, head + 1, stats.max_logit, stats.entropy / queries, stats.first_share / queries,
-                    rms(0), rms(C), rms(2 * C)});
+    const double max_logit =
+        std::isnan(stats.entropy) ? stats.entropy : stats.max_logit;  // of logits that are NaN
+    rows.push_back({layer, head + 1, max_logit, stats.entropy / queries, stats.first_share / queries, rms(0),
+                    rms(C), rms(2 * C)});
   }
   return rows;
 }
