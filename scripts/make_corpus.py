@@ -66,11 +66,9 @@ def extracted(path):
 def found_files(paths, output):
     """The files named, and those below folders, in order; hidden ones and the output itself left out."""
     for path in paths:
-        inside = sorted(p for p in path.rglob("*") if not any(part.startswith(".") for part in p.relative_to(path).parts)) \
-            if path.is_dir() else [path]
-        for file in inside:
-            if not file.is_dir() and file.resolve() != output.resolve():
-                yield file
+        inside = sorted(p for p in path.rglob("*") if (p.is_file() or not p.exists())  # no pipe, which would wait for a writer
+                        and not any(part.startswith(".") for part in p.relative_to(path).parts)) if path.is_dir() else [path]
+        yield from (file for file in inside if file.resolve() != output.resolve())
 
 
 def without_furniture(text):
@@ -124,8 +122,11 @@ def run():
     args = parser.parse_args()
     if args.max_vocab is not None and args.max_vocab < 2:
         parser.error(f"argument --max-vocab: got {args.max_vocab}; give 2 or more")
+    output = args.output.resolve() if args.output.is_symlink() else args.output  # a link stays a link
+    if output.exists() and not output.is_file():
+        parser.error(f"argument -o: {printable(args.output)} is there and is no file")
     parts = []
-    for file in found_files(args.paths, args.output):
+    for file in found_files(args.paths, output):
         try:
             text, how = extracted(file)
             text = cleaned(text, args)
@@ -138,10 +139,10 @@ def run():
     if not parts:
         sys.exit("[corpus] nothing taken; name files or folders with text")
     corpus, changes = folded("".join(parts), args.max_vocab or 0x110000)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    new = args.output.with_name(args.output.name + ".new")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    new = output.with_name(output.name + ".new")
     new.write_text(corpus, encoding="utf-8", newline="")
-    new.replace(args.output)
+    new.replace(output)
     for character, plain in changes.items():
         print(f"folded {printable(character)} (U+{ord(character):04X}) to {plain}")
     print(f"wrote {printable(args.output)}: {len(corpus):,} characters, {len(set(corpus))} different")

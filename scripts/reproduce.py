@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import runs
 from papers import EXPERIMENTS
 from papers_pictures import save
 from papers_run import ROOT
@@ -103,7 +104,7 @@ def main():
 
 if __name__ == "__main__":
     try:
-        main()
+        runs.main(main)  # errors in one line
     except KeyboardInterrupt:
         print("\ninterrupted; go on with the same command", file=sys.stderr)
         sys.exit(130)

@@ -124,6 +124,16 @@ class MakeCorpus(CliTest):
         self.assertIn("--max-vocab: got 1; give 2 or more", done.stderr)
         self.assertRegex(self.make("nowhere.txt", "-o", "out.txt", code=1).stdout, "refused  nowhere.txt  No such file")
         self.assertRegex(self.make("text.txt", "-o", "text.txt/out.txt", code=1).stderr, r"^\[corpus\] text\.txt: ")
+        self.assertIn("/dev/null is there and is no file", self.make("text.txt", "-o", "/dev/null", code=2).stderr)
+
+    def test_a_link_stays_a_link_and_a_pipe_in_a_folder_is_left_out(self):
+        self.folder_of(a__txt="She read.\n")
+        os.mkfifo(self.path("in", "pipe"))
+        self.write("out.txt", "old")
+        os.symlink("out.txt", self.path("link.txt"))
+        self.make("in", "-o", "link.txt")
+        self.assertTrue(os.path.islink(self.path("link.txt")))
+        self.assertEqual(self.text(), "She read.\n")
 
 
 if __name__ == "__main__":

@@ -299,10 +299,12 @@ function drawMap(box, line, name, low, high, colors) {
   swatch(caption, line.group);
   add(caption, "span", {}, nameOf(line));
   const holder = add(figure, "div", { class: "map" }), canvas = add(holder, "canvas", { width: 480, height: 120 });
-  const runs = line.runs.filter(run => run.steps.length > 1), steps = runs[0].steps, layers = runs[0].layers, brush = canvas.getContext("2d");
+  const runs = line.runs.filter(run => run.steps.length > 1), layers = runs[0].layers, brush = canvas.getContext("2d");
+  const steps = [...new Set(runs.flatMap(run => run.steps))].sort((a, b) => a - b);
   const [from, to] = [steps[0], steps.at(-1)], x = at => canvas.width * (at - from) / (to - from);
   const cell = (row, layer) => {
-    const good = runs.map(run => value(run, name, rowAt(run.steps, steps[row]), layer)).filter(v => v >= 0 && v < Infinity);
+    const there = runs.filter(run => steps[row] <= run.steps.at(-1));  // the others have diverged by then
+    const good = there.map(run => value(run, name, rowAt(run.steps, steps[row]), layer)).filter(v => v >= 0 && v < Infinity);
     return good.length ? Math.exp(good.reduce((sum, v) => sum + Math.log(v), 0) / good.length) : NaN;
   };
   steps.forEach((at, row) => {

@@ -124,15 +124,15 @@ void print_all(const RunConfig& config, const Prediction& prediction,
 }
 
 Exit run(const CommandLine& line) {
-  const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
-  const Corpus corpus = corpus_of(config);
-  const TextStatistics statistics = text_statistics(corpus, config.model.context);
   if (line.has("csv") && line.has("json")) refuse("predict", "give --csv or --json, not both");
   if (line.has("against") && (line.has("csv") || line.has("json")))
     refuse("predict", "--against prints a table; leave out --csv and --json");
+  if (line.has("tolerance") && !line.has("against")) refuse("predict", "--tolerance is for --against");
+  const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
+  const Corpus corpus = corpus_of(config);
+  const TextStatistics statistics = text_statistics(corpus, config.model.context);
   if (const std::optional<std::string> measured = line.text_of("against"))
     return print_against(config, statistics, *measured, line.number_of<double>("tolerance", 0, 10, 0.1));
-  if (line.has("tolerance")) refuse("predict", "--tolerance is for --against");
   const double tokens = static_cast<double>(config.tokens_per_step());
   const Prediction prediction = predict(config.model, tokens, statistics, {.batch = config.train.batch_size});
   const std::vector<std::string> warnings = warnings_on(config, prediction, statistics.vocabulary);

@@ -55,7 +55,8 @@ const Command sample_command = {
                 {"temperature", "X", "above 1: bolder, below 1: safer, 0: always the likeliest (default: 1)"},
                 {"top-k", "K", "draw among the K likeliest characters (default: 0, all)"},
                 {"top-p", "P", "draw among the fewest characters whose probabilities reach P (default: 1)"},
-                {"greedy", "", "always the likeliest character"},
+                {"greedy", "",
+                 "always the likeliest character: the other choices and the seed have no effect"},
                 {"seed", "S", "another seed, another text (default: 1)"},
                 threads_option},
     .run = run};
