@@ -3,6 +3,7 @@
 its gradient."""
 
 import math
+import textwrap
 
 from figures import (MUTED, block_ticks, drawing, for_paper, inches, letters, literal, new_figure, nothing_finite, number, points,
                      say, whole_x)
@@ -70,6 +71,15 @@ def edges(steps):
     return np.concatenate([[max(2 * steps[0] - middle[0], 0.0)], middle, [2 * steps[-1] - middle[-1]]])
 
 
+def title_of(group, abreast, width):
+    """A map's title, in two lines where maps stand side by side; there its mark alone says that the run diverged."""
+    if abreast == 1:
+        return literal(shortened(group.legend(GEOMETRIC), 90))
+    fit = int(width / inches(0.1))  # letters
+    parts = shortened(group.label, 2 * fit - 4).replace(" ", "\u00a0").replace("\u00a0·\u00a0", "\u00a0· ")  # a line breaks after "·"
+    return literal("\n".join(textwrap.wrap(parts, fit)[:2]))
+
+
 @drawing
 def plot(groups, site="stream"):
     """The figure: activation left and gradient right, blocks upward, one colour scale for all groups; a row a group or, of many,
@@ -89,10 +99,12 @@ def plot(groups, site="stream"):
     rows = math.ceil(len(maps) / abreast)
     deepest = max(m.rms.shape[1] for m in maps) - 1
     height, gap = 1.5 if deepest <= 6 or rows > 4 else 2.0 if deepest <= 30 else 2.6, 0.98  # inches of a map, and between two
+    wrapped = 0.2 if abreast > 1 else 0  # inches, of a title's second line
+    gap += wrapped
     narrow = matplotlib.rcParams["figure.figsize"][0] < 5
     second_key = 1.1 if narrow else 0  # inches, between the maps of the two quantities
     figure, axes = new_figure(rows, 2 * abreast, height + gap + (0.6 - gap) / rows, f"The {what} at every layer and step",
-                              shared_settings(groups, GEOMETRIC), handles, room=0.75 + second_key)
+                              shared_settings(groups, GEOMETRIC), handles, room=0.75 + second_key + wrapped)
     columns = axes[0].get_subplotspec().get_gridspec().ncols
     figure.subplots_adjust(hspace=gap / height, wspace=0.12 * abreast)
     for panel in axes[:len(maps)] if narrow else []:
@@ -113,7 +125,7 @@ def plot(groups, site="stream"):
             if abreast > 1:
                 panel.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10], integer=True))
             if half == 0 or abreast > 1 or columns == 1:
-                panel.set_title(literal(shortened(one.group.legend(GEOMETRIC if abreast == 1 else None), 90 // abreast)))
+                panel.set_title(title_of(one.group, abreast, panel.get_position().width * figure.get_figwidth()))
         for panel in panels[-abreast:]:
             panel.set_xlabel("step")
     for panel in axes:

@@ -134,6 +134,17 @@ class BranchSizes(CliTest):
 
 
 class Maps(MadeRuns):
+    def test_titles_of_maps_side_by_side_fit_their_panels(self):
+        runs = [self.make(f"fit/{placement}-{norm}-{rate}", model__norm_placement=placement, model__norm=norm, train__lr=rate)
+                for placement in ("pre_scaled", "post") for norm in ("layernorm", "rmsnorm") for rate in (1, 2)]
+        groups = figures.styled(group_runs(list(map(Run, runs))))
+        figure = plot_heatmap.plot(groups)
+        titles = [axes.get_title(loc="left").split("\n") for axes in figure.axes]
+        titles = [title for title in titles if title[0].startswith(("pre_scaled", "post"))]
+        self.assertEqual(len(titles), 2 * len(groups))
+        self.assertIn(["pre_scaled ·", "layernorm · lr 1"], [[line.replace("\u00a0", " ") for line in title] for title in titles])
+        self.assertTrue(all(len(title) <= 2 for title in titles))
+
     def test_seeds_are_averaged_as_factors(self):
         runs = [Run(self.make(f"s{seed}", train__seed=seed, steps=steps))
                 for seed, steps in ((1, (1, 10, 20)), (3, (1, 20, 30)))]
