@@ -30,6 +30,33 @@ TEST_CASE("optimiser: AdamW in float is AdamW in double for any beta below 1") {
   }
 }
 
+TEST_CASE_TEMPLATE("optimiser: same bits at any thread count", Real, float, double) {
+  ModelConfig config = tiny_config();
+  config.d_ff = 5000;  // matrices of several blocks
+  const ParameterLayout layout(config, tiny_vocab);
+  const std::vector<Real> weights = normals<Real>(layout.block_size(), "w"),
+                          gradient = normals<Real>(layout.block_size(), "g");
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd}) {
+    CHECK(same_bits_at_any_thread_count([&] {
+      TrainConfig train;
+      train.optimizer = kind;
+      train.momentum = 0.9;
+      ParameterBlock<Real> parameters(layout), gradients(layout);
+      parameters.all() = weights;
+      gradients.all() = gradient;
+      Optimizer<Real> optimizer(train, layout);
+      std::vector<double> all;
+      for (const Index step : {1, 2}) {
+        for (const WeightChange& change : optimizer.update(step, 1e-3, 1, gradients, parameters))
+          all.insert(all.end(), {change.before, change.change});
+      }
+      for (const auto* numbers : {&parameters.all(), &optimizer.moments.first, &optimizer.moments.second})
+        all.insert(all.end(), numbers->begin(), numbers->end());
+      return all;
+    }));
+  }
+}
+
 TEST_CASE("a kind that no code knows is an error, never another kind") {
   TrainConfig train;
   train.optimizer = static_cast<OptimizerKind>(99);

@@ -131,6 +131,10 @@ void CommandLine::require_positionals() const {
          hint);
 }
 
+void CommandLine::require_one(const std::string& option, const std::string& other) const {
+  if (has(option) && has(other)) refuse(command_.name, "give --", option, " or --", other, ", not both");
+}
+
 std::vector<std::string> CommandLine::all_of(const std::string& name) const {
   return has(name) ? given_.at(name) : std::vector<std::string>{};
 }

@@ -189,7 +189,7 @@ void print_json(const Comparison& all) {
 }
 
 Exit run(const CommandLine& line) {
-  if (line.has("csv") && line.has("json")) refuse("compare", "give --csv or --json, not both");
+  line.require_one("csv", "json");
   const Comparison all = compare(line.positionals(), line.text_of("base"));
   line.has("json") ? print_json(all) : line.has("csv") ? print_csv(all.runs) : print(all);
   for (const Error& error : all.errors) print_error(error.what());

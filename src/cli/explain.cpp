@@ -100,7 +100,7 @@ Enum parse_name(const std::string& option, const std::string& name) {
 
 Exit run(const CommandLine& line) {
   if (line.has("set") && line.positionals().empty()) refuse("explain", "--set needs a CONFIG to change");
-  if (line.has("matrix") && line.has("vector")) refuse("explain", "give --matrix or --vector, not both");
+  line.require_one("matrix", "vector");
   if (line.has("all")) {
     for (const char* other : {"norm", "placement", "vector", "matrix", "gain", "bias"})
       if (line.has(other)) refuse("explain", "--all explains everything; leave out --", other);

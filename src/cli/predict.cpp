@@ -124,7 +124,7 @@ void print_all(const RunConfig& config, const Prediction& prediction,
 }
 
 Exit run(const CommandLine& line) {
-  if (line.has("csv") && line.has("json")) refuse("predict", "give --csv or --json, not both");
+  line.require_one("csv", "json");
   if (line.has("against") && (line.has("csv") || line.has("json")))
     refuse("predict", "--against prints a table; leave out --csv and --json");
   if (line.has("tolerance") && !line.has("against")) refuse("predict", "--tolerance is for --against");
