@@ -98,13 +98,13 @@ def styled(groups):
     and the dash and marker are then those of what else differs; else the style is numbered by what differs."""
     variants = list(dict.fromkeys(group.variant for group in groups))
     styles = placement_styles(group.placement for group in groups)
-    several = len(styles) > 1
+    several, by_panel = len(styles) > 1, crowded(groups)
     for group in groups:
         number = variants.index(group.variant)
         group.color, group.dash, group.marker = styles[group.placement] if several else style(number)
-        if several and len(variants) > 1 and not crowded(groups):
+        if several and len(variants) > 1 and not by_panel:
             group.dash, group.marker = LINES[number % len(LINES)], MARKERS[number % len(MARKERS)]
-        group.name = group.placement if crowded(groups) else group.label
+        group.name = group.placement if by_panel else group.label
     return groups
 
 

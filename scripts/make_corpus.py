@@ -66,9 +66,15 @@ def extracted(path):
 def found_files(paths, output):
     """The files named, and those below folders, in order; hidden ones and the output itself left out."""
     for path in paths:
-        inside = sorted(p for p in path.rglob("*") if (p.is_file() or not p.exists())  # no pipe, which would wait for a writer
-                        and not any(part.startswith(".") for part in p.relative_to(path).parts)) if path.is_dir() else [path]
-        yield from (file for file in inside if file.resolve() != output.resolve())
+        for file in files_below(path) if path.is_dir() else [path]:
+            if file.resolve() != output.resolve():
+                yield file
+
+
+def files_below(folder):
+    """The files in a folder, at any depth, in order: no hidden ones, and no pipes, which would wait for a writer."""
+    return sorted(p for p in folder.rglob("*") if (p.is_file() or not p.exists())
+                  and not any(part.startswith(".") for part in p.relative_to(folder).parts))
 
 
 def without_furniture(text):

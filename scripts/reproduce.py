@@ -104,7 +104,7 @@ def main():
 
 if __name__ == "__main__":
     try:
-        runs.main(main)  # errors in one line
+        runs.main(main, "reproduce")
     except KeyboardInterrupt:
         print("\ninterrupted; go on with the same command", file=sys.stderr)
         sys.exit(130)

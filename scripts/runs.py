@@ -37,16 +37,16 @@ class PlotError(Exception):
         self.code = code
 
 
-def main(run):
+def main(run, topic="plot"):
     """Calls `run` and turns what goes wrong into one line on stderr and an exit code."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word about its caches on a first start
     try:
         run()
     except PlotError as error:
-        print(f"[plot] {error}", file=sys.stderr)
+        print(f"[{topic}] {error}", file=sys.stderr)
         sys.exit(error.code)
     except OSError as error:
-        print(f"[plot] {printable(error.filename or 'output')}: {error.strerror or error}", file=sys.stderr)
+        print(f"[{topic}] {printable(error.filename or 'output')}: {error.strerror or error}", file=sys.stderr)
         sys.exit(1)
 
 
