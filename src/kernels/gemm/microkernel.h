@@ -257,14 +257,14 @@ void dot_rows(Index n, Index k, const float* x, const float* b, Index ldb, float
 // The sum of floats is also a factor, else the product of the other two would be formed once for all rounds.
 template <class Product>
 double multiply_add_chains(Index rounds) {
-  constexpr Index chains = 12;  // two a cycle, each after four or five; the registers of AVX2 hold them
+  constexpr Index chains = 2 * tile_rows;  // as many as a tile has sums: enough for two a cycle
   const float one = 1, half = 0.5f;
   const Vec x = Product::broadcast(&one), y = Product::broadcast(&half);
   Vec sum[chains];  // different ones and none a fixed point, else the compiler would see that some need no
                     // work
   for (Index i = 0; i < chains; ++i) sum[i] = splat(static_cast<float>(i + 3));
   for (Index round = 0; round < rounds; ++round) {
-#pragma GCC unroll 12
+#pragma GCC unroll 28
     for (Vec& s : sum)
       s = Product::k_pack == 1 ? Product::multiply_add(x, s, y) : Product::multiply_add(s, x, y);
   }
