@@ -30,8 +30,10 @@ struct Matrix {
   Matrix(Real* data, Index n_rows, Index n_cols, Index stride)
       : value(data), rows(n_rows), cols(n_cols), ld(stride) {}
   Matrix(Real* data, Index n_rows, Index n_cols) : Matrix(data, n_rows, n_cols, n_cols) {}
+  Matrix(bf16* data, Index n_rows, Index n_cols, Index stride)
+      : half(data), rows(n_rows), cols(n_cols), ld(stride) {}
   Matrix(bf16* data, Index n_rows, Index n_cols)
-      : half(data), rows(n_rows), cols(n_cols), ld(row_stride(DType::bf16, n_cols)) {}
+      : Matrix(data, n_rows, n_cols, row_stride(DType::bf16, n_cols)) {}
 
   DType dtype() const { return half != nullptr ? DType::bf16 : DType::real; }
   Index size() const { return rows * cols; }

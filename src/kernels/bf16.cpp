@@ -24,8 +24,10 @@ void for_each_row(Index rows, Body&& body) {
 }  // namespace
 
 void to_bf16(const Matrix<float>& x, const Matrix<float>& out) {
-  for_each_row(x.rows,
-               [&](Index i) { bf16_kernels().to_bf16(x.cols, x.value + i * x.ld, out.half + i * out.ld); });
+  parallel_blocks(x.rows, rows_per_block, [&](Index begin, Index end) {
+    const Index rows = end - begin;
+    bf16_kernels().to_bf16(x.block(begin, 0, rows, x.cols), out.block(begin, 0, rows, x.cols));
+  });
 }
 void to_bf16(const Matrix<double>&, const Matrix<double>&) {
   fail("bf16", "numbers in double are not rounded to bf16");

@@ -2,13 +2,14 @@
 // The backward is cut by columns: each thread adds all rows, in order, for some features, so the sum has one
 // order.
 #include "core/parallel.h"
+#include "kernels/simd.h"
 #include "ops/ops.h"
 
 namespace normscope {
 namespace {
 
 constexpr Index rows_per_block = 64;
-constexpr Index cols_per_block = 16;
+constexpr Index cols_per_block = 64;
 
 }  // namespace
 
@@ -38,11 +39,13 @@ Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Inde
     const Real* dx = t.gradient(x);
     Real *dtoken = add_if_wanted(t, token_table), *dplace = add_if_wanted(t, position_table);
     parallel_blocks(cols, cols_per_block, [&](Index begin, Index end) {
+      const auto add_to = [&](Real* table, Index entry, const Real* gradient) {
+        if (table == nullptr) return;
+        kernels<Real>().axpby(end - begin, Real(1), gradient, Real(1), table + entry * cols + begin);
+      };
       for (Index row = 0; row < rows; ++row) {
-        for (Index c = begin; c < end; ++c) {
-          if (dtoken != nullptr) dtoken[ids[row] * cols + c] += dx[row * cols + c];
-          if (dplace != nullptr) dplace[position(row) * cols + c] += dx[row * cols + c];
-        }
+        add_to(dtoken, ids[row], dx + row * cols + begin);
+        add_to(dplace, position(row), dx + row * cols + begin);
       }
     });
   });

@@ -114,7 +114,8 @@ struct GemmKernel {
 // The product of bf16, and what reads and writes rows of it.
 struct Bf16Kernels {
   GemmKernel gemm;
-  void (*to_bf16)(Index n, const float* x, bf16* out);  // to nearest, ties to even; a zero follows an odd row
+  // To nearest, ties to even; a zero follows an odd row.
+  void (*to_bf16)(const Matrix<float>& x, const Matrix<float>& out);
   void (*to_float)(Index n, const bf16* x, float* out);
   void (*multiply)(Index n, const bf16* x, const bf16* y, bf16* out);  // n is even
   void (*activate)(ActivationKind, Index n, const float* x, bf16* y, bf16* derivative);

@@ -130,6 +130,10 @@ inline void to_bf16(Index n, const float* x, bf16* out) {
   for (; j < n; j += 2) store_pair(out + j, pack_pair(x[j], j + 1 < n ? x[j + 1] : 0));
 }
 
+inline void to_bf16(const Matrix<float>& x, const Matrix<float>& out) {
+  for (Index i = 0; i < x.rows; ++i) to_bf16(x.cols, x.value + i * x.ld, out.half + i * out.ld);
+}
+
 inline void to_float(Index n, const bf16* x, float* out) {
   Index j = 0;
   for (; j + 2 * lanes <= n; j += 2 * lanes) {
@@ -162,7 +166,7 @@ inline void activate_bf16(ActivationKind kind, Index n, const float* x, bf16* y,
       store_pair(derivative + j, pack_pair(at.derivative[0], two ? at.derivative[1] : 0));
     }
   };
-  if (kind == ActivationKind::gelu) return apply(gelu_approx);
+  if (kind == ActivationKind::gelu) return apply([](Vec v) { return gelu_approx(v); });
   dispatch_activation(kind, apply);
 }
 
@@ -175,7 +179,10 @@ inline void pack_transposed_strip(Index k, Index n, const float* rows, Index ld,
     for (; p + lanes <= k; p += lanes) {
       Vec square[lanes];
 #pragma GCC unroll 16
-      for (Index j = 0; j < lanes; ++j) square[j] = load(rows + j * ld + p);
+      for (Index j = 0; j < lanes; ++j) {
+        __builtin_prefetch(rows + (j + prefetch_distance) * ld + p);
+        square[j] = load(rows + j * ld + p);
+      }
       transpose(square);
 #pragma GCC unroll 16
       for (Index i = 0; i < lanes; ++i) store(panel + (p + i) * tile_cols, square[i]);
@@ -249,9 +256,7 @@ inline void pack_a_pairs(const Matrix<float>& a, float* out, Index stride) {
     });
   };
   if (a.transposed) return a.half != nullptr ? pack_columns(a.half) : pack_columns(a.value);
-  for (Index i = 0; i < a.rows; ++i) {
-    to_bf16(a.cols, a.value + i * a.ld, reinterpret_cast<bf16*>(out + i * stride));
-  }
+  to_bf16(a, {reinterpret_cast<bf16*>(out), a.rows, a.cols, 2 * stride});
 }
 
 template <class T>

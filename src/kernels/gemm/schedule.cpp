@@ -109,10 +109,12 @@ PackedA pack_a(const GemmKernel& kernel, const Matrix<float>& a, float* room) {
 
 void multiply(const GemmKernel& kernel, Index m, Index n, Index k, const PackedA& a, const PackedB& b,
               const TileOutput& out) {
-  TileOutput sums = out;
-  for (Index p = 0; p < kernel.packed(k); p += kernel.kc) {
-    kernel.multiply(m, n, std::min(kernel.kc, kernel.packed(k) - p), a.from(0, p), b.from(p, 0), sums);
+  const Index packed_k = kernel.packed(k);
+  kernel.multiply(m, n, std::min(kernel.kc, packed_k), a, b, out);  // no copy, which would wait for stores
+  for (Index p = kernel.kc; p < packed_k; p += kernel.kc) {
+    TileOutput sums = out;
     sums.beta = 1;
+    kernel.multiply(m, n, std::min(kernel.kc, packed_k - p), a.from(0, p), b.from(p, 0), sums);
   }
 }
 
