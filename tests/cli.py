@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import ctypes
 import gc
 import json
 import multiprocessing
@@ -115,6 +116,7 @@ def run_script(path, *arguments, cwd, timeout=120):
 
     def child(*streams):
         gc.disable()  # it would go through all that was imported, and copy its pages
+        ctypes.CDLL("libgomp.so.1").omp_set_num_threads(1)  # numpy's BLAS would wait for threads that fork() left behind
         for descriptor, stream in enumerate(streams, start=1):
             os.dup2(stream.fileno(), descriptor)
         os.chdir(cwd)
