@@ -4,6 +4,8 @@
 // depend on which register tile, or which thread's share of C, it falls into.
 #pragma once
 
+#include <bit>
+
 #include "kernels/gemm/pack.h"
 #include "kernels/simd/softmax.h"
 
@@ -200,11 +202,13 @@ template <class Product>
 void multiply(Index m, Index n, Index k, const PackedA& a, const PackedB& b, const TileOutput& out) {
   const TileFunctions& wide = a.transposed ? tiles<Product, 2, true> : tiles<Product, 2, false>;
   const TileFunctions& narrow = a.transposed ? tiles<Product, 1, true> : tiles<Product, 1, false>;
-  // A is copied where reading it in place costs more. A band of a transposed one uses only a part of each
-  // cache line it touches: copied if enough panels read it. Rows a multiple of 4 KiB apart fall into one set
-  // of the L1 cache, which has room for eight.
-  constexpr Index min_panels = tile_rows > 8 ? 16 : 8;
-  const bool copy_columns = a.transposed && m > tile_rows && n >= min_panels * tile_cols;
+  // A is copied where reading it in place costs more: a transposed one of whose cache lines a narrow band uses
+  // little, or whose rows are a power of two from 2 KiB on apart, so that they fall into few sets of the cache;
+  // one whose rows are a multiple of 4 KiB apart, which fall into one set of the L1 cache, with room for eight.
+  constexpr Index min_panels = 8;
+  const bool in_few_sets = a.stride >= 512 && std::has_single_bit(static_cast<std::size_t>(a.stride));
+  const bool copy_columns =
+      a.transposed && m > tile_rows && (tile_rows > 8 ? in_few_sets : n >= min_panels * tile_cols);
   const bool copy_rows = !a.transposed && tile_rows > 8 && a.stride % (64 * BandCopies::line) == 0;
   constexpr Index worth_prefetching = 48;  // a tile of fewer steps is done before its C could come
   BandCopies copies;

@@ -10,8 +10,8 @@
 namespace normscope {
 namespace {
 
-// Numbers of B packed at a time, 2 MiB of float.
-constexpr Index packed_max = 512 * 1024;
+// Numbers of the partial C's of split-K, 2 MiB of float.
+constexpr Index split_max = 512 * 1024;
 
 // Up to so many numbers of an operand are packed by the calling thread: sooner done than threads are started.
 constexpr Index serial_pack_max = 16 * 1024;
@@ -146,10 +146,10 @@ void multiply_tiles(const GemmKernel& kernel, const Gemm<float>& g) {
   const Index panel_numbers = std::min(kernel.kc, kernel.packed(k)) * kernel.nr;
   const Grid grid(m, n, kernel.mr, kernel.nr, panel_numbers);
   const bool is_bf16 = g.c.dtype() == DType::bf16;
-  // The sums of a bf16 C are not put down in between.
-  const Index max_blocks =
-      std::max<Index>(1, packed_max / (block_count(n, kernel.nr) * kernel.nr * kernel.kc));
-  const Index max_steps = is_bf16 ? k : max_blocks * kernel.k_block();
+  // A block of k at a time, whose B stays in the cache; but the sums of a bf16 C are not put down in between.
+  const Index max_steps = is_bf16 ? k : kernel.k_block();
+  // Not by narrow bands, which read B often, nor where each of its rows is on a page of its own.
+  const bool reads_b_in_place = kernel.mr > 8 && g.b.ld <= 256;
   // What a register tile can convert by itself.
   const bool tiles_convert = is_bf16 && g.epilogue.empty() && kernel.packed(k) <= kernel.kc;
 
@@ -159,6 +159,7 @@ void multiply_tiles(const GemmKernel& kernel, const Gemm<float>& g) {
     struct B;
     struct A;
     const auto pack = [&] {
+      if (reads_b_in_place) return packed_b<B>(kernel, b_part);
       return pack_b(kernel, b_part, thread_scratch<float, B>(packed_size(kernel, b_part)));
     };
     const bool per_thread =
@@ -186,11 +187,10 @@ void multiply_tiles(const GemmKernel& kernel, const Gemm<float>& g) {
 
 // Split-K for dW, whose k are the rows of activations: each thread owns blocks of k and packs rows that
 // nobody else reads. Partial C's are added in the order of k, so the bits are those of one thread; this needs
-// alpha = 1, else they would be rounded once more. Not where the partial C's take more room than packed
-// operands.
+// alpha = 1, else they would be rounded once more.
 bool can_split_k(const Gemm<float>& g, Index k_blocks) {
   return g.a.transposed && g.alpha == 1 && g.c.dtype() == DType::real && g.epilogue.empty() &&
-         (k_blocks - 1) * g.c.size() <= packed_max;
+         (k_blocks - 1) * g.c.size() <= split_max;
 }
 
 // The longest blocks of k, or an even number of equal ones that threads may take.
