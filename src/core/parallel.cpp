@@ -5,6 +5,7 @@
 #include <exception>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "core/processors.h"
 
@@ -14,16 +15,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Word = std::uint32_t;
 
-// One loop is open at a time. Low half of the word: the loop's thread count, 0: it is closed. High half: the
-// number of helpers inside.
-constexpr Word one_inside = 1 << 16, is_for = one_inside - 1;
-
-struct Loop {
-  void (*run)(void*, int);
-  void* context;
-  std::atomic_flag has_failed{};
-  std::exception_ptr failure{};
-};
+// One loop is open at a time. What a helper needs to begin is in one cache line, because each line comes late
+// from another core. Of the word the low bits are the loop's thread count, 0: it is closed; the middle ones the
+// number of helpers inside; the high ones the number of the loop.
+constexpr Word one_inside = 1 << 10, is_for = one_inside - 1, one_loop = 1 << 20;
+struct alignas(64) {
+  std::atomic<Word> word = 0;
+  void (*run)(void*, int) = nullptr;
+  void* context = nullptr;
+} loop;
 
 // Each helper sleeps on its own word, so that a loop for few threads wakes no others.
 struct alignas(64) Helper {
@@ -32,10 +32,9 @@ struct alignas(64) Helper {
 
 int threads = 0;  // 0: not set yet
 int started = 0;  // helpers, threads 1 to `started`
-Loop* open_loop = nullptr;
 Helper helpers[is_for];
-alignas(64) std::atomic<Word> state = 0;
-alignas(64) std::atomic<Word> loops = 0;  // opened so far
+std::atomic_flag has_failed;
+std::exception_ptr failure;
 std::atomic<bool> may_spin = false;       // every thread has a core
 thread_local bool in_loop = false;
 
@@ -48,18 +47,18 @@ bool spin_until(Done done, Clock::time_point since, Clock::duration limit) {
   return done();
 }
 
-void run_share(Loop& loop, int thread) {
+void run_share(int thread) {
   try {
     loop.run(loop.context, thread);
   } catch (...) {
-    if (!loop.has_failed.test_and_set()) loop.failure = std::current_exception();
+    if (!has_failed.test_and_set()) failure = std::current_exception();
   }
 }
 
 bool enter(int thread) {
-  Word word = state.load();
+  Word word = loop.word.load();
   while (thread < static_cast<int>(word & is_for))
-    if (state.compare_exchange_weak(word, word + one_inside)) return true;
+    if (loop.word.compare_exchange_weak(word, word + one_inside)) return true;
   return false;
 }
 
@@ -69,7 +68,7 @@ void help(int thread, Word seen) {
   constexpr auto spin = std::chrono::microseconds(100);
   in_loop = true;
   Helper& self = helpers[thread];
-  const auto is_new = [&] { return loops.load() != seen; };
+  const auto is_new = [&] { return loop.word.load() / one_loop != seen; };
   for (Clock::time_point idle_since = Clock::now();;) {
     if (!spin_until(is_new, idle_since, spin)) {
       self.asleep = 1;
@@ -77,10 +76,11 @@ void help(int thread, Word seen) {
       self.asleep = 0;
       idle_since = Clock::now();
     }
-    seen = loops.load();
+    seen = loop.word.load() / one_loop;
     if (!enter(thread)) continue;
-    run_share(*open_loop, thread);
-    if (state.fetch_sub(one_inside) == one_inside) state.notify_one();  // the last out of a closed loop
+    run_share(thread);
+    const Word before = loop.word.fetch_sub(one_inside);
+    if (before % one_loop == one_inside) loop.word.notify_one();  // the last out of a closed loop
     idle_since = Clock::now();
   }
 }
@@ -88,7 +88,7 @@ void help(int thread, Word seen) {
 // A helper is never stopped: it ends with the program.
 bool start_helper() {
   try {
-    std::thread(help, started + 1, loops.load()).detach();
+    std::thread(help, started + 1, loop.word.load() / one_loop).detach();
   } catch (const std::system_error&) {
     set_thread_count(started + 1);
     return false;
@@ -115,22 +115,24 @@ void run_in_threads(int wanted, void (*run)(void*, int), void* context) {
   constexpr auto spin = std::chrono::microseconds(300);
   while (started < wanted - 1 && start_helper()) {
   }
-  Loop loop{run, context};
-  open_loop = &loop;
-  state = static_cast<Word>(wanted);
-  ++loops;
+  loop.run = run;
+  loop.context = context;
+  loop.word = (loop.word.load() / one_loop + 1) * one_loop + static_cast<Word>(wanted);
   for (int thread = 1; thread < wanted && thread <= started; ++thread) {
     std::atomic<int>& asleep = helpers[thread].asleep;
     if (asleep.load() == 1 && asleep.exchange(0) == 1) asleep.notify_one();
   }
   in_loop = true;
-  run_share(loop, 0);
+  run_share(0);
   in_loop = false;
 
-  state &= ~is_for;
-  if (!spin_until([] { return state.load() == 0; }, Clock::now(), spin))
-    for (Word word; (word = state.load()) != 0;) state.wait(word);
-  if (loop.failure) std::rethrow_exception(loop.failure);
+  const auto all_left = [] { return loop.word.load() % one_loop == 0; };
+  loop.word &= ~is_for;
+  if (!spin_until(all_left, Clock::now(), spin))
+    for (Word word; (word = loop.word.load()) % one_loop != 0;) loop.word.wait(word);
+  if (!has_failed.test()) return;
+  has_failed.clear();
+  std::rethrow_exception(std::exchange(failure, nullptr));
 }
 
 }  // namespace normscope

@@ -45,15 +45,15 @@ class BlockShares {
   void each(int thread, Run&& run) {
     for (int i = 0; i < count_; ++i) {
       Share& share = shares_[(thread + i) % count_];
-      for (Index b; (b = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;) run(b);
+      std::atomic_ref next(share.next);
+      for (Index b; (b = next.fetch_add(1, std::memory_order_relaxed)) < share.end;) run(b);
     }
   }
 
  private:
   static constexpr int most = 64;
-  struct alignas(64) Share {  // a cache line each
-    std::atomic<Index> next;
-    Index end;
+  struct alignas(64) Share {  // a cache line each; std::atomic would write all of them for every loop
+    Index next, end;
   };
   Share shares_[most];
   int count_;

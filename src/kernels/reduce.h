@@ -11,7 +11,7 @@ constexpr Index elements_per_block = 16384;
 // The sum of what measure(begin, count) returns for each block.
 template <class Sum, class Measure>
 Sum sum_over_blocks(Index n, Measure measure) {
-  constexpr Index blocks_at_once = 1024;  // partial sums live on the stack
+  constexpr Index blocks_at_once = 64;  // partial sums live on the stack
   Sum partial[blocks_at_once], total = {};
   for (Index first = 0; first < n; first += blocks_at_once * elements_per_block) {
     const Index count = std::min(n - first, blocks_at_once * elements_per_block);

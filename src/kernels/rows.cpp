@@ -24,7 +24,8 @@ struct RowSum {
 };
 
 // Calls body(begin, end, sums) for each block of rows, `sums` being zeros of that block to add to (null where
-// the total is), and adds them to the totals in the order of the blocks.
+// the total is), and adds them to the totals in the order of the blocks. The thread that adds to the zeros writes
+// them: lines that another core has written come slowly.
 template <class Real, std::size_t n, class Body>
 void blocks_with_sums(Index rows, const std::array<RowSum<Real>, n>& totals, Body body) {
   const Index blocks = block_count(rows, rows_per_block);
@@ -32,13 +33,14 @@ void blocks_with_sums(Index rows, const std::array<RowSum<Real>, n>& totals, Bod
   for (const RowSum<Real>& sum : totals) size += blocks * sum.width;
   struct Partials;
   Real* partials = thread_scratch<Real, Partials>(size);
-  std::fill_n(partials, size, Real(0));
   parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
     std::array<Real*, n> sums;
     Real* of_total = partials;
     for (std::size_t i = 0; i < n; ++i) {
-      sums[i] = totals[i].total != nullptr ? of_total + begin / rows_per_block * totals[i].width : nullptr;
-      of_total += blocks * totals[i].width;
+      const auto [total, width] = totals[i];
+      sums[i] = total != nullptr ? of_total + begin / rows_per_block * width : nullptr;
+      if (total != nullptr) std::fill_n(sums[i], width, Real(0));
+      of_total += blocks * width;
     }
     body(begin, end, sums);
   });
