@@ -203,36 +203,18 @@ inline TensorStats tensor_stats(Index n, const float* x) {
   return tells_all(result) ? result : wide_stats(n, x);
 }
 
-// A strip of at most `piece` columns, whose sums stay in the first cache, four rows side by side. Rows lie
-// `ld` apart.
-inline TensorStats strip_stats(Index rows, Index cols, Index ld, const float* x, double* squares) {
+// A strip of columns, a chain for each vector of them, so that their sums stay in registers. Rows lie `ld`
+// apart.
+template <Index vectors, class Lanes>
+TensorStats strip_stats(Index rows, Index cols, Index ld, const float* x, double* squares, Lanes part) {
   LaneStats of[sum_chains];
-  float sums[piece];
-  for (Index i = 0; i < cols; ++i) sums[i] = 0;
-  Index row = 0;
-  for (; row + 4 <= rows; row += 4) {
-    for_each_vector(cols, [&](Index i, auto part) {
-      const float* p = x + row * ld + i;
-      const Vec a = part.get(p), b = part.get(p + ld), c = part.get(p + 2 * ld), d = part.get(p + 3 * ld);
-      of[0].add_but_squares(a);
-      of[1].add_but_squares(b);
-      of[2].add_but_squares(c);
-      of[3].add_but_squares(d);
-      part.put(sums + i, part.get(sums + i) + ((a * a + b * b) + (c * c + d * d)));
-    });
+  for (Index row = 0; row < rows; ++row) {
+#pragma GCC unroll 4
+    for (Index v = 0; v < vectors; ++v) of[v].add(part.get(x + row * ld + v * lanes));
   }
-  for (; row < rows; ++row) {
-    for_each_vector(cols, [&](Index i, auto part) {
-      const Vec v = part.get(x + row * ld + i);
-      of[0].add_but_squares(v);
-      part.put(sums + i, part.get(sums + i) + v * v);
-    });
-  }
-  WideVec total{};
-  for_each_vector(cols,
-                  [&](Index i, auto part) { total += __builtin_convertvector(part.get(sums + i), WideVec); });
+  float sums[vectors * lanes];
+  for (Index v = 0; v < vectors; ++v) store(sums + v * lanes, of[v].squares);
   TensorStats result = merged(of, rows * cols);
-  result.sum_squares = sum_wide(total);
   if (tells_all(result)) {
     for (Index i = 0; i < cols; ++i) squares[i] += sums[i];
     return result;
@@ -246,10 +228,15 @@ inline TensorStats strip_stats(Index rows, Index cols, Index ld, const float* x,
 }
 
 inline TensorStats column_stats(Index rows, Index cols, const float* x, double* squares) {
+  constexpr Index width = sum_chains * lanes;
   TensorStats total;
-  for (Index i = 0; i < cols; i += piece) {
-    total += strip_stats(rows, cols - i < piece ? cols - i : piece, cols, x + i, squares + i);
-  }
+  Index i = 0;
+  for (; i + width <= cols; i += width)
+    total += strip_stats<sum_chains>(rows, width, cols, x + i, squares + i, Whole{});
+  for_each_vector(cols - i, [&](Index j, auto part) {
+    const Index count = cols - i - j < lanes ? cols - i - j : lanes;
+    total += strip_stats<1>(rows, count, cols, x + i + j, squares + i + j, part);
+  });
   return total;
 }
 
