@@ -8,7 +8,7 @@
 namespace normscope {
 namespace {
 
-constexpr Index steps_a_turn = 2, turns = 4, steps_before_first = 2;
+constexpr Index steps_a_turn = 2, turns = 8, steps_before_first = 2;
 constexpr Index min_pause = 250, max_pause = 2000, steps_of_usual = 32;
 constexpr double worth_it = 1.08;    // the speedup that the other count must reach in a trial
 constexpr double hopeless = 1.4;     // the slowdown that ends one early
