@@ -1,20 +1,16 @@
-"""What the plots share of drawing: the look of a figure, on a screen or in a paper, lines with the range of their seeds,
-marks. Nothing of it stays: matplotlib's own settings are untouched once a figure is drawn."""
+"""What the plots share of a figure: its look, on a screen or in a paper, its styles, layout and legend; panels.py fills its
+panels. Nothing of it stays: matplotlib's own settings are untouched once a figure is drawn."""
 
 import contextlib
 import functools
-import json
-import math
 import textwrap
 import warnings
 
 from keys import PLACEMENTS
-from runs import MEAN, matplotlib, np, shared_seeds
-from matplotlib import ticker  # after runs, which finds a Python that has it
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from runs import MEAN, matplotlib, shared_seeds
+from matplotlib.backends.backend_agg import FigureCanvasAgg  # after runs, which finds a Python that has it
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from sites import FIRST
 
 # Okabe and Ito's colours that show on white and on black, the strongest first; grey in place of their yellow and black.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
@@ -25,8 +21,6 @@ PAPERS = {"column": 3.25, "page": 5.5}  # inches
 MARKERS, MARKED = "osD^vPph", 24  # a marker a group, where a line has no more blocks than this
 DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))
 LINES = ("-", DASHES, DOTS)
-THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
-MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
 MOST_NAMES, LONGEST_NAME = 14, 22  # lines that are named at their ends, and letters of such a name on a screen
 
 LOOK = {
@@ -172,245 +166,6 @@ def end_names(groups):
     labels, width = list(dict.fromkeys(group.name for group in groups)), matplotlib.rcParams["figure.figsize"][0]
     longest = LONGEST_NAME if width == WIDTH else 12 if width < 5 else 6  # letters
     return labels if 1 < len(labels) <= MOST_NAMES and max(map(len, labels)) <= longest else []
-
-
-def entitle(axes, text):
-    """A panel's title; a paper's panels have less room, and their axis says that it is training."""
-    axes.set_title(text.replace(" during training", "") if for_paper() else text)
-
-
-def say(axes, text, right=False):
-    """What an axis shows and its unit, above its upper end: there it is read without turning one's head."""
-    axes.annotate(literal(text), (1 if right else 0, 1), (0, points(7)), xycoords="axes fraction",
-                  textcoords="offset points", ha="right" if right else "left", size=letters(10.5), color=MUTED)
-
-
-def nothing_finite(axes, why="no finite values"):
-    """Says in an empty panel why it is empty."""
-    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color=MUTED)
-
-
-def whole_x(axes, last, share=1.0):
-    """An x axis of whole numbers up to `last`, which is at this share of the panel's width."""
-    most = max(2, min(8, round(share * axes.get_position().width * axes.figure.get_figwidth() / inches(0.42))))
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.0f}"))
-    axes.set_xlim(-0.02 * last - 0.05, 1.02 * last + 0.05)
-
-
-def band(rows):
-    """(mean, min, max) over axis 0 of what is finite; NaN where nothing is."""
-    rows = np.where(np.isfinite(rows), rows, np.nan)
-    lost = np.isnan(rows).all(axis=0)
-    filled = np.where(lost, 0.0, rows)
-    return tuple(np.where(lost, np.nan, f(filled, axis=0)) for f in (np.nanmean, np.nanmin, np.nanmax))
-
-
-def on_steps(steps, values):
-    """Rows of several runs, each with its own steps, on all their steps: (steps, array (runs, steps))."""
-    every = np.unique(np.concatenate(steps))
-    table = np.full((len(steps), every.size), np.nan)
-    for row, at, value in zip(table, steps, values):
-        row[np.searchsorted(every, at)] = value
-    return every, table
-
-
-def end_mark(axes, x, values, color, marker="X"):
-    """A mark at the last finite value: there the run diverged. If that is above the plot, the mark sits on its upper
-    edge, and dots lead to it from where the curve leaves."""
-    good = np.isfinite(values)
-    if not good.any():
-        return
-    x, values, top = x[good], values[good], axes.get_ylim()[1]
-    inside = np.flatnonzero(values <= top)
-    if values[-1] > top:
-        leaving = slice(inside[-1], inside[-1] + 2) if inside.size else slice(0, 1)
-        axes.plot([np.interp(top, values[leaving], x[leaving]), x[-1]], [top, top], color=color, linewidth=points(1.6),
-                  linestyle=DOTS, clip_on=False, zorder=5)
-    axes.plot(x[-1], min(values[-1], top), marker=marker, markersize=points(11), color=color, markeredgecolor="white",
-              clip_on=False, zorder=6)
-
-
-def mark_beyond(axes):
-    """Dots and a triangle on an edge of the plot, where lines run above or below it; after the limits are set."""
-    low, high = axes.get_ylim()
-    for line in [line for line in axes.lines if not line.get_label().startswith("_")]:
-        x, y = line.get_data()
-        for edge, outside, marker in ((high, y > high, "^"), (low, y < low, "v")):
-            for stretch in np.split(np.arange(len(y)), np.flatnonzero(np.diff(outside)) + 1):
-                if stretch.size and outside[stretch[0]]:
-                    style = {"color": line.get_color(), "clip_on": False}
-                    axes.plot(x[stretch], np.full(stretch.size, edge), linewidth=points(1.6), linestyle=DOTS, zorder=5,
-                              **style)
-                    axes.plot(np.mean(x[stretch]), edge, marker=marker, markersize=points(9), markeredgecolor="white",
-                              zorder=6, **style)
-
-
-def name_ends(axes, names, start=None):
-    """Writes the name of each labelled line beside its end, pushed apart where they would touch: right of the panel, or from
-    `start` in it, a share of its width. To be called last, when limits and margins are final."""
-    named = [line for line in axes.lines if line.get_label() in map(literal, names)]
-    to_axes = axes.transData + axes.transAxes.inverted()
-    ends = []
-    for line in named:
-        good = np.isfinite(line.get_ydata()) & ((line.get_ydata() > 0) | (axes.get_yscale() != "log"))
-        if good.any():
-            x, y = to_axes.transform(line.get_xydata()[good][-1])
-            ends.append((min(max(y, 0.0), 1.0), x, line))
-    width, height = (72 * size for size in axes.get_position().size * axes.figure.get_size_inches())  # points
-    ends.sort(key=lambda end: end[0])
-    places = apart([y for y, *_ in ends], 1.15 * letters(10) / height)
-    start = start or 1 + points(14) / width
-    for (y, x, line), place in zip(ends, places):
-        axes.annotate(line.get_label(), (x, y), (start, place), xycoords="axes fraction", textcoords="axes fraction", va="center",
-                      size=letters(10), color=INK, annotation_clip=False,
-                      arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": points(0.9), "relpos": (0, 0.5),
-                                  "patchA": None, "shrinkA": points(3), "shrinkB": points(2)})
-
-
-def apart(places, least):
-    """The places, which rise, moved as little as leaves them `least` apart; within 0 … 1 where there is room."""
-    blocks = []  # (centre, how many)
-    for place in places:
-        blocks.append((place, 1))
-        while len(blocks) > 1 and blocks[-1][0] - blocks[-2][0] < least * (blocks[-1][1] + blocks[-2][1]) / 2:
-            (one, n), (other, m) = blocks.pop(), blocks.pop()
-            centre, half = (one * n + other * m) / (n + m), least * (n + m - 1) / 2
-            blocks.append((min(max(centre, half), max(1 - half, half)), n + m))
-    return [centre + least * (i - (n - 1) / 2) for centre, n in blocks for i in range(n)]
-
-
-def number(value, plain=(1e-3, 1e5)):
-    """A tick's text: plain within a range, else a power of ten in Unicode, so that an SVG shows it in any font."""
-    if value == 0 or plain[0] <= abs(value) < plain[1]:
-        return f"{value:g}"
-    mantissa, exponent = f"{value:.1e}".split("e")
-    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    mantissa = mantissa.replace(".0", "")
-    return power if mantissa == "1" else f"{mantissa}×{power}"
-
-
-def scale_y(axes, values, log=False):
-    """Limits and ticks for the finite values; log: always, else where none is negative and they span more than a factor of 10."""
-    values = np.concatenate([np.ravel(v) for v in values])
-    values = values[np.isfinite(values)]
-    positive = values[values > 0]
-    if not positive.size and not (values < 0).any():  # nothing, or zeros only
-        axes.set_ylim(0, 1)
-        if not values.size:
-            axes.set_yticks([])
-            nothing_finite(axes)
-        return
-    least, high = values.min(), values.max()
-    if not log and (least < 0 or high <= 10 * positive.min()):
-        axes.set_ylim(1.12 * min(least, 0), 1.12 * max(high, 0))
-        axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v)))
-        return
-    low = positive.min()
-    axes.set_yscale("log", nonpositive="mask")
-    pad = max((high / low) ** 0.07, 2 / math.sqrt(high / low), 1.05)
-    low, high = max(low / pad, 1e-320), min(high * pad, 1e307)
-    axes.set_ylim(low, high)
-    decades = math.log10(high / low)
-    subs = (1, 2, 3, 5, 7) if decades < 1.2 else (1, 2, 5) if decades < 2.5 else (1,)
-    axes.yaxis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8 if decades >= 2.5 else 20))
-    plain = (1e-3, 1e5) if low > 1e-3 and high < 1e5 else (math.inf, math.inf)  # one way of writing an axis
-    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v, plain)))
-    axes.yaxis.set_minor_locator(ticker.NullLocator())
-
-
-def draw(axes, x, rows, group, marker=None, second=False, line=True):
-    """A group's line, its band, and dots where a line would not show; gaps where values are not finite. Without a line
-    its points; `second`: thin and unnamed, another line of the same group."""
-    mean, low, high = band(rows)
-    color, label = group.color, None if second else literal(group.name)
-    if len(rows) > 1:
-        starts = np.arange(0, len(x), math.ceil(len(x) / MOST_CORNERS))
-        axes.fill_between(np.asarray(x)[starts], np.fmin.reduceat(low, starts), np.fmax.reduceat(high, starts),
-                          color=color, alpha=0.08 if second else 0.16, linewidth=0, zorder=2)
-    good = np.isfinite(mean)
-    alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
-    axes.plot(x, mean, color=color, linewidth=points(THIN if second else THICK), linestyle=group.dash if line else "",
-              marker=marker if line or marker else ".", markersize=points(4.2), label=label, zorder=3)
-    if alone.any() and marker is None:
-        axes.plot(x[alone], mean[alone], linestyle="", marker="o", markersize=points(5), color=color, zorder=3,
-                  markerfacecolor="white" if second else color)
-
-
-def when_shown(series, step):
-    """In words, which step `step` (None: the last; FIRST) is in these series; of probes, the initialisation."""
-    shown = sorted({int(s.steps[s.index(step)]) for s in series})
-    if shown == [0]:
-        return "at initialisation"
-    return f"at step {shown[0]}" if len(shown) == 1 else f"{'first' if step == FIRST else 'last'} steps ({shown[0]}–{shown[-1]})"
-
-
-def seen(drawn):
-    """The rows that an axis must show: all, but of a group no more than 1000 times above where most groups end, so that one
-    which explodes does not flatten the others; mark_beyond tells where it leaves."""
-    tops = sorted(rows[np.isfinite(rows) & (rows > 0)].max(initial=0) for rows in drawn)
-    tops = [top for top in tops if top > 0]
-    return [np.minimum(rows, 1e3 * tops[(len(tops) - 1) // 2]) for rows in drawn] if tops else drawn
-
-
-def depth_panel(axes, groups, series, pick, step=None, line=True, first=0):
-    """Lines or points against the block, from layer `first` on, at one step (None: the last): `series` holds the series of each
-    group's runs (each with `steps` and `index`), and `pick` gives a series' values as an array (steps, layers from 0). Returns
-    what of it must be seen."""
-    drawn, deepest = [], max(pick(s).shape[1] for s in sum(series, [])) - 1
-    for group, members in zip(groups, series):
-        rows = np.stack([pick(s)[s.index(step)] for s in members])
-        draw(axes, np.arange(rows.shape[1]), rows, group, group.marker if deepest <= MARKED else None, line=line)
-        drawn.append(rows)
-    whole_x(axes, deepest)
-    axes.set_xlim(left=first - 0.02 * deepest - 0.05)
-    axes.set_xticks(sorted({max(tick, first) for tick in block_ticks(deepest)}))
-    axes.set_xlabel("block" if first else "block (0 = embedding output)")
-    return seen(drawn)
-
-
-def block_ticks(deepest, most=8):
-    """Ticks of an axis of blocks: at most about `most`, evenly apart, the last block among them where that can be."""
-    apart = next(n for n in range(1, deepest + 2) if deepest % n == 0 and deepest <= most * n)
-    if apart == 1 or deepest >= 3 * apart:
-        return list(range(0, deepest + 1, apart))
-    apart = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if deepest <= most * n)
-    return list(range(0, deepest + 1, apart))
-
-
-def step_panel(axes, groups, series, pick, second=None):
-    """Lines against the step; `pick` gives a series' values, one a step, and `second` those of a second line a group.
-    Returns what of it must be seen. Crosses come later, with mark_diverged."""
-    drawn = []
-    for group, members in zip(groups, series):
-        for chosen in filter(None, (pick, second)):
-            steps, rows = on_steps([s.steps for s in members], [chosen(s) for s in members])
-            draw(axes, steps, rows, group, second=chosen is second)
-            drawn.append(rows)
-    whole_x(axes, max(s.steps[-1] for s in sum(series, [])))
-    axes.set_xlabel("step")
-    return seen(drawn)
-
-
-def mark_diverged(axes, groups, series, pick):
-    """Crosses where runs diverged; after the limits are set."""
-    for group, members in zip(groups, series):
-        for one in members:
-            if one.run.diverged:
-                end_mark(axes, one.steps, pick(one), group.color)
-
-
-def style_legend(axes, names):
-    """Says within the panel, in room made above its lines, what its full and its thin lines are."""
-    handles = [Line2D([], [], color="#555555", linewidth=points(width), label=name) for width, name in zip((THICK, THIN), names)]
-    low, high = axes.get_ylim()
-    if axes.get_yscale() == "log":
-        axes.set_ylim(low, min(high * (high / low) ** 0.13, 1e307))
-    else:
-        axes.set_ylim(low, high + 0.13 * (high - low))
-    axes.legend(handles=handles, loc="upper right", borderaxespad=0.2, fontsize=letters(10), ncol=2,
-                **({"handlelength": 1, "columnspacing": 0.6, "handletextpad": 0.4} if for_paper() else {"handlelength": 2.2}))
 
 
 def group_handles(groups, deepest=None):

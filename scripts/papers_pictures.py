@@ -3,9 +3,9 @@
 import io
 from collections import namedtuple
 
-from figures import (DASHES, DOTS, INK, LINES, MUTED, PALETTE, Line2D, draw, drawing, look, name_ends, new_figure, placement_styles, say,
-                     scale_y, whole_x)
+from figures import DASHES, DOTS, INK, LINES, MUTED, PALETTE, Line2D, drawing, look, new_figure, placement_styles
 from keys import PLACEMENTS
+from panels import draw, name_ends, say, scale_y, whole_x
 from papers_run import SIZED
 from runs import matplotlib, np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it

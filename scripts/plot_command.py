@@ -51,7 +51,7 @@ def output_paths(given, runs, default, endings, unasked=None):
     path = Path(os.path.normpath(os.path.relpath(runs[0].home.parent)) if given is None else given)
     if path.exists() and not path.is_file() and not path.is_dir():
         raise PlotError(f"-o {printable(given)}: is no file or folder; give a name ending in " + " or ".join(endings))
-    if path.is_dir():
+    if path.is_dir() or str(given).endswith(os.sep):
         path = path / Path(default).stem
     elif path.suffix.lower() in endings:
         return [path]

@@ -5,8 +5,8 @@ large logits and queries are."""
 import math
 from operator import attrgetter
 
-from figures import (DOTS, MUTED, band, depth_panel, drawing, end_mark, end_names, entitle, facets, group_handles, mark_beyond,
-                     name_ends, new_figure, points, say, scale_y, step_panel, when_shown)
+from figures import DOTS, MUTED, drawing, end_names, facets, group_handles, new_figure, points
+from panels import band, depth_panel, end_mark, entitle, mark_beyond, name_ends, say, scale_y, step_panel, when_shown
 from plot_command import command, loader
 from runs import main, np, shared_settings
 from sites import UNLOGGED, Steps

@@ -4,8 +4,9 @@
 import textwrap
 from operator import attrgetter
 
-from figures import (DASHES, Line2D, depth_panel, drawing, end_names, entitle, facets, group_handles, mark_beyond, mark_diverged,
-                     name_ends, new_figure, points, say, scale_y, step_panel, style_legend, when_shown)
+from figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, points
+from panels import (depth_panel, entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
+                    when_shown)
 from plot_command import command, loader
 from runs import main, np, shared_settings
 from sites import FIRST, Site

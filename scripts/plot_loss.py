@@ -5,10 +5,10 @@ import json
 import math
 import sys
 
-from figures import (MUTED, THICK, band, drawing, end_mark, end_names, facets, for_paper, group_handles, inches, letters, literal,
-                     name_ends, new_figure, nothing_finite, number, on_steps, points, say, ticker, whole_x)
+from figures import MUTED, drawing, end_names, facets, for_paper, group_handles, inches, letters, literal, new_figure, points
 from matplotlib.lines import Line2D
 from ngram import ladder
+from panels import THICK, band, end_mark, entitle, name_ends, nothing_finite, number, on_steps, say, ticker, whole_x
 from plot_command import command, loader
 from runs import main, np, printable, shared_settings
 
@@ -158,7 +158,7 @@ def plot(groups):
         axes.set_ylim(low, high)
         if log:
             axes.set_yscale("log")
-        axes.set_title(facet)
+        entitle(axes, facet)
         for group in members:
             draw_group(axes, group, tables)
         if not any(np.isfinite(curve).any() for curve in curves):

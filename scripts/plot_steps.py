@@ -3,8 +3,8 @@
 
 from operator import attrgetter
 
-from figures import (drawing, end_names, facets, group_handles, mark_beyond, mark_diverged, name_ends, new_figure, say, scale_y,
-                     step_panel)
+from figures import drawing, end_names, facets, group_handles, new_figure
+from panels import entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel
 from plot_command import command, loader
 from runs import main, shared_settings
 
@@ -33,7 +33,7 @@ def plot(groups):
     for row, (facet, members) in enumerate(parts):
         series = [[Steps(run) for run in group.runs] for group in members]
         for panel, (title, unit, pick) in zip(axes[2 * row:], KINDS):
-            panel.set_title(f"{title}, {facet}" if facet else title)
+            entitle(panel, f"{title}, {facet}" if facet else title)
             say(panel, unit)
             scale_y(panel, step_panel(panel, members, series, attrgetter(pick)), log=pick == "norm")
             mark_diverged(panel, members, series, attrgetter(pick))

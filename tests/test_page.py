@@ -169,6 +169,19 @@ class InABrowser(CliTest):
             self.assertEqual(browser.evaluate(tall), pictures)
             self.assertEqual(browser.evaluate("document.getElementById('player').clientHeight"), 0)
 
+    def test_what_runs_that_diverged_show_is_said(self):
+        caption = "document.querySelector('#grad figcaption').textContent"
+        self.train("runs/lost", {"model": {"norm_placement": "none"}, "log": {"layers_every": 1},
+                                 "train": {"optimizer": "sgd", "lr": 100, "schedule": "constant", "grad_clip": 0}}, code=3)
+        page = Path(self.write("lost.html", self.page_of("runs")))
+        with Browser() as browser:
+            browser.open(page)
+            self.assertTrue(browser.evaluate(caption).endswith("by layer; of runs that have diverged: the last step logged"))
+            browser.evaluate("document.getElementById('step').focus()")
+            browser.key("Home")
+            self.assertTrue(browser.evaluate(caption).endswith("by layer"))
+            self.silent(browser, page)
+
     def test_probes_unfinished_and_hostile_runs(self):
         self.normscope("probe", self.config(), "--seeds", "2", "--out", "runs/probe")
         os.remove(self.path("runs/pre-1/summary.json"))

@@ -199,7 +199,7 @@ class Plots(MadeRuns):
     def test_the_ending_of_o_says_what_is_written(self):
         run = self.make("run")
         for given, written in (("a.png", {"a.png"}), ("b.svg", {"b.svg"}), ("c", {"c.png", "c.svg"}),
-                               ("run", {"run/loss.png", "run/loss.svg"})):
+                               ("run", {"run/loss.png", "run/loss.svg"}), ("new/", {"new", "new/loss.png", "new/loss.svg"})):
             before = set(self.root.rglob("*"))
             done = self.call("plot_loss.py", run, "-o", given)
             self.assertEqual((done.returncode, done.stderr), (0, ""))

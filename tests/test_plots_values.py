@@ -15,6 +15,7 @@ from made_runs import SCRIPTS, MadeRuns
 
 import figures
 import ngram
+import panels
 import plot_heads
 import plot_heatmap
 import plot_layers
@@ -268,6 +269,15 @@ class Styles(MadeRuns):
         self.assertEqual(sum(len(panel.get_lines()) for panel in figure.axes[::2]), len(many))
         self.assertEqual([axes.get_title(loc="left") for axes in plot_loss.plot(many).axes], ["layernorm", "rmsnorm"])
 
+    def test_a_long_title_is_no_wider_than_its_panel(self):
+        with figures.look():
+            for text, size in (("Gradient by depth", 12), ("Gradient by depth, rmsnorm · lr 0.001", 10)):
+                axes = figures.Figure(figsize=(4, 2)).subplots()
+                panels.entitle(axes, text)
+                (title,) = axes.findobj(lambda artist, text=text: getattr(artist, "get_text", str)() == text)
+                self.assertLess(title.get_window_extent().width, 1.01 * axes.bbox.width)  # hinted letters
+                self.assertAlmostEqual(title.get_size(), size, delta=1)
+
     def test_names_stand_at_the_ends_of_lines_and_apart(self):
         figure = plot_layers.plot(self.groups(list(PLACEMENTS)[:12]))
         for axes in figure.axes:
@@ -279,14 +289,14 @@ class Styles(MadeRuns):
             self.assertTrue(-0.01 <= heights[0] and heights[-1] <= 1.01)
 
     def test_apart(self):
-        self.assertEqual(figures.apart([], 0.1), [])
-        np.testing.assert_allclose(figures.apart([0.1, 0.5, 0.9], 0.1), [0.1, 0.5, 0.9])
-        np.testing.assert_allclose(figures.apart([0.5, 0.5, 0.5], 0.1), [0.4, 0.5, 0.6])
-        np.testing.assert_allclose(figures.apart([0.0, 0.0, 0.9, 1.0, 1.0], 0.1), [0, 0.1, 0.8, 0.9, 1.0])
+        self.assertEqual(panels.apart([], 0.1), [])
+        np.testing.assert_allclose(panels.apart([0.1, 0.5, 0.9], 0.1), [0.1, 0.5, 0.9])
+        np.testing.assert_allclose(panels.apart([0.5, 0.5, 0.5], 0.1), [0.4, 0.5, 0.6])
+        np.testing.assert_allclose(panels.apart([0.0, 0.0, 0.9, 1.0, 1.0], 0.1), [0, 0.1, 0.8, 0.9, 1.0])
 
     def test_a_line_far_above_the_others_does_not_flatten_them(self):
         rows = [np.array([[1.0, 2.0]]), np.array([[1e-9, 3.0]]), np.array([[1.0, 1e9]])]
-        seen = figures.seen(rows)
+        seen = panels.seen(rows)
         self.assertEqual(max(part.max() for part in seen), 3000)
         self.assertEqual(min(part.min() for part in seen), 1e-9)
 
@@ -365,12 +375,12 @@ class Styles(MadeRuns):
 class Ticks(unittest.TestCase):
     def test_blocks_are_ticked_evenly_and_few(self):
         for deepest in range(1, 1100):
-            ticks = figures.block_ticks(deepest)
+            ticks = panels.block_ticks(deepest)
             self.assertLessEqual(len(ticks), 10)
             self.assertEqual(len(set(np.diff(ticks))), 1, deepest)
             self.assertLessEqual(ticks[-1], deepest)
-        self.assertEqual(figures.block_ticks(12)[-1], 12)
-        self.assertEqual(figures.block_ticks(24)[-1], 24)
+        self.assertEqual(panels.block_ticks(12)[-1], 12)
+        self.assertEqual(panels.block_ticks(24)[-1], 24)
 
 
 if __name__ == "__main__":

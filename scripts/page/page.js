@@ -209,7 +209,9 @@ function drawDepth(name) {
   const drawn = lines(), deepest = Math.max(1, ...page.runs.map(run => run.layers - 1));
   const chart = charts[name] = frame(svg, [0, deepest], range(name), state.scale === "log", "block (0: embedding output)", nameRoom(svg, drawn));
   const unit = state.unit === "ratio" ? "over that of the first row" : UNITS[name];
-  box.querySelector("figcaption").textContent = `${NAMES[name]} of ${state.site} (${unit}), by layer`;
+  const lost = drawn.some(line => line.runs.some(run => run.diverged && run.diverged <= step()));
+  box.querySelector("figcaption").textContent = `${NAMES[name]} of ${state.site} (${unit}), by layer` +
+    (lost ? "; of runs that have diverged: the last step logged" : "");
   svg.setAttribute("aria-label", `${NAMES[name]} of ${state.site} at each layer, step ${step()}; arrow keys read values`);
   const ends = [];
   chart.at = layer => drawn.map(line => [line, spread(line.runs.map(run => value(run, name, rowAt(run.steps, step()), layer)))[0]]);
