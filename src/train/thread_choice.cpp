@@ -8,7 +8,8 @@
 namespace normscope {
 namespace {
 
-constexpr Index steps_a_turn = 2, turns = 8, steps_before_first = 2;
+constexpr Index steps_a_turn = 2, steps_before_first = 2;
+constexpr Index turns = 4, turns_to_change = 6;  // of a trial; where the other count is faster
 constexpr Index min_pause = 250, max_pause = 2000, steps_of_usual = 32;
 constexpr double worth_it = 1.08;    // the speedup that the other count must reach in a trial
 constexpr double hopeless = 1.4;     // the slowdown that ends one early
@@ -60,7 +61,8 @@ bool ThreadChoice::choose(double seconds) {
 // Ends a turn. True: the other count is chosen, and trials continue in its direction.
 bool ThreadChoice::judge() {
   const bool is_hopeless = seconds_[1] >= hopeless * seconds_[0];
-  if (!is_hopeless && steps_ < turns * 2 * steps_a_turn) return false;
+  const Index wanted = seconds_[1] < seconds_[0] ? turns_to_change : turns;
+  if (!is_hopeless && steps_ < wanted * 2 * steps_a_turn) return false;
   // If the other count is far slower, only another load can change that, and the time of steps will show it.
   pause_ = is_hopeless ? std::min(2 * pause_, max_pause) : min_pause;
   const bool is_faster = seconds_[0] > worth_it * seconds_[1];

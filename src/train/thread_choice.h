@@ -3,8 +3,9 @@
 //
 // A trial compares the count in use with half or twice that count, two steps each by turns, because beside
 // busy programs the time of single steps varies by half. The other count is chosen if all its steps took less
-// time; a trial ends early if they take much more. Trials take place at the start, periodically, and when the
-// time of steps changes; the pauses between trials that ended early grow from 250 steps to 2000.
+// time; a trial ends early if they take much more, and takes longer before a change. Trials take place at the
+// start, periodically, and when the time of steps changes; the pauses between trials that ended early grow
+// from 250 steps to 2000.
 #pragma once
 
 #include "core/types.h"
