@@ -18,7 +18,7 @@ using Word = std::uint32_t;
 // One loop is open at a time. What a helper needs to begin is in one cache line, because each line comes late
 // from another core. Of the word the low bits are the loop's thread count, 0: it is closed; the middle ones the
 // number of helpers inside; the high ones the number of the loop.
-constexpr Word one_inside = 1 << 10, is_for = one_inside - 1, one_loop = 1 << 20;
+constexpr Word one_inside = 1 << 11, is_for = one_inside - 1, one_loop = 1 << 22;
 struct alignas(64) {
   std::atomic<Word> word = 0;
   void (*run)(void*, int) = nullptr;
@@ -35,7 +35,7 @@ int started = 0;  // helpers, threads 1 to `started`
 Helper helpers[is_for];
 std::atomic_flag has_failed;
 std::exception_ptr failure;
-std::atomic<bool> may_spin = false;       // every thread has a core
+std::atomic<bool> may_spin = false;  // every thread has a core
 thread_local bool in_loop = false;
 
 // Whether done() becomes true within the time. Reading the clock is pause enough between two calls.

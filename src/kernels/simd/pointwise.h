@@ -149,14 +149,11 @@ struct LaneStats {
   Vec sum{}, squares{};
   Bits largest{};
 
-  void add_but_squares(Vec v) {
+  void add(Vec v) {
     const Bits magnitude = (Bits)v & ~(Bits)splat(-0.0f);
     sum += v;
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  void add(Vec v) {
-    add_but_squares(v);
     squares += v * v;
+    largest = magnitude > largest ? magnitude : largest;
   }
   void merge(const LaneStats& other) {
     sum += other.sum;
