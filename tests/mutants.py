@@ -58,10 +58,10 @@ def build(folder, units, edits, options=()):
         objects, all_words = zip(*pool.map(compiled, units))
     words = all_words[0]
     blas = Path(cache_entry("OPENBLAS_LIBRARY"))
-    main = BUILD / "CMakeFiles/normscope.dir/src/cli/main.cpp.o"
+    program = map(str, BUILD.glob("CMakeFiles/normscope.dir/src/cli/*.cpp.o"))
     runtimes = [w for w in words if w.startswith(("-fopenmp", "-fsanitize="))]
     linker = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []  # twice as quick
-    subprocess.run([words[0], *linker, *runtimes, "-o", str(folder / "mutant"), str(main), *objects,
+    subprocess.run([words[0], *linker, *runtimes, "-o", str(folder / "mutant"), *program, *objects,
                     str(BUILD / "libnormscope_core.a"), str(blas), f"-Wl,-rpath,{blas.parent}"], check=True)
     return folder / "mutant"
 

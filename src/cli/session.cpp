@@ -13,7 +13,6 @@
 #include "core/processors.h"
 #include "kernels/gemm/openblas.h"
 #include "kernels/simd.h"
-#include "model/cost.h"
 #include "train/environment.h"
 
 namespace normscope {
@@ -98,16 +97,6 @@ std::string machine_text(const TrainConfig& config, const Threads& threads) {
   if (thread_count() < threads.most) count += text(" of ", threads.most);
   if (threads.busy_elsewhere > 0) count += text(" (other programs keep ", threads.busy_elsewhere, " busy)");
   return text(count, ", ", isa_name(), ", ", own, blas_text(), unused ? " unused" : "");
-}
-
-double expected_seconds(const RunConfig& config, const ParameterLayout& layout) {
-  const std::string_view isa = isa_name();
-  const double gflops_per_thread = isa == "avx512" ? 60 : isa == "avx2" ? 30 : 8;
-  const double tokens = static_cast<double>(config.tokens_per_step());
-  const double arithmetic = training_flops_per_token(config.model, layout) * tokens /
-                            (gflops_per_thread * 1e9 * static_cast<double>(thread_count()));
-  const double overhead = 1e-4 * static_cast<double>(config.model.n_layer);  // of small models: loops, logs
-  return (arithmetic + overhead) * static_cast<double>(config.train.steps);
 }
 
 }  // namespace normscope

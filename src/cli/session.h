@@ -5,7 +5,6 @@
 
 #include "cli/commands.h"
 #include "config/run_config.h"
-#include "model/parameters.h"
 #include "train/checkpoint.h"
 
 namespace normscope {
@@ -38,9 +37,5 @@ const std::atomic<bool>& stop_on_signals();
 
 // "1 thread of 2 (other programs keep 1 busy), avx512, OpenBLAS 0.3.21 openmp SkylakeX"
 std::string machine_text(const TrainConfig& config, const Threads& threads);
-
-// Estimated seconds of all training steps: floating-point operations over a typical rate of the instruction
-// set.
-double expected_seconds(const RunConfig& config, const ParameterLayout& layout);
 
 }  // namespace normscope

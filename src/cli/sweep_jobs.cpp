@@ -12,7 +12,6 @@
 #include <thread>
 #include <utility>
 
-#include "cli/session.h"
 #include "config/dump.h"
 #include "core/memory.h"
 #include "core/text.h"
@@ -76,7 +75,9 @@ std::vector<Job> plan(const Sweep& sweep, const fs::path& out, Index shard, Inde
              ": its folder would stand where a file of that name ",
              "is looked for; give the case or the sweep another name");
     const ParameterLayout layout(run.config.model, usual_vocabulary);
-    jobs.push_back({&run, (out / run.name).string(), {expected_seconds(run.config, layout), 0, 0}, ""});
+    const double seconds = expected_step_seconds(run.config.model, layout, run.config.tokens_per_step()) *
+                           static_cast<double>(run.config.train.steps);
+    jobs.push_back({&run, (out / run.name).string(), {seconds, 0, 0}, ""});
   }
   return jobs;
 }

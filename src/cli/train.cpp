@@ -104,12 +104,11 @@ bool resume(Trainer& trainer, Index steps, const std::string& folder, ProgressDi
 std::string start_text(const RunConfig& config, const Trainer& trainer, const Threads& threads, int ranks) {
   const ParameterLayout& layout = trainer.model().layout();
   const Index left = config.train.steps - trainer.state().step;
-  const double share = static_cast<double>(left) / static_cast<double>(config.train.steps);
+  const double seconds = expected_step_seconds(config.model, layout, config.tokens_per_step());
   return text(config.name, ": ", grouped(layout.count()), " parameters, ", grouped(config.tokens_per_step()),
               " tokens a step, ", ranks > 1 ? text(ranks, " ranks of ") : "",
               machine_text(config.train, threads), ", about ",
-              duration_text(expected_seconds(config, layout) * share / ranks), " for ", grouped(left),
-              " steps");
+              duration_text(seconds * static_cast<double>(left) / ranks), " for ", grouped(left), " steps");
 }
 
 // Prints how the run ended and what to do next.

@@ -2,6 +2,8 @@
 
 #include <fstream>
 
+#include "core/error.h"
+
 namespace normscope {
 
 std::vector<std::string> control_groups(const std::string& controller, const std::string& root) {
@@ -9,7 +11,7 @@ std::vector<std::string> control_groups(const std::string& controller, const std
   std::ifstream groups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {  // "0::/job" of version 2, "4:cpu,cpuacct:/job" of 1
     const std::size_t controllers = line.find(':') + 1, group = line.find(':', controllers) + 1;
-    const std::string named = "," + line.substr(controllers, group - controllers - 1) + ",";
+    const std::string named = text(",", line.substr(controllers, group - controllers - 1), ",");
     if (named != ",," && named.find("," + controller + ",") == named.npos) continue;
     const std::string top = root + "/sys/fs/cgroup" + (named == ",," ? "" : "/" + controller);
     // In a container the process's group may be the top one, whatever its name is outside.

@@ -7,6 +7,8 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/parallel.h"
+#include "kernels/simd.h"
 
 namespace normscope {
 
@@ -14,6 +16,14 @@ double training_flops_per_token(const ModelConfig& config, const ParameterLayout
   const double attention = 6.0 * static_cast<double>(config.n_layer) * static_cast<double>(config.d_model) *
                            static_cast<double>(config.context + 1);
   return 6.0 * static_cast<double>(layout.matmul_param_count()) + attention;
+}
+
+double expected_step_seconds(const ModelConfig& config, const ParameterLayout& layout, Index tokens) {
+  const std::string_view isa = isa_name();
+  const double gflops_per_thread = isa == "avx512" ? 60 : isa == "avx2" ? 30 : 8;
+  const double arithmetic = training_flops_per_token(config, layout) * static_cast<double>(tokens) /
+                            (gflops_per_thread * 1e9 * static_cast<double>(thread_count()));
+  return arithmetic + 1e-4 * static_cast<double>(config.n_layer);  // small models wait for loops and logs
 }
 
 double training_bytes(const ModelConfig& config, const ParameterLayout& layout, Index vocab_size,

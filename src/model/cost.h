@@ -9,6 +9,10 @@ namespace normscope {
 // the unmasked half of attention (2 products forward, 4 backward, 2 operations each, (T+1)/2 keys).
 double training_flops_per_token(const ModelConfig& config, const ParameterLayout& layout);
 
+// Estimated seconds of a training step on `tokens` tokens with the threads in use: operations over a typical
+// rate of the instruction set.
+double expected_step_seconds(const ModelConfig& config, const ParameterLayout& layout, Index tokens);
+
 // The memory of training in bytes: weights, gradients, two moments, partial sums of the tree over
 // `grad_accum` micro-batches; values and gradients of one micro-batch of `batch_size` sequences. An estimate,
 // within about 10% for models that fill a machine in float32; in bf16 activations take less.
