@@ -145,11 +145,11 @@ class Terminal(CliTest):
 
 
 class Memory(CliTest):
-    def limited(self, kib, *arguments, threads="1"):
+    def limited(self, kib, *arguments, **variables):
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (kib * 1024, kib * 1024))
 
-        return subprocess.run([BINARY, *arguments], cwd=self.folder, env=environment(OMP_NUM_THREADS=threads),
+        return subprocess.run([BINARY, *arguments], cwd=self.folder, env=environment(**variables),
                               preexec_fn=limit, capture_output=True, text=True, timeout=120, check=False)
 
     def test_a_limit_on_address_space_is_an_error_and_not_a_hang(self):
@@ -158,8 +158,9 @@ class Memory(CliTest):
         config = self.config()
         seen = set()
         for kib in (100_000, 200_000, 300_000, 450_000, 900_000):
-            for threads in ("1", "2"):
-                result = self.limited(kib, "train", config, "--out", "run", "--overwrite", "--quiet", threads=threads)
+            for threads, blas_threads in (("1", "1"), ("2", "1"), ("1", "2")):
+                result = self.limited(kib, "train", config, "--out", "run", "--overwrite", "--quiet",
+                                      OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=blas_threads)
                 seen.add(result.returncode)
                 if result.returncode != 0:
                     self.assertEqual(result.returncode, 1, result.stderr)

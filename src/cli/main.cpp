@@ -26,17 +26,21 @@ std::span<const Command* const> all_commands() {
 
 namespace {
 
-// The number of threads that OpenBLAS allocates buffers for when it is loaded, by its environment variables.
+// The most threads that OpenBLAS allocates buffers for when it is loaded, by its environment variables: the
+// OpenMP flavour asks OpenMP for its number of threads too, whatever OPENBLAS_NUM_THREADS says.
 int openblas_threads(char** environment) {
-  cpu_set_t mask;
-  const int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
-  for (const std::string_view name : {"OPENBLAS_NUM_THREADS=", "GOTO_NUM_THREADS=", "OMP_NUM_THREADS="}) {
+  const auto threads_by = [&](std::string_view name, int otherwise) {
     for (char** entry = environment; *entry != nullptr; ++entry) {
       if (!std::string_view(*entry).starts_with(name)) continue;
-      if (const int threads = std::atoi(*entry + name.size()); threads > 0) return std::min(threads, cores);
+      if (const int threads = std::atoi(*entry + name.size()); threads > 0) return threads;
     }
-  }
-  return cores;
+    return otherwise;
+  };
+  cpu_set_t mask;
+  const int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
+  return std::min(cores,
+                  std::max({threads_by("OMP_NUM_THREADS=", cores), threads_by("OPENBLAS_NUM_THREADS=", 1),
+                            threads_by("GOTO_NUM_THREADS=", 1)}));
 }
 
 // OpenBLAS maps its buffers in its initialiser and retries for ever when mmap fails (0.3.21). This check must
