@@ -25,7 +25,7 @@ namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr auto poll_interval = std::chrono::milliseconds(50);
+constexpr auto poll_interval = std::chrono::milliseconds(10);
 
 // Whether a child ended because of a signal: after saving its state, or before there was any.
 bool was_stopped(int code) {
