@@ -1,6 +1,5 @@
 // normscope bench [CONFIG]: how fast training steps are, as a share of what this machine's cores can do.
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "bench/machine.h"
 #include "bench/steps.h"
@@ -8,6 +7,7 @@
 #include "cli/terminal.h"
 #include "config/load.h"
 #include "core/parallel.h"
+#include "io/json.h"
 #include "train/environment.h"
 
 namespace normscope {
@@ -74,7 +74,7 @@ void print_json(const RunConfig& config, const std::vector<Measurement>& results
   json["other_cpu_share"] = others ? ordered_json(*others) : nullptr;
   for (const Measurement& m : results) json["results"].push_back(to_json(m));
   for (std::size_t i = 0; i < own; ++i) json["by_threads"].push_back(json["results"][i]);
-  std::cout << json.dump(2) << '\n';
+  std::cout << json_text(json);
 }
 
 std::string percent(double share) { return fixed(100 * share, 1) + "%"; }

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "core/text.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -62,7 +63,7 @@ ordered_json json_of(const Group& group, const Group& base) {
 }
 
 std::string cell_text(const ordered_json& cell) {
-  const std::string written = cell.is_string() ? cell.get<std::string>() : cell.dump();
+  const std::string written = cell.is_string() ? cell.get<std::string>() : json_line(cell);
   return written == "null" ? "" : written;  // as NaN is written
 }
 
@@ -185,7 +186,7 @@ void print(const Comparison& all) {
 
 void print_json(const Comparison& all) {
   const ordered_json json = {{"runs", all.runs}, {"paired", all.paired}, {"remarks", all.remarks}};
-  std::cout << json.dump(2, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) << '\n';
+  std::cout << json_text(json);
 }
 
 Exit run(const CommandLine& line) {

@@ -6,6 +6,7 @@
 #include "config/dump.h"
 #include "config/fields.h"
 #include "config/load.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -23,7 +24,7 @@ void print_keys() {
 void print_origins(const Loaded& loaded) {
   Columns table = {{"KEY"}, {"VALUE"}, {"ORIGIN"}};
   for (const Field& field : fields())
-    add_row(table, {field.key, escape_controls(field.get(loaded.config).dump()),
+    add_row(table, {field.key, escape_controls(json_line(field.get(loaded.config))),
                     escape_controls(loaded.origins.at(field.key))});
   print_table(table);
 }

@@ -2,13 +2,13 @@
 #include "measure/measure.h"
 
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "cli/predict.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/load.h"
 #include "core/text.h"
+#include "io/json.h"
 #include "io/utf8.h"
 #include "model/cost.h"
 
@@ -69,7 +69,7 @@ void print_json(const LoadedModel& model, const Wanted& wanted, const Measures& 
                          {"residual", s->residual},
                          {"difference_error", s->difference_error},
                          {"products", s->products}};
-  std::cout << root.dump(2, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) << '\n';
+  std::cout << json_text(root);
 }
 
 void print_text(const LoadedModel& model, const Wanted& wanted, const Measures& found) {

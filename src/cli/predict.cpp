@@ -3,13 +3,13 @@
 
 #include <cmath>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/dump.h"
 #include "config/load.h"
 #include "io/csv.h"
+#include "io/json.h"
 #include "io/utf8.h"
 #include "run/record.h"
 

@@ -65,11 +65,6 @@ ordered_json dump(const RunConfig& config) {
   return root;
 }
 
-std::string json_text(const ordered_json& value) {
-  const std::string plain = value.dump(2);
-  return (escape_controls(plain, "\n") == plain ? plain : value.dump(2, ' ', /*ensure_ascii=*/true)) + "\n";
-}
-
 std::string dump_text(const RunConfig& config) { return json_text(dump(config)); }
 
 ordered_json json_schema() {

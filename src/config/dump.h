@@ -11,8 +11,6 @@ namespace normscope {
 // value (see LoadOptions) is left out.
 nlohmann::ordered_json dump(const RunConfig& config);
 
-// JSON indented by two spaces with a newline at the end, safe for a terminal.
-std::string json_text(const nlohmann::ordered_json& value);
 std::string dump_text(const RunConfig& config);
 
 // JSON Schema (draft 7, which editors know best); kept at configs/schema.json.

@@ -7,6 +7,7 @@
 #include "config/field_types.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "io/json.h"
 
 namespace normscope {
 namespace {
@@ -320,7 +321,7 @@ std::string default_text(const Field& field) {
   if (!field.default_words.empty()) return field.default_words;
   const nlohmann::ordered_json value = field.get(RunConfig{});
   if (value.is_number_float()) return text(value.get<double>());  // 0, where JSON writes 0.0
-  return value.is_string() && value != "" ? value.get<std::string>() : value.dump();
+  return value.is_string() && value != "" ? value.get<std::string>() : json_line(value);
 }
 
 }  // namespace normscope

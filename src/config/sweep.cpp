@@ -43,7 +43,7 @@ std::vector<json> values_of(const std::string& list) {
 std::string to_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
   const std::optional<Index> whole = whole_number(value);
-  return whole ? std::to_string(*whole) : value.dump();
+  return whole ? std::to_string(*whole) : json_line(value);
 }
 
 // `whole` with other characters than [A-Za-z0-9._=+-] replaced; where it is too long cut, with a hash.
@@ -251,9 +251,9 @@ class SweepReader {
   }
 
   void add_run(const std::string& name, const Settings& settings) {
-    SweepRun run{name, {"name=" + json(name).dump()}, {}};
+    SweepRun run{name, {"name=" + json_line(name)}, {}};
     run.sets.insert(run.sets.end(), common_.begin(), common_.end());
-    for (const auto& [key, value] : settings) run.sets.push_back(key + "=" + value.dump());
+    for (const auto& [key, value] : settings) run.sets.push_back(key + "=" + json_line(value));
     try {
       run.config = load_config(sweep_.base, run.sets).config;
     } catch (const Error& error) {  // each different line once, with the run's name

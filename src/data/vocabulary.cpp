@@ -1,10 +1,10 @@
 #include "data/vocabulary.h"
 
 #include <iomanip>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -41,7 +41,7 @@ Vocabulary Vocabulary::of(std::span<const std::u32string_view> texts) {
 }
 
 Vocabulary Vocabulary::from_json(std::string_view json, std::string_view where) {
-  const auto list = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const auto list = parse_json(json);
   const auto stop = [&](std::string_view what) {
     fail("vocabulary", where, ": ", what, "; expected a JSON list of ascending code points");
   };
@@ -58,7 +58,7 @@ Vocabulary Vocabulary::from_json(std::string_view json, std::string_view where) 
 }
 
 std::string Vocabulary::to_json() const {
-  return nlohmann::json(std::vector<std::uint32_t>(characters_.begin(), characters_.end())).dump();
+  return json_line(std::vector<std::uint32_t>(characters_.begin(), characters_.end()));
 }
 
 std::optional<Token> Vocabulary::find(char32_t character) const {

@@ -12,7 +12,7 @@
 namespace normscope {
 namespace {
 
-using nlohmann::json;
+using nlohmann::json, nlohmann::ordered_json;
 
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
@@ -220,6 +220,20 @@ std::optional<Index> whole_number(const json& value) {
     fits = number >= -0x1p63 && number < 0x1p63 && std::floor(number) == number;
   }
   return fits ? std::optional(value.get<Index>()) : std::nullopt;
+}
+
+ordered_json parse_json(std::string_view text) {
+  return ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+std::string json_line(const ordered_json& value) { return value.dump(); }
+
+std::string json_text(const ordered_json& value) {
+  const auto indented = [&](bool ascii) {
+    return value.dump(2, ' ', ascii, ordered_json::error_handler_t::replace) + "\n";
+  };
+  const std::string plain = indented(false);
+  return escape_controls(plain, "\n") == plain ? plain : indented(true);
 }
 
 std::string quote(const json& value) {

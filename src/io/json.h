@@ -63,6 +63,17 @@ nlohmann::json json_or_string(const std::string& word, std::string_view name, st
 // The value as an integer: 3, 1e3 and 2.0 are; 3.7, true, "3" and what does not fit 64 bits are not.
 std::optional<Index> whole_number(const nlohmann::json& value);
 
+// The value of a text that this program wrote, with its keys in their order; `is_discarded()` if it is no
+// JSON.
+nlohmann::ordered_json parse_json(std::string_view text);
+
+// The value's text on one line; nlohmann's type_error for a string that is no UTF-8.
+std::string json_line(const nlohmann::ordered_json& value);
+
+// The value's text indented by two spaces, with a newline at the end; in ASCII where it is not safe for a
+// terminal otherwise. Bytes that are no UTF-8 become U+FFFD.
+std::string json_text(const nlohmann::ordered_json& value);
+
 // The value as a message quotes it: on one line, safe for a terminal, cut where it is long.
 std::string quote(const nlohmann::json& value);
 

@@ -86,7 +86,7 @@ Index byte_count(const TensorView& tensor) {
 // writer.
 std::string header_text(const std::string& path, std::span<const TensorView> tensors,
                         const Metadata& metadata) {
-  std::string out = text("{\"", metadata_name, "\":", json(metadata).dump());
+  std::string out = text("{\"", metadata_name, "\":", json_line(metadata));
   std::set<std::string_view> names;
   Index end = 0;
   for (const TensorView& tensor : tensors) {
@@ -102,7 +102,7 @@ std::string header_text(const std::string& path, std::span<const TensorView> ten
     end += byte_count(tensor);
     const nlohmann::ordered_json entry = {
         {"dtype", row_of(tensor.dtype).name}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
-    out += "," + json(tensor.name).dump() + ":" + entry.dump();
+    out += "," + json_line(tensor.name) + ":" + json_line(entry);
   }
   out += '}';
   out.resize((out.size() + 7) / 8 * 8, ' ');

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "config/load.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -238,11 +238,11 @@ void write_record(const Destination& to, const RunRecord& run) {
     if ((field.trained && run.status == status_probe) || (field.nonfinite && !run.first_nonfinite)) continue;
     std::visit([&](auto member) { json[pointer_to(field)] = json_of(run.*member); }, field.member);
   }
-  write_atomically(to, json.dump(2), "\n");
+  write_atomically(to, json_text(json));
 }
 
 bool read_record(const std::string& path, RunRecord& run) {
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_json(read_file(path));
   if (!json.is_object()) return false;
   for (const RecordField& field : record_fields()) {
     if (!json.contains(pointer_to(field))) continue;

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "config/dump.h"
 #include "config/load.h"
+#include "io/json.h"
 #include "io/utf8.h"
 #include "run/folder.h"
 #include "train/environment.h"
@@ -168,7 +168,7 @@ std::string corpus_difference(const Metadata& file, const Corpus& corpus) {
 Metadata file_metadata(const CheckpointMeta& meta, Index step) {
   Metadata metadata = corpus_metadata(meta.corpus);
   metadata["normscope"] = format_version;
-  metadata["config"] = dump(meta.config).dump();
+  metadata["config"] = json_line(dump(meta.config));
   metadata["vocab"] = meta.corpus.vocab.to_json();
   metadata["step"] = std::to_string(step);
   return metadata;
