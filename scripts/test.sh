@@ -7,4 +7,5 @@ cd "$(dirname "$0")/.."
 
 scripts/build.sh
 cd build
-ctest --output-on-failure --no-tests=error --parallel "$(nproc)" "$@"
+# One test more than cores: some wait for processes to end.
+ctest --output-on-failure --no-tests=error --parallel "$(($(nproc) + 1))" "$@"
