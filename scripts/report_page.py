@@ -82,7 +82,8 @@ def section(title, *parts):
 def page(title, subtitle, sections, data, refresh=None):
     """The whole page. Its policy allows this style and this script, and nothing from outside, whatever a run's texts hold.
     `refresh`: the seconds after which a browser reads the page again."""
-    style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, *scripts = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "charts.js", "page.js"))
+    script = "".join(scripts)
 
     def digest(content):
         return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode("ascii")

@@ -103,7 +103,8 @@ class Report(MadeRuns):
         self.assertEqual(policy, f"default-src 'none'; img-src data:; style-src 'sha256-{digests[0]}'; script-src "
                          f"'sha256-{digests[1]}'; base-uri 'none'; form-action 'none'")
         self.assertEqual((len(page.style), len(page.scripts)), (1, 2))
-        self.assertEqual(page.scripts[1], (SCRIPTS / "page" / "page.js").read_text(encoding="utf-8"))
+        self.assertEqual(page.scripts[1], "".join((SCRIPTS / "page" / name).read_text(encoding="utf-8")
+                                                  for name in ("charts.js", "page.js")))
         self.data = json.loads(page.scripts[0])
 
         return page
