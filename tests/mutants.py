@@ -40,7 +40,8 @@ def build(folder, units, edits, options=()):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(Path(ROOT) / "src" / name, source / name)
     edit(source, edits)
-    commands = {c["file"]: c for c in json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8"))}
+    all_commands = json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8"))
+    commands = {c["file"]: c for c in all_commands}
 
     def compiled(unit):
         """(its object, the compiler's words)"""
@@ -58,7 +59,8 @@ def build(folder, units, edits, options=()):
         objects, all_words = zip(*pool.map(compiled, units))
     words = all_words[0]
     blas = Path(cache_entry("OPENBLAS_LIBRARY"))
-    program = map(str, BUILD.glob("CMakeFiles/normscope.dir/src/cli/*.cpp.o"))
+    program = [str(BUILD / found[1]) for c in all_commands
+               if (found := re.search(r" -o (CMakeFiles/normscope\.dir/src/cli/\S+)", c["command"]))]
     runtimes = [w for w in words if w.startswith(("-fopenmp", "-fsanitize="))]
     linker = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []  # twice as quick
     subprocess.run([words[0], *linker, *runtimes, "-o", str(folder / "mutant"), *program, *objects,
