@@ -372,7 +372,7 @@ class Bench(CliTest):
                 self.assertAlmostEqual((op["forward_ms"] + op["backward_ms"]) / op["ms"], 1, places=9)
 
     def test_columns_stand_under_their_headings_and_busy_neighbours_are_told(self):
-        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(max(1, os.cpu_count() // 2))]
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
         try:
             shown = self.bench("--set", "model.d_model=32")
         finally:
@@ -393,7 +393,7 @@ class Bench(CliTest):
             if sum(map(int, file.readline().split()[1:])) == 0:
                 self.skipTest("/proc/stat tells nothing here")
         told = re.search(r"(?m)^other programs took (\d+)% of this machine's CPU time: .*too long.*rough$", shown)
-        self.assertTrue(15 < int(told[1]) <= 100, shown)
+        self.assertTrue(30 < int(told[1]) <= 100, shown)
 
 
 if __name__ == "__main__":

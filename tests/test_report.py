@@ -129,9 +129,7 @@ class Report(MadeRuns):
 
     def test_the_same_bytes_every_time(self):
         runs = [self.make("a"), self.make("b", model__norm="rmsnorm", diverged=True)]
-        page = self.report(*runs)
-        self.assertIn("<li>rmsnorm against layernorm: ", page.content)
-        self.assertEqual(page.content, self.report(*runs, out="again.html").content)
+        self.assertEqual(self.report(*runs).content, self.report(*runs, out="again.html").content)
 
     def test_no_text_of_a_run_becomes_markup(self):
         evil = "<script>alert(1)</script><img src=http://x.example/y onerror=alert(2)>\"'&amp;</pre></title>"
@@ -226,6 +224,7 @@ class Report(MadeRuns):
 
     def test_base(self):
         runs = self.make("a"), self.make("b", model__norm="rmsnorm")
+        self.assertIn("<li>rmsnorm against layernorm: ", self.report(*runs).content)
         done = self.call("report.py", *runs, "--base", "rmsnorm")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("<li>layernorm against rmsnorm: ", (self.root / "report.html").read_text(encoding="utf-8"))
