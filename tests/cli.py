@@ -76,8 +76,9 @@ def sites_of(n_layer):
 
 def environment(**more):
     """One thread unless a test says otherwise: tests run beside each other. AddressSanitizer, where the build has it, lets
-    a test's preloaded library come first."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8", "ASAN_OPTIONS": "verify_asan_link_order=0", **more}
+    a test's preloaded library come first. OPENBLAS_NUM_THREADS is there for numpy, and users have none."""
+    inherited = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    return {**inherited, "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8", "ASAN_OPTIONS": "verify_asan_link_order=0", **more}
 
 
 def read_csv(path):

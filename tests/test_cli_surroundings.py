@@ -158,9 +158,10 @@ class Memory(CliTest):
         config = self.config()
         seen = set()
         for kib in (100_000, 200_000, 300_000, 450_000, 900_000):
-            for threads, blas_threads in (("1", "1"), ("2", "1"), ("1", "2")):
-                result = self.limited(kib, "train", config, "--out", "run", "--overwrite", "--quiet",
-                                      OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=blas_threads)
+            for threads in ({"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2"},
+                            {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "1"},
+                            {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "2"}):
+                result = self.limited(kib, "train", config, "--out", "run", "--overwrite", "--quiet", **threads)
                 seen.add(result.returncode)
                 if result.returncode != 0:
                     self.assertEqual(result.returncode, 1, result.stderr)

@@ -230,9 +230,8 @@ class Errors(FaultTest):
         resume = ["train", "tiny.json", "--out", "run", "--resume", "--quiet"]
         self.fresh()
         tried = 0
-        for number, call in enumerate(self.of_interest(self.calls(*resume))):
-            errors = ERRORS[call.name]
-            for error in errors if LONG else [errors[number % len(errors)]]:
+        for call in self.of_interest(self.calls(*resume)):
+            for error in ERRORS[call.name] if LONG else ERRORS[call.name][:2]:
                 with self.subTest(f"{error} in {call}"):
                     run = self.fresh()
                     result = self.strace(self.inject(call, f"error={error}"), *resume)

@@ -21,7 +21,8 @@ MPIRUN = os.environ.get("NORMSCOPE_MPIRUN") or shutil.which("mpirun")
 # that Open MPI gives its processes twice.
 MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
                    "OMPI_MCA_hwloc_base_binding_policy": "none", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-                   "PRTE_MCA_hwloc_default_binding_policy": "none", "OMPI_MCA_odls_base_sigkill_timeout": "0", "NORMSCOPE_MPI_TIMEOUT": "60"}
+                   "PRTE_MCA_hwloc_default_binding_policy": "none", "OMPI_MCA_odls_base_sigkill_timeout": "0",
+                   "NORMSCOPE_MPI_TIMEOUT": "60"}
 FILES = ("checkpoint.safetensors", "checkpoint.previous.safetensors", "model.safetensors", "best.safetensors", "sample.txt",
          "config.json")
 CONFIG = {"model": {"d_model": 80, "context": 32, "norm_placement": "pre"}, "log": {"every": 1, "layers_every": 3},
