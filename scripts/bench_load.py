@@ -4,7 +4,7 @@
     scripts/bench_load.py --python ~/torch/bin/python    # a python that has torch, where this one has not
 
 For 0, 1 and 2 endless loops beside it: short runs of configs/deep_pre.json and nanogpt_cpu.json (on the bundled text)
-take turns, and where there is PyTorch, its eager form of the same model (torch_peer.py). A time is the mean over all
+take turns, and where there is PyTorch, its eager form of the same model (lib/torch_peer.py). A time is the mean over all
 steps of a run, trials of thread counts included; of the turns the median stands in the table. Then a line a goal with
 ok or MISSED; exit 1 if one is missed.
 """

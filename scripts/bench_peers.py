@@ -4,7 +4,7 @@
     scripts/bench_peers.py --python ~/torch/bin/python    # a python that has torch, where this one has not
 
 For each shape, float32 and bf16, and each number of threads: `normscope bench`, PyTorch eager and PyTorch compiled take
-turns, each in a process of its own, and medians are taken over the rounds. PyTorch's side is torch_peer.py, in the form
+turns, each in a process of its own, and medians are taken over the rounds. PyTorch's side is lib/torch_peer.py, in the form
 of attention that a short trial finds faster. Tables, then a line a goal with ok or MISSED; exit 1 if one is missed.
 A fourth takes its turn: PyTorch doing a step's matrix products and nothing else, which bounds what it can reach.
 Memory is compared by whole processes; what PyTorch's libraries took before there was a model stands beside it, since it
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
-PEER = os.path.join(ROOT, "scripts", "torch_peer.py")
+PEER = os.path.join(ROOT, "scripts", "lib", "torch_peer.py")
 VOCABULARY = 65  # of `normscope bench`, whose text is random
 PRECISIONS = ("fp32", "bf16")
 ATTENTIONS = ("fused", "written_out")

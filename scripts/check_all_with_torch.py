@@ -16,8 +16,8 @@ from check_with_torch import MEASURED, PLAIN, differences, recompute  # first: i
 import numpy as np
 import torch
 
-import safetensors_io
-from keys import NORMS, PLACEMENTS, fields
+from lib import safetensors_io
+from lib.keys import NORMS, PLACEMENTS, fields
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))

@@ -13,7 +13,7 @@ from torch_model import Transformer, measure  # first: it finds a Python that ha
 import numpy as np
 import torch
 
-import safetensors_io
+from lib import safetensors_io
 
 MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of what the model computes; unprefixed names are parameters
 PLAIN = ("tokens", "targets", "logits", "loss")

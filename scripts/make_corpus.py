@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from pathlib import Path
 
-from runs import printable
+from lib.runs import printable
 
 EXAMPLES = """examples:
   scripts/make_corpus.py src README.md -o runs/self.txt           this project's own source

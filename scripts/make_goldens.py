@@ -16,7 +16,7 @@ from torch_model import HAS_FINAL_NORM, NO_NORM, Transformer, cross_entropy, mea
 import numpy as np
 import torch
 
-import safetensors_io
+from lib import safetensors_io
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "golden")
 VOCAB = [ord(character) for character in "\n abcde"]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Plots how large what each sublayer adds is beside the residual stream it joins, for one or more runs."""
 
-from figures import drawing, end_names, facets, group_handles, new_figure
-from keys import PLACEMENTS
-from panels import (depth_panel, entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
+from lib.figures import drawing, end_names, facets, group_handles, new_figure
+from lib.keys import PLACEMENTS
+from lib.panels import (depth_panel, entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
                     when_shown)
-from plot_command import command, loader
-from runs import PlotError, main, shared_settings
-from sites import Branches
+from lib.plot_command import command, loader
+from lib.runs import PlotError, main, shared_settings
+from lib.sites import Branches
 
 EXAMPLES = """examples:
   scripts/plot_branches.py                                 the newest run and its kin

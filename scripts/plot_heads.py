@@ -5,11 +5,11 @@ large logits and queries are."""
 import math
 from operator import attrgetter
 
-from figures import DOTS, MUTED, drawing, end_names, facets, group_handles, new_figure, points
-from panels import band, depth_panel, end_mark, entitle, mark_beyond, name_ends, say, scale_y, step_panel, when_shown
-from plot_command import command, loader
-from runs import main, np, shared_settings
-from sites import UNLOGGED, Steps
+from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, new_figure, points
+from lib.panels import band, depth_panel, end_mark, entitle, mark_beyond, name_ends, say, scale_y, step_panel, when_shown
+from lib.plot_command import command, loader
+from lib.runs import main, np, shared_settings
+from lib.sites import UNLOGGED, Steps
 
 EXAMPLES = """examples:
   scripts/plot_heads.py                                    the newest run and its kin

@@ -5,16 +5,16 @@ its gradient."""
 import math
 import textwrap
 
-from figures import MUTED, drawing, for_paper, inches, letters, literal, new_figure, points
+from lib.figures import MUTED, drawing, for_paper, inches, letters, literal, new_figure, points
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-from panels import block_ticks, nothing_finite, number, say, whole_x
-from plot_command import command, loader
-from runs import PlotError, main, matplotlib, np, shared_settings, shortened
-from sites import SITES, Site
+from lib.panels import block_ticks, nothing_finite, number, say, whole_x
+from lib.plot_command import command, loader
+from lib.runs import PlotError, main, matplotlib, np, shared_settings, shortened
+from lib.sites import SITES, Site
 
 EXAMPLES = """examples:
   scripts/plot_heatmap.py                                  the newest run and its kin

@@ -4,13 +4,13 @@
 import textwrap
 from operator import attrgetter
 
-from figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, points
-from panels import (depth_panel, entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
+from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, points
+from lib.panels import (depth_panel, entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
                     when_shown)
-from plot_command import command, loader
-from runs import main, np, shared_settings
-from sites import FIRST, Site
-from theory import NoPrediction, predicted
+from lib.plot_command import command, loader
+from lib.runs import main, np, shared_settings
+from lib.sites import FIRST, Site
+from lib.theory import NoPrediction, predicted
 
 EXAMPLES = """examples:
   scripts/plot_layers.py                                   the newest run and its kin

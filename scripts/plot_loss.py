@@ -5,12 +5,12 @@ import json
 import math
 import sys
 
-from figures import MUTED, drawing, end_names, facets, for_paper, group_handles, inches, letters, literal, new_figure, points
+from lib.figures import MUTED, drawing, end_names, facets, for_paper, group_handles, inches, letters, literal, new_figure, points
 from matplotlib.lines import Line2D
-from ngram import ladder
-from panels import THICK, band, end_mark, entitle, name_ends, nothing_finite, number, on_steps, say, ticker, whole_x
-from plot_command import command, loader
-from runs import main, np, printable, shared_settings
+from lib.ngram import ladder
+from lib.panels import THICK, band, end_mark, entitle, name_ends, nothing_finite, number, on_steps, say, ticker, whole_x
+from lib.plot_command import command, loader
+from lib.runs import main, np, printable, shared_settings
 
 EXAMPLES = """examples:
   scripts/plot_loss.py                                     the newest run and its kin

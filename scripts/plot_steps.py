@@ -3,10 +3,10 @@
 
 from operator import attrgetter
 
-from figures import drawing, end_names, facets, group_handles, new_figure
-from panels import entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel
-from plot_command import command, loader
-from runs import main, shared_settings
+from lib.figures import drawing, end_names, facets, group_handles, new_figure
+from lib.panels import entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel
+from lib.plot_command import command, loader
+from lib.runs import main, shared_settings
 
 EXAMPLES = """examples:
   scripts/plot_steps.py                                    the newest run and its kin

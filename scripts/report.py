@@ -14,12 +14,12 @@ import plot_heatmap
 import plot_layers
 import plot_loss
 import plot_steps
-from figures import styled
-from plot_command import BASE_HELP, file_bytes, output_paths
-from report_data import inline, page_data
-from report_page import bullets, folded, key, notes, page, picture, pre, section, table, text
-from runs import PlotError, comparison, find_runs, main, printable, shared_settings, shortened
-from sites import Branches, Site
+from lib.figures import styled
+from lib.plot_command import BASE_HELP, file_bytes, output_paths
+from lib.report_data import inline, page_data
+from lib.report_page import bullets, folded, key, notes, page, picture, pre, section, table, text
+from lib.runs import PlotError, comparison, find_runs, main, printable, shared_settings, shortened
+from lib.sites import Branches, Site
 
 EXAMPLES = """examples:
   scripts/report.py runs/quickstart/pre runs/quickstart/post

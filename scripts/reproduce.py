@@ -12,11 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-import runs
-from papers import EXPERIMENTS
-from papers_pictures import save
-from papers_run import ROOT
-from papers_tables import markdown
+from lib import runs
+from lib.papers import EXPERIMENTS
+from lib.papers_pictures import save
+from lib.papers_run import ROOT
+from lib.papers_tables import markdown
 
 PAGE = ROOT / "configs" / "papers" / "README.md"
 

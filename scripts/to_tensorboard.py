@@ -8,8 +8,8 @@ import csv
 import struct
 from pathlib import Path
 
-from runs import find_runs, main, printable
-from sites import Site
+from lib.runs import find_runs, main, printable
+from lib.sites import Site
 
 SKIPPED = ("step", "tokens")  # columns that are no curve
 

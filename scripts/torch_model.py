@@ -14,7 +14,7 @@ import math
 import os
 import sys
 
-from system_python import restart
+from lib.system_python import restart
 
 try:
     import torch
@@ -23,7 +23,7 @@ try:
 except ImportError as import_error:
     restart(import_error, "torch", f"install python3-torch, or give the script to a Python that has it: /path/to/python {sys.argv[0]} ...")
 
-import safetensors_io
+from lib import safetensors_io
 
 ACTIVATIONS = {
     "relu": functional.relu,

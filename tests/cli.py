@@ -21,8 +21,8 @@ from read_safetensors import fnv1a
 TESTS = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(TESTS)
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from safetensors_io import read as read_safetensors
-from safetensors_io import write as write_safetensors
+from lib.safetensors_io import read as read_safetensors
+from lib.safetensors_io import write as write_safetensors
 
 BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
 os.environ["NORMSCOPE"] = BINARY  # which the scripts ask

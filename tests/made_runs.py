@@ -11,8 +11,8 @@ from pathlib import Path
 
 from cli import run_script, write_run
 from read_safetensors import fnv1a
-import figures  # in scripts, which cli.py puts on the path
-import plot_command
+from lib import figures  # in scripts, which cli.py puts on the path
+from lib import plot_command
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"

@@ -217,7 +217,7 @@ class Peer(unittest.TestCase):
     def test_loss_and_gradients_are_those_of_the_twin(self):
         import torch
         import torch_model
-        import torch_peer
+        from lib import torch_peer
         torch.manual_seed(1)
         torch.set_num_threads(1)
         for tied in (True, False):
@@ -259,7 +259,7 @@ class Peer(unittest.TestCase):
 
     @unittest.skipUnless(HAS_FLOP_COUNTER, "no FlopCounterMode: it came with PyTorch 2.1")
     def test_products_are_those_of_a_step(self):
-        import torch_peer
+        from lib import torch_peer
         from torch.utils.flop_counter import FlopCounterMode
         shape = bench_peers.Shape(3, 4, 32, 10, 5, 1)
         step = torch_peer.products(shape.config("bf16"), 65)

@@ -7,7 +7,7 @@ import unittest
 
 from cli import TINY, CliTest, Run, merged
 
-from keys import fields
+from lib.keys import fields
 
 XAVIER = {"model.init.scheme": "xavier_normal"}
 PEAKED = {"train.warmup_steps": 2, "train.lr": 0.1}

@@ -19,7 +19,7 @@ if CHROMIUM is None:
     sys.exit(77)
 
 import report  # after cli, which tells where scripts are
-from runs import find_runs
+from lib.runs import find_runs
 
 CURVES = "document.querySelectorAll('#{} .curve')"
 

@@ -17,11 +17,11 @@ import numpy as np
 from cli import BINARY, ROOT, CliTest, environment, run_script
 
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-import papers  # noqa: E402  (the scripts are no package)
-import papers_run  # noqa: E402
-import papers_tables  # noqa: E402
+from lib import papers  # noqa: E402
+from lib import papers_run  # noqa: E402
+from lib import papers_tables  # noqa: E402
 import reproduce  # noqa: E402
-import safetensors_io  # noqa: E402
+from lib import safetensors_io  # noqa: E402
 
 
 def rows(losses, **columns):

@@ -13,17 +13,17 @@ import numpy as np
 from cli import ROOT, CliTest, read_safetensors
 from made_runs import SCRIPTS, MadeRuns
 
-import figures
-import ngram
-import panels
+from lib import figures
+from lib import ngram
+from lib import panels
 import plot_heads
 import plot_heatmap
 import plot_layers
 import plot_loss
 import plot_steps
-from keys import PLACEMENTS
-from runs import Group, PlotError, Run, group_runs, matplotlib
-from sites import Branches, Site, placements
+from lib.keys import PLACEMENTS
+from lib.runs import Group, PlotError, Run, group_runs, matplotlib
+from lib.sites import Branches, Site, placements
 
 
 class Ladder(CliTest):

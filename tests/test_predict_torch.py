@@ -19,7 +19,7 @@ if importlib.util.find_spec("torch") is None:
     print("skipped: no PyTorch (apt-get install python3-torch)")
     sys.exit(77)
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-import safetensors_io
+from lib import safetensors_io
 import torch
 import torch_model
 

@@ -19,8 +19,8 @@ from cli import CliTest
 from made_runs import SCRIPTS, MadeRuns
 
 import report
-import report_data
-from runs import Run, find_runs, np
+from lib import report_data
+from lib.runs import Run, find_runs, np
 
 VOID = {"meta", "img", "br", "input"}
 SVG = set("svg g path defs clippath rect use line text image tspan pattern".split())
@@ -103,7 +103,7 @@ class Report(MadeRuns):
         self.assertEqual(policy, f"default-src 'none'; img-src data:; style-src 'sha256-{digests[0]}'; script-src "
                          f"'sha256-{digests[1]}'; base-uri 'none'; form-action 'none'")
         self.assertEqual((len(page.style), len(page.scripts)), (1, 2))
-        self.assertEqual(page.scripts[1], "".join((SCRIPTS / "page" / name).read_text(encoding="utf-8")
+        self.assertEqual(page.scripts[1], "".join((SCRIPTS / "lib" / "page" / name).read_text(encoding="utf-8")
                                                   for name in ("charts.js", "page.js")))
         self.data = json.loads(page.scripts[0])
 

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import importlib
 import os
+import pathlib
 import shutil
 import stat
 import subprocess
@@ -56,14 +57,11 @@ class Scripts(CliTest):
 
     def test_no_comprehension_reads_a_name_that_one_inside_it_binds(self):
         """Python 3.12.3, that of Ubuntu 24.04, fails on it with an UnboundLocalError if the name is the module's."""
-        for name in sorted(os.listdir(SCRIPTS)):
-            if not name.endswith(".py"):
-                continue
-            with open(os.path.join(SCRIPTS, name), encoding="utf-8") as file:
-                tree = ast.parse(file.read())
+        for path in sorted(pathlib.Path(SCRIPTS).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
             for outer in filter(bound_by, ast.walk(tree)):
                 bound_inside = set().union(*map(bound_by, ast.walk(outer)))
-                self.assertEqual(free_names(outer) & bound_inside, set(), f"{name}:{outer.lineno}")
+                self.assertEqual(free_names(outer) & bound_inside, set(), f"{path}:{outer.lineno}")
 
     @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
     def test_scripts_without_torch_say_so_in_one_line(self):

@@ -9,9 +9,9 @@ import numpy as np
 from cli import ROOT, CliTest
 from made_runs import MadeRuns
 
-import figures
+from lib import figures
 import plot_layers
-from runs import Run, group_runs
+from lib.runs import Run, group_runs
 
 MODEL = {"n_layer": 3, "n_head": 2, "d_model": 64, "d_ff": 64, "context": 1, "norm": "layernorm", "norm_eps": 0.0,
          "norm_placement": "pre", "residual": True, "activation": "relu", "position": "none", "tie_embeddings": False,

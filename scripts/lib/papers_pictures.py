@@ -3,11 +3,11 @@
 import io
 from collections import namedtuple
 
-from figures import DASHES, DOTS, INK, LINES, MUTED, PALETTE, Line2D, drawing, look, new_figure, placement_styles
-from keys import PLACEMENTS
-from panels import draw, name_ends, say, scale_y, whole_x
-from papers_run import SIZED
-from runs import matplotlib, np
+from lib.figures import DASHES, DOTS, INK, LINES, MUTED, PALETTE, Line2D, drawing, look, new_figure, placement_styles
+from lib.keys import PLACEMENTS
+from lib.panels import draw, name_ends, say, scale_y, whole_x
+from lib.papers_run import SIZED
+from lib.runs import matplotlib, np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
 Line = namedtuple("Line", "name color dash", defaults=["-"])

@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from runs import printable
+from lib.runs import printable
 
 FILES = Path(__file__).resolve().parent / "page"  # the template, its style and its script
 

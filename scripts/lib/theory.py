@@ -4,7 +4,7 @@ import functools
 import json
 import os
 
-from runs import PlotError, ask, np, printable
+from lib.runs import PlotError, ask, np, printable
 
 
 class NoPrediction(PlotError):

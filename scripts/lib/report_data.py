@@ -5,9 +5,9 @@ import math
 import re
 
 import plot_loss
-from report_page import css_dash
-from runs import PlotError, matplotlib, np
-from sites import every_site
+from lib.report_page import css_dash
+from lib.runs import PlotError, matplotlib, np
+from lib.sites import every_site
 
 MOST_NUMBERS, MOST_LOSSES = 20_000, 300  # of a run: values of its layers; rows of its loss
 LOWEST = -35  # the power of ten of the smallest value that is told from 0; the largest is 10^37

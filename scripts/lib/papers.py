@@ -8,12 +8,12 @@ import math
 from dataclasses import dataclass
 from typing import Callable
 
-import papers_pictures as pictures
-import papers_tables as tables
-from papers_run import (run_amplification, run_batchnorm, run_dyt_growth, run_equilibrium, run_growth, run_identity, run_laws,
+from lib import papers_pictures as pictures
+from lib import papers_tables as tables
+from lib.papers_run import (run_amplification, run_batchnorm, run_dyt_growth, run_equilibrium, run_growth, run_identity, run_laws,
                         run_outgrow, run_residual, run_rmsnorm, run_theory, run_xiong, sweep)
-from papers_tables import LEARNS, STUCK, deepest, final, losses, mean, paired, placements, rates, values_of
-from runs import np
+from lib.papers_tables import LEARNS, STUCK, deepest, final, losses, mean, paired, placements, rates, values_of
+from lib.runs import np
 
 
 @dataclass

@@ -6,8 +6,8 @@ import functools
 import textwrap
 import warnings
 
-from keys import PLACEMENTS
-from runs import MEAN, matplotlib, shared_seeds
+from lib.keys import PLACEMENTS
+from lib.runs import MEAN, matplotlib, shared_seeds
 from matplotlib.backends.backend_agg import FigureCanvasAgg  # after runs, which finds a Python that has it
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D

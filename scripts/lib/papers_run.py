@@ -13,11 +13,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import safetensors_io
-from runs import np, program
-from theory import predicted
+from lib import safetensors_io
+from lib.runs import np, program
+from lib.theory import predicted
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(program())
 CORPUS = ROOT / "data" / "austen.txt"
 QUICK_DEPTHS = {2: 1, 4: 2, 6: 3, 12: 4, 24: 5, 48: 6, 96: 7}  # of a sweep's quick form: what stands for a depth

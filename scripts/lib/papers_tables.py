@@ -3,8 +3,8 @@
 import math
 import re
 
-from papers_run import SIZED, Rows
-from runs import np
+from lib.papers_run import SIZED, Rows
+from lib.runs import np
 
 UNIGRAM = 3.08  # nats: what counting letters achieves on the bundled corpus
 STUCK = UNIGRAM - 0.06, UNIGRAM + 0.1

@@ -13,8 +13,8 @@ import sys
 import unicodedata
 from pathlib import Path
 
-from keys import ROOT
-from system_python import restart
+from lib.keys import ROOT
+from lib.system_python import restart
 
 # matplotlib inverts matrices of 3x3, after each of which threads of numpy's BLAS would spin for a while.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from runs import np
+from lib.runs import np
 
 SMOOTHING = 0.1  # added to every count
 NAMES = ("uniform", "unigram", "bigram", "trigram", "4-gram")

@@ -5,8 +5,8 @@ import io
 import os
 from pathlib import Path
 
-from figures import DPI, PAPERS, look, styled
-from runs import PlotError, find_runs, group_runs, newest_family, printable
+from lib.figures import DPI, PAPERS, look, styled
+from lib.runs import PlotError, find_runs, group_runs, newest_family, printable
 
 ENDINGS = (".png", ".svg", ".pdf")
 BASE_HELP = "the run, by label or folder, that others are set against (default: the first)"

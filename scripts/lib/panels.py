@@ -2,10 +2,10 @@
 
 import math
 
-from figures import DOTS, INK, MARKED, MUTED, PAPER_LETTERS, Line2D, for_paper, inches, letters, literal, points
-from runs import np
+from lib.figures import DOTS, INK, MARKED, MUTED, PAPER_LETTERS, Line2D, for_paper, inches, letters, literal, points
+from lib.runs import np
 from matplotlib import ticker  # after runs, which finds a Python that has it
-from sites import FIRST
+from lib.sites import FIRST
 
 THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
 MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines

@@ -2,8 +2,8 @@
 
 import math
 
-from keys import PLACEMENTS
-from runs import PlotError, np
+from lib.keys import PLACEMENTS
+from lib.runs import PlotError, np
 
 FIRST = "first"
 UNLOGGED = "set log.layers_every above 0 and train again"
