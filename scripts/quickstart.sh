@@ -16,6 +16,6 @@ build/normscope train configs/deep_post.json --out "$post" --overwrite
 echo
 build/normscope compare "$pre" "$post"
 echo
-/usr/bin/python3 scripts/plot_layers.py "$pre" "$post" -o runs/quickstart/layers.png
-/usr/bin/python3 scripts/plot_loss.py "$pre" "$post" -o runs/quickstart/loss.png
-/usr/bin/python3 scripts/report.py "$pre" "$post" -o runs/quickstart/report.html
+/usr/bin/python3 scripts/plot.py layers "$pre" "$post"
+/usr/bin/python3 scripts/plot.py loss "$pre" "$post"
+/usr/bin/python3 scripts/report.py "$pre" "$post"

@@ -8,14 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-import plot_branches
-import plot_heads
-import plot_heatmap
-import plot_layers
-import plot_loss
-import plot_steps
+from lib import plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.figures import styled
-from lib.plot_command import BASE_HELP, file_bytes, output_paths
+from lib.output import file_bytes, output_path
 from lib.report_data import inline, page_data
 from lib.report_page import bullets, folded, key, notes, page, picture, pre, section, table, text
 from lib.runs import PlotError, comparison, find_runs, main, printable, shared_settings, shortened
@@ -127,7 +122,7 @@ def pictures(groups):
               groups, several_steps, plot_heatmap.plot),
         drawn("Branch beside stream", "How large what a sublayer adds is, beside the stream that it joins. Far below "
               "1, the block changes little.", groups, Branches, plot_branches.plot),
-        drawn("Attention heads", "How widely a query attends, how much of it goes to the first token, how large logits and queries "
+        drawn("Attention heads", "How widely a query attends, how much of it goes to the first token, how large logits "
               "are. Uniform weights tell nothing apart: so it is where all tokens of a stream have become alike.", groups,
               plot_heads.heads, plot_heads.plot))
 
@@ -219,14 +214,14 @@ def run():
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLES,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
-    parser.add_argument("-o", "--output", metavar="FILE", help="HTML file to write (default: report.html beside the "
-                        "first run)")
-    parser.add_argument("--base", metavar="NAME", help=BASE_HELP)
+    parser.add_argument("-o", "--output", metavar="FILE", help="HTML file to write (default: report.html in the folder "
+                        "that holds the runs)")
+    parser.add_argument("--base", metavar="NAME", help="the run, by label or folder, that others are set against (default: the first)")
     parser.add_argument("--watch", action="store_true", help="write the page anew as runs get rows, until all have ended; "
                         "a browser that shows it follows")
     args = parser.parse_args()
     runs = find_runs(args.runs, "config.json")
-    path = output_paths(args.output, runs, "report.html", (".html", ".htm"))[0]
+    path = output_path(args.output, runs, "report", (".html", ".htm"))
     try:
         watched(args, path) if args.watch else write(path, report(runs, args.base))
     except KeyboardInterrupt:

@@ -12,7 +12,7 @@ from pathlib import Path
 from cli import run_script, write_run
 from read_safetensors import fnv1a
 from lib import figures  # in scripts, which cli.py puts on the path
-from lib import plot_command
+from lib import output
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"
@@ -37,7 +37,7 @@ def draw_once():
     figure = figures.drawing(figures.Figure)()
     figure.subplots().set(yscale="log", title="title")
     for kind in ("png", "svg"):
-        plot_command.file_bytes(figure, kind)
+        output.file_bytes(figure, kind)
 
 
 class MadeRuns(unittest.TestCase):
@@ -62,7 +62,7 @@ class MadeRuns(unittest.TestCase):
             place[last] = value
         folder = self.root / folder
         layers = ["step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share"]
-        heads = ["step,layer,head,max_logit,entropy,first_share,q_rms,k_rms,v_rms"]
+        heads = ["step,layer,head,max_logit,entropy,first_share"]
         metrics = ["step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"]
         for step in steps:
             lost = diverged and step == steps[-1]
@@ -72,7 +72,7 @@ class MadeRuns(unittest.TestCase):
                 layers.append(f"{step},{layer},stream,0,{values[0]},1,0,{values[1]},1,1,0,")
                 layers.append(f"{step},{layer},attn_in,0,777,1,0,777,1,1,0,")
                 if layer:
-                    heads += [f"{step},{layer},{head},{head - 1 / layer},{1 + head},{0.1 * layer},2,3,4" for head in (0, 1)]
+                    heads += [f"{step},{layer},{head},{head - 1 / layer},{1 + head},{0.1 * layer}" for head in (0, 1)]
                     layers += [f"{step},{layer},{site},0,{out},1,0,{grad},1,1,0,{share}" for site, out, share in
                                (("attn_out", layer / 4, "nan" if lost else 0.25), ("stream_mid", rms, ""),
                                 ("ffn_out", layer / 2, "nan" if lost else layer / 2 / rms))]
@@ -96,12 +96,13 @@ class MadeRuns(unittest.TestCase):
         return subprocess.run([*start, str(SCRIPTS / script), *map(str, args)], capture_output=True, text=True,
                               timeout=60, cwd=self.root, check=False, **options)
 
-    def plot(self, script, *args, png=False, **options):
-        """Plots to out.svg, and with `png` to out.png; the SVG's text."""
-        done = self.call(script, *args, "-o", self.root / ("out" if png else "out.svg"), **options)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stderr, "")
-        self.assertIn("out.png" if png else "out.svg", done.stdout)
+    def plot(self, kind, *args, png=False, **options):
+        """Plots to out.svg, and with `png` to out.png too; the SVG's text."""
+        for name in ("out.svg", "out.png")[:1 + png]:
+            done = self.call("plot.py", kind, *args, "-o", self.root / name, **options)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stderr, "")
+            self.assertIn(name, done.stdout)
         if png:
             picture = (self.root / "out.png").read_bytes()
             self.assertEqual(picture[:8], b"\x89PNG\r\n\x1a\n")

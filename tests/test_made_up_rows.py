@@ -129,10 +129,10 @@ class MadeUpRows(unittest.TestCase):
 
     def test_training_and_plots(self):
         self.call("train", self.both(), "--out", "run")
-        for script in ("plot_layers", "plot_branches"):
-            self.call(f"scripts/{script}.py", "run", "-o", f"{script}.svg", program=sys.executable)
-            self.assertIn("made_up", (self.root / f"{script}.svg").read_text(encoding="utf-8"))
-        self.assertIn("α = (3L)^½", (self.root / "plot_branches.svg").read_text(encoding="utf-8"))
+        for kind in ("layers", "branches"):
+            self.call("scripts/plot.py", kind, "run", "-o", f"{kind}.svg", program=sys.executable)
+            self.assertIn("made_up", (self.root / f"{kind}.svg").read_text(encoding="utf-8"))
+        self.assertIn("α = (3L)^½", (self.root / "branches.svg").read_text(encoding="utf-8"))
 
     def test_pytorch(self):
         if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False).returncode:

@@ -4,9 +4,11 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 import unittest
 from collections import Counter
+from pathlib import Path
 
 from made_runs import CORPUS, MadeRuns
 
@@ -23,7 +25,7 @@ class Plots(MadeRuns):
     def test_pre_and_post(self):
         pre, post = self.make("pre"), self.make("post", model__norm_placement="post", model__final_norm=False,
                                                 decay=30)
-        svg = self.plot("plot_layers.py", pre, post, png=True)
+        svg = self.plot("layers", pre, post, png=True)
         self.has(svg, "pre", "post", "Gradient by depth, at step 60", "Activation by depth, at step 60",
                  "Gradient during training, blocks 1 and 3", "Activation during training, block 3",
                  "gradient rms of the stream (nats per unit)", "activation rms of the stream (units)",
@@ -32,10 +34,10 @@ class Plots(MadeRuns):
         for label in ("pre", "post"):  # in the legend and beside its line
             self.assertGreaterEqual(svg.count(f">{label}<"), 2)
         before = {name: (self.root / name).read_bytes() for name in ("out.png", "out.svg")}
-        self.plot("plot_layers.py", pre, post, png=True)
+        self.plot("layers", pre, post, png=True)
         self.assertEqual(before, {name: (self.root / name).read_bytes() for name in before}, "not deterministic")
 
-        svg = self.plot("plot_loss.py", pre, post, png=True)
+        svg = self.plot("loss", pre, post, png=True)
         self.has(svg, "pre", "post", "Training and validation loss", "loss (nats per character)",
                  "loss (bits per character)", f"unigram {unigram(CORPUS):.2f}",
                  f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
@@ -45,48 +47,45 @@ class Plots(MadeRuns):
             for norm in ("layernorm", "rmsnorm"):
                 self.make(f"sweep/{i}-{norm}", model__n_layer=depth, model__norm=norm, diverged=i == 1,
                           train__lr=0.1 if i == 1 else 0.001)
-        svg = self.plot("plot_layers.py", "sweep")
+        svg = self.plot("layers", "sweep")
         self.has(svg, "layernorm · L 1 · lr 0.001", "rmsnorm · L 48 · lr 0.001",
                  "rmsnorm · L 1 · lr 0.1 (diverged at step 60)", "Gradient during training, first and last block",
                  "Gradient by depth, last steps (50–60)")
-        svg = self.plot("plot_loss.py", "sweep")
+        svg = self.plot("loss", "sweep")
         self.has(svg, "diverged", "layernorm · L 2 · lr 0.001")
 
     def test_seeds_become_one_line_and_duplicates_do_not(self):
         for seed in (1, 2, 3):
             self.make(f"s{seed}", train__seed=seed, log__every=seed)
-        svg = self.plot("plot_layers.py", "s1", "s2", "s3", "s3/")
+        svg = self.plot("layers", "s1", "s2", "s3", "s3/")
         self.has(svg, "pre · layernorm (mean and range of 3 seeds)")
-        self.has(self.plot("plot_loss.py", "s1", "s2"), "pre · layernorm (mean and range of 2 seeds)")
+        self.has(self.plot("loss", "s1", "s2"), "pre · layernorm (mean and range of 2 seeds)")
         self.make("again/s1", steps=(1,))
-        self.has(self.plot("plot_layers.py", "s1", "again/s1", "--step", "1"), "pre · layernorm · s1",
+        self.has(self.plot("layers", "s1", "again/s1", "--step", "1"), "pre · layernorm · s1",
                  "pre · layernorm · again/s1")
 
     def test_one_row_one_block_and_probe(self):
         one = self.make("one", steps=(1,), model__n_layer=1, model__norm_placement="none")
-        self.has(self.plot("plot_layers.py", one), "no norm", "Gradient by depth, at step 1")
-        self.has(self.plot("plot_loss.py", one), "Training loss")
+        self.has(self.plot("layers", one), "no norm", "Gradient by depth, at step 1")
+        self.has(self.plot("loss", one), "Training loss")
         for seed in (4, 5):
             self.make(f"fake-probe/seed-{seed}", steps=(0,), probe=True, train__seed=seed)
-        done = self.call("plot_layers.py", "fake-probe")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        svg = (self.root / "layers.svg").read_text(encoding="utf-8")
-        self.has(svg, "Gradient by depth, at initialisation", "pre · layernorm (mean and range of 2 seeds)")
-        mixed = self.plot("plot_layers.py", "fake-probe", self.make("trained", train__steps=30))
+        self.has(self.plot("layers", "fake-probe"), "Gradient by depth, at initialisation", "pre · layernorm (mean and range of 2 seeds)")
+        mixed = self.plot("layers", "fake-probe", self.make("trained", train__steps=30))
         self.has(mixed, "30 steps", "0 steps (mean and range of 2 seeds)")
-        self.refused("plot_loss.py", "fake-probe/seed-4", says="seed-4: no metrics.csv; a probe does not train")
+        self.refused("plot.py", "loss", "fake-probe/seed-4", says="seed-4: no metrics.csv; a probe does not train")
 
     def test_nothing_finite(self):
         lost = self.make("lost", steps=(1,), diverged=True, name="$x_1$")
-        self.has(self.plot("plot_layers.py", lost), "no finite values", "pre · layernorm (diverged at step 1)")
-        self.has(self.plot("plot_loss.py", lost), "no finite values", "Training loss")
+        self.has(self.plot("layers", lost), "no finite values", "pre · layernorm (diverged at step 1)")
+        self.has(self.plot("loss", lost), "no finite values", "Training loss")
 
     def test_divergence_above_the_plot(self):
         run = self.make("up", diverged=True)
         lines = (run / "metrics.csv").read_text().splitlines()
         lines[-2] = "50,400,1e9,,0.001,1,1,1,1"
         (run / "metrics.csv").write_text("\n".join(lines) + "\n")
-        svg = self.plot("plot_loss.py", run, self.make("fine", model__norm="rmsnorm"))
+        svg = self.plot("loss", run, self.make("fine", model__norm="rmsnorm"))
         self.has(svg, "layernorm (diverged at step 60)", "rmsnorm", "diverged")
         self.assertFalse("1e9" in svg)
 
@@ -100,13 +99,13 @@ class Plots(MadeRuns):
 
     def test_a_loss_that_explodes_without_a_nan_is_marked_at_the_edge(self):
         fine, lost = self.make("fine"), self.exploded("lost", [3.2, 50.0, 8020.0], model__norm="none")
-        svg = self.plot("plot_loss.py", fine, lost)
+        svg = self.plot("loss", fine, lost)
         self.has(svg, "above the plot", "no norm")
         self.assertFalse(">diverged<" in svg)
-        self.assertFalse("above the plot" in self.plot("plot_loss.py", fine))
+        self.assertFalse("above the plot" in self.plot("loss", fine))
 
     def test_losses_that_are_all_beyond_measure_are_shown(self):
-        svg = self.plot("plot_loss.py", self.exploded("lost", [775.0, 2000.0, 7e5, 8020.0], model__norm="none"))
+        svg = self.plot("loss", self.exploded("lost", [775.0, 2000.0, 7e5, 8020.0], model__norm="none"))
         self.has(svg, "10⁵", "10⁴", "1000", f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
         self.assertFalse("above the plot" in svg)
 
@@ -114,10 +113,10 @@ class Plots(MadeRuns):
         moved = self.root / "moved.txt"
         moved.write_text(CORPUS, encoding="utf-8")
         runs = self.make("a"), self.make("b", data__path=str(moved), model__norm="rmsnorm")
-        svg = self.plot("plot_loss.py", *runs)
+        svg = self.plot("loss", *runs)
         self.has(svg, "layernorm", "rmsnorm", f"unigram {unigram(CORPUS):.2f}")
         moved.write_text(CORPUS + "more", encoding="utf-8")
-        svg = self.plot("plot_loss.py", runs[0], self.make("c", data__path=str(moved), model__norm="rmsnorm"))
+        svg = self.plot("loss", runs[0], self.make("c", data__path=str(moved), model__norm="rmsnorm"))
         self.has(svg, "layernorm · corpus", "rmsnorm · moved", f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
         self.assertFalse("unigram" in svg)
 
@@ -126,7 +125,7 @@ class Plots(MadeRuns):
             self.make(f"sweep/norm_placement={placement}", model__norm_placement=placement)
         (self.root / "sweep/summary.csv").write_text("name,status\n" + "".join(
             f"norm_placement={placement},done\n" for placement in ("pre", "post")))
-        svg = self.plot("plot_loss.py", "sweep")
+        svg = self.plot("loss", "sweep")
         self.assertEqual(re.findall(">(pre|post|deepnorm)<", svg)[:3], ["pre", "post", "deepnorm"])
 
     def test_no_arguments_take_the_newest_and_its_kin(self):
@@ -137,45 +136,43 @@ class Plots(MadeRuns):
         for age, name in enumerate(("quick/post", "quick/pre", "wide", "old/pre")):
             for file in ("layers.csv", "metrics.csv"):
                 os.utime(self.root / "runs" / name / file, (1e9 - age, 1e9 - age))
-        done = self.call("plot_layers.py")
+        done = self.call("plot.py", "layers")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("newest run: runs/quick/post; with it, differing only in placement, norm or seed: "
-                      "runs/quick/pre\n", done.stdout)
-        self.assertTrue((self.root / "runs/quick/layers.png").exists())
-        self.assertTrue((self.root / "runs/quick/layers.svg").exists())
+                      "runs/quick/pre\nwrote runs/quick/layers.png\n", done.stdout)
 
     def test_branches(self):
         runs = [self.make(f"s{seed}", train__seed=seed) for seed in (1, 2)]
         runs.append(self.make("deep", model__norm_placement="deepnorm", model__n_layer=24, diverged=True))
-        svg = self.plot("plot_branches.py", *runs, png=True)
+        svg = self.plot("branches", *runs, png=True)
         self.has(svg, "What a sublayer adds, beside the stream it joins", "Attention by depth, last steps (50–60)",
                  "FFN during training, first and last block", "rms of what is added / rms of the stream it joins",
                  "pre · L 3 (mean and range of 2 seeds)", "deepnorm · L 24 (diverged at step 60)",
                  "deepnorm: the stream is taken times α = (2L)^¼, as it enters the sum.")
-        svg = self.plot("plot_branches.py", self.make("p/seed-1", steps=(0,), probe=True, model__n_layer=1))
+        svg = self.plot("branches", self.make("p/seed-1", steps=(0,), probe=True, model__n_layer=1))
         self.has(svg, "FFN by depth, at initialisation")
-        self.refused("plot_branches.py", self.make("cut", model__residual=False), says="cut: model.residual is false")
-        self.refused("plot_branches.py", self.make("bad", model__dropout="x"),
+        self.refused("plot.py", "branches", self.make("cut", model__residual=False), says="cut: model.residual is false")
+        self.refused("plot.py", "branches", self.make("bad", model__dropout="x"),
                      code=1, says=r"model\.dropout: .*bad/config\.json")
 
     def test_heat_maps(self):
         runs = [self.make("pre"), self.make("pre2", train__seed=2), self.make("post", model__norm_placement="post",
                                                                               diverged=True, decay=1e-3)]
-        svg = self.plot("plot_heatmap.py", *runs, png=True)
+        svg = self.plot("heatmap", *runs, png=True)
         self.has(svg, "The residual stream at every layer and step", "pre (geometric mean of 2 seeds)",
                  "post (diverged at step 60)", "not finite", "diverged", "block (0 = embedding output)",
                  "activation rms of the residual stream (units)",
                  "gradient rms of the residual stream (nats per unit)")
         before = {name: (self.root / name).read_bytes() for name in ("out.png", "out.svg")}
-        self.plot("plot_heatmap.py", *runs, png=True)
+        self.plot("heatmap", *runs, png=True)
         self.assertEqual(before, {name: (self.root / name).read_bytes() for name in before}, "not deterministic")
-        svg = self.plot("plot_heatmap.py", runs[0], "--site", "ffn_out")
+        svg = self.plot("heatmap", runs[0], "--site", "ffn_out")
         self.has(svg, "The ffn_out at every layer and step", "block")
         self.assertFalse("not finite" in svg or "embedding output" in svg)
-        self.has(self.plot("plot_heatmap.py", self.make("lost", steps=(1, 2), diverged=True, model__n_layer=1)),
+        self.has(self.plot("heatmap", self.make("lost", steps=(1, 2), diverged=True, model__n_layer=1)),
                  "pre · layernorm (diverged at step 2)")
-        self.refused("plot_heatmap.py", runs[0], "--site", "ffn_hidden", says="pre: layers.csv has no rows")
-        self.refused("plot_heatmap.py", self.make("p/seed-1", steps=(0,), probe=True),
+        self.refused("plot.py", "heatmap", runs[0], "--site", "ffn_hidden", says="pre: layers.csv has no rows")
+        self.refused("plot.py", "heatmap", self.make("p/seed-1", steps=(0,), probe=True),
                      says="seed-1: one step is logged, a map needs two")
 
     def test_maps_of_zeros_and_of_nothing_finite(self):
@@ -184,75 +181,85 @@ class Plots(MadeRuns):
         for cell in ("0", "nan", "inf"):
             stream = [f"{step},{layer},stream,0,{cell},1,0,{cell},1,1,0" for step in (1, 2) for layer in range(4)]
             (run / "layers.csv").write_text("\n".join([rows[0], *stream]) + "\n")
-            self.has(self.plot("plot_heatmap.py", run), "no finite values" if cell != "0" else "only zeros")
+            self.has(self.plot("heatmap", run), "no finite values" if cell != "0" else "only zeros")
 
     def test_the_ladder_of_a_loss_that_falls_below_it(self):
         run = self.make("low")
         rows = (run / "metrics.csv").read_text().splitlines()
         (run / "metrics.csv").write_text("\n".join([*rows[:2], "60,480,0.01,0.01,0.001,1,1,1,1"]) + "\n")
-        svg = self.plot("plot_loss.py", run)
+        svg = self.plot("loss", run)
         self.assertEqual(re.findall(r">([a-z0-9, -]+(?:gram|ln V)) [0-9.]+<", svg.replace("V ", "V ")),
                          ["uniform, ln V", "unigram", "bigram", "trigram", "4-gram"])
         other = self.make("other", data__val_fraction=0.2)  # another split: no level holds for both curves
-        self.assertFalse("gram" in self.plot("plot_loss.py", run, other))
+        self.assertFalse("gram" in self.plot("loss", run, other))
 
     def test_the_ending_of_o_says_what_is_written(self):
         run = self.make("run")
-        for given, written in (("a.png", {"a.png"}), ("b.svg", {"b.svg"}), ("c", {"c.png", "c.svg"}),
-                               ("run", {"run/loss.png", "run/loss.svg"}), ("new/", {"new", "new/loss.png", "new/loss.svg"})):
+        for given, written in (("a.png", {"a.png"}), ("b.svg", {"b.svg"}), ("c", {"c.png"}), ("run", {"run/loss.png"}),
+                               ("new/", {"new", "new/loss.png"})):
             before = set(self.root.rglob("*"))
-            done = self.call("plot_loss.py", run, "-o", given)
+            done = self.call("plot.py", "loss", run, "-o", given)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertEqual(set(self.root.rglob("*")) - before, {self.root / name for name in written})
         self.assertEqual((self.root / "a.png").read_bytes(), (self.root / "c.png").read_bytes())
-        self.assertEqual((self.root / "b.svg").read_bytes(), (self.root / "c.svg").read_bytes())
+
+    def test_a_picture_lies_in_the_folder_that_holds_its_runs(self):
+        for name, probe in (("runs/a/pre", False), ("runs/a/post", False), ("runs/p/seed-1", True), ("runs/p/seed-2", True)):
+            self.make(name, probe=probe, train__seed=int(name[-1]) if probe else 1)
+        outside = self.make("../" + self.root.name + "-outside")
+        self.addCleanup(shutil.rmtree, outside)
+        for runs, folder in ((["runs/a/pre"], "runs/a/pre"), (["runs/a/pre", "runs/a/post"], "runs/a"), (["runs/p"], "runs/p"),
+                             (["runs/p/seed-1"], "runs/p"), (["runs/p", "runs/a/pre"], "runs"), ([outside, "runs/a/pre"], ".")):
+            done = self.call("plot.py", "layers", *runs)
+            self.assertEqual((done.returncode, done.stdout), (0, f"wrote {Path(folder) / 'layers.png'}\n"), done.stderr)
+            self.assertTrue((self.root / folder / "layers.png").is_file())
 
     def test_errors_are_one_line(self):
-        self.refused("plot_layers.py", says="runs: no run with layers.csv here")
-        self.refused("plot_layers.py", "nowhere", says="nowhere: no such folder")
+        self.refused("plot.py", "layers", says="runs: no run with layers.csv here")
+        self.refused("plot.py", "layers", "nowhere", says="nowhere: no such folder")
         (self.root / "empty").mkdir()
-        self.refused("plot_layers.py", "empty", says="empty: no config.json")
+        self.refused("plot.py", "layers", "empty", says="empty: no config.json")
         bare = self.make("bare")
-        self.refused("plot_layers.py", bare, "--step", "33", says="no row of step 33 in layers.csv; nearest: 30 and 40")
-        self.refused("plot_layers.py", bare, "-o", "x.gif", says=r"-o x\.gif")
-        self.refused("plot_layers.py", bare, "-o", "corpus.txt/x.png", says="corpus.txt", code=1)
+        self.refused("plot.py", "layers", bare, "--step", "33", says="no row of step 33 in layers.csv; nearest: 30 and 40")
+        self.refused("plot.py", "layers", bare, "-o", "x.gif", says=r"-o x\.gif")
+        self.refused("plot.py", "layers", bare, "-o", "corpus.txt/x.png", says="corpus.txt", code=1)
         lines = (bare / "layers.csv").read_text().splitlines()
         (bare / "layers.csv").write_text("\n".join([*lines[:5], "10,1,stream,what"]) + "\n")
-        self.refused("plot_layers.py", bare, says="bare: layers.csv line 6: damaged row")
+        self.refused("plot.py", "layers", bare, says="bare: layers.csv line 6: damaged row")
         (bare / "layers.csv").write_text("\n".join(lines) + "\n999,1,stream,0.0")  # torn by a kill: left out
-        self.refused("plot_layers.py", bare, "--step", "999", says="no row of step 999 in layers.csv")
+        self.refused("plot.py", "layers", bare, "--step", "999", says="no row of step 999 in layers.csv")
         for start in ("10,-5", "inf,1"):  # no layer, no step of a run
             (bare / "layers.csv").write_text("\n".join([*lines[:5], f"{start},stream,0,1,1,0,1,1,1,0"]) + "\n")
-            self.refused("plot_layers.py", bare, says="bare: layers.csv line 6: damaged row")
+            self.refused("plot.py", "layers", bare, says="bare: layers.csv line 6: damaged row")
         (bare / "layers.csv").write_bytes("\n".join(lines[:5]).encode() + b"\n\xff\xfe\n")
-        self.refused("plot_layers.py", bare, says="bare: layers.csv line 6: damaged row")
+        self.refused("plot.py", "layers", bare, says="bare: layers.csv line 6: damaged row")
         (bare / "layers.csv").write_text(lines[0] + "\n")
-        self.refused("plot_layers.py", bare, says="bare: layers.csv has no rows yet")
+        self.refused("plot.py", "layers", bare, says="bare: layers.csv has no rows yet")
         (bare / "layers.csv").unlink()
-        self.refused("plot_layers.py", bare, says="bare: no layers.csv; set log.layers_every")
+        self.refused("plot.py", "layers", bare, says="bare: no layers.csv; set log.layers_every")
         (bare / "config.json").write_text('{"model": 3}')
-        self.refused("plot_loss.py", bare, code=1, says="model: .*bare/config.json")
+        self.refused("plot.py", "loss", bare, code=1, says="model: .*bare/config.json")
         (bare / "config.json").write_text("{")
-        self.refused("plot_loss.py", bare, says="bare: damaged config.json")
+        self.refused("plot.py", "loss", bare, says="bare: damaged config.json")
         for depth in (70, 100_000):
             (bare / "config.json").write_text('{"a":' * depth + "1" + "}" * depth)
-            self.refused("plot_loss.py", bare, code=1 if depth < 100 else 2, says="bare.*config.json")
+            self.refused("plot.py", "loss", bare, code=1 if depth < 100 else 2, says="bare.*config.json")
         deep = self.make("deep")
         (deep / "summary.json").write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
-        self.refused("plot_loss.py", deep, says="deep: damaged summary.json: ")
-        self.refused("plot_loss.py", self.make("fine"), "-o", "/dev/null", says="-o /dev/null: is no file or folder")
+        self.refused("plot.py", "loss", deep, says="deep: damaged summary.json: ")
+        self.refused("plot.py", "loss", self.make("fine"), "-o", "/dev/null", says="-o /dev/null: is no file or folder")
         odd = self.make("odd")
         sound = json.loads((odd / "config.json").read_text())
         for section, key, value in (("model", "norm_placement", [[], {}]), ("model", "mix_post_fraction", 1e300),
                                     ("model", "norm", {"a": 1}), ("model", "norm_eps", "x"), ("model", "residual", 0),
                                     ("train", "seed", [1]), ("data", "path", 7), ("model", "n_layer", 1.5)):
             (odd / "config.json").write_text(json.dumps({**sound, section: {**sound[section], key: value}}))
-            self.refused("plot_branches.py", odd, code=1, says=f"{section}.{key}.*odd/config.json")
+            self.refused("plot.py", "branches", odd, code=1, says=f"{section}.{key}.*odd/config.json")
 
     def test_unreadable_corpus_is_a_note(self):
         run = self.make("run")
         self.corpus.unlink()
-        done = self.call("plot_loss.py", run)
+        done = self.call("plot.py", "loss", run, "-o", "loss.svg")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stderr, r"\A\[plot\] note: no n-gram levels.*\n\Z")
         svg = (self.root / "loss.svg").read_text(encoding="utf-8")
@@ -267,8 +274,8 @@ class Plots(MadeRuns):
         (bin_folder / "python3").symlink_to("/usr/bin/python3")
         (bin_folder.parent / "pyvenv.cfg").write_text("home = /usr/bin\n", encoding="utf-8")
         path = f"{bin_folder}:{os.environ['PATH']}"
-        self.has(self.plot("plot_layers.py", run, start=(), env={**os.environ, "PATH": path}), "pre · layernorm")
-        self.refused("plot_layers.py", run, start=("/usr/bin/python3", "-S"), code=1,
+        self.has(self.plot("layers", run, start=(), env={**os.environ, "PATH": path}), "pre · layernorm")
+        self.refused("plot.py", "layers", run, start=("/usr/bin/python3", "-S"), code=1,
                      says="install python3-matplotlib and python3-numpy")
 
 

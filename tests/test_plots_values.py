@@ -16,11 +16,11 @@ from made_runs import SCRIPTS, MadeRuns
 from lib import figures
 from lib import ngram
 from lib import panels
-import plot_heads
-import plot_heatmap
-import plot_layers
-import plot_loss
-import plot_steps
+from lib import plot_heads
+from lib import plot_heatmap
+from lib import plot_layers
+from lib import plot_loss
+from lib import plot_steps
 from lib.keys import PLACEMENTS
 from lib.runs import Group, PlotError, Run, group_runs, matplotlib
 from lib.sites import Branches, Site, placements
@@ -203,20 +203,27 @@ class Maps(MadeRuns):
 
 
 class Axes(MadeRuns):
-    def test_a_run_that_diverged_does_not_flatten_the_others(self):
+    def test_a_logarithmic_axis_shows_all_that_is_finite(self):
         lost = self.make("lost", model__norm="none", diverged=True)
         rows = (lost / "layers.csv").read_text().splitlines()
         wild = [row.replace("60,", "70,", 1).replace("nan", "1e12").replace("inf", "1e20") for row in rows if row.startswith("60,")]
         (lost / "layers.csv").write_text("\n".join(rows + wild) + "\n")
-        fine = Run(self.make("fine"))
-        for shown, alone in (([Run(lost), fine], False), ([Run(lost)], True)):
-            figure = plot_layers.plot(figures.styled(group_runs(shown)))
-            tops = [axes.get_ylim()[1] for axes in figure.axes[:2]]
-            self.assertEqual([top > 1e10 for top in tops], [alone, alone], tops)
-            marks = [line for line in figure.axes[0].lines if line.get_marker() == "^" and line.get_markersize() == 9]
-            self.assertEqual(len(marks), 0 if alone else 1)
-            for mark in marks:
-                self.assertEqual(mark.get_ydata()[0], tops[0])
+        figure = plot_layers.plot(figures.styled(group_runs([Run(lost), Run(self.make("fine"))])))
+        for axes, top in zip(figure.axes[:2], (1e20, 1e12)):
+            self.assertEqual(axes.get_yscale(), "log")
+            self.assertTrue(top < axes.get_ylim()[1] < 1e3 * top)
+            self.assertEqual([line for line in axes.lines if line.get_marker() == "^" and line.get_markersize() == 9], [])
+
+    def test_an_axis_of_both_signs_shows_all_too(self):
+        with figures.look():
+            for wild, scale in ((1e9, "symlog"), (900.0, "linear")):
+                axes = figures.Figure().subplots()
+                panels.scale_y(axes, [np.array([[-1.0, 2.0]]), np.array([[1.0, wild]])])
+                low, high = axes.get_ylim()
+                self.assertEqual(axes.get_yscale(), scale)
+                self.assertTrue(low < -1 and wild < high < 4 * wild)
+                ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
+                self.assertTrue(0 in ticks and 3 <= len(ticks) <= 13, ticks)
 
 
 class Styles(MadeRuns):
@@ -294,19 +301,13 @@ class Styles(MadeRuns):
         np.testing.assert_allclose(panels.apart([0.5, 0.5, 0.5], 0.1), [0.4, 0.5, 0.6])
         np.testing.assert_allclose(panels.apart([0.0, 0.0, 0.9, 1.0, 1.0], 0.1), [0, 0.1, 0.8, 0.9, 1.0])
 
-    def test_a_line_far_above_the_others_does_not_flatten_them(self):
-        rows = [np.array([[1.0, 2.0]]), np.array([[1e-9, 3.0]]), np.array([[1.0, 1e9]])]
-        seen = panels.seen(rows)
-        self.assertEqual(max(part.max() for part in seen), 3000)
-        self.assertEqual(min(part.min() for part in seen), 1e-9)
-
     def test_importing_and_drawing_leave_matplotlib_as_it_was(self):
         self.make("run")
         code = ("import sys, logging, warnings, matplotlib; matplotlib.rcParams['font.size'] = 17; sys.path.append(sys.argv[1]);"
                 "before = matplotlib.rcParams.copy(), logging.getLogger('matplotlib').level, list(warnings.filters);"
-                "import plot_layers, plot_loss, plot_heatmap, plot_branches, plot_steps, plot_heads;"
-                "figures = [plot.load('run') for plot in (plot_layers, plot_loss, plot_heatmap, plot_branches, plot_steps, plot_heads)];"
-                "figures.append(plot_layers.load('run', paper=3.25, step=1));"
+                "import plot;"
+                "figures = [getattr(plot, kind)('run') for kind in plot.KINDS];"
+                "figures.append(plot.layers('run', paper=3.25, step=1));"
                 "assert before == (matplotlib.rcParams.copy(), logging.getLogger('matplotlib').level, list(warnings.filters));"
                 "print([type(f).__name__ + str(f.get_figwidth()) for f in figures], 'matplotlib.pyplot' in sys.modules)")
         done = subprocess.run([sys.executable, "-c", code, str(SCRIPTS)], cwd=self.root, capture_output=True, text=True, check=False)
@@ -316,10 +317,10 @@ class Styles(MadeRuns):
     def test_a_figure_for_a_paper(self):
         runs = self.make("pre"), self.make("post", model__norm_placement="post")
         widths = itertools.cycle({"page": 5.5, "3.25": 3.25}.items())
-        for script, (width, inches) in zip(("layers", "loss", "heatmap", "branches", "steps", "layers", "heads"), widths):
-            with self.subTest(script, width=width):
-                done = self.call(f"plot_{script}.py", *runs, "--paper", width, "-o", "paper")
-                self.assertEqual((done.returncode, done.stdout), (0, "wrote paper.pdf and paper.png\n"), done.stderr)
+        for kind, (width, inches) in zip(("layers", "loss", "heatmap", "branches", "steps", "layers", "heads"), widths):
+            with self.subTest(kind, width=width):
+                done = self.call("plot.py", kind, *runs, "--paper", width, "-o", "paper")
+                self.assertEqual((done.returncode, done.stdout), (0, "wrote paper.pdf\n"), done.stderr)
                 pdf = (self.root / "paper.pdf").read_bytes()
                 box = [float(x) for x in re.search(rb"/MediaBox \[ ?([\d. ]+)\]", pdf)[1].split()]
                 self.assertAlmostEqual(box[2] / 72, inches, 3)
@@ -336,11 +337,11 @@ class Styles(MadeRuns):
         (run / "metrics.csv").write_text("\n".join([rows[0], "1,8,3,,0.001,4,0.25,1,1", "2,16,3,,0.001,0.5,1,1,1"]) + "\n")
         figure = plot_steps.plot(figures.styled(group_runs([Run(run)])))
         self.assertEqual([axes.lines[0].get_ydata().tolist() for axes in figure.axes], [[4, 0.5], [0.25, 1]])
-        self.refused("plot_steps.py", self.make("p/seed-1", steps=(0,), probe=True), says="no metrics.csv; a probe does not train")
+        self.refused("plot.py", "steps", self.make("p/seed-1", steps=(0,), probe=True), says="no metrics.csv; a probe does not train")
 
     def test_a_run_that_diverged_has_one_mark_for_all_its_heads(self):
         figure = plot_heads.plot(figures.styled(group_runs([Run(self.make("lost", diverged=True)), Run(self.make("b"))])))
-        for panel in figure.axes[4:]:
+        for panel in figure.axes[1::2]:
             self.assertEqual(sum(line.get_marker() == "X" for line in panel.lines), 1)
 
     def test_levels_hold_for_runs_of_one_text_with_and_without_summary(self):
@@ -351,25 +352,25 @@ class Styles(MadeRuns):
     def test_heads_are_those_of_the_log(self):
         runs = [Run(self.make(name, train__seed=seed)) for name, seed in (("a", 1), ("b", 2))]
         figure = plot_heads.plot(figures.styled(group_runs(runs)))
-        entropy, sink, logits, queries, *training = figure.axes
-        depth = [panel.lines[0].get_ydata()[1:].tolist() for panel in (entropy, sink, logits, queries)]
-        np.testing.assert_allclose(depth, [[1.5] * 3, [0.1, 0.2, 0.3], [-0.5, 0, 0.5 - 1 / 3], [2] * 3])  # the mean of two heads
+        (entropy, sink, logits), training = figure.axes[::2], figure.axes[1::2]
+        depth = [panel.lines[0].get_ydata()[1:].tolist() for panel in (entropy, sink, logits)]
+        np.testing.assert_allclose(depth, [[1.5] * 3, [0.1, 0.2, 0.3], [-0.5, 0, 0.5 - 1 / 3]])  # the mean of two heads
         band = logits.collections[0].get_paths()[0].vertices[:, 1]
         np.testing.assert_allclose((band.min(), band.max()), (-1, 2 / 3))  # of all heads and seeds
         self.assertLess(logits.get_ylim()[0], -1)
         self.assertEqual([panel.lines[0].get_ydata()[-1] for panel in training], [ys[-1] for ys in depth])
         uniform = [panel.lines[1].get_ydata()[0] for panel in (entropy, sink)]
         np.testing.assert_allclose(uniform, [np.log(40320) / 8, sum(1 / t for t in range(1, 9)) / 8])  # context 8
-        self.refused("plot_heads.py", "a", "--step", "33", says="no row of step 33 in heads.csv; nearest: 30 and 40")
+        self.refused("plot.py", "heads", "a", "--step", "33", says="no row of step 33 in heads.csv; nearest: 30 and 40")
         (self.root / "a/heads.csv").unlink()
-        self.refused("plot_heads.py", "a", says="a: no heads.csv; set log.layers_every above 0")
+        self.refused("plot.py", "heads", "a", says="a: no heads.csv; set log.layers_every above 0")
 
     def test_the_base_comes_first(self):
         runs = [Run(self.make(name, model__norm_placement=name)) for name in ("pre", "post", "mix")]
         self.assertEqual([group.label for group in group_runs(runs)], ["pre", "post", "mix"])
         for base in ("mix", str(runs[2].folder)):
             self.assertEqual([group.label for group in group_runs(runs, base)], ["mix", "pre", "post"])
-        self.refused("plot_loss.py", "pre", "post", "--base", "nobody", says="--base: got nobody; expected ")
+        self.refused("plot.py", "loss", "pre", "post", "--base", "nobody", says="--base: got nobody; expected ")
 
 
 class Ticks(unittest.TestCase):

@@ -232,8 +232,8 @@ class Report(MadeRuns):
 
     def test_default_name_and_errors(self):
         run = self.make("runs/a")
-        self.assertEqual(self.call("report.py", run).stdout, "wrote runs/report.html\n")
-        self.assertTrue((self.root / "runs" / "report.html").is_file())
+        self.assertEqual(self.call("report.py", run).stdout, "wrote runs/a/report.html\n")
+        self.assertTrue((run / "report.html").is_file())
         self.refused("report.py", run, "-o", "x.png", says=r"-o x\.png: .* name ending in \.html or \.htm")
         self.refused("report.py", "nowhere", says="nowhere: no such folder")
         self.refused("report.py", run, "-o", "/dev/null", says=r"-o /dev/null: is no file")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""`plot_layers.py --theory`: what `normscope predict` expects beside what was measured, as drawn."""
+"""`plot.py layers --theory`: what `normscope predict` expects beside what was measured, as drawn."""
 
 import os
 import unittest
@@ -10,7 +10,7 @@ from cli import ROOT, CliTest
 from made_runs import MadeRuns
 
 from lib import figures
-import plot_layers
+from lib import plot_layers
 from lib.runs import Run, group_runs
 
 MODEL = {"n_layer": 3, "n_head": 2, "d_model": 64, "d_ff": 64, "context": 1, "norm": "layernorm", "norm_eps": 0.0,
@@ -58,10 +58,10 @@ class Drawn(MadeRuns):
     def test_note_and_legend(self):
         runs = [self.make_run("pre"), self.make_run("none", norm="none", norm_placement="none", context=8, n_layer=3,
                                                     init={**MODEL["init"], "embed_std": 100})]
-        svg = self.plot("plot_layers.py", *runs, "--theory")
+        svg = self.plot("layers", *runs, "--theory")
         self.has(svg, "theory, before any training", "Gradient by depth, at step 1")
         self.assertRegex(svg, ">No prediction for [^<]*in block 1 scores of attention")
-        self.assertFalse("theory" in self.plot("plot_layers.py", *runs).lower())
+        self.assertFalse("theory" in self.plot("layers", *runs).lower())
 
     def test_lines(self):
         groups = figures.styled(group_runs([Run(self.make_run("a"))]))
@@ -74,17 +74,12 @@ class Drawn(MadeRuns):
         np.testing.assert_allclose(rms, [1, 2, 3, 4])
         np.testing.assert_allclose(root, np.sqrt([1, 2.5, 4, 5.5]))
 
-    def test_theory_beyond_all_measure_leaves_the_points_to_be_seen(self):
-        run = self.make_run("wild", norm="none", norm_placement="none", init={**MODEL["init"], "embed_std": 100})
-        figure = plot_layers.plot(figures.styled(group_runs([Run(run)])), theory=True)
-        self.assertLess(figure.axes[1].get_ylim()[1], 100)
-
     def test_diverged_and_damaged(self):
         lost = self.make("lost", steps=(1,), diverged=True, **SETTINGS)
-        self.has(self.plot("plot_layers.py", lost, "--theory"), "no finite values")
-        self.refused("plot_layers.py", self.make_run("odd", d_ff="x"), "--theory", code=1, says="model.d_ff: .*odd/config.json")
+        self.has(self.plot("layers", lost, "--theory"), "pre · layernorm (diverged at step 1)")
+        self.refused("plot.py", "layers", self.make_run("odd", d_ff="x"), "--theory", code=1, says="model.d_ff: .*odd/config.json")
         self.corpus.unlink()
-        self.refused("plot_layers.py", self.make_run("moved"), "--theory", code=1, says="moved: .*no such file")
+        self.refused("plot.py", "layers", self.make_run("moved"), "--theory", code=1, says="moved: .*no such file")
 
 
 if __name__ == "__main__":

@@ -126,11 +126,12 @@ def number(value, plain=(1e-3, 1e5)):
     mantissa, exponent = f"{value:.1e}".split("e")
     power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     mantissa = mantissa.replace(".0", "")
-    return power if mantissa == "1" else f"{mantissa}×{power}"
+    return f"{mantissa[:-1]}{power}" if mantissa in ("1", "-1") else f"{mantissa}×{power}"
 
 
 def scale_y(axes, values, log=False):
-    """Limits and ticks for the finite values; log: always, else where none is negative and they span more than a factor of 10."""
+    """Limits and ticks for all finite values. Logarithmic: always if `log`, else where they span more than a factor of 10; where
+    some are negative, beyond 1000, and linear from -1 to 1."""
     values = np.concatenate([np.ravel(v) for v in values])
     values = values[np.isfinite(values)]
     positive = values[values > 0]
@@ -141,6 +142,14 @@ def scale_y(axes, values, log=False):
             nothing_finite(axes)
         return
     least, high = values.min(), values.max()
+    if least < 0 and max(-least, high) > 1000:
+        axes.set_yscale("symlog", linthresh=1)
+        axes.set_ylim(3 * min(least, -1), 3 * max(high, 1))
+        axes.yaxis.set_major_locator(ticker.SymmetricalLogLocator(base=10, linthresh=1))
+        axes.yaxis.get_major_locator().set_params(numticks=8)
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v, (1e-3, 1e4))))
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
+        return
     if not log and (least < 0 or high <= 10 * positive.min()):
         axes.set_ylim(1.12 * min(least, 0), 1.12 * max(high, 0))
         axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
@@ -185,18 +194,10 @@ def when_shown(series, step):
     return f"at step {shown[0]}" if len(shown) == 1 else f"{'first' if step == FIRST else 'last'} steps ({shown[0]}–{shown[-1]})"
 
 
-def seen(drawn):
-    """The rows that an axis must show: all, but of a group no more than 1000 times above where most groups end, so that one
-    which explodes does not flatten the others; mark_beyond tells where it leaves."""
-    tops = sorted(rows[np.isfinite(rows) & (rows > 0)].max(initial=0) for rows in drawn)
-    tops = [top for top in tops if top > 0]
-    return [np.minimum(rows, 1e3 * tops[(len(tops) - 1) // 2]) for rows in drawn] if tops else drawn
-
-
 def depth_panel(axes, groups, series, pick, step=None, line=True, first=0):
     """Lines or points against the block, from layer `first` on, at one step (None: the last): `series` holds the series of each
     group's runs (each with `steps` and `index`), and `pick` gives a series' values as an array (steps, layers from 0). Returns
-    what of it must be seen."""
+    the rows drawn."""
     drawn, deepest = [], max(pick(s).shape[1] for s in sum(series, [])) - 1
     for group, members in zip(groups, series):
         rows = np.stack([pick(s)[s.index(step)] for s in members])
@@ -206,7 +207,7 @@ def depth_panel(axes, groups, series, pick, step=None, line=True, first=0):
     axes.set_xlim(left=first - 0.02 * deepest - 0.05)
     axes.set_xticks(sorted({max(tick, first) for tick in block_ticks(deepest)}))
     axes.set_xlabel("block" if first else "block (0 = embedding output)")
-    return seen(drawn)
+    return drawn
 
 
 def block_ticks(deepest, most=8):
@@ -220,7 +221,7 @@ def block_ticks(deepest, most=8):
 
 def step_panel(axes, groups, series, pick, second=None):
     """Lines against the step; `pick` gives a series' values, one a step, and `second` those of a second line a group.
-    Returns what of it must be seen. Crosses come later, with mark_diverged."""
+    Returns the rows drawn. Crosses come later, with mark_diverged."""
     drawn = []
     for group, members in zip(groups, series):
         for chosen in filter(None, (pick, second)):
@@ -229,7 +230,7 @@ def step_panel(axes, groups, series, pick, second=None):
             drawn.append(rows)
     whole_x(axes, max(s.steps[-1] for s in sum(series, [])))
     axes.set_xlabel("step")
-    return seen(drawn)
+    return drawn
 
 
 def mark_diverged(axes, groups, series, pick):

@@ -4,7 +4,7 @@ import base64
 import math
 import re
 
-import plot_loss
+from lib import plot_loss
 from lib.report_page import css_dash
 from lib.runs import PlotError, matplotlib, np
 from lib.sites import every_site

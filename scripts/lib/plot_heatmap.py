@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Draws every layer at every logged step of one or more runs as a map: the colour is the size of the activation, and of
 its gradient."""
 
@@ -12,15 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from lib.panels import block_ticks, nothing_finite, number, say, whole_x
-from lib.plot_command import command, loader
-from lib.runs import PlotError, main, matplotlib, np, shared_settings, shortened
+from lib.runs import PlotError, matplotlib, np, shared_settings, shortened
 from lib.sites import SITES, Site
 
-EXAMPLES = """examples:
-  scripts/plot_heatmap.py                                  the newest run and its kin
-  scripts/plot_heatmap.py runs/quickstart/pre runs/quickstart/post -o heatmap.png
-  scripts/plot_heatmap.py runs/deep_pre --site attn_out    another site than the residual stream
-"""
 # Perceptually even, and told apart with any kind of colour vision; two, because the two scales are.
 QUANTITIES = (("rms", "activation rms", "units", "viridis"), ("grad", "gradient rms", "nats per unit", "plasma"))
 HATCH = {"facecolor": "#EDEDED", "edgecolor": "#9A9A9A", "hatch": "/////", "linewidth": 0}
@@ -173,17 +166,3 @@ def draw_key(figure, first, last, norm, colors, label, maps, name):
     bar.ax.xaxis.set_minor_locator(NullLocator())
     bar.ax.tick_params(length=3, labelsize=letters(10))
     bar.ax.set_title(literal(label), size=letters(10.5), weight="normal", color=MUTED, pad=points(5))
-
-
-load = loader("layers.csv", plot)
-
-
-def run():
-    """Reads the command line and writes the picture."""
-    command(__doc__, EXAMPLES, "layers.csv", "heatmap.png", plot, [
-        ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
-                    "help": f"what to draw: {', '.join(SITES)} (default: stream)"})])
-
-
-if __name__ == "__main__":
-    main(run)

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Plots what happened in the layers of one or more runs: gradients and activations of the residual stream."""
 
 import textwrap
@@ -7,18 +6,10 @@ from operator import attrgetter
 from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, points
 from lib.panels import (depth_panel, entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
                     when_shown)
-from lib.plot_command import command, loader
-from lib.runs import main, np, shared_settings
+from lib.runs import shared_settings
 from lib.sites import FIRST, Site
 from lib.theory import NoPrediction, predicted
 
-EXAMPLES = """examples:
-  scripts/plot_layers.py                                   the newest run and its kin
-  scripts/plot_layers.py runs/quickstart/pre runs/quickstart/post -o layers.png
-  scripts/plot_layers.py runs/sweep --step 1               at the first update
-  scripts/plot_layers.py runs/deep_pre-probe               at initialisation
-  scripts/plot_layers.py --theory runs/deep_pre-probe      beside what `normscope predict` expects
-"""
 GRADIENT = "gradient rms of the stream (nats per unit)"
 ACTIVATION = "activation rms of the stream (units)"
 KINDS = {"grad": ("Gradient", GRADIENT, True), "rms": ("Activation", ACTIVATION, False)}  # name, unit, whether on a log axis
@@ -56,7 +47,7 @@ def plot(groups, step=None, theory=False):
             say(panel, unit)
             drawn = depth_panel(panel, members, series, attrgetter(site), step, line=not theory)
             if theory:
-                drawn += theory_lines(panel, members, drawn, site)
+                drawn += theory_lines(panel, members, site)
             seen[site] += drawn
     for panel, site in zip(axes[:2 * len(parts)], [*KINDS] * len(parts)):  # one scale for all facets
         scale_y(panel, seen[site], KINDS[site][2])
@@ -110,30 +101,10 @@ def without_prediction(groups):
     return found
 
 
-def theory_lines(axes, groups, measured, site):
-    """Draws what theory expects of each group; returns what shall be seen of it: no more than 10 times beyond what was
-    measured, lest unchecked growth leave all else flat."""
-    drawn, silent = [], without_prediction(groups)
-    for group, rows in zip(groups, measured):
-        if group.label in silent:
-            continue
-        line = predicted(group.runs[0].folder)[site]  # seeds change nothing
+def theory_lines(axes, groups, site):
+    """Draws what theory expects of each group; returns the lines."""
+    silent = without_prediction(groups)
+    lines = {group: predicted(group.runs[0].folder)[site] for group in groups if group.label not in silent}  # seeds change nothing
+    for group, line in lines.items():
         axes.plot(line, color=group.color, linewidth=points(THEORY_WIDTH), linestyle=DASHES, zorder=2.5)
-        positive = rows[np.isfinite(rows) & (rows > 0)]
-        if positive.size:
-            drawn.append(np.clip(line, positive.min() / 10, positive.max() * 10))
-    return drawn
-
-
-load = loader("layers.csv", plot)
-
-
-def run():
-    """Reads the command line and writes the picture."""
-    command(__doc__, EXAMPLES, "layers.csv", "layers.png", plot, [
-        ("--step", {"type": int, "metavar": "N", "help": "step of the upper panels (default: the last logged)"}),
-        ("--theory", {"action": "store_true", "help": "the first logged step beside what `normscope predict` expects of it"})])
-
-
-if __name__ == "__main__":
-    main(run)
+    return list(lines.values())

@@ -1,17 +1,11 @@
-#!/usr/bin/env python3
 """Plots the norm of the whole gradient before clipping, and what clipping leaves of it, against the step."""
 
 from operator import attrgetter
 
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.panels import entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel
-from lib.plot_command import command, loader
-from lib.runs import main, shared_settings
+from lib.runs import shared_settings
 
-EXAMPLES = """examples:
-  scripts/plot_steps.py                                    the newest run and its kin
-  scripts/plot_steps.py runs/sweep --paper page -o norms.pdf
-"""
 KINDS = (("Norm of the gradient", "before clipping (nats per unit)", "norm"), ("Clipping", "factor on the gradient; 1: none", "clip"))
 
 
@@ -40,15 +34,3 @@ def plot(groups):
             mark_beyond(panel)
             name_ends(panel, names)
     return figure
-
-
-load = loader("metrics.csv", plot)
-
-
-def run():
-    """Reads the command line and writes the picture."""
-    command(__doc__, EXAMPLES, "metrics.csv", "steps.png", plot)
-
-
-if __name__ == "__main__":
-    main(run)

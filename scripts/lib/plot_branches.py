@@ -1,19 +1,12 @@
-#!/usr/bin/env python3
 """Plots how large what each sublayer adds is beside the residual stream it joins, for one or more runs."""
 
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.keys import PLACEMENTS
 from lib.panels import (depth_panel, entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
                     when_shown)
-from lib.plot_command import command, loader
-from lib.runs import PlotError, main, shared_settings
+from lib.runs import PlotError, shared_settings
 from lib.sites import Branches
 
-EXAMPLES = """examples:
-  scripts/plot_branches.py                                 the newest run and its kin
-  scripts/plot_branches.py runs/quickstart/pre runs/quickstart/post -o branches.png
-  scripts/plot_branches.py runs/deep_pre-probe             at initialisation
-"""
 SHARE = "rms of what is added / rms of the stream it joins"
 TITLES = {"attention": "Attention", "ffn": "FFN"}
 POWERS = {0.25: "¼", 0.5: "½", -0.25: "-¼", -0.5: "-½"}
@@ -82,16 +75,3 @@ def in_time(panels, groups, branches, last):
             mark_diverged(panel, groups, branches, final)
         mark_diverged(panel, groups, branches, first)
         mark_beyond(panel)
-
-
-load = loader("layers.csv", plot)
-
-
-def run():
-    """Reads the command line and writes the picture."""
-    command(__doc__, EXAMPLES, "layers.csv", "branches.png", plot, [
-        ("--step", {"type": int, "metavar": "N", "help": "step of the upper panels (default: the last logged)"})])
-
-
-if __name__ == "__main__":
-    main(run)

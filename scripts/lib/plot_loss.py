@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Plots training and validation loss of one or more runs against the step, beside what simple models reach."""
 
 import json
@@ -9,14 +8,8 @@ from lib.figures import MUTED, drawing, end_names, facets, for_paper, group_hand
 from matplotlib.lines import Line2D
 from lib.ngram import ladder
 from lib.panels import THICK, band, end_mark, entitle, name_ends, nothing_finite, number, on_steps, say, ticker, whole_x
-from lib.plot_command import command, loader
-from lib.runs import main, np, printable, shared_settings
+from lib.runs import np, printable, shared_settings
 
-EXAMPLES = """examples:
-  scripts/plot_loss.py                                     the newest run and its kin
-  scripts/plot_loss.py runs/quickstart/pre runs/quickstart/post -o loss.png
-  scripts/plot_loss.py runs/seed-1 runs/seed-2 runs/seed-3 the mean of three seeds, and their range
-"""
 MAX_DIAMONDS = 80  # a group: more would lie on one another
 
 
@@ -205,15 +198,3 @@ def marks_of(validated, diverged, exploded):
         marks.append(mark("D", "validation", markersize=points(6.5), markeredgewidth=points(1.7), markerfacecolor="white"))
     return marks + [mark(marker, label, markersize=points(10), markeredgecolor="white")
                     for marker, label, there in (("X", "diverged", diverged), ("^", "above the plot", exploded)) if there]
-
-
-load = loader("metrics.csv", plot)
-
-
-def run():
-    """Reads the command line and writes the picture."""
-    command(__doc__, EXAMPLES, "metrics.csv", "loss.png", plot)
-
-
-if __name__ == "__main__":
-    main(run)

@@ -1,0 +1,44 @@
+"""Where pictures and pages go, and how a figure becomes a file."""
+
+import io
+import os
+from pathlib import Path
+
+from lib.figures import DPI, look
+from lib.runs import PlotError, printable
+
+
+def folder_of(runs):
+    """The folder that holds all of the runs; a single run's or probe's own. Never one above the working directory."""
+    common, here = Path(os.path.commonpath([run.home for run in runs])), Path.cwd()
+    return Path(os.path.relpath(here if common in here.parents else common))
+
+
+def output_path(given, runs, name, endings):
+    """The file to write: the one that -o names. `name` is that of a file in a folder, which is folder_of(runs) without -o; a
+    path without an ending gets the first of `endings`."""
+    path = folder_of(runs) if given is None else Path(os.path.normpath(given))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise PlotError(f"-o {printable(given)}: is no file or folder; give a name ending in " + " or ".join(endings))
+    if path.is_dir() or str(given).endswith(os.sep):
+        return path / (name + endings[0])
+    if path.suffix and path.suffix.lower() not in endings:
+        raise PlotError(f"-o {printable(given)}: got the ending {printable(path.suffix)}; give a name ending in "
+                        + " or ".join(endings))
+    return path if path.suffix else path.with_suffix(endings[0])
+
+
+def file_bytes(figure, kind):
+    """The figure as a file of this kind (png, svg, pdf), the same bytes every time."""
+    file = io.BytesIO()
+    named = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None, "Producer": None}}
+    with look(figure.paper):
+        figure.savefig(file, format=kind, dpi=300 if figure.paper else DPI, metadata=named[kind])
+    return file.getvalue()
+
+
+def save(figure, path):
+    """Writes the figure in the kind of the path's ending, and says where."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(file_bytes(figure, path.suffix.lower()[1:]))
+    print(f"wrote {printable(path)}")

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Draws what happened in one or more runs, a kind of picture at a time.
+
+In a notebook each kind is a function that returns a matplotlib figure:
+
+    import plot
+    plot.layers("runs/quickstart/pre", "runs/quickstart/post", paper=5.5)
+"""
+
+import argparse
+import functools
+from collections import namedtuple
+
+from lib import plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
+from lib.figures import PAPERS, look, styled
+from lib.output import output_path, save
+from lib.runs import find_runs, group_runs, main, newest_family
+from lib.sites import SITES
+
+EXAMPLES = """examples:
+  scripts/plot.py layers                                   the newest run, and those that differ from it in placement or norm
+  scripts/plot.py layers runs/quickstart/pre runs/quickstart/post -o layers.png
+  scripts/plot.py layers runs/deep_pre-probe --theory      at initialisation, beside what theory expects
+  scripts/plot.py heatmap runs/deep_pre --site attn_out    another site than the residual stream
+  scripts/plot.py loss runs/seed-1 runs/seed-2             the mean of two seeds, and their range
+"""
+BASE_HELP = "the run, by label or folder, that others are set against (default: the first)"
+STEP = ("--step", {"type": int, "metavar": "N", "help": "step of the panels by depth (default: the last logged)"})
+THEORY = ("--theory", {"action": "store_true", "help": "the first logged step beside what theory expects of it"})
+SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
+                   "help": f"what to draw: {', '.join(SITES)} (default: stream)"})
+
+# `plot`: the figure of groups of runs; `needed`: the file that each run must have; `options`: (flag, argparse's settings).
+Kind = namedtuple("Kind", "plot needed help options")
+KINDS = {
+    "layers": Kind(plot_layers.plot, "layers.csv", "gradients and activations of the residual stream", (STEP, THEORY)),
+    "steps": Kind(plot_steps.plot, "metrics.csv", "the gradient's norm before clipping, and the factor of clipping", ()),
+    "heatmap": Kind(plot_heatmap.plot, "layers.csv", "every layer at every logged step, as a map of colours", (SITE,)),
+    "branches": Kind(plot_branches.plot, "layers.csv", "the size of what each sublayer adds, over that of the stream", (STEP,)),
+    "heads": Kind(plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP,)),
+    "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, beside n-gram models", ()),
+}
+
+
+def figure(kind, *folders, base=None, **options):
+    """The figure of some run, probe or sweep folders. Options are those of the command: base=NAME, step=N, theory=True,
+    site=NAME; and paper=INCHES."""
+    row = KINDS[kind]
+    drawn = row.plot(styled(group_runs(find_runs(folders, row.needed), base)), **options)
+    with look(drawn.paper):
+        drawn.canvas.draw()  # ticks are made when first drawn: in this look
+    return drawn
+
+
+layers, steps, heatmap, branches, heads, loss = (functools.partial(figure, kind) for kind in KINDS)
+
+
+def arguments():
+    """The command line, read."""
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    for name, row in KINDS.items():
+        kind = kinds.add_parser(name, help=row.help, description=f"Draws {row.help}.")
+        kind.add_argument("runs", metavar="RUN", nargs="*", help="run, probe or sweep folder (default: the newest run below runs/ "
+                          "and those that differ from it only in placement, norm or seed)")
+        kind.add_argument("-o", "--output", metavar="FILE", help=f"PNG, SVG or PDF to write (default: {name}.png in the folder "
+                          "that holds the runs)")
+        kind.add_argument("--base", metavar="NAME", help=BASE_HELP)
+        kind.add_argument("--paper", metavar="WIDTH", choices=[*PAPERS, *map(str, PAPERS.values())],
+                          help="for a paper: 3.25 (column) or 5.5 (page) inches wide, letters of 8 points, no title; a PDF with "
+                          "TrueType fonts unless -o says otherwise")
+        for flag, settings in row.options:
+            kind.add_argument(flag, **settings)
+    return vars(parser.parse_args())
+
+
+def run():
+    """Reads the command line and writes the picture."""
+    given = arguments()
+    kind, folders, output, base, paper = (given.pop(name) for name in ("kind", "runs", "output", "base", "paper"))
+    row, paper = KINDS[kind], paper and float(PAPERS.get(paper, paper))
+    runs = find_runs(folders, row.needed) if folders else newest_family(row.needed)
+    path = output_path(output, runs, kind, (".pdf", ".png", ".svg") if paper else (".png", ".svg", ".pdf"))
+    save(row.plot(styled(group_runs(runs, base)), paper=paper, **given), path)
+
+
+if __name__ == "__main__":
+    main(run)
