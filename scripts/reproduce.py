@@ -103,8 +103,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        runs.main(main, "reproduce")
-    except KeyboardInterrupt:
-        print("\ninterrupted; go on with the same command", file=sys.stderr)
-        sys.exit(130)
+    runs.main(main, "reproduce")

@@ -2,9 +2,8 @@
 
 import functools
 import json
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from lib.command import ROOT
 
 
 @functools.cache

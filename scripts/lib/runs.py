@@ -10,10 +10,9 @@ import math
 import os
 import subprocess
 import sys
-import unicodedata
 from pathlib import Path
 
-from lib.keys import ROOT
+from lib.command import ScriptError as PlotError, printable, program, run_command
 from lib.system_python import restart
 
 # matplotlib inverts matrices of 3x3, after each of which threads of numpy's BLAS would spin for a while.
@@ -26,42 +25,14 @@ except ImportError as import_error:
 
 MEAN = "mean and range of"  # seeds
 PLACEMENT, NORM = "model.norm_placement", "model.norm"
-# Marks that turn the direction of writing.
-TURNING = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 WHOLE = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest a run can write
-
-
-class PlotError(Exception):
-    """One line that says what is wrong. `code` is the exit code: 2 for usage, 1 for I/O."""
-
-    def __init__(self, message, code=2):
-        super().__init__(message)
-        self.code = code
 
 
 def main(run, topic="plot"):
     """Calls `run` and turns what goes wrong into one line on stderr and an exit code."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word about its caches on a first start
-    try:
-        run()
-    except PlotError as error:
-        print(f"[{topic}] {error}", file=sys.stderr)
-        sys.exit(error.code)
-    except OSError as error:
-        print(f"[{topic}] {printable(error.filename or 'output')}: {error.strerror or error}", file=sys.stderr)
-        sys.exit(1)
-
-
-def printable(text):
-    """The text with control characters escaped, and those that break lines or turn the direction of writing: file names
-    and samples may hold anything."""
-    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or c in TURNING else c
-                   for c in str(text))
-
-
-def _escaped(character):
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    if code := run_command(run, topic):
+        sys.exit(code)
 
 
 def shortened(text, length):
@@ -249,10 +220,6 @@ class Group:
             step = self.runs[0].lost_at()
             notes.append("diverged" if step is None else f"diverged at step {step}")
         return shortened(self.label, 90) + (f" ({', '.join(notes)})" if notes else "")
-
-
-def program():
-    return Path(os.environ.get("NORMSCOPE") or os.environ.get("NORMSCOPE_BINARY") or ROOT / "build" / "normscope")
 
 
 def ask(*arguments, purpose):
