@@ -228,6 +228,16 @@ class CliTest(unittest.TestCase):
         self.assert_no_controls(result.stderr)
         return result
 
+    def script(self, name, *arguments, code=0):
+        """Runs a script of scripts/, which must exit with `code`, and be silent on stderr where that is 0."""
+        result = subprocess.run([sys.executable, os.path.join(ROOT, "scripts", name), *arguments], cwd=self.folder,
+                                env=environment(), stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=120,
+                                check=False)
+        self.assertEqual(result.returncode, code, f"{arguments}\n{result.stdout}\n{result.stderr}")
+        if code == 0:
+            self.assertEqual(result.stderr, "", arguments)
+        return result
+
     def train(self, out, changes=None, *options, **expectations):
         """Trains the tiny config with changes into the folder `out`."""
         self.normscope("train", self.config(changes), "--out", out, *options, **expectations)

@@ -114,7 +114,8 @@ class Trained(CompareTest):
     def test_a_sweep_keeps_its_order_and_ends_in_pairs(self):
         self.write("sweep.json", json.dumps({"base": "tiny.json", "seeds": [1, 2], "grid": {
             "model.norm_placement": ["pre", "post"], "model.n_layer": [12, 2]}}))
-        shown = self.normscope("sweep", "sweep.json", "--out", "out").stdout
+        self.script("sweep.py", "sweep.json", "--out", "out")
+        shown = self.normscope("compare", "out").stdout
         self.assertRegex(shown, r"(?m)^final val minus that of pre · L 12, seed by seed")
         self.assertEqual(list(self.csv("out")), ["pre · L 12", "pre · L 2", "post · L 12", "post · L 2"])
         os.remove(self.path("out", "summary.csv"))  # by name then, as a person sorts

@@ -404,20 +404,9 @@ class Safety(ResumeTest):
             begin = time.monotonic()
             self.refused("train", "short.json", "--out", "run", *option, code=1, says=["another process"])
             self.assertLess(time.monotonic() - begin, 5)
-        wait = ["train", "tiny.json", "--out", "run", "--resume", "--wait", "--set", "train.steps=10000000"]
-        patient, stopped = self.start(*wait), self.start(*wait)
-        time.sleep(0.3)
-        self.assertEqual((patient.poll(), stopped.poll()), (None, None))
-        stopped.send_signal(signal.SIGTERM)
-        self.assertRegex(stopped.communicate(timeout=60)[1], r"^\[lock\] run: interrupted .*\n$")
-        self.assertEqual(stopped.returncode, 130)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
-        self.assertEqual(Run(self.path("run")).json("config.json")["train"]["steps"], 10_000_000)
-        saved = int(Run(self.path("run")).rows("metrics.csv")[-1]["step"])
-        self.wait_for_rows(self.path("run", "metrics.csv"), saved + 3, patient)
-        self.assertIsNone(patient.poll(), "it goes on when the first has ended")
 
 
 if __name__ == "__main__":

@@ -257,23 +257,6 @@ class Threads(CliTest):
         self.assertEqual((len(allowed), most), (1, 4))
         self.assertEqual(Run(self.path("run")).summary["threads"], 1)
 
-    @unittest.skipIf(CORES < 2, "one processor")
-    def test_runs_of_a_sweep_do_not_share_the_processor_that_the_sweep_is_bound_to(self):
-        self.config(LONG_RUN)
-        self.write("sweep.json", '{"name": "s", "base": "tiny.json", "seeds": [1, 2]}')
-        process = subprocess.Popen([BINARY, "sweep", "sweep.json", "--out", "s", "--jobs", "2"], cwd=self.folder,
-                                   env={**environment(), "OMP_PROC_BIND": "true"}, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)
-        try:
-            for seed in (1, 2):
-                self.wait_for_rows(self.path("s", f"seed={seed}", "metrics.csv"), 1, process)
-            children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
-            for child in children.stdout.split():
-                self.assertTrue(all(len(allowed) == CORES for allowed in processors_of(child)))
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
-
 
 if __name__ == "__main__":
     unittest.main()

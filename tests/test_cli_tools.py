@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 """What is done with runs and configs: sample, eval, probe, config, bench."""
 
-import functools
 import json
 import math
 import os
@@ -246,29 +245,6 @@ class Config(CliTest):
     def test_schema_is_the_one_in_configs(self):
         self.assertEqual(self.normscope("config", "--schema").stdout, self.text_of("configs", "schema.json"))
 
-    def test_editors_know_the_files_of_configs_and_sweeps(self):
-        schemas = {name: self.json_of("configs", name) for name in ("schema.json", "sweep_schema.json")}
-        self.assertEqual(self.normscope("config", "--sweep-schema").stdout, self.text_of("configs", "sweep_schema.json"))
-
-        def resolved(part):
-            """What a reference of the sweeps' schema leads to."""
-            keys = part["$ref"].removeprefix("schema.json#").split("/")[1:]
-            return functools.reduce(lambda inner, key: inner[key], keys, schemas["schema.json"])
-
-        sweep = schemas["sweep_schema.json"]["then"]["properties"]
-        grid, one_case = sweep["grid"]["properties"], sweep["cases"]["items"]["properties"]["set"]["properties"]
-        self.assertEqual(resolved(grid["model.norm"]["items"])["enum"], resolved(one_case["model.norm"])["enum"])
-        self.assertEqual(set(grid), {line.split()[0] for line in self.normscope("config").stdout.splitlines() if line[0] != " "}
-                         - {"name", "extends:", "$schema:"})
-        for part in [key["items"] for key in grid.values()] + [sweep["name"], sweep["seeds"]["items"]]:
-            self.assertIn("description", resolved(part))
-        for name in os.listdir(os.path.join(ROOT, "configs", "papers")):
-            if name.endswith(".json") and "base" in (written := self.json_of("configs", "papers", name)):
-                self.assertLessEqual(set(written), set(sweep), name)
-                self.assertLessEqual(set(written.get("grid", {})), set(grid), name)
-        bound = self.json_of(".vscode", "settings.json")["json.schemas"]
-        self.assertEqual({entry["url"] for entry in bound}, {f"./configs/{name}" for name in schemas})
-
     def text_of(self, *path):
         with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
             return file.read()
@@ -305,8 +281,7 @@ class Config(CliTest):
     def test_options_that_would_be_ignored_are_refused(self):
         for arguments, message in ((["--set", "model.norm=rmsnorm"], "--set and --origin need a CONFIG"),
                                    (["--origin"], "--set and --origin need a CONFIG"),
-                                   (["--schema", "tiny.json"], "--schema takes no CONFIG"),
-                                   (["--sweep-schema", "tiny.json"], "--sweep-schema takes no CONFIG")):
+                                   (["--schema", "tiny.json"], "--schema takes no CONFIG")):
             self.refused("config", *arguments, says=[f"[config] {message}\n"])
 
     def test_set_takes_json_and_words(self):

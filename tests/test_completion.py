@@ -37,7 +37,7 @@ class Completion(CliTest):
         commands = [line.split()[0] for line in self.normscope("--help").stdout.splitlines() if line.startswith("  ")]
         self.assertEqual(self.bash(""), commands)
         keys = json.loads(self.normscope("config", "--schema").stdout)["properties"]["train"]["properties"]
-        self.assertEqual(self.bash("sweep", "--set", "train."), [f"train.{key}=" for key in keys])
+        self.assertEqual(self.bash("probe", "--set", "train."), [f"train.{key}=" for key in keys])
 
     @unittest.skipUnless(shutil.which("zsh"), "no zsh")
     def test_zsh(self):

@@ -6,7 +6,6 @@ strace puts the faults in. By default those of a checkpoint's write are tried, a
 NORMSCOPE_LONG=1 tries all. Skipped where strace is missing or may not trace."""
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -151,30 +150,6 @@ class Kills(FaultTest):
                     self.assertIn("train.seed", again.stderr)
                     self.normscope("train", "tiny.json", "--out", "run", "--overwrite", "--quiet")
                 self.assert_same_results(run, self.whole, files=RESULTS)
-
-    def test_a_sweep_killed_where_its_logs_and_table_begin(self):
-        """No run of it is lost, nor is a file: the same command ends as if nothing had been."""
-        self.config(SMALL)
-        self.write("sweep.json", json.dumps({"base": "tiny.json", "cases": [{"name": "half", "set": {"train.seed": 1}}]}))
-        sweep = ["sweep", "sweep.json", "--out", "sweep"]
-        for file in ("half/metrics.csv", "half/layers.csv", "half/params.csv", "summary.csv"):
-            for call in ("openat", "write", "fsync", "rename"):
-                with self.subTest(f"{call} of {file}"):
-                    shutil.rmtree(self.path("sweep"), ignore_errors=True)
-                    path = os.path.join("sweep", f"{file}.normscope-tmp")
-                    killed = self.strace(["-o", self.path("trace"), "-P", path, "-P", self.path(path), "-e", f"trace={call}",
-                                          "-e", f"inject={call}:signal=KILL:when=1"], *sweep)
-                    with open(self.path("trace"), encoding="utf-8") as trace:
-                        self.assertIn("killed by SIGKILL", trace.read())
-                    self.assertEqual(killed.returncode, -signal.SIGKILL if file == "summary.csv" else 1)
-                    log = self.path("sweep", "half", "layers.csv")
-                    if os.path.exists(log):
-                        with open(log, encoding="utf-8") as rows:
-                            self.assertTrue(rows.readline().startswith("step,layer,site,mean"), "the header is there")
-                    self.normscope(*sweep, "--dry-run")
-                    self.normscope(*sweep)
-                    self.assertEqual(sorted(os.listdir(self.path("sweep"))), ["half", "summary.csv"])
-                    self.assert_same_results(Run(self.path("sweep/half")), self.whole, files=())
 
     def test_killed_where_there_are_no_hard_links(self):
         """The last checkpoint is then renamed to `previous`, so for a moment it has no other name."""

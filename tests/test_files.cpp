@@ -203,21 +203,6 @@ TEST_CASE("nothing is written into a folder that replaced the locked one") {
   CHECK(read_file(folder / "moved/x") == "first");
 }
 
-TEST_CASE("a writer may wait for the one before it") {
-  const Folder folder;
-  std::optional<FolderLock> first(folder.path.string());
-  std::atomic<bool> released = false, early = false;
-  std::thread second([&] {
-    const FolderLock lock(folder.path.string(), "", IfLocked::wait);
-    early = !released;
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  released = true;
-  first.reset();
-  second.join();
-  CHECK(!early);
-}
-
 TEST_CASE("UTF-8 there and back for every code point") {
   int wrong = 0;
   for (char32_t c = 0; c <= last_code_point; ++c) {

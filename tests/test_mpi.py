@@ -2,7 +2,6 @@
 """Processes that share a run (train --mpi): the bits of one, whatever their number; what happens when one of them fails."""
 
 import glob
-import json
 import os
 import random
 import resource
@@ -249,61 +248,6 @@ class Failures(MpiTest):
         self.assertLess(time.monotonic() - started, 20)
         self.assertEqual(code, 1, errors)
         self.assertIn("no word from another rank", errors)
-
-
-class Sweeps(MpiTest):
-    GRID = {"base": "tiny.json", "seeds": [1, 2], "grid": {"model.norm_placement": ["pre", "post"]},
-            "cases": [{"name": "wild", "set": {"model.norm": "none", "train.lr": 100, "train.optimizer": "sgd"}}]}
-
-    def hashes(self, out):
-        """Status and trajectory hash of every run by name."""
-        found = {}
-        for name in sorted(os.listdir(self.path(out))):
-            if os.path.isdir(self.path(out, name)):
-                summary = Run(self.path(out, name)).summary
-                found[name] = summary["status"], summary["trajectory_hash"]
-        return found
-
-    def columns(self, out):
-        """summary.csv but for what the clock says."""
-        header, *rows = [line.split(",") for line in self.read(os.path.join(out, "summary.csv")).splitlines()]
-        kept = [at for at, name in enumerate(header) if name not in ("seconds", "tokens_per_s")]
-        return [[row[at] for at in kept] for row in (header, *rows)]
-
-    def test_ranks_take_runs_one_by_one(self):
-        self.config({"train": {"steps": 40, "grad_clip": 0}})
-        self.write("grid.json", json.dumps(self.GRID))
-        self.normscope("sweep", "grid.json", "--out", "one")
-        result = self.run_ranks(self.command(3, "sweep", "grid.json", "--out", "three", "--mpi"))
-        self.assertIn("in each of 3 ranks", result.stdout)
-        self.assertEqual(result.stdout.count("\ndone  "), 4, result.stdout)
-        self.assertEqual(self.hashes("three"), self.hashes("one"))
-        self.assertEqual(self.columns("three"), self.columns("one"))
-        self.assertEqual(len(self.hashes("one")), 6)
-        again = self.run_ranks(self.command(2, "sweep", "grid.json", "--out", "three", "--mpi"))
-        self.assertIn("6 of them finished already", again.stdout)
-
-    def test_stopped_and_gone_on_with(self):
-        self.config({"train": {"steps": 300}})
-        self.write("grid.json", json.dumps({key: self.GRID[key] for key in ("base", "seeds", "grid")}))
-        self.normscope("sweep", "grid.json", "--out", "one")
-        process = self.start_command(self.command(2, "sweep", "grid.json", "--out", "two", "--mpi"))
-        self.wait_for(lambda: process.poll() is not None or glob.glob(self.path("two", "*", "metrics.csv")))
-        os.kill(self.ranks_running()[1], signal.SIGUSR1)
-        code, errors = self.end_of(process)
-        self.assertEqual(code, 130, errors)
-        self.assertEqual(errors.count("go on with the same command"), 1, errors)
-        self.run_ranks(self.command(3, "sweep", "grid.json", "--out", "two", "--mpi"))
-        self.assertEqual(self.hashes("two"), self.hashes("one"))
-
-    def test_ranks_that_read_other_sweeps_are_refused(self):
-        self.config()
-        self.write("grid.json", json.dumps(self.GRID))
-        self.write("other.json", json.dumps({**self.GRID, "seeds": [1, 3]}))
-        own = [BINARY, "sweep", "--mpi", "--out", "no"]
-        result = self.run_ranks(self.command_of_each([*own, "grid.json"], [*own, "other.json"]), code=2)
-        self.assertRegex(result.stderr, r"(?m)^\[mpi\] rank 1 on \S+: \[sweep\] is not that of the first rank")
-        self.assertFalse(os.path.exists(self.path("no")))
 
 
 @unittest.skipUnless(LONG and is_open_mpi(), "the long form's, with Open MPI")

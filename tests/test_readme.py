@@ -106,7 +106,7 @@ class Readme(CliTest):
                 self.assertEqual(resolved[section][key], value)
         self.normscope("train", "mine.json", "--set", "model.n_layer=2")
         self.write("grid.json", grid)
-        self.assertIn("21 runs", self.normscope("sweep", "grid.json", "--dry-run").stdout)
+        self.assertIn("21 runs", self.script("sweep.py", "grid.json", "--dry-run").stdout)
 
     def test_files_that_are_named_exist(self):
         named = re.findall(r"(?<![\w/])((?:scripts|tests|src|configs|data|\.vscode)/[\w./-]*\w)", readme() + readme("scripts/README.md"))

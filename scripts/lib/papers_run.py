@@ -27,9 +27,13 @@ TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
 SMOOTHED = 2  # logged losses that make a point of a curve
 
 
-def normscope(*arguments, show=False, **environment):
-    """The program's output. `show`: to the terminal instead, if there is one to follow it on."""
-    command = [PROGRAM, *map(str, arguments)]
+def normscope(*arguments, **environment):
+    """The program's output."""
+    return output_of([PROGRAM, *map(str, arguments)], **environment)
+
+
+def output_of(command, show=False, **environment):
+    """The output of a command. `show`: to the terminal instead, if there is one to follow it on."""
     show = show and sys.stdout.isatty()
     done = subprocess.run(command, env={**os.environ, **environment}, text=True, check=False,
                           stdout=None if show else subprocess.PIPE, stderr=None if show else subprocess.PIPE)
@@ -37,7 +41,7 @@ def normscope(*arguments, show=False, **environment):
         sys.exit(130)
     if done.returncode != 0:
         print(done.stderr or "", end="", file=sys.stderr)
-        sys.exit(f"[reproduce] `normscope {' '.join(map(str, arguments))}` failed; its message is above")
+        sys.exit(f"[reproduce] `{' '.join(command)}` failed; its message is above")
     return done.stdout
 
 
@@ -90,7 +94,8 @@ class Rows:
 def sweep(config, out, quick):
     """Rows of a sweep's runs. No claim reads a validation loss but the last, so others are not computed."""
     file = tiny_sweep(config, out) if quick else config
-    normscope("sweep", file, "--set", "eval.every=0", "--out", out, "--jobs", len(os.sched_getaffinity(0)), show=True)
+    output_of([sys.executable, str(ROOT / "scripts" / "sweep.py"), str(file), "--set", "eval.every=0", "--out", str(out), "--jobs",
+               str(len(os.sched_getaffinity(0)))], show=True)
     rows = []
     for row in read_csv(out / "summary.csv"):
         losses = [(int(r["step"]), float(r["train_loss"])) for r in read_csv(out / row["name"] / "metrics.csv")]

@@ -199,8 +199,6 @@ Exit run(const CommandLine& line) {
 
 }  // namespace
 
-void print_comparison(const std::vector<std::string>& runs) { print(compare(runs, std::nullopt)); }
-
 const Command compare_command = {
     .name = "compare",
     .arguments = "RUN...",

@@ -45,7 +45,4 @@ nlohmann::ordered_json pairs_with_base(const std::vector<Group>& groups, const G
 // of pairs_with_base().
 nlohmann::ordered_json remarks_on(const std::vector<Group>& groups, const Group& base, std::size_t pairs);
 
-// Prints the table of runs, or folders of runs, their differences and remarks.
-void print_comparison(const std::vector<std::string>& runs);
-
 }  // namespace normscope

@@ -32,10 +32,9 @@ void print_origins(const Loaded& loaded) {
 Exit run(const CommandLine& line) {
   if (line.positionals().empty() && (line.has("set") || line.has("origin")))
     refuse("config", "--set and --origin need a CONFIG");
-  if (const bool sweeps = line.has("sweep-schema"); sweeps || line.has("schema")) {
-    if (!line.positionals().empty())
-      refuse("config", sweeps ? "--sweep-schema" : "--schema", " takes no CONFIG");
-    std::cout << json_text(sweeps ? sweep_schema() : json_schema());
+  if (line.has("schema")) {
+    if (!line.positionals().empty()) refuse("config", "--schema takes no CONFIG");
+    std::cout << json_text(json_schema());
   } else if (line.positionals().empty()) {
     print_keys();
   } else {
@@ -57,8 +56,7 @@ const Command config_command = {
     .details = "Without CONFIG: every key with its type, range, default and meaning.",
     .options = {set_option,
                 {"origin", "", "say where each value came from"},
-                {"schema", "", "print the JSON Schema for editors"},
-                {"sweep-schema", "", "print that of the files of sweeps"}},
+                {"schema", "", "print the JSON Schema for editors"}},
     .run = run};
 
 }  // namespace normscope

@@ -17,14 +17,17 @@
 namespace normscope {
 
 std::span<const Command* const> all_commands() {
-  static constexpr const Command* all[] = {
-      &train_command,  &probe_command,  &predict_command,   &sweep_command,   &compare_command,
-      &sample_command, &eval_command,   &measure_command,   &explain_command, &check_command,
-      &bench_command,  &config_command, &completion_command};
+  static constexpr const Command* all[] = {&train_command,   &probe_command,   &predict_command,
+                                           &compare_command, &sample_command,  &eval_command,
+                                           &measure_command, &explain_command, &check_command,
+                                           &bench_command,   &config_command,  &completion_command};
   return all;
 }
 
 namespace {
+
+// Commands that are scripts: scripts/NAME.py.
+constexpr std::string_view script_commands[] = {"sweep"};
 
 // The most threads that OpenBLAS allocates buffers for when it is loaded, by its environment variables: the
 // OpenMP flavour asks OpenMP for its number of threads too, whatever OPENBLAS_NUM_THREADS says.
@@ -70,7 +73,9 @@ void print_help(std::ostream& out) {
          "usage: normscope COMMAND [ARGUMENTS]\n\n";
   for (const Command* command : all_commands())
     out << "  " << aligned_left(command->name + " " + command->arguments, 25) << command->purpose << '\n';
-  out << "\n`normscope COMMAND --help` says more. Start with: normscope train configs/quickstart.json\n";
+  out << "\nAs scripts:";
+  for (const std::string_view name : script_commands) out << " scripts/" << name << ".py";
+  out << "\n\n`normscope COMMAND --help` says more. Start with: normscope train configs/quickstart.json\n";
 }
 
 // Sets `ranks` to those of MPI if the command line has --mpi.
@@ -98,6 +103,9 @@ Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
     const bool has_arguments = ranks->together([&] { return line.parse(argc - 1, argv + 1); });
     return has_arguments ? command->run(line) : Exit::ok;
   }
+  if (std::ranges::count(script_commands, name) > 0)
+    refuse("normscope", name, " is a script; run scripts/", name, ".py, which has --help");
+  names.insert(names.end(), std::begin(script_commands), std::end(script_commands));
   const std::string meant =
       name.ends_with(".json") ? "normscope train " + escape_controls(name) : nearest_or_begun(name, names);
   refuse("normscope", "unknown command ", escape_controls(name), "; ",

@@ -189,8 +189,7 @@ Exit run(const CommandLine& line) {
   auto folder = ranks.together([&] {
     std::optional<RunFolder> own;  // the first rank's
     if (!ranks.is_first()) return own;
-    own.emplace(line.text_of("out").value_or(is_run ? argument : "runs/" + config.name), existing,
-                line.has("wait") ? IfLocked::wait : IfLocked::fail);
+    own.emplace(line.text_of("out").value_or(is_run ? argument : "runs/" + config.name), existing);
     if (existing == Existing::resume && own->has(config_file))
       check_resumed_config(config, *own, display.line());
     return own;
@@ -223,8 +222,6 @@ const Command train_command = {
                 {"resume", "",
                  "go on from the checkpoint in DIR; a run's folder may stand for CONFIG and DIR"},
                 {"overwrite", "", "start again in a folder that holds a run"},
-                {"wait", "",
-                 "where another process writes in the folder, wait for its end (default: refuse)"},
                 mpi_option,
                 {"no-spark", "", "leave the gradient by depth out of the progress line"},
                 {"q,quiet", "", "print nothing but errors"}},

@@ -101,40 +101,6 @@ ordered_json json_schema() {
   return root;
 }
 
-ordered_json sweep_schema() {
-  const auto value_of = [](std::string_view key) {
-    return ordered_json{{"$ref", "schema.json#" + pointer_to(key, "/properties/").to_string()}};
-  };
-  const auto list_of = [](const ordered_json& items) {
-    return ordered_json{{"type", "array"}, {"minItems", 1}, {"items", items}};
-  };
-  const ordered_json object = {{"type", "object"}, {"additionalProperties", false}};
-  ordered_json grid = object, set = object, one_case = object, sweep = object;
-  grid["description"] = "every combination of these values is a run";
-  for (const Field& field : fields()) {
-    if (field.key == "name") continue;  // a run's name is made of what it varies
-    grid["properties"][field.key] = {{"description", field.doc}};
-    grid["properties"][field.key].update(list_of(value_of(field.key)));
-    set["properties"][field.key] = value_of(field.key);
-  }
-  one_case["required"] = {"name", "set"};
-  one_case["properties"] = {{"name", {{"type", "string"}, {"description", "of its folder"}}}, {"set", set}};
-  const ordered_json base = {{"type", "string"},
-                             {"description", "the config of all runs; relative to this file"}};
-  sweep["properties"] = {{"$schema", value_of("$schema")},
-                         {"name", value_of("name")},
-                         {"base", base},
-                         {"seeds", list_of(value_of("train.seed"))},
-                         {"grid", grid},
-                         {"cases", list_of(one_case)}};
-  return {{"$schema", draft},
-          {"title", "normscope sweep; without base, a config"},
-          {"properties", {{"base", base}}},
-          {"if", {{"required", {"base"}}}},
-          {"then", sweep},
-          {"else", {{"$ref", "schema.json"}}}};
-}
-
 std::string fixed_differences(const RunConfig& a, const RunConfig& b) {
   std::vector<std::string> keys;
   for (const Field& field : fields()) {

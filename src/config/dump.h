@@ -16,10 +16,6 @@ std::string dump_text(const RunConfig& config);
 // JSON Schema (draft 7, which editors know best); kept at configs/schema.json.
 nlohmann::ordered_json json_schema();
 
-// The schema of sweep files, configs/sweep_schema.json: dotted keys in `grid` and `set`. A file without
-// `base` is a config.
-nlohmann::ordered_json sweep_schema();
-
 // The keys in which two configs differ and that resuming must keep, with their values: "model.n_layer
 // (6 -> 12), train.lr (...)".
 std::string fixed_differences(const RunConfig& a, const RunConfig& b);

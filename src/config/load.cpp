@@ -29,6 +29,38 @@ struct SourceFile {
   JsonDocument source;
 };
 
+// "; did you mean configs/quickstart.json?" for a file that does not exist. A config of the same name in
+// another folder or with another ending comes first.
+std::string config_meant(const std::string& path, const fs::path& folder) {
+  std::error_code ignored;
+  std::vector<std::string> there;
+  for (const fs::path& place :
+       {folder.empty() ? fs::path(".") : folder, fs::path("."), fs::path("configs")}) {
+    for (fs::directory_iterator entry(place, ignored), end; entry != end; entry.increment(ignored)) {
+      if (entry->path().extension() == ".json") there.push_back(entry->path().lexically_normal().string());
+    }
+  }
+  const auto same_name =
+      std::ranges::find(there, fs::path(path).stem(), [](const fs::path& other) { return other.stem(); });
+  const std::string meant = same_name != there.end() ? *same_name : nearest(path, there);
+  return meant.empty() ? "" : "; did you mean " + escape_controls(meant) + "?";
+}
+
+// The config file that another file in `folder` names: relative to that file, else to the working directory,
+// like data files. Usage Error `extends: there is no file ...; did you mean ...? (WHERE)`.
+fs::path find_config(const json& written, const fs::path& folder, const std::string& where) {
+  const auto fail_here = [&](const auto&... what) { refuse(topic, "extends: ", what..., " (", where, ")"); };
+  const std::optional<std::string> path = optional_path().read(written);
+  if (!path) fail_here(type_error(written, "the file of a config"));
+  std::error_code ignored;
+  const fs::path beside = (folder / *path).lexically_normal();
+  for (const fs::path& file : {beside, fs::path(*path).lexically_normal()}) {
+    if (fs::is_regular_file(file, ignored)) return file;
+  }
+  fail_here("there is no file ", escape_controls(beside.string()), config_meant(*path, folder));
+  return {};
+}
+
 // The config and those it extends, each followed by its base.
 std::vector<SourceFile> read_chain(const fs::path& file, JsonDocument source) {
   std::vector<SourceFile> chain;
@@ -41,12 +73,12 @@ std::vector<SourceFile> read_chain(const fs::path& file, JsonDocument source) {
     if (!root.is_object())
       refuse(topic, last.name(), ": ", type_error(root, "an object: {\"model\": {...}, ...}"));
     if (root.contains("base") && (root.contains("grid") || root.contains("cases") || root.contains("seeds")))
-      refuse(topic, last.name(), ": is a sweep, not a config; run it with normscope sweep ",
+      refuse(topic, last.name(), ": is a sweep, not a config; run it with scripts/sweep.py ",
              escape_controls(path.string()));
     const auto found = root.find("extends");
     if (found == root.end()) return chain;
     const std::string where = last.where(*found);
-    const fs::path base = find_config(*found, path.parent_path(), topic, "extends", where);
+    const fs::path base = find_config(*found, path.parent_path(), where);
     if (!seen.insert(fs::weakly_canonical(base, ignored)).second) {
       std::string circle;
       for (const SourceFile& link : chain) circle += link.source.name() + " -> ";
@@ -220,40 +252,7 @@ Loaded load(const fs::path& file, JsonDocument source, const std::vector<std::st
   refuse(topic, escape_controls(error.path1().string()), ": ", error.code().message());
 }
 
-// "; did you mean configs/quickstart.json?" for a file that does not exist. A config of the same name in
-// another folder or with another ending comes first.
-std::string config_meant(const std::string& path, const fs::path& folder) {
-  std::error_code ignored;
-  std::vector<std::string> there;
-  for (const fs::path& place :
-       {folder.empty() ? fs::path(".") : folder, fs::path("."), fs::path("configs")}) {
-    for (fs::directory_iterator entry(place, ignored), end; entry != end; entry.increment(ignored)) {
-      if (entry->path().extension() == ".json") there.push_back(entry->path().lexically_normal().string());
-    }
-  }
-  const auto same_name =
-      std::ranges::find(there, fs::path(path).stem(), [](const fs::path& other) { return other.stem(); });
-  const std::string meant = same_name != there.end() ? *same_name : nearest(path, there);
-  return meant.empty() ? "" : "; did you mean " + escape_controls(meant) + "?";
-}
-
 }  // namespace
-
-fs::path find_config(const json& written, const fs::path& folder, std::string_view for_topic,
-                     std::string_view key, const std::string& where) {
-  const auto fail_here = [&](const auto&... what) {
-    refuse(for_topic, key, ": ", what..., " (", where, ")");
-  };
-  const std::optional<std::string> path = optional_path().read(written);
-  if (!path) fail_here(type_error(written, "the file of a config"));
-  std::error_code ignored;
-  const fs::path beside = (folder / *path).lexically_normal();
-  for (const fs::path& file : {beside, fs::path(*path).lexically_normal()}) {
-    if (fs::is_regular_file(file, ignored)) return file;
-  }
-  fail_here("there is no file ", escape_controls(beside.string()), config_meant(*path, folder));
-  return {};
-}
 
 Loaded load_config(const fs::path& file, const std::vector<std::string>& sets, const LoadOptions& options) {
   std::error_code error;  // reading a file that cannot be looked up gives the better message

@@ -26,11 +26,6 @@ struct LoadOptions {
 // For the config in a run folder or a checkpoint.
 constexpr LoadOptions of_a_run{.need_data = false, .resolved = true};
 
-// The config file that another file in `folder` names: relative to that file, else to the working directory,
-// like data files. Usage Error `KEY: there is no file ...; did you mean ...? (WHERE)` of the topic.
-std::filesystem::path find_config(const nlohmann::json& written, const std::filesystem::path& folder,
-                                  std::string_view topic, std::string_view key, const std::string& where);
-
 // Reads a config, the configs that it extends, and `sets` (each KEY=VALUE) over it. One Error{usage} has a
 // line for every problem, except that a file that is no JSON ends the reading at once.
 Loaded load_config(const std::filesystem::path& file, const std::vector<std::string>& sets = {},

@@ -1,4 +1,4 @@
-// Collects the problems of a config or a sweep, so that one Error reports them all.
+// Collects the problems of a config, so that one Error reports them all.
 #pragma once
 
 #include "core/error.h"

@@ -183,37 +183,19 @@ void AtomicFile::keep_previous() const {
   if (::rename(path_.c_str(), previous.c_str()) != 0) fail_writing("the previous one cannot be kept");
 }
 
-FolderLock::FolderLock(const std::string& folder, const std::string& part, IfLocked if_locked)
-    : path_(folder), folder_(folder, O_RDONLY | O_DIRECTORY) {
+FolderLock::FolderLock(const std::string& folder) : path_(folder), folder_(folder, O_RDONLY | O_DIRECTORY) {
   const std::string name = escape_controls(folder);
-  const auto create = [](const std::string& path) {
-    FileDescriptor file(path, O_RDWR | O_CREAT);
-    require(file.is_open(), "lock", escape_controls(path), ": cannot be created: ", errno_text());
-    return file;
-  };
-  const auto lock = [&](int fd, int how) {
-    return ::flock(fd, if_locked == IfLocked::fail ? how | LOCK_NB : how);
-  };
-  const auto check = [&](int result) {
-    if (result == 0) return;
-    if (errno == EINTR)
-      throw Error(Exit::interrupted,
-                  text("[lock] ", name, ": interrupted while another process writes here"));
-    if (errno == EWOULDBLOCK)
-      fail("lock", name, ": another process is writing here; wait for it or use another folder");
-    fail("lock", name, ": cannot be locked: ", errno_text());
-  };
   require(folder_.is_open(), "lock", name, ": cannot be opened: ", errno_text());
-  const int how = part.empty() ? LOCK_EX : LOCK_SH;
-  int result = lock(folder_.get(), how);
+  int result = ::flock(folder_.get(), LOCK_EX | LOCK_NB);
   if (result != 0 && errno == EBADF) {  // NFS locks only files open for writing, which a folder never is
-    whole_ = create(folder + "/.lock");
-    result = lock(whole_.get(), how);
+    file_ = FileDescriptor(folder + "/.lock", O_RDWR | O_CREAT);
+    require(file_.is_open(), "lock", name, "/.lock: cannot be created: ", errno_text());
+    result = ::flock(file_.get(), LOCK_EX | LOCK_NB);
   }
-  check(result);
-  if (part.empty()) return;
-  part_ = create(folder + "/.lock-" + part);
-  check(lock(part_.get(), LOCK_EX));
+  if (result == 0) return;
+  if (errno == EWOULDBLOCK)
+    fail("lock", name, ": another process is writing here; wait for it or use another folder");
+  fail("lock", name, ": cannot be locked: ", errno_text());
 }
 
 void FolderLock::require_in_place() const {

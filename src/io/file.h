@@ -100,23 +100,18 @@ void write_atomically(const Destination& to, const Pieces&... pieces) {
   file.commit();
 }
 
-enum class IfLocked { fail, wait };
-
-// The lock of the one process that writes in a folder; a second process gets an Error, or waits until a
-// signal interrupts it. The kernel releases the lock when the process ends, so a kill leaves nothing to clean
-// up. Locks of different named parts of a folder can be held at the same time, but not with the lock of the
-// whole.
+// The lock of the one process that writes in a folder; a second process gets an Error. The kernel releases
+// the lock when the process ends, so a kill leaves nothing to clean up.
 class FolderLock {
  public:
-  explicit FolderLock(const std::string& folder, const std::string& part = "",
-                      IfLocked if_locked = IfLocked::fail);
+  explicit FolderLock(const std::string& folder);
 
   // Error: the path is no longer the locked folder, so another process may use it.
   void require_in_place() const;
 
  private:
   std::string path_;
-  FileDescriptor folder_, whole_, part_;  // whole_: a file in place of the folder, if that cannot be locked
+  FileDescriptor folder_, file_;  // file_: locked in place of the folder, if that cannot be
 };
 
 }  // namespace normscope

@@ -1,6 +1,5 @@
 #include "io/json.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <sstream>
@@ -189,14 +188,6 @@ json json_or_string(const std::string& word, std::string_view name, std::string_
   return JsonDocument::parse(word, name, topic).root();
 } catch (const JsonSyntaxError&) {
   return word;
-}
-
-std::vector<json::const_iterator> JsonDocument::members(const json& object) const {
-  std::vector<json::const_iterator> all;
-  for (auto member = object.begin(); member != object.end(); ++member) all.push_back(member);
-  std::sort(all.begin(), all.end(),
-            [&](const auto& a, const auto& b) { return offsets_.at(&*a) < offsets_.at(&*b); });
-  return all;
 }
 
 std::string JsonDocument::where(const json& value) const {

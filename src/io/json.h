@@ -1,4 +1,4 @@
-// JSON text as a tree that knows where in the text each value stands: configs, sweeps, safetensors headers.
+// JSON text as a tree that knows where in the text each value stands: configs, safetensors headers.
 //
 // nlohmann's own parse() keeps the last of duplicate keys silently, takes a NUL for the end of the text, and
 // crashes on copying very deep trees. All of that is refused here, before it is in the tree.
@@ -38,9 +38,6 @@ class JsonDocument {
 
   const nlohmann::json& root() const { return root_; }
   const std::string& name() const { return name_; }
-
-  // The members of an object inside root(), in the order in which they are written.
-  std::vector<nlohmann::json::const_iterator> members(const nlohmann::json& object) const;
 
   // "name:line:column" of a value inside root(): a member is found at its key. The root itself is "name".
   std::string where(const nlohmann::json& value) const;

@@ -45,8 +45,6 @@ void require_no_file(const std::string& path) {
 
 }  // namespace
 
-bool is_run_file(std::string_view name) { return std::ranges::count(owned_files, name) > 0; }
-
 void require_usable(const std::string& path, Existing existing, std::string_view ways) {
   const std::string shown = escape_controls(path);
   require_no_file(path);
@@ -60,12 +58,12 @@ void require_usable(const std::string& path, Existing existing, std::string_view
     refuse("run", shown, " holds a run already; ", ways, ", or choose another folder with --out DIR");
 }
 
-RunFolder::RunFolder(const std::string& path, Existing existing, IfLocked if_locked) : path_(path) {
+RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path) {
   std::error_code error;
   require_no_file(path);
   fs::create_directories(path, error);
   if (error) fail("run", "could not create ", escape_controls(path), ": ", error.message());
-  lock_.emplace(path, "", if_locked);
+  lock_.emplace(path);
   require_usable(path, existing, "go on with --resume, start again with --overwrite");
   for (const std::string& name : owned_files) {
     fs::remove(temporary_path(file(name)), error);  // a write to it will say what an error here means

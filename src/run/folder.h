@@ -19,9 +19,6 @@ constexpr const char* model_file = "model.safetensors";
 constexpr const char* best_file = "best.safetensors";  // previous_path(): see Trainer::restore_best
 constexpr const char* sample_file = "sample.txt";
 
-// Whether a run writes a file of this name.
-bool is_run_file(std::string_view name);
-
 // What to do with a run that exists already.
 enum class Existing { refuse, overwrite, resume };
 
@@ -36,7 +33,7 @@ class RunFolder {
  public:
   // Creates the folder, or opens a usable one. The files of an existing run are removed (only those that
   // normscope writes) or kept for resuming.
-  RunFolder(const std::string& path, Existing existing, IfLocked if_locked = IfLocked::fail);
+  RunFolder(const std::string& path, Existing existing);
 
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const;

@@ -177,23 +177,23 @@ const std::vector<RecordField>& record_fields() {
   using enum Digits;
   // clang-format off
   static const std::vector<RecordField> fields = {
-      {.key = "status", .member = &R::status, .sweep = 1},
-      {.key = "steps", .member = &R::steps, .sweep = 7},
+      {.key = "status", .member = &R::status},
+      {.key = "steps", .member = &R::steps},
       {.key = "params", .member = &R::params},
       {.key = "vocab", .member = &R::vocab},
       {.key = "corpus_hash", .member = &R::corpus_hash},
-      {.key = "final_train_loss", .member = &R::final_train_loss, .sweep = 2, .compare = 3, .title = "final train"},
-      {.key = "final_val_loss", .member = &R::final_val_loss, .sweep = 4, .compare = 2, .title = "final val"},
-      {.key = "best_val_loss", .member = &R::best_val_loss, .sweep = 3, .compare = 1, .title = "best val"},
+      {.key = "final_train_loss", .member = &R::final_train_loss, .compare = 3, .title = "final train"},
+      {.key = "final_val_loss", .member = &R::final_val_loss, .compare = 2, .title = "final val"},
+      {.key = "best_val_loss", .member = &R::best_val_loss, .compare = 1, .title = "best val"},
       {.key = "best_step", .member = &R::best_step, .trained = true},
-      {.key = "grad_first_last", .member = &R::grad_first_last, .sweep = 5,
+      {.key = "grad_first_last", .member = &R::grad_first_last,
        .compare = 4, .title = "grad first/last", .digits = ratio},
-      {.key = "growth", .member = &R::growth, .sweep = 6, .compare = 5, .title = "growth", .digits = ratio},
+      {.key = "growth", .member = &R::growth, .compare = 5, .title = "growth", .digits = ratio},
       {.key = "branch_share", .member = &R::branch_share, .trained = true},
       {.key = "unigram", .member = &R::unigram, .trained = true},
       {.key = "skipped", .member = &R::skipped, .trained = true},
-      {.key = "seconds", .member = &R::seconds, .trained = true, .sweep = 8},
-      {.key = "tokens_per_s", .member = &R::tokens_per_s, .trained = true, .sweep = 9,
+      {.key = "seconds", .member = &R::seconds, .trained = true},
+      {.key = "tokens_per_s", .member = &R::tokens_per_s, .trained = true,
        .compare = 6, .title = "tokens/s", .digits = speed},
       {.key = "peak_rss_mb", .member = &R::peak_rss_mb},
       {.key = "ranks", .member = &R::ranks, .trained = true},
@@ -222,14 +222,6 @@ std::vector<RecordField> fields_by(int RecordField::*column) {
   std::erase_if(fields, [column](const RecordField& field) { return field.*column == 0; });
   std::ranges::sort(fields, {}, column);
   return fields;
-}
-
-void add_cell(CsvRows& row, const RecordField& field, const RunRecord& run) {
-  const auto add = [&](auto member) {
-    if constexpr (!std::is_same_v<decltype(member), std::optional<FirstNonfinite> RunRecord::*>)
-      row.cell(run.*member);
-  };
-  std::visit(add, field.member);
 }
 
 void write_record(const Destination& to, const RunRecord& run) {

@@ -1,7 +1,7 @@
-// The record of a run: summary.json, which `compare` and `sweep` read, and the figures in it.
+// The record of a run: summary.json, which `compare` reads, and the figures in it.
 //
-// record_fields() is the one table of what a record holds: summary.json, the columns of `compare` and those
-// of a sweep's summary.csv follow from it. A new figure is a member of RunRecord and a row of the table.
+// record_fields() is the one table of what a record holds: summary.json and the columns of `compare` follow
+// from it. A new figure is a member of RunRecord and a row of the table.
 #pragma once
 
 #include <variant>
@@ -55,8 +55,7 @@ struct RecordField {
   Member member;
   bool trained = false;         // only in summaries of trained runs, not in a probe's
   bool nonfinite = false;       // only in summaries of runs with a non-finite tensor
-  int sweep = 0;                // column in a sweep's summary.csv, from 1; 0: none
-  int compare = 0;              // the same in the table of `compare`, which has figures only
+  int compare = 0;              // column in the table of `compare`, which has figures only, from 1; 0: none
   const char* title = nullptr;  // there
   Digits digits = Digits::loss;
 
@@ -64,11 +63,8 @@ struct RecordField {
 };
 
 const std::vector<RecordField>& record_fields();  // in the order of summary.json
-// The fields of a table, &RecordField::sweep or &RecordField::compare, in the order of its columns.
+// The fields of a table, &RecordField::compare, in the order of its columns.
 std::vector<RecordField> fields_by(int RecordField::*column);
-
-// Appends the field's value. first_nonfinite has none in a table.
-void add_cell(CsvRows& row, const RecordField& field, const RunRecord& run);
 
 // summary.json, with null for figures that the run does not have.
 void write_record(const Destination& to, const RunRecord& run);

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Trains every run of a grid, several at a time; started again, it finishes what is missing.
+
+SWEEP.json, in which // comments are allowed:
+  { "base": "CONFIG.json", "seeds": [1, 2, 3],
+    "grid": { "model.norm_placement": ["pre", "post"], "model.n_layer": [6, 12] },
+    "cases": [ { "name": "post-warmup", "set": { "model.norm_placement": "post", "train.warmup_steps": 200 } } ] }
+
+Every point of the grid and every case runs with every seed, as `normscope train --resume` into a folder named after what
+varies; DIR/summary.csv has a row a run. A diverged run is a result. Exit codes: 0 done, 1 a run failed, 2 usage or config
+error, 130 interrupted: every run's state is saved (a second signal ends at once).
+"""
+
+import collections
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
+from lib.command import Parser, argument, printable, program, run_command
+from lib.files import locked
+from lib.grid import load_sweep, resolve
+from lib.progress import Display, clock, counted
+from lib.sweep_runs import Run, Table, mark_ended
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+LIBC = ctypes.CDLL(None)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+class Runner:
+    """Trains runs in child processes, `jobs` at a time on `threads` threads each."""
+
+    def __init__(self, base, runs, jobs, threads, table):
+        self.base, self.runs, self.jobs, self.threads, self.table = base, runs, jobs, threads, table
+        self.waiting = collections.deque(run for run in runs if not run.status)
+        self.children = {}  # {process: (run, the file of its stderr, when it was started)}
+        self.signals, self.is_stopping, self.display, self.begin = 0, False, Display(), time.monotonic()
+
+    def train_all(self):
+        """Returns when all runs have ended, or after a signal, when all children have saved their state."""
+        handlers = {one: signal.getsignal(one) for one in SIGNALS}
+        for one, handler in handlers.items():
+            if (one, handler) != (signal.SIGHUP, signal.SIG_IGN):  # nohup
+                signal.signal(one, self.on_signal)
+        try:
+            while self.children or (self.waiting and not self.signals):
+                self.step()
+                time.sleep(0.02)
+            self.table.write()
+        finally:  # an error too lets the children save their state
+            self.stop()
+            for child, (_, errors, _) in self.children.items():
+                child.wait()
+                errors.close()
+            self.display.clear()
+            for one, handler in handlers.items():
+                signal.signal(one, handler)
+
+    def on_signal(self, *_):
+        self.signals += 1
+        if self.signals > 1:
+            for child in self.children:
+                child.kill()
+            os._exit(130)
+
+    def stop(self):
+        if not self.is_stopping and self.children:
+            self.display.clear()
+            self.display.say(f"stopping: {len(self.children)} running save their state")
+            for child in self.children:
+                child.terminate()  # once: a second SIGTERM would end it unsaved
+        self.is_stopping = True
+
+    def step(self):
+        """Takes the results of what has ended, and starts what can be started."""
+        if self.signals:
+            self.stop()
+        for child in [child for child in self.children if child.poll() is not None]:
+            run, errors, begin = self.children.pop(child)
+            with errors:
+                errors.seek(0)
+                said = errors.read().decode("utf-8", "replace")
+            self.finish(run, child.returncode, said, time.monotonic() - begin)
+        free = 0 if self.is_stopping else self.jobs - len(self.children)
+        for run in [run for run in self.waiting if run.not_before <= time.monotonic()][:free]:
+            self.waiting.remove(run)
+            self.start(run)
+        self.display.show(self.progress)
+
+    def start(self, run):
+        sets = [word for one in run.sets for word in ("--set", one)]
+        parent, errors = os.getpid(), tempfile.TemporaryFile()
+
+        def before_exec():  # of the child: if the sweep is killed, it saves its state and ends
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:
+                os._exit(1)
+
+        child = subprocess.Popen(
+            [program(), "train", argument(self.base), "--out", argument(run.folder), "--quiet", "--threads", str(self.threads),
+             run.start_mode, *sets], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=before_exec,
+            process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which hands it on
+            env={**os.environ, **({"OMP_PROC_BIND": "false"} if self.jobs > 1 else {})})  # else all were bound to the same cores
+        self.children[child] = run, errors, time.monotonic()
+
+    def finish(self, run, code, errors, seconds):
+        """Sets the status of a run whose process has ended, says how, and writes the table."""
+        if code == 1 and "another process is writing here" in errors:  # of a killed sweep, or another shard's
+            run.not_before = time.monotonic() + 0.5
+            return self.waiting.append(run)
+        status = run.ended() if code in (0, 3) else ""
+        if code in (0, 3) and not status and run.start_mode == "--resume":  # its summary is lost: make it again
+            run.start_mode = "--overwrite"
+            return self.waiting.appendleft(run)
+        if status:
+            summary, run.share = run.summary(), 1
+            loss = summary.get("final_val_loss")
+            result = f"after {counted(summary['steps'], 'step')}" if status == "diverged" else f"validation {loss:.4f}" if loss else ""
+        elif code in (130, -signal.SIGTERM, -signal.SIGHUP):  # its state saved, or none yet
+            status, result = "interrupted", ""
+        else:
+            status, run.work, result = "failed", 0, "; ".join(errors[-4000:].splitlines()) or f"exit code {code}"
+        run.status = status
+        self.display.clear()
+        self.display.say(f"{status:8}  {run.name}  {result}  {clock(seconds)}")
+        self.table.write()
+
+    def progress(self):
+        for run, *_ in self.children.values():
+            run.read_progress()
+        by_status = collections.Counter(run.status for run in self.runs)
+        parts = [f"{by_status[status]} {status}" for status in ("diverged", "failed", "interrupted") if by_status[status]]
+        left = seconds_left(self.runs, time.monotonic() - self.begin, self.jobs)
+        parts += [f"{len(self.children)} running"] + ([f"about {clock(left)} left"] if left is not None else [])
+        return f"{by_status['done']} of {len(self.runs)} done, {', '.join(parts)}"
+
+
+def seconds_left(runs, elapsed, jobs):
+    """At the pace of the work done in `elapsed` seconds; None before there is any. The last run has no other beside it."""
+    done = sum(run.work * (run.share - run.share_before) for run in runs)
+    left = [run.work * (1 - run.share) for run in runs]
+    return elapsed / done * max(sum(left), jobs * max(left)) if done > 0 else None
+
+
+def usable_cores():
+    """OMP_NUM_THREADS, else the processors that this process may use, at most the container's quota."""
+    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # ValueError: "max", no limit
+        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split())
+        cores = min(cores, -(-quota // period))
+    return max(1, cores)
+
+
+def print_comparison(folders):
+    with contextlib.suppress(ImportError, SystemExit):
+        import compare
+        print()
+        run_command(lambda: compare.main(folders), "compare")
+
+
+def parse(arguments):
+    parser = Parser("sweep", __doc__)
+    parser.add_argument("file", metavar="SWEEP.json|CONFIG", help="a sweep, or a config with --set KEY=A,B or --seeds")
+    parser.add_argument("--set", metavar="KEY=A,B", action="append", default=[],
+                        help="over the file: one value for all runs, several as a grid; commas inside JSON do not split")
+    parser.add_argument("--seeds", metavar="N", type=int, default=0, help="each with the seeds 1 ... N")
+    parser.add_argument("--out", metavar="DIR", help="folder of the runs' folders (default: runs/<name>)")
+    parser.add_argument("--jobs", metavar="N", type=int, help="runs at a time, each on its share of the cores (default: one a core)")
+    parser.add_argument("--shard", metavar="I/N", default="1/1", help="only every N-th run, from the I-th: for job arrays that share DIR")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs; run nothing")
+    args = parser.parse_args(arguments)
+    shard, _, shards = args.shard.partition("/")
+    if not (shard.isdigit() and shards.isdigit() and 1 <= int(shard) <= int(shards)):
+        parser.error(f"--shard: got {args.shard}; expected I/N with I from 1 to N, such as 2/4")
+    if args.seeds < 0 or (args.jobs is not None and args.jobs < 1):
+        parser.error("--seeds and --jobs: expected a number from 1")
+    args.shard, args.shards = int(shard), int(shards)
+    return args
+
+
+def main(arguments=None):
+    """Trains the sweep; its exit code."""
+    args = parse(arguments)
+    sweep = load_sweep(args.file, args.set, args.seeds)
+    resolve(sweep)
+    out = Path(args.out or Path("runs", sweep.name))
+    every = [Run(point, out) for point in sweep.points]
+    runs = every[args.shard - 1::args.shards]
+    if args.dry_run:
+        Table(out, sweep.keys, every, False)
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+    with contextlib.nullcontext() if args.dry_run else locked(out, shared=args.shards > 1):
+        table = Table(out, sweep.keys, every, args.shards > 1)
+        mark_ended(runs)
+        ended = sum(run.status != "" for run in runs)
+        jobs = args.jobs or max(1, min(usable_cores(), len(runs) - ended))
+        threads = max(1, usable_cores() // jobs)
+        if args.dry_run:
+            print(*(f"{run.status or 'to do':8}  {run.name}" for run in runs), "", sep="\n")
+        print(f"{printable(sweep.name)}: {counted(len(runs), 'run')}" + f", {ended} of them finished already" * (ended > 0)
+              + f"; {jobs} at a time, {counted(threads, 'thread')} each; in {printable(out)}", flush=True)
+        if args.dry_run:
+            return 0
+        runner = Runner(sweep.base, runs, jobs, threads, table)
+        runner.train_all()
+    if runner.signals:
+        print("interrupted; go on with the same command", file=sys.stderr)
+        return 130
+    if folders := [str(run.folder) for run in runs if run.status in ("done", "diverged")]:
+        print_comparison(folders)
+    print(f"\nin {printable(table.path)}")
+    by_status = collections.defaultdict(list)
+    for run in runs:
+        by_status[run.status].append(run.name)
+    if by_status["failed"]:
+        print(f"[sweep] {len(by_status['failed'])} of {counted(len(runs), 'run')} failed; the lines above say why; the same command "
+              "tries them again", file=sys.stderr)
+    if by_status["interrupted"]:
+        print(f"[sweep] interrupted by a signal to the run itself: {', '.join(by_status['interrupted'])}; the same command goes on "
+              "with what is left", file=sys.stderr)
+    return 130 if by_status["interrupted"] else 1 if by_status["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main, "sweep"))

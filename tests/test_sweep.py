@@ -1,0 +1,318 @@
+#!/usr/bin/python3
+"""scripts/sweep.py: which runs a file asks for, what is left of them, and that a sweep can be stopped at any moment.
+
+NORMSCOPE_LONG=1 kills 200 times instead of 20; NORMSCOPE_SEED=N draws other moments."""
+
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+import unittest
+
+from cli import BINARY, LONG, ROOT, CliTest, Run, environment, read_csv
+
+SWEEP = [sys.executable, os.path.join(ROOT, "scripts", "sweep.py")]
+GRID = {"model.norm_placement": ["pre", "post"], "model.n_layer": [1, 2e0]}
+FAST = {"train.steps": [2]}
+SLOW = {"train.steps": [100_000]}  # long enough to be stopped in it
+BUSY = {"model": {"n_layer": 1}, "train": {"steps": 60}, "eval": {"every": 7}, "log": {"every": 1}, "checkpoint": {"every": 3}}
+CLOCK = ("seconds", "tokens_per_s")
+KILLS = 200 if LONG else 20
+
+
+class SweepTest(CliTest):
+    def file(self, name="sweep.json", changes=None, **parts):
+        self.config(changes)
+        self.write(name, json.dumps({"base": "tiny.json", **parts}))
+        return name
+
+    def sweep(self, *options, code=0, out="out", **parts):
+        return self.script("sweep.py", self.file(**parts), "--out", out, *options, code=code)
+
+    def planned(self, *arguments):
+        """The names of the runs that are to do."""
+        return [line.split()[2] for line in self.script("sweep.py", *arguments, "--dry-run").stdout.splitlines()
+                if line.startswith("to do ")]
+
+    def refused(self, *arguments, code=2, says=(), lines=1):
+        error = self.script("sweep.py", *arguments, code=code).stderr
+        self.assertEqual(len(error.splitlines()), lines, error)
+        for word in says:
+            self.assertIn(word, error)
+        self.assert_no_controls(error)
+
+    def begin(self, *options, out="out", **env):
+        return subprocess.Popen([*SWEEP, "sweep.json", "--out", out, *options], cwd=self.folder, env=environment(**env),
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+
+    def begin_and_wait_for_rows(self, *options, **parts):
+        """A sweep in the background with all of its runs in some step."""
+        self.file(**parts)
+        process = self.begin(*options)
+        for name in self.planned("sweep.json"):
+            self.wait_for_rows(self.path("out", name, "metrics.csv"), 3, process)
+        return process
+
+    def end(self, process, code):
+        out, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, code, errors)
+        return out, errors
+
+    def folders(self, out="out"):
+        return sorted(name for name in os.listdir(self.path(out)) if os.path.isdir(self.path(out, name)))
+
+    def table(self, out="out"):
+        """summary.csv by names, but for what the clock says."""
+        rows = read_csv(self.path(out, "summary.csv"))[1]
+        return {row["name"]: {key: value for key, value in row.items() if key not in CLOCK} for row in rows}
+
+    def statuses(self, out="out"):
+        return [row["status"] for row in self.table(out).values()]
+
+
+class Runs(SweepTest):
+    def test_grid_cases_and_seeds(self):
+        cases = [{"name": "warm up", "set": {"train.warmup_steps": 10}},
+                 {"name": "wild", "set": {"train.optimizer": "sgd", "train.lr": 100, "model.norm": "none", "train.grad_clip": 0}}]
+        self.sweep("--jobs", "2", seeds=[1, 7], grid=GRID, cases=cases)
+        names = [f"norm_placement={p}_n_layer={l}_seed={s}" for p in ("pre", "post") for l in (1, 2) for s in (1, 7)]
+        names += [f"{case}_seed={s}" for case in ("warm-up", "wild") for s in (1, 7)]
+        columns, rows = read_csv(self.path("out", "summary.csv"))
+        self.assertEqual(columns, ["name", *GRID, "train.warmup_steps", "train.optimizer", "train.lr", "model.norm", "train.grad_clip",
+                                   "train.seed", "status", "final_train_loss", "best_val_loss", "final_val_loss", "grad_first_last",
+                                   "growth", "steps", "seconds", "tokens_per_s"])
+        self.assertEqual([row["name"] for row in rows], names)
+        self.assertEqual([row["status"] for row in rows], ["done"] * 10 + ["diverged"] * 2)
+        row = rows[names.index("norm_placement=post_n_layer=2_seed=7")]
+        self.assertEqual([row[key] for key in ("model.n_layer", "train.warmup_steps", "train.seed", "steps")], ["2", "0", "7", "25"])
+        run = Run(self.path("out", row["name"]))
+        for figure in ("final_train_loss", "best_val_loss", "final_val_loss", "growth", *CLOCK):
+            self.assertEqual(float(row[figure]), run.summary[figure])
+        self.normscope("train", "tiny.json", "--set", "model.norm_placement=post", "--set", "train.seed=7", "--set",
+                       f"name={row['name']}", "--out", "alone")
+        self.assert_same_results(run, Run(self.path("alone")))
+        self.assertEqual(run.json("config.json")["name"], row["name"])
+        before = {name: os.stat(self.path("out", name, "checkpoint.safetensors")).st_mtime_ns for name in names[:-2]}
+        said = self.sweep(seeds=[1, 7, 8], grid=GRID, cases=cases).stdout
+        self.assertIn("18 runs, 12 of them finished already", said)
+        self.assertEqual({name: os.stat(self.path("out", name, "checkpoint.safetensors")).st_mtime_ns for name in before}, before)
+
+    def test_names_and_options(self):
+        self.file(grid={"train.lr": [1e-3]}, cases=[{"name": "x" * 200, "set": {}}], seeds=[3, 4])
+        names = self.planned("sweep.json", "--set", "model.n_head=1,2", "--set", "train.steps=1e0", "--seeds", "1")
+        self.assertEqual(names[:2], ["lr=0.001_n_head=1_seed=1", "lr=0.001_n_head=2_seed=1"])
+        self.assertRegex(names[2], r"^x{83}-[0-9a-f]{16}$")
+        for option, found in (('model.norm_placement=["pre","post"],pre', ["--pre---post--", "pre"]),
+                              ('model.norm_placement={"attn":"pre","ffn":"post"},"post"', ["--attn-:-pre---ffn-:-post--", "post"]),
+                              ("train.lr=1e-3,0.01", ["0.001", "0.01"])):
+            wanted = [f"{option.partition('=')[0].rpartition('.')[2]}={value}".replace(":", "-") for value in found]
+            self.assertEqual(self.planned("tiny.json", "--set", option), wanted)
+        self.assertEqual(self.planned("tiny.json", "--seeds", "2"), ["seed=1", "seed=2"])
+        self.assertEqual(self.planned("tiny.json", "--set", "log.every=5,6", "--set", "eval.every=5,6")[0], "log.every=5_eval.every=5")
+        self.file(name="hier.json", cases=[{"name": "a", "set": {}}])
+        os.mkdir(self.path("sub"))
+        self.write("sub/other.json", '{ // of the working directory\n "base": "tiny.json" /* no seeds */ }')
+        self.assertEqual((self.planned("hier.json"), self.planned("sub/other.json")), (["a"], ["other"]))
+        self.assertEqual(os.listdir(self.path("sub")), ["other.json"])
+
+    def test_mistakes_are_named_before_anything_runs(self):
+        self.config()
+        for text, words in (("[]", ["expected an object"]), ("{}", ["base: missing"]), ('{"base": "no.json"}', ["no such file: no.json"]),
+                            ('{"base": "tiny.json", "gird": 1}', ["gird: unknown key; did you mean grid?"]),
+                            ('{"base": "tiny.json", "grid": {"train.lr": []}}', ["grid: got", "[VALUE, ...]"]),
+                            ('{"base": "tiny.json", "name": ".x"}', ['name: got ".x"; expected']),
+                            ('{"base": "tiny.json", "seeds": [1, 1]}', ["seeds: got [1, 1]"]),
+                            ('{"base": "tiny.json", "seeds": [-1]}', ["train.seed", "-1", "in seed=-1"]),
+                            ('{"base": "tiny.json", "seeds": [1], "grid": {"train.seed": [1]}}', ["`seeds` says which"]),
+                            ('{"base": "tiny.json", "grid": {"name": ["a"]}}', ["a run's name is made of what it varies"]),
+                            ('{"base": "tiny.json", "cases": [{"name": "config.json", "set": {}}]}', ["no NAME like a file's"]),
+                            ('{"base": "tiny.json", "grid": {"train.lr": [1], "train.lr": [2]}}', ["duplicate key 'train.lr'"]),
+                            ('{"base": "tiny.json",\n "grid": {"train.lr": [NaN]}}', ["NaN is no JSON number"]),
+                            ('{"base": "tiny.json"\n "grid": {}}', ["line 2 column 2"]),
+                            ('{"base": "tiny.json", "grid": {"train.lr": [0.001, 1e-3]}}', ["share the folder lr=0.001"]),
+                            ('{"base": "tiny.json", "grid": {"model.nrom": ["a", "b"]}}', ["did you mean model.norm?", "in nrom=a"]),
+                            ("[" * 5000, ["nested too deeply"]), (b'{"base": "\xff"}', ["utf-8"]),
+                            (json.dumps({"base": "tiny.json", "seeds": list(range(10_001))}), ["more than 10000 runs"])):
+            self.write("bad.json", text)
+            self.refused("bad.json", "--out", "never", says=words)
+        self.file(grid={"train.lr": [-1, 0.1], "model.n_head": [2, 5]})
+        self.refused("sweep.json", "--out", "never", lines=2, says=["train.lr", "model.n_head: 5 does not divide", "in lr=-1_n_head="])
+        for options, words in ((["tiny.json"], ["is a config", f"{BINARY} train tiny.json"]), (["none.json"], ["no file none.json"]),
+                               (["sweep.json", "--set", "train.lr=1"], ["varies it already"]), (["sweep.json", "--jobs", "0"], ["from 1"]),
+                               (["sweep.json", "--shard", "3/2"], ["I/N"]), (["sweep.json", "--sed", "2"], ["--sed"])):
+            self.refused(*options, says=words)
+        self.assertFalse(os.path.exists(self.path("never")))
+
+    def test_a_failed_run_is_tried_again_and_a_damaged_summary_is_made_again(self):
+        os.makedirs(self.path("out"))
+        self.write("out/lr=0.001", "a file where a folder should be")
+        parts = {"grid": {"train.lr": [1e-3, 1e-2, 0.1, 1]}}
+        said = self.sweep(code=1, **parts)
+        self.assertRegex(said.stdout, r"(?m)^failed +lr=0.001 .*is a file")
+        self.assertRegex(said.stderr, r"^\[sweep\] 1 of 4 runs failed; .*\n$")
+        self.assertEqual(self.statuses(), ["failed", "done", "done", "done"])
+        whole = self.table()
+        os.remove(self.path("out/lr=0.001"))
+        for name, content in (("lr=0.01", ""), ("lr=0.1", '{"status":'), ("lr=1", "[]")):
+            self.write(f"out/{name}/summary.json", content)
+        self.sweep(**parts)
+        self.assertEqual(self.statuses(), ["done"] * 4)
+        self.assertEqual({name: row for name, row in self.table().items() if name != "lr=0.001"},
+                         {name: row for name, row in whole.items() if name != "lr=0.001"})
+
+    def test_folders_of_another_config_or_text_are_refused(self):
+        self.sweep(grid=FAST)
+        self.file(changes={"model": {"n_layer": 3}}, grid=FAST)
+        self.refused("sweep.json", "--out", "out", says=["another config", "model.n_layer (2 -> 3)"])
+        self.file(grid=FAST)
+        text = Run(self.folder).bytes("text.txt")
+        self.write("text.txt", text + b"x")
+        self.refused("sweep.json", "--out", "out", code=1, says=["its text's hash"])
+        self.write("moved.txt", text)
+        self.assertIn("1 run, 1 of them finished", self.sweep(grid=FAST, changes={"data": {"path": "moved.txt"}}).stdout)
+
+    def test_a_table_of_someone_else_is_never_replaced(self):
+        os.makedirs(self.path("out"))
+        self.file(grid=FAST)
+        for table in ("my,precious\n1,2\n", "", "name,status\nme,fine\n"):
+            self.write("out/summary.csv", table)
+            for option in ([], ["--dry-run"]):
+                self.refused("sweep.json", "--out", "out", *option, says=["out/summary.csv", "--out DIR"])
+            self.assertEqual(Run(self.path("out")).contents(), {"summary.csv": table.encode()})
+        os.remove(self.path("out", "summary.csv"))
+        self.sweep(grid=FAST)
+        self.sweep(grid={"train.lr": [1]})  # a table of ours, of another grid
+        self.assertEqual(list(self.table()), ["lr=1"])
+
+    def test_shards_share_the_work_and_the_table(self):
+        self.file(seeds=[1, 2, 3, 4, 5], grid=FAST)
+        os.makedirs(self.path("out"))
+        self.write("out/steps=2_seed=1", "a file where a folder should be")
+        started = [self.begin("--shard", shard) for shard in ("1/3", "2/3", "3/3", "2/2")]  # the last does others' runs too
+        for process, code in zip(started, (1, 0, 0, 0)):
+            self.end(process, code)
+        self.assertEqual(self.statuses(), ["failed"] + ["done"] * 4)
+        os.remove(self.path("out/steps=2_seed=1"))
+        self.end(self.begin("--shard", "1/5"), 0)
+        self.assertEqual(self.statuses(), ["done"] * 5)
+
+    def test_cores_are_shared_out(self):
+        self.file(grid=FAST)
+        self.assertIn("; 1 at a time, 8 threads each;", self.end(self.begin("--dry-run", OMP_NUM_THREADS="8"), 0)[0])
+        self.end(self.begin("--jobs", "3", OMP_NUM_THREADS="8"), 0)
+        self.assertEqual(Run(self.path("out", "steps=2")).summary["threads"], 2)
+
+    def test_whatever_the_surroundings(self):
+        self.file(grid=FAST)
+        out = "-läufe\u2028\u202e"
+        done = subprocess.run([SWEEP[0], "-P", "-W", "error", SWEEP[1], "sweep.json", f"--out={out}"], cwd=self.folder,
+                              env=environment(PYTHONIOENCODING="ascii", LC_ALL="C"), capture_output=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertEqual(self.statuses(out), ["done"])
+
+    def test_progress_on_a_terminal_and_in_a_pipe(self):
+        self.file(grid={"train.steps": [3000]}, seeds=[1, 2])
+        command = shlex.join([*SWEEP, "sweep.json", "--out", "out", "--jobs", "1"])
+        shown = subprocess.run(["script", "-qec", command, "/dev/null"], cwd=self.folder, env=environment(TERM="xterm"),
+                               stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
+        self.assertRegex(shown, rb"\r\x1b\[K0 of 2 done, 1 running, about \d+:\d\d left")
+        self.assertRegex(shown, rb"\r\x1b\[Kdone +steps=3000_seed=1 ")
+        self.assertNotRegex(self.sweep(grid=FAST, out="piped").stdout, "[\r\x1b]")
+
+
+class Stopped(SweepTest):
+    def test_killed_at_any_moment_it_ends_as_if_left_alone(self):
+        draw = random.Random(int(os.environ.get("NORMSCOPE_SEED", "1")))
+        parts = {"seeds": [1, 2], "grid": {"train.lr": [1e-3, 1e-2]}, "changes": BUSY}
+        begin = time.monotonic()
+        self.sweep("--jobs", "2", out="whole", **parts)
+        seconds = time.monotonic() - begin
+        kills = finished = 0
+        while kills < KILLS or not finished:
+            process = self.begin("--jobs", "2")
+            try:
+                process.wait(timeout=draw.uniform(0, seconds) if kills < KILLS else 60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                kills += 1
+            self.assertEqual(process.communicate()[1], "")
+            if process.returncode == 0:
+                finished += 1
+                self.assertEqual(self.table(), self.table("whole"))
+                self.assertEqual(sorted(os.listdir(self.path("out"))), sorted(os.listdir(self.path("whole"))))
+                for name in self.folders():
+                    self.assert_same_results(Run(self.path("out", name)), Run(self.path("whole", name)))
+                shutil.rmtree(self.path("out"))
+        print(f"kills survived: {kills}, in {finished} sweeps", file=sys.stderr)
+
+    def test_the_runs_of_a_killed_sweep_save_their_state(self):
+        process = self.begin_and_wait_for_rows(grid=SLOW, seeds=[1])
+        process.kill()
+        process.communicate()
+        run = Run(self.path("out", "steps=100000_seed=1"))
+        self.wait_for(lambda: os.path.exists(run.file("summary.json")))
+        self.assertEqual(run.summary["status"], "interrupted")
+
+    def test_signals_stop_it_and_save_the_runs(self):
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+            process = self.begin_and_wait_for_rows("--jobs", "2", grid=SLOW, seeds=[1, 2])
+            process.send_signal(one)
+            self.assertEqual(self.end(process, 130)[1], "interrupted; go on with the same command\n")
+            for name in self.folders():
+                run = Run(self.path("out", name))
+                self.assertEqual((run.summary["status"], run.metadata("checkpoint.safetensors")["step"]),
+                                 ("interrupted", str(run.summary["steps"])))
+            self.assertEqual(self.table(), {})
+            shutil.rmtree(self.path("out"))
+
+    def test_a_second_signal_ends_it_at_once(self):
+        self.write("stub", f'#!/bin/sh\n[ $1 = train ] || exec {BINARY} "$@"\ntrap "" TERM\necho $$ > pid\nsleep 60 &\nwait\nwait')
+        os.chmod(self.path("stub"), stat.S_IRWXU)
+        self.file(grid=FAST)
+        process = self.begin(NORMSCOPE=self.path("stub"))
+        self.wait_for(lambda: os.path.exists(self.path("pid")))
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=5), 130)
+        with open(self.path("pid"), encoding="ascii") as pid:
+            child = int(pid.read())
+        self.wait_for(lambda: not os.path.exists(f"/proc/{child}") or "(zombie)" in Run(f"/proc/{child}").bytes("status").decode())
+        process.communicate()
+
+    def test_a_run_that_is_stopped_by_itself_is_named(self):
+        process = self.begin_and_wait_for_rows(seeds=[1], grid=SLOW)
+        with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as children:
+            os.kill(int(children.read()), signal.SIGTERM)
+        self.assertRegex(self.end(process, 130)[1], r"^\[sweep\] interrupted by a signal to the run itself: steps=100000_seed=1; .*\n$")
+
+    def test_one_sweep_and_one_writer_at_a_time(self):
+        process = self.begin_and_wait_for_rows(grid=SLOW)
+        self.refused("sweep.json", "--out", "out", code=1, says=["[lock] out: another process is writing here"])
+        process.send_signal(signal.SIGTERM)
+        self.end(process, 130)
+        writer = self.start("train", "tiny.json", "--out", "other/steps=3", "--set", "train.steps=100000", "--set", "name=steps=3")
+        self.wait_for_rows(self.path("other/steps=3/metrics.csv"), 1, writer)
+        self.file(grid={"train.steps": [100_001]}, cases=[{"name": "steps=3", "set": {}}])
+        waiting = self.begin("--jobs", "2", out="other")
+        self.wait_for_rows(self.path("other/steps=100001/metrics.csv"), 1, waiting)
+        self.assertIsNone(waiting.poll())  # it waits for the other writer, and does the other run
+        waiting.send_signal(signal.SIGTERM)
+        self.end(waiting, 130)
+
+    def test_where_the_table_cannot_be_written_runs_save_their_state(self):
+        process = self.begin_and_wait_for_rows("--jobs", "2", grid={"train.steps": [100_000, 3000]})
+        os.makedirs(self.path("out", "summary.csv.normscope-tmp", "in the way"))
+        self.assertRegex(self.end(process, 1)[1], r"^\[sweep\] out/summary\.csv\.normscope-tmp: Is a directory\n$")
+        self.assertEqual(Run(self.path("out", "steps=100000")).summary["status"], "interrupted")
+
+
+if __name__ == "__main__":
+    unittest.main()
