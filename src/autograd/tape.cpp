@@ -128,20 +128,6 @@ void Tape<Real>::tap(const Var<Real>& value, Place place) {
 }
 
 template <class Real>
-void Tape<Real>::set_noise(Real size, std::uint64_t seed) {
-  noise_ = size;
-  noise_stream_ = RandomStream(seed, "noise");
-  noise_draws_ = 0;
-}
-
-template <class Real>
-void Tape<Real>::add_noise(Index n, Real* x) {
-  for (Index i = 0; i < n && noisy(); ++i) {
-    x[i] *= 1 + noise_ * static_cast<Real>(2 * noise_stream_.uniform(noise_draws_++) - 1);
-  }
-}
-
-template <class Real>
 void Tape<Real>::drop(Slot& slot) {
   Buffer* buffer = slot.buffer;
   slot.buffer = nullptr;
@@ -166,7 +152,6 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
     const Slot& slot = slots_[node->output];
     if (slot.buffer == nullptr) continue;  // the loss does not depend on it
     const Matrix<Real> gradient = slot.matrix();
-    if (gradient.value != nullptr) add_noise(gradient.size(), gradient.value);
     // Every reader of this value came later on the tape, so its gradient is final now.
     for (const Tap& tap : taps_) {
       if (listener_ != nullptr && tap.slot == node->output) listener_->on_gradient(tap.place, gradient);

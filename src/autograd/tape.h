@@ -15,7 +15,6 @@
 #include "core/error.h"
 #include "core/head_stats.h"
 #include "core/matrix.h"
-#include "core/random.h"
 #include "core/site.h"
 #include "core/stopwatch.h"
 
@@ -94,10 +93,6 @@ class Tape {
     return arena_.take<T>(count);
   }
 
-  // Ops call it on what they save besides their output, such as a norm's statistics; see set_noise().
-  void add_noise(Index n, Real* x);
-  bool noisy() const { return noise_ != 0 && recording_; }
-
   bool recording() const { return recording_; }
 
   // Records an op's backward: backward(tape) is called when the gradient of `output` is final. The closure is
@@ -106,7 +101,6 @@ class Tape {
   void record(const Var<Real>& output, Backward backward) {
     static_assert(std::is_trivially_copyable_v<Backward> && std::is_trivially_destructible_v<Backward>);
     if (!recording_) return;
-    if (output.value != nullptr) add_noise(output.size(), output.value);
     void* closure = new (arena_.take<Backward>(1)) Backward(backward);
     nodes_.push_back({output.slot, closure,
                       [](const void* c, Tape& tape) { (*static_cast<const Backward*>(c))(tape); }, call_});
@@ -177,10 +171,6 @@ class Tape {
   void set_listener(TapListener<Real>* listener) { listener_ = listener; }
   void set_op_listener(OpListener* listener) { op_listener_ = listener; }
 
-  // Multiplies every op's output and every final gradient by 1 + size*r, r uniform in [-1, 1): a coarse
-  // rounding, from which `check` estimates the effect of the real one. Not for bf16. 0: off.
-  void set_noise(Real size, std::uint64_t seed = 0);
-
   // Backpropagates from a scalar, d(loss)/d(loss) = cotangent. Only once: backwards may overwrite saved
   // values.
   void backward(const Var<Real>& loss, Real cotangent = 1);
@@ -230,9 +220,6 @@ class Tape {
   OpListener* op_listener_ = nullptr;
   OpCall call_{};  // the op being recorded
   bool recording_ = true, walked_ = false;
-  Real noise_ = 0;
-  RandomStream noise_stream_{0, ""};
-  std::uint64_t noise_draws_ = 0;
 };
 
 extern template class Tape<float>;

@@ -18,7 +18,7 @@ namespace normscope {
 struct Result {
   std::string law;                               // with the variant of the config, if it is one
   double error;                                  // as measured
-  double limit;                                  // what rounding may explain
+  double limit;                                  // fixed: what rounding explains in sound configs
   std::string note;                              // where error/limit is largest; what leaks
   bool holds() const { return error <= limit; }  // NaN does not
 };
@@ -44,19 +44,20 @@ struct Check {
   Outcome (*measure)(const Context& given);
   bool without_eps = false;     // its models have norm_eps 0, whatever the config's
   bool two_characters = false;  // it needs a vocabulary of two: with one, nothing depends on anything
+  enum { bits, values, gradients } of = gradients;  // of bits: rounding is no excuse
 };
 
 std::span<const Check> checks();  // in the order of the report
 
-// Check::measure(). A check does not apply if its results are NaN (a norm without eps of equal numbers, as
-// ReLUs leave them) or nothing but rounding.
+// Check::measure(). A check that fails does not apply if its results are NaN (a norm without eps of equal
+// numbers, as ReLUs leave them) or the config chaotic.
 Outcome run_check(const Check& check, const Context& given);
 
 // identities.cpp:
 Outcome norm_gradient(const Context&), branch_scale(const Context&), query_scale(const Context&),
-    stream_scale(const Context&), rezero_start(const Context&), equal_characters(const Context&);
-// equivalences.cpp:
-Outcome equivalences(const Context&), uniform_loss(const Context&), precision(const Context&);
+    stream_scale(const Context&);
+// precision.cpp:
+Outcome uniform_loss(const Context&), precision(const Context&);
 // The files of their names:
 Outcome causality(const Context&), finite_differences(const Context&), equations(const Context&),
     first_values(const Context&);

@@ -1,15 +1,12 @@
 // The whole model's gradient against central differences, tensor by tensor.
 #include <algorithm>
-#include <limits>
 
 #include "check/test_model.h"
 
 namespace normscope {
 namespace {
 
-constexpr double small = 1e-6;  // a small enough error of a gradient; a tenth of it ends the search for h
-constexpr double steps[] = {1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9};  // of the length of W
-constexpr std::size_t likeliest_first[] = {2, 3, 1, 4, 0, 5, 6, 7};
+constexpr double steps[] = {1e-4, 1e-3, 1e-5, 1e-6, 1e-7, 1e-8};  // of the length of W
 
 // A direction of length 1: half random, half that of the n numbers at g unless they are all 0.
 std::vector<double> direction(Index n, const double* g, const std::string& name) {
@@ -28,56 +25,43 @@ std::vector<double> direction(Index n, const double* g, const std::string& name)
 class Differences {
  public:
   Differences(Model<double>& model, const Pass& batch, const ParameterBlock<double>& gradients)
-      : model_(model), batch_(batch), gradients_(gradients), pass_(tensors_of(model, batch)) {
-    find_rounding(model, batch, noise_of_double, pass_);
-    loss(masks_);
-  }
+      : model_(model), batch_(batch), gradients_(gradients), loss_(loss(masks_)) {}
 
   void compare(const Parameter& p, Worst& worst) {
     const double* g = gradients_.at(p);
     double* w = model_.parameters.at(p);
     const std::vector<double> d = direction(p.size, g, p.name);
     const double size = l2_norm(p.size, g), slope = dot(p.size, g, d.data());
-    if (std::isnan(slope)) return worst.add(p.name, slope, small);
+    if (std::isnan(slope)) return worst.add(p.name, slope, gradient_limit);
     // A tensor of zeros (rezero's scales at the start) still needs a step.
     const double length = std::max(l2_norm(p.size, w), 1e-3 * std::sqrt(static_cast<double>(p.size)));
-    constexpr std::size_t count = std::size(steps);
-    double found[count], least = INFINITY;
-    for (const std::size_t i : likeliest_first) {
+    std::vector<std::pair<double, double>> found;  // a difference and what rounding of the loss may do to it
+    for (const double step : steps) {
       bool kink = false;
-      found[i] = central_difference(w, d, steps[i] * length, [&] {
+      const double difference = central_difference(w, d, step * length, [&] {
         std::vector<bool> on;
         const double moved = loss(on);
         kink = kink || on != masks_;
         return moved;
       });
-      if (kink) found[i] = NAN;
-      least = std::min(least, std::abs(found[i] - slope));  // drops a NaN; where all are, infinity is left
-      if (least <= small / 10 * size) break;
+      if (kink || std::isnan(difference)) continue;
+      found.push_back({difference, rounding_of_loss * std::abs(loss_) / (step * length)});
+      const double error = std::abs(difference - slope), limit = gradient_limit * size + found.back().second;
+      if (error <= limit) return worst.add(p.name, error, limit, std::max(size, limit));
     }
-    double limit = small * size + slope_rounding("grad." + p.name);
-    if (least > limit) {
-      // The longest step that agrees with all shorter ones up to rounding: with longer steps curvature
-      // counts.
-      const auto rounding = [&](std::size_t i) { return margin * pass_[0].rounding / (steps[i] * length); };
-      std::size_t best = count - 1;
-      while (best > 0 && std::abs(found[best - 1] - found[best]) <= 2 * rounding(best)) --best;
-      if (best + 1 < count) {
-        least = std::abs(found[best] - slope);
-        limit += rounding(best) + std::abs(found[best] - found[best + 1]);
-      } else if (!std::isnan(found[best])) {
-        return;  // no two steps agree: the function is too rough for a verdict
+    // Two steps that agree contradict the gradient; others contradict each other.
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        const double error = std::abs(found[i].first - slope);
+        const double limit = gradient_limit * size + found[i].second + found[j].second;
+        if (std::abs(found[i].first - found[j].first) <= std::max(limit, 0.1 * error))
+          worst.add(p.name, error, limit, size);
       }
     }
-    worst.add(p.name, least, limit, size);
   }
 
  private:
-  // The possible effect of rounding on the tensor: that of the noise itself, if the noise swamps the tensor.
-  double slope_rounding(const std::string& name) const {
-    const Tensor& own = tensor_named(pass_, name);
-    return (own.rounding > max_rounding * own.size() ? rounding_margin : margin) * own.rounding;
-  }
+  static constexpr double gradient_limit = 1e-6, rounding_of_loss = 1e-14;
 
   // `on`: which ReLUs of the FFN are, because a difference across their kink is no derivative. Units that are
   // 0 up to rounding (all tokens equal, with batch norm) count as off.
@@ -94,15 +78,11 @@ class Differences {
     return found;
   }
 
-  // From the effect of the noise to that of rounding by at most four units in the last place.
-  static constexpr double margin =
-      rounding_margin * 4 * std::numeric_limits<double>::epsilon() / noise_of_double;
-
   Model<double>& model_;
   const Pass batch_;
   const ParameterBlock<double>& gradients_;
-  std::vector<Tensor> pass_;  // at W itself; the loss first
-  std::vector<bool> masks_;   // of ReLUs
+  std::vector<bool> masks_;  // of ReLUs, at W itself
+  const double loss_;
 };
 
 }  // namespace

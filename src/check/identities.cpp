@@ -32,17 +32,19 @@ Result scale_does_not_matter(const Context& given, const char* law,
   const std::vector<Part> parts = parts_of(model.layout());
   const std::string changes = text(" (norm_eps 0", own.bias || own.ffn_bias ? ", no biases" : "",
                                    own.tie_embeddings ? ", untied)" : ")");
-  return vanishes(law + changes, model.tape, [&] {
-    model.pass(batch.view());
-    std::vector<Residue> all;
-    for (const Part& part : parts) {
-      if (all.empty() || all.back().place != part.place) all.push_back({part.place, 0, 0});
-      const Parameter& p = model.layout()[part.parameter];
-      const double *w = model.parameters.at(p) + part.begin, *g = model.gradients.at(p) + part.begin;
-      for (Index i = 0; i < part.count; ++i) all.back().add(w[i] * g[i]);
-    }
-    return all;
-  });
+  model.pass(batch.view());
+  std::vector<Residue> all;
+  for (const Part& part : parts) {
+    if (all.empty() || all.back().place != part.place) all.push_back({part.place, 0, 0});
+    const Parameter& p = model.layout()[part.parameter];
+    const double *w = model.parameters.at(p) + part.begin, *g = model.gradients.at(p) + part.begin;
+    for (Index i = 0; i < part.count; ++i) all.back().add(w[i] * g[i]);
+  }
+  double largest = 0;
+  for (const Parameter& p : model.layout().list())
+    largest =
+        std::max(largest, l2_norm(p.size, model.parameters.at(p)) * l2_norm(p.size, model.gradients.at(p)));
+  return vanishes(law + changes, all, largest);
 }
 
 }  // namespace
@@ -68,25 +70,25 @@ Outcome norm_gradient(const Context& given) {
   if (config.norm_affine) vars.weight = Tape<double>::constant(gain.data(), 1, C);
   Tape<double> tape;
   const char* law = centred ? "'s input: sum dx = 0, <dx, x - mean> = 0" : "'s input: <dx, x> = 0";
-  return vanishes(text("gradient of ", name_of(config.norm), law, " (norm_eps 0)"), tape, [&] {
-    std::fill(dx.begin(), dx.end(), 0.0);
-    tape.reset();
-    const Var<double> in = tape.parameter(x.data(), dx.data(), rows, C);
-    tape.backward_from(apply_norm(tape, config, vars, {.tokens = {}, .targets = {}, .context = context}, in),
-                       dy.data());
-    const auto group = [&](Index i) { return norm_group(config, context, i / C, i % C, C); };
-    const Index n = rows * C, groups = group(n - 1) + 1;
-    std::vector<double> mean(groups);
-    const double count = static_cast<double>(n / groups);
-    for (Index i = 0; i < n && centred; ++i) mean[group(i)] += x[i] / count;
-    std::vector<Residue> sums(groups, {"sum dx", 0, 0}), products(groups, {"<dx, x - mean>", 0, 0});
-    for (Index i = 0; i < n; ++i) {
-      sums[group(i)].add(dx[i]);
-      products[group(i)].add(dx[i] * (x[i] - mean[group(i)]));
-    }
-    if (centred) products.insert(products.end(), sums.begin(), sums.end());
-    return products;
-  });
+  tape.reset();
+  const Var<double> in = tape.parameter(x.data(), dx.data(), rows, C);
+  tape.backward_from(apply_norm(tape, config, vars, {.tokens = {}, .targets = {}, .context = context}, in),
+                     dy.data());
+  const auto group = [&](Index i) { return norm_group(config, context, i / C, i % C, C); };
+  const Index n = rows * C, groups = group(n - 1) + 1;
+  std::vector<double> mean(groups), square(groups);
+  const double count = static_cast<double>(n / groups);
+  for (Index i = 0; i < n && centred; ++i) mean[group(i)] += x[i] / count;
+  for (Index i = 0; i < n; ++i) square[group(i)] += std::pow(x[i] - mean[group(i)], 2) / count;
+  std::vector<Residue> sums(groups, {"sum dx", 0, 0}), products(groups, {"<dx, x - mean>", 0, 0});
+  for (Index i = 0; i < n; ++i) {
+    const Index g = group(i);
+    sums[g].add(dx[i] * std::sqrt(square[g]));
+    products[g].add(dx[i] * (x[i] - mean[g]));
+  }
+  if (centred) products.insert(products.end(), sums.begin(), sums.end());
+  // Of two features, which are normalised to 1 and -1, dx is 0.
+  return vanishes(text("gradient of ", name_of(config.norm), law, " (norm_eps 0)"), products, 1);
 }
 
 // A norm after the branch makes N(c F) = N(F): <W, dW> = 0 for each matrix W in which the branch is linear.
@@ -164,65 +166,6 @@ Outcome stream_scale(const Context& given) {
     std::vector<Part> parts;
     for (const int writer : writers) parts.push_back({"all", writer, 0, layout[writer].size});
     return parts;
-  });
-}
-
-// With every a = 0 the blocks are the identity: x_L = x_0, branches get no gradient, the stream's gradient is
-// the same at every layer. To the bit.
-Outcome rezero_start(const Context& given) {
-  const ModelConfig& config = given.config.model;
-  const auto starts_as_identity = [&](const Placement* row) {
-    return branch_scale_of(config, *row).learned != LearnedScale::none && adds_only_the_branch(row);
-  };
-  if (!std::ranges::all_of(sublayer_rows(config), starts_as_identity) || !config.residual)
-    return "not every block adds its branch times a learned number";
-  TestModel<double> model(given, config);
-  for (const BlockParameters& p : model.layout().blocks) {
-    for (const int scale : {p.attn.scale, p.ffn.scale}) model.set(scale, 0);
-  }
-  const std::vector<Tensor> pass = tensors_of(model, small_batch(given).view());
-  const int last = static_cast<int>(config.n_layer);
-  Worst worst;
-  const auto equal = [&](const char* what, int layer, int other) {
-    const auto &x = tensor_named(pass, text(what, layer, ".stream")).data,
-               &y = tensor_named(pass, text(what, other, ".stream")).data;
-    worst.add(text(what, layer, ".stream"), l2_distance(std::ssize(x), x.data(), y.data()), 0);
-  };
-  equal("act.", last, 0);
-  for (int layer = 0; layer < last; ++layer) equal("act_grad.", layer, last);
-  for (const Parameter& p : model.layout().list()) {
-    if (p.layer == 0 || p.layer > last || p.role == Role::branch_scale || !p.trainable) continue;
-    worst.add("gradient of " + p.name, l2_norm(p.size, model.gradients.at(p)), 0);
-  }
-  return worst.result("scales of 0: blocks are the identity, branches get no gradient (to the bit)");
-}
-
-// If all characters of a sequence are equal and there are no positions, attention averages equal values:
-// queries and keys have no effect.
-Outcome equal_characters(const Context& given) {
-  ModelConfig config = given.config.model;
-  if (norm_row(config.norm).over == NormOver::sequence)
-    return text(name_of(config.norm), " makes nothing of tokens that are equal");
-  config.position = Position::none;
-  TestModel<double> model(given, config);
-  // Several characters: over one or two batch norm would make nothing of them either.
-  const Index context = std::min<Index>(config.context, 4);
-  TestBatch batch(given, 8, context);
-  for (Index i = 0; i < std::ssize(batch.tokens); ++i)
-    batch.tokens[i] = static_cast<Token>(i / context % given.corpus.vocab.size());
-  const char* law = "one character repeated: the gradients of W_Q and W_K are 0";
-  const char* variant = given.config.model.position == Position::none ? "" : " (position none)";
-  return vanishes(text(law, variant), model.tape, [&] {
-    model.pass(batch.view());
-    std::vector<Residue> all;
-    for (const BlockParameters& p : model.layout().blocks) {
-      const Parameter& qkv = model.layout()[p.qkv.weight];
-      const double* g = model.gradients.at(qkv);
-      const Index third = qkv.size / 3;
-      all.push_back(
-          {qkv.name + ", q and k", l2_norm(2 * third, g), l2_norm(third, g + 2 * third)});  // beside v's
-    }
-    return all;
   });
 }
 

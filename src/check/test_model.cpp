@@ -1,6 +1,5 @@
 #include "check/test_model.h"
 
-#include "core/random.h"
 #include "model/cost.h"
 
 namespace normscope {
@@ -61,24 +60,40 @@ std::vector<Tensor> tensors_of(Model<Real>& model, const Pass& batch) {
 template std::vector<Tensor> tensors_of(Model<float>&, const Pass&);
 template std::vector<Tensor> tensors_of(Model<double>&, const Pass&);
 
-void find_rounding(Model<double>& model, const Pass& batch, double noise, std::vector<Tensor>& pass) {
-  const std::vector<double> weights = model.parameters.all();
-  // Several passes, since a single number, such as a learned scale, may move little in one.
-  for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) {
-    const RandomStream stream(seed, "rounded weights");
-    for (std::size_t i = 0; i < weights.size(); ++i)
-      model.parameters.all()[i] = weights[i] * (1 + noise * (2 * stream.uniform(i) - 1));
-    model.tape.set_noise(noise, seed);
-    const std::vector<Tensor> moved = tensors_of(model, batch);
-    for (std::size_t i = 0; i < pass.size(); ++i)
-      pass[i].rounding = std::max(pass[i].rounding, moved[i].distance(pass[i]));
+std::vector<double> scales_of(const std::vector<Tensor>& pass) {
+  constexpr double share_of_largest = 0.03;
+  double largest_site = 0, largest_gradient = 0;
+  for (const Tensor& t : pass) {
+    if (t.kind == Tensor::site_gradient) largest_site = std::max(largest_site, t.size());
+    if (t.kind > Tensor::site_gradient) largest_gradient = std::max(largest_gradient, t.size());
   }
-  model.tape.set_noise(0);
-  model.parameters.all() = weights;
+  std::vector<double> scales;
+  for (const Tensor& t : pass) {
+    const double largest = t.kind < Tensor::site_gradient    ? 0
+                           : t.kind == Tensor::site_gradient ? largest_site
+                                                             : largest_gradient;
+    scales.push_back(std::max(t.size(), share_of_largest * largest));
+  }
+  return scales;
+}
+
+std::string chaotic_tensor(Model<double>& model, const Pass& batch, double rounding, double limit,
+                           Tensor::Kind last) {
+  const std::vector<Tensor> before = tensors_of(model, batch);
+  const std::vector<double> scales = scales_of(before);
+  const RandomStream stream(1, "rounded weights");
+  std::vector<double>& weights = model.parameters.all();
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] *= 1 + rounding * (2 * stream.uniform(i) - 1);
+  const std::vector<Tensor> after = tensors_of(model, batch);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const double moved = after[i].distance(before[i]);
+    if (before[i].kind <= last && moved > limit * scales[i])
+      return text("weights that differ by ", rounding, " move ", before[i].name, " by ", moved / scales[i]);
+  }
+  return "";
 }
 
 void Worst::add(const std::string& place, double error, double limit, double scale) {
-  if (limit > max_rounding * scale && error <= limit) return;
   const double ratio = error == 0 ? 0 : error / limit;
   if (std::isnan(ratio_) || ratio <= ratio_) return;
   const double unit = scale > 0 && std::isfinite(scale) ? scale : 1;
@@ -88,23 +103,11 @@ void Worst::add(const std::string& place, double error, double limit, double sca
   place_ = place;
 }
 
-Result vanishes(std::string law, Tape<double>& tape, const std::function<std::vector<Residue>()>& measure) {
-  const std::vector<Residue> found = measure();
-  std::vector<double> rounding(found.size()), scale_rounding(found.size());
-  for (const std::uint64_t pass : {1, 2, 3}) {
-    tape.set_noise(noise_of_double, pass);
-    const std::vector<Residue> noisy = measure();
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      rounding[i] = std::max(rounding[i], std::abs(noisy[i].value - found[i].value));
-      scale_rounding[i] = std::max(scale_rounding[i], std::abs(noisy[i].scale - found[i].scale));
-    }
-  }
-  tape.set_noise(0);
+Result vanishes(std::string law, const std::vector<Residue>& found, double least_scale) {
   Worst worst;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const auto& [place, value, scale] = found[i];
-    if (scale_rounding[i] > max_rounding * scale) continue;
-    worst.add(place, std::abs(value), rounding_margin * (rounding[i] + noise_of_double * scale), scale);
+  for (const Residue& r : found) {
+    const double scale = std::max(r.scale, least_scale);
+    worst.add(r.place, std::abs(r.value), identity_limit * scale, scale);
   }
   return worst.result(std::move(law));
 }

@@ -1,4 +1,4 @@
-// Shared by the checks: models, batches, and the possible effect of rounding on a number.
+// Shared by the checks: models, batches, tensors, errors beside their limits.
 #pragma once
 
 #include <algorithm>
@@ -73,7 +73,8 @@ TestBatch small_batch(const Context& given, double max_flops = 2e8);
 
 // Compares <g, d> with (loss(W + h d) - loss(W - h d)) / 2h for each parameter W with gradient g. d has
 // length 1 and is half g's direction, half random (which alone shows only 1/sqrt(size) of an error in g). The
-// limit is 1e-6 |g| at any h or, if no h reaches that, rounding and curvature at the best one.
+// limit is 1e-6 |g| at the best of a few h. Where no two h give the same, the loss is too rough for a
+// verdict.
 Result finite_difference_error(Model<double>& model, const Pass& batch,
                                const ParameterBlock<double>& gradients);
 
@@ -98,46 +99,34 @@ struct Tensor {
   enum Kind { loss, value, site_gradient, matrix_gradient, vector_gradient } kind;
   std::string name;
   std::vector<double> data;
-  double rounding = 0;  // set by find_rounding()
 
   double size() const { return l2_norm(std::ssize(data), data.data()); }
   double distance(const Tensor& other) const;
 };
 template <class Real>
 std::vector<Tensor> tensors_of(Model<Real>& model, const Pass& batch);
+// The sizes beside which errors of these tensors count. Of gradients at least a share of the largest: smaller
+// ones may be nothing but rounding.
+std::vector<double> scales_of(const std::vector<Tensor>& pass);
+
+// A tensor (of kinds up to `last`) of a pass that moves by more than `limit` of its scale when all weights
+// move by up to `rounding` of theirs, and by how much; empty if there is none. With such weights, which are
+// chaotic, a law of numbers that were rounded says nothing. The weights stay moved.
+std::string chaotic_tensor(Model<double>& model, const Pass& batch, double rounding, double limit,
+                           Tensor::Kind last = Tensor::vector_gradient);
+
 const Tensor& tensor_named(const std::vector<Tensor>& all, const std::string& name);
 std::string site_name(Place place);  // of a site's value
-
-// --- the effect of rounding -------------------------------------------------------------------------------
-//
-// The effect of rounding on a pass depends on the weights. It is measured by repeating the pass a few times
-// with relative random noise on every number of the tape (Tape::set_noise): to first order, rounding has the
-// effect of the noise times the ratio of their sizes. Few passes may underestimate it several times; hence
-// the margin.
-constexpr double rounding_margin = 8;
-
-// Relative noise on doubles, 2^13 times their rounding: no law is a close call, and a fault of 1e-11 in a
-// well-conditioned number still shows.
-constexpr double noise_of_double = 0x1p-40;
-
-// Numbers that rounding may change by this share of their size allow no verdict: gradients that cancel, such
-// as that of a bias before batch norm, or chaotic weights.
-constexpr double max_rounding = 0.5;
-
-// Sets Tensor::rounding of a pass's tensors to the effect of the noise, on weights too.
-void find_rounding(Model<double>& model, const Pass& batch, double noise, std::vector<Tensor>& pass);
 
 // The error with the largest ratio to its limit; NaN counts as the largest.
 class Worst {
  public:
-  // The result is relative to `scale` if given. Errors within a limit above max_rounding are ignored.
-  void add(const std::string& place, double error, double limit, double scale = INFINITY);
-
-  // Its limit is infinite if all errors were ignored.
+  // Both are shown relative to `scale`.
+  void add(const std::string& place, double error, double limit, double scale = 1);
   Result result(std::string law) const { return {std::move(law), error_, limit_, place_}; }
 
  private:
-  double error_ = 0, limit_ = INFINITY, ratio_ = -1;
+  double error_ = 0, limit_ = INFINITY, ratio_ = -1;  // infinite if nothing was added
   std::string place_;
 };
 
@@ -152,7 +141,11 @@ struct Residue {
   }
 };
 
-// The result of the law that all residues are 0 that `measure` computes on this tape.
-Result vanishes(std::string law, Tape<double>& tape, const std::function<std::vector<Residue>()>& measure);
+// The limit of what is exact but for rounding in double, relative to a size without cancellation.
+constexpr double identity_limit = 1e-10;
+
+// The result of the law that all residues are 0, beside their scales or, if larger, `least_scale`: the terms
+// of a residue may themselves be nothing but rounding.
+Result vanishes(std::string law, const std::vector<Residue>& found, double least_scale = 0);
 
 }  // namespace normscope

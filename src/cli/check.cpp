@@ -92,8 +92,8 @@ const Command check_command = {
     .details =
         "The laws hold for any weights: drawn anew, every 1-D tensor moved off its start, in double; and "
         "the\n"
-        "engine that trains equals double with the config's own. A limit is what rounding may do. Exit code\n"
-        "1 if a law fails.",
+        "engine that trains equals double with the config's own. Limits are fixed; a config whose weights,\n"
+        "moved by rounding alone, move a tensor further is named as chaotic. Exit code 1 if a law fails.",
     .options = {set_option, threads_option},
     .run = run};
 

@@ -35,13 +35,6 @@ Var<Real> batch_norm(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Re
   batch_norm_forward(norm, y.value);
   if (running.mean_change != nullptr) accumulate_running(norm, running);
 
-  tape.add_noise(statistics, norm.mean);
-  tape.add_noise(statistics, norm.rstd);
-  for (Index i = 0; i < y.size() && tape.noisy(); ++i) {  // y follows from the noisy statistics
-    const Index c = i % x.cols, at = i / (norm.group_rows * x.cols) * x.cols + c;
-    const Real normed = (x.value[i] - norm.mean[at]) * norm.rstd[at];
-    y.value[i] = (gain ? gain.value[c] : 1) * normed + (bias ? bias.value[c] : 0);
-  }
   tape.record(y, [=](Tape<Real>& t) {
     const auto [dx, beta] = t.accumulate(x);
     batch_norm_backward(norm, {t.gradient(y), dx, beta, add_if_wanted(t, gain), add_if_wanted(t, bias)});

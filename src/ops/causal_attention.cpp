@@ -33,7 +33,6 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmProvider gemm_provider, Index c
   }
   attention_forward(gemm_provider, attention);
 
-  tape.add_noise(rows * heads, attention.stats.sum);
   tape.record(y, [=](Tape<Real>& t) {
     const auto [d, beta] = t.accumulate_matrix(qkv);
     attention_backward(gemm_provider, attention,

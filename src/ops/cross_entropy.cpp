@@ -19,7 +19,6 @@ Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std:
 
   Var<Real> loss = tape.create(1, 1);
   *loss.value = static_cast<Real>(total / static_cast<double>(rows));
-  tape.add_noise(rows, stats.sum);
   tape.record(loss, [=](Tape<Real>& t) {
     const auto [d, beta] = t.accumulate(logits);
     cross_entropy_backward(ce, *t.gradient(loss) / static_cast<Real>(rows), d, beta);

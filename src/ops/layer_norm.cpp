@@ -18,13 +18,6 @@ Var<Real> layer_norm(Tape<Real>& tape, LayerNorm<Real> norm, Var<Real> x, Var<Re
   Var<Real> y = tape.create(x.rows, x.cols, dtype);
   layer_norm_forward<Real>(norm, y);
 
-  tape.add_noise(x.rows * norm.groups, norm.mean);
-  tape.add_noise(x.rows * norm.groups, norm.rstd);
-  for (Index i = 0; i < y.size() && tape.noisy(); ++i) {  // y follows from the noisy statistics
-    const Index c = i % x.cols, at = i / (x.cols / norm.groups);
-    const Real normed = (x.value[i] - norm.mean[at]) * norm.rstd[at];
-    y.value[i] = (gain ? gain.value[c] : 1) * normed + (bias ? bias.value[c] : 0);
-  }
   tape.record(y, [=](Tape<Real>& t) {
     const auto [dx, beta] = t.accumulate(x);
     layer_norm_backward(norm, {t.gradient(y), dx, beta, add_if_wanted(t, gain), add_if_wanted(t, bias)});

@@ -36,7 +36,6 @@ Var<Real> query_key_norm(Tape<Real>& tape, Real eps, Index heads, Var<Real> qkv,
   for (Index i = 0; i < parts; ++i) {
     norms[i] = norm_of(qkv.value + i * width, gains[i]);
     layer_norm_forward<Real>(norms[i], y.block(0, i * width, tokens, width));
-    tape.add_noise(tokens * heads, norms[i].rstd);
   }
   if (!v_gain) add_rows(tokens, width, qkv.cols, qkv.value + 2 * width, Real(0), y.value + 2 * width);
 
