@@ -24,6 +24,7 @@ except ImportError as import_error:
     restart(import_error, "torch", f"install python3-torch, or give the script to a Python that has it: /path/to/python {sys.argv[0]} ...")
 
 from lib import safetensors_io
+from lib.keys import completed
 
 ACTIVATIONS = {
     "relu": functional.relu,
@@ -144,7 +145,7 @@ def sinusoid(length, like):
 
 def inner_norm(config, width):
     """The norm before the output matrix of a sublayer, where the config has one."""
-    return Norm(config, width) if config.get("inner_norm") and config["norm"] != "none" else nn.Identity()
+    return Norm(config, width) if config["inner_norm"] and config["norm"] != "none" else nn.Identity()
 
 
 class Attention(nn.Module):
@@ -157,7 +158,7 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=config["bias"])
         self.inner_norm, self.out = inner_norm(config, width), nn.Linear(width, width, bias=config["bias"])
         for part, normed in (("q", config["qk_norm"]), ("k", config["qk_norm"]), ("v", False)):
-            head_norm = HeadNorm(width // self.n_head, config["norm_eps"]) if normed or config.get("qkv_norm") else nn.Identity()
+            head_norm = HeadNorm(width // self.n_head, config["norm_eps"]) if normed or config["qkv_norm"] else nn.Identity()
             self.add_module(f"{part}_norm", head_norm)
 
     def forward(self, x):
@@ -195,9 +196,9 @@ class Block(nn.Module):
         super().__init__()
         self.number, self.placements, self.residual = number, dict(zip(("attn", "ffn"), placements)), config["residual"]
         self.n_layer = config["n_layer"]
-        attn, ffn = ({**config, "inner_norm": config.get("inner_norm") or name == "subln"} for name in placements)
+        attn, ffn = ({**config, "inner_norm": config["inner_norm"] or name == "subln"} for name in placements)
         self.attn, self.ffn = Attention(attn), FeedForward(ffn)
-        width, written, learned = config["d_model"], config.get("branch_scale", 1), config.get("branch_scale_learned", "none")
+        width, written, learned = config["d_model"], config["branch_scale"], config["branch_scale_learned"]
         self.scale = config["n_layer"] ** float(written[2:]) if isinstance(written, str) else float(written)  # "L^-0.5"
         for name, placement in self.placements.items():
             normless = config["norm"] == "none" or placement in NO_NORM
@@ -265,10 +266,8 @@ class Transformer(nn.Module):
 
     def __init__(self, config, vocab_size):
         super().__init__()
-        config = dict(config.get("model", config))
+        config = completed(config.get("model", config))
         places = placements(config)
-        if all(place in NO_NORM for block in places for place in block):
-            config["norm"] = "none"
         self.config, self.context = config, config["context"]
         width = config["d_model"]
         self.embed = nn.ModuleDict({"token": nn.Embedding(vocab_size, width)})

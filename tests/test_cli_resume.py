@@ -369,11 +369,20 @@ class Safety(ResumeTest):
                          if file != "seed-1"}
                 self.assertEqual(files, {"config.json": config, "model.safetensors": "WEIGHTS"})
 
+    def test_a_key_without_effect_is_reported_left_out_and_no_difference(self):
+        for options in ([], ["--resume"]):
+            said = self.normscope("train", self.config(), "--out", "run", *options, "--set", "train.momentum=0.9").stdout
+            self.assertEqual(said.count("note: set without effect: train.momentum (only sgd has it)\n"), not options)
+        run = Run(self.path("run"))
+        self.assertNotIn("momentum", run.json("config.json")["train"])
+        self.assertNotIn("momentum", json.loads(run.metadata()["config"])["train"])
+        self.refused("train", "tiny.json", "--out", "run", "--resume", "--set", "train.optimizer=sgd", says=["train.optimizer"])
+
     def test_a_run_of_an_earlier_version_is_still_one(self):
         """A key that has a fixed default may be missing from its config."""
         run = self.train("run")
         config = run.json("config.json")
-        del config["model"]["norm_groups"], config["train"]["momentum"]
+        del config["model"]["residual"], config["train"]["grad_clip"]
         self.write(run.file("config.json"), json.dumps(config))
         self.resume(run)
         self.train("run", None, "--overwrite")

@@ -21,7 +21,7 @@ from lib import plot_heatmap
 from lib import plot_layers
 from lib import plot_loss
 from lib import plot_steps
-from lib.keys import PLACEMENTS
+from lib.keys import PLACEMENTS, completed
 from lib.runs import Group, PlotError, Run, group_runs, matplotlib
 from lib.sites import Branches, Site, placements
 
@@ -79,7 +79,7 @@ class BranchSizes(CliTest):
         self.normscope("probe", name, "--out", out + "-probe", "--dump", out + ".st", *weights)
         tensors, _ = read_safetensors(self.path(out + ".st"))
         run = Run(self.path(out + "-probe", "seed-1"))
-        return Branches(run), self.by_hand(tensors, run.config["model"])
+        return Branches(run), self.by_hand(tensors, completed(run.config["model"]))
 
     def by_hand(self, tensors, model):
         depth, sizes = model["n_layer"], np.empty((2, model["n_layer"]))

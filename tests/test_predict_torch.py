@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.join(ROOT, "scripts"))
 from lib import safetensors_io
 import torch
 import torch_model
+from lib.keys import completed
 
 CORPUS = os.path.join(ROOT, "data", "austen.txt")
 MODEL = {"n_layer": 6, "n_head": 4, "d_model": 64, "d_ff": 256, "context": 32, "activation": "relu", "tie_embeddings": False,
@@ -46,7 +47,7 @@ class Against(CliTest):
     def model(self, **changes):
         """The PyTorch twin of a config, which is written as tiny.json, with fresh weights of PyTorch's."""
         self.config({"model": {**MODEL, **changes}, "data": {"path": CORPUS}})
-        config = json.loads(self.normscope("config", "tiny.json").stdout)["model"]
+        config = completed(json.loads(self.normscope("config", "tiny.json").stdout)["model"])
         model, init = torch_model.Transformer(config, self.vocab_size), config["init"]
         for name, parameter in model.named_parameters():
             if parameter.dim() < 2:

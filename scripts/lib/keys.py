@@ -15,6 +15,20 @@ NORMS = _schema()["x-norms"]  # {name: its row in src/model/norms.h}
 PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/model/placement.h}
 
 
+def completed(model):
+    """The section `model` of a resolved config with every key: those that it leaves out, as they have no effect in it, get what
+    they resolve to or else their default."""
+    full = {**model, "init": dict(model.get("init", {}))}
+    placement = model.get("norm_placement", "pre")
+    full.setdefault("qkv_norm", isinstance(placement, str) and PLACEMENTS[placement]["qkv_norm"])
+    for key, entry in fields().items():
+        section, _, name = key.rpartition(".")
+        if section in ("model", "model.init"):
+            part = full if section == "model" else full["init"]
+            part.setdefault(name, entry.get("x-else", entry.get("default")))
+    return full
+
+
 @functools.cache
 def fields():
     """{dotted key: its JSON Schema}, in the order of the program's table; `x-` members say what a difference means."""

@@ -8,6 +8,7 @@
 #include "cli/terminal.h"
 #include "config/dump.h"
 #include "config/load.h"
+#include "core/text.h"
 #include "io/utf8.h"
 #include "model/cost.h"
 #include "train/trainer.h"
@@ -136,6 +137,7 @@ Exit report_end(const RunRecord& run, const std::string& folder, ProgressDisplay
 
 struct Inputs {
   RunConfig config;
+  std::vector<std::string> without_effect;  // as in Loaded
   Corpus corpus;
   Threads threads;
 };
@@ -144,7 +146,8 @@ struct Inputs {
 Inputs read_inputs(const CommandLine& line, const std::string& config_path, Index processes) {
   if (line.has("resume") && line.has("overwrite"))
     refuse("train", "--resume goes on with a run, --overwrite starts it again; give one of them");
-  const RunConfig config = load_config(config_path, line.all_of("set")).config;
+  const Loaded loaded = load_config(config_path, line.all_of("set"));
+  const RunConfig& config = loaded.config;
   const TrainConfig& train = config.train;
   const Index ranks = line.ranks().size();
   if (train.grad_accum < ranks)
@@ -155,7 +158,7 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, Inde
   Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), train.batch_size, (train.grad_accum + ranks - 1) / ranks,
                  processes);
-  return {config, std::move(corpus), threads};
+  return {config, loaded.without_effect, std::move(corpus), threads};
 }
 
 void require_same_inputs(Communicator& ranks, const Inputs& inputs) {
@@ -202,6 +205,8 @@ Exit run(const CommandLine& line) {
   if (existing == Existing::resume &&
       !resume(trainer, config.train.steps, escape_controls(path), display.line()))
     return Exit::ok;
+  if (!inputs.without_effect.empty())
+    display.line().say("note: set without effect: " + join(inputs.without_effect));
   display.line().say(start_text(config, trainer, threads, ranks.size()));
   const RunRecord record = trainer.run(stop, threads.is_fixed ? 0 : threads.most);
   return ranks.is_first() ? report_end(record, path, display.line()) : Exit::ok;

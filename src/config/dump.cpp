@@ -44,13 +44,20 @@ void add_tables(ordered_json& root) {
             {"rest", names(row.pattern->rest)}};
   };
   for (const Placement& row : placement_table())
-    root["x-placements"][row.name] = {
-        {"formula", row.formula},           {"norm_in", row.norm_in},
-        {"norm_branch", row.norm_branch},   {"norm_out", row.norm_out},
-        {"embed_norm", row.embed_norm},     {"learned_scale", row.learned_scale},
-        {"block_skip", row.block_skip},     {"pattern", pattern_of(row)},
-        {"alpha", power(row.alpha)},        {"input_scale", power(row.input_scale)},
-        {"init_gain", power(row.init_gain)}};
+    root["x-placements"][row.name] = {{"formula", row.formula},
+                                      {"norm_in", row.norm_in},
+                                      {"norm_branch", row.norm_branch},
+                                      {"norm_out", row.norm_out},
+                                      {"embed_norm", row.embed_norm},
+                                      {"learned_scale", row.learned_scale},
+                                      {"block_skip", row.block_skip},
+                                      {"pattern", pattern_of(row)},
+                                      {"final_norm", row.final_norm},
+                                      {"residual_scaling", row.residual_scaling},
+                                      {"qkv_norm", row.qkv_norm},
+                                      {"alpha", power(row.alpha)},
+                                      {"input_scale", power(row.input_scale)},
+                                      {"init_gain", power(row.init_gain)}};
 }
 
 }  // namespace
@@ -60,7 +67,7 @@ ordered_json dump(const RunConfig& config) {
   for (const Field& field : fields()) {
     const ordered_json value = field.get(config);
     const bool is_missing = field.required && (value == 0 || value.empty());
-    if (!is_missing) root[pointer_to(field.key, "/")] = value;
+    if (!is_missing && field.used_in(config)) root[pointer_to(field.key, "/")] = value;
   }
   return root;
 }
@@ -95,6 +102,7 @@ ordered_json json_schema() {
     if (field.apply_default) property["x-derived"] = true;
     if (!field.uses.empty()) property["x-used-when"] = field.uses;
     if (!field.uses.empty()) property["x-idle"] = field.unused_words;
+    if (!field.else_value.is_null()) property["x-else"] = field.else_value;
     if (!field.label.empty()) property["x-label"] = field.label;
   }
   add_tables(root);
@@ -105,7 +113,7 @@ std::string fixed_differences(const RunConfig& a, const RunConfig& b) {
   std::vector<std::string> keys;
   for (const Field& field : fields()) {
     const ordered_json left = field.get(a), right = field.get(b);
-    if (left != right && !field.may_change_on_resume)
+    if (left != right && field.used_in(a) && field.used_in(b) && !field.may_change_on_resume)
       keys.push_back(text(field.key, " (", quote(left), " -> ", quote(right), ")"));
   }
   return join(keys);

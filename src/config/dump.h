@@ -7,8 +7,8 @@
 
 namespace normscope {
 
-// Every key with its resolved value; load_config() of it gives the same RunConfig. A required key without a
-// value (see LoadOptions) is left out.
+// Every key that has an effect, with its resolved value; dump() of what load_config() makes of it is the
+// same. A required key without a value (see LoadOptions) is left out.
 nlohmann::ordered_json dump(const RunConfig& config);
 
 std::string dump_text(const RunConfig& config);
@@ -17,7 +17,7 @@ std::string dump_text(const RunConfig& config);
 nlohmann::ordered_json json_schema();
 
 // The keys in which two configs differ and that resuming must keep, with their values: "model.n_layer
-// (6 -> 12), train.lr (...)".
+// (6 -> 12), train.lr (...)". A key that has an effect in one of them alone follows from another difference.
 std::string fixed_differences(const RunConfig& a, const RunConfig& b);
 
 }  // namespace normscope

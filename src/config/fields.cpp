@@ -64,7 +64,7 @@ bool holds(const nlohmann::ordered_json& value, const nlohmann::ordered_json& wa
   const nlohmann::ordered_json& what = wanted.front();
   if (how == "not") return !holds(value, what, config);
   const nlohmann::ordered_json other = find_field(what.get_ref<const std::string&>())->get(config);
-  return how == "as" ? value == other : other == 0 || value < other;
+  return other == 0 || value < other;
 }
 
 // --- the table ---
@@ -184,9 +184,7 @@ std::vector<Field> make_table() {
       {.other_names = {"resid_pdrop", "hidden_dropout_prob"}});
   add("model.init.scheme", init(&I::scheme), one_of<InitScheme>(), "how weights are drawn", {.label = "{}"});
   add("model.init.std", init(&I::std), number(0, 100), "gpt2: standard deviation of every matrix",
-      {.uses = {gpt2,
-                {{"model.tie_embeddings", is(true)}, {"model.init.embed_std", {{"as", "model.init.std"}}}}},
-       .unused_words = "only scheme gpt2 has it"});
+      {.uses = {gpt2, {{"model.tie_embeddings", is(true)}}}, .unused_words = "only scheme gpt2 has it"});
   add("model.init.embed_std", init(&I::embed_std), number(0, 100),
       "standard deviation of token and position embeddings",
       {.default_words = "std for gpt2 or a tied head, else 1", .apply_default = default_embed_std});

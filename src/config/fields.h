@@ -12,8 +12,8 @@
 namespace normscope {
 
 // Values of other keys that must all hold for a key to have an effect: a list of values, of which the key
-// (or an entry of its list) is one; {"not": [...]}: it is none of them; {"as": KEY}: it equals that key;
-// {"below": KEY}: it is less than that key, if that key is set.
+// (or an entry of its list) is one; {"not": [...]}: it is none of them; {"below": KEY}: it is less than that
+// key, if that key is set.
 using Conditions = std::map<std::string, nlohmann::ordered_json>;
 
 // What a key is beyond its type.

@@ -113,6 +113,11 @@ std::string find_data(const std::string& written, const std::string& key, const 
   return chosen.string();
 }
 
+// Whether the value is the key's default, or the one that it has where it has no effect.
+bool is_default(const Field& field, const nlohmann::ordered_json& value) {
+  return value == field.get(RunConfig{}) || value == field.else_value;
+}
+
 // Collects the settings of files and --set options, then applies them to the defaults.
 class Loader {
  public:
@@ -137,15 +142,23 @@ class Loader {
   // Throws all problems as one Error.
   Loaded resolve(const fs::path& file) {
     for (const Field& field : fields()) resolve_key(field, file);
+    std::vector<std::string> without_effect;
     for (const Field* field : reset_unused(config_)) origins_[field->key] = "settled: " + field->unused_words;
     for (const Field& field : fields()) {
-      if (field.else_value.is_null() && settings_.contains(field.key) && !field.used_in(config_))
+      const auto given = settings_.find(field.key);
+      const bool is_given = given != settings_.end(), is_used = field.used_in(config_);
+      if (field.else_value.is_null() && is_given && !is_used)
         origins_[field.key] += ", without effect: " + field.unused_words;
+      if (is_given && !is_used && !is_default(field, given->second.value))
+        without_effect.push_back(text(field.key, " (", field.unused_words, ")"));
+      const bool must_be_given = options_.resolved && (field.required || !field.default_words.empty());
+      if (must_be_given && !is_given && is_used)
+        problems_.add(field.key, "", "missing; the config of a run says it");
     }
     check_combinations();
     find_all_data();
     problems_.throw_if_any();
-    return {std::move(config_), std::move(origins_)};
+    return {std::move(config_), std::move(origins_), std::move(without_effect)};
   }
 
  private:
@@ -181,8 +194,6 @@ class Loader {
       const auto& [value, where, folder] = given->second;
       origins_[field.key] = where;
       if (!field.takes_auto || value != "auto") return set(field, value, where);
-    } else if (options_.resolved && (field.required || !field.default_words.empty())) {
-      problems_.add(field.key, "", "missing; the config of a run says it");
     } else if (field.required && options_.need_data) {
       failed_.insert(field.key);
       return problems_.add(field.key, "", "missing, and there is no default; it takes ", field.allowed, " (",

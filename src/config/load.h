@@ -13,13 +13,17 @@ struct Loaded {
   RunConfig config;
   // By dotted key: "configs/deep.json:12:5", "--set", "default", "default: 4*d_model", "settled: ...".
   std::map<std::string, std::string> origins;
+  // The keys that are set to other values than their defaults where they have no effect: "train.momentum
+  // (only sgd has it)".
+  std::vector<std::string> without_effect;
 };
 
 struct LoadOptions {
   // False: keys without a default may be missing (and stay empty or 0), and data files need not exist, for
   // commands that need the model only.
   bool need_data = true;
-  // True: a key whose default depends on other keys must be given, as it is in every resolved config.
+  // True: a key whose default depends on other keys must be given if it has an effect, as in every resolved
+  // config.
   bool resolved = false;
 };
 
