@@ -119,18 +119,6 @@ inline double activation_derivative(ActivationKind kind, double x) {
   return derivative;
 }
 
-// Another thread count for as long as this lives.
-class ThreadCount {
- public:
-  explicit ThreadCount(int threads) : before_(thread_count()) { set_thread_count(threads); }
-  ~ThreadCount() { set_thread_count(before_); }
-  ThreadCount(const ThreadCount&) = delete;
-  ThreadCount& operator=(const ThreadCount&) = delete;
-
- private:
-  int before_;
-};
-
 // Whether compute(), which returns a vector, gives the same bits at 1, 2, 3, 4 and 8 threads.
 template <class Compute>
 bool same_bits_at_any_thread_count(Compute compute) {

@@ -18,17 +18,15 @@ class RanksInThreads {
 
   // Calls body(communicator) for every rank at once, each of which computes in one thread.
   void run(const std::function<void(Communicator&)>& body) {
-    const int before = thread_count();
-    set_thread_count(1);
     std::vector<std::thread> threads;
     for (int r = 0; r < static_cast<int>(shown_.size()); ++r) {
       threads.emplace_back([&, r] {
+        set_thread_count(1);
         Rank rank(*this, r);
         body(rank);
       });
     }
     for (std::thread& thread : threads) thread.join();
-    set_thread_count(before);
   }
 
  private:

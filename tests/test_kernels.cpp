@@ -496,7 +496,7 @@ TEST_CASE("kernel: statistics of several tensors are those of each, at any threa
   const ColumnStats<float> x_alone = stats_by_column(x, x_squares, b.data()),
                            y_alone = stats_by_column(y, y_squares);
   for (const int threads : {1, 2, 3}) {
-    set_thread_count(threads);
+    const ThreadCount count(threads);
     std::vector<double> x_columns(65), y_columns(8);
     ColumnStats<float> both[] = {{x, x_columns.data(), b.data()}, {y, y_columns.data()}};
     column_stats<float>(both);
@@ -504,7 +504,6 @@ TEST_CASE("kernel: statistics of several tensors are those of each, at any threa
     CHECK((both[0].stats.sum == x_alone.stats.sum && both[1].stats.sum == y_alone.stats.sum));
     CHECK((both[0].cosines == x_alone.cosines && both[1].cosines == 0));
   }
-  set_thread_count(0);
 }
 
 TEST_CASE("kernel: optimisers equal their twins") {

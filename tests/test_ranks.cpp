@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "model/cost.h"
 #include "ranks_in_threads.h"
 #include "tiny_model.h"
 #include "train/step.h"
@@ -142,37 +141,4 @@ TEST_CASE("gradient: micro-batches are added along the tree of halves") {
   const float chain = (((value(0) + value(1)) + value(2)) + value(3)) + value(4);
   CHECK(gradients.at(layout[0])[0] == tree);
   CHECK(tree != chain);
-}
-
-TEST_CASE("memory: every norm and scale of a placement counts") {
-  ModelConfig config = tiny_config();
-  const auto numbers = [&] {  // of activations, a token
-    config.n_layer = 1;
-    const ParameterLayout layout(config, tiny_vocab);
-    const double weights = 4.0 * static_cast<double>(layout.block_size());
-    return (training_bytes(config, layout, tiny_vocab, 1, 1) / 4 - weights) /
-           static_cast<double>(config.context);
-  };
-  const double C = static_cast<double>(config.d_model), F = static_cast<double>(config.d_ff);
-  config.norm_placement = {PlacementKind::pre};
-  const double pre = numbers();
-  config.norm_placement = {PlacementKind::sandwich};
-  CHECK(numbers() == doctest::Approx(pre + 2 * C));
-  config.inner_norm = true;
-  CHECK(numbers() == doctest::Approx(pre + 3 * C + F));
-  config.branch_scale = {0.5, 0};
-  CHECK(numbers() == doctest::Approx(pre + 5 * C + F));
-  config.norm = NormKind::none;
-  CHECK(numbers() == doctest::Approx(pre));  // two scales in place of two norms
-}
-
-TEST_CASE("memory: what waits in the tree of micro-batches counts, a block for each of its levels") {
-  const ModelConfig config = tiny_config();
-  const ParameterLayout layout(config, tiny_vocab);
-  const double one = training_bytes(config, layout, tiny_vocab, 2, 1);
-  for (const auto& [micro_batches, levels] :
-       {std::pair{1, 0}, {2, 1}, {3, 2}, {4, 2}, {5, 3}, {8, 3}, {9, 4}}) {
-    CHECK(training_bytes(config, layout, tiny_vocab, 2, micro_batches) - one ==
-          doctest::Approx(4.0 * static_cast<double>(levels * layout.block_size())));
-  }
 }

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/parallel.h"
-#include "core/processors.h"
 #include "core/stopwatch.h"
+#include "kernels/gemm/openblas.h"
 #include "kernels/pointwise.h"
 #include "kernels/simd.h"
 
@@ -34,8 +34,7 @@ double measure_sgemm_gflops() {
     std::ranges::sort(times);
     best = std::max(best, 2e-9 * n * n * n / times[times.size() / 2]);
   }
-  openblas_set_num_threads(1);
-  unbind_thread();
+  pin_openblas();
   return best;
 }
 
@@ -48,7 +47,7 @@ double measure_peak_gflops(Precision precision) {
   for (int run = 0; run < 10; ++run) {
     std::atomic<double> flops = 0;
     const Stopwatch watch;
-    parallel_each(pieces_a_thread * thread_count(), [&](Index) { flops += chains(rounds); });
+    parallel_for(pieces_a_thread * thread_count(), [&](Index) { flops += chains(rounds); });
     best = std::max(best, 1e-9 * flops / watch.seconds());
   }
   return best;

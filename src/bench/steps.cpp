@@ -196,7 +196,7 @@ Measurement measure_steps(const RunConfig& config, const std::vector<Token>& tok
 }  // namespace
 
 std::vector<Measurement> measure(RunConfig config, Index steps) {
-  require_memory(config.model, vocabulary_size, config.train.batch_size, config.train.grad_accum);
+  require_memory(config.model, vocabulary_size, config.train.batch_size);
   const std::vector<Token> tokens = random_text(std::max<Index>(100'000, 2 * config.model.context));
   const std::set<int> thread_counts{1, thread_count()};
   const Precision own = config.train.precision;

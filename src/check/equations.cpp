@@ -91,7 +91,7 @@ class Equations {
     const Index out = weight.shape[0], in = weight.shape[1];
     const double *w = model_.parameters.at(weight), *b = parameter(name + ".bias");
     Numbers y(rows_ * out);
-    parallel_each(rows_, [&](Index row) {
+    parallel_for(rows_, [&](Index row) {
       for (Index o = 0; o < out; ++o) {
         double sum = b != nullptr ? b[o] : 0;
         for (Index i = 0; i < in; ++i) sum += x[row * in + i] * w[o * in + i];
@@ -189,7 +189,7 @@ class Equations {
         x[d + D / 2] = second * std::cos(turn) + first * std::sin(turn);
       }
     }
-    parallel_each(rows_ * H, [&](Index i) {
+    parallel_for(rows_ * H, [&](Index i) {
       const Index row = i / H, h = i % H;
       const auto part = [&](Index of, Index third) { return &qkv[of * 3 * C + third * C + h * D]; };
       const double* q = part(row, 0);

@@ -98,8 +98,7 @@ void print_tables(const RunConfig& config, const std::vector<Measurement>& resul
                   std::optional<double> others) {
   const ModelConfig& model = config.model;
   std::cout << config.name << ": L " << model.n_layer << ", C " << model.d_model << ", T " << model.context
-            << ", B " << config.train.batch_size << "; "
-            << machine_text(config.train, {.most = thread_count()}) << "\n\n";
+            << ", B " << config.train.batch_size << "; " << machine_text(config.train) << "\n\n";
   Columns table;
   add_row(table, {"precision", "threads", "step ms", "tokens/s", "GFLOP/s", "SGEMM's", "share", "peak",
                   "share", "logging"});
@@ -121,8 +120,7 @@ void print_tables(const RunConfig& config, const std::vector<Measurement>& resul
 Exit run(const CommandLine& line) {
   const Index steps = line.number_of<Index>("steps", min_steps, 1'000'000, 60);
   const RunConfig config = config_of(line);
-  const Threads threads = set_up_threads(line, config.train.threads);
-  set_thread_count(threads.most);
+  set_up_threads(line, config.train.threads);
   const OtherCpuTime other_time;
   const std::vector<Measurement> results = measure(config, steps);
   (line.has("json") ? print_json : print_tables)(config, results, other_time.share());

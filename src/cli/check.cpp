@@ -35,7 +35,7 @@ std::vector<std::optional<Outcome>> outcomes_if_small(const Context& given) {
   constexpr Index max_params = 1'000'000;
   std::vector<std::optional<Outcome>> outcomes(checks().size());
   if (ParameterLayout(given.config.model, given.corpus.vocab.size()).count() > max_params) return outcomes;
-  parallel_each(std::ssize(outcomes), [&](Index i) { outcomes[i] = run_check(checks()[i], given); });
+  parallel_for(std::ssize(outcomes), [&](Index i) { outcomes[i] = run_check(checks()[i], given); });
   return outcomes;
 }
 
@@ -43,7 +43,7 @@ Exit run(const CommandLine& line) {
   const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
-  require_memory(config.model, corpus.vocab.size(), 2, 1, 3);  // in float and in double
+  require_memory(config.model, corpus.vocab.size(), 2, 3);  // in float and in double
 
   std::cout << escape_controls(config.name) << ": " << summary_of(config.model) << "\n\n"
             << "       error     limit    law\n";

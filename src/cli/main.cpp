@@ -1,9 +1,9 @@
 // normscope COMMAND [ARGS]: finds the command, prints errors, sets the exit code.
 #include <fcntl.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 
@@ -11,7 +11,6 @@
 #include "cli/terminal.h"
 #include "core/text.h"
 #include "io/utf8.h"
-#include "kernels/gemm/openblas.h"
 #include "train/environment.h"
 
 namespace normscope {
@@ -29,35 +28,15 @@ namespace {
 // Commands that are scripts: scripts/NAME.py.
 constexpr std::string_view script_commands[] = {"sweep"};
 
-// The most threads that OpenBLAS allocates buffers for when it is loaded, by its environment variables: the
-// OpenMP flavour asks OpenMP for its number of threads too, whatever OPENBLAS_NUM_THREADS says.
-int openblas_threads(char** environment) {
-  const auto threads_by = [&](std::string_view name, int otherwise) {
-    for (char** entry = environment; *entry != nullptr; ++entry) {
-      if (!std::string_view(*entry).starts_with(name)) continue;
-      if (const int threads = std::atoi(*entry + name.size()); threads > 0) return threads;
-    }
-    return otherwise;
-  };
-  cpu_set_t mask;
-  const int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
-  return std::min(cores,
-                  std::max({threads_by("OMP_NUM_THREADS=", cores), threads_by("OPENBLAS_NUM_THREADS=", 1),
-                            threads_by("GOTO_NUM_THREADS=", 1)}));
+// Starts the program again, once, with shorter spins of OpenMP's threads, 20 to 50 us: at the end of a loop a
+// thread spins for the others, and beside busy programs it takes the processor that one of them needs. GNU's
+// library (300,000 spins by default) reads the number before main() only.
+void shorten_spins(char** argv) {
+  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  std::error_code ignored;  // without /proc the spins stay as they are
+  if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0)
+    execv(std::filesystem::read_symlink("/proc/self/exe", ignored).c_str(), argv);
 }
-
-// OpenBLAS maps its buffers in its initialiser and retries for ever when mmap fails (0.3.21). This check must
-// therefore run before the initialisers of libraries, when getenv() does not work yet.
-void require_address_space(int, char**, char** environment) {
-  if (openblas_buffers_fit(openblas_threads(environment))) return;
-  constexpr std::string_view message =
-      "[memory] the limit on address space (ulimit -v) leaves no room for OpenBLAS's buffers, 128 MiB a "
-      "thread; raise it, or lower OMP_NUM_THREADS\n";
-  if (write(STDERR_FILENO, message.data(), message.size())) _exit(static_cast<int>(Exit::failure));
-}
-
-__attribute__((section(".preinit_array"),
-               used)) void (*const before_libraries)(int, char**, char**) = require_address_space;
 
 // Opens /dev/null for standard streams that are closed: else the next file to be opened, such as a run's log,
 // would get a stream's descriptor and its output.
@@ -145,6 +124,7 @@ Exit run(int argc, char** argv) {
 }  // namespace normscope
 
 int main(int argc, char** argv) {
+  normscope::shorten_spins(argv);
   normscope::open_standard_streams();
   return static_cast<int>(normscope::run(argc, argv));
 }

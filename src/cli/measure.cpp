@@ -102,7 +102,7 @@ Exit run(const CommandLine& line) {
   set_up_threads(line, config.train.threads);
   const Index batch_size = std::max<Index>(1, config.train.batch_size);
   if (wanted[Measure::amplification] || wanted[Measure::sharpness])  // in double, beside the model in float
-    require_memory(config.model, loaded->vocab.size(), batch_size, 1, 3);
+    require_memory(config.model, loaded->vocab.size(), batch_size, 3);
   const Index batches = line.number_of<Index>("batches", 0, 1'000'000, config.eval.batches);
   const Measures found = measure(loaded->model, text_of(line, *loaded), batch_size, batches, wanted);
   (line.has("json") ? print_json : print_text)(*loaded, wanted, found);

@@ -10,7 +10,6 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/parallel.h"
-#include "core/processors.h"
 #include "kernels/gemm/openblas.h"
 #include "kernels/simd.h"
 #include "train/environment.h"
@@ -57,12 +56,10 @@ Corpus corpus_of(const LoadedModel& model, const char* command) {
 Threads set_up_threads(const CommandLine& line, Index config_threads) {
   const Index option = line.number_of<Index>("threads", 1, max_threads, 0);
   const Threads threads{.most = resolve_threads(option, config_threads),
-                        .is_fixed = option > 0 || config_threads > 0,
-                        .busy_elsewhere = busy_threads_elsewhere()};
+                        .is_fixed = option > 0 || config_threads > 0};
   set_thread_count(threads.most);
   isa_name();  // throws for an invalid NORMSCOPE_ISA before anything runs
   pin_openblas();
-  if (!threads.is_fixed) set_thread_count(std::min(threads.most, cores_left_by(threads.busy_elsewhere)));
   return threads;
 }
 
@@ -73,7 +70,7 @@ Threads share_cores(Communicator& ranks, const Threads& threads) {
   const std::uint64_t cores = fnv1a(&mask, sizeof mask, fnv1a(ranks.machine()));
   const auto sharing = static_cast<int>(std::ranges::count(ranks.gather(cores), cores));
   if (threads.is_fixed) return threads;
-  set_thread_count(std::min(threads.most, std::max(1, usable_cores() / sharing)));
+  set_thread_count(std::min(threads.most, std::max(1, default_thread_count() / sharing)));
   return {.most = thread_count(), .is_fixed = true};
 }
 
@@ -86,17 +83,15 @@ void require_same(Communicator& ranks, const char* what, std::uint64_t hash) {
   });
 }
 
-std::string machine_text(const TrainConfig& config, const Threads& threads) {
+std::string machine_text(const TrainConfig& config) {
   const GemmProvider provider = gemm_provider(config);
   const char* own = provider == GemmProvider::automatic ? "own GEMM and "
                     : provider == GemmProvider::bf16    ? "own GEMM in bf16; "
                     : provider == GemmProvider::native  ? "own GEMM; "
                                                         : "";
   const bool unused = provider == GemmProvider::bf16 || provider == GemmProvider::native;
-  std::string count = counted(thread_count(), "thread");
-  if (thread_count() < threads.most) count += text(" of ", threads.most);
-  if (threads.busy_elsewhere > 0) count += text(" (other programs keep ", threads.busy_elsewhere, " busy)");
-  return text(count, ", ", isa_name(), ", ", own, blas_text(), unused ? " unused" : "");
+  return text(counted(thread_count(), "thread"), ", ", isa_name(), ", ", own, blas_text(),
+              unused ? " unused" : "");
 }
 
 }  // namespace normscope

@@ -15,13 +15,12 @@ Corpus corpus_of(const RunConfig& config);
 Corpus corpus_of(const LoadedModel& model, const char* command);
 
 struct Threads {
-  int most;               // the limit; at first only those are in use that other programs leave free
+  int most;
   bool is_fixed = false;  // the user set the number
-  int busy_elsewhere = 0;
 };
 
-// Sets the thread count from --threads, the config, the environment and the machine, and limits OpenBLAS to
-// one thread in each of ours.
+// Sets the thread count: --threads, else train.threads, else default_thread_count(). Limits OpenBLAS to one
+// thread in each of ours.
 Threads set_up_threads(const CommandLine& line, Index config_threads);
 
 // Divides cores among the ranks that may run on them, unless the user set the number of threads. With several
@@ -35,7 +34,7 @@ void require_same(Communicator& ranks, const char* what, std::uint64_t hash);
 // a second SIGINT or SIGTERM ends the program at once (exit 130).
 const std::atomic<bool>& stop_on_signals();
 
-// "1 thread of 2 (other programs keep 1 busy), avx512, OpenBLAS 0.3.21 openmp SkylakeX"
-std::string machine_text(const TrainConfig& config, const Threads& threads);
+// "2 threads, avx512, OpenBLAS 0.3.21 openmp SkylakeX"
+std::string machine_text(const TrainConfig& config);
 
 }  // namespace normscope

@@ -58,9 +58,6 @@ class TrainingDisplay : public TrainObserver {
     line_.clear();
     print_error(note);
   }
-  void on_threads(Index step, int threads, int before) override {
-    line_.say(text("threads: ", threads, " from step ", step + 1, " on, now faster than ", before));
-  }
   void on_small_branches(double share) override {
     line_.say(
         text("note: at the start a sublayer adds ", significant_text(100 * share, 2),
@@ -102,14 +99,14 @@ bool resume(Trainer& trainer, Index steps, const std::string& folder, ProgressDi
   return true;
 }
 
-std::string start_text(const RunConfig& config, const Trainer& trainer, const Threads& threads, int ranks) {
+std::string start_text(const RunConfig& config, const Trainer& trainer, int ranks) {
   const ParameterLayout& layout = trainer.model().layout();
   const Index left = config.train.steps - trainer.state().step;
   const double seconds = expected_step_seconds(config.model, layout, config.tokens_per_step());
   return text(config.name, ": ", grouped(layout.count()), " parameters, ", grouped(config.tokens_per_step()),
-              " tokens a step, ", ranks > 1 ? text(ranks, " ranks of ") : "",
-              machine_text(config.train, threads), ", about ",
-              duration_text(seconds * static_cast<double>(left) / ranks), " for ", grouped(left), " steps");
+              " tokens a step, ", ranks > 1 ? text(ranks, " ranks of ") : "", machine_text(config.train),
+              ", about ", duration_text(seconds * static_cast<double>(left) / ranks), " for ", grouped(left),
+              " steps");
 }
 
 // Prints how the run ended and what to do next.
@@ -156,8 +153,7 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, Inde
            ranks, " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / ranks));
   const Threads threads = set_up_threads(line, train.threads);
   Corpus corpus = corpus_of(config);
-  require_memory(config.model, corpus.vocab.size(), train.batch_size, (train.grad_accum + ranks - 1) / ranks,
-                 processes);
+  require_memory(config.model, corpus.vocab.size(), train.batch_size, processes);
   return {config, loaded.without_effect, std::move(corpus), threads};
 }
 
@@ -207,7 +203,7 @@ Exit run(const CommandLine& line) {
     return Exit::ok;
   if (!inputs.without_effect.empty())
     display.line().say("note: set without effect: " + join(inputs.without_effect));
-  display.line().say(start_text(config, trainer, threads, ranks.size()));
+  display.line().say(start_text(config, trainer, ranks.size()));
   const RunRecord record = trainer.run(stop, threads.is_fixed ? 0 : threads.most);
   return ranks.is_first() ? report_end(record, path, display.line()) : Exit::ok;
 }

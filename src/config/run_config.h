@@ -37,7 +37,7 @@ struct TrainConfig {
   double grad_clip = 1.0;     // 0: off
   Precision precision = Precision::fp32;
   GemmChoice gemm = GemmChoice::automatic;
-  Index threads = 0;  // 0: by trial, up to OMP_NUM_THREADS, else usable_cores()
+  Index threads = 0;  // 0: by trial, up to default_thread_count()
   OnNonfinite on_nonfinite = OnNonfinite::stop;
 };
 

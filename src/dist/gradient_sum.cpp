@@ -38,7 +38,7 @@ GradientSum::GradientSum(const ParameterLayout& layout, Index micro_batches, Com
 void GradientSum::add(std::span<const Piece> pieces, Index right_leaves, const float* right,
                       float* left) const {
   const auto kept = static_cast<float>(std::pow(1 - running_momentum, static_cast<double>(right_leaves)));
-  parallel_each(std::ssize(pieces), [&](Index i) {
+  parallel_for(std::ssize(pieces), [&](Index i) {
     const Piece& piece = pieces[i];
     const Index at = piece.begin - pieces.front().begin;
     const float beta = shares_.layout()[piece.parameter].trainable ? 1.0f : kept;

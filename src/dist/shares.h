@@ -39,7 +39,7 @@ class Shares {
   template <class Sum, class Measure>
   void sum_by_parameter(std::vector<Sum>& by_piece, std::vector<Sum>& sums, Measure measure) const {
     by_piece.resize(pieces_.size());
-    parallel_each(std::ssize(mine()), [&](Index i) { by_piece[first_[at()] + i] = measure(mine()[i]); });
+    parallel_for(std::ssize(mine()), [&](Index i) { by_piece[first_[at()] + i] = measure(mine()[i]); });
     ranks_.complete(by_piece, first_);
     sums.assign(layout_.list().size(), {});
     for (std::size_t i = 0; i < pieces_.size(); ++i) sums[pieces_[i].parameter] += by_piece[i];

@@ -85,7 +85,7 @@ void decode_one_query(const GemmKernel& kernel, const Attention<float>& a, Index
   const Matrix<float> scores(thread_scratch<float, Scores>(keys), 1, keys);
   const Matrix<float> q = a.head(a.q, item), k = a.head(a.k, item);
   kernel.dot_rows(keys, head_dim, q.value, k.value, k.ld, scores.value);
-  axpby(keys, 0.0f, scores.value, score_scale(a), scores.value);
+  kernels<float>().axpby(keys, 0.0f, scores.value, score_scale(a), scores.value);
   float max, sum, *p = scores.value;
   kernels<float>().softmax_stats(keys, p, &max, &sum);
   kernels<float>().add_exponentials(keys, p, max, 1 / sum, p, 0);
@@ -226,7 +226,7 @@ void attention_forward(GemmProvider provider, const Attention<float>& a) {
   const GemmKernel& kernel = kernel_of(provider);
   const bool decodes = a.queries() == 1 && a.stats.max == nullptr && a.head_stats == nullptr &&
                        a.dropout == 0 && a.q.half == nullptr;
-  parallel_each(a.sequences * a.heads, [&](Index item) {
+  parallel_for(a.sequences * a.heads, [&](Index item) {
     decodes ? decode_one_query(kernel, a, item) : forward_of_head(kernel, a, item);
   });
 }
@@ -234,7 +234,7 @@ void attention_forward(GemmProvider provider, const Attention<float>& a) {
 void attention_backward(GemmProvider provider, const Attention<float>& a,
                         const AttentionGradients<float>& d) {
   const GemmKernel& kernel = kernel_of(provider);
-  parallel_each(a.sequences * a.heads, [&](Index item) { BackwardOfHead(kernel, a, d, item).run(); });
+  parallel_for(a.sequences * a.heads, [&](Index item) { BackwardOfHead(kernel, a, d, item).run(); });
 }
 
 void attention_forward(GemmProvider, const Attention<double>& a) { reference::attention_forward(a); }

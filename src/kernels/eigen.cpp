@@ -1,8 +1,8 @@
 #include "kernels/eigen.h"
 
-#include <cblas.h>
-
 #include "core/error.h"
+#include "core/parallel.h"
+#include "kernels/gemm/openblas.h"
 
 // Of LAPACK, which OpenBLAS holds; matrices by columns, so that a column of eigenvectors is a row here.
 extern "C" void dsyevd_(const char* job, const char* part, const int* n, double* a, const int* stride,
@@ -19,7 +19,8 @@ std::vector<double> eigenvalues(Index size, double* a, bool want_vectors) {
   std::vector<double> values(static_cast<std::size_t>(n)), work(static_cast<std::size_t>(work_size));
   std::vector<int> whole(static_cast<std::size_t>(whole_size));
   int failed = 0;
-  openblas_set_num_threads(1);  // pin_openblas() may not have been called
+  pin_openblas();
+  const ThreadCount serial(1);
   dsyevd_(want_vectors ? "V" : "N", "U", &n, a, &n, values.data(), work.data(), &work_size, whole.data(),
           &whole_size, &failed);
   require(failed == 0, "eigenvalues", "dsyevd returned ", failed);

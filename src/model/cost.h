@@ -13,15 +13,8 @@ double training_flops_per_token(const ModelConfig& config, const ParameterLayout
 // rate of the instruction set.
 double expected_step_seconds(const ModelConfig& config, const ParameterLayout& layout, Index tokens);
 
-// The memory of training in bytes: weights, gradients, two moments, partial sums of the tree over
-// `grad_accum` micro-batches; values and gradients of one micro-batch of `batch_size` sequences. An estimate,
-// within about 10% for models that fill a machine in float32; in bf16 activations take less.
-double training_bytes(const ModelConfig& config, const ParameterLayout& layout, Index vocab_size,
-                      Index batch_size, Index grad_accum);
-
-// Usage Error, before anything is allocated, if this machine lacks the memory for that many models: one a
-// process, and a model in double counts as two.
-void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index grad_accum = 1,
-                    Index copies = 1);
+// Usage Error, before anything is allocated, if this machine or container lacks the memory for that many
+// models: one a process, and a model in double counts as two.
+void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index copies = 1);
 
 }  // namespace normscope

@@ -10,7 +10,7 @@ template <class Real>
 void apply_mask(const Dropout& drop, Index rows, Index cols, const Real* in, Real beta, Real* out) {
   const Real scale = static_cast<Real>(1 / (1 - drop.p));
   const Index per_sequence = drop.context * cols;
-  parallel_each(rows / drop.context, [&](Index sequence) {
+  parallel_for(rows / drop.context, [&](Index sequence) {
     const RandomStream stream = drop.stream.at(static_cast<std::uint64_t>(drop.first_sequence + sequence));
     const Index first = sequence * per_sequence;
     for (Index i = 0; i < per_sequence; ++i) {

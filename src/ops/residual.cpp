@@ -2,6 +2,7 @@
 #include "core/parallel.h"
 #include "core/scratch.h"
 #include "kernels/pointwise.h"
+#include "kernels/simd.h"
 #include "ops/ops.h"
 
 namespace normscope {
@@ -49,8 +50,9 @@ Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
   const bool by_feature = factor.size() > 1;
   // out = f in, row by row.
   const auto scale_rows = [=](const Real* in, Real* out) {
-    parallel_each(x.rows,
-                  [&](Index r) { multiply(x.cols, in + r * x.cols, factor.value, out + r * x.cols); });
+    parallel_for(x.rows, [&](Index r) {
+      kernels<Real>().multiply(x.cols, in + r * x.cols, factor.value, out + r * x.cols);
+    });
   };
   Var<Real> y = tape.create(x.rows, x.cols);
   if (by_feature) {

@@ -28,7 +28,7 @@ void LayerLogs::add_sites(Index step, const std::vector<SiteRow>& sites) {
 
 void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
                       const std::vector<ParameterRow>& parameters, const std::vector<HeadRow>& head_rows) {
-  parallel_each(3, [&](Index log) {  // their text is a sixth of the cost of logging
+  parallel_for(3, [&](Index log) {  // their text is a sixth of the cost of logging
     if (log == 0) {
       add_sites(step, sites);
       layers.flush();

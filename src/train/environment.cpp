@@ -3,13 +3,11 @@
 #include <commit.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/parallel.h"
-#include "core/processors.h"
 #include "kernels/gemm/openblas.h"
 #include "kernels/simd.h"
 
@@ -38,13 +36,10 @@ const char* gemm_name(const TrainConfig& config) {
 int resolve_threads(Index option, Index config) {
   if (option > 0) return static_cast<int>(option);
   if (config > 0) return static_cast<int>(config);
-  const char* wish = std::getenv("OMP_NUM_THREADS");
-  if (wish == nullptr) return usable_cores();
-  // Only the first number of a list is for outer loops. The OpenMP library warns of what is no number.
-  const long long threads = std::strtoll(wish, nullptr, 10);
+  const int threads = default_thread_count();
   if (threads > max_threads)
     refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", max_threads);
-  return threads > 0 ? static_cast<int>(threads) : usable_cores();
+  return threads;
 }
 
 std::string blas_text() {

@@ -17,8 +17,8 @@ const char* gemm_name(const TrainConfig& config);  // "auto", "openblas" or "nat
 
 constexpr Index max_threads = 1024;
 
-// The thread count: the --threads option, else train.threads; if both are 0 the upper limit of the choice by
-// trial, OMP_NUM_THREADS, else usable_cores().
+// The thread count: the --threads option, else train.threads, else default_thread_count(). Usage Error: more
+// than max_threads by OMP_NUM_THREADS.
 int resolve_threads(Index option, Index config);
 
 // "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"

@@ -105,8 +105,8 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
     const Real* g = gradients.all().data() + piece.begin;
     Real* w = parameters.all().data() + piece.begin;
     if (!p.trainable) {  // running statistics: the "gradient" is the change that the step's batches make
-      const WeightChange change{sum_squares(n, w), sum_squares(n, g)};
-      axpby(n, Real(1), g, Real(1), w);
+      const WeightChange change{kernels<Real>().sum_squares(n, w), kernels<Real>().sum_squares(n, g)};
+      kernels<Real>().axpby(n, Real(1), g, Real(1), w);
       return change;
     }
     const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;

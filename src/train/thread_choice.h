@@ -1,38 +1,56 @@
-// The thread count of a run without --threads or train.threads: the fastest now, found by trial during the
-// run. The bits do not depend on it.
+// The thread count of a run that sets none, by trial: no bit depends on it, but beside busy programs fewer
+// threads are faster.
 //
-// A trial compares the count in use with half or twice that count, two steps each by turns, because beside
-// busy programs the time of single steps varies by half. The other count is chosen if all its steps took less
-// time; a trial ends early if they take much more, and takes longer before a change. Trials take place at the
-// start, periodically, and when the time of steps changes; the pauses between trials that ended early grow
-// from 250 steps to 2000.
+// A trial compares the count in use with half or twice as many, two steps each by turns, and keeps the
+// faster. It takes place at the start, every 250 steps, and when the time of steps changes by a quarter.
 #pragma once
 
-#include "core/types.h"
+#include <cmath>
+
+#include "core/parallel.h"
 
 namespace normscope {
 
 class ThreadChoice {
  public:
-  // At most `most` threads, starting with thread_count(). 0: no trials.
-  explicit ThreadChoice(int most);
-  ~ThreadChoice();  // sets the chosen count
+  explicit ThreadChoice(int max_threads) : max_(max_threads) {}  // 0: no trials
+  ~ThreadChoice() {
+    if (max_ > 1) set_thread_count(chosen_);
+  }
 
-  // Call after each step with its time. Sets the thread count of the next step. True: the choice changed.
-  bool choose(double seconds);
-  int chosen() const { return chosen_; }
+  // Sets the thread count of the next step from the seconds of the last one.
+  void after_step(double seconds) {
+    if (max_ <= 1) return;
+    ++steps_;
+    if (other_ == 0) return consider_trial(seconds);
+    seconds_[(steps_ - 1) / 2 % 2] += seconds;
+    if (steps_ % 4 == 0) judge(seconds_[1] / seconds_[0]);
+    set_thread_count(other_ != 0 && steps_ / 2 % 2 == 1 ? other_ : chosen_);
+  }
 
  private:
-  void start_trial();
-  bool judge();
+  void consider_trial(double seconds) {
+    recent_ += (seconds - recent_) / std::min(steps_, 16);
+    if (steps_ <= 16) usual_ = recent_;
+    if (steps_ < pause_ && std::abs(recent_ - usual_) <= usual_ / 4) return;
+    fewer_ = chosen_ == max_ || (fewer_ && chosen_ > 1);
+    other_ = fewer_ ? (chosen_ + 1) / 2 : std::min(max_, 2 * chosen_);
+    seconds_[0] = seconds_[1] = steps_ = 0;
+  }
+  // Ends the trial after eight steps each, or earlier if one count is far slower.
+  void judge(double time_of_other) {
+    if (steps_ < 16 && time_of_other > 0.7 && time_of_other < 1.4) return;
+    const bool better = time_of_other < 0.92;
+    better ? chosen_ = other_ : fewer_ = !fewer_;
+    pause_ = better ? 16 : 250;
+    steps_ = other_ = 0;
+  }
 
-  int most_, chosen_;
-  int other_ = 0;  // compared with the chosen count; 0: no trial
-  bool try_fewer_ = true, try_more_ = true;
-  Index steps_;                    // in this trial, or since the last one
-  Index pause_;                    // steps until the next trial, if their time does not change
-  double seconds_[2] = {};         // of this trial's steps with chosen_, with other_
-  double usual_ = 0, recent_ = 0;  // seconds a step: in the first steps after a trial, smoothed since
+  int max_, chosen_ = max_, other_ = 0;  // other_: the count on trial; 0: none
+  int steps_ = 0, pause_ = 2;            // steps of this trial, or since the last one; of a pause
+  bool fewer_ = true;                    // the direction of the next trial
+  double seconds_[2] = {};               // this trial's, with chosen_ and with other_
+  double usual_ = 0, recent_ = 0;        // seconds a step: just after the last trial, now
 };
 
 }  // namespace normscope

@@ -275,9 +275,8 @@ void Trainer::write_results() {
 }
 
 void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
-  constexpr Index min_steps_for_trials = 100;
   const Index steps = config_.train.steps;
-  ThreadChoice threads(steps - state_.step < min_steps_for_trials ? 0 : max_threads_tried);
+  ThreadChoice threads(max_threads_tried);
   for (Index number = first_step_; number <= steps && record_.status.empty(); ++number) {
     Step step = plan(number);
     const Stopwatch step_clock;
@@ -297,8 +296,7 @@ void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
     observer_.on_step({number, steps, step.result->loss,
                        static_cast<double>(tokens_per_step_) / seconds_per_step_,
                        seconds_per_step_ * static_cast<double>(steps - number)});
-    if (const int before = threads.chosen(); threads.choose(seconds))
-      observer_.on_threads(number, threads.chosen(), before);
+    threads.after_step(seconds);
     if (ranks_.any(stop.load()) && !step.is_last) record_.status = status_interrupted;
     if (step.save || record_.status == status_interrupted) save();
   }

@@ -29,7 +29,6 @@ class TrainObserver {
   virtual void on_step(const Progress&) {}
   virtual void on_evaluation(Index /*step*/, double /*val_loss*/) {}
   virtual void on_note(const std::string&) {}
-  virtual void on_threads(Index /*step*/, int /*threads*/, int /*before*/) {}  // the thread count changes
   virtual void on_sites(const std::vector<SiteRow>&) {}       // the step's rows of layers.csv
   virtual void on_small_branches(double /*branch_share*/) {}  // after step 1; see branches_too_small()
 };

@@ -33,7 +33,7 @@ template <class Real, class Multiply>
 void for_each_tile(const Gemm<Real>& g, Multiply&& multiply) {
   const Index m = g.c.rows, n = g.c.cols, k = g.a.cols, tile_m = tile_extent(m), tile_n = tile_extent(n);
   const Index across = block_count(n, tile_n);
-  parallel_each(block_count(m, tile_m) * across, [&](Index tile) {
+  parallel_for(block_count(m, tile_m) * across, [&](Index tile) {
     const Index row = tile / across * tile_m, col = tile % across * tile_n;
     const Index rows = std::min(tile_m, m - row), cols = std::min(tile_n, n - col);
     const Matrix<Real> c = g.c.block(row, col, rows, cols);

@@ -6,6 +6,7 @@
 
 #include <bit>
 
+#include "core/scratch.h"
 #include "kernels/gemm/pack.h"
 #include "kernels/simd/softmax.h"
 
@@ -59,18 +60,21 @@ struct BandCopies {
   static constexpr Index max_count = 8;
   static constexpr Index line = 64 / static_cast<Index>(sizeof(float));
   static constexpr Index stride = tile_depth + line;  // an odd number of lines: rows start in sets in turn
-  alignas(64) float data[max_count][tile_rows * stride];
+  static constexpr Index size = tile_rows * stride;   // of a copy
+  float* data;                                        // copy after copy
 
-  void copy_rows(Index copy, Index rows, Index k, const float* a, Index ld) {
+  float* operator[](Index copy) const { return data + copy * size; }
+
+  void copy_rows(Index copy, Index rows, Index k, const float* a, Index ld) const {
     for (Index i = 0; i < rows; ++i) {
-      for (Index p = 0; p < k; ++p) data[copy][i * stride + p] = a[i * ld + p];
+      for (Index p = 0; p < k; ++p) (*this)[copy][i * stride + p] = a[i * ld + p];
     }
   }
 
   // Copies bands of a transposed A in memory order, so that each cache line is fetched once for all bands;
   // copy b is a dense (k, rows of the band). Whole vectors may write past a row's end, which the next row
   // overwrites, and read past it, which stays inside A except in the last row.
-  void copy_columns(const Bands& bands, Index first, Index count, Index k, const float* a, Index ld) {
+  void copy_columns(const Bands& bands, Index first, Index count, Index k, const float* a, Index ld) const {
     Index begin[max_count], rows[max_count];
     for (Index b = 0; b < count; ++b) {
       begin[b] = bands.begin(first + b);
@@ -81,13 +85,13 @@ struct BandCopies {
       for (Index i = begin[0]; i < end; i += line) __builtin_prefetch(a + (p + prefetch_distance) * ld + i);
       for (Index b = 0; b < count; ++b) {
         for (Index i = 0; i < rows[b]; i += lanes) {
-          store(data[b] + p * rows[b] + i, load(a + p * ld + begin[b] + i));
+          store((*this)[b] + p * rows[b] + i, load(a + p * ld + begin[b] + i));
         }
       }
     }
     for (Index p = by_vectors; p < k; ++p) {
       for (Index b = 0; b < count; ++b) {
-        for (Index i = 0; i < rows[b]; ++i) data[b][p * rows[b] + i] = a[p * ld + begin[b] + i];
+        for (Index i = 0; i < rows[b]; ++i) (*this)[b][p * rows[b] + i] = a[p * ld + begin[b] + i];
       }
     }
   }
@@ -202,16 +206,19 @@ template <class Product>
 void multiply(Index m, Index n, Index k, const PackedA& a, const PackedB& b, const TileOutput& out) {
   const TileFunctions& wide = a.transposed ? tiles<Product, 2, true> : tiles<Product, 2, false>;
   const TileFunctions& narrow = a.transposed ? tiles<Product, 1, true> : tiles<Product, 1, false>;
-  // A is copied where reading it in place costs more: a transposed one of whose cache lines a narrow band uses
-  // little, or whose rows are a power of two from 2 KiB on apart, so that they fall into few sets of the cache;
-  // one whose rows are a multiple of 4 KiB apart, which fall into one set of the L1 cache, with room for eight.
+  // A is copied where reading it in place costs more: a transposed one of whose cache lines a narrow band
+  // uses little, or whose rows are a power of two from 2 KiB on apart, so that they fall into few sets of the
+  // cache; one whose rows are a multiple of 4 KiB apart, which fall into one set of the L1 cache, with room
+  // for eight.
   constexpr Index min_panels = 8;
   const bool in_few_sets = a.stride >= 512 && std::has_single_bit(static_cast<std::size_t>(a.stride));
   const bool copy_columns =
       a.transposed && m > tile_rows && (tile_rows > 8 ? in_few_sets : n >= min_panels * tile_cols);
   const bool copy_rows = !a.transposed && tile_rows > 8 && a.stride % (64 * BandCopies::line) == 0;
   constexpr Index worth_prefetching = 48;  // a tile of fewer steps is done before its C could come
-  BandCopies copies;
+  const bool copies_a = copy_columns || copy_rows;
+  const BandCopies copies{
+      copies_a ? thread_scratch<float, BandCopies>(BandCopies::max_count * BandCopies::size) : nullptr};
   const Bands bands(m);
   for (Index band = 0; band < bands.count; ++band) {
     const Index copy = band % BandCopies::max_count, left = bands.count - band;
@@ -222,8 +229,7 @@ void multiply(Index m, Index n, Index k, const PackedA& a, const PackedB& b, con
                           a.stride);
     }
     if (copy_rows) copies.copy_rows(copy, rows, k, a_band.data, a.stride);
-    if (copy_columns || copy_rows)
-      a_band = {copies.data[copy], copy_rows ? copies.stride : rows, a.transposed};
+    if (copies_a) a_band = {copies[copy], copy_rows ? copies.stride : rows, a.transposed};
     for (Index j = 0; j < n; j += tile_cols) {
       if (k >= worth_prefetching) prefetch_tile(rows, out, i, j);
       const TileFunctions& functions = n - j > lanes ? wide : narrow;

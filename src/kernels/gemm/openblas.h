@@ -7,16 +7,13 @@
 
 namespace normscope {
 
-// The product without its epilogue, by the calling thread; see pin_openblas().
+// The product without its epilogue, by the calling thread alone; the pthread flavour needs pin_openblas()
+// first.
 void openblas_gemm(const Gemm<float>& product);
 void openblas_gemm(const Gemm<double>& product);
 
-// Whether the buffers that OpenBLAS maps for so many threads, 128 MiB each, fit under a limit on address
-// space (ulimit -v). Makes system calls only.
-bool openblas_buffers_fit(int threads);
-
-// Keeps OpenBLAS from starting threads of its own under our loops. Call once, after set_thread_count().
-// Error: its buffers do not fit.
+// Limits OpenBLAS's own thread pool, in its pthread flavour, to one thread; our loops supply the threads. The
+// OpenMP flavour is serial inside a parallel loop.
 void pin_openblas();
 
 // The loaded library's threading ("openmp", "pthreads", "serial"), version, and kernel for this processor.

@@ -6,6 +6,7 @@
 
 #include "core/parallel.h"
 #include "kernels/bf16.h"
+#include "kernels/simd.h"
 
 namespace normscope {
 namespace {
@@ -13,11 +14,11 @@ namespace {
 // Numbers of the partial C's of split-K, 2 MiB of float.
 constexpr Index split_max = 512 * 1024;
 
-// Up to so many numbers of an operand are packed by the calling thread: sooner done than threads are started.
+// An operand of at most so many numbers is packed by the calling thread: starting threads would take longer.
 constexpr Index serial_pack_max = 16 * 1024;
 
-// Up to so many numbers of B, 512 KiB of float, are packed by each thread for itself if it has so many rows
-// of C to use them for: no thread waits for another's, nor writes where another has read.
+// Each thread packs its own B if B has at most 512 KiB and the thread has at least 256 rows of C: one
+// parallel loop instead of two, and no cache line that another core has written.
 constexpr Index pack_per_thread_max = 128 * 1024, min_rows_per_pack = 256;
 
 // The grid of C. No bit depends on it.
@@ -48,11 +49,10 @@ struct Grid {
   }
 };
 
-// Calls body(piece) for pieces that pack so many numbers; inside a parallel loop they are the calling
-// thread's alone anyway.
+// Calls body(piece) for each piece of an operand of so many numbers, in parallel unless the operand is small.
 template <class Body>
 void for_each_piece(Index numbers, Index pieces, Body&& body) {
-  if (numbers > serial_pack_max) return parallel_each(pieces, body);
+  if (numbers > serial_pack_max) return parallel_for(pieces, body);
   for (Index i = 0; i < pieces; ++i) body(i);
 }
 
@@ -126,7 +126,7 @@ void apply_epilogue(const Gemm<Real>& g, Index row, Index col, const Matrix<Real
   for (Index i = 0; i < sums.rows; ++i) {
     Real* x = sums.value + i * sums.ld;
     const Matrix<Real> c = g.c.block(row + i, col, 1, sums.cols);
-    if (then.bias != nullptr) axpby(sums.cols, Real(1), then.bias + col, Real(1), x);
+    if (then.bias != nullptr) kernels<Real>().axpby(sums.cols, Real(1), then.bias + col, Real(1), x);
     if (then.derivative) {
       const Matrix<Real> derivative = then.derivative.block(row + i, col, 1, sums.cols);
       activation(then.activation, sums.cols, x, c, derivative);
@@ -162,13 +162,8 @@ void multiply_tiles(const GemmKernel& kernel, const Gemm<float>& g) {
       if (reads_b_in_place) return packed_b<B>(kernel, b_part);
       return pack_b(kernel, b_part, thread_scratch<float, B>(packed_size(kernel, b_part)));
     };
-    const bool per_thread =
-        packed_size(kernel, b_part) <= pack_per_thread_max && m >= min_rows_per_pack * thread_count();
-    const PackedB shared = per_thread ? PackedB{} : pack();
     const PackedA a = packed_a<A>(kernel, g.a.block(0, k0, m, steps));
-
-    const auto prepare = [&] { return per_thread ? pack() : shared; };
-    parallel_each(grid.row_tiles * grid.column_tiles, prepare, [&](Index tile, const PackedB& b) {
+    const auto multiply_tile = [&](Index tile, const PackedB& b) {
       const Index row_tile = tile / grid.column_tiles;
       const Index i = m * row_tile / grid.row_tiles, rows = m * (row_tile + 1) / grid.row_tiles - i;
       const Index j = tile % grid.column_tiles * grid.tile_cols, cols = std::min(grid.tile_cols, n - j);
@@ -181,7 +176,19 @@ void multiply_tiles(const GemmKernel& kernel, const Gemm<float>& g) {
       multiply(kernel, rows, cols, steps, a.from(i, 0), b.from(0, j / kernel.nr),
                {g.alpha, k0 == 0 ? g.beta : 1, sums});
       if (k0 + steps == k && !tiles_convert) apply_epilogue(g, i, j, sums);
-    });
+    };
+
+    const Index tiles = grid.row_tiles * grid.column_tiles, threads = in_parallel_loop() ? 1 : thread_count();
+    if (packed_size(kernel, b_part) <= pack_per_thread_max && m >= min_rows_per_pack * threads) {
+      parallel_for(threads, [&](Index thread) {
+        const PackedB b = pack();
+        for (Index tile = tiles * thread / threads; tile < tiles * (thread + 1) / threads; ++tile)
+          multiply_tile(tile, b);
+      });
+    } else {
+      const PackedB b = pack();
+      parallel_for(tiles, [&](Index tile) { multiply_tile(tile, b); });
+    }
   }
 }
 
@@ -211,7 +218,7 @@ void gemm_split_k(const GemmKernel& kernel, const Gemm<float>& g) {
     return Matrix<float>(room + (block - 1) * m * stride, m, n, stride);
   };
 
-  parallel_each(k_blocks, [&](Index block) {
+  parallel_for(k_blocks, [&](Index block) {
     const Index first = block * steps, count = std::min(steps, k - first);
     Gemm<float> part = g;
     part.a = g.a.block(0, first, m, count);
@@ -227,7 +234,7 @@ void gemm_split_k(const GemmKernel& kernel, const Gemm<float>& g) {
   parallel_blocks(m, rows_per_block, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       for (Index block = 1; block < k_blocks; ++block) {
-        axpby(n, 1.0f, partial(block).value + i * stride, 1.0f, g.c.value + i * g.c.ld);
+        kernels<float>().axpby(n, 1.0f, partial(block).value + i * stride, 1.0f, g.c.value + i * g.c.ld);
       }
     }
   });
@@ -258,7 +265,7 @@ void gemm_few_rows(const GemmKernel& kernel, const Gemm<float>& g) {
       const Matrix<float> c = g.c.block(i, begin, 1, cols);
       const Matrix<float> sums = c.half != nullptr ? Matrix<float>(dots + cols, 1, cols) : c;
       kernel.dot_rows(cols, k, a.value + i * a.ld, g.b.value + begin * g.b.ld, g.b.ld, dots);
-      axpby(cols, g.alpha, dots, g.beta, sums.value);
+      kernels<float>().axpby(cols, g.alpha, dots, g.beta, sums.value);
       apply_epilogue(g, i, begin, sums);
     }
   });

@@ -57,7 +57,7 @@ inline HeadStats stats_of(const HeadWeights& w, Index keys) {
 template <class Real>
 void attention_forward(const Attention<Real>& a) {
   const Index queries = a.queries(), keys = a.keys(), D = a.head_dim();
-  parallel_each(a.sequences * a.heads, [&](Index item) {
+  parallel_for(a.sequences * a.heads, [&](Index item) {
     const HeadWeights w = head_weights(a, item, false);
     if (a.head_stats != nullptr) a.head_stats[item] = stats_of(w, keys);
     const Matrix<Real> v = a.head(a.v, item), out = a.head(a.out, item);
@@ -81,7 +81,7 @@ void attention_forward(const Attention<Real>& a) {
 template <class Real>
 void attention_backward(const Attention<Real>& a, const AttentionGradients<Real>& gradients) {
   const Index T = a.queries(), D = a.head_dim();
-  parallel_each(a.sequences * a.heads, [&](Index item) {
+  parallel_for(a.sequences * a.heads, [&](Index item) {
     const HeadWeights w = head_weights(a, item, true);
     const Matrix<Real> q = a.head(a.q, item), k = a.head(a.k, item), v = a.head(a.v, item);
     const Matrix<Real> d_out = a.head(gradients.out, item);
