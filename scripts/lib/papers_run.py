@@ -299,12 +299,22 @@ def angles(folder):
 
 
 def losses_without_blocks(folder):
-    """By how much the loss on held-out text rises if a block returns what it reads, a number a block."""
+    """By how much the loss on held-out text rises if a block adds nothing, the matrices that write to the stream being zeros;
+    a number a block."""
     noted = folder / "without_blocks.json"  # kept for the next call
     if not noted.exists():
-        noted.write_text(normscope("measure", folder, "--only", "without", "--json"), encoding="utf-8")
-    found = json.loads(noted.read_text(encoding="utf-8"))
-    return [row["without"] - found["loss"] for row in found["layers"][1:]]
+        tensors, metadata = safetensors_io.read(folder / "model.safetensors")
+        metadata.pop("checksum", None)
+        blocks = 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("blocks."))
+        lesion, losses = folder / "without_block.safetensors", []
+        for block in [None, *range(blocks)]:
+            zeroed = {f"blocks.{block}.{part}.out.weight" for part in ("attn", "ffn")}
+            safetensors_io.write(lesion, {name: 0 * w if name in zeroed else w for name, w in tensors.items()}, metadata)
+            losses.append(float(re.search(r"^model +(\S+)", normscope("eval", lesion), re.MULTILINE)[1]))
+        lesion.unlink()
+        noted.write_text(json.dumps(losses), encoding="utf-8")
+    whole, *without = json.loads(noted.read_text(encoding="utf-8"))
+    return [loss - whole for loss in without]
 
 
 def run_batchnorm(config, out, quick):

@@ -141,7 +141,7 @@ std::vector<RunRecord> read_runs(const std::vector<std::string>& arguments, std:
 // The group that --base names, by its label or the folder of one of its runs; else the first one.
 const Group& base_of(const std::vector<Group>& groups, const std::optional<std::string>& name) {
   if (!name) return groups[0];
-  const auto normal = [](const std::string& path) {  // without a slash at the end, as completion leaves it
+  const auto normal = [](const std::string& path) {  // without a slash at the end
     const std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
     return folder.has_filename() ? folder : folder.parent_path();
   };

@@ -26,14 +26,6 @@ double Model<Real>::loss(Pass pass, TapListener<Real>* listener) {
 }
 
 template <class Real>
-double Model<Real>::loss_from(const Pass& pass, Index layer, std::vector<Real>& stream) {
-  tape.reset(false);
-  const Var<Real> x = Tape<Real>::constant(stream.data(), std::ssize(pass.tokens), config().d_model);
-  const Var<Real> scores = transformer.logits_from(tape, parameters, pass, layer, x);
-  return static_cast<double>(*cross_entropy(tape, scores, pass.targets).value);
-}
-
-template <class Real>
 std::span<const Real> Model<Real>::forward(std::span<const std::int32_t> tokens, KeyValueCache<Real>* cache) {
   require(cache == nullptr || cache->length + std::ssize(tokens) <= config().context, "model",
           "the key-value cache has no room for ", tokens.size(), " more tokens");

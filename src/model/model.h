@@ -26,9 +26,6 @@ class Model {
   // The batch's mean loss in eval mode, no gradients.
   double loss(Pass pass, TapListener<Real>* listener = nullptr);
 
-  // The batch's mean loss if `stream` (B*T, C) is the output of block `layer` (0: the embedding).
-  double loss_from(const Pass& pass, Index layer, std::vector<Real>& stream);
-
   // Logits (N, V) of tokens that follow those in the cache, or of one sequence without a cache; valid until
   // the next pass. Error: more tokens than fit in the cache.
   std::span<const Real> forward(std::span<const std::int32_t> tokens, KeyValueCache<Real>* cache = nullptr);

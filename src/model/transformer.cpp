@@ -197,8 +197,8 @@ struct Transformer<Real>::Run {
     return x;
   }
 
-  Var<Real> blocks_and_head(std::size_t first, Var<Real> x) {
-    for (std::size_t index = first; index < model.placements_.size(); ++index) x = block(index, x);
+  Var<Real> blocks_and_head(Var<Real> x) {
+    for (std::size_t index = 0; index < model.placements_.size(); ++index) x = block(index, x);
     if (cache != nullptr) cache->length += x.rows;
 
     const int last = static_cast<int>(config.n_layer) + 1;
@@ -212,13 +212,7 @@ Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& para
                                     ParameterBlock<Real>* gradients, const Pass& pass,
                                     KeyValueCache<Real>* cache) const {
   Run run{*this, tape, parameters, gradients, pass, cache};
-  return run.blocks_and_head(0, run.tap(0, Site::stream, run.embed()));
-}
-
-template <class Real>
-Var<Real> Transformer<Real>::logits_from(Tape<Real>& tape, ParameterBlock<Real>& parameters, const Pass& pass,
-                                         Index layer, Var<Real> x) const {
-  return Run{*this, tape, parameters, nullptr, pass, nullptr}.blocks_and_head(layer, x);
+  return run.blocks_and_head(run.tap(0, Site::stream, run.embed()));
 }
 
 template struct KeyValueCache<float>;

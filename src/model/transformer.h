@@ -38,10 +38,6 @@ class Transformer {
   Var<Real> logits(Tape<Real>& tape, ParameterBlock<Real>& parameters, ParameterBlock<Real>* gradients,
                    const Pass& pass, KeyValueCache<Real>* cache = nullptr) const;
 
-  // The logits if x (N, C) is the output of block `layer` (0: the embedding).
-  Var<Real> logits_from(Tape<Real>& tape, ParameterBlock<Real>& parameters, const Pass& pass, Index layer,
-                        Var<Real> x) const;
-
  private:
   struct Run;  // one forward pass
 

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Measures of a model that take more than a row of a log, from every tensor of one batch (`normscope probe --dump`: the first
+batch of the config's seed). By layer l of the residual stream x_l, 0 the embedding:
+
+  lens           loss (nats) of final norm and head on x_l, the norm's statistics those of x_l (logit lens, nostalgebraist 2020)
+  rank           effective rank of the tokens' matrix (B*T, C), from 1 to C: e^H, H = -sum p ln p, p its singular values over
+                 their sum (Roy & Vetterli 2007)
+  token_cosine   mean cosine of two different tokens of a sequence; 1: all alike (Ethayarajh 2019, arXiv 1909.00512)
+  kurtosis       mean s^4 / (mean s^2)^2 over features, s^2 a feature's mean square over tokens; from 1, features alike, to C,
+                 one has all (He et al. 2024, arXiv 2405.19279)
+  dead           share of the FFN's hidden units that are 0 at every token
+  influence      1 - cos(x_{l-1}, x_l), mean over tokens: what block l changes (Men et al. 2024, arXiv 2403.03853)
+  amplification  |x_l' - x_l|^2 / |x_l|^2 / d^2 where in x' every entry of the blocks' matrices is multiplied by 1 + d N(0, 1):
+                 mean over 8 draws
+  sharpness      largest eigenvalue of the loss's Hessian in all parameters; gradient descent is unstable at rates above
+                 2 / sharpness (Cohen et al. 2021, arXiv 2103.00065)
+
+The last two run `normscope probe` again, from perturbed weights; the others need nothing but the exchange file.
+"""
+
+import argparse
+import json
+import math
+import tempfile
+from pathlib import Path
+
+from lib.runs import PlotError, ask, main, np, printable  # first: it finds a Python that has numpy
+from lib import safetensors_io
+from lib.keys import NORMS, completed
+
+DRAWS, NOISE = 8, 2.0 ** -12  # float32 rounds at 2^-24, far below; the noise's square is far below 1
+STEP, TOLERANCE, PRODUCTS = 1e-3, 1e-3, 100  # of sharpness: h over |w|; residual over value; the most Hessian-vector products
+
+
+class Model:
+    """A model and its batch. `weights`: {name: array}; `tensors`: everything of the batch, under the names of an exchange file;
+    `streams`: x_0 ... x_L in double, (B, T, C) each. `path`: a run folder, a file of weights, or an exchange file."""
+
+    def __init__(self, path):
+        path = Path(path)
+        files = [path / f"{name}.safetensors" for name in ("model", "best", "checkpoint")] if path.is_dir() else [path]
+        path = next((file for file in files if file.exists()), files[0])
+        try:
+            found, metadata = safetensors_io.read(path)
+            self.config = json.loads(metadata["config"])
+        except (KeyError, ValueError) as error:
+            raise PlotError(f"{printable(path)}: {printable(error)}; expected a run, or a file that normscope wrote", 1) from None
+        self.weights = {name: array for name, array in found.items()
+                        if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
+        self.tensors = found if "act.0.stream" in found else self.dump(self.weights)
+        depth = self.config["model"]["n_layer"]
+        self.streams = [self.tensors[f"act.{layer}.stream"].astype(float) for layer in range(depth + 1)]
+
+    def dump(self, weights):
+        """Every tensor of the batch, computed by `normscope probe` from these weights."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
+            safetensors_io.write(folder / "weights", {key: array.astype(np.float32) for key, array in weights.items()})
+            done = ask("probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump",
+                       "--out", folder / "probe", purpose="computes the batch")
+            if done.returncode != 0:
+                raise PlotError(printable(done.stderr.decode("utf-8", "replace").strip().splitlines()[-1]), done.returncode)
+            return safetensors_io.read(folder / "dump")[0]
+
+
+# ---- of one batch -----------------------------------------------------------------------------------------------
+
+
+def final_norm(model, x):
+    """N(x) of x (B, T, C), with the gains and biases of the model's final norm; formulas: NORMS."""
+    config, tensors = completed(model.config["model"]), model.tensors
+    kind, row = config["norm"], NORMS[config["norm"]]
+    if kind == "none" or not config["final_norm"]:
+        return x
+    if row["over"] == "nothing":  # dyt, derf
+        squash = {"dyt": np.tanh, "derf": np.vectorize(math.erf)}[kind]
+        y = squash(tensors["final_norm.alpha"] * x + tensors.get("final_norm.shift", 0))
+    else:
+        grouped = x.reshape(*x.shape[:2], config["norm_groups"] if row["over"] == "groups" else 1, -1)
+        axes = {"sequence": 1, "batch": (0, 1)}.get(row["over"], 3)
+        y = grouped - grouped.mean(axes, keepdims=True) if row["centred"] else grouped
+        square, eps, outside = (y * y).mean(axes, keepdims=True), config["norm_eps"], config["norm_eps_outside"]
+        y = (y / (np.sqrt(square) + eps if outside else np.sqrt(square + eps))).reshape(x.shape)
+    return y * tensors.get("final_norm.weight", 1) + tensors.get("final_norm.bias", 0)
+
+
+def lens(model):
+    """Loss by layer. The last must be the model's own, which the engine has computed."""
+    targets, head = model.tensors["targets"], model.weights.get("head.weight", model.weights["embed.token.weight"])
+    found = []
+    for x in model.streams:
+        logits = final_norm(model, x) @ head.T.astype(float)
+        top = logits.max(-1, keepdims=True)
+        log_sum = top[..., 0] + np.log(np.exp(logits - top).sum(-1))
+        found.append((log_sum - np.take_along_axis(logits, targets[..., None], -1)[..., 0]).mean())
+    loss = float(model.tensors["loss"][0])
+    if not math.isclose(found[-1], loss, rel_tol=1e-3):
+        raise PlotError(f"no lens of {model.config['model']['norm']}: got {found[-1]:.6g} at the last layer; expected {loss:.6g}", 1)
+    return found
+
+
+def rank(model):
+    """Effective rank by layer."""
+    found = []
+    for x in model.streams:
+        values = np.linalg.svd(x.reshape(-1, x.shape[-1]), compute_uv=False)
+        p = values[values > 0] / values.sum()
+        found.append(math.exp(-(p * np.log(p)).sum()))
+    return found
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def token_cosine(model):
+    """By layer: of T unit tokens u, |sum u|^2 is T plus the sum over ordered pairs."""
+    length = model.streams[0].shape[1]
+    return [(((unit(x).sum(1) ** 2).sum(-1) - length) / (length * (length - 1))).mean() for x in model.streams if length > 1]
+
+
+def kurtosis(model):
+    """By layer."""
+    squares = [(x * x).mean((0, 1)) for x in model.streams]
+    return [(s * s).mean() / s.mean() ** 2 for s in squares]
+
+
+def dead(model):
+    """By block; layer 0 has none."""
+    hidden = [model.tensors[f"act.{block}.ffn_hidden"] for block in range(1, len(model.streams))]
+    return [None, *((h == 0).all((0, 1)).mean() for h in hidden)]
+
+
+def influence(model):
+    """By block; layer 0 has none."""
+    return [None, *(1 - (unit(x) * unit(y)).sum(-1).mean() for x, y in zip(model.streams, model.streams[1:]))]
+
+
+# ---- of perturbed weights ---------------------------------------------------------------------------------------
+
+
+def noisy(weights, draw, size=NOISE):
+    """The weights with every entry of the blocks' matrices multiplied by 1 + size * N(0, 1)."""
+    random = np.random.default_rng(draw)
+    return {name: array * (1 + size * random.standard_normal(array.shape)) if name.startswith("blocks.") and array.ndim == 2
+            else array for name, array in weights.items()}
+
+
+def amplification(model):
+    """By layer."""
+    total = np.zeros(len(model.streams))
+    for draw in range(DRAWS):
+        moved = model.dump(noisy(model.weights, draw))
+        total += [((moved[f"act.{layer}.stream"] - x) ** 2).sum() / (x * x).sum() for layer, x in enumerate(model.streams)]
+    return list(total / DRAWS / NOISE ** 2)
+
+
+def sharpness(model):
+    """By Lanczos' recurrence (1950), whose largest value is power iteration's, in fewer products. A product H v is a difference
+    of gradients, (g(w + hv) - g(w - hv)) / 2h."""
+    names = [name for name in model.weights if f"grad.{name}" in model.tensors]
+    sizes = [model.weights[name].size for name in names]
+
+    def vector(arrays):
+        return np.concatenate([np.ravel(array).astype(float) for array in arrays])
+
+    def gradient(w):
+        parts = dict(zip(names, np.split(w, np.cumsum(sizes)[:-1])))
+        moved = {name: parts[name].reshape(array.shape) if name in parts else array for name, array in model.weights.items()}
+        tensors = model.dump(moved)
+        return vector(tensors[f"grad.{name}"] for name in names)
+
+    w = vector(model.weights[name] for name in names)
+    h, v = STEP * np.linalg.norm(w), unit(np.random.default_rng(1).standard_normal(w.size))
+    before, diagonal, beside, value = 0, [], [0.0], math.nan
+    while len(diagonal) < PRODUCTS:
+        product = (gradient(w + h * v) - gradient(w - h * v)) / (2 * h) - beside[-1] * before
+        diagonal.append(product @ v)
+        product -= diagonal[-1] * v
+        beside.append(np.linalg.norm(product))
+        values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside[1:-1], 1) + np.diag(beside[1:-1], -1))
+        value = values[-1]
+        if beside[-1] * abs(vectors[-1, -1]) <= TOLERANCE * abs(value):  # the residual
+            break
+        before, v = v, product / beside[-1]
+    return value
+
+
+# ---- the command ------------------------------------------------------------------------------------------------
+
+
+LAYERS = {"lens": lens, "rank": rank, "token_cosine": token_cosine, "kurtosis": kurtosis, "dead": dead, "influence": influence,
+          "amplification": amplification}
+EVERY = (*LAYERS, "sharpness")
+
+
+def measure(path, only=EVERY):
+    """{"loss", "sharpness", "layers": [{name: value}]} of a run folder, a file of weights or an exchange file."""
+    model = Model(path)
+    rows = [{"layer": layer} for layer in range(len(model.streams))]
+    for name in [name for name in LAYERS if name in only]:
+        for row, value in zip(rows, LAYERS[name](model)):
+            row[name] = None if value is None else float(value)
+    curvature = {"sharpness": float(sharpness(model))} if "sharpness" in only else {}
+    return {"loss": float(model.tensors["loss"][0]), **curvature, "layers": rows}
+
+
+def run():
+    """Reads the command line and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="RUN|FILE", help="a run folder, a safetensors file of weights, or an exchange file")
+    parser.add_argument("--only", metavar="NAME", action="append", choices=EVERY, help="this measure; may be repeated")
+    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    args = parser.parse_args()
+    found = measure(args.model, args.only or EVERY)
+    rows = found["layers"]
+    if args.json:
+        print(json.dumps(found, indent=1))
+        return
+    print(f"{printable(args.model)}: loss {found['loss']:.4f}")
+    for row in [dict(zip(rows[-1], rows[-1])), *rows]:
+        print("  ".join(text_of(value).rjust(max(8, len(name))) for name, value in row.items()))
+    if "sharpness" in found:
+        print(f"sharpness {found['sharpness']:.4g}: gradient descent is unstable at rates above {2 / found['sharpness']:.2g}")
+
+
+def text_of(value):
+    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main(run, "measure")
