@@ -16,6 +16,7 @@ from lib import output
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"
+NGRAMS = {"unigram": 2.75, "bigram": 1.5, "trigram": 1.0, "4-gram": 0.75}
 CONFIG = {
     "name": "fake",
     "model": {"n_layer": 3, "n_head": 2, "d_model": 16, "context": 8, "norm": "layernorm", "norm_placement": "pre",
@@ -78,7 +79,7 @@ class MadeRuns(unittest.TestCase):
                                 ("ffn_out", layer / 2, "nan" if lost else layer / 2 / rms))]
             loss = "nan" if lost else 1.5 + 2 / max(step, 1)
             metrics.append(f"{step},{step * 8},{loss},{2.0 if step % 30 == 0 else ''},0.001,1,1,1,1")
-        summary = {"status": "done", "vocab": len(set(CORPUS)), "corpus_hash": corpus_hash(config["data"]["path"])}
+        summary = {"status": "done", "vocab": len(set(CORPUS)), "corpus_hash": corpus_hash(config["data"]["path"]), **NGRAMS}
         if diverged:
             summary |= {"status": "diverged", "first_nonfinite": {"step": steps[-1], "layer": 1, "site": "stream"}}
         write_run(folder, config, None if probe else summary)

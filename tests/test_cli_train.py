@@ -18,7 +18,8 @@ LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_
 PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms,update_ratio"
 HEADS = "step,layer,head,max_logit,entropy,first_share,q_rms,k_rms,v_rms"
 SUMMARY = {"status", "steps", "params", "vocab", "corpus_hash", "final_train_loss", "final_val_loss", "best_val_loss",
-           "best_step", "grad_first_last", "growth", "branch_share", "unigram", "seconds", "tokens_per_s", "peak_rss_mb",
+           "best_step", "grad_first_last", "growth", "branch_share", "unigram", "bigram", "trigram", "4-gram", "seconds",
+           "tokens_per_s", "peak_rss_mb",
            "ranks", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc", "version", "commit",
            "trajectory_hash"}
 
@@ -297,7 +298,9 @@ class Layers(CliTest):
         train, val = TEXT[:5400], TEXT[5400:]
         nats = [math.log((len(train) + 0.1 * VOCABULARY) / (train.count(c) + 0.1)) for c in val[1:]]
         self.assertAlmostEqual(run.summary["unigram"], sum(nats) / len(nats), places=12)
-        self.assertIn(f"unigram   {run.summary['unigram']:.6f}", self.normscope("eval", "run").stdout)
+        said = self.normscope("eval", "run").stdout
+        for name in ("unigram", "bigram", "trigram", "4-gram"):
+            self.assertIn(f"\n{name.ljust(9)} {run.summary[name]:.6f}", said)
         unlogged = self.train("unlogged", {"log": {"layers_every": 0}, "data": {"val_fraction": 0}})
         self.assertEqual(unlogged.summary["branch_share"] > 0, True)
         self.assertIsNone(unlogged.summary["unigram"])

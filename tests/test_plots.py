@@ -7,18 +7,9 @@ import re
 import shutil
 import sys
 import unittest
-from collections import Counter
 from pathlib import Path
 
-from made_runs import CORPUS, MadeRuns
-
-
-def unigram(text, val_fraction=0.1, smoothing=0.1):
-    """The level of SPEC section 2, written plainly."""
-    split = int((1 - val_fraction) * len(text))
-    counts, vocab = Counter(text[:split]), len(set(text))
-    losses = [-math.log((counts[c] + smoothing) / (split + smoothing * vocab)) for c in text[split + 1:]]
-    return sum(losses) / len(losses)
+from made_runs import CORPUS, NGRAMS, MadeRuns
 
 
 class Plots(MadeRuns):
@@ -39,7 +30,7 @@ class Plots(MadeRuns):
 
         svg = self.plot("loss", pre, post, png=True)
         self.has(svg, "pre", "post", "Training and validation loss", "loss (nats per character)",
-                 "loss (bits per character)", f"unigram {unigram(CORPUS):.2f}",
+                 "loss (bits per character)", "unigram 2.75",
                  f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
 
     def test_many_runs_of_many_kinds(self):
@@ -114,7 +105,7 @@ class Plots(MadeRuns):
         moved.write_text(CORPUS, encoding="utf-8")
         runs = self.make("a"), self.make("b", data__path=str(moved), model__norm="rmsnorm")
         svg = self.plot("loss", *runs)
-        self.has(svg, "layernorm", "rmsnorm", f"unigram {unigram(CORPUS):.2f}")
+        self.has(svg, "layernorm", "rmsnorm", "unigram 2.75")
         moved.write_text(CORPUS + "more", encoding="utf-8")
         svg = self.plot("loss", runs[0], self.make("c", data__path=str(moved), model__norm="rmsnorm"))
         self.has(svg, "layernorm · corpus", "rmsnorm · moved", f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
@@ -256,15 +247,15 @@ class Plots(MadeRuns):
             (odd / "config.json").write_text(json.dumps({**sound, section: {**sound[section], key: value}}))
             self.refused("plot.py", "branches", odd, code=1, says=f"{section}.{key}.*odd/config.json")
 
-    def test_unreadable_corpus_is_a_note(self):
+    def test_levels_are_those_of_a_summary_that_has_them(self):
         run = self.make("run")
-        self.corpus.unlink()
-        done = self.call("plot.py", "loss", run, "-o", "loss.svg")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, r"\A\[plot\] note: no n-gram levels.*\n\Z")
-        svg = (self.root / "loss.svg").read_text(encoding="utf-8")
+        summary = json.loads((run / "summary.json").read_text())
+        (run / "summary.json").write_text(json.dumps({name: None if name in NGRAMS else value for name, value in summary.items()}))
+        svg = self.plot("loss", run)
         self.has(svg, f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
         self.assertFalse("unigram" in svg)
+        (run / "summary.json").unlink()
+        self.assertFalse("uniform" in self.plot("loss", run))
 
     @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
     def test_another_python_first_on_path(self):

@@ -10,55 +10,13 @@ import unittest
 from pathlib import Path
 
 import numpy as np
-from cli import ROOT, CliTest, read_safetensors
+from cli import CliTest, read_safetensors
 from made_runs import SCRIPTS, MadeRuns
 
-from lib import figures
-from lib import ngram
-from lib import panels
-from lib import plot_heads
-from lib import plot_heatmap
-from lib import plot_layers
-from lib import plot_loss
-from lib import plot_steps
+from lib import figures, panels, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.keys import PLACEMENTS, completed
 from lib.runs import Group, PlotError, Run, group_runs, matplotlib
 from lib.sites import Branches, Site, placements
-
-
-class Ladder(CliTest):
-    def assert_as_eval(self, out, changes=None):
-        """The ladder of a run of the tiny config with changes is the one that `normscope eval` prints for it."""
-        run = self.train(out, {"train": {"steps": 1}, **(changes or {})})
-        printed = [line.split() for line in self.normscope("eval", out).stdout.splitlines()]
-        printed = {row[0]: row[1] for row in printed if row and row[0] in ngram.NAMES}
-        levels = ngram.ladder(run.json("config.json")["data"])
-        self.assertEqual(tuple(levels), ngram.NAMES)
-        self.assertEqual({name: f"{nats:.6f}" for name, nats in levels.items()}, printed)
-
-    def test_levels_are_those_of_eval(self):
-        self.assert_as_eval("part")
-        self.assert_as_eval("whole", {"data": {"path": str(Path(ROOT) / "data" / "austen.txt")}})
-
-    def test_levels_of_a_validation_file_and_of_several_files(self):
-        self.write("more.txt", "aé漢😀 " * 9 + "zebra")
-        self.write("val.txt", "\ufeffquick brown 漢字\r\n\x00 dogs")
-        self.assert_as_eval("several", {"data": {"path": ["text.txt", "more.txt"], "val_fraction": 0.013}})
-        self.assert_as_eval("apart", {"data": {"val_path": "val.txt"}})
-        self.write("val.txt", "ab")  # shorter than the longest n-gram
-        self.assert_as_eval("short", {"data": {"val_path": "val.txt"}})
-
-    def test_many_characters_take_the_other_way_to_the_same_numbers(self):
-        small = ngram.ladder({"path": self.write("a.txt", "the cat sat on the mat, " * 40), "val_fraction": 0.2})
-        self.assertLess(small["4-gram"], small["unigram"])
-        values = np.array([5, 1 << 40, 5, 7], dtype=np.int64)
-        self.assertEqual(ngram._numbered(values)[0], 3)
-        self.assertEqual(ngram._numbered(values)[1].tolist(), [0, 2, 0, 1])
-        self.assertEqual(ngram._numbered(np.minimum(values, 9))[1].tolist(), [0, 2, 0, 1])
-
-    def test_no_validation_split_leaves_uniform(self):
-        path = self.write("a.txt", "abcabc")
-        self.assertEqual(ngram.ladder({"path": path, "val_fraction": 0}), {"uniform": math.log(3)})
 
 
 def rms(values):

@@ -2,24 +2,20 @@
 
 import json
 import math
-import sys
 
 from lib.figures import MUTED, drawing, end_names, facets, for_paper, group_handles, inches, letters, literal, new_figure, points
 from matplotlib.lines import Line2D
-from lib.ngram import ladder
 from lib.panels import THICK, band, end_mark, entitle, name_ends, nothing_finite, number, on_steps, say, ticker, whole_x
-from lib.runs import np, printable, shared_settings
+from lib.runs import np, shared_settings
 
 MAX_DIAMONDS = 80  # a group: more would lie on one another
+NGRAMS = ("unigram", "bigram", "trigram", "4-gram")
 
 
 def reference_levels(run):
-    """{name: nats} of what simple models reach on a run's validation split; less what cannot be told."""
-    try:
-        return ladder(run.config.get("data", {}))
-    except (OSError, TypeError, ValueError) as error:
-        print(f"[plot] note: no n-gram levels, the corpus cannot be read: {printable(error)}", file=sys.stderr)
-    return {"uniform": math.log(size) for size in vocabularies([run])}
+    """{name: nats} of what simple models reach on a run's validation split, as its summary has it."""
+    uniform = {"uniform": math.log(size) for size in vocabularies([run])}
+    return uniform | {name: run.summary[name] for name in NGRAMS if isinstance(run.summary.get(name), float)}
 
 
 def common_levels(runs):

@@ -20,16 +20,17 @@ std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span
                                          Index vocabulary) {
   require(text.size() >= 2 && vocabulary >= 1, "n-gram", text.size(), " characters; expected at least 2");
   std::array<NgramLoss, 5> losses = {{{"uniform", std::log(static_cast<double>(vocabulary))},
-                                      {"unigram", unigram_loss(train, text, vocabulary)},
+                                      {"unigram", 0},
                                       {"bigram", 0},
                                       {"trigram", 0},
                                       {"4-gram", 0}}};
   struct Count {
     double seen = 0, followed = 0;  // followed: by another token
   };
-  std::unordered_map<std::u32string_view, Count> counts;  // of each string of up to max_n tokens
+  std::unordered_map<std::u32string_view, Count> counts;  // strings of up to max_n tokens
   const std::u32string known(train.begin(), train.end()), judged(text.begin(), text.end());
   const std::u32string_view all = known;
+  counts[all.substr(0, 0)].followed = static_cast<double>(all.size());
   for (std::size_t begin = 0; begin < all.size(); ++begin) {
     for (std::size_t n = 1; n <= std::min(max_n, all.size() - begin); ++n) {
       Count& count = counts[all.substr(begin, n)];
@@ -41,7 +42,7 @@ std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span
     const auto found = counts.find(string);
     return found == counts.end() ? Count{} : found->second;
   };
-  for (std::size_t n = 2; n <= max_n; ++n) {
+  for (std::size_t n = 1; n <= max_n; ++n) {
     for (std::size_t i = 1; i < judged.size(); ++i) {
       const std::size_t length = std::min(n, i + 1);
       const std::u32string_view string = std::u32string_view(judged).substr(i + 1 - length, length);
@@ -52,16 +53,6 @@ std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span
     losses[n].nats /= static_cast<double>(text.size() - 1);
   }
   return losses;
-}
-
-double unigram_loss(std::span<const Token> train, std::span<const Token> text, Index vocabulary) {
-  std::vector<double> nll(vocabulary, smoothing);  // counts first
-  for (const Token token : train) ++nll[token];
-  const double all = static_cast<double>(train.size()) + smoothing * static_cast<double>(vocabulary);
-  for (double& count : nll) count = std::log(all / count);
-  double total = 0;
-  for (const Token token : text.subspan(1)) total += nll[token];
-  return total / static_cast<double>(text.size() - 1);
 }
 
 }  // namespace normscope

@@ -20,7 +20,4 @@ struct NgramLoss {
 std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span<const Token> text,
                                          Index vocabulary);
 
-// The unigram loss alone, which needs no counts of longer strings.
-double unigram_loss(std::span<const Token> train, std::span<const Token> text, Index vocabulary);
-
 }  // namespace normscope

@@ -33,8 +33,9 @@ struct RunRecord {
   std::optional<Index> best_step;
   std::optional<double> grad_first_last, growth;  // see below
   std::optional<double> branch_share;             // at step 1; see below
-  std::optional<double> unigram;                  // loss (nats) of a unigram model on the validation split
-  Index skipped = 0;                              // updates, by on_nonfinite: skip
+  // Losses (nats) of n-gram models on the validation split (data/ngram.h).
+  std::optional<double> unigram, bigram, trigram, four_gram;
+  Index skipped = 0;  // updates, by on_nonfinite: skip
   std::optional<double> seconds, tokens_per_s, peak_rss_mb;
   Index ranks = 1, threads = 0;  // threads: of the first rank
   std::string precision, gemm, blas_flavour, blas_version, blas_kernel, cpu, isa, compiler, libc, version,

@@ -252,8 +252,13 @@ void Trainer::finish() {
   if (state_.best_val_loss) record_.best_step = state_.best_step;
   record_.skipped = state_.skipped;
   record_.branch_share = state_.branch_share;
-  if (corpus_.val.size() >= 2)
-    record_.unigram = unigram_loss(corpus_.train, corpus_.val, corpus_.vocab.size());
+  if (corpus_.val.size() >= 2) {
+    const auto levels = ngram_baselines(corpus_.train, corpus_.val, corpus_.vocab.size());
+    record_.unigram = levels[1].nats;
+    record_.bigram = levels[2].nats;
+    record_.trigram = levels[3].nats;
+    record_.four_gram = levels[4].nats;
+  }
   record_.trajectory_hash = hex(state_.trajectory_hash);
   const Index tokens = (state_.step - first_step_ + 1) * tokens_per_step_;
   record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
