@@ -65,7 +65,7 @@ class Scripts(CliTest):
 
     @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
     def test_scripts_without_torch_say_so_in_one_line(self):
-        for name in ("torch_model.py", "check_with_torch.py", "check_all_with_torch.py", "make_goldens.py"):
+        for name in ("torch_model.py", "check_with_torch.py"):
             script = os.path.join(SCRIPTS, name)
             result = self.run_script(sys.executable, "-S", "-c",
                                      f"import sys, runpy; sys.modules['torch'] = None; sys.argv = [{script!r}, 'run']; "

@@ -24,7 +24,8 @@ if importlib.util.find_spec("torch") is None:
     print("skipped: no PyTorch (apt-get install python3-torch)")
     sys.exit(77)
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-import check_all_with_torch as checker
+import torch
+import torch_combinations as checker
 from check_with_torch import MEASURED, differences, recompute
 
 COUNT, FIRST_SEED = 1000 if LONG else 40, 0
@@ -51,7 +52,7 @@ def by_pairs(rows):
 
 class Torch(unittest.TestCase):
     def test_combinations_agree(self):
-        checker.torch.set_num_threads(1)
+        torch.set_num_threads(1)
         rows = checker.combinations()
         self.assertGreaterEqual(len(rows), (8 * 7 + 2) * 5 + 20)
         found = checker.check(rows if LONG else by_pairs(rows))
@@ -83,7 +84,7 @@ def largest_error(given, exact):
 def both_errors(tensors, metadata):
     """(the engine's, PyTorch's) at the weights of an exchange file, both in float32 and against float64."""
     exact = recompute(tensors, metadata)
-    return largest_error(tensors, exact), largest_error(recompute(tensors, metadata, checker.torch.float32), exact)
+    return largest_error(tensors, exact), largest_error(recompute(tensors, metadata, torch.float32), exact)
 
 
 def gradient_errors(seed):
@@ -116,7 +117,7 @@ def more_than(times, ours, theirs):
 
 class Random(unittest.TestCase):
     def test_float32_is_as_near_as_pytorch_s(self):
-        checker.torch.set_num_threads(1)
+        torch.set_num_threads(1)
         rows, seed = [], FIRST_SEED
         with concurrent.futures.ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
             while len(rows) < COUNT:

@@ -1,11 +1,10 @@
 #!/usr/bin/python3
 """What a PyTorch user would train on a CPU: a config's pre-norm LayerNorm transformer, timed step by step.
 
-bench_peers.py runs it, a process a measurement; it prints a line of JSON: version, step_ms (median), mean_ms, peak_mb
-(of the process), import_mb (that peak before there was a model: the libraries) and loss. Unlike torch_model.py it knows one
-kind of model and is written for speed: two forms of attention to choose from, fused layer norm and AdamW, no copy that
-is not needed. Parameter names are ours. With --products it times a step's matrix products and nothing else, and
-prints version and step_ms. Letters: B batch, T context, C = d_model, H heads, D = C/H, V vocabulary.
+bench_peers.py runs it, a process a measurement; it prints a line of JSON: step_ms (median), peak_mb (of the process) and
+loss. Unlike torch_model.py it knows one kind of model and is written for speed: two forms of attention to choose from, fused
+layer norm and AdamW, no copy that is not needed. Parameter names are ours. Letters: B batch, T context, C = d_model, H heads,
+D = C/H, V vocabulary.
 """
 
 import argparse
@@ -19,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 WARM_UP_STEPS = 5  # the first one compiles
+VOCABULARY = 65  # that of `normscope bench`, whose text is random
 
 
 class Attention(nn.Module):
@@ -89,90 +89,29 @@ class Peer(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def products(config, vocab_size):
-    """A function that does a training step's matrix products and nothing else: no softmax, norm, activation,
-    conversion or optimizer. With this library's products no step takes less.
-
-    A linear: x (BT, in), weight (out, in); y = x weight', dx = dy weight, dweight = dy' x. Attention: q (BH, T, D)
-    meets half the keys and values, (BH, T/2, D), since half of all pairs are causal; nothing is computed twice. All
-    operands and results are in the config's precision, and each layer has its own: caches are as cold as in a step.
-    """
-    model, batch = config["model"], config["train"]["batch_size"]
-    width, length, heads = model["d_model"], model["context"], batch * model["n_head"]
-    dtype = torch.bfloat16 if config["train"]["precision"] == "bf16" else torch.float32
-    forward, backward = [], []  # (left, right, result); `backward` from the last layer to the first
-
-    def random(*shape):
-        return torch.randn(shape).to(dtype)
-
-    def add_linear(inputs, outputs):
-        x, weight, dy = random(batch * length, inputs), random(outputs, inputs), random(batch * length, outputs)
-        forward.append((x, weight.t(), torch.empty_like(dy)))
-        backward[:0] = [(dy, weight, torch.empty_like(x)), (dy.t(), x, torch.empty_like(weight))]
-
-    def add_attention():
-        depth, keys = width // model["n_head"], length // 2
-        q, k, v, dy = (random(heads, count, depth) for count in (length, keys, keys, length))
-        weights, dweights = random(heads, length, keys), random(heads, length, keys)
-        forward.extend([(q, k.transpose(1, 2), weights), (weights, v, torch.empty_like(dy))])
-        backward[:0] = [(weights.transpose(1, 2), dy, torch.empty_like(v)), (dy, v.transpose(1, 2), dweights),
-                        (dweights, k, torch.empty_like(q)), (dweights.transpose(1, 2), q, torch.empty_like(k))]
-
-    for _ in range(model["n_layer"]):
-        add_linear(width, 3 * width)
-        add_attention()
-        add_linear(width, width)
-        add_linear(width, 4 * width)
-        add_linear(4 * width, width)
-    add_linear(width, vocab_size)
-    calls = [(torch.mm if left.dim() == 2 else torch.bmm, left, right, result)
-             for left, right, result in forward + backward]
-
-    def step():
-        for multiply, left, right, result in calls:
-            multiply(left, right, out=result)
-    return step
-
-
-def timed(step, steps, draw=tuple):
-    """(seconds of each step after the warm-up, what the last one returned). `draw`, not timed, gives a step's
-    arguments."""
-    seconds = []
-    for _ in range(WARM_UP_STEPS + steps):
-        drawn = draw()
-        start = time.perf_counter()
-        result = step(*drawn)
-        seconds.append(time.perf_counter() - start)
-    return seconds[WARM_UP_STEPS:], result
-
-
-def train(config, vocab_size, steps, fused_attention, compiled):
+def train(config, steps, fused_attention, compiled):
     """(seconds of each step after the warm-up, last loss) on random tokens. Only the step itself is timed: drawing the
     batch is not, and neither gradient clipping nor a look at the loss is asked of it."""
     model, batch = config["model"], config["train"]["batch_size"]
-    peer = Peer(model, vocab_size, fused_attention)
+    peer = Peer(model, VOCABULARY, fused_attention)
     bf16 = config["train"]["precision"] == "bf16"
     settings = {"lr": 1e-3, "betas": (0.9, 0.99), "weight_decay": 0.1}
     try:
         optimizer = torch.optim.AdamW(peer.parameters(), **settings, fused=True)
     except (RuntimeError, TypeError):  # before PyTorch 2.4: only on a GPU
         optimizer = torch.optim.AdamW(peer.parameters(), **settings)
-    forward = torch.compile(peer) if compiled else peer
-
-    def draw():
-        text = torch.randint(vocab_size, (batch, model["context"] + 1))
-        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
-
-    def step(tokens, targets):
+    forward, seconds = torch.compile(peer) if compiled else peer, []
+    for _ in range(WARM_UP_STEPS + steps):
+        text = torch.randint(VOCABULARY, (batch, model["context"] + 1))
+        tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+        start = time.perf_counter()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
             loss = forward(tokens, targets)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return loss
-
-    seconds, loss = timed(step, steps, draw)
-    return seconds, loss.item()
+        seconds.append(time.perf_counter() - start)
+    return seconds[WARM_UP_STEPS:], loss.item()
 
 
 def peak_mb():
@@ -184,28 +123,17 @@ def peak_mb():
 def main():
     parser = argparse.ArgumentParser(description="Time PyTorch's training steps of a config.")
     parser.add_argument("config", help="plain JSON with sections model and train, no key left out")
-    parser.add_argument("--vocabulary", type=int, required=True, help="characters")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True, help="steps measured")
-    parser.add_argument("--attention", choices=("fused", "written_out"), default="fused",
-                        help="(default: %(default)s)")
+    parser.add_argument("--attention", choices=("fused", "written_out"), default="fused")
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
-    parser.add_argument("--products", action="store_true", help="a step's matrix products alone")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
     with open(arguments.config, encoding="utf-8") as file:
         config = json.load(file)
-    import_mb = peak_mb()
-    if arguments.products:
-        seconds, _ = timed(products(config, arguments.vocabulary), arguments.steps)
-        more = {}
-    else:
-        fused = arguments.attention == "fused"
-        seconds, loss = train(config, arguments.vocabulary, arguments.steps, fused, arguments.compile)
-        more = {"mean_ms": 1e3 * statistics.fmean(seconds), "peak_mb": peak_mb(), "import_mb": import_mb,
-                "loss": loss}
-    print(json.dumps({"version": torch.__version__, "step_ms": 1e3 * statistics.median(seconds), **more}))
+    seconds, loss = train(config, arguments.steps, arguments.attention == "fused", arguments.compile)
+    print(json.dumps({"step_ms": 1e3 * statistics.median(seconds), "peak_mb": peak_mb(), "loss": loss}))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,19 @@
-#!/usr/bin/env python3
-"""Every legal placement x norm x activation against PyTorch: a tiny model of each, with every gain, bias and scale
-moved off its start, through `normscope probe`; what it dumps is recomputed in float64 (see check_with_torch.py for
-the measure). A line a combination with its worst tensor; exit 1 if one is above the tolerance.
+"""Every legal placement x norm x activation against PyTorch, for test_with_torch.py: a tiny model of each, with every gain, bias
+and scale moved off its start, through `normscope probe`; its dump is recomputed in float64 by check_with_torch.py.
 """
 
-import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import zlib
 
-from check_with_torch import MEASURED, PLAIN, differences, recompute  # first: it finds a Python that has torch
 import numpy as np
-import torch
+from cli import BINARY, ROOT
 
+from check_with_torch import MEASURED, PLAIN, differences, recompute
 from lib import safetensors_io
 from lib.keys import NORMS, PLACEMENTS, fields
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
 
 ACTIVATIONS = fields()["model.activation"]["enum"]
 HAVE_NORMS = fields()["model.norm"]["x-used-when"][0]["model.norm_placement"]  # of others `norm` resolves to none
@@ -143,35 +136,7 @@ def worst_of(folder, name, model, spoil=None):
     return errors[tensor], tensor
 
 
-def check(rows, spoil=None, show=lambda name, error, tensor: None):
+def check(rows, spoil=None):
     """{name: (error, tensor)} of {name: model section}."""
-    found = {}
     with tempfile.TemporaryDirectory(prefix="normscope-torch-") as folder:
-        for name, model in rows.items():
-            found[name] = worst_of(folder, name, model, spoil)
-            show(name, *found[name])
-    return found
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", metavar="WORD", nargs="*", help="only combinations whose names hold all these words")
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="largest error allowed (default: %(default)g)")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)  # so small a model only waits for its threads
-    rows = {n: m for n, m in combinations().items() if all(word in n.split() for word in arguments.words)}
-    if not rows:
-        parser.error(f"no combination holds {' and '.join(arguments.words)}")
-
-    def show(name, error, tensor):
-        print(f"{error:9.2e}  {name:36}  {tensor}{'' if error <= arguments.tolerance else '   <-- FAILS'}", flush=True)
-
-    found = check(rows, show=show)
-    bad = [name for name, (error, _) in found.items() if not error <= arguments.tolerance]
-    worst = max(found, key=lambda name: badness(found[name][0]))
-    print(f"{len(found)} combinations, {len(bad)} above {arguments.tolerance:g}; worst {found[worst][0]:.2e}: {worst}")
-    sys.exit(1 if bad else 0)
-
-
-if __name__ == "__main__":
-    main()
+        return {name: worst_of(folder, name, model, spoil) for name, model in rows.items()}

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Writes tests/golden: what PyTorch computes, in float64, for tiny models of every placement, activation, position.
 
 The C++ tests compare with these files and need no PyTorch. An exchange file holds one forward and backward pass
@@ -12,13 +12,15 @@ import os
 import sys
 import zlib
 
-from torch_model import HAS_FINAL_NORM, NO_NORM, Transformer, cross_entropy, measure  # first: it finds a Python that has torch
 import numpy as np
 import torch
 
+TESTS = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(TESTS), "scripts"))
 from lib import safetensors_io
+from torch_model import HAS_FINAL_NORM, NO_NORM, Transformer, cross_entropy, measure
 
-FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "golden")
+FOLDER = os.path.join(TESTS, "golden")
 VOCAB = [ord(character) for character in "\n abcde"]
 STEPS = 10
 ALL_BIASES = {"bias": True, "ffn_bias": True}
