@@ -21,11 +21,13 @@ The last two run `normscope probe` again, from perturbed weights; the others nee
 import argparse
 import json
 import math
+import subprocess
 import tempfile
 from pathlib import Path
 
-from lib.runs import PlotError, ask, main, np, printable  # first: it finds a Python that has numpy
+from lib.runs import main, np  # first: it finds a Python that has numpy
 from lib import safetensors_io
+from lib.command import ScriptError, printable, program
 from lib.keys import NORMS, completed
 
 DRAWS, NOISE = 8, 2.0 ** -12  # float32 rounds at 2^-24, far below; the noise's square is far below 1
@@ -44,7 +46,7 @@ class Model:
             found, metadata = safetensors_io.read(path)
             self.config = json.loads(metadata["config"])
         except (KeyError, ValueError) as error:
-            raise PlotError(f"{printable(path)}: {printable(error)}; expected a run, or a file that normscope wrote", 1) from None
+            raise ScriptError(f"{printable(path)}: {printable(error)}; expected a run, or a file that normscope wrote", 1) from None
         self.weights = {name: array for name, array in found.items()
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
         self.tensors = found if "act.0.stream" in found else self.dump(self.weights)
@@ -57,10 +59,11 @@ class Model:
             folder = Path(name)
             (folder / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
             safetensors_io.write(folder / "weights", {key: array.astype(np.float32) for key, array in weights.items()})
-            done = ask("probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump",
-                       "--out", folder / "probe", purpose="computes the batch")
+            command = [program(), "probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump",
+                       "--out", folder / "probe"]
+            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
             if done.returncode != 0:
-                raise PlotError(printable(done.stderr.decode("utf-8", "replace").strip().splitlines()[-1]), done.returncode)
+                raise ScriptError(printable(done.stderr.strip().splitlines()[-1]), done.returncode)
             return safetensors_io.read(folder / "dump")[0]
 
 
@@ -96,7 +99,7 @@ def lens(model):
         found.append((log_sum - np.take_along_axis(logits, targets[..., None], -1)[..., 0]).mean())
     loss = float(model.tensors["loss"][0])
     if not math.isclose(found[-1], loss, rel_tol=1e-3):
-        raise PlotError(f"no lens of {model.config['model']['norm']}: got {found[-1]:.6g} at the last layer; expected {loss:.6g}", 1)
+        raise ScriptError(f"no lens of {model.config['model']['norm']}: got {found[-1]:.6g} at the last layer; expected {loss:.6g}", 1)
     return found
 
 

@@ -98,7 +98,7 @@ EXPERIMENTS = [
             abs(measured.mean() / law - 1) for measured, law in f[norm].values()), 0, 0.1) for norm in ("layernorm", "dyt")),
         Claim("dyt: logarithm of the growth, L 96 over L 24 (law exp(c√L): 2)", lambda f: tables.doubling(f["dyt"]), 1.8, 2.4),
         Claim("layernorm: the same (law √(1 + 1.5 L): 1.38)", lambda f: tables.doubling(f["layernorm"]), 1.2, 1.5),
-    ], pictures.dyt_growth),
+    ]),
     Experiment("laws", run_laws, tables.laws, [
         Claim("rms of x times its gradient's, x_0 over x_L, the placement farthest from 1", lambda f: max(
             (float((kept[:, 0] / kept[:, -1]).mean()) for kept in f["kept"].values()), key=lambda ratio: abs(math.log(ratio))), 0.8, 1.2),
@@ -149,7 +149,7 @@ EXPERIMENTS = [
         Claim("batch 2: batchnorm's gap minus layernorm's", lambda f: mean(f["gap"]["batchnorm", 2])
               - mean(f["gap"]["layernorm", 2]), 0.1, 2),
         Claim("batch 32: the same", lambda f: mean(f["gap"]["batchnorm", 32]) - mean(f["gap"]["layernorm", 32]), -0.05, 0.05),
-    ], pictures.batchnorm),
+    ]),
     Experiment("rmsnorm", run_rmsnorm, tables.rmsnorm, [
         Claim("rmsnorm minus layernorm, by seed", paired({"norm": "rmsnorm"}, {"norm": "layernorm"}), -0.05, 0.05),
         Claim("time of a step's norms, rmsnorm's over layernorm's", lambda f: f["cost"]["rmsnorm"][0] / f["cost"]["layernorm"][0],
@@ -205,7 +205,7 @@ EXPERIMENTS = [
         Claim("lr 0.001: A at which learning ends", lambda f: tables.limit(f, "0.001"), 5, 20),
         Claim("that of lr 0.001 over that of lr 0.003", lambda f: tables.limit(f, "0.001") / tables.limit(f, "0.003"), 2, 5),
         Claim("that of lr 0.0003 over that of lr 0.001", lambda f: tables.limit(f, "0.0003") / tables.limit(f, "0.001"), 1, 5),
-    ], pictures.amplification),
+    ]),
     Experiment("depth_rate", sweep, losses({f"{scale}, {depth}": {**one, **other} for scale, one in SCALED.items()
                                             for depth, other in DEPTHS.items()}, rates(*SOME, "0.1")), [
         Claim(f"{scale}: what L 48 loses at the rate that is best at L 6", lost_by_rate({**SCALED[scale], "n_layer": 6}, {
@@ -216,7 +216,7 @@ EXPERIMENTS = [
         *(Claim(f"lr 0.001, {scheme}: {matrix} over √(lr / 2 wd)",
                 lambda f, scheme=scheme, matrix=matrix: tables.over_law(f["0.001", scheme], matrix), low, high)
           for scheme in ("xavier_normal", "gpt2") for matrix, low, high in (("ffn.in", 0.85, 1.15), ("ffn.out", 0.85, 1.15), ("head", 2, 20))),
-    ], pictures.equilibrium),
+    ]),
     Experiment("bf16", sweep, losses(PRECISIONS, placements(*ROUNDED), "float32"), [
         Claim(f"{p}: bf16 minus float32, by seed", paired({"precision": "bf16", "norm_placement": p},
                                                           {"precision": "fp32", "norm_placement": p}), -0.001, 0.001)

@@ -6,14 +6,12 @@ from collections import namedtuple
 from lib.figures import DASHES, DOTS, INK, LINES, MUTED, PALETTE, Line2D, drawing, look, new_figure, placement_styles
 from lib.keys import PLACEMENTS
 from lib.panels import draw, name_ends, say, scale_y, whole_x
-from lib.papers_run import SIZED
 from lib.runs import matplotlib, np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
 Line = namedtuple("Line", "name color dash", defaults=["-"])
 MARKERS = ("o", "s", "^", "D", "x")  # of points; what is none of them is the style of a line
 HEIGHT = 3.1  # inches, of a panel
-NORMS = ("batchnorm", "layernorm")
 STYLES = {name: line_style[:2] for name, line_style in placement_styles(PLACEMENTS).items()}
 COLORS = {name: color for name, (color, _) in STYLES.items()}
 
@@ -71,82 +69,43 @@ def xiong(found):
     return figure
 
 
-@drawing
-def growth(found):
-    figure, axes = figure_of(1, "Mean square of the residual stream at initialisation",
-                             f"{len(found['pre'][0])} seeds: mean (points) and range (bands); dashed: the law of each "
-                             "(normscope predict)",
-                             [(placement, COLORS[placement], marker) for placement, marker in zip(found, MARKERS)])
-    for (placement, (measured, law)), marker in zip(found.items(), MARKERS):
-        blocks = np.arange(len(law))
-        draw(axes[0], blocks, measured, Line(placement, COLORS[placement]), marker, line=False)
-        axes[0].plot(blocks, law, color=COLORS[placement], linewidth=1.2, linestyle=DASHES)
-    whole_x(axes[0], len(law) - 1)
-    axes[0].set_xlabel("block (0 = embedding output)")
-    say(axes[0], "mean square (units²)")
-    scale_y(axes[0], [measured for measured, _ in found.values()], log=True)
-    return figure
+def beside_laws(title, panels):
+    """A drawing of points measured by layer and, dashed, of the law of each. `panels` makes of what was found [(title, unit, {name:
+    (measured, an array (seeds, layers), law)}, first layer, whether the axis is logarithmic)]."""
+
+    @drawing
+    def plot(found):
+        shown = panels(found)
+        names = list(dict.fromkeys(name for _, _, pairs, *_ in shown for name in pairs))
+        spare = iter((INK, MUTED, *PALETTE[4:], INK))  # of what is no placement
+        lines = {name: Line(name, COLORS.get(name) or next(spare), "o" if name in COLORS else "^") for name in names}
+        seeds = len(next(iter(shown[0][2].values()))[0])
+        figure, axes = figure_of(len(shown), title, f"{seeds} seeds: mean (points) and range (bands); dashed: the law of each "
+                                 "(scripts/predict.py)", lines.values())
+        for panel, (name, unit, pairs, first, log) in zip(axes, shown):
+            panel.set_title(name)
+            say(panel, unit)
+            for label, (measured, law) in pairs.items():
+                blocks, line = np.arange(first, first + len(law)), lines[label]
+                draw(panel, blocks, measured, line, line.dash, line=False)
+                panel.plot(blocks, law, color=line.color, linewidth=1.2, linestyle=DASHES)
+            whole_x(panel, blocks[-1])
+            panel.set_xlabel("block" if first else "block (0 = embedding output)")
+            scale_y(panel, [measured for measured, _ in pairs.values()], log=log)
+        return figure
+
+    return plot
 
 
-@drawing
-def dyt_growth(found):
-    lines = [Line("LayerNorm", PALETTE[0]), Line("DyT", PALETTE[1])]
-    depths = list(found["dyt"])
-    figure, axes = figure_of(1, "Growth of the gradient towards the input, by depth, at initialisation",
-                             f"{len(found['dyt'][depths[0]][0])} seeds: mean (points) and range (bands); dashed: the law of each",
-                             [(line.name, line.color, marker) for line, marker in zip(lines, MARKERS)])
-    drawn = []
-    for line, marker, by_depth in zip(lines, MARKERS, (found["layernorm"], found["dyt"])):
-        drawn.append(np.array([measured for measured, _ in by_depth.values()]).T)
-        draw(axes[0], depths, drawn[-1], line, marker, line=False)
-        axes[0].plot(depths, [law for _, law in by_depth.values()], color=line.color, linewidth=1.2, linestyle=DASHES)
-    say(axes[0], "|dx_0| over |dx_L|")
-    scale_y(axes[0], drawn, log=True)
-    depth_ticks(axes[0], depths)
-    return figure
-
-
-@drawing
-def laws(found):
-    activations = dict(zip(found["activations"], (INK, MUTED, *PALETTE[4:])))
-    colors = {**COLORS, **activations, "pre, QK norm": INK}
-    marks = {name: "^" if name in activations else "o" for name in (*found["share"], "pre, QK norm", *activations)}
-    figure, axes = figure_of(3, "Laws of a fresh network",
-                             f"{len(found['share']['pre'][0])} seeds: mean (points) and range (bands); dashed: the law of each "
-                             "(normscope predict)",
-                             [(name, colors[name], mark) for name, mark in marks.items()])
-    for panel, kind, title, first in ((axes[0], "share", "cos(x_0, x_l), T 1", 0),
-                                      (axes[1], "activations", "|dx_l| over |dx_L|, post, T 1", 0),
-                                      (axes[2], "entropy", "Attention's entropy, T 64", 1)):
-        panel.set_title(title)
-        for name, (measured, law) in found[kind].items():
-            blocks = np.arange(first, first + len(law))
-            draw(panel, blocks, measured, Line(name, colors[name]), marks[name], line=False)
-            panel.plot(blocks, law, color=colors[name], linewidth=1.2, linestyle=DASHES)
-        whole_x(panel, first + len(law) - 1)
-        panel.set_xlabel("block")
-        scale_y(panel, [measured for measured, _ in found[kind].values()], log=kind == "activations")
-    say(axes[2], "nats")
-    return figure
-
-
-@drawing
-def theory(found):
-    shown = [name for name in found if name in COLORS]
-    seeds, blocks = found[shown[0]]["rms"][0].shape
-    figure, axes = figure_of(2, "Before training: probes, and what theory expects of them",
-                             f"{seeds} seeds: mean (points) and range (bands); dashed: normscope predict",
-                             [(name, COLORS[name], marker) for name, marker in zip(shown, MARKERS)])
-    for panel, what, title in ((axes[0], "grad", "Gradient rms of the stream"), (axes[1], "rms", "Activation rms of the stream")):
-        panel.set_title(title)
-        for name, marker in zip(shown, MARKERS):
-            measured, expected = found[name][what]
-            draw(panel, np.arange(blocks), measured, Line(name, COLORS[name]), marker, line=False)
-            panel.plot(expected, color=COLORS[name], linewidth=1.2, linestyle=DASHES)
-        whole_x(panel, blocks - 1)
-        panel.set_xlabel("block (0 = embedding output)")
-        scale_y(panel, [found[name][what][0] for name in shown], log=True)
-    return figure
+growth = beside_laws("Mean square of the residual stream at initialisation",
+                     lambda found: [("", "mean square (units²)", found, 0, True)])
+laws = beside_laws("Laws of a fresh network", lambda found: [
+    ("cos(x_0, x_l), T 1", "", found["share"], 0, False),
+    ("|dx_l| over |dx_L|, post, T 1", "", found["activations"], 0, True),
+    ("Attention's entropy, T 64", "nats", found["entropy"], 1, False)])
+theory = beside_laws("Before training: probes, and what theory expects of them", lambda found: [
+    (title, unit, {name: pairs[what] for name, pairs in found.items() if name in COLORS}, 0, True)
+    for what, title, unit in (("grad", "Gradient rms of the stream", "nats per unit"), ("rms", "Activation rms of the stream", "units"))])
 
 
 @drawing
@@ -230,23 +189,6 @@ def residual(found):
     return figure
 
 
-@drawing
-def batchnorm(found):
-    sizes = sorted({size for _, size in found["gap"]})
-    figure, axes = figure_of(1, "BatchNorm: evaluation's loss minus training's",
-                             f"mean (lines) and range (bands) of {len(found['gap']['batchnorm', sizes[0]])} seeds, last 50 steps; "
-                             "evaluation uses running statistics",
-                             [(norm, color, "-") for norm, color in zip(NORMS, PALETTE[1::-1])], NORMS)
-    for norm, color in zip(NORMS, PALETTE[1::-1]):
-        draw(axes[0], sizes, np.array([found["gap"][norm, size] for size in sizes]).T, Line(norm, color), "o")
-    axes[0].axhline(0, color=INK, linewidth=0.8)
-    depth_ticks(axes[0], sizes)
-    axes[0].set_xlabel("batch (sequences)")
-    say(axes[0], "nats per character")
-    name_ends(axes[0], NORMS)
-    return figure
-
-
 def seeds_of(rows):
     seeds = len({row.get("seed") for row in rows.rows})
     return f"mean (lines) and range (bands) of {seeds} seeds" if seeds > 1 else "one seed"
@@ -294,44 +236,4 @@ def outgrow(found):
         panel.set_xlabel("step")
         say(panel, "rms of the stream after the last block")
         scale_y(panel, [curves for _, curves in found["stream"].values()], log=True)
-    return figure
-
-
-@drawing
-def amplification(found):
-    lines = {rate: Line(f"lr {rate}", color) for rate, color in zip(("0.0003", "0.001", "0.003"), PALETTE)}
-    figure, axes = figure_of(1, "Amplification, and what trains without warm-up",
-                             "post-norm of 6 to 48 blocks, branches × ½ and 1; dotted: the unigram level, 3.08",
-                             [(line.name, line.color, marker) for line, marker in zip(lines.values(), MARKERS)])
-    for (rate, line), marker in zip(lines.items(), MARKERS):
-        there = sorted((a, found["rows"].losses(n_layer=layers, branch_scale=scale, lr=rate))
-                       for (layers, scale), a in found["amplification"].items()
-                       if found["rows"].matching(n_layer=layers, branch_scale=scale, lr=rate))
-        draw(axes[0], np.array([a for a, _ in there]), np.array([losses for _, losses in there]).T, line, marker)
-    axes[0].axhline(3.08, color=MUTED, linewidth=1, linestyle=DOTS)
-    axes[0].set_xscale("log")
-    axes[0].set_xticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
-    axes[0].minorticks_off()
-    axes[0].set_xlabel("amplification A (normscope predict)")
-    say(axes[0], "final validation loss (nats per character)")
-    return figure
-
-
-@drawing
-def equilibrium(found):
-    rates, schemes = (list(dict.fromkeys(part)) for part in zip(*found))
-    lines = {matrix: Line(matrix, color) for matrix, color in zip(SIZED, PALETTE)}
-    figure, axes = figure_of(len(rates), "Sizes of weights in training", "rms of a matrix over √(lr / 2 wd), mean over blocks; "
-                             + ", ".join(f"{name}: {scheme}" for name, scheme in zip(("lines", "dashes"), schemes)), lines.values())
-    for panel, rate in zip(axes, rates):
-        panel.set_title(f"lr {rate}")
-        for scheme, dash in zip(schemes, LINES):
-            for matrix, line in lines.items():
-                steps, sizes = found[rate, scheme][matrix]
-                draw(panel, np.array(steps), sizes[None] / found[rate, scheme]["law"], line._replace(dash=dash))
-        panel.axhline(1, color=INK, linewidth=0.8)
-        whole_x(panel, steps[-1])
-        panel.set_xlabel("step")
-        say(panel, "rms over √(lr / 2 wd)")
-        scale_y(panel, [sizes[matrix][1] / sizes["law"] for sizes in found.values() for matrix in SIZED], log=True)
     return figure
