@@ -10,6 +10,7 @@ that a short trial finds faster. Memory is the peak of whole processes, PyTorch'
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -79,7 +80,15 @@ def measure(shape, precision, threads, rounds, python):
         def peer(attention, *options, steps=shape.steps):
             return json_of(python, PEER, path, "--threads", threads, "--steps", steps, "--attention", attention, *options)
 
-        attention = min(ATTENTIONS, key=lambda form: peer(form, steps=TRIAL_STEPS)["step_ms"])
+        def trial(attention):
+            try:
+                return peer(attention, steps=TRIAL_STEPS)["step_ms"]
+            except Failure:
+                if attention == "fused":  # before PyTorch 2.0 there is none
+                    return math.inf
+                raise
+
+        attention = min(ATTENTIONS, key=trial)
         sides = {"normscope": lambda: json_of(BINARY, "bench", path, "--json", "--threads", threads, "--steps", shape.steps),
                  "eager": lambda: peer(attention), "compiled": lambda: peer(attention, "--compile")}
         found = {side: [] for side in sides}
