@@ -116,7 +116,7 @@ def pictures(groups):
               groups, plot_steps.Steps, plot_steps.plot),
         drawn("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the "
               "first blocks; one that falls by powers of ten does not.", groups, Site, plot_layers.plot),
-        drawn("Before training, beside theory", "Points: the first logged step; dashed: what `normscope predict` expects of "
+        drawn("Before training, beside theory", "Points: the first logged step; dashed: what `scripts/predict.py` expects of "
               "such a config, whatever the seed.", groups, Site, lambda kept: plot_layers.plot(kept, theory=True)),
         drawn("Every layer at every step", "Time to the right, depth upward. One colour scale holds for all runs.",
               groups, several_steps, plot_heatmap.plot),

@@ -19,13 +19,12 @@ ALLOWED = {
     "config": {"core", "model", "io"},
     "telemetry": {"core", "autograd", "kernels"},
     "dist": {"core", "kernels", "ops", "model"},
-    "theory": {"core", "kernels", "autograd", "model", "data", "telemetry"},
     "run": {"core", "model", "config", "io", "telemetry"},
     "train": {"core", "kernels", "autograd", "ops", "model", "config", "data", "dist", "io", "telemetry", "run"},
     "check": {"core", "kernels", "autograd", "ops", "model", "config", "data", "telemetry", "run", "train"},
     "bench": {"core", "kernels", "autograd", "model", "config", "data", "io", "telemetry", "run", "train"},
     "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "dist", "io", "telemetry", "run", "train", "check", "bench",
-            "theory"},
+            },
 }
 # Of kernels, telemetry includes nothing else: statistics of tensors, of either dtype.
 KERNELS_FOR = {"telemetry": {"kernels/pointwise.h", "kernels/bf16.h"}}

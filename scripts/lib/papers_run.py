@@ -5,6 +5,7 @@ again. Quick: tiny models, a few steps, fewer seeds; same code, but the numbers 
 """
 
 import csv
+import functools
 import json
 import math
 import os
@@ -13,9 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lib import safetensors_io
+from lib import safetensors_io, theory
 from lib.runs import np, program
-from lib.theory import predicted
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(program())
@@ -24,6 +24,7 @@ QUICK_DEPTHS = {2: 1, 4: 2, 6: 3, 12: 4, 24: 5, 48: 6, 96: 7}  # of a sweep's qu
 TINY = {"model": {"n_layer": QUICK_DEPTHS[12], "n_head": 2, "d_model": 16, "d_ff": 16, "context": 8},
         "train": {"steps": 4, "batch_size": 2}, "eval": {"every": 2, "batches": 1}, "log": {"every": 1, "layers_every": 2}}
 TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
+predicted = functools.partial(theory.predicted, narrow=True)
 SMOOTHED = 2  # logged losses that make a point of a curve
 
 
@@ -212,7 +213,7 @@ def run_dyt_growth(config, out, quick):
     return found
 
 
-KEPT = "pre", "post", "deepnorm", "keel", "sandwich", "res_post", "b2t", "hybrid"
+KEPT = "pre", "post", "deepnorm", "keel", "sandwich", "res_post", "hybrid"
 ATTENTION = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_post")}, "pre, QK norm": {"qk_norm": "true"}}
 
 
@@ -246,12 +247,11 @@ def mean_entropy(folder):
             for layer in dict.fromkeys(row["layer"] for row in rows)]
 
 
-THEORY = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "b2t", "hybrid", "subln")},
+THEORY = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "hybrid", "subln")},
           "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},
           "pre, RoPE, QK norm": {"position": "rope", "qk_norm": "true"}, "pre, DyT": {"norm": "dyt"},
           "res_post, DyT": {"norm_placement": "res_post", "norm": "dyt"},
-          "post, DyT": {"norm_placement": "post", "norm": "dyt"}, "pre, BatchNorm": {"norm": "batchnorm"},
-          "sandwich, InstanceNorm": {"norm_placement": "sandwich", "norm": "instancenorm"},
+          "post, DyT": {"norm_placement": "post", "norm": "dyt"},
           "pre, GPT-2's init, tied": {"init.scheme": "gpt2", "init.embed_std": 0.02, "tie_embeddings": "true"}}
 
 

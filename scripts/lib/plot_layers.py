@@ -34,6 +34,8 @@ def plot(groups, step=None, theory=False):
     if theory:
         for label, why in without_prediction(groups).items():
             subtitle += "\n" + textwrap.fill(f"No prediction for {label}: {why}", 116)
+        if any(len(group.runs) == 1 for group in groups):
+            subtitle += "\nTheory is a mean over seeds, and a single seed may be off it by a third: probe --seeds 8"
         for handle in handles:  # there are points only
             handle.set_linestyle("" if handle.get_marker() else "-")
         handles.append(Line2D([], [], color="#555555", linewidth=points(THEORY_WIDTH), linestyle=DASHES, label=THEORY))
@@ -97,7 +99,7 @@ def without_prediction(groups):
         try:
             predicted(group.runs[0].folder)
         except NoPrediction as error:
-            found[group.label] = str(error)
+            found[group.label] = error.why
     return found
 
 

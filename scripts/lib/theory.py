@@ -1,28 +1,23 @@
-"""What `normscope predict` says of a run's config: its layers before any training."""
+"""What theory expects of a run: its layers before any training."""
 
 import functools
-import json
 import os
 
-from lib.runs import PlotError, ask, np, printable
-
-
-class NoPrediction(PlotError):
-    """The theory has no answer for this config."""
+from lib.command import ScriptError, printable
+from lib.mean_field import NoPrediction, predict, resolved
+from lib.runs import np
 
 
 @functools.cache
-def predicted(folder):
-    """{"rms", "grad": of the stream, "share": cos(x_0, x_l), arrays of layers 0 … L; "entropy": of layers 1 … L; "amplification"}."""
-    done = ask("predict", os.path.join(".", folder, "config.json"), "--json", purpose="knows the theory")
-    if done.returncode != 0:
-        why = printable((done.stderr.decode("utf-8", "replace").splitlines() or ["it ended without a word"])[-1])
-        start = "[predict] no prediction: "
-        if why.startswith(start):
-            raise NoPrediction(why.removeprefix(start))
-        raise PlotError(f"{printable(folder)}: {why}", 1)
-    said = json.loads(done.stdout)
-    rows = [row for row in said["sites"] if row["site"] == "stream"]
-    return {"rms": np.array([row["rms"] for row in rows]), "grad": np.array([row["grad_rms"] for row in rows]),
-            "share": np.array([layer["input_cosine"] for layer in said["layers"]]),
-            "entropy": np.array([layer["entropy"] for layer in said["layers"][1:]]), "amplification": said["amplification"]}
+def predicted(folder, narrow=False):
+    """{"rms", "grad": of the stream, "share": cos(x_0, x_l), arrays of layers 0 … L; "entropy": of layers 1 … L; "amplification"};
+    `narrow`: also of a model too narrow for the theory."""
+    try:
+        found = predict(resolved(os.path.join(".", folder, "config.json")), narrow=narrow)
+    except NoPrediction:
+        raise
+    except ScriptError as error:
+        raise ScriptError(f"{printable(folder)}: {str(error).partition('] ')[2] or error}", 1) from None
+    rms, grad = np.array([values for (_, site), values in found.sites.items() if site == "stream"]).T
+    return {"rms": rms, "grad": grad, "share": np.array([layer["input_cosine"] for layer in found.layers]),
+            "entropy": np.array([layer["entropy"] for layer in found.layers[1:]]), "amplification": found.amplification}

@@ -1,9 +1,9 @@
 // A placement: its drawing, equations, the gradient's path and what theory says; a config's own blocks.
 #include <iostream>
+#include <optional>
 #include <utility>
 
 #include "cli/explain.h"
-#include "cli/predict.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "core/text.h"
@@ -138,10 +138,10 @@ void print_block(const BlockRows& rows) {
   std::cout << "  theory: " << theory_of(rows) << '\n';
 }
 
-// The statistics of a config's text, nothing if it cannot be read.
-std::optional<TextStatistics> read_statistics(const RunConfig& config) {
+// The number of characters in a config's text, nothing if it cannot be read.
+std::optional<Index> vocabulary_of(const RunConfig& config) {
   try {
-    return text_statistics(corpus_of(config), config.model.context);
+    return corpus_of(config).vocab.size();
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -192,10 +192,10 @@ void print_sublayers(const ModelConfig& m) {
               << " in training, of the first x, of attention's weights and of what both return\n";
 }
 
-void print_parameters(const ModelConfig& m, const std::optional<TextStatistics>& statistics) {
-  const ParameterLayout layout(m, statistics ? statistics->vocabulary : vocabulary_for_counts);
+void print_parameters(const ModelConfig& m, std::optional<Index> vocabulary) {
+  const ParameterLayout layout(m, vocabulary.value_or(vocabulary_for_counts));
   std::cout << "\n  parameters ("
-            << (statistics ? text("its text has ", statistics->vocabulary, " characters")
+            << (vocabulary ? text("its text has ", *vocabulary, " characters")
                            : text("its text cannot be read; with ", vocabulary_for_counts, " characters"))
             << ")\n";
   const std::pair<std::string, Index> parts[] = {
@@ -243,13 +243,10 @@ void explain_placement(const Placement& row) {
     if (!constants.empty()) std::cout << "  L = " << n_layer << ": " << constants << '\n';
   }
   if (row.learned_scale) std::cout << "  a: one learned number a sublayer, 0 at the start\n";
-  std::cout << "  L = 12, before training (context 1, Xavier, ReLU; normscope predict CONFIG: of yours):\n"
-            << start_text(row, 12);
 }
 
 void explain_config(const RunConfig& config) {
   const ModelConfig& m = config.model;
-  const std::optional<TextStatistics> statistics = read_statistics(config);
   std::cout << config.name << ": " << m.n_layer << " blocks, width " << m.d_model << ", " << m.n_head
             << " heads of " << m.d_model / m.n_head << ", FFN " << m.d_ff << " (" << name_of(m.activation)
             << "), " << name_of(m.norm) << ", context " << m.context << "\n\n  x = token"
@@ -260,10 +257,7 @@ void explain_config(const RunConfig& config) {
   print_sublayers(m);
   std::cout << "  logits = head(" << (m.final_norm ? "final_norm(x)" : "x") << ")"
             << (m.tie_embeddings ? ", the head is the token embedding" : "") << '\n';
-  print_parameters(m, statistics);
-  if (statistics)
-    std::cout << "\n  before training (normscope predict says more)\n"
-              << start_text(m, *statistics, "    ", {.batch = config.train.batch_size});
+  print_parameters(m, vocabulary_of(config));
 }
 
 }  // namespace normscope

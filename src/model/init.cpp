@@ -40,17 +40,12 @@ void draw_into(const RandomStream& stream, Scale scale, Index begin, Index end, 
   });
 }
 
-}  // namespace
-
-double initial_std(const InitConfig& init, double out, double in) {
-  const Scale scale = matrix_scale(init, out, in);
-  return scale.draw == Draw::uniform ? scale.scale / std::sqrt(3.0) : scale.scale;
-}
-
+// 1/sqrt(2L) on the matrices that write the stream with init.residual_scaling; else 1.
 double residual_factor(const ModelConfig& config) {
   return config.init.residual_scaling ? 1 / std::sqrt(2.0 * static_cast<double>(config.n_layer)) : 1.0;
 }
 
+// The initial value of a parameter that is no matrix, before its init_gain.
 double first_value(Role role) {
   switch (role) {
     case Role::norm_gain:
@@ -68,6 +63,8 @@ double first_value(Role role) {
       fail("init", "no first value for role number ", static_cast<int>(role));
   }
 }
+
+}  // namespace
 
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,

@@ -119,14 +119,6 @@ class ParameterBlock {
   std::vector<Real> data_;
 };
 
-// The standard deviation of an entry of a matrix (out, in) by the config's init, without the placement's gain
-// and the residual factor.
-double initial_std(const InitConfig& init, double out, double in);
-// 1/sqrt(2L) on the matrices that write the stream with init.residual_scaling; else 1.
-double residual_factor(const ModelConfig& config);
-// The initial value of a parameter that is no matrix, before its init_gain.
-double first_value(Role role);
-
 // Draws every parameter from (seed, its name) alone: unit normals or uniforms, scaled by the config's init;
 // gains 1, biases 0, ReZero's scales 0. So configs that differ in norm or placement share their weights.
 template <class Real>

@@ -8,20 +8,22 @@ namespace {
 // Each place in each block (0: the embedding) has its own dropout mask.
 enum class DropoutPlace : std::uint64_t { embedding, attention_weights, attention_branch, ffn_branch };
 
-}  // namespace
-
+// The angle of a pair of features at a position, of sinusoids (width C) and of rope (D).
 double position_angle(Index position, Index pair, Index width) {
   constexpr double wavelength_base = 10000.0;
   return static_cast<double>(position) *
          std::pow(wavelength_base, -2.0 * static_cast<double>(pair) / static_cast<double>(width));
 }
 
+// The elementwise function of an activation; Error for swiglu, which has a gate.
 ActivationKind activation_kind(Activation activation) {
   static_assert(static_cast<int>(Activation::gelu_tanh) == static_cast<int>(ActivationKind::gelu_tanh) &&
                 static_cast<int>(Activation::silu) == static_cast<int>(ActivationKind::silu));
   require(activation != Activation::swiglu, "model", "swiglu has a gate; it is no elementwise function");
   return static_cast<ActivationKind>(activation);
 }
+
+}  // namespace
 
 template <class Real>
 KeyValueCache<Real>::KeyValueCache(const ModelConfig& config)

@@ -10,12 +10,6 @@
 
 namespace normscope {
 
-// The angle of a pair of features at a position, of sinusoids (width C) and of rope (D).
-double position_angle(Index position, Index pair, Index width);
-
-// The elementwise function of an activation; Error for swiglu, which has a gate.
-ActivationKind activation_kind(Activation activation);
-
 // Keys and values of the positions decoded so far, for every block: (positions, C) each.
 template <class Real>
 struct KeyValueCache {

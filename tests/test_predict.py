@@ -1,0 +1,329 @@
+#!/usr/bin/python3
+"""The theory of scripts/predict.py: closed laws, sampled means, probes; what the command prints, holds against it and refuses."""
+
+import csv
+import io
+import json
+import math
+import os
+import unittest
+
+from cli import ROOT, CliTest, read_csv, read_safetensors, run_script, sites_of, write_safetensors
+from made_runs import MadeRuns
+
+from lib import figures, mean_field, plot_layers
+from lib.mean_field import NoPrediction
+from lib.runs import Run, group_runs, np
+
+TEXT = {"path": os.path.join(ROOT, "data", "austen.txt")}
+WIDE = 10**7  # the limit of wide layers: kernels are of tokens alone
+MODEL = {"n_layer": 12, "n_head": 4, "d_model": WIDE, "d_ff": WIDE, "context": 1, "norm": "layernorm", "norm_eps": 0.0,
+         "norm_groups": 4, "norm_eps_outside": False, "norm_placement": "pre", "residual": True, "branch_scale": 1.0,
+         "activation": "relu", "qk_norm": False, "qkv_norm": False, "inner_norm": False, "position": "none",
+         "tie_embeddings": False, "final_norm": False,
+         "init": {"scheme": "xavier_normal", "embed_std": 1.0, "residual_scaling": False}}
+ONE = mean_field.Text(60, 1, np.array([0.1, 1, 0.1]), *np.full((3, 3), 0.1))  # a tenth of the characters come twice
+
+
+def of(text=ONE, tokens=64, **changes):
+    """The prediction for a made-up model of one character's context."""
+    model = {**MODEL, **changes}
+    model["init"] = {**MODEL["init"], **changes.get("init", {})}
+    return mean_field.predict({"model": model}, text, tokens)
+
+
+def stream(prediction):
+    """(mean squares of the stream, of its gradient), layers 0 .. L."""
+    return np.square([value for (_, site), value in prediction.sites.items() if site == "stream"]).T
+
+
+class Laws(unittest.TestCase):
+    """Closed forms for one token, Xavier and F = C: attention adds g = 1 times the mean square that it reads, the FFN b = 1/2."""
+
+    layers = np.arange(13)
+
+    def test_stream(self):
+        harmonic = np.cumsum([0, *(1 / np.arange(1, 13))])
+        for placement, law in (("pre", 1 + 1.5 * self.layers), ("pre_scaled", 1 + 1.5 * harmonic),
+                               ("sandwich", 1 + 2 * self.layers), ("res_post", 1 + 2 * self.layers), ("post", 1 + 0 * self.layers), ("keel", 1 + 0 * self.layers),
+                               ("deepnorm", 1 + 0 * self.layers), ("none", 3.0**self.layers), ("rezero", 1 + 0 * self.layers),
+                               ("hybrid", np.where(self.layers, 1.5, 1))):
+            with self.subTest(placement):
+                prediction = of(norm_placement=placement, norm="none" if placement in ("none", "rezero") else "layernorm")
+                np.testing.assert_allclose(stream(prediction)[0], law, rtol=1e-6)
+
+    def test_gradient_is_conserved(self):  # E rms(x_l)^2 |dx_l|^2 is the same at every layer
+        for placement in ("pre", "post", "deepnorm", "keel", "sandwich", "res_post"):
+            with self.subTest(placement):
+                values, gradients = stream(of(norm_placement=placement))
+                np.testing.assert_allclose(values * gradients, values[-1] * gradients[-1], rtol=1e-5)
+
+    def test_share_of_the_input(self):  # cos(x_0, x_l) is the product of alpha / sqrt(alpha^2 + g/m) over the sublayers
+        alpha = math.sqrt(24)  # deepnorm's alpha^2
+        beta = 1 / math.sqrt(96)  # its gain^4 on the mean square of a branch is 1/(8L)
+        for placement, law in (("pre", (1 + 1.5 * self.layers)**-0.5), ("post", 3.0**(-self.layers / 2)),
+                               ("deepnorm", ((1 + beta**2 / alpha) * (1 + beta**2 / alpha / 2))**(-self.layers / 2)),
+                               ("keel", ((1 + 1 / 24**2) * (1 + 0.5 / 24**2))**(-self.layers / 2))):
+            with self.subTest(placement):
+                found = [layer["input_cosine"] for layer in of(norm_placement=placement).layers]
+                np.testing.assert_allclose(found, law, rtol=1e-5)
+
+    def test_activations_whose_slope_has_another_mean_square(self):
+        # post: |dx_0|^2 / |dx_L|^2 = ((1 + b_b)/(1 + b_f))^L with (b_f, b_b) of F = C
+        for activation, forward, backward in (("gelu", 0.4252, 0.4559), ("silu", 0.3557, 0.3791), ("swiglu", 0.3557, 0.7347)):
+            gradients = stream(of(norm_placement="post", activation=activation))[1]
+            self.assertAlmostEqual(gradients[0] / gradients[-1] / ((1 + backward) / (1 + forward))**12, 1, delta=5e-3)
+
+    def test_derf(self):  # m' = m + g (2/pi) asin(2v/(1+2v)), |dx|^2 = |dy|^2 (1 + g 4a^2/pi / sqrt(1+4v)), v = m/4, a = 1/2
+        m, gain = 1.0, 1.0
+        values, gradients = stream(of(norm="derf"))
+        for g in (1, 0.5) * 12:
+            v = m / 4
+            gain *= 1 + g / math.pi / math.sqrt(1 + 4 * v)
+            m += g * 2 / math.pi * math.asin(2 * v / (1 + 2 * v))
+        self.assertAlmostEqual(values[-1] / m, 1, delta=1e-3)
+        self.assertAlmostEqual(gradients[0] / gradients[-1] / gain, 1, delta=1e-3)
+
+    def test_amplification(self):  # the sum over sublayers of two matrices' share of the sum
+        m, pre = 1.0, 0.0
+        for g in (1, 0.5) * 12:
+            m += g
+            pre += 2 * g / m
+        self.assertAlmostEqual(of(norm_placement="pre").amplification, pre, delta=1e-5)
+        self.assertAlmostEqual(of(norm_placement="post").amplification, 12 * (2 / 2 + 2 / 3), delta=1e-5)
+
+    def test_inner_layernorm(self):  # takes the mean of ReLU's features: the slope's share is pi/(pi - 1)
+        values, gradients = stream(of(norm_placement="subln", n_layer=6))
+        m, ratio = 1.0, 1.0
+        gain = math.log(12)  # of the output matrices; a norm takes that of the first out
+        for back in (1, math.pi / (math.pi - 1)) * 6:
+            ratio *= (1 + gain * back / m) / (1 + gain / m)
+            m += gain
+        self.assertAlmostEqual(values[-1] / m, 1, delta=1e-4)
+        self.assertAlmostEqual(values[0] * gradients[0] / (values[-1] * gradients[-1]) / ratio, 1, delta=1e-3)
+
+
+class Means(unittest.TestCase):
+    """Means over Gaussian variables, against samples and closed forms."""
+
+    rng = np.random.default_rng(1)
+
+    def test_softmax(self):
+        for n, sigma in ((3, 0.5), (16, 1.0), (64, 3.0), (20, 10.0)):
+            e = np.exp(sigma * self.rng.standard_normal((40000, n)))
+            a = e / e.sum(1, keepdims=True)
+            p = (a**2).sum(1)
+            sampled = [p.mean(), (p - 2 * (a**3).sum(1) + p**2).mean(), -(a * np.log(a)).sum(1).mean()]
+            np.testing.assert_allclose(mean_field.softmax_moments(np.array(n), np.array(sigma)), sampled, rtol=0.03)
+        e = np.exp(self.rng.standard_normal((40000, 30)) + 2.5 * (np.arange(30) == 0))
+        a = e / e.sum(1, keepdims=True)
+        sampled = [np.log(e.sum(1)).mean(), a[:, 0].mean(), a[:, 1:].mean(), (a[:, 0]**2).mean(), (a[:, 1:]**2).mean()]
+        np.testing.assert_allclose(mean_field.shifted_softmax(30, 1.0, 2.5), sampled, rtol=0.02)
+
+    def test_functions(self):
+        root = self.rng.standard_normal((4, 4))
+        kernel = root @ root.T
+        sine = mean_field.response(np.sin, kernel)
+        decay = np.exp(-(np.diag(kernel)[:, None] + np.diag(kernel)) / 2)
+        np.testing.assert_allclose(sine.value, decay * np.sinh(kernel), atol=1e-6)
+        np.testing.assert_allclose(sine.slope, decay * np.cosh(kernel), rtol=2e-3, atol=2e-4)  # a difference quotient
+        np.testing.assert_allclose(sine.gain, np.exp(-np.diag(kernel) / 2), rtol=2e-3)
+        relu = mean_field.hidden_of("relu", kernel)
+        np.testing.assert_allclose(np.diag(relu.value), np.diag(kernel) / 2)
+        series = mean_field.response(mean_field.FUNCTIONS["relu"], kernel)
+        np.testing.assert_allclose(relu.value, series.value, atol=0.02)
+
+    def test_attention(self):
+        T, D, C, heads = 6, 64, 256, 400
+        root = self.rng.standard_normal((T, T))
+        kernel = np.eye(T) + 0.2 * root @ root.T / T
+        arriving = np.eye(T) + 0.3
+        x = np.linalg.cholesky(kernel) @ self.rng.standard_normal((T, C))
+        kernel = x @ x.T / C  # of these very features
+        model = {**MODEL, "d_model": C, "n_head": C // D}
+        forward = backward = 0.0
+        for _ in range(heads):
+            q, k, v = x @ self.rng.standard_normal((3, C, D)) / math.sqrt(C) * math.sqrt(1.5)
+            e = np.tril(np.exp(q @ k.T / math.sqrt(D)))
+            a = e / e.sum(1, keepdims=True)
+            da = np.linalg.cholesky(arriving) @ self.rng.standard_normal((T, D))
+            ds = a * (da @ v.T - ((da @ v.T) * a).sum(1, keepdims=True)) / math.sqrt(D)
+            forward += np.mean((a @ v)**2) / heads
+            through = [np.mean(g**2) for g in (a.T @ da, ds @ k, ds.T @ q)]  # C Var = 1.5 back through each matrix
+            backward += 1.5 * sum(through) / heads
+        attention = mean_field.Attention(kernel, model, 1.5, 1.5)
+        self.assertAlmostEqual(mean_field.mean_square(attention.forward()) / forward, 1, delta=0.03)
+        self.assertAlmostEqual(mean_field.mean_square(attention.backward(arriving)) / backward, 1, delta=0.05)
+
+    def test_text(self):
+        c = np.frombuffer("aabaabbbab".encode() * 50, np.uint8)
+        text = mean_field.text_of(c, 2, 3)
+        n = len(c) - 3
+        at = [c[3 + d:len(c) - 4 + d] for d in range(-3, 5)]  # at[3 + d]: d characters on
+        here, following = at[3], at[4]
+        for d in range(-3, 4):
+            other, next_other = at[3 + d], at[4 + d] if d < 4 else None
+            same, repeated = here == other, here == following
+            expected = [np.mean(same), np.mean(same & repeated), np.mean(repeated & (other == next_other)),
+                        np.mean(same & repeated & (other == next_other))]
+            np.testing.assert_allclose([values[3 + d] for values in text[2:]], expected, atol=10 / n)
+
+
+SMALL = {"n_layer": 3, "n_head": 2, "d_model": 64, "d_ff": 128, "context": 16, "activation": "relu", "tie_embeddings": False,
+         "init": {"scheme": "xavier_normal", "embed_std": 1}}
+LARGE_EMBEDDINGS = {"n_layer": 2, "context": 4, "activation": "swiglu", "position": "none", "tie_embeddings": True, "d_ff": 256}
+
+
+class Command(CliTest):
+    def make(self, **model):
+        init = model.pop("init", SMALL["init"])
+        return self.config({"model": {**SMALL, **model, "init": init}, "data": TEXT, "train": {"batch_size": 8}})
+
+    def predict(self, *arguments, code=0):
+        result = run_script(os.path.join(ROOT, "scripts", "predict.py"), *arguments, cwd=self.folder)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        return result
+
+    def figures(self, config):
+        rows = csv.DictReader(io.StringIO(self.predict(config, "--csv").stdout))
+        return {(int(row["layer"]), row["site"]): (float(row["rms"]), float(row["grad_rms"])) for row in rows}
+
+    def probe(self, config, seeds=8):
+        self.normscope("probe", config, "--seeds", str(seeds), "--out", "probe", "--overwrite")
+
+    def off(self, config):
+        """The largest distances of probed from predicted rms, of [values, gradients], over the sites, less two standard errors."""
+        self.probe(config)
+        squares = {}
+        for seed in range(1, 9):
+            for row in read_csv(self.path("probe", f"seed-{seed}", "layers.csv"))[1]:
+                squares.setdefault((int(row["layer"]), row["site"]), []).append((float(row["rms"])**2, float(row["grad_rms"])**2))
+        worst = np.zeros(2)
+        for site, predicted in self.figures(config).items():
+            measured = np.array(squares[site])
+            mean, error = measured.mean(0), measured.std(0, ddof=1) / math.sqrt(8)
+            worst = np.maximum(worst, np.abs(np.array(predicted) / np.sqrt(mean) - 1) - error / mean)
+        return worst
+
+    def test_near_probes(self):
+        gpt2 = {"init": {"scheme": "gpt2"}}
+        for model in ({"norm_placement": ["post", "sandwich", "deepnorm"], "norm": "rmsnorm", "position": "rope"},
+                      {"norm_placement": {"attn": "res_post", "ffn": "keel"}, "activation": "gelu", "branch_scale": "L^-0.5"},
+                      {"norm_placement": "peri", "norm": "groupnorm", "activation": "silu", "position": "sinusoidal"},
+                      {"norm": "dyt", "activation": "swiglu", "qk_norm": True, "d_model": 128},
+                      {"norm_placement": "subln", "activation": "gelu_tanh"},
+                      # P1: sums over tokens whose gradients nearly cancel
+                      {**LARGE_EMBEDDINGS, "norm_placement": "sandwich", "init": {"scheme": "gpt2", "embed_std": 1, "std": 0.001}},
+                      {**LARGE_EMBEDDINGS, "activation": "gelu", "init": {"scheme": "gpt2", "embed_std": 1, "std": 0.005}},
+                      # P2: epsilon beside small queries, keys and values
+                      {"norm_placement": "hybrid", "tie_embeddings": True, **gpt2},
+                      {"norm_placement": "post", "qk_norm": True, **gpt2}):
+            with self.subTest(model):
+                values, gradients = self.off(self.make(**model))
+                self.assertLess(values, 0.03)
+                self.assertLess(gradients, 0.08)
+
+    def test_forms_agree(self):
+        config = self.make()
+        figures = self.figures(config)
+        said = json.loads(self.predict(config, "--json").stdout)
+        self.assertEqual(list(figures), sites_of(3))
+        self.assertEqual(figures, {(row["layer"], row["site"]): (row["rms"], row["grad_rms"]) for row in said["sites"]})
+        self.assertIn(f"first loss     {said['loss']:.3f}", self.predict(config).stdout)
+        post = self.figures(self.make(norm_placement="post"))
+        for layer in (1, 2, 3):  # sites that are one tensor
+            self.assertEqual(post[layer, "attn_in"], post[layer - 1, "stream"])
+            self.assertEqual(post[layer, "ffn_in"], post[layer, "stream_mid"])
+
+    def test_no_prediction(self):
+        for model in ({"norm": "batchnorm"}, {"norm": "instancenorm"}, {"norm_placement": "none", "n_layer": 12},
+                      {"norm": "dyt", "norm_placement": "deepnorm"}, {"norm": "derf", "inner_norm": True, "activation": "swiglu"},
+                      {"context": 513}, {"n_layer": 40, "norm_placement": "post"},
+                      {"norm_placement": "res_post", "n_layer": 8, "init": {"scheme": "xavier_normal", "embed_std": 0.1}}):
+            with self.subTest(model):
+                result = self.predict(self.make(**model), code=2)
+                self.assertRegex(result.stderr, r"^\[predict\] no prediction: .+\n$")
+                self.assertEqual(result.stdout, "")
+        with self.assertRaisesRegex(NoPrediction, "no theory of l1norm"):
+            of(norm="l1norm")
+        self.assertRegex(self.predict("none.json", code=2).stderr, r"^\[config\] .*none\.json")
+        self.assertIn("--tolerance is for --against", self.predict(self.make(), "--tolerance", "1", code=2).stderr)
+        self.assertEqual(self.normscope("predict", "x", code=2).stderr,
+                         "[normscope] predict is a script; run scripts/predict.py, which has --help\n")
+
+    def against(self, config, measured, code, *options):
+        return self.predict(config, "--against", measured, *options, code=code).stdout
+
+    def test_against_a_probe(self):
+        for model in ({}, {"norm_placement": "subln"}, {"norm_placement": "keel"}, {"norm_placement": "post", "qk_norm": True},
+                      {"norm_placement": ["pre", "post", "sandwich"]}):
+            config = self.make(**model)
+            self.probe(config)
+            self.assertIn("all 48 figures are as predicted; 8 seeds\n", self.against(config, "probe", 0))
+        self.assertRegex(self.against(self.make(), "probe", 1), "first to leave: the activation at .* of layer ")
+        self.assertIn("not compared: model.d_model is 64; the config has 128\n", self.against(self.make(d_model=128), "probe", 1))
+        self.assertIn("attn_in of layer 3 is no site of the config\n", self.against(self.make(n_layer=2), "probe", 1))
+        self.normscope("train", self.make(n_layer=2), "--out", "run", "--set", "train.steps=1")
+        self.assertIn("all 34 figures are as predicted; 1 seed, whose spread is unknown\n", self.against(self.make(n_layer=2), "run", 0))
+        self.assertRegex(self.predict(config, "--against", "nowhere", code=1).stderr, r"^\[predict\] nowhere: No such file")
+
+    def test_against_a_file(self):
+        config = self.make()
+        self.normscope("probe", config, "--dump", "sound.safetensors")
+        said = self.against(config, "sound.safetensors", 0)
+        self.assertIn("all 48 figures are as predicted; 1 seed, whose spread is unknown\n", said)
+        tensors, _ = read_safetensors(self.path("sound.safetensors"))
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("act")}
+
+        def said(code, *options, **changes):
+            changed = {**tensors, **{name.replace("__", "."): tensor for name, tensor in changes.items()}}
+            kept = {name: tensor for name, tensor in changed.items() if tensor is not None}
+            write_safetensors(self.path("mine.safetensors"), kept)
+            return self.against(config, "mine.safetensors", code, *options)
+
+        x = tensors["act.2.stream"]
+        self.assertIn("first to leave: the activation at stream of layer 2, 0.", said(1, act__2__stream=x / 2))
+        said(0, "--tolerance", "1", act__2__stream=x / 2)
+        self.assertIn("act.2.stream is (8, 16, 128); expected (8, 16, 64)", said(1, act__2__stream=np.tile(x, 2)))
+        self.assertIn("act.2.stream is (7, 16, 64); expected (8, 16, 64)", said(1, act__2__stream=x[:7]))
+        self.assertIn("act_grad.3.attn_in is missing", said(1, act_grad__3__attn_in=None))
+        self.assertIn("act.2.steam is no site of the config", said(1, act__2__steam=x))
+        self.assertIn("act.4.stream is no site of the config", said(1, act__4__stream=x))
+        some = {name: None for name in tensors if not name.endswith("stream")}
+        self.assertIn("all 8 figures", said(0, **some))  # a kind of site may be left out
+        self.write("bad.safetensors", b"bad")
+        self.assertRegex(self.predict(config, "--against", "bad.safetensors", code=1).stderr, r"^\[predict\] .*not even a header")
+
+
+class Drawn(MadeRuns):
+    """`plot.py layers --theory` of made-up runs, whose stream has an rms of 1 + l, and a gradient of 1.1e-3 everywhere."""
+
+    def make_run(self, name, **changes):
+        model = {**MODEL, "n_layer": 3, "n_head": 2, "d_model": 64, "d_ff": 64, "final_norm": True, **changes}
+        return self.make(name, **{f"model__{key}": value for key, value in model.items()})
+
+    def test_notes(self):
+        none = self.make_run("none", norm="none", norm_placement="none", context=8, init={**MODEL["init"], "embed_std": 100})
+        svg = self.plot("layers", self.make_run("pre"), none, "--theory")
+        self.has(svg, "theory, before any training", "Gradient by depth, at step 1",
+                 "Theory is a mean over seeds, and a single seed may be off it by a third: probe --seeds 8")
+        self.assertRegex(svg, ">No prediction for [^<]*: attention is saturated")
+        self.assertNotIn("theory", self.plot("layers", self.make_run("alone")).lower())
+
+    def test_lines(self):
+        figure = plot_layers.plot(figures.styled(group_runs([Run(self.make_run("a"))])), theory=True)
+        self.assertEqual(len(figure.axes), 2)  # no training below
+        (points, line), (rms, root) = ([line.get_ydata() for line in axes.lines[:2]] for axes in figure.axes)
+        np.testing.assert_allclose(points, 1.1e-3)
+        np.testing.assert_allclose(line / line[-1], np.sqrt(5.5 / np.array([1, 2.5, 4, 5.5])), rtol=0.005)
+        np.testing.assert_allclose(rms, [1, 2, 3, 4])
+        np.testing.assert_allclose(root, np.sqrt([1, 2.5, 4, 5.5]))
+
+    def test_damaged(self):
+        self.refused("plot.py", "layers", self.make_run("odd", d_ff="x"), "--theory", code=1, says="model.d_ff: .*odd/config.json")
+        self.corpus.unlink()
+        self.refused("plot.py", "layers", self.make_run("moved"), "--theory", code=1, says="moved: data.path: no such file")
+
+
+if __name__ == "__main__":
+    unittest.main()
