@@ -226,14 +226,13 @@ class Block(nn.Module):
             tap("ffn_out", y)
             return y
 
-        before = x
-        x = self.sublayer("attn", attention, x, before)
+        x = self.sublayer("attn", attention, x)
         tap("stream_mid", x)
-        x = self.sublayer("ffn", feed_forward, x, before)
+        x = self.sublayer("ffn", feed_forward, x)
         tap("stream", x)
         return x
 
-    def sublayer(self, name, F, x, block_input):
+    def sublayer(self, name, F, x):
         """The placements, a line each (SCIENCE.md section 2)."""
         N, N2 = getattr(self, f"{name}_norm"), getattr(self, f"{name}_post_norm")
         scale = getattr(self, f"{name}_scale", self.scale)
@@ -250,8 +249,6 @@ class Block(nn.Module):
             return N((2 * self.n_layer) ** 0.25 * skip + scale * F(x))
         if placement == "keel":
             return N2(2 * self.n_layer * skip + scale * F(N(x)))
-        if placement == "b2t":  # the block's input joins the FFN's sum too
-            return N(skip + (block_input if self.residual and name == "ffn" else 0.0) + scale * F(x))
         if placement == "pre_scaled":  # in block 1 the factor is 1, and what F reads is N(x) itself
             return skip + scale * F(N(x) / math.sqrt(self.number) if self.number > 1 else N(x))
         if placement == "rezero":

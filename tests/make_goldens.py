@@ -39,7 +39,6 @@ EXCHANGES = {
     "deepnorm": {"norm_placement": "deepnorm", **SMALL, "activation": "relu", "norm_eps": 0.01,
                  "norm_eps_outside": True},
     "keel": {"norm_placement": "keel", **SMALL, "norm": "derf", "tie_embeddings": False},
-    "b2t": {"norm_placement": "b2t", **SMALL, "norm": "rmsnorm", "activation": "swiglu"},
     "hybrid": {"norm_placement": "hybrid", **SMALL, "qkv_norm": True, "norm": "rmsnorm", "tie_embeddings": False},
     "hybrid_star": {"norm_placement": "hybrid_star", **SMALL, "n_layer": 3, "qkv_norm": True, "position": "rope"},
     "subln": {"norm_placement": "subln", **SMALL, "branch_scale": 0.5, "branch_scale_learned": "vector"},
@@ -103,7 +102,7 @@ def resolved(name, model, train):
     if placement in NO_NORM:
         config["model"]["norm"] = "none"
     config["model"]["final_norm"] = last in HAS_FINAL_NORM
-    config["model"]["init"]["residual_scaling"] = placement not in ("pre_scaled", "deepnorm", "b2t", "subln")
+    config["model"]["init"]["residual_scaling"] = placement not in ("pre_scaled", "deepnorm", "subln")
     return config
 
 

@@ -18,7 +18,7 @@ from cli import LONG, ROOT, TEXT, CliTest
 COUNT, FIRST_SEED = 400 if LONG else 40, 0
 NORMS = ["layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "dyt", "derf", "none"]
 LEAKING = {"batchnorm", "instancenorm"}
-PLACEMENTS = ["pre", "post", "sandwich", "peri", "res_post", "deepnorm", "keel", "pre_scaled", "b2t", "subln", "rezero", "none"]
+PLACEMENTS = ["pre", "post", "sandwich", "peri", "res_post", "deepnorm", "keel", "pre_scaled", "subln", "rezero", "none"]
 ACTIVATIONS = ["relu", "gelu", "gelu_tanh", "silu", "swiglu"]
 TEXTS = {"text.txt": TEXT} | {
     f"of_{n}.txt": "".join(random.Random(n).choices("abcdefghijklmnopqrst"[:n], k=1500)) for n in (1, 2, 5, 20)}

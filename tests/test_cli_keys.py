@@ -44,8 +44,6 @@ SOMETIMES = {
                         [{"model.norm": "rmsnorm"}, {"model.norm": "none"}, {"model.norm_affine": False}]),
     "model.qk_norm": ((True, False), [{}, {"model.norm": "none"}], [{"model.qkv_norm": True}]),
     "model.qkv_norm": ((False, True), [{}, {"model.qk_norm": True}], [{"model.norm_placement": "hybrid"}]),
-    "model.init.placement_gain": ((True, False), [{"model.norm_placement": "deepnorm"}, {"model.norm_placement": "b2t"}],
-                                  [{}, {"model.norm_placement": "mix"}]),
     "model.inner_norm": ((False, True), [{}, {"model.norm": "rmsnorm"}], [{"model.norm": "none"}, {"model.norm_placement": "subln"}]),
     "model.branch_scale": ((1, "L^-0.5"), [{}, {"model.branch_scale_learned": "vector"}], [{"model.norm_placement": "rezero"}]),
     "model.branch_scale_learned": (("none", "vector"), [{}, {"model.branch_scale": 0.5}], [{"model.norm_placement": "rezero"}]),

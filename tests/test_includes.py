@@ -23,8 +23,7 @@ ALLOWED = {
     "train": {"core", "kernels", "autograd", "ops", "model", "config", "data", "dist", "io", "telemetry", "run"},
     "check": {"core", "kernels", "autograd", "ops", "model", "config", "data", "telemetry", "run", "train"},
     "bench": {"core", "kernels", "autograd", "model", "config", "data", "io", "telemetry", "run", "train"},
-    "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "dist", "io", "telemetry", "run", "train", "check", "bench",
-            },
+    "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "dist", "io", "telemetry", "run", "train", "check", "bench"},
 }
 # Of kernels, telemetry includes nothing else: statistics of tensors, of either dtype.
 KERNELS_FOR = {"telemetry": {"kernels/pointwise.h", "kernels/bf16.h"}}

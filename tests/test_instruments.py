@@ -18,7 +18,6 @@ CASES = {
     "res_post": {"norm_placement": "res_post", "qk_norm": True, "position": "rope", "norm": "rmsnorm"},
     "sandwich": {"norm_placement": "sandwich", "activation": "swiglu", "position": "rope"},
     "hybrid": {"norm_placement": "hybrid"},
-    "b2t": {"norm_placement": "b2t"},
     "two": {"norm_placement": {"attn": "post", "ffn": "none"}, "tie_embeddings": False},
     "straight": {"residual": False},
     "short": {"context": 1, "activation": "relu"},  # of 4 tokens, which leave units dead

@@ -55,16 +55,16 @@ class Equations {
     for (int l = 1; l <= last; ++l) {
       const std::string block = text("blocks.", l - 1, '.');
       const Numbers &x = value(l - 1, Site::stream), &mid = value(l, Site::stream_mid);
-      expect(l, Site::attn_in, sublayer(l, "attn", x, nullptr, x));
+      expect(l, Site::attn_in, sublayer(l, "attn", x, nullptr));
       expect(l, Site::attn_out, attention(l, value(l, Site::attn_in), block));
-      expect(l, Site::stream_mid, sublayer(l, "attn", x, &value(l, Site::attn_out), x));
-      expect(l, Site::ffn_in, sublayer(l, "ffn", mid, nullptr, x));
+      expect(l, Site::stream_mid, sublayer(l, "attn", x, &value(l, Site::attn_out)));
+      expect(l, Site::ffn_in, sublayer(l, "ffn", mid, nullptr));
       expect(l, Site::ffn_hidden, hidden(value(l, Site::ffn_in), block));
       const Numbers& hidden_now = value(l, Site::ffn_hidden);
       expect(l, Site::ffn_out,
              linear(has_inner_norm(l, "ffn") ? norm(hidden_now, block + "ffn.inner_norm") : hidden_now,
                     block + "ffn.out"));
-      expect(l, Site::stream, sublayer(l, "ffn", mid, &value(l, Site::ffn_out), x));
+      expect(l, Site::stream, sublayer(l, "ffn", mid, &value(l, Site::ffn_out)));
     }
     const Numbers& stream = value(last, Site::stream);
     expect(last + 1, Site::final, config_.final_norm ? norm(stream, "final_norm") : stream);
@@ -130,9 +130,8 @@ class Equations {
   }
 
   // The input of a sublayer of block l ("attn" or "ffn") for the stream x or, given the sublayer's output F,
-  // the stream after it. x0: the stream before the block.
-  Numbers sublayer(Index l, const std::string& which, const Numbers& x, const Numbers* F,
-                   const Numbers& x0) const {
+  // the stream after it.
+  Numbers sublayer(Index l, const std::string& which, const Numbers& x, const Numbers* F) const {
     using enum PlacementKind;
     const std::string block = text("blocks.", l - 1, '.', which);
     const PlacementKind kind = placement(config_, l, which);
@@ -145,19 +144,17 @@ class Equations {
     };
     const double* learned = parameter(block + "_scale");
     const bool by_feature = config_.branch_scale_learned == LearnedScale::vector && kind != rezero;
-    const bool skips_block = kind == b2t && which == "ffn";
     const auto join = [&](double alpha, Numbers branch) {  // alpha x + a branch
       for (std::size_t i = 0; i < x.size(); ++i) {
         branch[i] *= learned == nullptr ? expected_branch_scale(config_, l, which)
                                         : learned[by_feature ? i % config_.d_model : 0];
         if (config_.residual) branch[i] += alpha * x[i];
-        if (config_.residual && skips_block) branch[i] += x0[i];
       }
       return branch;
     };
     if (kind == pre || kind == subln) return F ? join(1, *F) : N(x);
     if (kind == pre_scaled) return F ? join(1, *F) : times(1 / std::sqrt(static_cast<double>(l)), N(x));
-    if (kind == post || kind == b2t) return F ? N(join(1, *F)) : x;
+    if (kind == post) return F ? N(join(1, *F)) : x;
     if (kind == sandwich || kind == peri) return F ? join(1, N2(*F)) : N(x);
     if (kind == res_post) return F ? join(1, N(*F)) : x;
     if (kind == deepnorm) return F ? N(join(std::pow(2 * L, 0.25), *F)) : x;
@@ -274,8 +271,6 @@ double expected_init_gain(const ModelConfig& config, const Parameter& p, bool qu
   const double L = static_cast<double>(config.n_layer);
   const Index block = p.layer >= 1 && p.layer <= config.n_layer ? p.layer : 1;
   const PlacementKind kind = placement(config, block, p.name.find(".ffn.") == p.name.npos ? "attn" : "ffn");
-  if (!config.init.placement_gain) return 1;
-  if (kind == PlacementKind::b2t) return 1 / std::sqrt(L);
   if (block != p.layer || query_or_key) return 1;
   return kind == PlacementKind::deepnorm ? std::pow(8 * L, -0.25)
          : kind == PlacementKind::subln  ? std::sqrt(std::log(2 * L))

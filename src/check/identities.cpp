@@ -9,7 +9,7 @@ namespace {
 
 // Whether the stream after the sublayer is x + a*F.
 bool adds_only_the_branch(const Placement* row) {
-  return !row->norm_branch && !row->norm_out && !row->block_skip && row->alpha.is_one();
+  return !row->norm_branch && !row->norm_out && row->alpha.is_one();
 }
 
 // Elements [begin, begin + count) of a parameter W. For consecutive parts with the same place, the sum of

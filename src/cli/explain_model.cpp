@@ -13,6 +13,9 @@
 namespace normscope {
 namespace {
 
+// The matrices of a block whose sublayers have one placement that its init_gain is for.
+constexpr const char* all_matrices = "v, attn.out, ffn";
+
 constexpr Index vocabulary_for_counts = 65;  // where the text is not at hand; tinyshakespeare has 65
 
 // "α = 2.2134, init of v, attn.out, ffn times 0.3195": the constants that depend on L. `matrices`: those of
@@ -20,14 +23,9 @@ constexpr Index vocabulary_for_counts = 65;  // where the text is not at hand; t
 std::string constants_of(const ModelConfig& m, const Placement& row, const std::string& matrices) {
   std::vector<std::string> all;
   if (m.residual && !row.alpha.is_one()) all.push_back("α = " + fixed(row.alpha.of(m.n_layer), 4));
-  if (m.init.placement_gain && !row.init_gain.is_one())
+  if (!row.init_gain.is_one())
     all.push_back("init of " + matrices + " times " + fixed(row.init_gain.of(m.n_layer), 4));
   return join(all);
-}
-
-// Of a block whose sublayers have the same placement.
-std::string constants_of(const ModelConfig& m, const Placement& row) {
-  return constants_of(m, row, row.gain_everywhere ? "every matrix" : "v, attn.out, ffn");
 }
 
 // "a = 0 at the start, learned": the branch's factor. Empty: 1.
@@ -57,8 +55,7 @@ void print_equations(const BlockRows& rows, const ModelConfig& m = {}) {
     if (!row.input_scale.is_one()) in += power_text(row.input_scale);
     const std::string branch =
         (scale_of(m, row).empty() ? "" : "a·") + norm(row.norm_branch, f + "(" + in + ")");
-    std::string x = !m.residual ? "" : row.alpha.is_one() ? "x + " : "α·x + ";
-    if (m.residual && row.block_skip && name == "ffn") x += "(the block's input) + ";
+    const std::string x = !m.residual ? "" : row.alpha.is_one() ? "x + " : "α·x + ";
     std::cout << "    x = " << norm(row.norm_out, x + branch) << '\n';
   };
   sublayer(*rows.attn, "attention", "attn");
@@ -82,18 +79,10 @@ void print_drawing(const BlockRows& rows) {
     line += "(+)─", skip += "┘";
     if (row.norm_out) line += "[ N ]─";
   };
-  const bool alike = rows.attn == rows.ffn && !rows.ffn->block_skip;
+  const bool alike = rows.attn == rows.ffn;
   draw(*rows.attn, alike ? "F" : "attention");
   if (!alike) draw(*rows.ffn, "ffn");
-  std::string far;  // the skip connection past both
-  if (rows.ffn->block_skip) {
-    far = std::string(skip.find("└"), ' ') + "└";
-    while (shown_width(far) + 1 < shown_width(skip)) far += "─";
-    far += "┘\n";
-    skip.replace(skip.find("└"), std::string_view("└").size(), "├");
-    skip.replace(skip.rfind("┘"), std::string_view("┘").size(), "┤");
-  }
-  std::cout << line << " y\n" << skip << '\n' << far << '\n';
+  std::cout << line << " y\n" << skip << "\n\n";
 }
 
 void print_gradient(const Placement& row, const char* of) {
@@ -109,9 +98,6 @@ std::string theory_of(const BlockRows& rows) {
   if (row.norm_out && rows.attn != rows.ffn)
     return "one norm a block sets the stream to mean square 1; the other sublayer adds to it,\n"
            "  and the next block's norm takes that growth back.";
-  if (row.block_skip)
-    return "the stream has mean square 1 after every block; the block's input goes past the first norm\n"
-           "  too, so that of two norms in a block only one stands in the gradient's way.";
   if (row.norm_out && row.alpha.is_one())
     return "the stream has mean square 1 after every block, so the last block's gradient does not\n"
            "  fall with L, and deep models need a warm-up (Xiong et al. 2020).";
@@ -134,7 +120,6 @@ void print_block(const BlockRows& rows) {
   const bool alike = rows.attn == rows.ffn;
   print_gradient(*rows.attn, alike ? "" : " through attention's sum");
   if (!alike) print_gradient(*rows.ffn, " through the FFN's");
-  if (rows.ffn->block_skip) std::cout << "  the FFN's sum hands its gradient to the block's input too\n";
   std::cout << "  theory: " << theory_of(rows) << '\n';
 }
 
@@ -164,10 +149,9 @@ void print_blocks(const ModelConfig& m) {
     print(attn_scale == ffn_scale ? "" : "attention: ", attn_scale);
     if (attn_scale != ffn_scale) print("ffn: ", ffn_scale);
     if (attn == ffn) {
-      print("", constants_of(m, *attn));
+      print("", constants_of(m, *attn, all_matrices));
     } else {
-      print("attention: ",
-            constants_of(m, *attn, attn->gain_everywhere ? "q, k, v, attn.out" : "v, attn.out"));
+      print("attention: ", constants_of(m, *attn, "v, attn.out"));
       print("ffn: ", constants_of(m, *ffn, "its matrices"));
     }
     if (has_inner_norm(m, *attn)) std::cout << "    attn.inner_norm before attention's W_out\n";
@@ -239,7 +223,7 @@ void explain_placement(const Placement& row) {
   for (const Index n_layer : {12, 24}) {
     ModelConfig config;
     config.n_layer = n_layer;
-    const std::string constants = constants_of(config, row);
+    const std::string constants = constants_of(config, row, all_matrices);
     if (!constants.empty()) std::cout << "  L = " << n_layer << ": " << constants << '\n';
   }
   if (row.learned_scale) std::cout << "  a: one learned number a sublayer, 0 at the start\n";

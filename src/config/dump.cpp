@@ -51,7 +51,6 @@ void add_tables(ordered_json& root) {
                                       {"embed_norm", row.embed_norm},
                                       {"learned_scale", row.learned_scale},
                                       {"inner_norm", row.inner_norm},
-                                      {"block_skip", row.block_skip},
                                       {"pattern", pattern_of(row)},
                                       {"final_norm", row.final_norm},
                                       {"residual_scaling", row.residual_scaling},

@@ -91,7 +91,6 @@ std::vector<Field> make_table() {
   const auto norms = [](auto has) { return names_where(norm_table(), has); };
   const auto placements = [](auto has) { return names_where(placement_table(), has); };
   const auto of_groups = norms([](const NormRow& row) { return row.over == NormOver::groups; });
-  const auto with_gain = placements([](const Placement& row) { return !row.init_gain.is_one(); });
   const auto not_scaling = placements([](const Placement& row) { return !row.residual_scaling; });
   const Conditions unscaled = {{"model.norm_placement", placements(std::not_fn(&Placement::learned_scale))}};
   const nlohmann::ordered_json below_steps = {{"below", "train.steps"}};
@@ -194,10 +193,6 @@ std::vector<Field> make_table() {
        .apply_default = default_residual_scaling,
        .uses = {gpt2},
        .unused_words = "only scheme gpt2 has it"});
-  add("model.init.placement_gain", init(&I::placement_gain), boolean(),
-      "the placement's own factor on the init, as its paper has it",
-      {.uses = {{{"model.norm_placement", with_gain}}},
-       .unused_words = "only " + join(with_gain, " and ") + " have one"});
   add("data.path", at(&RunConfig::data, &DataConfig::path), paths(),
       "the corpus, UTF-8; a relative path counts from the config, then from the working directory",
       {.required = true,

@@ -18,7 +18,6 @@ struct InitConfig {
   double std = 0.02;             // gpt2: standard deviation of every matrix
   double embed_std = 0.02;       // token and position embeddings
   bool residual_scaling = true;  // gpt2: attn.out and ffn.out get std/sqrt(2L)
-  bool placement_gain = true;    // the placement's own factor
 };
 
 // factor * L^exponent.

@@ -77,14 +77,14 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
     }
     const RandomStream stream(seed, p.name);
     if (p.role == Role::embedding) {
-      draw_into(stream, {Draw::normal, config.init.embed_std * p.init_gain}, 0, p.size, values);
+      draw_into(stream, {Draw::normal, config.init.embed_std}, 0, p.size, values);
       continue;
     }
     const bool is_qkv = p.role == Role::qkv;  // three matrices in one
     Scale scale = matrix_scale(config.init, static_cast<double>(is_qkv ? p.rows() / 3 : p.rows()),
                                static_cast<double>(p.cols()));
     if (p.role == Role::branch_output) scale.scale *= residual_factor(config);
-    const Index without_gain = is_qkv && !p.gain_of_queries ? p.size / 3 * 2 : 0;
+    const Index without_gain = is_qkv ? p.size / 3 * 2 : 0;
     draw_into(stream, scale, 0, without_gain, values);
     scale.scale *= p.init_gain;
     draw_into(stream, scale, without_gain, p.size, values);

@@ -49,15 +49,12 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
 
   if (config.final_norm) final_norm = add_norm(config, "final_norm", last, C);
   head = config.tie_embeddings ? token_embedding : add("head.weight", {vocab_size, C}, Role::head, last);
-  if (config.init.placement_gain) set_gains(config, placements);
+  set_gains(placements);
 }
 
-void ParameterLayout::set_gains(const ModelConfig& config, const std::vector<BlockRows>& placements) {
+void ParameterLayout::set_gains(const std::vector<BlockRows>& placements) {
   const auto set = [&](int index, const Placement& row) {
-    if (index == no_parameter) return;
-    Parameter& p = list_[index];
-    p.init_gain = row.init_gain.of(config.n_layer);
-    p.gain_of_queries = row.gain_everywhere;
+    if (index != no_parameter) list_[index].init_gain = row.init_gain.of(std::ssize(blocks));
   };
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const BlockParameters& p = blocks[i];
@@ -65,8 +62,6 @@ void ParameterLayout::set_gains(const ModelConfig& config, const std::vector<Blo
     for (const int index : {p.ffn_in.weight, p.ffn_gate.weight, p.ffn.out.weight})
       set(index, *placements[i].ffn);
   }
-  if (!placements[0].attn->gain_everywhere) return;
-  for (const int index : {token_embedding, position_embedding, head}) set(index, *placements[0].attn);
 }
 
 int ParameterLayout::add(std::string name, std::vector<Index> shape, Role role, int layer) {

@@ -38,8 +38,8 @@ struct Parameter {
   Index offset;          // first element in the block
   Index size;            // elements
   bool trainable;        // false: running statistics, whose "gradient" is their change in the step
-  double init_gain = 1;  // the placement's factor on a matrix's initial values; the initial value of a scale
-  bool gain_of_queries = false;  // qkv: the factor is also for q and k
+  double init_gain = 1;  // the placement's factor on a matrix's initial values (of qkv, on v's alone); the
+                         // initial value of a scale
 
   bool is_matrix() const { return shape.size() >= 2; }  // has weight decay; not gains, biases, scales
   Index rows() const { return is_matrix() ? shape[0] : 1; }
@@ -89,7 +89,7 @@ class ParameterLayout {
   std::vector<BlockParameters> blocks;
 
  private:
-  void set_gains(const ModelConfig& config, const std::vector<BlockRows>& placements);
+  void set_gains(const std::vector<BlockRows>& placements);
   int add(std::string name, std::vector<Index> shape, Role role, int layer);
   NormParameters add_norm(const ModelConfig& config, const std::string& name, int layer, Index width);
   int add_scale(const ModelConfig& config, const Placement& row, const std::string& name, int layer);

@@ -24,7 +24,6 @@ enum class PlacementKind {
   rezero,
   none,
   keel,
-  b2t,
   subln,
   hybrid,
   hybrid_star
@@ -69,13 +68,11 @@ struct Placement {
   bool final_norm = false;       // `final_norm: auto` means a norm before the head
   bool learned_scale = false;    // a is a parameter, 0 at the start, and `branch_scale` has no effect
   bool residual_scaling = true;  // the default of init.residual_scaling with scheme gpt2
-  bool block_skip = false;       // the FFN's sum also has the block's input as a term
   bool qkv_norm = false;         // `qkv_norm` is true
   bool inner_norm = false;       // a norm before the output matrix, even if `inner_norm` is false
   Power alpha = {};              // factor of the stream in the sum, of L
   Power input_scale = {};        // factor on what F reads, of the block's number (from 1)
   Power init_gain = {};          // factor on the init of v, attn.out, ffn.in, ffn.gate, ffn.out, of L
-  bool gain_everywhere = false;  // init_gain is also for q, k, the embeddings and the head
   const Pattern* pattern = nullptr;
 
   bool has_norms() const { return norm_in || norm_branch || norm_out || pattern != nullptr; }
@@ -119,10 +116,6 @@ inline constexpr Placement placement_rows[] = {
     {.kind = PlacementKind::keel, .name = "keel", .formula = "y = N2(2L*x + F(N1(x)))",
      .source = "Keel, Chen & Wei 2026 (arXiv 2601.19895)",
      .norm_in = true, .norm_out = true, .residual_scaling = false, .alpha = {2, 1}},
-    {.kind = PlacementKind::b2t, .name = "b2t", .formula = "z = N(x + Attn(x)), y = N(x + z + FFN(z))",
-     .source = "B2T, Takase et al. 2022 (arXiv 2206.00330)",
-     .norm_out = true, .residual_scaling = false, .block_skip = true,
-     .init_gain = {1, -0.5}, .gain_everywhere = true},
     // For decoders: gamma = sqrt(ln(2L)).
     {.kind = PlacementKind::subln, .name = "subln", .formula = "y = x + F(N(x)), a norm before each output matrix",
      .source = "Magneto, Wang et al. 2022 (arXiv 2210.06423)",
@@ -136,6 +129,15 @@ inline constexpr Placement placement_rows[] = {
      .final_norm = true, .qkv_norm = true, .pattern = &hybrid_star_pattern},
 };
 // clang-format on
+
+// A sublayer's norms are named <sublayer>_norm and <sublayer>_post_norm: a third has no name in weight files.
+constexpr int norm_count(const Placement& row) { return row.norm_in + row.norm_branch + row.norm_out; }
+static_assert([] {
+  for (const Placement& row : placement_rows) {
+    if (norm_count(row) > 2) return false;
+  }
+  return true;
+}());
 
 std::span<const Placement> placement_table();  // placement_rows
 const Placement& placement_row(PlacementKind kind);

@@ -167,7 +167,6 @@ struct Transformer<Real>::Run {
   Var<Real> block(std::size_t index, Var<Real> x) {
     const int layer = static_cast<int>(index) + 1;
     const BlockParameters& p = layout.blocks[index];
-    const Var<Real> block_input = x;
 
     // y = N_out(alpha x + a N_branch(F(s N_in(x)))). Absent norms and scales, and factors of 1, return their
     // argument.
@@ -185,9 +184,7 @@ struct Transformer<Real>::Run {
       const Var<Real> normed = scale(tape, a, norm(w.norm_branch, y));
       const Var<Real> branch = scale_by(tape, parameter(w.scale), normed);
       if (config.residual) tape.tap_sum({layer, at.out}, alpha, x, branch);
-      Var<Real> sum = config.residual ? residual_sum(tape, alpha, x, branch) : branch;
-      if (row.block_skip && at.sum == Site::stream && config.residual)
-        sum = residual_sum(tape, Real(1), block_input, sum);
+      const Var<Real> sum = config.residual ? residual_sum(tape, alpha, x, branch) : branch;
       x = tap(layer, at.sum, norm(w.norm_out, sum));
     };
     sublayer(*model.placements_[index].attn, p.attn,
