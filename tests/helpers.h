@@ -108,12 +108,12 @@ inline float nearest_bf16(float x) {
 }
 
 // f(x) and f'(x) of an activation by the C++ library's functions: the kernel of doubles.
-inline double activation_value(ActivationKind kind, double x) {
+inline double activation_value(Activation kind, double x) {
   double y = 0, derivative = 0;
   activation(kind, 1, &x, &y, &derivative);
   return y;
 }
-inline double activation_derivative(ActivationKind kind, double x) {
+inline double activation_derivative(Activation kind, double x) {
   double y = 0, derivative = 0;
   activation(kind, 1, &x, &y, &derivative);
   return derivative;

@@ -13,7 +13,7 @@ constexpr std::int32_t token_ids[N] = {3, 0, 2, 3, 4, 4, 1, 3};  // of 5; some o
 using Tape64 = Tape<double>;
 using Inputs = std::span<const Var<double>>;
 
-template <ActivationKind kind>
+template <Activation kind>
 Var<double> apply_activated_linear(Tape64& tape, Inputs in) {
   return activated_linear(tape, GemmProvider::native, kind, in[0], in[1], in[2], DType::real);
 }
@@ -102,13 +102,13 @@ std::vector<OpSample> make_samples() {
   });
 
   add("linear and relu", {activations(), {"weight", 5, C}, bias(5)},
-      apply_activated_linear<ActivationKind::relu>);
+      apply_activated_linear<Activation::relu>);
   add("linear and gelu", {activations(), {"weight", 5, C}, bias(5)},
-      apply_activated_linear<ActivationKind::gelu>);
+      apply_activated_linear<Activation::gelu>);
   add("linear and gelu_tanh", {activations(), {"weight", 5, C}, bias(5)},
-      apply_activated_linear<ActivationKind::gelu_tanh>);
+      apply_activated_linear<Activation::gelu_tanh>);
   add("linear and silu", {activations(), {"weight", 5, C}, bias(5)},
-      apply_activated_linear<ActivationKind::silu>);
+      apply_activated_linear<Activation::silu>);
   add("swiglu", {activations("gate"), activations()},
       [](Tape64& t, Inputs in) { return swiglu(t, in[0], in[1]); });
   add("swiglu of one value twice", {activations()},

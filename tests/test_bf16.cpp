@@ -100,12 +100,12 @@ TEST_CASE("kernel: gelu and its derivative, approximated, are off by the roundin
     for (float x = -9; x <= 9; x += 0.01f) {
       bf16 y[2], derivative[2];
       float wide_y, wide_derivative;
-      kernel->activate(ActivationKind::gelu, 1, &x, y, derivative);
+      kernel->activate(Activation::gelu, 1, &x, y, derivative);
       kernel->to_float(1, y, &wide_y);
       kernel->to_float(1, derivative, &wide_derivative);
       CAPTURE(x);
-      const double want = activation_value(ActivationKind::gelu, x);
-      const double want_derivative = activation_derivative(ActivationKind::gelu, x);
+      const double want = activation_value(Activation::gelu, x);
+      const double want_derivative = activation_derivative(Activation::gelu, x);
       const double phi = std::exp(-0.5 * double{x} * double{x}) * 0.3989422804;
       CHECK(std::abs(wide_y - want) <= (1.0 / 256 + 4e-4) * std::abs(want));
       // The derivative is a sum of Φ and x φ, of which each is off by so much.
@@ -117,7 +117,7 @@ TEST_CASE("kernel: gelu and its derivative, approximated, are off by the roundin
       float wide;
       for (const float sign : {-1.0f, 1.0f}) {
         const float signed_x = sign * x;
-        kernel->activate(ActivationKind::gelu, 1, &signed_x, y, derivative);
+        kernel->activate(Activation::gelu, 1, &signed_x, y, derivative);
         kernel->to_float(1, derivative, &wide);
         CHECK(wide == (sign < 0 ? 0 : 1));
         kernel->to_float(1, y, &wide);

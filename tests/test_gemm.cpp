@@ -269,7 +269,7 @@ TEST_CASE("gemm: products without elements or terms") {
 }
 
 TEST_CASE("gemm: bias and activation follow the finished sums, in every tile") {
-  for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::gelu}) {
+  for (const Activation kind : {Activation::relu, Activation::gelu}) {
     for (const Shape& s : {Shape{1, 1, 3}, Shape{17, 33, 5}, Shape{200, 530, 1100}, Shape{4, 7, 0}}) {
       Product<float> product(false, true, s.m, s.n, s.k, 0.1f, 1, 3);
       std::vector<float> bias(static_cast<std::size_t>(s.n));
@@ -334,7 +334,7 @@ TEST_CASE("gemm: operands in bf16 give the same bits, and a result in bf16 is ro
           const auto run = [&]<class T>(std::vector<T> c, std::vector<T>* derivative) {
             c.resize(static_cast<std::size_t>(s.m * (sizeof(T) == 2 ? row_stride(DType::bf16, s.n) : s.n)));
             g.c = {c.data(), s.m, s.n};
-            g.epilogue = {.bias = added, .activation = ActivationKind::silu};
+            g.epilogue = {.bias = added, .activation = Activation::silu};
             if (derivative != nullptr) {
               derivative->resize(c.size());
               g.epilogue.derivative = {derivative->data(), s.m, s.n};

@@ -9,8 +9,8 @@ using namespace normscope::testing;
 
 namespace {
 
-constexpr ActivationKind kinds[] = {ActivationKind::relu, ActivationKind::gelu, ActivationKind::gelu_tanh,
-                                    ActivationKind::silu};
+constexpr Activation kinds[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh,
+                                    Activation::silu};
 
 // -40 ... 40, finest around 0, and far tails.
 std::vector<float> grid() {
@@ -65,7 +65,7 @@ TEST_CASE("kernel: exp of a float is good to 1e-7 relative, and 0 or infinite be
 TEST_CASE("kernel: activations equal the library's, value and derivative") {
   const std::vector<float> x = grid();
   const auto n = static_cast<Index>(x.size());
-  for (const ActivationKind kind : kinds) {
+  for (const Activation kind : kinds) {
     std::vector<float> y = nans<float>(n), derivative = nans<float>(n);
     activation(kind, n, x.data(), y.data(), derivative.data());
     const auto value_of = [&](float v) { return activation_value(kind, v); };
@@ -83,10 +83,10 @@ TEST_CASE("kernel: the tail of gelu is relatively accurate too") {
   std::vector<float> x;
   for (int i = 0; i <= 100000; ++i) x.push_back(static_cast<float>(-i) * 1e-4f);
   std::vector<float> y(x.size()), derivative(x.size());
-  activation(ActivationKind::gelu, static_cast<Index>(x.size()), x.data(), y.data(), derivative.data());
+  activation(Activation::gelu, static_cast<Index>(x.size()), x.data(), y.data(), derivative.data());
   double worst = 0;
   for (std::size_t i = 1; i < x.size(); ++i) {
-    const double want = activation_value(ActivationKind::gelu, x[i]);
+    const double want = activation_value(Activation::gelu, x[i]);
     // exp(-x^2/2) passes on the rounding of its argument, x^2/2 times as large.
     const double error = std::abs(y[i] - want) / std::abs(want) / (1 + double{x[i]} * x[i] / 10);
     if (!(error <= worst)) worst = error;
@@ -98,8 +98,8 @@ TEST_CASE("kernel: gelu_tanh near 0 is relatively accurate") {
   for (const float x : {1e-3f, 1e-2f, 0.1f, 0.24f, 0.26f, 0.3f, 0.31f, 0.32f, 0.5f}) {
     for (const float signed_x : {x, -x}) {
       float y = 0, derivative = 0;
-      activation<float>(ActivationKind::gelu_tanh, 1, &signed_x, &y, &derivative);
-      const double want = activation_value(ActivationKind::gelu_tanh, signed_x);
+      activation<float>(Activation::gelu_tanh, 1, &signed_x, &y, &derivative);
+      const double want = activation_value(Activation::gelu_tanh, signed_x);
       CHECK(std::abs(y - want) <= 2e-7 * std::abs(want));
     }
   }
@@ -178,7 +178,7 @@ TEST_CASE("kernel: erf of a float is good to 3e-7 relative, never beyond 1; its 
 TEST_CASE("kernel: activations of every length, the derivative in place of the argument") {
   for (const Index n : {1, 3, 7, 8, 16, 17, 33, 10000}) {
     const std::vector<float> x = normals<float>(n, "x", 2);
-    for (const ActivationKind kind : kinds) {
+    for (const Activation kind : kinds) {
       std::vector<float> y = nans<float>(n), derivative = x;
       activation(kind, n, derivative.data(), y.data(), derivative.data());
       std::vector<double> want_y, want_derivative;
@@ -203,9 +203,9 @@ TEST_CASE_TEMPLATE("kernel: swiglu equals silu times x", Real, float, double) {
     swiglu_backward(n, g.data(), x.data(), dy.data(), dg.data(), Real(0), dx.data(), Real(1));
     std::vector<double> want_y, want_dg, want_dx;
     for (std::size_t i = 0; i < x.size(); ++i) {
-      want_y.push_back(activation_value(ActivationKind::silu, g[i]) * x[i]);
-      want_dg.push_back(dy[i] * double{x[i]} * activation_derivative(ActivationKind::silu, g[i]));
-      want_dx.push_back(old[i] + dy[i] * activation_value(ActivationKind::silu, g[i]));
+      want_y.push_back(activation_value(Activation::silu, g[i]) * x[i]);
+      want_dg.push_back(dy[i] * double{x[i]} * activation_derivative(Activation::silu, g[i]));
+      want_dx.push_back(old[i] + dy[i] * activation_value(Activation::silu, g[i]));
     }
     CHECK(scaled_error(y, want_y) <= pick<Real>(2e-6, 1e-13));
     CHECK(scaled_error(dg, want_dg) <= pick<Real>(2e-6, 1e-13));
@@ -215,14 +215,14 @@ TEST_CASE_TEMPLATE("kernel: swiglu equals silu times x", Real, float, double) {
 
 TEST_CASE_TEMPLATE("kernel: NaN passes through every activation, and derivatives of huge numbers are finite",
                    Real, float, double) {
-  for (const ActivationKind kind : kinds) {
+  for (const Activation kind : kinds) {
     for (const Index at : {0, 8, 16}) {
       std::vector<Real> x = normals<Real>(17, "x"), y(17), derivative(17);
       x[static_cast<std::size_t>(at)] = std::numeric_limits<Real>::quiet_NaN();
       activation<Real>(kind, 17, x.data(), y.data(), derivative.data());
       for (Index i = 0; i < 17; ++i) {
         CHECK(std::isnan(y[static_cast<std::size_t>(i)]) == (i == at));
-        if (kind != ActivationKind::relu)
+        if (kind != Activation::relu)
           CHECK(std::isnan(derivative[static_cast<std::size_t>(i)]) == (i == at));
       }
     }

@@ -295,7 +295,7 @@ std::map<std::string, std::vector<float>> two_layers(GemmProvider provider, bool
   const Var<float> normed = layer_norm<float>(tape, {.eps = 1e-5f}, x, {}, {}, dtype);
   tape.tap(normed, {1, Site::ffn_in});
   const Var<float> h =
-      activated_linear(tape, provider, ActivationKind::gelu, normed, w1, b1, operand_dtype<float>(provider));
+      activated_linear(tape, provider, Activation::gelu, normed, w1, b1, operand_dtype<float>(provider));
   tape.tap(h, {1, Site::ffn_hidden});
   const Var<float> y = linear(tape, provider, linear(tape, provider, h, w2, b2, dtype), w3);
   const std::vector<float> cotangent = normals<float>(y.size(), "cotangent");

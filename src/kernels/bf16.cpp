@@ -139,13 +139,13 @@ void multiply(const Matrix<double>& x, const Matrix<double>& y, const Matrix<dou
 }
 
 template <>
-void activation(ActivationKind kind, Index n, const float* x, const Matrix<float>& y,
+void activation(Activation kind, Index n, const float* x, const Matrix<float>& y,
                 const Matrix<float>& derivative) {
   y.half != nullptr ? bf16_kernels().activate(kind, n, x, y.half, derivative.half)
                     : activation(kind, n, x, y.value, derivative.value);
 }
 template <>
-void activation(ActivationKind kind, Index n, const double* x, const Matrix<double>& y,
+void activation(Activation kind, Index n, const double* x, const Matrix<double>& y,
                 const Matrix<double>& derivative) {
   activation(kind, n, x, y.value, derivative.value);
 }

@@ -43,7 +43,7 @@ void multiply(const Matrix<Real>& x, const Matrix<Real>& y, const Matrix<Real>& 
 // y = f(x) and derivative = f'(x) for the n numbers of a row, by the calling thread; y and derivative of one
 // dtype.
 template <class Real>
-void activation(ActivationKind kind, Index n, const Real* x, const Matrix<Real>& y,
+void activation(Activation kind, Index n, const Real* x, const Matrix<Real>& y,
                 const Matrix<Real>& derivative);
 
 }  // namespace normscope

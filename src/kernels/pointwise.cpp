@@ -24,7 +24,7 @@ void TensorStats::operator+=(const TensorStats& other) {
 }
 
 template <class Real>
-void activation(ActivationKind kind, Index n, const Real* x, Real* y, Real* derivative) {
+void activation(Activation kind, Index n, const Real* x, Real* y, Real* derivative) {
   kernels<Real>().activation(kind, n, x, y, derivative);
 }
 
@@ -111,8 +111,8 @@ TensorStats tensor_stats(Index n, const Real* x) {
       n, [&](Index begin, Index count) { return kernels<Real>().tensor_stats(count, x + begin); });
 }
 
-template void activation(ActivationKind, Index, const float*, float*, float*);
-template void activation(ActivationKind, Index, const double*, double*, double*);
+template void activation(Activation, Index, const float*, float*, float*);
+template void activation(Activation, Index, const double*, double*, double*);
 template void swiglu_forward(Index, const float*, const float*, float*);
 template void swiglu_forward(Index, const double*, const double*, double*);
 template void swiglu_backward(Index, const float*, const float*, const float*, float*, float, float*, float);

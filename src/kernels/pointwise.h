@@ -7,15 +7,16 @@
 namespace normscope {
 
 // relu: max(0, x). gelu: x Φ(x), Φ the normal distribution function (Hendrycks & Gimpel 2016), by erf.
-// gelu_tanh: their tanh approximation, GPT-2's. silu: x/(1 + e^-x).
-enum class ActivationKind { relu, gelu, gelu_tanh, silu };
+// gelu_tanh: their tanh approximation, GPT-2's. silu: x/(1 + e^-x). swiglu: silu(gate) * x, of two inputs
+// (Shazeer 2020), no function of one.
+enum class Activation { relu, gelu, gelu_tanh, silu, swiglu };
 
 // y = f(x) and derivative = f'(x) for n elements, by the calling thread: the epilogue of a product (gemm.h).
 // `derivative` may be x.
 template <class Real>
-void activation(ActivationKind kind, Index n, const Real* x, Real* y, Real* derivative);
+void activation(Activation kind, Index n, const Real* x, Real* y, Real* derivative);
 
-// y = silu(gate) * x (SwiGLU, Shazeer 2020).
+// y = silu(gate) * x.
 template <class Real>
 void swiglu_forward(Index n, const Real* gate, const Real* x, Real* y);
 

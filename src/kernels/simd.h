@@ -24,7 +24,7 @@ struct KernelTable {
   void (*softmax_stats)(Index n, const Real* x, Real* row_max, Real* row_sum);
   void (*add_exponentials)(Index n, const Real* x, Real row_max, Real factor, Real* dx, Real beta);
 
-  void (*activation)(ActivationKind, Index n, const Real* x, Real* y, Real* derivative);
+  void (*activation)(Activation, Index n, const Real* x, Real* y, Real* derivative);
   void (*swiglu_forward)(Index n, const Real* gate, const Real* x, Real* y);
   void (*swiglu_backward)(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate,
                           Real gate_beta, Real* dx, Real beta);

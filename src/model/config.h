@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "core/types.h"
+#include "kernels/pointwise.h"
 #include "model/norms.h"
 #include "model/placement.h"
 
 namespace normscope {
 
-enum class Activation { relu, gelu, gelu_tanh, silu, swiglu };  // as ActivationKind, then swiglu
 enum class Position { learned, rope, sinusoidal, none };
 enum class InitScheme { gpt2, xavier_normal, xavier_uniform, kaiming_normal };
 

@@ -15,14 +15,6 @@ double position_angle(Index position, Index pair, Index width) {
          std::pow(wavelength_base, -2.0 * static_cast<double>(pair) / static_cast<double>(width));
 }
 
-// The elementwise function of an activation; Error for swiglu, which has a gate.
-ActivationKind activation_kind(Activation activation) {
-  static_assert(static_cast<int>(Activation::gelu_tanh) == static_cast<int>(ActivationKind::gelu_tanh) &&
-                static_cast<int>(Activation::silu) == static_cast<int>(ActivationKind::silu));
-  require(activation != Activation::swiglu, "model", "swiglu has a gate; it is no elementwise function");
-  return static_cast<ActivationKind>(activation);
-}
-
 }  // namespace
 
 template <class Real>
@@ -156,7 +148,7 @@ struct Transformer<Real>::Run {
       const Var<Real> in = linear(p.ffn_in, x), gate = linear(p.ffn_gate, x);
       hidden = swiglu(tape, gate, in);
     } else {
-      hidden = activated_linear(tape, gemm_provider, activation_kind(config.activation), x,
+      hidden = activated_linear(tape, gemm_provider, config.activation, x,
                                 parameter(p.ffn_in.weight), parameter(p.ffn_in.bias),
                                 dtype(!p.ffn.norm_inner.present));
     }

@@ -68,9 +68,10 @@ Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<
 }
 
 template <class Real>
-Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, ActivationKind activation,
+Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, Activation activation,
                            Var<Real> x, Var<Real> weight, Var<Real> bias, DType dtype) {
   const typename Tape<Real>::Op op(tape, "linear, activation", x.rows, x.cols, weight.rows);
+  require(activation != Activation::swiglu, "activated_linear", "swiglu has two inputs");
   require_shapes(x, weight, bias);
   Var<Real> y = tape.create(x.rows, weight.rows, dtype, dtype);
   const Matrix<Real> derivative = tape.matrix(y.rows, y.cols, dtype);
@@ -89,9 +90,9 @@ Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, Activat
 
 template Var<float> linear(Tape<float>&, GemmProvider, Var<float>, Var<float>, Var<float>, DType);
 template Var<double> linear(Tape<double>&, GemmProvider, Var<double>, Var<double>, Var<double>, DType);
-template Var<float> activated_linear(Tape<float>&, GemmProvider, ActivationKind, Var<float>, Var<float>,
+template Var<float> activated_linear(Tape<float>&, GemmProvider, Activation, Var<float>, Var<float>,
                                      Var<float>, DType);
-template Var<double> activated_linear(Tape<double>&, GemmProvider, ActivationKind, Var<double>, Var<double>,
+template Var<double> activated_linear(Tape<double>&, GemmProvider, Activation, Var<double>, Var<double>,
                                       Var<double>, DType);
 
 }  // namespace normscope

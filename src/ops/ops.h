@@ -31,7 +31,7 @@ Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<
 
 // y = f(x Wᵀ + b), f element by element; fused, so x Wᵀ + b itself is never kept.
 template <class Real>
-Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, ActivationKind activation,
+Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, Activation activation,
                            Var<Real> x, Var<Real> weight, Var<Real> bias = {}, DType dtype = DType::real);
 
 // Row n of x (N, C) = token_table[tokens[n]] + position_table[(n mod T) + first_position]. token_table: (V,

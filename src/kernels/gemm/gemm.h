@@ -28,7 +28,7 @@ template <class Real>
 struct Epilogue {
   const Real* bias = nullptr;    // (n): added to each row of C
   Matrix<Real> derivative = {};  // laid out as C: becomes f'(C), and C itself f(C)
-  ActivationKind activation = ActivationKind::relu;
+  Activation activation = Activation::relu;
 
   bool empty() const { return bias == nullptr && !derivative; }
 };

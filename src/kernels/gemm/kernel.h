@@ -118,7 +118,7 @@ struct Bf16Kernels {
   void (*to_bf16)(const Matrix<float>& x, const Matrix<float>& out);
   void (*to_float)(Index n, const bf16* x, float* out);
   void (*multiply)(Index n, const bf16* x, const bf16* y, bf16* out);  // n is even
-  void (*activate)(ActivationKind, Index n, const float* x, bf16* y, bf16* derivative);
+  void (*activate)(Activation, Index n, const float* x, bf16* y, bf16* derivative);
 };
 
 }  // namespace normscope

@@ -151,7 +151,7 @@ inline void multiply_bf16(Index n, const bf16* x, const bf16* y, bf16* out) {
   });
 }
 
-inline void activate_bf16(ActivationKind kind, Index n, const float* x, bf16* y, bf16* derivative) {
+inline void activate_bf16(Activation kind, Index n, const float* x, bf16* y, bf16* derivative) {
   const auto apply = [&](auto function) {
     Index j = 0;
     for (; j + 2 * lanes <= n; j += 2 * lanes) {
@@ -166,7 +166,7 @@ inline void activate_bf16(ActivationKind kind, Index n, const float* x, bf16* y,
       store_pair(derivative + j, pack_pair(at.derivative[0], two ? at.derivative[1] : 0));
     }
   };
-  if (kind == ActivationKind::gelu) return apply([](Vec v) { return gelu_approx(v); });
+  if (kind == Activation::gelu) return apply([](Vec v) { return gelu_approx(v); });
   dispatch_activation(kind, apply);
 }
 

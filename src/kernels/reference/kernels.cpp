@@ -18,26 +18,28 @@ namespace {
 double logistic(double x) { return 1 / (1 + std::exp(-x)); }
 
 // f(x) and f'(x). NaN stays NaN.
-std::pair<double, double> at(ActivationKind kind, double x) {
+std::pair<double, double> at(Activation kind, double x) {
   switch (kind) {
-    case ActivationKind::relu:
+    case Activation::relu:
       return x <= 0 ? std::pair(0.0, 0.0) : std::pair(x, 1.0);
-    case ActivationKind::gelu: {
+    case Activation::gelu: {
       const double cdf = std::erfc(-x / std::numbers::sqrt2) / 2;
       const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
       return {x * cdf, cdf + x * density};
     }
-    case ActivationKind::gelu_tanh: {
+    case Activation::gelu_tanh: {
       const double root = std::sqrt(2 / std::numbers::pi);
       const double t = std::tanh(root * (x + 0.044715 * x * x * x));
       const double dt =
           t * t == 1 ? 0 : (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);  // x² may be infinite
       return {x / 2 * (1 + t), (1 + t) / 2 + x / 2 * dt};
     }
-    case ActivationKind::silu:
+    case Activation::silu:
       return {x * logistic(x), logistic(x) * (1 + x * (1 - logistic(x)))};
+    case Activation::swiglu:
+      break;
   }
-  fail("activation", "no code for number ", static_cast<int>(kind));
+  fail("activation", "number ", static_cast<int>(kind), " is no function of one number");
 }
 
 void add_into(double& out, double beta, double contribution) {
@@ -56,18 +58,18 @@ WeightChange measured(Index n, const double* w, Update update) {
   return total;
 }
 
-void activation(ActivationKind kind, Index n, const double* x, double* y, double* derivative) {
+void activation(Activation kind, Index n, const double* x, double* y, double* derivative) {
   for (Index i = 0; i < n; ++i) std::tie(y[i], derivative[i]) = at(kind, x[i]);
 }
 
 void swiglu_forward(Index n, const double* gate, const double* x, double* y) {
-  for (Index i = 0; i < n; ++i) y[i] = at(ActivationKind::silu, gate[i]).first * x[i];
+  for (Index i = 0; i < n; ++i) y[i] = at(Activation::silu, gate[i]).first * x[i];
 }
 
 void swiglu_backward(Index n, const double* gate, const double* x, const double* dy, double* dgate,
                      double gate_beta, double* dx, double beta) {
   for (Index i = 0; i < n; ++i) {
-    const auto [value, derivative] = at(ActivationKind::silu, gate[i]);
+    const auto [value, derivative] = at(Activation::silu, gate[i]);
     add_into(dgate[i], gate_beta, dy[i] * x[i] * derivative);
     add_into(dx[i], beta, dy[i] * value);
   }

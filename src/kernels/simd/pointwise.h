@@ -50,20 +50,22 @@ inline ValueAndDerivative silu(Vec x) {
 
 // Calls body with the function of `kind`.
 template <class Body>
-inline void dispatch_activation(ActivationKind kind, Body body) {
+inline void dispatch_activation(Activation kind, Body body) {
   switch (kind) {
-    case ActivationKind::relu:
+    case Activation::relu:
       return body([](Vec x) { return relu(x); });
-    case ActivationKind::gelu:
+    case Activation::gelu:
       return body([](Vec x) { return gelu(x); });
-    case ActivationKind::gelu_tanh:
+    case Activation::gelu_tanh:
       return body([](Vec x) { return gelu_tanh(x); });
-    case ActivationKind::silu:
+    case Activation::silu:
       return body([](Vec x) { return silu(x); });
+    case Activation::swiglu:
+      return;  // ops refuse it
   }
 }
 
-inline void activation(ActivationKind kind, Index n, const float* x, float* y, float* derivative) {
+inline void activation(Activation kind, Index n, const float* x, float* y, float* derivative) {
   dispatch_activation(kind, [&](auto function) {
     for_each_vector(n, [&](Index i, auto part) {
       const ValueAndDerivative at = function(part.get(x + i));
