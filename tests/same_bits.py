@@ -44,13 +44,14 @@ def merged(base, changes):
 
 
 def tensors(path):
-    """Header without metadata, which names versions, and data."""
+    """The tensors' names, types, shapes and data, ordered by name; without metadata, which names versions."""
     with open(path, "rb") as file:
         content = file.read()
     length = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + length])
+    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
     header.pop("__metadata__")
-    return json.dumps(header, sort_keys=True).encode() + content[8 + length :]
+    return b"".join(f"{name} {tensor['dtype']} {tensor['shape']}".encode() + data[slice(*tensor["data_offsets"])]
+                    for name, tensor in sorted(header.items()))
 
 
 def result(binary, folder, threads):

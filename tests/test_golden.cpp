@@ -40,6 +40,8 @@ struct Golden {
       CHECK(file.at(p.name).shape == p.shape);
       file.read_into(p.name, model.parameters.at(p), p.size);
     }
+    for (const Parameter& p : model.layout().buffers())
+      file.read_into(p.name, model.running.values.data() + p.offset, p.size);
     tokens = integers("tokens");
     targets = integers("targets");
   }
@@ -97,7 +99,7 @@ void compare_exchange(const std::string& name, GemmProvider provider, double tol
   got["logits"].assign(logits.begin(), logits.end());
   got["loss"] = {loss};
   for (const Parameter& p : model.layout().list()) {
-    if (p.trainable) got["grad." + p.name].assign(model.gradients.at(p), model.gradients.at(p) + p.size);
+    got["grad." + p.name].assign(model.gradients.at(p), model.gradients.at(p) + p.size);
   }
 
   // Gradients that are 0 in theory have no relative error: the floor is a share of the largest of their kind.
@@ -115,7 +117,8 @@ void compare_exchange(const std::string& name, GemmProvider provider, double tol
     CHECK_FALSE(!(error <= tolerance));
   }
   // The file holds nothing that the engine has not got: the parameters, the batch, and the tensors above.
-  CHECK(golden.file.tensors().size() == model.layout().list().size() + 2 + got.size());
+  CHECK(golden.file.tensors().size() ==
+        model.layout().list().size() + model.layout().buffers().size() + 2 + got.size());
 }
 
 template <class Real>
@@ -147,11 +150,17 @@ void compare_trajectory(const std::string& name, double tolerance) {
     CHECK(std::abs(loss - losses[i]) <= tolerance * losses[i]);
     CHECK(std::abs(total - norms[i]) <= tolerance * 10 * norms[i]);
     optimizer.update(step, lr, clip, model.gradients, model.parameters);
+    model.running.move(model.running.batch);
   }
   CHECK(clipped > 0);
   CHECK(clipped < train.steps);
   for (const Parameter& p : model.layout().list()) {
     const Real* values = model.parameters.at(p);
+    CAPTURE(p.name);
+    CHECK(distance({values, values + p.size}, golden.doubles("final." + p.name), 0) <= tolerance);
+  }
+  for (const Parameter& p : model.layout().buffers()) {
+    const Real* values = model.running.values.data() + p.offset;
     CAPTURE(p.name);
     CHECK(distance({values, values + p.size}, golden.doubles("final." + p.name), 0) <= tolerance);
   }

@@ -261,13 +261,11 @@ TEST_CASE("model: batch norm's running statistics move with the step, and evalua
   ModelConfig config = tiny_config(PlacementKind::pre, NormKind::batchnorm);
   TinyModel<double> model(config);
   const RandomBatch batch(2, config.context);
-  const int mean_index = model.layout().find("blocks.0.attn_norm.running_mean");
-  const int var_index = model.layout().find("blocks.0.attn_norm.running_var");
-  REQUIRE(mean_index != no_parameter);
-  const Parameter &mean = model.layout()[mean_index], &variance = model.layout()[var_index];
-  std::fill_n(model.parameters.at(mean), mean.size, 0.0);
-  std::fill_n(model.parameters.at(variance), variance.size, 1.0);
-  model.gradients.clear();
+  const NormParameters& norm = model.layout().blocks[0].attn.norm_in;
+  const Parameter &mean = model.layout().buffers()[norm.running_mean],
+                  &variance = model.layout().buffers()[norm.running_var];
+  CHECK(mean.name == "blocks.0.attn_norm.running_mean");
+  CHECK(variance.name == "blocks.0.attn_norm.running_var");
 
   struct FirstInput : TapListener<double> {
     std::vector<double> stream;
@@ -278,12 +276,8 @@ TEST_CASE("model: batch norm's running statistics move with the step, and evalua
   } input;
   const double before = model.loss(batch.view());
   model.loss_and_gradients(batch.view(), 1, &input);
-  CHECK(*model.parameters.at(mean) == 0.0);  // a step that is not taken leaves them alone
-
-  TrainConfig train;
-  train.lr = 0;
-  train.weight_decay = 0;
-  Optimizer<double>(train, model.layout()).update(1, 0.0, 1.0, model.gradients, model.parameters);
+  CHECK(model.loss(batch.view()) == before);  // a step that is not taken leaves them alone
+  model.running.move(model.running.batch);
   const Index n = std::ssize(input.stream) / config.d_model;
   for (Index c = 0; c < config.d_model; ++c) {
     double sum = 0, squares = 0;
@@ -294,9 +288,19 @@ TEST_CASE("model: batch norm's running statistics move with the step, and evalua
       const double centred = input.stream[static_cast<std::size_t>(row * config.d_model + c)] - mu;
       squares += centred * centred;
     }
-    CHECK(model.parameters.at(mean)[c] == doctest::Approx(0.1 * mu).epsilon(1e-9));
-    CHECK(model.parameters.at(variance)[c] ==
+    CHECK(model.running.values[mean.offset + c] == doctest::Approx(0.1 * mu).epsilon(1e-9));
+    CHECK(model.running.values[variance.offset + c] ==
           doctest::Approx(0.9 + 0.1 * squares / static_cast<double>(n - 1)).epsilon(1e-9));
   }
   CHECK(model.loss(batch.view()) != before);
+
+  // Micro-batch by micro-batch, in their order.
+  std::vector<double> old = model.running.values, two;
+  for (const double more : {1.0, 3.0})
+    for (const double x : model.running.batch) two.push_back(x + more);
+  model.running.move(two);
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    const double want = 0.9 * (0.9 * old[i] + 0.1 * two[i]) + 0.1 * two[old.size() + i];
+    CHECK(model.running.values[i] == doctest::Approx(want).epsilon(1e-12));
+  }
 }

@@ -48,6 +48,7 @@ Seen train(const RunConfig& config, const std::vector<Token>& text, Communicator
       outcome.numbers.push_back(change.before);
       outcome.numbers.push_back(change.change);
     }
+    model.running.move(result.batch_moments);
     outcome.numbers.push_back(evaluate(model, text, 3, 0, ranks));
   }
   outcome.weights = model.parameters.all();

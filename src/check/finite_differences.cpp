@@ -91,9 +91,7 @@ Result finite_difference_error(Model<double>& model, const Pass& batch,
                                const ParameterBlock<double>& gradients) {
   Differences differences(model, batch, gradients);
   Worst worst;
-  for (const Parameter& p : model.layout().list()) {
-    if (p.trainable) differences.compare(p, worst);
-  }
+  for (const Parameter& p : model.layout().list()) differences.compare(p, worst);
   return worst.result(text("every tensor's gradient equals central differences (",
                            std::ssize(batch.tokens) / batch.context, " sequences of ", batch.context, ")"));
 }

@@ -26,7 +26,7 @@ double expected_value(const ModelConfig& config, const Parameter& p) {
   const std::string& vector = p.name;
   if (vector.ends_with("_scale"))
     return expected_branch_scale(config, p.layer, vector.ends_with("attn_scale") ? "attn" : "ffn");
-  const bool one = vector.ends_with("norm.weight") || vector.ends_with(".running_var");
+  const bool one = vector.ends_with("norm.weight");
   return vector.ends_with(".alpha") ? 0.5 : one ? 1 : 0;
 }
 

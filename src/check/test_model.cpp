@@ -52,7 +52,7 @@ std::vector<Tensor> tensors_of(Model<Real>& model, const Pass& batch) {
   for (const Parameter& p : model.layout().list()) {
     const Real* g = model.gradients.at(p);
     const auto kind = p.is_matrix() ? Tensor::matrix_gradient : Tensor::vector_gradient;
-    if (p.trainable) all.push_back({kind, "grad." + p.name, {g, g + p.size}});
+    all.push_back({kind, "grad." + p.name, {g, g + p.size}});
   }
   return all;
 }

@@ -23,11 +23,11 @@ double expected_init_gain(const ModelConfig& config, const Parameter& p, bool qu
 double expected_branch_scale(const ModelConfig& config, Index block, const std::string& sublayer);
 
 // Adds N(0, 0.3) to gains, biases and scales: a gradient that is right only at gain 1 and bias 0 must not
-// pass. Running statistics stay.
+// pass.
 template <class Real>
 void perturb_1d_params(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters) {
   for (const Parameter& p : layout.list()) {
-    if (p.is_matrix() || !p.trainable) continue;
+    if (p.is_matrix()) continue;
     const RandomStream stream(seed, "moved " + p.name);
     for (Index i = 0; i < p.size; ++i) parameters.at(p)[i] += static_cast<Real>(0.3 * stream.normal(i));
   }

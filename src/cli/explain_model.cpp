@@ -187,7 +187,7 @@ void print_parameters(const ModelConfig& m, std::optional<Index> vocabulary) {
   for (const auto& [label, layer] : parts) {
     Index total = 0, norms = 0;
     for (const Parameter& p : layout.list()) {
-      if (p.layer != layer || !p.trainable) continue;
+      if (p.layer != layer) continue;
       total += p.size;
       if (p.is_norm()) norms += p.size;
     }

@@ -8,6 +8,7 @@
 #include "cli/explain.h"
 #include "cli/terminal.h"
 #include "model/apply_norm.h"
+#include "model/running_statistics.h"
 
 namespace normscope {
 

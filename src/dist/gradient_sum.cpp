@@ -1,11 +1,9 @@
 #include "dist/gradient_sum.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.h"
 #include "kernels/simd.h"
-#include "ops/ops.h"
 
 namespace normscope {
 
@@ -32,17 +30,12 @@ GradientSum::GradientSum(const ParameterLayout& layout, Index micro_batches, Com
   if (ranks.size() > 1) parts_.resize(all * shares_.size());
 }
 
-// left += right, where `right` is the sum over `right_leaves` micro-batches. Both begin at the first piece.
-// Running statistics are moving averages over the micro-batches: each one on the right reduces the weight of
-// those on the left.
-void GradientSum::add(std::span<const Piece> pieces, Index right_leaves, const float* right,
-                      float* left) const {
-  const auto kept = static_cast<float>(std::pow(1 - running_momentum, static_cast<double>(right_leaves)));
+// left += right. Both begin at the first piece.
+void GradientSum::add(std::span<const Piece> pieces, const float* right, float* left) const {
   parallel_for(std::ssize(pieces), [&](Index i) {
     const Piece& piece = pieces[i];
     const Index at = piece.begin - pieces.front().begin;
-    const float beta = shares_.layout()[piece.parameter].trainable ? 1.0f : kept;
-    kernels<float>().axpby(piece.count, 1.0f, right + at, beta, left + at);
+    kernels<float>().axpby(piece.count, 1.0f, right + at, 1.0f, left + at);
   });
 }
 
@@ -53,7 +46,7 @@ void GradientSum::sum(TreeNode node, ParameterBlock<float>& gradients, std::size
   std::swap(gradients, waiting_[depth]);
   sum(node.right(), gradients, depth + 1, compute);
   std::swap(gradients, waiting_[depth]);
-  add(shares_.pieces(), node.right().leaves(), waiting_[depth].all().data(), gradients.all().data());
+  add(shares_.pieces(), waiting_[depth].all().data(), gradients.all().data());
 }
 
 void GradientSum::run(ParameterBlock<float>& gradients, const std::function<void(Index)>& compute) {
@@ -89,7 +82,7 @@ float* GradientSum::sum_parts(TreeNode node) {
     }
   }
   float *left = sum_parts(node.left()), *right = sum_parts(node.right());
-  if (!shares_.mine().empty()) add(shares_.mine(), node.right().leaves(), right, left);
+  if (!shares_.mine().empty()) add(shares_.mine(), right, left);
   return left;
 }
 

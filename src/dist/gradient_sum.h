@@ -37,7 +37,7 @@ class GradientSum {
  private:
   void sum(TreeNode node, ParameterBlock<float>& gradients, std::size_t depth,
            const std::function<void(Index)>& compute);
-  void add(std::span<const Piece> pieces, Index right_leaves, const float* right, float* left) const;
+  void add(std::span<const Piece> pieces, const float* right, float* left) const;
   void exchange(const ParameterBlock<float>& gradients, std::size_t round);
   float* sum_parts(TreeNode node);
 

@@ -29,7 +29,7 @@ Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars
     case batchnorm: {
       const BatchNorm<Real> norm{x.rows, eps, outside};
       return pass.eval_mode ? batch_norm_inference(tape, norm, x, vars.weight, vars.bias, vars.running)
-                            : batch_norm(tape, norm, x, vars.weight, vars.bias, vars.running);
+                            : batch_norm(tape, norm, x, vars.weight, vars.bias, vars.batch);
     }
     case none:
       return x;

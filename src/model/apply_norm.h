@@ -11,7 +11,7 @@ namespace normscope {
 template <class Real>
 struct NormVars {
   Var<Real> weight, bias, alpha, shift;
-  RunningStatistics<Real> running;
+  FeatureMoments<Real> running, batch;  // batch norm's: read in evaluation, written in training
 };
 
 // y = N(x), x: (N, C), with the config's norm; `none` returns x itself. `dtype`: of y, for norms of rows;

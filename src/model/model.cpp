@@ -7,7 +7,7 @@ double Model<Real>::loss_and_gradients(const Pass& pass, Real cotangent, TapList
                                        std::vector<Real>* logits) {
   tape.reset();
   tape.set_listener(listener);
-  const Var<Real> scores = transformer.logits(tape, parameters, &gradients, pass);
+  const Var<Real> scores = transformer.logits(tape, parameters, &gradients, running, pass);
   const Var<Real> loss = cross_entropy(tape, scores, pass.targets);
   if (logits != nullptr) logits->assign(scores.value, scores.value + scores.size());
   tape.backward(loss, cotangent);
@@ -20,7 +20,7 @@ double Model<Real>::loss(Pass pass, TapListener<Real>* listener) {
   tape.reset(false);
   tape.set_listener(listener);
   pass.eval_mode = true;
-  const Var<Real> scores = transformer.logits(tape, parameters, nullptr, pass);
+  const Var<Real> scores = transformer.logits(tape, parameters, nullptr, running, pass);
   tape.set_listener(nullptr);
   return static_cast<double>(*cross_entropy(tape, scores, pass.targets).value);
 }
@@ -31,7 +31,7 @@ std::span<const Real> Model<Real>::forward(std::span<const std::int32_t> tokens,
           "the key-value cache has no room for ", tokens.size(), " more tokens");
   tape.reset(false);
   const Pass pass{.tokens = tokens, .targets = {}, .context = std::ssize(tokens), .eval_mode = true};
-  const Var<Real> scores = transformer.logits(tape, parameters, nullptr, pass, cache);
+  const Var<Real> scores = transformer.logits(tape, parameters, nullptr, running, pass, cache);
   return std::span<const Real>(scores.value, scores.size());
 }
 

@@ -13,13 +13,16 @@ template <class Real>
 class Model {
  public:
   Model(const ModelConfig& config, Index vocab_size, GemmProvider gemm_provider)
-      : transformer(config, vocab_size, gemm_provider), parameters(layout()), gradients(layout()) {}
+      : transformer(config, vocab_size, gemm_provider),
+        parameters(layout()),
+        gradients(layout()),
+        running(layout()) {}
 
   const ModelConfig& config() const { return transformer.config(); }
   const ParameterLayout& layout() const { return transformer.layout(); }
 
-  // The batch's mean loss (nats). Adds cotangent * d(loss) to `gradients`. `listener`, if any, receives every
-  // site; `logits`, if any, a copy of the logits: (B*T, V).
+  // The batch's mean loss (nats). Adds cotangent * d(loss) to `gradients`, sets running.batch. `listener`, if
+  // any, receives every site; `logits`, if any, a copy of the logits: (B*T, V).
   double loss_and_gradients(const Pass& pass, Real cotangent = 1, TapListener<Real>* listener = nullptr,
                             std::vector<Real>* logits = nullptr);
 
@@ -33,6 +36,7 @@ class Model {
   const Transformer<Real> transformer;
   ParameterBlock<Real> parameters;
   ParameterBlock<Real> gradients;
+  RunningStatistics<Real> running;
   Tape<Real> tape;
 };
 

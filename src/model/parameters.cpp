@@ -67,10 +67,18 @@ void ParameterLayout::set_gains(const std::vector<BlockRows>& placements) {
 int ParameterLayout::add(std::string name, std::vector<Index> shape, Role role, int layer) {
   Index size = 1;
   for (const Index extent : shape) size *= extent;
-  const bool trainable = role != Role::running_mean && role != Role::running_var;
-  list_.push_back({std::move(name), std::move(shape), role, layer, block_size_, size, trainable});
+  list_.push_back({std::move(name), std::move(shape), role, layer, block_size_, size});
   block_size_ += (size + alignment - 1) / alignment * alignment;
   return static_cast<int>(list_.size()) - 1;
+}
+
+int ParameterLayout::add_buffer(std::string name, Index size, Role role, int layer) {
+  buffers_.push_back({std::move(name), {size}, role, layer, buffer_size(), size});
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+Index ParameterLayout::buffer_size() const {
+  return buffers_.empty() ? 0 : buffers_.back().offset + buffers_.back().size;
 }
 
 int ParameterLayout::add_scale(const ModelConfig& config, const Placement& row, const std::string& name,
@@ -89,14 +97,17 @@ NormParameters ParameterLayout::add_norm(const ModelConfig& config, const std::s
   const auto add_if = [&](bool present, const char* part, Index size, Role role) {
     return present ? add(name + part, {size}, role, layer) : no_parameter;
   };
+  const auto add_running = [&](const char* part, Role role) {
+    return row.has_running ? add_buffer(name + part, width, role, layer) : no_parameter;
+  };
   const bool has_bias = row.has_bias && config.norm_affine && config.norm_bias;
   return {.present = true,
           .weight = add_if(row.has_gain && config.norm_affine, ".weight", width, Role::norm_gain),
           .bias = add_if(has_bias, ".bias", width, Role::norm_bias),
           .alpha = add_if(row.has_alpha, ".alpha", 1, Role::norm_alpha),
           .shift = add_if(row.has_shift, ".shift", 1, Role::norm_shift),
-          .running_mean = add_if(row.has_running, ".running_mean", width, Role::running_mean),
-          .running_var = add_if(row.has_running, ".running_var", width, Role::running_var)};
+          .running_mean = add_running(".running_mean", Role::running_mean),
+          .running_var = add_running(".running_var", Role::running_var)};
 }
 
 // The first norm of a sublayer is <sublayer>_norm wherever it sits, the second is <sublayer>_post_norm.
@@ -127,7 +138,7 @@ int ParameterLayout::find(std::string_view name) const {
 
 Index ParameterLayout::count() const {
   Index total = 0;
-  for (const Parameter& p : list_) total += p.trainable ? p.size : 0;
+  for (const Parameter& p : list_) total += p.size;
   return total;
 }
 

@@ -37,7 +37,6 @@ struct Parameter {
   int layer;             // 0: embeddings; 1..L: blocks; L+1: final norm and head
   Index offset;          // first element in the block
   Index size;            // elements
-  bool trainable;        // false: running statistics, whose "gradient" is their change in the step
   double init_gain = 1;  // the placement's factor on a matrix's initial values (of qkv, on v's alone); the
                          // initial value of a scale
 
@@ -55,7 +54,7 @@ constexpr int no_parameter = -1;
 struct NormParameters {
   bool present = false;
   int weight = no_parameter, bias = no_parameter, alpha = no_parameter, shift = no_parameter;
-  int running_mean = no_parameter, running_var = no_parameter;
+  int running_mean = no_parameter, running_var = no_parameter;  // of buffers()
 };
 struct LinearParameters {
   int weight = no_parameter, bias = no_parameter;
@@ -78,10 +77,13 @@ class ParameterLayout {
   ParameterLayout(const ModelConfig& config, Index vocab_size);
 
   const std::vector<Parameter>& list() const { return list_; }
+  // Running means and variances of batch norm, in a block of their own (RunningStatistics).
+  const std::vector<Parameter>& buffers() const { return buffers_; }
+  Index buffer_size() const;  // numbers of that block
   const Parameter& operator[](int index) const { return list_[static_cast<std::size_t>(index)]; }
   int find(std::string_view name) const;            // the index, or no_parameter
   Index block_size() const { return block_size_; }  // elements of the block, padding included
-  Index count() const;                              // trainable numbers
+  Index count() const;                              // numbers of the parameters
   Index matmul_param_count() const;                 // of the matrices in GEMMs: blocks and head
 
   int token_embedding, position_embedding = no_parameter, head;  // a tied head is the token embedding
@@ -91,13 +93,14 @@ class ParameterLayout {
  private:
   void set_gains(const std::vector<BlockRows>& placements);
   int add(std::string name, std::vector<Index> shape, Role role, int layer);
+  int add_buffer(std::string name, Index size, Role role, int layer);
   NormParameters add_norm(const ModelConfig& config, const std::string& name, int layer, Index width);
   int add_scale(const ModelConfig& config, const Placement& row, const std::string& name, int layer);
   void add_norms(const ModelConfig& config, const Placement& placement, const std::string& sublayer,
                  int layer, SublayerParameters& parameters);
   LinearParameters add_linear(const std::string& name, Index out, Index in, Role role, bool bias, int layer);
 
-  std::vector<Parameter> list_;
+  std::vector<Parameter> list_, buffers_;
   Index block_size_ = 0;
 };
 

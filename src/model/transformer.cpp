@@ -54,6 +54,7 @@ struct Transformer<Real>::Run {
   Tape<Real>& tape;
   ParameterBlock<Real>& parameters;
   ParameterBlock<Real>* gradients;
+  RunningStatistics<Real>& running;
   const Pass& pass;
   KeyValueCache<Real>* cache;
   const ModelConfig& config = model.config_;
@@ -76,14 +77,12 @@ struct Transformer<Real>::Run {
   // N(x), or x if there is no norm.
   Var<Real> norm(const NormParameters& p, Var<Real> x, bool for_gemms = false) {
     if (!p.present) return x;
-    NormVars<Real> vars{parameter(p.weight), parameter(p.bias), parameter(p.alpha), parameter(p.shift), {}};
+    NormVars<Real> vars{parameter(p.weight), parameter(p.bias), parameter(p.alpha), parameter(p.shift)};
     if (p.running_mean != no_parameter) {
-      const Parameter &mean = layout[p.running_mean], &variance = layout[p.running_var];
-      vars.running = {parameters.at(mean), parameters.at(variance), nullptr, nullptr};
-      if (gradients != nullptr) {
-        vars.running.mean_change = gradients->at(mean);
-        vars.running.variance_change = gradients->at(variance);
-      }
+      const Index mean = layout.buffers()[p.running_mean].offset;
+      const Index variance = layout.buffers()[p.running_var].offset;
+      vars.running = {&running.values[mean], &running.values[variance]};
+      vars.batch = {&running.batch[mean], &running.batch[variance]};
     }
     return apply_norm(tape, config, vars, pass, x, dtype(for_gemms));
   }
@@ -148,9 +147,8 @@ struct Transformer<Real>::Run {
       const Var<Real> in = linear(p.ffn_in, x), gate = linear(p.ffn_gate, x);
       hidden = swiglu(tape, gate, in);
     } else {
-      hidden = activated_linear(tape, gemm_provider, config.activation, x,
-                                parameter(p.ffn_in.weight), parameter(p.ffn_in.bias),
-                                dtype(!p.ffn.norm_inner.present));
+      hidden = activated_linear(tape, gemm_provider, config.activation, x, parameter(p.ffn_in.weight),
+                                parameter(p.ffn_in.bias), dtype(!p.ffn.norm_inner.present));
     }
     tap(static_cast<int>(index) + 1, Site::ffn_hidden, hidden);
     return linear(p.ffn.out, norm(p.ffn.norm_inner, hidden, true));
@@ -200,9 +198,9 @@ struct Transformer<Real>::Run {
 
 template <class Real>
 Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& parameters,
-                                    ParameterBlock<Real>* gradients, const Pass& pass,
-                                    KeyValueCache<Real>* cache) const {
-  Run run{*this, tape, parameters, gradients, pass, cache};
+                                    ParameterBlock<Real>* gradients, RunningStatistics<Real>& running,
+                                    const Pass& pass, KeyValueCache<Real>* cache) const {
+  Run run{*this, tape, parameters, gradients, running, pass, cache};
   return run.blocks_and_head(run.tap(0, Site::stream, run.embed()));
 }
 

@@ -7,6 +7,7 @@
 #include "model/apply_norm.h"
 #include "model/config.h"
 #include "model/parameters.h"
+#include "model/running_statistics.h"
 
 namespace normscope {
 
@@ -30,7 +31,8 @@ class Transformer {
   // (N, V). `gradients`: null for none. `cache`: the tokens of one sequence follow the cached ones; no
   // backward.
   Var<Real> logits(Tape<Real>& tape, ParameterBlock<Real>& parameters, ParameterBlock<Real>* gradients,
-                   const Pass& pass, KeyValueCache<Real>* cache = nullptr) const;
+                   RunningStatistics<Real>& running, const Pass& pass,
+                   KeyValueCache<Real>* cache = nullptr) const;
 
  private:
   struct Run;  // one forward pass

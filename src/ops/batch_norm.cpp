@@ -1,28 +1,12 @@
 // Batch norm and instance norm; formulas in kernels/rows.h. Saved: mean and rstd of each group and feature.
+#include <algorithm>
+
 #include "ops/ops.h"
 
 namespace normscope {
-namespace {
-
-// Adds to the pending change of the running statistics, which is applied when the step is taken. The running
-// variance is unbiased.
-template <class Real>
-void accumulate_running(const BatchNorm<Real>& norm, const RunningStatistics<Real>& running) {
-  const Real n = static_cast<Real>(norm.rows), unbiased = norm.rows > 1 ? n / (n - 1) : Real(1);
-  const auto move = [](Real value, Real& change, Real batch) {
-    change += static_cast<Real>(running_momentum) * (batch - (value + change));
-  };
-  for (Index c = 0; c < norm.cols; ++c) {
-    move(running.mean[c], running.mean_change[c], norm.mean[c]);
-    move(running.variance[c], running.variance_change[c], norm.variance[c] * unbiased);
-  }
-}
-
-}  // namespace
-
 template <class Real>
 Var<Real> batch_norm(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain, Var<Real> bias,
-                     RunningStatistics<Real> running) {
+                     FeatureMoments<Real> batch) {
   const typename Tape<Real>::Op op(tape, "norm", x.rows, x.cols);
   require(norm.group_rows > 0 && x.rows % norm.group_rows == 0, "batch_norm", x.rows,
           " rows are not whole groups of ", norm.group_rows);
@@ -33,8 +17,11 @@ Var<Real> batch_norm(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Re
 
   Var<Real> y = tape.create(x.rows, x.cols);
   batch_norm_forward(norm, y.value);
-  if (running.mean_change != nullptr) accumulate_running(norm, running);
-
+  if (batch.mean != nullptr) {
+    const Real n = static_cast<Real>(x.rows), unbiased = x.rows > 1 ? n / (n - 1) : Real(1);
+    std::copy_n(norm.mean, x.cols, batch.mean);
+    for (Index c = 0; c < x.cols; ++c) batch.variance[c] = norm.variance[c] * unbiased;
+  }
   tape.record(y, [=](Tape<Real>& t) {
     const auto [dx, beta] = t.accumulate(x);
     batch_norm_backward(norm, {t.gradient(y), dx, beta, add_if_wanted(t, gain), add_if_wanted(t, bias)});
@@ -44,7 +31,7 @@ Var<Real> batch_norm(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Re
 
 template <class Real>
 Var<Real> batch_norm_inference(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain,
-                               Var<Real> bias, RunningStatistics<Real> running) {
+                               Var<Real> bias, FeatureMoments<Real> running) {
   require(!tape.recording(), "batchnorm", "evaluation by running statistics has no backward");
   norm.rows = x.rows, norm.cols = x.cols;
   norm.x = x.value, norm.gain = gain.value, norm.bias = bias.value;
@@ -54,12 +41,12 @@ Var<Real> batch_norm_inference(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real>
 }
 
 template Var<float> batch_norm(Tape<float>&, BatchNorm<float>, Var<float>, Var<float>, Var<float>,
-                               RunningStatistics<float>);
+                               FeatureMoments<float>);
 template Var<double> batch_norm(Tape<double>&, BatchNorm<double>, Var<double>, Var<double>, Var<double>,
-                                RunningStatistics<double>);
+                                FeatureMoments<double>);
 template Var<float> batch_norm_inference(Tape<float>&, BatchNorm<float>, Var<float>, Var<float>, Var<float>,
-                                         RunningStatistics<float>);
+                                         FeatureMoments<float>);
 template Var<double> batch_norm_inference(Tape<double>&, BatchNorm<double>, Var<double>, Var<double>,
-                                          Var<double>, RunningStatistics<double>);
+                                          Var<double>, FeatureMoments<double>);
 
 }  // namespace normscope

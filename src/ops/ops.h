@@ -31,8 +31,8 @@ Var<Real> linear(Tape<Real>& tape, GemmProvider gemm_provider, Var<Real> x, Var<
 
 // y = f(x Wᵀ + b), f element by element; fused, so x Wᵀ + b itself is never kept.
 template <class Real>
-Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, Activation activation,
-                           Var<Real> x, Var<Real> weight, Var<Real> bias = {}, DType dtype = DType::real);
+Var<Real> activated_linear(Tape<Real>& tape, GemmProvider gemm_provider, Activation activation, Var<Real> x,
+                           Var<Real> weight, Var<Real> bias = {}, DType dtype = DType::real);
 
 // Row n of x (N, C) = token_table[tokens[n]] + position_table[(n mod T) + first_position]. token_table: (V,
 // C); position_table: (at least first_position + T, C), learned or constant, or absent. N is tokens.size().
@@ -46,24 +46,22 @@ template <class Real>
 Var<Real> layer_norm(Tape<Real>& tape, LayerNorm<Real> norm, Var<Real> x, Var<Real> gain = {},
                      Var<Real> bias = {}, DType dtype = DType::real);
 
-// Running mean and variance (C each) of batch norm, and what the step under way will change them by: with
-// each batch, new = 0.9 old + 0.1 batch. Null changes: they stay as they are.
-constexpr double running_momentum = 0.1;
+// Mean and variance of each feature (C).
 template <class Real>
-struct RunningStatistics {
-  const Real *mean = nullptr, *variance = nullptr;
-  Real *mean_change = nullptr, *variance_change = nullptr;
+struct FeatureMoments {
+  Real *mean = nullptr, *variance = nullptr;
 };
 
-// Batch norm, instance norm: each feature over the rows of a group (kernels/rows.h).
+// Batch norm, instance norm: each feature over the rows of a group (kernels/rows.h). Batch norm writes its
+// moments to `batch` if given, the variance unbiased.
 template <class Real>
 Var<Real> batch_norm(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain = {},
-                     Var<Real> bias = {}, RunningStatistics<Real> running = {});
+                     Var<Real> bias = {}, FeatureMoments<Real> batch = {});
 
-// Batch norm in evaluation: by the running statistics. Values only, no backward.
+// Batch norm in evaluation: by running moments. Values only, no backward.
 template <class Real>
 Var<Real> batch_norm_inference(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain,
-                               Var<Real> bias, RunningStatistics<Real> running);
+                               Var<Real> bias, FeatureMoments<Real> running);
 
 // y = gain * f(alpha x + shift) + bias (kernels/rows.h). alpha, shift: (1, 1); shift may be absent.
 template <class Real>

@@ -1,5 +1,6 @@
 #include "train/checkpoint.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -21,22 +22,32 @@ constexpr const char* second_moment_prefix = "optim.v.";
 constexpr const char* recent_name = "recent";  // RecentSteps, for the report of a divergence
 constexpr const char *corpus_key = "corpus", *train_characters_key = "train_characters";
 
-void add_tensors(const std::string& prefix, const ParameterLayout& layout, const std::vector<float>& block,
-                 std::vector<TensorView>& tensors) {
-  for (const Parameter& p : layout.list())
+void add_tensors(const std::string& prefix, const std::vector<Parameter>& list,
+                 const std::vector<float>& block, std::vector<TensorView>& tensors) {
+  for (const Parameter& p : list)
     tensors.push_back({prefix + p.name, Dtype::F32, p.shape, block.data() + p.offset});
 }
 
-// Error: a tensor of the layout, with the prefix before its name, is missing or has another shape.
-void require_tensors(const SafetensorsFile& file, const std::string& prefix, const ParameterLayout& layout) {
-  for (const Parameter& p : layout.list()) {
-    if (!p.trainable && !prefix.empty()) continue;
+void add_model(const Model<float>& model, std::vector<TensorView>& tensors) {
+  add_tensors("", model.layout().list(), model.parameters.all(), tensors);
+  add_tensors("", model.layout().buffers(), model.running.values, tensors);
+}
+
+// Error: a tensor of the list, with the prefix before its name, is missing or has another shape.
+void require_tensors(const SafetensorsFile& file, const std::string& prefix,
+                     const std::vector<Parameter>& list) {
+  for (const Parameter& p : list) {
     const TensorInfo* tensor = file.find(prefix + p.name);
     require(tensor != nullptr, "safetensors", file.path(), ": no tensor ", prefix, p.name,
             ", which the model needs");
     require(tensor->shape == p.shape, "safetensors", file.path(), ": ", tensor->name, " is ",
             shape_text(tensor->shape), "; the model needs ", shape_text(p.shape));
   }
+}
+
+void load_tensors(const SafetensorsFile& file, const std::string& prefix, const std::vector<Parameter>& list,
+                  std::vector<float>& block) {
+  for (const Parameter& p : list) file.read_into(prefix + p.name, block.data() + p.offset, p.size);
 }
 
 const std::string& metadata_at(const SafetensorsFile& file, std::string_view key) {
@@ -188,9 +199,9 @@ void save_checkpoint(const Destination& to, const CheckpointMeta& meta, const Tr
   Metadata metadata = state_metadata(state);
   metadata.merge(file_metadata(meta, state.step));
   std::vector<TensorView> tensors;
-  add_tensors("", model.layout(), model.parameters.all(), tensors);
-  add_tensors(first_moment_prefix, model.layout(), moments.first, tensors);
-  add_tensors(second_moment_prefix, model.layout(), moments.second, tensors);
+  add_model(model, tensors);
+  add_tensors(first_moment_prefix, model.layout().list(), moments.first, tensors);
+  add_tensors(second_moment_prefix, model.layout().list(), moments.second, tensors);
   tensors.push_back({recent_name, Dtype::F64, {std::ssize(state.recent)}, state.recent.data()});
   write_safetensors(to, tensors, metadata, keep);
 }
@@ -219,35 +230,36 @@ TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& me
   const RunConfig config = config_in(file, of_a_run);
   require_same_run(file, config, meta);
   for (const char* prefix : {"", first_moment_prefix, second_moment_prefix}) {
-    require_tensors(file, prefix, model.layout());
+    require_tensors(file, prefix, model.layout().list());
   }
+  require_tensors(file, "", model.layout().buffers());
   const TrainState state = state_in(file, config.train.steps);
-  load_weights(file, model.layout(), model.parameters.all());
-  load_weights(file, model.layout(), moments.first, first_moment_prefix);
-  load_weights(file, model.layout(), moments.second, second_moment_prefix);
+  load_model_weights(file, model);
+  load_tensors(file, first_moment_prefix, model.layout().list(), moments.first);
+  load_tensors(file, second_moment_prefix, model.layout().list(), moments.second);
   return state;
 }
 
 void save_model(const Destination& to, const CheckpointMeta& meta, Index step, const Model<float>& model,
                 Keep keep) {
   std::vector<TensorView> tensors;
-  add_tensors("", model.layout(), model.parameters.all(), tensors);
+  add_model(model, tensors);
   write_safetensors(to, tensors, file_metadata(meta, step), keep);
 }
 
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout) {
   for (const TensorInfo& tensor : file.tensors()) {
-    if (is_auxiliary(tensor.name) || layout.find(tensor.name) != no_parameter) continue;
+    const bool is_buffer = std::ranges::count(layout.buffers(), tensor.name, &Parameter::name) > 0;
+    if (is_buffer || is_auxiliary(tensor.name) || layout.find(tensor.name) != no_parameter) continue;
     fail("safetensors", file.path(), ": ", escape_controls(tensor.name), " is not a parameter of the model");
   }
-  require_tensors(file, "", layout);
+  require_tensors(file, "", layout.list());
+  require_tensors(file, "", layout.buffers());
 }
 
-void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, std::vector<float>& block,
-                  const std::string& prefix) {
-  for (const Parameter& p : layout.list()) {
-    if (p.trainable || prefix.empty()) file.read_into(prefix + p.name, block.data() + p.offset, p.size);
-  }
+void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
+  load_tensors(file, "", model.layout().list(), model.parameters.all());
+  load_tensors(file, "", model.layout().buffers(), model.running.values);
 }
 
 LoadedModel::LoadedModel(RunConfig run_config, Vocabulary vocabulary)
@@ -272,7 +284,7 @@ std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
   loaded->path = path;
   loaded->step = step_of(file);
   loaded->metadata = file.metadata();
-  load_weights(file, loaded->model.layout(), loaded->model.parameters.all());
+  load_model_weights(file, loaded->model);
   return loaded;
 }
 

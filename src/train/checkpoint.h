@@ -68,9 +68,8 @@ void save_model(const Destination& to, const CheckpointMeta& meta, Index step, c
 // header only, so a false header cannot make it allocate.
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout);
 
-// Reads every parameter, or with a prefix its moment, by name. Call require_weights() first.
-void load_weights(const SafetensorsFile& file, const ParameterLayout& layout, std::vector<float>& block,
-                  const std::string& prefix = "");
+// Reads every parameter and running statistic by name. Call require_weights() first.
+void load_model_weights(const SafetensorsFile& file, Model<float>& model);
 
 // A model file with its own config and vocabulary, from the metadata.
 struct LoadedModel {

@@ -17,8 +17,6 @@ void measure_gradient(const Shares& shares, const ParameterBlock<Real>& gradient
   double squares = 0;
   for (std::size_t i = 0; i < norms.by_parameter.size(); ++i) {
     double& square = norms.by_parameter[i];
-    // The "gradient" of running statistics is their change, which counts only if it is not finite.
-    if (!shares.layout().list()[i].trainable && std::isfinite(square)) square = 0;
     squares += square;
     square = std::sqrt(square);
   }
@@ -104,11 +102,6 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
     const Index n = piece.count, at = piece.begin - shares_.begin();
     const Real* g = gradients.all().data() + piece.begin;
     Real* w = parameters.all().data() + piece.begin;
-    if (!p.trainable) {  // running statistics: the "gradient" is the change that the step's batches make
-      const WeightChange change{kernels<Real>().sum_squares(n, w), kernels<Real>().sum_squares(n, g)};
-      kernels<Real>().axpby(n, Real(1), g, Real(1), w);
-      return change;
-    }
     const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;
     return optimizers<Real>[kind]({config_, static_cast<double>(step), lr, gradient_scale, decay, n, g, w,
                                    moments.first.data() + at, moments.second.data() + at});

@@ -38,8 +38,10 @@ void write_exchange(const std::string& path, const CheckpointMeta& meta, Model<f
                                      {"loss", Dtype::F32, {1}, &loss}};
   for (const Parameter& p : model.layout().list()) {
     tensors.push_back({p.name, Dtype::F32, p.shape, model.parameters.at(p)});
-    if (p.trainable) tensors.push_back({"grad." + p.name, Dtype::F32, p.shape, model.gradients.at(p)});
+    tensors.push_back({"grad." + p.name, Dtype::F32, p.shape, model.gradients.at(p)});
   }
+  for (const Parameter& p : model.layout().buffers())
+    tensors.push_back({p.name, Dtype::F32, p.shape, model.running.values.data() + p.offset});
   add_sites("act.", sites.values, T, tensors);
   add_sites("act_grad.", sites.gradients, T, tensors);
   write_safetensors(path, tensors, file_metadata(meta, 0));
@@ -56,7 +58,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   }
   Model<float> model(config.model, corpus.vocab.size(), gemm_provider(config.train));
   if (weights) {
-    load_weights(*weights, model.layout(), model.parameters.all());
+    load_model_weights(*weights, model);
   } else {
     initialise(config.model, model.layout(), config.train.seed, model.parameters);
   }

@@ -60,9 +60,12 @@ const StepResult& StepRunner::compute(Model<float>& model, Index step, SiteStati
   measure_noise = measure_noise && grad_accum_ > 1;
   const std::size_t bytes = micro_->byte_count();
   if (statistics != nullptr) statistics_bytes_.resize(grad_accum_ * bytes);
+  const std::vector<float>& moments = model.running.batch;
+  result_.batch_moments.resize(grad_accum_ * moments.size());
   const auto compute = [&](Index i) {
     micro_->clear();
     losses_[i] = compute_micro_batch(model, step, i, statistics != nullptr ? &*micro_ : nullptr);
+    std::ranges::copy(moments, result_.batch_moments.begin() + i * std::ssize(moments));
     if (statistics != nullptr) micro_->to_bytes(statistics_bytes_.data() + i * bytes);
     if (!measure_noise) return;
     measure_gradient(*whole_, model.gradients, term_norms_);
@@ -74,6 +77,7 @@ const StepResult& StepRunner::compute(Model<float>& model, Index step, SiteStati
   if (measure_noise) ranks_.complete(norms_, sum_->cut());
   result_.noise_scale = measure_noise ? std::optional(noise_scale()) : std::nullopt;
   ranks_.complete(losses_, sum_->cut());
+  ranks_.complete(result_.batch_moments.data(), moments.size() * sizeof(float), sum_->cut());
   const double loss = std::accumulate(losses_.begin(), losses_.end(), 0.0);
   result_.loss = static_cast<float>(loss / static_cast<double>(grad_accum_));
   if (statistics == nullptr) return result_;
@@ -132,7 +136,6 @@ std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<
   const std::vector<Parameter>& parameters = model.layout().list();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& p = parameters[i];
-    if (!p.trainable) continue;
     const double n = static_cast<double>(p.size), norm = norms.by_parameter[i];
     const WeightChange change =
         changes != nullptr ? (*changes)[i] : WeightChange{sum_squares(p.size, model.parameters.at(p)), 0};

@@ -1,6 +1,7 @@
 // One training step's loss and gradients, micro-batch by micro-batch, and the loss over a whole text.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -18,9 +19,14 @@ struct StepResult {
   float loss = 0;                     // mean over the whole batch
   GradientNorms norms;                // of the whole batch's gradient, before clipping
   std::optional<double> noise_scale;  // sequences; empty where it was not measured
+  std::vector<float>
+      batch_moments;  // of batch norms, micro-batch by micro-batch: for RunningStatistics::move
 
   float grad_norm() const { return static_cast<float>(norms.total); }
-  bool finite() const { return std::isfinite(loss) && std::isfinite(norms.total); }
+  bool finite() const {
+    return std::isfinite(loss) && std::isfinite(norms.total) &&
+           std::ranges::all_of(batch_moments, [](float x) { return std::isfinite(x); });
+  }
 };
 
 class StepRunner {

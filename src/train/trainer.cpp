@@ -59,6 +59,7 @@ bool Trainer::resume() {
     ranks_.broadcast(state_.recent);
     ranks_.broadcast(model_.parameters.all().data(), sizeof(float) * floats_per_line,
                      model_.layout().block_size() / floats_per_line);
+    ranks_.broadcast(model_.running.values);
     optimizer_.scatter_moments(all, model_.gradients);
   }
   if (!state_.recent.empty()) recent_.from_numbers(state_.recent, config_.model.n_layer);
@@ -162,8 +163,9 @@ void Trainer::compute(Step& step) {
 // Updates the weights, or skips the update, or ends the run.
 void Trainer::update(Step& step) {
   if (step.result->finite()) {
-    step.changes = &optimizer_.update(step.number, step.row.lr, step.row.clip_factor, model_.gradients,
-                                      model_.parameters);
+    step.changes = &optimizer_.update(step.number - state_.skipped, step.row.lr, step.row.clip_factor,
+                                      model_.gradients, model_.parameters);
+    model_.running.move(step.result->batch_moments);
     state_.consecutive_skips = 0;
   } else if (config_.train.on_nonfinite == OnNonfinite::stop ||
              ++state_.consecutive_skips >= max_consecutive_skips) {
