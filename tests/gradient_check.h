@@ -17,7 +17,7 @@ enum class InputKind { parameters, values };
 // A value on the tape that is x again.
 inline Var<double> computed(Tape<double>& tape, const Var<double>& x) {
   const Var<double> y = tape.create(x.rows, x.cols);
-  std::copy_n(x.value, x.size(), y.value);
+  std::copy_n(x.data, x.size(), y.data);
   tape.record(y, [=](Tape<double>& t) { t.share_gradient(y, x); });
   return y;
 }
@@ -76,7 +76,7 @@ class GradientCheck {
   void poison() {
     tape_.reset(false);
     const Var<double> all = tape_.create(1, 100000);
-    std::fill_n(all.value, all.size(), std::numeric_limits<double>::quiet_NaN());
+    std::fill_n(all.data, all.size(), std::numeric_limits<double>::quiet_NaN());
     tape_.reset();
   }
 
@@ -97,7 +97,7 @@ class GradientCheck {
     tape_.reset(false);
     const Var<double> y = apply(InputKind::parameters, nullptr);
     double sum = 0;
-    for (std::size_t i = 0; i < cotangent_.size(); ++i) sum += cotangent_[i] * y.value[i];
+    for (std::size_t i = 0; i < cotangent_.size(); ++i) sum += cotangent_[i] * y.data[i];
     return sum;
   }
 

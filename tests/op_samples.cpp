@@ -3,6 +3,19 @@
 #include <cmath>
 #include <cstdint>
 
+#include "ops/batch_norm.h"
+#include "ops/causal_attention.h"
+#include "ops/cross_entropy.h"
+#include "ops/dropout.h"
+#include "ops/embedding.h"
+#include "ops/layer_norm.h"
+#include "ops/linear.h"
+#include "ops/pointwise_norm.h"
+#include "ops/query_key_norm.h"
+#include "ops/residual.h"
+#include "ops/rotary.h"
+#include "ops/swiglu.h"
+
 namespace normscope::testing {
 namespace {
 
@@ -15,7 +28,7 @@ using Inputs = std::span<const Var<double>>;
 
 template <Activation kind>
 Var<double> apply_activated_linear(Tape64& tape, Inputs in) {
-  return activated_linear(tape, GemmProvider::native, kind, in[0], in[1], in[2], DType::real);
+  return activated_linear(tape, GemmProvider::native, kind, in[0], in[1], in[2]);
 }
 
 Dropout sample_dropout() { return {0.3, RandomStream(1, "sample"), T, 5}; }

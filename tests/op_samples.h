@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ops/ops.h"
+#include "autograd/tape.h"
 
 namespace normscope::testing {
 

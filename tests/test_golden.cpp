@@ -7,7 +7,6 @@
 #include "data/vocabulary.h"
 #include "helpers.h"
 #include "io/safetensors.h"
-#include "kernels/bf16.h"
 #include "model/model.h"
 #include "train/optimizer.h"
 
@@ -70,9 +69,7 @@ struct Sites : TapListener<Real> {
   void put(const char* kind, Place place, const Matrix<Real>& x) {
     const std::string name = std::string(kind) + std::to_string(place.layer) + "." + name_of(place.site);
     CHECK(!tensors.contains(name));
-    std::vector<Real> numbers(static_cast<std::size_t>(x.size()));
-    to_float(x, numbers.data());
-    tensors[name].assign(numbers.begin(), numbers.end());
+    tensors[name].assign(x.data, x.data + x.size());
   }
   void on_value(Place place, const Matrix<Real>& value) override { put("act.", place, value); }
   void on_gradient(Place place, const Matrix<Real>& gradient) override { put("act_grad.", place, gradient); }

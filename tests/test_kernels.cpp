@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "helpers.h"
-#include "kernels/bf16.h"
+#include "kernels/column_stats.h"
 #include "kernels/pointwise.h"
 #include "kernels/rows.h"
 #include "kernels/simd.h"
@@ -48,7 +48,7 @@ struct NormCase {
     n.rows = rows, n.cols = n.stride = cols, n.x = x.data(), n.mean = r.mean.data(), n.rstd = r.rstd.data();
     n.gain = has_gain ? gain.data() : nullptr;
     n.bias = has_bias ? bias.data() : nullptr;
-    layer_norm_forward<Real>(n, {r.y.data(), rows, cols});
+    layer_norm_forward(n, r.y.data());
     layer_norm_backward(n, {dy.data(), r.dx.data(), beta, has_gain ? r.dgain.data() : nullptr,
                             has_bias ? r.dbias.data() : nullptr});
     return r;

@@ -1,7 +1,6 @@
 // The fused attention against its twin, which writes down every weight.
 #include "helpers.h"
 #include "kernels/attention.h"
-#include "kernels/bf16.h"
 #include "kernels/reference/attention.h"
 
 using namespace normscope;
@@ -16,7 +15,7 @@ struct AttentionCase {
   double dropout = 0;
   Real beta = 0;
   Index first_sequence = 0;
-  GemmProvider provider = GemmProvider::openblas;
+  Precision precision = Precision::fp32;
   HeadStats* head_stats = nullptr;
 
   Index width = heads * head_dim, rows = sequences * context;
@@ -44,7 +43,8 @@ struct AttentionCase {
             .dropout = dropout,
             .dropout_stream = RandomStream(1, "dropout"),
             .first_sequence = first_sequence,
-            .head_stats = head_stats};
+            .head_stats = head_stats,
+            .precision = precision};
   }
   AttentionGradients<Real> gradients(const Matrix<Real>& d, const Matrix<Real>& all) const {
     return {.out = d, .q = part(all, 0), .k = part(all, 1), .v = part(all, 2), .beta = beta};
@@ -57,8 +57,8 @@ struct AttentionCase {
         attention({in.data(), rows, 3 * width}, {r.out.data(), rows, width}, r.softmax.stats());
     const AttentionGradients<Real> g = gradients({d.data(), rows, width}, {r.dqkv.data(), rows, 3 * width});
     if (fast) {
-      attention_forward(provider, a);
-      attention_backward(provider, a, g);
+      attention_forward(a);
+      attention_backward(a, g);
     } else {
       reference::attention_forward(a);
       reference::attention_backward(a, g);
@@ -93,10 +93,10 @@ TEST_CASE("kernel: attention equals its twin") {
 }
 
 TEST_CASE("kernel: what attention tells of its heads equals its twin, and telling it changes no bit") {
-  for (const GemmProvider provider : {GemmProvider::native, GemmProvider::bf16}) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     for (const Index context : {1, 5, 64, 130}) {
       for (const double dropout : {0.0, 0.3}) {
-        AttentionCase<float> test{2, 3, 8, context, dropout, 0, 0, provider};
+        AttentionCase<float> test{2, 3, 8, context, dropout, 0, 0, precision};
         const AttentionCase<float>::Result plain = test.run(true);
         std::vector<HeadStats> fast(test.sequences * test.heads), want = fast;
         test.head_stats = fast.data();
@@ -107,7 +107,7 @@ TEST_CASE("kernel: what attention tells of its heads equals its twin, and tellin
         CHECK(same_bits(told.softmax.sum, plain.softmax.sum));
         test.head_stats = want.data();
         test.run(false);
-        const double tolerance = provider == GemmProvider::bf16 ? 2e-2 : 2e-6;
+        const double tolerance = precision == Precision::bf16 ? 2e-2 : 2e-6;
         for (std::size_t i = 0; i < fast.size(); ++i) {
           CAPTURE(context);
           CHECK(fast[i].queries == context);
@@ -151,56 +151,15 @@ TEST_CASE("kernel: attention with dropout equals its twin") {
   }
 }
 
-TEST_CASE("kernel: attention by every provider of products") {
-  for (const GemmProvider provider :
-       {GemmProvider::automatic, GemmProvider::openblas, GemmProvider::native}) {
-    AttentionCase<float>{2, 2, 8, 70, 0.1, 0, 0, provider}.compare(2e-6);
-  }
-}
-
 TEST_CASE("kernel: attention with operands rounded to bf16 is as near as 8 bits let it be") {
   for (const Index context : {1, 5, 17, 64, 65, 130}) {
     for (const Index head_dim : {1, 8, 32, 33}) {
-      AttentionCase<float> test{2, 2, head_dim, context, 0, 0, 0, GemmProvider::bf16};
+      AttentionCase<float> test{2, 2, head_dim, context, 0, 0, 0, Precision::bf16};
       test.compare(2e-2);
-      test.provider = GemmProvider::native;
+      test.precision = Precision::fp32;
       const auto a = test.run(true);
-      test.provider = GemmProvider::bf16;
+      test.precision = Precision::bf16;
       CHECK(test.run(true).out != a.out);  // they were rounded
-    }
-  }
-}
-
-TEST_CASE("kernel: attention of what is bf16 gives the same numbers, rounded once") {
-  const auto rounded = [](Index rows, std::vector<float> x) {
-    const Index cols = static_cast<Index>(x.size()) / rows;
-    std::vector<bf16> out(x.size(), bf16{0x7FFF});
-    to_bf16({x.data(), rows, cols}, {out.data(), rows, cols});
-    return out;
-  };
-  for (const Index context : {1, 5, 17, 64, 130}) {
-    for (const Index head_dim : {2, 6, 32}) {
-      for (const double dropout : {0.0, 0.3}) {
-        CAPTURE(context);
-        CAPTURE(head_dim);
-        const AttentionCase<float> test{2, 3, head_dim, context, dropout, 0, 0, GemmProvider::bf16};
-        const AttentionCase<float>::Result whole = test.run(true);
-        const Index rows = test.rows, width = test.width;
-        std::vector<bf16> qkv = rounded(rows, test.qkv), dout = rounded(rows, test.dout);
-        std::vector<bf16> out(dout.size(), bf16{0x7FFF}), unrecorded = out, dqkv(qkv.size(), bf16{0x7FFF});
-        SoftmaxRows<float> softmax(rows * test.heads);
-        const Matrix<float> in(qkv.data(), rows, 3 * width);
-        attention_forward(test.provider, test.attention(in, {unrecorded.data(), rows, width}, {}));
-        const Attention<float> a = test.attention(in, {out.data(), rows, width}, softmax.stats());
-        attention_forward(test.provider, a);
-        attention_backward(test.provider, a,
-                           test.gradients({dout.data(), rows, width}, {dqkv.data(), rows, 3 * width}));
-        CHECK(same_bits(softmax.max, whole.softmax.max));
-        CHECK(same_bits(softmax.sum, whole.softmax.sum));
-        CHECK(same_bits(out, rounded(rows, whole.out)));
-        CHECK(same_bits(unrecorded, out));
-        CHECK(same_bits(dqkv, rounded(rows, whole.dqkv)));
-      }
     }
   }
 }
@@ -226,18 +185,19 @@ TEST_CASE_TEMPLATE("kernel: attention of few queries to many keys, as in decodin
       a.out = {want.data(), queries, width};
       a.stats = want_rows.stats();
       reference::attention_forward(a);
-      for (const GemmProvider provider : {GemmProvider::openblas, GemmProvider::bf16}) {
-        const bool rounded = provider == GemmProvider::bf16 && std::is_same_v<Real, float>;
+      for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+        const bool rounded = precision == Precision::bf16 && std::is_same_v<Real, float>;
         const double tolerance = rounded ? 2e-2 : pick<Real>(2e-6, 1e-13);
         std::vector<Real> out = nans<Real>(queries * width);
         SoftmaxRows<Real> rows(heads * queries);
         a.out = {out.data(), queries, width};
         a.stats = {};
-        attention_forward(provider, a);
+        a.precision = precision;
+        attention_forward(a);
         CHECK(scaled_error(out, want) <= tolerance);
         std::ranges::fill(out, std::numeric_limits<Real>::quiet_NaN());
         a.stats = rows.stats();
-        attention_forward(provider, a);
+        attention_forward(a);
         CHECK(scaled_error(out, want) <= tolerance);
         CHECK(scaled_error(rows.max, want_rows.max) <= tolerance);
         CHECK(scaled_error(rows.sum, want_rows.sum) <= tolerance);
@@ -316,8 +276,8 @@ TEST_CASE_TEMPLATE("kernel: attention reads no later key or value, to the bit", 
 }
 
 TEST_CASE_TEMPLATE("kernel: attention has the same bits at any thread count", Real, float, double) {
-  for (const GemmProvider provider : {GemmProvider::native, GemmProvider::bf16}) {
-    const AttentionCase<Real> test{3, 3, 8, 70, 0.2, 0, 0, provider};
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    const AttentionCase<Real> test{3, 3, 8, 70, 0.2, 0, 0, precision};
     CHECK(same_bits_at_any_thread_count([&] {
       const auto r = test.run(true);
       std::vector<Real> all = r.out;

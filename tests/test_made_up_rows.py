@@ -37,7 +37,7 @@ NORM = [
     ("src/model/norms.h", '{.kind = NormKind::none,',
      '{.kind = NormKind::made_up, .name = "made_up", .formula = "y = g*x/(2*sqrt(mean(x^2) + eps))",'
      ' .source = "a test", .centred = false, .has_bias = false}, {.kind = NormKind::none,'),
-    ("src/model/apply_norm.cpp", "case rmsnorm:",
+    ("src/model/transformer.cpp", "case rmsnorm:",
      "case made_up: return scale(tape, Real(0.5), over_features(1, false)); case rmsnorm:"),
     ("src/check/equations.cpp", "config_.norm != rmsnorm;", "config_.norm != rmsnorm && config_.norm != made_up;"),
     ("src/check/equations.cpp", "const double *gain = parameter(name",
@@ -48,7 +48,7 @@ NORM = [
      'if self.kind == "made_up":\n            return x / self.root((x * x).mean(-1, keepdim=True)) / 2\n'
      '        if self.kind == "rmsnorm":'),
 ]
-UNITS = ["model/placement.cpp", "model/norms.cpp", "model/apply_norm.cpp", "check/equations.cpp"]
+UNITS = ["model/placement.cpp", "model/norms.cpp", "model/transformer.cpp", "check/equations.cpp"]
 TINY = {"n_layer": 2, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 12, "tie_embeddings": False,
         "init": {"scheme": "xavier_normal", "embed_std": 1}}
 
@@ -93,7 +93,7 @@ class MadeUpRows(unittest.TestCase):
         said = (Path(ROOT) / "README.md").read_text(encoding="utf-8")
         said = said[said.index("**Add a placement**"):said.index("a sample in")]
         for name in files(PLACEMENT) | files(NORM):
-            self.assertIn(os.path.basename(name) if "apply_norm" in name else name, said)
+            self.assertIn(name, said)
         self.assertEqual((len(files(PLACEMENT)), len(files(NORM))), (3, 4))
 
     def test_the_program_without_the_rows_knows_neither(self):

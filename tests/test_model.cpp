@@ -2,6 +2,7 @@
 #include <numeric>
 #include <string>
 
+#include "ops/dropout.h"
 #include "tiny_model.h"
 #include "train/step.h"
 
@@ -104,10 +105,10 @@ TEST_CASE("model: identities between placements") {
   struct : TapListener<double> {
     std::vector<std::vector<double>> values, gradients;
     void on_value(Place place, const Matrix<double>& v) override {
-      if (place.site == Site::stream) values.emplace_back(v.value, v.value + v.size());
+      if (place.site == Site::stream) values.emplace_back(v.data, v.data + v.size());
     }
     void on_gradient(Place place, const Matrix<double>& v) override {
-      if (place.site == Site::stream) gradients.emplace_back(v.value, v.value + v.size());
+      if (place.site == Site::stream) gradients.emplace_back(v.data, v.data + v.size());
     }
   } streams;
   model.loss_and_gradients(batch.view(), 1, &streams);
@@ -181,12 +182,12 @@ TEST_CASE("model: dropout keeps the mean, is off outside training, and differs b
   const Dropout drop{0.3, RandomStream(1, "test"), 10, 0};
   const Var<double> x = tape.parameter(ones.data(), gradient.data(), 400, 100);
   const Var<double> y = dropout(tape, drop, x);
-  const double mean = std::accumulate(y.value, y.value + y.size(), 0.0) / 40000;
+  const double mean = std::accumulate(y.data, y.data + y.size(), 0.0) / 40000;
   CHECK(std::abs(mean - 1) <= 4 * std::sqrt(0.3 / 0.7 / 40000));
-  const auto zeros = std::count(y.value, y.value + y.size(), 0.0);
+  const auto zeros = std::count(y.data, y.data + y.size(), 0.0);
   CHECK(std::abs(static_cast<double>(zeros) / 40000 - 0.3) <= 4 * std::sqrt(0.3 * 0.7 / 40000));
-  CHECK_FALSE(std::equal(y.value, y.value + 1000, y.value + 1000));  // sequences of 10 rows of 100
-  CHECK(dropout(tape, Dropout{}, x).value == x.value);
+  CHECK_FALSE(std::equal(y.data, y.data + 1000, y.data + 1000));  // sequences of 10 rows of 100
+  CHECK(dropout(tape, Dropout{}, x).data == x.data);
 
   ModelConfig config = tiny_config();
   config.dropout = 0.3;
@@ -270,7 +271,7 @@ TEST_CASE("model: batch norm's running statistics move with the step, and evalua
   struct FirstInput : TapListener<double> {
     std::vector<double> stream;
     void on_value(Place place, const Matrix<double>& value) override {
-      if (place == Place{0, Site::stream}) stream.assign(value.value, value.value + value.size());
+      if (place == Place{0, Site::stream}) stream.assign(value.data, value.data + value.size());
     }
     void on_gradient(Place, const Matrix<double>&) override {}
   } input;

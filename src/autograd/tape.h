@@ -20,12 +20,10 @@
 
 namespace normscope {
 
-// A matrix on the tape: activations have N = B*T rows, vectors one. In bf16, which only GEMMs read, `half` is
-// set instead of `value`.
+// A dense matrix on the tape: activations have N = B*T rows, vectors one.
 template <class Real>
 struct Var : Matrix<Real> {
-  int slot = -1;                       // index of its gradient; -1: it needs none
-  DType gradient_dtype = DType::real;  // bf16: only one op contributes to it
+  int slot = -1;  // index of its gradient; -1: it needs none
 };
 
 // The destination of an op's gradient contribution: the op must compute data = beta*data + contribution and
@@ -33,12 +31,7 @@ struct Var : Matrix<Real> {
 // gradients only ever accumulate.
 template <class Real>
 struct Accumulator {
-  Real* data;
-  Real beta;
-};
-template <class Real>
-struct MatrixAccumulator {
-  Matrix<Real> matrix;
+  Real* data;  // dense, of the input's shape
   Real beta;
 };
 
@@ -80,12 +73,8 @@ class Tape {
 
   // --- for ops, forward ------------------------------------------------------------------------------------
 
-  // A new, uninitialised value, with a gradient if the tape records. bf16 is for values and gradients that
-  // only GEMMs read.
-  Var<Real> create(Index rows, Index cols, DType dtype = DType::real, DType gradient_dtype = DType::real);
-
-  // An uninitialised matrix without gradient that lives until reset().
-  Matrix<Real> matrix(Index rows, Index cols, DType dtype);
+  // A new, uninitialised value, with a gradient if the tape records.
+  Var<Real> create(Index rows, Index cols);
 
   // Uninitialised memory that lives until reset(), for what a backward needs besides values.
   template <class T>
@@ -126,22 +115,20 @@ class Tape {
 
   // --- for ops, backward -----------------------------------------------------------------------------------
 
-  // The final gradient of an op's own output. gradient() throws if it is bf16.
-  const Real* gradient(const Var<Real>& output) const;
-  Matrix<Real> gradient_matrix(const Var<Real>& output) const;
+  // The final gradient of an op's own output.
+  Matrix<Real> gradient(const Var<Real>& output) const;
 
   bool wants_gradient(const Var<Real>& input) const { return input.slot >= 0; }
 
-  // Where to add a contribution to the gradient of `input`. accumulate() throws if it is bf16,
-  // accumulate_matrix() if it is bf16 and has a contribution already.
+  // The destination of a contribution to the gradient of `input`.
   Accumulator<Real> accumulate(const Var<Real>& input);
-  MatrixAccumulator<Real> accumulate_matrix(const Var<Real>& input);
 
-  // The same for kernels that can only add: a buffer that already holds zeros before the first contribution.
+  // The destination for kernels that can only add: a buffer that holds zeros before the first contribution.
+  // Null if `input` is absent or needs no gradient.
   Real* add_to(const Var<Real>& input);
 
-  // Adds the whole gradient of `output` to that of `input`, same shape. The first contribution shares the
-  // buffer instead of copying it; a later accumulate() on a shared buffer copies first.
+  // input.grad += output.grad, same shape. The first contribution aliases the buffer; copy-on-write after
+  // that.
   void share_gradient(const Var<Real>& output, const Var<Real>& input);
 
   // --- for the model ---------------------------------------------------------------------------------------
@@ -150,7 +137,9 @@ class Tape {
   Var<Real> parameter(Real* value, Real* gradient, Index rows, Index cols);
 
   // A value that is read but never differentiated.
-  static Var<Real> constant(Real* value, Index rows, Index cols) { return {{value, rows, cols}}; }
+  static Var<Real> constant(const Real* value, Index rows, Index cols) {
+    return {{const_cast<Real*>(value), rows, cols}};  // ops write to their outputs alone
+  }
 
   // Reports a value to the listener now, and its gradient when that is final.
   void tap(const Var<Real>& value, Place place);
@@ -182,17 +171,15 @@ class Tape {
 
  private:
   struct Buffer {
-    std::byte* data;
-    std::size_t bytes;
+    Real* data;
     int owners;       // number of slots that share it
     bool persistent;  // a parameter's gradient: never shared, never released
   };
   struct Slot {
     Index rows, cols;
-    DType dtype;
     Buffer* buffer = nullptr;  // null until the first contribution
 
-    Matrix<Real> matrix() const { return matrix_at<Real>(buffer->data, rows, cols, dtype); }
+    Matrix<Real> gradient() const { return {buffer->data, rows, cols}; }
   };
   struct Node {
     int output;
@@ -205,14 +192,13 @@ class Tape {
     Place place;
   };
 
-  int new_slot(Index rows, Index cols, DType dtype);
-  const Slot& slot_of(const Var<Real>& var) const;
-  Slot& slot_of(const Var<Real>& var);
+  int new_slot(Index rows, Index cols);
+  std::size_t slot_of(const Var<Real>& var) const;  // Error: the variable has none
   Buffer* new_buffer(const Slot& slot);
   void drop(Slot& slot);
 
   Arena arena_;
-  BufferPool gradients_;
+  BufferPool<Real> gradients_;
   std::vector<Slot> slots_;
   std::vector<Node> nodes_;
   std::vector<Tap> taps_;

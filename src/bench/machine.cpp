@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <ctime>
 #include <fstream>
 #include <string>
@@ -14,7 +13,6 @@
 #include "core/stopwatch.h"
 #include "kernels/gemm/openblas.h"
 #include "kernels/pointwise.h"
-#include "kernels/simd.h"
 
 namespace normscope {
 
@@ -35,21 +33,6 @@ double measure_sgemm_gflops() {
     best = std::max(best, 2e-9 * n * n * n / times[times.size() / 2]);
   }
   pin_openblas();
-  return best;
-}
-
-double measure_peak_gflops(Precision precision) {
-  const auto of_bf16 = bf16_kernels().gemm.multiply_add_chains;
-  const auto chains =
-      precision == Precision::bf16 && of_bf16 != nullptr ? of_bf16 : simd_kernels().gemm.multiply_add_chains;
-  constexpr Index pieces_a_thread = 50, rounds = 20'000;  // some 30 us a piece
-  double best = 0;
-  for (int run = 0; run < 10; ++run) {
-    std::atomic<double> flops = 0;
-    const Stopwatch watch;
-    parallel_for(pieces_a_thread * thread_count(), [&](Index) { flops += chains(rounds); });
-    best = std::max(best, 1e-9 * flops / watch.seconds());
-  }
   return best;
 }
 

@@ -3,16 +3,10 @@
 
 #include <optional>
 
-#include "config/run_config.h"
-
 namespace normscope {
 
 // GFLOP/s of OpenBLAS's SGEMM with thread_count() threads: the best of 512^3, 1024^3, 2048^3 (median of 5).
 double measure_sgemm_gflops();
-
-// GFLOP/s of multiply-adds in registers with thread_count() threads: the best of 10. bf16: of pairs, or of
-// floats if the processor has no bf16 instruction.
-double measure_peak_gflops(Precision precision);
 
 // GB/s of y = a x + y over arrays far larger than the caches: the best of 5.
 double measure_memory_rate();

@@ -105,7 +105,7 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
                                                  Index steps) {
   const ScratchFolder folder;
   LayerLogs logs(folder);
-  Model<float> model(config.model, vocabulary_size, gemm_provider(config.train));
+  Model<float> model(config.model, vocabulary_size, config.train.gemm_mode());
   const ParameterLayout& layout = model.layout();
   initialise(config.model, layout, 1, model.parameters);
   Optimizer<float> optimizer(config.train, layout);
@@ -215,7 +215,6 @@ std::vector<Measurement> measure(RunConfig config, Index steps) {
       if (m.threads != threads) continue;
       m.sgemm_gflops = sgemm;
       m.memory_gb_per_s = memory;
-      m.peak_gflops = measure_peak_gflops(m.precision);
     }
   }
   return results;

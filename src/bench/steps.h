@@ -21,14 +21,13 @@ struct OpTime {
 struct Measurement {
   Precision precision;
   int threads;
-  double step_ms, tokens_per_s, gflops;  // of the median step
-  double log_overhead;                   // extra time with every layer logged, as a share of it
-  double peak_mb;                        // of the process so far
-  std::vector<OpTime> ops;               // the longest first
-  double peak_gflops = 0, sgemm_gflops = 0, memory_gb_per_s = 0;  // of the machine with these threads
+  double step_ms, tokens_per_s, gflops;          // of the median step
+  double log_overhead;                           // extra time with every layer logged, as a share of it
+  double peak_mb;                                // of the process so far
+  std::vector<OpTime> ops;                       // the longest first
+  double sgemm_gflops = 0, memory_gb_per_s = 0;  // of the machine with these threads
 
   double share() const { return gflops / sgemm_gflops; }
-  double peak_share() const { return gflops / peak_gflops; }
 };
 
 // Both precisions, the config's own first, each with one thread and with all.

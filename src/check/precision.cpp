@@ -23,7 +23,7 @@ Outcome precision(const Context& given) {
   const ModelConfig& config = given.config.model;
   const Index vocab = given.corpus.vocab.size();
   const std::uint64_t seed = given.config.train.seed;
-  Model<float> engine(config, vocab, gemm_provider(given.config.train));
+  Model<float> engine(config, vocab, given.config.train.gemm_mode());
   initialise(config, engine.layout(), seed, engine.parameters);
   perturb_1d_params(engine.layout(), seed, engine.parameters);
   Model<double> exact(config, vocab, GemmProvider::openblas);

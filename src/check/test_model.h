@@ -39,7 +39,7 @@ template <class Real>
 class TestModel : public Model<Real> {
  public:
   TestModel(const Context& given, ModelConfig model)
-      : Model<Real>(model, given.corpus.vocab.size(), gemm_provider(given.config.train)) {
+      : Model<Real>(model, given.corpus.vocab.size(), given.config.train.gemm_mode()) {
     model.init = {.scheme = InitScheme::xavier_uniform, .embed_std = 0.5, .residual_scaling = true};
     initialise(model, this->layout(), given.config.train.seed, this->parameters);
     perturb_1d_params(this->layout(), given.config.train.seed, this->parameters);

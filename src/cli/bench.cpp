@@ -58,8 +58,6 @@ ordered_json to_json(const Measurement& m) {
           {"tokens_per_s", m.tokens_per_s},
           {"gflops", m.gflops},
           {"share", m.share()},
-          {"peak_gflops", m.peak_gflops},
-          {"peak_share", m.peak_share()},
           {"log_overhead", m.log_overhead},
           {"ops", std::move(ops)}};
 }
@@ -70,7 +68,7 @@ void print_json(const RunConfig& config, const std::vector<Measurement>& results
   const std::size_t own = results.size() / 2;
   ordered_json json = to_json(results[own - 1]);
   json["peak_mb"] = results[0].peak_mb;
-  json["gemm"] = gemm_name(config.train);
+  json["gemm"] = name_of(config.train.gemm);
   json["other_cpu_share"] = others ? ordered_json(*others) : nullptr;
   for (const Measurement& m : results) json["results"].push_back(to_json(m));
   for (std::size_t i = 0; i < own; ++i) json["by_threads"].push_back(json["results"][i]);
@@ -100,16 +98,13 @@ void print_tables(const RunConfig& config, const std::vector<Measurement>& resul
   std::cout << config.name << ": L " << model.n_layer << ", C " << model.d_model << ", T " << model.context
             << ", B " << config.train.batch_size << "; " << machine_text(config.train) << "\n\n";
   Columns table;
-  add_row(table, {"precision", "threads", "step ms", "tokens/s", "GFLOP/s", "SGEMM's", "share", "peak",
-                  "share", "logging"});
+  add_row(table, {"precision", "threads", "step ms", "tokens/s", "GFLOP/s", "SGEMM's", "share", "logging"});
   for (const Measurement& m : results)
     add_row(table, {name_of(m.precision), std::to_string(m.threads), fixed(m.step_ms, 2),
                     short_number(m.tokens_per_s), fixed(m.gflops, 1), fixed(m.sgemm_gflops, 1),
-                    percent(m.share()), fixed(m.peak_gflops, 1), percent(m.peak_share()),
-                    (m.log_overhead < 0 ? "" : "+") + percent(m.log_overhead)});
+                    percent(m.share()), (m.log_overhead < 0 ? "" : "+") + percent(m.log_overhead)});
   print_table(table);
-  std::cout << "shares: of SGEMM's GFLOP/s, float32, and of the arithmetic peak; logging: what every layer, "
-               "every step adds\n";
+  std::cout << "share: of SGEMM's GFLOP/s, float32; logging: what every layer, every step adds\n";
   print_ops(results[results.size() / 2 - 1]);
   std::cout << "\npeak memory " << fixed(results[0].peak_mb, 0) << " MiB\n";
   if (others > noticeable_share)
@@ -135,8 +130,8 @@ const Command bench_command = {
     .purpose = "speed, as a share of what this machine can do",
     .details =
         "Times training steps of a config (default: nanoGPT's CPU size) on random text, in fp32 and bf16,\n"
-        "with one thread and with all, and sets them against the SGEMM rate of OpenBLAS and the peak of\n"
-        "multiply-adds in registers, in the same process.\n"
+        "with one thread and with all, and sets them against the SGEMM rate of OpenBLAS in the same "
+        "process.\n"
         "Says where a step's time goes, what logging adds, and whether other programs took the cores' time.",
     .options = {set_option,
                 threads_option,

@@ -7,8 +7,8 @@
 
 #include "cli/explain.h"
 #include "cli/terminal.h"
-#include "model/apply_norm.h"
 #include "model/running_statistics.h"
+#include "model/transformer.h"
 
 namespace normscope {
 
@@ -83,7 +83,7 @@ Numbers by_engine(NormKind kind, Numbers x, Affine affine = {}) {
   const Var<double> in = Tape<double>::constant(x.values.data(), x.rows, x.cols);
   const Pass pass{.tokens = {}, .targets = {}, .context = x.rows};
   const Var<double> y = apply_norm(tape, config_of(kind, x.cols), vars, pass, in);
-  return {x.rows, x.cols, {y.value, y.value + x.values.size()}};
+  return {x.rows, x.cols, {y.data, y.data + x.values.size()}};
 }
 
 // The numbers of x that the norm normalises together.

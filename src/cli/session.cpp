@@ -84,14 +84,10 @@ void require_same(Communicator& ranks, const char* what, std::uint64_t hash) {
 }
 
 std::string machine_text(const TrainConfig& config) {
-  const GemmProvider provider = gemm_provider(config);
-  const char* own = provider == GemmProvider::automatic ? "own GEMM and "
-                    : provider == GemmProvider::bf16    ? "own GEMM in bf16; "
-                    : provider == GemmProvider::native  ? "own GEMM; "
-                                                        : "";
-  const bool unused = provider == GemmProvider::bf16 || provider == GemmProvider::native;
+  const bool own_alone = config.gemm == GemmProvider::native;
+  const char* own = own_alone ? "own GEMM; " : config.gemm == GemmProvider::automatic ? "own GEMM and " : "";
   return text(counted(thread_count(), "thread"), ", ", isa_name(), ", ", own, blas_text(),
-              unused ? " unused" : "");
+              own_alone ? " unused" : "");
 }
 
 }  // namespace normscope

@@ -52,8 +52,6 @@ struct Checks {
     refuse_if(placements != 1 && placements != m.n_layer, {"model.norm_placement", "model.n_layer"},
               "a list of ", placements, " for model.n_layer = ", m.n_layer,
               "; a list names the placement of every block");
-    refuse_if(config.train.precision == Precision::bf16 && config.train.gemm == GemmChoice::openblas,
-              {"train.gemm", "train.precision"}, "openblas has no bf16 product; use auto or native");
   }
 
   void residual_stream() {

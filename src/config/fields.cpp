@@ -245,10 +245,9 @@ std::vector<Field> make_table() {
       "of tensors of rank 2, embeddings included");
   add("train.grad_clip", train(&T::grad_clip), number(0), "largest norm of the whole gradient; 0: off",
       {.other_names = {"gradient_clip_val", "max_grad_norm", "clip"}});
-  add("train.precision", train(&T::precision), one_of<Precision>(), "of the matrix products",
+  add("train.precision", train(&T::precision), one_of<Precision>(), "operand precision of GEMMs",
       {.label = "{}", .other_names = {"dtype", "fp16", "amp"}});
-  add("train.gemm", train(&T::gemm), one_of<GemmChoice>(), "who multiplies matrices",
-      {.uses = {{{"train.precision", is("fp32")}}}, .unused_words = "bf16 has one product"});
+  add("train.gemm", train(&T::gemm), one_of<GemmProvider>(), "GEMM implementation");
   add("train.threads", train(&T::threads), integer(0, 1024),
       "0: what is fastest, up to OMP_NUM_THREADS, else the cores allowed", {.is_bookkeeping = true});
   add("train.on_nonfinite", train(&T::on_nonfinite), one_of<OnNonfinite>(),

@@ -3,14 +3,13 @@
 
 #include <string>
 
+#include "kernels/gemm/gemm.h"
 #include "model/config.h"
 
 namespace normscope {
 
 enum class OptimizerKind { adamw, sgd };
 enum class ScheduleKind { cosine, linear, constant };
-enum class Precision { fp32, bf16 };
-enum class GemmChoice { automatic, openblas, native };
 enum class OnNonfinite { stop, skip };
 
 struct DataConfig {
@@ -36,9 +35,11 @@ struct TrainConfig {
   double weight_decay = 0.1;  // tensors of rank >= 2
   double grad_clip = 1.0;     // 0: off
   Precision precision = Precision::fp32;
-  GemmChoice gemm = GemmChoice::automatic;
+  GemmProvider gemm = GemmProvider::automatic;
   Index threads = 0;  // 0: by trial, up to default_thread_count()
   OnNonfinite on_nonfinite = OnNonfinite::stop;
+
+  GemmMode gemm_mode() const { return {gemm, precision}; }
 };
 
 struct EvalConfig {
@@ -88,7 +89,7 @@ inline Names enum_names(OptimizerKind) { return {"adamw", "sgd"}; }
 inline Names enum_names(ScheduleKind) { return {"cosine", "linear", "constant"}; }
 inline Names enum_names(LearnedScale) { return {"none", "scalar", "vector"}; }
 inline Names enum_names(Precision) { return {"fp32", "bf16"}; }
-inline Names enum_names(GemmChoice) { return {"auto", "openblas", "native"}; }
+inline Names enum_names(GemmProvider) { return {"auto", "openblas", "native"}; }
 inline Names enum_names(OnNonfinite) { return {"stop", "skip"}; }
 
 // name_of(NormKind::layernorm) is "layernorm".

@@ -47,28 +47,29 @@ class Arena {
 
 // Buffers with a lifetime within a step, such as gradients: a released buffer is used for the next request of
 // the same size. Every step requests the same sizes in the same order, so it uses the same memory.
+template <class Real>
 class BufferPool {
  public:
   explicit BufferPool(Arena& arena) : arena_(&arena) {}
 
-  std::byte* acquire(std::size_t bytes) {
-    std::vector<std::byte*>& free = free_[bytes];
-    if (free.empty()) return arena_->take<std::byte>(static_cast<Index>(bytes));
-    std::byte* buffer = free.back();
+  Real* acquire(Index count) {
+    std::vector<Real*>& free = free_[count];
+    if (free.empty()) return arena_->take<Real>(count);
+    Real* buffer = free.back();
     free.pop_back();
     return buffer;
   }
 
-  void release(std::byte* buffer, std::size_t bytes) { free_[bytes].push_back(buffer); }
+  void release(Real* buffer, Index count) { free_[count].push_back(buffer); }
 
   // Forgets every buffer; call it with the arena's reset().
   void reset() {
-    for (auto& [bytes, free] : free_) free.clear();
+    for (auto& [count, free] : free_) free.clear();
   }
 
  private:
   Arena* arena_;
-  std::map<std::size_t, std::vector<std::byte*>> free_;  // by size
+  std::map<Index, std::vector<Real*>> free_;  // by size
 };
 
 }  // namespace normscope

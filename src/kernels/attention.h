@@ -1,5 +1,5 @@
-// Causal multi-head attention (Vaswani et al. 2017), fused: scores exist for one head and a few queries at a
-// time, and of what the mask hides next to nothing is computed.
+// Fused causal multi-head attention (Vaswani et al. 2017): scores of one head and 16 queries exist at a time,
+// and almost nothing above the diagonal is computed.
 //
 //   S = Q Kᵀ / sqrt(D), query t sees keys 0..t;  P = softmax(S);  O = (P∘M) V, M the dropout mask
 //
@@ -14,8 +14,7 @@
 
 namespace normscope {
 
-// One attention call over B sequences, stacked by rows. q, k, v, out and all gradients have one dtype, which
-// may be bf16 if the provider is bf16 and D is even.
+// One attention call over B sequences, stacked by rows.
 template <class Real>
 struct Attention {
   Index sequences, heads;      // B, H
@@ -24,9 +23,10 @@ struct Attention {
   Matrix<Real> out;            // (B*queries, H*D)
   SoftmaxStats<Real> stats{};  // (B, H, queries) each, or null when no backward follows
   double dropout = 0;          // of the weights P
-  RandomStream dropout_stream{0, ""};  // .at(sequence), element (head*queries + query)*keys + key
-  Index first_sequence = 0;            // number of sequence 0 in the whole step's batch
-  HeadStats* head_stats = nullptr;     // (B, H), which the forward fills; or null
+  RandomStream dropout_stream{0, ""};     // .at(sequence), element (head*queries + query)*keys + key
+  Index first_sequence = 0;               // number of sequence 0 in the whole step's batch
+  HeadStats* head_stats = nullptr;        // (B, H), which the forward fills; or null
+  Precision precision = Precision::fp32;  // bf16: of Q, K, V, dO, P∘M and dS in the products
 
   Index queries() const { return q.rows / sequences; }  // T
   Index keys() const { return k.rows / sequences; }     // T
@@ -46,15 +46,13 @@ struct AttentionGradients {
   Real beta = 0;
 };
 
-// In float the products are our own kernels', of bf16 if that is the provider: they are too small for a
-// library that packs both operands anew for each. In double it is the naive twin.
-void attention_forward(GemmProvider provider, const Attention<float>& attention);
-void attention_forward(GemmProvider provider, const Attention<double>& attention);
+// In float the products are our own kernels', which are too small for a library that packs both operands anew
+// for each. In double it is the naive twin.
+void attention_forward(const Attention<float>& attention);
+void attention_forward(const Attention<double>& attention);
 
 // Only for queries == keys.
-void attention_backward(GemmProvider provider, const Attention<float>& attention,
-                        const AttentionGradients<float>& gradients);
-void attention_backward(GemmProvider provider, const Attention<double>& attention,
-                        const AttentionGradients<double>& gradients);
+void attention_backward(const Attention<float>& attention, const AttentionGradients<float>& gradients);
+void attention_backward(const Attention<double>& attention, const AttentionGradients<double>& gradients);
 
 }  // namespace normscope

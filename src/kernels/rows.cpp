@@ -6,7 +6,6 @@
 
 #include "core/parallel.h"
 #include "core/scratch.h"
-#include "kernels/bf16.h"
 #include "kernels/reference/batch_norm.h"
 #include "kernels/simd.h"
 
@@ -24,8 +23,8 @@ struct RowSum {
 };
 
 // Calls body(begin, end, sums) for each block of rows, `sums` being zeros of that block to add to (null where
-// the total is), and adds them to the totals in the order of the blocks. The thread that adds to the zeros writes
-// them: lines that another core has written come slowly.
+// the total is), and adds them to the totals in the order of the blocks. The thread that adds to the zeros
+// writes them: lines that another core has written come slowly.
 template <class Real, std::size_t n, class Body>
 void blocks_with_sums(Index rows, const std::array<RowSum<Real>, n>& totals, Body body) {
   const Index blocks = block_count(rows, rows_per_block);
@@ -53,16 +52,9 @@ void blocks_with_sums(Index rows, const std::array<RowSum<Real>, n>& totals, Bod
 }  // namespace
 
 template <class Real>
-void layer_norm_forward(const LayerNorm<Real>& norm, const Matrix<Real>& y) {
-  parallel_blocks(norm.rows, rows_per_block, [&](Index begin, Index end) {
-    if (y.value != nullptr) {
-      return kernels<Real>().layer_norm_forward(norm, begin, end, y.value + begin * norm.stride);
-    }
-    struct Block;
-    Real* block = thread_scratch<Real, Block>(rows_per_block * norm.stride);
-    kernels<Real>().layer_norm_forward(norm, begin, end, block);
-    to_bf16({block, end - begin, norm.cols}, y.block(begin, 0, end - begin, norm.cols));
-  });
+void layer_norm_forward(const LayerNorm<Real>& norm, Real* y) {
+  parallel_blocks(norm.rows, rows_per_block,
+                  [&](Index begin, Index end) { kernels<Real>().layer_norm_forward(norm, begin, end, y); });
 }
 
 template <class Real>
@@ -229,8 +221,8 @@ void batch_norm_inference(const BatchNorm<Real>& norm, const Real* mean, const R
   });
 }
 
-template void layer_norm_forward(const LayerNorm<float>&, const Matrix<float>&);
-template void layer_norm_forward(const LayerNorm<double>&, const Matrix<double>&);
+template void layer_norm_forward(const LayerNorm<float>&, float*);
+template void layer_norm_forward(const LayerNorm<double>&, double*);
 template void layer_norm_backward(const LayerNorm<float>&, const NormGradients<float>&);
 template void layer_norm_backward(const LayerNorm<double>&, const NormGradients<double>&);
 template void batch_norm_forward(const BatchNorm<float>&, float*);

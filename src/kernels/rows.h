@@ -6,7 +6,6 @@
 //   dx = rstd (g - mean(g) - x̂ mean(g x̂)),  dgain = sum over rows of dy x̂,  dbias = sum over rows of dy.
 #pragma once
 
-#include "core/matrix.h"
 #include "kernels/softmax.h"
 
 namespace normscope {
@@ -66,9 +65,8 @@ struct NormGradients {
   Real *dalpha = nullptr, *dshift = nullptr;  // one number each, or null; added to
 };
 
-// y: (rows, cols), of either dtype.
 template <class Real>
-void layer_norm_forward(const LayerNorm<Real>& norm, const Matrix<Real>& y);
+void layer_norm_forward(const LayerNorm<Real>& norm, Real* y);
 template <class Real>
 void layer_norm_backward(const LayerNorm<Real>& norm, const NormGradients<Real>& gradients);
 

@@ -1,56 +1,65 @@
 #include "kernels/simd.h"
 
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "core/error.h"
-#include "kernels/isa/tables.h"
 
 namespace normscope {
 
+// Defined by kernels/isa/*.cpp.
+namespace isa_baseline {
+extern const SimdKernels simd_kernels;
+}
+#if defined(__x86_64__)
+namespace isa_avx2 {
+extern const SimdKernels simd_kernels;
+}
+namespace isa_avx512 {
+extern const SimdKernels simd_kernels;
+}
+namespace isa_avx512_bf16 {
+extern const GemmKernel<Bf16Pair> bf16_kernel;
+}
+#endif
+
+std::span<const InstructionSet> instruction_sets() {
+#if defined(__x86_64__)
+  static const InstructionSet sets[] = {
+      {"avx512", &isa_avx512::simd_kernels,
+       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")},
+      {"avx2", &isa_avx2::simd_kernels, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+      {"baseline", &isa_baseline::simd_kernels, true},
+  };
+#else
+  static const InstructionSet sets[] = {{"baseline", &isa_baseline::simd_kernels, true}};
+#endif
+  return sets;
+}
+
 namespace {
 
-enum class Isa { baseline, avx2, avx512 };
-constexpr const char* isa_names[] = {"baseline", "avx2", "avx512"};
-
-Isa best_of_this_machine() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    return Isa::avx512;
+const InstructionSet& chosen_set() {
+  const char* variable = std::getenv("NORMSCOPE_ISA");
+  const std::string_view wish = variable != nullptr ? variable : "";
+  std::string names;
+  for (const InstructionSet& set : instruction_sets()) {
+    if (wish.empty() ? set.is_supported : wish == set.name) {
+      if (set.is_supported) return set;
+      refuse("NORMSCOPE_ISA", wish, " is not supported by this processor; leave it unset");
+    }
+    names += text(names.empty() ? "" : ", ", set.name);
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::avx2;
-#endif
-  return Isa::baseline;
-}
-
-Isa chosen_isa() {
-  const Isa best = best_of_this_machine();
-  const char* wish = std::getenv("NORMSCOPE_ISA");
-  if (wish == nullptr || *wish == '\0') return best;
-  const std::string_view name = wish;
-  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
-    if (name != isa_names[static_cast<int>(isa)]) continue;
-    if (isa > best) refuse("NORMSCOPE_ISA", name, " is not supported by this processor; leave it unset");
-    return isa;
-  }
-  refuse("NORMSCOPE_ISA", "got ", name, "; expected baseline, avx2 or avx512");
-}
-
-Isa isa() {
-  static const Isa chosen = chosen_isa();
-  return chosen;
+  refuse("NORMSCOPE_ISA", "got ", wish, "; expected one of ", names);
 }
 
 }  // namespace
 
-const SimdKernels& simd_kernels() {
-#if defined(__x86_64__)
-  if (isa() == Isa::avx512) return simd_avx512();
-  if (isa() == Isa::avx2) return simd_avx2();
-#endif
-  return simd_baseline();
+const InstructionSet& instruction_set() {
+  static const InstructionSet& chosen = chosen_set();
+  return chosen;
 }
 
 template <>
@@ -58,13 +67,13 @@ const KernelTable<float>& kernels<float>() {
   return simd_kernels().table;
 }
 
-const Bf16Kernels& bf16_kernels() {
+const GemmKernel<Bf16Pair>* bf16_kernel() {
 #if defined(__x86_64__)
-  if (isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16")) return bf16_kernels_avx512();
+  static const bool has_it =
+      &simd_kernels() == &isa_avx512::simd_kernels && __builtin_cpu_supports("avx512bf16");
+  if (has_it) return &isa_avx512_bf16::bf16_kernel;
 #endif
-  return simd_kernels().bf16;
+  return nullptr;
 }
-
-const char* isa_name() { return isa_names[static_cast<int>(isa())]; }
 
 }  // namespace normscope

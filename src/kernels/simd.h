@@ -1,9 +1,11 @@
 // The SIMD kernels of the instruction set this machine has, chosen once at run time.
 //
 // One source (kernels/simd/*.h) is compiled once for each instruction set (kernels/isa/*.cpp), so a binary
-// built on one machine runs on another. NORMSCOPE_ISA=baseline|avx2|avx512 in the environment asks for a
-// lower one.
+// built on one machine runs on another. NORMSCOPE_ISA=baseline|avx2|avx512 in the environment chooses a lower
+// one.
 #pragma once
+
+#include <span>
 
 #include "core/types.h"
 #include "kernels/gemm/kernel.h"
@@ -16,7 +18,7 @@ namespace normscope {
 // headers say what a kernel computes, cut the work.
 template <class Real>
 struct KernelTable {
-  void (*layer_norm_forward)(const LayerNorm<Real>&, Index begin, Index end, Real* y);  // y of row `begin` on
+  void (*layer_norm_forward)(const LayerNorm<Real>&, Index begin, Index end, Real* y);
   void (*layer_norm_backward)(const LayerNorm<Real>&, const NormGradients<Real>&, Index begin, Index end);
   void (*pointwise_norm_forward)(const PointwiseNorm<Real>&, Index begin, Index end, Real* y);
   void (*pointwise_norm_backward)(const PointwiseNorm<Real>&, const NormGradients<Real>&, Index begin,
@@ -40,23 +42,40 @@ struct KernelTable {
   WeightChange (*momentum_step)(Index n, const MomentumStep<Real>&, const Real* g, Real* w, Real* v);
 };
 
-// What one instruction set has.
+// All kernels of one instruction set.
 struct SimdKernels {
   KernelTable<float> table;
-  GemmKernel gemm;
-  Bf16Kernels bf16;  // bf16_kernels() knows faster ones
+  GemmKernel<float> gemm;
+
+  // Attention's softmaxes (kernels/simd/softmax.h), in place: S becomes P∘mask; S and dP become P∘mask and
+  // dS.
+  void (*causal_softmax)(const CausalTile&, float* scores);
+  void (*causal_softmax_backward)(const CausalTile&, float* scores, float* grads);
+
+  // out = x (rows, cols) rounded to bf16, to nearest, ties to even; NaN stays NaN. out may be x.
+  void (*round_to_bf16)(Index rows, Index cols, const float* x, Index ldx, float* out, Index ld_out);
 };
 
-const SimdKernels& simd_kernels();
+// The instruction sets, the best first, and whether this machine has them. Elsewhere than on x86-64 the
+// baseline alone.
+struct InstructionSet {
+  const char* name;
+  const SimdKernels* kernels;
+  bool is_supported;
+};
+std::span<const InstructionSet> instruction_sets();
 
-// simd_kernels().table for float; the naive twins in kernels/reference for double.
+// The best that the machine supports, or the one that NORMSCOPE_ISA names. Error: it names none of those.
+const InstructionSet& instruction_set();
+inline const SimdKernels& simd_kernels() { return *instruction_set().kernels; }
+inline const char* isa_name() { return instruction_set().name; }
+
+// The simd_kernels() for float; the naive twins in kernels/reference for double.
 template <class Real>
 const KernelTable<Real>& kernels();
 
-// By AVX512-BF16 where the processor has it and simd_kernels() is avx512.
-const Bf16Kernels& bf16_kernels();
-
-// "baseline", "avx2" or "avx512": the one that simd_kernels() returns.
-const char* isa_name();
+// The product of pairs of bf16 by the dot-product instruction of AVX512-BF16; null without it, or where a
+// lower instruction set than avx512 is in use.
+const GemmKernel<Bf16Pair>* bf16_kernel();
 
 }  // namespace normscope

@@ -1,4 +1,4 @@
-// What is kept of the softmax of a row, so that it can be computed again.
+// What is kept of the softmax of a row, so that it can be computed again; a tile of attention's scores.
 #pragma once
 
 #include "core/types.h"
@@ -13,6 +13,17 @@ struct SoftmaxStats {
   Real *max, *sum;  // (rows) each
 
   SoftmaxStats from(Index row) const { return {max + row, sum + row}; }
+};
+
+// A tile of attention's transposed scores: (n_keys + 1, stride), query i in column i, which sees the keys
+// before first_visible + i. Masked entries are neither read nor left non-zero. Whole vectors of queries have
+// room.
+struct CausalTile {
+  Index n_queries, first_visible, n_keys, stride;
+  const float* dropout_mask;  // 0 or 1/(1-p), laid out as the scores; or null
+  SoftmaxStats<float> stats;  // (n_queries)
+  // (n_queries) each, or null: sum_j P_j (S_j - max S) and P_0, from which HeadStats follow.
+  float *mean_score = nullptr, *first_weight = nullptr;
 };
 
 }  // namespace normscope

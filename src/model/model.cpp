@@ -1,5 +1,7 @@
 #include "model/model.h"
 
+#include "ops/cross_entropy.h"
+
 namespace normscope {
 
 template <class Real>
@@ -9,10 +11,10 @@ double Model<Real>::loss_and_gradients(const Pass& pass, Real cotangent, TapList
   tape.set_listener(listener);
   const Var<Real> scores = transformer.logits(tape, parameters, &gradients, running, pass);
   const Var<Real> loss = cross_entropy(tape, scores, pass.targets);
-  if (logits != nullptr) logits->assign(scores.value, scores.value + scores.size());
+  if (logits != nullptr) logits->assign(scores.data, scores.data + scores.size());
   tape.backward(loss, cotangent);
   tape.set_listener(nullptr);
-  return static_cast<double>(*loss.value);
+  return static_cast<double>(*loss.data);
 }
 
 template <class Real>
@@ -22,7 +24,7 @@ double Model<Real>::loss(Pass pass, TapListener<Real>* listener) {
   pass.eval_mode = true;
   const Var<Real> scores = transformer.logits(tape, parameters, nullptr, running, pass);
   tape.set_listener(nullptr);
-  return static_cast<double>(*cross_entropy(tape, scores, pass.targets).value);
+  return static_cast<double>(*cross_entropy(tape, scores, pass.targets).data);
 }
 
 template <class Real>
@@ -32,7 +34,7 @@ std::span<const Real> Model<Real>::forward(std::span<const std::int32_t> tokens,
   tape.reset(false);
   const Pass pass{.tokens = tokens, .targets = {}, .context = std::ssize(tokens), .eval_mode = true};
   const Var<Real> scores = transformer.logits(tape, parameters, nullptr, running, pass, cache);
-  return std::span<const Real>(scores.value, scores.size());
+  return std::span<const Real>(scores.data, scores.size());
 }
 
 template class Model<float>;

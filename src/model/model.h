@@ -12,11 +12,8 @@ namespace normscope {
 template <class Real>
 class Model {
  public:
-  Model(const ModelConfig& config, Index vocab_size, GemmProvider gemm_provider)
-      : transformer(config, vocab_size, gemm_provider),
-        parameters(layout()),
-        gradients(layout()),
-        running(layout()) {}
+  Model(const ModelConfig& config, Index vocab_size, GemmMode mode)
+      : transformer(config, vocab_size, mode), parameters(layout()), gradients(layout()), running(layout()) {}
 
   const ModelConfig& config() const { return transformer.config(); }
   const ParameterLayout& layout() const { return transformer.layout(); }

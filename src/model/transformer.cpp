@@ -2,6 +2,17 @@
 
 #include <cmath>
 
+#include "ops/causal_attention.h"
+#include "ops/dropout.h"
+#include "ops/embedding.h"
+#include "ops/layer_norm.h"
+#include "ops/linear.h"
+#include "ops/pointwise_norm.h"
+#include "ops/query_key_norm.h"
+#include "ops/residual.h"
+#include "ops/rotary.h"
+#include "ops/swiglu.h"
+
 namespace normscope {
 namespace {
 
@@ -18,14 +29,48 @@ double position_angle(Index position, Index pair, Index width) {
 }  // namespace
 
 template <class Real>
+Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars,
+                     const Pass& pass, Var<Real> x) {
+  using enum NormKind;
+  const Real eps = static_cast<Real>(config.norm_eps);
+  const bool outside = config.norm_eps_outside;
+  const auto over_features = [&](Index groups, bool centred) {
+    return layer_norm(tape, {.groups = groups, .centred = centred, .eps = eps, .eps_outside = outside}, x,
+                      vars.weight, vars.bias);
+  };
+  switch (config.norm) {
+    case layernorm:
+      return over_features(1, true);
+    case rmsnorm:
+      return over_features(1, false);
+    case groupnorm:
+      return over_features(config.norm_groups, true);
+    case dyt:
+      return pointwise_norm(tape, Squash::tanh, x, vars.alpha, {}, vars.weight, vars.bias);
+    case derf:
+      return pointwise_norm(tape, Squash::erf, x, vars.alpha, vars.shift, vars.weight, vars.bias);
+    case instancenorm:
+      return batch_norm(tape, {pass.context, eps, outside}, x, vars.weight, vars.bias);
+    case batchnorm: {
+      const BatchNorm<Real> norm{x.rows, eps, outside};
+      return pass.eval_mode ? batch_norm_inference(tape, norm, x, vars.weight, vars.bias, vars.running)
+                            : batch_norm(tape, norm, x, vars.weight, vars.bias, vars.batch);
+    }
+    case none:
+      return x;
+  }
+  fail("norm", "no code for norm number ", static_cast<int>(config.norm));
+}
+
+template <class Real>
 KeyValueCache<Real>::KeyValueCache(const ModelConfig& config)
     : keys(config.n_layer, std::vector<Real>(config.context * config.d_model)), values(keys) {}
 
 template <class Real>
-Transformer<Real>::Transformer(const ModelConfig& config, Index vocab_size, GemmProvider gemm_provider)
+Transformer<Real>::Transformer(const ModelConfig& config, Index vocab_size, GemmMode mode)
     : config_(config),
       vocab_size_(vocab_size),
-      gemm_provider_(gemm_provider),
+      mode_(mode),
       layout_(config, vocab_size),
       placements_(placements_of(config)) {
   const Index T = config.context, C = config.d_model, half_head = C / config.n_head / 2;
@@ -59,7 +104,7 @@ struct Transformer<Real>::Run {
   KeyValueCache<Real>* cache;
   const ModelConfig& config = model.config_;
   const ParameterLayout& layout = model.layout_;
-  GemmProvider gemm_provider = model.gemm_provider_;
+  GemmMode mode = model.mode_;
 
   Var<Real> parameter(int index) {
     if (index == no_parameter) return {};
@@ -67,15 +112,11 @@ struct Transformer<Real>::Run {
     return tape.parameter(parameters.at(p), gradients != nullptr ? gradients->at(p) : nullptr, p.rows(),
                           p.cols());
   }
-  // The dtype of a tensor. `for_gemms`: only GEMMs read it.
-  DType dtype(bool for_gemms) const { return for_gemms ? operand_dtype<Real>(gemm_provider) : DType::real; }
-
-  Var<Real> linear(const LinearParameters& p, Var<Real> x, bool for_gemms = false) {
-    return normscope::linear(tape, gemm_provider, x, parameter(p.weight), parameter(p.bias),
-                             dtype(for_gemms));
+  Var<Real> linear(const LinearParameters& p, Var<Real> x) {
+    return normscope::linear(tape, mode, x, parameter(p.weight), parameter(p.bias));
   }
   // N(x), or x if there is no norm.
-  Var<Real> norm(const NormParameters& p, Var<Real> x, bool for_gemms = false) {
+  Var<Real> norm(const NormParameters& p, Var<Real> x) {
     if (!p.present) return x;
     NormVars<Real> vars{parameter(p.weight), parameter(p.bias), parameter(p.alpha), parameter(p.shift)};
     if (p.running_mean != no_parameter) {
@@ -84,7 +125,7 @@ struct Transformer<Real>::Run {
       vars.running = {&running.values[mean], &running.values[variance]};
       vars.batch = {&running.batch[mean], &running.batch[variance]};
     }
-    return apply_norm(tape, config, vars, pass, x, dtype(for_gemms));
+    return apply_norm(tape, config, vars, pass, x);
   }
 
   Dropout drop(int layer, DropoutPlace place) const {
@@ -101,8 +142,7 @@ struct Transformer<Real>::Run {
   Var<Real> embed() {
     Var<Real> positions = parameter(layout.position_embedding);
     if (config.position == Position::sinusoidal) {
-      positions =
-          Tape<Real>::constant(const_cast<Real*>(model.sinusoids_.data()), config.context, config.d_model);
+      positions = Tape<Real>::constant(model.sinusoids_.data(), config.context, config.d_model);
     }
     Var<Real> x = embedding(tape, pass.tokens, pass.context, parameter(layout.token_embedding), positions,
                             first_position());
@@ -114,12 +154,8 @@ struct Transformer<Real>::Run {
     const BlockParameters& p = layout.blocks[index];
     const Index T = pass.context, H = config.n_head;
 
-    // Only GEMMs read queries, keys and values, unless another operation comes between.
-    const bool normed = config.qk_norm || config.qkv_norm;
-    const bool for_gemms = !normed && !p.attn.norm_inner.present && config.position != Position::rope &&
-                           cache == nullptr && config.d_model / H % 2 == 0;
-    Var<Real> qkv = linear(p.qkv, x, for_gemms);
-    if (normed) {
+    Var<Real> qkv = linear(p.qkv, x);
+    if (config.qk_norm || config.qkv_norm) {
       qkv = query_key_norm(tape, static_cast<Real>(config.norm_eps), H, qkv, parameter(p.q_norm),
                            parameter(p.k_norm), parameter(p.v_norm));
     }
@@ -128,16 +164,15 @@ struct Transformer<Real>::Run {
     }
     Var<Real> y;
     if (cache != nullptr) {
-      y = cached_attention(tape, gemm_provider, H, qkv, cache->length, cache->keys[index].data(),
+      y = cached_attention(tape, mode, H, qkv, cache->length, cache->keys[index].data(),
                            cache->values[index].data());
     } else {
       const int layer = static_cast<int>(index) + 1;
       const std::span<HeadStats> heads = tape.room_for_heads(qkv.rows / T * H);
-      y = causal_attention(tape, gemm_provider, T, H, qkv, drop(layer, DropoutPlace::attention_weights),
-                           heads);
+      y = causal_attention(tape, mode, T, H, qkv, drop(layer, DropoutPlace::attention_weights), heads);
       tape.tap_heads(layer, qkv, heads);
     }
-    return linear(p.attn.out, norm(p.attn.norm_inner, y, true));
+    return linear(p.attn.out, norm(p.attn.norm_inner, y));
   }
 
   Var<Real> feed_forward(std::size_t index, Var<Real> x) {
@@ -147,11 +182,11 @@ struct Transformer<Real>::Run {
       const Var<Real> in = linear(p.ffn_in, x), gate = linear(p.ffn_gate, x);
       hidden = swiglu(tape, gate, in);
     } else {
-      hidden = activated_linear(tape, gemm_provider, config.activation, x, parameter(p.ffn_in.weight),
-                                parameter(p.ffn_in.bias), dtype(!p.ffn.norm_inner.present));
+      hidden = activated_linear(tape, mode, config.activation, x, parameter(p.ffn_in.weight),
+                                parameter(p.ffn_in.bias));
     }
     tap(static_cast<int>(index) + 1, Site::ffn_hidden, hidden);
-    return linear(p.ffn.out, norm(p.ffn.norm_inner, hidden, true));
+    return linear(p.ffn.out, norm(p.ffn.norm_inner, hidden));
   }
 
   Var<Real> block(std::size_t index, Var<Real> x) {
@@ -167,7 +202,7 @@ struct Transformer<Real>::Run {
     const auto sublayer = [&](const Placement& row, const SublayerParameters& w, const Places& at, auto F) {
       const Real alpha = static_cast<Real>(row.alpha.of(config.n_layer));
       const Real s = static_cast<Real>(row.input_scale.of(layer));
-      const Var<Real> in = tap(layer, at.in, scale(tape, s, norm(w.norm_in, x, s == 1)));
+      const Var<Real> in = tap(layer, at.in, scale(tape, s, norm(w.norm_in, x)));
       const Var<Real> y = dropout(tape, drop(layer, at.dropout), tap(layer, at.out, F(in)));
       const Real a =
           w.scale == no_parameter ? static_cast<Real>(branch_scale_of(config, row).start) : Real(1);
@@ -191,7 +226,7 @@ struct Transformer<Real>::Run {
     if (cache != nullptr) cache->length += x.rows;
 
     const int last = static_cast<int>(config.n_layer) + 1;
-    x = tap(last, Site::final, norm(layout.final_norm, x, /*for_gemms=*/true));
+    x = tap(last, Site::final, norm(layout.final_norm, x));
     return tap(last, Site::logits, linear({.weight = layout.head}, x));
   }
 };
@@ -204,6 +239,10 @@ Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& para
   return run.blocks_and_head(run.tap(0, Site::stream, run.embed()));
 }
 
+template Var<float> apply_norm(Tape<float>&, const ModelConfig&, const NormVars<float>&, const Pass&,
+                               Var<float>);
+template Var<double> apply_norm(Tape<double>&, const ModelConfig&, const NormVars<double>&, const Pass&,
+                                Var<double>);
 template struct KeyValueCache<float>;
 template struct KeyValueCache<double>;
 template class Transformer<float>;

@@ -4,12 +4,38 @@
 #include <span>
 #include <vector>
 
-#include "model/apply_norm.h"
+#include "autograd/tape.h"
+#include "core/random.h"
+#include "kernels/gemm/gemm.h"
 #include "model/config.h"
 #include "model/parameters.h"
 #include "model/running_statistics.h"
+#include "ops/batch_norm.h"
 
 namespace normscope {
+
+// The input of one pass: B sequences of T tokens, flattened. Spans must outlive the backward.
+struct Pass {
+  std::span<const std::int32_t> tokens;   // B*T
+  std::span<const std::int32_t> targets;  // B*T: the token that follows each; empty if no loss is computed
+  Index context = 0;                      // T of this pass, at most the config's
+  bool training = false;                  // dropout on
+  RandomStream dropout_stream{0, ""};     // of (seed, step)
+  Index first_sequence = 0;               // sequences of this step in earlier micro-batches
+  bool eval_mode = false;                 // batch norm uses its running statistics
+};
+
+// The parameters of one norm on the tape; absent ones are empty.
+template <class Real>
+struct NormVars {
+  Var<Real> weight, bias, alpha, shift;
+  FeatureMoments<Real> running, batch;  // batch norm's: read in evaluation, written in training
+};
+
+// y = N(x), x: (N, C), with the config's norm; `none` returns x itself.
+template <class Real>
+Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars,
+                     const Pass& pass, Var<Real> x);
 
 // Keys and values of the positions decoded so far, for every block: (positions, C) each.
 template <class Real>
@@ -22,7 +48,7 @@ struct KeyValueCache {
 template <class Real>
 class Transformer {
  public:
-  Transformer(const ModelConfig& config, Index vocab_size, GemmProvider gemm_provider);
+  Transformer(const ModelConfig& config, Index vocab_size, GemmMode mode);
 
   const ModelConfig& config() const { return config_; }
   const ParameterLayout& layout() const { return layout_; }
@@ -39,7 +65,7 @@ class Transformer {
 
   ModelConfig config_;
   Index vocab_size_;
-  GemmProvider gemm_provider_;
+  GemmMode mode_;
   ParameterLayout layout_;
   std::vector<BlockRows> placements_;
   std::vector<Real> sinusoids_;        // sinusoidal: (T, C)

@@ -6,7 +6,6 @@
 
 #include "autograd/tape.h"
 #include "core/site.h"
-#include "kernels/bf16.h"
 
 namespace normscope {
 
@@ -29,8 +28,7 @@ class SiteCopies : public TapListener<Real> {
 
  private:
   static void copy(Place place, const Matrix<Real>& x, std::vector<SiteCopy<Real>>& copies) {
-    copies.push_back({place, x.rows, x.cols, std::vector<Real>(static_cast<std::size_t>(x.size()))});
-    to_float(x, copies.back().data.data());
+    copies.push_back({place, x.rows, x.cols, {x.data, x.data + x.size()}});
   }
 };
 

@@ -75,7 +75,7 @@ void SiteStatistics::on_value(Place place, const Matrix<float>& x) {
           entry.width);
   const bool ends_block = place.site == Site::stream && place.layer > 0;
   pending_.push_back(
-      {x, column_squares_.data() + entry.first_column, ends_block ? block_input_.value : nullptr});
+      {x, column_squares_.data() + entry.first_column, ends_block ? block_input_.data : nullptr});
   unmeasured_ += x.size();
   const bool is_last = place.site == Site::stream || place.site == Site::logits;
   if (is_last || unmeasured_ >= numbers_per_thread * thread_count()) measure();
@@ -84,7 +84,7 @@ void SiteStatistics::on_value(Place place, const Matrix<float>& x) {
 }
 
 void SiteStatistics::on_gradient(Place place, const Matrix<float>& x) {
-  const TensorStats stats = tensor_stats(x);
+  const TensorStats stats = tensor_stats(x.size(), x.data);
   at(place).gradient += stats;
   look_for_nonfinite(place, stats, true);
 }
@@ -118,17 +118,17 @@ void SiteStatistics::end_block() {
     look_for_nonfinite(entry->place, tensor.stats, false);
   }
   const auto squares_of = [&](const Matrix<float>& x) {
-    if (x.value == last_stream_) return last_stream_squares_;
+    if (x.data == last_stream_) return last_stream_squares_;
     for (const ColumnStats<float>& tensor : pending_)
-      if (tensor.x.value == x.value) return tensor.stats.sum_squares;
-    return sum_squares(x.size(), x.value);
+      if (tensor.x.data == x.data) return tensor.stats.sum_squares;
+    return sum_squares(x.size(), x.data);
   };
   for (const Sum& sum : pending_sums_) {
     Entry& entry = at(sum.branch_end);
     entry.branch_squares += squares_of(sum.branch);
     entry.stream_squares += double{sum.alpha} * double{sum.alpha} * squares_of(sum.x);
   }
-  last_stream_ = pending_.back().x.value;
+  last_stream_ = pending_.back().x.data;
   last_stream_squares_ = pending_.back().stats.sum_squares;
   pending_.clear();
   pending_sums_.clear();

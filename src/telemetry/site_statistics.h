@@ -7,7 +7,7 @@
 
 #include "autograd/tape.h"
 #include "core/site.h"
-#include "kernels/bf16.h"
+#include "kernels/column_stats.h"
 
 namespace normscope {
 

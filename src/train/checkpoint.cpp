@@ -265,7 +265,7 @@ void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
 LoadedModel::LoadedModel(RunConfig run_config, Vocabulary vocabulary)
     : config(std::move(run_config)),
       vocab(std::move(vocabulary)),
-      model(config.model, vocab.size(), gemm_provider(config.train)) {}
+      model(config.model, vocab.size(), config.train.gemm_mode()) {}
 
 std::string weights_of(const std::string& run_or_file) {
   if (!std::filesystem::is_directory(run_or_file)) return run_or_file;

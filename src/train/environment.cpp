@@ -23,16 +23,6 @@ std::string libc_name() {
 
 }  // namespace
 
-GemmProvider gemm_provider(const TrainConfig& config) {
-  if (config.precision == Precision::bf16) return GemmProvider::bf16;
-  if (config.gemm == GemmChoice::openblas) return GemmProvider::openblas;
-  return config.gemm == GemmChoice::native ? GemmProvider::native : GemmProvider::automatic;
-}
-
-const char* gemm_name(const TrainConfig& config) {
-  return name_of(config.precision == Precision::bf16 ? GemmChoice::native : config.gemm);
-}
-
 int resolve_threads(Index option, Index config) {
   if (option > 0) return static_cast<int>(option);
   if (config > 0) return static_cast<int>(config);
@@ -77,7 +67,7 @@ void add_environment(const TrainConfig& config, RunRecord& run) {
   run.peak_rss_mb = peak_rss_bytes() / 0x1p20;
   run.threads = thread_count();
   run.precision = name_of(config.precision);
-  run.gemm = gemm_name(config);
+  run.gemm = name_of(config.gemm);
   run.blas_flavour = blas.flavour;
   run.blas_version = blas.version;
   run.blas_kernel = blas.kernel;

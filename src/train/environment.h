@@ -5,15 +5,10 @@
 
 #include "config/run_config.h"
 #include "data/corpus.h"
-#include "kernels/gemm/gemm.h"
 #include "model/parameters.h"
 #include "run/record.h"
 
 namespace normscope {
-
-// The GEMM implementation of a run.
-GemmProvider gemm_provider(const TrainConfig& config);
-const char* gemm_name(const TrainConfig& config);  // "auto", "openblas" or "native"
 
 constexpr Index max_threads = 1024;
 

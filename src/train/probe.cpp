@@ -56,7 +56,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
     weights.emplace(options.weights);
     require_weights(*weights, ParameterLayout(config.model, corpus.vocab.size()));  // before allocating it
   }
-  Model<float> model(config.model, corpus.vocab.size(), gemm_provider(config.train));
+  Model<float> model(config.model, corpus.vocab.size(), config.train.gemm_mode());
   if (weights) {
     load_model_weights(*weights, model);
   } else {

@@ -35,7 +35,7 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
       folder_(folder),
       observer_(observer),
       ranks_(ranks),
-      model_(config.model, corpus.vocab.size(), gemm_provider(config.train)),
+      model_(config.model, corpus.vocab.size(), config.train.gemm_mode()),
       optimizer_(config.train, model_.layout(), ranks),
       runner_(config, corpus.train, /*dropout=*/true, ranks),
       statistics_(shape_of(model_)),

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/scratch.h"
 #include "kernels/gemm/openblas.h"
 #include "kernels/gemm/schedule.h"
 #include "kernels/reference/gemm.h"
@@ -14,14 +15,10 @@ namespace normscope {
 namespace {
 
 template <class Real>
-void check(GemmProvider provider, const Gemm<Real>& g) {
-  require(g.a.rows == g.c.rows && g.b.cols == g.c.cols && g.a.cols == g.b.rows, "gemm", "(", g.a.rows, ", ",
-          g.a.cols, ") times (", g.b.rows, ", ", g.b.cols, ") is no (", g.c.rows, ", ", g.c.cols, ")");
-  const bool any_bf16 = g.a.half != nullptr || g.b.half != nullptr || g.c.half != nullptr;
-  require(operand_dtype<Real>(provider) == DType::bf16 || !any_bf16, "gemm",
-          "a matrix in bf16 is multiplied by that provider alone");
-  require(g.c.half == nullptr || (g.beta == 0 && g.a.cols > 0 && g.alpha != 0), "gemm",
-          "C in bf16 holds a product and nothing else");
+void check_shapes(const Gemm<Real>& g) {
+  require(g.a.rows == g.c.rows && g.b.cols == g.c.cols && g.a.cols == g.b.rows, "gemm", "shape mismatch: (",
+          g.a.rows, ", ", g.a.cols, ") times (", g.b.rows, ", ", g.b.cols, ") is no (", g.c.rows, ", ",
+          g.c.cols, ")");
 }
 
 // The grid's tile along one side of C, for providers that pack their operands anew in each tile: large tiles
@@ -42,38 +39,57 @@ void for_each_tile(const Gemm<Real>& g, Multiply&& multiply) {
                         .c = c,
                         .alpha = g.alpha,
                         .beta = g.beta});
-    apply_epilogue(g, row, col, c);
+    apply_epilogue(g, row, col, rows, cols);
   });
 }
 
-// What `automatic` means: a rule from measurements (kernels/NOTES.md), never a timing, so that it is the same
-// on every run. OpenBLAS's are products of few rows that would have to be packed, and those of instruction
+// The rule of `automatic`, from measurements (kernels/NOTES.md), never a timing, so that it is the same on
+// every run. OpenBLAS computes products of few rows, which do not repay packing B, and those of instruction
 // sets for which our kernel was not tuned.
 GemmProvider automatic_choice(const Gemm<float>& g) {
+  constexpr Index rows_worth_packing = 16;
   const bool tuned = std::string_view(isa_name()) != "baseline";
-  return tuned && (g.c.rows >= rows_worth_packing || is_few_rows(g)) ? GemmProvider::native
-                                                                     : GemmProvider::openblas;
+  return tuned && g.c.rows >= rows_worth_packing ? GemmProvider::native : GemmProvider::openblas;
+}
+
+// A copy of x rounded to bf16, in scratch of this thread's Tag.
+template <class Tag>
+Matrix<float> rounded(const Matrix<float>& x) {
+  const Index rows = x.transposed ? x.cols : x.rows, cols = x.transposed ? x.rows : x.cols;
+  const Matrix<float> copy(thread_scratch<float, Tag>(x.size()), rows, cols);
+  constexpr Index rows_per_block = 64;
+  parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
+    simd_kernels().round_to_bf16(end - begin, cols, x.data + begin * x.ld, x.ld, copy.data + begin * cols,
+                                 cols);
+  });
+  return x.transposed ? copy.t() : copy;
 }
 
 }  // namespace
 
 template <class Real>
-void gemm(GemmProvider provider, const Gemm<Real>& g) {
-  check(provider, g);
+void gemm(GemmProvider provider, const Gemm<Real>& product) {
+  check_shapes(product);
+  Gemm<Real> g = product;
   if (g.c.size() == 0) return;
   if (g.a.cols == 0 || g.alpha == 0) {  // as in BLAS, alpha = 0 means that A and B are not read
     for (Index i = 0; i < g.c.rows; ++i) {
-      Real* row = g.c.value + i * g.c.ld;
+      Real* row = g.c.data + i * g.c.ld;
       for (Index j = 0; j < g.c.cols; ++j) row[j] = g.beta == 0 ? Real(0) : g.beta * row[j];
     }
-    return apply_epilogue(g, 0, 0, g.c);
+    return apply_epilogue(g, 0, 0, g.c.rows, g.c.cols);
   }
-  if (provider == GemmProvider::reference) return for_each_tile(g, reference::gemm<Real>);
   if constexpr (std::is_same_v<Real, float>) {
     if (provider == GemmProvider::automatic) provider = automatic_choice(g);
+    if (g.precision == Precision::bf16) {
+      const GemmKernel<Bf16Pair>* pairs = bf16_kernel();
+      if (provider == GemmProvider::native && pairs != nullptr) return gemm_native(*pairs, g);
+      g.a = rounded<struct RoundedA>(g.a);
+      g.b = rounded<struct RoundedB>(g.b);
+    }
     if (provider == GemmProvider::native) return gemm_native(simd_kernels().gemm, g);
-    if (provider == GemmProvider::bf16) return gemm_native(bf16_kernels().gemm, g);
   }
+  if (provider == GemmProvider::reference) return for_each_tile(g, reference::gemm<Real>);
   for_each_tile(g, [](const Gemm<Real>& part) { openblas_gemm(part); });
 }
 

@@ -4,24 +4,27 @@
 // end by one thread. So the bits do not depend on the number of threads.
 #pragma once
 
-#include <type_traits>
-
 #include "core/matrix.h"
 #include "kernels/pointwise.h"
 
 namespace normscope {
 
-// native: our own kernels; bf16: the same with operands rounded to bf16 and sums in float. Both are of
-// floats; products of doubles are then openblas's. automatic: native or openblas, by a fixed rule over
-// shapes.
-enum class GemmProvider { automatic, openblas, native, bf16, reference };
+// native: our own kernels, float only; doubles are then openblas's. automatic: native or openblas, by a fixed
+// rule over shapes.
+enum class GemmProvider { automatic, openblas, native, reference };
 
-// The dtype in which a provider reads its operands: what only GEMMs read may be stored so without a change of
-// any product.
-template <class Real>
-constexpr DType operand_dtype(GemmProvider provider) {
-  return std::is_same_v<Real, float> && provider == GemmProvider::bf16 ? DType::bf16 : DType::real;
-}
+// bf16: the operands of the three products of every linear layer, the head included, and of attention's
+// products are rounded to bf16, to nearest, ties to even. Sums are float32, and so is all that is stored.
+// Doubles are never rounded.
+enum class Precision { fp32, bf16 };
+
+// How a model's products are computed.
+struct GemmMode {
+  GemmProvider provider;
+  Precision precision;
+  GemmMode(GemmProvider by = GemmProvider::automatic, Precision of_operands = Precision::fp32)
+      : provider(by), precision(of_operands) {}
+};
 
 // What follows the product, tile by tile, while a tile is still in the cache of the thread that computed it.
 template <class Real>
@@ -29,20 +32,19 @@ struct Epilogue {
   const Real* bias = nullptr;    // (n): added to each row of C
   Matrix<Real> derivative = {};  // laid out as C: becomes f'(C), and C itself f(C)
   Activation activation = Activation::relu;
-
-  bool empty() const { return bias == nullptr && !derivative; }
 };
 
 // C = alpha * A * B + beta * C, then the epilogue. A is (m, k), B is (k, n), C is (m, n); A and B may be
-// transposed views. C is not read when beta is 0, as it must be for a bf16 C.
+// transposed views. C is not read when beta is 0.
 template <class Real>
 struct Gemm {
   Matrix<Real> a, b, c;
   Real alpha = 1, beta = 0;
   Epilogue<Real> epilogue = {};
+  Precision precision = Precision::fp32;
 };
 
-// Error: shapes that do not fit, or a dtype that the provider cannot read or write.
+// Error: shapes that do not fit.
 template <class Real>
 void gemm(GemmProvider provider, const Gemm<Real>& product);
 

@@ -21,7 +21,7 @@ void multiply(Cblas cblas, const Gemm<Real>& g) {
   const auto transpose = [](const Matrix<Real>& x) { return x.transposed ? CblasTrans : CblasNoTrans; };
   const ThreadCount serial(1);  // the OpenMP flavour counts OpenMP's threads, except inside a parallel loop
   cblas(CblasRowMajor, transpose(g.a), transpose(g.b), narrow(g.c.rows), narrow(g.c.cols), narrow(g.a.cols),
-        g.alpha, g.a.value, narrow(g.a.ld), g.b.value, narrow(g.b.ld), g.beta, g.c.value, narrow(g.c.ld));
+        g.alpha, g.a.data, narrow(g.a.ld), g.b.data, narrow(g.b.ld), g.beta, g.c.data, narrow(g.c.ld));
 }
 
 }  // namespace

@@ -7,42 +7,34 @@
 
 namespace normscope {
 
-// Fewer rows of A do not repay packing B.
-constexpr Index rows_worth_packing = 16;
+// The product on a grid of its own; all extents positive. Element: float, or Bf16Pair for operands rounded to
+// bf16.
+template <class Element>
+void gemm_native(const GemmKernel<Element>& kernel, const Gemm<float>& product);
 
-// A product of few rows whose B is read without packing: sampling's, with weights (out, in).
-bool is_few_rows(const Gemm<float>& product);
-
-// The product on a grid of its own; all extents positive.
-void gemm_native(const GemmKernel& kernel, const Gemm<float>& product);
-
-// The epilogue of the tile of C from (row, col) on. Its sums are final, in C itself or, where C is bf16,
-// elsewhere.
+// The epilogue of the tile of C (rows, cols) from (row, col) on, whose sums are final.
 template <class Real>
-void apply_epilogue(const Gemm<Real>& product, Index row, Index col, const Matrix<Real>& sums);
+void apply_epilogue(const Gemm<Real>& product, Index row, Index col, Index rows, Index cols);
 
-// Packs all of B into `room`, packed_size() numbers.
-Index packed_size(const GemmKernel& kernel, const Matrix<float>& b);
-PackedB pack_b(const GemmKernel& kernel, const Matrix<float>& b, float* room);
-bool is_in_panels(const GemmKernel& kernel, const Matrix<float>& b);  // as it lies
-
-// Packs A into `room`, packed_size_a() numbers: none where the kernel reads it in place.
-Index packed_size_a(const GemmKernel& kernel, const Matrix<float>& a);
-PackedA pack_a(const GemmKernel& kernel, const Matrix<float>& a, float* room);
-
-// Operands as `kernel` reads them: in place where that is possible, else in scratch of this thread's Tag.
-template <class Tag>
-PackedA packed_a(const GemmKernel& kernel, const Matrix<float>& a) {
-  return pack_a(kernel, a, thread_scratch<float, Tag>(packed_size_a(kernel, a)));
+// Packs all of B into `room`, packed_size() elements.
+template <class Element>
+Index packed_size(const GemmKernel<Element>& kernel, const Matrix<float>& b) {
+  return packed_steps<Element>(b.rows) * ((b.cols + kernel.nr - 1) / kernel.nr) * kernel.nr;
 }
+template <class Element>
+PackedB<Element> pack_b(const GemmKernel<Element>& kernel, const Matrix<float>& b, Element* room);
+
+// B as `kernel` reads it: in place if whole vectors of columns allow it, else in scratch of this thread's
+// Tag.
 template <class Tag>
-PackedB packed_b(const GemmKernel& kernel, const Matrix<float>& b) {
-  if (is_in_panels(kernel, b)) return {b.value, b.ld, kernel.nr};
+PackedB<float> packed_b(const GemmKernel<float>& kernel, const Matrix<float>& b) {
+  if (!b.transposed && b.cols % (kernel.nr / 2) == 0) return {b.data, b.ld, kernel.nr};
   return pack_b(kernel, b, thread_scratch<float, Tag>(packed_size(kernel, b)));
 }
 
-// C (m, n) = alpha * A * B + beta * C over k steps, by the calling thread.
-void multiply(const GemmKernel& kernel, Index m, Index n, Index k, const PackedA& a, const PackedB& b,
-              const TileOutput& out);
+// C (m, n) = alpha * A * B + beta * C over packed elements of k, by the calling thread.
+template <class Element>
+void multiply(const GemmKernel<Element>& kernel, Index m, Index n, Index k, const PackedA<Element>& a,
+              const PackedB<Element>& b, const TileOutput& out);
 
 }  // namespace normscope

@@ -3,8 +3,4 @@
 #define NORMSCOPE_ISA isa_avx2
 #define NORMSCOPE_VECTOR_BYTES 32
 #include "kernels/simd/table.h"
-
-namespace normscope {
-const SimdKernels& simd_avx2() { return isa_avx2::simd_kernels; }
-}  // namespace normscope
 #endif

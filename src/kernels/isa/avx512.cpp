@@ -4,8 +4,4 @@
 #define NORMSCOPE_ISA isa_avx512
 #define NORMSCOPE_VECTOR_BYTES 64
 #include "kernels/simd/table.h"
-
-namespace normscope {
-const SimdKernels& simd_avx512() { return isa_avx512::simd_kernels; }
-}  // namespace normscope
 #endif

@@ -1,11 +1,21 @@
-// The bf16 matrix product for x86-64 with AVX-512 and AVX512-BF16. Compiled with those flags; empty on other
-// processors.
+// The product of pairs of bf16 for x86-64 with AVX-512 and AVX512-BF16. Compiled with those flags; empty on
+// other processors.
 #if defined(__AVX512BF16__) && defined(__AVX512F__)
 #define NORMSCOPE_ISA isa_avx512_bf16
 #define NORMSCOPE_VECTOR_BYTES 64
 #include "kernels/gemm/microkernel.h"
 
-namespace normscope {
-const Bf16Kernels& bf16_kernels_avx512() { return isa_avx512_bf16::bf16_kernels; }
-}  // namespace normscope
+namespace normscope::NORMSCOPE_ISA {
+
+extern const GemmKernel<Bf16Pair> bf16_kernel;
+constexpr GemmKernel<Bf16Pair> bf16_kernel = {
+    .mr = tile_rows,
+    .nr = tile_cols,
+    .kc = tile_depth,
+    .pack_b = pack_b<Bf16Pair>,
+    .pack_a = pack_a,
+    .multiply = multiply<Bf16Pair>,
+};
+
+}  // namespace normscope::NORMSCOPE_ISA
 #endif

@@ -2,7 +2,3 @@
 #define NORMSCOPE_ISA isa_baseline
 #define NORMSCOPE_VECTOR_BYTES 16
 #include "kernels/simd/table.h"
-
-namespace normscope {
-const SimdKernels& simd_baseline() { return isa_baseline::simd_kernels; }
-}  // namespace normscope

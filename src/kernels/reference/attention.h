@@ -30,7 +30,7 @@ HeadWeights head_weights(const Attention<Real>& a, Index item, bool by_stats) {
     double top = -INFINITY, sum = 0;
     for (Index key = 0; key < visible; ++key) {
       double score = 0;
-      for (Index d = 0; d < D; ++d) score += double{q.value[t * q.ld + d]} * double{k.value[key * k.ld + d]};
+      for (Index d = 0; d < D; ++d) score += double{q.data[t * q.ld + d]} * double{k.data[key * k.ld + d]};
       scores[key] = score / std::sqrt(static_cast<double>(D));
       top = std::fmax(top, scores[key]);
     }
@@ -69,9 +69,9 @@ void attention_forward(const Attention<Real>& a) {
       std::vector<double> sum(D);
       for (Index key = 0; key <= keys - queries + t; ++key) {
         const double weight = w.softmax[t * keys + key] * w.mask[t * keys + key];
-        for (Index d = 0; d < D; ++d) sum[d] += weight * v.value[key * v.ld + d];
+        for (Index d = 0; d < D; ++d) sum[d] += weight * v.data[key * v.ld + d];
       }
-      for (Index d = 0; d < D; ++d) out.value[t * out.ld + d] = static_cast<Real>(sum[d]);
+      for (Index d = 0; d < D; ++d) out.data[t * out.ld + d] = static_cast<Real>(sum[d]);
     }
   });
 }
@@ -87,13 +87,13 @@ void attention_backward(const Attention<Real>& a, const AttentionGradients<Real>
     const Matrix<Real> d_out = a.head(gradients.out, item);
     std::vector<double> dq(T * D), dk(T * D), dv(T * D), dp(T);
     for (Index t = 0; t < T; ++t) {
-      const Real* d_row = d_out.value + t * d_out.ld;
+      const Real* d_row = d_out.data + t * d_out.ld;
       double mean = 0;
       for (Index j = 0; j <= t; ++j) {
         const double p = w.softmax[t * T + j], mask = w.mask[t * T + j];
         dp[j] = 0;
         for (Index d = 0; d < D; ++d) {
-          dp[j] += mask * d_row[d] * v.value[j * v.ld + d];
+          dp[j] += mask * d_row[d] * v.data[j * v.ld + d];
           dv[j * D + d] += p * mask * d_row[d];
         }
         mean += p * dp[j];
@@ -101,15 +101,15 @@ void attention_backward(const Attention<Real>& a, const AttentionGradients<Real>
       for (Index j = 0; j <= t; ++j) {
         const double ds = w.softmax[t * T + j] * (dp[j] - mean) / std::sqrt(static_cast<double>(D));
         for (Index d = 0; d < D; ++d) {
-          dq[t * D + d] += ds * k.value[j * k.ld + d];
-          dk[j * D + d] += ds * q.value[t * q.ld + d];
+          dq[t * D + d] += ds * k.data[j * k.ld + d];
+          dk[j * D + d] += ds * q.data[t * q.ld + d];
         }
       }
     }
     const auto put = [&](const Matrix<Real>& whole, const std::vector<double>& sums) {
       const Matrix<Real> out = a.head(whole, item);
       for (Index i = 0; i < T * D; ++i) {
-        Real& x = out.value[i / D * out.ld + i % D];
+        Real& x = out.data[i / D * out.ld + i % D];
         x = static_cast<Real>((gradients.beta == 0 ? 0.0 : double{gradients.beta} * x) + sums[i]);
       }
     };

@@ -243,8 +243,8 @@ void backward_groups(const Norm& norm, const NormGradients<double>& gradients, I
 
 void layer_norm_forward(const LayerNorm<double>& norm, Index begin, Index end, double* y) {
   each_group(norm, begin, end, [&](const Group& group, Index at, Index feature, Index saved) {
-    const Statistics s = forward(group, norm.x + at, from(norm.gain, feature), from(norm.bias, feature),
-                                 y + at - begin * norm.stride);
+    const Statistics s =
+        forward(group, norm.x + at, from(norm.gain, feature), from(norm.bias, feature), y + at);
     norm.mean[saved] = s.mean;
     norm.rstd[saved] = s.rstd;
   });

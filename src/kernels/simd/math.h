@@ -78,47 +78,6 @@ inline Vec normal_sf(Vec x, Vec e) {
   return p * e / q;
 }
 
-// --- for results that are rounded to bf16, which is to 4e-3 of their size: a tenth is enough -------------
-
-// 2^x for x <= 0. Relative error below 8e-5; 0 below -126; NaN stays NaN. x = n + r with 0 <= r < 1; 2^r by
-// our own minimax fit.
-inline Vec fast_exp2(Vec x) {
-#if defined(__AVX512F__)
-  const Vec r = (Vec)_mm512_maskz_reduce_ps(all_lanes, (__m512)x, _MM_FROUND_TO_NEG_INF);
-#else
-  constexpr float to_nearest = 12583039.0f;  // as in exp()
-  const Mask underflow = x < -126.0f;
-  const Vec shifted = (x - 0.5f) + to_nearest;
-  const Vec r = x - (shifted - to_nearest);
-#endif
-  Vec p = splat(0.07802469f);
-  p = p * r + 0.22606734f;
-  p = p * r + 0.69583324f;
-  p = p * r + 0.99992527f;
-#if defined(__AVX512F__)
-  return (Vec)_mm512_maskz_scalef_ps(all_lanes, (__m512)p, (__m512)x);  // p 2^floor(x)
-#else
-  p *= reinterpret_cast<Vec>(reinterpret_cast<Mask>(shifted) << 23);
-  return select(underflow, Vec{}, p);
-#endif
-}
-
-// As normal_sf(): e times our own fit in 1/(1 + 0.496x), 2.1e-4, of which AVX-512 adds 6e-5 by its
-// division.
-inline Vec normal_sf_approx(Vec x, Vec e) {
-  const Vec q = x * 0.496f + 1.0f;
-#if defined(__AVX512F__)
-  const Vec t = (Vec)_mm512_maskz_rcp14_ps(all_lanes, (__m512)q);
-#else
-  const Vec t = 1 / q;
-#endif
-  Vec p = splat(-0.1253361f);
-  p = p * t + 0.25001346f;
-  p = p * t + 0.17570292f;
-  p = p * t + 0.19951736f;
-  return p * t * e;
-}
-
 // A value and its derivative at the same point.
 struct ValueAndDerivative {
   Vec value, derivative;

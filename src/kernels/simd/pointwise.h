@@ -20,16 +20,6 @@ inline ValueAndDerivative gelu(Vec x) {
   return {x * cdf, cdf + x * e * inv_sqrt_2pi};
 }
 
-// The same where both are rounded to bf16: Φ to a relative error of 4e-4.
-inline ValueAndDerivative gelu_approx(Vec x) {
-  constexpr float inv_sqrt_2pi = 0.39894228f, half_log2_e = 0.72134752f;
-  const Vec size = magnitude(x);
-  const Vec e = fast_exp2(x * x * -half_log2_e);
-  const Vec tail = normal_sf_approx(size, e);  // Φ(-|x|)
-  const Vec bend = size * e * inv_sqrt_2pi - tail;
-  return {max(x, Vec{}) - size * tail, x < 0 ? -bend : 1 + bend};
-}
-
 inline ValueAndDerivative gelu_tanh(Vec x) {
   // (1 + tanh(u))/2 = 1/(1 + exp(-2u)), u = root*(x + cubic*x^3), root = sqrt(2/pi).
   constexpr float root = 0.79788456080286535588f, cubic = 0.044715f;
@@ -100,6 +90,18 @@ inline void axpy(Index n, float alpha, const float* a, const float* b, float* y)
 
 inline void multiply_elements(Index n, const float* a, const float* b, float* y) {
   for_each_vector(n, [&](Index i, auto part) { part.put(y + i, part.get(a + i) * part.get(b + i)); });
+}
+
+// To the nearest bf16, ties to even: half of its spacing is added, less one bit where the last bit kept is 0.
+inline void round_to_bf16(Index rows, Index cols, const float* x, Index ldx, float* out, Index ld_out) {
+  typedef std::uint32_t Bits __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
+  for (Index row = 0; row < rows; ++row, x += ldx, out += ld_out) {
+    for_each_vector(cols, [&](Index i, auto part) {
+      const Vec v = part.get(x + i);
+      const Bits bits = (Bits)v, nearest = bits + 0x7FFF + ((bits >> 16) & 1), quiet_nan = bits | 0x400000;
+      part.put(out + i, (Vec)((v == v ? nearest : quiet_nan) & 0xFFFF0000U));
+    });
+  }
 }
 
 // In double: a scale's gradient is the small difference of large sums.

@@ -6,10 +6,8 @@
 
 namespace normscope::NORMSCOPE_ISA {
 
-// Pointers that inner loops read stand in locals: else each store might have changed the struct, and the
-// tests of null would not leave the loop.
+// Members are copied to locals: a store might alias the struct, and tests of null would stay in the loop.
 
-// y points to row `begin`.
 inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index end, float* y) {
   const Index width = norm.cols / norm.groups;
   const float n = static_cast<float>(width), *gain = norm.gain, *bias = norm.bias;
@@ -17,7 +15,7 @@ inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index 
     for (Index group = 0; group < norm.groups; ++group) {
       const Index feature = norm.shared_gain ? 0 : group * width;
       const float* xs = norm.x + row * norm.stride + group * width;
-      float* ys = y + (row - begin) * norm.stride + group * width;
+      float* ys = y + row * norm.stride + group * width;
       float mu = 0, rest = 0;
       if (norm.centred) {
         Vec sum{};

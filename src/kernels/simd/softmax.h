@@ -1,10 +1,8 @@
 // Softmax of logits, softmax of attention scores.
 #pragma once
 
-#include <type_traits>
-
-#include "kernels/gemm/pack.h"
 #include "kernels/simd/math.h"
+#include "kernels/softmax.h"
 
 namespace normscope::NORMSCOPE_ISA {
 
@@ -40,7 +38,7 @@ struct CausalMask {
   static Mask numbers(std::index_sequence<i...>) {
     return Mask{i...};
   }
-  Mask seen() const { return numbers(each_lane) >= static_cast<std::int32_t>(first); }
+  Mask seen() const { return numbers(std::make_index_sequence<lanes>()) >= static_cast<std::int32_t>(first); }
 };
 
 // The keys that the query sees, and so do those after it.
@@ -60,19 +58,16 @@ inline void for_each_key(const CausalTile& tile, Index query, Body&& body) {
   }
 }
 
-// Calls body(key, part, next key's part) for each two keys of the tile. No query sees one past the last.
-template <class Body>
-inline void for_each_two_keys(const CausalTile& tile, Index query, Body&& body) {
-  const Index whole = seen_by_all(tile, query);
-  Index key = 0;
-  for (; key + 2 <= whole; key += 2) body(key, Whole{}, Whole{});
-  for (; key < tile.n_keys; key += 2) {
-    body(key, CausalMask{key - whole + 1}, CausalMask{key + 1 < tile.n_keys ? key - whole + 2 : lanes});
+// Zeros behind the scores of the vector of queries from `query` on, of keys that none of them sees.
+inline void clear_unseen(const CausalTile& tile, Index query, float* x) {
+  for (Index key = seen_by_all(tile, query + lanes - 1); key < tile.n_keys; ++key) {
+    store(x + key * tile.stride + query, Vec{});
   }
 }
 
-// P = softmax(S), and what makes it again from S. `measured`: and the tile's statistics of P.
-template <Index k_pack, bool measured>
+// P∘mask in the place of S, P = softmax(S), and what makes P again from S. `measured`: and the tile's
+// statistics of P.
+template <bool measured>
 void causal_softmax(const CausalTile& tile, float* scores) {
   const float* mask = tile.dropout_mask;
   for_each_vector(tile.n_queries, [&](Index query, auto queries) {
@@ -89,80 +84,47 @@ void causal_softmax(const CausalTile& tile, float* scores) {
       queries.put(tile.mean_score + query, score_sum * inverse);
       queries.put(tile.first_weight + query, load(scores + query) * inverse);
     }
-    for_each_two_keys(tile, query, [&](Index key, auto part, auto next) {
-      const Index i = key * tile.stride + query, j = i + tile.stride;
-      Vec a = part.get(scores + i) * inverse, b = next.get(scores + j) * inverse;
-      if (mask != nullptr) {
-        a *= part.get(mask + i);
-        b *= next.get(mask + j);
-      }
-      if constexpr (k_pack == 1) {
-        part.put(scores + i, a);
-        next.put(scores + j, b);
-      } else {
-        store(scores + key / 2 * tile.stride + query, pack_k_pairs(a, b));
-      }
+    for_each_key(tile, query, [&](Index i, auto part) {
+      Vec p = part.get(scores + i) * inverse;
+      if (mask != nullptr) p *= part.get(mask + i);
+      part.put(scores + i, p);
     });
+    clear_unseen(tile, query, scores);
     queries.put(tile.stats.max + query, top);
     queries.put(tile.stats.sum + query, sum);
   });
 }
 
-template <Index k_pack>
-void causal_softmax(const CausalTile& tile, float* scores) {
-  tile.mean_score != nullptr ? causal_softmax<k_pack, true>(tile, scores)
-                             : causal_softmax<k_pack, false>(tile, scores);
+inline void causal_softmax(const CausalTile& tile, float* scores) {
+  tile.mean_score != nullptr ? causal_softmax<true>(tile, scores) : causal_softmax<false>(tile, scores);
 }
 
-// The pairs of queries side by side in a, and in b.
-inline void store_pairs(Vec a, Vec b, float* a_pairs, float* b_pairs) {
-  const Vec both = cvt_pack(a, b);
-  std::memcpy(a_pairs, &both, sizeof both / 2);
-  std::memcpy(b_pairs, reinterpret_cast<const char*>(&both) + sizeof both / 2, sizeof both / 2);
-}
-
-// Recomputes P from S, the same bits as in the forward; dS = P (dP - delta), delta = sum_j P_j dP_j of the
-// query. FlashAttention takes delta = rowsum(dO * O), equal in exact arithmetic; ours keeps sum_j dS_j = 0 to
-// rounding even for huge logits, and dS = 0 where one weight is 1.
-template <Index k_pack>
-void causal_softmax_backward(const CausalTile& tile, const CausalGradients& g) {
+// S and dP become P∘mask and dS = P (dP - delta), delta = sum_j P_j dP_j of the query; P is computed again,
+// the same bits as in the forward. FlashAttention takes delta = rowsum(dO * O), equal in exact arithmetic;
+// ours keeps sum_j dS_j = 0 to rounding even for huge logits, and dS = 0 where one weight is 1.
+inline void causal_softmax_backward(const CausalTile& tile, float* scores, float* grads) {
   const float* mask = tile.dropout_mask;
   for_each_vector(tile.n_queries, [&](Index query, auto queries) {
     const Vec top = queries.get(tile.stats.max + query),
               inverse = 1 / queries.get(tile.stats.sum + query, 1.0f);
     Vec delta{};
     for_each_key(tile, query, [&](Index i, auto part) {
-      const Vec p = exp(Vec(part.get(g.scores + i) - top)) * inverse;
-      Vec dp = part.get(g.grads + i);
+      const Vec p = exp(Vec(part.get(scores + i) - top)) * inverse;
+      Vec dp = part.get(grads + i);
       if (mask != nullptr) {
         dp *= part.get(mask + i);
-        store(g.grads + i, dp);
+        store(grads + i, dp);
       }
-      part.put(g.scores + i, p);
-      delta += part.get(g.scores + i) * dp;
+      part.put(scores + i, p);
+      delta += part.get(scores + i) * dp;
     });
-    for_each_two_keys(tile, query, [&](Index key, auto part, auto next) {
-      const Index i = key * tile.stride + query, j = i + tile.stride;
-      Vec a = part.get(g.scores + i), b = next.get(g.scores + j);
-      const Vec da = a * (part.get(g.grads + i) - delta), db = b * (next.get(g.grads + j) - delta);
-      if (mask != nullptr) {
-        a *= part.get(mask + i);
-        b *= next.get(mask + j);
-      }
-      if constexpr (k_pack == 1) {
-        if (mask != nullptr || !std::is_same_v<decltype(part), Whole>) {  // or a key that no query sees
-          part.put(g.weights_a + i, a);
-          next.put(g.weights_a + j, b);
-        }
-        part.put(g.grads_a + i, da);
-        next.put(g.grads_a + j, db);
-      } else {
-        const Index row = key * tile.stride + query / 2;
-        store_pairs(a, b, g.weights_a + row, g.weights_a + row + tile.stride);
-        store_pairs(da, db, g.grads_a + row, g.grads_a + row + tile.stride);
-        store(g.grads_transposed + key / 2 * tile.stride + query, pack_k_pairs(da, db));
-      }
+    for_each_key(tile, query, [&](Index i, auto part) {
+      const Vec p = part.get(scores + i);
+      part.put(grads + i, p * (part.get(grads + i) - delta));
+      if (mask != nullptr) part.put(scores + i, p * part.get(mask + i));
     });
+    clear_unseen(tile, query, scores);
+    clear_unseen(tile, query, grads);
   });
 }
 

@@ -9,28 +9,42 @@
 
 namespace normscope::NORMSCOPE_ISA {
 
-constexpr KernelTable<float> table = {
-    .layer_norm_forward = layer_norm_forward,
-    .layer_norm_backward = layer_norm_backward,
-    .pointwise_norm_forward = pointwise_norm_forward,
-    .pointwise_norm_backward = pointwise_norm_backward,
-    .softmax_stats = softmax_stats,
-    .add_exponentials = add_exponentials,
-    .activation = activation,
-    .swiglu_forward = swiglu_forward,
-    .swiglu_backward = swiglu_backward,
-    .axpby = axpby,
-    .axpy = axpy,
-    .multiply = multiply_elements,
-    .dot = dot,
-    .sum_squares = sum_squares,
-    .tensor_stats = tensor_stats,
-    .column_stats = column_stats,
-    .sum_cosines = sum_cosines,
-    .adamw = adamw,
-    .momentum_step = momentum_step,
+extern const SimdKernels simd_kernels;
+constexpr SimdKernels simd_kernels = {
+    .table =
+        {
+            .layer_norm_forward = layer_norm_forward,
+            .layer_norm_backward = layer_norm_backward,
+            .pointwise_norm_forward = pointwise_norm_forward,
+            .pointwise_norm_backward = pointwise_norm_backward,
+            .softmax_stats = softmax_stats,
+            .add_exponentials = add_exponentials,
+            .activation = activation,
+            .swiglu_forward = swiglu_forward,
+            .swiglu_backward = swiglu_backward,
+            .axpby = axpby,
+            .axpy = axpy,
+            .multiply = multiply_elements,
+            .dot = dot,
+            .sum_squares = sum_squares,
+            .tensor_stats = tensor_stats,
+            .column_stats = column_stats,
+            .sum_cosines = sum_cosines,
+            .adamw = adamw,
+            .momentum_step = momentum_step,
+        },
+    .gemm =
+        {
+            .mr = tile_rows,
+            .nr = tile_cols,
+            .kc = tile_depth,
+            .pack_b = pack_b<float>,
+            .pack_a = nullptr,
+            .multiply = multiply<float>,
+        },
+    .causal_softmax = causal_softmax,
+    .causal_softmax_backward = causal_softmax_backward,
+    .round_to_bf16 = round_to_bf16,
 };
-
-constexpr SimdKernels simd_kernels = {.table = table, .gemm = gemm_kernel<F32>, .bf16 = bf16_kernels};
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -1,6 +1,16 @@
-// loss = mean over rows of logsumexp(z) - z[target];  dz = (softmax(z) - onehot(target)) dloss / N.
-// Saved: maximum and sum of each row. The mean is summed in double, row by row.
-#include "ops/ops.h"
+// The loss: the mean over rows of -log softmax(z)[target], in nats.
+//
+//   shapes      z (N, V), targets N -> loss (1, 1)
+//   forward     loss = mean over rows of logsumexp(z) - z[target], summed in double
+//   backward    dz = (softmax(z) - onehot(target)) dloss / N
+//   saved       maximum and sum of each row's softmax
+//   source      torch.nn.functional.cross_entropy
+#pragma once
+
+#include <span>
+
+#include "autograd/tape.h"
+#include "kernels/rows.h"
 
 namespace normscope {
 
@@ -12,21 +22,18 @@ Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std:
           " targets");
   Real* row_loss = tape.template save<Real>(rows);
   const SoftmaxStats<Real> stats{tape.template save<Real>(rows), tape.template save<Real>(rows)};
-  const CrossEntropy<Real> ce{rows, logits.cols, logits.value, targets.data(), stats};
+  const CrossEntropy<Real> ce{rows, logits.cols, logits.data, targets.data(), stats};
   cross_entropy_forward(ce, row_loss);
   double total = 0;
   for (Index row = 0; row < rows; ++row) total += row_loss[row];
+  const Var<Real> loss = tape.create(1, 1);
+  *loss.data = static_cast<Real>(total / static_cast<double>(rows));
 
-  Var<Real> loss = tape.create(1, 1);
-  *loss.value = static_cast<Real>(total / static_cast<double>(rows));
   tape.record(loss, [=](Tape<Real>& t) {
     const auto [d, beta] = t.accumulate(logits);
-    cross_entropy_backward(ce, *t.gradient(loss) / static_cast<Real>(rows), d, beta);
+    cross_entropy_backward(ce, *t.gradient(loss).data / static_cast<Real>(rows), d, beta);
   });
   return loss;
 }
-
-template Var<float> cross_entropy(Tape<float>&, Var<float>, std::span<const std::int32_t>);
-template Var<double> cross_entropy(Tape<double>&, Var<double>, std::span<const std::int32_t>);
 
 }  // namespace normscope

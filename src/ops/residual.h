@@ -1,46 +1,55 @@
-// The sums and factors around a sublayer: alpha*x + branch, constant * x, learned * x.
+// The sums and factors around a sublayer.
+//
+//   shapes      x, branch, y (N, C); a learned factor (1, 1), or (1, C), one a feature
+//   forward     y = alpha x + branch;  y = factor x, constant or learned
+//   backward    dx = alpha dy, dbranch = dy;  dx = factor dy, dfactor = sum of dy x, over all elements or
+//   over the
+//               rows of each feature
+//   saved       nothing beyond x
+//   source      He et al. 2015 (arXiv 1512.03385), Bachlechner et al. 2020 (2003.04887)
+#pragma once
+
+#include "autograd/tape.h"
 #include "core/parallel.h"
 #include "core/scratch.h"
 #include "kernels/pointwise.h"
 #include "kernels/simd.h"
-#include "ops/ops.h"
 
 namespace normscope {
 
-// y = alpha x + b;  dx = alpha dy,  db = dy.
 template <class Real>
 Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> branch) {
   const typename Tape<Real>::Op op(tape, "residual", x.rows, x.cols);
   require(x.rows == branch.rows && x.cols == branch.cols, "residual_sum", "x is (", x.rows, ", ", x.cols,
           "), the branch (", branch.rows, ", ", branch.cols, ")");
-  Var<Real> y = tape.create(x.rows, x.cols);
-  axpy(x.size(), alpha, x.value, branch.value, y.value);
+  const Var<Real> y = tape.create(x.rows, x.cols);
+  axpy(x.size(), alpha, x.data, branch.data, y.data);
 
   tape.record(y, [=](Tape<Real>& t) {
     t.share_gradient(y, branch);
     if (alpha == 1) return t.share_gradient(y, x);
     const Accumulator<Real> dx = t.accumulate(x);
-    axpby(x.size(), alpha, t.gradient(y), dx.beta, dx.data);
+    axpby(x.size(), alpha, t.gradient(y).data, dx.beta, dx.data);
   });
   return y;
 }
 
-// y = f x;  dx = f dy.
+// A constant factor; 1 returns x itself.
 template <class Real>
 Var<Real> scale(Tape<Real>& tape, Real factor, Var<Real> x) {
   if (factor == 1) return x;
   const typename Tape<Real>::Op op(tape, "scale", x.rows, x.cols);
-  Var<Real> y = tape.create(x.rows, x.cols);
-  axpby(x.size(), factor, x.value, Real(0), y.value);
+  const Var<Real> y = tape.create(x.rows, x.cols);
+  axpby(x.size(), factor, x.data, Real(0), y.data);
 
   tape.record(y, [=](Tape<Real>& t) {
     const Accumulator<Real> dx = t.accumulate(x);
-    axpby(x.size(), factor, t.gradient(y), dx.beta, dx.data);
+    axpby(x.size(), factor, t.gradient(y).data, dx.beta, dx.data);
   });
   return y;
 }
 
-// y = f x;  dx = f dy,  df = sum of dy x, over all elements, or over the rows of each feature.
+// A learned factor; an absent one returns x itself.
 template <class Real>
 Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
   if (!factor) return x;
@@ -51,28 +60,29 @@ Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
   // out = f in, row by row.
   const auto scale_rows = [=](const Real* in, Real* out) {
     parallel_for(x.rows, [&](Index r) {
-      kernels<Real>().multiply(x.cols, in + r * x.cols, factor.value, out + r * x.cols);
+      kernels<Real>().multiply(x.cols, in + r * x.cols, factor.data, out + r * x.cols);
     });
   };
-  Var<Real> y = tape.create(x.rows, x.cols);
+  const Var<Real> y = tape.create(x.rows, x.cols);
   if (by_feature) {
-    scale_rows(x.value, y.value);
+    scale_rows(x.data, y.data);
   } else {
-    axpby(x.size(), *factor.value, x.value, Real(0), y.value);
+    axpby(x.size(), *factor.data, x.data, Real(0), y.data);
   }
 
   tape.record(y, [=](Tape<Real>& t) {
-    const Real* dy = t.gradient(y);
+    const Real* dy = t.gradient(y).data;
+    Real* dfactor = t.add_to(factor);
     if (!by_feature) {
-      if (t.wants_gradient(factor)) *t.add_to(factor) += static_cast<Real>(dot(x.size(), dy, x.value));
+      if (dfactor != nullptr) *dfactor += static_cast<Real>(dot(x.size(), dy, x.data));
       const Accumulator<Real> dx = t.accumulate(x);
-      return axpby(x.size(), *factor.value, dy, dx.beta, dx.data);
+      return axpby(x.size(), *factor.data, dy, dx.beta, dx.data);
     }
     struct Product;
     Real* product = thread_scratch<Real, Product>(x.size());
-    if (t.wants_gradient(factor)) {
-      multiply(x.size(), dy, x.value, product);
-      sum_rows(x.rows, x.cols, product, t.add_to(factor));
+    if (dfactor != nullptr) {
+      multiply(x.size(), dy, x.data, product);
+      sum_rows(x.rows, x.cols, product, dfactor);
     }
     const Accumulator<Real> dx = t.accumulate(x);
     scale_rows(dy, product);
@@ -80,12 +90,5 @@ Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
   });
   return y;
 }
-
-template Var<float> residual_sum(Tape<float>&, float, Var<float>, Var<float>);
-template Var<double> residual_sum(Tape<double>&, double, Var<double>, Var<double>);
-template Var<float> scale(Tape<float>&, float, Var<float>);
-template Var<double> scale(Tape<double>&, double, Var<double>);
-template Var<float> scale_by(Tape<float>&, Var<float>, Var<float>);
-template Var<double> scale_by(Tape<double>&, Var<double>, Var<double>);
 
 }  // namespace normscope

@@ -1,13 +1,28 @@
-// y = x M / (1-p), M the mask;  dx = dy M / (1-p). Saved: nothing, the mask is a function of the stream.
+// Dropout.
+//
+//   shapes      x, y (N, C), N = sequences * context
+//   forward     y = x M / (1-p), M = 0 with probability p, else 1; p = 0 returns x itself
+//   backward    dx = dy M / (1-p)
+//   saved       nothing: M is a function of the stream, the sequence and the element
+//   source      Srivastava et al. 2014; torch.nn.Dropout
+#pragma once
+
+#include "autograd/tape.h"
 #include "core/parallel.h"
-#include "ops/ops.h"
+#include "core/random.h"
 
 namespace normscope {
-namespace {
+
+struct Dropout {
+  double p = 0;
+  RandomStream stream{0, ""};
+  Index context = 1;         // rows a sequence
+  Index first_sequence = 0;  // number of sequence 0 in the whole step's batch
+};
 
 // out = beta*out + in M / (1-p), sequence by sequence.
 template <class Real>
-void apply_mask(const Dropout& drop, Index rows, Index cols, const Real* in, Real beta, Real* out) {
+void apply_dropout_mask(const Dropout& drop, Index rows, Index cols, const Real* in, Real beta, Real* out) {
   const Real scale = static_cast<Real>(1 / (1 - drop.p));
   const Index per_sequence = drop.context * cols;
   parallel_for(rows / drop.context, [&](Index sequence) {
@@ -20,25 +35,19 @@ void apply_mask(const Dropout& drop, Index rows, Index cols, const Real* in, Rea
   });
 }
 
-}  // namespace
-
 template <class Real>
 Var<Real> dropout(Tape<Real>& tape, const Dropout& drop, Var<Real> x) {
   if (drop.p == 0) return x;
   const typename Tape<Real>::Op op(tape, "dropout", x.rows, x.cols);
   require(x.rows % drop.context == 0, "dropout", x.rows, " rows are not whole sequences of ", drop.context);
-
-  Var<Real> y = tape.create(x.rows, x.cols);
-  apply_mask(drop, x.rows, x.cols, x.value, Real(0), y.value);
+  const Var<Real> y = tape.create(x.rows, x.cols);
+  apply_dropout_mask(drop, x.rows, x.cols, x.data, Real(0), y.data);
 
   tape.record(y, [=](Tape<Real>& t) {
     const Accumulator<Real> dx = t.accumulate(x);
-    apply_mask(drop, x.rows, x.cols, t.gradient(y), dx.beta, dx.data);
+    apply_dropout_mask(drop, x.rows, x.cols, t.gradient(y).data, dx.beta, dx.data);
   });
   return y;
 }
-
-template Var<float> dropout(Tape<float>&, const Dropout&, Var<float>);
-template Var<double> dropout(Tape<double>&, const Dropout&, Var<double>);
 
 }  // namespace normscope
