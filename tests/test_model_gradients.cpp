@@ -57,7 +57,7 @@ TEST_CASE("model: gradients of every placement, norm and activation equal centra
       }
     }
   }
-  CHECK(legal == (13 * 8 + 2) * 5);
+  CHECK(legal == (12 * 8 + 2) * 5);
 }
 
 TEST_CASE("model: gradients without the residual equal central differences") {

@@ -45,7 +45,8 @@ double residual_factor(const ModelConfig& config) {
   return config.init.residual_scaling ? 1 / std::sqrt(2.0 * static_cast<double>(config.n_layer)) : 1.0;
 }
 
-// The initial value of a parameter that is no matrix, before its init_gain.
+}  // namespace
+
 double first_value(Role role) {
   switch (role) {
     case Role::norm_gain:
@@ -63,8 +64,6 @@ double first_value(Role role) {
       fail("init", "no first value for role number ", static_cast<int>(role));
   }
 }
-
-}  // namespace
 
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
