@@ -14,7 +14,8 @@ from collections import namedtuple
 from lib import plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.figures import PAPERS, look, styled
 from lib.output import output_path, save
-from lib.runs import find_runs, group_runs, main, newest_family
+from lib.groups import group_runs, newest_family
+from lib.runs import find_runs, main
 from lib.sites import SITES
 
 EXAMPLES = """examples:

@@ -14,7 +14,7 @@ build/normscope train configs/deep_pre.json --out "$pre" --overwrite
 build/normscope train configs/deep_post.json --out "$post" --overwrite
 
 echo
-build/normscope compare "$pre" "$post"
+/usr/bin/python3 scripts/compare.py "$pre" "$post"
 echo
 /usr/bin/python3 scripts/plot.py layers "$pre" "$post"
 /usr/bin/python3 scripts/plot.py loss "$pre" "$post"

@@ -13,7 +13,9 @@ from lib.figures import styled
 from lib.output import file_bytes, output_path
 from lib.report_data import inline, page_data
 from lib.report_page import bullets, folded, key, notes, page, picture, pre, section, table, text
-from lib.runs import PlotError, comparison, find_runs, main, printable, shared_settings, shortened
+from lib.comparison import comparison
+from lib.groups import shared_settings
+from lib.runs import PlotError, find_runs, main, printable, shortened
 from lib.sites import Branches, Site
 
 EXAMPLES = """examples:
@@ -54,7 +56,7 @@ def folders_of(group):
 
 
 def results(said):
-    """The table of results, the differences seed by seed, and what can be said of them: all as `compare` has it."""
+    """The table of results, the differences seed by seed, and what can be said of them: all as compare.py has it."""
     rows = []
     for entry in said["runs"]:
         figures = [figure["text"] for figure in entry["figures"].values()]

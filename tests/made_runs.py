@@ -61,6 +61,8 @@ class MadeRuns(unittest.TestCase):
             for part in path:
                 place = place[part]
             place[last] = value
+        if config["model"]["norm_placement"] in ("none", "rezero"):  # norms have no effect
+            del config["model"]["norm"], config["model"]["final_norm"]
         folder = self.root / folder
         layers = ["step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share"]
         heads = ["step,layer,head,max_logit,entropy,first_share"]

@@ -21,7 +21,7 @@ class CommandLine(CliTest):
         self.assertIn("usage", self.normscope("--help").stdout)
         version = self.normscope("--version").stdout
         self.assertRegex(version, r"^normscope \d+\.\d+\.\d+ \(commit ([0-9a-f]{7,}(-dirty)?|unknown)\), .*OpenBLAS .*\n$")
-        for command in ("train", "probe", "compare", "sample", "eval", "bench", "config"):
+        for command in ("train", "probe", "sample", "eval", "bench", "config"):
             self.assertIn(f"normscope {command}", self.normscope(command, "--help").stdout)
             self.assertIn("--help", self.normscope(command, "no-such-file", "--help").stdout)
             self.assertEqual(self.normscope(command, "--version").stdout, version)
@@ -54,7 +54,6 @@ class CommandLine(CliTest):
     def test_a_wrong_number_of_arguments(self):
         self.refused("train", says=["CONFIG"])
         self.refused("train", self.config(), "more", says=["CONFIG"])
-        self.refused("compare", says=["RUN"])
         self.refused("eval", says=["RUN|FILE"])
 
     def test_options_come_in_any_order(self):
@@ -94,7 +93,7 @@ class OtherHabits(CliTest):
                                  (["max_iters=10"], "train.steps=10"), (["--steps"], "train.steps=VALUE")):
             with self.subTest(arguments):
                 self.refused("train", self.config(), *arguments, says=[f"did you mean --set {meant}?"])
-        self.refused("compare", ".", "--lr=1", says=["unknown option --lr", "--help", ": --help, --version, --base, --csv, --json"])
+        self.refused("eval", ".", "--lr=1", says=["unknown option --lr", "--help", ": --help, --version"])
 
     # First commands of people who come from nanoGPT, Hugging Face's Trainer and PyTorch's examples.
     FOREIGN = {"--num_train_epochs=3": "--set train.steps=VALUE? It takes integer, 1..10000000 (updates)",
@@ -304,7 +303,7 @@ class Unusual(CliTest):
 class Files(CliTest):
     def test_folders_that_are_no_run(self):
         os.mkdir(self.path("empty"))
-        for command in ("compare", "sample", "eval"):
+        for command in ("sample", "eval"):
             for name in ("empty", "missing"):
                 self.assertEqual(self.refused(command, name, says=[name]).stdout, "")
         self.refused("probe", self.config(), "--from", "missing", "--out", "probe", says=["missing: no such file"])
@@ -382,11 +381,6 @@ class Files(CliTest):
         self.refused("eval", "run", "--data", "other.txt", says=["other.txt"])
         self.refused("eval", "run", "--data", "none.txt", says=["none.txt"])
 
-    def test_a_damaged_folder_is_named(self):
-        run = self.train("run")
-        self.write(run.file("summary.json"), "{")
-        self.refused("compare", "run", code=1, says=["summary.json"])
-
 
 class NothingRaw(CliTest):
     """Control characters of names and values are spelled out, never sent."""
@@ -394,7 +388,7 @@ class NothingRaw(CliTest):
     def test_in_arguments(self):
         self.config()
         train = ("train", "tiny.json")
-        for arguments in ((HOSTILE,), ("train", HOSTILE), ("compare", HOSTILE), ("sample", HOSTILE), ("eval", HOSTILE),
+        for arguments in ((HOSTILE,), ("train", HOSTILE), ("sample", HOSTILE), ("eval", HOSTILE),
                           ("bench", HOSTILE), ("probe", "tiny.json", "--from", HOSTILE, "--out", "p"),
                           (*train, f"--{HOSTILE}"), (*train, "-\x1b"), (*train, f"--quiet={HOSTILE}"),
                           (*train, "--threads", HOSTILE), (*train, "--set", HOSTILE),
@@ -420,7 +414,6 @@ class NothingRaw(CliTest):
                           ("eval", f"{HOSTILE}/none.safetensors"),
                           ("sample", f"{HOSTILE}/bad.safetensors"),
                           ("sample", HOSTILE),
-                          ("compare", HOSTILE),
                           ("train", f"{HOSTILE}/bad.json"),
                           ("train", f"{HOSTILE}/tiny.json"),
                           ("train", "tiny.json", "--out", f"{HOSTILE}/one.txt"),
@@ -435,7 +428,6 @@ class NothingRaw(CliTest):
         os.mkdir(self.path(HOSTILE))
         said = self.normscope("train", self.config({"train": {"steps": 2}}), "--out", out).stdout
         said += self.normscope("train", "tiny.json", "--out", out, "--resume").stdout
-        said += self.normscope("compare", out).stdout + self.normscope("compare", "--csv", out).stdout
         said += self.normscope("probe", "tiny.json", "--out", f"{HOSTILE}/probe").stdout
         self.write(f"{HOSTILE}/here.json", json.dumps(TINY))
         said += self.normscope("config", "--origin", f"{HOSTILE}/here.json").stdout

@@ -15,7 +15,8 @@ from made_runs import SCRIPTS, MadeRuns
 
 from lib import figures, panels, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.keys import PLACEMENTS, completed
-from lib.runs import Group, PlotError, Run, group_runs, matplotlib
+from lib.groups import Group, group_runs
+from lib.runs import PlotError, Run, matplotlib
 from lib.sites import Branches, Site, placements
 
 

@@ -86,16 +86,6 @@ TEST_CASE("every field has a key of its own, and a summary has those that are of
   CHECK(keys.size() == record_fields().size());
 }
 
-TEST_CASE("columns come in the order of their places, and each of compare's is a figure with a title") {
-  int place = 0;
-  for (const RecordField& column : fields_by(&RecordField::compare)) {
-    CHECK(column.compare == ++place);
-    CHECK(column.title != nullptr);
-    CHECK(RunRecord().*column.figure() == std::nullopt);
-  }
-  CHECK(place == 6);
-}
-
 TEST_CASE("fields of a damaged summary that are not what they should be are left alone") {
   const Summary file;
   file.set(R"({"status": 3, "steps": -1, "params": 1e300, "vocab": "x", "growth": [], "best_step": null,

@@ -7,7 +7,8 @@ import textwrap
 import warnings
 
 from lib.keys import PLACEMENTS
-from lib.runs import MEAN, matplotlib, shared_seeds
+from lib.groups import MEAN, shared_seeds
+from lib.runs import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg  # after runs, which finds a Python that has it
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 
 from lib import safetensors_io, theory
-from lib.runs import np, program
+from lib.comparison import comparison
+from lib.runs import Run, np, program
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(program())
@@ -78,11 +79,11 @@ class Rows:
         return [float(row["final_val_loss"]) if row["status"] == "done" else math.inf for row in self.where(**values)]
 
     def paired(self, of, base):
-        """What `normscope compare` says of the final losses of the runs `of` beside those of `base`, seed by seed: `mean` of
-        the differences and `difference` in words. Two seeds at least."""
-        folders, bases = ([row["folder"] for row in self.where(**values)] for values in (of, base))
-        said = json.loads(normscope("compare", "--json", "--base", bases[0], *bases, *folders))
-        return said["paired"][0] if said["paired"] else {"mean": math.nan, "difference": "diverged"}
+        """What compare.py says of the final losses of the runs `of` beside those of `base`, seed by seed: `mean` of the
+        differences and `difference` in words. Two seeds at least."""
+        runs = [Run(row["folder"]) for values in (base, of) for row in self.where(**values)]
+        said = comparison(runs)["paired"]
+        return said[0] if said else {"mean": math.nan, "difference": "diverged"}
 
     def curves(self, **values):
         """(steps, array (seeds, steps)) of their training losses; NaN from where a run diverged."""

@@ -4,7 +4,8 @@ from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.keys import PLACEMENTS
 from lib.panels import (depth_panel, entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
                     when_shown)
-from lib.runs import PlotError, shared_settings
+from lib.groups import shared_settings
+from lib.runs import PlotError
 from lib.sites import Branches
 
 SHARE = "rms of what is added / rms of the stream it joins"

@@ -6,7 +6,8 @@ from operator import attrgetter
 
 from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, new_figure, points
 from lib.panels import band, depth_panel, end_mark, entitle, mark_beyond, name_ends, say, scale_y, step_panel, when_shown
-from lib.runs import np, shared_settings
+from lib.groups import shared_settings
+from lib.runs import np
 from lib.sites import UNLOGGED, Steps
 
 KINDS = {"entropy": ("Entropy", "entropy of a query's weights (nats)"), "first_share": ("Attention sink", "weight on the first token"),

@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from lib.panels import block_ticks, nothing_finite, number, say, whole_x
-from lib.runs import PlotError, matplotlib, np, shared_settings, shortened
+from lib.groups import shared_settings
+from lib.runs import PlotError, matplotlib, np, shortened
 from lib.sites import SITES, Site
 
 # Perceptually even, and told apart with any kind of colour vision; two, because the two scales are.

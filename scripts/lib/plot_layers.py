@@ -6,7 +6,7 @@ from operator import attrgetter
 from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, points
 from lib.panels import (depth_panel, entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
                     when_shown)
-from lib.runs import shared_settings
+from lib.groups import shared_settings
 from lib.sites import FIRST, Site
 from lib.theory import NoPrediction, predicted
 

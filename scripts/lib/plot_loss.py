@@ -6,7 +6,8 @@ import math
 from lib.figures import MUTED, drawing, end_names, facets, for_paper, group_handles, inches, letters, literal, new_figure, points
 from matplotlib.lines import Line2D
 from lib.panels import THICK, band, end_mark, entitle, name_ends, nothing_finite, number, on_steps, say, ticker, whole_x
-from lib.runs import np, shared_settings
+from lib.groups import shared_settings
+from lib.runs import np
 
 MAX_DIAMONDS = 80  # a group: more would lie on one another
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram")

@@ -4,7 +4,7 @@ from operator import attrgetter
 
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.panels import entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel
-from lib.runs import shared_settings
+from lib.groups import shared_settings
 
 KINDS = (("Norm of the gradient", "before clipping (nats per unit)", "norm"), ("Clipping", "factor on the gradient; 1: none", "clip"))
 

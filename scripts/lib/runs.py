@@ -1,7 +1,5 @@
-"""What the plots share of reading: finding run folders and their tables; their groups and labels, which are those of
-`normscope compare`."""
+"""Reading runs: finding their folders, their configs, tables and records."""
 
-import copy
 import csv
 import functools
 import json
@@ -13,6 +11,7 @@ import sys
 from pathlib import Path
 
 from lib.command import ScriptError as PlotError, printable, program, run_command
+from lib.keys import fault
 from lib.system_python import restart
 
 # matplotlib inverts matrices of 3x3, after each of which threads of numpy's BLAS would spin for a while.
@@ -23,7 +22,8 @@ try:
 except ImportError as import_error:
     restart(import_error, "plot", "install python3-matplotlib and python3-numpy")
 
-MEAN = "mean and range of"  # seeds
+from lib import safetensors_io  # after numpy, which it needs
+
 PLACEMENT, NORM = "model.norm_placement", "model.norm"
 WHOLE = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest a run can write
 
@@ -41,6 +41,10 @@ def shortened(text, length):
 
 # ---- reading --------------------------------------------------------------------------------------------------
 
+UNLOGGED = "set log.layers_every above 0 and train again"
+STEP_BYTES = 4000  # the rows of a layer and step in layers.csv or params.csv take less
+UNFINISHED = "unfinished"  # the status of a run that goes on or was killed
+
 
 class Run:
     """A run folder, or one seed of a probe folder."""
@@ -48,6 +52,8 @@ class Run:
     def __init__(self, folder):
         self.folder = Path(folder)
         self.config = self._json("config.json")
+        if wrong := fault(self.config):
+            raise PlotError(f"{self}: damaged config.json: {printable(wrong)}", 1)
         self.summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
         self.probe = (self.summary.get("status") == "probe" or  # older ones have no summary
                       self.folder.name.startswith("seed-") and not (self.folder / "metrics.csv").exists())
@@ -58,6 +64,15 @@ class Run:
         """The value of a dotted key of the config; None where it has none."""
         return functools.reduce(lambda part, name: part.get(name) if isinstance(part, dict) else None, key.split("."),
                                 self.config)
+
+    @property
+    def seed(self):
+        return self.value("train.seed")
+
+    def texts(self):
+        """The paths of the run's text."""
+        paths = self.value("data.path") or []
+        return [paths] if isinstance(paths, str) else paths
 
     def __str__(self):
         return printable(self.folder)
@@ -73,16 +88,17 @@ class Run:
             raise PlotError(f"{self}: damaged {name}: not an object")
         return value
 
-    def rows(self, name, columns, hint, keep=None, some=True):
+    def rows(self, name, columns, hint, keep=None, some=True, first=None, last=None):
         """The named columns as an array (rows, columns) of floats. `keep`: (column, names): only rows with one of these
-        names there, and as a last column which of the names it is, counted from 0. `some`: none is an error."""
+        names there, and as a last column which of the names it is, counted from 0. `some`: none is an error. `first`, `last`: only
+        rows in so many bytes of the file."""
         try:
-            file = open(self.folder / name, newline="", encoding="utf-8", errors="replace")
+            file = open(self.folder / name, "rb")
         except FileNotFoundError:
             raise PlotError(f"{self}: no {name}; {hint}") from None
         found = []
         with file:
-            reader = csv.reader(line for line in file if line.endswith("\n"))  # a kill may have torn the last one
+            reader = csv.reader(_whole_lines(file, first, last))
             header = next(reader, [])
             missing = [c for c in (*columns, *([keep[0]] if keep else [])) if c not in header]
             if missing:
@@ -104,6 +120,89 @@ class Run:
             raise PlotError(f"{self}: {name} has no rows yet")
         return np.array(found).reshape(len(found), len(columns) + (keep is not None))
 
+    @functools.cached_property
+    def record(self):
+        """The status and figures of summary.json; of a run that has none, or has logged more since, those of its logs."""
+        record = {key: value for key, value in self.summary.items() if _is_figure(key, value)}
+        status = self.summary.get("status")
+        record["status"] = status if isinstance(status, str) else "probe" if self.probe else UNFINISHED
+        if self.probe and not self.summary:
+            record.update(self._last_step())
+        elif record["status"] in (UNFINISHED, "interrupted"):
+            logged = self._logged()
+            if logged.get("steps", 0) > record.get("steps", 0):  # resumed since, if it was interrupted
+                record.update(logged, **self._last_step(), status=UNFINISHED)
+            else:
+                record.setdefault("final_val_loss", logged.get("final_val_loss"))
+        record.setdefault("branch_share", self._first_branch_share())
+        return record
+
+    @functools.cached_property
+    def text_hash(self):
+        """The hash of the bytes of the run's text as summary.json has it, or else a checkpoint; "" without both."""
+        said = self.summary.get("corpus_hash")
+        if not isinstance(said, str):
+            try:
+                said = safetensors_io.read(self.folder / "checkpoint.safetensors")[1].get("corpus")
+            except (OSError, ValueError):
+                said = ""
+        return said or ""
+
+    def evaluations(self):
+        """The steps with a validation loss and these losses, as an array (evaluations, 2)."""
+        return self._column("val_loss")
+
+    def _column(self, column):
+        """The steps at which metrics.csv has a value in the column and these values; none if it cannot be read."""
+        try:
+            rows = self.rows("metrics.csv", ("step", column), "not a training run", some=False)
+        except PlotError:
+            return np.empty((0, 2))
+        return rows[~np.isnan(rows[:, 1])]
+
+    def _logged(self):
+        """What metrics.csv says of a run so far."""
+        train, val, speed = (self._column(name) for name in ("train_loss", "val_loss", "tokens_per_s"))
+        logged = {"steps": int(max(part[-1, 0] for part in (train, val, speed) if len(part)))} if len(train) else {}
+        if len(train):
+            logged["final_train_loss"] = train[-1, 1]
+        if len(val):
+            logged |= {"final_val_loss": val[-1, 1], "best_val_loss": val[:, 1].min()}
+        if len(speed):
+            logged["tokens_per_s"] = len(speed) / (1 / speed[:, 1]).sum()
+        return {key: value.item() if isinstance(value, np.generic) else value for key, value in logged.items()}
+
+    def _last_step(self):
+        """Growth, grad_first_last and params of the last step that layers.csv and params.csv have whole."""
+        depth = self.value("model.n_layer") or 0
+        found, tail = {}, 3 * STEP_BYTES * (depth + 2)
+        try:
+            rows = self.rows("layers.csv", ("step", "layer", "rms"), UNLOGGED, keep=("site", ("stream",)), last=tail)
+            ends = {layer: {step: rms for step, at, rms, _ in rows if at == layer} for layer in (0, depth)}
+            step = max(set(ends[0]) & set(ends[depth]))
+            found["growth"] = float(ends[depth][step] / ends[0][step])
+        except (PlotError, ValueError, ZeroDivisionError):
+            pass
+        try:
+            rows = self.rows("params.csv", ("step", "layer", "numel", "grad_norm"), UNLOGGED, last=tail)
+            steps, counts = np.unique(rows[:, 0], return_counts=True)
+            rows = rows[rows[:, 0] == steps[counts == counts.max()][-1]]
+            first, last = (math.hypot(*rows[rows[:, 1] == layer, 3]) for layer in (1, depth))
+            found |= {"params": int(rows[:, 2].sum()), "grad_first_last": first / last}
+        except (PlotError, ValueError, ZeroDivisionError):
+            pass
+        return found
+
+    def _first_branch_share(self):
+        """The mean branch_share of the first logged step; None where there is none or it is not finite."""
+        head = 2 * STEP_BYTES * ((self.value("model.n_layer") or 0) + 2)
+        try:
+            rows = self.rows("layers.csv", ("step", "branch_share"), UNLOGGED, keep=("site", ("attn_out", "ffn_out")), first=head)
+        except PlotError:
+            return None
+        share = rows[rows[:, 0] == rows[0, 0], 1].mean()
+        return float(share) if np.isfinite(share) else None
+
     @property
     def diverged(self):
         return self.summary.get("status") == "diverged"
@@ -115,23 +214,54 @@ class Run:
         return step if isinstance(step, int) else otherwise
 
 
-def find_runs(paths, needed):
-    """The runs that the paths name: run folders, probe folders, or folders of these (one or two levels down)."""
+COUNTS = ("steps", "params", "vocab")  # whole numbers in summary.json
+
+
+def _is_figure(key, value):
+    """Whether a member of summary.json is a number that a run can write there."""
+    return type(value) in (int, float) and (key not in COUNTS or 0 <= value < 1 << 53 and value == int(value))
+
+
+def _whole_lines(file, first=None, last=None):
+    """The lines of a binary file as text, without a last one that a kill has torn: all, or the header and those in the first or last
+    so many bytes."""
+    yield file.readline().decode("utf-8", "replace")
+    start = os.fstat(file.fileno()).st_size - last if last else 0
+    if start > file.tell():
+        file.seek(start)
+        file.readline()  # the rest of a line
+    for line in file:
+        if not line.endswith(b"\n"):
+            return
+        yield line.decode("utf-8", "replace")
+        first = first and first - len(line)
+        if first is not None and first <= 0:
+            return
+
+
+def find_runs(paths, needed, unreadable=None):
+    """The runs that the paths name: run folders, probe folders, or folders of these (one or two levels down). A damaged run is an
+    error, or is added to the list `unreadable`."""
     runs, seen = [], set()
     for path in map(Path, paths):
         if not path.is_dir():
             raise PlotError(f"{printable(path)}: no such folder; name run folders, such as runs/quickstart/pre")
-        folders = [path] if (path / "config.json").exists() else _folders_below(path, needed)
+        folders = [path] if (path / "config.json").exists() else folders_below(path, needed)
         if not folders:
             raise PlotError(f"{printable(path)}: no config.json, and no run with {needed} in the folders below")
         for folder in folders:
             if folder.resolve() not in seen:
                 seen.add(folder.resolve())
-                runs.append(Run(folder))
+                try:
+                    runs.append(Run(folder))
+                except PlotError as error:
+                    if unreadable is None:
+                        raise
+                    unreadable.append(str(error))
     return runs
 
 
-def _folders_below(path, needed):
+def folders_below(path, needed):
     """Run folders one or two levels below, and the seeds of probe folders there; a sweep's in its own order."""
     found = {f.parent for levels in ("*", "*/*", "*/*/seed-*") for f in path.glob(f"{levels}/config.json")}
 
@@ -145,81 +275,19 @@ def _folders_below(path, needed):
 
     def order(folder):
         ranks = rank(folder.parent)
-        return _natural_order(folder.parent), ranks.get(folder.name, len(ranks)), _natural_order(folder)
+        return natural_order(folder.parent), ranks.get(folder.name, len(ranks)), natural_order(folder)
 
     return sorted((f for f in found if (f / needed).exists()), key=order)
 
 
-def _natural_order(path):
+def natural_order(path):
     """Sorts L=2 before L=12."""
     digits = "".join(c if c.isdigit() else " " for c in str(path)).split()
     letters = "".join("0" if c.isdigit() else c for c in str(path)).replace("00", "0")
     return letters, [int(d) for d in digits], str(path)
 
 
-def newest_family(needed):
-    """The newest run below runs/ and all that differ from it only in placement, norm or seed; says which."""
-    root = Path("runs")
-    folders = _folders_below(root, needed) if root.is_dir() else []
-    if not folders:
-        raise PlotError(f"runs: no run with {needed} here; name run folders, or train one first: "
-                        "build/normscope train configs/quickstart.json")
-    folders.sort(key=lambda f: (f / needed).stat().st_mtime_ns, reverse=True)
-    newest, *others = map(Run, folders[:1])
-    for folder in folders[1:]:
-        try:
-            others.append(Run(folder))
-        except PlotError:
-            continue  # damaged, and nobody asked for it
-    family = {}
-    for entry in comparison([newest, *others], str(newest.folder))["runs"]:
-        for seed, run in zip(entry["seeds"], entry["group"].runs):
-            if {PLACEMENT, NORM}.issuperset(entry["choices"]):  # newest first: of one config, the newer is shown
-                family.setdefault((entry["placement"], entry["norm"], seed), run)
-    family = sorted(family.values(), key=lambda run: _natural_order(run.folder))
-    others = [str(run) for run in family if run.folder != newest.folder]
-    print(f"newest run: {newest}; " + (f"with it, differing only in placement, norm or seed: {', '.join(others)}"
-                                       if others else "no other differs from it only in placement, norm or seed"))
-    return family
-
-
-# ---- groups ---------------------------------------------------------------------------------------------------
-
-
-class Group:
-    """Runs that differ only in their seed: one label; `runs` in the order of the command line; `keys`: what tells the
-    group apart from others. Its style (`color`, `dash`, `marker`) comes of figures.styled, and so does its `name` at a line."""
-
-    def __init__(self, runs, label, keys=None):
-        self.runs, self.label, self.name = runs, label, label
-        self.placement = runs[0].value(PLACEMENT)
-        if not isinstance(self.placement, str):
-            self.placement = json.dumps(self.placement)
-        self.variant = json.dumps({key: value for key, value in (keys or {}).items() if key != PLACEMENT})
-
-    def called(self, name):
-        """Whether that is the group's label or the folder of one of its runs."""
-        return name == self.label or os.path.normpath(name) in [os.path.normpath(run.folder) for run in self.runs]
-
-    def of(self, runs):
-        """The group with these of its runs alone."""
-        part = copy.copy(self)
-        part.runs = runs
-        return part
-
-    @property
-    def diverged(self):
-        return [run for run in self.runs if run.diverged]
-
-    def legend(self, of=MEAN):
-        """The label with what a reader must know of the runs: what is drawn `of` how many seeds (None: not said), which diverged."""
-        notes = [f"{of} {len(self.runs)} seeds"] if of and len(self.runs) > 1 else []
-        if self.diverged and len(self.runs) > 1:
-            notes.append(f"{len(self.diverged)} diverged")
-        elif self.diverged:
-            step = self.runs[0].lost_at()
-            notes.append("diverged" if step is None else f"diverged at step {step}")
-        return shortened(self.label, 90) + (f" ({', '.join(notes)})" if notes else "")
+# ---- the program -----------------------------------------------------------------------------------------------
 
 
 def ask(*arguments, purpose):
@@ -229,61 +297,3 @@ def ask(*arguments, purpose):
     except OSError as error:
         raise PlotError(f"{printable(program())}: {error.strerror}; it {purpose}: build it, or name it in NORMSCOPE",
                         1) from None
-
-
-def comparison(runs, base=None):
-    """What `normscope compare --json` says of the runs, set against the base (a label, or the folder of a run), else the
-    first; each of its groups has its runs as `group`."""
-    by_folder = {os.path.join(".", run.folder): run for run in runs}  # which is no option's name
-    named = [f"--base={os.path.join('.', base) if os.path.isdir(base) else base}"] if base else []
-    done = ask("compare", "--json", *named, *by_folder, purpose="says what runs have in common")
-    try:
-        said = json.loads(done.stdout)
-        for entry in said["runs"]:
-            alike = sum(other["keys"] == entry["keys"] for other in said["runs"]) > 1  # told apart by their folders alone
-            keys = {**entry["keys"], **({"folder": entry["folders"][0]} if alike else {})}
-            entry["group"] = Group([by_folder[folder] for folder in entry["folders"]], entry["label"], keys)
-    except (KeyError, TypeError, ValueError):
-        why = done.stderr.decode("utf-8", "replace").splitlines() or ["no comparison came of it"]
-        raise PlotError(f"{printable(program())} compare: {printable(why[-1])}", 2 if "--base" in why[-1] else 1) from None
-    return said
-
-
-def group_runs(runs, base=None):
-    """The groups of runs that differ only in seed, labelled by what differs between the groups; the base comes first. All must
-    be readable."""
-    said = comparison(runs, base)
-    for remark in said["remarks"]:
-        if remark["kind"] == "unreadable":
-            raise PlotError(remark["text"], 1)
-    groups = [entry["group"] for entry in said["runs"]]
-    return sorted(groups, key=lambda group: not group.called(base)) if base else groups
-
-
-def shared_seeds(groups):
-    """How many seeds each of many groups has, to be said once; 0 where they are few or differ."""
-    seeds = {len(group.runs) for group in groups}
-    return seeds.pop() if len(groups) > 4 and len(seeds) == 1 and seeds != {1} else 0
-
-
-def shared_settings(groups, of=MEAN):
-    """What all runs have in common, as a subtitle; `of`: as in Group.legend."""
-    runs = [run for group in groups for run in group.runs]
-
-    def common(key, form="{}"):
-        values = {json.dumps(run.value(key)) for run in runs}
-        value = json.loads(values.pop()) if len(values) == 1 else None
-        return None if value is None or isinstance(value, (list, dict)) else form.format(value)
-
-    layers = common("model.n_layer")
-    parts = ["1 block" if layers == "1" else layers and f"{layers} blocks", common("model.d_model", "width {}"),
-             common("model.context", "context {}")]
-    if len(groups) > 1:  # of a single group the legend says it
-        parts += [common(PLACEMENT), common(NORM)]
-    parts.append(common("model.init.scheme"))
-    if not all(run.probe for run in runs):
-        parts += [common("train.optimizer"), common("train.lr", "lr {:g}")]
-    texts = {tuple(Path(path).stem for path in np.atleast_1d(run.value("data.path") or [])) for run in runs}
-    parts += [" + ".join(names) for names in texts if len(texts) == 1]
-    parts += [common("train.seed", "seed {}"), shared_seeds(groups) and f"{of} {shared_seeds(groups)} seeds"]
-    return shortened(" · ".join(part for part in parts if part), 112)

@@ -37,8 +37,8 @@ struct Command {
   Exit (*run)(const CommandLine&);
 };
 
-extern const Command train_command, probe_command, compare_command, sample_command, eval_command,
-    explain_command, check_command, bench_command, config_command;
+extern const Command train_command, probe_command, sample_command, eval_command, explain_command,
+    check_command, bench_command, config_command;
 
 std::span<const Command* const> all_commands();  // in the order of the help
 

@@ -16,16 +16,15 @@
 namespace normscope {
 
 std::span<const Command* const> all_commands() {
-  static constexpr const Command* all[] = {&train_command, &probe_command, &compare_command,
-                                           &sample_command, &eval_command, &explain_command,
-                                           &check_command, &bench_command, &config_command};
+  static constexpr const Command* all[] = {&train_command,   &probe_command, &sample_command, &eval_command,
+                                           &explain_command, &check_command, &bench_command,  &config_command};
   return all;
 }
 
 namespace {
 
 // Commands that are scripts: scripts/NAME.py.
-constexpr std::string_view script_commands[] = {"measure", "predict", "sweep"};
+constexpr std::string_view script_commands[] = {"compare", "measure", "predict", "sweep"};
 
 // Starts the program again, once, with shorter spins of OpenMP's threads, 20 to 50 us: at the end of a loop a
 // thread spins for the others, and beside busy programs it takes the processor that one of them needs. GNU's

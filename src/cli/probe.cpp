@@ -1,9 +1,10 @@
 // normscope probe CONFIG: activations and gradients without training.
 #include "train/probe.h"
 
+#include <cmath>
 #include <iostream>
+#include <numeric>
 
-#include "cli/metric.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/fields.h"
@@ -17,10 +18,25 @@ namespace {
 
 struct Figure {
   std::optional<double> RunRecord::*member;
-  Digits digits;
+  bool is_loss;  // written with four digits after the point, others with three significant ones
   std::size_t width;
   std::vector<double> values = {};  // of the seeds so far
 };
+
+// "2.5123"; of several values mean and sample standard deviation, "2.550 ± 0.071": two significant digits of
+// the latter, and as many of the mean after the point.
+std::string figure_text(const std::vector<double>& values, bool is_loss) {
+  const double count = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  double squares = 0;
+  for (const double v : values) squares += (v - mean) * (v - mean);
+  const double deviation = std::sqrt(squares / (count - 1));  // NaN of one value
+  const double digits = 1 - std::floor(std::log10(deviation));
+  if (digits >= 0 && digits <= 6)
+    return fixed(mean, static_cast<int>(digits)) + " ± " + fixed(deviation, static_cast<int>(digits));
+  const std::string text = is_loss && std::abs(mean) < 100 ? fixed(mean, 4) : significant_text(mean);
+  return values.size() < 2 ? text : text + " ± " + significant_text(deviation, 2);
+}
 
 Exit run(const CommandLine& line) {
   RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
@@ -43,13 +59,13 @@ Exit run(const CommandLine& line) {
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed)  // before the first is computed
     require_usable(folder_of(seed), existing);
   bool diverged = false;
-  Figure figures[] = {{&RunRecord::final_train_loss, Digits::loss, 17},
-                      {&RunRecord::grad_first_last, Digits::ratio, 20},
-                      {&RunRecord::growth, Digits::ratio, 0}};
+  Figure figures[] = {{&RunRecord::final_train_loss, true, 17},
+                      {&RunRecord::grad_first_last, false, 20},
+                      {&RunRecord::growth, false, 0}};
   const auto print_row = [&](const std::string& title, bool all_seeds) {
     std::cout << aligned_left(title, 6);
-    for (const auto& [member, digits, width, values] : figures)
-      std::cout << aligned_left(metric_text(all_seeds ? Metric{values} : Metric{{values.back()}}, digits),
+    for (const auto& [member, is_loss, width, values] : figures)
+      std::cout << aligned_left(figure_text(all_seeds ? values : std::vector<double>{values.back()}, is_loss),
                                 width);
     std::cout << std::endl;
   };

@@ -174,7 +174,6 @@ bool branches_too_small(const ModelConfig& config, double share) {
 
 const std::vector<RecordField>& record_fields() {
   using R = RunRecord;
-  using enum Digits;
   // clang-format off
   static const std::vector<RecordField> fields = {
       {.key = "status", .member = &R::status},
@@ -182,13 +181,12 @@ const std::vector<RecordField>& record_fields() {
       {.key = "params", .member = &R::params},
       {.key = "vocab", .member = &R::vocab},
       {.key = "corpus_hash", .member = &R::corpus_hash},
-      {.key = "final_train_loss", .member = &R::final_train_loss, .compare = 3, .title = "final train"},
-      {.key = "final_val_loss", .member = &R::final_val_loss, .compare = 2, .title = "final val"},
-      {.key = "best_val_loss", .member = &R::best_val_loss, .compare = 1, .title = "best val"},
+      {.key = "final_train_loss", .member = &R::final_train_loss},
+      {.key = "final_val_loss", .member = &R::final_val_loss},
+      {.key = "best_val_loss", .member = &R::best_val_loss},
       {.key = "best_step", .member = &R::best_step, .trained = true},
-      {.key = "grad_first_last", .member = &R::grad_first_last,
-       .compare = 4, .title = "grad first/last", .digits = ratio},
-      {.key = "growth", .member = &R::growth, .compare = 5, .title = "growth", .digits = ratio},
+      {.key = "grad_first_last", .member = &R::grad_first_last},
+      {.key = "growth", .member = &R::growth},
       {.key = "branch_share", .member = &R::branch_share, .trained = true},
       {.key = "unigram", .member = &R::unigram, .trained = true},
       {.key = "bigram", .member = &R::bigram, .trained = true},
@@ -196,8 +194,7 @@ const std::vector<RecordField>& record_fields() {
       {.key = "4-gram", .member = &R::four_gram, .trained = true},
       {.key = "skipped", .member = &R::skipped, .trained = true},
       {.key = "seconds", .member = &R::seconds, .trained = true},
-      {.key = "tokens_per_s", .member = &R::tokens_per_s, .trained = true,
-       .compare = 6, .title = "tokens/s", .digits = speed},
+      {.key = "tokens_per_s", .member = &R::tokens_per_s, .trained = true},
       {.key = "peak_rss_mb", .member = &R::peak_rss_mb},
       {.key = "ranks", .member = &R::ranks, .trained = true},
       {.key = "threads", .member = &R::threads},
@@ -217,13 +214,6 @@ const std::vector<RecordField>& record_fields() {
       {.key = "story", .member = &R::story, .trained = true, .nonfinite = true},
   };
   // clang-format on
-  return fields;
-}
-
-std::vector<RecordField> fields_by(int RecordField::*column) {
-  std::vector<RecordField> fields = record_fields();
-  std::erase_if(fields, [column](const RecordField& field) { return field.*column == 0; });
-  std::ranges::sort(fields, {}, column);
   return fields;
 }
 

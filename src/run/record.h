@@ -46,26 +46,17 @@ struct RunRecord {
   std::string story;                              // one line: what broke, what had grown
 };
 
-enum class Digits { loss, ratio, speed };  // how a figure is printed
-
 struct RecordField {
-  using Figure = std::optional<double> RunRecord::*;
-  using Member = std::variant<Figure, std::optional<Index> RunRecord::*, Index RunRecord::*,
-                              std::string RunRecord::*, std::optional<FirstNonfinite> RunRecord::*>;
+  using Member =
+      std::variant<std::optional<double> RunRecord::*, std::optional<Index> RunRecord::*, Index RunRecord::*,
+                   std::string RunRecord::*, std::optional<FirstNonfinite> RunRecord::*>;
   const char* key;  // in summary.json; blas/kernel is `kernel` of the object `blas`
   Member member;
-  bool trained = false;         // only in summaries of trained runs, not in a probe's
-  bool nonfinite = false;       // only in summaries of runs with a non-finite tensor
-  int compare = 0;              // column in the table of `compare`, which has figures only, from 1; 0: none
-  const char* title = nullptr;  // there
-  Digits digits = Digits::loss;
-
-  Figure figure() const { return std::get<Figure>(member); }
+  bool trained = false;    // only in summaries of trained runs, not in a probe's
+  bool nonfinite = false;  // only in summaries of runs with a non-finite tensor
 };
 
 const std::vector<RecordField>& record_fields();  // in the order of summary.json
-// The fields of a table, &RecordField::compare, in the order of its columns.
-std::vector<RecordField> fields_by(int RecordField::*column);
 
 // summary.json, with null for figures that the run does not have.
 void write_record(const Destination& to, const RunRecord& run);

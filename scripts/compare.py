@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Runs side by side, and what can be said of them. Runs that differ in seed alone become mean ± spread (sample standard
+deviation); configs that share seeds are compared seed by seed; then what sets the configs apart, what stands out, and what
+cannot be concluded. Losses in nats per character; grad first/last: gradient norm of block 1 over that of block L; growth: rms of
+the stream after block L over that before block 1."""
+
+import csv
+import json
+import math
+import sys
+
+from lib.command import Parser, ScriptError, printable, run_command
+from lib.comparison import comparison
+from lib.runs import find_runs
+
+EXAMPLES = """examples:
+  scripts/compare.py runs/quickstart/pre runs/quickstart/post
+  scripts/compare.py runs/sweep --base "pre · L 12"
+  scripts/compare.py runs/sweep --target 2.0               steps to a validation loss of 2.0
+"""
+FACTS = [("placement", "placement"), ("norm", "norm"), ("L", "n_layer"), ("params", "params"), ("status", "status")]  # title, key
+NUMBER_STARTS = tuple("0123456789+-")
+
+
+def table_of(columns):
+    """Columns of cells, titles first, as lines: two blanks apart, numbers to the right but for the first column."""
+    def is_number(cell):
+        return cell == "" or cell in ("nan", "inf") or cell.startswith(NUMBER_STARTS)
+
+    lines = [""] * len(columns[0])
+    for place, column in enumerate(columns):
+        width = max(map(len, column))
+        right = place > 0 and all(map(is_number, column[1:] or column))
+        for row, cell in enumerate(column):
+            lines[row] += ("  " if place else "") + (cell.rjust(width) if right else cell.ljust(width))
+    return [line.rstrip() for line in lines]
+
+
+def print_runs(entries):
+    """The table of groups. A column that is the same for all of more than two groups becomes a line below it."""
+    columns = [["run", *(e["label"] + (f" x{len(e['seeds'])} seeds" if len(e["seeds"]) > 1 else "") for e in entries)]]
+    columns += [[title, *(f"{e[key]:,}" if isinstance(e[key], int) else str(e[key]) for e in entries)] for title, key in FACTS]
+    columns += [[figure["title"], *(e["figures"][key]["text"] for e in entries)] for key, figure in entries[0]["figures"].items()]
+    common = [column for column in columns[1:] if len(entries) > 2 and len(set(column[1:])) == 1]
+    print("\n".join(table_of([column for column in columns if column not in common])))
+    if common:
+        print("all: " + ", ".join(f"{title} {cell}" for title, cell, *_ in common))
+    print()
+
+
+def print_pairs(pairs):
+    """The differences seed by seed."""
+    if pairs:
+        print(f"final val minus that of {pairs[0]['base']}, seed by seed, mean ± standard error:")
+        cells = [("  " + pair["group"], pair["difference"], pair["text"]) for pair in pairs]
+        print("\n".join(table_of([list(column) for column in zip(*cells)])) + "\n")
+
+
+def print_csv(entries):
+    """The table as CSV: a row a group; every key in which groups differ has a column of its own."""
+    varied = [key for key in dict.fromkeys(key for e in entries for key in e["keys"])
+              if key not in ("model.norm_placement", "model.norm", "model.n_layer")]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    figures = list(entries[0]["figures"])
+    writer.writerow(["run", "seeds", *(key for _, key in FACTS), *(name for key in figures for name in (key, f"{key}_spread")), *varied])
+    for e in entries:
+        numbers = [e["figures"][key][part] for key in figures for part in ("mean", "sd")]
+        writer.writerow([e["label"], len(e["seeds"]), *(e[key] for _, key in FACTS),
+                         *("" if number is None or math.isnan(number) else number for number in numbers),
+                         *(printable(e["keys"].get(key, "")) for key in varied)])
+
+
+def finite(value):
+    """The value with null for every number that JSON does not know, and without groups."""
+    if isinstance(value, dict):
+        return {key: finite(part) for key, part in value.items() if key != "group" or isinstance(part, str)}
+    if isinstance(value, list):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def main(arguments=None):
+    """Reads the command line and prints the comparison."""
+    parser = Parser("compare", __doc__)
+    parser.epilog = EXAMPLES
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
+    parser.add_argument("--base", metavar="NAME", help="the run, by label or folder, that others are set against (default: the first)")
+    parser.add_argument("--target", metavar="LOSS", type=float, help="add the steps to this validation loss, linear between evaluations")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="the table, comma-separated")
+    form.add_argument("--json", action="store_true", help="the whole comparison, for programs")
+    args = parser.parse_args(arguments)
+    unreadable = []
+    runs = find_runs(args.runs, "config.json", unreadable)
+    if not runs:
+        raise ScriptError(unreadable[0], 1)
+    said = comparison(runs, args.base, args.target)
+    said["remarks"] += [{"text": text, "kind": "unreadable", "groups": []} for text in unreadable]
+    if args.json:
+        print(json.dumps(finite(said), indent=2))
+    elif args.csv:
+        print_csv(said["runs"])
+    else:
+        print_runs(said["runs"])
+        print_pairs(said["paired"])
+        print("".join(f"- {remark['text']}\n" for remark in said["remarks"] if remark["kind"] != "unreadable"), end="")
+    if unreadable:
+        raise ScriptError("\n".join(unreadable), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main, "compare"))

@@ -1,0 +1,344 @@
+"""What can be said of groups of runs side by side: figures, differences seed by seed, remarks."""
+
+import math
+import statistics
+
+from lib.groups import STEPS, base_of, difference, group_by_config, value_text
+from lib.keys import NORMS, PLACEMENTS
+from lib.runs import NORM, PLACEMENT, STEP_BYTES, UNLOGGED, PlotError, np, printable
+from lib.sites import SITES, placements
+
+# The columns of figures: key of a run's record, title, how it is written.
+FIGURES = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"), ("final_train_loss", "final train", "loss"),
+           ("grad_first_last", "grad first/last", "ratio"), ("growth", "growth", "ratio"), ("tokens_per_s", "tokens/s", "speed")]
+TO_TARGET = "steps_to_target"
+MANY_COMPARISONS = 5
+NEAR_LEVEL = 0.08  # nats from the unigram level: only letter counts are learnt
+SMALL_BRANCH = 0.05
+ABSURD_LOSS = 100  # above it, digits after the point mean nothing
+MOST_NAMES = 6
+MOST_STEPS = 20  # before a divergence, that growth is taken over
+LEAST_GROWTH = 2.0  # times: less is no growth
+NORMAL_QUANTILE = 1.959964  # Student's t at 5%, infinite degrees of freedom
+
+
+def comparison(runs, base=None, target=None):
+    """{"runs", "paired", "remarks"} of the runs, set against the base (a label or a run folder), else the first group. An entry of
+    "runs" has its Group as "group". `target`: a validation loss, the steps to which become a figure."""
+    for run in runs if target is not None else ():
+        run.record[TO_TARGET] = steps_to(target, run.evaluations())
+    columns = FIGURES + ([(TO_TARGET, f"steps to {target:g}", "ratio")] if target is not None else [])
+    groups = group_by_config(runs)
+    base = base_of(groups, base)
+    pairs = pairs_with_base(groups, base)
+    return {"runs": [entry_of(group, base, columns) for group in groups], "paired": pairs,
+            "remarks": remarks_on(groups, base, len(pairs), target)}
+
+
+def entry_of(group, base, columns=FIGURES):
+    """A group's row of the table, for programs and for people."""
+    status = [printable(run.record["status"]) for run in group.runs]
+    times = {name: status.count(name) for name in sorted(set(status))}
+    figures = {}
+    for key, title, kind in columns:
+        values = group.figures(key)
+        figures[key] = {"title": title, "mean": statistics.fmean(values) if values else None, "sd": spread(values), "n": len(values),
+                        "text": figure_text(values, kind)}
+    written = group.runs[0].value(PLACEMENT)
+    each = written if isinstance(written, list) else [written]
+    return {"group": group, "label": group.label, "keys": group.labelled,
+            "choices": [key for key, _, _, follows in difference(base, group) if not follows],
+            "seeds": [run.seed for run in group.runs], "folders": [str(run.folder) for run in group.runs],
+            "placement": "+".join(p if isinstance(p, str) else f"{p['attn']}/{p['ffn']}" for p in each),
+            "norm": group.value(NORM), "n_layer": group.runs[0].value("model.n_layer"),
+            "params": group.runs[0].record.get("params", 0),
+            "status": ", ".join(name if len(times) == 1 else f"{count} {name}" for name, count in times.items()), "figures": figures}
+
+
+def steps_to(target, evaluations):
+    """The steps to a validation loss, linear between evaluations; None if none is as low. `evaluations`: rows of (step, loss)."""
+    before = None
+    for step, loss in evaluations:
+        if loss <= target:
+            return step if before is None else before[0] + (step - before[0]) * (before[1] - target) / (before[1] - loss)
+        before = (step, loss)
+    return None
+
+
+# ---- figures --------------------------------------------------------------------------------------------------
+
+
+def spread(values):
+    """The sample standard deviation; None of fewer than two values."""
+    if len(values) < 2:
+        return None
+    if min(values) == max(values):
+        return 0.0  # which rounding of the mean would hide
+    mean = statistics.fmean(values)
+    return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+
+
+def standard_error(values):
+    """The standard error of the mean; None of fewer than two values."""
+    return None if len(values) < 2 else spread(values) / math.sqrt(len(values))
+
+
+def figure_text(values, kind):
+    """ "2.550 ± 0.071", "2.5123", "-". A speed has no deviation, which would describe the machine's other load."""
+    if not values:
+        return "-"
+    mean, deviation = statistics.fmean(values), spread(values)
+    if kind == "speed":
+        return short_number(mean)
+    if deviation is not None and math.isfinite(deviation):
+        return with_error(mean, deviation)
+    return f"{mean:.4f}" if kind == "loss" and abs(mean) < ABSURD_LOSS else f"{mean:.3g}"
+
+
+def with_error(mean, error):
+    """ "-0.061 ± 0.039": two significant digits of the error, and as many of the mean after the point."""
+    digits = 1 - math.floor(math.log10(error)) if error > 0 else -1
+    if not 0 <= digits <= 6:
+        return f"{mean:.3g} ± {error:.2g}"
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+def short_number(number):
+    """ "52.1k"."""
+    if not abs(number) >= 1e3:
+        return f"{number:.0f}"
+    return f"{number / 1e3:.{1 if number < 1e5 else 0}f}k" if abs(number) < 1e6 else f"{number / 1e6:.2f}M"
+
+
+# ---- differences seed by seed ---------------------------------------------------------------------------------
+
+
+def pairs_with_base(groups, base):
+    """Final validation losses minus the base's, seed by seed: the effect of a seed (initial weights, batches) cancels in the
+    difference. An entry for every group whose losses can be compared with the base's and that shares at least two seeds with it."""
+    of_base, pairs = _losses_by_seed(base), []
+    for group in groups:
+        differences = [loss - of_base[seed] for seed, loss in sorted(_losses_by_seed(group).items()) if seed in of_base]
+        if group is base or len(differences) < 2 or incomparable_keys(base, group):
+            continue
+        mean, error, verdict = statistics.fmean(differences), standard_error(differences), verdict_on(differences)
+        lower, lost = sum(d < 0 for d in differences), base.diverged or group.diverged
+        pairs.append({
+            "group": group.label, "base": base.label, "mean": mean, "standard_error": error, "n": len(differences), "verdict": verdict,
+            "difference": ("+" if mean > 0 else "") + with_error(mean, error),
+            "text": f"lower in {lower} of {len(differences)} shared seeds{' that did not diverge' if lost else ''}: {verdict}"})
+    return pairs
+
+
+def _losses_by_seed(group):
+    return {run.seed: run.record["final_val_loss"] for run in group.runs
+            if run.record["status"] == "done" and run.record.get("final_val_loss") is not None}
+
+
+def verdict_on(differences):
+    """The verdict on differences seed by seed, by Student's t at 5%."""
+    if not any(differences):
+        return "the same losses"
+    error = standard_error(differences)
+    t = abs(statistics.fmean(differences)) / error if error > 0 else math.inf
+    if not t >= NORMAL_QUANTILE:
+        return "cannot be told apart"
+    if len(differences) == 2:
+        return "too few seeds to tell from chance"
+    clear = two_sided_p(t, len(differences) - 1) <= 0.05
+    return "a clear difference" if clear else "perhaps a difference; too few seeds to tell"
+
+
+def two_sided_p(t, degrees):
+    """The probability that Student's t with this many degrees of freedom lies further from 0 than `t`: 1 - P(-t < T < t) by the finite
+    series of Abramowitz & Stegun 26.7.3 (odd) and 26.7.4 (even), whose terms are all positive."""
+    angle = math.atan(t / math.sqrt(degrees))
+    odd = degrees % 2
+    term, total = math.cos(angle) if odd else 1.0, 0.0
+    for k in range(3 if odd else 2, degrees + 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (k - 1) / k
+    return 1 - (2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total)
+
+
+def incomparable_keys(a, b):
+    """The keys that make the losses of two groups incomparable."""
+    return [key for key, *_ in difference(a, b) if key.startswith("data.") or key == STEPS]
+
+
+# ---- remarks --------------------------------------------------------------------------------------------------
+
+
+class Remarks:
+    """Sentences, each once, with the groups and the number of runs of which they are true."""
+
+    def __init__(self):
+        self.found = {}  # {(kind, sentence): {index of the group: [group, runs]}}
+
+    def add(self, kind, index, group, count, sentence):
+        self.found.setdefault((kind, sentence), {}).setdefault(index, [group, 0])[1] += count
+
+    def entries(self, total):
+        """[{"text", "kind", "groups"}]. A sentence about all of more than two groups begins with "all"."""
+        entries = []
+        for (kind, sentence), groups in self.found.items():
+            said = [groups[index] for index in sorted(groups)]
+            names = [group.label + ("" if count == len(group.runs) else f" ({count} of {len(group.runs)} seeds)")
+                     for group, count in said]
+            labels = [group.label for group, _ in said]
+            is_of_all = labels == names and len(names) == total > 2
+            more = f" and {len(names) - MOST_NAMES + 1} more" if len(names) > MOST_NAMES else ""
+            listed = ", ".join(names[:MOST_NAMES - 1] if more else names) + more
+            entries.append({"text": ("all" if is_of_all else listed) + sentence, "kind": kind, "groups": labels})
+        return entries
+
+
+def remarks_on(groups, base, pairs=0, target=None):
+    """What sets each group apart from the base, what stands out, and what cannot be concluded. `pairs`: the number of
+    differences seed by seed."""
+    remarks = Remarks()
+    for index, group in enumerate(groups):
+        if group is not base:
+            remarks.add("differs", index, group, len(group.runs), f" against {base.label}: {difference_text(base, group)}")
+            if keys := incomparable_keys(base, group):
+                remarks.add("not_comparable", index, group, len(group.runs),
+                            f": losses are not comparable with those of {base.label}: other {', '.join(keys)}")
+    for index, group in enumerate(groups):
+        for run in group.runs:
+            for kind, sentence in remarks_on_run(group, run, target):
+                remarks.add(kind, index, group, 1, ": " + sentence)
+    if pairs >= MANY_COMPARISONS:
+        remarks.add("many_comparisons", groups.index(base), base, len(base.runs),
+                    f": {pairs} configs are compared with it: where there is no difference, chance still calls one in 20 clear")
+    for index, group in enumerate(groups):
+        if len(groups) > 1 and len(group.runs) == 1:
+            remarks.add("one_seed", index, group, 1, ": one seed a config: small differences may be chance; more seeds (--set "
+                        "train.seed=2 --out ...) become mean ± spread here")
+    return remarks.entries(len(groups))
+
+
+def difference_text(base, group):
+    """The differences between a group and the base, and whether they are one cause. Values in the label are not repeated."""
+    causes, derived, init = [], [], {False: False, True: _scales_init(base) != _scales_init(group)}
+    for key, was, now, follows in difference(base, group):
+        values = "" if key in group.labelled else printable(f" {value_text(was)} -> {value_text(now)}")
+        (derived if follows else causes).append(key + values)
+        init[follows] |= key.startswith("model.init.")
+    words = ", ".join(causes) or "the same config"
+    if derived:
+        words += "; with that comes " + ", ".join(derived)
+    if len(causes) > 1:
+        return f"{words}; {len(causes)} choices at once: which is the cause cannot be told from these two"
+    return words + ("; it starts from other weights too, which may be the cause" if init[True] and not init[False] else "")
+
+
+def _rows_of(group):
+    """The rows of the placements of all sublayers."""
+    run = group.runs[0]
+    return [PLACEMENTS[name] for block in placements(run.config["model"], run.value("model.n_layer")) for name in block]
+
+
+def _scales_init(group):
+    return any(row["init_gain"][1] != 0 for row in _rows_of(group))
+
+
+def remarks_on_run(group, run, target=None):
+    """[(kind, sentence)] on one run: its status, its last losses, its model."""
+    record, found = run.record, []
+    loss = record["final_val_loss"] if record.get("final_val_loss") is not None else record.get("final_train_loss")
+    if record["status"] == "diverged":
+        step = run.lost_at(record.get("steps", 0) + 1)
+        bias = "; figures are of the other seeds, and so biased" if len(group.diverged) < len(group.runs) else ""
+        found.append(("diverged", f"diverged at step {step}{bias}{divergence_text(run, step)}"))
+    elif record["status"] == "done" and loss is not None:
+        if record.get("vocab") and loss > math.log(record["vocab"]):
+            found.append(("exploded", "the loss ends above ln V: worse than guessing each character with equal chance"))
+        level = record.get("unigram")
+        if level is not None and abs(loss - level) < NEAR_LEVEL:
+            found.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each character occurs has been "
+                          "learnt, and nothing of their order"))
+    elif record["status"] not in ("done", "probe"):
+        found.append(("unfinished", f"{printable(record['status'])} at step {record.get('steps', 0):,} of {run.value(STEPS) or 0:,}; "
+                      "figures of a run that is not done are no result"))
+    if branch_too_small(group, record.get("branch_share")):
+        found.append(("small_branch", "at the start a sublayer adds so little to the stream that the norms' place can hardly matter"))
+    row = NORMS.get(group.value(NORM), {})
+    if row.get("over") in ("batch", "sequence"):  # statistics over positions contain later tokens
+        found.append(("leaks", f"{group.value(NORM)} averages over positions, so a prediction knows of later characters" + (
+            " in training; its training loss is not that of a causal model" if row["over"] == "batch"
+            else "; its losses are not those of a causal model")))
+    if target is not None and not run.probe and record[TO_TARGET] is None:
+        found.append(("target", f"no evaluation is at or below {target:g}; steps to it are of the other seeds"))
+    return found
+
+
+def branch_too_small(group, share):
+    """Whether the branch_share at the start is so small that the norms' place can hardly matter. False if the placement itself sets
+    the size of the branches by a norm, a learned scale or the init."""
+    by_design = any(row["norm_branch"] or row["learned_scale"] or row["init_gain"][1] != 0 for row in _rows_of(group))
+    scaled = group.value("model.branch_scale") != 1 or group.value("model.branch_scale_learned") != "none"
+    return share is not None and share < SMALL_BRANCH and not scaled and group.value(NORM) != "none" and not by_design
+
+
+# ---- what a diverged run says of its end ----------------------------------------------------------------------
+
+
+def divergence_text(run, step):
+    """ "; the gradient of block 1 ffn_hidden became non-finite; activations had grown 30 times since step 20 (most: block 12 stream)":
+    the first tensor that was not finite as summary.json has it, and what grew most in the steps before, of layers.csv or else of
+    metrics.csv."""
+    first = run.summary.get("first_nonfinite")
+    depth = run.value("model.n_layer")
+    text = ""
+    if isinstance(first, dict) and isinstance(first.get("layer"), int):
+        place = first.get("param") or _place_text(first["layer"], first.get("site"), depth)
+        text = f"; {'the gradient of ' if first.get('kind') == 'gradient' else ''}{printable(place)} became non-finite"
+    return text + "; " + (_growth_of_layers(run, step) or _growth_of_metrics(run, step) or "nothing is logged of the steps before")
+
+
+def _place_text(layer, site, depth):
+    if layer == 0:
+        return "the embedding"
+    if layer > depth:
+        return "the final activation" if site == "final" else f"the {site}"
+    return f"block {layer} {site}"
+
+
+def _growth_of_layers(run, step):
+    """What grew most in the sites' rms and gradients before the step, and in what is still finite at it; "" where nothing is logged."""
+    names, depth = (*SITES, "final", "logits"), run.value("model.n_layer")
+    try:
+        rows = run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), UNLOGGED, keep=("site", names),
+                        last=(MOST_STEPS + 2) * STEP_BYTES * (depth + 2))
+    except PlotError:
+        return ""
+    steps = np.unique(rows[rows[:, 0] < step, 0])[-MOST_STEPS:]
+    if not steps.size:
+        return ""
+    then, latest, failing = ({(row[1], row[4]): row[2:4] for row in rows[rows[:, 0] == at]} for at in (steps[0], steps[-1], step))
+    grown = []
+    for column, what in enumerate(("activations", "gradients")):
+        ratios = [(now[place][column] / then[place][column], place) for now in (latest, failing) for place in now
+                  if place in then and then[place][column] > 0 and np.isfinite(now[place][column])]
+        times, (layer, site) = max(ratios, key=lambda ratio: ratio[0], default=(0, (0, 0)))
+        if times >= LEAST_GROWTH:
+            grown.append(f"{what} had grown {_times_text(times)} since step {steps[0]:.0f} (most: "
+                         f"{_place_text(int(layer), names[int(site)], depth)})")
+    return ", ".join(grown) or f"nothing had grown since step {steps[0]:.0f}"
+
+
+def _growth_of_metrics(run, step):
+    try:
+        rows = run.rows("metrics.csv", ("step", "grad_norm"), "not a training run", some=False)
+    except PlotError:
+        return ""
+    rows = rows[(rows[:, 0] < step) & (rows[:, 1] > 0)][-MOST_STEPS:]
+    if not len(rows):
+        return ""
+    times = rows[-1, 1] / rows[0, 1]
+    grown = f"the gradient norm had grown {_times_text(times)}" if times >= LEAST_GROWTH else "the gradient norm had not grown"
+    return f"{grown} since step {rows[0, 0]:.0f}"
+
+
+def _times_text(times):
+    return f"{times:.1e} times" if times >= 1e6 else f"{times:.{1 if times < 10 else 0}f} times"

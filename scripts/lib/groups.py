@@ -1,0 +1,279 @@
+"""Groups of runs that differ only in their seed, the keys that set groups apart, and the labels made of these keys."""
+
+import copy
+import json
+import os
+from pathlib import Path
+
+from lib.keys import PLACEMENTS, fields
+from lib.runs import NORM, PLACEMENT, PlotError, Run, folders_below, natural_order, printable, shortened
+
+MEAN = "mean and range of"  # seeds
+SEED, STEPS = "train.seed", "train.steps"
+MOST_LABELLED = 4  # keys
+
+# The default of a key that depends on other keys; `of(key)` is the value of another key.
+DEPENDENT = {
+    "model.d_ff": lambda of: 4 * of("model.d_model"),
+    "model.ffn_bias": lambda of: of("model.bias"),
+    "model.final_norm": lambda of: PLACEMENTS[_sublayers(of(PLACEMENT))[-1]]["final_norm"],
+    "model.init.embed_std": lambda of:
+        of("model.init.std") if of("model.init.scheme") == "gpt2" or of("model.tie_embeddings") else 1.0,
+    "model.init.residual_scaling": lambda of:
+        of("model.init.scheme") == "gpt2" and all(PLACEMENTS[p]["residual_scaling"] for p in _sublayers(of(PLACEMENT))),
+    "train.min_lr": lambda of: float(f"{of('train.lr') / 10:.15g}"),
+}
+
+
+def _sublayers(written):
+    """The placements that a value of norm_placement names, attention's and the FFN's of each entry."""
+    entries = written if isinstance(written, list) else [written]
+    return [name for entry in entries for name in (entry.values() if isinstance(entry, dict) else [entry])]
+
+
+class Group:
+    """Runs that differ only in their seed. `keys`: {dotted key: value} of the keys that have an effect, without seed and bookkeeping;
+    `label`: unique among the groups; `labelled`: the keys in the label with their values; `folder`: set where only that tells the
+    group from others. figures.styled sets `color`, `dash`, `marker` and the `name` at a line."""
+
+    def __init__(self, runs, label="", keys=None):
+        self.runs, self.label, self.name = runs, label, label
+        self.keys, self.labelled, self.folder = keys or {}, {}, ""
+
+    @property
+    def placement(self):
+        """The placement in one word, or as JSON where the blocks' placements differ."""
+        written = self.runs[0].value(PLACEMENT)
+        return written if isinstance(written, str) else json.dumps(written)
+
+    @property
+    def variant(self):
+        """The keys other than the placement that tell this group from others, as text; the folder, if no key does."""
+        others = {key: value for key, value in self.labelled.items() if key != PLACEMENT}
+        return json.dumps([others, self.folder])
+
+    def called(self, name):
+        """Whether that is the group's label, the folder of one of its runs, or that folder's own name."""
+        path = os.path.normpath(name)
+        return name == self.label or any(path in (os.path.normpath(run.folder), run.folder.name) for run in self.runs)
+
+    def of(self, runs):
+        """The group with these of its runs alone."""
+        part = copy.copy(self)
+        part.runs = runs
+        return part
+
+    def value(self, key):
+        """The value of a key; of one without effect, what it resolves to."""
+        if key in self.keys:
+            return self.keys[key]
+        entry = fields()[key]
+        return entry.get("x-else", DEPENDENT[key](self.value) if key in DEPENDENT else entry.get("default"))
+
+    @property
+    def diverged(self):
+        return [run for run in self.runs if run.diverged]
+
+    def figures(self, key):
+        """The values of a figure of the record, a run each that has one. Diverged runs, whose last loss would spoil a mean, are
+        left out unless all diverged."""
+        counted = self.runs if len(self.diverged) == len(self.runs) else [run for run in self.runs if not run.diverged]
+        return [run.record[key] for run in counted if run.record.get(key) is not None]
+
+    def legend(self, of=MEAN):
+        """The label with what a reader must know of the runs: what is drawn `of` how many seeds (None: not said), which diverged."""
+        notes = [f"{of} {len(self.runs)} seeds"] if of and len(self.runs) > 1 else []
+        if self.diverged and len(self.runs) > 1:
+            notes.append(f"{len(self.diverged)} diverged")
+        elif self.diverged:
+            step = self.runs[0].lost_at()
+            notes.append("diverged" if step is None else f"diverged at step {step}")
+        return shortened(self.label, 90) + (f" ({', '.join(notes)})" if notes else "")
+
+
+def group_by_config(runs):
+    """The groups in the order of their first runs. A second run of the same config and seed (of another build, say) starts a
+    group of its own."""
+    hashes = {}  # {path: the hashes of the texts that were there}
+    for run in runs:
+        for path in _texts(run):
+            hashes.setdefault(path, set()).update(filter(None, [run.text_hash]))
+    groups, times, first_paths = {}, {}, {}
+    for run in runs:
+        keys = _keys_of(run, hashes, first_paths)
+        config = json.dumps(keys)
+        repeat = times[config, run.seed] = times.get((config, run.seed), -1) + 1
+        groups.setdefault((config, repeat), Group([], keys=keys)).runs.append(run)
+    _set_labels(list(groups.values()))
+    return list(groups.values())
+
+
+def group_runs(runs, base=None):
+    """The groups of the runs, with the group that `base` names first."""
+    groups = group_by_config(runs)
+    first = base_of(groups, base)
+    return sorted(groups, key=lambda group: group is not first)
+
+
+def base_of(groups, name=None):
+    """The group that others are set against: the one of that label or run folder, or else the first."""
+    for group in groups:
+        if name is None or group.called(name):
+            return group
+    raise PlotError(f"--base: got {printable(name)}; expected a run's folder, or one of: "
+                    + "; ".join(group.label for group in groups))
+
+
+# ---- keys -----------------------------------------------------------------------------------------------------
+
+
+def _texts(run):
+    return [json.dumps(run.value(key)) for key, entry in fields().items() if "x-text" in entry and run.value(key)]
+
+
+def _keys_of(run, hashes, first_paths):
+    """{key: value} of the config's keys without seed and bookkeeping. A text is its hash: the same text has the path where it was
+    first met (`first_paths`), and one of several texts that were at the same path (`hashes`) has its hash beside the path."""
+    keys = {}
+    for key, entry in fields().items():
+        value = run.value(key)
+        if value is None or "x-bookkeeping" in entry or key == SEED:
+            continue
+        if key == STEPS and run.probe:
+            value = 0
+        if "x-text" in entry and value and run.text_hash:
+            if len(hashes[json.dumps(value)]) > 1:
+                value = {"path": value, "hash": run.text_hash[:6]}
+            value = first_paths.setdefault((key, run.text_hash), value)
+        keys[key] = value
+    return keys
+
+
+def difference(a, b):
+    """[(key, value in a, value in b, whether it follows from other keys)] of the keys in which two groups differ. A key follows where
+    it has no effect in one of the groups, and where both have the default that depends on other keys."""
+    found = []
+    for key in fields():
+        if key not in a.keys and key not in b.keys or a.value(key) == b.value(key):
+            continue
+        by_default = key in DEPENDENT and all(group.value(key) == DEPENDENT[key](group.value) for group in (a, b))
+        found.append((key, a.value(key), b.value(key), by_default or (key in a.keys) != (key in b.keys)))
+    return found
+
+
+def choices(a, b):
+    """The keys in which two groups differ by choice."""
+    return [key for key, _, _, follows in difference(a, b) if not follows]
+
+
+# ---- labels ---------------------------------------------------------------------------------------------------
+
+
+def _set_labels(groups):
+    """Labels are the keys in which groups differ by choice, words before numbers ("post · L 12"). Groups of the same label get a
+    folder too."""
+    differing = {key for one, other in zip(groups, groups[1:]) for key in choices(one, other)} or {PLACEMENT, NORM}
+    keys = [key for key in fields() if key in differing]
+    keys = sorted(keys, key=lambda key: fields()[key].get("x-label") != "{}")[:MOST_LABELLED]
+    times = {}
+    for group in groups:
+        group.labelled = {key: group.keys[key] for key in keys if key in group.keys}
+        group.label = " · ".join(_words(key, value) for key, value in group.labelled.items())
+        times[group.label] = times.get(group.label, 0) + 1
+    for group in groups:
+        if times[group.label] > 1:
+            group.folder = os.path.normpath(group.runs[0].folder)
+            group.label += f" · {printable(group.folder)}"
+        group.name = group.label
+
+
+def _words(key, value):
+    """A key's value in words: "L 12", "post", "pre ×6, post ×6", "residual false"."""
+    entry = fields()[key]
+    label = entry.get("x-label", key.rsplit(".", 1)[-1] + " {}")
+    if value == "none" and label == "{}":
+        return "no norm"
+    texts = [_word(part, "x-text" in entry) for part in (value if isinstance(value, list) else [value])]
+    parts, times = [], []
+    for text in texts:
+        if parts and parts[-1] == text:
+            times[-1] += 1
+        else:
+            parts.append(text)
+            times.append(1)
+    return printable(label.format(", ".join(part + (f" ×{n}" if n > 1 else "") for part, n in zip(parts, times))))
+
+
+def value_text(value):
+    """A key's value as a config writes it; a text that is known by its hash alone with that."""
+    if isinstance(value, dict) and "hash" in value:
+        return f"{json.dumps(value['path'], ensure_ascii=False)} #{value['hash']}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _word(value, is_path):
+    if is_path and isinstance(value, dict):
+        paths = value["path"] if isinstance(value["path"], list) else [value["path"]]
+        return f"{', '.join(Path(path).stem for path in paths)} #{value['hash']}"
+    if is_path:
+        return Path(value).stem
+    return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else json.dumps(value)
+
+
+def newest_family(needed):
+    """The newest run below runs/ and all that differ from it only in placement, norm or seed; says which."""
+    root = Path("runs")
+    folders = folders_below(root, needed) if root.is_dir() else []
+    if not folders:
+        raise PlotError(f"runs: no run with {needed} here; name run folders, or train one first: "
+                        "build/normscope train configs/quickstart.json")
+    folders.sort(key=lambda f: (f / needed).stat().st_mtime_ns, reverse=True)
+    newest, *others = map(Run, folders[:1])
+    for folder in folders[1:]:
+        try:
+            others.append(Run(folder))
+        except PlotError:
+            continue  # damaged, and nobody asked for it
+    groups = group_by_config([newest, *others])
+    family = {}
+    for group in groups:
+        if {PLACEMENT, NORM}.issuperset(choices(groups[0], group)):  # newest first: of one config, the newer is shown
+            for run in group.runs:
+                family.setdefault((group.placement, group.value(NORM), run.seed), run)
+    family = sorted(family.values(), key=lambda run: natural_order(run.folder))
+    others = [str(run) for run in family if run.folder != newest.folder]
+    print(f"newest run: {newest}; " + (f"with it, differing only in placement, norm or seed: {', '.join(others)}"
+                                       if others else "no other differs from it only in placement, norm or seed"))
+    return family
+
+
+# ---- what groups have in common -------------------------------------------------------------------------------
+
+
+def shared_seeds(groups):
+    """How many seeds each of many groups has, to be said once; 0 where they are few or differ."""
+    seeds = {len(group.runs) for group in groups}
+    return seeds.pop() if len(groups) > 4 and len(seeds) == 1 and seeds != {1} else 0
+
+
+def shared_settings(groups, of=MEAN):
+    """What all runs have in common, as a subtitle; `of`: as in Group.legend."""
+    runs = [run for group in groups for run in group.runs]
+
+    def common(key, form="{}"):
+        values = {json.dumps(run.value(key)) for run in runs}
+        value = json.loads(values.pop()) if len(values) == 1 else None
+        return None if value is None or isinstance(value, (list, dict)) else form.format(value)
+
+    layers = common("model.n_layer")
+    parts = ["1 block" if layers == "1" else layers and f"{layers} blocks", common("model.d_model", "width {}"),
+             common("model.context", "context {}")]
+    if len(groups) > 1:  # of a single group the legend says it
+        parts += [common(PLACEMENT), common(NORM)]
+    parts.append(common("model.init.scheme"))
+    if not all(run.probe for run in runs):
+        parts += [common("train.optimizer"), common("train.lr", "lr {:g}")]
+    texts = {tuple(Path(path).stem for path in run.texts()) for run in runs}
+    parts += [" + ".join(names) for names in texts if len(texts) == 1]
+    parts += [common("train.seed", "seed {}"), shared_seeds(groups) and f"{of} {shared_seeds(groups)} seeds"]
+    return shortened(" · ".join(part for part in parts if part), 112)

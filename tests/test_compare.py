@@ -1,0 +1,411 @@
+#!/usr/bin/python3
+"""scripts/compare.py: groups and labels, figures, differences seed by seed, and what can and cannot be concluded."""
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import shutil
+import unittest
+
+import numpy as np
+
+from cli import ROOT, TEXT, TINY, VOCABULARY, CliTest, Run, merged, run_script, write_run
+
+from lib import comparison, runs
+from lib.groups import DEPENDENT, group_by_config
+from lib.keys import fields
+
+HOSTILE = "a\x1b[31m\nb\x07\u202ec,\"d"
+SUMMARY = {"status": "done", "steps": 2, "params": 7760, "vocab": VOCABULARY, "final_train_loss": 4.25, "grad_first_last": 0.8,
+           "growth": 2.5, "tokens_per_s": 1e5, "branch_share": 0.5, "corpus_hash": "0123456789abcdef"}
+COLUMNS = ["run", "seeds", "placement", "norm", "n_layer", "params", "status"] + [
+    f"{key}{part}" for key, _, _ in comparison.FIGURES for part in ("", "_spread")]
+
+
+class Arithmetic(unittest.TestCase):
+    def test_students_t(self):
+        """5% lie beyond the quantiles of scipy.stats.t.ppf(0.975, n)."""
+        for degrees, quantile in ((1, 12.706204736174694), (2, 4.302652729749462), (3, 3.1824463052837078), (4, 2.7764451051977934),
+                                  (9, 2.262157162798205), (10, 2.228138851986274), (29, 2.045229642132703), (99, 1.9842169515864174),
+                                  (999, 1.9623414611334493), (1000, 1.9623390808264083)):
+            self.assertAlmostEqual(comparison.two_sided_p(quantile, degrees), 0.05, delta=5e-13)
+
+    def test_verdicts(self):
+        clear, maybe = "a clear difference", "perhaps a difference; too few seeds to tell"
+        for differences, verdict in (
+                ([0, 0, 0], "the same losses"), ([0.30, 0.31], "too few seeds to tell from chance"), ([0.3, -0.2], "cannot be told apart"),
+                ([-0.30, -0.31, -0.32], clear), ([0.5] * 3, clear), ([0.3, 0.05, 0.2], maybe),  # t 2.5, needs 4.3
+                ([0.2, 0.2, 0.2, 0.2, -0.02], clear)):  # t 3.5, needs 2.8
+            self.assertEqual(comparison.verdict_on(differences), verdict, differences)
+        for seeds, t, verdict in ((100, 1.99, clear), (60, 2.07, clear), (60, 1.99, maybe), (100, 1.95, "cannot be told apart")):
+            e = math.sqrt(seeds - 1) / t  # pairs 1 - e, 1 + e have mean 1 and standard error e/sqrt(n - 1)
+            self.assertEqual(comparison.verdict_on([1 - e, 1 + e] * (seeds // 2)), verdict, (seeds, t))
+        draws = np.random.RandomState(1).standard_normal((2000, 6))
+        share = np.mean([comparison.verdict_on(list(row)) == clear for row in draws])
+        self.assertLess(abs(share - 0.05), 0.015)  # chance alone: one time in twenty, 3 standard errors
+
+    def test_figures_in_words(self):
+        for values, kind, text in (([], "loss", "-"), ([2.51234], "loss", "2.5123"), ([2.5, 2.6], "loss", "2.550 ± 0.071"),
+                                   ([7.0123e-17], "ratio", "7.01e-17"), ([1009349.8], "loss", "1.01e+06"),
+                                   ([1e6, 2e6], "loss", "1.5e+06 ± 7.1e+05"), ([2.0, 2.0], "ratio", "2 ± 0"), ([0.8] * 3, "ratio", "0.8 ± 0"),
+                                   ([52100, 52300], "speed", "52.2k"), ([1.0, math.inf], "ratio", "inf")):
+            self.assertEqual(comparison.figure_text(values, kind), text)
+        self.assertEqual(comparison.with_error(-0.01442, 0.00291), "-0.0144 ± 0.0029")
+
+    def test_steps_to_a_loss(self):
+        evaluations = [(10, 4.0), (20, 3.0), (30, 3.2), (40, 2.0)]
+        for target, steps in ((3.5, 15), (3.0, 20), (2.6, 35), (4.5, 10), (1.9, None)):
+            self.assertEqual(comparison.steps_to(target, evaluations), steps)
+
+
+class CompareTest(CliTest):
+    def make(self, folder, loss=2.5, changes=None, **summary):
+        """A run folder with the resolved config of these changes, whose summary has this final_val_loss and what else is given."""
+        said = {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, **summary}
+        write_run(self.path(folder), self.resolved(changes), said)
+
+    def resolved(self, changes):
+        name = self.config(merged({"train": {"steps": 2}}, changes or {}))
+        return json.loads(self.normscope("config", name).stdout)
+
+    def make_seeds(self, name, losses, changes=None, **summary):
+        """Runs name-1, name-2, …: a seed for each loss; or seeds and losses from a dict."""
+        for seed, loss in (losses if isinstance(losses, dict) else dict(enumerate(losses, start=1))).items():
+            self.make(f"runs/{name}-{seed}", loss, merged(changes or {}, {"train": {"seed": seed}}), **summary)
+
+    def clear(self):
+        shutil.rmtree(self.path("runs"), ignore_errors=True)
+
+    def said(self, *folders, **options):
+        return comparison.comparison(runs.find_runs([self.path(folder) for folder in folders or ["runs"]], "config.json"), **options)
+
+    def labels(self, *folders):
+        return [entry["label"] for entry in self.said(*folders)["runs"]]
+
+    def remarks(self, kind, *folders, **options):
+        return [remark["text"] for remark in self.said(*folders, **options)["remarks"] if remark["kind"] == kind]
+
+    def compare(self, *arguments, code=0):
+        """The script's output; its stderr is empty where it succeeds."""
+        done = run_script(os.path.join(ROOT, "scripts", "compare.py"), *arguments, cwd=self.folder)
+        self.assertEqual((done.returncode, done.stderr == ""), (code, code == 0), done.stderr)
+        self.assert_no_controls(done.stdout + done.stderr)
+        return done.stdout if code == 0 else done.stderr
+
+
+class GroupsAndLabels(CompareTest):
+    def test_labels_tell_the_keys_that_differ(self):
+        five = {"train": {"lr": 0.1, "optimizer": "sgd"}, "model": {"norm": "rmsnorm", "n_layer": 3, "d_model": 32}}
+        for number, (changes, labels) in enumerate((
+                ([{}, {"model": {"norm_placement": "post"}}], ["pre", "post"]),
+                ([{}, {"model": {"norm": "rmsnorm", "n_layer": 4}}], ["layernorm · L 2", "rmsnorm · L 4"]),
+                ([{}, {"model": {"norm_placement": "rezero"}}], ["pre", "rezero"]),
+                ([{}, {"model": {"d_model": 32}}], ["C 16", "C 32"]),  # d_ff follows
+                ([{}, {"model": {"d_ff": 32}}], ["d_ff 64", "d_ff 32"]),  # it was chosen
+                ([{"model": {"norm_placement": ["pre", "post"]}}, {"model": {"norm_placement": ["post", "post"]}}],
+                 ["pre, post", "post ×2"]),
+                ([{}, {"model": {"norm": "none"}}], ["layernorm", "no norm"]),
+                ([{}, {"train": {"lr": 0.01, "warmup_steps": 1}}], ["lr 0.001 · warm-up 0", "lr 0.01 · warm-up 1"]),
+                ([{}, five], ["layernorm · adamw · L 2 · C 16", "rmsnorm · sgd · L 3 · C 32"]),  # four at most
+                ([{}, {"train": {"momentum": 0.9, "threads": 3, "seed": 2}, "log": {"every": 1}, "name": "z"}], ["pre · layernorm"]),
+                ([{}], ["pre · layernorm"]))):
+            with self.subTest(labels=labels):
+                for i, change in enumerate(changes):
+                    self.make(f"labels{number}/{i}", changes=change)
+                self.assertEqual(self.labels(f"labels{number}"), labels)
+
+    def test_defaults_that_depend_on_other_keys_are_the_program_s(self):
+        for changes in ({}, {"model": {"norm_placement": ["deepnorm", {"attn": "pre", "ffn": "post"}], "bias": True}},
+                        {"model": {"init": {"scheme": "xavier_normal"}, "tie_embeddings": False, "norm_placement": "mix"}},
+                        {"model": {"init": {"scheme": "kaiming_normal", "std": 0.3}}, "train": {"lr": 0.003}}):
+            self.clear()
+            self.make("runs/a", changes=changes)
+            (group,) = group_by_config(runs.find_runs([self.path("runs")], "config.json"))
+            for key, formula in DEPENDENT.items():
+                if key in group.keys:
+                    self.assertEqual(formula(group.value), group.keys[key], (key, changes))
+        derived = {key for key, entry in fields().items() if "x-derived" in entry}
+        self.assertEqual(derived, set(DEPENDENT))
+
+    def test_one_choice_and_what_follows_from_it(self):
+        for changes, chosen, followed in (
+                ({"model": {"norm_placement": "post"}}, ["model.norm_placement"], ["model.final_norm"]),
+                ({"model": {"norm_placement": "rezero"}}, ["model.norm_placement"], ["model.norm", "model.norm_bias", "model.final_norm"]),
+                ({"model": {"norm": "rmsnorm"}}, ["model.norm"], ["model.norm_bias"]),
+                ({"model": {"init": {"scheme": "xavier_normal"}, "tie_embeddings": False}}, ["model.tie_embeddings", "model.init.scheme"],
+                 ["model.init.embed_std", "model.init.residual_scaling"]),
+                ({"train": {"optimizer": "sgd", "momentum": 0.9}}, ["train.optimizer"], ["train.momentum"]),
+                ({"train": {"lr": 0.5}}, ["train.lr"], ["train.min_lr"]),
+                ({"train": {"lr": 0.5, "min_lr": 0.3}}, ["train.lr", "train.min_lr"], []),
+                ({"train": {"schedule": "constant"}}, ["train.schedule"], [])):
+            with self.subTest(changes=changes):
+                self.clear()
+                self.make("runs/a")
+                self.make("runs/b", changes=changes)
+                (line,) = self.remarks("differs")
+                first, _, rest = line.split(": ", 1)[1].partition("; with that comes ")
+                key = r"(?:model|train)\.[a-z_.]+"
+                self.assertEqual(re.findall(key, first.split(";")[0]), chosen, line)
+                self.assertEqual(re.findall(key, rest.split(";")[0]), followed, line)
+                self.assertEqual(f"{len(chosen)} choices at once: which is the cause cannot be told" in line, len(chosen) > 1)
+    def test_an_initialisation_that_comes_along_may_be_the_cause(self):
+        for placement in ("pre_scaled", "post"):
+            self.clear()
+            self.make("runs/a")
+            self.make("runs/b", changes={"model": {"norm_placement": placement}})
+            self.assertEqual("other weights too, which may be the cause" in self.remarks("differs")[0], placement == "pre_scaled")
+
+    def test_a_seed_that_is_there_twice_is_told_apart_by_its_folder(self):
+        for folder in ("old", "new"):
+            for seed in (1, 2):
+                self.make(f"{folder}/{seed}", changes={"train": {"seed": seed}})
+        self.assertEqual([entry["seeds"] for entry in self.said("old", "new")["runs"]], [[1, 2], [1, 2]])
+        self.assertRegex(" ".join(self.labels("old", "new")), r"^pre · layernorm · \S+/old/1 pre · layernorm · \S+/new/1$")
+        self.assertIn("the same config", self.remarks("differs", "old", "new")[0])
+
+    def test_a_text_is_its_hash(self):
+        def groups(first, second, path="text.txt"):
+            self.clear()
+            self.make_seeds("a", {1: 2.5, 2: 2.6}, corpus_hash=first)
+            self.make_seeds("b", {3: 2.4, 4: 2.5}, {"data": {"path": path}}, corpus_hash=second)
+            return len(self.said()["runs"]), self.remarks("not_comparable")
+
+        self.write("other.txt", TEXT)
+        self.assertEqual(groups("aa" * 8, "aa" * 8, "other.txt"), (1, []), "one text in two places")
+        count, (remark,) = groups("aa" * 8, "bb" * 8)
+        self.assertEqual(remark, "text #bbbbbb: losses are not comparable with those of text #aaaaaa: other data.path")
+        self.assertEqual(count, 2, "two texts at one path")
+        self.assertEqual(groups("aa" * 8, "bb" * 8, "other.txt")[0], 2)
+        self.assertEqual(groups(None, None), (1, []), "of older runs the path is known alone")
+        run = self.train("runs/c", {"train": {"steps": 12}})
+        known = run.summary["corpus_hash"]
+        os.remove(run.file("summary.json"))
+        self.assertEqual(runs.Run(run.path).text_hash, known, "the checkpoint has it too")
+
+    def test_what_makes_losses_incomparable(self):
+        for changes, keys in (({"train": {"steps": 3}}, "train.steps"), ({"data": {"val_fraction": 0.2}}, "data.val_fraction"),
+                              ({"train": {"lr": 0.5}}, None)):
+            self.clear()
+            self.make_seeds("a", [2.5, 2.6])
+            self.make_seeds("b", [2.4, 2.5], changes)
+            self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable")], [keys] if keys else [])
+            self.assertEqual(len(self.said()["paired"]), 0 if keys else 1)  # what is not comparable is not subtracted
+
+
+class PairsAndRemarks(CompareTest):
+    def test_paired_figures_are_those_of_the_differences(self):
+        a, b = [2.5, 2.9, 2.2, 2.6], [2.31, 2.73, 2.02, 2.38]
+        self.make_seeds("a", a)
+        self.make_seeds("b", b, {"train": {"lr": 0.01}})
+        differences = np.subtract(b, a)
+        (pair,) = self.said()["paired"]
+        self.assertEqual((pair["group"], pair["base"], pair["n"]), ("lr 0.01", "lr 0.001", 4))
+        np.testing.assert_allclose((pair["mean"], pair["standard_error"]), (differences.mean(), np.std(differences, ddof=1) / 2), rtol=1e-12)
+        # The groups' own spread (0.29) is far larger than the difference: only the pairs show it.
+        shown = self.compare("runs")
+        self.assertRegex(shown, r"(?m)^final val minus that of lr 0.001, seed by seed.*\n"
+                         r"  lr 0.01  -0.190 ± 0.011  lower in 4 of 4 shared seeds: a clear difference$")
+        self.assertNotRegex(shown.lower(), r"better|winner|wins|best run")
+
+    def test_only_shared_seeds_that_are_done_count(self):
+        self.make_seeds("a", {2: 2.1, 6: 2.0})
+        self.make_seeds("a", {1: 2.0, 5: 9.0}, status="interrupted")
+        self.make_seeds("b", {2: 2.2, 6: 2.3, 1: 2.4, 7: 0.1}, {"train": {"lr": 0.01}})
+        self.make_seeds("b", {8: None}, {"train": {"lr": 0.01}}, status="diverged")
+        (pair,) = self.said("runs/a-2", "runs")["paired"]
+        self.assertEqual((round(pair["mean"], 9), pair["n"]), (0.2, 2))
+        self.assertIn("2 shared seeds that did not diverge", pair["text"])
+        self.assertEqual(self.said("runs/a-2", "runs/b-2")["paired"], [])  # one seed is no pair
+        self.assertEqual(self.remarks("one_seed", "runs/a-2", "runs/b-2")[0].split(":")[0], "lr 0.001, lr 0.01")
+        self.clear()
+        for i in range(6):
+            self.assertEqual(self.remarks("many_comparisons") if i else [], [])
+            self.make_seeds(f"r{i}", [2.0 + i, 2.1 + i], {"train": {"lr": 0.01 + i / 100}})
+        self.assertRegex(self.remarks("many_comparisons")[0], "^lr 0.01: 5 configs .* chance")
+
+    def test_remarks_on_single_runs(self):
+        level, absurd = {"unigram": 3.0}, math.log(VOCABULARY) + 0.1
+        for kind, loss, summary, changes, is_said in (
+                ("unigram", 3.05, level, {}, True), ("unigram", 3.1, level, {}, False), ("unigram", 3.0, {}, {}, False),
+                ("unigram", 3.0, {**level, "status": "interrupted"}, {}, False), ("exploded", absurd, {}, {}, True),
+                ("exploded", absurd - 0.2, {}, {}, False), ("exploded", None, {"final_train_loss": 9.0}, {}, True),
+                ("exploded", absurd, {"status": "diverged"}, {}, False), ("small_branch", 2.5, {"branch_share": 0.04}, {}, True),
+                ("small_branch", 2.5, {"branch_share": 0.06}, {}, False), ("small_branch", 2.5, {"branch_share": None}, {}, False),
+                *(("small_branch", 2.5, {"branch_share": 0.01}, {"norm_placement": name}, is_small) for name, is_small in (
+                    ("post", True), ("mix", True), ("pre_scaled", True), ("rezero", False), ("none", False), ("deepnorm", False),
+                    ("sandwich", False))),
+                ("small_branch", 2.5, {"branch_share": 0.01}, {"branch_scale": 0.5}, False),
+                ("leaks", 2.5, {}, {"norm": "instancenorm"}, True), ("leaks", 2.5, {}, {"norm": "rmsnorm"}, False),
+                ("unfinished", 2.5, {"status": "interrupted", "steps": 1}, {}, True), ("unfinished", 2.5, {}, {}, False)):
+            with self.subTest(kind=kind, loss=loss, summary=summary, changes=changes):
+                self.clear()
+                self.make("runs/a", loss, {"model": changes}, **summary)
+                self.assertEqual(bool(self.remarks(kind)), is_said)
+        self.clear()
+        self.make_seeds("a", [3.0, 1.0, 3.0], unigram=3.0)
+        self.assertTrue(self.remarks("unigram")[0].startswith("pre · layernorm (2 of 3 seeds): the loss ends at the unigram level"))
+
+    def test_a_mean_over_survivors_is_biased(self):
+        self.make_seeds("a", [2.5, 2.6])
+        self.make_seeds("a", {3: None}, status="diverged", final_train_loss=1009349.8425)
+        self.assertRegex(self.remarks("diverged")[0], r"^pre · layernorm \(1 of 3 seeds\): diverged at step 3; .*biased")
+        (entry,) = self.said()["runs"]
+        self.assertEqual((entry["status"], entry["figures"]["final_val_loss"]["n"]), ("1 diverged, 2 done", 2))
+        self.assertAlmostEqual(entry["figures"]["final_train_loss"]["mean"], 4.25)
+        (entry,) = self.said("runs/a-3")["runs"]  # all diverged: their loss is shown
+        self.assertEqual(entry["figures"]["final_train_loss"]["text"], "1.01e+06")
+
+    def test_a_divergence_and_what_grew_before_it(self):
+        self.train("lost", {"model": {"norm": "none"}, "train": {"optimizer": "sgd", "lr": 20, "grad_clip": 0}}, code=3)
+        run = Run(self.path("lost"))
+        first = run.summary["first_nonfinite"]
+        (text,) = self.remarks("diverged", "lost")
+        self.assertIn(f"diverged at step {first['step']}; ", text)
+        self.assertIn(f"block {first['layer']} {first['site']} became non-finite; activations had grown ", text)
+        rows = [row for row in run.rows("layers.csv") if row["site"] == "stream"]
+        grown = max(float(b["rms"]) / float(a["rms"]) for a in rows for b in rows if a["step"] == "1" and a["layer"] == b["layer"]
+                    and math.isfinite(float(b["rms"])))
+        said = float(re.search(r"activations had grown (\S+) times since step 1 ", text)[1])
+        self.assertGreaterEqual(said * 1.05, grown)
+        os.remove(run.file("layers.csv"))
+        self.assertRegex(self.remarks("diverged", "lost")[0], r"the gradient norm had (not )?grown.* since step 1$")
+
+
+class Unfinished(CompareTest):
+    """Runs that go on, or were killed: what their logs say so far."""
+
+    def setUp(self):
+        super().setUp()
+        self.whole = self.train("whole", {"train": {"steps": 60}})
+
+    def cut(self, folder, step):
+        """A copy of the run as a kill after `step` leaves it: rows up to there, and a torn one; no summary."""
+        shutil.copytree(self.whole.path, self.path(folder))
+        run = Run(self.path(folder))
+        os.remove(run.file("summary.json"))
+        for name in ("metrics", "layers", "params"):
+            lines = run.bytes(f"{name}.csv").decode().splitlines(keepends=True)
+            kept = [line for line in lines[1:] if int(line.split(",")[0]) <= step]
+            self.write(run.file(f"{name}.csv"), lines[0] + "".join(kept) + "999,1,str")
+        return run
+
+    def figures(self, folder):
+        (entry,) = self.said(folder)["runs"]
+        return {**{key: figure["mean"] for key, figure in entry["figures"].items()}, "status": entry["status"], "params": entry["params"]}
+
+    def test_the_last_step_s_figures_are_those_of_the_summary(self):
+        self.cut("run", 60)
+        summary = self.whole.summary
+        for key in ("final_train_loss", "final_val_loss", "best_val_loss", "grad_first_last", "growth", "params"):
+            self.assertAlmostEqual(self.figures("run")[key], summary[key], delta=1e-6 * summary[key])
+
+    def test_a_killed_run_shows_its_logs(self):
+        run = self.cut("run", 40)
+        metrics = [row for row in self.whole.rows("metrics.csv") if int(row["step"]) <= 40]
+        losses = [float(row["val_loss"]) for row in metrics if row["val_loss"]]
+        speeds = [float(row["tokens_per_s"]) for row in metrics]
+        figures = self.figures("run")
+        self.assertEqual((figures["status"], figures["final_train_loss"]), ("unfinished", float(metrics[-1]["train_loss"])))
+        self.assertEqual((figures["final_val_loss"], figures["best_val_loss"]), (losses[-1], min(losses)))
+        self.assertAlmostEqual(figures["tokens_per_s"], len(speeds) / sum(1 / s for s in speeds), delta=1e-6 * speeds[0])
+        stream = {row["layer"]: float(row["rms"]) for row in run.rows("layers.csv")[:-1] if (row["step"], row["site"]) == ("40", "stream")}
+        self.assertAlmostEqual(figures["growth"], stream["2"] / stream["0"], delta=1e-12)
+        self.assertIn("unfinished at step 40 of 60", self.remarks("unfinished", "run")[0])
+
+    def test_an_older_summary_does_not_speak_for_later_steps(self):
+        run = self.cut("run", 50)
+        older = {**self.whole.summary, "status": "interrupted", "steps": 20, "final_train_loss": 9.0, "growth": 9.0}
+        for steps, status, growth_is_old in ((20, "unfinished", False), (50, "interrupted", True)):
+            self.write(run.file("summary.json"), json.dumps({**older, "steps": steps}))
+            self.assertIn(f": {status} at step 50 of 60;", self.remarks("unfinished", "run")[0])
+            self.assertEqual(self.figures("run")["growth"] == 9, growth_is_old)
+
+    def test_a_run_that_has_hardly_begun(self):
+        run = self.cut("run", 0)
+        for change in (None, lambda path: self.write(path, ""), os.remove):
+            for name in ("metrics.csv", "layers.csv", "params.csv") if change else ():
+                change(run.file(name))
+            figures = self.figures("run")
+            self.assertEqual((figures["status"], figures["params"], figures["final_val_loss"]), ("unfinished", 0, None))
+
+
+class Command(CompareTest):
+    def setUp(self):
+        super().setUp()
+        self.make_seeds("pre", [2.5, 2.6, 2.4])
+        self.make_seeds("post", {1: 2.7}, {"model": {"norm_placement": "post"}})
+
+    def test_seeds_of_probes(self):
+        self.normscope("probe", self.config(), "--seeds", "3", "--out", "probe")
+        (entry,) = self.said("probe")["runs"]
+        self.assertEqual((entry["label"], entry["status"], entry["seeds"]), ("pre · layernorm", "probe", [1, 2, 3]))
+        growths = [Run(self.path(f"probe/seed-{seed}")).summary["growth"] for seed in (1, 2, 3)]
+        self.assertAlmostEqual(entry["figures"]["growth"]["mean"], np.mean(growths), delta=1e-12)
+
+    def test_the_table_and_its_forms_agree(self):
+        shown = self.compare("runs", "runs/pre-1/")  # named twice: one run
+        self.assertEqual(re.split("  +", shown.splitlines()[0]), ["run", "placement", "norm", "L", "params", "status", *(
+            title for _, title, _ in comparison.FIGURES)])
+        self.assertRegex(shown, r"(?m)^pre x3 seeds +pre +layernorm +2 +7,760 +done +2\.50 ± 0\.10 ")
+        said = json.loads(self.compare("--json", "runs"))
+        self.assertEqual([(run["label"], run["keys"], run["choices"], run["seeds"]) for run in said["runs"]],
+                         [("post", {"model.norm_placement": "post"}, [], [1]),
+                          ("pre", {"model.norm_placement": "pre"}, ["model.norm_placement"], [1, 2, 3])])
+        self.assertEqual([f"- {remark['text']}" for remark in said["remarks"]],
+                         [line for line in shown.splitlines() if line.startswith("- ")])
+        rows = list(csv.DictReader(io.StringIO(self.compare("--csv", "runs"))))
+        self.assertEqual(list(rows[0]), COLUMNS)
+        for row, run in zip(rows, said["runs"]):
+            for key, figure in run["figures"].items():
+                self.assertEqual([float(row[k]) if row[k] else None for k in (key, f"{key}_spread")], [figure["mean"], figure["sd"]])
+        self.make("runs/deep", changes={"model": {"n_layer": 3}, "train": {"lr": 0.5}})
+        self.assertIn("\nall: norm layernorm, params 7,760, status done", self.compare("runs"))
+        (row,) = [row for row in csv.DictReader(io.StringIO(self.compare("--csv", "runs"))) if row["n_layer"] == "3"]
+        self.assertEqual(row["train.lr"], "0.5")  # a varied key is a column
+
+    def test_a_base_of_choice(self):
+        for name in ("pre", "runs/pre-2", "pre-2", "runs/pre-2/", "./runs//pre-2"):
+            self.assertIn("- post against pre: ", self.compare("runs", "--base", name))
+        self.assertIn("- pre against post: ", self.compare("runs"))
+        for arguments, code, words in ((("runs", "--base", "per"), 2, "--base: got per; expected a run's folder, or one of: post; pre"),
+                                       (("nowhere",), 2, "nowhere: no such folder"), (("--csv", "--json", "runs"), 2, "not allowed with")):
+            self.assertIn(words, self.compare(*arguments, code=code).splitlines()[-1])
+
+    def test_one_broken_run_hides_no_other(self):
+        self.write("runs/pre-1/summary.json", "{")
+        config = json.loads(Run(self.path("runs/pre-2")).bytes("config.json"))
+        self.write("runs/pre-2/config.json", json.dumps(merged(config, {"model": {"norm": "layer\x1bnorm"}})))
+        lines = self.compare("runs", code=1).splitlines()
+        self.assertRegex(lines[0], r"^\[compare\] runs/pre-1: damaged summary.json: ")
+        self.assertRegex(lines[1], r"^\[compare\] runs/pre-2: damaged config.json: model.norm: got .*; expected layernorm \\| rmsnorm")
+        done = run_script(os.path.join(ROOT, "scripts", "compare.py"), "--json", "runs", cwd=self.folder)
+        said = json.loads(done.stdout)
+        self.assertEqual([run["label"] for run in said["runs"]], ["post", "pre"])
+        self.assertEqual([remark["kind"] for remark in said["remarks"]][-2:], ["unreadable"] * 2)
+
+    def test_steps_to_a_target(self):
+        for seed, losses in ((1, (4, 3, 2)), (2, (4, 2, 1)), (3, (4, 4, 4))):
+            rows = "".join(f"{10 * i},{i},{4},{loss}\n" for i, loss in enumerate(losses, start=1))
+            self.write(f"runs/pre-{seed}/metrics.csv", "step,tokens,train_loss,val_loss\n" + rows)
+        said = json.loads(self.compare("--json", "runs", "--target", "2.5"))
+        figure = said["runs"][1]["figures"]["steps_to_target"]
+        self.assertEqual((figure["title"], figure["mean"], figure["n"]), ("steps to 2.5", (25 + 17.5) / 2, 2))
+        self.assertIn("post, pre (1 of 3 seeds): no evaluation is at or below 2.5", self.compare("runs", "--target", "2.5"))
+
+    def test_nothing_raw_reaches_the_terminal(self):
+        for seed in (4, 5):
+            self.make(f"runs/{HOSTILE}{seed}", None, {"train": {"seed": seed}}, status="diverged",
+                      first_nonfinite={"step": "x", "layer": 1, "site": HOSTILE})
+        self.make(f"runs/{HOSTILE}-again", 2.5, {"train": {"seed": 4}}, status="diverged", first_nonfinite={"layer": HOSTILE})
+        self.make("runs/other", 2.5, {"train": {"lr": 0.01}}, status=HOSTILE, steps=-1e300)
+        self.make("runs/odd", 2.5, {"train": {"lr": 0.02}}, status=3, first_nonfinite="no", vocab="many", corpus_hash=[1])
+        for form in ((), ("--json",), ("--csv",), ("--target", "2")):
+            self.compare(*form, "runs")
+        self.assertIn(r"a\x1b[31m\x0ab\x07\u202ec", self.compare("runs"))
+
+
+if __name__ == "__main__":
+    unittest.main()
