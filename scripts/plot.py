@@ -7,11 +7,11 @@ In a notebook each kind is a function that returns a matplotlib figure:
     plot.layers("runs/quickstart/pre", "runs/quickstart/post", paper=5.5)
 """
 
-import argparse
 import functools
 from collections import namedtuple
 
 from lib import plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
+from lib.command import Parser
 from lib.figures import PAPERS, look, styled
 from lib.output import output_path, save
 from lib.groups import group_runs, newest_family
@@ -58,8 +58,8 @@ layers, steps, heatmap, branches, heads, loss = (functools.partial(figure, kind)
 
 def arguments():
     """The command line, read."""
-    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    parser = Parser("plot", __doc__, epilog=EXAMPLES)
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=functools.partial(Parser, "plot"))
     for name, row in KINDS.items():
         kind = kinds.add_parser(name, help=row.help, description=f"Draws {row.help}.")
         kind.add_argument("runs", metavar="RUN", nargs="*", help="run, probe or sweep folder (default: the newest run below runs/ "

@@ -2,13 +2,13 @@
 """Writes one HTML page about one or more runs: what was compared, the results, every picture, samples and configs. The
 page needs nothing but itself."""
 
-import argparse
 import json
 import sys
 import time
 from pathlib import Path
 
 from lib import plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
+from lib.command import Parser
 from lib.figures import styled
 from lib.output import file_bytes, output_path
 from lib.report_data import inline, page_data
@@ -213,8 +213,7 @@ def write(path, content):
 
 def run():
     """Reads the command line and writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLES,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser("plot", __doc__, epilog=EXAMPLES)
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
     parser.add_argument("-o", "--output", metavar="FILE", help="HTML file to write (default: report.html in the folder "
                         "that holds the runs)")

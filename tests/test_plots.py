@@ -206,6 +206,7 @@ class Plots(MadeRuns):
             self.assertTrue((self.root / folder / "layers.png").is_file())
 
     def test_errors_are_one_line(self):
+        self.refused("plot.py", "layres", says="invalid choice: 'layres'")
         self.refused("plot.py", "layers", says="runs: no run with layers.csv here")
         self.refused("plot.py", "layers", "nowhere", says="nowhere: no such folder")
         (self.root / "empty").mkdir()

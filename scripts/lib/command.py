@@ -22,8 +22,8 @@ class ScriptError(Exception):
 class Parser(argparse.ArgumentParser):
     """Help keeps the docstring's lines; an error is one line."""
 
-    def __init__(self, topic, description):
-        super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    def __init__(self, topic, description, **settings):
+        super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
         self.topic = topic
 
     def error(self, message):
