@@ -29,7 +29,7 @@ SATURATED = {"norm": "none", "position": "none", "init": {"scheme": "xavier_norm
 
 # A choice at run time is no constant expression.
 RUN_TIME_TABLES = [("model/placement.h", f"inline constexpr {name}", f"inline const {name}")
-                   for name in ("Pattern hybrid_pattern", "Placement placement_rows[]")]
+                   for name in ("Pattern hybrid_pattern", "Placement placement_rows[]")] + [("model/placement.h", "static_assert([] {", "inline const bool is_carried = ([] {")]
 
 # (name, source file, [(text, what it becomes)], model (and train), the laws of which at least one must fail); edits as
 # mutants.build_all() takes them.

@@ -72,8 +72,8 @@ DEPTHS = values_of("n_layer", 6, 12, 24, 48, name="L {}")
 SCALED = {"branches × 1": {"branch_scale": "1"}, "branches × 1/L": {"branch_scale": "L^-1"}}
 DEEP = {f"{p}, L {layers}": {"norm_placement": p, "n_layer": layers} for p in ("pre", "deepnorm", "keel") for layers in (24, 48, 96)}
 BIASES = {"FFN without biases": {"ffn_bias": "false"}, "with": {"ffn_bias": "true"}}
-WITHOUT = {**{f"L {layers}, {name}": {"norm": norm, "n_layer": layers, "norm_affine": "true"} for layers in (2, 12)
-              for norm, name in (("layernorm", "with norms"), ("none", "without"))},
+WITHOUT = {**{f"L {layers}, with norms": {"norm": "layernorm", "n_layer": layers, "norm_affine": "true"} for layers in (2, 12)},
+           **{f"L {layers}, without": {"norm": "none", "n_layer": layers} for layers in (2, 12)},
            "L 12, norms without gain and bias": {"norm_affine": "false"}}
 PRECISIONS = {"float32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
 NORMS = values_of("norm", "layernorm", "dyt", "derf")
