@@ -130,7 +130,7 @@ class Browser:
     def key(self, name, text=""):
         """Presses a key."""
         code = {" ": "Space"}.get(name, name)
-        number = {"Home": 36, "ArrowLeft": 37, "ArrowRight": 39, " ": 32, "Escape": 27}[name]
+        number = {"End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39, " ": 32, "Escape": 27}[name]
         self.call("Input.dispatchKeyEvent", type="keyDown", key=name, code=code, windowsVirtualKeyCode=number, text=text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=name, code=code, windowsVirtualKeyCode=number)
         self.settle()

@@ -64,7 +64,9 @@ class InABrowser(CliTest):
     def test_the_slider_moves_every_picture(self):
         with Browser() as browser:
             browser.open(self.page)
-            self.assertEqual(browser.evaluate("now.textContent"), "step 25")
+            self.assertEqual(browser.evaluate("now.textContent"), "step 1")
+            browser.evaluate("document.getElementById('step').focus()")
+            browser.key("End")
             before = browser.evaluate(f"{CURVES.format('grad')}[0].getAttribute('points')")
             cursor = browser.evaluate("document.querySelector('#loss .cursor').getAttribute('x1')")
             browser.evaluate("document.getElementById('step').focus()")
@@ -72,7 +74,6 @@ class InABrowser(CliTest):
             self.assertEqual(browser.evaluate("now.textContent"), "step 20")
             self.assertNotEqual(browser.evaluate(f"{CURVES.format('grad')}[0].getAttribute('points')"), before)
             self.assertLess(float(browser.evaluate("document.querySelector('#loss .cursor').getAttribute('x1')")), float(cursor))
-            self.assertRegex(browser.evaluate("document.querySelector('.map i').style.left"), r"^79\.\d+%$")  # (20 − 1) / 24
             browser.point("#loss svg", across=0.42, press=True)  # a click goes to the nearest logged step
             self.assertEqual(browser.evaluate("now.textContent"), "step 10")
             self.silent(browser)
@@ -80,6 +81,8 @@ class InABrowser(CliTest):
     def test_values_are_those_of_the_logs(self):
         with Browser() as browser:
             browser.open(self.page)
+            browser.evaluate("document.getElementById('step').focus()")
+            browser.key("End")
             browser.evaluate("document.querySelector('#grad svg').focus()")
             for _ in range(2):
                 browser.key("ArrowRight")
@@ -101,8 +104,6 @@ class InABrowser(CliTest):
                 self.assertLess(abs(float(values[name]) / ratio - 1), 0.012)
             browser.key("Escape")
             self.assertTrue(browser.evaluate("document.getElementById('tip').hidden"))
-            browser.point(".map canvas", 0.99, 0.01)
-            self.assertEqual(self.tip(browser)[1], "block 3, step 25")
             browser.point("#loss svg", 0.99)
             rows = self.tip(browser)[0]
             loss = Run(self.path("runs/pre-1")).rows("metrics.csv")[-1]
@@ -176,8 +177,9 @@ class InABrowser(CliTest):
         page = Path(self.write("lost.html", self.page_of("runs")))
         with Browser() as browser:
             browser.open(page)
-            self.assertTrue(browser.evaluate(caption).endswith("by layer; of runs that have diverged: the last step logged"))
             browser.evaluate("document.getElementById('step').focus()")
+            browser.key("End")
+            self.assertTrue(browser.evaluate(caption).endswith("by layer; of runs that have diverged: the last step logged"))
             browser.key("Home")
             self.assertTrue(browser.evaluate(caption).endswith("by layer"))
             self.silent(browser, page)

@@ -6,7 +6,7 @@ import re
 
 from lib import plot_loss
 from lib.report_page import css_dash
-from lib.runs import PlotError, matplotlib, np
+from lib.runs import PlotError, np
 from lib.sites import every_site
 
 MOST_NUMBERS, MOST_LOSSES = 20_000, 300  # of a run: values of its layers; rows of its loss
@@ -64,11 +64,6 @@ def losses_of(run):
             if validated.size else []}
 
 
-def colors_of(name):
-    """A map of colours as stops, dark to bright."""
-    return [[round(255 * part) for part in color[:3]] for color in matplotlib.colormaps[name](np.linspace(0, 1, 17))]
-
-
 def page_data(groups):
     """Everything that the page's script reads."""
     runs = []
@@ -84,7 +79,7 @@ def page_data(groups):
         "groups": [{"label": g.label, "legend": g.legend(None), "color": g.color, "dash": css_dash(g.dash), "seeds": len(g.runs)}
                    for g in groups],
         "runs": runs, "steps": sorted({step for run in runs for step in run["steps"]}), "levels": levels,
-        "loss": plot_loss.limits(curves, levels, guess), "maps": {"rms": colors_of("viridis"), "grad": colors_of("plasma")}}
+        "loss": plot_loss.limits(curves, levels, guess)}
 
 
 # ---- still pictures -------------------------------------------------------------------------------------------

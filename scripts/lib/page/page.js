@@ -69,25 +69,19 @@ function nameRoom(svg, drawn) {
 
 // ---- layers ---------------------------------------------------------------------------------------------------
 
-// The limits of an axis over all steps, so that it stands still while they pass. A run far above the others may not stretch it
-// for them: its curve is marked at the edge.
+// The limits of an axis over all steps, so that it stands still while they pass.
 const limits = new Map();
 function range(name) {
   const key = [name, state.site, state.unit, state.scale, [...state.off], [...state.offSeeds]].join("|");
   if (!limits.has(key)) {
-    let low = Infinity;
-    const tops = [];
-    for (const run of page.runs.filter(shown)) {
-      let top = 0;
+    let low = Infinity, high = 0;
+    for (const run of page.runs.filter(shown))
       for (let row = 0; row < run.steps.length; row++)
         for (let layer = 0; layer < run.layers; layer++) {
           const v = value(run, name, row, layer);
-          if (v > 0 && v < Infinity) { low = Math.min(low, v); top = Math.max(top, v); }
+          if (v > 0 && v < Infinity) { low = Math.min(low, v); high = Math.max(high, v); }
         }
-      if (top) tops.push(top);
-    }
-    tops.sort((a, b) => a - b);
-    const high = Math.min(tops.at(-1), (state.scale === "log" ? 1e3 : 5) * tops[(tops.length - 1) >> 1]) || 1;
+    high ||= 1;
     low = Math.min(low, high / 1.5);
     const pad = Math.max((high / low) ** 0.06, 1.08);
     limits.set(key, state.scale === "log" ? [low / pad, high * pad] : [0, 1.06 * high]);
@@ -166,68 +160,6 @@ function drawLoss() {
   chart.word = at => `step ${at}`;
 }
 
-// ---- maps -----------------------------------------------------------------------------------------------------
-
-const rgb = (colors, share) => {  // between two stops
-  const at = Math.max(0, Math.min(1, share)) * (colors.length - 1), i = Math.min(colors.length - 2, Math.floor(at));
-  return `rgb(${colors[i].map((c, k) => Math.round(c + (colors[i + 1][k] - c) * (at - i))).join(",")})`;
-};
-
-function drawMaps() {
-  const box = $("maps"), drawn = lines().filter(line => line.runs.some(run => run.steps.length > 1));
-  box.replaceChildren();
-  for (const name of ["grad", "rms"].filter(n => state.show === "both" || state.show === n)) {
-    const [low, high] = range(name).map((v, i) => i || v ? v : range(name)[1] / 1e3), colors = page.maps[name];
-    if (drawn.length) {
-      const key = add(box, "div", { class: "scale" });
-      add(key, "span", {}, `every layer at every step: ${NAMES[name]} of ${state.site}, ${text(low)}`);
-      const bar = add(key, "canvas", { width: 64, height: 1 }).getContext("2d");
-      for (let i = 0; i < 64; i++) { bar.fillStyle = rgb(colors, i / 63); bar.fillRect(i, 0, 1, 1); }
-      add(key, "span", {}, `${text(high)} (logarithmic)`);
-    }
-    const grid = add(box, "div", { class: drawn.length > 4 ? "many" : "few" });
-    for (const line of drawn) drawMap(grid, line, name, low, high, colors);
-  }
-}
-
-// A line's map, the geometric mean of its seeds: steps to the right, layers upward.
-function drawMap(box, line, name, low, high, colors) {
-  const figure = add(box, "figure"), caption = add(figure, "figcaption");
-  swatch(caption, line.group);
-  add(caption, "span", {}, nameOf(line));
-  const holder = add(figure, "div", { class: "map" }), canvas = add(holder, "canvas", { width: 480, height: 120 });
-  const runs = line.runs.filter(run => run.steps.length > 1), layers = runs[0].layers, brush = canvas.getContext("2d");
-  const steps = [...new Set(runs.flatMap(run => run.steps))].sort((a, b) => a - b);
-  const [from, to] = [steps[0], steps.at(-1)], x = at => canvas.width * (at - from) / (to - from);
-  const cell = (row, layer) => {
-    const there = runs.filter(run => steps[row] <= run.steps.at(-1));  // the others have diverged by then
-    const good = there.map(run => value(run, name, rowAt(run.steps, steps[row]), layer)).filter(v => v >= 0 && v < Infinity);
-    return good.length ? Math.exp(good.reduce((sum, v) => sum + Math.log(v), 0) / good.length) : NaN;
-  };
-  steps.forEach((at, row) => {
-    const left = row ? x((at + steps[row - 1]) / 2) : 0, right = row + 1 < steps.length ? x((at + steps[row + 1]) / 2) : canvas.width;
-    for (let layer = 0; layer < layers; layer++) {
-      const v = cell(row, layer), top = canvas.height * (1 - (layer + 1) / layers);
-      if (Number.isNaN(v)) continue;
-      brush.fillStyle = rgb(colors, Math.log(Math.max(v, low) / low) / Math.log(high / low));
-      brush.fillRect(Math.floor(left), Math.floor(top), Math.ceil(right) - Math.floor(left), Math.ceil(canvas.height / layers) + 1);
-    }
-  });
-  const cursor = add(holder, "i");
-  cursor.move = at => { cursor.style.left = `${100 * Math.min(1, Math.max(0, (at - from) / (to - from)))}%`; };
-  const place = event => {
-    const room = holder.getBoundingClientRect(), at = from + (to - from) * (event.clientX - room.left) / room.width;
-    const row = steps.reduce((best, s, i) => Math.abs(s - at) < Math.abs(steps[best] - at) ? i : best, 0);
-    return [row, Math.max(0, Math.min(layers - 1, Math.floor(layers * (1 - (event.clientY - room.top) / room.height))))];
-  };
-  holder.addEventListener("pointermove", event => {
-    const [row, layer] = place(event);
-    tip(event.pageX, event.pageY, `${blockName(layer)}, step ${steps[row]}`, [[line, cell(row, layer)]]);
-  });
-  holder.addEventListener("pointerleave", () => { $("tip").hidden = true; });
-  holder.addEventListener("pointerdown", event => goTo(steps[place(event)[0]]));
-}
-
 // ---- values under the pointer ---------------------------------------------------------------------------------
 
 function tip(x, y, title, rows) {
@@ -295,13 +227,12 @@ function redraw(all) {
     waiting = 0;
     drawDepth("grad");
     drawDepth("rms");
-    if (stale) { drawLoss(); drawMaps(); }
+    if (stale) drawLoss();
     stale = false;
     const now = step();
     $("step").value = state.at;
     $("step").setAttribute("aria-valuetext", `step ${now}`);
     $("now").textContent = `step ${now}`;
-    document.querySelectorAll(".map i").forEach(cursor => cursor.move(now));
     if (charts.loss?.cursor) for (const end of ["x1", "x2"]) charts.loss.cursor.setAttribute(end, charts.loss.x(now));
     if (state.hover && !$(state.hover.name).hidden) hover(state.hover.name, state.hover.place);
     clearTimeout(state.saved);  // the address keeps the step for a reload; browsers forbid writing it at every frame
@@ -355,7 +286,7 @@ function start() {
     play(!state.playing);
   });
   const asked = new URLSearchParams(location.hash.slice(1));
-  state.at = asked.has("step") ? rowAt(page.steps, Number(asked.get("step"))) : Math.max(0, page.steps.length - 1);
+  state.at = asked.has("step") ? Math.max(0, rowAt(page.steps, Number(asked.get("step")))) : 0;
   if (sites.includes(asked.get("site"))) state.site = $("site").value = asked.get("site");
   for (const name of ["grad", "rms", "loss"]) listen(name);
   addEventListener("resize", () => redraw(true));
