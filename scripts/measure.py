@@ -18,7 +18,6 @@ batch of the config's seed). By layer l of the residual stream x_l, 0 the embedd
 The last two run `normscope probe` again, from perturbed weights; the others need nothing but the exchange file.
 """
 
-import argparse
 import json
 import math
 import subprocess
@@ -27,7 +26,7 @@ from pathlib import Path
 
 from lib.runs import main, np  # first: it finds a Python that has numpy
 from lib import safetensors_io
-from lib.command import ScriptError, printable, program
+from lib.command import Parser, ScriptError, printable, program
 from lib.keys import NORMS, completed
 
 DRAWS, NOISE = 8, 2.0 ** -12  # float32 rounds at 2^-24, far below; the noise's square is far below 1
@@ -211,7 +210,7 @@ def measure(path, only=EVERY):
 
 def run():
     """Reads the command line and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser("measure", __doc__)
     parser.add_argument("model", metavar="RUN|FILE", help="a run folder, a safetensors file of weights, or an exchange file")
     parser.add_argument("--only", metavar="NAME", action="append", choices=EVERY, help="this measure; may be repeated")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
