@@ -12,7 +12,7 @@ batch of the config's seed). By layer l of the residual stream x_l, 0 the embedd
   influence      1 - cos(x_{l-1}, x_l), mean over tokens: what block l changes (Men et al. 2024, arXiv 2403.03853)
   amplification  |x_l' - x_l|^2 / |x_l|^2 / d^2 where in x' every entry of the blocks' matrices is multiplied by 1 + d N(0, 1):
                  mean over 8 draws
-  sharpness      largest eigenvalue of the loss's Hessian in all parameters, kinks of a ReLU within 1e-3 of the weights' length
+  sharpness      largest eigenvalue of the loss's Hessian in all parameters, kinks of a ReLU within 3e-4 of the weights' length
                  included; gradient descent is unstable at rates above 2 / sharpness (Cohen et al. 2021, arXiv 2103.00065)
 
 The last two run `normscope probe` again, from perturbed weights; the others need nothing but the exchange file.
@@ -30,7 +30,7 @@ from lib.command import Parser, ScriptError, printable, program
 from lib.keys import NORMS, completed
 
 DRAWS, NOISE = 8, 2.0 ** -12  # float32 rounds at 2^-24, far below; the noise's square is far below 1
-STEP, TOLERANCE, PRODUCTS = 1e-3, 1e-3, 100  # of sharpness: h over |w|; residual over value; the most Hessian-vector products
+STEP, TOLERANCE, PRODUCTS = 3e-4, 1e-3, 100  # of sharpness: h over |w|; residual over value; the most Hessian-vector products
 
 
 class Model:
