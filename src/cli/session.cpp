@@ -54,13 +54,15 @@ Corpus corpus_of(const LoadedModel& model, const char* command) {
 }
 
 Threads set_up_threads(const CommandLine& line, Index config_threads) {
-  const Index option = line.number_of<Index>("threads", 1, max_threads, 0);
-  const Threads threads{.most = resolve_threads(option, config_threads),
-                        .is_fixed = option > 0 || config_threads > 0};
-  set_thread_count(threads.most);
+  constexpr Index max_threads = 1024;
+  const Index wish = line.number_of<Index>("threads", 1, max_threads, config_threads);
+  const int threads = wish > 0 ? static_cast<int>(wish) : default_thread_count();
+  if (threads > max_threads)
+    refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", max_threads);
+  set_thread_count(threads);
   isa_name();  // throws for an invalid NORMSCOPE_ISA before anything runs
   pin_openblas();
-  return threads;
+  return {.most = threads, .is_fixed = wish > 0};
 }
 
 Threads share_cores(Communicator& ranks, const Threads& threads) {

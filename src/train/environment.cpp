@@ -23,15 +23,6 @@ std::string libc_name() {
 
 }  // namespace
 
-int resolve_threads(Index option, Index config) {
-  if (option > 0) return static_cast<int>(option);
-  if (config > 0) return static_cast<int>(config);
-  const int threads = default_thread_count();
-  if (threads > max_threads)
-    refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", max_threads);
-  return threads;
-}
-
 std::string blas_text() {
   const BlasInfo blas = blas_info();
   return text("OpenBLAS ", blas.version, " (", blas.flavour, ", ", blas.kernel, ")");

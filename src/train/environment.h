@@ -10,12 +10,6 @@
 
 namespace normscope {
 
-constexpr Index max_threads = 1024;
-
-// The thread count: the --threads option, else train.threads, else default_thread_count(). Usage Error: more
-// than max_threads by OMP_NUM_THREADS.
-int resolve_threads(Index option, Index config);
-
 // "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"
 std::string version_text();
 std::string blas_text();  // "OpenBLAS 0.3.21 (openmp, Cooperlake)"

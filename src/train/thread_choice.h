@@ -13,14 +13,14 @@ namespace normscope {
 
 class ThreadChoice {
  public:
-  explicit ThreadChoice(int max_threads) : max_(max_threads) {}  // 0: no trials
+  explicit ThreadChoice(int most) : most_(most) {}  // 0: no trials
   ~ThreadChoice() {
-    if (max_ > 1) set_thread_count(chosen_);
+    if (most_ > 1) set_thread_count(chosen_);
   }
 
   // Sets the thread count of the next step from the seconds of the last one.
   void after_step(double seconds) {
-    if (max_ <= 1) return;
+    if (most_ <= 1) return;
     ++steps_;
     if (other_ == 0) return consider_trial(seconds);
     seconds_[(steps_ - 1) / 2 % 2] += seconds;
@@ -33,24 +33,24 @@ class ThreadChoice {
     recent_ += (seconds - recent_) / std::min(steps_, 16);
     if (steps_ <= 16) usual_ = recent_;
     if (steps_ < pause_ && std::abs(recent_ - usual_) <= usual_ / 4) return;
-    fewer_ = chosen_ == max_ || (fewer_ && chosen_ > 1);
-    other_ = fewer_ ? (chosen_ + 1) / 2 : std::min(max_, 2 * chosen_);
+    fewer_ = chosen_ == most_ || (fewer_ && chosen_ > 1);
+    other_ = fewer_ ? (chosen_ + 1) / 2 : std::min(most_, 2 * chosen_);
     seconds_[0] = seconds_[1] = steps_ = 0;
   }
   // Ends the trial after eight steps each, or earlier if one count is far slower.
   void judge(double time_of_other) {
     if (steps_ < 16 && time_of_other > 0.7 && time_of_other < 1.4) return;
-    const bool better = time_of_other < 0.92;
+    const bool better = time_of_other < 0.95;
     better ? chosen_ = other_ : fewer_ = !fewer_;
     pause_ = better ? 16 : 250;
     steps_ = other_ = 0;
   }
 
-  int max_, chosen_ = max_, other_ = 0;  // other_: the count on trial; 0: none
-  int steps_ = 0, pause_ = 2;            // steps of this trial, or since the last one; of a pause
-  bool fewer_ = true;                    // the direction of the next trial
-  double seconds_[2] = {};               // this trial's, with chosen_ and with other_
-  double usual_ = 0, recent_ = 0;        // seconds a step: just after the last trial, now
+  int most_, chosen_ = most_, other_ = 0;  // other_: the count on trial; 0: none
+  int steps_ = 0, pause_ = 2;              // steps of this trial, or since the last one; of a pause
+  bool fewer_ = true;                      // the direction of the next trial
+  double seconds_[2] = {};                 // this trial's, with chosen_ and with other_
+  double usual_ = 0, recent_ = 0;          // seconds a step: just after the last trial, now
 };
 
 }  // namespace normscope
