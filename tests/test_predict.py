@@ -12,8 +12,9 @@ from cli import ROOT, CliTest, read_csv, read_safetensors, run_script, sites_of,
 from made_runs import MadeRuns
 
 from lib import figures, mean_field, plot_layers
+from lib.groups import group_runs
 from lib.mean_field import NoPrediction
-from lib.runs import Run, group_runs, np
+from lib.runs import Run, np
 
 TEXT = {"path": os.path.join(ROOT, "data", "austen.txt")}
 WIDE = 10**7  # the limit of wide layers: kernels are of tokens alone
@@ -320,7 +321,7 @@ class Drawn(MadeRuns):
         np.testing.assert_allclose(root, np.sqrt([1, 2.5, 4, 5.5]))
 
     def test_damaged(self):
-        self.refused("plot.py", "layers", self.make_run("odd", d_ff="x"), "--theory", code=1, says="model.d_ff: .*odd/config.json")
+        self.refused("plot.py", "layers", self.make_run("odd", d_ff="x"), "--theory", code=1, says="odd: .*model.d_ff: ")
         self.corpus.unlink()
         self.refused("plot.py", "layers", self.make_run("moved"), "--theory", code=1, says="moved: data.path: no such file")
 

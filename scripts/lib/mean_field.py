@@ -487,7 +487,7 @@ class Sublayer:
         self.alpha = power(row["alpha"], self.depth) if model["residual"] else 0.0
         self.input_scale = power(row["input_scale"], layer)
         # On the variance of v, attn.out, ffn.in, ffn.gate and ffn.out.
-        gain = power(row["init_gain"], self.depth)**2 if model["init"].get("placement_gain", True) else 1.0
+        gain = power(row["init_gain"], self.depth)**2
         width = model["d_ff"] if is_ffn else model["d_model"]
         self.into = model["d_model"] * gain * variance_of(model, width, model["d_model"])
         self.out = width * gain * variance_of(model, model["d_model"], width)
@@ -623,8 +623,6 @@ def predict(config, text=None, tokens=None, narrow=False):
         raise NoPrediction(f"{model['n_layer']} blocks are too many for width {model['d_model']}: the theory's error would be "
                            f"about {width_error(model):.0%}; widen model.d_model")
     rows = [[PLACEMENTS[name] for name in pair] for pair in placements(model, model["n_layer"])]
-    if any(row.get("block_skip") for pair in rows for row in pair):
-        raise NoPrediction("no theory of a sum with the block's input")
     _require_known(model)
     text = text or text_of_config(config)
     tokens = tokens or tokens_of(config)
