@@ -8,7 +8,9 @@ import csv
 import json
 import math
 import sys
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.command import Parser, ScriptError, printable, run_command
 from lib.comparison import comparison
 from lib.runs import find_runs
@@ -90,6 +92,8 @@ def main(arguments=None):
     form.add_argument("--csv", action="store_true", help="the table, comma-separated")
     form.add_argument("--json", action="store_true", help="the whole comparison, for programs")
     args = parser.parse_args(arguments)
+    if args.target is not None and not math.isfinite(args.target):
+        raise ScriptError(f"--target: got {args.target}; expected a loss, such as 2.0")
     unreadable = []
     runs = find_runs(args.runs, "config.json", unreadable)
     if not runs:

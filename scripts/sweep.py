@@ -166,7 +166,7 @@ def print_comparison(folders):
     with contextlib.suppress(ImportError, SystemExit):
         import compare
         print()
-        run_command(lambda: compare.main(folders), "compare")
+        run_command(lambda: compare.main(["--", *folders]), "compare")
 
 
 def parse(arguments):

@@ -127,8 +127,8 @@ class GroupsAndLabels(CompareTest):
             for key, formula in DEPENDENT.items():
                 if key in group.keys:
                     self.assertEqual(formula(group.value), group.keys[key], (key, changes))
-        derived = {key for key, entry in fields().items() if "x-derived" in entry}
-        self.assertEqual(derived, set(DEPENDENT))
+        in_words = {key for key, entry in fields().items() if "default" not in entry and "(default: " in entry["description"]}
+        self.assertEqual(in_words, {"name", *DEPENDENT})
 
     def test_one_choice_and_what_follows_from_it(self):
         for changes, chosen, followed in (
@@ -371,7 +371,8 @@ class Command(CompareTest):
             self.assertIn("- post against pre: ", self.compare("runs", "--base", name))
         self.assertIn("- pre against post: ", self.compare("runs"))
         for arguments, code, words in ((("runs", "--base", "per"), 2, "--base: got per; expected a run's folder, or one of: post; pre"),
-                                       (("nowhere",), 2, "nowhere: no such folder"), (("--csv", "--json", "runs"), 2, "not allowed with")):
+                                       (("nowhere",), 2, "nowhere: no such folder"),
+                                       (("runs", "--target", "nan"), 2, "--target: got nan; expected a loss"), (("--csv", "--json", "runs"), 2, "not allowed with")):
             self.assertIn(words, self.compare(*arguments, code=code).splitlines()[-1])
 
     def test_one_broken_run_hides_no_other(self):

@@ -73,7 +73,7 @@ def spread(values):
     if len(values) < 2:
         return None
     if min(values) == max(values):
-        return 0.0  # which rounding of the mean would hide
+        return 0.0  # rounding of the mean would make it 1e-16
     mean = statistics.fmean(values)
     return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
 
