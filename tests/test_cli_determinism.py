@@ -12,7 +12,7 @@ from cli import LONG, CliTest, Run, environment, merged
 WIDE = {"model": {"d_model": 80, "context": 32, "n_head": 2, "dropout": 0.1, "bias": True},
         "train": {"steps": 6, "batch_size": 6, "grad_accum": 2}, "log": {"every": 1, "layers_every": 3},
         "eval": {"every": 3}, "checkpoint": {"every": 3}}
-BYTES = ("checkpoint.safetensors", "checkpoint.previous.safetensors", "model.safetensors", "best.safetensors")
+BYTES = ("checkpoint.safetensors", "model.safetensors", "best.safetensors")
 
 
 class Bits(CliTest):

@@ -59,26 +59,6 @@ class Divergence(CliTest):
         self.assertTrue(lost, rows[-1])
         self.assertEqual(set(lost), {"nan"})
 
-    def test_the_story_is_that_of_the_last_steps_which_are_kept(self):
-        changes = merged(WILD, {"train": {"lr": 20, "warmup_steps": 60, "momentum": 0}})
-        run, result = self.diverge("run", changes=changes)
-        story = run.summary["story"]
-        self.assertIn(story, result.stderr)
-        broken = run.summary["first_nonfinite"]["step"]
-        self.assertGreater(broken, 12)  # after the first steps, which are always watched
-        rows = {}
-        for row in run.rows("layers.csv"):
-            name = {"0": "the embedding", "3": f"the {row['site']}"}.get(row["layer"], f"block {row['layer']} {row['site']}")
-            rows.setdefault(int(row["step"]), {})[name] = row
-        self.assertEqual(list(rows), sorted(rows))
-        self.assertTrue({1, 10, broken - 2, broken - 1, broken} <= set(rows), list(rows))  # every 10th, and the end
-        for what, column in (("activations", "rms"), ("gradients", "grad_rms")):
-            times, since, place = re.search(rf"{what} had grown (\S+) times since step (\d+) \(most: (.+?)\)",
-                                            story).groups()
-            grown = [float(rows[step][place][column]) / float(rows[int(since)][place][column])
-                     for step in (broken - 1, broken)]
-            self.assertTrue(any(math.isclose(float(times), g, rel_tol=0.06) for g in grown), (story, grown))
-
     def test_it_is_found_exactly_with_logging_off(self):
         logged, _ = self.diverge("logged")
         silent, _ = self.diverge("silent", "--set", "log.layers_every=0", "--set", "log.every=1000")
@@ -134,7 +114,7 @@ class Divergence(CliTest):
             self.assertTrue(np.isfinite(tensor).all(), name)
 
     def test_resumed_it_diverges_alike(self):
-        """The same rows and the same story, although the steps before the checkpoint are not computed again."""
+        """The same rows and the same message, although the steps before the checkpoint are not computed again."""
         changes = merged(WILD, {"train": {"lr": 20, "warmup_steps": 60, "momentum": 0}, "checkpoint": {"every": 7}})
         run, told = self.diverge("run", changes=changes)
         before = {name: run.bytes(name) for name in ("layers.csv", "params.csv")}
@@ -143,7 +123,7 @@ class Divergence(CliTest):
         self.assertEqual({name: run.bytes(name) for name in before}, before)
         self.assertEqual(run.without_timing(), rows)
         self.assertEqual(again.stderr, told.stderr)
-        for key in ("first_nonfinite", "story", "trajectory_hash", "steps", "status"):
+        for key in ("first_nonfinite", "trajectory_hash", "steps", "status"):
             self.assertEqual(run.summary[key], summary[key], key)
 
     def test_the_last_good_checkpoint_is_kept(self):
@@ -151,10 +131,9 @@ class Divergence(CliTest):
         run, _ = self.diverge("run", changes=changes)
         saved = int(run.metadata("checkpoint.safetensors")["step"])
         self.assertIn(run.summary["steps"] - saved, (0, 1))
-        for name in ("checkpoint.safetensors", "checkpoint.previous.safetensors"):
-            self.assert_valid_file(run.file(name))
-            for tensor, values in run.tensors(name).items():
-                self.assertTrue(np.isfinite(values).all(), tensor)
+        self.assert_valid_file(run.file("checkpoint.safetensors"))
+        for tensor, values in run.tensors("checkpoint.safetensors").items():
+            self.assertTrue(np.isfinite(values).all(), tensor)
 
     def test_a_probe_writes_its_rows_and_says_where(self):
         config = self.config({"model": {"n_layer": 12, "norm": "none", "init": {"std": 100}}})

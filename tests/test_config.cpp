@@ -17,7 +17,6 @@
 namespace fs = std::filesystem;
 using namespace normscope;
 using namespace normscope::testing;
-using nlohmann::json;
 using Sets = std::vector<std::string>;
 
 namespace {
@@ -68,26 +67,26 @@ bool same(const RunConfig& a, const RunConfig& b) {
 }  // namespace
 
 TEST_CASE("integers: 1e3 is one, 3.7, true and what does not fit are not") {
-  CHECK(whole_number(json::parse("1e3")) == 1000);
-  CHECK(whole_number(json::parse("-7")) == -7);
-  CHECK(whole_number(json::parse("9223372036854775807")) == 9223372036854775807);
+  CHECK(whole_number(Json::parse("1e3")) == 1000);
+  CHECK(whole_number(Json::parse("-7")) == -7);
+  CHECK(whole_number(Json::parse("9223372036854775807")) == 9223372036854775807);
   for (const char* text : {"3.7", "true", "\"3\"", "null", "9223372036854775808", "18446744073709551615",
                            "18446744073709551616", "1e30", "-1e30", "[1]"}) {
     CAPTURE(text);
-    CHECK_FALSE(whole_number(json::parse(text)).has_value());
+    CHECK_FALSE(whole_number(Json::parse(text)).has_value());
   }
   CHECK(config_of(R"({"train": {"steps": 1e3}})").train.steps == 1000);
   const auto steps = [](const std::string& value) {
     return message_of("{\"train\": {\"steps\": " + value + "}}");
   };
-  CHECK(steps("3.7") == "[config] train.steps: got 3.7; expected integer, 1..10000000 (a.json:1:12)");
+  CHECK(steps("3.7") == "[config] train.steps: got 3.7; expected integer, 1..10000000 (a.json)");
   CHECK_HOLDS(steps("true"), "got true; expected integer");
   CHECK_HOLDS(steps("-1"), "got -1; expected integer");
   CHECK_HOLDS(steps("0"), "got 0; expected");
   CHECK_HOLDS(steps("18446744073709551616"), "expected integer");
   CHECK_HOLDS(steps("18446744073709551615"), "got 18446744073709551615; expected integer");
   CHECK_HOLDS(steps("-9223372036854775809"), "expected integer");
-  CHECK_HOLDS(steps("1e400"), "does not fit a double");
+  CHECK_HOLDS(steps("1e400"), "number overflow");
 }
 
 TEST_CASE("every key: what its type and range refuse") {
@@ -123,7 +122,7 @@ TEST_CASE("every key: what its type and range refuse") {
   RunConfig config;
   for (const Field& field : fields()) {
     CAPTURE(field.key);
-    CHECK(field.set(config, json::object()) != "");
+    CHECK(field.set(config, Json::object()) != "");
     CHECK(field.set(config, nullptr) != "");
     if (!field.required && field.key != "name") CHECK(field.set(config, field.get(RunConfig{})) == "");
   }
@@ -131,12 +130,12 @@ TEST_CASE("every key: what its type and range refuse") {
 }
 
 TEST_CASE("the name of a run is the name of a folder") {
-  const auto name = [](const json& value) { return message_of(json{{"name", value}}.dump()); };
+  const auto name = [](const Json& value) { return message_of(Json{{"name", value}}.dump()); };
   CHECK(config_of("{}").name == "a");
   CHECK(name("post norm=1") == "no error");
   const std::string expected = "; expected text without slash, leading dot or control characters, ";
   CHECK_HOLDS(name("a/b"), "[config] name: got \"a/b\"" + expected);
-  CHECK_HOLDS(name("a/b"), " (a.json:1:2)");
+  CHECK_HOLDS(name("a/b"), " (a.json)");
   for (const std::string& wrong : {std::string(".."), std::string(), std::string("a\nb"),
                                    std::string("a\x1b[31m"), std::string(201, 'x')}) {
     CHECK_HOLDS(name(wrong), expected);
@@ -149,7 +148,7 @@ TEST_CASE("the name of a run is the name of a folder") {
 TEST_CASE("unknown keys name the nearest") {
   const auto refused = [](const std::string& text) { return message_of(text); };
   CHECK(refused(R"({"model": {"nhead": 4}})") ==
-        "[config] model.nhead: unknown key; did you mean model.n_head? (a.json:1:12)");
+        "[config] model.nhead: unknown key; did you mean model.n_head? (a.json)");
   CHECK_HOLDS(refused(R"({"modle": {"n_head": 4}})"), "modle: unknown key; did you mean model?");
   CHECK_HOLDS(refused(R"({"lr": 1})"), "did you mean train.lr?");
   CHECK_HOLDS(refused(R"({"model": {"lr": 1}})"), "did you mean train.lr?");
@@ -163,12 +162,6 @@ TEST_CASE("unknown keys name the nearest") {
   CHECK(nearest("x", std::vector<std::string>{"train", "sample"}) == "");
   CHECK(edit_distance("kitten", "sitting") == 3);
   CHECK(edit_distance("", "abc") == 3);
-
-  std::string many = "{\"x0\": 0";
-  for (int i = 1; i < 5'000; ++i) many += ",\"x" + std::to_string(i) + "\": 0";
-  const std::string said = refused(many + "}");
-  CHECK(std::count(said.begin(), said.end(), '\n') == 40);
-  CHECK_HOLDS(said, "[config] and 4960 more");
 }
 
 TEST_CASE("--set: JSON, or else a string") {
@@ -188,9 +181,9 @@ TEST_CASE("--set: JSON, or else a string") {
   CHECK_HOLDS(refused("model.init={\"std\": 1, \"std\": 2}"), "duplicate key \"std\"");
   CHECK_HOLDS(refused("model.init={\"sdt\": 1}"),
               "model.init.sdt: unknown key; did you mean model.init.std? (--set)");
-  CHECK_HOLDS(refused("train.lr=1e999"), "--set train.lr:1:1: the number 1e999 does not fit a double");
-  CHECK_HOLDS(refused("train.lr=" + std::string(100'000, '[')), "more than 64 levels");
-  CHECK_HOLDS(refused("name=\xFF"), "not UTF-8");
+  CHECK_HOLDS(refused("train.lr=1e999"), "train.lr: got \"1e999\"; expected number");
+  CHECK_HOLDS(refused("train.lr=" + std::string(100, '[') + std::string(100, ']')), "more than 64 levels");
+  CHECK_HOLDS(refused("name=\xFF"), "name: got");
 }
 
 TEST_CASE("all problems are said at once") {
@@ -198,14 +191,14 @@ TEST_CASE("all problems are said at once") {
       message_of("{\"model\": {\"n_head\": 5, \"d_model\": 64,\n\"nrom\": 1}, \"train\": {\"lr\": \"x\"}}",
                  {"eval.every=1.5", "nope"});
   CHECK(said ==
-        "[config] model.nrom: unknown key; did you mean model.norm? (a.json:2:1)\n"
+        "[config] model.nrom: unknown key; did you mean model.norm? (a.json)\n"
         "[config] --set: got \"nope\"; expected KEY=VALUE, such as model.norm=rmsnorm\n"
-        "[config] train.lr: got \"x\"; expected number in [0, 100] (a.json:2:23)\n"
+        "[config] train.lr: got \"x\"; expected number in [0, 100] (a.json)\n"
         "[config] eval.every: got 1.5; expected integer, 0..10000000 (--set)\n"
-        "[config] model.n_head: 5 does not divide model.d_model = 64; try 4 or 8 (a.json:1:12)");
+        "[config] model.n_head: 5 does not divide model.d_model = 64; try 4 or 8 (a.json)");
   // A wrong value is not blamed twice.
   CHECK(message_of(R"({"model": {"n_head": 5, "d_model": "x"}})") ==
-        "[config] model.d_model: got \"x\"; expected integer, 1..65536 (a.json:1:25)");
+        "[config] model.d_model: got \"x\"; expected integer, 1..65536 (a.json)");
 }
 
 TEST_CASE("keys without a default must be given, where data is needed") {
@@ -239,7 +232,7 @@ TEST_CASE("paths are tried beside the config, then in the working directory") {
       folder.write("c.json", R"({"data": {"path": "no.txt"}, "train": {"steps": 1, "batch_size": 1}})");
   CHECK(message([&] { load_config(missing); }) == "[config] data.path: no such file: neither " +
                                                       (folder.path / "no.txt").string() + " nor " + here +
-                                                      " (" + missing.string() + ":1:11)");
+                                                      " (" + missing.string() + ")");
   CHECK(message([&] { load_config(file, {"data.path=no.txt"}); }) ==
         "[config] data.path: no such file: " + here + " (--set)");
   CHECK_HOLDS(message([&] { load_config(file, {"data.path=/"}); }), "/ is a folder");
@@ -271,23 +264,21 @@ TEST_CASE("extends merges deeply, and origins say from where") {
   CHECK(loaded.config.data.path == std::vector{folder.text()});  // from the folder of the file that writes it
 
   const std::string at = folder.path.string();
-  CHECK(loaded.origins.at("model.n_layer") == at + "/three.json:3:15");
-  CHECK(loaded.origins.at("model.init.embed_std") == at + "/two.json:1:65");
-  CHECK(loaded.origins.at("train.steps") == at + "/base/one.json:4:15");
+  CHECK(loaded.origins.at("model.n_layer") == at + "/three.json");
+  CHECK(loaded.origins.at("model.init.embed_std") == at + "/two.json");
+  CHECK(loaded.origins.at("train.steps") == at + "/base/one.json");
   CHECK(loaded.origins.at("train.lr") == "--set");
   CHECK(loaded.origins.at("train.min_lr") == "default: lr/10");
   CHECK(loaded.origins.at("model.d_ff") == "default: 4*d_model");
   CHECK(loaded.origins.at("train.seed") == "default");
   CHECK(loaded.origins.size() == fields().size());
 
-  const fs::path self = folder.write("self.json", R"({"extends": "loop.json"})");
-  const fs::path loop = folder.write("loop.json", R"({"extends": "./self.json"})");
-  CHECK(message([&] { load_config(self); }) == "[config] extends: a circle: " + self.string() + " -> " +
-                                                   loop.string() + " -> " + self.string() + " (" +
-                                                   loop.string() + ":1:2)");
+  const fs::path loop = folder.write("loop.json", R"({"extends": "./loop.json"})");
+  CHECK_HOLDS(message([&] { load_config(loop); }),
+              "more than 16 configs, each extending the next; a circle?");
   const fs::path lost = folder.write("lost.json", R"({"extends": "nowhere.json"})");
-  CHECK(message([&] { load_config(lost); }) ==
-        "[config] extends: there is no file " + at + "/nowhere.json (" + lost.string() + ":1:2)");
+  CHECK_HOLDS(message([&] { load_config(lost); }),
+              "[config] extends: there is no file " + at + "/nowhere.json");
   CHECK_HOLDS(message([&] { load_config(folder.write("e.json", R"({"extends": 3})")); }),
               "extends: got 3; expected the file of a config");
   CHECK_HOLDS(message([&] { load_config(folder.write("e.json", R"({"extends": ""})")); }),
@@ -304,7 +295,7 @@ TEST_CASE("files that are no config") {
   CHECK_HOLDS(message([&] { load_config(folder.write("a.json", std::string(2'000'000, ' '))); }),
               "is larger than");
   CHECK_HOLDS(message([&] { load_config("/dev/zero"); }), "is a device");
-  CHECK_HOLDS(message_of(R"({"extends": "a.json\u0000"})"), "; expected the file of a config (a.json:1:2)");
+  CHECK_HOLDS(message_of(R"({"extends": "a.json\u0000"})"), "; expected the file of a config (a.json)");
 }
 
 TEST_CASE("defaults that depend on other keys") {
@@ -314,6 +305,10 @@ TEST_CASE("defaults that depend on other keys") {
   CHECK(model({"model.bias=true"}).ffn_bias);
   CHECK_FALSE(model({"model.bias=true", "model.ffn_bias=false"}).ffn_bias);
   CHECK(config_of("{}", {"train.lr=0.5"}).train.min_lr == 0.05);
+  const std::string both = R"({"train": {"lr": 0.5, "min_lr": 0.25}})";
+  CHECK(config_of(both).train.min_lr == 0.25);
+  CHECK(config_of(both, {"train.lr=0.01"}).train.min_lr == 0.001);  // follows the rate that overrides
+  CHECK(config_of(both, {"train.lr=0.01", "train.min_lr=0.002"}).train.min_lr == 0.002);
   CHECK(model({"model.init.std=0.1"}).init.embed_std == 0.1);
   CHECK(model({"model.init.scheme=xavier_normal"}).init.embed_std == 0.02);  // tied
   CHECK(model({"model.init.scheme=xavier_normal", "model.tie_embeddings=false"}).init.embed_std == 1);
@@ -358,13 +353,17 @@ TEST_CASE("what the norm settles") {
   CHECK(loaded({"model.n_layer=2", "model.norm_placement=[\"none\",\"pre\"]"}).config.model.norm ==
         NormKind::layernorm);
   CHECK(loaded({"model.norm_placement=rezero"}).origins.at("model.norm") ==
-        "settled: the placement has no norms");
+        "default, no effect: the placement has no norms");
 
   const Loaded rms = loaded({"model.norm=rmsnorm", "model.norm_bias=true"});
   CHECK_FALSE(rms.config.model.norm_bias);
-  CHECK(rms.origins.at("model.norm_bias") == "settled: this norm has no bias");
-  CHECK(loaded({"model.norm=none", "model.final_norm=true"}).origins.at("model.final_norm") ==
-        "settled: there is no norm");
+  CHECK_HOLDS(loaded({"model.norm_groups=8"}).origins.at("model.norm_groups"),
+              "--set, no effect: only groupnorm has groups");
+  CHECK(loaded({}).without_effect.empty());
+  CHECK(loaded({"model.norm_groups=8"}).without_effect ==
+        std::vector<std::string>{"model.norm_groups (only groupnorm has groups)"});
+  CHECK(!dump(loaded({"model.norm_groups=8"}).config)["model"].contains("norm_groups"));
+  CHECK(dump(loaded({"model.norm=groupnorm"}).config)["model"]["norm_groups"] == 4);
   CHECK_FALSE(loaded({"model.norm_affine=false"}).config.model.norm_bias);
   CHECK(loaded({}).config.model.norm_bias);
 }
@@ -378,15 +377,13 @@ TEST_CASE("placements: names and lists") {
           std::vector<BlockPlacement>{row.kind});
   }
   CHECK(refused("[\"peri\",\"pre\",\"mix\"]") ==
-        "[config] model.norm_placement: entry 3: mix is a pattern of whole models and cannot stand in a "
+        "[config] model.norm_placement: mix is a pattern of whole models and cannot stand in a "
         "list or for a sublayer; write out its placements (--set)");
-  CHECK_HOLDS(refused("[\"pre\",\"peri\",\"pre\"]"), "entry 2: peri can only come first");
-  CHECK_HOLDS(refused("[\"pre\",\"pots\",\"pre\"]"), "entry 2: got \"pots\"");
-  CHECK_HOLDS(refused("[\"pre\",\"pots\",\"pre\"]"), "did you mean post?");
-  CHECK_HOLDS(refused("[\"pre\",3,\"pre\"]"), "entry 2: got 3");
+  CHECK_HOLDS(refused("[\"pre\",\"peri\",\"pre\"]"), "only the first block can have it");
+  CHECK_HOLDS(refused("[\"pre\",\"pots\",\"pre\"]"), "got [\"pre\",\"pots\",\"pre\"]; expected pre | post");
+  CHECK_HOLDS(refused("[\"pre\",3,\"pre\"]"), "got [\"pre\",3,\"pre\"]");
   CHECK_HOLDS(refused("[\"pre\",\"pre\"]"), "a list of 2 for model.n_layer = 3");
-  CHECK_HOLDS(refused("[\"pre\"]"), "a list of 1 for model.n_layer = 3");
-  CHECK_HOLDS(refused("[]"), "a list of 0 for model.n_layer = 3");
+  CHECK_HOLDS(refused("[]"), "got []; expected");
   CHECK_HOLDS(refused("pro"), "did you mean pre?");
 
   const auto scale = [](const char* value) {
@@ -407,10 +404,9 @@ TEST_CASE("placements: names and lists") {
   CHECK(config_of(R"({"model": {"norm_placement": )" + pair + "}}", {}).model.norm_placement == as_pair);
   CHECK(config_of("{}", {"model.n_layer=2", "model.norm_placement=[\"pre\"," + pair + "]"})
             .model.norm_placement == std::vector<BlockPlacement>{PlacementKind::pre, as_pair[0]});
-  CHECK_HOLDS(refused(R"({"attn":"post","ffn":"pots"})"), "did you mean post?");
-  CHECK_HOLDS(refused(R"({"attn":"post"})"), "or {\"attn\": ..., \"ffn\": ...}, or a list of them");
+  CHECK_HOLDS(refused(R"({"attn":"post"})"), "or {\"attn\": ..., \"ffn\": ...}, or a list of n_layer such");
   CHECK_HOLDS(refused(R"({"attn":"post","ffn":"mix"})"), "mix is a pattern of whole models");
-  CHECK_HOLDS(refused(R"({"attn":"peri","ffn":"pre"})"), "peri is for whole blocks");
+  CHECK_HOLDS(refused(R"({"attn":"peri","ffn":"pre"})"), "for both sublayers");
   CHECK(message_of("{}", {"model.n_layer=1", "model.norm_placement=[\"peri\"]"}) == "no error");
 }
 
@@ -428,7 +424,8 @@ TEST_CASE("combinations that cannot be") {
   CHECK_HOLDS(refused({"model.init.scheme=xavier_normal", "model.init.residual_scaling=true"}),
               "model.init.residual_scaling: true, but only scheme gpt2 has it");
   CHECK(refused({"train.min_lr=1", "train.warmup_steps=100", "train.steps=10"}) ==
-        "no error");  // as in PyTorch
+        "no error");  // the rate only rises
+  CHECK_HOLDS(refused({"train.min_lr=1"}), "train.min_lr: 1 is above train.lr = 0.001");
 
   RunConfig config;  // of features that load_config() may not have yet
   const auto blames = [&](std::string_view key, std::string_view what) {
@@ -482,13 +479,13 @@ TEST_CASE("a dumped config leaves out the keys without effect, and loads to the 
            {{"model.norm_placement=hybrid", "model.qk_norm=true"}, {"/model/qkv_norm", "/model/qk_norm"}}}) {
     const RunConfig config = load_config(file, sets).config;
     const auto dumped = dump(config);
-    for (const std::string& key : left_out) CHECK(!dumped.contains(json::json_pointer(key)));
+    for (const std::string& key : left_out) CHECK(!dumped.contains(Json::json_pointer(key)));
     for (const Field& field : fields()) {
       std::string pointer = "/" + field.key;
       std::ranges::replace(pointer, '.', '/');
-      CHECK(dumped.contains(json::json_pointer(pointer)) == field.used_in(config));
+      CHECK(dumped.contains(Json::json_pointer(pointer)) == field.is_used(config));
     }
-    const RunConfig again = load_config_text(dump_text(config), "b.json", {}, of_a_run).config;
+    const RunConfig again = load_config_text(dump_text(config), "b.json", {}, {.need_data = false}).config;
     CHECK(dump(again) == dumped);
     CHECK(fixed_differences(again, config) == "");
   }
@@ -502,23 +499,23 @@ TEST_CASE("which keys differ, and which may on resume") {
   CHECK(fixed_differences(a, b) == R"(model.norm ("layernorm" -> "rmsnorm"))");
   CHECK(fixed_differences(config_of("{}", {"train.batch_size=5"}), a) == "train.batch_size (5 -> 0)");
   std::string may;
-  for (const Field& field : fields()) may += field.may_change_on_resume ? field.key + " " : "";
-  CHECK(
-      may ==
-      "name train.steps train.threads train.on_nonfinite eval.every eval.batches log.every log.layers_every "
-      "checkpoint.every ");
+  for (const Field& field : fields()) may += !field.fixed_on_resume ? field.key + " " : "";
+  CHECK(may ==
+        "name data.path data.val_path train.steps train.threads train.on_nonfinite eval.every eval.batches "
+        "log.every log.layers_every "
+        "checkpoint.every ");
 }
 
 namespace {
 
 // Every key of `value` is a property of `schema`.
-void check_keys(const json& value, const json& schema, const std::string& where) {
+void check_keys(const Json& value, const Json& schema, const std::string& where) {
   for (const auto& item : value.items()) {
     const std::string& name = item.key();
-    const json& member = item.value();
+    const Json& member = item.value();
     CAPTURE(where + "." + name);
     REQUIRE(schema["properties"].contains(name));
-    const json& inner = schema["properties"][name];
+    const Json& inner = schema["properties"][name];
     if (inner.contains("properties")) check_keys(member, inner, where + "." + name);
     if (inner.contains("enum")) CHECK(std::count(inner["enum"].begin(), inner["enum"].end(), member) == 1);
     if (inner.contains("minimum")) CHECK(member >= inner["minimum"]);
@@ -535,15 +532,15 @@ TEST_CASE("configs/schema.json is current, and knows every key of every config")
   INFO("run: normscope config --schema > configs/schema.json");
   CHECK(written.str() == json_text(json_schema()));
 
-  const json schema = json::parse(json_text(json_schema()));
+  const Json schema = Json::parse(json_text(json_schema()));
   check_keys(dump(config_of("{}", {"name=a"})), schema, "");
   int found = 0;
   for (const auto& entry : fs::directory_iterator(configs)) {
     if (entry.path().stem().string().ends_with("schema") || entry.path().extension() != ".json") continue;
     CAPTURE(entry.path().string());
-    const JsonDocument source = JsonDocument::read(entry.path(), "test");
-    CHECK(source.root()["$schema"] == "schema.json");
-    check_keys(source.root(), schema, "");
+    const Json source = read_json(entry.path().string(), "test");
+    CHECK(source["$schema"] == "schema.json");
+    check_keys(source, schema, "");
     CHECK_NOTHROW(load_config(entry.path(), {}, model_only));
     ++found;
   }

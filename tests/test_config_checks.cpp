@@ -120,7 +120,7 @@ TEST_CASE("a written key without effect says so in its origin, until it has one"
       {"model.mix_post_fraction", "0.5", "only placement mix has it", "model.norm_placement=mix"},
       {"train.momentum", "0.9", "only sgd has it", "train.optimizer=sgd"},
       {"train.beta1", "0.5", "only adamw has it", "train.optimizer=adamw"},
-      {"train.min_lr", "0.1", "the rate stays or only rises", "train.schedule=cosine"},
+      {"train.min_lr", "0.0001", "the rate stays or only rises", "train.schedule=cosine"},
       {"model.norm_eps", "0.1", "no norm here divides", "model.norm=rmsnorm"},
       {"model.norm_eps_outside", "true", "no norm here divides by a deviation", "model.norm=rmsnorm"},
       {"model.norm_affine", "false", "there is no norm", "model.norm=dyt"},
@@ -133,7 +133,7 @@ TEST_CASE("a written key without effect says so in its origin, until it has one"
     Sets sets = idle;
     sets.push_back(c.key + "=" + c.value);
     if (c.key == "train.momentum") sets.push_back("train.optimizer=adamw");
-    CHECK(origin(c.key, sets).starts_with("--set, without effect: " + c.why));
+    CHECK(origin(c.key, sets).starts_with("--set, no effect: " + c.why));
     sets.push_back(c.effect);
     CHECK(origin(c.key, sets) == "--set");
     CHECK(origin(c.key, idle).starts_with("default"));  // what nobody wrote misleads nobody

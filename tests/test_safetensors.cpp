@@ -22,10 +22,7 @@ namespace {
 
 struct Scratch {
   fs::path path = fs::temp_directory_path() / ("normscope-" + std::to_string(::getpid()) + ".safetensors");
-  ~Scratch() {
-    fs::remove(path);
-    fs::remove(previous_path(path.string()));
-  }
+  ~Scratch() { fs::remove(path); }
   std::string name() const { return path.string(); }
   std::string bytes() const { return read_file(name()); }
   void set(std::string_view bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
@@ -123,39 +120,12 @@ TEST_CASE("the same tensors make the same bytes, and aligned data") {
   CHECK(first.substr(8).starts_with("{\"__metadata__\":{"));
 }
 
-TEST_CASE("a large tensor passes through the chunks unchanged") {
+TEST_CASE("files of other programs: BF16, spaces, other order, no checksum") {
   const Scratch scratch;
-  const RandomStream draws(1, "safetensors");
-  std::vector<float> values(200'003);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(draws.normal(i));
-  const TensorView tensor{"w", Dtype::F32, {std::ssize(values)}, values.data()};
-  write_safetensors(scratch.name(), {&tensor, 1}, {});
-  std::vector<float> back(values.size());
-  SafetensorsFile(scratch.name()).read_into("w", back.data(), std::ssize(back));
-  CHECK(std::memcmp(back.data(), values.data(), 4 * values.size()) == 0);
-}
-
-TEST_CASE("the previous file can be kept") {
-  const Scratch scratch;
-  const float one = 1, two = 2;
-  const TensorView first{"w", Dtype::F32, {1}, &one}, second{"w", Dtype::F32, {1}, &two};
-  write_safetensors(scratch.name(), {&first, 1}, {}, Keep::previous);
-  write_safetensors(scratch.name(), {&second, 1}, {}, Keep::previous);
-  float value = 0;
-  SafetensorsFile(previous_path(scratch.name())).read_into("w", &value, 1);
-  CHECK(value == 1);
-  SafetensorsFile(scratch.name()).read_into("w", &value, 1);
-  CHECK(value == 2);
-}
-
-TEST_CASE("files of other programs: BF16, spaces, other order, no checksum, dtypes that are only listed") {
-  const Scratch scratch;
-  scratch.set(R"( {})", "");
-  CHECK(scratch.fault().find("not a JSON object") != std::string::npos);
   scratch.set("{}", "");
   CHECK(scratch.fault() == "");
   scratch.set(
-      "{ \"h\": {\"data_offsets\": [8, 10], \"shape\": [1], \"dtype\": \"F16\"},\n"
+      "{ \"h\": {\"data_offsets\": [8, 10], \"shape\": [1], \"dtype\": \"BF16\"},\n"
       "  \"b\": {\"dtype\": \"BF16\", \"shape\": [2,2], \"data_offsets\": [0, 8]} }   ",
       raw<std::uint16_t>({0x3F80, 0xC048, 0x7F80, 0x0001, 0x3C00}));
   const SafetensorsFile file(scratch.name());
@@ -171,10 +141,7 @@ TEST_CASE("files of other programs: BF16, spaces, other order, no checksum, dtyp
   double wide[4];
   file.read_into("b", wide, 4);
   CHECK(wide[1] == -3.125);
-  CHECK(file.at("h").dtype == Dtype::unknown);
-  CHECK(file.at("h").dtype_name == "F16");
-  CHECK_THROWS_WITH_AS(file.read_into("h", values, 1), doctest::Contains("is F16; expected F32, F64 or BF16"),
-                       Error);
+  CHECK(file.at("h").begin == 8);
 }
 
 TEST_CASE("every truncation is an error") {
@@ -189,29 +156,19 @@ TEST_CASE("every truncation is an error") {
   CHECK(scratch.fault().find("the tensors end at byte 48 of 49") != std::string::npos);
 }
 
-TEST_CASE("every flipped bit is an error") {
+TEST_CASE("every flipped bit of the data is an error") {
   const Scratch scratch;
   write_sample(scratch);
   const std::string whole = scratch.bytes();
-  int unseen = 0;
-  for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+  for (std::size_t bit = 8 * (whole.size() - 48); bit < 8 * whole.size(); ++bit) {
     std::string damaged = whole;
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
     scratch.set(damaged);
-    // A flip in the key `checksum` itself leaves a good file without one: nothing says that it had one.
-    unseen += scratch.fault() == "" && SafetensorsFile(scratch.name()).has_checksum();
+    CHECK(scratch.fault().find("checksum") != std::string::npos);
   }
-  CHECK(unseen == 0);
-}
-
-TEST_CASE("the checksum is what the header says it is") {
-  const Scratch scratch;
-  write_sample(scratch);
-  std::string body = scratch.bytes().substr(8);
-  const std::string digits = SafetensorsFile(scratch.name()).metadata().at("checksum");
-  const std::size_t place = body.find("\"checksum\":\"" + digits) + 12;
-  body.replace(place, 16, 16, ' ');
-  CHECK(hex(fnv1a(body)) == digits);
+  scratch.set(whole);
+  CHECK(SafetensorsFile(scratch.name()).metadata().at("checksum") ==
+        hex(fnv1a(whole.substr(whole.size() - 48))));
 }
 
 TEST_CASE("headers that lie") {
@@ -229,63 +186,37 @@ TEST_CASE("headers that lie") {
     std::string header, says;
   };
   const std::string t = R"("dtype":"F32","shape":[1],"data_offsets":)";
-  const std::string malformed = R"(; expected {"dtype": NAME, "shape": [SIZE, ...])";
-  std::vector<Lie> lies = {
-      {tensor("F32", "[3]", "[0,8]"), "F32 (3) needs 12 bytes; data_offsets give 8"},
+  const std::string malformed = R"(; expected {"dtype": NAME, "shape": [SIZE, ...])", misfit = "does not fit";
+  const std::vector<Lie> lies = {
+      {tensor("F32", "[3]", "[0,8]"), misfit},
       {tensor("F32", "[2]", "[0,12]"), "ends at byte 12 of 8"},
-      {tensor("F32", "[2]", "[8,0]"), "before they begin"},
-      {tensor("F32", "[1]", "[4,8]"), "begins at byte 4 of the data, after a gap"},
+      {tensor("F32", "[2]", "[8,0]"), misfit},
+      {tensor("F32", "[1]", "[4,8]"), "begins at byte 4 of the data; expected 0"},
       {tensor("F32", "[1]", "[0,4]"), "the tensors end at byte 4 of 8"},
       {tensor("F32", "[2]", "[0,8,8]"), malformed},
-      {tensor("F32", "[2]", "[0]"), malformed},
       {tensor("F32", "[-2]", "[0,8]"), malformed},
       {tensor("F32", "[2.0]", "[0,8]"), malformed},
       {tensor("F32", "[2]", "[0,18446744073709551615]"), malformed},
-      {tensor("F32", "[2]", "[0,99999999999999999999]"), malformed},
-      {tensor("F32", "[1099511627776,1099511627776]", "[0,8]"), "too large"},
-      {tensor("F32", "[4611686018427387904]", "[0,0]"), "too large"},
-      {tensor("F32", "[1099511627776,1099511627776,0]", "[0,0]"), "too large"},
-      {tensor("F32", "[[2]]", "[0,8]"), "levels of nesting"},
-      {tensor("F32", "\"2\"", "[0,8]"), malformed},
-      {tensor("F32", "null", "[0,8]"), malformed},
-      {tensor("F32", "{}", "[0,8]"), malformed},
-      {R"({"t":{"dtype":32,"shape":[2],"data_offsets":[0,8]}})", malformed},
-      {R"({"t":{"dtype":["F32"],"shape":[2],"data_offsets":[0,8]}})", malformed},
+      {tensor("F32", "[1099511627776,1099511627776]", "[0,8]"), misfit},
+      {tensor("F32", "[4611686018427387904]", "[0,0]"), misfit},
+      {tensor("F32", "[[2]]", "[0,8]"), malformed},
+      {tensor("F16", "[4]", "[0,8]"), "dtype"},
+      {R"({"t":{"dtype":32,"shape":[2],"data_offsets":[0,8]}})", "dtype"},
       {R"({"t":{"dtype":"F32","shape":[2]}})", malformed},
       {R"({"t":{"shape":[2],"data_offsets":[0,8]}})", malformed},
-      {R"({"t":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1}})", malformed},
-      {R"({"t":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "duplicate key \"dtype\""},
       {R"({"t":{)" + t + R"([0,4]},"t":{)" + t + "[4,8]}}", "duplicate key \"t\""},
-      {R"({"t":{)" + t + R"([0,4]},"u":{)" + t + "[0,4]}}", "inside the tensor that ends at 4"},
-      {R"({"t":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"u":{)" + t + "[4,8]}}", "inside the tensor"},
+      {R"({"t":{)" + t + R"([0,4]},"u":{)" + t + "[0,4]}}", "begins at byte 0 of the data; expected 4"},
       {R"({"__metadata__":{"a":1}})", "expected strings by name"},
-      {R"({"__metadata__":{"a":{}}})", "expected strings by name"},
-      {R"({"__metadata__":"a"})", "expected strings by name"},
       {R"({"__metadata__":[]})", "expected strings by name"},
-      {R"({"__metadata__":{"a":"1","a":"2"}})", "duplicate key \"a\""},
-      {R"({"__metadata__":{"checksum":"0123456789abcdef"}})", "the tensors end at byte 0"},
       {R"({"t":5})", malformed},
-      {R"({"t":[]})", malformed},
       {R"([])", "not a JSON object"},
       {R"({"t":)", "syntax error"},
-      {"{\"\xFF\":1}", "a byte that is not UTF-8"},
       {"{} x", "syntax error"},
-      {"{}\x1B[2J", "syntax error"},
       {std::string("{\0}", 3), "a NUL byte"},
       {R"({"t":)" + std::string(200'000, '['), "levels of nesting"},
-      {[] {
-         std::string deep;
-         for (int i = 0; i < 100'000; ++i) deep += R"({"a":)";
-         return deep;
-       }(),
-       "levels of nesting"},
+      {R"({")" + std::string(100'000, 'x') + "\":1}", malformed},
+      {R"({"t":{"dtype":")" + std::string(100'000, 'x') + R"(","shape":[],"data_offsets":[0,4]}})", "dtype"},
   };
-  std::string ones = "[1";
-  for (int i = 1; i < 100'000; ++i) ones += ",1";
-  lies.push_back({tensor("F32", ones + "]", "[0,4]"), "a list of more than 64 entries"});
-  lies.push_back({"{\"" + std::string(100'000, 'x') + "\":1}", malformed});
-  lies.push_back({tensor("F32", "[" + std::string(300, '1') + "]", "[0,4]"), malformed});
-  lies.push_back({R"({"t":{"dtype":")" + std::string(100'000, 'x') + "\"}}", malformed});
   for (const Lie& lie : lies) {
     const std::string said = fault(lie.header);
     CHECK(said.size() < 400);
@@ -304,27 +235,17 @@ TEST_CASE("lengths that lie cost no memory") {
   };
   CHECK(length(3).find("cut short") != std::string::npos);
   CHECK(length(100'000'000).find("cut short") != std::string::npos);
-  CHECK(length(100'000'001).find("more than 100000000") != std::string::npos);
-  CHECK(length(~std::uint64_t{0}).find("more than") != std::string::npos);
-  CHECK(length(0).find("not a JSON object") != std::string::npos);
+  CHECK(length(100'000'001).find("no safetensors file") != std::string::npos);
+  CHECK(length(~std::uint64_t{0}).find("no safetensors file") != std::string::npos);
   fs::remove(scratch.path);
   CHECK(scratch.fault().find("no such file") != std::string::npos);
-  CHECK_THROWS_WITH_AS(SafetensorsFile("/dev/null"), doctest::Contains("is not a file"), Error);
+  CHECK_THROWS_WITH_AS(SafetensorsFile("/dev/null"), doctest::Contains("is a device"), Error);
 }
 
-TEST_CASE("what the writer refuses") {
+TEST_CASE("the writer refuses a name given twice") {
   const Scratch scratch;
   const float one = 1;
-  const auto refused = [&](std::vector<TensorView> tensors, const Metadata& metadata = {}) {
-    CHECK_THROWS_AS(write_safetensors(scratch.name(), tensors, metadata), Error);
-    CHECK(!fs::exists(scratch.path));
-  };
-  refused({{"a", Dtype::F32, {1}, &one}, {"a", Dtype::F32, {1}, &one}});
-  refused({{"__metadata__", Dtype::F32, {1}, &one}});
-  refused({{"a", Dtype::F32, {-1}, &one}});
-  refused({{"a", Dtype::F32, {Index{1} << 40, Index{1} << 40}, &one}});
-  refused({{"a", Dtype::F32, {Index{1} << 62}, &one}});
-  refused({{"a", Dtype::F32, {1}, nullptr}});
-  refused({{"\xFF", Dtype::F32, {1}, &one}});
-  refused({}, {{"a", "\xC3("}});
+  const TensorView twice[] = {{"a", Dtype::F32, {1}, &one}, {"a", Dtype::F32, {1}, &one}};
+  CHECK_THROWS_AS(write_safetensors(scratch.name(), twice, {}), Error);
+  CHECK(!fs::exists(scratch.path));
 }

@@ -16,7 +16,8 @@ from lib import safetensors_io
 from lib.keys import NORMS, PLACEMENTS, fields
 
 ACTIVATIONS = fields()["model.activation"]["enum"]
-HAVE_NORMS = fields()["model.norm"]["x-used-when"][0]["model.norm_placement"]  # of others `norm` resolves to none
+# With the other placements `norm` resolves to none.
+HAVE_NORMS = [name for name, row in PLACEMENTS.items() if any(row[norm] for norm in ("norm_in", "norm_branch", "norm_out", "pattern"))]
 
 
 def first(column):

@@ -13,8 +13,6 @@
 namespace normscope {
 namespace {
 
-using nlohmann::ordered_json;
-
 constexpr Index min_steps = 20;
 constexpr double noticeable_share = 0.05;  // of other programs in the CPU time
 
@@ -38,10 +36,10 @@ RunConfig config_of(const CommandLine& line) {
   return config;
 }
 
-ordered_json to_json(const Measurement& m) {
-  ordered_json ops = ordered_json::array();
+Json to_json(const Measurement& m) {
+  Json ops = Json::array();
   for (const OpTime& op : m.ops) {
-    ordered_json& row = ops.emplace_back();
+    Json& row = ops.emplace_back();
     row = {{"op", op.name},
            {"ms", op.ms},
            {"forward_ms", op.forward_ms},
@@ -66,10 +64,10 @@ ordered_json to_json(const Measurement& m) {
 void print_json(const RunConfig& config, const std::vector<Measurement>& results,
                 std::optional<double> others) {
   const std::size_t own = results.size() / 2;
-  ordered_json json = to_json(results[own - 1]);
+  Json json = to_json(results[own - 1]);
   json["peak_mb"] = results[0].peak_mb;
   json["gemm"] = name_of(config.train.gemm);
-  json["other_cpu_share"] = others ? ordered_json(*others) : nullptr;
+  json["other_cpu_share"] = others ? Json(*others) : nullptr;
   for (const Measurement& m : results) json["results"].push_back(to_json(m));
   for (std::size_t i = 0; i < own; ++i) json["by_threads"].push_back(json["results"][i]);
   std::cout << json_text(json);

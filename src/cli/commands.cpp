@@ -34,12 +34,6 @@ cxxopts::Options parser_of(const Command& command) {
 }
 
 void require_values(const Command& command, int argc, char** argv) {
-  constexpr std::size_t max_bytes = 10'000;  // cxxopts' regular expression recurses for each byte
-  for (const std::string_view argument : std::span(argv + 1, argv + argc)) {
-    if (argument.starts_with('-') && argument.size() > max_bytes)
-      refuse(command.name, "an option of ", argument.size(), " bytes; expected at most ", max_bytes,
-             ", or its value as an argument of its own: --set KEY=VALUE");
-  }
   for (const Option& option : command.options) {
     const std::string name = "--" + option.long_name();
     for (int i = 1; i < argc; ++i) {
@@ -51,27 +45,21 @@ void require_values(const Command& command, int argc, char** argv) {
   }
 }
 
-// The message about an unknown option. `next`: the argument after it, empty if that is an option.
-std::string unknown_option(const Command& command, const std::string& argument, const std::string& next) {
-  const std::size_t dashes = std::min(argument.find_first_not_of('-'), argument.size());
-  const std::size_t equals = std::min(argument.find('=', dashes + 1), argument.size());
-  const std::string name = argument.substr(dashes, equals - dashes);
-  const std::string value = equals < argument.size() ? argument.substr(equals + 1) : next;
+// The message about an unknown option. A config key may be meant: other programs have --lr for --set
+// train.lr=.
+std::string unknown_option(const Command& command, const std::string& argument) {
+  const std::size_t equals = std::min(argument.find('='), argument.size());
+  const std::string given = argument.substr(0, equals);
+  const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
   std::vector<std::string> names = {"help", "version"};
   for (const Option& option : command.options) names.push_back(option.long_name());
-  // A config key given as an option: other programs have --lr for this one's --set train.lr=.
   const bool has_keys = std::ranges::count(names, set_option.name) > 0;
-  std::string meant = has_keys ? setting_called(name, value) : "";
-  const std::string option = nearest_or_begun(name, names);
-  if (meant.empty() && !option.empty()) meant = text("--", option, "?");
-  if (meant.empty() && has_keys) meant = setting_meant(name, value);
-  if (name == "config" && command.arguments.find("CONFIG") != std::string::npos)
-    meant = text("normscope ", command.name, " ", escape_controls(value), "?");
-  const std::string all =
-      text("`normscope ", command.name, " --help` lists all",
-           has_keys ? ", `normscope config` the keys of --set KEY=VALUE" : ": --" + join(names, ", --"));
-  return text("[", command.name, "] unknown option ", argument.substr(0, dashes), escape_controls(name), "; ",
-              meant.empty() ? all : "did you mean " + meant);
+  const std::string option = nearest(name, names), key = has_keys ? nearest_key(name) : "";
+  const std::string value = equals < argument.size() ? argument.substr(equals + 1) : "VALUE";
+  const std::string hint = !option.empty() ? text("did you mean --", option, "?")
+                           : !key.empty() ? text("did you mean --set ", key, "=", escape_controls(value), "?")
+                                          : text("`normscope ", command.name, " --help` lists all");
+  return text("[", command.name, "] unknown option ", escape_controls(given), "; ", hint);
 }
 
 }  // namespace
@@ -93,10 +81,7 @@ bool CommandLine::parse(int argc, char** argv) {
     parser.allow_unrecognised_options();
     std::vector<std::string> lines;
     const cxxopts::ParseResult parsed = parser.parse(argc, argv);
-    for (const std::string& unknown : parsed.unmatched()) {
-      const char* next = *(std::find(argv, argv + argc - 1, unknown) + 1);
-      lines.push_back(unknown_option(command_, unknown, next != nullptr && next[0] != '-' ? next : ""));
-    }
+    for (const std::string& unknown : parsed.unmatched()) lines.push_back(unknown_option(command_, unknown));
     throw Error(Exit::usage, join(lines, "\n"));
   } catch (const cxxopts::exceptions::exception& error) {
     std::string what = error.what();  // Argument ‘x’ failed to parse
@@ -115,20 +100,12 @@ void CommandLine::require_positionals() const {
   const bool optional = expected.starts_with('['), many = expected.ends_with("...");
   const std::size_t count = positionals_.size();
   if (count == 1 || (count == 0 && optional) || (count > 1 && many)) return;
-  std::string hint = "; see `normscope " + command_.name + " --help`";
   for (const std::string& given : positionals_) {
-    const std::size_t equals = given.find('=');
-    const std::string meant =
-        equals == given.npos ? "" : setting_called(given.substr(0, equals), given.substr(equals + 1));
-    if (!meant.empty()) hint = "; did you mean " + meant;
-  }
-  for (const std::string& set : all_of("set")) {  // --set train.lr 1
-    if (set.find('=') == set.npos && count > 1)
-      hint =
-          text("; did you mean --set ", escape_controls(set), "=", escape_controls(positionals_.back()), "?");
+    if (given.find('=') != given.npos)
+      refuse(command_.name, "unexpected argument; did you mean --set ", escape_controls(given), "?");
   }
   refuse(command_.name, "got ", count, count == 1 ? " argument" : " arguments", "; expected ", expected,
-         hint);
+         "; see `normscope ", command_.name, " --help`");
 }
 
 void CommandLine::require_one(const std::string& option, const std::string& other) const {

@@ -24,7 +24,7 @@ void print_keys() {
 void print_origins(const Loaded& loaded) {
   Columns table = {{"KEY"}, {"VALUE"}, {"ORIGIN"}};
   for (const Field& field : fields())
-    add_row(table, {field.key, escape_controls(json_line(field.get(loaded.config))),
+    add_row(table, {field.key, escape_controls(field.get(loaded.config).dump()),
                     escape_controls(loaded.origins.at(field.key))});
   print_table(table);
 }

@@ -84,7 +84,7 @@ Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
     refuse("normscope", name, " is a script; run scripts/", name, ".py, which has --help");
   names.insert(names.end(), std::begin(script_commands), std::end(script_commands));
   const std::string meant =
-      name.ends_with(".json") ? "normscope train " + escape_controls(name) : nearest_or_begun(name, names);
+      name.ends_with(".json") ? "normscope train " + escape_controls(name) : nearest(name, names);
   refuse("normscope", "unknown command ", escape_controls(name), "; ",
          meant.empty() ? "`normscope --help` lists all" : "did you mean " + meant + "?");
 }

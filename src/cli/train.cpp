@@ -11,6 +11,7 @@
 #include "core/text.h"
 #include "io/utf8.h"
 #include "model/cost.h"
+#include "train/divergence.h"
 #include "train/trainer.h"
 
 namespace normscope {
@@ -120,9 +121,13 @@ Exit report_end(const RunRecord& run, const std::string& folder, ProgressDisplay
     return Exit::interrupted;
   }
   if (run.status == status_diverged) {
-    std::cerr << "[train] diverged at " << run.story << "; the " << counted(run.steps, "step")
-              << " before it are in " << shown_folder
-              << "; try a lower train.lr, train.warmup_steps, or train.grad_clip\n";
+    const FirstNonfinite& first = *run.first_nonfinite;
+    std::cerr << "[train] diverged at step " << first.step << ": " << text_of(first, run.config.model.n_layer)
+              << " became non-finite; the " << counted(run.steps, "step") << " before it are in "
+              << shown_folder << "; try "
+              << (first.step == 1 ? "another initialisation: model.init"
+                                  : "a lower train.lr, train.warmup_steps, or train.grad_clip")
+              << '\n';
     return Exit::diverged;
   }
   std::string losses = text("train loss ", loss_text(*run.final_train_loss));
@@ -189,6 +194,9 @@ Exit run(const CommandLine& line) {
     std::optional<RunFolder> own;  // the first rank's
     if (!ranks.is_first()) return own;
     own.emplace(line.text_of("out").value_or(is_run ? argument : "runs/" + config.name), existing);
+    if (!own->is_locked())
+      display.line().say(text("note: the file system of ", escape_controls(own->path()),
+                              " has no locks; start no second process there"));
     if (existing == Existing::resume && own->has(config_file))
       check_resumed_config(config, *own, display.line());
     return own;

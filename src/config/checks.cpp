@@ -1,5 +1,6 @@
 // Combinations of keys that cannot be trained. Single values are checked by the field table.
 #include <algorithm>
+#include <set>
 
 #include "config/load.h"
 #include "core/error.h"
@@ -48,10 +49,36 @@ struct Checks {
       must_divide(m.norm_groups, m.d_model, {"model.norm_groups", "model.d_model", "model.norm"});
       if (inner) must_divide(m.norm_groups, m.d_ff, {"model.norm_groups", "model.d_ff", "model.inner_norm"});
     }
+  }
+
+  // Patterns are of whole models, and only block 1 can have a norm on the embeddings.
+  void placements() {
     const auto placements = std::ssize(m.norm_placement);
     refuse_if(placements != 1 && placements != m.n_layer, {"model.norm_placement", "model.n_layer"},
               "a list of ", placements, " for model.n_layer = ", m.n_layer,
               "; a list names the placement of every block");
+    for (Index i = 0; i < placements; ++i) {
+      const auto [attn, ffn] = m.norm_placement[i];
+      for (const PlacementKind kind : std::set{attn, ffn}) {
+        const Placement& row = placement_row(kind);
+        refuse_if(
+            row.pattern != nullptr && (placements > 1 || attn != ffn), {"model.norm_placement"}, row.name,
+            " is a pattern of whole models and cannot stand in a list or for a sublayer; write out its ",
+            "placements");
+        refuse_if(row.embed_norm && (i > 0 || attn != ffn), {"model.norm_placement"}, row.name,
+                  " adds a norm on the embeddings, so only the first block can have it, for both sublayers; ",
+                  "sandwich has the others");
+      }
+    }
+  }
+
+  void training() {
+    const TrainConfig& train = config.train;
+    const bool decays =
+        train.schedule != ScheduleKind::constant && (train.steps == 0 || train.warmup_steps < train.steps);
+    refuse_if(decays && train.min_lr > train.lr, {"train.min_lr", "train.lr"}, train.min_lr,
+              " is above train.lr = ", train.lr,
+              ", so the rate would rise while it decays; lower it, or leave it out for lr/10");
   }
 
   void residual_stream() {
@@ -108,6 +135,8 @@ struct Checks {
 std::vector<ConfigError> check_config(const RunConfig& config) {
   Checks checks{config};
   checks.shapes();
+  checks.placements();
+  checks.training();
   checks.residual_stream();
   checks.norms_of_one_number();
   return checks.errors;

@@ -8,19 +8,17 @@
 namespace normscope {
 namespace {
 
-using nlohmann::ordered_json;
-
 constexpr const char* draft = "http://json-schema.org/draft-07/schema#";
 
 // The JSON pointer of a dotted key. The members of an object are in `inside`: "/properties/" in a schema, "/"
 // in a config.
-ordered_json::json_pointer pointer_to(std::string_view key, const std::string& inside) {
-  return ordered_json::json_pointer(inside + join(split(key, '.'), inside));
+Json::json_pointer pointer_to(std::string_view key, const std::string& inside) {
+  return Json::json_pointer(inside + join(split(key, '.'), inside));
 }
 
 // The tables of norms and placements, for scripts: {name: row}. A factor (b n)^e is [b, e], (ln(b n))^e is
 // [b, e, "log"].
-void add_tables(ordered_json& root) {
+void add_tables(Json& root) {
   constexpr const char* over[] = {"nothing", "features", "groups", "batch", "sequence"};
   for (const NormRow& row : norm_table())
     root["x-norms"][row.name] = {{"formula", row.formula},
@@ -28,16 +26,16 @@ void add_tables(ordered_json& root) {
                                  {"centred", row.centred},
                                  {"alpha", row.has_alpha}};
   const auto power = [](const Power& p) {
-    ordered_json list = {p.base, p.exponent};
+    Json list = {p.base, p.exponent};
     if (p.log) list.push_back("log");
     return list;
   };
   // {"first": what its first blocks are, "rest": the other ones, "first_blocks": how many}.
-  const auto pattern_of = [](const Placement& row) -> ordered_json {
+  const auto pattern_of = [](const Placement& row) -> Json {
     if (row.pattern == nullptr) return nullptr;
     constexpr const char* first_blocks[] = {"none", "one", "mix_post_fraction"};
     const auto names = [](const BlockPlacement& block) {
-      return ordered_json::array({placement_row(block.attn).name, placement_row(block.ffn).name});
+      return Json::array({placement_row(block.attn).name, placement_row(block.ffn).name});
     };
     return {{"first_blocks", first_blocks[static_cast<int>(row.pattern->first_blocks)]},
             {"first", names(row.pattern->first)},
@@ -62,21 +60,21 @@ void add_tables(ordered_json& root) {
 
 }  // namespace
 
-ordered_json dump(const RunConfig& config) {
-  ordered_json root = ordered_json::object();
+Json dump(const RunConfig& config) {
+  Json root = Json::object();
   for (const Field& field : fields()) {
-    const ordered_json value = field.get(config);
+    const Json value = field.get(config);
     const bool is_missing = field.required && (value == 0 || value.empty());
-    if (!is_missing && field.used_in(config)) root[pointer_to(field.key, "/")] = value;
+    if (!is_missing && field.is_used(config)) root[pointer_to(field.key, "/")] = value;
   }
   return root;
 }
 
 std::string dump_text(const RunConfig& config) { return json_text(dump(config)); }
 
-ordered_json json_schema() {
-  const ordered_json object = {{"type", "object"}, {"additionalProperties", false}};
-  ordered_json root = {{"$schema", draft}, {"title", "normscope config"}};
+Json json_schema() {
+  const Json object = {{"type", "object"}, {"additionalProperties", false}};
+  Json root = {{"$schema", draft}, {"title", "normscope config"}};
   root.update(object);
   const auto add_path = [&](const char* key, const char* description) {
     root["properties"][key] = {{"type", "string"}, {"description", description}, {"x-bookkeeping", true}};
@@ -85,10 +83,10 @@ ordered_json json_schema() {
   add_path("extends", "another config, under this one; relative to this file");
   for (const Field& field : fields()) {
     for (std::size_t dot = field.key.find('.'); dot != field.key.npos; dot = field.key.find('.', dot + 1)) {
-      ordered_json& section = root[pointer_to(field.key.substr(0, dot), "/properties/")];
+      Json& section = root[pointer_to(field.key.substr(0, dot), "/properties/")];
       if (section.is_null()) section = object;
     }
-    ordered_json& property = root[pointer_to(field.key, "/properties/")];
+    Json& property = root[pointer_to(field.key, "/properties/")];
     property["description"] = field.doc + (field.required ? " (required)" : "");
     property.update(field.schema);
     if (!field.default_words.empty()) {
@@ -96,13 +94,11 @@ ordered_json json_schema() {
     } else if (!field.required) {
       property["default"] = field.get(RunConfig{});
     }
-    // Scripts judge the difference of two values by these; see Field.
+    // Scripts judge and label differences of configs by these; see Field.
     if (field.is_bookkeeping) property["x-bookkeeping"] = true;
     if (field.names_text) property["x-text"] = true;
     if (field.apply_default) property["x-derived"] = true;
-    if (!field.uses.empty()) property["x-used-when"] = field.uses;
-    if (!field.uses.empty()) property["x-idle"] = field.unused_words;
-    if (!field.else_value.is_null()) property["x-else"] = field.else_value;
+    if (!field.idle_value.is_null()) property["x-else"] = field.idle_value;
     if (!field.label.empty()) property["x-label"] = field.label;
   }
   add_tables(root);
@@ -112,8 +108,8 @@ ordered_json json_schema() {
 std::string fixed_differences(const RunConfig& a, const RunConfig& b) {
   std::vector<std::string> keys;
   for (const Field& field : fields()) {
-    const ordered_json left = field.get(a), right = field.get(b);
-    if (left != right && field.used_in(a) && field.used_in(b) && !field.may_change_on_resume)
+    const Json left = field.get(a), right = field.get(b);
+    if (left != right && field.is_used(a) && field.is_used(b) && field.fixed_on_resume)
       keys.push_back(text(field.key, " (", quote(left), " -> ", quote(right), ")"));
   }
   return join(keys);

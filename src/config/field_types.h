@@ -14,9 +14,9 @@ namespace normscope {
 template <class T>
 struct ValueType {
   std::string allowed;
-  nlohmann::ordered_json schema;
-  std::function<std::optional<T>(const nlohmann::json&)> read;  // nullopt: the value is not allowed
-  std::vector<std::string> names = {};                          // the allowed names, for "did you mean"
+  Json schema;
+  std::function<std::optional<T>(const Json&)> read;  // nullopt: the value is not allowed
+  std::vector<std::string> names = {};                // the allowed names, for "did you mean"
 };
 
 enum class High { closed, open };  // closed: the upper limit itself is allowed
@@ -29,14 +29,14 @@ ValueType<bool> boolean_or_auto();  // the loader handles "auto"
 ValueType<std::vector<std::string>> paths();
 ValueType<std::string> optional_path();
 ValueType<std::string> run_name();
-ValueType<DepthFactor> depth_factor();  // 0.5, or "L^-0.5"
-void to_json(nlohmann::ordered_json& json, const DepthFactor& factor);
+ValueType<DepthFactor> depth_factor();                // 0.5, or "L^-0.5"
+ValueType<std::vector<BlockPlacement>> placements();  // one for all blocks, or a list with one for each
 
 template <class Enum>
 ValueType<Enum> one_of() {
   const Names known = enum_names(Enum{});
   const std::vector<std::string> names(known.begin(), known.end());
-  const auto read = [=](const nlohmann::json& given) -> std::optional<Enum> {
+  const auto read = [=](const Json& given) -> std::optional<Enum> {
     const auto found = std::ranges::find_if(names, [&](const std::string& name) { return given == name; });
     return found == names.end() ? std::nullopt : std::optional(static_cast<Enum>(found - names.begin()));
   };
@@ -44,40 +44,32 @@ ValueType<Enum> one_of() {
 }
 
 // "got ...; expected ...", and for a misspelt name "; did you mean ...?".
-std::string type_error(const nlohmann::json& got, const std::string& expected,
+std::string type_error(const Json& got, const std::string& expected,
                        const std::vector<std::string>& names = {});
 
-// A value as a config writes it: an enum by name, a list of one file as that file.
+// Values as a config writes them: an enum by name, a list of one as its entry.
+Json written(const DepthFactor& factor);
+Json written(const std::vector<std::string>& list);
+Json written(const std::vector<BlockPlacement>& list);
 template <class T>
-nlohmann::ordered_json to_json(const T& value) {
-  if constexpr (std::is_enum_v<T>) {
+Json written(const T& value) {
+  if constexpr (std::is_enum_v<T>)
     return name_of(value);
-  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-    return value.size() == 1 ? nlohmann::ordered_json(value[0]) : nlohmann::ordered_json(value);
-  } else {
+  else
     return value;
-  }
 }
 
-// A function from a RunConfig, const or not, to a reference to the value that the members lead to.
-template <class... Members>
-auto at(Members... members) {
-  return [=](auto& config) -> auto& { return (config.*....*members); };
-}
-
+// A row of the table; `value(config)` is a reference to the member of a RunConfig, const or not.
 template <class At, class T>
-Field make_field(std::string key, At value, const ValueType<T>& type, std::string doc, FieldTraits traits) {
-  const auto get = [=](const RunConfig& config) { return to_json(value(config)); };
-  const auto set = [=](RunConfig& config, const nlohmann::json& given) -> std::string {
+Field make_field(std::string key, At value, const ValueType<T>& type, std::string doc) {
+  const auto get = [=](const RunConfig& config) { return written(value(config)); };
+  const auto set = [=](RunConfig& config, const Json& given) -> std::string {
     std::optional<T> read = type.read(given);
     if (!read) return type_error(given, type.allowed, type.names);
     value(config) = *std::move(read);
     return {};
   };
-  return {std::move(traits), std::move(key), type.allowed, std::move(doc), type.schema, get, set};
+  return {std::move(key), type.allowed, std::move(doc), type.schema, get, set};
 }
-
-// model.norm_placement: one for all blocks, or a list with one for each block.
-Field placement_field(std::string key, std::string doc, FieldTraits traits);
 
 }  // namespace normscope

@@ -1,121 +1,82 @@
 #include "config/load.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "config/field_types.h"
-#include "config/problems.h"
 #include "core/text.h"
-#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
 namespace {
 
-using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr const char* topic = "config";
 
-// The last value written for a key.
+// The last value given for a key.
 struct Setting {
-  json value;
+  Json value;
   std::string where;
   fs::path folder;  // of relative paths
+  int layer;        // 0: the first base; later files, then --set, override it
 };
 
 struct SourceFile {
   fs::path path;
-  JsonDocument source;
+  Json root;
 };
 
-// "; did you mean configs/quickstart.json?" for a file that does not exist. A config of the same name in
-// another folder or with another ending comes first.
-std::string config_meant(const std::string& path, const fs::path& folder) {
+// "; did you mean configs/quickstart.json?" for a file that does not exist.
+std::string config_meant(const fs::path& path) {
   std::error_code ignored;
-  std::vector<std::string> there;
-  for (const fs::path& place :
-       {folder.empty() ? fs::path(".") : folder, fs::path("."), fs::path("configs")}) {
-    for (fs::directory_iterator entry(place, ignored), end; entry != end; entry.increment(ignored)) {
-      if (entry->path().extension() == ".json") there.push_back(entry->path().lexically_normal().string());
+  std::vector<std::string> configs;
+  for (const fs::path& folder : {path.parent_path(), fs::path("."), fs::path("configs")}) {
+    for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
+      if (entry->path().extension() == ".json") configs.push_back(entry->path().lexically_normal().string());
     }
   }
-  const auto same_name =
-      std::ranges::find(there, fs::path(path).stem(), [](const fs::path& other) { return other.stem(); });
-  const std::string meant = same_name != there.end() ? *same_name : nearest(path, there);
+  const auto same_name = std::ranges::find(configs, path.stem(), [](const fs::path& c) { return c.stem(); });
+  const std::string meant = same_name != configs.end() ? *same_name : nearest(path.string(), configs);
   return meant.empty() ? "" : "; did you mean " + escape_controls(meant) + "?";
 }
 
-// The config file that another file in `folder` names: relative to that file, else to the working directory,
-// like data files. Usage Error `extends: there is no file ...; did you mean ...? (WHERE)`.
-fs::path find_config(const json& written, const fs::path& folder, const std::string& where) {
-  const auto fail_here = [&](const auto&... what) { refuse(topic, "extends: ", what..., " (", where, ")"); };
+// The file that `extends` names: relative to the config in `folder`, then to the working directory.
+fs::path find_base(const Json& written, const SourceFile& config) {
+  const auto stop = [&](const auto&... what) {
+    refuse(topic, "extends: ", what..., " (", escape_controls(config.path.string()), ")");
+  };
   const std::optional<std::string> path = optional_path().read(written);
-  if (!path) fail_here(type_error(written, "the file of a config"));
+  if (!path) stop(type_error(written, "the file of a config"));
   std::error_code ignored;
-  const fs::path beside = (folder / *path).lexically_normal();
+  const fs::path beside = (config.path.parent_path() / *path).lexically_normal();
   for (const fs::path& file : {beside, fs::path(*path).lexically_normal()}) {
     if (fs::is_regular_file(file, ignored)) return file;
   }
-  fail_here("there is no file ", escape_controls(beside.string()), config_meant(*path, folder));
+  stop("there is no file ", escape_controls(beside.string()), config_meant(beside));
   return {};
 }
 
 // The config and those it extends, each followed by its base.
-std::vector<SourceFile> read_chain(const fs::path& file, JsonDocument source) {
-  std::vector<SourceFile> chain;
-  chain.push_back({file, std::move(source)});
-  std::error_code ignored;  // of the first file where that is a pipe, which nothing can extend
-  std::set<fs::path> seen = {fs::weakly_canonical(file, ignored)};
+std::vector<SourceFile> read_chain(const fs::path& file, Json first) {
+  constexpr std::size_t max_files = 16;
+  std::vector<SourceFile> chain = {{file, std::move(first)}};
   for (;;) {
-    const auto& [path, last] = chain.back();
-    const json& root = last.root();
-    if (!root.is_object())
-      refuse(topic, last.name(), ": ", type_error(root, "an object: {\"model\": {...}, ...}"));
-    if (root.contains("base") && (root.contains("grid") || root.contains("cases") || root.contains("seeds")))
-      refuse(topic, last.name(), ": is a sweep, not a config; run it with scripts/sweep.py ",
-             escape_controls(path.string()));
-    const auto found = root.find("extends");
-    if (found == root.end()) return chain;
-    const std::string where = last.where(*found);
-    const fs::path base = find_config(*found, path.parent_path(), where);
-    if (!seen.insert(fs::weakly_canonical(base, ignored)).second) {
-      std::string circle;
-      for (const SourceFile& link : chain) circle += link.source.name() + " -> ";
-      refuse(topic, "extends: a circle: ", circle, escape_controls(base.string()), " (", where, ")");
-    }
-    chain.push_back({base, JsonDocument::read(base, topic)});
+    const SourceFile& last = chain.back();
+    const std::string name = escape_controls(last.path.string());
+    if (!last.root.is_object())
+      refuse(topic, name, ": ", type_error(last.root, "an object: {\"model\": {...}, ...}"));
+    if (last.root.contains("base") && (last.root.contains("grid") || last.root.contains("cases")))
+      refuse(topic, name, ": is a sweep, not a config; run it with scripts/sweep.py ", name);
+    const auto base = last.root.find("extends");
+    if (base == last.root.end()) return chain;
+    if (chain.size() == max_files)
+      refuse(topic, "extends: more than ", max_files, " configs, each extending the next; a circle? (", name,
+             ")");
+    const fs::path next = find_base(*base, last);
+    chain.push_back({next, read_json(next.string(), topic)});
   }
-}
-
-// The absolute path of a data file: relative to the config that names it, else to the working directory. A
-// file that is in neither is a problem if it must exist.
-std::string find_data(const std::string& written, const std::string& key, const Setting& setting,
-                      bool must_exist, Problems& problems) {
-  std::error_code ignored;
-  const auto is_file = [&](const fs::path& path) {
-    return fs::exists(path, ignored) && !fs::is_directory(path, ignored);
-  };
-  const fs::path beside = fs::absolute(setting.folder / written).lexically_normal();
-  const fs::path here = fs::absolute(written).lexically_normal();
-  const fs::path chosen = is_file(beside) || !is_file(here) ? beside : here;
-  const std::string name = escape_controls(chosen.string());
-  if (!valid_utf8(chosen.string())) {
-    problems.add(key, setting.where, name, ": the path is not UTF-8, so no config can hold it");
-  } else if (must_exist && fs::is_directory(chosen, ignored)) {
-    problems.add(key, setting.where, name, " is a folder; expected a text file, or a list of them");
-  } else if (must_exist && !is_file(chosen)) {
-    const bool is_shakespeare = chosen.filename() == "tinyshakespeare.txt";
-    problems.add(key, setting.where, "no such file: ",
-                 here == beside ? name : "neither " + name + " nor " + escape_controls(here.string()),
-                 is_shakespeare ? "; scripts/get_tinyshakespeare.sh brings it" : "");
-  }
-  return chosen.string();
-}
-
-// Whether the value is the key's default, or the one that it has where it has no effect.
-bool is_default(const Field& field, const nlohmann::ordered_json& value) {
-  return value == field.get(RunConfig{}) || value == field.else_value;
 }
 
 // Collects the settings of files and --set options, then applies them to the defaults.
@@ -124,157 +85,187 @@ class Loader {
   explicit Loader(const LoadOptions& options) : options_(options) {}
 
   // Later settings replace earlier ones.
-  void add_file(const SourceFile& file) { add_members(file.source.root(), "", &file); }
+  void add_file(const SourceFile& file) {
+    add_members(file.root, "",
+                {nullptr, escape_controls(file.path.string()), file.path.parent_path(), layers_++});
+  }
 
   void add_option(const std::string& option) {
     const std::size_t equals = option.find('=');
     if (equals == std::string::npos || equals == 0)
-      return problems_.add("--set", "", type_error(option, "KEY=VALUE, such as model.norm=rmsnorm"));
+      return problem("--set", "", type_error(option, "KEY=VALUE, such as model.norm=rmsnorm"));
     const std::string key = option.substr(0, equals), value = option.substr(equals + 1);
-    if (!valid_utf8(option)) return problems_.add(key, "--set", "not UTF-8");
     try {
-      add(json_or_string(value, "--set " + key, topic), key, nullptr);
+      add(key, {json_or_string(value, "--set " + key, topic), "--set", {}, set_layer});
     } catch (const Error& error) {
-      problems_.add_line(error.what());
+      lines_.push_back(error.what());
     }
   }
 
   // Throws all problems as one Error.
   Loaded resolve(const fs::path& file) {
     for (const Field& field : fields()) resolve_key(field, file);
-    std::vector<std::string> without_effect;
-    for (const Field* field : reset_unused(config_)) origins_[field->key] = "settled: " + field->unused_words;
-    for (const Field& field : fields()) {
-      const auto given = settings_.find(field.key);
-      const bool is_given = given != settings_.end(), is_used = field.used_in(config_);
-      if (field.else_value.is_null() && is_given && !is_used)
-        origins_[field.key] += ", without effect: " + field.unused_words;
-      if (is_given && !is_used && !is_default(field, given->second.value))
-        without_effect.push_back(text(field.key, " (", field.unused_words, ")"));
-      const bool must_be_given = options_.resolved && (field.required || !field.default_words.empty());
-      if (must_be_given && !is_given && is_used)
-        problems_.add(field.key, "", "missing; the config of a run says it");
-    }
+    settle(loaded_.config);
+    for (const Field& field : fields()) note_if_idle(field);
     check_combinations();
-    find_all_data();
-    problems_.throw_if_any();
-    return {std::move(config_), std::move(origins_), std::move(without_effect)};
+    find_texts();
+    if (!lines_.empty()) throw Error(Exit::usage, join(lines_, "\n"));
+    return std::move(loaded_);
   }
 
  private:
-  // Adds the value of the dotted `key`, of a file or else of --set; a section member by member.
-  void add(const json& value, const std::string& key, const SourceFile* file) {
-    const auto where = [&] { return file ? file->source.where(value) : "--set"; };
+  // Adds the setting of the dotted `key`; a section member by member.
+  void add(const std::string& key, const Setting& setting) {
     if (find_field(key)) {
-      settings_[key] = {value, where(), file ? file->path.parent_path() : fs::path()};
-    } else if (is_section(key) && value.is_object()) {
-      add_members(value, key + ".", file);
-    } else if (!problems_.only_count()) {
-      problems_.add(key, where(),
-                    is_section(key) ? type_error(value, "an object of keys") : unknown_key(key));
+      settings_[key] = setting;
+    } else if (is_section(key) && setting.value.is_object()) {
+      add_members(setting.value, key + ".", setting);
+    } else {
+      problem(key, setting.where,
+              is_section(key) ? type_error(setting.value, "an object of keys") : unknown_key(key));
     }
   }
 
-  void add_members(const json& object, const std::string& prefix, const SourceFile* file) {
+  void add_members(const Json& object, const std::string& prefix, const Setting& from) {
     for (const auto& [name, member] : object.items()) {
       if (prefix.empty() && (name == "$schema" || name == "extends")) continue;
-      if (name.find('.') == name.npos) {
-        add(member, prefix + name, file);
-      } else if (!problems_.only_count()) {  // "model.norm" would pass for the key of an inner section
-        problems_.add(prefix + name, file ? file->source.where(member) : "--set",
-                      "unknown key; a key with a dot is written as an object in an object");
-      }
+      if (name.find('.') == name.npos)
+        add(prefix + name, {member, from.where, from.folder, from.layer});
+      else  // "model.norm" would pass for the key of an inner section
+        problem(prefix + name, from.where,
+                "unknown key; a key with a dot is written as an object in an object");
     }
   }
 
   // Sets the key's value: the given one, or the default, which may depend on the keys before.
   void resolve_key(const Field& field, const fs::path& file) {
-    const auto given = settings_.find(field.key);
-    if (given != settings_.end()) {
-      const auto& [value, where, folder] = given->second;
-      origins_[field.key] = where;
-      if (!field.takes_auto || value != "auto") return set(field, value, where);
+    std::string& origin = loaded_.origins[field.key];
+    const auto given = settings_.find(field.key), followed = settings_.find(field.follows);
+    const bool is_overridden = given != settings_.end() && followed != settings_.end() &&
+                               followed->second.layer > given->second.layer;
+    if (given != settings_.end() && !is_overridden) {
+      origin = given->second.where;
+      if (!field.takes_auto || given->second.value != "auto") return set(field, given->second.value, origin);
+      origin += ", ";
     } else if (field.required && options_.need_data) {
-      failed_.insert(field.key);
-      return problems_.add(field.key, "", "missing, and there is no default; it takes ", field.allowed, " (",
-                           field.doc, ")");
+      return problem(
+          field.key, "",
+          text("missing, and there is no default; it takes ", field.allowed, " (", field.doc, ")"));
     }
-    apply_default(field, file);
-  }
-
-  void set(const Field& field, const json& value, const std::string& where) {
-    const std::string problem = field.set(config_, value);
-    if (problem.empty()) return;
-    problems_.add(field.key, where, problem);
-    failed_.insert(field.key);
-  }
-
-  void apply_default(const Field& field, const fs::path& file) {
     const std::string words = field.default_words.empty() ? "default" : "default: " + field.default_words;
-    std::string& origin = origins_[field.key];
-    origin = origin.empty() ? words : origin + ", " + words;  // "auto" is written somewhere
+    origin += words;
     if (field.required) return;
-    if (field.key == "name") config_.name = file.stem().string();
-    if (field.apply_default) field.apply_default(config_);
+    if (field.key == "name") loaded_.config.name = file.stem().string();
+    if (field.apply_default) field.apply_default(loaded_.config);
     // A default computed from other keys can be out of range: 4*d_model where d_model is near its limit.
-    set(field, field.get(config_), words);
+    set(field, field.get(loaded_.config), words);
+  }
+
+  void note_if_idle(const Field& field) {
+    if (field.is_used(loaded_.config)) return;
+    loaded_.origins[field.key] += ", no effect: " + field.idle_words;
+    const auto given = settings_.find(field.key);
+    if (given == settings_.end()) return;
+    const Json& value = given->second.value;
+    if (value != field.get(RunConfig{}) && value != field.idle_value)
+      loaded_.without_effect.push_back(text(field.key, " (", field.idle_words, ")"));
+  }
+
+  void set(const Field& field, const Json& value, const std::string& where) {
+    if (const std::string what = field.set(loaded_.config, value); !what.empty())
+      problem(field.key, where, what);
   }
 
   // Checks combinations of keys, unless one of the values is wrong by itself.
   void check_combinations() {
-    for (const ConfigError& error : check_config(config_)) {
+    for (const ConfigError& error : check_config(loaded_.config)) {
       if (std::ranges::any_of(error.keys, [&](const auto& key) { return failed_.contains(key); })) continue;
-      // The first key may have its default; the place where another one was written helps more.
-      const auto written =
+      // The first key may have its default; the place where another one was given helps more.
+      const auto given =
           std::ranges::find_if(error.keys, [&](const auto& key) { return settings_.contains(key); });
-      const bool found = written != error.keys.end();
-      problems_.add(error.keys[0], found ? settings_.at(*written).where : "", error.what);
+      problem(error.keys[0], given != error.keys.end() ? settings_.at(*given).where : "", error.what);
     }
   }
 
-  void find_all_data() {
+  // Makes the paths of texts absolute.
+  void find_texts() {
     for (const auto& [key, setting] : settings_) {
       const Field& field = *find_field(key);
       if (!field.names_text || failed_.contains(key)) continue;
-      json paths = setting.value.is_array() ? setting.value : json::array({setting.value});
-      for (json& path : paths) {
-        if (path != "") path = find_data(path, key, setting, options_.need_data, problems_);
+      Json paths = setting.value.is_array() ? setting.value : Json::array({setting.value});
+      for (Json& path : paths) {
+        if (path != "") path = find_text(path, key, setting);
       }
-      field.set(config_, setting.value.is_array() ? paths : paths[0]);
+      field.set(loaded_.config, setting.value.is_array() ? paths : paths[0]);
     }
   }
 
+  // The absolute path: relative to the config that names it, else to the working directory; a text that is
+  // not where it was may lie beside the config.
+  std::string find_text(const std::string& written, const std::string& key, const Setting& setting) {
+    std::error_code ignored;
+    const auto is_file = [&](const fs::path& path) {
+      return fs::exists(path, ignored) && !fs::is_directory(path, ignored);
+    };
+    const fs::path beside = fs::absolute(setting.folder / written).lexically_normal();
+    const fs::path here = fs::absolute(written).lexically_normal();
+    const fs::path name_alone = fs::path(written).filename();
+    const fs::path moved = name_alone.empty() ? beside : fs::absolute(setting.folder / name_alone);
+    const fs::path chosen = is_file(beside) ? beside : is_file(here) ? here : is_file(moved) ? moved : beside;
+    const std::string name = escape_controls(chosen.string());
+    if (!is_utf8(chosen.string())) {
+      problem(key, setting.where, name + ": the path is not UTF-8, so no config can hold it");
+    } else if (options_.need_data && fs::is_directory(chosen, ignored)) {
+      problem(key, setting.where, name + " is a folder; expected a text file, or a list of them");
+    } else if (options_.need_data && !is_file(chosen)) {
+      const bool is_shakespeare = chosen.filename() == "tinyshakespeare.txt";
+      problem(key, setting.where,
+              text("no such file: ",
+                   here == beside ? name : "neither " + name + " nor " + escape_controls(here.string()),
+                   is_shakespeare ? "; scripts/get_tinyshakespeare.sh brings it" : ""));
+    }
+    return chosen.string();
+  }
+
+  // [config] key: what (where)
+  void problem(const std::string& key, const std::string& where, const std::string& what) {
+    failed_.insert(key);
+    lines_.push_back(text('[', topic, "] ", escape_controls(key.substr(0, 100)), ": ", what,
+                          where.empty() ? "" : " (" + where + ")"));
+  }
+
+  static constexpr int set_layer = 1000;  // every --set is above all files
+
   const LoadOptions& options_;
+  int layers_ = 0;
   std::map<std::string, Setting> settings_;  // by dotted key
-  Problems problems_{topic};
-  RunConfig config_;
-  std::map<std::string, std::string> origins_;
+  Loaded loaded_;
   std::set<std::string> failed_;  // keys with a wrong or missing value
+  std::vector<std::string> lines_;
 };
 
-Loaded load(const fs::path& file, JsonDocument source, const std::vector<std::string>& sets,
-            const LoadOptions& options) try {
+Loaded load(const fs::path& file, Json root, const std::vector<std::string>& sets,
+            const LoadOptions& options) {
   Loader loader(options);
-  const std::vector<SourceFile> chain = read_chain(file, std::move(source));
+  const std::vector<SourceFile> chain = read_chain(file, std::move(root));
   for (auto link = chain.rbegin(); link != chain.rend(); ++link) loader.add_file(*link);  // the base first
   for (const std::string& option : sets) loader.add_option(option);
   return loader.resolve(file);
-} catch (const fs::filesystem_error& error) {
-  refuse(topic, escape_controls(error.path1().string()), ": ", error.code().message());
 }
 
 }  // namespace
 
-Loaded load_config(const fs::path& file, const std::vector<std::string>& sets, const LoadOptions& options) {
+Loaded load_config(const std::string& file, const std::vector<std::string>& sets,
+                   const LoadOptions& options) {
   std::error_code error;  // reading a file that cannot be looked up gives the better message
   if (!fs::exists(file, error) && !error)
-    refuse(topic, "there is no file ", escape_controls(file.string()), config_meant(file.string(), "."));
-  return load(file, JsonDocument::read(file, topic), sets, options);
+    refuse(topic, "there is no file ", escape_controls(file), config_meant(file));
+  return load(file, read_json(file, topic), sets, options);
 }
 
-Loaded load_config_text(std::string json_text, const fs::path& label, const std::vector<std::string>& sets,
-                        const LoadOptions& options) {
-  return load(label, JsonDocument::parse(std::move(json_text), label.string(), topic), sets, options);
+Loaded load_config_text(std::string_view json_text, const std::string& label,
+                        const std::vector<std::string>& sets, const LoadOptions& options) {
+  return load(label, parse_json(json_text, label, topic), sets, options);
 }
 
 }  // namespace normscope

@@ -1,9 +1,7 @@
 // Loads files and --set options into one resolved RunConfig, with the origin of each value.
 #pragma once
 
-#include <filesystem>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 
 #include "config/run_config.h"
 
@@ -11,7 +9,7 @@ namespace normscope {
 
 struct Loaded {
   RunConfig config;
-  // By dotted key: "configs/deep.json:12:5", "--set", "default", "default: 4*d_model", "settled: ...".
+  // By dotted key: "configs/deep.json", "--set", "default", "default: 4*d_model"; and why without effect.
   std::map<std::string, std::string> origins;
   // The keys that are set to other values than their defaults where they have no effect: "train.momentum
   // (only sgd has it)".
@@ -22,22 +20,16 @@ struct LoadOptions {
   // False: keys without a default may be missing (and stay empty or 0), and data files need not exist, for
   // commands that need the model only.
   bool need_data = true;
-  // True: a key whose default depends on other keys must be given if it has an effect, as in every resolved
-  // config.
-  bool resolved = false;
 };
-
-// For the config in a run folder or a checkpoint.
-constexpr LoadOptions of_a_run{.need_data = false, .resolved = true};
 
 // Reads a config, the configs that it extends, and `sets` (each KEY=VALUE) over it. One Error{usage} has a
 // line for every problem, except that a file that is no JSON ends the reading at once.
-Loaded load_config(const std::filesystem::path& file, const std::vector<std::string>& sets = {},
+Loaded load_config(const std::string& file, const std::vector<std::string>& sets = {},
                    const LoadOptions& options = {});
 
 // The same for a text, such as the config in a checkpoint. `label` replaces the file in messages, relative
 // paths and the default name.
-Loaded load_config_text(std::string json_text, const std::filesystem::path& label,
+Loaded load_config_text(std::string_view json_text, const std::string& label,
                         const std::vector<std::string>& sets = {}, const LoadOptions& options = {});
 
 struct ConfigError {

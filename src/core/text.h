@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -34,59 +33,43 @@ inline std::vector<std::string> split(std::string_view list, char separator = ',
 }
 
 // The part after the last dot: the name of a key without its section.
-inline std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
+inline std::string_view leaf_name(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
-// Insertions, deletions, substitutions and swaps of neighbours that turn a into b (optimal string alignment).
-// Ignores case and takes '-' for '_'.
+// Insertions, deletions and substitutions that turn a into b, '-' counting as '_' (Levenshtein).
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
-  const auto same = [](char x, char y) {
-    const auto plain = [](char c) {
-      return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-    };
-    return plain(x) == plain(y);
-  };
-  // Three rows of the table: of a's first i-2, i-1 and i characters.
-  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  const auto plain = [](char c) { return c == '-' ? '_' : c; };
+  std::vector<std::size_t> row(b.size() +
+                               1);  // of the table: distances of a's first i characters to b's first j
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    before.swap(last);
-    last.swap(row);
-    row[0] = i;
+    std::size_t diagonal = std::exchange(row[0], i);
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (same(a[i - 1], b[j - 1]) ? 0 : 1)});
-      const bool swapped = i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]);
-      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+      const std::size_t substituted = diagonal + (plain(a[i - 1]) != plain(b[j - 1]));
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substituted}));
     }
   }
   return row[b.size()];
 }
 
-// The candidate nearest to `word`, the first of equals; empty where none is near enough to have been meant.
+// The candidate nearest to `word`, else the first that begins it or that it begins: --temp for --temperature,
+// --output for --out. Empty where none is near enough to have been meant.
 template <class Candidates>
 std::string nearest(std::string_view word, const Candidates& candidates) {
   constexpr std::size_t max_length = 100;  // no name is that long, and the cost is the product of the lengths
-  if (word.size() > max_length) return {};
+  constexpr std::size_t min_begun = 3;
   std::string best;
-  std::size_t limit = std::max<std::size_t>(1, word.size() / 3) + 1;
+  if (word.size() > max_length) return best;
+  std::size_t limit = std::max<std::size_t>(1, (word.size() + 1) / 3);
   for (const std::string_view candidate : candidates) {
-    // There are no fewer edits than the lengths differ by.
-    if (candidate.size() >= word.size() + limit || word.size() >= candidate.size() + limit) continue;
     const std::size_t distance = edit_distance(word, candidate);
-    if (distance < limit) std::tie(limit, best) = std::pair(distance, std::string(candidate));
+    if (distance <= limit && (best.empty() || distance < limit)) {
+      limit = distance;
+      best = candidate;
+    }
   }
-  return best;
-}
-
-// nearest(), or else the first candidate that begins with `word` or that `word` begins with: --temp for
-// --temperature, --output for --out.
-template <class Candidates>
-std::string nearest_or_begun(std::string_view word, const Candidates& candidates) {
-  constexpr std::size_t min_common = 3;
-  std::string best = nearest(word, candidates);
   for (const std::string_view candidate : candidates) {
-    const std::size_t common = std::min(word.size(), candidate.size());
-    const bool begun = common >= min_common && word.substr(0, common) == candidate.substr(0, common);
-    if (best.empty() && begun) best = candidate;
+    const bool begun = candidate.starts_with(word) || word.starts_with(candidate);
+    if (best.empty() && begun && std::min(word.size(), candidate.size()) >= min_begun) best = candidate;
   }
   return best;
 }

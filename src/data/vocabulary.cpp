@@ -41,7 +41,7 @@ Vocabulary Vocabulary::of(std::span<const std::u32string_view> texts) {
 }
 
 Vocabulary Vocabulary::from_json(std::string_view json, std::string_view where) {
-  const auto list = parse_json(json);
+  const Json list = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   const auto stop = [&](std::string_view what) {
     fail("vocabulary", where, ": ", what, "; expected a JSON list of ascending code points");
   };
@@ -58,7 +58,7 @@ Vocabulary Vocabulary::from_json(std::string_view json, std::string_view where) 
 }
 
 std::string Vocabulary::to_json() const {
-  return json_line(std::vector<std::uint32_t>(characters_.begin(), characters_.end()));
+  return Json(std::vector<std::uint32_t>(characters_.begin(), characters_.end())).dump();
 }
 
 std::optional<Token> Vocabulary::find(char32_t character) const {

@@ -44,6 +44,15 @@ Utf8Character decode_utf8(std::string_view bytes) {
   return {code, size, true};
 }
 
+bool is_utf8(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const Utf8Character character = decode_utf8(bytes);
+    if (!character.valid) return false;
+    bytes.remove_prefix(character.size);
+  }
+  return true;
+}
+
 void append_utf8(char32_t code, std::string& out) {
   require(code <= last_code_point && !is_surrogate(code), "utf8",
           "not a code point: ", static_cast<std::uint32_t>(code));

@@ -21,6 +21,8 @@ inline std::size_t shown_width(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
 }
 
+bool is_utf8(std::string_view bytes);
+
 void append_utf8(char32_t code, std::string& out);
 
 constexpr char32_t last_code_point = 0x10FFFF;

@@ -1,34 +1,28 @@
 #include "run/folder.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <vector>
 
-#include "config/load.h"
+#include "io/json.h"
 #include "io/utf8.h"
 
 namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-// In the order of removal, which a kill may interrupt. Checkpoints first: none is left beside removed logs.
-// config.json last: with it the folder is still a run, and the removal can be repeated.
-// clang-format off
-const std::vector<std::string> owned_files = {
-    checkpoint_file, previous_path(checkpoint_file), summary_file, metrics_file, layers_file, params_file,
-    heads_file, model_file, best_file, sample_file, previous_path(best_file), config_file};
-// clang-format on
+// In the order of removal, which a kill may interrupt. The checkpoint first: none is left beside removed
+// logs. config.json last: with it the folder is still a run, and the removal can be repeated.
+const std::vector<std::string> owned_files = {checkpoint_file, summary_file, metrics_file, layers_file,
+                                              params_file,     heads_file,   model_file,   best_file,
+                                              sample_file,     config_file};
 
-// Why the folder is no run's folder, so that its files are not ours; empty: it is one.
-std::string not_a_run(const std::string& path) {
-  const fs::path config = fs::path(path) / config_file;
-  if (!fs::exists(config)) return text("there is no ", config_file);
-  try {
-    load_config(config, {}, of_a_run);
-    return "";
-  } catch (const Error& error) {
-    if (error.exit != Exit::usage) throw;  // it could not be read
-    const std::string lines = error.what();
-    return lines.substr(0, lines.find('\n'));
-  }
+bool is_run(const fs::path& folder) {
+  if (!fs::is_regular_file(folder / config_file)) return false;
+  const Json config = Json::parse(read_file((folder / config_file).string()), nullptr, false);
+  constexpr const char* sections[] = {"name", "model", "data", "train", "eval", "log", "checkpoint"};
+  return config.is_object() &&
+         std::ranges::all_of(sections, [&](const char* section) { return config.contains(section); });
 }
 
 // Error unless the path is that of a folder, or of nothing yet.
@@ -43,6 +37,14 @@ void require_no_file(const std::string& path) {
            " is a file; expected a folder, or none yet; choose another with --out DIR");
 }
 
+const std::string& created(const std::string& path) {
+  std::error_code error;
+  require_no_file(path);
+  fs::create_directories(path, error);
+  if (error) fail("run", "could not create ", escape_controls(path), ": ", error.message());
+  return path;
+}
+
 }  // namespace
 
 void require_usable(const std::string& path, Existing existing, std::string_view ways) {
@@ -51,33 +53,24 @@ void require_usable(const std::string& path, Existing existing, std::string_view
   const auto found = std::ranges::find_if(
       owned_files, [&](const std::string& name) { return fs::exists(fs::path(path) / name); });
   if (found == owned_files.end()) return;
-  if (const std::string reason = not_a_run(path); !reason.empty())
-    refuse("run", shown, " holds ", *found, " but no run of normscope; nothing was touched; choose another ",
-           "folder with --out DIR: ", reason);
+  if (!is_run(path))
+    refuse("run", shown, " holds ", *found, " but is no run of normscope; nothing was touched; ",
+           "choose another folder with --out DIR");
   if (existing == Existing::refuse)
     refuse("run", shown, " holds a run already; ", ways, ", or choose another folder with --out DIR");
 }
 
-RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path) {
-  std::error_code error;
-  require_no_file(path);
-  fs::create_directories(path, error);
-  if (error) fail("run", "could not create ", escape_controls(path), ": ", error.message());
-  lock_.emplace(path);
+RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path), lock_(created(path)) {
   require_usable(path, existing, "go on with --resume, start again with --overwrite");
+  std::error_code error;
   for (const std::string& name : owned_files) {
-    fs::remove(temporary_path(file(name)), error);  // a write to it will say what an error here means
+    fs::remove(AtomicFile::temporary_path(file(name)), error);  // a later write reports what an error means
     if (existing == Existing::overwrite && !fs::remove(file(name), error) && error)
       fail("run", "could not remove ", escape_controls(file(name)), ": ", error.message());
   }
 }
 
 std::string RunFolder::file(std::string_view name) const { return (fs::path(path_) / name).string(); }
-
-Destination RunFolder::file_to_write(std::string_view name) const {
-  lock_->require_in_place();
-  return {file(name), &*lock_};
-}
 
 bool RunFolder::has(std::string_view name) const { return fs::exists(file(name)); }
 

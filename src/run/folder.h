@@ -1,7 +1,6 @@
 // A run's folder: its files, and the lock of its one writer.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "io/file.h"
@@ -16,7 +15,7 @@ constexpr const char* heads_file = "heads.csv";
 constexpr const char* summary_file = "summary.json";
 constexpr const char* checkpoint_file = "checkpoint.safetensors";
 constexpr const char* model_file = "model.safetensors";
-constexpr const char* best_file = "best.safetensors";  // previous_path(): see Trainer::restore_best
+constexpr const char* best_file = "best.safetensors";
 constexpr const char* sample_file = "sample.txt";
 
 // What to do with a run that exists already.
@@ -32,17 +31,17 @@ void require_usable(const std::string& path, Existing existing,
 class RunFolder {
  public:
   // Creates the folder, or opens a usable one. The files of an existing run are removed (only those that
-  // normscope writes) or kept for resuming.
+  // normscope writes) or kept for resuming. Error: another process writes in it.
   RunFolder(const std::string& path, Existing existing);
 
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const;
-  Destination file_to_write(std::string_view name) const;  // Error: the folder was removed or replaced
   bool has(std::string_view name) const;
+  bool is_locked() const { return lock_.is_held(); }  // false: the file system has no locks
 
  private:
   std::string path_;
-  std::optional<FolderLock> lock_;
+  FolderLock lock_;
 };
 
 }  // namespace normscope

@@ -17,20 +17,16 @@ LayerLogs::LayerLogs(const RunFolder& folder, std::optional<Index> last_step)
       heads(folder.file(heads_file), split("step,layer,head,max_logit,entropy,first_share,q_rms,k_rms,v_rms"),
             last_step) {}
 
-void LayerLogs::add_sites(Index step, const std::vector<SiteRow>& sites) {
-  for (const SiteRow& row : sites) {
-    const auto add = [&](const auto&... numbers) {
-      layers.row(step, row.place.layer, name_of(row.place.site), numbers...);
-    };
-    std::apply(add, numbers_of(row));
-  }
-}
-
 void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
                       const std::vector<ParameterRow>& parameters, const std::vector<HeadRow>& head_rows) {
   parallel_for(3, [&](Index log) {  // their text is a sixth of the cost of logging
     if (log == 0) {
-      add_sites(step, sites);
+      for (const SiteRow& row : sites) {
+        const auto add = [&](const auto&... numbers) {
+          layers.row(step, row.place.layer, name_of(row.place.site), numbers...);
+        };
+        std::apply(add, numbers_of(row));
+      }
       layers.flush();
     } else if (log == 1) {
       for (const ParameterRow& p : parameters)

@@ -41,7 +41,6 @@ auto numbers_of(Row& row) {
 struct LayerLogs {
   explicit LayerLogs(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
 
-  void add_sites(Index step, const std::vector<SiteRow>& sites);  // not flushed
   void write(Index step, const std::vector<SiteRow>& sites, const std::vector<ParameterRow>& parameters,
              const std::vector<HeadRow>& head_rows);
 

@@ -1,10 +1,5 @@
-// The record of a run: summary.json, which `compare` reads, and the figures in it.
-//
-// record_fields() is the one table of what a record holds: summary.json and the columns of `compare` follow
-// from it. A new figure is a member of RunRecord and a row of the table.
+// The record of a run: summary.json, and the figures in it.
 #pragma once
-
-#include <variant>
 
 #include "config/run_config.h"
 #include "run/logs.h"
@@ -12,8 +7,7 @@
 namespace normscope {
 
 inline constexpr const char *status_done = "done", *status_diverged = "diverged",
-                            *status_interrupted = "interrupted", *status_probe = "probe",
-                            *status_unfinished = "unfinished";
+                            *status_interrupted = "interrupted", *status_probe = "probe";
 
 // The first tensor of a diverged step that was not finite: a site, or a parameter's gradient.
 struct FirstNonfinite {
@@ -23,7 +17,6 @@ struct FirstNonfinite {
 };
 
 struct RunRecord {
-  std::string folder;
   RunConfig config;
 
   std::string status;  // one of the above
@@ -42,36 +35,14 @@ struct RunRecord {
       commit;
   std::string trajectory_hash;
   std::string corpus_hash;                        // of the bytes of its texts; empty: unknown
-  std::optional<FirstNonfinite> first_nonfinite;  // of a diverged run, as is the story
-  std::string story;                              // one line: what broke, what had grown
+  std::optional<FirstNonfinite> first_nonfinite;  // of a diverged run
 };
 
-struct RecordField {
-  using Member =
-      std::variant<std::optional<double> RunRecord::*, std::optional<Index> RunRecord::*, Index RunRecord::*,
-                   std::string RunRecord::*, std::optional<FirstNonfinite> RunRecord::*>;
-  const char* key;  // in summary.json; blas/kernel is `kernel` of the object `blas`
-  Member member;
-  bool trained = false;    // only in summaries of trained runs, not in a probe's
-  bool nonfinite = false;  // only in summaries of runs with a non-finite tensor
-};
+// summary.json, with null for figures that the run does not have; a probe's leaves out those of training.
+void write_record(const std::string& path, const RunRecord& run);
 
-const std::vector<RecordField>& record_fields();  // in the order of summary.json
-
-// summary.json, with null for figures that the run does not have.
-void write_record(const Destination& to, const RunRecord& run);
-
-// Sets the fields that the file holds with a valid value. False: the file is no JSON object.
-bool read_record(const std::string& path, RunRecord& run);
-
-// The record of a run from its folder. If the logs go beyond the summary, the run is going on or was killed:
-// its status is "unfinished" and its figures are those of the logs. Errors: the folder is no run (usage), its
-// config or summary is damaged.
-RunRecord read_run(const std::string& folder);
-
-// The run folders of an argument: the folder itself, or the runs in it, in the order of a sweep's
-// summary.csv, then by name, L=2 before L=12.
-std::vector<std::string> run_folders(const std::string& argument);
+// `seconds` of a summary.json; nothing if it has none.
+std::optional<double> seconds_in(const std::string& path);
 
 // --- figures, computed from rows of the logs ---
 

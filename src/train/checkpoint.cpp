@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -19,7 +18,6 @@ namespace {
 constexpr const char* format_version = "1";
 constexpr const char* first_moment_prefix = "optim.m.";
 constexpr const char* second_moment_prefix = "optim.v.";
-constexpr const char* recent_name = "recent";  // RecentSteps, for the report of a divergence
 constexpr const char *corpus_key = "corpus", *train_characters_key = "train_characters";
 
 void add_tensors(const std::string& prefix, const std::vector<Parameter>& list,
@@ -91,7 +89,7 @@ bool is_auxiliary(std::string_view name) {
   for (const char* prefix : {first_moment_prefix, second_moment_prefix, "grad.", "act.", "act_grad."}) {
     if (name.starts_with(prefix)) return true;
   }
-  return name == recent_name || name == "tokens" || name == "targets" || name == "logits" || name == "loss";
+  return name == "tokens" || name == "targets" || name == "logits" || name == "loss";
 }
 
 // Error: the checkpoint's config differs in keys that may not change on resume, or its corpus differs.
@@ -122,45 +120,31 @@ Metadata state_metadata(const TrainState& state) {
   return metadata;
 }
 
-// Whether a run of `steps` steps can have this state.
-bool is_possible(const TrainState& s, Index steps) {
-  const bool best = s.best_val_loss
-                        ? std::isfinite(*s.best_val_loss) && s.best_step >= 1 && s.best_step <= s.step
-                        : s.best_step == 0;
-  const bool share = !s.branch_share || (std::isfinite(*s.branch_share) && *s.branch_share >= 0);
-  return s.step >= 1 && s.step <= steps && s.skipped >= 0 && s.skipped <= s.step &&
-         s.consecutive_skips >= 0 && s.consecutive_skips <= s.skipped && best && share;
+// Metadata `key` as a number. Error: missing, or no number.
+template <class Number, class... Base>
+Number number_at(const SafetensorsFile& file, const char* key, Base... base) {
+  const std::string& digits = metadata_at(file, key);
+  const char* end = digits.data() + digits.size();
+  Number value{};
+  const auto result = std::from_chars(digits.data(), end, value, base...);
+  require(result.ec == std::errc() && result.ptr == end, "safetensors", file.path(), ": metadata '", key,
+          "' is '", escape_controls(digits), "'; expected a number");
+  return value;
 }
 
-// Reads what state_metadata() wrote; anything else is an Error.
 TrainState state_in(const SafetensorsFile& file, Index steps) {
-  const auto read = [&](const char* key, auto& value, auto... base) {
-    const auto found = file.metadata().find(key);
-    if (found == file.metadata().end()) return false;
-    const std::string& digits = found->second;
-    std::from_chars(digits.data(), digits.data() + digits.size(), value, base...);
-    return true;
+  const auto optional_at = [&](const char* key) {
+    return file.metadata().contains(key) ? std::optional(number_at<double>(file, key)) : std::nullopt;
   };
-  TrainState state;
-  read("step", state.step);
-  read("trajectory_hash", state.trajectory_hash, 16);
-  read("best_step", state.best_step);
-  read("skipped", state.skipped);
-  read("skipped_in_a_row", state.consecutive_skips);
-  double number = 0;
-  if (read("best_val_loss", number)) state.best_val_loss = number;
-  if (read("branch_share", number)) state.branch_share = number;
-  for (const auto& [key, value] : state_metadata(state)) {
-    const std::string& written = metadata_at(file, key);
-    require(written == value, "safetensors", file.path(), ": metadata '", key, "' is '",
-            escape_controls(written), "', which no checkpoint says");
-  }
-  require(is_possible(state, steps), "safetensors", file.path(),
-          ": its metadata cannot be those of a run of ", steps, " steps");
-  if (const TensorInfo* recent = file.find(recent_name)) {
-    state.recent.resize(recent->count);
-    file.read_into(recent_name, state.recent.data(), recent->count);
-  }
+  const TrainState state = {.step = number_at<Index>(file, "step"),
+                            .trajectory_hash = number_at<std::uint64_t>(file, "trajectory_hash", 16),
+                            .best_val_loss = optional_at("best_val_loss"),
+                            .best_step = number_at<Index>(file, "best_step"),
+                            .skipped = number_at<Index>(file, "skipped"),
+                            .consecutive_skips = number_at<Index>(file, "skipped_in_a_row"),
+                            .branch_share = optional_at("branch_share")};
+  require(state.step >= 1 && state.step <= steps, "safetensors", file.path(), ": is of step ", state.step,
+          "; expected 1 to ", steps, ", the run's steps");
   return state;
 }
 
@@ -179,55 +163,28 @@ std::string corpus_difference(const Metadata& file, const Corpus& corpus) {
 Metadata file_metadata(const CheckpointMeta& meta, Index step) {
   Metadata metadata = corpus_metadata(meta.corpus);
   metadata["normscope"] = format_version;
-  metadata["config"] = json_line(dump(meta.config));
+  metadata["config"] = dump(meta.config).dump();
   metadata["vocab"] = meta.corpus.vocab.to_json();
   metadata["step"] = std::to_string(step);
   return metadata;
 }
 
-Index step_in(const std::string& path) {
-  if (!std::filesystem::exists(path)) return 0;
-  try {
-    return step_of(SafetensorsFile(path));
-  } catch (const Damaged&) {
-    return 0;
-  }
-}
-
-void save_checkpoint(const Destination& to, const CheckpointMeta& meta, const TrainState& state,
-                     const Model<float>& model, const Moments<float>& moments, Keep keep) {
+void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const TrainState& state,
+                     const Model<float>& model, const Moments<float>& moments) {
   Metadata metadata = state_metadata(state);
   metadata.merge(file_metadata(meta, state.step));
   std::vector<TensorView> tensors;
   add_model(model, tensors);
   add_tensors(first_moment_prefix, model.layout().list(), moments.first, tensors);
   add_tensors(second_moment_prefix, model.layout().list(), moments.second, tensors);
-  tensors.push_back({recent_name, Dtype::F64, {std::ssize(state.recent)}, state.recent.data()});
-  write_safetensors(to, tensors, metadata, keep);
+  write_safetensors(path, tensors, metadata);
 }
 
-std::optional<SafetensorsFile> open_checkpoint(const std::string& current,
-                                               const std::function<void(const std::string&)>& on_damage) {
-  const std::string previous = previous_path(current);
-  std::optional<SafetensorsFile> file;
-  for (const std::string& path : {current, previous}) {
-    if (file || !std::filesystem::exists(path)) continue;
-    try {
-      file.emplace(path);
-      if (!file->has_checksum()) fail("safetensors", path, ": has no checksum; expected one in a checkpoint");
-    } catch (const Error& error) {
-      file.reset();
-      if (path == previous || !std::filesystem::exists(previous)) throw;
-      on_damage(text(error.what(), "; using ", previous, " instead"));
-    }
-  }
-  return file;
-}
-
-TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& meta, Model<float>& model,
+TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, Model<float>& model,
                            Moments<float>& moments) {
+  const SafetensorsFile file(path);
   require_format(file);
-  const RunConfig config = config_in(file, of_a_run);
+  const RunConfig config = config_in(file, {.need_data = false});
   require_same_run(file, config, meta);
   for (const char* prefix : {"", first_moment_prefix, second_moment_prefix}) {
     require_tensors(file, prefix, model.layout().list());
@@ -240,11 +197,10 @@ TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& me
   return state;
 }
 
-void save_model(const Destination& to, const CheckpointMeta& meta, Index step, const Model<float>& model,
-                Keep keep) {
+void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model) {
   std::vector<TensorView> tensors;
   add_model(model, tensors);
-  write_safetensors(to, tensors, file_metadata(meta, step), keep);
+  write_safetensors(path, tensors, file_metadata(meta, step));
 }
 
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout) {

@@ -1,7 +1,6 @@
 // Files with weights: checkpoints to resume from, and models for other programs.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,7 +16,7 @@
 namespace normscope {
 
 // The progress of a run: with the config, weights and moments, all that the next step depends on.
-struct TrainProgress {
+struct TrainState {
   Index step = 0;                               // finished updates
   std::uint64_t trajectory_hash = fnv1a_basis;  // over loss and grad_norm of every step
   std::optional<double> best_val_loss;
@@ -25,9 +24,6 @@ struct TrainProgress {
   Index skipped = 0;  // updates skipped by on_nonfinite: skip
   Index consecutive_skips = 0;
   std::optional<double> branch_share;  // of step 1
-};
-struct TrainState : TrainProgress {
-  std::vector<double> recent;  // RecentSteps; empty in checkpoints of versions without it
 };
 
 // The run's part of the metadata of its files.
@@ -39,30 +35,21 @@ struct CheckpointMeta {
 // The metadata of every file of a run: format, config, vocabulary, corpus, step.
 Metadata file_metadata(const CheckpointMeta& meta, Index step);
 
-// Writes weights, moments and state; Keep::previous renames the file that was there.
-void save_checkpoint(const Destination& to, const CheckpointMeta& meta, const TrainState& state,
-                     const Model<float>& model, const Moments<float>& moments, Keep keep);
+// Writes weights, moments and state.
+void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const TrainState& state,
+                     const Model<float>& model, const Moments<float>& moments);
 
-// The checkpoint at `path`; if that is damaged the previous one, after a call of `on_damage`. nullopt: there
-// is none. Error: both are damaged.
-std::optional<SafetensorsFile> open_checkpoint(const std::string& path,
-                                               const std::function<void(const std::string&)>& on_damage);
-
-// Reads a checkpoint into a model and all its moments. Errors: its config differs in keys that may not change
-// on resume (usage), it has another corpus or format, or impossible metadata.
-TrainState load_checkpoint(const SafetensorsFile& file, const CheckpointMeta& meta, Model<float>& model,
+// Reads a checkpoint into a model and all its moments. Errors: the file is damaged, its config differs in
+// keys that may not change on resume (usage), it has another corpus or format, or impossible metadata.
+TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, Model<float>& model,
                            Moments<float>& moments);
 
 // How the corpus differs from the one in a file's metadata: another text, or another end of its training
 // part. Empty: not, as far as the file says.
 std::string corpus_difference(const Metadata& file, const Corpus& corpus);
 
-// The step of a model file; 0 for a missing or damaged one.
-Index step_in(const std::string& path);
-
 // Saves the weights alone, for load_state_dict of a PyTorch module.
-void save_model(const Destination& to, const CheckpointMeta& meta, Index step, const Model<float>& model,
-                Keep keep = Keep::nothing);
+void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model);
 
 // Refuses a file with missing, misshapen or extra parameters; moments and sites may be there. Reads the
 // header only, so a false header cannot make it allocate.

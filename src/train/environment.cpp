@@ -42,10 +42,8 @@ std::string cpu_name() {
   return "unknown";
 }
 
-RunRecord new_record(const RunConfig& config, const Corpus& corpus, const ParameterLayout& layout,
-                     const std::string& folder) {
+RunRecord new_record(const RunConfig& config, const Corpus& corpus, const ParameterLayout& layout) {
   RunRecord record;
-  record.folder = folder;
   record.config = config;
   record.params = layout.count();
   record.vocab = corpus.vocab.size();

@@ -15,9 +15,8 @@ std::string version_text();
 std::string blas_text();  // "OpenBLAS 0.3.21 (openmp, Cooperlake)"
 std::string cpu_name();   // "unknown" if the kernel does not say
 
-// The record of a run before its first step. `folder` may be empty.
-RunRecord new_record(const RunConfig& config, const Corpus& corpus, const ParameterLayout& layout,
-                     const std::string& folder);
+// The record of a run before its first step.
+RunRecord new_record(const RunConfig& config, const Corpus& corpus, const ParameterLayout& layout);
 
 // Sets the record's fields of machine and build.
 void add_environment(const TrainConfig& config, RunRecord& run);

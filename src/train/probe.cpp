@@ -68,7 +68,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   ParameterBlock<float> mean_gradient(model.layout());
   std::vector<double> mean_norm(model.layout().list().size(), 0.0);  // of each parameter, over the batches
   const double share = 1 / static_cast<double>(options.batches);
-  RunRecord record = new_record(config, corpus, model.layout(), folder.path());
+  RunRecord record = new_record(config, corpus, model.layout());
   record.status = status_probe;
   double loss = 0;
   for (Index batch = 1; batch <= options.batches; ++batch) {
@@ -90,7 +90,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
     row.update_ratio.reset();
   }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
-  write_atomically(folder.file_to_write(config_file), dump_text(config));
+  write_atomically(folder.file(config_file), dump_text(config));
   LayerLogs(folder).write(0, sites, params, statistics.head_rows());
 
   if (!options.dump.empty()) {
@@ -101,7 +101,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   record.grad_first_last = grad_first_last(params, config.model.n_layer);
   record.growth = growth(sites);
   add_environment(config.train, record);
-  write_record(folder.file_to_write(summary_file), record);
+  write_record(folder.file(summary_file), record);
   return record;
 }
 

@@ -22,10 +22,12 @@ constexpr double sample_temperature = 0.8;
 // A step of the loop: what is due in it, then its results.
 struct Trainer::Step {
   Index number;
-  bool is_last, log_metrics, log_sites, record_sites, evaluate, save;
+  bool is_last, log_metrics, log_sites, evaluate, save;
   const StepResult* result = nullptr;
   const std::vector<WeightChange>* changes = nullptr;  // null: the update was skipped
   MetricsRow row = {};
+
+  bool measures_sites() const { return log_sites || number == 1; }  // step 1: for branch_share
 };
 
 Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folder, TrainObserver& observer,
@@ -41,7 +43,7 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
       statistics_(shape_of(model_)),
       tokens_per_step_(config.tokens_per_step()) {
   initialise(config.model, model_.layout(), config.train.seed, model_.parameters);
-  record_ = new_record(config, corpus, model_.layout(), folder ? folder->path() : "");
+  record_ = new_record(config, corpus, model_.layout());
   record_.ranks = ranks.size();
 }
 
@@ -55,55 +57,27 @@ bool Trainer::resume() {
       [&] { return folder_ != nullptr && read_checkpoint(is_shared() ? all : optimizer_.moments); });
   if (!ranks_.any(found)) return false;
   if (is_shared()) {
-    ranks_.broadcast(static_cast<TrainProgress*>(&state_), sizeof(TrainProgress), 1);
-    ranks_.broadcast(state_.recent);
+    ranks_.broadcast(&state_, sizeof state_, 1);
     ranks_.broadcast(model_.parameters.all().data(), sizeof(float) * floats_per_line,
                      model_.layout().block_size() / floats_per_line);
     ranks_.broadcast(model_.running.values);
     optimizer_.scatter_moments(all, model_.gradients);
   }
-  if (!state_.recent.empty()) recent_.from_numbers(state_.recent, config_.model.n_layer);
   return resumed_ = true;
 }
 
 bool Trainer::read_checkpoint(Moments<float>& moments) {
-  const auto on_damage = [&](const std::string& note) {
-    observer_.on_note(note);
-    keep_ = Keep::nothing;  // the damaged checkpoint must not replace the sound previous one
-  };
-  const auto file = open_checkpoint(folder_->file(checkpoint_file), on_damage);
-  if (!file) return false;
-  state_ = load_checkpoint(*file, run_meta(), model_, moments);
-  restore_best();
+  if (!folder_->has(checkpoint_file)) return false;
+  state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, moments);
   return true;
-}
-
-// Makes best.safetensors that of the checkpoint's best step. A new best model is saved before the checkpoint
-// that records it, so evaluate_model() keeps the last checkpoint's best model as best.previous.safetensors.
-// If neither file is of the best step, the search for the best starts anew.
-void Trainer::restore_best() {
-  const std::string best = folder_->file_to_write(best_file).path, previous = previous_path(best);
-  const auto is_best = [&](const std::string& path) {
-    return state_.best_step > 0 && step_in(path) == state_.best_step;
-  };
-  if (!is_best(best) && is_best(previous)) {
-    std::filesystem::rename(previous, best);
-  } else if (!is_best(best)) {
-    std::filesystem::remove(best);
-    state_.best_val_loss.reset();
-    state_.best_step = 0;
-  }
-  std::filesystem::remove(previous);
-  saved_best_step_ = state_.best_step;
 }
 
 void Trainer::begin() {
   first_step_ = state_.step + 1;
   if (is_shared()) runner_.require_same_bits(model_);
   if (!folder_) return;
-  invalidate_summary();
-  if (!resumed_) restore_best();
-  write_atomically(folder_->file_to_write(config_file), dump_text(config_));
+  remove_summary();
+  write_atomically(folder_->file(config_file), dump_text(config_));
   const auto last_step = resumed_ ? std::optional(state_.step) : std::nullopt;
   metrics_log_.emplace(open_metrics(*folder_, last_step));
   if (config_.log.layers_every > 0) {
@@ -113,22 +87,12 @@ void Trainer::begin() {
   }
 }
 
-// Deletes an old summary.json for a new run, or sets its status to `interrupted` for a resumed one, so that a
-// kill cannot leave a `done` beside truncated logs.
-void Trainer::invalidate_summary() {
-  const std::string path = folder_->file(summary_file);
+// A kill must not leave the summary of earlier steps beside truncated logs.
+void Trainer::remove_summary() {
   if (!folder_->has(summary_file)) return;
-  RunRecord old;
-  if (!resumed_ || !read_record(path, old)) {
-    std::filesystem::remove(path);
-    return;
-  }
-  record_.seconds = old.seconds;
-  if (old.status == status_interrupted) return;
-  old.status = status_interrupted;
-  old.first_nonfinite.reset();
-  old.story.clear();
-  write_record(folder_->file_to_write(summary_file), old);
+  const std::string path = folder_->file(summary_file);
+  if (resumed_) record_.seconds = seconds_in(path);
+  std::filesystem::remove(path);
 }
 
 // --- a step ---
@@ -138,12 +102,10 @@ Trainer::Step Trainer::plan(Index number) const {
   const bool last = number == config_.train.steps;
   const auto at_multiple = [&](Index every) { return every > 0 && number % every == 0; };
   const auto log_due = [&](Index every) { return last || at_multiple(every) || (every > 0 && number == 1); };
-  const bool log_sites = log_due(config_.log.layers_every);
   return {.number = number,
           .is_last = last,
           .log_metrics = log_due(config_.log.every),
-          .log_sites = log_sites,
-          .record_sites = log_sites || recent_.should_record(),
+          .log_sites = log_due(config_.log.layers_every),
           .evaluate = !corpus_.val.empty() && (last || at_multiple(config_.eval.every)),
           .save = !last && at_multiple(config_.checkpoint.every)};
 }
@@ -151,7 +113,7 @@ Trainer::Step Trainer::plan(Index number) const {
 void Trainer::compute(Step& step) {
   statistics_.clear();
   step.result =
-      &runner_.compute(model_, step.number, step.record_sites ? &statistics_ : nullptr, step.log_metrics);
+      &runner_.compute(model_, step.number, step.measures_sites() ? &statistics_ : nullptr, step.log_metrics);
   step.row.step = step.number;
   step.row.tokens = step.number * tokens_per_step_;
   step.row.train_loss = step.result->loss;
@@ -179,26 +141,20 @@ void Trainer::update(Step& step) {
   state_.step = step.number;
   record_.final_train_loss = step.result->loss;
   step.row.noise_scale = step.result->noise_scale;
-  recent_.add_norm(step.result->norms.total);
 }
 
-// Repeats the step, whose update did not happen, with every tap on. Reports the first tensor that is not
-// finite, and adds the recorded steps to the log.
+// Repeats the step, whose update did not happen, with every tap on, and finds the first tensor that is not
+// finite.
 void Trainer::diverge(const Step& step) {
   record_.status = status_diverged;
   statistics_.clear();
   const StepResult& result = runner_.compute(model_, step.number, &statistics_);
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
-  const std::vector<SiteRow> sites = statistics_.rows();
-  record_.story = divergence_report(*record_.first_nonfinite, sites, recent_);
-  if (!layer_logs_) return;
-  for (const auto& earlier : recent_.steps()) layer_logs_->add_sites(earlier.step, earlier.sites);
-  layer_logs_->layers.merge();  // atomically, because the last checkpoint needs some of the replaced rows
-  layer_logs_->write(step.number, sites, {}, statistics_.head_rows());
+  if (layer_logs_) layer_logs_->write(step.number, statistics_.rows(), {}, statistics_.head_rows());
 }
 
 void Trainer::observe_sites(const Step& step) {
-  std::vector<SiteRow> sites = statistics_.rows();
+  const std::vector<SiteRow> sites = statistics_.rows();
   if (step.number == 1) {
     state_.branch_share = branch_share(sites);
     const double share = state_.branch_share.value_or(1);
@@ -211,7 +167,6 @@ void Trainer::observe_sites(const Step& step) {
     observer_.on_sites(sites);
     if (layer_logs_) layer_logs_->write(step.number, sites, params, statistics_.head_rows());
   }
-  if (step.changes != nullptr) recent_.add(step.number, std::move(sites));
 }
 
 void Trainer::evaluate_model(Step& step) {
@@ -222,12 +177,9 @@ void Trainer::evaluate_model(Step& step) {
   observer_.on_evaluation(step.number, loss);
   const double best = state_.best_val_loss.value_or(std::numeric_limits<double>::infinity());
   if (!(loss < best)) return;  // also if the loss is NaN
-  const bool is_saved = state_.best_step > 0 && state_.best_step == saved_best_step_;
   state_.best_val_loss = loss;
   state_.best_step = step.number;
-  if (!folder_) return;
-  save_model(folder_->file_to_write(best_file), run_meta(), step.number, model_,
-             is_saved ? Keep::previous : Keep::nothing);
+  if (folder_) save_model(folder_->file(best_file), run_meta(), step.number, model_);
 }
 
 void Trainer::save() {
@@ -237,13 +189,8 @@ void Trainer::save() {
   if (layer_logs_) {
     for (CsvWriter* log : {&layer_logs_->layers, &layer_logs_->params, &layer_logs_->heads}) log->sync();
   }
-  state_.recent = recent_.to_numbers();
-  save_checkpoint(folder_->file_to_write(checkpoint_file), run_meta(), state_, model_,
-                  is_shared() ? all : optimizer_.moments, keep_);
-  keep_ = Keep::previous;
-  saved_best_step_ = state_.best_step;
-  std::error_code ignored;  // restore_best() removes it otherwise
-  std::filesystem::remove(previous_path(folder_->file(best_file)), ignored);
+  save_checkpoint(folder_->file(checkpoint_file), run_meta(), state_, model_,
+                  is_shared() ? all : optimizer_.moments);
 }
 
 // --- after the last step ---
@@ -269,7 +216,7 @@ void Trainer::finish() {
 
 // Writes the final model and a sample of its text.
 void Trainer::write_results() {
-  save_model(folder_->file_to_write(model_file), run_meta(), state_.step, model_);
+  save_model(folder_->file(model_file), run_meta(), state_.step, model_);
   const Token start = default_prompt(corpus_.vocab);
   std::string sample;
   try {
@@ -278,7 +225,7 @@ void Trainer::write_results() {
   } catch (const Error& error) {  // the last update made weights that give no finite logits
     observer_.on_note(text(error.what(), "; ", sample_file, " is left empty"));
   }
-  write_atomically(folder_->file_to_write(sample_file), sample, "\n");
+  write_atomically(folder_->file(sample_file), sample, "\n");
 }
 
 void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
@@ -290,7 +237,7 @@ void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
     compute(step);
     update(step);
     const bool diverged = record_.status == status_diverged;
-    if (step.record_sites && !diverged) observe_sites(step);
+    if (step.measures_sites() && !diverged) observe_sites(step);
     const double seconds = step_clock.seconds();
     step_seconds_ += seconds;
     seconds_per_step_ = seconds_per_step_ == 0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
@@ -319,7 +266,7 @@ RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
     finish();
     if (done) write_results();
     record_.seconds = record_.seconds.value_or(0) + clock.seconds();
-    write_record(folder_->file_to_write(summary_file), record_);
+    write_record(folder_->file(summary_file), record_);
   }
   // The last checkpoint is written last, so a run that has it is complete; after an earlier kill the
   // checkpoint before it leads to the same results.

@@ -39,7 +39,7 @@ class Trainer {
   Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folder, TrainObserver& observer,
           Communicator& ranks = one_rank());
 
-  // Loads the folder's checkpoint, or the previous one if that is damaged. False: there is none.
+  // Loads the folder's checkpoint. False: there is none.
   bool resume();
 
   // Trains to the last step, or until `stop` becomes true. Writes every file of the run folder. The thread
@@ -54,10 +54,9 @@ class Trainer {
 
   bool is_shared() const { return ranks_.size() > 1; }
   bool read_checkpoint(Moments<float>& moments);
-  void restore_best();
   void begin();
   void take_steps(const std::atomic<bool>& stop, int max_threads_tried);
-  void invalidate_summary();
+  void remove_summary();
 
   Step plan(Index number) const;
   void compute(Step& step);
@@ -80,7 +79,6 @@ class Trainer {
   Optimizer<float> optimizer_;
   StepRunner runner_;
   SiteStatistics statistics_;
-  RecentSteps recent_;
   TrainState state_;
   RunRecord record_;                      // the status is empty until the run ends
   std::optional<CsvWriter> metrics_log_;  // if there is a folder
@@ -90,8 +88,6 @@ class Trainer {
   double step_seconds_ = 0;      // total time of this process's steps
   double seconds_per_step_ = 0;  // exponential moving average
   bool resumed_ = false;
-  Keep keep_ = Keep::previous;  // whether the next save keeps the checkpoint before it
-  Index saved_best_step_ = 0;   // best_step in the last checkpoint
 };
 
 }  // namespace normscope
