@@ -5,30 +5,38 @@
 
 namespace normscope {
 
-// Tokens (rows) × features (columns).
+// Tokens (rows) x features (columns), of sequences of `context` tokens.
 struct Numbers {
-  std::ptrdiff_t rows = 0, cols = 0;
+  Index rows, cols, context;
   std::vector<double> values;
 };
 
 struct Affine {
-  std::vector<double> gain, bias;  // empty: 1 and 0
+  std::vector<double> gain, bias;  // empty: 1 and 0; a single number stands for all features
 };
 
-// A number with significant digits. Below 1e-12 * scale it is a rounding error of 0.
-std::string shown_number(double value, double scale = 1e-300, int digits = 4);
+// "1,2,3" as numbers. Usage Error: [explain] OPTION: ...
+std::vector<double> parse_numbers(const std::string& option, const std::string& list);
 
-// The norm of a vector step by step, checked against the engine's norm. For norms over tokens the vector is
-// one feature of several tokens.
-void explain_norm(NormKind kind, const std::vector<double>& x, const Affine& affine);
+// A number with significant digits; rounding errors of 0 are 0.
+std::string shown_number(double value, int digits = 4);
 
-// Standardisation and min-max scaling, which norms are confused with.
+// The norm of a vector step by step, beside the engine's result. For norms over tokens the vector is one
+// feature of several tokens. Usage Error for a norm whose arithmetic is not known here.
+void explain_norm(const NormRow& row, const std::vector<double>& x, const Affine& affine);
+
+// Standardisation and min-max scaling of the vector, with which norms are confused.
 void explain_scaling(const std::vector<double>& x);
 
-// The norm of a matrix, and the parts of it that have mean 0 and deviation 1.
-void explain_axis(NormKind kind, const Numbers& x, const Affine& affine);
+// BatchNorm's running statistics over three batches made of the vector.
+void explain_running_statistics(const std::vector<double>& x);
 
-// A placement's drawing, equations, gradient and theory.
+// The norm of each number, and which numbers share a mean and a variance.
+void explain_axes(const NormRow& row, const Numbers& x, const Affine& affine);
+
+void print_numbers(const Numbers& x);
+
+// A placement's drawing, equations and gradient.
 void explain_placement(const Placement& row);
 
 // The equations and parameter counts of a config's own blocks.

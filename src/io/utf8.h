@@ -16,9 +16,9 @@ struct Utf8Character {
 // The character at the start of `bytes`, which must not be empty.
 Utf8Character decode_utf8(std::string_view bytes);
 
-// The characters of valid UTF-8: continuation bytes are none of their own.
+// The columns that valid UTF-8 takes: continuation bytes and combining marks, U+0300 to U+033F, take none.
 inline std::size_t shown_width(std::string_view text) {
-  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
+  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80 && c != '\xCC'; });
 }
 
 bool is_utf8(std::string_view bytes);
