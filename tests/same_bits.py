@@ -56,7 +56,7 @@ def tensors(path):
 
 def result(binary, folder, threads):
     """Trajectory hash and a hash of the model's tensors."""
-    out = os.path.join(folder, "run")
+    out = os.path.join(tempfile.mkdtemp(dir=folder), "run")  # binaries of other versions may refuse each other's folders
     command = [binary, "train", os.path.join(folder, "config.json"), "--out", out, "--overwrite", "--quiet",
                "--threads", str(threads)]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})

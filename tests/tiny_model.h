@@ -1,7 +1,7 @@
 // A model small enough for finite differences, with every 1-D parameter off its start.
 #pragma once
 
-#include "check/test_model.h"
+#include "check/check.h"
 #include "helpers.h"
 #include "model/model.h"
 

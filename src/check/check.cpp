@@ -1,43 +1,69 @@
 #include "check/check.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "check/test_model.h"
+#include "telemetry/site_copies.h"
 
 namespace normscope {
+
+Outcome scales(const Context&), causality(const Context&), finite_differences(const Context&),
+    precision(const Context&);                                     // laws.cpp
+Outcome equations(const Context&), first_weights(const Context&);  // equations.cpp
+
 std::span<const Check> checks() {
-  static constexpr bool without_eps = true, two_characters = true;
   static constexpr Check table[] = {
-      {1, "norm gradient", norm_gradient, without_eps},
-      {2, "branch scale", branch_scale, without_eps, two_characters},
-      {3, "query scale", query_scale, without_eps, two_characters},
-      {4, "stream scale", stream_scale, without_eps, two_characters},
-      {5, "causality", causality, false, two_characters, Check::bits},
-      {6, "uniform loss", uniform_loss, false, false, Check::values},
-      {7, "differences", finite_differences, false, two_characters},
-      {8, "precision", precision},
-      {9, "equations", equations, false, false, Check::values},
-      {10, "first values", first_values, false, false, Check::bits},
-  };
+      {"scales", scales},       {"causality", causality}, {"differences", finite_differences},
+      {"precision", precision}, {"equations", equations}, {"first weights", first_weights}};
   return table;
 }
 
-Outcome run_check(const Check& check, const Context& given) {
-  if (check.two_characters && given.corpus.vocab.size() < 2) return "the vocabulary has one character";
-  Outcome outcome = check.measure(given);
-  if (!outcome.does_not_apply.empty()) return outcome;
-  std::vector<Result>& all = outcome.results;
-  std::erase_if(all, [](const Result& r) { return std::isinf(r.limit); });
-  if (all.empty()) return "chaotic, no two differences of the loss agree";
-  if (check.of == Check::bits || std::ranges::all_of(all, &Result::holds)) return outcome;
-  const auto is_nan = [](const Result& r) { return std::isnan(r.error) || std::isnan(r.limit); };
-  const bool without_eps = check.without_eps || given.config.model.norm_eps == 0;
-  if (std::ranges::any_of(all, is_nan) && without_eps) return "with norm_eps 0, a norm here divides 0 by 0";
-  TestModel<double> model(given, given.config.model);
-  const auto last = check.of == Check::values ? Tensor::value : Tensor::vector_gradient;
-  const std::string chaotic = chaotic_tensor(model, small_batch(given).view(), 1e-12, 1e-6, last);
-  return chaotic.empty() ? outcome : Outcome("chaotic, " + chaotic);
+Outcome unless_nan(const Context& given, const Outcome& outcome) {
+  const auto is_nan = [](const Result& r) { return std::isnan(r.error); };
+  if (given.config.model.norm_eps > 0 || std::ranges::none_of(outcome.results, is_nan)) return outcome;
+  return {.does_not_apply = "with norm_eps 0, a norm here divides 0 by 0"};
+}
+
+WindowBatch small_batch(const Context& given, Index max_context) {
+  const std::vector<Token>& text = given.corpus.train;
+  const Index context = std::min(given.config.model.context, max_context);
+  return {text, evaluation_windows(std::ssize(text), context, std::max<Index>(2, 16 / context))};
+}
+
+double l2_distance(const Numbers& a, const Numbers& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
+
+template <class Real>
+Tensors tensors_of(Model<Real>& model, const Pass& batch) {
+  SiteCopies<Real> sites;
+  model.gradients.clear();
+  Tensors all{{"loss", {model.loss_and_gradients(batch, 1, &sites)}}};
+  for (const auto& [kind, copies] : {std::pair("act.", &sites.values), {"act_grad.", &sites.gradients}}) {
+    for (const auto& [place, rows, cols, x] : *copies)
+      all[text(kind, place.layer, '.', name_of(place.site))] = {x.begin(), x.end()};
+  }
+  for (const Parameter& p : model.layout().list())
+    all["grad." + p.name] = {model.gradients.at(p), model.gradients.at(p) + p.size};
+  return all;
+}
+
+template Tensors tensors_of(Model<float>&, const Pass&);
+template Tensors tensors_of(Model<double>&, const Pass&);
+
+std::map<std::string, double> scales_of(const Tensors& pass) {
+  constexpr double share_of_largest = 0.03;
+  const auto kind = [](const std::string& name) { return name.substr(0, name.find('.')); };
+  std::map<std::string, double> scales, largest;
+  for (const auto& [name, x] : pass) {
+    scales[name] = l2_norm(std::ssize(x), x.data());
+    largest[kind(name)] = std::max(largest[kind(name)], scales[name]);
+  }
+  for (auto& [name, scale] : scales) {
+    if (kind(name).ends_with("grad")) scale = std::max(scale, share_of_largest * largest[kind(name)]);
+  }
+  return scales;
 }
 
 }  // namespace normscope

@@ -1,0 +1,217 @@
+// Laws of the gradients in double, and of the engine that trains: float, with its SIMD, fused attention and
+// GEMM.
+#include <algorithm>
+#include <cstring>
+
+#include "check/check.h"
+
+namespace normscope {
+namespace {
+
+// Half random, half the direction of the n numbers at g.
+Numbers direction(Index n, const double* g, const std::string& name) {
+  const RandomStream stream(1, "direction of " + name);
+  Numbers d(n);
+  for (Index i = 0; i < n; ++i) d[i] = stream.normal(i);
+  const double own = l2_norm(n, g), sign = dot(n, d.data(), g) < 0 ? -1 : 1;  // the halves must not cancel
+  const double random = sign * l2_norm(n, d.data());
+  for (Index i = 0; i < n; ++i) d[i] = d[i] / random + (own > 0 ? g[i] / own : 0);
+  return d;
+}
+
+// The logits (N, V) of a pass in training, or in evaluation.
+std::vector<float> logits_of(Model<float>& model, Pass pass, bool training) {
+  model.tape.reset(false);
+  pass.eval_mode = !training;
+  const Var<float> logits =
+      model.transformer.logits(model.tape, model.parameters, nullptr, model.running, pass);
+  return {logits.data, logits.data + logits.size()};
+}
+
+// Counts the rows of logits that differ although no character at or before them was changed.
+Result leak(Model<float>& model, const WindowBatch& batch, bool training, const std::string& why) {
+  const Index context = batch.context, rows = std::ssize(batch.tokens), V = model.transformer.vocab_size();
+  const std::vector<float> before = logits_of(model, view(batch), training);
+  Index leaks = 0;
+  // Near the start, in the middle, at the end: on both sides of block boundaries.
+  for (Index changed = std::min<Index>(1, context - 1); changed < context;
+       changed += std::max<Index>(1, (context - 1) / 4)) {
+    WindowBatch other = batch;
+    other.tokens[changed] = static_cast<Token>((other.tokens[changed] + 1) % V);
+    const std::vector<float> after = logits_of(model, view(other), training);
+    for (Index row = 0; row < rows; ++row) {
+      if (row >= changed && row < context) continue;  // of this sequence, at or after the change
+      leaks += std::memcmp(&before[row * V], &after[row * V], V * sizeof(float)) != 0;
+    }
+  }
+  return {text("changing character t changes no logit before t, nor of another sequence, in ",
+               training ? "training" : "evaluation", " (to the bit)"),
+          static_cast<double>(leaks), 0, text(leaks, " rows of logits changed", why)};
+}
+
+}  // namespace
+
+// <W, dW> = 0 for what a norm hides the scale of, in the config almost without eps, without biases, untied:
+// - a norm after the branch, N(c F) = N(F): the matrices in which F is linear. ReLU is homogeneous, SwiGLU
+//   linear in its ungated half;
+// - qk_norm: each head's queries and keys, with qkv_norm its values;
+// - pre-norm reads the stream through norms alone: the sum over all that write the stream.
+Outcome scales(const Context& given) {
+  ModelConfig config = given.config.model;
+  config.norm_eps = 1e-16;  // with 0 a norm of zeros would give NaN
+  config.bias = config.ffn_bias = config.tie_embeddings = false;
+  const bool has_statistics = norm_row(config.norm).has_statistics();
+  TestModel<double> model(given, config);
+  model.gradients.clear();
+  model.loss_and_gradients(view(small_batch(given, 32)));
+  const ParameterLayout& layout = model.layout();
+  double largest = 0;  // a product far below it may be nothing but rounding
+  for (const Parameter& p : layout.list())
+    largest =
+        std::max(largest, l2_norm(p.size, model.parameters.at(p)) * l2_norm(p.size, model.gradients.at(p)));
+  // <W, dW> of one of some equal parts of a matrix.
+  const auto product = [&](const Parameter& p, Index part = 0, Index parts = 1) {
+    const Index n = p.size / parts;
+    return dot(n, model.parameters.at(p) + part * n, model.gradients.at(p) + part * n);
+  };
+
+  const Index normed_heads = (config.qkv_norm ? 3 : config.qk_norm ? 2 : 0) * config.n_head;
+  Worst branches, heads;
+  double sum = 0;
+  bool only_norms_read = has_statistics && config.final_norm && config.position != Position::sinusoidal;
+  const std::vector<const Placement*> rows = sublayer_rows(config);
+  const bool through_ffn = config.activation == Activation::relu || config.activation == Activation::swiglu;
+  for (const Parameter& p : layout.list()) {
+    if (p.role == Role::embedding || p.role == Role::branch_output) sum += product(p);
+    only_norms_read = only_norms_read && p.role != Role::branch_scale;
+    for (Index head = 0; head < normed_heads && p.role == Role::qkv; ++head)
+      heads.add(p.name, std::abs(product(p, head, 3 * config.n_head)), largest);
+    const bool is_ffn = p.name.find(".ffn.") != p.name.npos;
+    if (p.layer == 0 || p.layer > config.n_layer || !rows[2 * p.layer - 2 + is_ffn]->norm_branch) continue;
+    const bool linear_in =
+        has_statistics && (p.role == Role::branch_output || (p.role == Role::qkv && !config.qkv_norm) ||
+                           (p.name.ends_with("ffn.in.weight") && through_ffn));
+    const double own = p.role == Role::qkv ? product(p, 2, 3) : product(p);
+    if (linear_in) branches.add(p.name, std::abs(own), largest);
+  }
+  for (const Placement* row : rows)
+    only_norms_read =
+        only_norms_read && row->norm_in && !row->norm_branch && !row->norm_out && row->alpha.is_one();
+  Outcome outcome{.does_not_apply = "no norm hides the scale of every branch, of heads or of the stream"};
+  if (!branches.empty())
+    outcome.results.push_back(branches.result(
+        "a norm after the branch: <W, dW> = 0 of matrices in which it is linear", identity_limit));
+  if (!heads.empty())
+    outcome.results.push_back(heads.result(
+        "qk_norm: <W, dW> = 0 of queries and keys (qkv_norm: values too), head by head", identity_limit));
+  const char* law = "the stream's scale does not matter: sum of <W, dW> over all that write it = 0";
+  if (only_norms_read)
+    outcome.results.push_back({law, std::abs(sum) / std::max(largest, 1e-300), identity_limit, ""});
+  return unless_nan(given, outcome);
+}
+
+Outcome compare_with_differences(Model<double>& model, const Pass& batch,
+                                 const ParameterBlock<double>& gradients) {
+  constexpr double steps[] = {1e-4, 1e-5, 1e-6, 1e-7, 1e-8};  // of the length of W
+  constexpr double limit = 1e-6;
+  // Evaluation uses batch norm's running statistics; its gradient is that of the batch's own.
+  const bool in_training = norm_row(model.config().norm).has_running;
+  const auto loss = [&] { return in_training ? model.loss_and_gradients(batch) : model.loss(batch); };
+  const double rounding = 1e-14 * std::abs(loss());
+  Worst worst;
+  Index tested = 0;
+  for (const Parameter& p : model.layout().list()) {
+    const double* g = gradients.at(p);
+    double* w = model.parameters.at(p);
+    const Numbers d = direction(p.size, g, p.name), start(w, w + p.size);
+    const double size = l2_norm(p.size, g), slope = dot(p.size, g, d.data());
+    // A tensor of zeros (rezero's scales at the start) still needs a step.
+    const double length = std::max(l2_norm(p.size, w), 1e-3 * std::sqrt(static_cast<double>(p.size)));
+    const auto loss_at = [&](double h) {
+      for (Index i = 0; i < p.size; ++i) w[i] = start[i] + h * d[i];
+      return loss();
+    };
+    double before = NAN;
+    for (const double step : steps) {
+      const double h = step * length, found = (loss_at(h) - loss_at(-h)) / (2 * h);
+      const double error = std::abs(found - slope), scale = size + rounding / h / limit;
+      // Two differences that agree contradict the gradient, others each other.
+      const bool is_right = !(error > limit * scale);
+      if (is_right || std::abs(found - before) <= std::max(limit * scale, 0.1 * error)) {
+        worst.add(p.name, error, scale);
+        ++tested;
+        break;
+      }
+      before = found;
+    }
+    std::ranges::copy(start, w);
+  }
+  if (tested == 0) return {.does_not_apply = "chaotic: no two differences of the loss agree"};
+  return {{worst.result(text("gradients of ", tested, " of ", model.layout().list().size(),
+                             " tensors equal central differences (", std::ssize(batch.tokens) / batch.context,
+                             " sequences of ", batch.context, ")"),
+                        limit)}};
+}
+
+Outcome finite_differences(const Context& given) {
+  TestModel<double> model(given, given.config.model);
+  const WindowBatch batch = small_batch(given, 8);  // the fewer ReLUs the fewer meet their kink
+  model.gradients.clear();
+  model.loss_and_gradients(view(batch));
+  const ParameterBlock<double> gradients = model.gradients;
+  return unless_nan(given, compare_with_differences(model, view(batch), gradients));
+}
+
+Outcome causality(const Context& given) {
+  const NormRow& norm = norm_row(given.config.model.norm);
+  const WindowBatch batch = small_batch(given, 96);
+  TestModel<float> model(given, given.config.model);
+  const char* over = norm.over == NormOver::batch ? "all tokens of the batch" : "the whole sequence";
+  const std::string why =
+      text("; ", norm.name, "'s statistics run over ", over, ", later characters included");
+  Outcome outcome{{leak(model, batch, true, norm.non_causal() ? why : "")}};
+  if (norm.has_running) outcome.results.push_back(leak(model, batch, false, ""));
+  return outcome;
+}
+
+// The engine that trains against the same model in double. An error beyond the limit is chaos if the weights,
+// moved by rounding alone, move the tensor as far in double.
+Outcome precision(const Context& given) {
+  const ModelConfig& config = given.config.model;
+  const Index vocab = given.corpus.vocab.size();
+  const std::uint64_t seed = given.config.train.seed;
+  Model<float> engine(config, vocab, given.config.train.gemm_mode());
+  initialise(config, engine.layout(), seed, engine.parameters);
+  perturb_1d_params(engine.layout(), seed, engine.parameters);
+  Model<double> exact(config, vocab, GemmProvider::openblas);
+  Numbers& weights = exact.parameters.all();
+  std::ranges::copy(engine.parameters.all(), weights.begin());
+
+  const WindowBatch batch = small_batch(given, 96);
+  const Tensors got = tensors_of(engine, view(batch)), want = tensors_of(exact, view(batch));
+  const bool is_bf16 = given.config.train.precision == Precision::bf16;
+  const double limit = is_bf16 ? 5e-2 : 1e-4, rounding = is_bf16 ? 0x1p-9 : 0x1p-22;
+  const RandomStream stream(1, "rounded weights");
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] *= 1 + rounding * (2 * stream.uniform(i) - 1);
+  const Tensors moved = tensors_of(exact, view(batch));
+  Worst worst, beyond_chaos;
+  for (const auto& [name, scale] : scales_of(want)) {
+    constexpr double min_scale = 1e-30, max_scale = 1e18;  // beyond, squares may leave the range of a float
+    if (scale > 0 && (scale < min_scale || scale > max_scale))
+      return {.does_not_apply = text(name, ", of size ", scale, ", leaves the range of float32")};
+    constexpr double margin = 16;  // the engine rounds more often than each weight once
+    const double error = l2_distance(got.at(name), want.at(name)),
+                 chaos = l2_distance(moved.at(name), want.at(name));
+    worst.add(name, error, scale);
+    beyond_chaos.add(name, error, std::max(scale, margin * chaos / limit));
+  }
+  const Result result = worst.result(text("the engine that trains (", name_of(given.config.train.precision),
+                                          ") equals the one in double: loss, sites, gradients"),
+                                     limit);
+  if (!result.holds() && beyond_chaos.result("", limit).holds())
+    return {.does_not_apply = text("chaotic: ", result.note, " is off by ", result.error,
+                                   ", about as far as rounding of the weights alone moves it")};
+  return unless_nan(given, {{result}});
+}
+
+}  // namespace normscope
