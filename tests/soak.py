@@ -81,7 +81,7 @@ def check_logs(run):
     need([int(row["step"]) for row in rows["metrics.csv"]] == expected, "metrics.csv has not the rows of its steps")
     need({int(row["step"]) for row in rows["metrics.csv"] if row["val_loss"]} == evaluated,
          "metrics.csv has not the validation losses of its steps")
-    logged = due(config["log"]["layers_every"])
+    logged = sorted({*due(config["log"]["layers_every"]), *range(1, config["log"]["layers_first"] + 1)})
     places = sites_of(config["model"]["n_layer"])
     need([(int(r["step"]), int(r["layer"]), r["site"]) for r in rows["layers.csv"]] ==
          [(step, *place) for step in logged for place in places], "layers.csv has not the rows of its steps")

@@ -51,11 +51,11 @@ TEST_CASE("step: nothing is allocated after the first ones, with taps on and dro
     Model<float> model(config.model, 7, GemmProvider::native);
     initialise(config.model, model.layout(), 1, model.parameters);
     Optimizer<float> optimizer(config.train, model.layout());
-    StepRunner runner(config, text);
-    SiteStatistics statistics(shape_of(model));
+    StepRunner runner(config, model, text);
+    SiteStatistics statistics(model.config().n_layer, model.config().n_head);
     const auto step = [&](Index number) {
       statistics.clear();
-      const StepResult& result = runner.compute(model, number, &statistics, true);
+      const StepResult& result = runner.compute(number, &statistics);
       optimizer.update(number, 1e-3, clip_factor(1.0, result.norms.total), model.gradients, model.parameters);
     };
     for (Index number = 1; number <= 3; ++number) step(number);

@@ -66,7 +66,7 @@ SOMETIMES = {
 }
 BOOKKEEPING = {
     "name": ("one", "other"), "train.threads": (1, 2), "log.every": (1, 10), "log.layers_every": (0, 1),
-    "checkpoint.every": (0, 2)}
+    "log.layers_first": (0, 3), "checkpoint.every": (0, 2)}
 # A loss that is not finite ends a run or is skipped: nothing else depends on it.
 ONLY_WHERE_LOST = {"train.on_nonfinite": ("stop", "skip")}
 

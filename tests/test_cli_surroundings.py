@@ -113,7 +113,7 @@ class Terminal(CliTest):
 
     def test_the_gradient_by_depth_is_that_of_the_last_row_of_layers(self):
         config = self.config({"model": {"n_layer": 5, "norm_placement": "none", "init": {"scheme": "xavier_normal"}}, "train": {"steps": 300},
-                              "log": {"layers_every": 1000}})
+                              "log": {"layers_every": 1000, "layers_first": 0}})
         lines = self.progress(120, config=config)  # all show the row of step 1
         gradients = [float(row["grad_rms"]) for row in Run(self.path("run")).rows("layers.csv")
                      if (row["step"], row["site"]) == ("1", "stream") and row["layer"] != "0"]

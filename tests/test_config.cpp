@@ -502,7 +502,7 @@ TEST_CASE("which keys differ, and which may on resume") {
   for (const Field& field : fields()) may += !field.fixed_on_resume ? field.key + " " : "";
   CHECK(may ==
         "name data.path data.val_path train.steps train.threads train.on_nonfinite eval.every eval.batches "
-        "log.every log.layers_every "
+        "log.every log.layers_every log.layers_first "
         "checkpoint.every ");
 }
 

@@ -4,7 +4,6 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "helpers.h"
-#include "kernels/column_stats.h"
 #include "kernels/pointwise.h"
 #include "kernels/rows.h"
 #include "kernels/simd.h"
@@ -424,86 +423,6 @@ TEST_CASE("kernel: sums of squares that no float holds") {
   const std::vector<float> zeros(n);
   CHECK(sum_squares(n, zeros.data()) == 0);
   CHECK(tensor_stats(n, zeros.data()).sum_squares == 0);
-}
-
-namespace {
-
-template <class Real>
-ColumnStats<Real> stats_by_column(const Matrix<Real>& x, std::vector<double>& squares,
-                                  const Real* other = nullptr) {
-  ColumnStats<Real> tensors[] = {{x, squares.data(), other}};
-  column_stats<Real>(tensors);
-  return tensors[0];
-}
-
-}  // namespace
-
-TEST_CASE("kernel: statistics by column equal their twin") {
-  for (const Index rows : {1, 3, 4, 127, 130, 300}) {
-    for (const Index cols : {1, 16, 65, 513, 1100}) {
-      for (const double size : {1.0, 1e-30, 1e25}) {
-        std::vector<float> x = normals<float>(rows * cols, "x", size, 0.5 * size);
-        const auto compare = [&](double tolerance) {
-          std::vector<double> want(cols, 7 * size * size), got = want;
-          std::vector<double> wide = in_double(x);
-          const TensorStats a = stats_by_column<double>({wide.data(), rows, cols}, want).stats;
-          const TensorStats b = stats_by_column<float>({x.data(), rows, cols}, got).stats;
-          CAPTURE(rows);
-          CAPTURE(cols);
-          CAPTURE(size);
-          CHECK(std::abs(a.sum - b.sum) <=
-                tolerance * std::sqrt(a.sum_squares * static_cast<double>(rows * cols)));
-          CHECK(std::abs(b.sum_squares / a.sum_squares - 1) <= tolerance);
-          CHECK(b.abs_max == a.abs_max);
-          CHECK(b.count == rows * cols);
-          for (std::size_t i = 0; i < want.size(); ++i) REQUIRE(std::abs(got[i] / want[i] - 1) <= tolerance);
-        };
-        compare(1e-6);
-        x[x.size() / 2] = std::nanf("");
-        std::vector<double> squares(cols);
-        const TensorStats broken = stats_by_column<float>({x.data(), rows, cols}, squares).stats;
-        CHECK(broken.nonfinite == 1);
-        CHECK(std::isnan(broken.sum_squares));
-        for (Index i = 0; i < cols; ++i) REQUIRE(std::isnan(squares[i]) == (i == (rows * cols / 2) % cols));
-      }
-    }
-  }
-}
-
-TEST_CASE("kernel: cosines of rows equal their twin") {
-  for (const Index rows : {1, 5, 300}) {
-    for (const Index cols : {1, 16, 65}) {
-      for (const double size : {1.0, 1e-30, 1e25}) {
-        std::vector<float> a = normals<float>(rows * cols, "a", size), b = normals<float>(rows * cols, "b");
-        std::vector<double> wide_a = in_double(a), wide_b = in_double(b), squares(cols);
-        const Matrix<float> x(a.data(), rows, cols);
-        const double want =
-            stats_by_column<double>({wide_a.data(), rows, cols}, squares, wide_b.data()).cosines;
-        const double n = static_cast<double>(rows);
-        CHECK(std::abs(stats_by_column(x, squares, b.data()).cosines - want) <= 1e-6 * n);
-        CHECK(std::abs(stats_by_column(x, squares, a.data()).cosines / n - 1) <= 1e-6);
-      }
-    }
-  }
-}
-
-TEST_CASE("kernel: statistics of several tensors are those of each, at any thread count") {
-  constexpr Index rows = 700;
-  std::vector<float> a = normals<float>(rows * 65, "a"), b = normals<float>(rows * 65, "b"),
-                     c = normals<float>(rows * 8, "c");
-  const Matrix<float> x(a.data(), rows, 65), y(c.data(), rows, 8);
-  std::vector<double> x_squares(65), y_squares(8);
-  const ColumnStats<float> x_alone = stats_by_column(x, x_squares, b.data()),
-                           y_alone = stats_by_column(y, y_squares);
-  for (const int threads : {1, 2, 3}) {
-    const ThreadCount count(threads);
-    std::vector<double> x_columns(65), y_columns(8);
-    ColumnStats<float> both[] = {{x, x_columns.data(), b.data()}, {y, y_columns.data()}};
-    column_stats<float>(both);
-    CHECK((x_columns == x_squares && y_columns == y_squares));
-    CHECK((both[0].stats.sum == x_alone.stats.sum && both[1].stats.sum == y_alone.stats.sum));
-    CHECK((both[0].cosines == x_alone.cosines && both[1].cosines == 0));
-  }
 }
 
 TEST_CASE("kernel: optimisers equal their twins") {

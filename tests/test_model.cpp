@@ -33,8 +33,8 @@ struct TinyRun {
 // Loss and gradients of step 3 of a run.
 std::pair<StepResult, std::vector<float>> third_step(const TinyRun& run) {
   TinyModel<float> model(run.config.model);
-  StepRunner runner(run.config, run.text);
-  const StepResult result = runner.compute(model, 3);
+  StepRunner runner(run.config, model, run.text);
+  const StepResult result = runner.compute(3);
   return {result, model.gradients.all()};
 }
 
@@ -136,13 +136,15 @@ TEST_CASE("step: two micro-batches of 8 equal one batch of 16") {
 
 TEST_CASE("step: configs that differ in placement share weights and batches") {
   const TinyRun reference(8);
-  StepRunner reference_runner(reference.config, reference.text);
+  TinyModel<float> reference_model(reference.config.model);
+  StepRunner reference_runner(reference.config, reference_model, reference.text);
   const ParameterLayout reference_layout(reference.config.model, tiny_vocab);
   ParameterBlock<float> reference_weights(reference_layout);
   initialise(reference.config.model, reference_layout, 5, reference_weights);
   for (const PlacementKind placement : placements) {
     const TinyRun run(8, 0, placement);
-    StepRunner runner(run.config, run.text);
+    TinyModel<float> model(run.config.model);
+    StepRunner runner(run.config, model, run.text);
     for (const Index step : {1, 2, 1000}) {
       for (const Index micro : {0, 1}) {
         runner.fill(step, micro);

@@ -35,7 +35,7 @@ struct Accumulator {
   Real beta;
 };
 
-// Observes values and final gradients at the model's sites, residual sums and attention heads.
+// Observes values and final gradients at the model's sites, branches and attention heads.
 template <class Real>
 class TapListener {
  public:
@@ -43,10 +43,11 @@ class TapListener {
   virtual void on_value(Place place, const Matrix<Real>& value) = 0;
   virtual void on_gradient(Place place, const Matrix<Real>& gradient) = 0;
 
-  // The branch whose sublayer ends at this site is about to be added to alpha*x.
-  virtual void on_sum(Place, Real /*alpha*/, const Matrix<Real>& /*x*/, const Matrix<Real>& /*branch*/) {}
-  // A layer's attention: its input (N, 3C: q, k, v) and the softmax statistics of its (B, H) heads.
-  virtual void on_heads(int /*layer*/, const Matrix<Real>& /*qkv*/, std::span<const HeadStats>) {}
+  // A sublayer's branch, which `branch + alpha*stream` adds to the stream before it. `output`: the sublayer's
+  // attn_out or ffn_out.
+  virtual void on_branch(Place /*output*/, Real /*alpha*/, const Matrix<Real>& /*branch*/) {}
+  // The softmax statistics of a layer's (B, H) heads.
+  virtual void on_heads(int /*layer*/, std::span<const HeadStats>) {}
 };
 
 // One call of an op: rows of its activations, features of its input and output.
@@ -144,15 +145,15 @@ class Tape {
   // Reports a value to the listener now, and its gradient when that is final.
   void tap(const Var<Real>& value, Place place);
 
-  // These report residual sums and attention heads to the listener, and do nothing without one.
-  void tap_sum(Place branch_end, Real alpha, const Var<Real>& x, const Var<Real>& branch) {
-    if (listener_ != nullptr) listener_->on_sum(branch_end, alpha, x, branch);
+  // These report branches and attention heads to the listener, and do nothing without one.
+  void tap_branch(Place output, Real alpha, const Var<Real>& branch) {
+    if (listener_ != nullptr) listener_->on_branch(output, alpha, branch);
   }
   std::span<HeadStats> room_for_heads(Index count) {
     return listener_ == nullptr ? std::span<HeadStats>() : std::span(save<HeadStats>(count), count);
   }
-  void tap_heads(int layer, const Var<Real>& qkv, std::span<const HeadStats> heads) {
-    if (listener_ != nullptr) listener_->on_heads(layer, qkv, heads);
+  void tap_heads(int layer, std::span<const HeadStats> heads) {
+    if (listener_ != nullptr) listener_->on_heads(layer, heads);
   }
 
   // --- for the trainer -------------------------------------------------------------------------------------

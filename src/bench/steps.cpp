@@ -109,8 +109,8 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
   const ParameterLayout& layout = model.layout();
   initialise(config.model, layout, 1, model.parameters);
   Optimizer<float> optimizer(config.train, layout);
-  StepRunner runner(config, tokens);
-  SiteStatistics statistics(shape_of(model));
+  StepRunner runner(config, model, tokens);
+  SiteStatistics statistics(config.model.n_layer, config.model.n_head);
 
   // Gradient, weight and the moments are read, and all but the gradient written.
   const Index optimizer_numbers = config.train.optimizer == OptimizerKind::adamw ? 4 + 3 : 3 + 2;
@@ -122,7 +122,7 @@ std::array<std::vector<TimedStep>, 2> time_steps(const RunConfig& config, const 
     model.tape.set_op_listener(logged ? nullptr : &now.ops);
     const Stopwatch step_clock;
     statistics.clear();
-    const StepResult& result = runner.compute(model, step, logged ? &statistics : nullptr, logged);
+    const StepResult& result = runner.compute(step, logged ? &statistics : nullptr);
     const Stopwatch update_clock;
     const std::vector<WeightChange>& changes =
         optimizer.update(step, config.train.lr, 1.0, model.gradients, model.parameters);

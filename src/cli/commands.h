@@ -3,9 +3,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "core/error.h"
-#include "dist/communicator.h"
 
 namespace normscope {
 
@@ -23,8 +25,6 @@ constexpr Option set_option = {"set", "KEY=VALUE",
 constexpr Option threads_option = {
     "threads", "N",
     "threads (default: train.threads, else what is fastest, up to OMP_NUM_THREADS or the cores)"};
-constexpr Option mpi_option = {"mpi", "",
-                               "this is one of the processes that mpirun or srun started to share the work"};
 
 class CommandLine;
 
@@ -45,14 +45,13 @@ std::span<const Command* const> all_commands();  // in the order of the help
 // The parsed arguments of a command.
 class CommandLine {
  public:
-  CommandLine(const Command& command, Communicator& ranks) : command_(command), ranks_(ranks) {}
+  explicit CommandLine(const Command& command) : command_(command) {}
 
   // Parses the arguments after the command's name. False: --help or --version was given and has been printed.
   // Usage Errors: unknown options (with the nearest known one), missing values, a wrong number of
   // positionals.
   bool parse(int argc, char** argv);
 
-  Communicator& ranks() const { return ranks_; }
   const std::vector<std::string>& positionals() const { return positionals_; }
   bool has(const std::string& name) const { return given_.contains(name); }
   std::optional<std::string> text_of(const std::string& name) const;
@@ -68,7 +67,6 @@ class CommandLine {
   void require_positionals() const;
 
   const Command& command_;
-  Communicator& ranks_;
   std::map<std::string, std::vector<std::string>> given_;  // the values of each option; of a flag "true"
   std::vector<std::string> positionals_;
 };

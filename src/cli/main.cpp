@@ -16,8 +16,9 @@
 namespace normscope {
 
 std::span<const Command* const> all_commands() {
-  static constexpr const Command* all[] = {&train_command,   &probe_command, &sample_command, &eval_command,
-                                           &explain_command, &check_command, &bench_command,  &config_command};
+  static constexpr const Command* all[] = {&train_command, &probe_command,   &sample_command,
+                                           &eval_command,  &explain_command, &check_command,
+                                           &bench_command, &config_command};
   return all;
 }
 
@@ -55,8 +56,7 @@ void print_help(std::ostream& out) {
   out << "\n\n`normscope COMMAND --help` says more. Start with: normscope train configs/quickstart.json\n";
 }
 
-// Sets `ranks` to those of MPI if the command line has --mpi.
-Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
+Exit dispatch(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   const bool wants_help = name == "--help" || name == "-h" || name == "help";
   if (name.empty() || wants_help) {
@@ -71,14 +71,8 @@ Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
   for (const Command* command : all_commands()) {
     names.push_back(command->name);
     if (name != command->name) continue;
-    const bool has_mpi = std::ranges::count(command->options, mpi_option.name, &Option::name) > 0;
-    if (has_mpi && std::find(argv + 2, argv + argc, text("--", mpi_option.name)) != argv + argc) {
-      ranks = mpi_ranks();
-      setenv("TERM", "dumb", 1);  // mpirun gives the first rank a terminal, whose output may go to a log
-    }
-    CommandLine line(*command, *ranks);
-    const bool has_arguments = ranks->together([&] { return line.parse(argc - 1, argv + 1); });
-    return has_arguments ? command->run(line) : Exit::ok;
+    CommandLine line(*command);
+    return line.parse(argc - 1, argv + 1) ? command->run(line) : Exit::ok;
   }
   if (std::ranges::count(script_commands, name) > 0)
     refuse("normscope", name, " is a script; run scripts/", name, ".py, which has --help");
@@ -89,32 +83,24 @@ Exit dispatch(int argc, char** argv, std::unique_ptr<Communicator>& ranks) {
          meant.empty() ? "`normscope --help` lists all" : "did you mean " + meant + "?");
 }
 
-Exit run(int argc, char** argv) {
-  Exit exit = Exit::failure;
-  auto ranks = std::make_unique<Communicator>();
-  const auto stop = [&](const std::string& message) {
-    // The first rank alone prints an error that all ranks have left with.
-    if (ranks->is_first() || !ranks->has_left()) print_error(ranks->said_here() + message);
-    ranks->abort(exit);
-  };
-  try {
-    exit = dispatch(argc, argv, ranks);
-    ranks->leave();
-  } catch (const Error& error) {
-    exit = error.exit;
-    stop(error.what());
-  } catch (const std::bad_alloc&) {
-    stop("[memory] not enough for this; use a smaller model, context or batch_size");
-  } catch (const std::filesystem::filesystem_error& error) {
-    stop(text("[file] ", escape_controls(error.path1().string()), ": ", error.code().message()));
-  } catch (const std::exception& error) {
-    stop(
-        text("[normscope] unexpected: ", error.what(), "; please report it with the command and the config"));
-  }
-  if (!ranks->is_first()) return Exit::ok;  // mpirun ends all others when one returns something else
+Exit run(int argc, char** argv) try {
+  const Exit exit = dispatch(argc, argv);
   std::cout.flush();
   if (std::cout || exit != Exit::ok) return exit;
   print_error("[output] could not write all of the output");
+  return Exit::failure;
+} catch (const Error& error) {
+  print_error(error.what());
+  return error.exit;
+} catch (const std::bad_alloc&) {
+  print_error("[memory] not enough for this; use a smaller model, context or batch_size");
+  return Exit::failure;
+} catch (const std::filesystem::filesystem_error& error) {
+  print_error(text("[file] ", escape_controls(error.path1().string()), ": ", error.code().message()));
+  return Exit::failure;
+} catch (const std::exception& error) {
+  print_error(
+      text("[normscope] unexpected: ", error.what(), "; please report it with the command and the config"));
   return Exit::failure;
 }
 

@@ -1,6 +1,5 @@
 #include "cli/session.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 
 #include "cli/terminal.h"
 #include "core/error.h"
-#include "core/hash.h"
 #include "core/parallel.h"
 #include "kernels/gemm/openblas.h"
 #include "kernels/simd.h"
@@ -65,24 +63,11 @@ Threads set_up_threads(const CommandLine& line, Index config_threads) {
   return {.most = threads, .is_fixed = wish > 0};
 }
 
-Threads share_cores(Communicator& ranks, const Threads& threads) {
-  if (ranks.size() == 1) return threads;
-  cpu_set_t mask{};
-  sched_getaffinity(0, sizeof mask, &mask);
-  const std::uint64_t cores = fnv1a(&mask, sizeof mask, fnv1a(ranks.machine()));
-  const auto sharing = static_cast<int>(std::ranges::count(ranks.gather(cores), cores));
-  if (threads.is_fixed) return threads;
-  set_thread_count(std::min(threads.most, std::max(1, default_thread_count() / sharing)));
-  return {.most = thread_count(), .is_fixed = true};
-}
-
-void require_same(Communicator& ranks, const char* what, std::uint64_t hash) {
-  const std::uint64_t first = ranks.gather(hash)[0];
-  ranks.together([&] {
-    if (hash == first) return true;
-    refuse(what, "is not that of the first rank: hash ", hex(hash), " here, ", hex(first),
-           " there; give all machines the same files");
-  });
+Threads share_cores(int processes, const Threads& threads) {
+  if (processes == 1 || threads.is_fixed) return threads;
+  const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  set_thread_count(std::min(threads.most, std::max(1, cores / processes)));
+  return {.most = thread_count()};
 }
 
 std::string machine_text(const TrainConfig& config) {

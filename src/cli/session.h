@@ -23,12 +23,8 @@ struct Threads {
 // thread in each of ours.
 Threads set_up_threads(const CommandLine& line, Index config_threads);
 
-// Divides cores among the ranks that may run on them, unless the user set the number of threads. With several
-// ranks the number stays as it is: a rank that tried others would measure what the others do.
-Threads share_cores(Communicator& ranks, const Threads& threads);
-
-// Throws a usage Error `[what] ...` on ranks whose hash differs from the first rank's.
-void require_same(Communicator& ranks, const char* what, std::uint64_t hash);
+// Divides the machine's cores among the processes of a run on it, unless the user set the number of threads.
+Threads share_cores(int processes, const Threads& threads);
 
 // Makes SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGPIPE set the returned flag, so that a run can save its state;
 // a second SIGINT or SIGTERM ends the program at once (exit 130).

@@ -9,9 +9,12 @@
 #include "config/dump.h"
 #include "config/load.h"
 #include "core/text.h"
+#include "dist/ranks.h"
 #include "io/utf8.h"
+#include "kernels/simd.h"
 #include "model/cost.h"
 #include "train/divergence.h"
+#include "train/environment.h"
 #include "train/trainer.h"
 
 namespace normscope {
@@ -144,46 +147,42 @@ struct Inputs {
   Threads threads;
 };
 
-// Reads the config and the corpus on each rank. `processes`: the ranks on this machine.
-Inputs read_inputs(const CommandLine& line, const std::string& config_path, Index processes) {
+// Reads the config and the corpus on each rank.
+Inputs read_inputs(const CommandLine& line, const std::string& config_path, const Ranks& ranks) {
   if (line.has("resume") && line.has("overwrite"))
     refuse("train", "--resume goes on with a run, --overwrite starts it again; give one of them");
   const Loaded loaded = load_config(config_path, line.all_of("set"));
   const RunConfig& config = loaded.config;
   const TrainConfig& train = config.train;
-  const Index ranks = line.ranks().size();
-  if (train.grad_accum < ranks)
-    refuse("mpi", ranks, " ranks cannot share ", train.grad_accum,
-           " micro-batches (train.grad_accum); start fewer, or cut a step into more: train.grad_accum=",
-           ranks, " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / ranks));
+  if (const Index n = ranks.size(); train.grad_accum < n)
+    refuse("mpi", n, " ranks cannot share ", train.grad_accum,
+           " micro-batches (train.grad_accum); start fewer, or cut a step into more: train.grad_accum=", n,
+           " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / n));
   const Threads threads = set_up_threads(line, train.threads);
   Corpus corpus = corpus_of(config);
-  require_memory(config.model, corpus.vocab.size(), train.batch_size, processes);
+  require_memory(config.model, corpus.vocab.size(), train.batch_size, ranks.on_this_machine());
   return {config, loaded.without_effect, std::move(corpus), threads};
 }
 
-void require_same_inputs(Communicator& ranks, const Inputs& inputs) {
+// The inputs that decide a run's bits, for a comparison of ranks.
+std::string summary_of(const CommandLine& line, const Inputs& inputs) {
   RunConfig config = inputs.config;
   config.data.path.clear();  // machines may keep the same text in different places
   config.data.val_path.clear();
-  config.train.threads = 0;
-  require_same(ranks, "config", fnv1a(dump_text(config)));
-  require_same(ranks, "corpus", inputs.corpus.hash);
+  return text(line.has("resume") ? "--resume, " : "", "config ", hex(fnv1a(dump_text(config))), ", text ",
+              hex(inputs.corpus.hash), ", ", isa_name(), ", ", blas_text());
 }
 
-Exit run(const CommandLine& line) {
+Exit train(const CommandLine& line, Ranks& ranks) {
   const std::atomic<bool>& stop = stop_on_signals();  // first: stdout may be a pipe without a reader
-  Communicator& ranks = line.ranks();
   const std::string& argument = line.positionals()[0];
   const bool is_run = line.has("resume") && std::filesystem::is_directory(argument);
   const std::string config_path =
       is_run ? (std::filesystem::path(argument) / config_file).string() : argument;
-  const std::uint64_t machine = fnv1a(ranks.machine());
-  const Index beside = std::ranges::count(ranks.gather(machine), machine);
-  const Inputs inputs = ranks.together([&] { return read_inputs(line, config_path, beside); });
+  const Inputs inputs = ranks.together([&] { return read_inputs(line, config_path, ranks); });
   const RunConfig& config = inputs.config;
-  require_same_inputs(ranks, inputs);
-  const Threads threads = share_cores(ranks, inputs.threads);
+  ranks.require_same(summary_of(line, inputs));
+  const Threads threads = share_cores(ranks.on_this_machine(), inputs.threads);
 
   const Existing existing = line.has("resume")      ? Existing::resume
                             : line.has("overwrite") ? Existing::overwrite
@@ -212,8 +211,26 @@ Exit run(const CommandLine& line) {
   if (!inputs.without_effect.empty())
     display.line().say("note: set without effect: " + join(inputs.without_effect));
   display.line().say(start_text(config, trainer, ranks.size()));
-  const RunRecord record = trainer.run(stop, threads.is_fixed ? 0 : threads.most);
+  const bool is_fixed = threads.is_fixed || ranks.size() > 1;  // trials would measure the other ranks too
+  const RunRecord record = trainer.run(stop, is_fixed ? 0 : threads.most);
   return ranks.is_first() ? report_end(record, path, display.line()) : Exit::ok;
+}
+
+Exit run(const CommandLine& line) {
+  if (!line.has("mpi")) return train(line, one_rank());
+  const std::unique_ptr<Ranks> ranks = mpi_ranks();
+  try {
+    const Exit exit = train(line, *ranks);
+    ranks->leave();
+    return exit;
+  } catch (const Error& error) {
+    if (!ranks->has_left()) {  // an error on this rank alone
+      print_error(ranks->prefix() + error.what());
+      ranks->abort(error.exit);
+    }
+    if (ranks->is_first()) throw;
+    return Exit::ok;  // mpirun ends the first rank when another one returns an error
+  }
 }
 
 }  // namespace
@@ -231,7 +248,7 @@ const Command train_command = {
                 {"resume", "",
                  "go on from the checkpoint in DIR; a run's folder may stand for CONFIG and DIR"},
                 {"overwrite", "", "start again in a folder that holds a run"},
-                mpi_option,
+                {"mpi", "", "this is one of the processes that mpirun or srun started to share the work"},
                 {"no-spark", "", "leave the gradient by depth out of the progress line"},
                 {"q,quiet", "", "print nothing but errors"}},
     .run = run};

@@ -308,6 +308,11 @@ void Table::add_logs() {
   add("log.layers_every", at(&RunConfig::log, &LogConfig::layers_every), integer(0, max_steps),
       "steps between rows of layers.csv, params.csv and heads.csv; 0: off")
       .bookkeeping();
+  add("log.layers_first", at(&RunConfig::log, &LogConfig::layers_first), integer(0, max_steps),
+      "first steps that have a row each in layers.csv, params.csv and heads.csv")
+      .used_if([](const RunConfig& c) { return c.log.layers_every > 0; },
+               "log.layers_every: 0 logs no layers")
+      .bookkeeping();
   add("checkpoint.every", at(&RunConfig::checkpoint, &CheckpointConfig::every), integer(0, max_steps),
       "steps between checkpoints; 0: only at the end and when interrupted")
       .bookkeeping()

@@ -50,6 +50,7 @@ struct EvalConfig {
 struct LogConfig {
   Index every = 10;
   Index layers_every = 10;  // 0: off
+  Index layers_first = 10;
 };
 
 struct CheckpointConfig {

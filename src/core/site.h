@@ -6,10 +6,11 @@
 
 namespace normscope {
 
-enum class Site { stream, attn_in, attn_out, stream_mid, ffn_in, ffn_hidden, ffn_out, final, logits };
+// In the order of the model: the seven of a block, then the head's.
+enum class Site { attn_in, attn_out, stream_mid, ffn_in, ffn_hidden, ffn_out, stream, final, logits };
 
 constexpr std::array<const char*, 9> site_names = {
-    "stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out", "final", "logits"};
+    "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out", "stream", "final", "logits"};
 
 constexpr const char* name_of(Site site) { return site_names[static_cast<unsigned>(site)]; }
 

@@ -1,9 +1,9 @@
 // Builds without MPI.
-#include "dist/communicator.h"
+#include "dist/ranks.h"
 
 namespace normscope {
 
-std::unique_ptr<Communicator> mpi_ranks() {
+std::unique_ptr<Ranks> mpi_ranks() {
   refuse("mpi",
          "--mpi: this build has no MPI; install one (libopenmpi-dev and openmpi-bin, or libmpich-dev and "
          "mpich) and build with cmake -DNORMSCOPE_MPI=ON");

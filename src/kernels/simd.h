@@ -36,8 +36,6 @@ struct KernelTable {
   double (*dot)(Index n, const Real* a, const Real* b);
   double (*sum_squares)(Index n, const Real* x);
   TensorStats (*tensor_stats)(Index n, const Real* x);
-  TensorStats (*column_stats)(Index rows, Index cols, const Real* x, double* squares);
-  double (*sum_cosines)(Index rows, Index cols, const Real* a, const Real* b);
   WeightChange (*adamw)(Index n, const AdamW<Real>&, const Real* g, Real* w, Real* m, Real* v);
   WeightChange (*momentum_step)(Index n, const MomentumStep<Real>&, const Real* g, Real* w, Real* v);
 };

@@ -10,11 +10,12 @@ double Model<Real>::loss_and_gradients(const Pass& pass, Real cotangent, TapList
   tape.reset();
   tape.set_listener(listener);
   const Var<Real> scores = transformer.logits(tape, parameters, &gradients, running, pass);
-  const Var<Real> loss = cross_entropy(tape, scores, pass.targets);
+  double mean = 0;
+  const Var<Real> loss = cross_entropy(tape, scores, pass.targets, &mean);
   if (logits != nullptr) logits->assign(scores.data, scores.data + scores.size());
   tape.backward(loss, cotangent);
   tape.set_listener(nullptr);
-  return static_cast<double>(*loss.data);
+  return mean;
 }
 
 template <class Real>
@@ -24,7 +25,9 @@ double Model<Real>::loss(Pass pass, TapListener<Real>* listener) {
   pass.eval_mode = true;
   const Var<Real> scores = transformer.logits(tape, parameters, nullptr, running, pass);
   tape.set_listener(nullptr);
-  return static_cast<double>(*cross_entropy(tape, scores, pass.targets).data);
+  double mean = 0;
+  cross_entropy(tape, scores, pass.targets, &mean);
+  return mean;
 }
 
 template <class Real>

@@ -118,7 +118,8 @@ struct Transformer<Real>::Run {
   // N(x), or x if there is no norm.
   Var<Real> norm(const NormParameters& p, Var<Real> x) {
     if (!p.present) return x;
-    NormVars<Real> vars{parameter(p.weight), parameter(p.bias), parameter(p.alpha), parameter(p.shift)};
+    NormVars<Real> vars{
+        parameter(p.weight), parameter(p.bias), parameter(p.alpha), parameter(p.shift), {}, {}};
     if (p.running_mean != no_parameter) {
       const Index mean = layout.buffers()[p.running_mean].offset;
       const Index variance = layout.buffers()[p.running_var].offset;
@@ -170,7 +171,7 @@ struct Transformer<Real>::Run {
       const int layer = static_cast<int>(index) + 1;
       const std::span<HeadStats> heads = tape.room_for_heads(qkv.rows / T * H);
       y = causal_attention(tape, mode, T, H, qkv, drop(layer, DropoutPlace::attention_weights), heads);
-      tape.tap_heads(layer, qkv, heads);
+      tape.tap_heads(layer, heads);
     }
     return linear(p.attn.out, norm(p.attn.norm_inner, y));
   }
@@ -208,7 +209,7 @@ struct Transformer<Real>::Run {
           w.scale == no_parameter ? static_cast<Real>(branch_scale_of(config, row).start) : Real(1);
       const Var<Real> normed = scale(tape, a, norm(w.norm_branch, y));
       const Var<Real> branch = scale_by(tape, parameter(w.scale), normed);
-      if (config.residual) tape.tap_sum({layer, at.out}, alpha, x, branch);
+      if (config.residual) tape.tap_branch({layer, at.out}, alpha, branch);
       const Var<Real> sum = config.residual ? residual_sum(tape, alpha, x, branch) : branch;
       x = tap(layer, at.sum, norm(w.norm_out, sum));
     };

@@ -14,8 +14,10 @@
 
 namespace normscope {
 
+// `mean`, if any, receives the loss before it is rounded to Real.
 template <class Real>
-Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std::int32_t> targets) {
+Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std::int32_t> targets,
+                        double* mean = nullptr) {
   const typename Tape<Real>::Op op(tape, "cross-entropy", logits.rows, logits.cols);
   const Index rows = logits.rows;
   require(std::ssize(targets) == rows, "cross_entropy", rows, " rows of logits, ", targets.size(),
@@ -26,8 +28,10 @@ Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std:
   cross_entropy_forward(ce, row_loss);
   double total = 0;
   for (Index row = 0; row < rows; ++row) total += row_loss[row];
+  total /= static_cast<double>(rows);
+  if (mean != nullptr) *mean = total;
   const Var<Real> loss = tape.create(1, 1);
-  *loss.data = static_cast<Real>(total / static_cast<double>(rows));
+  *loss.data = static_cast<Real>(total);
 
   tape.record(loss, [=](Tape<Real>& t) {
     const auto [d, beta] = t.accumulate(logits);

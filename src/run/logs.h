@@ -1,8 +1,6 @@
 // The logs of a run's folder: metrics.csv, layers.csv, params.csv, heads.csv.
 #pragma once
 
-#include <tuple>
-
 #include "io/csv.h"
 #include "run/folder.h"
 #include "telemetry/site_statistics.h"
@@ -16,7 +14,6 @@ struct MetricsRow {
   double lr;
   float grad_norm;  // before clipping
   double clip_factor, step_ms, tokens_per_s;
-  std::optional<double> noise_scale;
 };
 
 struct ParameterRow {
@@ -26,15 +23,8 @@ struct ParameterRow {
   double rms, grad_norm;
   std::optional<double> grad_norm_batch;
   double grad_rms;
-  std::optional<double> update_rms, update_ratio;
+  std::optional<double> update_rms;
 };
-
-// The numbers of a row of layers.csv, in the order of its columns.
-template <class Row>
-auto numbers_of(Row& row) {
-  return std::tie(row.mean, row.rms, row.abs_max, row.nonfinite, row.grad_rms, row.grad_abs_max,
-                  row.grad_norm, row.grad_nonfinite, row.kurtosis, row.dead, row.cos_in, row.branch_share);
-}
 
 // layers.csv, params.csv and heads.csv. `last_step`: goes on after the rows of that step; without it the logs
 // begin anew.

@@ -40,15 +40,12 @@ double growth(const std::vector<SiteRow>& rows) {
 }
 
 std::optional<double> branch_share(const std::vector<SiteRow>& rows) {
-  double stream = 0, sum = 0;
+  double sum = 0;
   int branches = 0;
   for (const SiteRow& row : rows) {
-    const Site site = row.place.site;
-    if (site == Site::attn_out || site == Site::ffn_out) {
-      sum += stream > 0 ? row.rms / stream : 0;
-      ++branches;
-    }
-    if (site == Site::stream || site == Site::stream_mid) stream = row.rms;
+    if (!row.branch_share) continue;
+    sum += *row.branch_share;
+    ++branches;
   }
   if (branches == 0 || !std::isfinite(sum)) return std::nullopt;
   return sum / branches;
@@ -64,27 +61,28 @@ bool branches_too_small(const ModelConfig& config, double share) {
 }
 
 void write_record(const std::string& path, const RunRecord& run) {
-  Json json = {{"status", run.status},
-               {"steps", run.steps},
-               {"params", run.params},
-               {"vocab", run.vocab},
-               {"corpus_hash", run.corpus_hash},
-               {"final_train_loss", or_null(run.final_train_loss)},
-               {"final_val_loss", or_null(run.final_val_loss)},
-               {"best_val_loss", or_null(run.best_val_loss)},
-               {"grad_first_last", or_null(run.grad_first_last)},
-               {"growth", or_null(run.growth)},
-               {"peak_rss_mb", or_null(run.peak_rss_mb)},
-               {"threads", run.threads},
-               {"precision", run.precision},
-               {"gemm", run.gemm},
-               {"blas", {{"flavour", run.blas_flavour}, {"version", run.blas_version}, {"kernel", run.blas_kernel}}},
-               {"cpu", run.cpu},
-               {"isa", run.isa},
-               {"compiler", run.compiler},
-               {"libc", run.libc},
-               {"version", run.version},
-               {"commit", run.commit}};
+  Json json = {
+      {"status", run.status},
+      {"steps", run.steps},
+      {"params", run.params},
+      {"vocab", run.vocab},
+      {"corpus_hash", run.corpus_hash},
+      {"final_train_loss", or_null(run.final_train_loss)},
+      {"final_val_loss", or_null(run.final_val_loss)},
+      {"best_val_loss", or_null(run.best_val_loss)},
+      {"grad_first_last", or_null(run.grad_first_last)},
+      {"growth", or_null(run.growth)},
+      {"peak_rss_mb", or_null(run.peak_rss_mb)},
+      {"threads", run.threads},
+      {"precision", run.precision},
+      {"gemm", run.gemm},
+      {"blas", {{"flavour", run.blas_flavour}, {"version", run.blas_version}, {"kernel", run.blas_kernel}}},
+      {"cpu", run.cpu},
+      {"isa", run.isa},
+      {"compiler", run.compiler},
+      {"libc", run.libc},
+      {"version", run.version},
+      {"commit", run.commit}};
   if (run.status != status_probe) {
     json.update({{"best_step", or_null(run.best_step)},
                  {"branch_share", or_null(run.branch_share)},

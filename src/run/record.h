@@ -52,8 +52,7 @@ double grad_first_last(const std::vector<ParameterRow>& rows, Index n_layer);
 // rms of stream L / rms of stream 0.
 double growth(const std::vector<SiteRow>& rows);
 
-// rms of a branch (attn_out, ffn_out) / rms of the stream that it is added to, mean over all branches;
-// nothing if there are none or the mean is not finite.
+// Mean of the rows' branch_share; nothing if there are none or the mean is not finite.
 std::optional<double> branch_share(const std::vector<SiteRow>& rows);
 
 // Whether the branch_share at the start is so small that the norms' place can hardly matter. False if the

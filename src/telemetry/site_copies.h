@@ -23,7 +23,7 @@ class SiteCopies : public TapListener<Real> {
   void on_value(Place place, const Matrix<Real>& value) override { copy(place, value, values); }
   void on_gradient(Place place, const Matrix<Real>& gradient) override { copy(place, gradient, gradients); }
 
-  // In the order in which they were heard: values forwards, gradients backwards.
+  // Values in forward order, gradients in backward order.
   std::vector<SiteCopy<Real>> values, gradients;
 
  private:

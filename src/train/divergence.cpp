@@ -16,15 +16,14 @@ std::string place_text(Index layer, const std::string& site, Index blocks) {
 
 }  // namespace
 
-FirstNonfinite first_nonfinite(const SiteStatistics& statistics, const GradientNorms& norms,
+FirstNonfinite first_nonfinite(const SiteStatistics& statistics, const GradientNorms<float>& norms,
                                const ParameterLayout& layout, Index step) {
-  if (const std::optional<Nonfinite>& first = statistics.first_nonfinite()) {
+  if (const std::optional<Nonfinite> first = statistics.first_nonfinite()) {
     return {step, first->place.layer, name_of(first->place.site), "", first->in_gradient};
   }
-  for (std::size_t i = 0; i < norms.by_parameter.size(); ++i) {
-    if (std::isfinite(norms.by_parameter[i])) continue;
-    const Parameter& p = layout.list()[i];
-    return {step, p.layer, "", p.name, true};
+  for (std::size_t i = 0; i < norms.by_part.size(); ++i) {
+    if (!std::isfinite(norms.by_part[i]))
+      return {step, layout[norms.parts[i].parameter].layer, "", norms.parts[i].name, true};
   }
   return {step, static_cast<int>(layout.blocks.size()) + 1, "loss", "", false};
 }

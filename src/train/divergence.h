@@ -12,7 +12,7 @@ namespace normscope {
 
 // The first site of a step, computed with every tap on, that is not finite; else the first parameter whose
 // gradient is not; else the loss.
-FirstNonfinite first_nonfinite(const SiteStatistics& statistics, const GradientNorms& norms,
+FirstNonfinite first_nonfinite(const SiteStatistics& statistics, const GradientNorms<float>& norms,
                                const ParameterLayout& layout, Index step);
 
 // "the gradient of block 1 ffn_hidden", "the logits".

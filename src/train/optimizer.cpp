@@ -5,22 +5,55 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "kernels/reduce.h"
 #include "kernels/simd.h"
 
 namespace normscope {
 
+std::vector<ParameterPart> parts_of(const ParameterLayout& layout) {
+  std::vector<ParameterPart> parts;
+  for (int i = 0; i < static_cast<int>(layout.list().size()); ++i) {
+    const Parameter& p = layout[i];
+    if (p.role != Role::qkv) {
+      parts.push_back({i, p.name, p.offset, p.size});
+      continue;
+    }
+    const Index third = p.size / 3;
+    Index offset = p.offset;
+    for (const char* name : {"q", "k", "v"}) {
+      parts.push_back({i, p.name, offset, third});
+      parts.back().name.replace(p.name.rfind("qkv"), 3, name);
+      offset += third;
+    }
+  }
+  return parts;
+}
+
+template <class Sum>
+PartSums<Sum>::PartSums(const std::vector<ParameterPart>& parts) : parts_(parts.size()) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (Index begin = 0; begin < parts[i].size; begin += elements_per_block)
+      blocks_.push_back({static_cast<int>(i), parts[i].offset + begin,
+                         std::min(elements_per_block, parts[i].size - begin)});
+  }
+  by_block_.resize(blocks_.size());
+}
+
 template <class Real>
-void measure_gradient(const Shares& shares, const ParameterBlock<Real>& gradients, GradientNorms& norms) {
-  shares.sum_by_parameter(norms.scratch, norms.by_parameter, [&](const Piece& piece) {
-    return kernels<Real>().sum_squares(piece.count, gradients.all().data() + piece.begin);
+GradientNorms<Real>::GradientNorms(const ParameterLayout& layout) : parts(parts_of(layout)), sums_(parts) {}
+
+template <class Real>
+void GradientNorms<Real>::measure(const ParameterBlock<Real>& gradients) {
+  sums_.measure(by_part, [&](const auto& block) {
+    return kernels<Real>().sum_squares(block.count, gradients.all().data() + block.begin);
   });
   double squares = 0;
-  for (std::size_t i = 0; i < norms.by_parameter.size(); ++i) {
-    double& square = norms.by_parameter[i];
+  for (std::size_t i = 0; i < by_part.size(); ++i) {
+    double& square = by_part[i];
     squares += square;
     square = std::sqrt(square);
   }
-  norms.total = std::sqrt(squares);
+  total = std::sqrt(squares);
 }
 
 double clip_factor(double grad_clip, double norm) {
@@ -86,10 +119,12 @@ constexpr WeightChange (*optimizers[])(const PieceUpdate<Real>&) = {update_adamw
 }  // namespace
 
 template <class Real>
-Optimizer<Real>::Optimizer(const TrainConfig& config, const ParameterLayout& layout, Communicator& ranks)
-    : config_(config),
-      shares_(layout, ranks),
-      moments{std::vector<Real>(shares_.size()), std::vector<Real>(shares_.size())} {}
+Optimizer<Real>::Optimizer(const TrainConfig& config, const ParameterLayout& layout)
+    : moments{std::vector<Real>(layout.block_size()), std::vector<Real>(layout.block_size())},
+      config_(config),
+      layout_(layout),
+      parts_(parts_of(layout)),
+      sums_(parts_) {}
 
 template <class Real>
 const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, double gradient_scale,
@@ -97,42 +132,20 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
                                                          ParameterBlock<Real>& parameters) {
   const auto kind = static_cast<std::size_t>(config_.optimizer);
   require(kind < std::size(optimizers<Real>), "optimizer", "no code for optimizer number ", kind);
-  shares_.sum_by_parameter(scratch_, changes_, [&](const Piece& piece) -> WeightChange {
-    const Parameter& p = shares_.layout()[piece.parameter];
-    const Index n = piece.count, at = piece.begin - shares_.begin();
-    const Real* g = gradients.all().data() + piece.begin;
-    Real* w = parameters.all().data() + piece.begin;
+  sums_.measure(changes_, [&](const auto& block) -> WeightChange {
+    const Parameter& p = layout_[parts_[block.part].parameter];
+    const Index n = block.count;
+    const Real* g = gradients.all().data() + block.begin;
+    Real* w = parameters.all().data() + block.begin;
     const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;
     return optimizers<Real>[kind]({config_, static_cast<double>(step), lr, gradient_scale, decay, n, g, w,
-                                   moments.first.data() + at, moments.second.data() + at});
+                                   moments.first.data() + block.begin, moments.second.data() + block.begin});
   });
-  shares_.ranks().complete(parameters.all().data(), floats_per_line * sizeof(Real), shares_.cut());
   return changes_;
 }
 
-template <class Real>
-Moments<Real> Optimizer<Real>::gather_moments(ParameterBlock<Real>& scratch) const {
-  Moments<Real> all;
-  for (const auto moment : {&Moments<Real>::first, &Moments<Real>::second}) {
-    std::ranges::copy(moments.*moment, scratch.all().begin() + shares_.begin());
-    shares_.ranks().complete(scratch.all().data(), floats_per_line * sizeof(Real), shares_.cut());
-    if (shares_.ranks().is_first()) all.*moment = scratch.all();
-  }
-  return all;
-}
-
-template <class Real>
-void Optimizer<Real>::scatter_moments(const Moments<Real>& all, ParameterBlock<Real>& scratch) {
-  for (const auto moment : {&Moments<Real>::first, &Moments<Real>::second}) {
-    if (shares_.ranks().is_first()) scratch.all() = all.*moment;
-    shares_.ranks().broadcast(scratch.all().data(), floats_per_line * sizeof(Real),
-                              std::ssize(scratch.all()) / floats_per_line);
-    std::copy_n(scratch.all().begin() + shares_.begin(), shares_.size(), (moments.*moment).begin());
-  }
-}
-
-template void measure_gradient(const Shares&, const ParameterBlock<float>&, GradientNorms&);
-template void measure_gradient(const Shares&, const ParameterBlock<double>&, GradientNorms&);
+template class GradientNorms<float>;
+template class GradientNorms<double>;
 template class Optimizer<float>;
 template class Optimizer<double>;
 

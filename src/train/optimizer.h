@@ -1,8 +1,11 @@
 // The update of a whole model: learning rate, clipping, the optimiser, weight decay on matrices only.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "config/run_config.h"
-#include "dist/shares.h"
+#include "core/parallel.h"
 #include "kernels/pointwise.h"
 #include "model/parameters.h"
 
@@ -12,20 +15,60 @@ namespace normscope {
 // min_lr + (lr - min_lr)(1 + cos(pi p))/2; linear lr + (min_lr - lr) p; constant lr.
 double learning_rate(const TrainConfig& config, Index step);
 
-// Norms of the gradient before clipping: of each parameter, in the layout's order, and of the whole.
-struct GradientNorms {
-  std::vector<double> by_parameter;
-  double total = 0;
-  std::vector<double> scratch;
+// A tensor with a row in params.csv: a parameter, or the weights of queries, keys or values in
+// attn.qkv.weight.
+struct ParameterPart {
+  int parameter;
+  std::string name;
+  Index offset, size;  // numbers of the block
 };
-// Every rank measures its share of the gradient; all get all norms.
+std::vector<ParameterPart> parts_of(const ParameterLayout& layout);
+
+// Sums over each part, in blocks of fixed size that are added in order: equal bits at any thread count.
+template <class Sum>
+class PartSums {
+ public:
+  struct Block {
+    int part;
+    Index begin, count;  // numbers of the block of parameters
+  };
+
+  explicit PartSums(const std::vector<ParameterPart>& parts);
+
+  // Sets sums[p] to the sum of measure(block) over part p's blocks.
+  template <class Measure>
+  void measure(std::vector<Sum>& sums, Measure measure_block) {
+    parallel_for(std::ssize(blocks_), [&](Index i) { by_block_[i] = measure_block(blocks_[i]); });
+    sums.assign(parts_, Sum{});
+    for (std::size_t i = 0; i < blocks_.size(); ++i) sums[blocks_[i].part] += by_block_[i];
+  }
+
+ private:
+  std::size_t parts_;
+  std::vector<Block> blocks_;
+  std::vector<Sum> by_block_;
+};
+
+// Norms of the gradient before clipping.
 template <class Real>
-void measure_gradient(const Shares& shares, const ParameterBlock<Real>& gradients, GradientNorms& norms);
+class GradientNorms {
+ public:
+  explicit GradientNorms(const ParameterLayout& layout);
+
+  void measure(const ParameterBlock<Real>& gradients);
+
+  std::vector<ParameterPart> parts;
+  std::vector<double> by_part;
+  double total = 0;
+
+ private:
+  PartSums<double> sums_;
+};
 
 // min(1, limit / norm); 1 where the limit is 0 (off).
 double clip_factor(double grad_clip, double norm);
 
-// Laid out like a ParameterBlock or a share of one.
+// Laid out like a ParameterBlock.
 template <class Real>
 struct Moments {
   std::vector<Real> first;   // AdamW's m; or the momentum buffer
@@ -35,28 +78,23 @@ struct Moments {
 template <class Real>
 class Optimizer {
  public:
-  // Each rank has the moments of its share of the parameters.
-  Optimizer(const TrainConfig& config, const ParameterLayout& layout, Communicator& ranks = one_rank());
+  // Keeps a reference to the layout.
+  Optimizer(const TrainConfig& config, const ParameterLayout& layout);
 
-  // Update number `step`, counted from 1, with the gradients times `gradient_scale`: each rank updates its
-  // share and receives the others'. Returns the change of each parameter, in the layout's order, valid until
-  // the next update.
+  // Update number `step`, counted from 1, with the gradients times `gradient_scale`. Returns the change of
+  // each part, in the order of parts_of(), valid until the next update.
   const std::vector<WeightChange>& update(Index step, double lr, double gradient_scale,
                                           const ParameterBlock<Real>& gradients,
                                           ParameterBlock<Real>& parameters);
 
-  // Collects the moments of all parameters at the first rank (the others return empty ones), and distributes
-  // them from there. Both overwrite `scratch`.
-  Moments<Real> gather_moments(ParameterBlock<Real>& scratch) const;
-  void scatter_moments(const Moments<Real>& all, ParameterBlock<Real>& scratch);
+  Moments<Real> moments;
 
  private:
   TrainConfig config_;
-  Shares shares_;
-  std::vector<WeightChange> changes_, scratch_;
-
- public:
-  Moments<Real> moments;  // of this rank's share
+  const ParameterLayout& layout_;
+  std::vector<ParameterPart> parts_;
+  PartSums<WeightChange> sums_;
+  std::vector<WeightChange> changes_;
 };
 
 }  // namespace normscope

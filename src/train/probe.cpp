@@ -63,31 +63,30 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
     initialise(config.model, model.layout(), config.train.seed, model.parameters);
   }
 
-  StepRunner runner(config, corpus.train, /*dropout=*/false);
-  SiteStatistics statistics(shape_of(model));
+  StepRunner runner(config, model, corpus.train, /*dropout=*/false);
+  SiteStatistics statistics(config.model.n_layer, config.model.n_head);
   ParameterBlock<float> mean_gradient(model.layout());
-  std::vector<double> mean_norm(model.layout().list().size(), 0.0);  // of each parameter, over the batches
+  GradientNorms<float> norms(model.layout());
+  std::vector<double> mean_norm(norms.parts.size(), 0.0);  // over the batches
   const double share = 1 / static_cast<double>(options.batches);
   RunRecord record = new_record(config, corpus, model.layout());
   record.status = status_probe;
   double loss = 0;
   for (Index batch = 1; batch <= options.batches; ++batch) {
-    const StepResult& step = runner.compute(model, batch, &statistics);
+    const StepResult& step = runner.compute(batch, &statistics);
     if (!step.finite() && !record.first_nonfinite)
       record.first_nonfinite = first_nonfinite(statistics, step.norms, model.layout(), batch);
     loss += share * static_cast<double>(step.loss);
     axpby(model.layout().block_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
           mean_gradient.all().data());
-    for (std::size_t i = 0; i < mean_norm.size(); ++i) mean_norm[i] += share * step.norms.by_parameter[i];
+    for (std::size_t i = 0; i < mean_norm.size(); ++i) mean_norm[i] += share * step.norms.by_part[i];
   }
 
-  GradientNorms norms;
-  measure_gradient(Shares(model.layout(), one_rank()), mean_gradient, norms);
+  norms.measure(mean_gradient);
   std::vector<ParameterRow> params = parameter_rows(config.train, model, norms, nullptr);
-  for (ParameterRow& row : params) {
-    row.grad_norm_batch = mean_norm[model.layout().find(row.param)];
-    row.update_rms.reset();
-    row.update_ratio.reset();
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    params[i].grad_norm_batch = mean_norm[i];
+    params[i].update_rms.reset();
   }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
   write_atomically(folder.file(config_file), dump_text(config));

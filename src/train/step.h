@@ -16,9 +16,10 @@
 namespace normscope {
 
 struct StepResult {
-  float loss = 0;                     // mean over the whole batch
-  GradientNorms norms;                // of the whole batch's gradient, before clipping
-  std::optional<double> noise_scale;  // sequences; empty where it was not measured
+  explicit StepResult(const ParameterLayout& layout) : norms(layout) {}
+
+  float loss = 0;              // mean over the whole batch
+  GradientNorms<float> norms;  // of the whole batch's gradient, before clipping
   std::vector<float>
       batch_moments;  // of batch norms, micro-batch by micro-batch: for RunningStatistics::move
 
@@ -31,19 +32,15 @@ struct StepResult {
 
 class StepRunner {
  public:
-  // `train_text` must outlive the runner. `dropout` false: none, for a probe. Ranks share the micro-batches.
-  StepRunner(const RunConfig& config, std::span<const Token> train_text, bool dropout = true,
-             Communicator& ranks = one_rank());
+  // `model` and `train_text` must outlive the runner. `dropout` false: none, for a probe. Ranks take
+  // micro-batches in turn: rank r of R those of number r, r+R, ...
+  StepRunner(const RunConfig& config, Model<float>& model, std::span<const Token> train_text,
+             bool dropout = true, const Ranks& ranks = one_rank());
 
-  // Loss and gradients of step s of the run; model.gradients holds the rank's share of the gradient.
-  // `statistics` gets every site of every micro-batch. `measure_noise`: the noise scale too, given several
-  // micro-batches. The result is valid until the next call. Allocates nothing after the first step.
-  const StepResult& compute(Model<float>& model, Index step, SiteStatistics* statistics = nullptr,
-                            bool measure_noise = false);
-
-  // Usage Error if a rank's bits of the first micro-batch are not the first rank's, because the run would
-  // then depend on which rank computes what. Overwrites model.gradients.
-  void require_same_bits(Model<float>& model);
+  // Loss and gradients of step s of the run; the model's gradients are those of the whole batch, on every
+  // rank. `statistics` gets every site of every micro-batch. The result is valid until the next call.
+  // Allocates nothing after the first step.
+  const StepResult& compute(Index step, SiteStatistics* statistics = nullptr);
 
   // Draws micro-batch `micro` of step s without running it.
   void fill(Index step, Index micro = 0);
@@ -52,36 +49,35 @@ class StepRunner {
   Pass last_batch() const { return {tokens_, targets_, context_}; }
 
  private:
-  double compute_micro_batch(Model<float>& model, Index step, Index micro, TapListener<float>* listener);
-  double noise_scale() const;
+  double compute_micro_batch(Index step, Index micro, TapListener<float>* listener);
+  void add_statistics(Index micro_batches, SiteStatistics& statistics);
 
   BatchSampler sampler_;
   RandomStream dropout_stream_;
   Index context_, batch_size_, grad_accum_;
   bool dropout_;
+  Model<float>& model_;
+  const Ranks& ranks_;
   std::vector<Token> tokens_, targets_;
   StepResult result_;
-  Communicator& ranks_;
-  std::optional<GradientSum> sum_;      // made for the model of the first step
-  std::vector<double> losses_, norms_;  // of each micro-batch: its loss, the norm of its term of the gradient
-  std::optional<Shares> whole_;         // all of the model as one share, to measure such a term
-  GradientNorms term_norms_;            // scratch
-  std::optional<SiteStatistics> micro_;  // of one micro-batch
-  std::vector<char> statistics_bytes_;   // of every micro-batch
+  std::optional<GradientSum> sum_;  // of several micro-batches
+  SiteStatistics micro_statistics_;
+  // Of a round's micro-batches, one a rank.
+  std::vector<double> losses_;
+  std::vector<float> moments_;
+  std::vector<SiteSums> sites_;
+  std::vector<HeadStats> heads_;
 };
 
 // Mean loss (nats per character) over batches * batch_size whole windows, evenly spaced; with 0 batches over
-// every character of the text but the first. Runs batch_size windows of equal length at a time, divided among
-// the ranks.
+// every character of the text but the first. Runs batch_size windows of equal length at a time, which ranks
+// take in turn.
 double evaluate(Model<float>& model, std::span<const Token> text, Index batch_size, Index batches = 0,
-                Communicator& ranks = one_rank());
+                const Ranks& ranks = one_rank());
 
-// The sizes of the model's sites.
-ModelShape shape_of(const Model<float>& model);
-
-// The rows of params.csv for a step. `changes` is null if the update was skipped.
+// The rows of params.csv for a step, with names from `norms`. `changes` is null if the update was skipped.
 std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<float>& model,
-                                         const GradientNorms& norms,
+                                         const GradientNorms<float>& norms,
                                          const std::vector<WeightChange>* changes);
 
 }  // namespace normscope

@@ -31,16 +31,16 @@ struct Trainer::Step {
 };
 
 Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folder, TrainObserver& observer,
-                 Communicator& ranks)
+                 Ranks& ranks)
     : config_(config),
       corpus_(corpus),
       folder_(folder),
       observer_(observer),
       ranks_(ranks),
       model_(config.model, corpus.vocab.size(), config.train.gemm_mode()),
-      optimizer_(config.train, model_.layout(), ranks),
-      runner_(config, corpus.train, /*dropout=*/true, ranks),
-      statistics_(shape_of(model_)),
+      optimizer_(config.train, model_.layout()),
+      runner_(config, model_, corpus.train, /*dropout=*/true, ranks),
+      statistics_(config.model.n_layer, config.model.n_head),
       tokens_per_step_(config.tokens_per_step()) {
   initialise(config.model, model_.layout(), config.train.seed, model_.parameters);
   record_ = new_record(config, corpus, model_.layout());
@@ -49,32 +49,26 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
 
 // --- before the first step ---
 
-// The first rank reads the checkpoint and sends the others their parts.
+// The first rank reads the checkpoint and sends it to all.
 bool Trainer::resume() {
-  Moments<float> all;
-  if (is_shared() && folder_) all.first = all.second = model_.gradients.all();
-  const bool found = ranks_.together(
-      [&] { return folder_ != nullptr && read_checkpoint(is_shared() ? all : optimizer_.moments); });
-  if (!ranks_.any(found)) return false;
-  if (is_shared()) {
-    ranks_.broadcast(&state_, sizeof state_, 1);
-    ranks_.broadcast(model_.parameters.all().data(), sizeof(float) * floats_per_line,
-                     model_.layout().block_size() / floats_per_line);
-    ranks_.broadcast(model_.running.values);
-    optimizer_.scatter_moments(all, model_.gradients);
-  }
-  return resumed_ = true;
+  resumed_ = ranks_.any(ranks_.together([&] { return folder_ != nullptr && read_checkpoint(); }));
+  if (!resumed_) return false;
+  ranks_.broadcast_bytes(&state_, sizeof state_, 0);
+  Moments<float>& moments = optimizer_.moments;
+  for (std::vector<float>* numbers :
+       {&model_.parameters.all(), &model_.running.values, &moments.first, &moments.second})
+    ranks_.broadcast(*numbers);
+  return true;
 }
 
-bool Trainer::read_checkpoint(Moments<float>& moments) {
+bool Trainer::read_checkpoint() {
   if (!folder_->has(checkpoint_file)) return false;
-  state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, moments);
+  state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, optimizer_.moments);
   return true;
 }
 
 void Trainer::begin() {
   first_step_ = state_.step + 1;
-  if (is_shared()) runner_.require_same_bits(model_);
   if (!folder_) return;
   remove_summary();
   write_atomically(folder_->file(config_file), dump_text(config_));
@@ -105,15 +99,15 @@ Trainer::Step Trainer::plan(Index number) const {
   return {.number = number,
           .is_last = last,
           .log_metrics = log_due(config_.log.every),
-          .log_sites = log_due(config_.log.layers_every),
+          .log_sites = log_due(config_.log.layers_every) ||
+                       (config_.log.layers_every > 0 && number <= config_.log.layers_first),
           .evaluate = !corpus_.val.empty() && (last || at_multiple(config_.eval.every)),
           .save = !last && at_multiple(config_.checkpoint.every)};
 }
 
 void Trainer::compute(Step& step) {
   statistics_.clear();
-  step.result =
-      &runner_.compute(model_, step.number, step.measures_sites() ? &statistics_ : nullptr, step.log_metrics);
+  step.result = &runner_.compute(step.number, step.measures_sites() ? &statistics_ : nullptr);
   step.row.step = step.number;
   step.row.tokens = step.number * tokens_per_step_;
   step.row.train_loss = step.result->loss;
@@ -140,7 +134,6 @@ void Trainer::update(Step& step) {
   state_.trajectory_hash = fnv1a(hashed, sizeof hashed, state_.trajectory_hash);
   state_.step = step.number;
   record_.final_train_loss = step.result->loss;
-  step.row.noise_scale = step.result->noise_scale;
 }
 
 // Repeats the step, whose update did not happen, with every tap on, and finds the first tensor that is not
@@ -148,7 +141,7 @@ void Trainer::update(Step& step) {
 void Trainer::diverge(const Step& step) {
   record_.status = status_diverged;
   statistics_.clear();
-  const StepResult& result = runner_.compute(model_, step.number, &statistics_);
+  const StepResult& result = runner_.compute(step.number, &statistics_);
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
   if (layer_logs_) layer_logs_->write(step.number, statistics_.rows(), {}, statistics_.head_rows());
 }
@@ -183,14 +176,12 @@ void Trainer::evaluate_model(Step& step) {
 }
 
 void Trainer::save() {
-  const Moments<float> all = is_shared() ? optimizer_.gather_moments(model_.gradients) : Moments<float>();
   if (!folder_) return;
   metrics_log_->sync();  // the checkpoint counts on the rows
   if (layer_logs_) {
     for (CsvWriter* log : {&layer_logs_->layers, &layer_logs_->params, &layer_logs_->heads}) log->sync();
   }
-  save_checkpoint(folder_->file(checkpoint_file), run_meta(), state_, model_,
-                  is_shared() ? all : optimizer_.moments);
+  save_checkpoint(folder_->file(checkpoint_file), run_meta(), state_, model_, optimizer_.moments);
 }
 
 // --- after the last step ---

@@ -37,7 +37,7 @@ class Trainer {
  public:
   // All but `config` must outlive the trainer. `folder` is nullptr at all ranks but the first.
   Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folder, TrainObserver& observer,
-          Communicator& ranks = one_rank());
+          Ranks& ranks = one_rank());
 
   // Loads the folder's checkpoint. False: there is none.
   bool resume();
@@ -52,8 +52,7 @@ class Trainer {
  private:
   struct Step;
 
-  bool is_shared() const { return ranks_.size() > 1; }
-  bool read_checkpoint(Moments<float>& moments);
+  bool read_checkpoint();
   void begin();
   void take_steps(const std::atomic<bool>& stop, int max_threads_tried);
   void remove_summary();
@@ -74,7 +73,7 @@ class Trainer {
   const Corpus& corpus_;
   RunFolder* const folder_;  // nullptr: writes nothing
   TrainObserver& observer_;
-  Communicator& ranks_;
+  Ranks& ranks_;
   Model<float> model_;
   Optimizer<float> optimizer_;
   StepRunner runner_;

@@ -103,19 +103,6 @@ TensorStats tensor_stats(Index n, const double* x) {
   return s;
 }
 
-TensorStats column_stats(Index rows, Index cols, const double* x, double* squares) {
-  for (Index i = 0; i < rows * cols; ++i) squares[i % cols] += x[i] * x[i];
-  return tensor_stats(rows * cols, x);
-}
-
-double sum_cosines(Index rows, Index cols, const double* a, const double* b) {
-  double sum = 0;
-  for (const double* end = a + rows * cols; a < end; a += cols, b += cols) {
-    sum += dot(cols, a, b) / std::sqrt(sum_squares(cols, a) * sum_squares(cols, b));
-  }
-  return sum;
-}
-
 WeightChange adamw(Index n, const AdamW<double>& step, const double* g, double* w, double* m, double* v) {
   return measured(n, w, [&](Index i) {
     const double gradient = g[i] * step.gradient_scale;
@@ -333,8 +320,6 @@ const KernelTable<double>& kernels<double>() {
       .dot = dot,
       .sum_squares = sum_squares,
       .tensor_stats = tensor_stats,
-      .column_stats = column_stats,
-      .sum_cosines = sum_cosines,
       .adamw = adamw,
       .momentum_step = momentum_step,
   };

@@ -204,62 +204,6 @@ inline TensorStats tensor_stats(Index n, const float* x) {
   return tells_all(result) ? result : wide_stats(n, x);
 }
 
-// A strip of columns, a chain for each vector of them, so that their sums stay in registers. Rows lie `ld`
-// apart.
-template <Index vectors, class Lanes>
-TensorStats strip_stats(Index rows, Index cols, Index ld, const float* x, double* squares, Lanes part) {
-  LaneStats of[sum_chains];
-  for (Index row = 0; row < rows; ++row) {
-#pragma GCC unroll 4
-    for (Index v = 0; v < vectors; ++v) of[v].add(part.get(x + row * ld + v * lanes));
-  }
-  float sums[vectors * lanes];
-  for (Index v = 0; v < vectors; ++v) store(sums + v * lanes, of[v].squares);
-  TensorStats result = merged(of, rows * cols);
-  if (tells_all(result)) {
-    for (Index i = 0; i < cols; ++i) squares[i] += sums[i];
-    return result;
-  }
-  result = {};
-  for (const float* p = x; p < x + rows * ld; p += ld) {
-    result += wide_stats(cols, p);
-    for (Index i = 0; i < cols; ++i) squares[i] += double{p[i]} * double{p[i]};
-  }
-  return result;
-}
-
-inline TensorStats column_stats(Index rows, Index cols, const float* x, double* squares) {
-  constexpr Index width = sum_chains * lanes;
-  TensorStats total;
-  Index i = 0;
-  for (; i + width <= cols; i += width)
-    total += strip_stats<sum_chains>(rows, width, cols, x + i, squares + i, Whole{});
-  for_each_vector(cols - i, [&](Index j, auto part) {
-    const Index count = cols - i - j < lanes ? cols - i - j : lanes;
-    total += strip_stats<1>(rows, count, cols, x + i + j, squares + i + j, part);
-  });
-  return total;
-}
-
-inline double sum_cosines(Index rows, Index cols, const float* a, const float* b) {
-  double sum = 0;
-  for (const float* end = a + rows * cols; a < end; a += cols, b += cols) {
-    Vec ab{}, aa{}, bb{};
-    for_each_vector(cols, [&](Index i, auto part) {
-      const Vec v = part.get(a + i), w = part.get(b + i);
-      ab += v * w;
-      aa += v * v;
-      bb += w * w;
-    });
-    double product = sum_lanes(ab), first = sum_lanes(aa), second = sum_lanes(bb);
-    if (!in_range(static_cast<float>(first)) || !in_range(static_cast<float>(second))) {
-      product = dot(cols, a, b), first = dot(cols, a, a), second = dot(cols, b, b);
-    }
-    sum += product / __builtin_sqrt(first * second);
-  }
-  return sum;
-}
-
 // Runs update(begin, end) piece by piece and sums what it does to w, while the piece is in the first cache.
 template <class Update>
 WeightChange measured(Index n, const float* w, Update update) {

@@ -28,8 +28,6 @@ constexpr SimdKernels simd_kernels = {
             .dot = dot,
             .sum_squares = sum_squares,
             .tensor_stats = tensor_stats,
-            .column_stats = column_stats,
-            .sum_cosines = sum_cosines,
             .adamw = adamw,
             .momentum_step = momentum_step,
         },
