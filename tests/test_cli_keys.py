@@ -124,7 +124,7 @@ class Keys(CliTest):
 
     def test_bookkeeping_changes_no_number(self):
         for key, values in BOOKKEEPING.items():
-            self.check(key, values, {}, used=False)
+            self.check(key, values, {"log.layers_every": 1} if key == "log.layers_first" else {}, used=False)
 
     def test_what_is_done_with_a_loss_that_is_not_finite(self):
         wild = {"train.optimizer": "sgd", "train.lr": 100, "train.grad_clip": 0, "model.norm": "none",
