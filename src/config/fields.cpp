@@ -321,25 +321,6 @@ void Table::add_logs() {
 
 }  // namespace
 
-Field& Field::defaults_to(std::string words, void (*apply)(RunConfig&)) {
-  default_words = std::move(words);
-  apply_default = apply;
-  return *this;
-}
-Field& Field::following(std::string other) { return follows = std::move(other), *this; }
-Field& Field::must_be_given() { return required = true, *this; }
-Field& Field::used_if(bool (*effect)(const RunConfig&), std::string idle, Json value) {
-  has_effect = effect;
-  idle_words = std::move(idle);
-  idle_value = std::move(value);
-  return *this;
-}
-Field& Field::free_on_resume() { return fixed_on_resume = false, *this; }
-Field& Field::bookkeeping() { return is_bookkeeping = true, free_on_resume(); }
-Field& Field::names_a_text() { return names_text = true, free_on_resume(); }
-Field& Field::labelled(std::string pattern) { return label = std::move(pattern), *this; }
-Field& Field::called(std::vector<std::string_view> names) { return other_names = std::move(names), *this; }
-
 const std::vector<Field>& fields() {
   static const std::vector<Field> rows = [] {
     Table table;
@@ -360,50 +341,6 @@ void settle(RunConfig& config) {
   for (const Field& field : fields()) {
     if (!field.idle_value.is_null() && !field.is_used(config)) field.set(config, field.idle_value);
   }
-}
-
-const Field* find_field(std::string_view key) {
-  const auto found = std::ranges::find(fields(), key, &Field::key);
-  return found == fields().end() ? nullptr : &*found;
-}
-
-bool is_section(std::string_view key) {
-  return std::ranges::any_of(fields(), [&](const Field& f) { return f.key.starts_with(text(key, '.')); });
-}
-
-std::string nearest_key(std::string_view word) {
-  std::string plain(word);
-  std::ranges::replace(plain, '-', '_');
-  const std::string leaf(leaf_name(plain));
-  for (const Field& field : fields()) {
-    if (plain == field.key || leaf == leaf_name(field.key)) return field.key;
-  }
-  for (const Field& field : fields()) {
-    if (std::ranges::count(field.other_names, leaf)) return field.key;
-  }
-  std::vector<std::string> whole = {"model", "model.init", "data", "train"}, leaves;
-  for (const Field& field : fields()) {
-    whole.push_back(field.key);
-    leaves.emplace_back(leaf_name(field.key));  // the section may be wrong or missing
-  }
-  if (const std::string key = nearest(plain, whole); !key.empty()) return key;
-  const auto found = std::ranges::find(leaves, nearest(leaf, leaves));
-  return found == leaves.end() ? "" : fields()[found - leaves.begin()].key;
-}
-
-std::string unknown_key(std::string_view key) {
-  if (is_section(key)) return text("is a section; expected a key in it, written ", key, ".KEY");
-  const std::string meant = nearest_key(key);
-  return meant.empty() ? "unknown key; `normscope config` lists all"
-                       : "unknown key; did you mean " + meant + "?";
-}
-
-std::string default_text(const Field& field) {
-  if (field.required) return "required";
-  if (!field.default_words.empty()) return field.default_words;
-  const Json value = field.get(RunConfig{});
-  if (value.is_number_float()) return text(value.get<double>());  // 0, where JSON writes 0.0
-  return value.is_string() && value != "" ? value.get<std::string>() : value.dump();
 }
 
 }  // namespace normscope

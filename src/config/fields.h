@@ -44,15 +44,24 @@ struct Field {
   bool is_used(const RunConfig& config) const { return has_effect == nullptr || has_effect(config); }
 
   // The parts of a row beyond key, value, type and doc; each returns the row.
-  Field& defaults_to(std::string words, void (*apply)(RunConfig&) = nullptr);
-  Field& following(std::string other);
-  Field& must_be_given();
-  Field& used_if(bool (*effect)(const RunConfig&), std::string idle, Json value = nullptr);
-  Field& free_on_resume();
-  Field& bookkeeping();
-  Field& names_a_text();
-  Field& labelled(std::string pattern);
-  Field& called(std::vector<std::string_view> names);
+  Field& defaults_to(std::string words, void (*apply)(RunConfig&) = nullptr) {
+    default_words = std::move(words);
+    apply_default = apply;
+    return *this;
+  }
+  Field& used_if(bool (*effect)(const RunConfig&), std::string idle, Json value = nullptr) {
+    has_effect = effect;
+    idle_words = std::move(idle);
+    idle_value = std::move(value);
+    return *this;
+  }
+  Field& following(std::string other) { return follows = std::move(other), *this; }
+  Field& must_be_given() { return required = true, *this; }
+  Field& free_on_resume() { return fixed_on_resume = false, *this; }
+  Field& bookkeeping() { return is_bookkeeping = true, free_on_resume(); }
+  Field& names_a_text() { return names_text = true, free_on_resume(); }
+  Field& labelled(std::string pattern) { return label = std::move(pattern), *this; }
+  Field& called(std::vector<std::string_view> names) { return other_names = std::move(names), *this; }
 };
 
 // All rows, in the order in which they are listed and dumped.
