@@ -62,9 +62,11 @@ std::vector<OpSample> make_samples() {
     return batch_norm<double>(t, {T, 0.1, true}, in[0]);
   });
   add("derf", {activations(), {"alpha", 1, 1, 0.5, 0.1}, {"shift", 1, 1, 0.2, 0.1}, gain(), bias()},
-      [](Tape64& t, Inputs in) { return pointwise_norm(t, Squash::erf, in[0], in[1], in[2], in[3], in[4]); });
+      [](Tape64& t, Inputs in) {
+        return pointwise_norm(t, PointwiseFn::erf, in[0], in[1], in[2], in[3], in[4]);
+      });
   add("dynamic tanh without gain and bias", {activations(), {"alpha", 1, 1, 0.5, 0.1}},
-      [](Tape64& t, Inputs in) { return pointwise_norm(t, Squash::tanh, in[0], in[1]); });
+      [](Tape64& t, Inputs in) { return pointwise_norm(t, PointwiseFn::tanh, in[0], in[1]); });
 
   add("embedding", {{"tokens", 5, C}},
       [](Tape64& t, Inputs in) { return embedding(t, token_ids, T, in[0]); });

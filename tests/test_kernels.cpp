@@ -105,7 +105,7 @@ std::vector<std::vector<Real>> batch_norm_run(BatchNorm<Real> norm, const NormCa
 
 // The same for norms by a pointwise function; y, dx, dgain, dbias, dalpha, dshift.
 template <class Real>
-std::vector<std::vector<Real>> pointwise_norm_run(const NormCase<Real>& on, Squash squash) {
+std::vector<std::vector<Real>> pointwise_norm_run(const NormCase<Real>& on, PointwiseFn function) {
   std::vector<Real> y = nans<Real>(on.rows * on.cols), dx = on.dx, dgain = on.dgain, dbias = on.dbias,
                     dalpha = {Real(0.5)}, dshift = {Real(-0.5)};
   const PointwiseNorm<Real> dyt{on.rows,
@@ -114,8 +114,8 @@ std::vector<std::vector<Real>> pointwise_norm_run(const NormCase<Real>& on, Squa
                                 on.x.data(),
                                 on.has_gain ? on.gain.data() : nullptr,
                                 on.has_bias ? on.bias.data() : nullptr,
-                                squash,
-                                squash == Squash::erf ? Real(0.25) : Real(0)};
+                                function,
+                                function == PointwiseFn::erf ? Real(0.25) : Real(0)};
   pointwise_norm_forward(dyt, y.data());
   pointwise_norm_backward(
       dyt, {on.dy.data(), dx.data(), on.beta, dgain.data(), dbias.data(), dalpha.data(), dshift.data()});
@@ -168,8 +168,8 @@ TEST_CASE("kernel: norms of columns and dynamic tanh equal their twins") {
                     batch_norm_run<double>({group, 0.01f, outside}, on.twin()));
           }
         }
-        for (const Squash squash : {Squash::tanh, Squash::erf})
-          compare(pointwise_norm_run(on, squash), pointwise_norm_run(on.twin(), squash));
+        for (const PointwiseFn function : {PointwiseFn::tanh, PointwiseFn::erf})
+          compare(pointwise_norm_run(on, function), pointwise_norm_run(on.twin(), function));
       }
     }
   }
@@ -459,7 +459,7 @@ TEST_CASE_TEMPLATE("kernel: same bits at any thread count", Real, float, double)
     const NormCase<Real> on{{.groups = 4, .eps = Real(1e-5)}, 130, 64, true, true, Real(1)};
     const auto r = on.run();
     const auto columns = batch_norm_run<Real>({65, Real(1e-5)}, on),
-               derf = pointwise_norm_run(on, Squash::erf);
+               derf = pointwise_norm_run(on, PointwiseFn::erf);
     return joined({r.y, r.mean, r.rstd, r.dx, r.dgain, r.dbias, columns[0], columns[4], columns[5], derf[0],
                    derf[1], derf[2], derf[4], derf[5]});
   }));

@@ -9,8 +9,7 @@ using namespace normscope::testing;
 
 namespace {
 
-constexpr Activation kinds[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh,
-                                    Activation::silu};
+constexpr Activation kinds[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu};
 
 // -40 ... 40, finest around 0, and far tails.
 std::vector<float> grid() {
@@ -153,7 +152,7 @@ TEST_CASE("kernel: erf of a float is good to 3e-7 relative, never beyond 1; its 
   const Index n = std::ssize(x);
   std::vector<float> y(x.size()), dx(x.size());
   const std::vector<float> dy(x.size(), 1.0f);
-  const PointwiseNorm<float> derf{1, n, 1, x.data(), nullptr, nullptr, Squash::erf, 0};
+  const PointwiseNorm<float> derf{1, n, 1, x.data(), nullptr, nullptr, PointwiseFn::erf, 0};
   pointwise_norm_forward(derf, y.data());
   pointwise_norm_backward(derf, {dy.data(), dx.data()});
   double worst = 0, worst_derivative = 0, largest = 0;
@@ -169,7 +168,7 @@ TEST_CASE("kernel: erf of a float is good to 3e-7 relative, never beyond 1; its 
   CHECK(largest == 1);
   CHECK(worst_derivative <= 2e-7);
   const float odd[] = {0.0f, std::nanf(""), -std::nanf("1")};
-  pointwise_norm_forward<float>({1, 3, 1, odd, nullptr, nullptr, Squash::erf, 0}, y.data());
+  pointwise_norm_forward<float>({1, 3, 1, odd, nullptr, nullptr, PointwiseFn::erf, 0}, y.data());
   CHECK(y[0] == 0);
   CHECK(std::isnan(y[1]));
   CHECK(std::isnan(y[2]));
@@ -222,8 +221,7 @@ TEST_CASE_TEMPLATE("kernel: NaN passes through every activation, and derivatives
       activation<Real>(kind, 17, x.data(), y.data(), derivative.data());
       for (Index i = 0; i < 17; ++i) {
         CHECK(std::isnan(y[static_cast<std::size_t>(i)]) == (i == at));
-        if (kind != Activation::relu)
-          CHECK(std::isnan(derivative[static_cast<std::size_t>(i)]) == (i == at));
+        if (kind != Activation::relu) CHECK(std::isnan(derivative[static_cast<std::size_t>(i)]) == (i == at));
       }
     }
     for (const double size : {pick<Real>(1e25, 1e200), pick<Real>(1e37, 1e300), pick<Real>(3e38, 1.7e308)}) {

@@ -44,14 +44,14 @@ struct BatchNorm {
 // A pointwise function in the place of a norm: y = gain * f(alpha x + shift) + bias. DyT: f = tanh (Zhu et
 // al. 2025, arXiv 2503.10622); Derf: f = erf (Chen et al. 2025, arXiv 2512.10938, equation 10). With g = gain
 // dy f'(alpha x + shift): dx = alpha g, dalpha = sum g x, dshift = sum g, dgain = sum dy f, dbias = sum dy.
-enum class Squash { tanh, erf };
+enum class PointwiseFn { tanh, erf };
 template <class Real>
 struct PointwiseNorm {
   Index rows = 0, cols = 0;
   Real alpha = 0;
   const Real* x = nullptr;                      // (rows, cols)
   const Real *gain = nullptr, *bias = nullptr;  // (cols), or null
-  Squash squash = Squash::tanh;
+  PointwiseFn function = PointwiseFn::tanh;
   Real shift = 0;
 };
 

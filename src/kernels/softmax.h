@@ -1,4 +1,4 @@
-// What is kept of the softmax of a row, so that it can be computed again; a tile of attention's scores.
+// Statistics of a row's softmax, from which it is computed again; a tile of attention's scores.
 #pragma once
 
 #include "core/types.h"

@@ -46,9 +46,9 @@ Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars
     case groupnorm:
       return over_features(config.norm_groups, true);
     case dyt:
-      return pointwise_norm(tape, Squash::tanh, x, vars.alpha, {}, vars.weight, vars.bias);
+      return pointwise_norm(tape, PointwiseFn::tanh, x, vars.alpha, {}, vars.weight, vars.bias);
     case derf:
-      return pointwise_norm(tape, Squash::erf, x, vars.alpha, vars.shift, vars.weight, vars.bias);
+      return pointwise_norm(tape, PointwiseFn::erf, x, vars.alpha, vars.shift, vars.weight, vars.bias);
     case instancenorm:
       return batch_norm(tape, {pass.context, eps, outside}, x, vars.weight, vars.bias);
     case batchnorm: {

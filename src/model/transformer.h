@@ -29,7 +29,7 @@ struct Pass {
 template <class Real>
 struct NormVars {
   Var<Real> weight, bias, alpha, shift;
-  FeatureMoments<Real> running, batch;  // batch norm's: read in evaluation, written in training
+  FeatureMoments<Real> running = {}, batch = {};  // batch norm's: read in evaluation, written in training
 };
 
 // y = N(x), x: (N, C), with the config's norm; `none` returns x itself.

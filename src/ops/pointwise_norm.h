@@ -13,13 +13,13 @@
 namespace normscope {
 
 template <class Real>
-Var<Real> pointwise_norm(Tape<Real>& tape, Squash squash, Var<Real> x, Var<Real> alpha, Var<Real> shift = {},
-                         Var<Real> gain = {}, Var<Real> bias = {}) {
+Var<Real> pointwise_norm(Tape<Real>& tape, PointwiseFn function, Var<Real> x, Var<Real> alpha,
+                         Var<Real> shift = {}, Var<Real> gain = {}, Var<Real> bias = {}) {
   const typename Tape<Real>::Op op(tape, "norm", x.rows, x.cols);
   require(alpha.size() == 1 && (!shift || shift.size() == 1), "pointwise_norm",
           "alpha and shift must be one number each; got ", alpha.size(), " and ", shift.size());
   const PointwiseNorm<Real> norm{x.rows,    x.cols,    *alpha.data, x.data,
-                                 gain.data, bias.data, squash,      shift ? *shift.data : Real(0)};
+                                 gain.data, bias.data, function,    shift ? *shift.data : Real(0)};
   const Var<Real> y = tape.create(x.rows, x.cols);
   pointwise_norm_forward(norm, y.data);
 

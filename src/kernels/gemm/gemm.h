@@ -26,7 +26,8 @@ struct GemmMode {
       : provider(by), precision(of_operands) {}
 };
 
-// What follows the product, tile by tile, while a tile is still in the cache of the thread that computed it.
+// Elementwise work after the product, tile by tile, while a tile is in the cache of the thread that computed
+// it.
 template <class Real>
 struct Epilogue {
   const Real* bias = nullptr;    // (n): added to each row of C

@@ -84,7 +84,7 @@ inline void put_steps(Vec first, Vec second, Bf16Pair* panel) {
 }
 inline void put_last_step(Vec last, Bf16Pair* panel) { put_steps(last, Vec{}, panel); }
 
-// The numbers of a row from p on, `count` of which exist, and zeros past them.
+// A vector of the `count` numbers from p on, and zeros past them.
 inline Vec load_part(const float* p, Index count) {
   return count >= lanes ? load(p) : Part{count > 0 ? count : 0}.get(p);
 }

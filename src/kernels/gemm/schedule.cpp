@@ -1,5 +1,5 @@
 // The native provider: packs B, cuts C into tiles, leaves each tile to the kernel of this instruction set.
-// What the constants rest on is in kernels/NOTES.md.
+// Measurements behind the constants: kernels/NOTES.md.
 #include "kernels/gemm/schedule.h"
 
 #include <algorithm>
@@ -90,10 +90,9 @@ PackedB<Element> pack_b(const GemmKernel<Element>& kernel, const Matrix<float>& 
   return out;
 }
 
-template <class Element>
-void multiply(const GemmKernel<Element>& kernel, Index m, Index n, Index k, const PackedA<Element>& a,
-              const PackedB<Element>& b, const TileOutput& out) {
-  kernel.multiply(m, n, std::min(kernel.kc, k), a, b, out);  // no copy, which would wait for stores
+void multiply(const GemmKernel<float>& kernel, Index m, Index n, Index k, const PackedA<float>& a,
+              const PackedB<float>& b, const TileOutput& out) {
+  kernel.multiply(m, n, std::min(kernel.kc, k), a, b, out);  // a copy of `out` would stall on its stores
   for (Index p = kernel.kc; p < k; p += kernel.kc) {
     TileOutput sums = out;
     sums.beta = 1;
@@ -104,6 +103,7 @@ void multiply(const GemmKernel<Element>& kernel, Index m, Index n, Index k, cons
 template <class Real>
 void apply_epilogue(const Gemm<Real>& g, Index row, Index col, Index rows, Index cols) {
   const Epilogue<Real>& then = g.epilogue;
+  if (then.bias == nullptr && !then.derivative) return;
   const KernelTable<Real>& table = kernels<Real>();
   for (Index i = row; i < row + rows; ++i) {
     Real* x = g.c.data + i * g.c.ld + col;
@@ -139,8 +139,8 @@ void multiply_tiles(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
       const Index row_tile = tile / grid.column_tiles;
       const Index i = m * row_tile / grid.row_tiles, rows = m * (row_tile + 1) / grid.row_tiles - i;
       const Index j = tile % grid.column_tiles * grid.tile_cols, cols = std::min(grid.tile_cols, n - j);
-      multiply(kernel, rows, cols, packed_steps<Element>(steps), a.from(i, 0), b.from(0, j / kernel.nr),
-               {g.alpha, k0 == 0 ? g.beta : 1, g.c.block(i, j, rows, cols)});
+      kernel.multiply(rows, cols, packed_steps<Element>(steps), a.from(i, 0), b.from(0, j / kernel.nr),
+                      {g.alpha, k0 == 0 ? g.beta : 1, g.c.block(i, j, rows, cols)});
       if (k0 + steps == k) apply_epilogue(g, i, j, rows, cols);
     };
 
@@ -223,8 +223,6 @@ void gemm_native(const GemmKernel<Element>& any, const Gemm<float>& g) {
 template void gemm_native(const GemmKernel<float>&, const Gemm<float>&);
 template void gemm_native(const GemmKernel<Bf16Pair>&, const Gemm<float>&);
 template PackedB<float> pack_b(const GemmKernel<float>&, const Matrix<float>&, float*);
-template void multiply(const GemmKernel<float>&, Index, Index, Index, const PackedA<float>&,
-                       const PackedB<float>&, const TileOutput&);
 template void apply_epilogue(const Gemm<float>&, Index, Index, Index, Index);
 template void apply_epilogue(const Gemm<double>&, Index, Index, Index, Index);
 

@@ -32,9 +32,8 @@ PackedB<float> packed_b(const GemmKernel<float>& kernel, const Matrix<float>& b)
   return pack_b(kernel, b, thread_scratch<float, Tag>(packed_size(kernel, b)));
 }
 
-// C (m, n) = alpha * A * B + beta * C over packed elements of k, by the calling thread.
-template <class Element>
-void multiply(const GemmKernel<Element>& kernel, Index m, Index n, Index k, const PackedA<Element>& a,
-              const PackedB<Element>& b, const TileOutput& out);
+// C (m, n) = alpha * A * B + beta * C over any k, by the calling thread: a visit of C every KC steps.
+void multiply(const GemmKernel<float>& kernel, Index m, Index n, Index k, const PackedA<float>& a,
+              const PackedB<float>& b, const TileOutput& out);
 
 }  // namespace normscope

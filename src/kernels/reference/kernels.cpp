@@ -245,7 +245,8 @@ void layer_norm_backward(const LayerNorm<double>& norm, const NormGradients<doub
 // f and f' of alpha x + shift.
 std::pair<double, double> squashed(const PointwiseNorm<double>& norm, double x) {
   const double u = norm.alpha * x + norm.shift;
-  if (norm.squash == Squash::erf) return {std::erf(u), 2 / std::sqrt(std::numbers::pi) * std::exp(-u * u)};
+  if (norm.function == PointwiseFn::erf)
+    return {std::erf(u), 2 / std::sqrt(std::numbers::pi) * std::exp(-u * u)};
   return {std::tanh(u), 1 / (std::cosh(u) * std::cosh(u))};
 }
 

@@ -10,7 +10,7 @@
 namespace normscope::NORMSCOPE_ISA {
 
 #if defined(__AVX512F__)
-// Of the forms with a mask of lanes: GCC 12 warns of the plain ones in its own header (its bug 105593).
+// Masked forms of instructions: GCC 12 warns of the plain ones in its own header (bug 105593).
 constexpr __mmask16 all_lanes = 0xFFFF;
 #endif
 

@@ -28,7 +28,7 @@ inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index 
         sum += centred;
         squares += centred * centred;
       });
-      // What rounding left of the sum about the mean corrects both (Chan, Golub & LeVeque 1983).
+      // The sum about the mean is rounding error; it corrects both (Chan, Golub & LeVeque 1983).
       if (norm.centred) rest = sum_lanes(sum) / n;
       mu += rest;
       const float mean_square = sum_lanes(squares) / n;
@@ -47,7 +47,7 @@ inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index 
   }
 }
 
-// What eps outside the root multiplies the backward's term along x̂ by: (σ + eps)/σ, 1 where eps is inside.
+// The factor of the backward's term along x̂: (σ + eps)/σ with eps outside the root, else 1.
 inline float inv_sigma(const LayerNorm<float>& norm, float rstd) {
   if (!norm.eps_outside) return 1;
   const float sigma = 1 / rstd - norm.eps;
@@ -92,13 +92,13 @@ inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradient
 
 // Calls body with f of the norm.
 template <class Body>
-inline void dispatch_squash(Squash squash, Body body) {
-  squash == Squash::erf ? body([](Vec x) { return erf(x); }) : body([](Vec x) { return tanh(x); });
+inline void dispatch_pointwise(PointwiseFn function, Body body) {
+  function == PointwiseFn::erf ? body([](Vec x) { return erf(x); }) : body([](Vec x) { return tanh(x); });
 }
 
 inline void pointwise_norm_forward(const PointwiseNorm<float>& norm, Index begin, Index end, float* y) {
   const float *gain = norm.gain, *bias = norm.bias, alpha = norm.alpha, shift = norm.shift;
-  dispatch_squash(norm.squash, [&](auto f) {
+  dispatch_pointwise(norm.function, [&](auto f) {
     for (Index row = begin; row < end; ++row) {
       for_each_vector(norm.cols, [&](Index c, auto part) {
         Vec v = f(alpha * part.get(norm.x + row * norm.cols + c) + shift).value;
@@ -115,7 +115,7 @@ inline void pointwise_norm_backward(const PointwiseNorm<float>& norm, const Norm
   const float *gain = norm.gain, alpha = norm.alpha, shift = norm.shift, beta = gradients.beta;
   float *dx = gradients.dx, *dgain = gradients.dgain, *dbias = gradients.dbias;
   WideVec sum{}, sum_x{};  // each one number of rows * cols terms
-  dispatch_squash(norm.squash, [&](auto f) {
+  dispatch_pointwise(norm.function, [&](auto f) {
     for (Index row = begin; row < end; ++row) {
       for_each_vector(norm.cols, [&](Index c, auto part) {
         const Index at = row * norm.cols + c;
