@@ -217,12 +217,12 @@ class Runs(SweepTest):
         self.assertEqual(self.statuses(out), ["done"])
 
     def test_progress_on_a_terminal_and_in_a_pipe(self):
-        self.file(grid={"train.steps": [3000]}, seeds=[1, 2])
+        self.file(grid={"train.steps": [10_000]}, seeds=[1, 2])
         command = shlex.join([*SWEEP, "sweep.json", "--out", "out", "--jobs", "1"])
         shown = subprocess.run(["script", "-qec", command, "/dev/null"], cwd=self.folder, env=environment(TERM="xterm"),
                                stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
         self.assertRegex(shown, rb"\r\x1b\[K0 of 2 done, 1 running, about \d+:\d\d left")
-        self.assertRegex(shown, rb"\r\x1b\[Kdone +steps=3000_seed=1 ")
+        self.assertRegex(shown, rb"\r\x1b\[Kdone +steps=10000_seed=1 ")
         self.assertNotRegex(self.sweep(grid=FAST, out="piped").stdout, "[\r\x1b]")
 
 

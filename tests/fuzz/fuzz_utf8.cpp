@@ -8,7 +8,7 @@
 
 namespace normscope::fuzz {
 
-const MemoryLimit memory_limit = {64 << 10, 32};
+const MemoryLimit memory_limit = {256 << 10, 32};  // read_file() begins with a chunk of 64 KiB
 
 std::vector<std::string> seeds() {
   return {"text\r\n", "\xEF\xBB\xBF\u00e9\u07ff\u0800\ud7ff\ue000\uffff", "\U00010000\U0010ffff",
