@@ -1,12 +1,11 @@
 #include "dist/ranks.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace normscope {
 
 void Ranks::gather_bytes(const void* mine, std::size_t count, void* all) const {
-  std::memcpy(all, mine, count);
+  std::copy_n(static_cast<const char*>(mine), count, static_cast<char*>(all));
 }
 
 std::string Ranks::prefix() const { return is_first() ? "" : "[mpi] " + name() + ": "; }
