@@ -12,8 +12,8 @@ batch of the config's seed). By layer l of the residual stream x_l, 0 the embedd
   influence      1 - cos(x_{l-1}, x_l), mean over tokens: what block l changes (Men et al. 2024, arXiv 2403.03853)
   amplification  |x_l' - x_l|^2 / |x_l|^2 / d^2 where in x' every entry of the blocks' matrices is multiplied by 1 + d N(0, 1):
                  mean over 8 draws
-  sharpness      largest eigenvalue of the loss's Hessian in all parameters, kinks of a ReLU within 3e-4 of the weights' length
-                 included; gradient descent is unstable at rates above 2 / sharpness (Cohen et al. 2021, arXiv 2103.00065)
+  sharpness      largest eigenvalue of the loss's Hessian in all parameters; gradient descent is unstable at rates above
+                 2 / sharpness (Cohen et al. 2021, arXiv 2103.00065); none with ReLU, whose kinks spoil differences of gradients
 
 The last two run `normscope probe` again, from perturbed weights; the others need nothing but the exchange file.
 """
@@ -49,8 +49,7 @@ class Model:
         self.weights = {name: array for name, array in found.items()
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
         self.tensors = found if "act.0.stream" in found else self.dump(self.weights)
-        depth = self.config["model"]["n_layer"]
-        self.streams = [self.tensors[f"act.{layer}.stream"].astype(float) for layer in range(depth + 1)]
+        self.streams = [self.tensors[f"act.{l}.stream"].astype(float) for l in range(self.config["model"]["n_layer"] + 1)]
 
     def dump(self, weights):
         """Every tensor of the batch, computed by `normscope probe` from these weights."""
@@ -76,8 +75,7 @@ def final_norm(model, x):
     if kind == "none" or not config["final_norm"]:
         return x
     if row["over"] == "nothing":  # dyt, derf
-        squash = {"dyt": np.tanh, "derf": np.vectorize(math.erf)}[kind]
-        y = squash(tensors["final_norm.alpha"] * x + tensors.get("final_norm.shift", 0))
+        y = {"dyt": np.tanh, "derf": np.vectorize(math.erf)}[kind](tensors["final_norm.alpha"] * x + tensors.get("final_norm.shift", 0))
     else:
         grouped = x.reshape(*x.shape[:2], config["norm_groups"] if row["over"] == "groups" else 1, -1)
         axes = {"sequence": 1, "batch": (0, 1)}.get(row["over"], 3)
@@ -160,7 +158,9 @@ def amplification(model):
 
 def sharpness(model):
     """By Lanczos' recurrence (1950), whose largest value is power iteration's, in fewer products. A product H v is a difference
-    of gradients, (g(w + hv) - g(w - hv)) / 2h."""
+    of gradients, (g(w + hv) - g(w - hv)) / 2h. None with ReLU: each kink within the step adds its jump over 2h."""
+    if completed(model.config["model"])["activation"] == "relu":
+        return None
     names = [name for name in model.weights if f"grad.{name}" in model.tensors]
     sizes = [model.weights[name].size for name in names]
 
@@ -175,18 +175,17 @@ def sharpness(model):
 
     w = vector(model.weights[name] for name in names)
     h, v = STEP * np.linalg.norm(w), unit(np.random.default_rng(1).standard_normal(w.size))
-    before, diagonal, beside, value = 0, [], [0.0], math.nan
+    before, diagonal, beside = 0, [], [0.0]
     while len(diagonal) < PRODUCTS:
         product = (gradient(w + h * v) - gradient(w - h * v)) / (2 * h) - beside[-1] * before
         diagonal.append(product @ v)
         product -= diagonal[-1] * v
         beside.append(np.linalg.norm(product))
         values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside[1:-1], 1) + np.diag(beside[1:-1], -1))
-        value = values[-1]
-        if beside[-1] * abs(vectors[-1, -1]) <= TOLERANCE * abs(value):  # the residual
+        if beside[-1] * abs(vectors[-1, -1]) <= TOLERANCE * abs(values[-1]):  # the residual
             break
         before, v = v, product / beside[-1]
-    return value
+    return float(values[-1])
 
 
 # ---- the command ------------------------------------------------------------------------------------------------
@@ -204,7 +203,7 @@ def measure(path, only=EVERY):
     for name in [name for name in LAYERS if name in only]:
         for row, value in zip(rows, LAYERS[name](model)):
             row[name] = None if value is None else float(value)
-    curvature = {"sharpness": float(sharpness(model))} if "sharpness" in only else {}
+    curvature = {"sharpness": sharpness(model)} if "sharpness" in only else {}
     return {"loss": float(model.tensors["loss"][0]), **curvature, "layers": rows}
 
 
@@ -222,13 +221,12 @@ def run():
         return
     print(f"{printable(args.model)}: loss {found['loss']:.4f}")
     for row in [dict(zip(rows[-1], rows[-1])), *rows]:
-        print("  ".join(text_of(value).rjust(max(8, len(name))) for name, value in row.items()))
-    if "sharpness" in found:
+        cells = ["" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value) for value in row.values()]
+        print("  ".join(cell.rjust(max(8, len(name))) for name, cell in zip(row, cells)))
+    if found.get("sharpness"):
         print(f"sharpness {found['sharpness']:.4g}: gradient descent is unstable at rates above {2 / found['sharpness']:.2g}")
-
-
-def text_of(value):
-    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+    elif "sharpness" in found:
+        print("no sharpness: in differences of float32 gradients the kinks of a ReLU pass for curvature")
 
 
 if __name__ == "__main__":

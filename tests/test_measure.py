@@ -148,7 +148,7 @@ class Measure(CliTest):
 
     def test_amplification_and_sharpness(self):
         os.chdir(self.folder)
-        for name in ("gelu", "post_tied", "batchnorm", "dyt"):  # a ReLU has curvature that autograd does not see
+        for name in ("gelu", "post_tied", "batchnorm", "dyt"):
             run = self.trained(name)
             twin = Twin(run, read_safetensors(self.exchange(run, f"{name}.safetensors"))[0])
             found = measure.measure(run.path, ["amplification", "sharpness"])
@@ -164,7 +164,8 @@ class Measure(CliTest):
         for model in (run.path, run.file("model.safetensors"), run.file("checkpoint.safetensors")):
             self.assertEqual(json.loads(self.call_script(model, "--only", "lens", "--only", "dead", "--json")), told)
         table = self.call_script(run.path, "--only", "influence", "--only", "sharpness")
-        self.assertRegex(table, r"\A.*: loss \d\.\d{4}\n +layer +influence\n +0 +\n +1 +0\.\d+\n +2 +0\.\d+\nsharpness \d")
+        self.assertRegex(table, r"\A.*: loss \d\.\d{4}\n +layer +influence\n +0 +\n +1 +0\.\d+\n +2 +0\.\d+\nno sharpness: .*ReLU")
+        self.assertRegex(self.call_script(self.trained("gelu").path, "--only", "sharpness"), r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z")
 
     def test_refusals_are_one_line(self):
         run = self.trained("pre")
