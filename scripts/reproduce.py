@@ -17,6 +17,7 @@ from lib.papers import EXPERIMENTS
 from lib.papers_pictures import save
 from lib.papers_run import ROOT
 from lib.papers_tables import markdown
+from lib.progress import clock
 
 PAGE = ROOT / "configs" / "papers" / "README.md"
 
@@ -45,10 +46,6 @@ def fill(page, blocks):
             sys.exit(f"[reproduce] {PAGE}: {count} places for the results of {name!r}; expected one pair of marks "
                      f"<!-- results:{name} --> and <!-- /results:{name} -->")
     return page
-
-
-def clock(seconds):
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
 def reproduce(experiment, args, pictures):
