@@ -54,7 +54,7 @@ class Signals(CliTest):
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
         with subprocess.Popen([BINARY, "train", self.config(), "--out", "run", "--quiet"], cwd=self.folder,
-                              env=environment(UCX_DEBUG_SIGNO="0"), preexec_fn=ignore) as process:  # src/dist/README.md
+                              env=environment(UCX_DEBUG_SIGNO="0"), preexec_fn=ignore) as process:  # src/train/RANKS.md
             self.wait_for_rows(self.path("run", "metrics.csv"), 1, process)
             process.send_signal(signal.SIGHUP)
             self.assertEqual(process.wait(timeout=60), 0)

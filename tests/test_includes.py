@@ -18,12 +18,11 @@ ALLOWED = {
     "model": {"core", "kernels", "autograd", "ops"},
     "config": {"core", "kernels", "model", "io"},
     "telemetry": {"core", "autograd", "kernels"},
-    "dist": {"core", "kernels"},
     "run": {"core", "model", "config", "io", "telemetry"},
-    "train": {"core", "kernels", "autograd", "ops", "model", "config", "data", "dist", "io", "telemetry", "run"},
+    "train": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "telemetry", "run"},
     "check": {"core", "kernels", "autograd", "ops", "model", "config", "data", "telemetry", "run", "train"},
     "bench": {"core", "kernels", "autograd", "model", "config", "data", "io", "telemetry", "run", "train"},
-    "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "dist", "io", "telemetry", "run", "train", "check", "bench"},
+    "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "telemetry", "run", "train", "check", "bench"},
 }
 # Of kernels, these include nothing else: statistics of tensors; how products are computed.
 KERNELS_FOR = {"telemetry": {"kernels/pointwise.h"}, "config": {"kernels/gemm/gemm.h"}}

@@ -1,6 +1,6 @@
 // The sum of a step's micro-batches.
-#include "dist/gradient_sum.h"
 #include "tiny_model.h"
+#include "train/ranks.h"
 
 using namespace normscope;
 using namespace normscope::testing;

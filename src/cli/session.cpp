@@ -51,23 +51,18 @@ Corpus corpus_of(const LoadedModel& model, const char* command) {
   return corpus;
 }
 
-Threads set_up_threads(const CommandLine& line, Index config_threads) {
+Threads set_up_threads(const CommandLine& line, Index config_threads, int processes) {
   constexpr Index max_threads = 1024;
   const Index wish = line.number_of<Index>("threads", 1, max_threads, config_threads);
-  const int threads = wish > 0 ? static_cast<int>(wish) : default_thread_count();
+  int threads = wish > 0 ? static_cast<int>(wish) : default_thread_count();
+  if (processes > 1 && wish == 0)
+    threads = std::clamp(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) / processes, 1, threads);
   if (threads > max_threads)
     refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", max_threads);
   set_thread_count(threads);
   isa_name();  // throws for an invalid NORMSCOPE_ISA before anything runs
   pin_openblas();
   return {.most = threads, .is_fixed = wish > 0};
-}
-
-Threads share_cores(int processes, const Threads& threads) {
-  if (processes == 1 || threads.is_fixed) return threads;
-  const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  set_thread_count(std::min(threads.most, std::max(1, cores / processes)));
-  return {.most = thread_count()};
 }
 
 std::string machine_text(const TrainConfig& config) {

@@ -9,12 +9,12 @@
 #include "config/dump.h"
 #include "config/load.h"
 #include "core/text.h"
-#include "dist/ranks.h"
 #include "io/utf8.h"
 #include "kernels/simd.h"
 #include "model/cost.h"
 #include "train/divergence.h"
 #include "train/environment.h"
+#include "train/ranks.h"
 #include "train/trainer.h"
 
 namespace normscope {
@@ -158,7 +158,7 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, cons
     refuse("mpi", n, " ranks cannot share ", train.grad_accum,
            " micro-batches (train.grad_accum); start fewer, or cut a step into more: train.grad_accum=", n,
            " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / n));
-  const Threads threads = set_up_threads(line, train.threads);
+  const Threads threads = set_up_threads(line, train.threads, ranks.on_this_machine());
   Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), train.batch_size, ranks.on_this_machine());
   return {config, loaded.without_effect, std::move(corpus), threads};
@@ -182,7 +182,6 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   const Inputs inputs = ranks.together([&] { return read_inputs(line, config_path, ranks); });
   const RunConfig& config = inputs.config;
   ranks.require_same(summary_of(line, inputs));
-  const Threads threads = share_cores(ranks.on_this_machine(), inputs.threads);
 
   const Existing existing = line.has("resume")      ? Existing::resume
                             : line.has("overwrite") ? Existing::overwrite
@@ -211,8 +210,8 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   if (!inputs.without_effect.empty())
     display.line().say("note: set without effect: " + join(inputs.without_effect));
   display.line().say(start_text(config, trainer, ranks.size()));
-  const bool is_fixed = threads.is_fixed || ranks.size() > 1;  // trials would measure the other ranks too
-  const RunRecord record = trainer.run(stop, is_fixed ? 0 : threads.most);
+  const bool is_fixed = inputs.threads.is_fixed || ranks.size() > 1;  // trials would measure the other ranks
+  const RunRecord record = trainer.run(stop, is_fixed ? 0 : inputs.threads.most);
   return ranks.is_first() ? report_end(record, path, display.line()) : Exit::ok;
 }
 

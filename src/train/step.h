@@ -7,11 +7,11 @@
 
 #include "config/run_config.h"
 #include "data/batches.h"
-#include "dist/gradient_sum.h"
 #include "model/model.h"
 #include "run/logs.h"
 #include "telemetry/site_statistics.h"
 #include "train/optimizer.h"
+#include "train/ranks.h"
 
 namespace normscope {
 

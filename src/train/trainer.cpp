@@ -51,13 +51,14 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
 
 // The first rank reads the checkpoint and sends it to all.
 bool Trainer::resume() {
-  resumed_ = ranks_.any(ranks_.together([&] { return folder_ != nullptr && read_checkpoint(); }));
+  resumed_ = ranks_.together([&] { return folder_ != nullptr && read_checkpoint(); });
+  ranks_.broadcast(&resumed_, sizeof resumed_);
   if (!resumed_) return false;
-  ranks_.broadcast_bytes(&state_, sizeof state_, 0);
+  ranks_.broadcast(&state_, sizeof state_);
   Moments<float>& moments = optimizer_.moments;
   for (std::vector<float>* numbers :
        {&model_.parameters.all(), &model_.running.values, &moments.first, &moments.second})
-    ranks_.broadcast(*numbers);
+    ranks_.broadcast(numbers->data(), numbers->size() * sizeof(float));
   return true;
 }
 

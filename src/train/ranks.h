@@ -1,4 +1,5 @@
-// The processes that share a run, called ranks as in MPI. A run of one process has one rank.
+// The processes that share a run, called ranks as in MPI, and the sum of their gradients. A run of one
+// process has one rank.
 #pragma once
 
 #include <memory>
@@ -20,9 +21,9 @@ class Ranks {
   virtual ~Ranks() = default;
   int rank() const { return rank_; }
   int size() const { return size_; }
+  int on_this_machine() const { return on_this_machine_; }
   bool is_first() const { return rank_ == 0; }  // the rank that writes files and messages
-  virtual int on_this_machine() const { return 1; }
-  std::string prefix() const;  // of messages: "[mpi] rank 3 on node07: "; empty on the first rank
+  std::string prefix() const { return is_first() ? "" : text("[mpi] rank ", rank_, ": "); }  // of messages
 
   // all = every rank's `mine`, in the order of ranks. All give equally many items.
   template <class Item>
@@ -32,15 +33,8 @@ class Ranks {
   }
   bool any(bool mine) const;  // whether it is true on any rank
 
-  // Sends the first rank's items to all; `items` gets their size.
-  template <class Item>
-  void broadcast(std::vector<Item>& items) const {
-    Index count = std::ssize(items);
-    broadcast_bytes(&count, sizeof count, 0);
-    items.resize(static_cast<std::size_t>(count));
-    broadcast_bytes(items.data(), items.size() * sizeof(Item), 0);
-  }
-  virtual void broadcast_bytes(void* /*bytes*/, std::size_t /*count*/, int /*from*/) const {}
+  // Sends bytes of rank `from` to all, who have as many. (MPI_Bcast)
+  virtual void broadcast(void* /*bytes*/, std::size_t /*count*/, int /*from*/ = 0) const {}
 
   // Rank r owns numbers [slice_begin(n, r), slice_begin(n, r + 1)) of a block of n.
   Index slice_begin(Index n, int r) const { return n * r / size_; }
@@ -57,13 +51,11 @@ class Ranks {
     try {
       result.emplace(work());
     } catch (const Error& mine) {
-      if (size_ == 1) throw;
       error = mine;
     }
     throw_first(error);
     return std::move(*result);
   }
-
   // Usage Error unless `mine`, a line about the inputs, is equal on all ranks.
   void require_same(const std::string& mine);
 
@@ -75,12 +67,12 @@ class Ranks {
 
  protected:
   virtual void gather_bytes(const void* mine, std::size_t count, void* all) const;
-  virtual std::string name() const { return ""; }
 
-  int rank_ = 0, size_ = 1;
+  int rank_ = 0, size_ = 1, on_this_machine_ = 1;
   bool has_left_ = false;
 
  private:
+  std::string broadcast_text(std::string text, int from) const;
   void throw_first(const std::optional<Error>& mine);
 };
 
@@ -90,7 +82,29 @@ inline Ranks& one_rank() {
   return alone;
 }
 
-// The ranks that mpirun or srun started. Usage Error: this build has no MPI, or not the launcher's.
+// The ranks that mpirun or srun started. Usage Error: this build has no MPI.
 std::unique_ptr<Ranks> mpi_ranks();
+
+// The sum of a step's micro-batch gradients, added in their order 0 ... n-1, each computed from zero, so that
+// its bits depend neither on the number of ranks nor on threads. Ranks take micro-batches in turn. After each
+// round every rank receives its slice of the round's gradients and adds them; finish() gathers the slices.
+// The slice of an only rank is the whole block.
+class GradientSum {
+ public:
+  // Gradients are blocks of `size` numbers. Keeps a reference to `ranks`.
+  GradientSum(Index size, const Ranks& ranks);
+
+  // Adds micro-batches [first, first + count); rank r has that of first + r in `gradients`.
+  void add(const std::vector<float>& gradients, Index first, Index count);
+
+  // gradients = the sum, on all ranks.
+  void finish(std::vector<float>& gradients) const;
+
+ private:
+  const Ranks& ranks_;
+  const Index begin_;         // of this rank's slice
+  std::vector<float> slice_;  // the sum so far
+  std::vector<float> received_;
+};
 
 }  // namespace normscope

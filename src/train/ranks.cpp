@@ -1,0 +1,65 @@
+#include "train/ranks.h"
+
+#include <algorithm>
+
+#include "kernels/pointwise.h"
+
+namespace normscope {
+
+void Ranks::gather_bytes(const void* mine, std::size_t count, void* all) const {
+  std::copy_n(static_cast<const char*>(mine), count, static_cast<char*>(all));
+}
+
+bool Ranks::any(bool mine) const {
+  std::vector<char> all;
+  gather<char>(std::vector<char>{mine}, all);
+  return std::ranges::count(all, 1) > 0;
+}
+
+std::string Ranks::broadcast_text(std::string text, int from) const {
+  std::size_t length = text.size();
+  broadcast(&length, sizeof length, from);
+  text.resize(length);
+  broadcast(text.data(), length, from);
+  return text;
+}
+
+void Ranks::throw_first(const std::optional<Error>& mine) {
+  std::vector<int> codes;
+  gather<int>(std::vector{mine ? static_cast<int>(mine->exit) : 0}, codes);
+  const auto failed = std::ranges::find_if(codes, [](int code) { return code != 0; });
+  if (failed == codes.end()) return;
+  const std::string message =
+      broadcast_text(mine ? prefix() + mine->what() : "", static_cast<int>(failed - codes.begin()));
+  leave();
+  throw Error(static_cast<Exit>(*failed), message);
+}
+
+void Ranks::require_same(const std::string& mine) {
+  const std::string expected = broadcast_text(mine, 0);
+  together([&] {
+    if (mine != expected)
+      refuse("mpi", "not the inputs of the first rank; got ", mine, "; expected ", expected,
+             "; start all ranks alike, with the same files, on machines of one kind");
+    return true;
+  });
+}
+
+GradientSum::GradientSum(Index size, const Ranks& ranks)
+    : ranks_(ranks),
+      begin_(ranks.slice_begin(size, ranks.rank())),
+      slice_(ranks.slice_begin(size, ranks.rank() + 1) - begin_) {}
+
+void GradientSum::add(const std::vector<float>& gradients, Index first, Index count) {
+  if (ranks_.size() > 1) ranks_.exchange_slices(gradients, received_);
+  const float* next = ranks_.size() > 1 ? received_.data() : gradients.data();
+  for (Index micro = first; micro < first + count; ++micro, next += slice_.size())
+    axpby(std::ssize(slice_), 1.0f, next, micro == 0 ? 0.0f : 1.0f, slice_.data());
+}
+
+void GradientSum::finish(std::vector<float>& gradients) const {
+  std::ranges::copy(slice_, gradients.begin() + begin_);
+  ranks_.gather_slices(gradients);
+}
+
+}  // namespace normscope
