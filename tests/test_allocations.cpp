@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "telemetry/site_statistics.h"
+#include "logs/sites.h"
 #include "train/optimizer.h"
 #include "train/step.h"
 

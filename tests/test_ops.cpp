@@ -3,12 +3,12 @@
 
 #include "gradient_check.h"
 #include "kernels/pointwise.h"
+#include "logs/sites.h"
 #include "ops/cross_entropy.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/residual.h"
 #include "ops/swiglu.h"
-#include "telemetry/site_copies.h"
 
 using namespace normscope;
 using namespace normscope::testing;

@@ -13,9 +13,9 @@
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/stopwatch.h"
+#include "logs/record.h"
+#include "logs/run_folder.h"
 #include "model/cost.h"
-#include "run/logs.h"
-#include "train/environment.h"
 #include "train/step.h"
 
 namespace normscope {

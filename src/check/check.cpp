@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "telemetry/site_copies.h"
+#include "logs/sites.h"
 
 namespace normscope {
 

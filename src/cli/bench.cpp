@@ -8,7 +8,7 @@
 #include "config/load.h"
 #include "core/parallel.h"
 #include "io/json.h"
-#include "train/environment.h"
+#include "logs/record.h"
 
 namespace normscope {
 namespace {

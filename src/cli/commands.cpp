@@ -10,7 +10,7 @@
 #include "config/fields.h"
 #include "core/text.h"
 #include "io/utf8.h"
-#include "train/environment.h"
+#include "logs/record.h"
 
 namespace normscope {
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/terminal.h"
 #include "core/text.h"
 #include "io/utf8.h"
-#include "train/environment.h"
+#include "logs/record.h"
 
 namespace normscope {
 

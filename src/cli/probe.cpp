@@ -10,8 +10,8 @@
 #include "config/fields.h"
 #include "config/load.h"
 #include "io/utf8.h"
+#include "logs/record.h"
 #include "model/cost.h"
-#include "train/divergence.h"
 
 namespace normscope {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/parallel.h"
 #include "kernels/gemm/openblas.h"
 #include "kernels/simd.h"
-#include "train/environment.h"
+#include "logs/record.h"
 
 namespace normscope {
 namespace {

@@ -11,9 +11,8 @@
 #include "core/text.h"
 #include "io/utf8.h"
 #include "kernels/simd.h"
+#include "logs/record.h"
 #include "model/cost.h"
-#include "train/divergence.h"
-#include "train/environment.h"
 #include "train/ranks.h"
 #include "train/trainer.h"
 
@@ -114,7 +113,7 @@ std::string start_text(const RunConfig& config, const Trainer& trainer, int rank
 }
 
 // Prints how the run ended and what to do next.
-Exit report_end(const RunRecord& run, const std::string& folder, ProgressDisplay& line) {
+Exit report_end(const RunRecord& run, Index n_layer, const std::string& folder, ProgressDisplay& line) {
   const std::string shown_folder = escape_controls(folder);
   line.clear();
   if (run.status == status_interrupted) {
@@ -125,7 +124,7 @@ Exit report_end(const RunRecord& run, const std::string& folder, ProgressDisplay
   }
   if (run.status == status_diverged) {
     const FirstNonfinite& first = *run.first_nonfinite;
-    std::cerr << "[train] diverged at step " << first.step << ": " << text_of(first, run.config.model.n_layer)
+    std::cerr << "[train] diverged at step " << first.step << ": " << text_of(first, n_layer)
               << " became non-finite; the " << counted(run.steps, "step") << " before it are in "
               << shown_folder << "; try "
               << (first.step == 1 ? "another initialisation: model.init"
@@ -212,7 +211,7 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   display.line().say(start_text(config, trainer, ranks.size()));
   const bool is_fixed = inputs.threads.is_fixed || ranks.size() > 1;  // trials would measure the other ranks
   const RunRecord record = trainer.run(stop, is_fixed ? 0 : inputs.threads.most);
-  return ranks.is_first() ? report_end(record, path, display.line()) : Exit::ok;
+  return ranks.is_first() ? report_end(record, config.model.n_layer, path, display.line()) : Exit::ok;
 }
 
 Exit run(const CommandLine& line) {
@@ -240,7 +239,7 @@ const Command train_command = {
     .purpose = "train a model; logs every layer's activations and gradients",
     .details =
         "Reads one JSON file and leaves a run folder with logs, checkpoints and weights. What the columns of "
-        "its logs mean: src/telemetry/README.md.",
+        "its logs mean: src/logs/README.md.",
     .options = {set_option,
                 threads_option,
                 {"out", "DIR", "run folder (default: runs/<name>)"},

@@ -9,8 +9,8 @@
 #include "config/load.h"
 #include "io/json.h"
 #include "io/utf8.h"
-#include "run/folder.h"
-#include "train/environment.h"
+#include "logs/record.h"
+#include "logs/run_folder.h"
 
 namespace normscope {
 namespace {

@@ -2,10 +2,9 @@
 
 #include "config/dump.h"
 #include "kernels/pointwise.h"
-#include "telemetry/site_copies.h"
+#include "logs/record.h"
+#include "logs/sites.h"
 #include "train/checkpoint.h"
-#include "train/divergence.h"
-#include "train/environment.h"
 #include "train/step.h"
 
 namespace normscope {
@@ -69,8 +68,11 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   GradientNorms<float> norms(model.layout());
   std::vector<double> mean_norm(norms.parts.size(), 0.0);  // over the batches
   const double share = 1 / static_cast<double>(options.batches);
-  RunRecord record = new_record(config, corpus, model.layout());
+  RunRecord record;
   record.status = status_probe;
+  record.params = model.layout().count();
+  record.vocab = corpus.vocab.size();
+  record.corpus_hash = hex(corpus.hash);
   double loss = 0;
   for (Index batch = 1; batch <= options.batches; ++batch) {
     const StepResult& step = runner.compute(batch, &statistics);
@@ -99,8 +101,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   record.final_train_loss = loss;
   record.grad_first_last = grad_first_last(params, config.model.n_layer);
   record.growth = growth(sites);
-  add_environment(config.train, record);
-  write_record(folder.file(summary_file), record);
+  write_record(folder.file(summary_file), record, config.train);
   return record;
 }
 

@@ -5,8 +5,8 @@
 
 #include "config/run_config.h"
 #include "data/corpus.h"
-#include "run/folder.h"
-#include "run/record.h"
+#include "logs/record.h"
+#include "logs/run_folder.h"
 
 namespace normscope {
 

@@ -40,8 +40,8 @@ double StepRunner::compute_micro_batch(Index step, Index micro, TapListener<floa
 
 // Adds those of the round's micro-batches in their order.
 void StepRunner::add_statistics(Index micro_batches, SiteStatistics& statistics) {
-  const std::span<const SiteSums> sites = micro_statistics_.sites();
-  const std::span<const HeadStats> heads = micro_statistics_.heads();
+  const auto sites = micro_statistics_.sites();
+  const auto heads = micro_statistics_.heads();
   ranks_.gather(sites, sites_);
   ranks_.gather(heads, heads_);
   for (Index i = 0; i < micro_batches; ++i)
@@ -95,6 +95,19 @@ double evaluate(Model<float>& model, std::span<const Token> text, Index batch_si
     }
   }
   return total / static_cast<double>(predicted);
+}
+
+FirstNonfinite first_nonfinite(const SiteStatistics& statistics, const GradientNorms<float>& norms,
+                               const ParameterLayout& layout, Index step) {
+  if (std::optional<FirstNonfinite> site = statistics.first_nonfinite()) {
+    site->step = step;
+    return *site;
+  }
+  for (std::size_t i = 0; i < norms.by_part.size(); ++i) {
+    if (!std::isfinite(norms.by_part[i]))
+      return {step, layout[norms.parts[i].parameter].layer, "", norms.parts[i].name, true};
+  }
+  return {step, std::ssize(layout.blocks) + 1, "loss", "", false};
 }
 
 std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<float>& model,

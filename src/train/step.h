@@ -7,9 +7,9 @@
 
 #include "config/run_config.h"
 #include "data/batches.h"
+#include "logs/run_folder.h"
+#include "logs/sites.h"
 #include "model/model.h"
-#include "run/logs.h"
-#include "telemetry/site_statistics.h"
 #include "train/optimizer.h"
 #include "train/ranks.h"
 
@@ -74,6 +74,11 @@ class StepRunner {
 // take in turn.
 double evaluate(Model<float>& model, std::span<const Token> text, Index batch_size, Index batches = 0,
                 const Ranks& ranks = one_rank());
+
+// The first site of a step, computed with every tap on, that is not finite; else the first parameter whose
+// gradient is not; else the loss.
+FirstNonfinite first_nonfinite(const SiteStatistics& statistics, const GradientNorms<float>& norms,
+                               const ParameterLayout& layout, Index step);
 
 // The rows of params.csv for a step, with names from `norms`. `changes` is null if the update was skipped.
 std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<float>& model,

@@ -6,7 +6,7 @@
 #include "config/dump.h"
 #include "core/stopwatch.h"
 #include "data/ngram.h"
-#include "train/environment.h"
+#include "logs/record.h"
 #include "train/sampler.h"
 #include "train/thread_choice.h"
 
@@ -43,7 +43,9 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
       statistics_(config.model.n_layer, config.model.n_head),
       tokens_per_step_(config.tokens_per_step()) {
   initialise(config.model, model_.layout(), config.train.seed, model_.parameters);
-  record_ = new_record(config, corpus, model_.layout());
+  record_.params = model_.layout().count();
+  record_.vocab = corpus.vocab.size();
+  record_.corpus_hash = hex(corpus.hash);
   record_.ranks = ranks.size();
 }
 
@@ -203,7 +205,6 @@ void Trainer::finish() {
   record_.trajectory_hash = hex(state_.trajectory_hash);
   const Index tokens = (state_.step - first_step_ + 1) * tokens_per_step_;
   record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
-  add_environment(config_.train, record_);
 }
 
 // Writes the final model and a sample of its text.
@@ -258,7 +259,7 @@ RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
     finish();
     if (done) write_results();
     record_.seconds = record_.seconds.value_or(0) + clock.seconds();
-    write_record(folder_->file(summary_file), record_);
+    write_record(folder_->file(summary_file), record_, config_.train);
   }
   // The last checkpoint is written last, so a run that has it is complete; after an earlier kill the
   // checkpoint before it leads to the same results.

@@ -7,10 +7,9 @@
 
 #include "config/run_config.h"
 #include "data/corpus.h"
-#include "run/logs.h"
-#include "run/record.h"
+#include "logs/record.h"
+#include "logs/run_folder.h"
 #include "train/checkpoint.h"
-#include "train/divergence.h"
 #include "train/step.h"
 
 namespace normscope {

@@ -1,4 +1,4 @@
-#include "telemetry/site_statistics.h"
+#include "logs/sites.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,20 +8,11 @@
 namespace normscope {
 namespace {
 
-constexpr int sites_per_block = static_cast<int>(Site::stream) + 1;
+FirstNonfinite nonfinite_at(Place place, bool in_gradient) {
+  return {.layer = place.layer, .site = name_of(place.site), .param = "", .in_gradient = in_gradient};
+}
 
 }  // namespace
-
-std::vector<Place> places_of(Index n_layer) {
-  const int last = static_cast<int>(n_layer) + 1;
-  std::vector<Place> places = {{0, Site::stream}};
-  for (int layer = 1; layer < last; ++layer) {
-    for (int site = 0; site < sites_per_block; ++site) places.push_back({layer, static_cast<Site>(site)});
-  }
-  places.push_back({last, Site::final});
-  places.push_back({last, Site::logits});
-  return places;
-}
 
 void SiteSums::operator+=(const SiteSums& other) {
   value += other.value;
@@ -31,11 +22,17 @@ void SiteSums::operator+=(const SiteSums& other) {
 }
 
 SiteStatistics::SiteStatistics(Index n_layer, Index n_head)
-    : n_layer_(n_layer),
-      n_head_(n_head),
-      places_(places_of(n_layer)),
-      sites_(places_.size()),
-      heads_(static_cast<std::size_t>(n_layer * n_head)) {}
+    : n_head_(n_head), heads_(static_cast<std::size_t>(n_layer * n_head)) {
+  const int head_layer = static_cast<int>(n_layer) + 1;
+  places_.push_back({0, Site::stream});
+  for (int layer = 1; layer < head_layer; ++layer) {
+    for (int site = 0; site <= static_cast<int>(Site::stream); ++site)
+      places_.push_back({layer, static_cast<Site>(site)});
+  }
+  places_.push_back({head_layer, Site::final});
+  places_.push_back({head_layer, Site::logits});
+  sites_.resize(places_.size());
+}
 
 void SiteStatistics::clear() {
   std::ranges::fill(sites_, SiteSums{});
@@ -43,13 +40,10 @@ void SiteStatistics::clear() {
 }
 
 SiteSums& SiteStatistics::at(Place place) {
-  const int site = static_cast<int>(place.site), before = 1 + (place.layer - 1) * sites_per_block;
-  const int index = place.layer == 0          ? 0
-                    : place.layer <= n_layer_ ? before + site
-                                              : before + site - static_cast<int>(Site::final);
-  require(index >= 0 && index < std::ssize(places_) && places_[index] == place, "telemetry",
-          "a tap at a site without a row: layer ", place.layer, ", ", name_of(place.site));
-  return sites_[index];
+  const auto found = std::ranges::lower_bound(places_, place);
+  require(found != places_.end() && *found == place, "logs", "a tap at a site without a row: layer ",
+          place.layer, ", ", name_of(place.site));
+  return sites_[found - places_.begin()];
 }
 
 void SiteStatistics::on_value(Place place, const Matrix<float>& x) {
@@ -78,12 +72,12 @@ void SiteStatistics::add(std::span<const SiteSums> sites, std::span<const HeadSt
   for (std::size_t i = 0; i < heads.size(); ++i) heads_[i] += heads[i];
 }
 
-std::optional<Nonfinite> SiteStatistics::first_nonfinite() const {
+std::optional<FirstNonfinite> SiteStatistics::first_nonfinite() const {
   for (std::size_t i = 0; i < sites_.size(); ++i) {
-    if (sites_[i].value.nonfinite > 0) return Nonfinite{places_[i], false};
+    if (sites_[i].value.nonfinite > 0) return nonfinite_at(places_[i], false);
   }
   for (std::size_t i = sites_.size(); i-- > 0;) {
-    if (sites_[i].gradient.nonfinite > 0) return Nonfinite{places_[i], true};
+    if (sites_[i].gradient.nonfinite > 0) return nonfinite_at(places_[i], true);
   }
   return std::nullopt;
 }

@@ -1,9 +1,17 @@
-#include "run/record.h"
+#include "logs/record.h"
+
+#include <commit.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
+#include "core/memory.h"
+#include "core/parallel.h"
 #include "io/json.h"
+#include "kernels/gemm/openblas.h"
+#include "kernels/simd.h"
 
 namespace normscope {
 namespace {
@@ -22,7 +30,57 @@ Json json_of(const FirstNonfinite& first) {
           {"kind", first.in_gradient ? "gradient" : "value"}};
 }
 
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+// "glibc 2.36", which computes cosines and logarithms
+std::string libc_name() {
+  char name[100] = "unknown";  // with another C library it stays that
+  confstr(_CS_GNU_LIBC_VERSION, name, sizeof name);
+  return name;
+}
+
+// The machine and the build.
+Json environment(const TrainConfig& config) {
+  const BlasInfo blas = blas_info();
+  return {{"peak_rss_mb", peak_rss_bytes() / 0x1p20},
+          {"threads", thread_count()},
+          {"precision", name_of(config.precision)},
+          {"gemm", name_of(config.gemm)},
+          {"blas", {{"flavour", blas.flavour}, {"version", blas.version}, {"kernel", blas.kernel}}},
+          {"cpu", cpu_name()},
+          {"isa", isa_name()},
+          {"compiler", NORMSCOPE_COMPILER},
+          {"libc", libc_name()},
+          {"version", NORMSCOPE_VERSION},
+          {"commit", NORMSCOPE_COMMIT}};
+}
+
 }  // namespace
+
+std::string blas_text() {
+  const BlasInfo blas = blas_info();
+  return text("OpenBLAS ", blas.version, " (", blas.flavour, ", ", blas.kernel, ")");
+}
+
+std::string version_text() {
+  return text("normscope ", NORMSCOPE_VERSION, " (commit ", NORMSCOPE_COMMIT, "), ", NORMSCOPE_COMPILER, ", ",
+              isa_name(), ", ", blas_text());
+}
+
+std::string text_of(const FirstNonfinite& first, Index n_layer) {
+  const std::string of_gradient = first.in_gradient ? "the gradient of " : "";
+  if (!first.param.empty()) return of_gradient + first.param;
+  if (first.layer == 0) return of_gradient + "the embedding";
+  if (first.layer <= n_layer) return text(of_gradient, "block ", first.layer, ' ', first.site);
+  return of_gradient + "the " + (first.site == "final" ? "final activation" : first.site);
+}
 
 double grad_first_last(const std::vector<ParameterRow>& rows, Index n_layer) {
   double first = 0, last = 0;
@@ -60,29 +118,18 @@ bool branches_too_small(const ModelConfig& config, double share) {
   return share < 0.05 && !scaled && config.norm != NormKind::none && !by_design;
 }
 
-void write_record(const std::string& path, const RunRecord& run) {
-  Json json = {
-      {"status", run.status},
-      {"steps", run.steps},
-      {"params", run.params},
-      {"vocab", run.vocab},
-      {"corpus_hash", run.corpus_hash},
-      {"final_train_loss", or_null(run.final_train_loss)},
-      {"final_val_loss", or_null(run.final_val_loss)},
-      {"best_val_loss", or_null(run.best_val_loss)},
-      {"grad_first_last", or_null(run.grad_first_last)},
-      {"growth", or_null(run.growth)},
-      {"peak_rss_mb", or_null(run.peak_rss_mb)},
-      {"threads", run.threads},
-      {"precision", run.precision},
-      {"gemm", run.gemm},
-      {"blas", {{"flavour", run.blas_flavour}, {"version", run.blas_version}, {"kernel", run.blas_kernel}}},
-      {"cpu", run.cpu},
-      {"isa", run.isa},
-      {"compiler", run.compiler},
-      {"libc", run.libc},
-      {"version", run.version},
-      {"commit", run.commit}};
+void write_record(const std::string& path, const RunRecord& run, const TrainConfig& config) {
+  Json json = {{"status", run.status},
+               {"steps", run.steps},
+               {"params", run.params},
+               {"vocab", run.vocab},
+               {"corpus_hash", run.corpus_hash},
+               {"final_train_loss", or_null(run.final_train_loss)},
+               {"final_val_loss", or_null(run.final_val_loss)},
+               {"best_val_loss", or_null(run.best_val_loss)},
+               {"grad_first_last", or_null(run.grad_first_last)},
+               {"growth", or_null(run.growth)}};
+  json.update(environment(config));
   if (run.status != status_probe) {
     json.update({{"best_step", or_null(run.best_step)},
                  {"branch_share", or_null(run.branch_share)},

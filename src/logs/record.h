@@ -1,27 +1,20 @@
-// The record of a run: summary.json, and the figures in it.
+// The record of a run, summary.json: its figures, and the machine and build on which its bits and speed
+// depend.
 #pragma once
 
 #include "config/run_config.h"
-#include "run/logs.h"
+#include "logs/run_folder.h"
 
 namespace normscope {
 
 inline constexpr const char *status_done = "done", *status_diverged = "diverged",
                             *status_interrupted = "interrupted", *status_probe = "probe";
 
-// The first tensor of a diverged step that was not finite: a site, or a parameter's gradient.
-struct FirstNonfinite {
-  Index step = 0, layer = 0;
-  std::string site, param;  // one of the two
-  bool in_gradient = false;
-};
-
 struct RunRecord {
-  RunConfig config;
-
-  std::string status;  // one of the above
-  Index steps = 0;     // finished updates; 0 here and below: unknown
+  std::string status;  // one of the above; empty until the run ends
+  Index steps = 0;     // finished updates
   Index params = 0, vocab = 0;
+  std::string corpus_hash;                                                // of the bytes of its texts
   std::optional<double> final_train_loss, final_val_loss, best_val_loss;  // nats
   std::optional<Index> best_step;
   std::optional<double> grad_first_last, growth;  // see below
@@ -29,20 +22,24 @@ struct RunRecord {
   // Losses (nats) of n-gram models on the validation split (data/ngram.h).
   std::optional<double> unigram, bigram, trigram, four_gram;
   Index skipped = 0;  // updates, by on_nonfinite: skip
-  std::optional<double> seconds, tokens_per_s, peak_rss_mb;
-  Index ranks = 1, threads = 0;  // threads: of the first rank
-  std::string precision, gemm, blas_flavour, blas_version, blas_kernel, cpu, isa, compiler, libc, version,
-      commit;
+  std::optional<double> seconds, tokens_per_s;
+  Index ranks = 1;
   std::string trajectory_hash;
-  std::string corpus_hash;                        // of the bytes of its texts; empty: unknown
   std::optional<FirstNonfinite> first_nonfinite;  // of a diverged run
 };
 
 // summary.json, with null for figures that the run does not have; a probe's leaves out those of training.
-void write_record(const std::string& path, const RunRecord& run);
+void write_record(const std::string& path, const RunRecord& run, const TrainConfig& config);
 
 // `seconds` of a summary.json; nothing if it has none.
 std::optional<double> seconds_in(const std::string& path);
+
+// "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"
+std::string version_text();
+std::string blas_text();  // "OpenBLAS 0.3.21 (openmp, Cooperlake)"
+
+// "the gradient of block 1 ffn_hidden", "the logits".
+std::string text_of(const FirstNonfinite& first, Index n_layer);
 
 // --- figures, computed from rows of the logs ---
 

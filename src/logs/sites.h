@@ -1,0 +1,104 @@
+// Statistics and copies of every site of the model: the numbers of layers.csv and heads.csv, and the tensors
+// of an exchange file.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "core/site.h"
+#include "kernels/pointwise.h"
+
+namespace normscope {
+
+// One row of layers.csv, whose columns src/logs/README.md defines. NaN where nothing was measured.
+struct SiteRow {
+  Place place;
+  double mean, rms, abs_max;
+  Index nonfinite;
+  double grad_rms, grad_abs_max, grad_norm;
+  Index grad_nonfinite;
+  std::optional<double> branch_share = {};  // of attn_out and ffn_out beside a residual stream
+};
+
+// One row of heads.csv. Heads count from 1.
+struct HeadRow {
+  Index layer, head;
+  double max_logit, entropy, first_share;
+};
+
+// The first tensor of a step that was not finite: a site's, or a parameter's.
+struct FirstNonfinite {
+  Index step = 0, layer = 0;
+  std::string site, param;  // one of the two
+  bool in_gradient = false;
+};
+
+// Sums over a site's tensors.
+struct SiteSums {
+  TensorStats value, gradient;
+  double branch_squares = 0, stream_squares = 0;  // of the two terms of a residual sum
+
+  void operator+=(const SiteSums& other);
+};
+
+// Measures each tensor when its tap fires. Micro-batches add up: their elements count as those of one tensor.
+class SiteStatistics : public TapListener<float> {
+ public:
+  SiteStatistics(Index n_layer, Index n_head);
+
+  void clear();
+  void on_value(Place place, const Matrix<float>& x) override;
+  void on_gradient(Place place, const Matrix<float>& x) override;
+  void on_branch(Place output, float alpha, const Matrix<float>& branch) override;
+  void on_heads(int layer, std::span<const HeadStats> heads) override;
+
+  // Sums of each site, in the order of the model, and of each head (L, H).
+  std::span<const SiteSums> sites() const { return sites_; }
+  std::span<const HeadStats> heads() const { return heads_; }
+  // Adds those of a micro-batch.
+  void add(std::span<const SiteSums> sites, std::span<const HeadStats> heads);
+
+  // In the order of the model. Over several batches, norms are root mean squares.
+  std::vector<SiteRow> rows(Index batches = 1) const;
+  std::vector<HeadRow> head_rows() const;
+  // The first value, else the last gradient: backward computes it first. Without its step.
+  std::optional<FirstNonfinite> first_nonfinite() const;
+
+ private:
+  SiteSums& at(Place place);
+
+  const Index n_head_;
+  std::vector<Place> places_;  // in ascending order, which is that of the model and of layers.csv
+  std::vector<SiteSums> sites_;
+  std::vector<HeadStats> heads_;
+};
+
+// One site's tensor: (rows, cols), rows = B*T.
+template <class Real>
+struct SiteCopy {
+  Place place;
+  Index rows, cols;
+  std::vector<Real> data;
+};
+
+// Copies of every site's value and gradient over one pass, for exchange files and for checks that compare two
+// passes.
+template <class Real>
+class SiteCopies : public TapListener<Real> {
+ public:
+  void on_value(Place place, const Matrix<Real>& value) override { copy(place, value, values); }
+  void on_gradient(Place place, const Matrix<Real>& gradient) override { copy(place, gradient, gradients); }
+
+  // Values in forward order, gradients in backward order.
+  std::vector<SiteCopy<Real>> values, gradients;
+
+ private:
+  static void copy(Place place, const Matrix<Real>& x, std::vector<SiteCopy<Real>>& copies) {
+    copies.push_back({place, x.rows, x.cols, {x.data, x.data + x.size()}});
+  }
+};
+
+}  // namespace normscope
