@@ -20,8 +20,7 @@ ALLOWED = {
     "logs": {"core", "kernels", "autograd", "model", "config", "io"},
     "train": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "logs"},
     "check": {"core", "kernels", "autograd", "ops", "model", "config", "data", "logs", "train"},
-    "bench": {"core", "kernels", "autograd", "model", "config", "data", "io", "logs", "train"},
-    "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "logs", "train", "check", "bench"},
+    "cli": {"core", "kernels", "autograd", "ops", "model", "config", "data", "io", "logs", "train", "check"},
 }
 # Of kernels, these include nothing else: statistics of tensors, and their names; how products are computed.
 KERNELS_FOR = {"logs": {"kernels/pointwise.h", "kernels/simd.h", "kernels/gemm/openblas.h"}, "config": {"kernels/gemm/gemm.h"}}

@@ -336,7 +336,7 @@ def run_rmsnorm(config, out, quick):
         if not noted.exists():
             noted.write_text(normscope("bench", base, "--set", f"model.norm={norm}", "--json", "--steps", 20 if quick else 60,
                                        OMP_NUM_THREADS="1"), encoding="utf-8")
-        found = json.loads(noted.read_text(encoding="utf-8"))["by_threads"][0]
+        found = json.loads(noted.read_text(encoding="utf-8"))
         cost[norm] = (next(op["ms"] for op in found["ops"] if op["op"] == "norm"), found["step_ms"])
     return {"rows": rows, "cost": cost}
 

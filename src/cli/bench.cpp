@@ -1,20 +1,30 @@
-// normscope bench [CONFIG]: how fast training steps are, as a share of what this machine's cores can do.
-#include <iostream>
+// normscope bench [CONFIG]: how fast training steps are, beside OpenBLAS's SGEMM with the same threads.
+#include <cblas.h>
+#include <unistd.h>
 
-#include "bench/machine.h"
-#include "bench/steps.h"
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <map>
+
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "config/load.h"
+#include "core/memory.h"
 #include "core/parallel.h"
+#include "core/stopwatch.h"
 #include "io/json.h"
-#include "logs/record.h"
+#include "kernels/gemm/openblas.h"
+#include "model/cost.h"
+#include "logs/run_folder.h"
+#include "train/step.h"
 
 namespace normscope {
 namespace {
 
-constexpr Index min_steps = 20;
-constexpr double noticeable_share = 0.05;  // of other programs in the CPU time
+constexpr Index min_steps = 20, warm_up_steps = 3;
+constexpr Index vocabulary_size = 65;
 
 // nanoGPT's CPU preset.
 RunConfig default_config() {
@@ -36,87 +46,190 @@ RunConfig config_of(const CommandLine& line) {
   return config;
 }
 
-Json to_json(const Measurement& m) {
-  Json ops = Json::array();
-  for (const OpTime& op : m.ops) {
-    Json& row = ops.emplace_back();
-    row = {{"op", op.name},
-           {"ms", op.ms},
-           {"forward_ms", op.forward_ms},
-           {"backward_ms", op.backward_ms},
-           {"share", op.share}};
-    if (op.gflops) row["gflops"] = *op.gflops;
-    if (op.gb_per_s) row["gb_per_s"] = *op.gb_per_s;
-  }
-  return {{"threads", m.threads},
-          {"precision", name_of(m.precision)},
-          {"sgemm_gflops", m.sgemm_gflops},
-          {"memory_gb_per_s", m.memory_gb_per_s},
-          {"step_ms", m.step_ms},
-          {"tokens_per_s", m.tokens_per_s},
-          {"gflops", m.gflops},
-          {"share", m.share()},
-          {"log_overhead", m.log_overhead},
-          {"ops", std::move(ops)}};
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
 }
 
-// The first results are those of the config's own precision, with one thread and with all.
-void print_json(const RunConfig& config, const std::vector<Measurement>& results,
-                std::optional<double> others) {
-  const std::size_t own = results.size() / 2;
-  Json json = to_json(results[own - 1]);
-  json["peak_mb"] = results[0].peak_mb;
-  json["gemm"] = name_of(config.train.gemm);
-  json["other_cpu_share"] = others ? Json(*others) : nullptr;
-  for (const Measurement& m : results) json["results"].push_back(to_json(m));
-  for (std::size_t i = 0; i < own; ++i) json["by_threads"].push_back(json["results"][i]);
-  std::cout << json_text(json);
+// GFLOP/s of OpenBLAS's SGEMM with thread_count() threads: the best of 512^3, 1024^3, 2048^3 (median of 5).
+double sgemm_gflops() {
+  openblas_set_num_threads(thread_count());
+  double best = 0;
+  for (const int n : {512, 1024, 2048}) {
+    const std::vector<float> a(n * n, 0.5f), b(n * n, 0.25f);
+    std::vector<float> c(n * n);
+    std::vector<double> seconds;
+    for (int run = 0; run < 6; ++run) {
+      const Stopwatch watch;
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1, a.data(), n, b.data(), n, 0,
+                  c.data(), n);
+      if (run > 0) seconds.push_back(watch.seconds());  // the first warms up
+    }
+    best = std::max(best, 2e-9 * n * n * n / median(seconds));
+  }
+  pin_openblas();
+  return best;
+}
+
+// The floating-point operations of forward and backward of an op that arithmetic bounds, else 0.
+double flops_of(const OpCall& call, Index context) {
+  const std::string_view name = call.name;
+  const double rows = static_cast<double>(call.rows), in = static_cast<double>(call.in);
+  // Three products: y, dx and dW.
+  if (name.starts_with("linear")) return 6 * rows * in * static_cast<double>(call.out);
+  // Six products, S, O, dV, dP, dQ and dK, each of the unmasked half.
+  if (name == "attention") return 6 * rows * in * static_cast<double>(context + 1);
+  return 0;
+}
+
+// Adds up time and arithmetic of each op.
+struct OpProfile : OpListener {
+  struct Row {
+    double seconds = 0, flops = 0;
+  };
+
+  void on_forward(const OpCall& call, double seconds) override {
+    Row& row = rows[call.name];
+    row.seconds += seconds;
+    row.flops += flops_of(call, context);
+  }
+  void on_backward(const OpCall& call, double seconds) override { rows[call.name].seconds += seconds; }
+
+  Index context = 0;
+  std::map<std::string_view, Row> rows;
+};
+
+struct Times {
+  std::vector<double> seconds, log_overheads;  // of each plain step; of the logged step after it, as a share
+  OpProfile ops;                               // of the plain steps
+};
+
+struct OpTime {
+  std::string op;    // its name, "optimiser", or "rest": the batch, clearing gradients, their norm
+  double ms, share;  // of the median step
+  double gflops;     // NaN (in JSON null): the op is not bound by arithmetic
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OpTime, op, ms, share, gflops)
+
+struct Measurement {
+  int threads;
+  std::string precision;
+  double step_ms, tokens_per_s, gflops;  // of the median step
+  double sgemm_gflops, share;            // share: gflops over sgemm_gflops
+  double log_overhead;                   // extra time with every layer logged, as a share
+  double peak_mb;
+  std::vector<OpTime> ops;  // the longest first
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Measurement, threads, precision, step_ms, tokens_per_s, gflops,
+                                   sgemm_gflops, share, log_overhead, peak_mb, ops)
+
+// Times training steps on random text. Plain and logged ones take turns, so that both meet the machine in the
+// same states.
+Times time_steps(const RunConfig& config, Index steps) {
+  require_memory(config.model, vocabulary_size, config.train.batch_size);
+  std::vector<Token> tokens(std::max<Index>(100'000, 2 * config.model.context));
+  const RandomStream stream(1, "bench");
+  for (Index i = 0; i < std::ssize(tokens); ++i)
+    tokens[i] = static_cast<Token>(stream.below(i, vocabulary_size));
+
+  const RunFolder folder(std::filesystem::temp_directory_path() / text("normscope-", getpid()),
+                         Existing::refuse);
+  LayerLogs logs(folder);
+  Model<float> model(config.model, vocabulary_size, config.train.gemm_mode());
+  initialise(config.model, model.layout(), 1, model.parameters);
+  Optimizer<float> optimizer(config.train, model.layout());
+  StepRunner runner(config, model, tokens);
+  SiteStatistics statistics(config.model.n_layer, config.model.n_head);
+  Times times;
+  times.ops.context = config.model.context;
+  Index step = 0;
+  const auto seconds_of_step = [&](bool logged) {
+    model.tape.set_op_listener(logged ? nullptr : &times.ops);
+    const Stopwatch step_clock;
+    statistics.clear();
+    const StepResult& result = runner.compute(++step, logged ? &statistics : nullptr);
+    const Stopwatch update_clock;
+    const std::vector<WeightChange>& changes =
+        optimizer.update(step, config.train.lr, 1.0, model.gradients, model.parameters);
+    if (!logged) times.ops.rows["optimiser"].seconds += update_clock.seconds();
+    if (logged) {
+      const auto params = parameter_rows(config.train, model, result.norms, &changes);
+      logs.write(step, statistics.rows(), params, statistics.head_rows());
+    }
+    return step_clock.seconds();
+  };
+
+  for (Index i = 0; i < warm_up_steps; ++i) seconds_of_step(i % 2 == 1);
+  times.ops.rows.clear();
+  for (Index i = 0; i < steps; ++i) {
+    times.seconds.push_back(seconds_of_step(false));
+    times.log_overheads.push_back(seconds_of_step(true) / times.seconds.back() - 1);
+  }
+  std::filesystem::remove_all(folder.path());
+  return times;
+}
+
+std::vector<OpTime> op_times(const Times& times, double step_ms) {
+  double whole = 0, rest = 1;
+  for (const double seconds : times.seconds) whole += seconds;
+  std::vector<OpTime> ops;
+  for (const auto& [name, row] : times.ops.rows) {
+    const double share = row.seconds / whole;
+    const double gflops = row.flops > 0 ? 1e-9 * row.flops / row.seconds : NAN;
+    ops.push_back({std::string(name), share * step_ms, share, gflops});
+    rest -= share;
+  }
+  std::ranges::sort(ops, std::greater(), &OpTime::ms);
+  ops.push_back({"rest", rest * step_ms, rest, NAN});
+  return ops;
+}
+
+Measurement measure(const RunConfig& config, Index steps) {
+  const Times times = time_steps(config, steps);
+  Measurement m;
+  m.peak_mb = peak_rss_bytes() / 0x1p20;  // before SGEMM, which takes memory of its own
+  m.threads = thread_count();
+  m.precision = name_of(config.train.precision);
+  m.step_ms = 1e3 * median(times.seconds);
+  m.tokens_per_s = 1e3 / m.step_ms * static_cast<double>(config.tokens_per_step());
+  const ParameterLayout layout(config.model, vocabulary_size);
+  m.gflops = 1e-9 * training_flops_per_token(config.model, layout) * m.tokens_per_s;
+  m.sgemm_gflops = sgemm_gflops();
+  m.share = m.gflops / m.sgemm_gflops;
+  m.log_overhead = median(times.log_overheads);
+  m.ops = op_times(times, m.step_ms);
+  return m;
 }
 
 std::string percent(double share) { return fixed(100 * share, 1) + "%"; }
 
-void print_ops(const Measurement& m) {
-  std::cout << "\nthe step in " << name_of(m.precision) << ", threads: " << m.threads << " (measured: memory "
-            << fixed(m.memory_gb_per_s, 0) << " GB/s)\n";
-  Columns table;
-  add_row(table, {"op", "ms", "forward", "backward", "share", "GFLOP/s", "GB/s"});
-  const auto cell = [](std::optional<double> number, int digits) {
-    return number.value_or(0) > 0 ? fixed(*number, digits) : "";
-  };
-  for (const OpTime& op : m.ops)
-    add_row(table, {op.name, fixed(op.ms, 3), cell(op.forward_ms, 3), cell(op.backward_ms, 3),
-                    percent(op.share), cell(op.gflops, 1), cell(op.gb_per_s, 1)});
-  add_row(table, {"step", fixed(m.step_ms, 3), "", "", percent(1), "", ""});
-  print_table(table);
-}
-
-void print_tables(const RunConfig& config, const std::vector<Measurement>& results,
-                  std::optional<double> others) {
+void print_tables(const RunConfig& config, const Measurement& m) {
   const ModelConfig& model = config.model;
   std::cout << config.name << ": L " << model.n_layer << ", C " << model.d_model << ", T " << model.context
-            << ", B " << config.train.batch_size << "; " << machine_text(config.train) << "\n\n";
+            << ", B " << config.train.batch_size << ", " << m.precision << "; " << machine_text(config.train)
+            << "\n\n"
+            << fixed(m.step_ms, 2) << " ms a step, " << short_number(m.tokens_per_s)
+            << " tokens/s, peak memory " << fixed(m.peak_mb, 0) << " MiB\n"
+            << fixed(m.gflops, 1) << " GFLOP/s, " << percent(m.share) << " of SGEMM's "
+            << fixed(m.sgemm_gflops, 1) << " in float32\n"
+            << "logging every layer at every step adds " << percent(m.log_overhead) << "\n\n";
   Columns table;
-  add_row(table, {"precision", "threads", "step ms", "tokens/s", "GFLOP/s", "SGEMM's", "share", "logging"});
-  for (const Measurement& m : results)
-    add_row(table, {name_of(m.precision), std::to_string(m.threads), fixed(m.step_ms, 2),
-                    short_number(m.tokens_per_s), fixed(m.gflops, 1), fixed(m.sgemm_gflops, 1),
-                    percent(m.share()), (m.log_overhead < 0 ? "" : "+") + percent(m.log_overhead)});
+  add_row(table, {"op", "ms", "share", "GFLOP/s"});
+  for (const OpTime& op : m.ops)
+    add_row(table,
+            {op.op, fixed(op.ms, 3), percent(op.share), std::isnan(op.gflops) ? "" : fixed(op.gflops, 1)});
   print_table(table);
-  std::cout << "share: of SGEMM's GFLOP/s, float32; logging: what every layer, every step adds\n";
-  print_ops(results[results.size() / 2 - 1]);
-  std::cout << "\npeak memory " << fixed(results[0].peak_mb, 0) << " MiB\n";
-  if (others > noticeable_share)
-    std::cout << "other programs took " << fixed(100 * *others, 0)
-              << "% of this machine's CPU time: read the times as too long and the shares as rough\n";
 }
 
 Exit run(const CommandLine& line) {
   const Index steps = line.number_of<Index>("steps", min_steps, 1'000'000, 60);
   const RunConfig config = config_of(line);
   set_up_threads(line, config.train.threads);
-  const OtherCpuTime other_time;
-  const std::vector<Measurement> results = measure(config, steps);
-  (line.has("json") ? print_json : print_tables)(config, results, other_time.share());
+  const Measurement found = measure(config, steps);
+  if (line.has("json"))
+    std::cout << json_text(nlohmann::json(found));
+  else
+    print_tables(config, found);
   return Exit::ok;
 }
 
@@ -127,13 +240,11 @@ const Command bench_command = {
     .arguments = "[CONFIG]",
     .purpose = "speed, as a share of what this machine can do",
     .details =
-        "Times training steps of a config (default: nanoGPT's CPU size) on random text, in fp32 and bf16,\n"
-        "with one thread and with all, and sets them against the SGEMM rate of OpenBLAS in the same "
-        "process.\n"
-        "Says where a step's time goes, what logging adds, and whether other programs took the cores' time.",
+        "Times training steps of a config (default: nanoGPT's CPU size) on random text, op by op, with and\n"
+        "without logs, and sets them against the SGEMM rate of OpenBLAS in the same process.",
     .options = {set_option,
                 threads_option,
-                {"steps", "N", "steps measured each time, at least 20 (default: 60)"},
+                {"steps", "N", "steps measured, at least 20 (default: 60)"},
                 {"json", "", "print JSON"}},
     .run = run};
 
