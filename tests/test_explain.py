@@ -40,7 +40,7 @@ class Explain(CliTest):
         """Every step of layernorm that `page` prints, of the vector x."""
         mu, var = x.mean(), x.var()
         expected = {"x": x, "μ": mu, "x − μ": x - mu, "(x − μ)²": (x - mu)**2, "σ²": var, "√(σ² + ε)": math.sqrt(var + EPS),
-                    "σ + ε": math.sqrt(var) + EPS, "x̂": standardised(x), "y": standardised(x),
+                    "σ + ε": math.sqrt(var) + EPS, "x̂": standardised(x), "γ": np.ones_like(x), "β": 0 * x, "y": standardised(x),
                     "standardised": (x - mu) / x.std(ddof=1), "min-max": (x - x.min()) / np.ptp(x)}
         steps = re.findall(r"(?m)^  (\S.*?)  .*= (.*)$", page)
         self.assertEqual([name for name, _ in steps], list(expected))
@@ -120,8 +120,12 @@ class Explain(CliTest):
                      "  attention(x) = softmax(q kᵀ/√8, causal)·v·W_out, q, k, v = x·W_qkv\n",
                      "  ffn(x) = silu(x·W_gate + b)·(x·W_in + b)·W_out + b\n", "logits = head(final_norm(x))"):
             self.assertIn(line, page)
-        parts = [int(number.replace(",", "")) for number in re.findall(r"(?m)^    \w.*? {2,}([\d,]+)", page)]
-        self.assertGreater(parts[-1], 0)
+        counts = [int(number.replace(",", "")) for number in re.findall(r"(?m)^(?:embeddings|block 1 of 2|head.*norm|in all) +([\d,]+)", page)]
+        run = self.train("run", {"model": {"activation": "swiglu", "ffn_bias": True, "norm_placement": ["post", "sandwich"]}})
+        self.assertEqual(counts[-1], run.summary["params"])
+        blocks = [sum(tensor.size for name, tensor in run.tensors().items() if name.startswith(start))
+                  for start in ("embed", "blocks.0", "final_norm")]
+        self.assertEqual(counts[:3], blocks)
 
     def test_mistakes_are_named(self):
         for given, words in ((["--norm", "rmsnorm", "--bias", "1,2,3,4"], "--bias: rmsnorm has none"),

@@ -2,6 +2,7 @@
 // the lesson that puts them together.
 #include "cli/explain.h"
 
+#include <cmath>
 #include <iostream>
 
 #include "cli/commands.h"
@@ -13,54 +14,12 @@
 namespace normscope {
 namespace {
 
-void list_all() {
-  const auto list = [](const char* title, const auto& table) {
-    std::cout << title << '\n';
-    for (const auto& row : table) std::cout << "  " << aligned_left(row.name, 14) << row.formula << '\n';
-  };
-  list("norms (--norm NAME shows the arithmetic, of --vector 1,2,3,4 if you like)", norm_table());
-  list("\nplacements (--placement NAME shows the equations; F is attention, then the FFN)",
-       placement_table());
-  std::cout
-      << "\n`normscope explain CONFIG` shows a config's own blocks, `normscope explain --all` the lesson.\n";
-}
-
-// "1,2;3,4": semicolons separate tokens, commas features.
-Numbers parse_matrix(const std::string& list, Index context = 0) {
-  Numbers matrix{0, 0, context, {}};
-  for (const std::string& line : split(list, ';')) {
-    const std::vector<double> row = parse_numbers("--matrix", line);
-    const Index cols = std::ssize(row);
-    if (matrix.rows > 0 && cols != matrix.cols)
-      refuse("explain", "--matrix: row ", matrix.rows + 1, " has ", cols, " numbers; expected ", matrix.cols);
-    ++matrix.rows;
-    matrix.cols = cols;
-    matrix.values.insert(matrix.values.end(), row.begin(), row.end());
-  }
-  if (context == 0) matrix.context = matrix.rows;
-  return matrix;
-}
-
-// The matrix by one norm, or by each.
-void explain_matrix(const Numbers& x, const NormRow* only, const Affine& affine) {
-  std::cout << "tokens down, features across:\n";
-  print_numbers(x);
-  for (const NormRow& row : norm_table()) {
-    if (only != nullptr ? &row != only : row.kind == NormKind::none) continue;
-    // All norms together: those without gain or bias ignore it; a single one refuses it.
-    const bool gain = only || row.has_gain, bias = only || row.has_bias;
-    std::cout << '\n';
-    explain_axes(row, x,
-                 {gain ? affine.gain : std::vector<double>{}, bias ? affine.bias : std::vector<double>{}});
-  }
-}
-
 void heading(const char* title, const char* why) {
   std::cout << "\n== " << title << " ==\n" << why << "\n\n";
 }
 
 void explain_all() {
-  const std::vector<double> x = {1, 2, 3, 4};
+  const Vector x = {1, 2, 3, 4};
   heading(
       "1. Layer norm, step by step",
       "It makes a token's features comparable whatever their size: deep sums neither explode nor vanish.");
@@ -75,28 +34,24 @@ void explain_all() {
   std::cout << "  try: normscope train configs/deep_pre.json --set model.norm=rmsnorm\n";
   heading("3. Axes: which numbers share a mean and a variance",
           "Two sequences of two tokens of four features. Norms over other tokens leak the future of a text.");
-  const Numbers batch = parse_matrix("1,2,3,6;2,2,4,0;9,5,1,3;0,4,8,2", 2);
+  const Numbers batch{4, 4, 2, {1, 2, 3, 6, 2, 2, 4, 0, 9, 5, 1, 3, 0, 4, 8, 2}};
   std::cout << "x:\n";
-  print_numbers(batch);
+  print_matrix(batch);
   for (const NormKind kind :
-       {NormKind::layernorm, NormKind::groupnorm, NormKind::batchnorm, NormKind::instancenorm}) {
-    std::cout << '\n';
-    explain_axes(norm_row(kind), batch, {});
-  }
+       {NormKind::layernorm, NormKind::groupnorm, NormKind::batchnorm, NormKind::instancenorm})
+    explain_axes(norm_row(kind), batch);
   std::cout
       << "\n  try: normscope check configs/deep_pre.json --set model.norm=batchnorm  (causality fails)\n";
   heading("4. Running statistics of batch norm",
           "A single text has no batch, so evaluation uses averages of training: new = 0.9·old + 0.1·batch.");
-  explain_running_statistics(x);
+  explain_running_statistics();
   heading("5. Where the norm sits",
           "F is attention, then the FFN. The 1 in dx carries the gradient past F; a norm on the sum is in "
           "its way.");
-  for (const char* name : {"pre", "post", "sandwich", "res_post", "deepnorm", "none"}) {
-    for (const Placement& row : placement_table()) {
-      if (row.name != std::string_view(name)) continue;
-      explain_placement(row);
-      std::cout << '\n';
-    }
+  for (const PlacementKind kind : {PlacementKind::pre, PlacementKind::post, PlacementKind::sandwich,
+                                   PlacementKind::res_post, PlacementKind::deepnorm, PlacementKind::none}) {
+    explain_placement(placement_row(kind));
+    std::cout << '\n';
   }
   std::cout << "  try: scripts/quickstart.sh  (pre learns, post stays at letter frequencies)\n";
   heading(
@@ -107,12 +62,56 @@ void explain_all() {
                "  try: normscope probe configs/deep_pre.json --set model.norm=none\n";
 }
 
-template <class Enum>
-Enum parse_name(const std::string& option, const std::string& name) {
-  const Names known = enum_names(Enum{});
-  const auto found = std::ranges::find(known, name);
-  if (found != known.end()) return static_cast<Enum>(found - known.begin());
-  const std::string meant = nearest(name, known);
+void list_all() {
+  const auto list = [](const char* title, const auto& table) {
+    std::cout << title << '\n';
+    for (const auto& row : table) std::cout << "  " << aligned_left(row.name, 14) << row.formula << '\n';
+  };
+  list("norms (--norm NAME shows the arithmetic, of --vector 1,2,3,4 if you like)", norm_table());
+  list("\nplacements (--placement NAME shows the equations; F is attention, then the FFN)",
+       placement_table());
+  std::cout
+      << "\n`normscope explain CONFIG` shows a config's own blocks, `normscope explain --all` the lesson.\n";
+}
+
+// "1,2,3" as numbers.
+Vector parse_numbers(const std::string& option, const std::string& list) {
+  constexpr double max_number = 1e150;  // larger ones overflow when they are squared
+  Vector values;
+  for (const std::string& part : split(list)) {
+    char* end = nullptr;
+    const double value = std::strtod(part.c_str(), &end);
+    if (part.empty() || *end != '\0' || !(std::abs(value) <= max_number))
+      refuse("explain", "--", option, ": got '", escape_controls(part), "'; expected numbers up to ",
+             max_number, " with commas, such as 1,2,3,4");
+    values.push_back(value);
+  }
+  return values;
+}
+
+// "1,2;3,4": semicolons separate tokens, commas features.
+Numbers parse_matrix(const std::string& list) {
+  Numbers x{0, 0, 0, {}};
+  for (const std::string& line : split(list, ';')) {
+    const Vector row = parse_numbers("matrix", line);
+    if (x.rows > 0 && std::ssize(row) != x.cols)
+      refuse("explain", "--matrix: row ", x.rows + 1, " has ", row.size(), " numbers; expected ", x.cols);
+    x.cols = std::ssize(row);
+    x.context = ++x.rows;
+    x.values.insert(x.values.end(), row.begin(), row.end());
+  }
+  return x;
+}
+
+// The row that an option names; the option's default is the table's first.
+const auto& row_of(const CommandLine& line, const std::string& option, const auto& table) {
+  const std::string name = line.text_of(option).value_or(table[0].name);
+  std::vector<std::string> names;
+  for (const auto& row : table) {
+    if (name == row.name) return row;
+    names.push_back(row.name);
+  }
+  const std::string meant = nearest(name, names);
   refuse("explain", "--", option, ": unknown name ", escape_controls(name), "; ",
          meant.empty() ? "`normscope explain` lists all" : "did you mean " + meant + "?");
 }
@@ -121,25 +120,28 @@ Exit run(const CommandLine& line) {
   if (line.has("set") && line.positionals().empty()) refuse("explain", "--set needs a CONFIG to change");
   line.require_one("matrix", "vector");
   if (line.has("all")) return explain_all(), Exit::ok;
-  const auto numbers_of = [&](const char* name, const char* otherwise = "") {
-    const std::string list = line.text_of(name).value_or(otherwise);
-    return list.empty() && !line.has(name) ? std::vector<double>{}
-                                           : parse_numbers(std::string("--") + name, list);
+  const auto numbers_of = [&](const std::string& option) {
+    const std::optional<std::string> list = line.text_of(option);
+    return list ? parse_numbers(option, *list) : Vector{};
   };
   const Affine affine = {numbers_of("gain"), numbers_of("bias")};
-  const NormRow* norm =
-      line.has("norm") ? &norm_row(parse_name<NormKind>("norm", *line.text_of("norm"))) : nullptr;
+  const bool has_affine = line.has("gain") || line.has("bias");
+  const NormRow& norm = row_of(line, "norm", norm_table());
   if (line.has("matrix")) {
-    explain_matrix(parse_matrix(*line.text_of("matrix")), norm, affine);
-  } else if (norm != nullptr || line.has("vector") || line.has("gain") || line.has("bias")) {
-    const std::vector<double> x = numbers_of("vector", "1,2,3,4");
-    explain_norm(norm != nullptr ? *norm : norm_row(NormKind::layernorm), x, affine);
+    if (has_affine && !line.has("norm")) refuse("explain", "--gain and --bias of a --matrix need a --norm");
+    const Numbers x = parse_matrix(*line.text_of("matrix"));
+    std::cout << "tokens down, features across:\n";
+    print_matrix(x);
+    for (const NormRow& row : norm_table())
+      if (line.has("norm") ? row.kind == norm.kind : row.kind != NormKind::none) explain_axes(row, x, affine);
+  } else if (line.has("norm") || line.has("vector") || has_affine) {
+    const Vector x = line.has("vector") ? numbers_of("vector") : Vector{1, 2, 3, 4};
+    explain_norm(norm, x, affine);
     explain_scaling(x);
   } else if (!line.has("placement") && line.positionals().empty()) {
     list_all();
   }
-  if (line.has("placement"))
-    explain_placement(placement_row(parse_name<PlacementKind>("placement", *line.text_of("placement"))));
+  if (line.has("placement")) explain_placement(row_of(line, "placement", placement_table()));
   if (!line.positionals().empty())
     explain_config(load_config(line.positionals()[0], line.all_of("set"), {.need_data = false}).config);
   return Exit::ok;

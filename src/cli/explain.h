@@ -5,36 +5,32 @@
 
 namespace normscope {
 
+using Vector = std::vector<double>;
+
 // Tokens (rows) x features (columns), of sequences of `context` tokens.
 struct Numbers {
   Index rows, cols, context;
-  std::vector<double> values;
+  Vector values;
 };
 
 struct Affine {
-  std::vector<double> gain, bias;  // empty: 1 and 0; a single number stands for all features
+  Vector gain, bias;  // of each feature; a single number stands for all; empty: 1 and 0
 };
 
-// "1,2,3" as numbers. Usage Error: [explain] OPTION: ...
-std::vector<double> parse_numbers(const std::string& option, const std::string& list);
+// The norm of a vector step by step. For norms over tokens it is one feature of several tokens. Usage Error:
+// the norm has no such parameter, their count is wrong, or its arithmetic is not known here.
+void explain_norm(const NormRow& row, const Vector& x, const Affine& affine);
 
-// A number with significant digits; rounding errors of 0 are 0.
-std::string shown_number(double value, int digits = 4);
+// Standardisation and min-max scaling of the vector, with which norms are confused; nan if all are equal.
+void explain_scaling(const Vector& x);
 
-// The norm of a vector step by step, beside the engine's result. For norms over tokens the vector is one
-// feature of several tokens. Usage Error for a norm whose arithmetic is not known here.
-void explain_norm(const NormRow& row, const std::vector<double>& x, const Affine& affine);
+// BatchNorm's running statistics over three batches.
+void explain_running_statistics();
 
-// Standardisation and min-max scaling of the vector, with which norms are confused.
-void explain_scaling(const std::vector<double>& x);
+// A norm of each number of a matrix, and which numbers share a mean and a variance.
+void explain_axes(const NormRow& row, const Numbers& x, const Affine& affine = {});
 
-// BatchNorm's running statistics over three batches made of the vector.
-void explain_running_statistics(const std::vector<double>& x);
-
-// The norm of each number, and which numbers share a mean and a variance.
-void explain_axes(const NormRow& row, const Numbers& x, const Affine& affine);
-
-void print_numbers(const Numbers& x);
+void print_matrix(const Numbers& x);
 
 // A placement's drawing, equations and gradient.
 void explain_placement(const Placement& row);
