@@ -7,11 +7,12 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib import plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.command import Parser
 from lib.figures import styled
 from lib.output import file_bytes, output_path
-from lib.report_data import inline, page_data
+from lib.report_data import page_data
 from lib.report_page import bullets, folded, key, notes, page, picture, pre, section, table, text
 from lib.comparison import comparison
 from lib.groups import shared_settings
@@ -94,9 +95,8 @@ def drawn(title, caption, groups, read, plot):
         figure = plot(kept)
     except PlotError as error:
         return folded(text(title), notes([f"Not drawn: {error}", *left_out]), still=True)
-    svg = inline(file_bytes(figure, "svg").decode())
     names = ", ".join(group.legend() for group in kept)
-    return folded(text(title), picture(svg, f"{title}: {names}", caption) + notes(left_out), still=True)
+    return folded(text(title), picture(file_bytes(figure, "svg"), f"{title}: {names}", caption) + notes(left_out), still=True)
 
 
 def pictures(groups):

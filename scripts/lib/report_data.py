@@ -1,28 +1,18 @@
-"""What a report's script draws: the rows of the runs, thinned and packed so that thirty runs make a small page."""
+"""What a report's script draws: the rows of the runs, thinned so that thirty runs make a small page."""
 
-import base64
 import math
-import re
 
 from lib import plot_loss
 from lib.report_page import css_dash
 from lib.runs import PlotError, np
 from lib.sites import every_site
 
-MOST_NUMBERS, MOST_LOSSES = 20_000, 300  # of a run: values of its layers; rows of its loss
-LOWEST = -35  # the power of ten of the smallest value that is told from 0; the largest is 10^37
+MOST_NUMBERS, MOST_LOSSES = 10_000, 300  # of a run: values of its layers; rows of its loss
 
 
-def packed(values):
-    """Numbers as base64 of 16 bits each: three significant digits times a power of ten, all that the page shows of them.
-    Codes 0, 1, 2 are not a number, zero, and infinite or beyond."""
-    values = np.abs(np.ravel(values))
-    normal = np.isfinite(values) & (values > 10.0 ** (LOWEST + 2))
-    exponent = np.floor(np.log10(np.where(normal, values, 1.0))).astype(int) - 2
-    digits = np.rint(np.where(normal, values, 1.0) / 10.0 ** exponent).astype(int)
-    exponent, digits = np.where(digits >= 1000, exponent + 1, exponent), np.where(digits >= 1000, 100, digits)
-    codes = np.where(normal, 3 + (exponent - LOWEST) * 900 + digits - 100, np.where(np.isnan(values), 0, 1))
-    return base64.b64encode(np.where((codes > 65535) | np.isinf(values), 2, codes).astype("<u2").tobytes()).decode("ascii")
+def number(value, digits=3):
+    """A number as the page shows it; None if it is not finite, which JSON does not know."""
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
 def thinned(count, most):
@@ -31,22 +21,17 @@ def thinned(count, most):
 
 
 def sites_of(run):
-    """{"steps", "layers", "sites": {site: {"rms", "grad"}}}: packed arrays (steps, layers 0 … L); nothing where the run has
-    logged none."""
+    """{"steps", "layers", "sites": {site: {"rms", "grad"}}}: lists of a row a step, layers 0 … L; nothing where the run has logged
+    none."""
     try:
         sites = every_site(run)
     except PlotError:
         return {"steps": [], "layers": 0, "sites": {}}
-    steps = np.unique(np.concatenate([site.steps for site in sites.values()]))
-    layers = max(site.rms.shape[1] for site in sites.values())
-    steps = steps[thinned(steps.size, MOST_NUMBERS // (2 * layers * len(sites)))]
-    table = {}
-    for name, site in sites.items():
-        whole = np.full((2, steps.size, layers), np.nan)
-        there = np.isin(steps, site.steps)
-        whole[:, there, :site.rms.shape[1]] = np.stack([site.rms, site.grad])[:, np.isin(site.steps, steps)]
-        table[name] = {"rms": packed(whole[0]), "grad": packed(whole[1])}
-    return {"steps": steps.tolist(), "layers": layers, "sites": table}
+    stream = sites["stream"]
+    rows = thinned(stream.steps.size, MOST_NUMBERS // (2 * stream.rms.shape[1] * len(sites)))
+    table = {name: {kind: [[number(value) for value in values] for values in getattr(site, kind)[rows]] for kind in ("rms", "grad")}
+             for name, site in sites.items() if site.steps.size == stream.steps.size}
+    return {"steps": stream.steps[rows].tolist(), "layers": stream.rms.shape[1], "sites": table}
 
 
 def losses_of(run):
@@ -57,7 +42,7 @@ def losses_of(run):
         return {"train": [], "val": []}
 
     def points(kept, column):
-        return [[int(row[0]), float(f"{row[column]:.5g}") if math.isfinite(row[column]) else None] for row in rows[kept]]
+        return [[int(row[0]), number(row[column], 5)] for row in rows[kept]]
 
     validated = np.flatnonzero(~np.isnan(rows[:, 2]))
     return {"train": points(thinned(len(rows), MOST_LOSSES), 1), "val": points(validated[thinned(validated.size, 60)], 2)
@@ -66,45 +51,13 @@ def losses_of(run):
 
 def page_data(groups):
     """Everything that the page's script reads."""
-    runs = []
-    for number, group in enumerate(groups):
-        for run in group.runs:
-            runs.append({"group": number, "seed": run.value("train.seed"), "diverged": run.lost_at() if run.diverged else None,
-                         **sites_of(run), **losses_of(run)})
-    curves = [np.array([loss if loss is not None else math.nan for _, loss in run[kind]]) for run in runs for kind in ("train", "val")]
+    runs = [{"group": number, "diverged": run.lost_at() if run.diverged else None, **sites_of(run), **losses_of(run)}
+            for number, group in enumerate(groups) for run in group.runs]
+    curves = [np.array([loss for _, loss in run[kind]], float) for run in runs for kind in ("train", "val")]
     trained = [run for group in groups for run in group.runs if not run.probe]
     levels = plot_loss.common_levels(trained) if trained else {}
     guess = max(map(math.log, plot_loss.vocabularies(trained)), default=None)
     return {
-        "groups": [{"label": g.label, "legend": g.legend(None), "color": g.color, "dash": css_dash(g.dash), "seeds": len(g.runs)}
-                   for g in groups],
+        "groups": [{"label": g.label, "legend": g.legend(None), "color": g.color, "dash": css_dash(g.dash)} for g in groups],
         "runs": runs, "steps": sorted({step for run in runs for step in run["steps"]}), "levels": levels,
         "loss": plot_loss.limits(curves, levels, guess)}
-
-
-# ---- still pictures -------------------------------------------------------------------------------------------
-
-
-def inline(svg):
-    """A figure's SVG as part of an HTML page: no style attributes, which the page's policy forbids, no names of elements that
-    another picture may have too, and coordinates to a hundredth."""
-    svg = svg[svg.index("<svg"):]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' (xmlns(:xlink)?|version|width|height)="[^"]*"', "", svg.split(">", 1)[0]) + ">" + svg.split(">", 1)[1]
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg).replace("xlink:href", "href")
-    svg = re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), svg)
-    svg = re.sub(r' (?:d|x|y|points)="[^"]*"', lambda found: re.sub(r"(\d\.\d\d)\d+", r"\1", found[0]), svg)
-    return re.sub(r"\n\s*", "\n", svg)
-
-
-def _attributes(css):
-    """Declarations as the attributes of the same names."""
-    said = {}
-    for name, value in (declaration.split(":", 1) for declaration in css.split(";") if declaration.strip()):
-        name, value = name.strip(), value.strip().replace("'", "")
-        if name == "font":
-            said["font-weight"] = "bold" if "bold" in value.split("px")[0] else "normal"
-            said["font-size"], said["font-family"] = re.search(r"[\d.]+px", value)[0], "DejaVu Sans, sans-serif"
-        else:
-            said[name] = value
-    return "".join(f' {name}="{value}"' for name, value in said.items())

@@ -1,7 +1,6 @@
 """The page around a report: the pieces of HTML that it is put together from. Nothing is fetched."""
 
 import base64
-import hashlib
 import html
 import json
 import re
@@ -63,9 +62,10 @@ def notes(items):
 
 
 def picture(svg, alternative, caption):
-    """A still picture within the page; on a narrow screen it scrolls sideways rather than shrink beyond reading."""
-    svg = svg.replace("<svg", f'<svg role="img" aria-label="{text(alternative)}" stroke-linejoin="round"', 1)
-    return f'<figure><figcaption>{text(caption)}</figcaption>\n<div class="wide picture">{svg}</div></figure>'
+    """A still picture, the bytes of an SVG; on a narrow screen it scrolls sideways rather than shrink beyond reading."""
+    source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii")
+    return (f'<figure><figcaption>{text(caption)}</figcaption>\n<div class="wide picture"><img src="{source}" alt="{text(alternative)}">'
+            "</div></figure>")
 
 
 def folded(title, content, still=False):
@@ -80,17 +80,11 @@ def section(title, *parts):
 
 
 def page(title, subtitle, sections, data, refresh=None):
-    """The whole page. Its policy allows this style and this script, and nothing from outside, whatever a run's texts hold.
-    `refresh`: the seconds after which a browser reads the page again."""
-    style, *scripts = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "charts.js", "page.js"))
-    script = "".join(scripts)
-
-    def digest(content):
-        return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode("ascii")
-
+    """The whole page. Its policy allows nothing from outside, whatever a run's texts hold. `refresh`: the seconds after which a
+    browser reads the page again."""
+    template, style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js"))
     parts = {"title": text(title), "subtitle": text(subtitle), "sections": "\n".join(sections), "style": style, "script": script,
-             "style hash": digest(style), "script hash": digest(script),
              "refresh": f'<meta http-equiv="refresh" content="{refresh}">' if refresh else "",
              # no "<" of a run's text ends the element, and no character turns the line
              "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")}
-    return re.sub(r"\{\{([a-z ]+)\}\}", lambda name: parts[name[1]], (FILES / "page.html").read_text(encoding="utf-8"))
+    return re.sub(r"\{\{([a-z]+)\}\}", lambda name: parts[name[1]], template)
