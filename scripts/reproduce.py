@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib import runs
 from lib.papers import EXPERIMENTS
 from lib.papers_pictures import save
@@ -28,7 +29,7 @@ def verdict(claim, value):
 
 def block(experiment, found, values, judged=True):
     """What stands on the page between an experiment's two marks: table, picture and claims."""
-    parts = [experiment.table(found)]
+    parts = [experiment.table(found)] if experiment.table else []
     if experiment.draw:
         parts.append(f"![{experiment.name}](pictures/{experiment.name}.png)\n")
     parts.append(markdown(["claim", "measured", "expected", ""],

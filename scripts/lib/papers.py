@@ -27,11 +27,11 @@ class Claim:
 
 @dataclass
 class Experiment:
-    """A file of configs/papers. `run`: (config file, out folder, quick) -> what it found; of that `table` gives Markdown,
-    `draw` a figure (None: there is none), and the claims measure it."""
+    """A file of configs/papers. `run`: (config file, out folder, quick) -> what it found; of that `table` gives Markdown and `draw` a
+    figure (None: there is none), and the claims measure it."""
     name: str
     run: Callable
-    table: Callable
+    table: Callable | None
     claims: list
     draw: Callable = None
 
@@ -67,6 +67,7 @@ def lost_by_rate(shallow, deep, *tried):
 
 WARMUPS = {p + (f", warm-up {w}" if w else ""): {"norm_placement": p, "warmup_steps": w} for p in ("pre", "post") for w in (0, 200)}
 STABLE = placements("post", "deepnorm", "pre", "sandwich", "res_post")
+RESIDUALS = {"pre, with residuals": {"residual": "true"}, "pre, without": {"residual": "false"}}
 QK = {"without": {"qk_norm": "false"}, "with": {"qk_norm": "true"}}
 DEPTHS = values_of("n_layer", 6, 12, 24, 48, name="L {}")
 SCALED = {"branches × 1": {"branch_scale": "1"}, "branches × 1/L": {"branch_scale": "L^-1"}}
@@ -83,13 +84,13 @@ ROUNDED = "pre", "sandwich", "deepnorm", "post"
 FEW, SOME, MANY = ("0.0005", "0.001", "0.003"), ("0.001", "0.003", "0.01", "0.03"), ("0.003", "0.01", "0.03", "0.1")
 
 EXPERIMENTS = [
-    Experiment("xiong", run_xiong, tables.xiong, [
+    Experiment("xiong", run_xiong, None, [
         Claim("pre: slope of log |dW2| of block L against log L", lambda f: tables.slope(f, "pre"), -0.55, -0.35),
         Claim("post: the same", lambda f: tables.slope(f, "post"), 0.0, 0.2),
         Claim("pre, L 14: |dW2| of block 1 over block L, law's √((1 + 1.5 L)/2.5) = 3.0",
               lambda f: float(np.divide(*f["pre", 14].mean(axis=0)[[0, -1]])), 2.2, 3.8),
     ], pictures.xiong),
-    Experiment("growth", run_growth, tables.growth, [
+    Experiment("growth", run_growth, None, [
         Claim(f"{p}: the stream's worst layer, from its law", lambda f, p=p: tables.worst_off_law(f, p), 0, 0.05)
         for p in ("pre", "pre_scaled", "sandwich", "peri", "post")
     ], pictures.growth),
@@ -99,7 +100,7 @@ EXPERIMENTS = [
         Claim("dyt: logarithm of the growth, L 96 over L 24 (law exp(c√L): 2)", lambda f: tables.doubling(f["dyt"]), 1.8, 2.4),
         Claim("layernorm: the same (law √(1 + 1.5 L): 1.38)", lambda f: tables.doubling(f["layernorm"]), 1.2, 1.5),
     ]),
-    Experiment("laws", run_laws, tables.laws, [
+    Experiment("laws", run_laws, None, [
         Claim("rms of x times its gradient's, x_0 over x_L, the placement farthest from 1", lambda f: max(
             (float((kept[:, 0] / kept[:, -1]).mean()) for kept in f["kept"].values()), key=lambda ratio: abs(math.log(ratio))), 0.8, 1.2),
         Claim("cos(x_0, x_l): the worst layer of all placements, less its law", lambda f: max(
@@ -114,7 +115,7 @@ EXPERIMENTS = [
         Claim("worst activation over what is allowed: 2%, or two standard errors", lambda f: tables.worst_off_theory(f, "rms", 0.02), 0, 1),
         Claim("worst gradient over what is allowed: 5%, or two standard errors", lambda f: tables.worst_off_theory(f, "grad", 0.05), 0, 1),
     ], pictures.theory),
-    Experiment("identity", run_identity, tables.identity, [
+    Experiment("identity", run_identity, None, [
         *(learns(p, norm_placement=p) for p in ("pre", "pre_scaled", "deepnorm")),
         *(Claim(f"{p}: angle, last third of the blocks over first", lambda f, p=p: tables.thirds(f["angle"][p]), low, high)
           for p, low, high in (("pre", 0, 0.5), ("pre_scaled", 0, 0.5), ("deepnorm", 0.5, 1.2))),
@@ -134,7 +135,7 @@ EXPERIMENTS = [
         *(learns(f"{p} at L 24", norm_placement=p, n_layer=24) for p in ("pre", "deepnorm", "rezero", "res_post")),
         *(learns(f"{p} at L 48", norm_placement=p, n_layer=48) for p in ("pre", "deepnorm")),
     ], pictures.deep),
-    Experiment("residual", run_residual, tables.residual, [
+    Experiment("residual", run_residual, losses(RESIDUALS, values_of("n_layer", 2, 24, name="L {}")), [
         Claim("no norm, no residuals, deepest: log10 of the gradient before block 1",
               lambda f: math.log10(f["gradient"]["none", False, deepest(f["gradient"])].mean()), -9, -5),
         Claim("no norm, with residuals: the same", lambda f: math.log10(f["gradient"]["none", True, deepest(f["gradient"])].mean()),
@@ -179,7 +180,7 @@ EXPERIMENTS = [
         Claim(f"lr {rate}: with minus without, by seed", paired({**QK["with"], "lr": rate}, {**QK["without"], "lr": rate}), low, high)
         for rate, low, high in (("0.003", -0.03, 0.03), ("0.01", -1, -0.02), ("0.03", -1, -0.05), ("0.1", -1, -0.2))
     ], pictures.by_rate("A norm on queries and keys", {"": {}}, QK)),
-    Experiment("outgrow", run_outgrow, tables.outgrow, [
+    Experiment("outgrow", run_outgrow, losses(placements("pre", "sandwich", "peri"), rates("0.001", "0.01")), [
         Claim("pre, lr 0.01: rms of the stream, last step over first", lambda f: tables.grown(f, "pre", "0.01"), 10, 50),
         *(Claim(f"{p}, lr 0.01: the same", lambda f, p=p: tables.grown(f, p, "0.01"), 1.5, 5) for p in ("sandwich", "peri")),
     ], pictures.outgrow),

@@ -3,17 +3,18 @@
 import io
 from collections import namedtuple
 
-from lib.figures import DASHES, DOTS, INK, LINES, MUTED, PALETTE, Line2D, drawing, look, new_figure, placement_styles
+from lib.figures import DASHES, DOTS, INK, LINES, MARKERS, MUTED, PALETTE, Line2D, drawing, look, new_figure, placement_styles
 from lib.keys import PLACEMENTS
 from lib.panels import draw, name_ends, say, scale_y, whole_x
 from lib.runs import matplotlib, np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
 Line = namedtuple("Line", "name color dash", defaults=["-"])
-MARKERS = ("o", "s", "^", "D", "x")  # of points; what is none of them is the style of a line
 HEIGHT = 3.1  # inches, of a panel
-STYLES = {name: line_style[:2] for name, line_style in placement_styles(PLACEMENTS).items()}
+OF_PLACEMENTS = placement_styles(PLACEMENTS)
+STYLES = {name: line_style[:2] for name, line_style in OF_PLACEMENTS.items()}  # colour, dash
 COLORS = {name: color for name, (color, _) in STYLES.items()}
+POINTS = {name: (color, marker) for name, (color, _, marker) in OF_PLACEMENTS.items()}
 
 
 def save(figure, path):
@@ -78,7 +79,7 @@ def beside_laws(title, panels):
         shown = panels(found)
         names = list(dict.fromkeys(name for _, _, pairs, *_ in shown for name in pairs))
         spare = iter((INK, MUTED, *PALETTE[4:], INK))  # of what is no placement
-        lines = {name: Line(name, COLORS.get(name) or next(spare), "o" if name in COLORS else "^") for name in names}
+        lines = {name: Line(name, *(POINTS.get(name) or (next(spare), MARKERS[-1]))) for name in names}
         seeds = len(next(iter(shown[0][2].values()))[0])
         figure, axes = figure_of(len(shown), title, f"{seeds} seeds: mean (points) and range (bands); dashed: the law of each "
                                  "(scripts/predict.py)", lines.values())

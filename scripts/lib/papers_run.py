@@ -63,9 +63,8 @@ class Rows:
         self.rows = rows
 
     def matching(self, **values):
-        """The rows that have these values, in the order of their seeds; a name is met by its beginning."""
-        return [row for row in self.rows
-                if all(row["name"].startswith(v) if k == "name" else row[k] == str(v) for k, v in values.items())]
+        """The rows that have these values, in the order of their seeds."""
+        return [row for row in self.rows if all(row[key] == str(value) for key, value in values.items())]
 
     def where(self, **values):
         """The same; there must be some."""

@@ -90,50 +90,16 @@ def slope(found, placement):
     return float(np.polyfit(*zip(*points), 1)[0])
 
 
-def xiong(found):
-    expected = {"pre": "falls about as L^−½", "post": "does not depend on L"}
-    depths = sorted({layers for _, layers in found})
-    return markdown(["\\|dW2\\| of the last block", *(f"L {layers}" for layers in depths), "slope of log against log L", "theorem"],
-                    *([p, *(spread(found[p, layers][:, -1], "{:.2f}") for layers in depths), f"{slope(found, p):.2f}",
-                       expected[p]] for p in ("pre", "post")))
-
-
 def worst_off_law(found, placement):
     """The largest relative distance of the mean square from its law, over the layers."""
     measured, law = found[placement]
     return float(np.abs(measured.mean(axis=0) / law - 1).max())
 
 
-def growth(found):
-    shown = [layer for layer in (1, 6, 12, 18, 24) if layer < len(next(iter(found.values()))[1])]
-    return markdown(["mean square of the stream / law", *(f"x{layer}" for layer in shown), "worst layer"],
-                    *([p, *(f"{measured[:, layer].mean():.2f} / {law[layer]:.2f}" for layer in shown),
-                       f"{100 * worst_off_law(found, p):.1f}%"] for p, (measured, law) in found.items()))
-
-
 def dyt_growth(found):
     return markdown(["gradient at x_0 over x_L / law", *(f"L {layers}" for layers in found["dyt"])],
                     *([norm, *(f"{measured.mean():.2f} / {law:.2f}" for measured, law in by_depth.values())]
                       for norm, by_depth in found.items()))
-
-
-def beside(pair, form, *layers):
-    """Cells: the seeds' mean and the law, at these layers."""
-    measured, law = pair
-    return [f"{measured.mean(axis=0)[layer]:{form}} / {law[layer]:{form}}" for layer in layers]
-
-
-def laws(found):
-    half, last = (len(next(iter(found["entropy"].values()))[1]) - 1) // 2, -1
-    deep = len(next(iter(found["activations"].values()))[1]) - 1
-    return "\n".join([
-        markdown(["T 1", "rms of x times its gradient's, x_0 over x_L", "cos(x_0, x_L) / law"],
-                 *([p, spread(kept[:, 0] / kept[:, -1]), *beside(found["share"][p], ".3f", last)]
-                   for p, kept in found["kept"].items())),
-        markdown([f"post, T 1, \\|dx_l\\| over \\|dx_{deep}\\| / law", "l = 0", f"l = {deep // 2}"],
-                 *([name, *beside(pair, ".3g", 0, deep // 2)] for name, pair in found["activations"].items())),
-        markdown(["entropy of attention, T 64, nats / law", "block 1", f"block {half + 1}", "last block"],
-                 *([name, *beside(pair, ".3f", 0, half, last)] for name, pair in found["entropy"].items()))])
 
 
 def doubling(by_depth):
@@ -149,31 +115,8 @@ def thirds(by_block):
     return values[-third:].mean() / values[:third].mean()
 
 
-def identity(found):
-    def row(placement, name, values, form):
-        third = values.shape[1] // 3
-        parts = [values[:, i * third:(i + 1) * third].mean(axis=1) for i in range(3)]
-        return [placement, name, *(spread(part, form) for part in parts)]
-
-    return markdown(["", "", "first third of the blocks", "second", "last"],
-                    *(row(p, name, found[kind][p], form) for p in found["angle"] for kind, name, form in
-                      (("angle", "angle between input and output, degrees", "{:.1f}"),
-                       ("skip", "rise of the loss without one block", "{:.4f}"))))
-
-
 def deepest(layers):
     return max(layers, key=lambda key: key[-1])[-1]
-
-
-def residual(found):
-    depths = sorted({layers for *_, layers in found["gradient"]})
-    names = {("pre", True): "pre, with residuals", ("pre", False): "pre, without",
-             ("none", True): "no norm, with residuals", ("none", False): "no norm, without"}
-    trained = losses({"pre, with residuals": {"residual": "true"}, "pre, without": {"residual": "false"}},
-                     values_of("n_layer", 2, 24, name="L {}"))
-    return markdown(["gradient before block 1 over after block L / law", *(f"L {layers}" for layers in depths)],
-                    *([name, *(f"{found['gradient'][*key, layers].mean():.2g} / {found['law'][*key, layers]:.2g}"
-                               for layers in depths)] for key, name in names.items())) + "\n" + trained(found)
 
 
 def batchnorm(found):
@@ -214,13 +157,6 @@ def theory(found):
 
     return markdown(["rms of the stream, off theory (seeds' standard error)", "activation", "gradient",
                      "gradient at x_0 over x_L / theory"], *([name, *cells(name)] for name in found))
-
-
-def outgrow(found):
-    lines = {f"{placement}, lr {rate}": curves for (placement, rate), (_, curves) in found["stream"].items()}
-    return markdown(["rms of the stream after the last block", "first step", "last step"],
-                    *([name, *(spread(curves[:, step], "{:.1f}") for step in (0, -1))] for name, curves in lines.items())) + "\n" + losses(
-        placements(*dict.fromkeys(placement for placement, _ in found["stream"])), rates("0.001", "0.01"))(found)
 
 
 def grown(found, placement, rate):
