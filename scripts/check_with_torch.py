@@ -8,7 +8,9 @@ of their kind: of parameters, or of sites), since a gradient that is 0 in theory
 import argparse
 import json
 import sys
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from torch_model import Transformer, measure  # first: it finds a Python that has torch
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ import torch
 from lib import safetensors_io
 
 MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of what the model computes; unprefixed names are parameters
+WORST = 8  # tensors shown
 PLAIN = ("tokens", "targets", "logits", "loss")
 
 
@@ -48,12 +51,12 @@ def differences(given, expected):
     return errors
 
 
-def report(path, errors, tolerance, rows):
+def report(path, errors, tolerance):
     """Prints the worst tensors of a file; true if all are within tolerance. A NaN is not, and comes first."""
     order = sorted(errors, key=lambda name: np.inf if np.isnan(errors[name]) else errors[name], reverse=True)
     bad = [name for name in order if not errors[name] <= tolerance]
     print(f"{path}: {len(errors)} tensors, {len(bad)} above {tolerance:g}")
-    for name in order[:rows]:
+    for name in order[:WORST]:
         print(f"  {errors[name]:9.2e}  {name}{'   <-- FAILS' if name in bad else ''}")
     return not bad
 
@@ -62,14 +65,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", metavar="FILE", nargs="+", help="an exchange file")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="largest error allowed (default: %(default)g)")
-    parser.add_argument("--all", action="store_true", help="show every tensor, not only the worst eight")
     arguments = parser.parse_args()
     good = True
     for path in arguments.files:
         try:
             tensors, metadata = safetensors_io.read(path)
             errors = differences(tensors, recompute(tensors, metadata))
-            good &= report(path, errors, arguments.tolerance, None if arguments.all else 8)
+            good &= report(path, errors, arguments.tolerance)
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             print(f"{path}: {error}", file=sys.stderr)
             good = False

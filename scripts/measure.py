@@ -21,9 +21,11 @@ The last two run `normscope probe` again, from perturbed weights; the others nee
 import json
 import math
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.runs import main, np  # first: it finds a Python that has numpy
 from lib import safetensors_io
 from lib.command import Parser, ScriptError, printable, program

@@ -8,8 +8,11 @@ In a notebook each kind is a function that returns a matplotlib figure:
 """
 
 import functools
+import sys
 from collections import namedtuple
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib import plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.command import Parser
 from lib.figures import PAPERS, look, styled

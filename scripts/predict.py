@@ -3,9 +3,11 @@
 
 import json
 import math
+import sys
 from collections import namedtuple
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.command import Parser, ScriptError, printable
 from lib.keys import completed
 from lib.mean_field import LAYER_SITES, predict, resolved, sites_of, text_of_config, tokens_of, width_error

@@ -6,8 +6,10 @@ them. For Weights & Biases see scripts/README.md."""
 import argparse
 import csv
 import struct
+import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.runs import find_runs, main, printable
 from lib.sites import Site
 

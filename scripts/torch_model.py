@@ -13,7 +13,9 @@ import json
 import math
 import os
 import sys
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.system_python import restart
 
 try:

@@ -33,18 +33,6 @@ class Plots(MadeRuns):
                  "loss (bits per character)", "unigram 2.75",
                  f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
 
-    def test_many_runs_of_many_kinds(self):
-        for i, depth in enumerate((1, 1, 2, 48)):
-            for norm in ("layernorm", "rmsnorm"):
-                self.make(f"sweep/{i}-{norm}", model__n_layer=depth, model__norm=norm, diverged=i == 1,
-                          train__lr=0.1 if i == 1 else 0.001)
-        svg = self.plot("layers", "sweep")
-        self.has(svg, "layernorm · L 1 · lr 0.001", "rmsnorm · L 48 · lr 0.001",
-                 "rmsnorm · L 1 · lr 0.1 (diverged at step 60)", "Gradient during training, first and last block",
-                 "Gradient by depth, last steps (50–60)")
-        svg = self.plot("loss", "sweep")
-        self.has(svg, "diverged", "layernorm · L 2 · lr 0.001")
-
     def test_seeds_become_one_line_and_duplicates_do_not(self):
         for seed in (1, 2, 3):
             self.make(f"s{seed}", train__seed=seed, log__every=seed)
@@ -71,15 +59,6 @@ class Plots(MadeRuns):
         self.has(self.plot("layers", lost), "no finite values", "pre · layernorm (diverged at step 1)")
         self.has(self.plot("loss", lost), "no finite values", "Training loss")
 
-    def test_divergence_above_the_plot(self):
-        run = self.make("up", diverged=True)
-        lines = (run / "metrics.csv").read_text().splitlines()
-        lines[-2] = "50,400,1e9,,0.001,1,1,1,1"
-        (run / "metrics.csv").write_text("\n".join(lines) + "\n")
-        svg = self.plot("loss", run, self.make("fine", model__norm="rmsnorm"))
-        self.has(svg, "layernorm (diverged at step 60)", "rmsnorm", "diverged")
-        self.assertFalse("1e9" in svg)
-
     def exploded(self, folder, losses, **settings):
         """A run that ends with these training losses, none of them NaN."""
         run = self.make(folder, **settings)
@@ -94,22 +73,6 @@ class Plots(MadeRuns):
         self.has(svg, "above the plot", "no norm")
         self.assertFalse(">diverged<" in svg)
         self.assertFalse("above the plot" in self.plot("loss", fine))
-
-    def test_losses_that_are_all_beyond_measure_are_shown(self):
-        svg = self.plot("loss", self.exploded("lost", [775.0, 2000.0, 7e5, 8020.0], model__norm="none"))
-        self.has(svg, "10⁵", "10⁴", "1000", f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
-        self.assertFalse("above the plot" in svg)
-
-    def test_one_text_in_two_places_has_its_levels(self):
-        moved = self.root / "moved.txt"
-        moved.write_text(CORPUS, encoding="utf-8")
-        runs = self.make("a"), self.make("b", data__path=str(moved), model__norm="rmsnorm")
-        svg = self.plot("loss", *runs)
-        self.has(svg, "layernorm", "rmsnorm", "unigram 2.75")
-        moved.write_text(CORPUS + "more", encoding="utf-8")
-        svg = self.plot("loss", runs[0], self.make("c", data__path=str(moved), model__norm="rmsnorm"))
-        self.has(svg, "layernorm · corpus", "rmsnorm · moved", f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
-        self.assertFalse("unigram" in svg)
 
     def test_a_sweep_keeps_its_order(self):
         for placement in ("pre", "deepnorm", "post"):
@@ -143,8 +106,6 @@ class Plots(MadeRuns):
         svg = self.plot("branches", self.make("p/seed-1", steps=(0,), probe=True, model__n_layer=1))
         self.has(svg, "FFN by depth, at initialisation")
         self.refused("plot.py", "branches", self.make("cut", model__residual=False), says="cut: model.residual is false")
-        self.refused("plot.py", "branches", self.make("bad", model__dropout="x"),
-                     code=1, says=r"bad: damaged config\.json: model\.dropout: ")
 
     def test_heat_maps(self):
         runs = [self.make("pre"), self.make("pre2", train__seed=2), self.make("post", model__norm_placement="post",
@@ -165,14 +126,6 @@ class Plots(MadeRuns):
         self.refused("plot.py", "heatmap", runs[0], "--site", "ffn_hidden", says="pre: layers.csv has no rows")
         self.refused("plot.py", "heatmap", self.make("p/seed-1", steps=(0,), probe=True),
                      says="seed-1: one step is logged, a map needs two")
-
-    def test_maps_of_zeros_and_of_nothing_finite(self):
-        run = self.make("zero", steps=(1, 2))
-        rows = (run / "layers.csv").read_text().splitlines()
-        for cell in ("0", "nan", "inf"):
-            stream = [f"{step},{layer},stream,0,{cell},1,0,{cell},1,1,0" for step in (1, 2) for layer in range(4)]
-            (run / "layers.csv").write_text("\n".join([rows[0], *stream]) + "\n")
-            self.has(self.plot("heatmap", run), "no finite values" if cell != "0" else "only zeros")
 
     def test_the_ladder_of_a_loss_that_falls_below_it(self):
         run = self.make("low")
@@ -230,33 +183,10 @@ class Plots(MadeRuns):
         (bare / "layers.csv").unlink()
         self.refused("plot.py", "layers", bare, says="bare: no layers.csv; set log.layers_every")
         (bare / "config.json").write_text('{"model": 3}')
-        self.refused("plot.py", "loss", bare, code=1, says="bare: damaged config.json: model: got 3; expected an object")
-        (bare / "config.json").write_text("{")
+        self.refused("plot.py", "loss", bare, code=1, says="bare: damaged config.json: expected that of a run")
+        (bare / "config.json").write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
         self.refused("plot.py", "loss", bare, says="bare: damaged config.json")
-        for depth in (70, 100_000):
-            (bare / "config.json").write_text('{"a":' * depth + "1" + "}" * depth)
-            self.refused("plot.py", "loss", bare, code=1 if depth < 100 else 2, says="bare.*config.json")
-        deep = self.make("deep")
-        (deep / "summary.json").write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
-        self.refused("plot.py", "loss", deep, says="deep: damaged summary.json: ")
         self.refused("plot.py", "loss", self.make("fine"), "-o", "/dev/null", says="-o /dev/null: is no file or folder")
-        odd = self.make("odd")
-        sound = json.loads((odd / "config.json").read_text())
-        for section, key, value in (("model", "norm_placement", [[], {}]), ("model", "mix_post_fraction", 1e300),
-                                    ("model", "norm", {"a": 1}), ("model", "norm_eps", "x"), ("model", "residual", 0),
-                                    ("train", "seed", [1]), ("data", "path", 7), ("model", "n_layer", 1.5)):
-            (odd / "config.json").write_text(json.dumps({**sound, section: {**sound[section], key: value}}))
-            self.refused("plot.py", "branches", odd, code=1, says=f"odd: damaged config.json: {section}.{key}: ")
-
-    def test_levels_are_those_of_a_summary_that_has_them(self):
-        run = self.make("run")
-        summary = json.loads((run / "summary.json").read_text())
-        (run / "summary.json").write_text(json.dumps({name: None if name in NGRAMS else value for name, value in summary.items()}))
-        svg = self.plot("loss", run)
-        self.has(svg, f"uniform, ln V {math.log(len(set(CORPUS))):.2f}")
-        self.assertFalse("unigram" in svg)
-        (run / "summary.json").unlink()
-        self.assertFalse("uniform" in self.plot("loss", run))
 
     @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
     def test_another_python_first_on_path(self):

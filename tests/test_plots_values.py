@@ -94,17 +94,6 @@ class BranchSizes(CliTest):
 
 
 class Maps(MadeRuns):
-    def test_titles_of_maps_side_by_side_fit_their_panels(self):
-        runs = [self.make(f"fit/{placement}-{norm}-{rate}", model__norm_placement=placement, model__norm=norm, train__lr=rate)
-                for placement in ("pre_scaled", "post") for norm in ("layernorm", "rmsnorm") for rate in (1, 2)]
-        groups = figures.styled(group_runs(list(map(Run, runs))))
-        figure = plot_heatmap.plot(groups)
-        titles = [axes.get_title(loc="left").split("\n") for axes in figure.axes]
-        titles = [title for title in titles if title[0].startswith(("pre_scaled", "post"))]
-        self.assertEqual(len(titles), 2 * len(groups))
-        self.assertIn(["pre_scaled ·", "layernorm · lr 1"], [[line.replace("\u00a0", " ") for line in title] for title in titles])
-        self.assertTrue(all(len(title) <= 2 for title in titles))
-
     def test_seeds_are_averaged_as_factors(self):
         runs = [Run(self.make(f"s{seed}", train__seed=seed, steps=steps))
                 for seed, steps in ((1, (1, 10, 20)), (3, (1, 20, 30)))]
@@ -208,17 +197,6 @@ class Styles(MadeRuns):
         alike = [Run(self.make(f"alike/{name}")) for name in ("a", "b")]
         self.assertEqual(len({group.color for group in figures.styled(group_runs(alike))}), 2)
 
-    def test_a_legend_has_every_group_and_says_of_placements_what_diverged(self):
-        long = ["pre", "post"] * 24
-        groups = figures.styled(group_runs([Run(self.make(f"long/{norm}", model__norm_placement=long, model__norm=norm, model__n_layer=48))
-                                            for norm in ("layernorm", "rmsnorm")] + [Run(self.make("long/pre"))]))
-        self.assertEqual(len(figures.group_handles(groups)), 3)
-        many = figures.styled(group_runs([Run(self.make(f"many/{name}-{norm}", model__norm_placement=name, model__norm=norm,
-                                                        diverged=name == "post" and norm == "rmsnorm"))
-                                          for name in ("pre", "post", "sandwich", "peri", "mix") for norm in ("layernorm", "rmsnorm")]))
-        labels = [handle.get_label() for handle in figures.group_handles(many)]
-        self.assertEqual(labels[:3], ["pre", "post (1 of 2 diverged)", "sandwich"])
-
     def test_groups_of_one_placement_are_told_apart_by_what_differs(self):
         groups = self.groups(["pre"], ["layernorm", "rmsnorm", "batchnorm"])
         self.assertEqual([group.color for group in groups], list(figures.PALETTE[:3]))
@@ -234,25 +212,6 @@ class Styles(MadeRuns):
         self.assertEqual(figure.axes[0].get_ylim(), figure.axes[2].get_ylim())
         self.assertEqual(sum(len(panel.get_lines()) for panel in figure.axes[::2]), len(many))
         self.assertEqual([axes.get_title(loc="left") for axes in plot_loss.plot(many).axes], ["layernorm", "rmsnorm"])
-
-    def test_a_long_title_is_no_wider_than_its_panel(self):
-        with figures.look():
-            for text, size in (("Gradient by depth", 12), ("Gradient by depth, rmsnorm · lr 0.001", 10)):
-                axes = figures.Figure(figsize=(4, 2)).subplots()
-                panels.entitle(axes, text)
-                (title,) = axes.findobj(lambda artist, text=text: getattr(artist, "get_text", str)() == text)
-                self.assertLess(title.get_window_extent().width, 1.01 * axes.bbox.width)  # hinted letters
-                self.assertAlmostEqual(title.get_size(), size, delta=1)
-
-    def test_names_stand_at_the_ends_of_lines_and_apart(self):
-        figure = plot_layers.plot(self.groups(list(PLACEMENTS)[:12]))
-        for axes in figure.axes:
-            names = {text.get_text(): text.xyann[1] for text in axes.texts if text.arrow_patch}
-            ends = {line.get_label(): line.get_ydata()[-1] for line in axes.lines if not line.get_label().startswith("_")}
-            self.assertEqual(set(names), set(ends))
-            heights = sorted(names.values())
-            self.assertGreater(min(np.diff(heights)), 0.03)
-            self.assertTrue(-0.01 <= heights[0] and heights[-1] <= 1.01)
 
     def test_apart(self):
         self.assertEqual(panels.apart([], 0.1), [])
@@ -297,11 +256,6 @@ class Styles(MadeRuns):
         figure = plot_steps.plot(figures.styled(group_runs([Run(run)])))
         self.assertEqual([axes.lines[0].get_ydata().tolist() for axes in figure.axes], [[4, 0.5], [0.25, 1]])
         self.refused("plot.py", "steps", self.make("p/seed-1", steps=(0,), probe=True), says="no metrics.csv; a probe does not train")
-
-    def test_a_run_that_diverged_has_one_mark_for_all_its_heads(self):
-        figure = plot_heads.plot(figures.styled(group_runs([Run(self.make("lost", diverged=True)), Run(self.make("b"))])))
-        for panel in figure.axes[1::2]:
-            self.assertEqual(sum(line.get_marker() == "X" for line in panel.lines), 1)
 
     def test_levels_hold_for_runs_of_one_text_with_and_without_summary(self):
         done, killed = self.make("done"), self.make("killed")

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 from lib.command import ScriptError as PlotError, printable, program, run_command
-from lib.keys import fault
 from lib.system_python import restart
 
 # matplotlib inverts matrices of 3x3, after each of which threads of numpy's BLAS would spin for a while.
@@ -52,8 +51,9 @@ class Run:
     def __init__(self, folder):
         self.folder = Path(folder)
         self.config = self._json("config.json")
-        if wrong := fault(self.config):
-            raise PlotError(f"{self}: damaged config.json: {printable(wrong)}", 1)
+        model = self.config.get("model")
+        if not isinstance(model, dict) or not isinstance(model.get("n_layer"), int) or "norm_placement" not in model:
+            raise PlotError(f"{self}: damaged config.json: expected that of a run, with model.n_layer and model.norm_placement", 1)
         self.summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
         self.probe = (self.summary.get("status") == "probe" or  # older ones have no summary
                       self.folder.name.startswith("seed-") and not (self.folder / "metrics.csv").exists())
