@@ -1,67 +1,59 @@
-// The one parallel loop: every item once, loops in loops, exceptions, thread counts that change.
+// The one parallel loop, and the choice of its thread count by trial.
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <cmath>
+#include <functional>
 #include <vector>
 
 #include "core/error.h"
 #include "core/parallel.h"
+#include "train/thread_choice.h"
 
-namespace normscope {
-namespace {
+using namespace normscope;
 
-TEST_CASE("parallel: each item once, at any thread count") {
-  for (const int threads : {1, 2, 3, 8}) {
+TEST_CASE("parallel: each item once at any thread count, an inner loop in its own thread") {
+  for (const int threads : {1, 3, 8}) {
     const ThreadCount count(threads);
-    CHECK(thread_count() == threads);
-    for (Index items = 0; items < 40; ++items) {
+    for (const Index items : {0, 2, 39}) {
       std::vector<std::atomic<int>> taken(static_cast<std::size_t>(items));
-      parallel_for(items, [&](Index i) { ++taken[static_cast<std::size_t>(i)]; });
+      std::atomic<int> elsewhere = 0;
+      parallel_for(items, [&](Index i) {
+        const int outer = omp_get_thread_num();
+        parallel_for(1, [&](Index) { taken[i] += 1, elsewhere += omp_get_thread_num() != outer; });
+        parallel_for(5, [&](Index) { elsewhere += omp_get_thread_num() != outer; });
+      });
       for (const std::atomic<int>& times : taken) REQUIRE(times == 1);
+      CHECK(elsewhere == 0);
     }
   }
-}
-
-TEST_CASE("parallel: blocks cover the range whatever the thread count") {
-  for (const int threads : {1, 3}) {
-    const ThreadCount count(threads);
-    std::atomic<Index> sum = 0, blocks = 0;
-    parallel_blocks(1000, 64, [&](Index begin, Index end) {
-      for (Index i = begin; i < end; ++i) sum += i;
-      ++blocks;
-    });
-    CHECK(sum == 999 * 1000 / 2);
-    CHECK(blocks == 16);
-  }
-}
-
-TEST_CASE("parallel: a loop inside a loop runs in its own thread") {
-  const ThreadCount count(3);
-  std::atomic<int> elsewhere = 0, items = 0;
-  CHECK(!in_parallel_loop());
-  parallel_for(6, [&](Index) {
-    const int outer = omp_get_thread_num();
-    parallel_for(5,
-                 [&](Index) { ++items, elsewhere += !in_parallel_loop() || omp_get_thread_num() != outer; });
-  });
-  CHECK(!in_parallel_loop());
-  CHECK(items == 30);
-  CHECK(elsewhere == 0);
 }
 
 TEST_CASE("parallel: an exception in a thread leaves the loop as an exception") {
-  for (const int threads : {1, 2, 4}) {
-    const ThreadCount count(threads);
-    for (const Index bad : {Index{0}, Index{99}}) {
-      const auto loop = [&] { parallel_for(100, [&](Index i) { require(i != bad, "loop", "item ", i); }); };
-      CHECK_THROWS_WITH_AS(loop(), text("[loop] item ", bad).c_str(), Error);
-    }
-    CHECK_THROWS_AS(parallel_for(100, [](Index) { throw std::bad_alloc(); }), std::bad_alloc);
-    std::atomic<Index> sum = 0;
-    parallel_for(100, [&](Index i) { sum += i; });
-    CHECK(sum == 4950);
+  const ThreadCount count(4);
+  for (const Index bad : {0, 99}) {
+    const auto loop = [&] { parallel_for(100, [&](Index i) { require(i != bad, "loop", "item ", i); }); };
+    CHECK_THROWS_WITH_AS(loop(), text("[loop] item ", bad).c_str(), Error);
   }
 }
 
-}  // namespace
-}  // namespace normscope
+// The thread count with which a run on a made-up machine ends.
+static int chosen(int most, Index steps, const std::function<double(Index step, int threads)>& seconds) {
+  const ThreadCount before(most);
+  {
+    ThreadChoice choice(most);
+    for (Index step = 1; step <= steps; ++step) choice.after_step(seconds(step, thread_count()));
+  }
+  return thread_count();
+}
+
+TEST_CASE("thread choice: the fastest count is found, and found again after the load has changed") {
+  for (const int best : {1, 2, 4, 8})
+    CHECK(chosen(8, 1000, [&](Index, int n) { return 1 + std::abs(std::log2(1.0 * n / best)); }) == best);
+  const auto busy_from_500_to_1000 = [](Index step, int n) {
+    const bool is_busy = step > 500 && step <= 1000;
+    return n == 1 ? (is_busy ? 1.2 : 1.0) : (is_busy ? 2.0 : 0.55);
+  };
+  CHECK(chosen(2, 540, busy_from_500_to_1000) == 1);
+  CHECK(chosen(2, 1300, busy_from_500_to_1000) == 2);
+}
