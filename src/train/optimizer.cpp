@@ -75,49 +75,6 @@ double learning_rate(const TrainConfig& config, Index step) {
   fail("schedule", "no code for schedule number ", static_cast<int>(config.schedule));
 }
 
-namespace {
-
-// The arguments of an optimiser's update number `step` of n weights w with gradient g and moments m and v.
-template <class Real>
-struct PieceUpdate {
-  const TrainConfig& config;
-  double step, lr, gradient_scale, decay;
-  Index n;
-  const Real* g;
-  Real *w, *m, *v;
-};
-
-template <class Real>
-WeightChange update_adamw(const PieceUpdate<Real>& u) {
-  const TrainConfig& c = u.config;
-  const AdamW<Real> rule{
-      .gradient_scale = static_cast<Real>(u.gradient_scale),
-      .beta1 = static_cast<Real>(c.beta1),
-      .beta2 = static_cast<Real>(c.beta2),
-      .one_minus_beta1 = static_cast<Real>(1 - c.beta1),
-      .one_minus_beta2 = static_cast<Real>(1 - c.beta2),
-      .eps = static_cast<Real>(c.adam_eps),
-      .decay = static_cast<Real>(u.decay),
-      .step_size = static_cast<Real>(u.lr / (1 - std::pow(c.beta1, u.step))),
-      .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - std::pow(c.beta2, u.step)))};
-  return kernels<Real>().adamw(u.n, rule, u.g, u.w, u.m, u.v);
-}
-
-template <class Real>
-WeightChange update_sgd(const PieceUpdate<Real>& u) {
-  const MomentumStep<Real> rule{.gradient_scale = static_cast<Real>(u.gradient_scale),
-                                .momentum = static_cast<Real>(u.config.momentum),
-                                .decay = static_cast<Real>(u.decay),
-                                .lr = static_cast<Real>(u.lr)};
-  return kernels<Real>().momentum_step(u.n, rule, u.g, u.w, u.m);
-}
-
-// The optimisers, in the order of OptimizerKind.
-template <class Real>
-constexpr WeightChange (*optimizers[])(const PieceUpdate<Real>&) = {update_adamw, update_sgd};
-
-}  // namespace
-
 template <class Real>
 Optimizer<Real>::Optimizer(const TrainConfig& config, const ParameterLayout& layout)
     : moments{std::vector<Real>(layout.block_size()), std::vector<Real>(layout.block_size())},
@@ -130,16 +87,41 @@ template <class Real>
 const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, double gradient_scale,
                                                          const ParameterBlock<Real>& gradients,
                                                          ParameterBlock<Real>& parameters) {
-  const auto kind = static_cast<std::size_t>(config_.optimizer);
-  require(kind < std::size(optimizers<Real>), "optimizer", "no code for optimizer number ", kind);
+  const TrainConfig& c = config_;
+  const double t = static_cast<double>(step);
+  const AdamW<Real> adamw{.gradient_scale = static_cast<Real>(gradient_scale),
+                          .beta1 = static_cast<Real>(c.beta1),
+                          .beta2 = static_cast<Real>(c.beta2),
+                          .one_minus_beta1 = static_cast<Real>(1 - c.beta1),
+                          .one_minus_beta2 = static_cast<Real>(1 - c.beta2),
+                          .eps = static_cast<Real>(c.adam_eps),
+                          .decay = 1,
+                          .step_size = static_cast<Real>(lr / (1 - std::pow(c.beta1, t))),
+                          .inv_sqrt_correction2 =
+                              static_cast<Real>(1 / std::sqrt(1 - std::pow(c.beta2, t)))};
+  const MomentumStep<Real> sgd{.gradient_scale = static_cast<Real>(gradient_scale),
+                               .momentum = static_cast<Real>(c.momentum),
+                               .decay = 1,
+                               .lr = static_cast<Real>(lr)};
   sums_.measure(changes_, [&](const auto& block) -> WeightChange {
-    const Parameter& p = layout_[parts_[block.part].parameter];
-    const Index n = block.count;
+    const bool is_matrix = layout_[parts_[block.part].parameter].is_matrix();
+    const auto decay = static_cast<Real>(is_matrix ? 1 - lr * c.weight_decay : 1.0);
     const Real* g = gradients.all().data() + block.begin;
     Real* w = parameters.all().data() + block.begin;
-    const double decay = p.is_matrix() ? 1 - lr * config_.weight_decay : 1.0;
-    return optimizers<Real>[kind]({config_, static_cast<double>(step), lr, gradient_scale, decay, n, g, w,
-                                   moments.first.data() + block.begin, moments.second.data() + block.begin});
+    Real *m = moments.first.data() + block.begin, *v = moments.second.data() + block.begin;
+    switch (c.optimizer) {
+      case OptimizerKind::adamw: {
+        AdamW<Real> rule = adamw;
+        rule.decay = decay;
+        return kernels<Real>().adamw(block.count, rule, g, w, m, v);
+      }
+      case OptimizerKind::sgd: {
+        MomentumStep<Real> rule = sgd;
+        rule.decay = decay;
+        return kernels<Real>().momentum_step(block.count, rule, g, w, m);
+      }
+    }
+    fail("optimizer", "no code for optimizer number ", static_cast<int>(c.optimizer));
   });
   return changes_;
 }
