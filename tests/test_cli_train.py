@@ -114,14 +114,6 @@ class TheFolder(CliTest):
                 self.assertEqual(checkpoint.pop(moment + name).shape, tensor.shape)
         self.assertEqual(list(checkpoint), [])
 
-    def test_best_is_the_model_of_the_best_step(self):
-        # A rate that overshoots: the best evaluation is not the last one.
-        run = self.train("run", {"train": {"steps": 60, "lr": 0.1, "schedule": "constant", "grad_clip": 0}})
-        evaluated = {int(r["step"]): float(r["val_loss"]) for r in run.rows("metrics.csv") if r["val_loss"]}
-        best = min(evaluated, key=evaluated.get)
-        self.assertEqual((run.summary["best_step"], run.summary["best_val_loss"]), (best, evaluated[best]))
-        self.assertEqual(run.metadata("best.safetensors")["step"], str(best))
-
     def test_sample_is_text_of_the_vocabulary(self):
         self.assertLessEqual(set(self.train("run").bytes("sample.txt").decode()), set(TEXT))
 
@@ -322,17 +314,28 @@ class Layers(CliTest):
         self.assertNotIn("note", said("rezero", 100, placement="rezero"))  # whose branches are small by design
         self.assertEqual(said("quiet", 100, "--quiet"), "")
 
-    def test_a_loss_that_is_not_finite_is_never_the_best(self):
-        """batchnorm's running statistics are far off at first, and 40 such norms overflow; training is finite."""
+    def test_an_evaluation_that_is_not_finite_ends_a_run_whose_training_is_finite(self):
+        """batchnorm's running statistics are far off at first, and 40 such norms overflow."""
         run = self.train("run", {
             "model": {"n_layer": 40, "norm": "batchnorm", "norm_placement": "post", "activation": "relu",
                       "init": {"std": 1, "residual_scaling": False}},
-            "train": {"steps": 12, "lr": 1e-4}, "eval": {"every": 1}, "log": {"every": 1, "layers_every": 0}})
-        losses = {int(row["step"]): float(row["val_loss"]) for row in run.rows("metrics.csv")}
-        self.assertTrue(math.isnan(losses[1]) and math.isfinite(losses[12]), losses)
-        best = min((step for step in losses if math.isfinite(losses[step])), key=losses.get)
-        self.assertEqual((run.summary["best_step"], run.summary["best_val_loss"]), (best, losses[best]))
-        self.assertEqual(run.metadata("best.safetensors")["step"], str(best))
+            "train": {"steps": 12, "lr": 1e-4}, "eval": {"every": 1}, "log": {"every": 1, "layers_every": 0}}, code=3)
+        last = run.rows("metrics.csv")[-1]
+        self.assertEqual((last["step"], last["val_loss"], math.isfinite(float(last["train_loss"]))), ("1", "nan", True))
+        self.assertEqual(run.summary["first_nonfinite"], {"step": 1, "layer": 41, "site": "loss", "kind": "value"})
+        self.assertNotIn("best.safetensors", run.contents())
+
+    def test_the_best_evaluation_is_the_best_on_the_same_windows(self):
+        """The last step has the windows of the others too: its loss there is in the row of a longer run."""
+        for rate in (1e-3, 0.1):  # the second overshoots: the best is not the last one
+            changes = {"train": {"schedule": "constant", "lr": rate}, "eval": {"every": 5, "batches": 1}, "data": {"val_fraction": 0.3}}
+            run, longer = self.train("run", changes, "--overwrite"), self.train("longer", changes, "--overwrite", "--set", "train.steps=30")
+            losses = {int(row["step"]): float(row["val_loss"]) for row in longer.rows("metrics.csv") if row["val_loss"]}
+            del losses[30]
+            best = min(losses, key=losses.get)
+            self.assertEqual((run.summary["best_step"], run.summary["best_val_loss"]), (best, losses[best]))
+            self.assertEqual(run.metadata("best.safetensors")["step"], str(best))
+            self.assertNotEqual(run.summary["final_val_loss"], losses[25])
 
     def test_statistics_of_a_site_are_consistent(self):
         widths = {"ffn_hidden": 64, "logits": VOCABULARY}  # of the other sites: 16

@@ -167,7 +167,10 @@ class Run:
         if len(train):
             logged["final_train_loss"] = train[-1, 1]
         if len(val):
-            logged |= {"final_val_loss": val[-1, 1], "best_val_loss": val[:, 1].min()}
+            logged["final_val_loss"] = val[-1, 1]
+        compared = val[val[:, 0] != self.value("train.steps")]  # the last step's loss is of the whole split
+        if len(compared):
+            logged["best_val_loss"] = compared[:, 1].min()
         if len(speed):
             logged["tokens_per_s"] = len(speed) / (1 / speed[:, 1]).sum()
         return {key: value.item() if isinstance(value, np.generic) else value for key, value in logged.items()}

@@ -125,10 +125,9 @@ Exit report_end(const RunRecord& run, Index n_layer, const std::string& folder, 
   if (run.status == status_diverged) {
     const FirstNonfinite& first = *run.first_nonfinite;
     std::cerr << "[train] diverged at step " << first.step << ": " << text_of(first, n_layer)
-              << " became non-finite; the " << counted(run.steps, "step") << " before it are in "
-              << shown_folder << "; try "
-              << (first.step == 1 ? "another initialisation: model.init"
-                                  : "a lower train.lr, train.warmup_steps, or train.grad_clip")
+              << " became non-finite; its logs are in " << shown_folder << "; try "
+              << (run.steps == 0 ? "another initialisation: model.init"
+                                 : "a lower train.lr, train.warmup_steps, or train.grad_clip")
               << '\n';
     return Exit::diverged;
   }

@@ -45,6 +45,9 @@ struct TrainConfig {
 struct EvalConfig {
   Index every = 250;   // 0: only at the end
   Index batches = 20;  // 0: the whole split
+
+  // Batches of the evaluations that best_val_loss compares; without any but the last one, the whole split.
+  Index compared_batches() const { return every > 0 ? batches : 0; }
 };
 
 struct LogConfig {

@@ -190,7 +190,9 @@ TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, 
     require_tensors(file, prefix, model.layout().list());
   }
   require_tensors(file, "", model.layout().buffers());
-  const TrainState state = state_in(file, config.train.steps);
+  TrainState state = state_in(file, config.train.steps);
+  if (config.eval.compared_batches() != meta.config.eval.compared_batches())
+    state.best_val_loss.reset();  // of other windows than the evaluations to come
   load_model_weights(file, model);
   load_tensors(file, first_moment_prefix, model.layout().list(), moments.first);
   load_tensors(file, second_moment_prefix, model.layout().list(), moments.second);

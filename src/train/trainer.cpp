@@ -1,7 +1,8 @@
 #include "train/trainer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
-#include <limits>
 
 #include "config/dump.h"
 #include "core/stopwatch.h"
@@ -119,7 +120,7 @@ void Trainer::compute(Step& step) {
   step.row.clip_factor = clip_factor(config_.train.grad_clip, step.result->norms.total);
 }
 
-// Updates the weights, or skips the update, or ends the run.
+// Updates the weights, or skips the update. Ends the run where the loss or the new weights are not finite.
 void Trainer::update(Step& step) {
   if (step.result->finite()) {
     step.changes = &optimizer_.update(step.number - state_.skipped, step.row.lr, step.row.clip_factor,
@@ -137,16 +138,20 @@ void Trainer::update(Step& step) {
   state_.trajectory_hash = fnv1a(hashed, sizeof hashed, state_.trajectory_hash);
   state_.step = step.number;
   record_.final_train_loss = step.result->loss;
+  const auto is_finite = [](const WeightChange& change) { return std::isfinite(change.change); };
+  if (step.changes != nullptr && !std::ranges::all_of(*step.changes, is_finite)) diverge(step);
 }
 
-// Repeats the step, whose update did not happen, with every tap on, and finds the first tensor that is not
+// Repeats the step with the weights as they are and every tap on, and finds the first tensor that is not
 // finite.
 void Trainer::diverge(const Step& step) {
   record_.status = status_diverged;
   statistics_.clear();
   const StepResult& result = runner_.compute(step.number, &statistics_);
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
-  if (layer_logs_) layer_logs_->write(step.number, statistics_.rows(), {}, statistics_.head_rows());
+  const bool is_updated = state_.step == step.number;  // then the rows are those of the weights before
+  if (layer_logs_ && !is_updated)
+    layer_logs_->write(step.number, statistics_.rows(), {}, statistics_.head_rows());
 }
 
 void Trainer::observe_sites(const Step& step) {
@@ -165,17 +170,26 @@ void Trainer::observe_sites(const Step& step) {
   }
 }
 
+// The best evaluation is the best of those on the same windows; the last one is of the whole split besides.
 void Trainer::evaluate_model(Step& step) {
-  const double loss = evaluate(model_, corpus_.val, config_.train.batch_size,
-                               step.is_last ? 0 : config_.eval.batches, ranks_);
+  const auto loss_of = [&](Index batches) {
+    return evaluate(model_, corpus_.val, config_.train.batch_size, batches, ranks_);
+  };
+  const Index batches = config_.eval.compared_batches();
+  double loss = loss_of(batches);
+  if (std::isfinite(loss)) keep_if_best(step.number, loss);
+  if (step.is_last && batches > 0) loss = loss_of(0);
   step.row.val_loss = loss;
+  if (!std::isfinite(loss)) return diverge(step);
   if (step.is_last) record_.final_val_loss = loss;
   observer_.on_evaluation(step.number, loss);
-  const double best = state_.best_val_loss.value_or(std::numeric_limits<double>::infinity());
-  if (!(loss < best)) return;  // also if the loss is NaN
-  state_.best_val_loss = loss;
-  state_.best_step = step.number;
-  if (folder_) save_model(folder_->file(best_file), run_meta(), step.number, model_);
+}
+
+void Trainer::keep_if_best(Index step, double val_loss) {
+  if (state_.best_val_loss && val_loss >= *state_.best_val_loss) return;
+  state_.best_val_loss = val_loss;
+  state_.best_step = step;
+  if (folder_) save_model(folder_->file(best_file), run_meta(), step, model_);
 }
 
 void Trainer::save() {
@@ -207,17 +221,20 @@ void Trainer::finish() {
   record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
 }
 
-// Writes the final model and a sample of its text.
+// Writes the final model and a sample of its text, which in a run without evaluations is the first to show
+// weights that give no finite logits.
 void Trainer::write_results() {
-  save_model(folder_->file(model_file), run_meta(), state_.step, model_);
   const Token start = default_prompt(corpus_.vocab);
   std::string sample;
   try {
     sample = sample_text(model_, corpus_.vocab, {&start, 1}, sample_length,
                          {.temperature = sample_temperature, .seed = config_.train.seed});
-  } catch (const Error& error) {  // the last update made weights that give no finite logits
-    observer_.on_note(text(error.what(), "; ", sample_file, " is left empty"));
+  } catch (const Error&) {
+    record_.status = status_diverged;
+    record_.first_nonfinite = {state_.step, config_.model.n_layer + 1, name_of(Site::logits), "", false};
+    return;
   }
+  save_model(folder_->file(model_file), run_meta(), state_.step, model_);
   write_atomically(folder_->file(sample_file), sample, "\n");
 }
 
@@ -229,17 +246,16 @@ void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
     const Stopwatch step_clock;
     compute(step);
     update(step);
-    const bool diverged = record_.status == status_diverged;
-    if (step.measures_sites() && !diverged) observe_sites(step);
+    if (step.measures_sites() && !has_diverged()) observe_sites(step);
     const double seconds = step_clock.seconds();
     step_seconds_ += seconds;
     seconds_per_step_ = seconds_per_step_ == 0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
     step.row.step_ms = seconds * 1e3;
     step.row.tokens_per_s = static_cast<double>(tokens_per_step_) / seconds;
-    if (step.evaluate && !diverged) evaluate_model(step);
-    if (metrics_log_ && (step.log_metrics || step.row.val_loss || diverged))
+    if (step.evaluate && !has_diverged()) evaluate_model(step);
+    if (metrics_log_ && (step.log_metrics || step.row.val_loss || has_diverged()))
       write_metrics(*metrics_log_, step.row);
-    if (diverged) break;
+    if (has_diverged()) break;
     observer_.on_step({number, steps, step.result->loss,
                        static_cast<double>(tokens_per_step_) / seconds_per_step_,
                        seconds_per_step_ * static_cast<double>(steps - number)});
@@ -254,16 +270,15 @@ RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
   begin();
   take_steps(stop, max_threads_tried);
   if (record_.status.empty()) record_.status = status_done;
-  const bool done = record_.status == status_done;
   if (folder_) {
+    if (record_.status == status_done) write_results();
     finish();
-    if (done) write_results();
     record_.seconds = record_.seconds.value_or(0) + clock.seconds();
     write_record(folder_->file(summary_file), record_, config_.train);
   }
   // The last checkpoint is written last, so a run that has it is complete; after an earlier kill the
   // checkpoint before it leads to the same results.
-  if (done) save();
+  if (record_.status == status_done) save();
   return record_;
 }
 

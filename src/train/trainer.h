@@ -60,8 +60,10 @@ class Trainer {
   void compute(Step& step);
   void update(Step& step);
   void diverge(const Step& step);
+  bool has_diverged() const { return record_.status == status_diverged; }
   void observe_sites(const Step& step);
   void evaluate_model(Step& step);
+  void keep_if_best(Index step, double val_loss);
   void save();
 
   void finish();
