@@ -1,4 +1,4 @@
-"""What surrounds a run: signals, closed streams, a small stack, threads of the environment."""
+"""What surrounds a run: signals, terminals, a small stack, threads of the environment."""
 
 import fcntl
 import math
@@ -14,11 +14,9 @@ import termios
 import time
 import unittest
 
-from cli import BINARY, LOGS, CliTest, Run, environment
+from cli import BINARY, CliTest, Run, environment
 
 LONG_RUN = {"train": {"steps": 100_000}, "eval": {"every": 0}}
-ERRORS_EVERY_STEP = {"train": {"steps": 15, "on_nonfinite": "skip", "optimizer": "sgd", "lr": 100, "grad_clip": 0},
-                     "model": {"norm": "none"}, "log": {"layers_every": 1}}
 
 
 class Signals(CliTest):
@@ -60,21 +58,6 @@ class Signals(CliTest):
             self.assertEqual(process.wait(timeout=60), 0)
 
 
-class Streams(CliTest):
-    def test_closed_streams_are_not_taken_for_files(self):
-        def close():
-            for descriptor in (0, 1, 2):
-                os.close(descriptor)
-
-        process = subprocess.Popen([BINARY, "train", self.config(ERRORS_EVERY_STEP), "--out", "run"], cwd=self.folder,
-                                   env=environment(), preexec_fn=close, close_fds=False)
-        self.assertEqual(process.wait(timeout=60), 0)
-        run = Run(self.path("run"))
-        self.assertGreater(run.summary["skipped"], 0, "nothing was said that could have gone astray")
-        for name in LOGS:
-            self.assertTrue(all(None not in row and None not in row.values() for row in run.rows(name)), name)
-
-
 class Terminal(CliTest):
     def shown(self, *arguments, columns=80, term="xterm"):
         """What a terminal of that width gets."""
@@ -104,8 +87,8 @@ class Terminal(CliTest):
     def test_the_time_left_is_kept_where_a_terminal_is_narrow(self):
         for line in self.progress(100):
             self.assertRegex(line, r"^step \d+/300  loss [0-9.]+(  val [0-9.]+)?  [0-9.k]+ tokens/s  grad [▁-█]{2}  \d+:\d\d left$")
-        for line in self.progress(100, "--no-spark"):
-            self.assertNotIn("grad", line)
+        for line in self.progress(80, config=self.config({"model": {"n_layer": 6}, "train": {"steps": 300}})):
+            self.assertRegex(line, r"  grad [▁-█]{6}  \d+:\d\d left$")  # three bytes a bar, and one column
         for columns, words in ((45, r"step \d+/300  loss [0-9.]+(  val [0-9.]+)?"), (27, r"step \d+/300")):
             for line in self.progress(columns):
                 self.assertRegex(line, rf"^{words}  \d+:\d\d left$")

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <map>
 
-#include "cli/session.h"
+#include "cli/commands.h"
 #include "cli/terminal.h"
 #include "config/load.h"
 #include "core/memory.h"
@@ -16,8 +16,8 @@
 #include "core/stopwatch.h"
 #include "io/json.h"
 #include "kernels/gemm/openblas.h"
-#include "model/cost.h"
 #include "logs/run_folder.h"
+#include "model/cost.h"
 #include "train/step.h"
 
 namespace normscope {

@@ -5,7 +5,7 @@
 #include <iomanip>
 #include <iostream>
 
-#include "cli/session.h"
+#include "cli/commands.h"
 #include "cli/terminal.h"
 #include "config/load.h"
 #include "core/text.h"
@@ -48,7 +48,7 @@ Exit run(const CommandLine& line) {
   }
   std::cout << '\n' << held << " laws hold, " << failed.size() << " fail" << std::endl;
   if (failed.empty()) return Exit::ok;
-  fail("check", escape_controls(config.name), ": ", join(failed), failed.size() == 1 ? " fails" : " fail",
+  fail("check", config.name, ": ", join(failed), failed.size() == 1 ? " fails" : " fail",
        "; the lines marked FAIL say where");
 }
 

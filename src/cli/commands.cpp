@@ -2,20 +2,35 @@
 
 // By default cxxopts splits list options and positionals at commas; no argument can contain a NUL byte.
 #define CXXOPTS_VECTOR_DELIMITER '\0'
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cxxopts.hpp>
 #include <iostream>
 
+#include "cli/terminal.h"
 #include "config/fields.h"
+#include "core/parallel.h"
 #include "core/text.h"
-#include "io/utf8.h"
+#include "kernels/gemm/openblas.h"
+#include "kernels/simd.h"
 #include "logs/record.h"
 
 namespace normscope {
 namespace {
 
 constexpr const char* positional_name = "arguments";
+
+std::atomic<bool> stop_requested{false};
+
+// A closing terminal, a scheduler or a pipe may send several signals, so only those of a person end the
+// program at the second one.
+void on_signal(int signal) {
+  const bool again = stop_requested.exchange(true);
+  if (again && (signal == SIGINT || signal == SIGTERM)) _exit(static_cast<int>(Exit::interrupted));
+}
 
 cxxopts::Options parser_of(const Command& command) {
   cxxopts::Options parser("normscope " + command.name,
@@ -33,18 +48,6 @@ cxxopts::Options parser_of(const Command& command) {
   return parser;
 }
 
-void require_values(const Command& command, int argc, char** argv) {
-  for (const Option& option : command.options) {
-    const std::string name = "--" + option.long_name();
-    for (int i = 1; i < argc; ++i) {
-      if (option.value.empty() && std::string_view(argv[i]).starts_with(name + "="))
-        refuse(command.name, name, " takes no value");
-      if (!option.value.empty() && argv[i] == name && i + 1 == argc)
-        refuse(command.name, name, " needs a value: ", option.value);
-    }
-  }
-}
-
 // The message about an unknown option. A config key may be meant: other programs have --lr for --set
 // train.lr=.
 std::string unknown_option(const Command& command, const std::string& argument) {
@@ -57,54 +60,46 @@ std::string unknown_option(const Command& command, const std::string& argument) 
   const std::string option = nearest(name, names), key = has_keys ? nearest_key(name) : "";
   const std::string value = equals < argument.size() ? argument.substr(equals + 1) : "VALUE";
   const std::string hint = !option.empty() ? text("did you mean --", option, "?")
-                           : !key.empty() ? text("did you mean --set ", key, "=", escape_controls(value), "?")
-                                          : text("`normscope ", command.name, " --help` lists all");
-  return text("[", command.name, "] unknown option ", escape_controls(given), "; ", hint);
+                           : !key.empty()  ? text("did you mean --set ", key, "=", value, "?")
+                                           : text("`normscope ", command.name, " --help` lists all");
+  return text("[", command.name, "] unknown option ", given, "; ", hint);
 }
 
 }  // namespace
 
 bool CommandLine::parse(int argc, char** argv) {
   cxxopts::Options parser = parser_of(command_);
-  for (const std::string_view argument : std::span(argv + 1, argv + argc)) {  // --help works despite errors
-    if (argument == "--") break;
-    const bool wants_help = argument == "--help" || argument == "-h";
-    if (!wants_help && argument != "--version") continue;
-    std::cout << (wants_help ? parser.help() : version_text() + '\n');
-    return false;
-  }
-  require_values(command_, argc, argv);
+  parser.allow_unrecognised_options();
   try {
     const cxxopts::ParseResult parsed = parser.parse(argc, argv);
-    for (const cxxopts::KeyValue& one : parsed.arguments()) given_[one.key()].push_back(one.value());
-  } catch (const cxxopts::exceptions::no_such_option&) {
-    parser.allow_unrecognised_options();
-    std::vector<std::string> lines;
-    const cxxopts::ParseResult parsed = parser.parse(argc, argv);
-    for (const std::string& unknown : parsed.unmatched()) lines.push_back(unknown_option(command_, unknown));
-    throw Error(Exit::usage, join(lines, "\n"));
-  } catch (const cxxopts::exceptions::exception& error) {
-    std::string what = error.what();  // Argument ‘x’ failed to parse
-    for (const std::string_view quote : {"‘", "’"}) {
-      for (std::size_t at = 0; (at = what.find(quote, at)) != what.npos;) what.replace(at, quote.size(), "'");
+    if (parsed.count("help") + parsed.count("version") > 0) {
+      std::cout << (parsed.count("help") > 0 ? parser.help() : version_text() + '\n');
+      return false;
     }
-    refuse(command_.name, what, "; see `normscope ", command_.name, " --help`");
+    std::vector<std::string> errors;
+    for (const std::string& unknown : parsed.unmatched()) errors.push_back(unknown_option(command_, unknown));
+    if (!errors.empty()) throw Error(Exit::usage, join(errors, "\n"));
+    for (const cxxopts::KeyValue& one : parsed.arguments()) given_[one.key()].push_back(one.value());
+  } catch (const cxxopts::exceptions::exception& error) {
+    refuse(command_.name, error.what(), "; see `normscope ", command_.name, " --help`");
+  }
+  for (const Option& option : command_.options) {
+    if (option.value.empty() && has(option.long_name()) && given_.at(option.long_name())[0] != "true")
+      refuse(command_.name, "--", option.long_name(), " takes no value");
   }
   positionals_ = all_of(positional_name);
-  require_positionals();
+  require_positional();
   return true;
 }
 
-void CommandLine::require_positionals() const {
-  const std::string& expected = command_.arguments;
-  const bool optional = expected.starts_with('['), many = expected.ends_with("...");
+void CommandLine::require_positional() const {
   const std::size_t count = positionals_.size();
-  if (count == 1 || (count == 0 && optional) || (count > 1 && many)) return;
+  if (count == 1 || (count == 0 && command_.arguments.starts_with('['))) return;
   for (const std::string& given : positionals_) {
     if (given.find('=') != given.npos)
-      refuse(command_.name, "unexpected argument; did you mean --set ", escape_controls(given), "?");
+      refuse(command_.name, "unexpected argument; did you mean --set ", given, "?");
   }
-  refuse(command_.name, "got ", count, count == 1 ? " argument" : " arguments", "; expected ", expected,
+  refuse(command_.name, "got ", counted(count, "argument"), "; expected ", command_.arguments,
          "; see `normscope ", command_.name, " --help`");
 }
 
@@ -132,11 +127,56 @@ Number CommandLine::number_of(const std::string& name, Number min, Number max, N
   // Written so that NaN is refused.
   if (error == std::errc() && end == text->data() + text->size() && value >= min && value <= max)
     return value;
-  refuse(command_.name, "--", name, ": got '", escape_controls(*text), "'; expected a number from ", min,
-         " to ", max);
+  refuse(command_.name, "--", name, ": got '", *text, "'; expected a number from ", min, " to ", max);
 }
 
 template Index CommandLine::number_of(const std::string&, Index, Index, Index) const;
 template double CommandLine::number_of(const std::string&, double, double, double) const;
+
+const std::atomic<bool>& stop_on_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE}) {
+    struct sigaction inherited {};
+    sigaction(signal, nullptr, &inherited);
+    const bool ignored = inherited.sa_handler == SIG_IGN;  // nohup
+    if (!ignored || signal == SIGINT || signal == SIGTERM) sigaction(signal, &action, nullptr);
+  }
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes: the write fails and is reported, as on a full disk
+  return stop_requested;
+}
+
+Corpus corpus_of(const RunConfig& config) {
+  return load_corpus(config.data.path, config.data.val_fraction, config.data.val_path, config.model.context);
+}
+
+Corpus corpus_of(const LoadedModel& model, const char* command) {
+  Corpus corpus = corpus_of(model.config);
+  if (const std::string other = corpus_difference(model.metadata, corpus); !other.empty())
+    print_error(text("[", command, "] the corpus has changed since this model was trained on ", other));
+  if (!(corpus.vocab == model.vocab)) fail(command, "the corpus has other characters than the model knows");
+  return corpus;
+}
+
+Threads set_up_threads(const CommandLine& line, Index config_threads, int processes) {
+  constexpr Index max_threads = 1024;
+  const Index wish = line.number_of<Index>("threads", 1, max_threads, config_threads);
+  int threads = wish > 0 ? static_cast<int>(wish) : default_thread_count();
+  if (processes > 1 && wish == 0)
+    threads = std::clamp(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) / processes, 1, threads);
+  if (threads > max_threads)
+    refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", max_threads);
+  set_thread_count(threads);
+  isa_name();  // throws for an invalid NORMSCOPE_ISA before anything runs
+  pin_openblas();
+  return {.most = threads, .is_fixed = wish > 0};
+}
+
+std::string machine_text(const TrainConfig& config) {
+  const bool own_alone = config.gemm == GemmProvider::native;
+  const char* own = own_alone ? "own GEMM; " : config.gemm == GemmProvider::automatic ? "own GEMM and " : "";
+  return text(counted(thread_count(), "thread"), ", ", isa_name(), ", ", own, blas_text(),
+              own_alone ? " unused" : "");
+}
 
 }  // namespace normscope

@@ -1,13 +1,16 @@
-// The commands, one file each, and their command lines: a command's table of options gives parsing, help and
-// errors with suggestions.
+// The commands, one file each; their command lines, where a table of options gives parsing, help and errors
+// with suggestions; and the setup that they share: threads, signals, the corpus.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "config/run_config.h"
 #include "core/error.h"
+#include "train/checkpoint.h"
 
 namespace normscope {
 
@@ -30,7 +33,7 @@ class CommandLine;
 
 struct Command {
   std::string name;
-  std::string arguments;  // as in the help: "CONFIG"; "[CONFIG]": optional; "RUN...": one or more
+  std::string arguments;  // as in the help: "CONFIG"; "[CONFIG]": optional
   std::string purpose;    // a line of the list of all commands, and the first of the command's own help
   std::string details = "";
   std::vector<Option> options;
@@ -64,11 +67,32 @@ class CommandLine {
   Number number_of(const std::string& name, Number min, Number max, Number otherwise) const;
 
  private:
-  void require_positionals() const;
+  void require_positional() const;
 
   const Command& command_;
   std::map<std::string, std::vector<std::string>> given_;  // the values of each option; of a flag "true"
   std::vector<std::string> positionals_;
 };
+
+// The corpus of a config.
+Corpus corpus_of(const RunConfig& config);
+// The corpus of a model; prints a warning if its text has changed. Error: its vocabulary is another one.
+Corpus corpus_of(const LoadedModel& model, const char* command);
+
+struct Threads {
+  int most;
+  bool is_fixed = false;  // the user set the number
+};
+
+// Sets the thread count: --threads, else train.threads, else default_thread_count() or, of several processes
+// on this machine, at most a share of its cores. Limits OpenBLAS to one thread in each of ours.
+Threads set_up_threads(const CommandLine& line, Index config_threads, int processes = 1);
+
+// Makes SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGPIPE set the returned flag, so that a run can save its state;
+// a second SIGINT or SIGTERM ends the program at once (exit 130).
+const std::atomic<bool>& stop_on_signals();
+
+// "2 threads, avx512, OpenBLAS 0.3.21 openmp SkylakeX"
+std::string machine_text(const TrainConfig& config);
 
 }  // namespace normscope

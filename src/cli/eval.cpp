@@ -2,7 +2,7 @@
 #include <cmath>
 #include <iostream>
 
-#include "cli/session.h"
+#include "cli/commands.h"
 #include "cli/terminal.h"
 #include "data/ngram.h"
 #include "train/step.h"
@@ -16,12 +16,10 @@ void print_row(const std::string& name, double nats) {
 
 Exit run(const CommandLine& line) {
   const std::optional<std::string> file = line.text_of("data");
-  if (line.has("skip-unknown") && !file) refuse("eval", "--skip-unknown is for the text of --data FILE");
   const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0]);
   set_up_threads(line, loaded->config.train.threads);
 
   std::vector<Token> train, text_tokens;
-  std::size_t skipped = 0;
   try {
     const Corpus corpus = corpus_of(*loaded, "eval");
     train = corpus.train;
@@ -31,10 +29,7 @@ Exit run(const CommandLine& line) {
     print_error(text(error.what(), "; no n-gram baselines without it"));
   }
   if (file) {
-    std::u32string other = read_text(*file);
-    if (line.has("skip-unknown"))
-      skipped = std::erase_if(other, [&](char32_t c) { return !loaded->vocab.find(c); });
-    text_tokens = loaded->vocab.encode(other, "eval");
+    text_tokens = loaded->vocab.encode(read_text(*file), "eval");
     if (text_tokens.size() < 2)
       refuse("eval", *file, " has ", text_tokens.size(), " characters; needs 2 at least");
   } else if (text_tokens.empty()) {
@@ -43,10 +38,8 @@ Exit run(const CommandLine& line) {
 
   const Index batch_size = std::max<Index>(1, loaded->config.train.batch_size);
   const double loss = evaluate(loaded->model, text_tokens, batch_size);
-  std::cout << grouped(std::ssize(text_tokens) - 1) << " characters predicted, model of step "
-            << loaded->step;
-  if (line.has("skip-unknown")) std::cout << "; left out, unknown to the model: " << grouped(skipped);
-  std::cout << "\n\n          nats      bits\n";
+  std::cout << grouped(std::ssize(text_tokens) - 1) << " characters predicted, model of step " << loaded->step
+            << "\n\n          nats      bits\n";
   print_row("model", loss);
   if (!train.empty()) {
     for (const NgramLoss& baseline : ngram_baselines(train, text_tokens, loaded->vocab.size()))
@@ -64,10 +57,7 @@ const Command eval_command = {
     .details =
         "The text is the validation split of the model's corpus, the baselines' counts are of its training "
         "split.",
-    .options = {{"data", "FILE", "a UTF-8 text to evaluate on instead"},
-                {"skip-unknown", "",
-                 "leave out characters of --data that the model does not know, and count them"},
-                threads_option},
+    .options = {{"data", "FILE", "a UTF-8 text to evaluate on instead"}, threads_option},
     .run = run};
 
 }  // namespace normscope

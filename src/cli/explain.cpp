@@ -9,7 +9,6 @@
 #include "cli/terminal.h"
 #include "config/load.h"
 #include "core/text.h"
-#include "io/utf8.h"
 
 namespace normscope {
 namespace {
@@ -82,8 +81,8 @@ Vector parse_numbers(const std::string& option, const std::string& list) {
     char* end = nullptr;
     const double value = std::strtod(part.c_str(), &end);
     if (part.empty() || *end != '\0' || !(std::abs(value) <= max_number))
-      refuse("explain", "--", option, ": got '", escape_controls(part), "'; expected numbers up to ",
-             max_number, " with commas, such as 1,2,3,4");
+      refuse("explain", "--", option, ": got '", part, "'; expected numbers up to ", max_number,
+             " with commas, such as 1,2,3,4");
     values.push_back(value);
   }
   return values;
@@ -112,7 +111,7 @@ const auto& row_of(const CommandLine& line, const std::string& option, const aut
     names.push_back(row.name);
   }
   const std::string meant = nearest(name, names);
-  refuse("explain", "--", option, ": unknown name ", escape_controls(name), "; ",
+  refuse("explain", "--", option, ": unknown name ", name, "; ",
          meant.empty() ? "`normscope explain` lists all" : "did you mean " + meant + "?");
 }
 

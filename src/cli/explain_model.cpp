@@ -3,8 +3,8 @@
 #include <set>
 #include <utility>
 
+#include "cli/commands.h"
 #include "cli/explain.h"
-#include "cli/session.h"
 #include "cli/terminal.h"
 #include "core/text.h"
 #include "io/utf8.h"

@@ -1,5 +1,4 @@
 // normscope COMMAND [ARGS]: finds the command, prints errors, sets the exit code.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "core/text.h"
-#include "io/utf8.h"
 #include "logs/record.h"
 
 namespace normscope {
@@ -35,14 +33,6 @@ void shorten_spins(char** argv) {
   std::error_code ignored;  // without /proc the spins stay as they are
   if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0)
     execv(std::filesystem::read_symlink("/proc/self/exe", ignored).c_str(), argv);
-}
-
-// Opens /dev/null for standard streams that are closed: else the next file to be opened, such as a run's log,
-// would get a stream's descriptor and its output.
-void open_standard_streams() {
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(fd, F_GETFD) == -1) open("/dev/null", O_RDWR);  // gets the lowest free number, which is fd
-  }
 }
 
 void print_help(std::ostream& out) {
@@ -77,9 +67,8 @@ Exit dispatch(int argc, char** argv) {
   if (std::ranges::count(script_commands, name) > 0)
     refuse("normscope", name, " is a script; run scripts/", name, ".py, which has --help");
   names.insert(names.end(), std::begin(script_commands), std::end(script_commands));
-  const std::string meant =
-      name.ends_with(".json") ? "normscope train " + escape_controls(name) : nearest(name, names);
-  refuse("normscope", "unknown command ", escape_controls(name), "; ",
+  const std::string meant = name.ends_with(".json") ? "normscope train " + name : nearest(name, names);
+  refuse("normscope", "unknown command ", name, "; ",
          meant.empty() ? "`normscope --help` lists all" : "did you mean " + meant + "?");
 }
 
@@ -96,7 +85,7 @@ Exit run(int argc, char** argv) try {
   print_error("[memory] not enough for this; use a smaller model, context or batch_size");
   return Exit::failure;
 } catch (const std::filesystem::filesystem_error& error) {
-  print_error(text("[file] ", escape_controls(error.path1().string()), ": ", error.code().message()));
+  print_error(text("[file] ", error.path1().string(), ": ", error.code().message()));
   return Exit::failure;
 } catch (const std::exception& error) {
   print_error(
@@ -109,6 +98,5 @@ Exit run(int argc, char** argv) try {
 
 int main(int argc, char** argv) {
   normscope::shorten_spins(argv);
-  normscope::open_standard_streams();
   return static_cast<int>(normscope::run(argc, argv));
 }

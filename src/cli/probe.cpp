@@ -3,11 +3,9 @@
 
 #include <cmath>
 #include <iostream>
-#include <numeric>
 
-#include "cli/session.h"
+#include "cli/commands.h"
 #include "cli/terminal.h"
-#include "config/fields.h"
 #include "config/load.h"
 #include "io/utf8.h"
 #include "logs/record.h"
@@ -16,26 +14,19 @@
 namespace normscope {
 namespace {
 
-struct Figure {
-  std::optional<double> RunRecord::*member;
-  bool is_loss;  // written with four digits after the point, others with three significant ones
-  std::size_t width;
-  std::vector<double> values = {};  // of the seeds so far
-};
-
-// "2.5123"; of several values mean and sample standard deviation, "2.550 ± 0.071": two significant digits of
-// the latter, and as many of the mean after the point.
-std::string figure_text(const std::vector<double>& values, bool is_loss) {
-  const double count = static_cast<double>(values.size());
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
-  double squares = 0;
-  for (const double v : values) squares += (v - mean) * (v - mean);
-  const double deviation = std::sqrt(squares / (count - 1));  // NaN of one value
-  const double digits = 1 - std::floor(std::log10(deviation));
-  if (digits >= 0 && digits <= 6)
-    return fixed(mean, static_cast<int>(digits)) + " ± " + fixed(deviation, static_cast<int>(digits));
-  const std::string text = is_loss && std::abs(mean) < 100 ? fixed(mean, 4) : significant_text(mean);
-  return values.size() < 2 ? text : text + " ± " + significant_text(deviation, 2);
+// Loss, grad_first_last and growth: of several seeds mean ± sample standard deviation.
+std::string figures_text(const std::vector<RunRecord>& records) {
+  std::string line;
+  for (const auto figure : {&RunRecord::final_train_loss, &RunRecord::grad_first_last, &RunRecord::growth}) {
+    const double count = static_cast<double>(records.size());
+    double sum = 0, squares = 0;
+    for (const RunRecord& record : records) sum += *(record.*figure);
+    for (const RunRecord& record : records) squares += std::pow(*(record.*figure) - sum / count, 2);
+    std::string cell = significant_text(sum / count, 5);
+    if (count > 1) cell += " ± " + significant_text(std::sqrt(squares / (count - 1)), 2);
+    line += aligned_left(cell, 20);
+  }
+  return line.substr(0, line.find_last_not_of(' ') + 1);
 }
 
 Exit run(const CommandLine& line) {
@@ -52,40 +43,26 @@ Exit run(const CommandLine& line) {
 
   const Index first_seed = config.train.seed;
   const auto folder_of = [&](Index seed) { return (out / ("seed-" + std::to_string(seed))).string(); };
-  RunConfig last = config;
-  if (const std::string problem = find_field("train.seed")->set(last, first_seed + seeds - 1);
-      !problem.empty())
-    refuse("probe", "--seeds: train.seed of the last one: ", problem);
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed)  // before the first is computed
     require_usable(folder_of(seed), existing);
   bool diverged = false;
-  Figure figures[] = {{&RunRecord::final_train_loss, true, 17},
-                      {&RunRecord::grad_first_last, false, 20},
-                      {&RunRecord::growth, false, 0}};
-  const auto print_row = [&](const std::string& title, bool all_seeds) {
-    std::cout << aligned_left(title, 6);
-    for (const auto& [member, is_loss, width, values] : figures)
-      std::cout << aligned_left(figure_text(all_seeds ? values : std::vector<double>{values.back()}, is_loss),
-                                width);
-    std::cout << std::endl;
-  };
+  std::vector<RunRecord> records;
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {
     config.train.seed = seed;
     options.dump = seed == first_seed ? line.text_of("dump").value_or("") : "";
     RunFolder folder(folder_of(seed), existing);
-    const RunRecord result = probe(config, corpus, options, folder);
-    if (seed == first_seed) std::cout << "seed  loss             grad first/last     growth\n";
-    for (Figure& figure : figures) figure.values.push_back(*(result.*figure.member));
-    print_row(std::to_string(seed), false);
-    if (result.first_nonfinite) {
+    const RunRecord& record = records.emplace_back(probe(config, corpus, options, folder));
+    if (seed == first_seed) std::cout << "seed  loss                grad first/last     growth\n";
+    std::cout << aligned_left(std::to_string(seed), 6) << figures_text({record}) << std::endl;
+    if (record.first_nonfinite) {
       diverged = true;
-      print_error(text("[probe] seed ", seed, ", batch ", result.first_nonfinite->step, ": ",
-                       text_of(*result.first_nonfinite, config.model.n_layer),
+      print_error(text("[probe] seed ", seed, ", batch ", record.first_nonfinite->step, ": ",
+                       text_of(*record.first_nonfinite, config.model.n_layer),
                        " is not finite; the rows are in ", folder.file(layers_file),
                        "; try another model.init or model.norm_placement"));
     }
   }
-  if (seeds > 1) print_row("all", true);
+  if (seeds > 1) std::cout << aligned_left("all", 6) << figures_text(records) << '\n';
   std::cout << "in " << escape_controls(out.string()) << '\n';
   return diverged ? Exit::diverged : Exit::ok;
 }

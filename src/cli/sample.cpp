@@ -3,7 +3,7 @@
 
 #include <iostream>
 
-#include "cli/session.h"
+#include "cli/commands.h"
 #include "cli/terminal.h"
 #include "io/utf8.h"
 #include "train/sampler.h"
@@ -26,7 +26,7 @@ Exit run(const CommandLine& line) {
   if (tokens.empty()) tokens.push_back(default_prompt(loaded->vocab));
 
   // A corpus may contain any character. A terminal gets no control characters but newlines and tabs.
-  const bool safe = stdout_is_terminal();
+  const bool safe = isatty(STDOUT_FILENO) == 1;
   const auto show = [&](const std::string& text) {
     std::cout << (safe ? escape_controls(text, "\n\t") : text) << std::flush;
   };

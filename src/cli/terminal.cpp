@@ -17,7 +17,7 @@
 namespace normscope {
 namespace {
 
-constexpr std::chrono::seconds pipe_interval(10);
+constexpr std::chrono::milliseconds terminal_interval(100), pipe_interval(10'000);
 
 std::size_t terminal_width() {
   winsize size{};
@@ -26,11 +26,9 @@ std::size_t terminal_width() {
 
 }  // namespace
 
-bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
-
 bool can_rewrite_lines() {
   const char* kind = std::getenv("TERM");
-  return stdout_is_terminal() && !(kind && std::string_view(kind) == "dumb");
+  return isatty(STDOUT_FILENO) == 1 && !(kind && std::string_view(kind) == "dumb");
 }
 
 std::string grouped(long long number) {
@@ -111,36 +109,24 @@ std::string sparkline(const std::vector<double>& numbers, std::size_t max_bars) 
   return bars;
 }
 
-std::string fitted(std::vector<std::string> parts) {
-  while (can_rewrite_lines() && parts.size() > 1 && shown_width(join(parts, "  ")) >= terminal_width())
-    parts.erase(parts.end() - 2);
-  return join(parts, "  ");
-}
-
 bool ProgressDisplay::due() const {
-  if (quiet_) return false;
-  const Clock::duration interval = terminal_ ? interval_ : pipe_interval;
-  return Clock::now() - last_ >= interval || (terminal_ && shown_ == 0);
+  const Clock::duration interval = terminal_ ? terminal_interval : pipe_interval;
+  return !quiet_ && (Clock::now() - last_ >= interval || (terminal_ && !shown_));
 }
 
-void ProgressDisplay::show(const std::vector<std::string>& lines) {
+void ProgressDisplay::show(std::vector<std::string> parts) {
   if (!due()) return;
   clear();
   last_ = Clock::now();
-  if (!terminal_) {
-    std::cout << lines.back() << std::endl;
-    return;
-  }
-  for (const std::string& line : lines)
-    std::cout << (&line == &lines[0] ? "" : "\n") << line.substr(0, terminal_width() - 1);
-  std::cout << std::flush;
-  shown_ = lines.size();
+  while (terminal_ && parts.size() > 1 && shown_width(join(parts, "  ")) >= terminal_width())
+    parts.erase(parts.end() - 2);
+  std::cout << join(parts, "  ") << (terminal_ ? "" : "\n") << std::flush;
+  shown_ = terminal_;
 }
 
 void ProgressDisplay::clear() {
-  if (shown_ > 1) std::cout << "\x1b[" << shown_ - 1 << "A";
-  if (shown_ > 0) std::cout << "\r\x1b[J" << std::flush;
-  shown_ = 0;
+  if (shown_) std::cout << "\r\x1b[J" << std::flush;
+  shown_ = false;
 }
 
 void ProgressDisplay::say(const std::string& message) {

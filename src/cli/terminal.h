@@ -8,7 +8,6 @@
 
 namespace normscope {
 
-bool stdout_is_terminal();
 bool can_rewrite_lines();  // stdout is a terminal that knows escape sequences
 
 std::string grouped(long long number);      // 1,234,567
@@ -35,28 +34,22 @@ void print_error(std::string_view message);
 // nearly equal numbers look flat. More than `max_bars` numbers are sampled evenly; '!' is one not finite.
 std::string sparkline(const std::vector<double>& numbers, std::size_t max_bars = 24);
 
-// The parts of a line, two blanks apart. A narrow terminal gets fewer: the last but one goes first.
-std::string fitted(std::vector<std::string> parts);
-
-// Progress of long work: on a terminal, lines that are rewritten in place; in a pipe the last of them, at
-// most once in 10 s.
+// Progress of long work: on a terminal a line that is rewritten in place, in a pipe whole lines, one in 10 s.
 class ProgressDisplay {
  public:
-  explicit ProgressDisplay(bool quiet = false,
-                           std::chrono::milliseconds interval = std::chrono::milliseconds(100))
-      : quiet_(quiet), terminal_(can_rewrite_lines()), interval_(interval) {}
+  explicit ProgressDisplay(bool quiet = false) : quiet_(quiet), terminal_(can_rewrite_lines()) {}
   ~ProgressDisplay() { clear(); }
 
   bool due() const;  // whether show() would print anything now; saves formatting
-  void show(const std::vector<std::string>& lines);
-  void clear();                          // removes the lines from a terminal
-  void say(const std::string& message);  // prints a whole line above them
+  // Prints the parts of a line, two blanks apart. A narrow terminal gets fewer: the last but one goes first.
+  void show(std::vector<std::string> parts);
+  void clear();                          // removes the line from a terminal
+  void say(const std::string& message);  // prints a whole line above it
 
  private:
   using Clock = std::chrono::steady_clock;
   const bool quiet_, terminal_;
-  const Clock::duration interval_;
-  std::size_t shown_ = 0;  // lines on the terminal
+  bool shown_ = false;  // on the terminal
   Clock::time_point last_ = Clock::now();
 };
 

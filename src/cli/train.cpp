@@ -4,7 +4,7 @@
 #include <cmath>
 #include <iostream>
 
-#include "cli/session.h"
+#include "cli/commands.h"
 #include "cli/terminal.h"
 #include "config/dump.h"
 #include "config/load.h"
@@ -34,7 +34,7 @@ std::string shell_word(const std::string& path) {
 
 class TrainingDisplay : public TrainObserver {
  public:
-  TrainingDisplay(bool quiet, bool spark) : line_(quiet), spark_(spark) {}
+  explicit TrainingDisplay(bool quiet) : line_(quiet) {}
 
   void on_step(const Progress& p) override {
     if (!line_.due()) return;
@@ -45,12 +45,11 @@ class TrainingDisplay : public TrainObserver {
                                       gradient_,
                                       duration_text(p.seconds_left) + " left"};
     std::erase(parts, "");  // no validation yet, no layers
-    line_.show({fitted(std::move(parts))});
+    line_.show(std::move(parts));
   }
   void on_evaluation(Index, double val_loss) override { val_ = "val " + fixed(val_loss, 4); }
   // The gradient of the residual stream after each block.
   void on_sites(const std::vector<SiteRow>& rows) override {
-    if (!spark_) return;
     std::vector<double> sizes;
     for (const SiteRow& row : rows) {
       if (row.place.site == Site::stream && row.place.layer > 0) sizes.push_back(row.grad_rms);
@@ -72,7 +71,6 @@ class TrainingDisplay : public TrainObserver {
 
  private:
   ProgressDisplay line_;
-  const bool spark_;
   std::string val_, gradient_;
 };
 
@@ -81,7 +79,7 @@ class TrainingDisplay : public TrainObserver {
 void check_resumed_config(const RunConfig& config, const RunFolder& folder, ProgressDisplay& line) {
   const RunConfig before = load_config(folder.file(config_file), {}, {.need_data = false}).config;
   if (const std::string keys = fixed_differences(before, config); !keys.empty())
-    refuse("resume", "the config differs from ", escape_controls(folder.file(config_file)), " in ", keys,
+    refuse("resume", "the config differs from ", folder.file(config_file), " in ", keys,
            "; set it back, or start another run with --out DIR");
   if (before.train.steps != config.train.steps)
     line.say(text("train.steps changes: ", before.train.steps, " -> ", config.train.steps,
@@ -184,8 +182,7 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   const Existing existing = line.has("resume")      ? Existing::resume
                             : line.has("overwrite") ? Existing::overwrite
                                                     : Existing::refuse;
-  TrainingDisplay display(line.has("quiet") || !ranks.is_first(),
-                          can_rewrite_lines() && !line.has("no-spark"));
+  TrainingDisplay display(line.has("quiet") || !ranks.is_first());
   auto folder = ranks.together([&] {
     std::optional<RunFolder> own;  // the first rank's
     if (!ranks.is_first()) return own;
@@ -246,7 +243,6 @@ const Command train_command = {
                  "go on from the checkpoint in DIR; a run's folder may stand for CONFIG and DIR"},
                 {"overwrite", "", "start again in a folder that holds a run"},
                 {"mpi", "", "this is one of the processes that mpirun or srun started to share the work"},
-                {"no-spark", "", "leave the gradient by depth out of the progress line"},
                 {"q,quiet", "", "print nothing but errors"}},
     .run = run};
 
