@@ -35,7 +35,7 @@ void explain_all() {
           "Two sequences of two tokens of four features. Norms over other tokens leak the future of a text.");
   const Numbers batch{4, 4, 2, {1, 2, 3, 6, 2, 2, 4, 0, 9, 5, 1, 3, 0, 4, 8, 2}};
   std::cout << "x:\n";
-  print_matrix(batch);
+  print_numbers(batch);
   for (const NormKind kind :
        {NormKind::layernorm, NormKind::groupnorm, NormKind::batchnorm, NormKind::instancenorm})
     explain_axes(norm_row(kind), batch);
@@ -73,33 +73,25 @@ void list_all() {
       << "\n`normscope explain CONFIG` shows a config's own blocks, `normscope explain --all` the lesson.\n";
 }
 
-// "1,2,3" as numbers.
-Vector parse_numbers(const std::string& option, const std::string& list) {
-  constexpr double max_number = 1e150;  // larger ones overflow when they are squared
-  Vector values;
-  for (const std::string& part : split(list)) {
-    char* end = nullptr;
-    const double value = std::strtod(part.c_str(), &end);
-    if (part.empty() || *end != '\0' || !(std::abs(value) <= max_number))
-      refuse("explain", "--", option, ": got '", part, "'; expected numbers up to ", max_number,
-             " with commas, such as 1,2,3,4");
-    values.push_back(value);
-  }
-  return values;
-}
-
 // "1,2;3,4": semicolons separate tokens, commas features.
-Numbers parse_matrix(const std::string& list) {
-  Numbers x{0, 0, 0, {}};
+Numbers parse_numbers(const std::string& option, const std::string& list) {
+  constexpr double max_number = 1e150;  // larger ones overflow when they are squared
+  std::vector<double> values;
+  Index rows = 0, cols = 0;
   for (const std::string& line : split(list, ';')) {
-    const Vector row = parse_numbers("matrix", line);
-    if (x.rows > 0 && std::ssize(row) != x.cols)
-      refuse("explain", "--matrix: row ", x.rows + 1, " has ", row.size(), " numbers; expected ", x.cols);
-    x.cols = std::ssize(row);
-    x.context = ++x.rows;
-    x.values.insert(x.values.end(), row.begin(), row.end());
+    const std::vector<std::string> row = split(line);
+    if (rows++ > 0 && std::ssize(row) != cols)
+      refuse("explain", "--", option, ": row ", rows, " has ", row.size(), " numbers; expected ", cols);
+    cols = std::ssize(row);
+    for (const std::string& part : row) {
+      char* end = nullptr;
+      values.push_back(std::strtod(part.c_str(), &end));
+      if (part.empty() || *end != '\0' || !(std::abs(values.back()) <= max_number))
+        refuse("explain", "--", option, ": got '", part, "'; expected numbers up to ", max_number,
+               " with commas, such as 1,2,3,4");
+    }
   }
-  return x;
+  return {rows, cols, rows, Vector(values.data(), values.size())};
 }
 
 // The row that an option names; the option's default is the table's first.
@@ -121,16 +113,16 @@ Exit run(const CommandLine& line) {
   if (line.has("all")) return explain_all(), Exit::ok;
   const auto numbers_of = [&](const std::string& option) {
     const std::optional<std::string> list = line.text_of(option);
-    return list ? parse_numbers(option, *list) : Vector{};
+    return list ? parse_numbers(option, *list).values : Vector{};
   };
   const Affine affine = {numbers_of("gain"), numbers_of("bias")};
   const bool has_affine = line.has("gain") || line.has("bias");
   const NormRow& norm = row_of(line, "norm", norm_table());
   if (line.has("matrix")) {
     if (has_affine && !line.has("norm")) refuse("explain", "--gain and --bias of a --matrix need a --norm");
-    const Numbers x = parse_matrix(*line.text_of("matrix"));
+    const Numbers x = parse_numbers("matrix", *line.text_of("matrix"));
     std::cout << "tokens down, features across:\n";
-    print_matrix(x);
+    print_numbers(x);
     for (const NormRow& row : norm_table())
       if (line.has("norm") ? row.kind == norm.kind : row.kind != NormKind::none) explain_axes(row, x, affine);
   } else if (line.has("norm") || line.has("vector") || has_affine) {

@@ -1,11 +1,13 @@
 // The parts of `explain`: norms with numbers, placements, the blocks of a config.
 #pragma once
 
+#include <valarray>
+
 #include "config/run_config.h"
 
 namespace normscope {
 
-using Vector = std::vector<double>;
+using Vector = std::valarray<double>;
 
 // Tokens (rows) x features (columns), of sequences of `context` tokens.
 struct Numbers {
@@ -30,7 +32,7 @@ void explain_running_statistics();
 // A norm of each number of a matrix, and which numbers share a mean and a variance.
 void explain_axes(const NormRow& row, const Numbers& x, const Affine& affine = {});
 
-void print_matrix(const Numbers& x);
+void print_numbers(const Numbers& x);
 
 // A placement's drawing, equations and gradient.
 void explain_placement(const Placement& row);

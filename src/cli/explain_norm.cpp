@@ -1,9 +1,6 @@
 // A norm's arithmetic with its numbers, step by step.
-#include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <map>
-#include <numeric>
 
 #include "cli/explain.h"
 #include "cli/terminal.h"
@@ -14,27 +11,11 @@
 namespace normscope {
 namespace {
 
-Vector map(const Vector& x, auto f) {
-  Vector y(x.size());
-  std::ranges::transform(x, y.begin(), f);
-  return y;
-}
-
-double mean(const Vector& x) {
-  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
-}
-
-Vector squares(const Vector& x) {
-  return map(x, [](double v) { return v * v; });
-}
-
-Vector centred(const Vector& x) {
-  return map(x, [mu = mean(x)](double v) { return v - mu; });
-}
+double mean(const Vector& x) { return x.sum() / static_cast<double>(x.size()); }
 
 double unbiased_variance(const Vector& x) {
-  const double n = static_cast<double>(x.size());
-  return mean(squares(centred(x))) * n / (n - 1);
+  const Vector deviations = x - mean(x);
+  return Vector(deviations * deviations).sum() / static_cast<double>(x.size() - 1);
 }
 
 std::string shown(double value, int digits = 4) { return significant_text(value, digits); }
@@ -60,48 +41,62 @@ std::string over_words(const NormRow& row) {
   return words[static_cast<int>(row.over)];
 }
 
+// The numbers of x that share a mean and a variance, group by group.
+std::vector<std::slice> groups_of(const NormRow& row, const Numbers& x) {
+  const std::size_t cols = x.cols, half = cols % 2 == 0 ? cols / 2 : cols;  // norm_groups = 2
+  const std::size_t tokens = row.over == NormOver::batch      ? x.rows
+                             : row.over == NormOver::sequence ? x.context
+                                                              : 1;
+  const std::size_t features = row.non_causal() ? 1 : row.over == NormOver::groups ? half : cols;
+  std::vector<std::slice> groups;
+  for (std::size_t token = 0; token * cols < x.values.size(); token += tokens) {
+    for (std::size_t feature = 0; feature < cols; feature += features)
+      groups.emplace_back(token * cols + feature, tokens * features, row.non_causal() ? cols : 1);
+  }
+  return groups;
+}
+
 struct Step {
   std::string name, formula, value;
 };
 
-// The steps from numbers that share a mean and a variance to their x̂.
-Vector normalise(const NormRow& row, const Vector& x, std::vector<Step>& steps) {
+// x̂ of numbers that share a mean and a variance, and the steps to it.
+Vector normalised(const NormRow& row, const Vector& x, std::vector<Step>& steps) {
   constexpr double eps = 1e-5, alpha = 0.5;  // the defaults of norm_eps and of DyT's and Derf's α
-  const auto divided = [&](const Vector& values, double square) {
-    return map(values, [root = std::sqrt(square + eps)](double v) { return v / root; });
-  };
   switch (row.kind) {
     case NormKind::layernorm:
     case NormKind::batchnorm:
     case NormKind::groupnorm:
     case NormKind::instancenorm: {
-      const Vector deviations = centred(x);
-      const double variance = mean(squares(deviations));
-      const Vector x_hat = divided(deviations, variance);
+      const Vector deviations = x - mean(x), squares = deviations * deviations;
+      const double variance = mean(squares), root = std::sqrt(variance + eps);
+      const Vector x_hat = deviations / root;
       steps = {{"μ", "mean of x over " + over_words(row), shown(mean(x))},
                {"x − μ", "", shown(deviations)},
-               {"(x − μ)²", "", shown(squares(deviations))},
+               {"(x − μ)²", "", shown(squares)},
                {"σ²", "mean of (x − μ)², biased: divided by n", shown(variance)},
-               {"√(σ² + ε)", "ε = 1e-05 inside the root", shown(std::sqrt(variance + eps), 7)},
+               {"√(σ² + ε)", "ε = 1e-05 inside the root", shown(root, 7)},
                {"σ + ε", "ε outside: norm_eps_outside, not used here", shown(std::sqrt(variance) + eps, 7)},
                {"x̂", "(x − μ)/√(σ² + ε)", shown(x_hat)}};
       return x_hat;
     }
     case NormKind::rmsnorm: {
-      const double square = mean(squares(x));
-      const Vector x_hat = divided(x, square);
-      steps = {{"x²", "", shown(squares(x))},
-               {"mean of x²", "", shown(square)},
-               {"rms", "√(mean of x² + ε), ε = 1e-05", shown(std::sqrt(square + eps), 7)},
+      const Vector squares = x * x;
+      const double rms = std::sqrt(mean(squares) + eps);
+      const Vector x_hat = x / rms;
+      steps = {{"x²", "", shown(squares)},
+               {"mean of x²", "", shown(mean(squares))},
+               {"rms", "√(mean of x² + ε), ε = 1e-05", shown(rms, 7)},
                {"x̂", "x/rms", shown(x_hat)}};
       return x_hat;
     }
     case NormKind::dyt:
     case NormKind::derf: {
       const bool is_erf = row.kind == NormKind::derf;
-      const Vector z = map(x, [](double v) { return alpha * v; });
-      const Vector x_hat = map(z, [=](double v) { return is_erf ? std::erf(v) : std::tanh(v); });
-      steps = {{"αx", "α = 0.5 at the start", shown(z)},
+      const Vector scaled = alpha * x;
+      const Vector x_hat =
+          is_erf ? scaled.apply([](double v) { return std::erf(v); }) : Vector(std::tanh(scaled));
+      steps = {{"αx", "α = 0.5 at the start", shown(scaled)},
                {"x̂", is_erf ? "erf(αx + s), s = 0 at the start" : "tanh(αx)", shown(x_hat)}};
       return x_hat;
     }
@@ -112,51 +107,31 @@ Vector normalise(const NormRow& row, const Vector& x, std::vector<Step>& steps) 
   }
 }
 
-// The numbers that share a mean and a variance have equal keys.
-std::pair<Index, Index> group_of(const NormRow& row, const Numbers& x, Index token, Index feature) {
-  const Index half = x.cols % 2 == 0 ? x.cols / 2 : x.cols;  // norm_groups = 2
-  switch (row.over) {
-    case NormOver::batch:
-      return {0, feature};
-    case NormOver::sequence:
-      return {token / x.context, feature};
-    case NormOver::groups:
-      return {token, feature / half};
-    default:
-      return {token, 0};
-  }
+// `given` for each feature, or `otherwise`.
+Vector parameter(const NormRow& row, const char* option, bool exists, const Vector& given,
+                 std::size_t features, double otherwise) {
+  if (given.size() == 0) return Vector(otherwise, features);
+  if (!exists) refuse("explain", option, ": ", row.name, " has none");
+  if (given.size() == 1) return Vector(given[0], features);
+  if (given.size() != features)
+    refuse("explain", option, ": got ", given.size(), " numbers; expected 1, or one per feature: ", features);
+  return given;
 }
 
-// y = γ ⊙ x̂ + β of each number, and with `show` the steps to it. Usage Error: the norm has no such parameter,
-// or their count is wrong.
+// y = γ ⊙ x̂ + β; prints the steps to it if `show`.
 Numbers output(const NormRow& row, const Numbers& x, const Affine& affine, bool show = false) {
-  std::map<std::pair<Index, Index>, std::vector<Index>> groups;
-  for (Index i = 0; i < std::ssize(x.values); ++i)
-    groups[group_of(row, x, i / x.cols, i % x.cols)].push_back(i);
-  const auto for_features = [&](const char* option, const Vector& given, bool exists, double otherwise) {
-    if (given.empty()) return Vector(x.cols, otherwise);
-    if (!exists) refuse("explain", option, ": ", row.name, " has none");
-    if (given.size() == 1) return Vector(x.cols, given[0]);
-    if (std::ssize(given) != x.cols)
-      refuse("explain", option, ": got ", given.size(), " numbers; expected 1, or one per feature: ", x.cols);
-    return given;
-  };
-  const Vector gain = for_features("--gain", affine.gain, row.has_gain, 1),
-               bias = for_features("--bias", affine.bias, row.has_bias, 0);
+  const Vector gain = parameter(row, "--gain", row.has_gain, affine.gain, x.cols, 1),
+               bias = parameter(row, "--bias", row.has_bias, affine.bias, x.cols, 0);
   Numbers y = x;
-  for (const auto& [key, places] : groups) {
-    Vector group;
-    for (const Index i : places) group.push_back(x.values[i]);
+  for (const std::slice& group : groups_of(row, x)) {
     std::vector<Step> steps;
-    const Vector x_hat = normalise(row, group, steps);
-    if (show && groups.size() > 1) print_step("group", "", shown(group));
+    y.values[group] = normalised(row, x.values[group], steps);
+    if (show && row.over == NormOver::groups) print_step("group", "", shown(x.values[group]));
     for (const Step& step : steps)
       if (show) print_step(step.name, step.formula, step.value);
-    for (std::size_t g = 0; g < places.size(); ++g) {
-      const Index feature = places[g] % x.cols;
-      y.values[places[g]] = gain[feature] * x_hat[g] + bias[feature];
-    }
   }
+  for (std::size_t i = 0; i < y.values.size(); ++i)
+    y.values[i] = gain[i % x.cols] * y.values[i] + bias[i % x.cols];
   if (show && row.has_gain) print_step("γ", "is called weight in PyTorch", shown(gain));
   if (show && row.has_bias) print_step("β", "is called bias", shown(bias));
   if (show) print_step("y", row.has_bias ? "γ ⊙ x̂ + β" : row.has_gain ? "γ ⊙ x̂" : "x", shown(y.values));
@@ -165,14 +140,14 @@ Numbers output(const NormRow& row, const Numbers& x, const Affine& affine, bool 
 
 }  // namespace
 
-void print_matrix(const Numbers& x) {
+void print_numbers(const Numbers& x) {
   for (Index r = 0; r < x.rows; ++r)
     std::cout << (r > 0 && r % x.context == 0 ? "\n    " : "    ")
-              << shown(Vector(x.values.begin() + r * x.cols, x.values.begin() + (r + 1) * x.cols)) << '\n';
+              << shown(x.values[std::slice(r * x.cols, x.cols, 1)]) << '\n';
 }
 
 void explain_norm(const NormRow& row, const Vector& x, const Affine& affine) {
-  const Index n = std::ssize(x);
+  const auto n = static_cast<Index>(x.size());
   std::cout << row.name << ": " << row.formula << "\n  " << row.source << "\n\n";
   print_step("x", "", shown(x));
   output(row, row.non_causal() ? Numbers{n, 1, n, x} : Numbers{1, n, 1, x}, affine, true);
@@ -181,13 +156,10 @@ void explain_norm(const NormRow& row, const Vector& x, const Affine& affine) {
 }
 
 void explain_scaling(const Vector& x) {
-  const double least = std::ranges::min(x), range = std::ranges::max(x) - least;
-  const double s = std::sqrt(unbiased_variance(x));
   std::cout << "\n  Not norms of this kind: no ε, no learned γ and β\n";
   print_step("standardised", "(x − μ)/s, s² divided by n − 1",
-             shown(map(centred(x), [=](double v) { return v / s; })));
-  print_step("min-max", "(x − min)/(max − min)",
-             shown(map(x, [=](double v) { return (v - least) / range; })));
+             shown((x - mean(x)) / std::sqrt(unbiased_variance(x))));
+  print_step("min-max", "(x − min)/(max − min)", shown((x - x.min()) / (x.max() - x.min())));
 }
 
 void explain_running_statistics() {
@@ -205,7 +177,7 @@ void explain_running_statistics() {
 
 void explain_axes(const NormRow& row, const Numbers& x, const Affine& affine) {
   std::cout << '\n' << row.name << ", over " << over_words(row) << ":\n";
-  print_matrix(output(row, x, affine));
+  print_numbers(output(row, x, affine));
 }
 
 }  // namespace normscope

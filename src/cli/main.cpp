@@ -25,9 +25,9 @@ namespace {
 // Commands that are scripts: scripts/NAME.py.
 constexpr std::string_view script_commands[] = {"compare", "measure", "predict", "sweep"};
 
-// Starts the program again, once, with shorter spins of OpenMP's threads, 20 to 50 us: at the end of a loop a
-// thread spins for the others, and beside busy programs it takes the processor that one of them needs. GNU's
-// library (300,000 spins by default) reads the number before main() only.
+// Starts the program again, once, with GOMP_SPINCOUNT=1000, which GNU's OpenMP reads before main() only: a
+// thread that has done its part of a loop spins 20 to 50 us for the others and then sleeps. By default it
+// spins 300,000 times, beside busy programs on a processor that one of them needs.
 void shorten_spins(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   std::error_code ignored;  // without /proc the spins stay as they are
