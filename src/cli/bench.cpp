@@ -38,14 +38,6 @@ RunConfig default_config() {
   return config;
 }
 
-RunConfig config_of(const CommandLine& line) {
-  if (line.positionals().empty() && line.has("set")) refuse("bench", "--set needs a CONFIG to change");
-  if (line.positionals().empty()) return default_config();
-  RunConfig config = load_config(line.positionals()[0], line.all_of("set"), {.need_data = false}).config;
-  if (config.train.batch_size == 0) config.train.batch_size = default_config().train.batch_size;
-  return config;
-}
-
 double median(std::vector<double> values) {
   std::ranges::sort(values);
   return values[values.size() / 2];
@@ -223,7 +215,12 @@ void print_tables(const RunConfig& config, const Measurement& m) {
 
 Exit run(const CommandLine& line) {
   const Index steps = line.number_of<Index>("steps", min_steps, 1'000'000, 60);
-  const RunConfig config = config_of(line);
+  RunConfig config = default_config();
+  if (!line.positionals().empty())
+    config = load_config(line.positionals()[0], line.all_of("set"), {.need_data = false}).config;
+  else if (line.has("set"))
+    refuse("bench", "--set needs a CONFIG to change");
+  if (config.train.batch_size == 0) config.train.batch_size = default_config().train.batch_size;
   set_up_threads(line, config.train.threads);
   const Measurement found = measure(config, steps);
   if (line.has("json"))

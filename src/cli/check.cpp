@@ -9,7 +9,6 @@
 #include "cli/terminal.h"
 #include "config/load.h"
 #include "core/text.h"
-#include "io/utf8.h"
 #include "model/cost.h"
 
 namespace normscope {
@@ -26,7 +25,7 @@ Exit run(const CommandLine& line) {
   const Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), 2, 3);  // in float and in double
 
-  std::cout << escape_controls(config.name) << "\n\n       error     limit    law\n";
+  std::cout << config.name << "\n\n       error     limit    law\n";
   int held = 0;
   std::vector<std::string> failed;
   for (std::size_t i = 0; i < checks().size(); ++i) {

@@ -103,10 +103,6 @@ void CommandLine::require_positional() const {
          "; see `normscope ", command_.name, " --help`");
 }
 
-void CommandLine::require_one(const std::string& option, const std::string& other) const {
-  if (has(option) && has(other)) refuse(command_.name, "give --", option, " or --", other, ", not both");
-}
-
 std::vector<std::string> CommandLine::all_of(const std::string& name) const {
   return has(name) ? given_.at(name) : std::vector<std::string>{};
 }

@@ -59,8 +59,6 @@ class CommandLine {
   bool has(const std::string& name) const { return given_.contains(name); }
   std::optional<std::string> text_of(const std::string& name) const;
   std::vector<std::string> all_of(const std::string& name) const;
-  void require_one(const std::string& option,
-                   const std::string& other) const;  // Usage Error if both are given
 
   // The option's number, or `otherwise` without the option. Usage Error outside [min, max].
   template <class Number>  // Index or double

@@ -109,7 +109,7 @@ const auto& row_of(const CommandLine& line, const std::string& option, const aut
 
 Exit run(const CommandLine& line) {
   if (line.has("set") && line.positionals().empty()) refuse("explain", "--set needs a CONFIG to change");
-  line.require_one("matrix", "vector");
+  if (line.has("matrix") && line.has("vector")) refuse("explain", "give --matrix or --vector, not both");
   if (line.has("all")) return explain_all(), Exit::ok;
   const auto numbers_of = [&](const std::string& option) {
     const std::optional<std::string> list = line.text_of(option);
