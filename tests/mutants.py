@@ -61,10 +61,12 @@ def build(folder, units, edits, options=()):
     blas = Path(cache_entry("OPENBLAS_LIBRARY"))
     program = [str(BUILD / found[1]) for c in all_commands
                if (found := re.search(r" -o (CMakeFiles/normscope\.dir/src/cli/\S+)", c["command"]))]
+    cache = (BUILD / "CMakeCache.txt").read_text(encoding="utf-8")
+    mpi = re.findall(r"^MPI_\w+_LIBRARY:FILEPATH=(/.+)$", cache, re.MULTILINE)  # where the build has one
     runtimes = [w for w in words if w.startswith(("-fopenmp", "-fsanitize="))]
     linker = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []  # twice as quick
     subprocess.run([words[0], *linker, *runtimes, "-o", str(folder / "mutant"), *program, *objects,
-                    str(BUILD / "libnormscope_core.a"), str(blas), f"-Wl,-rpath,{blas.parent}"], check=True)
+                    str(BUILD / "libnormscope_core.a"), str(blas), *mpi, f"-Wl,-rpath,{blas.parent}"], check=True)
     return folder / "mutant"
 
 
