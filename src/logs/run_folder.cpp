@@ -29,11 +29,9 @@ bool is_run(const fs::path& folder) {
 
 // Error unless the path is that of a folder, or of nothing yet.
 void require_no_file(const std::string& path) {
-  std::error_code error;
+  std::error_code ignored;  // what cannot be looked up cannot be created either
   if (path.empty()) refuse("run", "the folder's name is empty; name one with --out DIR");
-  const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::none)
-    fail("run", escape_controls(path), " cannot be looked up: ", error.message());
+  const fs::file_status status = fs::status(path, ignored);
   if (fs::exists(status) && !fs::is_directory(status))
     refuse("run", escape_controls(path),
            " is a file; expected a folder, or none yet; choose another with --out DIR");

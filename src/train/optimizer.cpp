@@ -97,8 +97,7 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
                           .eps = static_cast<Real>(c.adam_eps),
                           .decay = 1,
                           .step_size = static_cast<Real>(lr / (1 - std::pow(c.beta1, t))),
-                          .inv_sqrt_correction2 =
-                              static_cast<Real>(1 / std::sqrt(1 - std::pow(c.beta2, t)))};
+                          .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - std::pow(c.beta2, t)))};
   const MomentumStep<Real> sgd{.gradient_scale = static_cast<Real>(gradient_scale),
                                .momentum = static_cast<Real>(c.momentum),
                                .decay = 1,

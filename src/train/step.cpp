@@ -58,7 +58,7 @@ const StepResult& StepRunner::compute(Index step, SiteStatistics* statistics) {
     if (micro < grad_accum_)
       mine = compute_micro_batch(step, micro, statistics != nullptr ? &micro_statistics_ : nullptr);
     if (sum_) sum_->add(model_.gradients.all(), first, count);
-    ranks_.gather(std::span<const double>(&mine, 1), losses_);
+    ranks_.gather<double>({&mine, 1}, losses_);
     for (Index i = 0; i < count; ++i) loss += losses_[i];
     const std::span<const float> moments = model_.running.batch;
     ranks_.gather(moments, moments_);
@@ -87,7 +87,7 @@ double evaluate(Model<float>& model, std::span<const Token> text, Index batch_si
       const WindowBatch batch(text, passes[i]);
       mine = model.loss({batch.tokens, batch.targets, batch.context});
     }
-    ranks.gather(std::span<const double>(&mine, 1), losses);
+    ranks.gather<double>({&mine, 1}, losses);
     for (Index i = first; i < std::min<Index>(first + ranks.size(), count); ++i) {
       const Index of_pass = std::ssize(passes[i]) * passes[i][0].length;
       total += losses[i - first] * static_cast<double>(of_pass);

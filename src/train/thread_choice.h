@@ -13,14 +13,11 @@ namespace normscope {
 
 class ThreadChoice {
  public:
-  explicit ThreadChoice(int most) : most_(most) {}  // 0: no trials
-  ~ThreadChoice() {
-    if (most_ > 1) set_thread_count(chosen_);
-  }
+  explicit ThreadChoice(int most) : most_(most) {}
+  ~ThreadChoice() { set_thread_count(chosen_); }
 
   // Sets the thread count of the next step from the seconds of the last one.
   void after_step(double seconds) {
-    if (most_ <= 1) return;
     ++steps_;
     if (other_ == 0) return consider_trial(seconds);
     seconds_[(steps_ - 1) / 2 % 2] += seconds;

@@ -54,20 +54,17 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
 
 // The first rank reads the checkpoint and sends it to all.
 bool Trainer::resume() {
-  resumed_ = ranks_.together([&] { return folder_ != nullptr && read_checkpoint(); });
-  ranks_.broadcast(&resumed_, sizeof resumed_);
-  if (!resumed_) return false;
-  ranks_.broadcast(&state_, sizeof state_);
   Moments<float>& moments = optimizer_.moments;
+  ranks_.together([&] {
+    if (folder_ && folder_->has(checkpoint_file))
+      state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, moments);
+    return true;
+  });
+  ranks_.broadcast(&state_, sizeof state_);
+  if (state_.step == 0) return false;
   for (std::vector<float>* numbers :
        {&model_.parameters.all(), &model_.running.values, &moments.first, &moments.second})
     ranks_.broadcast(numbers->data(), numbers->size() * sizeof(float));
-  return true;
-}
-
-bool Trainer::read_checkpoint() {
-  if (!folder_->has(checkpoint_file)) return false;
-  state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, optimizer_.moments);
   return true;
 }
 
@@ -76,7 +73,7 @@ void Trainer::begin() {
   if (!folder_) return;
   remove_summary();
   write_atomically(folder_->file(config_file), dump_text(config_));
-  const auto last_step = resumed_ ? std::optional(state_.step) : std::nullopt;
+  const auto last_step = state_.step > 0 ? std::optional(state_.step) : std::nullopt;
   metrics_log_.emplace(open_metrics(*folder_, last_step));
   if (config_.log.layers_every > 0) {
     layer_logs_.emplace(*folder_, last_step);
@@ -89,7 +86,7 @@ void Trainer::begin() {
 void Trainer::remove_summary() {
   if (!folder_->has(summary_file)) return;
   const std::string path = folder_->file(summary_file);
-  if (resumed_) record_.seconds = seconds_in(path);
+  if (state_.step > 0) record_.seconds = seconds_in(path);
   std::filesystem::remove(path);
 }
 
@@ -240,7 +237,8 @@ void Trainer::write_results() {
 
 void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
   const Index steps = config_.train.steps;
-  ThreadChoice threads(max_threads_tried);
+  std::optional<ThreadChoice> threads;
+  if (max_threads_tried > 1) threads.emplace(max_threads_tried);
   for (Index number = first_step_; number <= steps && record_.status.empty(); ++number) {
     Step step = plan(number);
     const Stopwatch step_clock;
@@ -259,7 +257,7 @@ void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
     observer_.on_step({number, steps, step.result->loss,
                        static_cast<double>(tokens_per_step_) / seconds_per_step_,
                        seconds_per_step_ * static_cast<double>(steps - number)});
-    threads.after_step(seconds);
+    if (threads) threads->after_step(seconds);
     if (ranks_.any(stop.load()) && !step.is_last) record_.status = status_interrupted;
     if (step.save || record_.status == status_interrupted) save();
   }

@@ -51,7 +51,6 @@ class Trainer {
  private:
   struct Step;
 
-  bool read_checkpoint();
   void begin();
   void take_steps(const std::atomic<bool>& stop, int max_threads_tried);
   void remove_summary();
@@ -87,7 +86,6 @@ class Trainer {
   Index first_step_ = 1;         // of this process
   double step_seconds_ = 0;      // total time of this process's steps
   double seconds_per_step_ = 0;  // exponential moving average
-  bool resumed_ = false;
 };
 
 }  // namespace normscope
