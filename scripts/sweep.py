@@ -40,6 +40,7 @@ class Runner:
     def __init__(self, base, runs, jobs, threads, table):
         self.base, self.runs, self.jobs, self.threads, self.table = base, runs, jobs, threads, table
         self.waiting = collections.deque(run for run in runs if not run.status)
+        self.before = len(self.waiting)  # runs that this sweep has to do
         self.children = {}  # {process: (run, the file of its stderr, when it was started)}
         self.signals, self.is_stopping, self.display, self.begin = 0, False, Display(), time.monotonic()
 
@@ -106,7 +107,7 @@ class Runner:
 
         child = subprocess.Popen(
             [program(), "train", argument(self.base), "--out", argument(run.folder), "--quiet", "--threads", str(self.threads),
-             run.start_mode, *sets], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=before_exec,
+             "--resume", *sets], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=before_exec,
             process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which hands it on
             env={**os.environ, **({"OMP_PROC_BIND": "false"} if self.jobs > 1 else {})})  # else all were bound to the same cores
         self.children[child] = run, errors, time.monotonic()
@@ -115,39 +116,29 @@ class Runner:
         """Sets the status of a run whose process has ended, says how, and writes the table."""
         if code == 1 and "another process is writing here" in errors:  # of a killed sweep, or another shard's
             run.not_before = time.monotonic() + 0.5
-            return self.waiting.append(run)
-        status = run.ended() if code in (0, 3) else ""
-        if code in (0, 3) and not status and run.start_mode == "--resume":  # its summary is lost: make it again
-            run.start_mode = "--overwrite"
-            return self.waiting.appendleft(run)
-        if status:
-            summary, run.share = run.summary(), 1
+            self.waiting.append(run)
+            return
+        run.status = run.ended() if code in (0, 3) else ""
+        if run.status:
+            summary = run.summary()
             loss = summary.get("final_val_loss")
-            result = f"after {counted(summary['steps'], 'step')}" if status == "diverged" else f"validation {loss:.4f}" if loss else ""
-        elif code in (130, -signal.SIGTERM, -signal.SIGHUP):  # its state saved, or none yet
-            status, result = "interrupted", ""
+            result = (f"after {counted(summary['steps'], 'step')}" if run.status == "diverged"
+                      else f"validation {loss:.4f}" if loss else "")
+        elif self.signals and code in (130, -signal.SIGTERM):  # its state saved, or none yet
+            return
         else:
-            status, run.work, result = "failed", 0, "; ".join(errors[-4000:].splitlines()) or f"exit code {code}"
-        run.status = status
+            reasons = {0: "its summary.json is damaged; remove the folder", 130: "interrupted; its state is saved"}
+            run.status, result = "failed", reasons.get(code) or "; ".join(errors[-4000:].splitlines()) or f"exit code {code}"
         self.display.clear()
-        self.display.say(f"{status:8}  {run.name}  {result}  {clock(seconds)}")
+        self.display.say(f"{run.status:8}  {run.name}  {result}  {clock(seconds)}")
         self.table.write()
 
     def progress(self):
-        for run, *_ in self.children.values():
-            run.read_progress()
         by_status = collections.Counter(run.status for run in self.runs)
-        parts = [f"{by_status[status]} {status}" for status in ("diverged", "failed", "interrupted") if by_status[status]]
-        left = seconds_left(self.runs, time.monotonic() - self.begin, self.jobs)
-        parts += [f"{len(self.children)} running"] + ([f"about {clock(left)} left"] if left is not None else [])
-        return f"{by_status['done']} of {len(self.runs)} done, {', '.join(parts)}"
-
-
-def seconds_left(runs, elapsed, jobs):
-    """At the pace of the work done in `elapsed` seconds; None before there is any. The last run has no other beside it."""
-    done = sum(run.work * (run.share - run.share_before) for run in runs)
-    left = [run.work * (1 - run.share) for run in runs]
-    return elapsed / done * max(sum(left), jobs * max(left)) if done > 0 else None
+        parts = [f"{by_status[status]} {status}" for status in ("diverged", "failed") if by_status[status]]
+        ended = self.before - by_status[""]
+        left = f", about {clock((time.monotonic() - self.begin) / ended * by_status[''])} left" if ended else ""
+        return f"{by_status['done']} of {len(self.runs)} done, {', '.join([*parts, f'{len(self.children)} running'])}{left}"
 
 
 def usable_cores():
@@ -198,11 +189,11 @@ def main(arguments=None):
     every = [Run(point, out) for point in sweep.points]
     runs = every[args.shard - 1::args.shards]
     if args.dry_run:
-        Table(out, sweep.keys, every, False)
+        Table(out, sweep.keys, every)
     else:
         out.mkdir(parents=True, exist_ok=True)
     with contextlib.nullcontext() if args.dry_run else locked(out, shared=args.shards > 1):
-        table = Table(out, sweep.keys, every, args.shards > 1)
+        table = Table(out, sweep.keys, every)
         mark_ended(runs)
         ended = sum(run.status != "" for run in runs)
         jobs = args.jobs or max(1, min(usable_cores(), len(runs) - ended))
@@ -221,16 +212,11 @@ def main(arguments=None):
     if folders := [str(run.folder) for run in runs if run.status in ("done", "diverged")]:
         print_comparison(folders)
     print(f"\nin {printable(table.path)}")
-    by_status = collections.defaultdict(list)
-    for run in runs:
-        by_status[run.status].append(run.name)
-    if by_status["failed"]:
-        print(f"[sweep] {len(by_status['failed'])} of {counted(len(runs), 'run')} failed; the lines above say why; the same command "
-              "tries them again", file=sys.stderr)
-    if by_status["interrupted"]:
-        print(f"[sweep] interrupted by a signal to the run itself: {', '.join(by_status['interrupted'])}; the same command goes on "
-              "with what is left", file=sys.stderr)
-    return 130 if by_status["interrupted"] else 1 if by_status["failed"] else 0
+    failed = sum(run.status == "failed" for run in runs)
+    if failed:
+        print(f"[sweep] {failed} of {counted(len(runs), 'run')} failed; the lines above say why; the same command tries them again",
+              file=sys.stderr)
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import difflib
 import itertools
 import json
 import os
@@ -114,8 +113,7 @@ def _problems(spec):
                   'a list of {"name": NAME, "set": {KEY: VALUE, ...}}, with no NAME like a file\'s'),
     }
     for key in spec.keys() - set(KEYS):
-        near = difflib.get_close_matches(key, KEYS, 1)
-        yield f"{printable(key)}: unknown key; " + (f"did you mean {near[0]}?" if near else f"expected {', '.join(KEYS)}")
+        yield f"{printable(key)}: unknown key; expected {', '.join(KEYS)}"
     if "base" not in spec:
         yield "base: missing; expected the file of a config"
     for key, (is_right, what) in expected.items():

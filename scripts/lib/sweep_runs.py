@@ -5,7 +5,6 @@ import csv
 import functools
 import io
 import json
-import os
 from pathlib import Path
 
 from lib.command import ScriptError, printable
@@ -18,16 +17,12 @@ CHANGEABLE = ("train.steps", "train.threads", "train.on_nonfinite", "log", "eval
 
 
 class Run:
-    """A run of the sweep. `status`: done, diverged, failed or interrupted; empty while it has steps left."""
+    """A run of the sweep. `status`: done, diverged or failed; empty while it has steps left."""
 
     def __init__(self, point, out):
         self.name, self.settings, self.sets, self.config = point.name, point.settings, point.sets, point.config
         self.folder, self.steps = out / point.name, point.config["train"]["steps"]
-        self.status, self.start_mode, self.not_before = "", "--resume", 0
-        self.share = self.share_before = 0  # of its steps that are made: now, and when this sweep began
-        model, train = self.config["model"], self.config["train"]
-        tokens = train["batch_size"] * train["grad_accum"] * model["context"]
-        self.work = self.steps * tokens * model["n_layer"] * model["d_model"] ** 2  # about proportional to its time
+        self.status, self.not_before = "", 0
 
     def summary(self):
         """summary.json. Empty where it is missing, empty or damaged: such a run has steps left."""
@@ -42,12 +37,6 @@ class Run:
         summary = self.summary()
         whole = summary.get("status") == "done" and summary["steps"] >= self.steps
         return summary["status"] if whole or summary.get("status") == "diverged" else ""
-
-    def read_progress(self):
-        """Sets `share` by the last whole row of metrics.csv."""
-        with contextlib.suppress(OSError, ValueError, IndexError), open(self.folder / "metrics.csv", "rb") as file:
-            file.seek(max(0, os.path.getsize(file.name) - 1000))
-            self.share = min(1, int(file.read().split(b"\n")[-2].split(b",")[0]) / self.steps)
 
     def differences(self):
         """The keys in which its folder holds another run, with their values there and here."""
@@ -86,8 +75,6 @@ def mark_ended(runs):
     problems, code = [], 1
     for run in runs:
         run.status = run.ended()
-        run.read_progress()
-        run.share = run.share_before = 1 if run.status else run.share
         keys, texts = run.differences(), run.text_difference()
         code = 2 if keys else code
         if keys or texts:
@@ -100,8 +87,8 @@ def mark_ended(runs):
 class Table:
     """summary.csv: a row a run that is done, diverged or failed. Shards write it too: the folders say what they have done."""
 
-    def __init__(self, out, keys, runs, is_shared):
-        self.path, self.keys, self.runs, self.is_shared, self.rows = out / "summary.csv", keys, runs, is_shared, {}
+    def __init__(self, out, keys, runs):
+        self.path, self.keys, self.runs = out / "summary.csv", keys, runs
         self.header = ["name", *keys, "status", *FIGURES]
         self.read()
 
@@ -118,21 +105,20 @@ class Table:
                               "another folder with --out DIR")
         return {row[0]: row for row in rows if len(row) == len(self.header)} if header == self.header else {}
 
-    def row(self, run, status):
+    def row(self, run):
+        """The run's row; None while it has steps left."""
+        status = run.status or run.ended()
+        if not status:
+            return None
         config, figures = flat(run.config), {} if status == "failed" else run.summary()
         values = [config.get(key, run.settings.get(key)) for key in self.keys]  # a key without effect is not in the config
         return [value_text(value) for value in (run.name, *values, status, *map(figures.get, FIGURES))]
 
     def write(self):
-        with locked(self.path.with_name(".lock-table"), wait=True) if self.is_shared else contextlib.nullcontext():
-            before, text = self.read(), io.StringIO()
-            writer = csv.writer(text, lineterminator="\n")
-            writer.writerow(self.header)
-            for run in self.runs:
-                status = run.status or run.ended()
-                if run.name not in self.rows and status in ("done", "diverged", "failed"):
-                    self.rows[run.name] = self.row(run, status)
-                old = before.get(run.name, [])
-                if row := self.rows.get(run.name) or ("failed" in old and old):
-                    writer.writerow(row)
+        """Writes the rows in the order of the grid; what failed in another shard stays."""
+        with locked(self.path.with_name(".lock-table"), wait=True):
+            failed = {name: row for name, row in self.read().items() if "failed" in row}
+            text = io.StringIO()
+            rows = [self.row(run) or failed.get(run.name) for run in self.runs]
+            csv.writer(text, lineterminator="\n").writerows([self.header, *filter(None, rows)])
             write_atomically(self.path, text.getvalue())
