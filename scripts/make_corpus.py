@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Makes one UTF-8 text, which normscope trains on, of files and folders: UTF-8 texts, source code and Markdown as they are; HTML,
-DOCX, ODT and EPUB by pandoc, PDF by pdftotext, images by tesseract. Line ends become \\n; all else stays unless asked."""
+DOCX, ODT and EPUB by pandoc, PDF by pdftotext, images by tesseract. Line ends become \\n; all else stays (iconv -t ASCII//TRANSLIT rids
+it of rare characters)."""
 
 import os
 import shutil
 import subprocess
 import sys
-import unicodedata
-from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
@@ -16,7 +15,7 @@ from lib.files import write_atomically
 
 EXAMPLES = """examples:
   scripts/make_corpus.py src README.md -o runs/self.txt           this project's own source
-  scripts/make_corpus.py thesis.pdf notes/ -o thesis.txt --max-vocab 100
+  scripts/make_corpus.py thesis.pdf notes/ -o thesis.txt
   build/normscope train configs/quickstart.json --set data.path=thesis.txt --out runs/thesis
 """
 PANDOC = ("pandoc", "pandoc", ["--to=plain", "--wrap=none", "--sandbox", "{}"])
@@ -64,28 +63,12 @@ def found_files(paths, output):
         yield from (p for p in (below if path.is_dir() else [path]) if p.resolve() != output)
 
 
-def folded(text, most):
-    """(text, {character: replacement}) with at most this many characters: of rare ones the letter under the accent, else ?."""
-    counts = Counter(text)
-    if len(counts) <= most:
-        return text, {}
-    kept = {character for character, _ in counts.most_common(most - 1)} | {"?"}
-    changes = {}
-    for character in counts.keys() - kept:
-        plain = "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
-        changes[character] = plain if plain and set(plain) <= kept else "?"
-    return text.translate(str.maketrans(changes)), dict(sorted(changes.items()))
-
-
 def run():
     """Reads the command line and writes the text; a table tells what became of each file."""
     parser = Parser("corpus", __doc__, epilog=EXAMPLES)
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="file, or folder with all that is below it")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, type=Path, help="the text to write")
-    parser.add_argument("--max-vocab", metavar="N", type=int, default=0x110000, help="fold rare characters until N remain")
     args = parser.parse_args()
-    if args.max_vocab < 2:
-        parser.error(f"argument --max-vocab: got {args.max_vocab}; give 2 or more")
     output = args.output.resolve()  # a link stays a link
     if output.exists() and not output.is_file():
         parser.error(f"argument -o: {printable(args.output)} is there and is no file")
@@ -99,11 +82,9 @@ def run():
             print(f"{'refused':>12}  {printable(file)}  {printable(getattr(error, 'strerror', None) or error)}")
     if not parts:
         raise ScriptError("nothing taken; name files or folders with text", 1)
-    corpus, changes = folded("".join(parts), args.max_vocab)
+    corpus = "".join(parts)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, corpus)
-    for character, plain in changes.items():
-        print(f"folded {printable(character)} (U+{ord(character):04X}) to {plain}")
     print(f"wrote {printable(args.output)}: {len(corpus):,} characters, {len(set(corpus))} different")
 
 

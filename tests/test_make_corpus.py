@@ -52,16 +52,6 @@ class MakeCorpus(CliTest):
         self.make(".", "-o", "out.txt")  # the output is no input
         self.assertEqual(self.text().count("Title"), 1)
 
-    def test_rare_characters_are_folded_and_named(self):
-        self.write("x.txt", "aaaa bbbb cccc éé ☃\n" * 2)
-        done = self.make("x.txt", "-o", "out.txt", "--max-vocab", "6")
-        self.assertLessEqual(len(set(self.text())), 6)
-        self.assertIn("folded ☃ (U+2603) to ?", done.stdout)
-        self.write("x.txt", "eeee zz éö   \n\n\n")
-        done = self.make("x.txt", "-o", "out.txt", "--max-vocab", "5")
-        self.assertIn("folded é (U+00E9) to e\nfolded ö (U+00F6) to ?\n", done.stdout)
-        self.assertEqual(self.text(), "eeee zz e?   \n\n\n")
-
     def test_a_missing_tool_is_named_with_its_package(self):
         self.write("x.pdf", "%PDF")
         self.write("x.html", PAGE)
@@ -115,8 +105,6 @@ class MakeCorpus(CliTest):
         self.assertIn("Norms before sums", self.text())
 
     def test_errors(self):
-        done = self.make("text.txt", "-o", "out.txt", "--max-vocab", "1", code=2)
-        self.assertIn("--max-vocab: got 1; give 2 or more", done.stderr)
         self.assertRegex(self.make("nowhere.txt", "-o", "out.txt", code=1).stdout, "refused  nowhere.txt  No such file")
         self.assertRegex(self.make("text.txt", "-o", "text.txt/out.txt", code=1).stderr, r"^\[corpus\] .*text\.txt: ")
         self.assertIn("/dev/null is there and is no file", self.make("text.txt", "-o", "/dev/null", code=2).stderr)
