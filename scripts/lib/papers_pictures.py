@@ -128,65 +128,20 @@ def identity(found):
     return figure
 
 
-def curves(panel, rows, lines):
-    """Training losses against the step; lines: (colour, dash, what the runs have)."""
-    for color, dash, values in lines:
-        steps, losses = rows.curves(**values)
-        draw(panel, steps, losses, Line("", color, dash))
-    panel.axhline(3.08, color=MUTED, linewidth=1, linestyle=DOTS)
-    whole_x(panel, steps[-1])
-    panel.set_ylim(2.2, 3.6)
-    panel.set_xlabel("step")
-    say(panel, "training loss (nats per character)")
-
-
-CURVES = "mean (lines) and range (bands) of {} seeds; each point the mean of 2 logged steps; dotted: the unigram level, 3.08"
-
-
-@drawing
-def warmup(rows):
-    colors = dict(zip(("0.0005", "0.001", "0.003"), PALETTE))
-    cells = [(rate, warm) for rate in colors for warm in (0, 200)]
-    figure, axes = figure_of(2, "Warm-up, learning rate and the norm's place", CURVES.format(len({r["seed"] for r in rows.rows})),
-                             [(f"lr {rate}, {'warm-up 200' if warm else 'no warm-up'}", colors[rate], DASHES if warm else "-")
-                              for rate, warm in cells])
-    for panel, placement in zip(axes, ("pre", "post")):
-        panel.set_title(placement)
-        curves(panel, rows, [(colors[rate], DASHES if warm else "-", {"norm_placement": placement, "warmup_steps": warm, "lr": rate})
-                             for rate, warm in cells])
-    return figure
-
-
-@drawing
-def deep(rows):
-    placements = list(dict.fromkeys(row["norm_placement"] for row in rows.rows))
-    figure, axes = figure_of(2, "Deep models without warm-up", CURVES.format(len({r["seed"] for r in rows.rows})),
-                             [(placement, *STYLES[placement]) for placement in placements])
-    for panel, layers in zip(axes, (24, 48)):
-        panel.set_title(f"L = {layers}")
-        there = {row["norm_placement"] for row in rows.where(n_layer=layers)}
-        curves(panel, rows, [(*STYLES[p], {"norm_placement": p, "n_layer": layers}) for p in placements if p in there])
-    return figure
-
-
 @drawing
 def residual(found):
     styles = {("pre", True): ("pre, with residuals", PALETTE[0], "-"), ("pre", False): ("pre, without", PALETTE[0], DASHES),
               ("none", True): ("no norm, with residuals", PALETTE[1], "-"), ("none", False): ("no norm, without", PALETTE[1], DASHES)}
     depths = sorted({layers for *_, layers in found["gradient"]})
-    figure, axes = figure_of(2, "With and without residual connections",
-                             "mean (lines) and range (bands) of the seeds; dotted: the unigram level, 3.08", styles.values())
-    axes[0].set_title("Gradient at initialisation")
-    say(axes[0], "before block 1, over after block L")
+    figure, (axes,) = figure_of(1, "Gradient at initialisation, with and without residual connections",
+                                "mean (lines) and range (bands) of the seeds", styles.values())
+    say(axes, "before block 1, over after block L")
     drawn = []
     for key, (label, color, style) in styles.items():
         drawn.append(np.array([found["gradient"][*key, layers] for layers in depths]).T)
-        draw(axes[0], depths, drawn[-1], Line(label, color, style), "o")
-    scale_y(axes[0], drawn, log=True)
-    depth_ticks(axes[0], depths)
-    axes[1].set_title("Training, pre, L = 24")
-    curves(axes[1], found["rows"], [(PALETTE[0], "-" if value == "true" else DASHES, {"residual": value, "n_layer": 24})
-                                    for value in ("true", "false")])
+        draw(axes, depths, drawn[-1], Line(label, color, style), "o")
+    scale_y(axes, drawn, log=True)
+    depth_ticks(axes, depths)
     return figure
 
 

@@ -26,7 +26,6 @@ TINY = {"model": {"n_layer": QUICK_DEPTHS[12], "n_head": 2, "d_model": 16, "d_ff
         "train": {"steps": 4, "batch_size": 2}, "eval": {"every": 2, "batches": 1}, "log": {"every": 1, "layers_every": 2}}
 TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
 predicted = functools.partial(theory.predicted, narrow=True)
-SMOOTHED = 2  # logged losses that make a point of a curve
 
 
 def normscope(*arguments, **environment):
@@ -56,8 +55,7 @@ def read_csv(path):
 
 
 class Rows:
-    """The runs of a sweep: a dict each of its summary's row under the last parts of the keys, with `curve`: pairs of
-    (step, training loss), the mean of SMOOTHED logged ones up to it."""
+    """The runs of a sweep: a dict each of its summary's row under the last parts of the keys, with its `folder`."""
 
     def __init__(self, rows):
         self.rows = rows
@@ -84,13 +82,6 @@ class Rows:
         said = comparison(runs)["paired"]
         return said[0] if said else {"mean": math.nan, "difference": "diverged"}
 
-    def curves(self, **values):
-        """(steps, array (seeds, steps)) of their training losses; NaN from where a run diverged."""
-        curves = [row["curve"] for row in self.where(**values)]
-        steps = np.array([step for step, _ in max(curves, key=len)])
-        return steps, np.array([[loss for _, loss in curve] + [math.nan] * (len(steps) - len(curve))
-                                for curve in curves])
-
 
 def sweep(config, out, quick):
     """Rows of a sweep's runs. No claim reads a validation loss but the last, so others are not computed."""
@@ -99,13 +90,10 @@ def sweep(config, out, quick):
                str(len(os.sched_getaffinity(0)))], show=True)
     rows = []
     for row in read_csv(out / "summary.csv"):
-        losses = [(int(r["step"]), float(r["train_loss"])) for r in read_csv(out / row["name"] / "metrics.csv")]
-        pieces = [losses[i:i + SMOOTHED] for i in range(len(losses) % SMOOTHED, len(losses), SMOOTHED)]
-        curve = [(piece[-1][0], sum(loss for _, loss in piece) / len(piece)) for piece in pieces]
         values = {key.rpartition(".")[2]: value for key, value in row.items()}
         if quick and "n_layer" in values:
             values["n_layer"] = next(str(depth) for depth, quick_one in QUICK_DEPTHS.items() if str(quick_one) == values["n_layer"])
-        rows.append({**values, "folder": out / row["name"], "curve": curve})
+        rows.append({**values, "folder": out / row["name"]})
     return Rows(rows)
 
 
@@ -324,20 +312,6 @@ def run_batchnorm(config, out, quick):
         last = [float(r["train_loss"]) for r in read_csv(row["folder"] / "metrics.csv")][-50:]
         gaps.setdefault((row["norm"], int(row["batch_size"])), []).append(float(row["final_val_loss"]) - sum(last) / len(last))
     return {"rows": rows, "gap": gaps}
-
-
-def run_rmsnorm(config, out, quick):
-    """`rows`: of the sweep; `cost`: {norm: (ms of the norms in a step, ms of the whole step)} on one thread."""
-    rows, cost = sweep(config, out, quick), {}
-    base = out / "tiny.json" if quick else config.parent.parent / "quickstart.json"
-    for norm in ("layernorm", "rmsnorm"):
-        noted = out / f"bench-{norm}.json"
-        if not noted.exists():
-            noted.write_text(normscope("bench", base, "--set", f"model.norm={norm}", "--json", "--steps", 20 if quick else 60,
-                                       OMP_NUM_THREADS="1"), encoding="utf-8")
-        found = json.loads(noted.read_text(encoding="utf-8"))
-        cost[norm] = (next(op["ms"] for op in found["ops"] if op["op"] == "norm"), found["step_ms"])
-    return {"rows": rows, "cost": cost}
 
 
 def site_curves(folder, file, key, names, column="rms"):

@@ -96,12 +96,6 @@ def worst_off_law(found, placement):
     return float(np.abs(measured.mean(axis=0) / law - 1).max())
 
 
-def dyt_growth(found):
-    return markdown(["gradient at x_0 over x_L / law", *(f"L {layers}" for layers in found["dyt"])],
-                    *([norm, *(f"{measured.mean():.2f} / {law:.2f}" for measured, law in by_depth.values())]
-                      for norm, by_depth in found.items()))
-
-
 def doubling(by_depth):
     """By what the logarithm of the gradient's growth is multiplied from a quarter of the deepest model's depth to all of it."""
     deep = max(by_depth)
@@ -124,12 +118,6 @@ def batchnorm(found):
     return markdown(["evaluation − training", *(f"batch {size}" for size in sizes)],
                     *([norm, *(spread(found["gap"][norm, size], "{:+.3f}") for size in sizes)] for norm in norms)) + "\n" + losses(
         values_of("norm", *norms), values_of("batch_size", *sizes, name="batch {}"))(found)
-
-
-def rmsnorm(found):
-    return losses(values_of("norm", *found["cost"]), against="layernorm")(found) + "\n" + markdown(
-        ["one thread", "ms of a step's norms", "of the whole step"],
-        *([norm, f"{norms:.2f}", f"{whole:.1f}"] for norm, (norms, whole) in found["cost"].items()))
 
 
 def off_theory(found, name, what):
