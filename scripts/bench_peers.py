@@ -123,18 +123,10 @@ def line(precision, threads, sides):
             f"{fastest / ours['step_ms']:15.2f}{memory:>16}")
 
 
-def counts(text):
-    """A list of thread counts, as argparse takes it."""
-    numbers = [int(part) for part in text.split(",")]
-    if min(numbers) < 1:
-        raise ValueError
-    return numbers
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", metavar="PATH", default=sys.executable, help="a python that has PyTorch")
-    parser.add_argument("--threads", type=counts, default=[1, 2], metavar="N,N", help="(default: 1,2)")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="(default: 1 2)")
     parser.add_argument("--rounds", type=int, default=2, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--shape", type=int, choices=range(1, len(SHAPES) + 1), action="append",
                         help="only this shape; may be given often (default: all)")

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import Parser, ScriptError, printable, run_command
+from lib.command import Parser, ScriptError, printable, run_command, table_of
 from lib.comparison import comparison
 from lib.runs import find_runs
 
@@ -21,21 +21,6 @@ EXAMPLES = """examples:
   scripts/compare.py runs/sweep --target 2.0               steps to a validation loss of 2.0
 """
 FACTS = [("placement", "placement"), ("norm", "norm"), ("L", "n_layer"), ("params", "params"), ("status", "status")]  # title, key
-NUMBER_STARTS = tuple("0123456789+-")
-
-
-def table_of(columns):
-    """Columns of cells, titles first, as lines: two blanks apart, numbers to the right but for the first column."""
-    def is_number(cell):
-        return cell == "" or cell in ("nan", "inf") or cell.startswith(NUMBER_STARTS)
-
-    lines = [""] * len(columns[0])
-    for place, column in enumerate(columns):
-        width = max(map(len, column))
-        right = place > 0 and all(map(is_number, column[1:] or column))
-        for row, cell in enumerate(column):
-            lines[row] += ("  " if place else "") + (cell.rjust(width) if right else cell.ljust(width))
-    return [line.rstrip() for line in lines]
 
 
 def print_runs(entries):

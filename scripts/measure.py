@@ -20,15 +20,14 @@ The last two run `normscope probe` again, from perturbed weights; the others nee
 
 import json
 import math
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.runs import main, np  # first: it finds a Python that has numpy
+from lib.runs import ask, main, np  # first: it finds a Python that has numpy
 from lib import safetensors_io
-from lib.command import Parser, ScriptError, printable, program
+from lib.command import Parser, ScriptError, printable, table_of
 from lib.keys import NORMS, completed
 
 DRAWS, NOISE = 8, 2.0 ** -12  # float32 rounds at 2^-24, far below; the noise's square is far below 1
@@ -59,11 +58,10 @@ class Model:
             folder = Path(name)
             (folder / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
             safetensors_io.write(folder / "weights", {key: array.astype(np.float32) for key, array in weights.items()})
-            command = [program(), "probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump",
-                       "--out", folder / "probe"]
-            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
+            done = ask("probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump", "--out", folder / "probe",
+                       purpose="computes the tensors")
             if done.returncode != 0:
-                raise ScriptError(printable(done.stderr.strip().splitlines()[-1]), done.returncode)
+                raise ScriptError(printable(done.stderr.decode("utf-8", "replace").strip().splitlines()[-1]), done.returncode)
             return safetensors_io.read(folder / "dump")[0]
 
 
@@ -222,9 +220,8 @@ def run():
         print(json.dumps(found, indent=1))
         return
     print(f"{printable(args.model)}: loss {found['loss']:.4f}")
-    for row in [dict(zip(rows[-1], rows[-1])), *rows]:
-        cells = ["" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value) for value in row.values()]
-        print("  ".join(cell.rjust(max(8, len(name))) for name, cell in zip(row, cells)))
+    cells = [["" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+    print(*table_of(list(zip(rows[-1], *cells))), sep="\n")
     if found.get("sharpness"):
         print(f"sharpness {found['sharpness']:.4g}: gradient descent is unstable at rates above {2 / found['sharpness']:.2g}")
     elif "sharpness" in found:

@@ -17,18 +17,16 @@ from lib import plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss,
 from lib.command import Parser
 from lib.figures import PAPERS, look, styled
 from lib.output import output_path, save
-from lib.groups import group_runs, newest_family
+from lib.groups import group_by_config
 from lib.runs import find_runs, main
 from lib.sites import SITES
 
 EXAMPLES = """examples:
-  scripts/plot.py layers                                   the newest run, and those that differ from it in placement or norm
   scripts/plot.py layers runs/quickstart/pre runs/quickstart/post -o layers.png
   scripts/plot.py layers runs/deep_pre-probe --theory      at initialisation, beside what theory expects
   scripts/plot.py heatmap runs/deep_pre --site attn_out    another site than the residual stream
   scripts/plot.py loss runs/seed-1 runs/seed-2             the mean of two seeds, and their range
 """
-BASE_HELP = "the run, by label or folder, that others are set against (default: the first)"
 STEP = ("--step", {"type": int, "metavar": "N", "help": "step of the panels by depth (default: the last logged)"})
 THEORY = ("--theory", {"action": "store_true", "help": "the first logged step beside what theory expects of it"})
 SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
@@ -46,11 +44,11 @@ KINDS = {
 }
 
 
-def figure(kind, *folders, base=None, **options):
-    """The figure of some run, probe or sweep folders. Options are those of the command: base=NAME, step=N, theory=True,
-    site=NAME; and paper=INCHES."""
+def figure(kind, *folders, **options):
+    """The figure of some run, probe or sweep folders. Options are those of the command: step=N, theory=True, site=NAME; and
+    paper=INCHES."""
     row = KINDS[kind]
-    drawn = row.plot(styled(group_runs(find_runs(folders, row.needed), base)), **options)
+    drawn = row.plot(styled(group_by_config(find_runs(folders, row.needed))), **options)
     with look(drawn.paper):
         drawn.canvas.draw()  # ticks are made when first drawn: in this look
     return drawn
@@ -65,11 +63,9 @@ def arguments():
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=functools.partial(Parser, "plot"))
     for name, row in KINDS.items():
         kind = kinds.add_parser(name, help=row.help, description=f"Draws {row.help}.")
-        kind.add_argument("runs", metavar="RUN", nargs="*", help="run, probe or sweep folder (default: the newest run below runs/ "
-                          "and those that differ from it only in placement, norm or seed)")
+        kind.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
         kind.add_argument("-o", "--output", metavar="FILE", help=f"PNG, SVG or PDF to write (default: {name}.png in the folder "
                           "that holds the runs)")
-        kind.add_argument("--base", metavar="NAME", help=BASE_HELP)
         kind.add_argument("--paper", metavar="WIDTH", choices=[*PAPERS, *map(str, PAPERS.values())],
                           help="for a paper: 3.25 (column) or 5.5 (page) inches wide, letters of 8 points, no title; a PDF with "
                           "TrueType fonts unless -o says otherwise")
@@ -81,11 +77,11 @@ def arguments():
 def run():
     """Reads the command line and writes the picture."""
     given = arguments()
-    kind, folders, output, base, paper = (given.pop(name) for name in ("kind", "runs", "output", "base", "paper"))
+    kind, folders, output, paper = (given.pop(name) for name in ("kind", "runs", "output", "paper"))
     row, paper = KINDS[kind], paper and float(PAPERS.get(paper, paper))
-    runs = find_runs(folders, row.needed) if folders else newest_family(row.needed)
+    runs = find_runs(folders, row.needed)
     path = output_path(output, runs, kind, (".pdf", ".png", ".svg") if paper else (".png", ".svg", ".pdf"))
-    save(row.plot(styled(group_runs(runs, base)), paper=paper, **given), path)
+    save(row.plot(styled(group_by_config(runs)), paper=paper, **given), path)
 
 
 if __name__ == "__main__":

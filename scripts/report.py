@@ -11,12 +11,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it
 from lib import plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.command import Parser
 from lib.figures import styled
+from lib.files import write_atomically
 from lib.output import file_bytes, output_path
 from lib.report_data import page_data
 from lib.report_page import bullets, folded, key, notes, page, picture, pre, section, table, text
 from lib.comparison import comparison
 from lib.groups import shared_settings
-from lib.runs import PlotError, find_runs, main, printable, shortened
+from lib.runs import UNFINISHED, PlotError, find_runs, main, printable, shortened
 from lib.sites import Branches, Site
 
 EXAMPLES = """examples:
@@ -25,8 +26,6 @@ EXAMPLES = """examples:
   scripts/report.py --watch runs/sweep                     while it trains
 """
 LONGEST_SAMPLE = 3000  # characters
-MACHINE = ("steps", "seconds", "tokens_per_s", "ranks", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler",
-           "libc", "version", "peak_rss_mb", "trajectory_hash")
 
 
 def heading(group):
@@ -52,7 +51,7 @@ def compared(said):
 
 def folders_of(group):
     """Where a group's runs are; of several, folded."""
-    folders = "".join(f'<div class="folder"><code>{text(run)}</code></div>' for run in group.runs)
+    folders = "<br>".join(f"<code>{text(run)}</code>" for run in group.runs)
     return folders if len(group.runs) == 1 else folded(f"{len(group.runs)} folders", folders)
 
 
@@ -146,46 +145,24 @@ def samples(groups):
     return section("Samples", *parts, notes(missing))
 
 
-def machine(groups):
-    """What the runs ran on, a row each."""
-    def cell(run, name):
-        value = run.summary.get(name, "–")
-        if isinstance(value, dict):
-            value = " ".join(str(v) for v in value.values())
-        return text(f"{value:.5g}" if isinstance(value, float) else value)
-
-    runs = [(group, run) for group in groups for run in group.runs if run.summary]
-    without = [f"{run}: no summary.json" + (" (a probe)" if run.probe else "; it is not finished")
-               for group in groups for run in group.runs if not run.summary]
-    shown = [name for name in MACHINE if any(name in run.summary for _, run in runs)]
-    rows = [[f"{key(group)}<code>{text(run)}</code>", *(cell(run, name) for name in shown)] for group, run in runs]
-    listed = table(["run", *map(text, shown)], rows) if rows else ""
-    return section("Machine and build", folded(f"{len(rows)} runs", listed) if len(rows) > 6 else listed, notes(without))
-
-
-def configs(groups):
-    """The resolved config of each run, folded."""
-    return section("Configs", *(
+def files(groups):
+    """The resolved config of each run, and its summary with machine and build, folded."""
+    return section("Configs and machines", *(
         folded(f"{key(group)}{text(group.label)}: <code>{text(run)}</code>",
-               pre(json.dumps(run.config, indent=2, ensure_ascii=False))) for group in groups for run in group.runs))
+               "".join(pre(json.dumps(part, indent=2, ensure_ascii=False)) for part in (run.config, run.summary) if part))
+        for group in groups for run in group.runs))
 
 
-def report(runs, base=None, refresh=None):
-    """The page about these runs, set against the base that is named, else the first."""
-    said = comparison(runs, base)
+def report(runs, refresh=None):
+    """The page about these runs, set against the first."""
+    said = comparison(runs)
     groups = styled([entry["group"] for entry in said["runs"]])
     labels = [group.label for group in groups]
     title = "normscope: " + (" and ".join(labels) if len(labels) <= 2 else f"{len(labels)} configurations")
     count = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
     return page(shortened(title, 160), f"{count} · {shared_settings(groups)}",
-                [compared(said), results(said), pictures(groups), samples(groups), machine(groups), configs(groups)],
+                [compared(said), results(said), pictures(groups), samples(groups), files(groups)],
                 page_data(groups), refresh)
-
-
-def unfinished(run):
-    """Whether the run has no summary, or rows that came after it, as a resumed one does."""
-    rows, summary = run.folder / "metrics.csv", run.folder / "summary.json"
-    return not run.summary or rows.exists() and rows.stat().st_mtime > summary.stat().st_mtime + 1
 
 
 def watched(args, path, pause=2.0, patience=3):
@@ -193,10 +170,10 @@ def watched(args, path, pause=2.0, patience=3):
     seen, calm = None, 0
     while calm < patience:
         runs = find_runs(args.runs, "config.json")
-        going_on = any(unfinished(run) for run in runs)
+        going_on = any(run.record["status"] == UNFINISHED for run in runs)
         now = [(file, file.stat().st_size) for run in runs for file in sorted(run.folder.glob("*.[cj]s*"))] + [going_on]
         if now != seen:
-            write(path, report(runs, args.base, refresh=5 if going_on else None))
+            write(path, report(runs, refresh=5 if going_on else None))
         calm = 0 if going_on or now != seen else calm + 1
         seen = now
         time.sleep(pause)
@@ -205,9 +182,7 @@ def watched(args, path, pause=2.0, patience=3):
 def write(path, content):
     """Replaces the page at once, as a browser may be reading it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(path.name + ".new")
-    new.write_text(content, encoding="utf-8", newline="\n")
-    new.replace(path)
+    write_atomically(path, content)
     print(f"wrote {printable(path)}", flush=True)
 
 
@@ -217,14 +192,13 @@ def run():
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
     parser.add_argument("-o", "--output", metavar="FILE", help="HTML file to write (default: report.html in the folder "
                         "that holds the runs)")
-    parser.add_argument("--base", metavar="NAME", help="the run, by label or folder, that others are set against (default: the first)")
     parser.add_argument("--watch", action="store_true", help="write the page anew as runs get rows, until all have ended; "
                         "a browser that shows it follows")
     args = parser.parse_args()
     runs = find_runs(args.runs, "config.json")
     path = output_path(args.output, runs, "report", (".html", ".htm"))
     try:
-        watched(args, path) if args.watch else write(path, report(runs, args.base))
+        watched(args, path) if args.watch else write(path, report(runs))
     except KeyboardInterrupt:
         sys.exit(130)
 

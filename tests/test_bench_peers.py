@@ -70,7 +70,7 @@ class Program(unittest.TestCase):
     def test_without_torch_or_with_nonsense_it_says_so(self):
         for arguments, says in ((("--python", "/bin/false"), "/bin/false has no PyTorch; install it"),
                                 (("--python", "/no/such/python"), "has no PyTorch"),
-                                (("--threads", "0"), "--threads"), (("--shape", "5"), "--shape")):
+                                (("--threads", "one"), "--threads"), (("--shape", "5"), "--shape")):
             result = self.run_script(*arguments)
             with self.subTest(arguments):
                 self.assertEqual(result.returncode, 2, result.stderr)

@@ -12,7 +12,7 @@ import unittest
 
 import numpy as np
 
-from cli import ROOT, TEXT, TINY, VOCABULARY, CliTest, Run, merged, run_script, write_run
+from cli import ROOT, TEXT, VOCABULARY, CliTest, Run, merged, run_script, write_run
 
 from lib import comparison, runs
 from lib.groups import DEPENDENT, group_by_config
@@ -151,13 +151,6 @@ class GroupsAndLabels(CompareTest):
                 self.assertEqual(re.findall(key, first.split(";")[0]), chosen, line)
                 self.assertEqual(re.findall(key, rest.split(";")[0]), followed, line)
                 self.assertEqual(f"{len(chosen)} choices at once: which is the cause cannot be told" in line, len(chosen) > 1)
-    def test_an_initialisation_that_comes_along_may_be_the_cause(self):
-        for placement in ("pre_scaled", "post"):
-            self.clear()
-            self.make("runs/a")
-            self.make("runs/b", changes={"model": {"norm_placement": placement}})
-            self.assertEqual("other weights too, which may be the cause" in self.remarks("differs")[0], placement == "pre_scaled")
-
     def test_a_seed_that_is_there_twice_is_told_apart_by_its_folder(self):
         for folder in ("old", "new"):
             for seed in (1, 2):
@@ -323,27 +316,11 @@ class Unfinished(CompareTest):
             self.assertIn(f": {status} at step 50 of 60;", self.remarks("unfinished", "run")[0])
             self.assertEqual(self.figures("run")["growth"] == 9, growth_is_old)
 
-    def test_a_run_that_has_hardly_begun(self):
-        run = self.cut("run", 0)
-        for change in (None, lambda path: self.write(path, ""), os.remove):
-            for name in ("metrics.csv", "layers.csv", "params.csv") if change else ():
-                change(run.file(name))
-            figures = self.figures("run")
-            self.assertEqual((figures["status"], figures["params"], figures["final_val_loss"]), ("unfinished", 0, None))
-
-
 class Command(CompareTest):
     def setUp(self):
         super().setUp()
         self.make_seeds("pre", [2.5, 2.6, 2.4])
         self.make_seeds("post", {1: 2.7}, {"model": {"norm_placement": "post"}})
-
-    def test_seeds_of_probes(self):
-        self.normscope("probe", self.config(), "--seeds", "3", "--out", "probe")
-        (entry,) = self.said("probe")["runs"]
-        self.assertEqual((entry["label"], entry["status"], entry["seeds"]), ("pre · layernorm", "probe", [1, 2, 3]))
-        growths = [Run(self.path(f"probe/seed-{seed}")).summary["growth"] for seed in (1, 2, 3)]
-        self.assertAlmostEqual(entry["figures"]["growth"]["mean"], np.mean(growths), delta=1e-12)
 
     def test_the_table_and_its_forms_agree(self):
         shown = self.compare("runs", "runs/pre-1/")  # named twice: one run

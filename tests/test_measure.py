@@ -164,7 +164,7 @@ class Measure(CliTest):
         for model in (run.path, run.file("model.safetensors"), run.file("checkpoint.safetensors")):
             self.assertEqual(json.loads(self.call_script(model, "--only", "lens", "--only", "dead", "--json")), told)
         table = self.call_script(run.path, "--only", "influence", "--only", "sharpness")
-        self.assertRegex(table, r"\A.*: loss \d\.\d{4}\n +layer +influence\n +0 +\n +1 +0\.\d+\n +2 +0\.\d+\nno sharpness: .*ReLU")
+        self.assertRegex(table, r"\A.*: loss \d\.\d{4}\nlayer +influence\n0\n1 +0\.\d+\n2 +0\.\d+\nno sharpness: .*ReLU")
         self.assertRegex(self.call_script(self.trained("gelu").path, "--only", "sharpness"), r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z")
 
     def test_refusals_are_one_line(self):

@@ -15,7 +15,7 @@ from made_runs import SCRIPTS, MadeRuns
 
 from lib import figures, panels, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.keys import PLACEMENTS, completed
-from lib.groups import Group, group_runs
+from lib.groups import Group, group_by_config
 from lib.runs import PlotError, Run, matplotlib
 from lib.sites import Branches, Site, placements
 
@@ -97,7 +97,7 @@ class Maps(MadeRuns):
     def test_seeds_are_averaged_as_factors(self):
         runs = [Run(self.make(f"s{seed}", train__seed=seed, steps=steps))
                 for seed, steps in ((1, (1, 10, 20)), (3, (1, 20, 30)))]
-        (group,) = group_runs(runs)
+        (group,) = group_by_config(runs)
         one = plot_heatmap.HeatMap(group, "stream")
         self.assertEqual(one.steps.tolist(), [1, 10, 20, 30])
         np.testing.assert_allclose(one.rms, np.tile([1, 2, 3, 4], (4, 1)))
@@ -130,12 +130,8 @@ class Maps(MadeRuns):
         maps[0].grad[:], maps[1].grad[:] = np.nan, 0.0
         self.assertIsNone(plot_heatmap.color_scale(maps, "grad"))
 
-    def test_cells_meet_halfway(self):
-        self.assertEqual(plot_heatmap.edges(np.array([1, 10, 20])).tolist(), [0, 5.5, 15, 25])
-        self.assertEqual(plot_heatmap.edges(np.array([4])).tolist(), [3.5, 4.5])
-
     def test_the_cells_drawn_are_the_values_block_upward(self):
-        groups = figures.styled(group_runs([Run(self.make("pre")), Run(self.make("post", diverged=True, decay=0.1,
+        groups = figures.styled(group_by_config([Run(self.make("pre")), Run(self.make("post", diverged=True, decay=0.1,
                                                                                   model__norm_placement="post"))]))
         figure = plot_heatmap.plot(groups)
         meshes = [mesh for axes in figure.axes for mesh in axes.collections if hasattr(mesh, "get_coordinates")]
@@ -156,23 +152,11 @@ class Axes(MadeRuns):
         rows = (lost / "layers.csv").read_text().splitlines()
         wild = [row.replace("60,", "70,", 1).replace("nan", "1e12").replace("inf", "1e20") for row in rows if row.startswith("60,")]
         (lost / "layers.csv").write_text("\n".join(rows + wild) + "\n")
-        figure = plot_layers.plot(figures.styled(group_runs([Run(lost), Run(self.make("fine"))])))
+        figure = plot_layers.plot(figures.styled(group_by_config([Run(lost), Run(self.make("fine"))])))
         for axes, top in zip(figure.axes[:2], (1e20, 1e12)):
             self.assertEqual(axes.get_yscale(), "log")
             self.assertTrue(top < axes.get_ylim()[1] < 1e3 * top)
             self.assertEqual([line for line in axes.lines if line.get_marker() == "^" and line.get_markersize() == 9], [])
-
-    def test_an_axis_of_both_signs_shows_all_too(self):
-        with figures.look():
-            for wild, scale in ((1e9, "symlog"), (900.0, "linear")):
-                axes = figures.Figure().subplots()
-                panels.scale_y(axes, [np.array([[-1.0, 2.0]]), np.array([[1.0, wild]])])
-                low, high = axes.get_ylim()
-                self.assertEqual(axes.get_yscale(), scale)
-                self.assertTrue(low < -1 and wild < high < 4 * wild)
-                ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
-                self.assertTrue(0 in ticks and 3 <= len(ticks) <= 13, ticks)
-
 
 class Styles(MadeRuns):
     """What tells lines apart, and that nothing of a figure stays behind."""
@@ -181,7 +165,7 @@ class Styles(MadeRuns):
         self.made = getattr(self, "made", 0) + 1
         runs = [Run(self.make(f"{self.made}/{placement}-{norm}", model__norm_placement=placement, model__norm=norm))
                 for placement in placements for norm in norms]
-        return figures.styled(group_runs(runs))
+        return figures.styled(group_by_config(runs))
 
     def test_a_placement_has_one_colour_in_every_figure(self):
         every = {group.placement: group for group in self.groups(list(PLACEMENTS))}
@@ -190,16 +174,6 @@ class Styles(MadeRuns):
             for group in self.groups(some, ("layernorm", "rmsnorm")):
                 self.assertEqual(group.color, every[group.placement].color)
                 self.assertEqual(group.dash, figures.LINES["rmsnorm" in group.variant])
-
-    def test_lists_and_pairs_of_placements_and_folders_alone_are_told_apart(self):
-        mixed = self.groups(["pre", ["pre", "post", "pre"], {"attn": "post", "ffn": "pre"}])
-        self.assertEqual(len({(group.color, group.dash) for group in mixed}), 3)
-        alike = [Run(self.make(f"alike/{name}")) for name in ("a", "b")]
-        self.assertEqual(len({group.color for group in figures.styled(group_runs(alike))}), 2)
-
-    def test_groups_of_one_placement_are_told_apart_by_what_differs(self):
-        groups = self.groups(["pre"], ["layernorm", "rmsnorm", "batchnorm"])
-        self.assertEqual([group.color for group in groups], list(figures.PALETTE[:3]))
 
     def test_more_lines_than_one_panel_can_hold_get_panels_of_their_own(self):
         few = self.groups(["pre", "post"], ["layernorm", "rmsnorm"])
@@ -244,7 +218,7 @@ class Styles(MadeRuns):
                 self.assertAlmostEqual(box[2] / 72, inches, 3)
                 self.assertIn(b"/Subtype /TrueType" if b"/Subtype /TrueType" in pdf else b"/CIDFontType2", pdf)
                 self.assertNotIn(b"/Type3", pdf)
-        figure = plot_layers.plot(figures.styled(group_runs([Run(run) for run in runs])), paper=5.5)
+        figure = plot_layers.plot(figures.styled(group_by_config([Run(run) for run in runs])), paper=5.5)
         sizes = {text.get_fontsize() for text in figure.findobj(matplotlib.text.Text) if text.get_text()}
         self.assertEqual(min(sizes), 8)
         self.assertEqual(figure.texts, [])  # no title
@@ -253,7 +227,7 @@ class Styles(MadeRuns):
         run = self.make("run")
         rows = (run / "metrics.csv").read_text().splitlines()
         (run / "metrics.csv").write_text("\n".join([rows[0], "1,8,3,,0.001,4,0.25,1,1", "2,16,3,,0.001,0.5,1,1,1"]) + "\n")
-        figure = plot_steps.plot(figures.styled(group_runs([Run(run)])))
+        figure = plot_steps.plot(figures.styled(group_by_config([Run(run)])))
         self.assertEqual([axes.lines[0].get_ydata().tolist() for axes in figure.axes], [[4, 0.5], [0.25, 1]])
         self.refused("plot.py", "steps", self.make("p/seed-1", steps=(0,), probe=True), says="no metrics.csv; a probe does not train")
 
@@ -264,7 +238,7 @@ class Styles(MadeRuns):
 
     def test_heads_are_those_of_the_log(self):
         runs = [Run(self.make(name, train__seed=seed)) for name, seed in (("a", 1), ("b", 2))]
-        figure = plot_heads.plot(figures.styled(group_runs(runs)))
+        figure = plot_heads.plot(figures.styled(group_by_config(runs)))
         (entropy, sink, logits), training = figure.axes[::2], figure.axes[1::2]
         depth = [panel.lines[0].get_ydata()[1:].tolist() for panel in (entropy, sink, logits)]
         np.testing.assert_allclose(depth, [[1.5] * 3, [0.1, 0.2, 0.3], [-0.5, 0, 0.5 - 1 / 3]])  # the mean of two heads
@@ -277,14 +251,6 @@ class Styles(MadeRuns):
         self.refused("plot.py", "heads", "a", "--step", "33", says="no row of step 33 in heads.csv; nearest: 30 and 40")
         (self.root / "a/heads.csv").unlink()
         self.refused("plot.py", "heads", "a", says="a: no heads.csv; set log.layers_every above 0")
-
-    def test_the_base_comes_first(self):
-        runs = [Run(self.make(name, model__norm_placement=name)) for name in ("pre", "post", "mix")]
-        self.assertEqual([group.label for group in group_runs(runs)], ["pre", "post", "mix"])
-        for base in ("mix", str(runs[2].folder)):
-            self.assertEqual([group.label for group in group_runs(runs, base)], ["mix", "pre", "post"])
-        self.refused("plot.py", "loss", "pre", "post", "--base", "nobody", says="--base: got nobody; expected ")
-
 
 class Ticks(unittest.TestCase):
     def test_blocks_are_ticked_evenly_and_few(self):

@@ -12,7 +12,7 @@ from cli import ROOT, CliTest, read_csv, read_safetensors, run_script, sites_of,
 from made_runs import MadeRuns
 
 from lib import figures, mean_field, plot_layers
-from lib.groups import group_runs
+from lib.groups import group_by_config
 from lib.mean_field import NoPrediction
 from lib.runs import Run, np
 
@@ -248,7 +248,7 @@ class Command(CliTest):
         with self.assertRaisesRegex(NoPrediction, "no theory of l1norm"):
             of(norm="l1norm")
         self.assertRegex(self.predict("none.json", code=2).stderr, r"^\[config\] .*none\.json")
-        self.assertIn("--tolerance is for --against", self.predict(self.make(), "--tolerance", "1", code=2).stderr)
+        self.assertIn("--tolerance: got -1.0; expected a number from 0", self.predict(self.make(), "--tolerance", "-1", code=2).stderr)
         self.assertEqual(self.normscope("predict", "x", code=2).stderr,
                          "[normscope] predict is a script; run scripts/predict.py, which has --help\n")
 
@@ -312,7 +312,7 @@ class Drawn(MadeRuns):
         self.assertNotIn("theory", self.plot("layers", self.make_run("alone")).lower())
 
     def test_lines(self):
-        figure = plot_layers.plot(figures.styled(group_runs([Run(self.make_run("a"))])), theory=True)
+        figure = plot_layers.plot(figures.styled(group_by_config([Run(self.make_run("a"))])), theory=True)
         self.assertEqual(len(figure.axes), 2)  # no training below
         (points, line), (rms, root) = ([line.get_ydata() for line in axes.lines[:2]] for axes in figure.axes)
         np.testing.assert_allclose(points, 1.1e-3)
@@ -321,9 +321,12 @@ class Drawn(MadeRuns):
         np.testing.assert_allclose(root, np.sqrt([1, 2.5, 4, 5.5]))
 
     def test_damaged(self):
-        self.refused("plot.py", "layers", self.make_run("odd", d_ff="x"), "--theory", code=1, says="odd: .*model.d_ff: ")
+        odd = self.call("plot.py", "layers", self.make_run("odd", d_ff="x"), "--theory")
+        self.assertEqual(odd.returncode, 2)
+        self.assertRegex(odd.stderr, r"\A\[config\] model.d_ff: .*odd/config.json.*\n\Z")
         self.corpus.unlink()
-        self.refused("plot.py", "layers", self.make_run("moved"), "--theory", code=1, says="moved: data.path: no such file")
+        moved = self.call("plot.py", "layers", self.make_run("moved"), "--theory")
+        self.assertRegex(moved.stderr, r"\A\[\w+\] .*data.path: no such file.*\n\Z")
 
 
 if __name__ == "__main__":

@@ -68,6 +68,20 @@ def _escaped(character):
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
+def table_of(columns):
+    """Columns of cells, titles first, as lines: two blanks apart, numbers to the right but for the first column."""
+    def is_number(cell):
+        return cell == "" or cell in ("nan", "inf") or cell[0] in "0123456789+-"
+
+    lines = [""] * len(columns[0])
+    for place, column in enumerate(columns):
+        width = max(map(len, column))
+        right = place > 0 and all(map(is_number, column[1:] or column))
+        for row, cell in enumerate(column):
+            lines[row] += ("  " if place else "") + (cell.rjust(width) if right else cell.ljust(width))
+    return [line.rstrip() for line in lines]
+
+
 def program():
     """The program: NORMSCOPE or NORMSCOPE_BINARY, else that of the build folder."""
     return Path(os.environ.get("NORMSCOPE") or os.environ.get("NORMSCOPE_BINARY") or ROOT / "build" / "normscope")

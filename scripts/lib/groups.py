@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from lib.keys import PLACEMENTS, fields
-from lib.runs import NORM, PLACEMENT, PlotError, Run, folders_below, natural_order, printable, shortened
+from lib.runs import NORM, PLACEMENT, PlotError, printable, shortened
 
 MEAN = "mean and range of"  # seeds
 SEED, STEPS = "train.seed", "train.steps"
@@ -106,13 +106,6 @@ def group_by_config(runs):
         groups.setdefault((config, repeat), Group([], keys=keys)).runs.append(run)
     _set_labels(list(groups.values()))
     return list(groups.values())
-
-
-def group_runs(runs, base=None):
-    """The groups of the runs, with the group that `base` names first."""
-    groups = group_by_config(runs)
-    first = base_of(groups, base)
-    return sorted(groups, key=lambda group: group is not first)
 
 
 def base_of(groups, name=None):
@@ -218,33 +211,6 @@ def _word(value, is_path):
     if is_path:
         return Path(value).stem
     return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else json.dumps(value)
-
-
-def newest_family(needed):
-    """The newest run below runs/ and all that differ from it only in placement, norm or seed; says which."""
-    root = Path("runs")
-    folders = folders_below(root, needed) if root.is_dir() else []
-    if not folders:
-        raise PlotError(f"runs: no run with {needed} here; name run folders, or train one first: "
-                        "build/normscope train configs/quickstart.json")
-    folders.sort(key=lambda f: (f / needed).stat().st_mtime_ns, reverse=True)
-    newest, *others = map(Run, folders[:1])
-    for folder in folders[1:]:
-        try:
-            others.append(Run(folder))
-        except PlotError:
-            continue  # damaged, and nobody asked for it
-    groups = group_by_config([newest, *others])
-    family = {}
-    for group in groups:
-        if {PLACEMENT, NORM}.issuperset(choices(groups[0], group)):  # newest first: of one config, the newer is shown
-            for run in group.runs:
-                family.setdefault((group.placement, group.value(NORM), run.seed), run)
-    family = sorted(family.values(), key=lambda run: natural_order(run.folder))
-    others = [str(run) for run in family if run.folder != newest.folder]
-    print(f"newest run: {newest}; " + (f"with it, differing only in placement, norm or seed: {', '.join(others)}"
-                                       if others else "no other differs from it only in placement, norm or seed"))
-    return family
 
 
 # ---- what groups have in common -------------------------------------------------------------------------------

@@ -59,20 +59,15 @@ def text_of(characters, size, context):
     return Text(size, context, same, then, twice, every)
 
 
-def _read(path):
-    try:
-        return Path(path).read_bytes().decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError:
-        raise ScriptError(f"{printable(path)}: no UTF-8 text") from None
-
-
 @functools.lru_cache(maxsize=8)
 def _text_of(paths, val_path, val_fraction, context):
-    text = "".join(map(_read, paths))
-    kinds = set(text).union(_read(val_path) if val_path else "")
+    try:
+        text, held_out = ("".join(Path(path).read_bytes().decode("utf-8-sig") for path in of) for of in (paths, [val_path] if val_path else []))
+    except UnicodeDecodeError:
+        raise ScriptError(f"{', '.join(map(printable, paths))}: no UTF-8 text") from None
     train = len(text) if val_path else math.floor((1 - val_fraction) * len(text) + 1e-9)
     counted = text[:min(train, MOST_CHARACTERS)].encode("utf-32-le")
-    return text_of(np.frombuffer(counted, np.uint32), len(kinds), context)
+    return text_of(np.frombuffer(counted, np.uint32), len(set(text + held_out)), context)
 
 
 def text_of_config(config):

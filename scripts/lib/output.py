@@ -18,8 +18,6 @@ def output_path(given, runs, name, endings):
     """The file to write: the one that -o names. `name` is that of a file in a folder, which is folder_of(runs) without -o; a
     path without an ending gets the first of `endings`."""
     path = folder_of(runs) if given is None else Path(os.path.normpath(given))
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise PlotError(f"-o {printable(given)}: is no file or folder; give a name ending in " + " or ".join(endings))
     if path.is_dir() or str(given).endswith(os.sep):
         return path / (name + endings[0])
     if path.suffix and path.suffix.lower() not in endings:

@@ -2,7 +2,7 @@
 
 import math
 
-from lib.figures import DOTS, INK, MARKED, MUTED, PAPER_LETTERS, Line2D, for_paper, inches, letters, literal, points
+from lib.figures import INK, MARKED, MUTED, PAPER_LETTERS, Line2D, for_paper, inches, letters, literal, points
 from lib.runs import np
 from matplotlib import ticker  # after runs, which finds a Python that has it
 from lib.sites import FIRST
@@ -55,34 +55,11 @@ def on_steps(steps, values):
 
 
 def end_mark(axes, x, values, color, marker="X"):
-    """A mark at the last finite value: there the run diverged. If that is above the plot, the mark sits on its upper
-    edge, and dots lead to it from where the curve leaves."""
-    good = np.isfinite(values)
-    if not good.any():
-        return
-    x, values, top = x[good], values[good], axes.get_ylim()[1]
-    inside = np.flatnonzero(values <= top)
-    if values[-1] > top:
-        leaving = slice(inside[-1], inside[-1] + 2) if inside.size else slice(0, 1)
-        axes.plot([np.interp(top, values[leaving], x[leaving]), x[-1]], [top, top], color=color, linewidth=points(1.6),
-                  linestyle=DOTS, clip_on=False, zorder=5)
-    axes.plot(x[-1], min(values[-1], top), marker=marker, markersize=points(11), color=color, markeredgecolor="white",
-              clip_on=False, zorder=6)
-
-
-def mark_beyond(axes):
-    """Dots and a triangle on an edge of the plot, where lines run above or below it; after the limits are set."""
-    low, high = axes.get_ylim()
-    for line in [line for line in axes.lines if not line.get_label().startswith("_")]:
-        x, y = line.get_data()
-        for edge, outside, marker in ((high, y > high, "^"), (low, y < low, "v")):
-            for stretch in np.split(np.arange(len(y)), np.flatnonzero(np.diff(outside)) + 1):
-                if stretch.size and outside[stretch[0]]:
-                    style = {"color": line.get_color(), "clip_on": False}
-                    axes.plot(x[stretch], np.full(stretch.size, edge), linewidth=points(1.6), linestyle=DOTS, zorder=5,
-                              **style)
-                    axes.plot(np.mean(x[stretch]), edge, marker=marker, markersize=points(9), markeredgecolor="white",
-                              zorder=6, **style)
+    """A mark at the last finite value: there the run diverged. If that is above the plot, the mark sits on its upper edge."""
+    good = np.flatnonzero(np.isfinite(values))
+    if good.size:
+        axes.plot(x[good[-1]], min(values[good[-1]], axes.get_ylim()[1]), marker=marker, markersize=points(11), color=color,
+                  markeredgecolor="white", clip_on=False, zorder=6)
 
 
 def name_ends(axes, names, start=None):
@@ -130,8 +107,8 @@ def number(value, plain=(1e-3, 1e5)):
 
 
 def scale_y(axes, values, log=False):
-    """Limits and ticks for all finite values. Logarithmic: always if `log`, else where they span more than a factor of 10; where
-    some are negative, beyond 1000, and linear from -1 to 1."""
+    """Limits and ticks for all finite values. Logarithmic: always if `log`, else where they span more than a factor of 10 and none is
+    negative."""
     values = np.concatenate([np.ravel(v) for v in values])
     values = values[np.isfinite(values)]
     positive = values[values > 0]
@@ -142,21 +119,13 @@ def scale_y(axes, values, log=False):
             nothing_finite(axes)
         return
     least, high = values.min(), values.max()
-    if least < 0 and max(-least, high) > 1000:
-        axes.set_yscale("symlog", linthresh=1)
-        axes.set_ylim(3 * min(least, -1), 3 * max(high, 1))
-        axes.yaxis.set_major_locator(ticker.SymmetricalLogLocator(base=10, linthresh=1))
-        axes.yaxis.get_major_locator().set_params(numticks=8)
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v, (1e-3, 1e4))))
-        axes.yaxis.set_minor_locator(ticker.NullLocator())
-        return
-    if not log and (least < 0 or high <= 10 * positive.min()):
+    if least < 0 or not log and (high <= 10 * positive.min()):
         axes.set_ylim(1.12 * min(least, 0), 1.12 * max(high, 0))
         axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v)))
         return
     low = positive.min()
-    axes.set_yscale("log", nonpositive="mask")
+    axes.set_yscale("log", nonpositive="clip")
     pad = max((high / low) ** 0.07, 2 / math.sqrt(high / low), 1.05)
     low, high = max(low / pad, 1e-320), min(high * pad, 1e307)
     axes.set_ylim(low, high)

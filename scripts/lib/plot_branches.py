@@ -2,7 +2,7 @@
 
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.keys import PLACEMENTS
-from lib.panels import (depth_panel, entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
+from lib.panels import (depth_panel, entitle, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
                     when_shown)
 from lib.groups import shared_settings
 from lib.runs import PlotError
@@ -49,7 +49,6 @@ def plot(groups, step=None):
                                  lambda b, name=name: getattr(b, name), step, first=1)
     for panel in axes[:2 * len(parts)]:  # one scale for all, as below
         scale_y(panel, drawn)
-        mark_beyond(panel)
     if over_time:
         in_time(axes[2:], groups, list(branches.values()), f"block {depths.pop()}" if len(depths) == 1 else "last block")
     for panel in axes:
@@ -75,4 +74,3 @@ def in_time(panels, groups, branches, last):
             style_legend(panel, ("block 1", last))
             mark_diverged(panel, groups, branches, final)
         mark_diverged(panel, groups, branches, first)
-        mark_beyond(panel)

@@ -5,7 +5,7 @@ import math
 from operator import attrgetter
 
 from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, new_figure, points
-from lib.panels import band, depth_panel, end_mark, entitle, mark_beyond, name_ends, say, scale_y, step_panel, when_shown
+from lib.panels import band, depth_panel, end_mark, entitle, name_ends, say, scale_y, step_panel, when_shown
 from lib.groups import shared_settings
 from lib.runs import np
 from lib.sites import UNLOGGED, Steps
@@ -70,7 +70,6 @@ def plot(groups, step=None):
             for height in even:
                 panel.axhline(height, color=MUTED, linewidth=points(1.2), linestyle=DOTS, zorder=1)
             scale_y(panel, even + sum((rows for _, rows in drawn), []))
-            mark_beyond(panel)
             say(panel, unit)
             name_ends(panel, names)
         for run in sum((group.diverged for group in groups), []) if over_time else []:

@@ -2,23 +2,22 @@
 its gradient."""
 
 import math
-import textwrap
 
 from lib.figures import MUTED, drawing, for_paper, inches, letters, literal, new_figure, points
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from lib.panels import block_ticks, nothing_finite, number, say, whole_x
 from lib.groups import shared_settings
 from lib.runs import PlotError, matplotlib, np, shortened
-from lib.sites import SITES, Site
+from lib.sites import Site
 
 # Perceptually even, and told apart with any kind of colour vision; two, because the two scales are.
 QUANTITIES = (("rms", "activation rms", "units", "viridis"), ("grad", "gradient rms", "nats per unit", "plasma"))
 HATCH = {"facecolor": "#EDEDED", "edgecolor": "#9A9A9A", "hatch": "/////", "linewidth": 0}
-MOST = 24  # runs in a figure
+MOST = 12  # runs in a figure
 GEOMETRIC = "geometric mean of"  # seeds
 
 
@@ -65,66 +64,41 @@ def edges(steps):
     return np.concatenate([[max(2 * steps[0] - middle[0], 0.0)], middle, [2 * steps[-1] - middle[-1]]])
 
 
-def title_of(group, abreast, width):
-    """A map's title, in two lines where maps stand side by side; there its mark alone says that the run diverged."""
-    if abreast == 1:
-        return literal(shortened(group.legend(GEOMETRIC), 90))
-    fit = int(width / inches(0.1))  # letters
-    parts = shortened(group.label, 2 * fit - 4).replace(" ", "\u00a0").replace("\u00a0·\u00a0", "\u00a0· ")  # a line breaks after "·"
-    return literal("\n".join(textwrap.wrap(parts, fit)[:2]))
-
-
 @drawing
 def plot(groups, site="stream"):
-    """The figure: activation left and gradient right, blocks upward, one colour scale for all groups; a row a group or, of many,
-    several groups a row."""
+    """The figure: activation left and gradient right, blocks upward, one colour scale for all groups; a row a group."""
     if len(groups) > MOST:
         raise PlotError(f"{groups[0].runs[0]}: {len(groups)} runs; at most {MOST} are drawn as maps; name fewer")
     maps = [HeatMap(group, site) for group in groups]
     if all(m.steps.size == 1 for m in maps):
-        raise PlotError(f"{groups[0].runs[0]}: one step is logged, a map needs two; plot_layers.py shows it")
+        raise PlotError(f"{groups[0].runs[0]}: one step is logged, a map needs two; `plot.py layers` shows it")
     what = "residual stream" if site == "stream" else site
     lost = any(np.isnan(getattr(m, q[0])[:, m.first:]).any() for m in maps for q in QUANTITIES)
     handles = [Patch(label="not finite", **HATCH)] if lost else []
     if any(m.lost for m in maps):
         handles.append(Line2D([], [], color="black", marker="v", markersize=points(8), linewidth=points(1.2),
                               linestyle=(0, (2, 1.5)), label="diverged"))
-    abreast = 1 if len(maps) <= 4 else 2 if len(maps) <= 12 or for_paper() else 3
-    rows = math.ceil(len(maps) / abreast)
     deepest = max(m.rms.shape[1] for m in maps) - 1
-    height, gap = 1.5 if deepest <= 6 or rows > 4 else 2.0 if deepest <= 30 else 2.6, 0.98  # inches of a map, and between two
-    wrapped = 0.2 if abreast > 1 else 0  # inches, of a title's second line
-    gap += wrapped
-    narrow = matplotlib.rcParams["figure.figsize"][0] < 5
+    height, gap = 1.5 if deepest <= 6 or len(maps) > 4 else 2.0 if deepest <= 30 else 2.6, 0.98  # inches of a map, and between two
+    narrow = matplotlib.rcParams["figure.figsize"][0] < 5  # all of one quantity, then all of the other
     second_key = 1.1 if narrow else 0  # inches, between the maps of the two quantities
-    figure, axes = new_figure(rows, 2 * abreast, height + gap + (0.6 - gap) / rows, f"The {what} at every layer and step",
-                              shared_settings(groups, GEOMETRIC), handles, room=0.75 + second_key + wrapped)
-    columns = axes[0].get_subplotspec().get_gridspec().ncols
-    figure.subplots_adjust(hspace=gap / height, wspace=0.12 * abreast)
+    figure, axes = new_figure(len(maps), 2, height + gap + (0.6 - gap) / len(maps), f"The {what} at every layer and step",
+                              shared_settings(groups, GEOMETRIC), handles, room=0.75 + second_key)
+    figure.subplots_adjust(hspace=gap / height, wspace=0.12)
     for panel in axes[:len(maps)] if narrow else []:
         box = panel.get_position()
         panel.set_position([box.x0, box.y0 + inches(second_key) / figure.get_figheight(), box.width, box.height])
     for half, (name, words, unit, colors) in enumerate(QUANTITIES):
-        if columns == 1:  # a narrow figure: all of one quantity, then all of the other
-            panels = axes[half * len(maps):(half + 1) * len(maps)]
-        else:
-            panels = [axes[columns * (i // abreast) + half * abreast + i % abreast] for i in range(len(maps))]
+        panels = axes[half * len(maps):(half + 1) * len(maps)] if narrow else axes[half::2]
         scale = color_scale(maps, name)
         if scale:
             norm = LogNorm(*scale)
-            draw_key(figure, panels[0], panels[min(abreast, len(panels)) - 1], norm, colors,
-                     f"{words} ({unit})" if for_paper() else f"{words} of the {what} ({unit})", maps, name)
+            draw_key(figure, panels[0], norm, colors, f"{words} ({unit})" if for_paper() else f"{words} of the {what} ({unit})", maps, name)
         for panel, one in zip(panels, maps):
             draw_map(panel, one, name, norm if scale else None, colors)
-            if abreast > 1:
-                panel.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10], integer=True))
-            if half == 0 or abreast > 1 or columns == 1:
-                panel.set_title(title_of(one.group, abreast, panel.get_position().width * figure.get_figwidth()))
-        for panel in panels[-abreast:]:
-            panel.set_xlabel("step")
-    for panel in axes:
-        if not panel.has_data():
-            panel.remove()
+            if half == 0 or narrow:
+                panel.set_title(literal(shortened(one.group.legend(GEOMETRIC), 90)))
+        panels[-1].set_xlabel("step")
     return figure
 
 
@@ -151,12 +125,12 @@ def draw_map(axes, one, name, norm, colors):
         axes.plot([step], [y[-1]], marker="v", markersize=points(8), color="black", clip_on=False, zorder=4)
 
 
-def draw_key(figure, first, last, norm, colors, label, maps, name):
-    """A colour scale above the maps from the `first` panel to the `last` beside it, pointed where values lie beyond it."""
+def draw_key(figure, first, norm, colors, label, maps, name):
+    """A colour scale above the `first` panel of its maps, pointed where values lie beyond it."""
     values = np.concatenate([getattr(m, name)[:, m.first:].ravel() for m in maps])
     below, above = (values < norm.vmin).any(), (np.isfinite(values) & (values > norm.vmax)).any()
     box, inch = first.get_position(), inches(1) / figure.get_figheight()
-    place = figure.add_axes([box.x0, box.y1 + 0.95 * inch, last.get_position().x1 - box.x0, 0.13 * inch])
+    place = figure.add_axes([box.x0, box.y1 + 0.95 * inch, box.width, 0.13 * inch])
     bar = figure.colorbar(ScalarMappable(norm, colors), cax=place, orientation="horizontal",
                           extend={(0, 0): "neither", (1, 0): "min", (0, 1): "max"}.get((below, above), "both"))
     bar.outline.set_visible(False)

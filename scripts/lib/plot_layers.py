@@ -4,11 +4,12 @@ import textwrap
 from operator import attrgetter
 
 from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, points
-from lib.panels import (depth_panel, entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
+from lib.panels import (depth_panel, entitle, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
                     when_shown)
 from lib.groups import shared_settings
 from lib.sites import FIRST, Site
-from lib.theory import NoPrediction, predicted
+from lib.mean_field import NoPrediction
+from lib.theory import predicted
 
 GRADIENT = "gradient rms of the stream (nats per unit)"
 ACTIVATION = "activation rms of the stream (units)"
@@ -53,7 +54,6 @@ def plot(groups, step=None, theory=False):
             seen[site] += drawn
     for panel, site in zip(axes[:2 * len(parts)], [*KINDS] * len(parts)):  # one scale for all facets
         scale_y(panel, seen[site], KINDS[site][2])
-        mark_beyond(panel)
     if over_time:
         in_time(axes[2:], groups, list(streams.values()))
     for panel in axes:
@@ -88,8 +88,6 @@ def in_time(panels, groups, streams):
     say(panels[1], ACTIVATION)
     scale_y(panels[1], step_panel(panels[1], groups, streams, activation))
     mark_diverged(panels[1], groups, streams, activation)
-    for panel in panels:
-        mark_beyond(panel)
 
 
 def without_prediction(groups):

@@ -20,20 +20,11 @@ def reference_levels(run):
 
 
 def common_levels(runs):
-    """The reference levels that hold for every curve: all if the runs read the same texts, else that of guessing if their
-    vocabularies are of one size."""
+    """The reference levels that hold for every curve: those of one run if all read the same text, cut at the same place."""
     hashed = all("corpus_hash" in run.summary for run in runs)
-    if len({split_of(run, hashed) for run in runs}) == 1:
-        return reference_levels(next((run for run in runs if run.summary), runs[0]))
-    sizes = vocabularies(runs)
-    return {"uniform": math.log(sizes[0])} if len(sizes) == len(runs) and len(set(sizes)) == 1 else {}
-
-
-def split_of(run, hashed):
-    """What a run's validation split follows from: the texts, by their hash or their paths, and where they are cut."""
-    data = run.config.get("data", {})
-    paths = json.dumps([data.get("path"), data.get("val_path")])
-    return run.summary["corpus_hash"] if hashed else paths, bool(data.get("val_path")), data.get("val_fraction")
+    splits = {json.dumps([run.summary["corpus_hash"] if hashed else [run.texts(), run.value("data.val_path")],
+                          bool(run.value("data.val_path")), run.value("data.val_fraction")]) for run in runs}
+    return reference_levels(next((run for run in runs if run.summary), runs[0])) if len(splits) == 1 else {}
 
 
 def vocabularies(runs):
@@ -130,7 +121,7 @@ def ends_above(run, table, high):
 def plot(groups):
     """The figure: loss against the step, a panel for each of `facets`, all on one scale."""
     runs = [run for group in groups for run in group.runs]
-    tables = {run: run.rows("metrics.csv", ("step", "train_loss", "val_loss"), "a probe does not train; plot_layers.py "
+    tables = {run: run.rows("metrics.csv", ("step", "train_loss", "val_loss"), "a probe does not train; `plot.py layers` "
                             "shows it" if run.probe else "not a training run") for run in runs}
     levels = common_levels(runs)
     curves = [table[:, 1] for table in tables.values()] + [table[:, 2] for table in tables.values()]

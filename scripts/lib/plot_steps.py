@@ -3,7 +3,7 @@
 from operator import attrgetter
 
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
-from lib.panels import entitle, mark_beyond, mark_diverged, name_ends, say, scale_y, step_panel
+from lib.panels import entitle, mark_diverged, name_ends, say, scale_y, step_panel
 from lib.groups import shared_settings
 
 KINDS = (("Norm of the gradient", "before clipping (nats per unit)", "norm"), ("Clipping", "factor on the gradient; 1: none", "clip"))
@@ -31,6 +31,5 @@ def plot(groups):
             say(panel, unit)
             scale_y(panel, step_panel(panel, members, series, attrgetter(pick)), log=pick == "norm")
             mark_diverged(panel, members, series, attrgetter(pick))
-            mark_beyond(panel)
             name_ends(panel, names)
     return figure

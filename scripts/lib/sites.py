@@ -3,10 +3,9 @@
 import math
 
 from lib.keys import PLACEMENTS
-from lib.runs import PlotError, np
+from lib.runs import UNLOGGED, PlotError, np
 
 FIRST = "first"
-UNLOGGED = "set log.layers_every above 0 and train again"
 SITES = ("stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out")
 
 

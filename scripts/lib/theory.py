@@ -3,8 +3,7 @@
 import functools
 import os
 
-from lib.command import ScriptError, printable
-from lib.mean_field import NoPrediction, predict, resolved
+from lib.mean_field import predict, resolved
 from lib.runs import np
 
 
@@ -12,12 +11,7 @@ from lib.runs import np
 def predicted(folder, narrow=False):
     """{"rms", "grad": of the stream, "share": cos(x_0, x_l), arrays of layers 0 … L; "entropy": of layers 1 … L; "amplification"};
     `narrow`: also of a model too narrow for the theory."""
-    try:
-        found = predict(resolved(os.path.join(".", folder, "config.json")), narrow=narrow)
-    except NoPrediction:
-        raise
-    except ScriptError as error:
-        raise ScriptError(f"{printable(folder)}: {str(error).partition('] ')[2] or error}", 1) from None
+    found = predict(resolved(os.path.join(".", folder, "config.json")), narrow=narrow)
     rms, grad = np.array([values for (_, site), values in found.sites.items() if site == "stream"]).T
     return {"rms": rms, "grad": grad, "share": np.array([layer["input_cosine"] for layer in found.layers]),
             "entropy": np.array([layer["entropy"] for layer in found.layers[1:]]), "amplification": found.amplification}
