@@ -154,12 +154,10 @@ Corpus corpus_of(const LoadedModel& model, const char* command) {
   return corpus;
 }
 
-Threads set_up_threads(const CommandLine& line, Index config_threads, int processes) {
+Threads set_up_threads(const CommandLine& line, Index config_threads) {
   constexpr Index max_threads = 1024;
   const Index wish = line.number_of<Index>("threads", 1, max_threads, config_threads);
-  int threads = wish > 0 ? static_cast<int>(wish) : default_thread_count();
-  if (processes > 1 && wish == 0)
-    threads = std::clamp(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) / processes, 1, threads);
+  const int threads = wish > 0 ? static_cast<int>(wish) : default_thread_count();
   if (threads > max_threads)
     refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", max_threads);
   set_thread_count(threads);

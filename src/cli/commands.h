@@ -82,9 +82,9 @@ struct Threads {
   bool is_fixed = false;  // the user set the number
 };
 
-// Sets the thread count: --threads, else train.threads, else default_thread_count() or, of several processes
-// on this machine, at most a share of its cores. Limits OpenBLAS to one thread in each of ours.
-Threads set_up_threads(const CommandLine& line, Index config_threads, int processes = 1);
+// Sets the thread count: --threads, else train.threads, else default_thread_count(). Limits OpenBLAS to one
+// thread in each of ours.
+Threads set_up_threads(const CommandLine& line, Index config_threads);
 
 // Makes SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGPIPE set the returned flag, so that a run can save its state;
 // a second SIGINT or SIGTERM ends the program at once (exit 130).

@@ -154,9 +154,9 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, cons
     refuse("mpi", n, " ranks cannot share ", train.grad_accum,
            " micro-batches (train.grad_accum); start fewer, or cut a step into more: train.grad_accum=", n,
            " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / n));
-  const Threads threads = set_up_threads(line, train.threads, ranks.on_this_machine());
+  const Threads threads = set_up_threads(line, train.threads);
   Corpus corpus = corpus_of(config);
-  require_memory(config.model, corpus.vocab.size(), train.batch_size, ranks.on_this_machine());
+  require_memory(config.model, corpus.vocab.size(), train.batch_size);
   return {config, loaded.without_effect, std::move(corpus), threads};
 }
 

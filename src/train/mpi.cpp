@@ -24,10 +24,6 @@ class MpiRanks : public Ranks {
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
-    MPI_Comm machine;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
-    MPI_Comm_size(machine, &on_this_machine_);
-    MPI_Comm_free(&machine);
   }
 
   void broadcast(void* bytes, std::size_t count, int from) const override {

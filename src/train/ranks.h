@@ -21,7 +21,6 @@ class Ranks {
   virtual ~Ranks() = default;
   int rank() const { return rank_; }
   int size() const { return size_; }
-  int on_this_machine() const { return on_this_machine_; }
   bool is_first() const { return rank_ == 0; }  // the rank that writes files and messages
   std::string prefix() const { return is_first() ? "" : text("[mpi] rank ", rank_, ": "); }  // of messages
 
@@ -68,7 +67,7 @@ class Ranks {
  protected:
   virtual void gather_bytes(const void* mine, std::size_t count, void* all) const;
 
-  int rank_ = 0, size_ = 1, on_this_machine_ = 1;
+  int rank_ = 0, size_ = 1;
   bool has_left_ = false;
 
  private:
