@@ -3,7 +3,6 @@
 
 import contextlib
 import io
-import json
 import math
 import os
 import sys
@@ -92,25 +91,6 @@ class Papers(unittest.TestCase):
             for text in (said.getvalue(), page):
                 self.assertEqual("MISSED" in text, missed)
 
-    def test_the_page_holds_the_numbers_and_nothing_else_of_it_changes(self):
-        found = rows([2.5, 2.6, 3.1], norm_placement=["pre", "pre", "post"], n_layer=["24", "24", "48"])
-        made = papers.Experiment("deep", None, papers.losses(papers.values_of("n_layer", 24, 48, name="L {}"),
-                                                             papers.placements("pre", "post")),
-                                 [papers.stays("post", norm_placement="post")])
-        block = reproduce.block(made, found, [3.1])
-        self.assertEqual(block, "| validation loss | pre | post |\n|---|---|---|\n| L 24 | 2.550 ± 0.071 |  |\n| L 48 |  | 3.100 |\n\n"
-                                "| claim | measured | expected |  |\n|---|---|---|---|\n"
-                                "| post: the unigram level | 3.1 | 3.02 to 3.18 | ok |\n")
-        page = reproduce.PAGE.read_text(encoding="utf-8")
-        filled = reproduce.fill(page, {"deep": block})
-        start, end = "<!-- results:deep -->\n", "<!-- /results:deep -->"
-        self.assertEqual(filled.partition(start)[0], page.partition(start)[0])
-        self.assertEqual(filled.partition(end)[2], page.partition(end)[2])
-        self.assertEqual(filled.partition(start)[2].partition(end)[0], block)
-        self.assertEqual(reproduce.fill(filled, {"deep": block}), filled)
-        with self.assertRaisesRegex(SystemExit, "0 places for the results of 'other'"):
-            reproduce.fill(page, {"other": block})
-
     def test_a_diverged_run_has_learnt_nothing(self):
         table = rows([2.5, 2.5], norm_placement=["pre", "post"])
         table.rows[1]["status"] = "diverged"
@@ -137,19 +117,6 @@ class Papers(unittest.TestCase):
 
 
 class Measured(CliTest):
-    def test_differences_are_those_of_compare(self):
-        table = papers_run.Rows([])
-        for norm in ("layernorm", "rmsnorm"):
-            for seed in (1, 2, 3):
-                folder = self.train(f"{norm}-{seed}", {"model": {"norm": norm}, "train": {"seed": seed}}).path
-                summary = json.loads(Path(folder, "summary.json").read_text(encoding="utf-8"))
-                table.rows.append({"norm": norm, "status": "done", "final_val_loss": str(summary["final_val_loss"]), "folder": folder})
-        one, other = (np.array(table.losses(norm=norm)) for norm in ("layernorm", "rmsnorm"))
-        with mock.patch.object(papers_run, "PROGRAM", BINARY):
-            found = table.paired({"norm": "rmsnorm"}, {"norm": "layernorm"})
-        self.assertAlmostEqual(found["mean"], (other - one).mean(), places=9)
-        self.assertRegex(found["difference"], r"^[+-]\d\.\d+ ± \d\.\d+$")
-
     def test_a_block_that_adds_nothing_turns_nothing_and_can_be_left_out(self):
         folder = Path(self.train("run").path)
         tensors, metadata = safetensors_io.read(folder / "model.safetensors")

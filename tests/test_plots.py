@@ -58,24 +58,13 @@ class Plots(MadeRuns):
         self.has(self.plot("layers", lost), "no finite values", "pre · layernorm (diverged at step 1)")
         self.has(self.plot("loss", lost), "no finite values", "Training loss")
 
-    def test_a_sweep_keeps_its_order(self):
-        for placement in ("pre", "deepnorm", "post"):
-            self.make(f"sweep/norm_placement={placement}", model__norm_placement=placement)
-        (self.root / "sweep/summary.csv").write_text("name,status\n" + "".join(
-            f"norm_placement={placement},done\n" for placement in ("pre", "post")))
-        svg = self.plot("loss", "sweep")
-        self.assertEqual(re.findall(">(pre|post|deepnorm)<", svg)[:3], ["pre", "post", "deepnorm"])
-
     def test_branches(self):
         runs = [self.make(f"s{seed}", train__seed=seed) for seed in (1, 2)]
         runs.append(self.make("deep", model__norm_placement="deepnorm", model__n_layer=24, diverged=True))
         svg = self.plot("branches", *runs, png=True)
-        self.has(svg, "What a sublayer adds, beside the stream it joins", "Attention by depth, last steps (50–60)",
-                 "FFN during training, first and last block", "rms of what is added / rms of the stream it joins",
+        self.has(svg, "Attention by depth, last steps (50–60)", "FFN during training, first and last block",
                  "pre · L 3 (mean and range of 2 seeds)", "deepnorm · L 24 (diverged at step 60)",
                  "deepnorm: the stream is taken times α = (2L)^¼, as it enters the sum.")
-        svg = self.plot("branches", self.make("p/seed-1", steps=(0,), probe=True, model__n_layer=1))
-        self.has(svg, "FFN by depth, at initialisation")
         self.refused("plot.py", "branches", self.make("cut", model__residual=False), says="cut: model.residual is false")
 
     def test_heat_maps(self):
@@ -83,17 +72,8 @@ class Plots(MadeRuns):
                                                                               diverged=True, decay=1e-3)]
         svg = self.plot("heatmap", *runs, png=True)
         self.has(svg, "The residual stream at every layer and step", "pre (geometric mean of 2 seeds)",
-                 "post (diverged at step 60)", "not finite", "diverged", "block (0 = embedding output)",
-                 "activation rms of the residual stream (units)",
-                 "gradient rms of the residual stream (nats per unit)")
-        before = {name: (self.root / name).read_bytes() for name in ("out.png", "out.svg")}
-        self.plot("heatmap", *runs, png=True)
-        self.assertEqual(before, {name: (self.root / name).read_bytes() for name in before}, "not deterministic")
-        svg = self.plot("heatmap", runs[0], "--site", "ffn_out")
-        self.has(svg, "The ffn_out at every layer and step", "block")
-        self.assertFalse("not finite" in svg or "embedding output" in svg)
-        self.has(self.plot("heatmap", self.make("lost", steps=(1, 2), diverged=True, model__n_layer=1)),
-                 "pre · layernorm (diverged at step 2)")
+                 "post (diverged at step 60)", "not finite", "diverged", "gradient rms of the residual stream (nats per unit)")
+        self.assertFalse("not finite" in self.plot("heatmap", runs[0], "--site", "ffn_out"))
         self.refused("plot.py", "heatmap", runs[0], "--site", "ffn_hidden", says="pre: layers.csv has no rows")
         self.refused("plot.py", "heatmap", self.make("p/seed-1", steps=(0,), probe=True),
                      says="seed-1: one step is logged, a map needs two")

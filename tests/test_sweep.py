@@ -205,14 +205,6 @@ class Runs(SweepTest):
         self.end(self.begin("--jobs", "3", OMP_NUM_THREADS="8"), 0)
         self.assertEqual(Run(self.path("out", "steps=2")).summary["threads"], 2)
 
-    def test_whatever_the_surroundings(self):
-        self.file(grid=FAST)
-        out = "-läufe\u2028\u202e"
-        done = subprocess.run([SWEEP[0], "-P", "-W", "error", SWEEP[1], "sweep.json", f"--out={out}"], cwd=self.folder,
-                              env=environment(PYTHONIOENCODING="ascii", LC_ALL="C"), capture_output=True, check=False)
-        self.assertEqual((done.returncode, done.stderr), (0, b""))
-        self.assertEqual(self.statuses(out), ["done"])
-
     def test_progress_on_a_terminal_and_in_a_pipe(self):
         self.file(grid={"train.steps": [10_000]}, seeds=[1, 2])
         command = shlex.join([*SWEEP, "sweep.json", "--out", "out", "--jobs", "1"])

@@ -54,11 +54,11 @@ def on_steps(steps, values):
     return every, table
 
 
-def end_mark(axes, x, values, color, marker="X"):
+def end_mark(axes, x, values, color):
     """A mark at the last finite value: there the run diverged. If that is above the plot, the mark sits on its upper edge."""
     good = np.flatnonzero(np.isfinite(values))
     if good.size:
-        axes.plot(x[good[-1]], min(values[good[-1]], axes.get_ylim()[1]), marker=marker, markersize=points(11), color=color,
+        axes.plot(x[good[-1]], min(values[good[-1]], axes.get_ylim()[1]), marker="X", markersize=points(11), color=color,
                   markeredgecolor="white", clip_on=False, zorder=6)
 
 

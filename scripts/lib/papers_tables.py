@@ -2,6 +2,7 @@
 
 import math
 import re
+from statistics import fmean as mean
 
 from lib.papers_run import SIZED, Rows
 from lib.runs import np
@@ -14,10 +15,6 @@ LEARNS = 2.0, 2.8
 def rows_of(found):
     """The runs of a sweep, beside which an experiment may have found more."""
     return found if isinstance(found, Rows) else found["rows"]
-
-
-def mean(values):
-    return sum(values) / len(values)
 
 
 def final(**values):

@@ -88,7 +88,7 @@ def draw_levels(axes, levels, end):
 
 def draw_group(axes, group, tables):
     """A group's training loss, smoothed, with the range of its seeds or, of one run, every row; its validation loss as
-    diamonds; marks where runs diverged or end above the plot."""
+    diamonds; marks where runs diverged."""
     members = [tables[run] for run in group.runs]
     steps, losses = on_steps([t[:, 0] for t in members], [t[:, 1] for t in members])
     mean, least, most = band(losses)
@@ -108,13 +108,8 @@ def draw_group(axes, group, tables):
                   linestyle="", marker="D", color=group.color, markersize=points(6.5 if few else 4), markerfacecolor="white",
                   markeredgewidth=points(1.7 if few else 1.1), elinewidth=points(1.4), zorder=4)
     for run in group.runs:
-        if run.diverged or ends_above(run, tables[run], axes.get_ylim()[1]):
-            end_mark(axes, tables[run][:, 0], tables[run][:, 1], group.color, "X" if run.diverged else "^")
-
-
-def ends_above(run, table, high):
-    """Whether a run that did not diverge ends above the plot."""
-    return not run.diverged and np.isfinite(table[-1, 1]) and table[-1, 1] > high
+        if run.diverged:
+            end_mark(axes, tables[run][:, 0], tables[run][:, 1], group.color)
 
 
 @drawing
@@ -131,7 +126,7 @@ def plot(groups):
     parts = facets(groups)
     names = end_names(groups) if len(parts) == 1 and not for_paper() else []
     columns = min(2, len(parts))
-    marks = marks_of(validated, any(run.diverged for run in runs), any(ends_above(run, tables[run], high) for run in runs))
+    marks = marks_of(validated, any(run.diverged for run in runs))
     figure, panels = new_figure(math.ceil(len(parts) / columns), columns, 5.0 if len(parts) == 1 else 3.45,
                                 "Training and validation loss" if validated else "Training loss", shared_settings(groups),
                                 group_handles(groups) + (marks if for_paper() else []), panel_titles=len(parts) > 1, names=["bits"])
@@ -176,7 +171,7 @@ def label_axes(axes, levels, last, names):
     name_ends(axes, names, 1 - share + inches(0.3) / width)
 
 
-def marks_of(validated, diverged, exploded):
+def marks_of(validated, diverged):
     """A legend's handles for what lines and marks are, whatever their group."""
     def mark(marker, label, **style):
         return Line2D([], [], color="#555555", linestyle="", marker=marker, label=label, **style)
@@ -184,5 +179,4 @@ def marks_of(validated, diverged, exploded):
     marks = [Line2D([], [], color="#555555", linewidth=points(THICK), label="training, smoothed")]
     if validated:
         marks.append(mark("D", "validation", markersize=points(6.5), markeredgewidth=points(1.7), markerfacecolor="white"))
-    return marks + [mark(marker, label, markersize=points(10), markeredgecolor="white")
-                    for marker, label, there in (("X", "diverged", diverged), ("^", "above the plot", exploded)) if there]
+    return marks + [mark("X", "diverged", markersize=points(10), markeredgecolor="white")] * diverged
