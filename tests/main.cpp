@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
-#include "kernels/gemm/openblas.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/simd.h"
 
 int main(int argc, char** argv) {

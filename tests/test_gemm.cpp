@@ -11,9 +11,9 @@
 #include "core/parallel.h"
 #include "core/random.h"
 #include "helpers.h"
-#include "kernels/gemm/openblas.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/gemm/schedule.h"
-#include "kernels/reference/gemm.h"
+#include "kernels/reference/kernels.h"
 #include "kernels/simd.h"
 
 namespace normscope {

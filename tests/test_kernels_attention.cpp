@@ -1,7 +1,7 @@
 // The fused attention against its twin, which writes down every weight.
 #include "helpers.h"
 #include "kernels/attention.h"
-#include "kernels/reference/attention.h"
+#include "kernels/reference/kernels.h"
 
 using namespace normscope;
 using namespace normscope::testing;

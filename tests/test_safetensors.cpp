@@ -11,7 +11,6 @@
 #include <numbers>
 
 #include "core/error.h"
-#include "core/hash.h"
 #include "core/random.h"
 #include "io/safetensors.h"
 

@@ -13,10 +13,9 @@
 
 #include "core/arena.h"
 #include "core/error.h"
-#include "core/head_stats.h"
-#include "core/matrix.h"
-#include "core/site.h"
-#include "core/stopwatch.h"
+#include "core/machine.h"
+#include "core/sites.h"
+#include "core/types.h"
 
 namespace normscope {
 

@@ -11,13 +11,12 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "config/load.h"
-#include "core/memory.h"
+#include "core/machine.h"
 #include "core/parallel.h"
-#include "core/stopwatch.h"
 #include "io/json.h"
-#include "kernels/gemm/openblas.h"
+#include "kernels/gemm/gemm.h"
 #include "logs/run_folder.h"
-#include "model/cost.h"
+#include "model/model.h"
 #include "train/step.h"
 
 namespace normscope {

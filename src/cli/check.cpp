@@ -9,7 +9,7 @@
 #include "cli/terminal.h"
 #include "config/load.h"
 #include "core/text.h"
-#include "model/cost.h"
+#include "model/model.h"
 
 namespace normscope {
 namespace {

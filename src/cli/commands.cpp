@@ -12,9 +12,10 @@
 
 #include "cli/terminal.h"
 #include "config/fields.h"
+#include "core/machine.h"
 #include "core/parallel.h"
 #include "core/text.h"
-#include "kernels/gemm/openblas.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/simd.h"
 #include "logs/record.h"
 

@@ -6,7 +6,7 @@
 #include "cli/terminal.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "model/running_statistics.h"
+#include "model/parameters.h"
 
 namespace normscope {
 namespace {

@@ -9,7 +9,7 @@
 #include "config/load.h"
 #include "io/utf8.h"
 #include "logs/record.h"
-#include "model/cost.h"
+#include "model/model.h"
 
 namespace normscope {
 namespace {

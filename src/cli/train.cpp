@@ -12,7 +12,7 @@
 #include "io/utf8.h"
 #include "kernels/simd.h"
 #include "logs/record.h"
-#include "model/cost.h"
+#include "model/model.h"
 #include "train/ranks.h"
 #include "train/trainer.h"
 

@@ -18,10 +18,6 @@ namespace normscope {
 inline void set_thread_count(int threads) { omp_set_num_threads(threads); }
 inline int thread_count() { return omp_get_max_threads(); }
 
-// OpenMP's number at the start of the program (OMP_NUM_THREADS, else the processors that the process may
-// use), at most the container's CPU quota, rounded up.
-int default_thread_count();
-
 // Sets the thread count for the lifetime of the object.
 class ThreadCount {
  public:
@@ -65,6 +61,24 @@ template <class Body>
 void parallel_blocks(Index items, Index block, Body&& body) {
   parallel_for(block_count(items, block),
                [&](Index b) { body(b * block, std::min(items, (b + 1) * block)); });
+}
+
+constexpr Index elements_per_block = 16384;
+
+// The sum of what measure(begin, count) returns for each block of [0, n): one partial sum a block, added in
+// the order of the blocks, so that the sum does not depend on the number of threads.
+template <class Sum, class Measure>
+Sum sum_over_blocks(Index n, Measure measure) {
+  constexpr Index blocks_at_once = 64;  // partial sums live on the stack
+  Sum partial[blocks_at_once], total = {};
+  for (Index first = 0; first < n; first += blocks_at_once * elements_per_block) {
+    const Index count = std::min(n - first, blocks_at_once * elements_per_block);
+    parallel_blocks(count, elements_per_block, [&](Index begin, Index end) {
+      partial[begin / elements_per_block] = measure(first + begin, end - begin);
+    });
+    for (Index b = 0; b < block_count(count, elements_per_block); ++b) total += partial[b];
+  }
+  return total;
 }
 
 }  // namespace normscope

@@ -15,4 +15,37 @@ namespace normscope {
 
 using Index = std::int64_t;  // sizes, rows, offsets: signed, so that differences are safe
 
+// A view of a matrix in memory: (rows, cols), row-major, rows `ld` elements apart; null data: no matrix.
+template <class Real>
+struct Matrix {
+  Real* data = nullptr;
+  Index rows = 0, cols = 0, ld = 0;
+  bool transposed = false;  // only for GEMM: element (i, j) is at [j*ld + i]
+
+  Matrix() = default;
+  Matrix(Real* memory, Index n_rows, Index n_cols, Index stride)
+      : data(memory), rows(n_rows), cols(n_cols), ld(stride) {}
+  Matrix(Real* memory, Index n_rows, Index n_cols) : Matrix(memory, n_rows, n_cols, n_cols) {}
+
+  Index size() const { return rows * cols; }
+  explicit operator bool() const { return data != nullptr; }
+
+  // The block of n_rows by n_cols at (row, col).
+  Matrix block(Index row, Index col, Index n_rows, Index n_cols) const {
+    Matrix part = *this;
+    if (data != nullptr) part.data += transposed ? col * ld + row : row * ld + col;
+    part.rows = n_rows;
+    part.cols = n_cols;
+    return part;
+  }
+
+  Matrix t() const {
+    Matrix other = *this;
+    other.rows = cols;
+    other.cols = rows;
+    other.transposed = !transposed;
+    return other;
+  }
+};
+
 }  // namespace normscope

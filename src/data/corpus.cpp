@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/memory.h"
+#include "core/machine.h"
 #include "core/text.h"
 #include "io/file.h"
 #include "io/utf8.h"

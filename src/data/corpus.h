@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/hash.h"
+#include "core/random.h"
 #include "core/types.h"
 #include "data/vocabulary.h"
 

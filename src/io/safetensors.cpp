@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "core/hash.h"
+#include "core/random.h"
 #include "io/utf8.h"
 
 namespace normscope {

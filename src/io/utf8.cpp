@@ -1,7 +1,7 @@
 #include "io/utf8.h"
 
 #include "core/error.h"
-#include "core/hash.h"
+#include "core/random.h"
 
 namespace normscope {
 namespace {

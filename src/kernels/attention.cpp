@@ -5,7 +5,7 @@
 
 #include "core/parallel.h"
 #include "kernels/gemm/schedule.h"
-#include "kernels/reference/attention.h"
+#include "kernels/reference/kernels.h"
 #include "kernels/simd.h"
 
 namespace normscope {

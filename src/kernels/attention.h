@@ -7,8 +7,8 @@
 // 2022).
 #pragma once
 
-#include "core/head_stats.h"
 #include "core/random.h"
+#include "core/sites.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/softmax.h"
 

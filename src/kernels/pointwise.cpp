@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/parallel.h"
 #include "core/scratch.h"
-#include "kernels/reduce.h"
 #include "kernels/simd.h"
 
 namespace normscope {

@@ -6,7 +6,7 @@
 
 #include "core/parallel.h"
 #include "core/scratch.h"
-#include "kernels/reference/batch_norm.h"
+#include "kernels/reference/kernels.h"
 #include "kernels/simd.h"
 
 namespace normscope {

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <fstream>
 
-#include "core/memory.h"
+#include "core/machine.h"
 #include "core/parallel.h"
 #include "io/json.h"
-#include "kernels/gemm/openblas.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/simd.h"
 
 namespace normscope {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "core/site.h"
+#include "core/sites.h"
 #include "kernels/pointwise.h"
 
 namespace normscope {

@@ -1,5 +1,11 @@
 #include "model/model.h"
 
+#include <iomanip>
+
+#include "core/error.h"
+#include "core/machine.h"
+#include "core/parallel.h"
+#include "kernels/simd.h"
 #include "ops/cross_entropy.h"
 
 namespace normscope {
@@ -42,5 +48,48 @@ std::span<const Real> Model<Real>::forward(std::span<const std::int32_t> tokens,
 
 template class Model<float>;
 template class Model<double>;
+
+double training_flops_per_token(const ModelConfig& config, const ParameterLayout& layout) {
+  const double attention = 6.0 * static_cast<double>(config.n_layer) * static_cast<double>(config.d_model) *
+                           static_cast<double>(config.context + 1);
+  return 6.0 * static_cast<double>(layout.matmul_param_count()) + attention;
+}
+
+double expected_step_seconds(const ModelConfig& config, const ParameterLayout& layout, Index tokens) {
+  const std::string_view isa = isa_name();
+  const double gflops_per_thread = isa == "avx512" ? 60 : isa == "avx2" ? 30 : 8;
+  const double arithmetic = training_flops_per_token(config, layout) * static_cast<double>(tokens) /
+                            (gflops_per_thread * 1e9 * static_cast<double>(thread_count()));
+  return arithmetic + 1e-4 * static_cast<double>(config.n_layer);  // small models wait for loops and logs
+}
+
+namespace {
+
+// Weights, gradients and two moments; values and gradients of one micro-batch of `batch_size` sequences.
+double training_bytes(const ModelConfig& config, const ParameterLayout& layout, Index vocab_size,
+                      Index batch_size) {
+  const double C = static_cast<double>(config.d_model), F = static_cast<double>(config.d_ff),
+               L = static_cast<double>(config.n_layer), V = static_cast<double>(vocab_size);
+  const double rows = static_cast<double>(batch_size) * static_cast<double>(config.context);
+  const double weights = 4 * static_cast<double>(layout.block_size());  // and gradients, two moments
+  const double block = 12 * C + (config.activation == Activation::swiglu ? 3 : 2) * F;
+  const double gradients = 10 * C + 2 * F;  // of one block at a time
+  return static_cast<double>(sizeof(float)) * (weights + rows * (L * block + gradients + 3 * V));
+}
+
+}  // namespace
+
+void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index copies) {
+  const ParameterLayout layout(config, vocab_size);
+  const double needed = static_cast<double>(copies) * training_bytes(config, layout, vocab_size, batch_size),
+               available = available_memory_bytes();
+  if (needed <= available) return;
+  const auto gib = [](double bytes) {
+    return text(std::fixed, std::setprecision(1), bytes / 0x1p30, " GiB");
+  };
+  refuse("memory", "this config needs about ", gib(needed), " (", layout.count(), " parameters, batch_size ",
+         batch_size, ", context ", config.context, "); this machine has ", gib(available),
+         " free; lower model.d_model, model.n_layer, model.context or train.batch_size");
+}
 
 }  // namespace normscope

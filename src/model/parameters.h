@@ -131,4 +131,21 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
 // The initial value of a parameter that is no matrix, before its init_gain.
 double first_value(Role role);
 
+constexpr double running_momentum = 0.1;
+
+// Batch norm's running mean and variance, PyTorch's buffers: no parameters, moved by each step that is taken,
+// used in evaluation.
+template <class Real>
+struct RunningStatistics {
+  // Means of 0, variances of 1, at the offsets of layout.buffers().
+  explicit RunningStatistics(const ParameterLayout& layout);
+
+  // new = 0.9 old + 0.1 batch for each micro-batch of a step, in their order: a whole number of `batch`
+  // arrays.
+  void move(std::span<const Real> batches);
+
+  std::vector<Real> values;
+  std::vector<Real> batch;  // of the last training pass, laid out alike; variances are unbiased
+};
+
 }  // namespace normscope

@@ -9,7 +9,6 @@
 #include "kernels/gemm/gemm.h"
 #include "model/config.h"
 #include "model/parameters.h"
-#include "model/running_statistics.h"
 #include "ops/batch_norm.h"
 
 namespace normscope {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/run_config.h"
-#include "core/hash.h"
+#include "core/random.h"
 #include "data/corpus.h"
 #include "io/safetensors.h"
 #include "model/model.h"

@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "core/error.h"
-#include "kernels/reduce.h"
+#include "core/parallel.h"
 #include "kernels/simd.h"
 
 namespace normscope {

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "config/dump.h"
-#include "core/stopwatch.h"
+#include "core/machine.h"
 #include "data/ngram.h"
 #include "logs/record.h"
 #include "train/sampler.h"

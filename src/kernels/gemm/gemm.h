@@ -4,7 +4,9 @@
 // end by one thread. So the bits do not depend on the number of threads.
 #pragma once
 
-#include "core/matrix.h"
+#include <string>
+
+#include "core/types.h"
 #include "kernels/pointwise.h"
 
 namespace normscope {
@@ -48,5 +50,22 @@ struct Gemm {
 // Error: shapes that do not fit.
 template <class Real>
 void gemm(GemmProvider provider, const Gemm<Real>& product);
+
+// --- OpenBLAS ---
+
+// The product without its epilogue, by the calling thread alone; the pthread flavour needs pin_openblas()
+// first.
+void openblas_gemm(const Gemm<float>& product);
+void openblas_gemm(const Gemm<double>& product);
+
+// Limits OpenBLAS's own thread pool, in its pthread flavour, to one thread; our loops supply the threads. The
+// OpenMP flavour is serial inside a parallel loop.
+void pin_openblas();
+
+// The loaded library's threading ("openmp", "pthreads", "serial"), version, and kernel for this processor.
+struct BlasInfo {
+  std::string flavour, version, kernel;
+};
+BlasInfo blas_info();
 
 }  // namespace normscope

@@ -8,7 +8,7 @@
 //       for each panel of B:              the tile of C stays in registers for KC steps
 #pragma once
 
-#include "core/matrix.h"
+#include "core/types.h"
 
 namespace normscope {
 

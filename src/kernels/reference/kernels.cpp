@@ -1,6 +1,8 @@
 // The naive twins: every kernel of a KernelTable written out in double with the C++ library's functions,
 // serially. They are the engine's double path, and the fast kernels are tested against them. Gradients follow
 // the chain rule from value to value, without formulas that cancel terms.
+#include "kernels/reference/kernels.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -8,7 +10,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "kernels/reference/batch_norm.h"
 #include "kernels/simd.h"
 
 namespace normscope {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/pointwise.h"
-#include "kernels/simd/math.h"
+#include "kernels/simd/vector.h"
 
 namespace normscope::NORMSCOPE_ISA {
 

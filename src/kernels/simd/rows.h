@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/rows.h"
-#include "kernels/simd/math.h"
+#include "kernels/simd/vector.h"
 
 namespace normscope::NORMSCOPE_ISA {
 

@@ -1,7 +1,7 @@
 // Softmax of logits, softmax of attention scores.
 #pragma once
 
-#include "kernels/simd/math.h"
+#include "kernels/simd/vector.h"
 #include "kernels/softmax.h"
 
 namespace normscope::NORMSCOPE_ISA {

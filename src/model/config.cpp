@@ -1,11 +1,21 @@
-#include "model/placement.h"
+// Look-ups in the tables of norms and placements.
+#include "model/config.h"
 
 #include <algorithm>
 
 #include "core/error.h"
-#include "model/config.h"
+#include "model/norms.h"
+#include "model/placement.h"
 
 namespace normscope {
+
+std::span<const NormRow> norm_table() { return norm_rows; }
+
+const NormRow& norm_row(NormKind kind) {
+  const auto row = std::ranges::find(norm_rows, kind, &NormRow::kind);
+  require(row != std::end(norm_rows), "norm", "no row for norm ", static_cast<int>(kind));
+  return *row;
+}
 
 std::span<const Placement> placement_table() { return placement_rows; }
 

@@ -1,5 +1,5 @@
-// Causal attention with its whole matrix of weights, one head at a time, in double: the naive twin, and what
-// attention in double is.
+// Naive twins that the drivers of kernels call: of GEMM, of batch norm and of causal attention, summed in
+// double. They are the engine's double path, and the fast kernels are tested against them.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,36 @@
 
 #include "core/parallel.h"
 #include "kernels/attention.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/rows.h"
 
 namespace normscope::reference {
+
+// --- GEMM: three loops ---
+
+template <class Real>
+void gemm(const Gemm<Real>& g) {
+  const auto at = [](const Matrix<Real>& x, Index i, Index j) {
+    return static_cast<double>(*x.block(i, j, 1, 1).data);
+  };
+  for (Index i = 0; i < g.c.rows; ++i) {
+    for (Index j = 0; j < g.c.cols; ++j) {
+      double sum = 0;
+      for (Index k = 0; k < g.a.cols; ++k) sum += at(g.a, i, k) * at(g.b, k, j);
+      Real& c = g.c.data[i * g.c.ld + j];
+      const double before = g.beta == 0 ? 0.0 : static_cast<double>(g.beta) * static_cast<double>(c);
+      c = static_cast<Real>(before + static_cast<double>(g.alpha) * sum);
+    }
+  }
+}
+
+// --- Batch norm, of columns [begin, end) ---
+
+void forward_columns(const BatchNorm<double>& norm, Index begin, Index end, double* y);
+void backward_columns(const BatchNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
+                      Index end);
+
+// --- Causal attention with its whole matrix of weights, one head at a time ---
 
 // One head of one sequence: its scores' softmax and dropout mask, (queries, keys) each, 0 where masked.
 struct HeadWeights {

@@ -1,13 +1,27 @@
-#include "core/memory.h"
+#include "core/machine.h"
 
+#include <omp.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <string>
 
 namespace normscope {
+namespace {
+
+const int openmp_threads = omp_get_max_threads();  // before any set_thread_count()
+
+}  // namespace
+
+int default_thread_count() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");  // "QUOTA PERIOD" in us; "max 100000": no limit
+  double quota = 0, period = 0;
+  if (!(file >> quota >> period)) return openmp_threads;
+  return std::clamp(static_cast<int>(std::ceil(quota / period)), 1, openmp_threads);
+}
 
 double peak_rss_bytes() {
   rusage usage{};
