@@ -87,6 +87,10 @@ class Eval(CliTest):
             self.assertAlmostEqual(table[name][0], nats, delta=2e-6, msg=name)
         for name, (nats, bits) in table.items():
             self.assertAlmostEqual(bits, nats / math.log(2), delta=2e-6, msg=name)
+        found = json.loads(self.normscope("eval", "run", "--json").stdout)
+        self.assertEqual((found["step"], found["characters"]), (25, len(val) - 1))
+        self.assertEqual({name: round(nats, 6) for name, nats in found["nats"].items()},
+                         {name: nats for name, (nats, _) in table.items()})
 
     def test_a_file_of_ones_own(self):
         run = self.train("run")

@@ -131,6 +131,7 @@ class Explain(CliTest):
         for given, words in ((["--norm", "rmsnorm", "--bias", "1,2,3,4"], "--bias: rmsnorm has none"),
                              (["--gain", "1,2"], "--gain: got 2 numbers; expected 1, or one per feature: 4"),
                              (["--matrix", "1,2;3"], "--matrix: row 2 has 1 numbers; expected 2"),
+                             (["--vector", "1,2;3,4"], "--vector: got 2 rows; expected one, or --matrix"),
                              (["--matrix", "1,2;x,3"], "--matrix: got 'x'"), (["--vector", "1e200,1"], "--vector: got '1e200'"),
                              (["--norm", "layrnorm"], "did you mean layernorm?")):
             self.refused("explain", *given, says=[words])

@@ -5,14 +5,11 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "data/ngram.h"
+#include "io/json.h"
 #include "train/step.h"
 
 namespace normscope {
 namespace {
-
-void print_row(const std::string& name, double nats) {
-  std::cout << aligned_left(name, 10) << fixed(nats, 6) << "  " << fixed(nats / std::log(2.0), 6) << '\n';
-}
 
 Exit run(const CommandLine& line) {
   const std::optional<std::string> file = line.text_of("data");
@@ -38,13 +35,22 @@ Exit run(const CommandLine& line) {
 
   const Index batch_size = std::max<Index>(1, loaded->config.train.batch_size);
   const double loss = evaluate(loaded->model, text_tokens, batch_size);
-  std::cout << grouped(std::ssize(text_tokens) - 1) << " characters predicted, model of step " << loaded->step
-            << "\n\n          nats      bits\n";
-  print_row("model", loss);
+  std::vector<NgramLoss> rows = {{"model", loss}};
   if (!train.empty()) {
     for (const NgramLoss& baseline : ngram_baselines(train, text_tokens, loaded->vocab.size()))
-      print_row(baseline.name, baseline.nats);
+      rows.push_back(baseline);
   }
+  if (line.has("json")) {
+    Json found = {{"step", loaded->step}, {"characters", text_tokens.size() - 1}};
+    for (const NgramLoss& row : rows) found["nats"][row.name] = row.nats;
+    std::cout << json_text(found);
+    return Exit::ok;
+  }
+  std::cout << grouped(std::ssize(text_tokens) - 1) << " characters predicted, model of step " << loaded->step
+            << "\n\n          nats      bits\n";
+  for (const NgramLoss& row : rows)
+    std::cout << aligned_left(row.name, 10) << fixed(row.nats, 6) << "  "
+              << fixed(row.nats / std::log(2.0), 6) << '\n';
   return Exit::ok;
 }
 
@@ -57,7 +63,9 @@ const Command eval_command = {
     .details =
         "The text is the validation split of the model's corpus, the baselines' counts are of its training "
         "split.",
-    .options = {{"data", "FILE", "a UTF-8 text to evaluate on instead"}, threads_option},
+    .options = {{"data", "FILE", "a UTF-8 text to evaluate on instead"},
+                {"json", "", "print JSON: nats per character"},
+                threads_option},
     .run = run};
 
 }  // namespace normscope

@@ -113,7 +113,11 @@ Exit run(const CommandLine& line) {
   if (line.has("all")) return explain_all(), Exit::ok;
   const auto numbers_of = [&](const std::string& option) {
     const std::optional<std::string> list = line.text_of(option);
-    return list ? parse_numbers(option, *list).values : Vector{};
+    if (!list) return Vector{};
+    const Numbers numbers = parse_numbers(option, *list);
+    if (numbers.rows > 1)
+      refuse("explain", "--", option, ": got ", numbers.rows, " rows; expected one, or --matrix");
+    return numbers.values;
   };
   const Affine affine = {numbers_of("gain"), numbers_of("bias")};
   const bool has_affine = line.has("gain") || line.has("bias");

@@ -104,25 +104,21 @@ struct Checks {
               "; leave it out");
   }
 
-  // A norm over a single number returns 0 if it subtracts the mean, else the number's sign.
+  // Statistics over a single number leave its bias, or its sign where the mean stays.
   void norms_of_one_number() {
-    constexpr const char* is_bias = " is 0, so every norm returns its bias whatever the input; ";
-    const bool one_feature = norm.over == NormOver::features && m.d_model == 1;
-    refuse_if(one_feature && norm.centred, {"model.d_model", "model.norm"}, "1 with ", norm.name,
-              ": one feature less its mean", is_bias, "raise d_model");
-    refuse_if(one_feature && !norm.centred, {"model.d_model", "model.norm"}, "1 with ", norm.name,
-              ": one feature over its own size is its sign, so nothing before a norm gets a gradient; "
-              "raise d_model");
-    refuse_if(norm.over == NormOver::groups && m.norm_groups == m.d_model,
-              {"model.norm_groups", "model.d_model", "model.norm"}, m.norm_groups,
-              " for model.d_model = ", m.d_model, " leaves groups of one feature: one less its mean", is_bias,
-              m.d_model == 1 ? "raise d_model" : "use fewer groups (1 is layernorm)");
-    refuse_if(norm.over == NormOver::sequence && m.context == 1, {"model.norm", "model.context"}, norm.name,
-              " with model.context = 1: one position less the mean over positions", is_bias,
-              "raise context, or use another norm");
-    refuse_if(norm.over == NormOver::batch && config.train.batch_size == 1 && m.context == 1,
-              {"model.norm", "train.batch_size", "model.context"}, norm.name,
-              " needs batch_size*context >= 2, got 1; raise train.batch_size");
+    const auto refuse_one = [&](NormOver over, Index numbers, const char* product,
+                                std::vector<std::string> keys) {
+      refuse_if(norm.over == over && numbers == 1, std::move(keys), norm.name, " with ", product,
+                " = 1 takes its statistics over a single number and loses it; raise ", product,
+                ", or use another norm");
+    };
+    const bool divides = m.d_model % m.norm_groups == 0;
+    refuse_one(NormOver::features, m.d_model, "model.d_model", {"model.d_model", "model.norm"});
+    refuse_one(NormOver::groups, divides ? m.d_model / m.norm_groups : 0, "model.d_model/model.norm_groups",
+               {"model.norm_groups", "model.d_model", "model.norm"});
+    refuse_one(NormOver::sequence, m.context, "model.context", {"model.norm", "model.context"});
+    refuse_one(NormOver::batch, config.train.batch_size * m.context, "train.batch_size*model.context",
+               {"model.norm", "train.batch_size", "model.context"});
     refuse_if((m.qk_norm || m.qkv_norm) && m.n_head == m.d_model,
               {m.qkv_norm ? "model.qkv_norm" : "model.qk_norm", "model.n_head", "model.d_model"},
               "true with heads of one feature (n_head = d_model = ", m.d_model,

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "config/field_types.h"
+#include "core/error.h"
 #include "core/text.h"
 #include "io/utf8.h"
 
@@ -39,13 +40,13 @@ std::string config_meant(const fs::path& path) {
   }
   const auto same_name = std::ranges::find(configs, path.stem(), [](const fs::path& c) { return c.stem(); });
   const std::string meant = same_name != configs.end() ? *same_name : nearest(path.string(), configs);
-  return meant.empty() ? "" : "; did you mean " + escape_controls(meant) + "?";
+  return meant.empty() ? "" : "; did you mean " + meant + "?";
 }
 
 // The file that `extends` names: relative to the config in `folder`, then to the working directory.
 fs::path find_base(const Json& written, const SourceFile& config) {
   const auto stop = [&](const auto&... what) {
-    refuse(topic, "extends: ", what..., " (", escape_controls(config.path.string()), ")");
+    refuse(topic, "extends: ", what..., " (", config.path.string(), ")");
   };
   const std::optional<std::string> path = optional_path().read(written);
   if (!path) stop(type_error(written, "the file of a config"));
@@ -54,7 +55,7 @@ fs::path find_base(const Json& written, const SourceFile& config) {
   for (const fs::path& file : {beside, fs::path(*path).lexically_normal()}) {
     if (fs::is_regular_file(file, ignored)) return file;
   }
-  stop("there is no file ", escape_controls(beside.string()), config_meant(beside));
+  stop("there is no file ", beside.string(), config_meant(beside));
   return {};
 }
 
@@ -64,7 +65,7 @@ std::vector<SourceFile> read_chain(const fs::path& file, Json first) {
   std::vector<SourceFile> chain = {{file, std::move(first)}};
   for (;;) {
     const SourceFile& last = chain.back();
-    const std::string name = escape_controls(last.path.string());
+    const std::string name = last.path.string();
     if (!last.root.is_object())
       refuse(topic, name, ": ", type_error(last.root, "an object: {\"model\": {...}, ...}"));
     if (last.root.contains("base") && (last.root.contains("grid") || last.root.contains("cases")))
@@ -86,8 +87,7 @@ class Loader {
 
   // Later settings replace earlier ones.
   void add_file(const SourceFile& file) {
-    add_members(file.root, "",
-                {nullptr, escape_controls(file.path.string()), file.path.parent_path(), layers_++});
+    add_members(file.root, "", {nullptr, file.path.string(), file.path.parent_path(), layers_++});
   }
 
   void add_option(const std::string& option) {
@@ -212,7 +212,7 @@ class Loader {
     const fs::path name_alone = fs::path(written).filename();
     const fs::path moved = name_alone.empty() ? beside : fs::absolute(setting.folder / name_alone);
     const fs::path chosen = is_file(beside) ? beside : is_file(here) ? here : is_file(moved) ? moved : beside;
-    const std::string name = escape_controls(chosen.string());
+    const std::string name = chosen.string();
     if (!is_utf8(chosen.string())) {
       problem(key, setting.where, name + ": the path is not UTF-8, so no config can hold it");
     } else if (options_.need_data && fs::is_directory(chosen, ignored)) {
@@ -220,8 +220,7 @@ class Loader {
     } else if (options_.need_data && !is_file(chosen)) {
       const bool is_shakespeare = chosen.filename() == "tinyshakespeare.txt";
       problem(key, setting.where,
-              text("no such file: ",
-                   here == beside ? name : "neither " + name + " nor " + escape_controls(here.string()),
+              text("no such file: ", here == beside ? name : "neither " + name + " nor " + here.string(),
                    is_shakespeare ? "; scripts/get_tinyshakespeare.sh brings it" : ""));
     }
     return chosen.string();
@@ -230,8 +229,8 @@ class Loader {
   // [config] key: what (where)
   void problem(const std::string& key, const std::string& where, const std::string& what) {
     failed_.insert(key);
-    lines_.push_back(text('[', topic, "] ", escape_controls(key.substr(0, 100)), ": ", what,
-                          where.empty() ? "" : " (" + where + ")"));
+    lines_.push_back(
+        text('[', topic, "] ", key.substr(0, 100), ": ", what, where.empty() ? "" : " (" + where + ")"));
   }
 
   static constexpr int set_layer = 1000;  // every --set is above all files
@@ -255,11 +254,54 @@ Loaded load(const fs::path& file, Json root, const std::vector<std::string>& set
 
 }  // namespace
 
+const Field* find_field(std::string_view key) {
+  const auto found = std::ranges::find(fields(), key, &Field::key);
+  return found == fields().end() ? nullptr : &*found;
+}
+
+bool is_section(std::string_view key) {
+  return std::ranges::any_of(fields(), [&](const Field& f) { return f.key.starts_with(text(key, '.')); });
+}
+
+std::string nearest_key(std::string_view word) {
+  std::string plain(word);
+  std::ranges::replace(plain, '-', '_');
+  const std::string leaf(leaf_name(plain));
+  for (const Field& field : fields()) {
+    if (plain == field.key || leaf == leaf_name(field.key)) return field.key;
+  }
+  for (const Field& field : fields()) {
+    if (std::ranges::count(field.other_names, leaf)) return field.key;
+  }
+  std::vector<std::string> whole = {"model", "model.init", "data", "train"}, leaves;
+  for (const Field& field : fields()) {
+    whole.push_back(field.key);
+    leaves.emplace_back(leaf_name(field.key));  // the section may be wrong or missing
+  }
+  if (const std::string key = nearest(plain, whole); !key.empty()) return key;
+  const auto found = std::ranges::find(leaves, nearest(leaf, leaves));
+  return found == leaves.end() ? "" : fields()[found - leaves.begin()].key;
+}
+
+std::string unknown_key(std::string_view key) {
+  if (is_section(key)) return text("is a section; expected a key in it, written ", key, ".KEY");
+  const std::string meant = nearest_key(key);
+  return meant.empty() ? "unknown key; `normscope config` lists all"
+                       : "unknown key; did you mean " + meant + "?";
+}
+
+std::string default_text(const Field& field) {
+  if (field.required) return "required";
+  if (!field.default_words.empty()) return field.default_words;
+  const Json value = field.get(RunConfig{});
+  if (value.is_number_float()) return text(value.get<double>());  // 0, where JSON writes 0.0
+  return value.is_string() && value != "" ? value.get<std::string>() : value.dump();
+}
+
 Loaded load_config(const std::string& file, const std::vector<std::string>& sets,
                    const LoadOptions& options) {
   std::error_code error;  // reading a file that cannot be looked up gives the better message
-  if (!fs::exists(file, error) && !error)
-    refuse(topic, "there is no file ", escape_controls(file), config_meant(file));
+  if (!fs::exists(file, error) && !error) refuse(topic, "there is no file ", file, config_meant(file));
   return load(file, read_json(file, topic), sets, options);
 }
 

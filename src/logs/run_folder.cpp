@@ -7,7 +7,6 @@
 #include "core/parallel.h"
 #include "core/text.h"
 #include "io/json.h"
-#include "io/utf8.h"
 
 namespace normscope {
 namespace fs = std::filesystem;
@@ -33,31 +32,29 @@ void require_no_file(const std::string& path) {
   if (path.empty()) refuse("run", "the folder's name is empty; name one with --out DIR");
   const fs::file_status status = fs::status(path, ignored);
   if (fs::exists(status) && !fs::is_directory(status))
-    refuse("run", escape_controls(path),
-           " is a file; expected a folder, or none yet; choose another with --out DIR");
+    refuse("run", path, " is a file; expected a folder, or none yet; choose another with --out DIR");
 }
 
 const std::string& created(const std::string& path) {
   std::error_code error;
   require_no_file(path);
   fs::create_directories(path, error);
-  if (error) fail("run", "could not create ", escape_controls(path), ": ", error.message());
+  if (error) fail("run", "could not create ", path, ": ", error.message());
   return path;
 }
 
 }  // namespace
 
 void require_usable(const std::string& path, Existing existing, std::string_view ways) {
-  const std::string shown = escape_controls(path);
   require_no_file(path);
   const auto found = std::ranges::find_if(
       owned_files, [&](const std::string& name) { return fs::exists(fs::path(path) / name); });
   if (found == owned_files.end()) return;
   if (!is_run(path))
-    refuse("run", shown, " holds ", *found, " but is no run of normscope; nothing was touched; ",
+    refuse("run", path, " holds ", *found, " but is no run of normscope; nothing was touched; ",
            "choose another folder with --out DIR");
   if (existing == Existing::refuse)
-    refuse("run", shown, " holds a run already; ", ways, ", or choose another folder with --out DIR");
+    refuse("run", path, " holds a run already; ", ways, ", or choose another folder with --out DIR");
 }
 
 RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path), lock_(created(path)) {
@@ -66,7 +63,7 @@ RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path), 
   for (const std::string& name : owned_files) {
     fs::remove(AtomicFile::temporary_path(file(name)), error);  // a later write reports what an error means
     if (existing == Existing::overwrite && !fs::remove(file(name), error) && error)
-      fail("run", "could not remove ", escape_controls(file(name)), ": ", error.message());
+      fail("run", "could not remove ", file(name), ": ", error.message());
   }
 }
 
