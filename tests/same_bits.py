@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Whether two binaries train to the same bits: tests/same_bits.py OLD NEW. For changes that should not change any number.
 
 Ten short runs, each at 1 and 2 threads: trajectory hash and the tensors of the final model, binary against binary and
@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from cli import ROOT, merged, read_safetensors
+
 BASE = {
     "model": {"n_layer": 3, "n_head": 4, "d_model": 64, "context": 48, "tie_embeddings": False,
               "init": {"scheme": "xavier_normal", "embed_std": 1}},
@@ -37,23 +38,6 @@ RUNS = {
 }
 
 
-def merged(base, changes):
-    both = {key: merged(base[key], value) for key, value in changes.items()
-            if isinstance(value, dict) and isinstance(base.get(key), dict)}
-    return {**base, **changes, **both}
-
-
-def tensors(path):
-    """The tensors' names, types, shapes and data, ordered by name; without metadata, which names versions."""
-    with open(path, "rb") as file:
-        content = file.read()
-    length = int.from_bytes(content[:8], "little")
-    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
-    header.pop("__metadata__")
-    return b"".join(f"{name} {tensor['dtype']} {tensor['shape']}".encode() + data[slice(*tensor["data_offsets"])]
-                    for name, tensor in sorted(header.items()))
-
-
 def result(binary, folder, threads):
     """Trajectory hash and a hash of the model's tensors."""
     out = os.path.join(tempfile.mkdtemp(dir=folder), "run")  # binaries of other versions may refuse each other's folders
@@ -62,7 +46,9 @@ def result(binary, folder, threads):
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
     with open(os.path.join(out, "summary.json"), encoding="utf-8") as file:
         trajectory = json.load(file)["trajectory_hash"]
-    return trajectory, hashlib.sha256(tensors(os.path.join(out, "model.safetensors"))).hexdigest()[:16]
+    tensors, _ = read_safetensors(os.path.join(out, "model.safetensors"))  # metadata names versions
+    data = b"".join(f"{name} {tensor.dtype} {tensor.shape}".encode() + tensor.tobytes() for name, tensor in sorted(tensors.items()))
+    return trajectory, hashlib.sha256(data).hexdigest()[:16]
 
 
 def main():

@@ -8,8 +8,7 @@ import struct
 import unittest
 
 import numpy as np
-from cli import LOGS, SITES, TEXT, VOCABULARY, CliTest, Run, sites_of
-from read_safetensors import fnv1a
+from cli import LOGS, SITES, TEXT, VOCABULARY, CliTest, Run, fnv1a, sites_of
 
 FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "heads.csv", "summary.json", "checkpoint.safetensors",
          "model.safetensors", "best.safetensors", "sample.txt"}
