@@ -148,6 +148,12 @@ std::vector<OpSample> make_samples() {
     return residual_sum(t, 1.0, in[0], x);
   });
 
+  add("one gradient shared by four", {activations()}, [](Tape64& t, Inputs in) {
+    const Var<double> a = scale(t, 2.0, in[0]), b = scale(t, 3.0, a);
+    const Var<double> ab = residual_sum(t, 1.0, a, b), abb = residual_sum(t, 1.0, ab, b);
+    return residual_sum(t, 1.0, abb, residual_sum(t, 1.0, a, ab));
+  });
+
   add("scale", {activations()}, [](Tape64& t, Inputs in) { return scale(t, 0.6, in[0]); });
   add("scale by a parameter", {{"factor", 1, 1, 0.8, 0.1}, activations()},
       [](Tape64& t, Inputs in) { return scale_by(t, in[0], in[1]); });

@@ -99,7 +99,8 @@ struct Product {
   Product(const Product&) = delete;
 
   // C as `way` computes it.
-  std::vector<Real> by(const Way<Real>& way) const {
+  template <class Way>
+  std::vector<Real> by(const Way& way) const {
     std::vector<Real> result = c;
     Gemm<Real> g = gemm;
     g.c.data = result.data();
@@ -107,13 +108,7 @@ struct Product {
     return result;
   }
 
-  std::vector<Real> by_twin() const {
-    std::vector<Real> result = c;
-    Gemm<Real> g = gemm;
-    g.c.data = result.data();
-    reference::gemm(g);
-    return result;
-  }
+  std::vector<Real> by_twin() const { return by(reference::gemm<Real>); }
 
   static Real nan() { return std::numeric_limits<Real>::quiet_NaN(); }
 };
@@ -143,17 +138,21 @@ void check_against_twin(Index m, Index n, Index k, Real alpha, Real beta, Index 
   for (const bool ta : {false, true}) {
     for (const bool tb : {false, true}) {
       Product<Real> product(ta, tb, m, n, k, alpha, beta, gap);
-      if (in_bf16) {
-        for (std::vector<Real>* operand : {&product.a, &product.b}) {
-          for (Real& x : *operand) x = static_cast<Real>(nearest_bf16(static_cast<float>(x)));
-        }
-      }
+      const auto change_operands = [&](const auto& change) {
+        for (std::vector<Real>* operand : {&product.a, &product.b})
+          for (Real& x : *operand) x = static_cast<Real>(change(static_cast<float>(x)));
+      };
+      if (in_bf16) change_operands([](float x) { return std::round(x * 512) / 512; });  // many are ties
+      std::vector<std::vector<Real>> results;
+      for (const Way<Real>& way : ways) results.push_back(product.by(way));
+      if (in_bf16) change_operands(nearest_bf16);
       const std::vector<Real> expected = product.by_twin();
-      for (const Way<Real>& way : ways) {
-        const double error = largest_error(product.gemm, product.by(way), expected);
+      for (std::size_t i = 0; i < ways.size(); ++i) {
+        const double error = largest_error(product.gemm, results[i], expected);
         if (!(error <= tolerance)) {
-          FAIL_CHECK(way.name << " " << m << 'x' << n << 'x' << k << " transposed " << ta << tb << " alpha "
-                              << alpha << " beta " << beta << " gap " << gap << ": error " << error);
+          FAIL_CHECK(ways[i].name << " " << m << 'x' << n << 'x' << k << " transposed " << ta << tb
+                                  << " alpha " << alpha << " beta " << beta << " gap " << gap << ": error "
+                                  << error);
         }
       }
     }
@@ -168,16 +167,18 @@ struct Shape {
 
 TEST_CASE_TEMPLATE("gemm: every provider and instruction set is the naive twin", Real, float, double) {
   const std::vector<Way<Real>> ways = all_ways<Real>();
-  // Ones; edges of register tiles (6 or 14 rows; 4 to 32 columns), of the grid, of runs of k (512); long k.
+  // Ones; edges of register tiles (6 or 14 rows; 4 to 32 columns), of the grid, of runs of k (512); long k;
+  // rows of whole pages; op(B) that is packed in several goes.
   for (const Shape& s :
        {Shape{1, 1, 1}, Shape{1, 33, 7}, Shape{5, 1, 64}, Shape{6, 8, 3}, Shape{7, 9, 16}, Shape{13, 31, 17},
         Shape{14, 32, 32}, Shape{15, 33, 511}, Shape{29, 65, 512}, Shape{43, 15, 513}, Shape{64, 64, 32},
-        Shape{128, 32, 64}, Shape{65, 128, 96}, Shape{3, 17, 4099}, Shape{200, 530, 40}}) {
+        Shape{128, 32, 64}, Shape{65, 128, 96}, Shape{3, 17, 4099}, Shape{200, 530, 40}, Shape{40, 70, 1024},
+        Shape{20, 600, 1100}}) {
     for (const Index gap : {0, 5}) check_against_twin<Real>(s.m, s.n, s.k, Real(1), Real(0), gap, ways);
   }
 }
 
-TEST_CASE("gemm: bf16 is the naive twin of rounded operands") {
+TEST_CASE("gemm: bf16 is the naive twin of operands rounded to the nearest, ties to even") {
   const std::vector<Way<float>> ways = bf16_ways();
   // Odd and even k, alone and past a run of 2 * 512; edges of tiles; several goes.
   for (const Shape& s : {Shape{1, 1, 1}, Shape{1, 33, 7}, Shape{5, 1, 64}, Shape{7, 9, 2}, Shape{13, 31, 17},
@@ -191,29 +192,6 @@ TEST_CASE("gemm: bf16 is the naive twin of rounded operands") {
   }
 }
 
-TEST_CASE("gemm: bf16 rounds to the nearest, ties to even, and keeps what is not finite") {
-  // A product with the unit matrix is the rounded operand.
-  const float inf = std::numeric_limits<float>::infinity();
-  std::vector<float> x = {0,     1,      -1,      1.00390625f, 1.01171875f, -1.00390625f, 1.00390637f,
-                          3e38f, 1e-30f, -2.5e9f, 0.1f,        255.5f,      inf,          -inf,
-                          65535, 1.5f,   1e20f,   -7.77e-5f,   0.3333333f,  12345.678f};
-  const RandomStream random(3, "to be rounded");
-  while (x.size() < 64)
-    x.push_back(static_cast<float>(random.normal(x.size()) * std::exp(20 * random.normal(x.size() + 99))));
-  const Index k = 64;
-  for (const Way<float>& way : bf16_ways()) {
-    CAPTURE(way.name);
-    for (std::size_t at = 0; at < x.size(); ++at) {
-      std::vector<float> row(64, 0.0f), unit(64 * 64, 0.0f), c(64);
-      row[at] = x[at];
-      unit[at * 64 + 5] = 1;
-      way({.a = {row.data(), 1, k}, .b = {unit.data(), k, 64}, .c = {c.data(), 1, 64}});
-      CAPTURE(x[at]);
-      CHECK(c[5] == nearest_bf16(x[at]));
-    }
-  }
-}
-
 TEST_CASE_TEMPLATE("gemm: alpha and beta", Real, float, double) {
   const std::vector<Way<Real>> all = all_ways<Real>();
   const std::vector<Way<Real>> providers(all.begin(), all.begin() + 4);
@@ -222,13 +200,6 @@ TEST_CASE_TEMPLATE("gemm: alpha and beta", Real, float, double) {
       check_against_twin<Real>(31, 45, 600, alpha, beta, 3, alpha == 0 ? providers : all);
     }
   }
-}
-
-TEST_CASE("gemm: leading dimensions of whole pages, and op(B) packed in several goes") {
-  const std::vector<Way<float>> ways = all_ways<float>();
-  check_against_twin<float>(40, 70, 1024, 1, 1, 0, ways);   // A: rows of 4 KiB
-  check_against_twin<float>(1024, 40, 20, 1, 0, 0, ways);   // Aᵀ: the same
-  check_against_twin<float>(20, 600, 1100, 1, 1, 0, ways);  // 600 * 1100 numbers are more than one go
 }
 
 TEST_CASE("gemm: products without elements or terms") {
@@ -287,13 +258,6 @@ TEST_CASE("gemm: bias and activation follow the finished sums, in every tile") {
   }
 }
 
-TEST_CASE("gemm: shapes must fit") {
-  const Product<float> product(false, false, 4, 4, 4, 1, 0, 0);
-  Gemm<float> g = product.gemm;
-  g.b.rows = 3;
-  CHECK_THROWS(gemm(GemmProvider::native, g));
-}
-
 TEST_CASE("gemm: NaN in an operand reaches its row of C and no other") {
   for (const Way<float>& way : float_and_bf16_ways()) {
     CAPTURE(way.name);
@@ -345,13 +309,6 @@ TEST_CASE("gemm: native bits do not depend on the grid") {
     }
     CHECK(same_bits(whole, in_rows));
   }
-}
-
-TEST_CASE("gemm: what is known about the loaded OpenBLAS") {
-  const BlasInfo info = blas_info();
-  CHECK((info.flavour == "openmp" || info.flavour == "pthreads" || info.flavour == "serial"));
-  CHECK(info.version.find('.') != std::string::npos);
-  CHECK(!info.kernel.empty());
 }
 
 }  // namespace normscope

@@ -1,5 +1,4 @@
-// Names, shapes and first values of a model's parameters.
-#include <map>
+// First values of a model's parameters. Names and shapes are compared with PyTorch's in test_golden.cpp.
 #include <string>
 
 #include "tiny_model.h"
@@ -10,23 +9,6 @@ using namespace normscope::testing;
 namespace {
 
 using enum PlacementKind;
-using Shapes = std::map<std::string, std::vector<Index>>;
-
-Shapes shapes_of(const ModelConfig& config) {
-  Shapes shapes;
-  const ParameterLayout layout(config, tiny_vocab);
-  for (const Parameter& p : layout.list()) shapes[p.name] = p.shape;
-  return shapes;
-}
-
-// A block's norms, each with gain and bias.
-void add_norms(Shapes& shapes, const std::string& block, std::initializer_list<const char*> norms,
-               bool bias) {
-  for (const char* name : norms) {
-    shapes[block + name + ".weight"] = {8};
-    if (bias) shapes[block + name + ".bias"] = {8};
-  }
-}
 
 // Standard deviation of numbers whose mean is 0.
 template <class Real>
@@ -83,77 +65,6 @@ double fan_out(const std::string& name) {  // q, k and v are matrices of their o
 double fan_in(const std::string& name) { return name.ends_with("ffn.out.weight") ? 192 : 64; }
 
 }  // namespace
-
-TEST_CASE("parameters: names and shapes of every part") {
-  ModelConfig config = tiny_config(peri);
-  config.n_layer = 1;
-  config.bias = config.ffn_bias = config.qk_norm = true;
-  config.activation = Activation::swiglu;
-  config.tie_embeddings = false;
-  Shapes want = {
-      {"embed.token.weight", {7, 8}},
-      {"embed.position.weight", {5, 8}},
-      {"embed_norm.weight", {8}},
-      {"embed_norm.bias", {8}},
-      {"blocks.0.attn.qkv.weight", {24, 8}},
-      {"blocks.0.attn.qkv.bias", {24}},
-      {"blocks.0.attn.q_norm.weight", {4}},
-      {"blocks.0.attn.k_norm.weight", {4}},
-      {"blocks.0.attn.out.weight", {8, 8}},
-      {"blocks.0.attn.out.bias", {8}},
-      {"blocks.0.ffn.in.weight", {12, 8}},
-      {"blocks.0.ffn.in.bias", {12}},
-      {"blocks.0.ffn.gate.weight", {12, 8}},
-      {"blocks.0.ffn.gate.bias", {12}},
-      {"blocks.0.ffn.out.weight", {8, 12}},
-      {"blocks.0.ffn.out.bias", {8}},
-      {"final_norm.weight", {8}},
-      {"final_norm.bias", {8}},
-      {"head.weight", {7, 8}},
-  };
-  add_norms(want, "blocks.0.", {"attn_norm", "attn_post_norm", "ffn_norm", "ffn_post_norm"}, true);
-  CHECK(shapes_of(config) == want);
-}
-
-TEST_CASE("parameters: each placement has its norms and no others") {
-  const struct {
-    PlacementKind placement;
-    std::vector<const char*> norms;
-    bool embed_norm, final_norm, scales;
-  } rows[] = {{pre, {"attn_norm", "ffn_norm"}, false, true, false},
-              {post, {"attn_norm", "ffn_norm"}, false, false, false},
-              {sandwich, {"attn_norm", "attn_post_norm", "ffn_norm", "ffn_post_norm"}, false, true, false},
-              {peri, {"attn_norm", "attn_post_norm", "ffn_norm", "ffn_post_norm"}, true, true, false},
-              {res_post, {"attn_norm", "ffn_norm"}, false, true, false},
-              {deepnorm, {"attn_norm", "ffn_norm"}, false, false, false},
-              {pre_scaled, {"attn_norm", "ffn_norm"}, false, true, false},
-              {mix, {"attn_norm", "ffn_norm"}, false, true, false},
-              {rezero, {}, false, false, true},
-              {PlacementKind::none, {}, false, false, false}};
-  for (const auto& row : rows) {
-    for (const bool bias : {true, false}) {
-      const ModelConfig config = tiny_config(row.placement, bias ? NormKind::layernorm : NormKind::rmsnorm);
-      Shapes want = {{"embed.token.weight", {7, 8}}, {"embed.position.weight", {5, 8}}};
-      if (row.embed_norm) add_norms(want, "", {"embed_norm"}, bias);
-      if (row.final_norm) add_norms(want, "", {"final_norm"}, bias);
-      for (const std::string block : {"blocks.0.", "blocks.1."}) {
-        want[block + "attn.qkv.weight"] = {24, 8};
-        want[block + "attn.out.weight"] = {8, 8};
-        want[block + "ffn.in.weight"] = {12, 8};
-        want[block + "ffn.out.weight"] = {8, 12};
-        for (const char* name : row.norms) add_norms(want, block, {name}, bias);
-        if (row.scales) want[block + "attn_scale"] = want[block + "ffn_scale"] = {1};
-      }
-      CAPTURE(static_cast<int>(row.placement));
-      CHECK(shapes_of(config) == want);
-    }
-  }
-  ModelConfig bare = tiny_config(sandwich);
-  bare.norm_affine = false;
-  CHECK(shapes_of(bare).size() == 2 + 2 * 4);
-  bare = tiny_config(sandwich, NormKind::none);
-  CHECK(shapes_of(bare).size() == 2 + 2 * 4);
-}
 
 TEST_CASE("parameters: vectors start at 1 or 0, and each tensor has room of its own") {
   ModelConfig config = tiny_config(peri);
