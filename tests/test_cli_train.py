@@ -295,18 +295,6 @@ class Layers(CliTest):
         self.assertEqual(unlogged.summary["branch_share"] > 0, True)
         self.assertIsNone(unlogged.summary["unigram"])
 
-    def test_a_run_says_at_once_that_its_branches_are_small(self):
-        def said(out, embed_std, *options, placement="pre"):
-            changes = {"model": {"norm_placement": placement, "init": {"embed_std": embed_std}}, "train": {"steps": 2}}
-            return self.normscope("train", self.config(changes), "--out", out, *options).stdout
-
-        note = r"(?m)^note: at the start a sublayer adds (\S+)% to the stream, so the norms' place can hardly matter; "
-        share = float(re.search(note, said("small", 100))[1])
-        self.assertAlmostEqual(share, 100 * Run(self.path("small")).summary["branch_share"], delta=0.05 * share)
-        self.assertNotIn("note", said("large", 0.02))
-        self.assertNotIn("note", said("rezero", 100, placement="rezero"))  # whose branches are small by design
-        self.assertEqual(said("quiet", 100, "--quiet"), "")
-
     def test_an_evaluation_that_is_not_finite_ends_a_run_whose_training_is_finite(self):
         """batchnorm's running statistics are far off at first, and 40 such norms overflow."""
         run = self.train("run", {

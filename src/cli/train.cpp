@@ -60,13 +60,6 @@ class TrainingDisplay : public TrainObserver {
     line_.clear();
     print_error(note);
   }
-  void on_small_branches(double share) override {
-    line_.say(
-        text("note: at the start a sublayer adds ", significant_text(100 * share, 2),
-             "% to the stream, so the norms' place can hardly matter; larger model.init.std or smaller ",
-             "model.init.embed_std makes that more"));
-  }
-
   ProgressDisplay& line() { return line_; }
 
  private:

@@ -109,15 +109,6 @@ std::optional<double> branch_share(const std::vector<SiteRow>& rows) {
   return sum / branches;
 }
 
-bool branches_too_small(const ModelConfig& config, double share) {
-  const bool by_design = std::ranges::any_of(sublayer_rows(config), [](const Placement* row) {
-    return row->norm_branch || row->learned_scale || !row->init_gain.is_one();
-  });
-  const bool scaled =
-      config.branch_scale_learned != LearnedScale::none || config.branch_scale.of(config.n_layer) != 1;
-  return share < 0.05 && !scaled && config.norm != NormKind::none && !by_design;
-}
-
 void write_record(const std::string& path, const RunRecord& run, const TrainConfig& config) {
   Json json = {{"status", run.status},
                {"steps", run.steps},

@@ -52,8 +52,4 @@ double growth(const std::vector<SiteRow>& rows);
 // Mean of the rows' branch_share; nothing if there are none or the mean is not finite.
 std::optional<double> branch_share(const std::vector<SiteRow>& rows);
 
-// Whether the branch_share at the start is so small that the norms' place can hardly matter. False if the
-// placement itself sets the size of the branches by a norm, a learned scale or the init.
-bool branches_too_small(const ModelConfig& config, double share);
-
 }  // namespace normscope

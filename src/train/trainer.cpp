@@ -153,11 +153,7 @@ void Trainer::diverge(const Step& step) {
 
 void Trainer::observe_sites(const Step& step) {
   const std::vector<SiteRow> sites = statistics_.rows();
-  if (step.number == 1) {
-    state_.branch_share = branch_share(sites);
-    const double share = state_.branch_share.value_or(1);
-    if (branches_too_small(config_.model, share)) observer_.on_small_branches(share);
-  }
+  if (step.number == 1) state_.branch_share = branch_share(sites);
   if (step.log_sites) {
     const auto params = parameter_rows(config_.train, model_, step.result->norms, step.changes);
     record_.growth = growth(sites);

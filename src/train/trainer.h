@@ -28,8 +28,7 @@ class TrainObserver {
   virtual void on_step(const Progress&) {}
   virtual void on_evaluation(Index /*step*/, double /*val_loss*/) {}
   virtual void on_note(const std::string&) {}
-  virtual void on_sites(const std::vector<SiteRow>&) {}       // the step's rows of layers.csv
-  virtual void on_small_branches(double /*branch_share*/) {}  // after step 1; see branches_too_small()
+  virtual void on_sites(const std::vector<SiteRow>&) {}  // the step's rows of layers.csv
 };
 
 class Trainer {
