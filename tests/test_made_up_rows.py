@@ -47,7 +47,7 @@ NORM = [
      'if self.kind == "made_up":\n            return x / self.root((x * x).mean(-1, keepdim=True)) / 2\n'
      '        if self.kind == "rmsnorm":'),
 ]
-UNITS = ["model/placement.cpp", "model/norms.cpp", "model/transformer.cpp", "check/equations.cpp"]
+UNITS = ["model/config.cpp", "model/transformer.cpp", "check/equations.cpp"]
 TINY = {"n_layer": 2, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 12, "tie_embeddings": False,
         "init": {"scheme": "xavier_normal", "embed_std": 1}}
 
