@@ -94,13 +94,10 @@ class Damage(CrashTest):
     def test_a_damaged_checkpoint_is_refused_in_one_line(self):
         whole = self.train("whole", {"train": {"steps": 12}, "checkpoint": {"every": 4}})
         sound = whole.bytes("checkpoint.safetensors")
-        data = 8 + int.from_bytes(sound[:8], "little")
-        damages = {f"bit flipped in byte {at}": sound[:at] + bytes([sound[at] ^ 1 << self.draw.randrange(8)]) + sound[at + 1:]
-                   for at in (*range(8), data, len(sound) - 1, *self.draw.sample(range(data, len(sound)), 400 if LONG else 12))}
-        for size in (0, 7, 8, data // 2, data, len(sound) // 2, len(sound) - 1):
-            damages[f"cut to {size} bytes"] = sound[:size]
-        damages["longer"] = sound + b"\0"
-        damages["another kind"] = whole.bytes("metrics.csv")
+        damages = {"longer": sound + b"\0", "another kind": whole.bytes("metrics.csv")}
+        for at in (0, 7, len(sound) // 2, len(sound) - 1):
+            damages[f"bit flipped in byte {at}"] = sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1:]
+            damages[f"cut to {at} bytes"] = sound[:at]
         run = Run(self.path("run"))
         for name, content in damages.items():
             with self.subTest(name):

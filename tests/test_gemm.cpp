@@ -294,21 +294,4 @@ TEST_CASE("gemm: the same bits at any thread count") {
   set_thread_count(threads_before);
 }
 
-TEST_CASE("gemm: native bits do not depend on the grid") {
-  for (const Way<float>& way : float_and_bf16_ways()) {
-    if (way.provider != GemmProvider::native) continue;
-    CAPTURE(way.name);
-    const Product<float> product(false, true, 61, 300, 700, 0.5f, 1, 0);
-    const std::vector<float> whole = product.by(way);
-    std::vector<float> in_rows = product.c;
-    for (const auto& [first, count] : {std::pair<Index, Index>{0, 16}, {16, 17}, {33, 28}}) {
-      Gemm<float> rows = product.gemm;
-      rows.a = rows.a.block(first, 0, count, 700);
-      rows.c = {in_rows.data() + first * 300, count, 300};
-      way(rows);
-    }
-    CHECK(same_bits(whole, in_rows));
-  }
-}
-
 }  // namespace normscope
