@@ -112,7 +112,7 @@ def merged(base, changes):
     return out
 
 
-def run_script(path, *arguments, cwd, timeout=120):
+def run_script(path, *arguments, cwd, timeout=300):
     """A Python script as a program of its own, but in a child that has the modules of this process: to import matplotlib or
     torch anew takes longer than most scripts do."""
     words = [str(path), *map(str, arguments)]

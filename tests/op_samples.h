@@ -23,7 +23,6 @@ struct OpSample {
   std::vector<SampleInput> inputs;
   // The op's output for these inputs, in their order.
   Var<double> (*apply)(Tape<double>& tape, std::span<const Var<double>> inputs);
-  double tolerance = 1e-7;  // of a gradient against central differences, relative to its norm
 };
 
 std::span<const OpSample> op_samples();

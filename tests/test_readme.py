@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import unittest
 
@@ -51,8 +50,7 @@ class Readme(CliTest):
         """As a shell of the reader's takes it."""
         line = line.replace("$normscope bench", "$normscope bench --steps 20")
         line = line.replace("$normscope", "build/normscope")
-        done = subprocess.run(["bash", "-c", line], cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL,
-                              capture_output=True, encoding="utf-8", timeout=120, check=False)
+        done = self.call("-c", line, program="bash")
         self.assertEqual(done.returncode, 0, f"{line}\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
@@ -86,14 +84,11 @@ class Readme(CliTest):
         for code in blocks("python", "scripts/README.md"):
             if "wandb" in code and importlib.util.find_spec("wandb") is None:
                 continue
-            done = subprocess.run([sys.executable, "-c", code], cwd=self.folder, env=environment(), capture_output=True, text=True,
-                                  timeout=120, check=False)
-            self.assertEqual((done.returncode, done.stderr), (0, ""), code)
+            self.normscope("-c", code, program=sys.executable)
         self.assertGreater(os.path.getsize(self.path("layers.pdf")), 10_000)
         (job,) = blocks("sh", "scripts/README.md")
         for _ in range(2):  # the second one goes on
-            done = subprocess.run(["sh", "-c", job], cwd=self.folder, env=environment(SLURM_SUBMIT_DIR=self.folder),
-                                  capture_output=True, text=True, timeout=120, check=False)
+            done = self.call("-c", job, program="sh", env=environment(SLURM_SUBMIT_DIR=self.folder))
             self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("nothing to do", done.stdout)
 
