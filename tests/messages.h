@@ -1,22 +1,38 @@
-// What several tests of readers share: the message of a refusal, and a check that a part of it is there.
+// What several tests of readers share: a file, the message of a refusal, and a check that a part of it is
+// there.
 #pragma once
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 
 #include "core/error.h"
+#include "io/file.h"
 
 namespace normscope::testing {
 
-// The message with which body() fails, or `accepted`; every failure is the user's, exit 2.
+// A file of a test's own, which goes with it. There is none until something writes it.
+struct ScratchFile {
+  std::string path;
+  explicit ScratchFile(const std::string& name = "scratch")
+      : path(std::filesystem::temp_directory_path() / ("normscope-" + std::to_string(::getpid()) + name)) {}
+  ScratchFile(const std::string& name, std::string_view bytes) : ScratchFile(name) { set(bytes); }
+  ~ScratchFile() { std::filesystem::remove(path); }
+  void set(std::string_view bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
+  std::string bytes() const { return read_file(path); }
+};
+
+// The message with which body() fails, or `accepted`; `exit` 2: the failure is the user's.
 template <class Body>
-std::string message(const Body& body, std::string_view accepted = "no error") {
+std::string message(const Body& body, std::string_view accepted = "no error", Exit exit = Exit::usage) {
   try {
     body();
   } catch (const Error& error) {
-    CHECK(error.exit == Exit::usage);
+    CHECK(error.exit == exit);
     return error.what();
   }
   return std::string(accepted);

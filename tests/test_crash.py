@@ -23,7 +23,7 @@ RESULTS = ("model.safetensors", "best.safetensors", "checkpoint.safetensors", "c
 # System calls with side effects on files of a run, each the first time, and how they may fail.
 CALLS = [("openat", "checkpoint.safetensors.normscope-tmp", "ENOSPC"), ("write", "checkpoint.safetensors.normscope-tmp", "ENOSPC"),
          ("fsync", "checkpoint.safetensors.normscope-tmp", "EIO"), ("rename", "checkpoint.safetensors.normscope-tmp", "EIO"),
-         ("write", "metrics.csv", "ENOSPC"), ("write", "params.csv", "ENOSPC"), ("ftruncate", "metrics.csv", "EIO"),
+         ("write", "metrics.csv", "ENOSPC"), ("write", "params.csv", "ENOSPC"), ("truncate", "metrics.csv", "EIO"),
          ("fsync", "metrics.csv", "EIO"), ("rename", "model.safetensors.normscope-tmp", "EIO"),
          ("rename", "summary.json.normscope-tmp", "EIO")]
 

@@ -1,44 +1,26 @@
-// Whole reads, atomic replacement, the folder's lock, and text that is safe for a terminal.
-#include <doctest/doctest.h>
+// Whole reads, atomic replacement, the folder's lock, logs that are mended, and text that is safe for a
+// terminal.
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <chrono>
+#include <bit>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <optional>
-#include <thread>
+#include <limits>
+#include <sstream>
 
-#include "io/file.h"
+#include "core/random.h"
+#include "io/csv.h"
 #include "io/utf8.h"
+#include "messages.h"
 
 namespace fs = std::filesystem;
 using namespace normscope;
+using namespace normscope::testing;
 
 namespace {
 
-struct Folder {
-  fs::path path = fs::temp_directory_path() / ("normscope-files-" + std::to_string(::getpid()));
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-  std::string operator/(const std::string& name) const { return (path / name).string(); }
-  long entries() const { return std::distance(fs::directory_iterator(path), fs::directory_iterator()); }
-};
-
-// The Error's message; empty if there was none.
-template <class Action>
-std::string message_of(Action&& action, Exit expected = Exit::failure) {
-  try {
-    action();
-  } catch (const Error& error) {
-    CHECK(error.exit == expected);
-    CHECK(std::string(error.what()).find('\n') == std::string::npos);
-    return error.what();
-  }
-  return "";
+template <class Body>
+std::string failure(const Body& body) {
+  return message(body, "no error", Exit::failure);
 }
 
 // While it lives no file can grow past `bytes`: writes fail as they would on a full disk.
@@ -62,103 +44,154 @@ class SmallDisk {
 
 }  // namespace
 
-TEST_CASE("read_file gives every byte and says why it cannot") {
-  const Folder folder;
+TEST_CASE("files: read_file gives every byte and says why it cannot") {
+  const ScratchFile file;
+  CHECK_HOLDS(message([&] { file.bytes(); }), file.path + ": No such file");
   std::string bytes("a\0\r\n\xFF", 5);
-  for (int i = 0; i < 20000; ++i) bytes += static_cast<char>(i);
-  std::ofstream(folder / "x", std::ios::binary) << bytes;
-  std::ofstream(folder / "empty");
-  CHECK(read_file(folder / "x") == bytes);
-  CHECK(read_file(folder / "empty").empty());
+  for (int i = 0; i < 200'000; ++i) bytes += static_cast<char>(i);
+  file.set(bytes);
+  CHECK(file.bytes() == bytes);
+  file.set("");
+  CHECK(file.bytes().empty());
   CHECK(read_file("/proc/self/stat").size() > 10);  // a file that claims to have no bytes
-
-  CHECK(message_of([&] { read_file(folder / "none"); }).find("No such file") != std::string::npos);
-  CHECK(message_of([&] { read_file(folder.path.string()); }).find("is a folder") != std::string::npos);
-  const auto as_config = [&] { read_file(folder / "no\nne", {.where = "config", .exit = Exit::usage}); };
-  CHECK(message_of(as_config, Exit::usage).starts_with("[config] "));
-  const auto at_most = [&](Index limit) { read_file(folder / "x", {.max_bytes = limit}); };
-  CHECK(message_of([&] { at_most(20005); }) == "");
-  CHECK(message_of([&] { at_most(20004); }).find("larger than 20004") != std::string::npos);
-  CHECK(message_of([&] { read_file("/dev/zero"); }).find("device") != std::string::npos);
+  file.set("12345");
+  CHECK(read_file(file.path, "topic", 5) == "12345");
+  CHECK_HOLDS(message([&] { read_file(file.path, "topic", 4); }), "is larger than 4 bytes");
+  CHECK_HOLDS(failure([&] { read_file("/tmp", "topic"); }), "[topic] /tmp: cannot be read: Is a directory");
 }
 
-TEST_CASE("a file is replaced whole or not at all") {
-  const Folder folder;
-  const std::string path = folder / "x";
-  write_atomically(path, "one, ", std::string("two"));
-  CHECK(read_file(path) == "one, two");
-  write_atomically(path, "three");
-  CHECK(read_file(path) == "three");
-
-  {  // given up: an exception before commit
-    AtomicFile file(path);
-    file.write("half");
-    CHECK(read_file(path) == "three");
-  }
-  CHECK(read_file(path) == "three");
-  CHECK(folder.entries() == 1);
-
-  {  // the disk is full
-    const SmallDisk disk(1000);
-    const std::string error = message_of([&] { write_atomically(path, std::string(5000, 'x')); });
-    CHECK(error.find(path) != std::string::npos);
-    CHECK(error.find("File too large") != std::string::npos);
-  }
-  CHECK(read_file(path) == "three");
-  CHECK(folder.entries() == 1);
-
-  std::ofstream(AtomicFile::temporary_path(path)) << "left by a killed process";
-  write_atomically(path, "four");
-  CHECK(read_file(path) == "four");
-  CHECK(folder.entries() == 1);
-  std::ofstream(path + ".tmp") << "somebody's";
-  write_atomically(path, "five");
-  CHECK(read_file(path + ".tmp") == "somebody's");
-
-  CHECK(message_of([&] { write_atomically(folder / "no/such", "x"); }).find("No such file") !=
-        std::string::npos);
-  CHECK(message_of([&] { write_atomically(folder.path.string(), "x"); }).find("not a file") !=
-        std::string::npos);
-  CHECK(message_of([&] { write_atomically(std::string("/dev/null"), "x"); }).find("not a file") !=
-        std::string::npos);
-}
-
-TEST_CASE("one writer a folder") {
-  const Folder folder;
+TEST_CASE("files: a file is replaced whole or not at all") {
+  const ScratchFile file;
+  const std::string_view pieces[] = {"one, ", "two"};
+  write_atomically(file.path, pieces);
+  CHECK(file.bytes() == "one, two");
   {
-    const FolderLock lock(folder.path.string());
-    const std::string error = message_of([&] { FolderLock{folder.path.string()}; });
-    CHECK(error.starts_with("[lock] "));
-    CHECK(error.find("another process") != std::string::npos);
+    const SmallDisk disk(1000);
+    const std::string large(5000, 'x');
+    CHECK(failure([&] { write_atomically(file.path, large); }) ==
+          "[file] " + file.path + ": cannot be written: File too large");
   }
-  CHECK(FolderLock(folder.path.string()).is_held());
-  CHECK(message_of([&] { FolderLock{folder / "none"}; }).find("No such file") != std::string::npos);
+  CHECK(file.bytes() == "one, two");
+  CHECK(!fs::exists(temporary_path(file.path)));
+
+  std::ofstream(temporary_path(file.path)) << "left by a killed process, and longer";
+  write_atomically(file.path, "three");
+  CHECK(file.bytes() == "three");
+  CHECK(!fs::exists(temporary_path(file.path)));
+  CHECK_HOLDS(failure([] { write_atomically("/no/such", "x"); }), "No such file");
+  for (const char* no_file : {"/tmp", "/dev/null"})
+    CHECK_HOLDS(failure([&] { write_atomically(no_file, "x"); }), "is not a file");
+}
+
+TEST_CASE("files: one writer a folder") {
+  const ScratchFile folder;
+  fs::create_directory(folder.path);
+  {
+    const FolderLock lock(folder.path);
+    CHECK_HOLDS(failure([&] { FolderLock{folder.path}; }), "[lock] " + folder.path + ": another process");
+  }
+  CHECK(FolderLock(folder.path).is_held());
+  CHECK_HOLDS(failure([] { FolderLock{"/no/such"}; }), "No such file");
+}
+
+TEST_CASE("csv: cells of every kind, whole rows at flush, a new header") {
+  const ScratchFile file;
+  CsvWriter log(file.path, "step,a,b", {});
+  CHECK(file.bytes() == "step,a,b\n");
+  log.row(1, Index{-2}, 0.1f);
+  log.row(std::uint64_t{1} << 63, -std::nan(""), -std::numeric_limits<double>::infinity());
+  log.row("text", std::optional<double>(), std::optional(1e300));
+  CHECK(file.bytes() == "step,a,b\n");
+  log.flush();
+  CsvWriter moved = std::move(log);
+  moved.row(3, -0.0, 1e-7f);
+  moved.sync();
+  CHECK(file.bytes() == "step,a,b\n1,-2,0.1\n9223372036854775808,nan,-inf\ntext,,1e+300\n3,-0,1e-07\n");
+  CsvWriter(file.path, "step,c", {}).sync();
+  CHECK(file.bytes() == "step,c\n");
+}
+
+TEST_CASE("csv: numbers read back to the same bits") {
+  const ScratchFile file;
+  const RandomStream draws(7, "csv");
+  CsvWriter log(file.path, "double,float", {});
+  const auto wide = [&](std::uint64_t i) { return std::bit_cast<double>(draws.bits(i)); };
+  const auto narrow = [&](std::uint64_t i) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(draws.bits(i)));
+  };
+  for (std::uint64_t i = 0; i < 2000; ++i) log.row(wide(i), narrow(i));
+  log.flush();
+  std::istringstream rows(file.bytes());
+  std::string row;
+  std::getline(rows, row);
+  int wrong = 0;
+  for (std::uint64_t i = 0; i < 2000; ++i) {
+    REQUIRE(std::getline(rows, row));
+    const double a = std::strtod(row.c_str(), nullptr);
+    const float b = std::strtof(row.c_str() + row.find(',') + 1, nullptr);
+    wrong += std::isnan(wide(i)) ? !std::isnan(a) : std::bit_cast<std::uint64_t>(a) != draws.bits(i);
+    wrong += std::isnan(narrow(i)) ? !std::isnan(b) : b != narrow(i);
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("csv: going on mends a torn last line, drops later steps and checks header and rows") {
+  const ScratchFile file;
+  const auto go_on = [&](Index last_step, const std::string& before) {
+    file.set(before);
+    CsvWriter log(file.path, "step,value", last_step);
+    log.row(99, 0);
+    log.flush();
+    const std::string bytes = file.bytes();
+    REQUIRE(bytes.ends_with("99,0\n"));
+    return bytes.substr(0, bytes.size() - 5);
+  };
+  const std::string rows = "step,value\n1,1\n10,a\n10,b\n20,c\n30,d\n";
+  CHECK(go_on(0, rows) == "step,value\n");
+  CHECK(go_on(9, rows) == "step,value\n1,1\n");
+  CHECK(go_on(20, rows) == "step,value\n1,1\n10,a\n10,b\n20,c\n");
+  for (const char* torn : {"", "4", "40,", "5,to"}) CHECK(go_on(30, rows + torn) == rows);
+
+  const auto refused = [&](const char* before, const char* why) {
+    file.set(before);
+    CHECK_HOLDS(failure([&] { CsvWriter(file.path, "step,value", 5); }), why);
+    CHECK(file.bytes() == before);
+  };
+  refused("step,other\n1,2\n", "expected step,value");
+  refused("step,value\n1,1\noops,2\n", "a row is \"oops,2\"");
+}
+
+TEST_CASE("csv: a disk that is full leaves whole rows") {
+  const ScratchFile file;
+  CsvWriter log(file.path, "step,value", {});
+  log.row(1, 2);
+  log.flush();
+  log.row(2, std::string(5000, 'x'));
+  const SmallDisk disk(1000);
+  CHECK_HOLDS(failure([&] { log.flush(); }), "cannot be written: File too large");
+  CHECK(file.bytes() == "step,value\n1,2\n");
 }
 
 TEST_CASE("UTF-8 there and back for every code point") {
   int wrong = 0;
   for (char32_t c = 0; c <= last_code_point; ++c) {
-    if (is_surrogate(c)) continue;
-    std::string bytes;
-    append_utf8(c, bytes);
-    const Utf8Character back = decode_utf8(bytes + "x");
-    wrong += !back.valid || back.code != c || back.size != static_cast<int>(bytes.size());
-    for (std::size_t cut = 1; cut < bytes.size(); ++cut) wrong += decode_utf8(bytes.substr(0, cut)).valid;
+    if (!is_code_point(c)) continue;
+    const std::string bytes = to_utf8(c);
+    const auto back = decode_utf8(bytes + "x");
+    wrong += !back || back->code != c || back->size != bytes.size();
+    for (std::size_t cut = 1; cut < bytes.size(); ++cut)
+      wrong += decode_utf8(bytes.substr(0, cut)).has_value();
   }
   CHECK(wrong == 0);
-  std::string out;
-  CHECK_THROWS_AS(append_utf8(0xD800, out), Error);
-  CHECK_THROWS_AS(append_utf8(0x110000, out), Error);
+  CHECK_THROWS_AS(to_utf8(0xD800), Error);
+  CHECK_THROWS_AS(to_utf8(0x110000), Error);
 }
 
 TEST_CASE("what drives a terminal is shown, not sent") {
-  CHECK(escape_controls("plain, \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \\") ==
-        "plain, \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \\");
-  CHECK(escape_controls("\x1B[2Ja\nb\tc\rd\x7F") == "\\x1b[2Ja\\nb\\tc\\rd\\x7f");
+  CHECK(escape_controls("plain, \u00e9 \u20ac \U0001F600 \\") == "plain, \u00e9 \u20ac \U0001F600 \\");
+  CHECK(escape_controls("\x1B[2Ja\nb\x7F\u009b31m") == "\\x1b[2Ja\\x0ab\\x7f\\x9b31m");
   CHECK(escape_controls(std::string_view("\0x", 2)) == "\\x00x");
-  CHECK(escape_controls("\xC2\x9B"
-                        "31m") == "\\x9b31m");                // C1: a one-character escape sequence
-  CHECK(escape_controls("\xE2\x80\xAEgpj") == "\\u202egpj");  // turns the text around
+  CHECK(escape_controls("\u202egpj") == "\\u202egpj");                     // turns the text around
   CHECK(escape_controls("\xFF\xC3(\xE2\x82") == "\\xff\\xc3(\\xe2\\x82");  // not UTF-8
   CHECK(escape_controls("a\nb\x1B", "\n\t") == "a\nb\\x1b");
 }

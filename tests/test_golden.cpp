@@ -4,7 +4,7 @@
 #include <string>
 
 #include "config/load.h"
-#include "data/vocabulary.h"
+#include "data/corpus.h"
 #include "helpers.h"
 #include "io/safetensors.h"
 #include "model/model.h"

@@ -302,6 +302,8 @@ Loaded load_config(const std::string& file, const std::vector<std::string>& sets
                    const LoadOptions& options) {
   std::error_code error;  // reading a file that cannot be looked up gives the better message
   if (!fs::exists(file, error) && !error) refuse(topic, "there is no file ", file, config_meant(file));
+  if (fs::is_directory(file, error))
+    refuse(topic, file, ": is a folder; expected a file, such as ", (fs::path(file) / "config.json").string());
   return load(file, read_json(file, topic), sets, options);
 }
 

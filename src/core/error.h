@@ -18,12 +18,6 @@ class Error : public std::runtime_error {
   Exit exit;
 };
 
-// A damaged file; the caller may use an earlier one.
-class Damaged : public Error {
- public:
-  explicit Damaged(const std::string& message) : Error(Exit::failure, message) {}
-};
-
 // The arguments as a stream prints them, manipulators included.
 template <class... Parts>
 std::string text(const Parts&... parts) {
@@ -36,11 +30,6 @@ std::string text(const Parts&... parts) {
 template <class... Parts>
 [[noreturn]] void fail(std::string_view where, const Parts&... parts) {
   throw Error(Exit::failure, text('[', where, "] ", parts...));
-}
-
-template <class... Parts>
-[[noreturn]] void fail_as_damaged(std::string_view where, const Parts&... parts) {
-  throw Damaged(text('[', where, "] ", parts...));
 }
 
 // Throws Error{usage}: the command line, a config, a corpus that cannot be used.

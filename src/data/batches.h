@@ -6,7 +6,7 @@
 
 #include "core/random.h"
 #include "core/types.h"
-#include "data/vocabulary.h"
+#include "data/corpus.h"
 
 namespace normscope {
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/types.h"
-#include "data/vocabulary.h"
+#include "data/corpus.h"
 
 namespace normscope {
 

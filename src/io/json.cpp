@@ -11,37 +11,37 @@
 namespace normscope {
 
 template <class Value>
-Value parse_json(std::string_view text, std::string_view name, std::string_view topic,
-                 const JsonLimits& limits) {
-  const std::string shown = escape_controls(name);
-  if (text.size() > limits.bytes) refuse(topic, shown, ": is larger than ", limits.bytes, " bytes");
-  if (text.find('\0') != text.npos) refuse(topic, shown, ": contains a NUL byte");
+Value parse_json(std::string_view text, std::string_view name, std::string_view topic, Exit exit) {
+  constexpr int max_depth = 64;
+  const auto stop = [&](const auto&... what) {
+    throw Error(exit, normscope::text('[', topic, "] ", name, ": ", what...));
+  };
+  if (text.find('\0') != text.npos) stop("contains a NUL byte");
   std::vector<std::set<std::string>> keys;  // of each open object
   const auto on_event = [&](int depth, typename Value::parse_event_t event, Value& parsed) {
     using Event = typename Value::parse_event_t;
     const bool opens = event == Event::object_start || event == Event::array_start;
-    if (opens && depth >= limits.depth)
-      refuse(topic, shown, ": more than ", limits.depth, " levels of nesting");
+    if (opens && depth >= max_depth) stop("more than ", max_depth, " levels of nesting");
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
     if (event == Event::key && !keys.back().insert(parsed.template get<std::string>()).second)
-      refuse(topic, shown, ": duplicate key ", quote(Json(parsed.template get<std::string>())));
+      stop("duplicate key ", quote(parsed));
     return true;
   };
   try {
-    return Value::parse(text, on_event, /*allow_exceptions=*/true, limits.comments);
+    return Value::parse(text, on_event, /*allow_exceptions=*/true, /*ignore_comments=*/true);
   } catch (const nlohmann::json::exception& error) {
     const std::string what = error.what();  // "[json.exception.parse_error.101] parse error at line 1, ..."
-    refuse(topic, shown, ": ", escape_controls(what.substr(what.find("] ") + 2).substr(0, 300)));
+    stop(escape_controls(what.substr(what.find("] ") + 2).substr(0, 300)));
   }
+  return Value();
 }
 
-template Json parse_json(std::string_view, std::string_view, std::string_view, const JsonLimits&);
-template nlohmann::json parse_json(std::string_view, std::string_view, std::string_view, const JsonLimits&);
+template Json parse_json(std::string_view, std::string_view, std::string_view, Exit);
+template nlohmann::json parse_json(std::string_view, std::string_view, std::string_view, Exit);
 
 Json read_json(const std::string& path, std::string_view topic) {
-  const ReadOptions options = {.where = topic, .exit = Exit::usage, .max_bytes = JsonLimits{}.bytes};
-  return parse_json(read_file(path, options), path, topic);
+  return parse_json(read_file(path, topic, /*max_bytes=*/1 << 20), path, topic);
 }
 
 Json json_or_string(const std::string& word, std::string_view name, std::string_view topic) {

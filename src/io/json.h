@@ -14,19 +14,13 @@ namespace normscope {
 
 using Json = nlohmann::ordered_json;  // members in the order in which they are written
 
-struct JsonLimits {
-  std::size_t bytes = 1 << 20;
-  int depth = 64;
-  bool comments = true;
-};
-
-// The value of a text called `name` in errors, as Json or, with sorted members, nlohmann::json. Errors of
-// usage: `[topic] name: what`, for a syntax error with line and column.
+// The value of a text called `name` in errors, as Json or, with sorted members, nlohmann::json. Comments are
+// allowed. Errors `[topic] name: what`, for a syntax error with line and column.
 template <class Value = Json>
 Value parse_json(std::string_view text, std::string_view name, std::string_view topic,
-                 const JsonLimits& limits = {});
+                 Exit exit = Exit::usage);
 
-// The value of a file, as parse_json().
+// The value of a file of at most 1 MiB, as parse_json().
 Json read_json(const std::string& path, std::string_view topic);
 
 // `word` as JSON, or as a string where it is no JSON: the VALUE of `--set KEY=VALUE`.

@@ -4,12 +4,8 @@
 #include <bit>
 #include <concepts>
 #include <cstring>
-#include <filesystem>
-#include <set>
-#include <tuple>
 
 #include "core/random.h"
-#include "io/utf8.h"
 
 namespace normscope {
 namespace {
@@ -18,8 +14,7 @@ static_assert(std::endian::native == std::endian::little, "the file has the byte
 
 using nlohmann::json;
 
-constexpr std::string_view metadata_name = "__metadata__";
-constexpr JsonLimits header_limits = {.bytes = 100'000'000, .depth = 4, .comments = false};
+constexpr const char* metadata_name = "__metadata__";
 
 struct DtypeRow {
   Dtype dtype;
@@ -31,46 +26,25 @@ constexpr DtypeRow dtypes[] = {
 
 const DtypeRow& row_of(Dtype dtype) { return *std::ranges::find(dtypes, dtype, &DtypeRow::dtype); }
 
-// The number of elements; nullopt if an extent is negative or the bytes overflow.
-std::optional<Index> element_count(std::span<const Index> shape) {
-  Index count = 1, bytes = 0;
+// The bytes of a tensor; nullopt if 64 bits do not hold the number.
+std::optional<Index> size_of(std::span<const Index> shape, Dtype dtype) {
+  Index bytes = row_of(dtype).bytes;
   for (const Index extent : shape) {
-    if (extent < 0 || __builtin_mul_overflow(count, extent, &count)) return std::nullopt;
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) return std::nullopt;
   }
-  return __builtin_mul_overflow(count, Index{8}, &bytes) ? std::nullopt : std::optional(count);
-}
-
-std::optional<std::vector<Index>> sizes_in(const json& entry, const char* key) {
-  const auto list = entry.find(key);
-  if (list == entry.end() || !list->is_array()) return std::nullopt;
-  std::vector<Index> sizes;
-  for (const json& written : *list) {
-    const std::optional<Index> size = written.is_number_unsigned() ? whole_number(written) : std::nullopt;
-    if (!size) return std::nullopt;
-    sizes.push_back(*size);
-  }
-  return sizes;
-}
-
-// A tensor's name in a message, cut because the header may be 100 MB long.
-std::string tensor_text(std::string_view name) {
-  return "tensor `" + escape_controls(name.substr(0, 100)) + "`";
+  return bytes;
 }
 
 std::string_view bytes_of(const TensorView& tensor) {
-  const Index bytes = *element_count(tensor.shape) * row_of(tensor.dtype).bytes;
-  return std::string_view(static_cast<const char*>(tensor.data), bytes);
+  return {static_cast<const char*>(tensor.data),
+          static_cast<std::size_t>(*size_of(tensor.shape, tensor.dtype))};
 }
 
 // The header, padded with spaces so that the data begins at a multiple of 8.
-std::string header_text(const std::string& path, std::span<const TensorView> tensors,
-                        const Metadata& metadata) {
+std::string header_text(std::span<const TensorView> tensors, const Metadata& metadata) {
   std::string text = "{" + json(metadata_name).dump() + ":" + json(metadata).dump();
-  std::set<std::string_view> names;
   Index end = 0;
   for (const TensorView& tensor : tensors) {
-    require(names.insert(tensor.name).second, "safetensors", escape_controls(path), ": ",
-            tensor_text(tensor.name), ": given twice");
     const Index begin = end;
     end += std::ssize(bytes_of(tensor));
     const Json entry = {
@@ -80,6 +54,19 @@ std::string header_text(const std::string& path, std::span<const TensorView> ten
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
+}
+
+// A list of whole numbers from 0; nullopt: something else.
+std::optional<std::vector<Index>> sizes_in(const json& entry, const char* key) {
+  const auto list = entry.find(key);
+  if (list == entry.end() || !list->is_array()) return std::nullopt;
+  std::vector<Index> sizes;
+  for (const json& item : *list) {
+    const std::optional<Index> size = item.is_number_unsigned() ? whole_number(item) : std::nullopt;
+    if (!size) return std::nullopt;
+    sizes.push_back(*size);
+  }
+  return sizes;
 }
 
 struct Bf16 {
@@ -96,9 +83,95 @@ void convert(const char* bytes, Index count, Number* out) {
   }
 }
 
+}  // namespace
+
+void write_safetensors(const std::string& path, std::span<const TensorView> given, Metadata metadata) {
+  std::vector<TensorView> tensors(given.begin(), given.end());
+  std::ranges::stable_partition(tensors, [](const TensorView& t) { return row_of(t.dtype).bytes == 8; });
+  std::vector<std::string_view> pieces(2);
+  std::uint64_t sum = fnv1a_basis;
+  for (const TensorView& tensor : tensors) {
+    pieces.push_back(bytes_of(tensor));
+    sum = fnv1a(pieces.back(), sum);
+  }
+  metadata.try_emplace("format", "pt");
+  metadata["checksum"] = hex(sum);
+  const std::string header = header_text(tensors, metadata);
+  const std::uint64_t length = header.size();
+  pieces[0] = {reinterpret_cast<const char*>(&length), sizeof length};
+  pieces[1] = header;
+  write_atomically(path, pieces);
+}
+
+template <class... Parts>
+void SafetensorsFile::stop(const Parts&... what) const {
+  fail("safetensors", path_, ": ", what...);
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path), bytes_(read_file(path, "safetensors")) {
+  std::uint64_t length = 0;
+  if (bytes_.size() < sizeof length) stop("is no safetensors file: has ", bytes_.size(), " bytes");
+  std::memcpy(&length, bytes_.data(), sizeof length);
+  const std::string_view rest = std::string_view(bytes_).substr(sizeof length);
+  if (length > rest.size())
+    stop("is no safetensors file: a header of ", length, " bytes does not fit its ", bytes_.size(),
+         "; or it is cut short");
+  data_ = rest.substr(length);
+  read_header(parse_json<json>(rest.substr(0, length), path + ": header", "safetensors", Exit::failure));
+  const auto checksum = metadata_.find("checksum");
+  if (checksum != metadata_.end() && checksum->second != hex(fnv1a(data_)))
+    stop("the checksum does not match; the file is damaged, or was changed by a program that kept the old ",
+         "checksum");
+}
+
+void SafetensorsFile::read_header(const json& header) {
+  if (!header.is_object()) stop("is no safetensors file: the header is not a JSON object");
+  Index size = 0;
+  for (const auto& [name, entry] : header.items()) {
+    if (name != metadata_name) {
+      const TensorInfo& tensor = tensors_[name] = read_tensor(name, entry);
+      size += tensor.end - tensor.begin;
+      continue;
+    }
+    const auto is_string = [](const json& value) { return value.is_string(); };
+    if (!entry.is_object() || !std::ranges::all_of(entry, is_string))
+      stop("metadata: got ", quote(entry), "; expected strings by name");
+    metadata_ = entry.get<Metadata>();
+  }
+  if (size != std::ssize(data_))
+    stop("the tensors have ", size, " bytes, the file ", data_.size(), "; it is damaged or cut short");
+}
+
+// Reads a tensor's entry in the header and checks its sizes against its offsets, and these against the file.
+TensorInfo SafetensorsFile::read_tensor(const std::string& name, const json& entry) const {
+  const auto shape = sizes_in(entry, "shape"), offsets = sizes_in(entry, "data_offsets");
+  const json dtype = entry.is_object() ? entry.value("dtype", json()) : json();
+  const auto row = std::ranges::find_if(dtypes, [&](const DtypeRow& r) { return dtype == r.name; });
+  if (!shape || !offsets || offsets->size() != 2 || row == std::end(dtypes))
+    stop("tensor ", quote(name), ": got ", quote(entry), "; expected a shape, data_offsets [BEGIN, END] and ",
+         "the dtype F32, F64, BF16 or I64");
+  const Index begin = offsets->front(), end = offsets->back();
+  if (begin > end || end > std::ssize(data_) || size_of(*shape, row->dtype) != end - begin)
+    stop("tensor ", quote(name), ": ", row->name, ' ', quote(*shape), " does not fit bytes ", begin, " to ",
+         end, " of ", data_.size(), "; the file is damaged or cut short");
+  return {row->dtype, *shape, (end - begin) / row->bytes, begin, end};
+}
+
+const TensorInfo& SafetensorsFile::at(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) stop("no tensor ", quote(name));
+  return found->second;
+}
+
 template <class Number>
-void convert(Dtype dtype, const char* bytes, Index count, Number* out) {
-  switch (dtype) {
+void SafetensorsFile::read_into(std::string_view name, Number* out, Index count) const {
+  const TensorInfo& tensor = at(name);
+  if ((tensor.dtype == Dtype::I64) != std::integral<Number> || tensor.count != count)
+    stop("tensor ", quote(name), " is ", row_of(tensor.dtype).name, ' ', quote(tensor.shape), "; expected ",
+         count, std::integral<Number> ? " I64 numbers" : " numbers of F32, F64 or BF16");
+  const char* bytes = data_.data() + tensor.begin;
+  switch (tensor.dtype) {
     case Dtype::F32:
       return convert<float>(bytes, count, out);
     case Dtype::F64:
@@ -108,133 +181,6 @@ void convert(Dtype dtype, const char* bytes, Index count, Number* out) {
     case Dtype::I64:
       return convert<std::int64_t>(bytes, count, out);
   }
-}
-
-}  // namespace
-
-std::string shape_text(std::span<const Index> shape) {
-  std::string out = "(";
-  for (const Index extent : shape) out += (out.size() > 1 ? ", " : "") + std::to_string(extent);
-  return out + ")";
-}
-
-void write_safetensors(const std::string& path, std::span<const TensorView> given,
-                       const Metadata& given_metadata) {
-  std::vector<TensorView> tensors(given.begin(), given.end());
-  std::ranges::stable_partition(tensors,
-                                [](const TensorView& tensor) { return row_of(tensor.dtype).bytes == 8; });
-  std::uint64_t sum = fnv1a_basis;
-  for (const TensorView& tensor : tensors) sum = fnv1a(bytes_of(tensor), sum);
-  Metadata metadata = given_metadata;
-  metadata.try_emplace("format", "pt");
-  metadata["checksum"] = hex(sum);
-  const std::string header = header_text(path, tensors, metadata);
-
-  AtomicFile file(path);
-  const std::uint64_t length = header.size();
-  file.write({reinterpret_cast<const char*>(&length), sizeof length});
-  file.write(header);
-  for (const TensorView& tensor : tensors) file.write(bytes_of(tensor));
-  file.commit();
-}
-
-template <class... Parts>
-void SafetensorsFile::fail_damaged(const Parts&... what) const {
-  fail("safetensors", escape_controls(path_), ": ", what...);
-}
-
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) refuse("safetensors", escape_controls(path), ": no such file");
-  bytes_ = read_file(path, {.where = "safetensors"});
-  std::uint64_t length = 0;
-  if (bytes_.size() < sizeof length)
-    fail_damaged("is no safetensors file: has ", bytes_.size(), " bytes; expected 8 at least");
-  std::memcpy(&length, bytes_.data(), sizeof length);
-  const std::string_view rest = std::string_view(bytes_).substr(sizeof length);
-  if (length > header_limits.bytes)
-    fail_damaged("is no safetensors file: the header would have ", length, " bytes");
-  if (length > rest.size())
-    fail_damaged("the header needs ", length, " bytes; the file has ", rest.size(), "; it is cut short");
-  data_ = rest.substr(length);
-  json header;
-  try {
-    header = parse_json<json>(rest.substr(0, length), path + ": header", "safetensors", header_limits);
-  } catch (const Error& error) {
-    throw Error(Exit::failure, error.what());
-  }
-  read_header(header);
-  for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_[tensors_[i].name] = i;
-  if (has_checksum() && metadata_.at("checksum") != hex(fnv1a(data_)))
-    fail_damaged("the checksum does not match; the file is damaged, or was changed by a program that kept ",
-                 "the old checksum");
-}
-
-// Checks that the tensors fill the data without gap or overlap.
-void SafetensorsFile::read_header(const json& header) {
-  if (!header.is_object()) fail_damaged("is no safetensors file: the header is not a JSON object");
-  for (const auto& [name, entry] : header.items()) {
-    if (name != metadata_name) {
-      tensors_.push_back(read_tensor(name, entry));
-      continue;
-    }
-    const auto is_string = [](const json& value) { return value.is_string(); };
-    if (!entry.is_object() || !std::ranges::all_of(entry, is_string))
-      fail_damaged("metadata: got ", quote(entry), "; expected strings by name");
-    metadata_ = entry.get<Metadata>();
-  }
-  std::ranges::sort(tensors_, {}, [](const TensorInfo& t) { return std::tie(t.begin, t.end, t.name); });
-  Index filled = 0;
-  for (const TensorInfo& tensor : tensors_) {
-    if (tensor.begin != filled)
-      fail_damaged(tensor_text(tensor.name), " begins at byte ", tensor.begin, " of the data; expected ",
-                   filled);
-    filled = tensor.end;
-  }
-  if (filled != std::ssize(data_))
-    fail_damaged("the tensors end at byte ", filled, " of ", data_.size(), " bytes of data");
-}
-
-// Reads a tensor's entry in the header and checks that its sizes fit its offsets.
-TensorInfo SafetensorsFile::read_tensor(const std::string& name, const json& entry) const {
-  const auto fail_here = [&](const auto&... what) { fail_damaged(tensor_text(name), ": ", what...); };
-  const auto shape = sizes_in(entry, "shape"), offsets = sizes_in(entry, "data_offsets");
-  if (!shape || !offsets || offsets->size() != 2 || !entry.contains("dtype"))
-    fail_here("got ", quote(entry),
-              R"(; expected {"dtype": NAME, "shape": [SIZE, ...], "data_offsets": [BEGIN, END]})");
-  const auto row = std::ranges::find_if(dtypes, [&](const DtypeRow& r) { return entry["dtype"] == r.name; });
-  if (row == std::end(dtypes))
-    fail_here("has the dtype ", quote(entry["dtype"]), "; expected F32, F64, BF16 or I64");
-  const Index begin = (*offsets)[0], end = (*offsets)[1];
-  if (end > std::ssize(data_))
-    fail_here("ends at byte ", end, " of ", data_.size(), "; the file is cut short");
-  const std::optional<Index> count = element_count(*shape);
-  if (!count || begin > end || *count * row->bytes != end - begin)
-    fail_here(row->name, " ", shape_text(*shape), " does not fit its data_offsets, ", begin, " to ", end);
-  return {name, row->dtype, *shape, *count, begin, end};
-}
-
-const TensorInfo* SafetensorsFile::find(std::string_view name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : &tensors_[found->second];
-}
-
-const TensorInfo& SafetensorsFile::at(std::string_view name) const {
-  const TensorInfo* tensor = find(name);
-  if (!tensor) fail_damaged("no ", tensor_text(name));
-  return *tensor;
-}
-
-template <class Number>
-void SafetensorsFile::read_into(std::string_view name, Number* out, Index count) const {
-  const TensorInfo& tensor = at(name);
-  if ((tensor.dtype == Dtype::I64) != std::integral<Number>)
-    fail_damaged(tensor_text(name), " is ", row_of(tensor.dtype).name, "; expected ",
-                 std::integral<Number> ? "I64" : "F32, F64 or BF16");
-  if (tensor.count != count)
-    fail_damaged(tensor_text(name), " has ", tensor.count, " elements ", shape_text(tensor.shape),
-                 "; expected ", count);
-  convert(tensor.dtype, data_.data() + tensor.begin, count, out);
 }
 
 template void SafetensorsFile::read_into(std::string_view, float*, Index) const;

@@ -26,33 +26,29 @@ struct TensorView {
 
 // A tensor of a file.
 struct TensorInfo {
-  std::string name;
   Dtype dtype;
   std::vector<Index> shape;
   Index count;       // elements
   Index begin, end;  // bytes after the header
 };
 
-std::string shape_text(std::span<const Index> shape);  // (2, 3)
-
 // Replaces the file atomically. The same arguments give the same bytes. Tensors of 8-byte elements come
 // first, otherwise in the given order: loaders that map the file need aligned elements, and the format has no
-// gaps. Adds `format` = pt, unless given, and `checksum`.
-void write_safetensors(const std::string& path, std::span<const TensorView> tensors,
-                       const Metadata& metadata);
+// gaps. Names must differ. Adds `format` = pt, unless given, and `checksum`.
+void write_safetensors(const std::string& path, std::span<const TensorView> tensors, Metadata metadata);
 
 // A file with a valid header and, if it has one, a valid checksum, read whole. Errors: `[safetensors] path:
 // ...`; of usage for a missing file.
 class SafetensorsFile {
  public:
+  using Tensors = std::map<std::string, TensorInfo, std::less<>>;  // by name
+
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return path_; }
   const Metadata& metadata() const { return metadata_; }
-  bool has_checksum() const { return metadata_.contains("checksum"); }
-  const std::vector<TensorInfo>& tensors() const { return tensors_; }  // in the order of their data
-  const TensorInfo* find(std::string_view name) const;                 // null if there is none
-  const TensorInfo& at(std::string_view name) const;                   // Error if there is none
+  const Tensors& tensors() const { return tensors_; }
+  const TensorInfo& at(std::string_view name) const;  // Error if there is none
 
   // Reads a tensor of exactly `count` elements. float and double take F32, F64 and BF16; int64 takes I64.
   template <class Number>
@@ -62,13 +58,12 @@ class SafetensorsFile {
   void read_header(const nlohmann::json& header);
   TensorInfo read_tensor(const std::string& name, const nlohmann::json& entry) const;
   template <class... Parts>
-  [[noreturn]] void fail_damaged(const Parts&... what) const;
+  [[noreturn]] void stop(const Parts&... what) const;
 
   std::string path_, bytes_;
   std::string_view data_;  // of bytes_, after the header
   Metadata metadata_;
-  std::vector<TensorInfo> tensors_;
-  std::map<std::string, std::size_t, std::less<>> by_name_;
+  Tensors tensors_;
 };
 
 }  // namespace normscope

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/parallel.h"
-#include "core/text.h"
 #include "io/json.h"
 
 namespace normscope {
@@ -61,7 +60,7 @@ RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path), 
   require_usable(path, existing, "go on with --resume, start again with --overwrite");
   std::error_code error;
   for (const std::string& name : owned_files) {
-    fs::remove(AtomicFile::temporary_path(file(name)), error);  // a later write reports what an error means
+    fs::remove(temporary_path(file(name)), error);  // a later write reports what an error means
     if (existing == Existing::overwrite && !fs::remove(file(name), error) && error)
       fail("run", "could not remove ", file(name), ": ", error.message());
   }
@@ -72,14 +71,13 @@ std::string RunFolder::file(std::string_view name) const { return (fs::path(path
 bool RunFolder::has(std::string_view name) const { return fs::exists(file(name)); }
 
 LayerLogs::LayerLogs(const RunFolder& folder, std::optional<Index> last_step)
-    : layers(
-          folder.file(layers_file),
-          split("step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,"
-                "branch_share"),
-          last_step),
+    : layers(folder.file(layers_file),
+             "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,"
+             "branch_share",
+             last_step),
       params(folder.file(params_file),
-             split("step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms"), last_step),
-      heads(folder.file(heads_file), split("step,layer,head,max_logit,entropy,first_share"), last_step) {}
+             "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms", last_step),
+      heads(folder.file(heads_file), "step,layer,head,max_logit,entropy,first_share", last_step) {}
 
 void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
                       const std::vector<ParameterRow>& parameters, const std::vector<HeadRow>& head_rows) {
@@ -105,7 +103,7 @@ void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
 CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step) {
   constexpr const char* columns =
       "step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s";
-  return CsvWriter(folder.file(metrics_file), split(columns), last_step);
+  return CsvWriter(folder.file(metrics_file), columns, last_step);
 }
 
 void write_metrics(CsvWriter& csv, const MetricsRow& row) {

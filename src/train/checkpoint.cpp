@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 
 #include "config/dump.h"
 #include "config/load.h"
 #include "io/json.h"
-#include "io/utf8.h"
-#include "logs/record.h"
 #include "logs/run_folder.h"
 
 namespace normscope {
@@ -18,7 +15,9 @@ namespace {
 constexpr const char* format_version = "1";
 constexpr const char* first_moment_prefix = "optim.m.";
 constexpr const char* second_moment_prefix = "optim.v.";
-constexpr const char *corpus_key = "corpus", *train_characters_key = "train_characters";
+constexpr const char* corpus_key = "corpus";
+
+// --- tensors ---
 
 void add_tensors(const std::string& prefix, const std::vector<Parameter>& list,
                  const std::vector<float>& block, std::vector<TensorView>& tensors) {
@@ -26,20 +25,20 @@ void add_tensors(const std::string& prefix, const std::vector<Parameter>& list,
     tensors.push_back({prefix + p.name, Dtype::F32, p.shape, block.data() + p.offset});
 }
 
-void add_model(const Model<float>& model, std::vector<TensorView>& tensors) {
+std::vector<TensorView> model_tensors(const Model<float>& model) {
+  std::vector<TensorView> tensors;
   add_tensors("", model.layout().list(), model.parameters.all(), tensors);
   add_tensors("", model.layout().buffers(), model.running.values, tensors);
+  return tensors;
 }
 
 // Error: a tensor of the list, with the prefix before its name, is missing or has another shape.
 void require_tensors(const SafetensorsFile& file, const std::string& prefix,
                      const std::vector<Parameter>& list) {
   for (const Parameter& p : list) {
-    const TensorInfo* tensor = file.find(prefix + p.name);
-    require(tensor != nullptr, "safetensors", file.path(), ": no tensor ", prefix, p.name,
-            ", which the model needs");
-    require(tensor->shape == p.shape, "safetensors", file.path(), ": ", tensor->name, " is ",
-            shape_text(tensor->shape), "; the model needs ", shape_text(p.shape));
+    const std::vector<Index>& shape = file.at(prefix + p.name).shape;
+    require(shape == p.shape, "safetensors", file.path(), ": ", prefix, p.name, " is ", quote(shape),
+            "; the model needs ", quote(p.shape));
   }
 }
 
@@ -48,48 +47,49 @@ void load_tensors(const SafetensorsFile& file, const std::string& prefix, const 
   for (const Parameter& p : list) file.read_into(prefix + p.name, block.data() + p.offset, p.size);
 }
 
-const std::string& metadata_at(const SafetensorsFile& file, std::string_view key) {
-  const auto found = file.metadata().find(std::string(key));
-  if (found == file.metadata().end()) {
-    fail_as_damaged("safetensors", file.path(), ": no metadata '", key, "'; not a file that normscope wrote");
-  }
-  return found->second;
-}
-
-void require_format(const SafetensorsFile& file) {
-  const std::string& version = metadata_at(file, "normscope");
-  require(version == format_version, "safetensors", file.path(), ": has the format '",
-          escape_controls(version), "'; this normscope reads '", format_version, "'");
-}
-
-Index step_of(const SafetensorsFile& file) {
-  const std::string& written = metadata_at(file, "step");
-  const Index step = std::strtoll(written.c_str(), nullptr, 10);
-  if (step >= 0 && written == std::to_string(step)) return step;
-  fail_as_damaged("safetensors", file.path(), ": metadata 'step' is '", escape_controls(written), "'");
-}
-
-RunConfig config_in(const SafetensorsFile& file, const LoadOptions& options) {
-  const std::string& written = metadata_at(file, "config");
-  try {
-    return load_config_text(written, file.path(), {}, options).config;
-  } catch (const Error& error) {  // not a usage Error: the user did not write this config
-    const std::string lines = error.what();
-    fail("safetensors", file.path(),
-         ": metadata 'config' is not a run's: ", lines.substr(0, lines.find('\n')));
-  }
-}
-
-Metadata corpus_metadata(const Corpus& corpus) {
-  return {{corpus_key, hex(corpus.hash)}, {train_characters_key, std::to_string(corpus.train.size())}};
-}
-
 // Whether a tensor is not a parameter: moments in a checkpoint; gradients, sites, tokens in an exchange file.
 bool is_auxiliary(std::string_view name) {
   for (const char* prefix : {first_moment_prefix, second_moment_prefix, "grad.", "act.", "act_grad."}) {
     if (name.starts_with(prefix)) return true;
   }
   return name == "tokens" || name == "targets" || name == "logits" || name == "loss";
+}
+
+// --- metadata ---
+
+const std::string& metadata_at(const SafetensorsFile& file, const std::string& key) {
+  const auto found = file.metadata().find(key);
+  require(found != file.metadata().end(), "safetensors", file.path(), ": no metadata '", key,
+          "'; not a file that normscope wrote");
+  return found->second;
+}
+
+// Metadata `key` as a number. Error: missing, or no number.
+template <class Number, class... Base>
+Number number_at(const SafetensorsFile& file, const std::string& key, Base... base) {
+  const std::string& digits = metadata_at(file, key);
+  const char* end = digits.data() + digits.size();
+  Number value{};
+  const auto result = std::from_chars(digits.data(), end, value, base...);
+  require(result.ec == std::errc() && result.ptr == end, "safetensors", file.path(), ": metadata '", key,
+          "' is ", quote(digits), "; expected a number");
+  return value;
+}
+
+RunConfig config_in(const SafetensorsFile& file) {
+  const std::string& version = metadata_at(file, "normscope");
+  require(version == format_version, "safetensors", file.path(), ": has the format ", quote(version),
+          "; this normscope reads \"", format_version, '"');
+  try {
+    return load_config_text(metadata_at(file, "config"), file.path(), {}, {.need_data = false}).config;
+  } catch (const Error& error) {  // of usage, of several lines; but the user did not write this config
+    const std::string lines = error.what();
+    fail("safetensors", file.path(), ": damaged config: ", lines.substr(0, lines.find('\n')));
+  }
+}
+
+Metadata corpus_metadata(const Corpus& corpus) {
+  return {{corpus_key, hex(corpus.hash)}, {"train_characters", std::to_string(corpus.train.size())}};
 }
 
 // Error: the checkpoint's config differs in keys that may not change on resume, or its corpus differs.
@@ -106,8 +106,7 @@ void require_same_run(const SafetensorsFile& file, const RunConfig& config, cons
 }
 
 Metadata state_metadata(const TrainState& state) {
-  Metadata metadata = {{"step", std::to_string(state.step)},
-                       {"trajectory_hash", hex(state.trajectory_hash)},
+  Metadata metadata = {{"trajectory_hash", hex(state.trajectory_hash)},
                        {"best_step", std::to_string(state.best_step)},
                        {"skipped", std::to_string(state.skipped)},
                        {"skipped_in_a_row", std::to_string(state.consecutive_skips)}};
@@ -118,18 +117,6 @@ Metadata state_metadata(const TrainState& state) {
   add("best_val_loss", state.best_val_loss);
   add("branch_share", state.branch_share);
   return metadata;
-}
-
-// Metadata `key` as a number. Error: missing, or no number.
-template <class Number, class... Base>
-Number number_at(const SafetensorsFile& file, const char* key, Base... base) {
-  const std::string& digits = metadata_at(file, key);
-  const char* end = digits.data() + digits.size();
-  Number value{};
-  const auto result = std::from_chars(digits.data(), end, value, base...);
-  require(result.ec == std::errc() && result.ptr == end, "safetensors", file.path(), ": metadata '", key,
-          "' is '", escape_controls(digits), "'; expected a number");
-  return value;
 }
 
 TrainState state_in(const SafetensorsFile& file, Index steps) {
@@ -152,10 +139,9 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
 
 std::string corpus_difference(const Metadata& file, const Corpus& corpus) {
   for (const auto& [key, now] : corpus_metadata(corpus)) {
-    const auto then = file.find(key);  // older versions wrote no 'train_characters'
-    if (then == file.end() || then->second == now) continue;
-    const char* what = key == corpus_key ? "a corpus with hash " : "a number of characters for training of ";
-    return text(what, escape_controls(then->second), ", now ", now);
+    const auto then = file.find(key);
+    if (then != file.end() && then->second != now)
+      return text("another text, of ", key, ' ', then->second, ", now ", now);
   }
   return "";
 }
@@ -173,8 +159,7 @@ void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const 
                      const Model<float>& model, const Moments<float>& moments) {
   Metadata metadata = state_metadata(state);
   metadata.merge(file_metadata(meta, state.step));
-  std::vector<TensorView> tensors;
-  add_model(model, tensors);
+  std::vector<TensorView> tensors = model_tensors(model);
   add_tensors(first_moment_prefix, model.layout().list(), moments.first, tensors);
   add_tensors(second_moment_prefix, model.layout().list(), moments.second, tensors);
   write_safetensors(path, tensors, metadata);
@@ -183,33 +168,30 @@ void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const 
 TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, Model<float>& model,
                            Moments<float>& moments) {
   const SafetensorsFile file(path);
-  require_format(file);
-  const RunConfig config = config_in(file, {.need_data = false});
+  const std::vector<Parameter>& list = model.layout().list();
+  const RunConfig config = config_in(file);
   require_same_run(file, config, meta);
-  for (const char* prefix : {"", first_moment_prefix, second_moment_prefix}) {
-    require_tensors(file, prefix, model.layout().list());
-  }
-  require_tensors(file, "", model.layout().buffers());
+  require_weights(file, model.layout());
+  require_tensors(file, first_moment_prefix, list);
+  require_tensors(file, second_moment_prefix, list);
   TrainState state = state_in(file, config.train.steps);
   if (config.eval.compared_batches() != meta.config.eval.compared_batches())
     state.best_val_loss.reset();  // of other windows than the evaluations to come
   load_model_weights(file, model);
-  load_tensors(file, first_moment_prefix, model.layout().list(), moments.first);
-  load_tensors(file, second_moment_prefix, model.layout().list(), moments.second);
+  load_tensors(file, first_moment_prefix, list, moments.first);
+  load_tensors(file, second_moment_prefix, list, moments.second);
   return state;
 }
 
 void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model) {
-  std::vector<TensorView> tensors;
-  add_model(model, tensors);
-  write_safetensors(path, tensors, file_metadata(meta, step));
+  write_safetensors(path, model_tensors(model), file_metadata(meta, step));
 }
 
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout) {
-  for (const TensorInfo& tensor : file.tensors()) {
-    const bool is_buffer = std::ranges::count(layout.buffers(), tensor.name, &Parameter::name) > 0;
-    if (is_buffer || is_auxiliary(tensor.name) || layout.find(tensor.name) != no_parameter) continue;
-    fail("safetensors", file.path(), ": ", escape_controls(tensor.name), " is not a parameter of the model");
+  for (const auto& [name, tensor] : file.tensors()) {
+    const bool is_buffer = std::ranges::count(layout.buffers(), name, &Parameter::name) > 0;
+    if (!is_buffer && !is_auxiliary(name) && layout.find(name) == no_parameter)
+      fail("safetensors", file.path(), ": ", quote(name), " is not a parameter of the model");
   }
   require_tensors(file, "", layout.list());
   require_tensors(file, "", layout.buffers());
@@ -220,11 +202,6 @@ void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
   load_tensors(file, "", model.layout().buffers(), model.running.values);
 }
 
-LoadedModel::LoadedModel(RunConfig run_config, Vocabulary vocabulary)
-    : config(std::move(run_config)),
-      vocab(std::move(vocabulary)),
-      model(config.model, vocab.size(), config.train.gemm_mode()) {}
-
 std::string weights_of(const std::string& run_or_file) {
   if (!std::filesystem::is_directory(run_or_file)) return run_or_file;
   const std::filesystem::path model = std::filesystem::path(run_or_file) / model_file;
@@ -232,16 +209,17 @@ std::string weights_of(const std::string& run_or_file) {
 }
 
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
-  const std::string path = weights_of(run_or_file);
-  const SafetensorsFile file(path);
-  require_format(file);
-  RunConfig config = config_in(file, {.need_data = false});
-  Vocabulary vocab = Vocabulary::from_json(metadata_at(file, "vocab"), path);
+  const SafetensorsFile file(weights_of(run_or_file));
+  const RunConfig config = config_in(file);
+  const Vocabulary vocab = Vocabulary::from_json(metadata_at(file, "vocab"), file.path());
   require_weights(file, ParameterLayout(config.model, vocab.size()));  // before allocating that model
-  auto loaded = std::make_unique<LoadedModel>(std::move(config), std::move(vocab));
-  loaded->path = path;
-  loaded->step = step_of(file);
-  loaded->metadata = file.metadata();
+  std::unique_ptr<LoadedModel> loaded(
+      new LoadedModel{.config = config,
+                      .vocab = vocab,
+                      .path = file.path(),
+                      .step = number_at<Index>(file, "step"),
+                      .metadata = file.metadata(),
+                      .model = {config.model, vocab.size(), config.train.gemm_mode()}});
   load_model_weights(file, loaded->model);
   return loaded;
 }

@@ -60,11 +60,10 @@ void load_model_weights(const SafetensorsFile& file, Model<float>& model);
 
 // A model file with its own config and vocabulary, from the metadata.
 struct LoadedModel {
-  LoadedModel(RunConfig run_config, Vocabulary vocabulary);
   RunConfig config;
   Vocabulary vocab;
   std::string path;
-  Index step = 0;
+  Index step;
   Metadata metadata;
   Model<float> model;
 };

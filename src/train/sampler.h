@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/random.h"
-#include "data/vocabulary.h"
+#include "data/corpus.h"
 #include "model/model.h"
 
 namespace normscope {

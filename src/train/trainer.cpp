@@ -228,7 +228,7 @@ void Trainer::write_results() {
     return;
   }
   save_model(folder_->file(model_file), run_meta(), state_.step, model_);
-  write_atomically(folder_->file(sample_file), sample, "\n");
+  write_atomically(folder_->file(sample_file), sample + "\n");
 }
 
 void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {

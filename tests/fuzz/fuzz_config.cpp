@@ -7,8 +7,6 @@
 
 namespace normscope::fuzz {
 
-const MemoryLimit memory_limit = {512 << 10, 512};
-
 namespace {
 
 const std::string label = NORMSCOPE_SOURCE_DIR "/configs/fuzz.json";  // of no file: paths are relative to it
