@@ -276,8 +276,12 @@ Outcome equations(const Context& given) {
   TestModel<double> model(given, given.config.model);
   const WindowBatch batch = small_batch(given, 32);
   const Tensors pass = tensors_of(model, view(batch));
+  double largest = 1;
+  for (const auto& [name, x] : pass) largest = std::max(largest, l2_norm(std::ssize(x), x.data()));
+  // A norm of equal numbers is nothing but their rounding over the root of eps.
+  const double root = std::sqrt(std::max(given.config.model.norm_eps, 1e-12));
+  const double least_size = std::max(1.0, 0x1p-50 * largest / root / identity_limit);
   Worst worst;
-  constexpr double least_size = 1;  // a norm of equal tokens is nothing but rounding
   for (const auto& [name, want] : Equations{model, view(batch)}.of(pass))
     worst.add(name, l2_distance(pass.at(name), want),
               std::max(l2_norm(std::ssize(want), want.data()), least_size));
