@@ -31,7 +31,7 @@ TEST_CASE("a perceptron learns a circle with the tape and the ops alone") {
       return tape.parameter(p.value.data(), p.gradient.data(), p.rows, p.cols);
     };
     constexpr auto gemm = GemmProvider::automatic;
-    const auto in = Tape<double>::constant(x.data(), points, 2);
+    const auto in = tape.constant(x.data(), points, 2);
     const auto features = activated_linear(tape, gemm, Activation::gelu, in, on_tape(w1), on_tape(b1));
     const auto logits = linear(tape, gemm, features, on_tape(w2), on_tape(b2));
     const auto loss = cross_entropy(tape, logits, std::span<const std::int32_t>(inside));

@@ -29,11 +29,18 @@ int Tape<Real>::new_slot(Index rows, Index cols) {
 
 template <class Real>
 Var<Real> Tape<Real>::parameter(Real* value, Real* gradient, Index rows, Index cols) {
-  Var<Real> var = constant(value, rows, cols);
+  Var<Real> var{{value, rows, cols}};
   if (!recording_ || gradient == nullptr) return var;
   var.slot = new_slot(rows, cols);
   slots_.back().buffer = new (arena_.take<Buffer>(1)) Buffer{gradient, 1, true};
   return var;
+}
+
+template <class Real>
+Var<Real> Tape<Real>::constant(const Real* value, Index rows, Index cols) {
+  const Var<Real> copy{{save<Real>(rows * cols), rows, cols}};
+  std::copy_n(value, copy.size(), copy.data);
+  return copy;
 }
 
 template <class Real>
@@ -94,7 +101,9 @@ template <class Real>
 void Tape<Real>::tap(const Var<Real>& value, Place place) {
   if (listener_ == nullptr) return;
   listener_->on_value(place, value);
-  if (value.slot >= 0) taps_.push_back({value.slot, place});
+  if (value.slot < 0) return;
+  const auto after = std::ranges::upper_bound(taps_, value.slot, {}, &Tap::slot);  // nearly always the end
+  taps_.insert(after, {value.slot, place});
 }
 
 template <class Real>
@@ -123,8 +132,8 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
     if (slot.buffer == nullptr) continue;  // the loss does not depend on it
     const Matrix<Real> gradient = slot.gradient();
     // Every reader of this value came later on the tape, so its gradient is final now.
-    for (const Tap& tap : taps_) {
-      if (listener_ != nullptr && tap.slot == node->output) listener_->on_gradient(tap.place, gradient);
+    for (const Tap& tap : std::ranges::equal_range(taps_, node->output, {}, &Tap::slot)) {
+      if (listener_ != nullptr) listener_->on_gradient(tap.place, gradient);
     }
     const Stopwatch clock;
     node->backward(node->closure, *this);

@@ -136,10 +136,8 @@ class Tape {
   // A parameter. The caller owns value and gradient; the tape adds to the gradient and never clears it.
   Var<Real> parameter(Real* value, Real* gradient, Index rows, Index cols);
 
-  // A value that is read but never differentiated.
-  static Var<Real> constant(const Real* value, Index rows, Index cols) {
-    return {{const_cast<Real*>(value), rows, cols}};  // ops write to their outputs alone
-  }
+  // A copy of a value, never differentiated.
+  Var<Real> constant(const Real* value, Index rows, Index cols);
 
   // Reports a value to the listener now, and its gradient when that is final.
   void tap(const Var<Real>& value, Place place);
@@ -201,7 +199,7 @@ class Tape {
   BufferPool<Real> gradients_;
   std::vector<Slot> slots_;
   std::vector<Node> nodes_;
-  std::vector<Tap> taps_;
+  std::vector<Tap> taps_;  // by slot
   TapListener<Real>* listener_ = nullptr;
   OpListener* op_listener_ = nullptr;
   OpCall call_{};  // the op being recorded

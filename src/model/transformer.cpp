@@ -141,12 +141,15 @@ struct Transformer<Real>::Run {
   Index first_position() const { return cache != nullptr ? cache->length : 0; }
 
   Var<Real> embed() {
+    const Index C = config.d_model;
     Var<Real> positions = parameter(layout.position_embedding);
+    Index first = first_position();  // in `positions`
     if (config.position == Position::sinusoidal) {
-      positions = Tape<Real>::constant(model.sinusoids_.data(), config.context, config.d_model);
+      positions = tape.constant(&model.sinusoids_[first * C], pass.context, C);
+      first = 0;
     }
-    Var<Real> x = embedding(tape, pass.tokens, pass.context, parameter(layout.token_embedding), positions,
-                            first_position());
+    Var<Real> x =
+        embedding(tape, pass.tokens, pass.context, parameter(layout.token_embedding), positions, first);
     x = norm(layout.embed_norm, x);
     return dropout(tape, drop(0, DropoutPlace::embedding), x);
   }
