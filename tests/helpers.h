@@ -13,8 +13,7 @@
 
 #include "core/parallel.h"
 #include "core/random.h"
-#include "kernels/pointwise.h"
-#include "kernels/softmax.h"
+#include "kernels/simd.h"
 
 namespace normscope::testing {
 
@@ -105,6 +104,11 @@ inline float nearest_bf16(float x) {
   std::frexp(x, &exponent);
   const double unit = std::ldexp(1.0, std::max(exponent, -125) - 8);  // 8 significant bits
   return static_cast<float>(std::nearbyint(x / unit) * unit);
+}
+
+template <class Real>
+void activation(Activation kind, Index n, const Real* x, Real* y, Real* derivative) {
+  kernels<Real>().activation(kind, n, x, y, derivative);
 }
 
 // f(x) and f'(x) of an activation by the C++ library's functions: the kernel of doubles.

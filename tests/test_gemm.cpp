@@ -71,7 +71,7 @@ struct Product {
   std::vector<Real> a, b, c;
   Gemm<Real> gemm;
 
-  Product(bool ta, bool tb, Index m, Index n, Index k, Real alpha, Real beta, Index gap) {
+  Product(bool ta, bool tb, Index m, Index n, Index k, Real beta, Index gap) {
     const auto matrix = [&](const char* what, Index rows, Index cols) {
       const RandomStream random(7, what);
       std::vector<Real> v(static_cast<std::size_t>(rows * (cols + gap)), nan());
@@ -90,11 +90,7 @@ struct Product {
       return transposed ? Matrix<Real>{v.data(), cols, rows, rows + gap}.t()
                         : Matrix<Real>{v.data(), rows, cols, cols + gap};
     };
-    gemm = {.a = view(a, ta, m, k),
-            .b = view(b, tb, k, n),
-            .c = view(c, false, m, n),
-            .alpha = alpha,
-            .beta = beta};
+    gemm = {.a = view(a, ta, m, k), .b = view(b, tb, k, n), .c = view(c, false, m, n), .beta = beta};
   }
   Product(const Product&) = delete;
 
@@ -130,14 +126,14 @@ double largest_error(const Gemm<Real>& g, const std::vector<Real>& got, const st
 }
 
 template <class Real>
-void check_against_twin(Index m, Index n, Index k, Real alpha, Real beta, Index gap,
-                        const std::vector<Way<Real>>& ways, bool in_bf16 = false) {
+void check_against_twin(Index m, Index n, Index k, Real beta, Index gap, const std::vector<Way<Real>>& ways,
+                        bool in_bf16 = false) {
   // Terms are at most 1: k roundings of sums that grow like sqrt(k), with room to spare.
   const double tolerance =
       static_cast<double>(std::numeric_limits<Real>::epsilon()) * (4 + 2 * static_cast<double>(k));
   for (const bool ta : {false, true}) {
     for (const bool tb : {false, true}) {
-      Product<Real> product(ta, tb, m, n, k, alpha, beta, gap);
+      Product<Real> product(ta, tb, m, n, k, beta, gap);
       const auto change_operands = [&](const auto& change) {
         for (std::vector<Real>* operand : {&product.a, &product.b})
           for (Real& x : *operand) x = static_cast<Real>(change(static_cast<float>(x)));
@@ -151,8 +147,7 @@ void check_against_twin(Index m, Index n, Index k, Real alpha, Real beta, Index 
         const double error = largest_error(product.gemm, results[i], expected);
         if (!(error <= tolerance)) {
           FAIL_CHECK(ways[i].name << " " << m << 'x' << n << 'x' << k << " transposed " << ta << tb
-                                  << " alpha " << alpha << " beta " << beta << " gap " << gap << ": error "
-                                  << error);
+                                  << " beta " << beta << " gap " << gap << ": error " << error);
         }
       }
     }
@@ -174,7 +169,7 @@ TEST_CASE_TEMPLATE("gemm: every provider and instruction set is the naive twin",
         Shape{14, 32, 32}, Shape{15, 33, 511}, Shape{29, 65, 512}, Shape{43, 15, 513}, Shape{64, 64, 32},
         Shape{128, 32, 64}, Shape{65, 128, 96}, Shape{3, 17, 4099}, Shape{200, 530, 40}, Shape{40, 70, 1024},
         Shape{20, 600, 1100}}) {
-    for (const Index gap : {0, 5}) check_against_twin<Real>(s.m, s.n, s.k, Real(1), Real(0), gap, ways);
+    for (const Index gap : {0, 5}) check_against_twin<Real>(s.m, s.n, s.k, Real(0), gap, ways);
   }
 }
 
@@ -184,22 +179,14 @@ TEST_CASE("gemm: bf16 is the naive twin of operands rounded to the nearest, ties
   for (const Shape& s : {Shape{1, 1, 1}, Shape{1, 33, 7}, Shape{5, 1, 64}, Shape{7, 9, 2}, Shape{13, 31, 17},
                          Shape{14, 32, 32}, Shape{29, 65, 1024}, Shape{43, 15, 1025}, Shape{128, 32, 64},
                          Shape{65, 128, 97}, Shape{3, 17, 4099}, Shape{200, 530, 40}, Shape{20, 600, 2201}}) {
-    for (const Index gap : {0, 5}) check_against_twin<float>(s.m, s.n, s.k, 1, 0, gap, ways, true);
+    for (const Index gap : {0, 5}) check_against_twin<float>(s.m, s.n, s.k, 0, gap, ways, true);
   }
-  for (const float alpha : {1.0f, 0.5f}) {
-    for (const float beta : {0.0f, 1.0f, -0.5f})
-      check_against_twin<float>(31, 45, 601, alpha, beta, 3, ways, true);
-  }
+  for (const float beta : {0.0f, 1.0f, -0.5f}) check_against_twin<float>(31, 45, 601, beta, 3, ways, true);
 }
 
-TEST_CASE_TEMPLATE("gemm: alpha and beta", Real, float, double) {
-  const std::vector<Way<Real>> all = all_ways<Real>();
-  const std::vector<Way<Real>> providers(all.begin(), all.begin() + 4);
-  for (const Real alpha : {Real(0), Real(1), Real(0.5), Real(-1)}) {
-    for (const Real beta : {Real(0), Real(1), Real(0.5), Real(-1)}) {
-      check_against_twin<Real>(31, 45, 600, alpha, beta, 3, alpha == 0 ? providers : all);
-    }
-  }
+TEST_CASE_TEMPLATE("gemm: beta", Real, float, double) {
+  for (const Real beta : {Real(0), Real(1), Real(0.5), Real(-1)})
+    check_against_twin<Real>(31, 45, 600, beta, 3, all_ways<Real>());
 }
 
 TEST_CASE("gemm: products without elements or terms") {
@@ -226,7 +213,7 @@ TEST_CASE("gemm: products without elements or terms") {
 TEST_CASE("gemm: bias and activation follow the finished sums, in every tile") {
   for (const Activation kind : {Activation::relu, Activation::gelu}) {
     for (const Shape& s : {Shape{1, 1, 3}, Shape{17, 33, 5}, Shape{200, 530, 1100}, Shape{4, 7, 0}}) {
-      Product<float> product(false, true, s.m, s.n, s.k, 0.1f, 1, 3);
+      Product<float> product(false, true, s.m, s.n, s.k, 1, 3);
       std::vector<float> bias(static_cast<std::size_t>(s.n));
       for (std::size_t j = 0; j < bias.size(); ++j) bias[j] = 0.1f * static_cast<float>(j % 7);
       const std::vector<float> sums = product.by_twin();
@@ -251,7 +238,7 @@ TEST_CASE("gemm: bias and activation follow the finished sums, in every tile") {
             add(derivatives[at], activation_derivative(kind, biased[at]));
           }
         }
-        CHECK(error <= 2e-5);
+        CHECK(error <= 1e-4);
       }
       product.gemm.epilogue = {};
     }
@@ -261,7 +248,7 @@ TEST_CASE("gemm: bias and activation follow the finished sums, in every tile") {
 TEST_CASE("gemm: NaN in an operand reaches its row of C and no other") {
   for (const Way<float>& way : float_and_bf16_ways()) {
     CAPTURE(way.name);
-    Product<float> product(false, true, 30, 40, 50, 1, 0, 0);
+    Product<float> product(false, true, 30, 40, 50, 0, 0);
     product.a[17 * 50 + 49] = Product<float>::nan();
     const std::vector<float> c = product.by(way);
     bool as_expected = true;
@@ -276,7 +263,7 @@ TEST_CASE("gemm: the same bits at any thread count") {
                          Shape{40, 70, 2048}, Shape{40, 70, 1201}, Shape{770, 33, 50}}) {
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
-        const Product<float> product(ta, tb, s.m, s.n, s.k, 1, 1, 0);
+        const Product<float> product(ta, tb, s.m, s.n, s.k, 1, 0);
         for (const Way<float>& way : float_and_bf16_ways()) {
           CAPTURE(way.name);
           CAPTURE(s.m);

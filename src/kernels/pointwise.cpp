@@ -24,11 +24,6 @@ void TensorStats::operator+=(const TensorStats& other) {
 }
 
 template <class Real>
-void activation(Activation kind, Index n, const Real* x, Real* y, Real* derivative) {
-  kernels<Real>().activation(kind, n, x, y, derivative);
-}
-
-template <class Real>
 void swiglu_forward(Index n, const Real* gate, const Real* x, Real* y) {
   parallel_blocks(n, swiglu_block, [&](Index begin, Index end) {
     kernels<Real>().swiglu_forward(end - begin, gate + begin, x + begin, y + begin);
@@ -111,8 +106,6 @@ TensorStats tensor_stats(Index n, const Real* x) {
       n, [&](Index begin, Index count) { return kernels<Real>().tensor_stats(count, x + begin); });
 }
 
-template void activation(Activation, Index, const float*, float*, float*);
-template void activation(Activation, Index, const double*, double*, double*);
 template void swiglu_forward(Index, const float*, const float*, float*);
 template void swiglu_forward(Index, const double*, const double*, double*);
 template void swiglu_backward(Index, const float*, const float*, const float*, float*, float, float*, float);

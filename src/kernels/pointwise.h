@@ -11,11 +11,6 @@ namespace normscope {
 // (Shazeer 2020), no function of one.
 enum class Activation { relu, gelu, gelu_tanh, silu, swiglu };
 
-// y = f(x) and derivative = f'(x) for n elements, by the calling thread: the epilogue of a product (gemm.h).
-// `derivative` may be x.
-template <class Real>
-void activation(Activation kind, Index n, const Real* x, Real* y, Real* derivative);
-
 // y = silu(gate) * x.
 template <class Real>
 void swiglu_forward(Index n, const Real* gate, const Real* x, Real* y);

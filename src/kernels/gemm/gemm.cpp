@@ -29,7 +29,7 @@ void call_openblas(Cblas cblas, const Gemm<Real>& g) {
   const auto transpose = [](const Matrix<Real>& x) { return x.transposed ? CblasTrans : CblasNoTrans; };
   const ThreadCount serial(1);  // the OpenMP flavour counts OpenMP's threads, except inside a parallel loop
   cblas(CblasRowMajor, transpose(g.a), transpose(g.b), narrow(g.c.rows), narrow(g.c.cols), narrow(g.a.cols),
-        g.alpha, g.a.data, narrow(g.a.ld), g.b.data, narrow(g.b.ld), g.beta, g.c.data, narrow(g.c.ld));
+        Real(1), g.a.data, narrow(g.a.ld), g.b.data, narrow(g.b.ld), g.beta, g.c.data, narrow(g.c.ld));
 }
 
 }  // namespace
@@ -79,11 +79,9 @@ void for_each_tile(const Gemm<Real>& g, Multiply&& multiply) {
   parallel_for(block_count(m, tile_m) * across, [&](Index tile) {
     const Index row = tile / across * tile_m, col = tile % across * tile_n;
     const Index rows = std::min(tile_m, m - row), cols = std::min(tile_n, n - col);
-    const Matrix<Real> c = g.c.block(row, col, rows, cols);
     multiply(Gemm<Real>{.a = g.a.block(row, 0, rows, k),
                         .b = g.b.block(0, col, k, cols),
-                        .c = c,
-                        .alpha = g.alpha,
+                        .c = g.c.block(row, col, rows, cols),
                         .beta = g.beta});
     apply_epilogue(g, row, col, rows, cols);
   });
@@ -118,7 +116,7 @@ void gemm(GemmProvider provider, const Gemm<Real>& product) {
   check_shapes(product);
   Gemm<Real> g = product;
   if (g.c.size() == 0) return;
-  if (g.a.cols == 0 || g.alpha == 0) {  // as in BLAS, alpha = 0 means that A and B are not read
+  if (g.a.cols == 0) {
     for (Index i = 0; i < g.c.rows; ++i) {
       Real* row = g.c.data + i * g.c.ld;
       for (Index j = 0; j < g.c.cols; ++j) row[j] = g.beta == 0 ? Real(0) : g.beta * row[j];

@@ -37,12 +37,12 @@ struct Epilogue {
   Activation activation = Activation::relu;
 };
 
-// C = alpha * A * B + beta * C, then the epilogue. A is (m, k), B is (k, n), C is (m, n); A and B may be
+// C = A * B + beta * C, then the epilogue. A is (m, k), B is (k, n), C is (m, n); A and B may be
 // transposed views. C is not read when beta is 0.
 template <class Real>
 struct Gemm {
   Matrix<Real> a, b, c;
-  Real alpha = 1, beta = 0;
+  Real beta = 0;
   Epilogue<Real> epilogue = {};
   Precision precision = Precision::fp32;
 };

@@ -140,7 +140,7 @@ void multiply_tiles(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
       const Index i = m * row_tile / grid.row_tiles, rows = m * (row_tile + 1) / grid.row_tiles - i;
       const Index j = tile % grid.column_tiles * grid.tile_cols, cols = std::min(grid.tile_cols, n - j);
       kernel.multiply(rows, cols, packed_steps<Element>(steps), a.from(i, 0), b.from(0, j / kernel.nr),
-                      {g.alpha, k0 == 0 ? g.beta : 1, g.c.block(i, j, rows, cols)});
+                      {1, k0 == 0 ? g.beta : 1, g.c.block(i, j, rows, cols)});
       if (k0 + steps == k) apply_epilogue(g, i, j, rows, cols);
     };
 
@@ -159,10 +159,9 @@ void multiply_tiles(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
 }
 
 // Split-K for dW, whose k are the rows of activations: each thread owns blocks of k and packs rows that
-// nobody else reads. Partial C's are added in the order of k, so the bits are those of one thread; this needs
-// alpha = 1, else they would be rounded once more.
+// nobody else reads. Partial C's are added in the order of k, so the bits are those of one thread.
 bool can_split_k(const Gemm<float>& g, Index k_blocks) {
-  return g.a.transposed && g.alpha == 1 && g.epilogue.bias == nullptr && !g.epilogue.derivative &&
+  return g.a.transposed && g.epilogue.bias == nullptr && !g.epilogue.derivative &&
          (k_blocks - 1) * g.c.size() <= split_max;
 }
 

@@ -26,7 +26,7 @@ void gemm(const Gemm<Real>& g) {
       for (Index k = 0; k < g.a.cols; ++k) sum += at(g.a, i, k) * at(g.b, k, j);
       Real& c = g.c.data[i * g.c.ld + j];
       const double before = g.beta == 0 ? 0.0 : static_cast<double>(g.beta) * static_cast<double>(c);
-      c = static_cast<Real>(before + static_cast<double>(g.alpha) * sum);
+      c = static_cast<Real>(before + sum);
     }
   }
 }
