@@ -34,7 +34,7 @@ struct Accumulator {
   Real beta;
 };
 
-// Observes values and final gradients at the model's sites, branches and attention heads.
+// An observer of values and final gradients at the model's sites, branches and attention heads.
 template <class Real>
 class TapListener {
  public:
@@ -55,7 +55,7 @@ struct OpCall {
   Index rows, in, out;
 };
 
-// Observes the time that each call of an op and its backward took.
+// An observer of the time that each call of an op and its backward took.
 class OpListener {
  public:
   virtual ~OpListener() = default;
@@ -68,7 +68,7 @@ class Tape {
  public:
   Tape() : gradients_(arena_) {}
 
-  // Begins a new step: drops all values and closures. `record` false: values only, no backward.
+  // Begin a new step: drop all values and closures. `record` false: values only, no backward.
   void reset(bool record = true);
 
   // --- for ops, forward ------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class Tape {
 
   bool recording() const { return recording_; }
 
-  // Records an op's backward: backward(tape) is called when the gradient of `output` is final. The closure is
+  // Record an op's backward: backward(tape) is called when the gradient of `output` is final. The closure is
   // copied bytewise into the arena, so it may hold only plain values: pointers, sizes, Vars.
   template <class Backward>
   void record(const Var<Real>& output, Backward backward) {
@@ -95,8 +95,8 @@ class Tape {
                       [](const void* c, Tape& tape) { (*static_cast<const Backward*>(c))(tape); }, call_});
   }
 
-  // Declared first in an op: reports this call and its backward to the OpListener. out 0: as many features as
-  // the input.
+  // The report of an op's call and of its backward to the OpListener; declare it first in the op. out 0: as
+  // many features as the input.
   class Op {
    public:
     Op(Tape& tape, const char* name, Index rows, Index in, Index out = 0) : tape_(tape) {
@@ -139,10 +139,10 @@ class Tape {
   // A copy of a value, never differentiated.
   Var<Real> constant(const Real* value, Index rows, Index cols);
 
-  // Reports a value to the listener now, and its gradient when that is final.
+  // Report a value to the listener now, and its gradient when that is final.
   void tap(const Var<Real>& value, Place place);
 
-  // These report branches and attention heads to the listener, and do nothing without one.
+  // Report branches and attention heads to the listener; without one, do nothing.
   void tap_branch(Place output, Real alpha, const Var<Real>& branch) {
     if (listener_ != nullptr) listener_->on_branch(output, alpha, branch);
   }
@@ -158,11 +158,11 @@ class Tape {
   void set_listener(TapListener<Real>* listener) { listener_ = listener; }
   void set_op_listener(OpListener* listener) { op_listener_ = listener; }
 
-  // Backpropagates from a scalar, d(loss)/d(loss) = cotangent. Only once: backwards may overwrite saved
+  // Backpropagate from a scalar, d(loss)/d(loss) = cotangent; only once, as backwards overwrite saved
   // values.
   void backward(const Var<Real>& loss, Real cotangent = 1);
 
-  // Backpropagates from any value with the given cotangent (rows*cols numbers).
+  // Backpropagate from any value with the given cotangent (rows*cols numbers).
   void backward_from(const Var<Real>& output, const Real* cotangent);
 
   const Arena& arena() const { return arena_; }

@@ -1,4 +1,4 @@
-// Memory of one training step: values, gradients, scratch. Allocated in order, freed all at once.
+// Memory of one training step: values, gradients, closures. Allocated in order, freed all at once.
 #pragma once
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ class Arena {
     return static_cast<T*>(take_bytes(static_cast<std::size_t>(count) * sizeof(T)));
   }
 
-  // Makes all memory available again. Joins the chunks if there was more than one.
+  // Make all memory available again, joining the chunks if there was more than one.
   void reset();
 
   std::size_t peak_bytes() const { return peak_; }  // the maximum in use between two resets
@@ -62,7 +62,7 @@ class BufferPool {
 
   void release(Real* buffer, Index count) { free_[count].push_back(buffer); }
 
-  // Forgets every buffer; call it with the arena's reset().
+  // Drop every buffer; call it with the arena's reset().
   void reset() {
     for (auto& [count, free] : free_) free.clear();
   }

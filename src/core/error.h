@@ -26,13 +26,13 @@ std::string text(const Parts&... parts) {
   return out.str();
 }
 
-// Throws Error{failure}: I/O, damaged files, broken invariants.
+// Throw Error{failure}: I/O, damaged files, broken invariants.
 template <class... Parts>
 [[noreturn]] void fail(std::string_view where, const Parts&... parts) {
   throw Error(Exit::failure, text('[', where, "] ", parts...));
 }
 
-// Throws Error{usage}: the command line, a config, a corpus that cannot be used.
+// Throw Error{usage}: the command line, a config, a corpus that cannot be used.
 template <class... Parts>
 [[noreturn]] void refuse(std::string_view where, const Parts&... parts) {
   throw Error(Exit::usage, text('[', where, "] ", parts...));

@@ -30,7 +30,7 @@ double peak_rss_bytes() {
 }
 
 double available_memory_bytes() {
-  double available = 0x1p60;  // if the system does not say
+  double available = 0x1p60;  // no limit where the kernel gives no such line
   std::ifstream meminfo("/proc/meminfo");
   for (std::string line; std::getline(meminfo, line);) {
     if (line.starts_with("MemAvailable:")) available = std::strtod(line.c_str() + 13, nullptr) * 1024;

@@ -18,7 +18,7 @@ namespace normscope {
 inline void set_thread_count(int threads) { omp_set_num_threads(threads); }
 inline int thread_count() { return omp_get_max_threads(); }
 
-// Sets the thread count for the lifetime of the object.
+// The thread count for the lifetime of the object.
 class ThreadCount {
  public:
   explicit ThreadCount(int threads) : before_(thread_count()) { set_thread_count(threads); }
@@ -30,13 +30,13 @@ class ThreadCount {
   int before_;
 };
 
-// Inside a parallel loop, inner loops run in the calling thread alone.
+// True inside a parallel loop, whose inner loops run in the calling thread alone.
 inline bool in_parallel_loop() { return omp_in_parallel() != 0; }
 
 inline Index block_count(Index items, Index block) { return (items + block - 1) / block; }
 
-// Calls body(i) for each i of [0, items), each in one thread; neighbouring items share a thread, the same in
-// every loop of as many items, which finds its rows in the cache. Rethrows the first exception.
+// Call body(i) for each i of [0, items), each in one thread, and rethrow the first exception. Neighbouring
+// items share a thread, the same one in every loop of as many items, so their rows are still in its cache.
 template <class Body>
 void parallel_for(Index items, Body&& body) {
   if (items <= 1 || thread_count() == 1 || in_parallel_loop()) {
@@ -56,7 +56,7 @@ void parallel_for(Index items, Body&& body) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Calls body(begin, end) for each block of `block` items of [0, items).
+// Call body(begin, end) for each block of `block` items of [0, items).
 template <class Body>
 void parallel_blocks(Index items, Index block, Body&& body) {
   parallel_for(block_count(items, block),
@@ -65,7 +65,7 @@ void parallel_blocks(Index items, Index block, Body&& body) {
 
 constexpr Index elements_per_block = 16384;
 
-// The sum of what measure(begin, count) returns for each block of [0, n): one partial sum a block, added in
+// The sum of what measure(begin, count) returns for each block of [0, n): one partial sum per block, added in
 // the order of the blocks, so that the sum does not depend on the number of threads.
 template <class Sum, class Measure>
 Sum sum_over_blocks(Index n, Measure measure) {

@@ -17,12 +17,12 @@ Real* thread_scratch(Index count) {
     void operator()(Real* p) const { std::free(p); }
   };
   thread_local std::unique_ptr<Real, Free> memory;
-  thread_local Index room = 0;
-  if (count > room) {
+  thread_local Index capacity = 0;
+  if (count > capacity) {
     const Index padded = (count + 1023) / 1024 * 1024;
     memory.reset();
     memory.reset(static_cast<Real*>(std::aligned_alloc(64, static_cast<std::size_t>(padded) * sizeof(Real))));
-    room = memory != nullptr ? padded : 0;
+    capacity = memory != nullptr ? padded : 0;
     if (memory == nullptr) throw std::bad_alloc();
   }
   return memory.get();

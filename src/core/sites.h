@@ -1,4 +1,4 @@
-// What is measured in the model: its sites, and its attention heads.
+// Places of measurement in the model: its sites and its attention heads.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Place {
 // Statistics of a head's softmax as sums over queries, for the rows of heads.csv.
 struct HeadStats {
   Index queries = 0;
-  double max_logit = -std::numeric_limits<double>::infinity();  // of q·k/sqrt(D), masked entries excluded
+  double max_logit = -std::numeric_limits<double>::infinity();  // largest q·k/sqrt(D) that is not masked
   double entropy = 0;      // sum of the entropy of each query's weights before dropout (nats)
   double first_share = 0;  // sum of each query's weight before dropout on the first key
 

@@ -38,8 +38,8 @@ inline std::string_view leaf_name(std::string_view key) { return key.substr(key.
 // Insertions, deletions and substitutions that turn a into b, '-' counting as '_' (Levenshtein).
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   const auto plain = [](char c) { return c == '-' ? '_' : c; };
-  std::vector<std::size_t> row(b.size() +
-                               1);  // of the table: distances of a's first i characters to b's first j
+  // A row of the table: distances of a's first i characters to b's first j.
+  std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
     std::size_t diagonal = std::exchange(row[0], i);

@@ -20,7 +20,7 @@ template <class Real>
 struct Matrix {
   Real* data = nullptr;
   Index rows = 0, cols = 0, ld = 0;
-  bool transposed = false;  // only for GEMM: element (i, j) is at [j*ld + i]
+  bool transposed = false;  // operands of GEMM only: element (i, j) is at [j*ld + i]
 
   Matrix() = default;
   Matrix(Real* memory, Index n_rows, Index n_cols, Index stride)

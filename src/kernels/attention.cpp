@@ -18,7 +18,7 @@ constexpr Index query_tile = 16;
 // Queries whose weights are kept at a time in the backward: the terms of one visit of dK and dV.
 constexpr Index query_block = 4 * query_tile;
 
-// A head's operand of products: itself, or a copy rounded to bf16 in scratch of this thread's Tag.
+// A head's operand of products: the matrix itself, or a copy rounded to bf16 in scratch of this thread's Tag.
 template <class Tag>
 Matrix<float> operand(const Attention<float>& a, const Matrix<float>& x, Index item) {
   const Matrix<float> head = a.head(x, item);
@@ -29,7 +29,7 @@ Matrix<float> operand(const Attention<float>& a, const Matrix<float>& x, Index i
   return copy;
 }
 
-// Rounds a tile's P∘M or dS in place, if products do.
+// Round a tile's P∘M or dS in place if products have operands in bf16.
 void round_tile(const Attention<float>& a, const CausalTile& tile, float* x) {
   if (a.precision == Precision::fp32) return;
   simd_kernels().round_to_bf16(tile.n_keys, tile.n_queries, x, tile.stride, x, tile.stride);
@@ -41,8 +41,8 @@ float score_scale(const Attention<float>& a) {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(a.head_dim())));
 }
 
-// Dropout's mask/(1-p) for the tile of queries from `query` on, 0 where nothing is seen; null without
-// dropout.
+// The dropout mask over 1-p for the tile of queries from `query` on, 0 where the causal mask hides a key;
+// null without dropout.
 const float* dropout_mask(const Attention<float>& a, Index item, Index query, const CausalTile& tile) {
   if (a.dropout == 0) return nullptr;
   struct Mask;

@@ -17,15 +17,15 @@ namespace normscope {
 // One attention call over B sequences, stacked by rows.
 template <class Real>
 struct Attention {
-  Index sequences, heads;      // B, H
-  Matrix<Real> q;              // (B*queries, H*D), head h in columns [h*D, (h+1)*D)
-  Matrix<Real> k, v;           // (B*keys, H*D); decoding with a cache: the queries are the last of the keys
-  Matrix<Real> out;            // (B*queries, H*D)
-  SoftmaxStats<Real> stats{};  // (B, H, queries) each, or null when no backward follows
-  double dropout = 0;          // of the weights P
-  RandomStream dropout_stream{0, ""};     // .at(sequence), element (head*queries + query)*keys + key
-  Index first_sequence = 0;               // number of sequence 0 in the whole step's batch
-  HeadStats* head_stats = nullptr;        // (B, H), which the forward fills; or null
+  Index sequences, heads;              // B, H
+  Matrix<Real> q;                      // (B*queries, H*D), head h in columns [h*D, (h+1)*D)
+  Matrix<Real> k, v;                   // (B*keys, H*D); with a cache, the queries are at the last positions
+  Matrix<Real> out;                    // (B*queries, H*D)
+  SoftmaxStats<Real> stats{};          // (B, H, queries) each, or null when no backward follows
+  double dropout = 0;                  // probability that a weight of P is dropped
+  RandomStream dropout_stream{0, ""};  // .at(sequence), element (head*queries + query)*keys + key
+  Index first_sequence = 0;            // number of sequence 0 in the whole step's batch
+  HeadStats* head_stats = nullptr;     // (B, H), which the forward fills; or null
   Precision precision = Precision::fp32;  // bf16: of Q, K, V, dO, P∘M and dS in the products
 
   Index queries() const { return q.rows / sequences; }  // T
@@ -39,19 +39,19 @@ struct Attention {
   }
 };
 
-// dq, dk, dv = beta*d + ..., each as its input.
+// dq, dk, dv = beta*d + ..., each laid out as its input.
 template <class Real>
 struct AttentionGradients {
   Matrix<Real> out, q, k, v;
   Real beta = 0;
 };
 
-// In float the products are our own kernels', which are too small for a library that packs both operands anew
-// for each. In double it is the naive twin.
+// Float: products by our own kernels, as they are too small for a library that packs both operands anew.
+// Double: the naive twin.
 void attention_forward(const Attention<float>& attention);
 void attention_forward(const Attention<double>& attention);
 
-// Only for queries == keys.
+// Precondition: queries == keys.
 void attention_backward(const Attention<float>& attention, const AttentionGradients<float>& gradients);
 void attention_backward(const Attention<double>& attention, const AttentionGradients<double>& gradients);
 

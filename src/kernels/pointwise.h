@@ -1,4 +1,4 @@
-// Kernels element by element: activations, sums and products of arrays, their statistics, optimisers'
+// Elementwise kernels: activations, sums and products of arrays, their statistics, optimisers'
 // updates. Parallel over blocks of fixed size; sums add their blocks in order.
 #pragma once
 
@@ -52,10 +52,10 @@ double dot(Index n, const Real* a, const Real* b);
 template <class Real>
 double sum_squares(Index n, const Real* x);
 
-// What layers.csv shows of a tensor; squares as in sum_squares().
+// Statistics of a tensor for layers.csv; squares as in sum_squares().
 struct TensorStats {
   double sum = 0, sum_squares = 0;
-  double abs_max = 0;  // over the numbers that are not NaN
+  double abs_max = 0;  // NaN is left out
   Index nonfinite = 0;
   Index count = 0;
 
@@ -65,8 +65,8 @@ struct TensorStats {
 template <class Real>
 TensorStats tensor_stats(Index n, const Real* x);
 
-// Sums of squares over a tensor: of its weights before an update, and of what the update changed them by.
-// Always measured (the weights are at hand), so that a run computes the same bits whether it logs or not.
+// Sums of squares over a tensor: of its weights before an update, and of their change. Always measured, so
+// that a run computes the same bits whether it logs or not.
 struct WeightChange {
   double before = 0, change = 0;
 
@@ -79,8 +79,8 @@ template <class Real>
 struct AdamW {
   Real gradient_scale;  // from clipping
   Real beta1, beta2;
-  Real one_minus_beta1,
-      one_minus_beta2;  // rounded from double: near 1 a float of 1 - beta has no digits left
+  // Rounded from double: with beta near 1, 1 - beta in float has no digits left.
+  Real one_minus_beta1, one_minus_beta2;
   Real eps;
   Real decay;                 // 1 - lr*wd, or 1 where no weight decay applies
   Real step_size;             // lr / (1 - beta1^t)

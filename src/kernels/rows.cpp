@@ -22,9 +22,9 @@ struct RowSum {
   Index width;
 };
 
-// Calls body(begin, end, sums) for each block of rows, `sums` being zeros of that block to add to (null where
-// the total is), and adds them to the totals in the order of the blocks. The thread that adds to the zeros
-// writes them: lines that another core has written come slowly.
+// Call body(begin, end, sums) for each block of rows, with `sums` zeroed for the block to add to (null where
+// the total is), and add them to the totals in the order of the blocks. Each thread zeroes its own sums:
+// cache lines that another core has written are slow to load.
 template <class Real, std::size_t n, class Body>
 void blocks_with_sums(Index rows, const std::array<RowSum<Real>, n>& totals, Body body) {
   const Index blocks = block_count(rows, rows_per_block);
@@ -173,7 +173,7 @@ void backward_columns(const BatchNorm<float>& norm, const NormGradients<float>& 
       if (gradients.dgain != nullptr) gradients.dgain[c] += sum_dyx[c - begin];
       if (gradients.dbias != nullptr) gradients.dbias[c] += sum_dy[c - begin];
       const float gain = norm.gain != nullptr ? norm.gain[c] : 1;
-      // With eps outside the root the term along x̂ is (σ + eps)/σ times as large (kernels/simd/rows.h).
+      // Epsilon outside the root: the term along x̂ is (σ + eps)/σ times as large (kernels/simd/rows.h).
       const float sigma = 1 / rstd[c] - norm.eps;
       const float inv_sigma = !norm.eps_outside ? 1 : sigma > 0 ? 1 / (sigma * rstd[c]) : 0;
       const float proj = inv_sigma * gain * sum_dyx[c - begin] / static_cast<float>(n);
@@ -187,7 +187,7 @@ void backward_columns(const BatchNorm<float>& norm, const NormGradients<float>& 
   }
 }
 
-using reference::backward_columns, reference::forward_columns;  // of doubles
+using reference::backward_columns, reference::forward_columns;  // for double
 
 }  // namespace
 

@@ -17,11 +17,11 @@ struct LayerNorm {
   Index groups = 1;  // divides cols
   bool centred = true;
   Real eps = 0;
-  bool eps_outside = false;  // of the root
+  bool eps_outside = false;  // outside the root
   bool shared_gain = false;  // gain and bias have cols/groups numbers, the same for each group
 
   Index rows = 0, cols = 0;
-  Index stride = 0;                             // from one row of x, y, dx, dy to the next, at least cols
+  Index stride = 0;                             // between rows of x, y, dx, dy; at least cols
   const Real* x = nullptr;                      // (rows, cols)
   const Real *gain = nullptr, *bias = nullptr;  // (cols), or null
   Real *mean = nullptr, *rstd = nullptr;        // (rows, groups): left by the forward for the backward
@@ -74,7 +74,7 @@ template <class Real>
 void batch_norm_forward(const BatchNorm<Real>& norm, Real* y);
 template <class Real>
 void batch_norm_backward(const BatchNorm<Real>& norm, const NormGradients<Real>& gradients);
-// y by the given mean and variance, (cols) each: batch norm in evaluation.
+// Batch norm in eval mode: y by the given mean and variance, (cols) each.
 template <class Real>
 void batch_norm_inference(const BatchNorm<Real>& norm, const Real* mean, const Real* variance, Real* y);
 

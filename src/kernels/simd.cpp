@@ -8,7 +8,7 @@
 
 namespace normscope {
 
-// Defined by kernels/isa/*.cpp.
+// Definitions: kernels/isa/*.cpp.
 namespace isa_baseline {
 extern const SimdKernels simd_kernels;
 }

@@ -55,16 +55,15 @@ struct SimdKernels {
   void (*round_to_bf16)(Index rows, Index cols, const float* x, Index ldx, float* out, Index ld_out);
 };
 
-// The instruction sets, the best first, and whether this machine has them. Elsewhere than on x86-64 the
-// baseline alone.
+// The instruction sets, the best first; on other processors than x86-64 the baseline alone.
 struct InstructionSet {
   const char* name;
   const SimdKernels* kernels;
-  bool is_supported;
+  bool is_supported;  // by this machine
 };
 std::span<const InstructionSet> instruction_sets();
 
-// The best that the machine supports, or the one that NORMSCOPE_ISA names. Error: it names none of those.
+// The best that is supported, or the one that NORMSCOPE_ISA names. Error: it names none of those.
 const InstructionSet& instruction_set();
 inline const SimdKernels& simd_kernels() { return *instruction_set().kernels; }
 inline const char* isa_name() { return instruction_set().name; }

@@ -5,7 +5,7 @@
 
 namespace normscope {
 
-// For each row x: m = max x_i and l = sum exp(x_i - m), so that softmax(x)_i = exp(x_i - m) / l. The two are
+// Maximum m = max x_i and sum l = sum exp(x_i - m) of each row x: softmax(x)_i = exp(x_i - m) / l. They are
 // not joined to one log-sum-exp: rounding m + log(l) would multiply every weight by up to 1 ± ulp(m)/2, and
 // the gradients of a row would no longer cancel.
 template <class Real>
@@ -16,8 +16,8 @@ struct SoftmaxStats {
 };
 
 // A tile of attention's transposed scores: (n_keys + 1, stride), query i in column i, which sees the keys
-// before first_visible + i. Masked entries are neither read nor left non-zero. Whole vectors of queries have
-// room.
+// before first_visible + i. Masked entries are not read, and become 0. Rows have room for whole vectors of
+// queries.
 struct CausalTile {
   Index n_queries, first_visible, n_keys, stride;
   const float* dropout_mask;  // 0 or 1/(1-p), laid out as the scores; or null

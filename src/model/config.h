@@ -39,7 +39,7 @@ struct ModelConfig {
   bool norm_affine = true;        // gain and bias
   bool norm_bias = true;
   Index norm_groups = 4;  // norms over groups
-  // One for all blocks, or one a block.
+  // One for all blocks, or one per block.
   std::vector<BlockPlacement> norm_placement = {PlacementKind::pre};
   double mix_post_fraction = 0.25;
   bool final_norm = true;

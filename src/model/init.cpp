@@ -9,33 +9,33 @@
 namespace normscope {
 namespace {
 
-enum class Draw { normal, uniform };
-struct Scale {
-  Draw draw;
+enum class Shape { normal, uniform };
+struct Distribution {
+  Shape shape;
   double scale;  // standard deviation, or bound of a symmetric uniform
 };
 
-// The scale of a matrix (out, in). Glorot & Bengio 2010; He et al. 2015; GPT-2's fixed std.
-Scale matrix_scale(const InitConfig& init, double out, double in) {
+// The distribution of a matrix (out, in). Glorot & Bengio 2010; He et al. 2015; GPT-2's fixed std.
+Distribution matrix_distribution(const InitConfig& init, double out, double in) {
   switch (init.scheme) {
     case InitScheme::gpt2:
-      return {Draw::normal, init.std};
+      return {Shape::normal, init.std};
     case InitScheme::xavier_normal:
-      return {Draw::normal, std::sqrt(2 / (in + out))};
+      return {Shape::normal, std::sqrt(2 / (in + out))};
     case InitScheme::xavier_uniform:
-      return {Draw::uniform, std::sqrt(6 / (in + out))};
+      return {Shape::uniform, std::sqrt(6 / (in + out))};
     case InitScheme::kaiming_normal:
-      return {Draw::normal, std::sqrt(2 / in)};
+      return {Shape::normal, std::sqrt(2 / in)};
   }
   fail("init", "no code for scheme number ", static_cast<int>(init.scheme));
 }
 
 template <class Real>
-void draw_into(const RandomStream& stream, Scale scale, Index begin, Index end, Real* values) {
+void draw_into(const RandomStream& stream, Distribution distribution, Index begin, Index end, Real* values) {
   parallel_blocks(end - begin, 4096, [&](Index first, Index last) {
     for (Index i = begin + first; i < begin + last; ++i) {
-      const double unit = scale.draw == Draw::normal ? stream.normal(i) : 2 * stream.uniform(i) - 1;
-      values[i] = static_cast<Real>(unit * scale.scale);
+      const double unit = distribution.shape == Shape::normal ? stream.normal(i) : 2 * stream.uniform(i) - 1;
+      values[i] = static_cast<Real>(unit * distribution.scale);
     }
   });
 }
@@ -76,17 +76,17 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
     }
     const RandomStream stream(seed, p.name);
     if (p.role == Role::embedding) {
-      draw_into(stream, {Draw::normal, config.init.embed_std}, 0, p.size, values);
+      draw_into(stream, {Shape::normal, config.init.embed_std}, 0, p.size, values);
       continue;
     }
     const bool is_qkv = p.role == Role::qkv;  // three matrices in one
-    Scale scale = matrix_scale(config.init, static_cast<double>(is_qkv ? p.rows() / 3 : p.rows()),
-                               static_cast<double>(p.cols()));
-    if (p.role == Role::branch_output) scale.scale *= residual_factor(config);
+    Distribution distribution = matrix_distribution(
+        config.init, static_cast<double>(is_qkv ? p.rows() / 3 : p.rows()), static_cast<double>(p.cols()));
+    if (p.role == Role::branch_output) distribution.scale *= residual_factor(config);
     const Index without_gain = is_qkv ? p.size / 3 * 2 : 0;
-    draw_into(stream, scale, 0, without_gain, values);
-    scale.scale *= p.init_gain;
-    draw_into(stream, scale, without_gain, p.size, values);
+    draw_into(stream, distribution, 0, without_gain, values);
+    distribution.scale *= p.init_gain;
+    draw_into(stream, distribution, without_gain, p.size, values);
   }
 }
 

@@ -60,7 +60,7 @@ double expected_step_seconds(const ModelConfig& config, const ParameterLayout& l
   const double gflops_per_thread = isa == "avx512" ? 60 : isa == "avx2" ? 30 : 8;
   const double arithmetic = training_flops_per_token(config, layout) * static_cast<double>(tokens) /
                             (gflops_per_thread * 1e9 * static_cast<double>(thread_count()));
-  return arithmetic + 1e-4 * static_cast<double>(config.n_layer);  // small models wait for loops and logs
+  return arithmetic + 1e-4 * static_cast<double>(config.n_layer);  // loops and logs, which bound small models
 }
 
 namespace {
@@ -73,7 +73,7 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
   const double rows = static_cast<double>(batch_size) * static_cast<double>(config.context);
   const double weights = 4 * static_cast<double>(layout.block_size());  // and gradients, two moments
   const double block = 12 * C + (config.activation == Activation::swiglu ? 3 : 2) * F;
-  const double gradients = 10 * C + 2 * F;  // of one block at a time
+  const double gradients = 10 * C + 2 * F;  // alive in one block at a time
   return static_cast<double>(sizeof(float)) * (weights + rows * (L * block + gradients + 3 * V));
 }
 

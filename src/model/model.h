@@ -48,7 +48,7 @@ double training_flops_per_token(const ModelConfig& config, const ParameterLayout
 double expected_step_seconds(const ModelConfig& config, const ParameterLayout& layout, Index tokens);
 
 // Usage Error, before anything is allocated, if this machine or container lacks the memory for that many
-// models: one a process, and a model in double counts as two.
+// models: one per process, and a model in double counts as two.
 void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index copies = 1);
 
 }  // namespace normscope

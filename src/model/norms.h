@@ -25,8 +25,8 @@ struct NormRow {
   bool has_shift = false;    // a parameter `shift` (1)
   bool has_running = false;  // `running_mean`, `running_var` (C): moved by each step, used in eval mode
 
-  bool has_statistics() const { return over != NormOver::nothing; }  // then N(c x) = N(x), c > 0, at eps 0
-  // Whether outputs of a causal model depend on later characters.
+  bool has_statistics() const { return over != NormOver::nothing; }  // N(c x) = N(x), c > 0, at eps 0
+  // True if outputs of a causal model depend on later characters.
   bool non_causal() const { return over == NormOver::batch || over == NormOver::sequence; }
 };
 

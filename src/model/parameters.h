@@ -54,7 +54,7 @@ constexpr int no_parameter = -1;
 struct NormParameters {
   bool present = false;
   int weight = no_parameter, bias = no_parameter, alpha = no_parameter, shift = no_parameter;
-  int running_mean = no_parameter, running_var = no_parameter;  // of buffers()
+  int running_mean = no_parameter, running_var = no_parameter;  // indices into buffers()
 };
 struct LinearParameters {
   int weight = no_parameter, bias = no_parameter;
@@ -84,7 +84,7 @@ class ParameterLayout {
   int find(std::string_view name) const;            // the index, or no_parameter
   Index block_size() const { return block_size_; }  // elements of the block, padding included
   Index count() const;                              // numbers of the parameters
-  Index matmul_param_count() const;                 // of the matrices in GEMMs: blocks and head
+  Index matmul_param_count() const;                 // elements of the matrices in GEMMs: blocks and head
 
   int token_embedding, position_embedding = no_parameter, head;  // a tied head is the token embedding
   NormParameters embed_norm, final_norm;
@@ -122,7 +122,7 @@ class ParameterBlock {
   std::vector<Real> data_;
 };
 
-// Draws every parameter from (seed, its name) alone: unit normals or uniforms, scaled by the config's init;
+// Draw every parameter from (seed, its name) alone: unit normals or uniforms, scaled by the config's init;
 // gains 1, biases 0, ReZero's scales 0. So configs that differ in norm or placement share their weights.
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
@@ -145,7 +145,7 @@ struct RunningStatistics {
   void move(std::span<const Real> batches);
 
   std::vector<Real> values;
-  std::vector<Real> batch;  // of the last training pass, laid out alike; variances are unbiased
+  std::vector<Real> batch;  // moments of the last training pass, laid out alike; variances are unbiased
 };
 
 }  // namespace normscope

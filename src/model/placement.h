@@ -99,7 +99,7 @@ inline constexpr Placement placement_rows[] = {
     {.kind = PlacementKind::res_post, .name = "res_post", .formula = "y = x + N(F(x))",
      .source = "Swin v2, Liu et al. 2021 (arXiv 2111.09883); OLMo 2",
      .norm_branch = true, .final_norm = true},
-    // Its table 1, decoder only: alpha = (2L)^(1/4), beta = (8L)^(-1/4).
+    // Table 1 of DeepNet, decoder only: alpha = (2L)^(1/4), beta = (8L)^(-1/4).
     {.kind = PlacementKind::deepnorm, .name = "deepnorm", .formula = "y = N(alpha*x + F(x))",
      .source = "DeepNet, Wang et al. 2022 (arXiv 2203.00555)",
      .norm_out = true, .residual_scaling = false, .alpha = {2, 0.25}, .init_gain = {8, -0.25}},
@@ -116,7 +116,7 @@ inline constexpr Placement placement_rows[] = {
     {.kind = PlacementKind::keel, .name = "keel", .formula = "y = N2(2L*x + F(N1(x)))",
      .source = "Keel, Chen & Wei 2026 (arXiv 2601.19895)",
      .norm_in = true, .norm_out = true, .residual_scaling = false, .alpha = {2, 1}},
-    // For decoders: gamma = sqrt(ln(2L)).
+    // Gamma for decoders: sqrt(ln(2L)).
     {.kind = PlacementKind::subln, .name = "subln", .formula = "y = x + F(N(x)), a norm before each output matrix",
      .source = "Magneto, Wang et al. 2022 (arXiv 2210.06423)",
      .norm_in = true, .final_norm = true, .residual_scaling = false, .inner_norm = true,
@@ -142,7 +142,7 @@ static_assert([] {
 std::span<const Placement> placement_table();  // placement_rows
 const Placement& placement_row(PlacementKind kind);
 
-// "post", or if the sublayers differ "post/none".
+// The name, such as "post", or "post/none" if the sublayers differ.
 std::string placement_name(const BlockPlacement& placement);
 
 // The rows of the L blocks: a single placement repeated, a list as given, patterns expanded.
@@ -162,7 +162,7 @@ struct BranchScale {
 };
 BranchScale branch_scale_of(const ModelConfig& config, const Placement& row);
 
-// Whether a sublayer has a norm before its output matrix.
+// True if a sublayer has a norm before its output matrix.
 bool has_inner_norm(const ModelConfig& config, const Placement& row);
 
 }  // namespace normscope

@@ -16,7 +16,7 @@
 namespace normscope {
 namespace {
 
-// Each place in each block (0: the embedding) has its own dropout mask.
+// Places of dropout. Each place of each block (0: the embedding) has its own mask.
 enum class DropoutPlace : std::uint64_t { embedding, attention_weights, attention_branch, ffn_branch };
 
 // The angle of a pair of features at a position, of sinusoids (width C) and of rope (D).
@@ -74,8 +74,8 @@ Transformer<Real>::Transformer(const ModelConfig& config, Index vocab_size, Gemm
       layout_(config, vocab_size),
       placements_(placements_of(config)) {
   const Index T = config.context, C = config.d_model, half_head = C / config.n_head / 2;
-  if (config.position ==
-      Position::sinusoidal) {  // Vaswani et al. 2017: sin at even features, cos at odd ones
+  if (config.position == Position::sinusoidal) {
+    // Sines at even features, cosines at odd ones (Vaswani et al. 2017).
     for (Index t = 0; t < T; ++t) {
       for (Index c = 0; c < C; ++c) {
         const double a = position_angle(t, c / 2, C);

@@ -19,7 +19,7 @@ struct Pass {
   std::span<const std::int32_t> targets;  // B*T: the token that follows each; empty if no loss is computed
   Index context = 0;                      // T of this pass, at most the config's
   bool training = false;                  // dropout on
-  RandomStream dropout_stream{0, ""};     // of (seed, step)
+  RandomStream dropout_stream{0, ""};     // the stream of (seed, step)
   Index first_sequence = 0;               // sequences of this step in earlier micro-batches
   bool eval_mode = false;                 // batch norm uses its running statistics
 };
@@ -28,7 +28,7 @@ struct Pass {
 template <class Real>
 struct NormVars {
   Var<Real> weight, bias, alpha, shift;
-  FeatureMoments<Real> running = {}, batch = {};  // batch norm's: read in evaluation, written in training
+  FeatureMoments<Real> running = {}, batch = {};  // batch norm's: read in eval mode, written in training
 };
 
 // y = N(x), x: (N, C), with the config's norm; `none` returns x itself.
@@ -53,7 +53,7 @@ class Transformer {
   const ParameterLayout& layout() const { return layout_; }
   Index vocab_size() const { return vocab_size_; }
 
-  // (N, V). `gradients`: null for none. `cache`: the tokens of one sequence follow the cached ones; no
+  // Logits (N, V). `gradients`: null for none. `cache`: the tokens of one sequence follow the cached ones; no
   // backward.
   Var<Real> logits(Tape<Real>& tape, ParameterBlock<Real>& parameters, ParameterBlock<Real>* gradients,
                    RunningStatistics<Real>& running, const Pass& pass,

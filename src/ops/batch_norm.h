@@ -1,10 +1,10 @@
 // Batch norm and instance norm: each feature is normalised over the rows of a group.
 //
 //   shapes      x, y (N, C); gain, bias (1, C) or absent; mean and variance (C)
-//   forward     y = gain x̂ + bias,  x̂ = (x - mean) rstd over the batch, or over each sequence
-//   (kernels/rows.h) backward    dx = rstd (g - mean(g) - x̂ mean(g x̂)) with g = gain dy;  dgain = sum dy x̂,
-//   dbias = sum dy saved       mean and rstd of each group and feature source      Ioffe & Szegedy 2015
-//   (arXiv 1502.03167), Ulyanov et al. 2016 (1607.08022)
+//   forward     y = gain x̂ + bias,  x̂ = (x - mean) rstd over the batch, or each sequence (kernels/rows.h)
+//   backward    dx = rstd (g - mean(g) - x̂ mean(g x̂)) with g = gain dy;  dgain = sum dy x̂,  dbias = sum dy
+//   saved       mean and rstd of each group and feature
+//   source      Ioffe & Szegedy 2015 (arXiv 1502.03167), Ulyanov et al. 2016 (1607.08022)
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ struct FeatureMoments {
   Real *mean = nullptr, *variance = nullptr;
 };
 
-// How it normalises is read from `norm`; shapes and pointers are set here. Batch norm writes its moments to
-// `batch` if given, the variance unbiased.
+// The caller sets in `norm` how to normalise; shapes and pointers are set here. Batch norm writes its moments
+// to `batch` if given, the variance unbiased.
 template <class Real>
 Var<Real> batch_norm(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain = {},
                      Var<Real> bias = {}, FeatureMoments<Real> batch = {}) {
@@ -46,7 +46,7 @@ Var<Real> batch_norm(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Re
   return y;
 }
 
-// Batch norm in evaluation: by the running statistics. Values only, no backward.
+// Batch norm in eval mode, by the running statistics. Values only, no backward.
 template <class Real>
 Var<Real> batch_norm_inference(Tape<Real>& tape, BatchNorm<Real> norm, Var<Real> x, Var<Real> gain,
                                Var<Real> bias, FeatureMoments<Real> running) {

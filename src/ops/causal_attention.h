@@ -2,10 +2,11 @@
 //
 //   shapes      qkv (N, 3C: q, k, v) -> y (N, C)
 //   forward     y = (P∘M) V,  P = softmax(Q Kᵀ / sqrt(D)), query t sees keys 0..t, M the dropout mask
-//   backward    dV = (P∘M)ᵀ dY;  dP = M∘(dY Vᵀ);  dS = P∘(dP - rowsum(P∘dP)) / sqrt(D);  dQ = dS K,  dK = dSᵀ
-//   Q saved       maximum and sum of each score row, from which P is computed again precision   the products
-//   round their operands if mode.precision is bf16 source      Vaswani et al. 2017 (arXiv 1706.03762), Dao et
-//   al. 2022 (2205.14135)
+//   backward    dV = (P∘M)ᵀ dY;  dP = M∘(dY Vᵀ);  dS = P∘(dP - rowsum(P∘dP)) / sqrt(D);
+//               dQ = dS K,  dK = dSᵀ Q
+//   saved       maximum and sum of each score row, from which P is computed again
+//   precision   the products round their operands if mode.precision is bf16
+//   source      Vaswani et al. 2017 (arXiv 1706.03762), Dao et al. 2022 (2205.14135)
 #pragma once
 
 #include <algorithm>
@@ -54,7 +55,7 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmMode mode, Index context, Index
   return y;
 }
 
-// Attention of one sequence that is being written: the rows of qkv follow `length` earlier positions, whose
+// Attention of one sequence with a key-value cache: the rows of qkv follow `length` earlier positions, whose
 // keys and values are in the caches (at least length + rows, C); their own are appended there. No backward.
 template <class Real>
 Var<Real> cached_attention(Tape<Real>& tape, GemmMode mode, Index heads, Var<Real> qkv, Index length,

@@ -16,7 +16,7 @@ namespace normscope {
 struct Dropout {
   double p = 0;
   RandomStream stream{0, ""};
-  Index context = 1;         // rows a sequence
+  Index context = 1;         // rows per sequence
   Index first_sequence = 0;  // number of sequence 0 in the whole step's batch
 };
 

@@ -4,8 +4,8 @@
 //   forward     y = gain x̂ + bias,  x̂ = (x - mean) rstd; RMS norm has no mean (kernels/rows.h)
 //   backward    dx = rstd (g - mean(g) - x̂ mean(g x̂)) with g = gain dy;  dgain = sum dy x̂,  dbias = sum dy
 //   saved       mean and rstd of each row and group
-//   source      Ba et al. 2016 (arXiv 1607.06450), Zhang & Sennrich 2019 (1910.07467), Wu & He 2018
-//   (1803.08494)
+//   source      Ba et al. 2016 (arXiv 1607.06450), Zhang & Sennrich 2019 (1910.07467),
+//               Wu & He 2018 (1803.08494)
 #pragma once
 
 #include "autograd/tape.h"
@@ -13,7 +13,7 @@
 
 namespace normscope {
 
-// How it normalises is read from `norm`; shapes and pointers are set here.
+// The caller sets in `norm` how to normalise; shapes and pointers are set here.
 template <class Real>
 Var<Real> layer_norm(Tape<Real>& tape, LayerNorm<Real> norm, Var<Real> x, Var<Real> gain = {},
                      Var<Real> bias = {}) {

@@ -2,9 +2,10 @@
 //
 //   shapes      x, y (N, C); alpha, shift (1, 1), shift or absent; gain, bias (1, C) or absent
 //   forward     y = gain f(alpha x + shift) + bias,  f = tanh or erf
-//   backward    g = gain dy f':  dx = alpha g,  dalpha = sum g x,  dshift = sum g,  dgain = sum dy f,  dbias
-//   = sum dy saved       nothing beyond x source      Zhu et al. 2025 (arXiv 2503.10622), Chen et al. 2025
-//   (2512.10938)
+//   backward    g = gain dy f':  dx = alpha g,  dalpha = sum g x,  dshift = sum g,
+//               dgain = sum dy f,  dbias = sum dy
+//   saved       nothing beyond x
+//   source      Zhu et al. 2025 (arXiv 2503.10622), Chen et al. 2025 (2512.10938)
 #pragma once
 
 #include "autograd/tape.h"

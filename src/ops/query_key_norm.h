@@ -1,9 +1,10 @@
 // RMS norm over D of each head's query and key, and of its value if that has a gain.
 //
 //   shapes      qkv, y (N, 3C: q, k, v); gains (1, D), one for all heads
-//   forward     group norms of H groups over thirds of the columns, without centring, with one gain for all
-//   groups backward    as layer norm's (layer_norm.h) saved       rstd of each token and head source Henry et
-//   al. 2020 (arXiv 2010.04245), in the RMS form of later models
+//   forward     RMS norms of H groups over thirds of the columns, with one gain for all groups
+//   backward    as layer norm's (layer_norm.h)
+//   saved       rstd of each token and head
+//   source      Henry et al. 2020 (arXiv 2010.04245), in the RMS form of later models
 #pragma once
 
 #include <array>

@@ -1,10 +1,9 @@
 // The sums and factors around a sublayer.
 //
-//   shapes      x, branch, y (N, C); a learned factor (1, 1), or (1, C), one a feature
+//   shapes      x, branch, y (N, C); a learned factor (1, 1), or (1, C), one per feature
 //   forward     y = alpha x + branch;  y = factor x, constant or learned
-//   backward    dx = alpha dy, dbranch = dy;  dx = factor dy, dfactor = sum of dy x, over all elements or
-//   over the
-//               rows of each feature
+//   backward    dx = alpha dy, dbranch = dy;
+//               dx = factor dy, dfactor = sum of dy x over all elements, or over the rows of each feature
 //   saved       nothing beyond x
 //   source      He et al. 2015 (arXiv 1512.03385), Bachlechner et al. 2020 (2003.04887)
 #pragma once

@@ -1,8 +1,7 @@
-// Rotary positions.
+// Rotary position embedding (RoPE).
 //
 //   shapes      qkv, y (N, 3C: q, k, v); cosines, sines (positions, D/2), constants
-//   forward     features a = i, b = i + D/2 of each query and key turn by the angle of their position and
-//   pair:
+//   forward     features a = i, b = i + D/2 of each query and key turn by the angle of position and pair:
 //               (a, b) -> (a cos - b sin, b cos + a sin); values pass
 //   backward    the rotation of dy by the opposite angle
 //   saved       nothing
@@ -20,7 +19,7 @@ struct Rotation {
   const Real *cosines, *sines;          // (context, D/2)
 };
 
-// out = beta*out + the rotation of in, in the backward by the opposite angles.
+// out = beta*out + the rotation of in, by the opposite angles in the backward.
 template <class Real>
 void rotate(const Rotation<Real>& r, bool backward, const Real* in, Real beta, Real* out) {
   constexpr Index tokens_per_block = 32;

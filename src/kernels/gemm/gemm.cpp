@@ -20,14 +20,14 @@ namespace {
 // --- OpenBLAS ---
 
 blasint narrow(Index n) {
-  require(n <= std::numeric_limits<blasint>::max(), "gemm", n, " is more than OpenBLAS can count");
+  require(n <= std::numeric_limits<blasint>::max(), "gemm", n, " exceeds OpenBLAS's index type");
   return static_cast<blasint>(n);
 }
 
 template <class Real, class Cblas>
 void call_openblas(Cblas cblas, const Gemm<Real>& g) {
   const auto transpose = [](const Matrix<Real>& x) { return x.transposed ? CblasTrans : CblasNoTrans; };
-  const ThreadCount serial(1);  // the OpenMP flavour counts OpenMP's threads, except inside a parallel loop
+  const ThreadCount serial(1);  // the OpenMP flavour starts OpenMP's threads, except inside a parallel loop
   cblas(CblasRowMajor, transpose(g.a), transpose(g.b), narrow(g.c.rows), narrow(g.c.cols), narrow(g.a.cols),
         Real(1), g.a.data, narrow(g.a.ld), g.b.data, narrow(g.b.ld), g.beta, g.c.data, narrow(g.c.ld));
 }
@@ -71,7 +71,7 @@ void check_shapes(const Gemm<Real>& g) {
 // pack less, small ones spread over more threads. A function of the extent alone.
 Index tile_extent(Index extent) { return extent >= 1024 ? 256 : extent >= 384 ? 192 : 96; }
 
-// Calls multiply(part) for each tile of C.
+// Call multiply(part) for each tile of C.
 template <class Real, class Multiply>
 void for_each_tile(const Gemm<Real>& g, Multiply&& multiply) {
   const Index m = g.c.rows, n = g.c.cols, k = g.a.cols, tile_m = tile_extent(m), tile_n = tile_extent(n);

@@ -11,7 +11,7 @@
 
 namespace normscope {
 
-// native: our own kernels, float only; doubles are then openblas's. automatic: native or openblas, by a fixed
+// native: our own kernels, for float; double then uses openblas. automatic: native or openblas, by a fixed
 // rule over shapes.
 enum class GemmProvider { automatic, openblas, native, reference };
 
@@ -20,7 +20,7 @@ enum class GemmProvider { automatic, openblas, native, reference };
 // Doubles are never rounded.
 enum class Precision { fp32, bf16 };
 
-// How a model's products are computed.
+// The provider of a model's products and the precision of their operands.
 struct GemmMode {
   GemmProvider provider;
   Precision precision;
@@ -58,7 +58,7 @@ void gemm(GemmProvider provider, const Gemm<Real>& product);
 void openblas_gemm(const Gemm<float>& product);
 void openblas_gemm(const Gemm<double>& product);
 
-// Limits OpenBLAS's own thread pool, in its pthread flavour, to one thread; our loops supply the threads. The
+// Limit OpenBLAS's own thread pool, in its pthread flavour, to one thread; our loops supply the threads. The
 // OpenMP flavour is serial inside a parallel loop.
 void pin_openblas();
 

@@ -1,4 +1,4 @@
-// The GEMM kernel of one instruction set: what the schedule (schedule.cpp) and attention are made of.
+// The GEMM kernel of one instruction set, on which the schedule (schedule.cpp) and attention are built.
 //
 // The native product packs B once into panels of NR columns, then walks C in register tiles of at most MR by
 // NR (after Goto & van de Geijn 2008 and the BLIS micro-kernel):
@@ -68,9 +68,9 @@ struct GemmKernel {
 
   Index k_block() const { return kc * k_pack<Element>; }  // steps of k between two visits of C
 
-  // Packs B, k by at most nr, into one panel: (packed_steps(k), nr), zeros to the right.
+  // Pack B, k by at most nr, into one panel: (packed_steps(k), nr), zeros to the right.
   void (*pack_b)(const Matrix<float>& b, Element* panel);
-  // Packs A, in the order that it has. Null: A is read in place.
+  // Pack A in its own order. Null: A is read in place.
   void (*pack_a)(const Matrix<float>& a, Element* out, Index stride);
   // C (m, n) from k <= kc packed elements.
   void (*multiply)(Index m, Index n, Index k, const PackedA<Element>& a, const PackedB<Element>& b,

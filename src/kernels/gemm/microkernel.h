@@ -17,9 +17,9 @@ namespace normscope::NORMSCOPE_ISA {
 // The register tile: MR rows by two vectors of accumulators; beside them live the two vectors of B, one
 // number of A in all lanes, and without fused multiply-add a product.
 #if NORMSCOPE_VECTOR_BYTES == 64 || defined(__aarch64__)
-constexpr Index tile_rows = 14;  // of 32 registers
+constexpr Index tile_rows = 14;  // 32 registers
 #else
-constexpr Index tile_rows = 6;  // of 16
+constexpr Index tile_rows = 6;  // 16 registers
 #endif
 constexpr Index tile_cols = 2 * lanes;
 
@@ -42,7 +42,7 @@ inline Vec interleave_high(Vec a, Vec b, std::index_sequence<i...>) {
   return __builtin_shufflevector(a, b, (lanes / 2 + i / 2 + (i % 2) * lanes)...);
 }
 
-// Transposes a square of vectors. Interleaving row r with row r + lanes/2 rotates the bits of the
+// Transpose a square of vectors. Interleaving row r with row r + lanes/2 rotates the bits of the
 // element's number (row, lane) by one; log2(lanes) times, and row and lane have changed places.
 inline void transpose(Vec (&square)[lanes]) {
 #pragma GCC unroll 4
@@ -58,7 +58,7 @@ inline void transpose(Vec (&square)[lanes]) {
   }
 }
 
-// Stores two consecutive steps of k of a vector of columns into a panel; one step, the last.
+// Store two consecutive steps of k of a vector of columns into a panel; or the last step alone.
 inline void put_steps(Vec first, Vec second, float* panel) {
   store(panel, first);
   store(panel + tile_cols, second);
@@ -88,10 +88,10 @@ inline void put_last_step(Vec last, Bf16Pair* panel) { put_steps(last, Vec{}, pa
 
 // A vector of the `count` numbers from p on, and zeros past them.
 inline Vec load_part(const float* p, Index count) {
-  return count >= lanes ? load(p) : Part{count > 0 ? count : 0}.get(p);
+  return count >= lanes ? load(p) : Tail{count > 0 ? count : 0}.get(p);
 }
 
-// Packs A in pairs, row by row of its memory. Whole vectors are written; `stride` has room for them.
+// Pack A in pairs, row by row of its memory. Whole vectors are written; `stride` has room for them.
 inline void pack_a(const Matrix<float>& a, Bf16Pair* out, Index stride) {
   const float* x = a.data;
   if (!a.transposed) {
@@ -114,7 +114,7 @@ inline void pack_a(const Matrix<float>& a, Bf16Pair* out, Index stride) {
 
 #endif
 
-// Packs the columns of a panel from the rows of B's transpose: n of them exist, n <= lanes, and zeros follow.
+// Pack the columns of a panel from the rows of B's transpose: n of them exist, n <= lanes, and zeros follow.
 template <class Element>
 inline void pack_transposed_strip(Index k, Index n, const float* rows, Index ld, Element* panel) {
   const auto at = [&](Index p) { return panel + p / k_pack<Element> * tile_cols; };
@@ -164,7 +164,7 @@ inline void pack_b(const Matrix<float>& b, Element* panel) {
       put_steps(right.get(row + lanes), right.get(next + lanes), panel + lanes);
     }
   };
-  n == tile_cols ? pack(Whole{}, Whole{}) : pack(Part{n < lanes ? n : lanes}, Part{second});
+  n == tile_cols ? pack(FullVector{}, FullVector{}) : pack(Tail{n < lanes ? n : lanes}, Tail{second});
 }
 
 // --- register tiles ---
@@ -184,15 +184,14 @@ inline Vec multiply_add(Vec sum, Vec x, Vec y, const Bf16Pair*) {
 // Rows of C in bands of at most MR and nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 * 14
 // + 8.
 struct Bands {
-  Index count, height, taller;  // the first so many have a row more
+  Index count, height, taller;  // the first `taller` bands have one row more
 
   explicit Bands(Index m)
       : count((m + tile_rows - 1) / tile_rows), height(m / count), taller(m - height * count) {}
   Index begin(Index band) const { return band * height + (band < taller ? band : taller); }
 };
 
-// A tile at the right edge of C, where whole vectors do not fit. Lane by lane the arithmetic of whole
-// vectors.
+// Store a tile at the right edge of C, where whole vectors do not fit, with the same arithmetic lane by lane.
 [[gnu::noinline]] inline void store_edge_tile(Index rows, Index n, const float* tile, Index stride,
                                               const TileOutput& out) {
   for (Index i = 0; i < rows; ++i) {
@@ -230,7 +229,7 @@ void multiply_tile(Index n, Index k, const PackedA<Element>& packed_a, const Pac
     b += packed_b.stride;
   }
 
-  // The tile leaves the registers here: the place for what is done once to each element of C.
+  // Store the tile. Work once per element of C belongs here.
   const auto for_each_sum = [&](auto put) {
 #pragma GCC unroll 16
     for (Index i = 0; i < rows; ++i) {
@@ -260,7 +259,7 @@ template <class Element>
 using TileFunction = void (*)(Index n, Index k, const PackedA<Element>&, const PackedB<Element>&,
                               const TileOutput&);
 
-// [r]: the tile of r+1 rows.
+// Functions by height of the tile: [r] for r+1 rows.
 template <class Element>
 struct TileFunctions {
   TileFunction<Element> of_rows[tile_rows];
@@ -275,7 +274,7 @@ template <class Element, Index vectors, bool transposed>
 constexpr TileFunctions<Element> tiles =
     tile_functions<Element, vectors, transposed>(std::make_index_sequence<tile_rows>());
 
-// Prefetches a tile of C while its sums are formed: C often lies in memory.
+// Prefetch a tile of C, which often lies in memory, while its sums are formed.
 inline void prefetch_tile(Index rows, const TileOutput& out) {
   for (Index i = 0; i < rows; ++i) {
     __builtin_prefetch(out.c + i * out.ldc, 1, 2);
@@ -288,7 +287,7 @@ void multiply(Index m, Index n, Index k, const PackedA<Element>& a, const Packed
               const TileOutput& out) {
   const TileFunctions<Element>& wide = a.transposed ? tiles<Element, 2, true> : tiles<Element, 2, false>;
   const TileFunctions<Element>& narrow = a.transposed ? tiles<Element, 1, true> : tiles<Element, 1, false>;
-  constexpr Index worth_prefetching = 48;  // a tile of fewer steps is done before its C could come
+  constexpr Index worth_prefetching = 48;  // a tile of fewer steps is done before its C could arrive
   const Bands bands(m);
   for (Index band = 0; band < bands.count; ++band) {
     const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;

@@ -10,7 +10,7 @@
 namespace normscope {
 namespace {
 
-// Numbers of the partial C's of split-K, 2 MiB of float.
+// The most numbers in the partial C's of split-K: 2 MiB of float.
 constexpr Index split_max = 512 * 1024;
 
 // Operands of fewer numbers are packed by the calling thread: starting threads would take longer.
@@ -47,7 +47,7 @@ struct Grid {
   }
 };
 
-// Calls body(piece) for the pieces of an operand of so many numbers.
+// Call body(piece) for the pieces of an operand of `numbers` numbers.
 template <class Body>
 void for_each_piece(Index numbers, Index pieces, Body&& body) {
   if (numbers > serial_pack_max) return parallel_for(pieces, body);
@@ -60,32 +60,32 @@ PackedA<Element> packed_a(const GemmKernel<Element>& kernel, const Matrix<float>
   if constexpr (std::is_same_v<Element, float>) {
     return {a.data, a.ld, a.transposed};
   } else {
-    // In the order of memory: each piece takes whole rows of A, or of its transpose an even number of steps.
+    // Pieces in the order of memory: whole rows of A, or an even number of steps of its transpose.
     constexpr Index rows_per_piece = 64;
     const Index stride = scratch_stride<Element>(a.transposed ? a.rows : packed_steps<Element>(a.cols));
     const Index rows = a.transposed ? a.cols : a.rows;
     struct Packed;
-    Element* room = thread_scratch<Element, Packed>(rows * stride);
+    Element* packed = thread_scratch<Element, Packed>(rows * stride);
     for_each_piece(a.size(), block_count(rows, rows_per_piece), [&](Index piece) {
       const Index row = piece * rows_per_piece, count = std::min(rows_per_piece, rows - row);
       const Matrix<float> part =
           a.transposed ? a.block(0, row, a.rows, count) : a.block(row, 0, count, a.cols);
-      kernel.pack_a(part, room + (a.transposed ? row / k_pack<Element> : row) * stride, stride);
+      kernel.pack_a(part, packed + (a.transposed ? row / k_pack<Element> : row) * stride, stride);
     });
-    return {room, stride, a.transposed};
+    return {packed, stride, a.transposed};
   }
 }
 
 }  // namespace
 
 template <class Element>
-PackedB<Element> pack_b(const GemmKernel<Element>& kernel, const Matrix<float>& b, Element* room) {
+PackedB<Element> pack_b(const GemmKernel<Element>& kernel, const Matrix<float>& b, Element* packed) {
   const Index k = b.rows, n = b.cols, steps = kernel.k_block(), k_blocks = block_count(k, steps);
-  const PackedB<Element> out{room, kernel.nr, packed_steps<Element>(k) * kernel.nr};
+  const PackedB<Element> out{packed, kernel.nr, packed_steps<Element>(k) * kernel.nr};
   for_each_piece(k * n, block_count(n, kernel.nr) * k_blocks, [&](Index piece) {
     const Index panel = piece / k_blocks, j = panel * kernel.nr, p = piece % k_blocks * steps;
     kernel.pack_b(b.block(p, j, std::min(steps, k - p), std::min(kernel.nr, n - j)),
-                  room + panel * out.panel_size + p / k_pack<Element> * kernel.nr);
+                  packed + panel * out.panel_size + p / k_pack<Element> * kernel.nr);
   });
   return out;
 }
@@ -158,14 +158,14 @@ void multiply_tiles(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
   }
 }
 
-// Split-K for dW, whose k are the rows of activations: each thread owns blocks of k and packs rows that
-// nobody else reads. Partial C's are added in the order of k, so the bits are those of one thread.
+// Split-K for dW, whose k are the rows of activations: each thread owns blocks of k and packs rows that no
+// other thread reads. Partial C's are added in the order of k, so the bits are those of one thread.
 bool can_split_k(const Gemm<float>& g, Index k_blocks) {
   return g.a.transposed && g.epilogue.bias == nullptr && !g.epilogue.derivative &&
          (k_blocks - 1) * g.c.size() <= split_max;
 }
 
-// The longest blocks of k, or an even number of equal ones that threads may take.
+// KC: the longest blocks of k, or an even number of equal ones for split-K.
 template <class Element>
 Index choose_kc(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
   constexpr Index min_steps = 128;  // a shorter block does not repay its visit of C
@@ -180,9 +180,9 @@ void gemm_split_k(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
   const Index m = g.c.rows, n = g.c.cols, k = g.a.cols;
   const Index steps = kernel.k_block(), k_blocks = block_count(k, steps), stride = scratch_stride<float>(n);
   struct Sums;
-  float* room = thread_scratch<float, Sums>((k_blocks - 1) * m * stride);
+  float* sums = thread_scratch<float, Sums>((k_blocks - 1) * m * stride);
   const auto partial = [=](Index block) {
-    return Matrix<float>(room + (block - 1) * m * stride, m, n, stride);
+    return Matrix<float>(sums + (block - 1) * m * stride, m, n, stride);
   };
 
   parallel_for(k_blocks, [&](Index block) {

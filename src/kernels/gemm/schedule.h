@@ -1,4 +1,4 @@
-// The native GEMM and the parts of it that attention is made of. All are of float.
+// The native GEMM and the parts of it that attention uses; float only.
 #pragma once
 
 #include "core/scratch.h"
@@ -16,13 +16,15 @@ void gemm_native(const GemmKernel<Element>& kernel, const Gemm<float>& product);
 template <class Real>
 void apply_epilogue(const Gemm<Real>& product, Index row, Index col, Index rows, Index cols);
 
-// Packs all of B into `room`, packed_size() elements.
+// Elements of B when packed.
 template <class Element>
 Index packed_size(const GemmKernel<Element>& kernel, const Matrix<float>& b) {
   return packed_steps<Element>(b.rows) * ((b.cols + kernel.nr - 1) / kernel.nr) * kernel.nr;
 }
+
+// Pack all of B into `packed`, packed_size() elements.
 template <class Element>
-PackedB<Element> pack_b(const GemmKernel<Element>& kernel, const Matrix<float>& b, Element* room);
+PackedB<Element> pack_b(const GemmKernel<Element>& kernel, const Matrix<float>& b, Element* packed);
 
 // B as `kernel` reads it: in place if whole vectors of columns allow it, else in scratch of this thread's
 // Tag.

@@ -47,7 +47,7 @@ void add_into(double& out, double beta, double contribution) {
   out = (beta == 0 ? 0 : beta * out) + contribution;
 }
 
-// Runs update(i) for each weight, and measures what it does to them.
+// Run update(i) for each weight and measure their change.
 template <class Update>
 WeightChange measured(Index n, const double* w, Update update) {
   WeightChange total;
@@ -141,7 +141,7 @@ Statistics statistics(const Group& g, const double* x) {
     for (Index i = 0; i < g.n; ++i) sum += x[i * g.stride];
     mean = sum / n;
     for (Index i = 0; i < g.n; ++i) rest += x[i * g.stride] - mean;
-    mean += rest / n;  // what rounding left of it
+    mean += rest / n;  // its rounding error
   }
   for (Index i = 0; i < g.n; ++i) squares += (x[i * g.stride] - mean) * (x[i * g.stride] - mean);
   const double variance = squares / n;
@@ -173,7 +173,7 @@ void backward(const Group& g, const double* x, double mean, double rstd, const d
     if (to.dgain != nullptr) to.dgain[c] += to.dy[at] * centred * rstd;
     if (to.dbias != nullptr) to.dbias[c] += to.dy[at];
   }
-  // With eps outside, rstd = 1/(sigma + eps); of a constant group, sigma = 0, dvar/dx is 0 anyway.
+  // Epsilon outside: rstd = 1/(sigma + eps). In a constant group sigma is 0, and so is dvar/dx.
   const double sigma = 1 / rstd - g.eps;
   const double drstd_dvar = !g.eps_outside ? -rstd * rstd * rstd / 2
                             : sigma > 0    ? -rstd * rstd / (2 * sigma)
@@ -201,7 +201,7 @@ NormGradients<double> from(const NormGradients<double>& all, Index element, Inde
   return part;
 }
 
-// Calls body(group, first element, first feature, place of the statistics) for each group of the rows.
+// Call body(group, first element, first feature, place of the statistics) for each group of the rows.
 template <class Body>
 void each_group(const LayerNorm<double>& norm, Index begin, Index end, Body body) {
   const Index width = norm.cols / norm.groups;

@@ -1,4 +1,4 @@
-// Naive twins that the drivers of kernels call: of GEMM, of batch norm and of causal attention, summed in
+// Naive twins that the drivers of kernels call: GEMM, batch norm and causal attention, summed in
 // double. They are the engine's double path, and the fast kernels are tested against them.
 #pragma once
 
@@ -31,7 +31,7 @@ void gemm(const Gemm<Real>& g) {
   }
 }
 
-// --- Batch norm, of columns [begin, end) ---
+// --- Batch norm: columns [begin, end) ---
 
 void forward_columns(const BatchNorm<double>& norm, Index begin, Index end, double* y);
 void backward_columns(const BatchNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
@@ -45,7 +45,7 @@ struct HeadWeights {
   std::vector<double> max, sum;       // (queries): softmax = exp(score - max) / sum
 };
 
-// From Q and K alone, or by the statistics that the forward left.
+// Weights of one head from Q and K alone, or by the statistics that the forward left.
 template <class Real>
 HeadWeights head_weights(const Attention<Real>& a, Index item, bool by_stats) {
   const Index queries = a.queries(), keys = a.keys(), D = a.head_dim();
@@ -74,7 +74,7 @@ HeadWeights head_weights(const Attention<Real>& a, Index item, bool by_stats) {
   return w;
 }
 
-// One head's, weight by weight.
+// Statistics of one head, weight by weight.
 inline HeadStats stats_of(const HeadWeights& w, Index keys) {
   HeadStats stats{std::ssize(w.max), *std::ranges::max_element(w.max)};
   for (Index query = 0; query < stats.queries; ++query) stats.first_share += w.softmax[query * keys];

@@ -1,4 +1,4 @@
-// Activations and their derivatives, sums, products, statistics, optimisers' updates: of n elements,
+// Activations and their derivatives, sums, products, statistics, optimisers' updates over n elements,
 // serially.
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace normscope::NORMSCOPE_ISA {
 
 inline ValueAndDerivative relu(Vec x) {
-  // Written so that NaN passes: NaN <= 0 is false.
+  // NaN passes, since NaN <= 0 is false.
   return {select(x <= 0, Vec{}, x), select(x <= 0, Vec{}, splat(1.0f))};
 }
 
@@ -38,7 +38,7 @@ inline ValueAndDerivative silu(Vec x) {
   return {y, s + y * rest};
 }
 
-// Calls body with the function of `kind`.
+// Call body with the function of `kind`.
 template <class Body>
 inline void dispatch_activation(Activation kind, Body body) {
   switch (kind) {
@@ -92,7 +92,7 @@ inline void multiply_elements(Index n, const float* a, const float* b, float* y)
   for_each_vector(n, [&](Index i, auto part) { part.put(y + i, part.get(a + i) * part.get(b + i)); });
 }
 
-// To the nearest bf16, ties to even: half of its spacing is added, less one bit where the last bit kept is 0.
+// Nearest bf16, ties to even: half of its spacing is added, less one bit where the last bit kept is 0.
 inline void round_to_bf16(Index rows, Index cols, const float* x, Index ldx, float* out, Index ld_out) {
   typedef std::uint32_t Bits __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
   for (Index row = 0; row < rows; ++row, x += ldx, out += ld_out) {
@@ -104,7 +104,7 @@ inline void round_to_bf16(Index rows, Index cols, const float* x, Index ldx, flo
   }
 }
 
-// In double: a scale's gradient is the small difference of large sums.
+// Sums in double: a scale's gradient is the small difference of large sums.
 inline double dot(Index n, const float* a, const float* b) {
   WideVec sum{};
   for_each_vector(n, [&](Index i, auto part) {
@@ -114,15 +114,15 @@ inline double dot(Index n, const float* a, const float* b) {
   return sum_wide(sum);
 }
 
-// Whether a sum of squares of floats holds them all: below, squares that count may have been too small for a
-// float; above, some were too large. Such a sum is taken again in double, whose range is that of the squares.
-inline bool in_range(float sum_squares) { return sum_squares > 1e-26f && sum_squares < 1e38f; }
+// True if no square that counts under- or overflowed in a sum of squares of floats. Else the sum is
+// taken again in double, whose range holds all squares of floats.
+inline bool float_sum_is_safe(float sum_squares) { return sum_squares > 1e-26f && sum_squares < 1e38f; }
 
-constexpr Index piece = 512;  // stays in the first cache
+constexpr Index piece = 512;  // stays in the L1 cache
 
-constexpr Index sum_chains = 4;  // of additions: one alone would wait for its last
+constexpr Index sum_chains = 4;  // of additions that do not depend on each other
 
-// Calls add(chain, vector) for the numbers of x, whole vectors to the chains in turn.
+// Call add(chain, vector) for the numbers of x, whole vectors to the chains in turn.
 template <class Add>
 inline void for_each_in_chains(Index n, const float* x, Add&& add) {
   Index i = 0;
@@ -133,7 +133,7 @@ inline void for_each_in_chains(Index n, const float* x, Add&& add) {
   for_each_vector(n - i, [&](Index rest, auto part) { add(Index{0}, part.get(x + i + rest)); });
 }
 
-// Piece by piece, in double from one to the next.
+// Pieces are summed in float, their sums in double.
 inline double sum_squares(Index n, const float* x) {
   double total = 0;
   for (; n > 0; x += piece, n -= piece) {
@@ -141,7 +141,7 @@ inline double sum_squares(Index n, const float* x) {
     Vec sums[sum_chains] = {};
     for_each_in_chains(count, x, [&](Index chain, Vec v) { sums[chain] += v * v; });
     const float squares = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    total += in_range(squares) ? squares : dot(count, x, x);
+    total += float_sum_is_safe(squares) ? squares : dot(count, x, x);
   }
   return total;
 }
@@ -166,12 +166,12 @@ struct LaneStats {
   }
 };
 
-// Whether sums by float lanes tell all of a tensor: its squares are in range, or all 0.
-inline bool tells_all(const TensorStats& s) {
-  return in_range(static_cast<float>(s.sum_squares)) || (s.sum_squares == 0 && s.abs_max == 0);
+// True if sums by float lanes are good enough: squares are in range, or all 0.
+inline bool is_exact_enough(const TensorStats& s) {
+  return float_sum_is_safe(static_cast<float>(s.sum_squares)) || (s.sum_squares == 0 && s.abs_max == 0);
 }
 
-// Looks at each number: for squares out of a float's range, and where something is not finite.
+// Slow path: sum in double and count non-finite elements.
 inline TensorStats wide_stats(Index n, const float* x) {
   WideVec sum{}, squares{};
   Mask bad{};
@@ -189,7 +189,7 @@ inline TensorStats wide_stats(Index n, const float* x) {
   return result;
 }
 
-// The sums of the chains, in which squares may be left out.
+// Statistics from the chains, whose squares may have under- or overflowed.
 inline TensorStats merged(LaneStats (&of)[sum_chains], Index count) {
   of[0].merge(of[1]);
   of[2].merge(of[3]);
@@ -201,10 +201,10 @@ inline TensorStats tensor_stats(Index n, const float* x) {
   LaneStats of[sum_chains];
   for_each_in_chains(n, x, [&](Index chain, Vec v) { of[chain].add(v); });
   const TensorStats result = merged(of, n);
-  return tells_all(result) ? result : wide_stats(n, x);
+  return is_exact_enough(result) ? result : wide_stats(n, x);
 }
 
-// Runs update(begin, end) piece by piece and sums what it does to w, while the piece is in the first cache.
+// Run update(begin, end) piece by piece, and measure w and its change while the piece is in the L1 cache.
 template <class Update>
 WeightChange measured(Index n, const float* w, Update update) {
   float change[piece];

@@ -1,4 +1,4 @@
-// Layer norm and its kin, pointwise norms: rows [begin, end), serially.
+// Layer, RMS and group norm, pointwise norms: rows [begin, end), serially.
 #pragma once
 
 #include "kernels/rows.h"
@@ -90,7 +90,7 @@ inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradient
   }
 }
 
-// Calls body with f of the norm.
+// Call body with f of the norm.
 template <class Body>
 inline void dispatch_pointwise(PointwiseFn function, Body body) {
   function == PointwiseFn::erf ? body([](Vec x) { return erf(x); }) : body([](Vec x) { return tanh(x); });

@@ -41,18 +41,18 @@ struct CausalMask {
   Mask seen() const { return numbers(std::make_index_sequence<lanes>()) >= static_cast<std::int32_t>(first); }
 };
 
-// The keys that the query sees, and so do those after it.
+// The number of keys that the query and all after it see.
 inline Index seen_by_all(const CausalTile& tile, Index query) {
   const Index seen = tile.first_visible + query;
   return seen < tile.n_keys ? seen : tile.n_keys;
 }
 
-// Calls body(offset, part) for each key that a query of the vector from `query` on sees: its scores are at
+// Call body(offset, part) for each key that a query of the vector from `query` on sees: its scores are at
 // `offset`, and `part` hides the queries that do not see the key.
 template <class Body>
 inline void for_each_key(const CausalTile& tile, Index query, Body&& body) {
   const Index whole = seen_by_all(tile, query), end = seen_by_all(tile, query + lanes - 1);
-  for (Index key = 0; key < whole; ++key) body(key * tile.stride + query, Whole{});
+  for (Index key = 0; key < whole; ++key) body(key * tile.stride + query, FullVector{});
   for (Index key = whole; key < end; ++key) {
     body(key * tile.stride + query, CausalMask{key - whole + 1});
   }
@@ -65,8 +65,8 @@ inline void clear_unseen(const CausalTile& tile, Index query, float* x) {
   }
 }
 
-// P∘mask in the place of S, P = softmax(S), and what makes P again from S. `measured`: and the tile's
-// statistics of P.
+// S becomes P∘mask, P = softmax(S); each query's maximum and sum are kept for the backward. `measured`: the
+// tile's statistics of P too.
 template <bool measured>
 void causal_softmax(const CausalTile& tile, float* scores) {
   const float* mask = tile.dropout_mask;

@@ -1,4 +1,4 @@
-// What a kernels/isa/*.cpp file gives: its kernels as function pointers.
+// The kernels of a kernels/isa/*.cpp file as function pointers.
 #pragma once
 
 #include "kernels/gemm/microkernel.h"

@@ -27,25 +27,25 @@ typedef std::int32_t Mask __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES))); 
 
 constexpr Index lanes = NORMSCOPE_VECTOR_BYTES / static_cast<Index>(sizeof(float));
 
-// As many doubles as a vector has lanes: what __builtin_convertvector(vector, WideVec) makes of it.
+// A double for each lane: the result of __builtin_convertvector(vector, WideVec).
 typedef double WideVec __attribute__((vector_size(lanes * sizeof(double))));
 
 inline Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }
 inline void store(float* p, Vec v) { *reinterpret_cast<UnalignedVec*>(p) = v; }
 inline Vec splat(float x) { return x - Vec{}; }
 
-// Lane by lane: mask ? a : b.
+// mask ? a : b in each lane.
 inline Vec select(Mask mask, Vec a, Vec b) { return mask ? a : b; }
 inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
 inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
 
-// v with lanes i and i ^ distance changed places.
+// v with lanes i and i ^ distance exchanged.
 template <Index distance, class V, std::size_t... i>
 inline V swap_lanes(V v, std::index_sequence<i...>) {
   return __builtin_shufflevector(v, v, static_cast<int>(i ^ distance)...);
 }
 
-// Combines all lanes by halves: a fixed order.
+// Combine all lanes by halves, in a fixed order.
 template <Index width = lanes / 2, class Combine>
 inline float fold_lanes(Vec v, Combine combine) {
   if constexpr (width == 0) {
@@ -67,13 +67,13 @@ inline double sum_wide(const WideVec& v) {
   return sum;
 }
 
-// How for_each_vector() hands out elements: whole vectors, then at most one part of a vector.
-struct Whole {
+// Elements as for_each_vector() hands them out: full vectors, then at most one masked tail.
+struct FullVector {
   Vec get(const float* p, float = 0) const { return load(p); }
   void put(float* p, Vec v) const { store(p, v); }
 };
 // The first `count` lanes; the others are read as `fill`.
-struct Part {
+struct Tail {
   Index count;
   Vec get(const float* p, float fill = 0) const {
     Vec v = splat(fill);
@@ -85,13 +85,12 @@ struct Part {
   }
 };
 
-// Calls body(i, part) for i = 0, lanes, 2*lanes, ... < n. `part` reads and writes what of a vector lies
-// inside n.
+// Call body(i, part) for i = 0, lanes, 2*lanes, ... < n. `part` reads and writes the lanes inside n.
 template <class Body>
 inline void for_each_vector(Index n, Body&& body) {
   Index i = 0;
-  for (; i + lanes <= n; i += lanes) body(i, Whole{});
-  if (i < n) body(i, Part{n - i});
+  for (; i + lanes <= n; i += lanes) body(i, FullVector{});
+  if (i < n) body(i, Tail{n - i});
 }
 
 // The contract of gradients: data = beta*data + contribution, where data is not read when beta is 0.
@@ -100,15 +99,14 @@ inline void add_into(float* data, float beta, Vec contribution, Lanes part) {
   part.put(data, beta == 0 ? contribution : Vec(part.get(data) * beta + contribution));
 }
 
-// --- exp, the survival function of the normal distribution, tanh and erf on vectors, by our own polynomials
-// ---
+// --- exp, the normal distribution's survival function, tanh and erf, by our own polynomials ---
 
 #if defined(__AVX512F__)
 // Masked forms of instructions: GCC 12 warns of the plain ones in its own header (bug 105593).
 constexpr __mmask16 all_lanes = 0xFFFF;
 #endif
 
-// |x|: clears the sign, which takes one operation where a comparison takes three.
+// |x|, by clearing the sign: one operation where a comparison takes three.
 inline Vec magnitude(Vec x) { return reinterpret_cast<Vec>(reinterpret_cast<Mask>(x) & 0x7FFFFFFF); }
 
 // y >= 0 with the sign of x.
@@ -119,7 +117,7 @@ inline Vec with_sign(Vec y, Vec x) {
 
 // min(x, limit); NaN stays NaN.
 inline Vec at_most(float limit, Vec x) {
-// GCC makes a comparison and a blend of the last line here.
+// Intrinsics, as GCC compiles the last line to a comparison and a blend.
 #if defined(__AVX512F__)
   return (Vec)_mm512_maskz_min_ps(all_lanes, _mm512_set1_ps(limit), (__m512)x);
 #elif defined(__AVX__)
@@ -133,7 +131,8 @@ inline Vec at_most(float limit, Vec x) {
 // NaN stays NaN.
 // Cody-Waite: x = n ln2 + r with |r| <= ln2/2; e^r by a polynomial (our own minimax fit, 3e-9).
 inline Vec exp(Vec x) {
-  // 1.5 * 2^23 + 127: adding it rounds to a whole number n and leaves n + 127, the exponent of 2^n, lowest.
+  // 1.5 * 2^23 + 127, added, rounds to a whole number n and leaves n + 127, the exponent of 2^n, in the low
+  // bits.
   constexpr float to_nearest = 12583039.0f;
   const Mask underflow = x < -87.33f;
   x = at_most(89.0f, x);
@@ -156,7 +155,7 @@ inline Vec exp(Vec x) {
 }
 
 // Φ(-x) = erfc(x/sqrt2)/2 for x >= 0, given e = exp(-x*x/2), which callers need anyway. Relative error below
-// 4e-7 (1 + x*x/10) plus that of e, which itself passes on the rounding of x*x/2 so many times as large.
+// 4e-7 (1 + x*x/10) plus that of e, which includes the absolute rounding error of x*x/2.
 // Φ(-x)/e, Mills' ratio over sqrt(2π), is smooth: our own rational fit, weighted by that bound (1.4e-7).
 inline Vec normal_sf(Vec x, Vec e) {
   x = at_most(14.0f, x);  // beyond, e is 0 and powers of x may overflow
