@@ -10,7 +10,7 @@ import unittest
 from collections import Counter
 
 import numpy as np
-from cli import LOGS, ROOT, SITES, TEXT, VOCABULARY, CliTest, Run, read_safetensors, sites_of, write_safetensors
+from cli import LOGS, SITES, TEXT, VOCABULARY, CliTest, Run, read_safetensors, sites_of, write_safetensors
 
 
 class Sample(CliTest):
@@ -216,16 +216,6 @@ class Probe(CliTest):
 
 
 class Config(CliTest):
-    def test_schema_is_the_one_in_configs(self):
-        self.assertEqual(self.normscope("config", "--schema").stdout, self.text_of("configs", "schema.json"))
-
-    def text_of(self, *path):
-        with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
-            return file.read()
-
-    def json_of(self, *path):
-        return json.loads(re.sub(r"(?m)(^|\s)//.*", "", self.text_of(*path)))
-
     def test_every_key_is_described(self):
         shown = self.normscope("config").stdout
 
@@ -256,20 +246,6 @@ class Config(CliTest):
         for arguments in (["--set", "model.norm=rmsnorm"], ["--origin"], ["--schema", "tiny.json"]):
             self.refused("config", *arguments, says=["CONFIG"])
 
-    def test_set_takes_json_and_words(self):
-        shown = self.normscope("config", self.config(), "--set", "model.norm_placement=[\"pre\",\"post\"]", "--set",
-                               "model.init={\"scheme\": \"xavier_normal\"}", "--set", "model.bias=true", "--set",
-                               "train.schedule=linear", "--set", "train.lr=3", "--set", "train.lr=0.25").stdout
-        model, train = json.loads(shown)["model"], json.loads(shown)["train"]
-        self.assertEqual((model["norm_placement"], model["ffn_bias"]), (["pre", "post"], True))
-        self.assertEqual((model["init"]["scheme"], model["init"]["embed_std"]), ("xavier_normal", 0.02))
-        self.assertEqual((train["schedule"], train["lr"]), ("linear", 0.25))
-
-    def test_bundled_configs_resolve(self):
-        for name in sorted(os.listdir(os.path.join(ROOT, "configs"))):
-            if name.endswith(".json") and not name.endswith("schema.json"):
-                result = self.call("config", os.path.join(ROOT, "configs", name))
-                self.assertTrue(result.returncode == 0 or "tinyshakespeare" in result.stderr, result.stderr)
 
 
 class Bench(CliTest):
