@@ -324,8 +324,8 @@ def measure(model, tokens, targets):
 
 
 def load(path, dtype=torch.float32):
-    """The model in a safetensors file, or in a run folder, and its vocabulary (a list of code points). Of a run that was
-    interrupted, the best weights so far, else those of its checkpoint."""
+    """The model in a safetensors file, or in a run folder, and its vocabulary (a list of code points). An
+    interrupted run gives its best weights so far, else those of its checkpoint."""
     if os.path.isdir(path):
         files = [os.path.join(path, f"{name}.safetensors") for name in ("model", "best", "checkpoint")]
         path = next((file for file in files if os.path.exists(file)), files[0])

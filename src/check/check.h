@@ -95,8 +95,8 @@ using Tensors = std::map<std::string, Numbers>;
 template <class Real>
 Tensors tensors_of(Model<Real>& model, const Pass& batch);
 
-// The sizes beside which errors of these tensors count. Of gradients at least a share of the largest: smaller
-// ones may be nothing but rounding.
+// The sizes to which errors of these tensors are relative; for gradients at least a share of the largest:
+// smaller ones may be nothing but rounding.
 std::map<std::string, double> scales_of(const Tensors& pass);
 
 // The outcome, unless a result is NaN because a norm without eps divides 0 by 0, as where ReLUs leave zeros.

@@ -62,7 +62,7 @@ class StepRunner {
   StepResult result_;
   std::optional<GradientSum> sum_;  // of several micro-batches
   SiteStatistics micro_statistics_;
-  // Of a round's micro-batches, one a rank.
+  // One entry for each micro-batch of a round (one a rank).
   std::vector<double> losses_;
   std::vector<float> moments_;
   std::vector<SiteSums> sites_;
