@@ -12,14 +12,18 @@
 
 #include "core/error.h"
 
-// Both come from malloc, as the matching deletes expect; the compiler cannot see that and warns.
+// All of them use malloc and free, std::stable_partition's nothrow form too; the compiler cannot see that they
+// match and warns.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif
-void* operator new(std::size_t size) {
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   constexpr std::size_t largest = 8 << 20;  // inputs are a thousand times smaller
   if (size > largest) std::abort();
-  void* memory = std::malloc(size);
+  return std::malloc(size);
+}
+void* operator new(std::size_t size) {
+  void* memory = operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
