@@ -277,7 +277,8 @@ Outcome equations(const Context& given) {
   const WindowBatch batch = small_batch(given, 32);
   const Tensors pass = tensors_of(model, view(batch));
   double largest = 1;
-  for (const auto& [name, x] : pass) largest = std::max(largest, l2_norm(std::ssize(x), x.data()));
+  for (const auto& [name, x] : pass)
+    if (name.starts_with("act.")) largest = std::max(largest, l2_norm(std::ssize(x), x.data()));
   // A norm of equal numbers is nothing but their rounding over the root of eps.
   const double root = std::sqrt(std::max(given.config.model.norm_eps, 1e-12));
   const double least_size = std::max(1.0, 0x1p-50 * largest / root / identity_limit);
