@@ -164,6 +164,8 @@ TEST_CASE("headers that lie") {
       {R"({"t":{"dtype":32,"shape":[2],"data_offsets":[0,8]}})", malformed},
       {R"({"t":{"dtype":"F32","shape":[2]}})", malformed},
       {R"({"t":{)" + t + R"([0,4]},"t":{)" + t + "[4,8]}}", "duplicate key \"t\""},
+      {R"({"t":{)" + t + R"([0,4]},"u":{)" + t + "[0,4]}}", "begins at byte 0 of the data; expected 4"},
+      {tensor("F32", "[1]", "[4,8]"), "begins at byte 4 of the data; expected 0"},
       {R"({"__metadata__":{"a":1}})", "expected strings by name"},
       {R"({"__metadata__":[]})", "expected strings by name"},
       {R"({"t":5})", malformed},

@@ -125,13 +125,14 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
          "checksum");
 }
 
+// Checks that the tensors fill the data without gap or overlap.
 void SafetensorsFile::read_header(const json& header) {
   if (!header.is_object()) stop("is no safetensors file: the header is not a JSON object");
-  Index size = 0;
+  std::vector<std::pair<Index, Index>> ranges;  // of bytes, begin and end
   for (const auto& [name, entry] : header.items()) {
     if (name != metadata_name) {
       const TensorInfo& tensor = tensors_[name] = read_tensor(name, entry);
-      size += tensor.end - tensor.begin;
+      if (tensor.count > 0) ranges.emplace_back(tensor.begin, tensor.end);
       continue;
     }
     const auto is_string = [](const json& value) { return value.is_string(); };
@@ -139,8 +140,15 @@ void SafetensorsFile::read_header(const json& header) {
       stop("metadata: got ", quote(entry), "; expected strings by name");
     metadata_ = entry.get<Metadata>();
   }
-  if (size != std::ssize(data_))
-    stop("the tensors have ", size, " bytes, the file ", data_.size(), "; it is damaged or cut short");
+  std::ranges::sort(ranges);
+  Index filled = 0;
+  for (const auto& [begin, end] : ranges) {
+    if (begin != filled)
+      stop("a tensor begins at byte ", begin, " of the data; expected ", filled, "; the file is damaged");
+    filled = end;
+  }
+  if (filled != std::ssize(data_))
+    stop("the tensors have ", filled, " bytes, the file ", data_.size(), "; it is damaged or cut short");
 }
 
 // Reads a tensor's entry in the header and checks its sizes against its offsets, and these against the file.
