@@ -197,6 +197,8 @@ class Metrics(CliTest):
             for s, row in enumerate(run.rows("metrics.csv"), start=1):
                 expected = lr * s / w if s <= w else after((s - w) / (S - w))
                 self.assertAlmostEqual(float(row["lr"]), expected, delta=1e-15, msg=f"{schedule}, step {s}")
+            single = self.train("single-" + schedule, {"train": {"schedule": schedule, "steps": 1, "lr": lr}})
+            self.assertEqual(float(single.rows("metrics.csv")[0]["lr"]), lr)
 
     def test_clip_factor_is_the_limit_over_the_norm(self):
         for limit in (0.8, 0):

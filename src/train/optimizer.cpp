@@ -63,6 +63,7 @@ double clip_factor(double grad_clip, double norm) {
 double learning_rate(const TrainConfig& config, Index step) {
   const double s = static_cast<double>(step), w = static_cast<double>(config.warmup_steps);
   if (step <= config.warmup_steps) return config.lr * s / w;
+  if (config.steps - config.warmup_steps == 1) return config.lr;  // a single step decays nothing
   const double p = (s - w) / (static_cast<double>(config.steps) - w);
   switch (config.schedule) {
     case ScheduleKind::constant:
