@@ -86,9 +86,11 @@ class Terminal(CliTest):
 
     def test_the_time_left_is_kept_where_a_terminal_is_narrow(self):
         for line in self.progress(100):
-            self.assertRegex(line, r"^step \d+/300  loss [0-9.]+(  val [0-9.]+)?  [0-9.k]+ tokens/s  grad [▁-█]{2}  \d+:\d\d left$")
-        for line in self.progress(80, config=self.config({"model": {"n_layer": 6}, "train": {"steps": 300}})):
-            self.assertRegex(line, r"  grad [▁-█]{6}  \d+:\d\d left$")  # three bytes a bar, and one column
+            self.assertRegex(line, r"^step \d+/300  loss [0-9.]+(  val [0-9.]+)?  grad [▁-█]{2} 1:[0-9.e]+  "
+                                   r"[0-9.k]+ tokens/s  \d+:\d\d left$")
+        for line in self.progress(66, config=self.config({"model": {"n_layer": 12}, "train": {"steps": 300},
+                                                              "eval": {"every": 0}})):
+            self.assertRegex(line, r"  grad [▁-█]{12} 1:[0-9.]+  \d+:\d\d left$")  # three bytes a bar, and one column
         for columns, words in ((45, r"step \d+/300  loss [0-9.]+(  val [0-9.]+)?"), (27, r"step \d+/300")):
             for line in self.progress(columns):
                 self.assertRegex(line, rf"^{words}  \d+:\d\d left$")
@@ -105,7 +107,7 @@ class Terminal(CliTest):
         self.assertGreater(len(set(bars)), 1)
         self.assertTrue(lines)
         for line in lines:
-            self.assertIn(f"  grad {bars}  ", line)
+            self.assertIn(f"  grad {bars} 1:{max(gradients) / min(gradients):.2g}  ", line)
 
     def test_one_that_knows_no_escape_sequences_gets_none(self):
         shown = self.shown("train", self.config(), "--out", "run", term="dumb")

@@ -212,7 +212,17 @@ class Probe(CliTest):
         refused = self.refused("probe", "tiny.json", "--out", "p", "--seeds", "2", says=["--overwrite", "--out"])
         self.assertNotIn("--resume", refused.stderr)
         self.assertEqual((Run(self.path("p", "seed-1")).contents(), os.listdir(self.path("p"))), (before, ["seed-1"]))
+        shown = self.normscope("probe", "tiny.json", "--out", "p", "--seeds", "3", "--overwrite").stdout
+        self.write("p/seed-3/notes.txt", "mine")
         self.probe("p", "--overwrite")
+        self.assertEqual((sorted(os.listdir(self.path("p"))), os.listdir(self.path("p", "seed-3"))),
+                         (["seed-1", "seed-3"], ["notes.txt"]))
+        streams = [row for row in Run(self.path("p", "seed-1")).rows("layers.csv") if row["site"] == "stream"]
+        table = [line.split() for line in shown.partition("gradient rms")[2].splitlines()[1:] if line]
+        for (layer, rms, gradient, _), row in zip(table, streams):
+            self.assertEqual(layer, row["layer"])
+            np.testing.assert_allclose([float(rms), float(gradient)], [float(row["rms"]), float(row["grad_rms"])],
+                                       rtol=5e-3)
 
 
 class Config(CliTest):

@@ -168,10 +168,8 @@ Threads set_up_threads(const CommandLine& line, Index config_threads) {
 }
 
 std::string machine_text(const TrainConfig& config) {
-  const bool own_alone = config.gemm == GemmProvider::native;
-  const char* own = own_alone ? "own GEMM; " : config.gemm == GemmProvider::automatic ? "own GEMM and " : "";
-  return text(counted(thread_count(), "thread"), ", ", isa_name(), ", ", own, blas_text(),
-              own_alone ? " unused" : "");
+  return text(counted(thread_count(), "thread"), ", ", isa_name(), ", ",
+              config.gemm == GemmProvider::native ? "own GEMM" : "OpenBLAS");
 }
 
 }  // namespace normscope

@@ -2,6 +2,7 @@
 #include "train/probe.h"
 
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 
 #include "cli/commands.h"
@@ -12,6 +13,7 @@
 #include "model/model.h"
 
 namespace normscope {
+namespace fs = std::filesystem;
 namespace {
 
 // Loss, grad_first_last and growth: of several seeds mean ± sample standard deviation.
@@ -29,6 +31,33 @@ std::string figures_text(const std::vector<RunRecord>& records) {
   return line.substr(0, line.find_last_not_of(' ') + 1);
 }
 
+// Prints the residual stream after each block; layer 0 is the embedding.
+void print_streams(const std::vector<SiteRow>& sites) {
+  constexpr int bar_width = 40;
+  Columns table;
+  std::vector<double> gradients;
+  add_row(table, {"layer", "stream rms", "gradient rms"});
+  for (const SiteRow& row : sites) {
+    if (row.place.site != Site::stream) continue;
+    gradients.push_back(row.grad_rms);
+    add_row(table,
+            {std::to_string(row.place.layer), significant_text(row.rms), significant_text(row.grad_rms)});
+  }
+  table.push_back(log_bars(gradients, bar_width));
+  table.back().insert(table.back().begin(), range_text(gradients) + ", log scale");
+  print_table(table);
+}
+
+// Removes the seeds of an earlier probe in that folder: averages over it would mix two configs.
+void remove_seeds(const fs::path& out) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(out, ignored)) {
+    if (!entry.path().filename().string().starts_with("seed-")) continue;
+    RunFolder(entry.path().string(), Existing::overwrite);
+    fs::remove(entry.path(), ignored);  // unless other files lie in it
+  }
+}
+
 Exit run(const CommandLine& line) {
   RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
@@ -36,7 +65,7 @@ Exit run(const CommandLine& line) {
   require_memory(config.model, corpus.vocab.size(), config.train.batch_size);
 
   const Index seeds = line.number_of<Index>("seeds", 1, 100'000, 1);
-  const std::filesystem::path out = line.text_of("out").value_or("runs/" + config.name + "-probe");
+  const fs::path out = line.text_of("out").value_or("runs/" + config.name + "-probe");
   const std::optional<std::string> from = line.text_of("from");
   ProbeOptions options{line.number_of<Index>("batches", 1, 1'000'000, 1), from ? weights_of(*from) : "", ""};
   const Existing existing = line.has("overwrite") ? Existing::overwrite : Existing::refuse;
@@ -45,14 +74,20 @@ Exit run(const CommandLine& line) {
   const auto folder_of = [&](Index seed) { return (out / ("seed-" + std::to_string(seed))).string(); };
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed)  // before the first is computed
     require_usable(folder_of(seed), existing);
+  if (existing == Existing::overwrite) remove_seeds(out);
   bool diverged = false;
   std::vector<RunRecord> records;
+  std::vector<SiteRow> first_sites;
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {
     config.train.seed = seed;
     options.dump = seed == first_seed ? line.text_of("dump").value_or("") : "";
     RunFolder folder(folder_of(seed), existing);
-    const RunRecord& record = records.emplace_back(probe(config, corpus, options, folder));
-    if (seed == first_seed) std::cout << "seed  loss                grad first/last     growth\n";
+    const Probed probed = probe(config, corpus, options, folder);
+    const RunRecord& record = records.emplace_back(probed.record);
+    if (seed == first_seed) {
+      first_sites = probed.sites;
+      std::cout << "seed  loss                grad first/last     growth\n";
+    }
     std::cout << aligned_left(std::to_string(seed), 6) << figures_text({record}) << std::endl;
     if (record.first_nonfinite) {
       diverged = true;
@@ -63,7 +98,10 @@ Exit run(const CommandLine& line) {
     }
   }
   if (seeds > 1) std::cout << aligned_left("all", 6) << figures_text(records) << '\n';
-  std::cout << "in " << escape_controls(out.string()) << '\n';
+  std::cout << "\nresidual stream of seed " << first_seed << ":\n";
+  print_streams(first_sites);
+  std::cout << "\nin " << escape_controls(out.string())
+            << "; every site as a picture: scripts/plot.py layers " << shell_word(out.string()) << '\n';
   return diverged ? Exit::diverged : Exit::ok;
 }
 

@@ -24,6 +24,27 @@ std::size_t terminal_width() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+// The least and the largest of the finite numbers above 0.
+std::pair<double, double> positive_range(const std::vector<double>& numbers) {
+  double low = std::numeric_limits<double>::infinity(), high = 0;
+  for (const double x : numbers) {
+    if (std::isfinite(x) && x > 0) low = std::min(low, x), high = std::max(high, x);
+  }
+  return {low, high};
+}
+
+// Each number's height on a logarithmic scale, 0 to `most`; -1 for one not finite.
+std::vector<int> log_heights(const std::vector<double>& numbers, int most) {
+  const auto [low, high] = positive_range(numbers);
+  const double span = std::max(std::log(high / low), std::log(10.0));
+  std::vector<int> heights;
+  for (const double x : numbers) {
+    const double height = x > 0 ? most * std::log(x / low) / span : 0;
+    heights.push_back(std::isfinite(x) ? static_cast<int>(std::lround(height)) : -1);
+  }
+  return heights;
+}
+
 }  // namespace
 
 bool can_rewrite_lines() {
@@ -67,6 +88,14 @@ std::string aligned_left(const std::string& text, std::size_t width) {
   return text + std::string(std::max(width, shown_width(text)) - shown_width(text), ' ');
 }
 
+std::string shell_word(const std::string& path) {
+  constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=,:@%";
+  std::string word = escape_controls(path);
+  if (word.find_first_not_of(plain) == word.npos) return word;
+  for (std::size_t at = 0; (at = word.find('\'', at)) != word.npos; at += 4) word.replace(at, 1, "'\\''");
+  return "'" + word + "'";
+}
+
 void add_row(Columns& table, const std::vector<std::string>& cells) {
   table.resize(cells.size());
   for (std::size_t i = 0; i < cells.size(); ++i) table[i].push_back(cells[i]);
@@ -94,19 +123,32 @@ void print_table(const Columns& columns) {
 void print_error(std::string_view message) { std::cerr << escape_controls(message, "\n") << '\n'; }
 
 std::string sparkline(const std::vector<double>& numbers, std::size_t max_bars) {
-  double low = std::numeric_limits<double>::infinity(), high = 0;
-  for (const double x : numbers) {
-    if (std::isfinite(x) && x > 0) low = std::min(low, x), high = std::max(high, x);
-  }
-  const double span = std::max(std::log(high / low), std::log(10.0));
+  const std::vector<int> heights = log_heights(numbers, 7);
   const std::size_t count = std::min(numbers.size(), max_bars);
   std::string bars;
   for (std::size_t i = 0; i < count; ++i) {
-    const double x = numbers[count < 2 ? 0 : i * (numbers.size() - 1) / (count - 1)];
-    const int height = x > 0 ? static_cast<int>(std::lround(7 * std::log(x / low) / span)) : 0;
-    bars += std::isfinite(x) ? std::string("\xE2\x96") + static_cast<char>(0x81 + height) : "!";
+    const int height = heights[count < 2 ? 0 : i * (numbers.size() - 1) / (count - 1)];
+    bars += height < 0 ? "!" : std::string("\xE2\x96") + static_cast<char>(0x81 + height);
   }
   return bars;
+}
+
+std::vector<std::string> log_bars(const std::vector<double>& numbers, int width) {
+  std::vector<std::string> bars;
+  for (const int height : log_heights(numbers, width - 1)) {
+    std::string& bar = bars.emplace_back(height < 0 ? "!" : "");
+    for (int i = 0; i <= height; ++i) bar += "\xE2\x96\x88";
+  }
+  return bars;
+}
+
+std::string range_text(const std::vector<double>& numbers) {
+  const auto [low, high] = positive_range(numbers);
+  std::string ratio = significant_text(high > 0 ? high / low : 1, 2);
+  for (const std::string_view part : {"+0", "+"}) {
+    if (const std::size_t at = ratio.find(part); at != ratio.npos) ratio.erase(at, part.size());
+  }
+  return "1:" + ratio;
 }
 
 bool ProgressDisplay::due() const {

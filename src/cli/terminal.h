@@ -20,6 +20,9 @@ std::string counted(long long number, const char* noun);      // 1 run, 2 runs
 // UTF-8 text padded with blanks to `width` characters.
 std::string aligned_left(const std::string& text, std::size_t width);
 
+// The path quoted for a shell if it must be.
+std::string shell_word(const std::string& path);
+
 // A table's columns, each with its title first.
 using Columns = std::vector<std::vector<std::string>>;
 void add_row(Columns& table, const std::vector<std::string>& cells);
@@ -33,6 +36,12 @@ void print_error(std::string_view message);
 // Numbers as bars of eight heights, "▁▂▃▅█", on a logarithmic scale over at least a factor of 10, so that
 // nearly equal numbers look flat. More than `max_bars` numbers are sampled evenly; '!' is one not finite.
 std::string sparkline(const std::vector<double>& numbers, std::size_t max_bars = 24);
+
+// Horizontal bars of 1 to `width` characters on that scale; of numbers that are not finite "!".
+std::vector<std::string> log_bars(const std::vector<double>& numbers, int width);
+
+// "1:9e4", the smallest to the largest of the finite numbers above 0; "1:1" if there are none.
+std::string range_text(const std::vector<double>& numbers);
 
 // Progress of long work: on a terminal a line that is rewritten in place, in a pipe whole lines, one in 10 s.
 class ProgressDisplay {

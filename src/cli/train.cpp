@@ -23,15 +23,6 @@ std::string loss_text(double nats) {
   return fixed(nats, 4) + " nats (" + fixed(nats / std::log(2.0), 4) + " bits)";
 }
 
-// The path quoted for a shell if it must be.
-std::string shell_word(const std::string& path) {
-  constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=,:@%";
-  std::string word = escape_controls(path);
-  if (word.find_first_not_of(plain) == word.npos) return word;
-  for (std::size_t at = 0; (at = word.find('\'', at)) != word.npos; at += 4) word.replace(at, 1, "'\\''");
-  return "'" + word + "'";
-}
-
 class TrainingDisplay : public TrainObserver {
  public:
   explicit TrainingDisplay(bool quiet) : line_(quiet) {}
@@ -41,20 +32,20 @@ class TrainingDisplay : public TrainObserver {
     std::vector<std::string> parts = {text("step ", p.step, "/", p.steps),
                                       "loss " + fixed(p.loss, 4),
                                       val_,
-                                      short_number(p.tokens_per_s) + " tokens/s",
                                       gradient_,
+                                      short_number(p.tokens_per_s) + " tokens/s",
                                       duration_text(p.seconds_left) + " left"};
     std::erase(parts, "");  // no validation yet, no layers
     line_.show(std::move(parts));
   }
   void on_evaluation(Index, double val_loss) override { val_ = "val " + fixed(val_loss, 4); }
-  // The gradient of the residual stream after each block.
+  // The gradient of the residual stream after each block, and the smallest to the largest.
   void on_sites(const std::vector<SiteRow>& rows) override {
     std::vector<double> sizes;
     for (const SiteRow& row : rows) {
       if (row.place.site == Site::stream && row.place.layer > 0) sizes.push_back(row.grad_rms);
     }
-    gradient_ = "grad " + sparkline(sizes);
+    gradient_ = text("grad ", sparkline(sizes), ' ', range_text(sizes));
   }
   void on_note(const std::string& note) override {
     line_.clear();
@@ -104,7 +95,8 @@ std::string start_text(const RunConfig& config, const Trainer& trainer, int rank
 }
 
 // Prints how the run ended and what to do next.
-Exit report_end(const RunRecord& run, Index n_layer, const std::string& folder, ProgressDisplay& line) {
+Exit report_end(const RunRecord& run, const RunConfig& config, const std::string& folder,
+                ProgressDisplay& line) {
   const std::string shown_folder = escape_controls(folder);
   line.clear();
   if (run.status == status_interrupted) {
@@ -115,7 +107,7 @@ Exit report_end(const RunRecord& run, Index n_layer, const std::string& folder, 
   }
   if (run.status == status_diverged) {
     const FirstNonfinite& first = *run.first_nonfinite;
-    std::cerr << "[train] diverged at step " << first.step << ": " << text_of(first, n_layer)
+    std::cerr << "[train] diverged at step " << first.step << ": " << text_of(first, config.model.n_layer)
               << " became non-finite; its logs are in " << shown_folder << "; try "
               << (run.steps == 0 ? "another initialisation: model.init"
                                  : "a lower train.lr, train.warmup_steps, or train.grad_clip")
@@ -126,6 +118,8 @@ Exit report_end(const RunRecord& run, Index n_layer, const std::string& folder, 
   if (run.final_val_loss) losses += ", validation " + loss_text(*run.final_val_loss);
   line.say(text("done: ", losses, ", ", short_number(*run.tokens_per_s), " tokens/s, ",
                 duration_text(*run.seconds), " in all; in ", shown_folder));
+  if (config.log.layers_every > 0)
+    line.say("its layers as a picture: scripts/plot.py layers " + shell_word(folder));
   return Exit::ok;
 }
 
@@ -166,6 +160,7 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   const std::atomic<bool>& stop = stop_on_signals();  // first: stdout may be a pipe without a reader
   const std::string& argument = line.positionals()[0];
   const bool is_run = line.has("resume") && std::filesystem::is_directory(argument);
+  if (is_run) require_run(argument, config_file);
   const std::string config_path =
       is_run ? (std::filesystem::path(argument) / config_file).string() : argument;
   const Inputs inputs = ranks.together([&] { return read_inputs(line, config_path, ranks); });
@@ -197,10 +192,13 @@ Exit train(const CommandLine& line, Ranks& ranks) {
     return Exit::ok;
   if (!inputs.without_effect.empty())
     display.line().say("note: set without effect: " + join(inputs.without_effect));
+  if (config.train.warmup_steps > config.train.steps)
+    display.line().say(text("note: train.warmup_steps is above train.steps, so the rate rises to ",
+                            significant_text(learning_rate(config.train, config.train.steps)), " only"));
   display.line().say(start_text(config, trainer, ranks.size()));
   const bool is_fixed = inputs.threads.is_fixed || ranks.size() > 1;  // trials would measure the other ranks
   const RunRecord record = trainer.run(stop, is_fixed ? 0 : inputs.threads.most);
-  return ranks.is_first() ? report_end(record, config.model.n_layer, path, display.line()) : Exit::ok;
+  return ranks.is_first() ? report_end(record, config, path, display.line()) : Exit::ok;
 }
 
 Exit run(const CommandLine& line) {

@@ -205,7 +205,9 @@ void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
 std::string weights_of(const std::string& run_or_file) {
   if (!std::filesystem::is_directory(run_or_file)) return run_or_file;
   const std::filesystem::path model = std::filesystem::path(run_or_file) / model_file;
-  return std::filesystem::exists(model) ? model : std::filesystem::path(run_or_file) / checkpoint_file;
+  if (std::filesystem::exists(model)) return model;
+  require_run(run_or_file, checkpoint_file);
+  return std::filesystem::path(run_or_file) / checkpoint_file;
 }
 
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {

@@ -48,8 +48,7 @@ void write_exchange(const std::string& path, const CheckpointMeta& meta, Model<f
 
 }  // namespace
 
-RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
-                RunFolder& folder) {
+Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options, RunFolder& folder) {
   std::optional<SafetensorsFile> weights;
   if (!options.weights.empty()) {
     weights.emplace(options.weights);
@@ -102,7 +101,7 @@ RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOption
   record.grad_first_last = grad_first_last(params, config.model.n_layer);
   record.growth = growth(sites);
   write_record(folder.file(summary_file), record, config.train);
-  return record;
+  return {record, sites};
 }
 
 }  // namespace normscope

@@ -16,10 +16,13 @@ struct ProbeOptions {
   std::string dump;     // the exchange file to write for the first batch; empty: none
 };
 
+struct Probed {
+  RunRecord record;  // final_train_loss: the mean loss of the batches; `step` of first_nonfinite: the batch
+  std::vector<SiteRow> sites;
+};
+
 // Writes config.json, layers.csv, params.csv, heads.csv (step 0) and summary.json into the folder and returns
-// the record in summary.json: final_train_loss is the mean loss of the batches, and `step` of first_nonfinite
-// the batch. The seed is config.train.seed. Dropout is off.
-RunRecord probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options,
-                RunFolder& folder);
+// the record in summary.json and the rows of layers.csv. The seed is config.train.seed. Dropout is off.
+Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options, RunFolder& folder);
 
 }  // namespace normscope
