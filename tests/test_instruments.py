@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""heads.csv, branch_share of layers.csv and params.csv, computed again with numpy from the tensors that `probe --dump` and a
-run's weights hold."""
+"""layers.csv, heads.csv and params.csv, computed again with numpy from the tensors that `probe --dump` and a run's weights
+hold."""
 
 import math
 import unittest
@@ -15,6 +15,7 @@ CASES = {
     "post": {"norm_placement": "post", "activation": "relu"},
     "deepnorm": {"norm_placement": "deepnorm", "branch_scale": 0.5},
     "res_post": {"norm_placement": "res_post", "qk_norm": True, "position": "rope", "norm": "rmsnorm"},
+    "learned": {"branch_scale": 0.5, "branch_scale_learned": "vector"},
     "sandwich": {"norm_placement": "sandwich", "activation": "swiglu", "position": "rope"},
     "hybrid": {"norm_placement": "hybrid"},
     "two": {"norm_placement": {"attn": "post", "ffn": "none"}, "tie_embeddings": False},
@@ -47,8 +48,8 @@ class Dump:
         self.tensors = {name: x.astype(np.float64) for name, x in read_safetensors(path)[0].items()}
         self.model = config["model"]
 
-    def site(self, layer, site):
-        return self.tensors[f"act.{layer}.{site}"]
+    def site(self, layer, site, kind="act"):
+        return self.tensors[f"{kind}.{layer}.{site}"]
 
     def heads(self, layer):
         """(q, k, v) of a block as its dot products take them, (B, T, H, D) each."""
@@ -94,12 +95,18 @@ class Instruments(CliTest):
         got = float(row[column])
         self.assertFalse(not abs(got - want) <= tolerance * max(abs(want), floor), (column, row, want))
 
-    def test_branch_share(self):
+    def test_sites(self):
         for name, changes in CASES.items():
             run, dump = self.probed(name, changes)
             for row in run.rows("layers.csv"):
                 layer, site = int(row["layer"]), row["site"]
                 with self.subTest(name, layer=layer, site=site):
+                    x, dx = (dump.site(layer, site, kind) for kind in ("act", "act_grad"))
+                    self.close(row, "mean", x.mean(), 1e-6, rms(x))
+                    for column, want in (("rms", rms(x)), ("abs_max", abs(x).max()), ("grad_rms", rms(dx)),
+                                         ("grad_abs_max", abs(dx).max()), ("grad_norm", np.linalg.norm(dx))):
+                        self.close(row, column, want, 1e-5)
+                    self.assertEqual((row["nonfinite"], row["grad_nonfinite"]), ("0", "0"))
                     self.assertEqual(row["branch_share"] != "",
                                      site in ("attn_out", "ffn_out") and dump.model["residual"])
                     if row["branch_share"]:
@@ -153,9 +160,11 @@ class Instruments(CliTest):
         before, after = parts(dump), parts(run.tensors())
         rows = run.rows("params.csv")
         self.assertEqual({row["param"] for row in rows}, set(after))
+        self.assertEqual(run.summary["params"], sum(x.size for x in after.values()))
         for row in rows:
             name = row["param"]
-            self.assertEqual(int(row["numel"]), before[name].size)
+            layer = 0 if name.startswith("embed") else int(name.split(".")[1]) + 1 if name.startswith("blocks") else 3
+            self.assertEqual((int(row["layer"]), int(row["numel"])), (layer, before[name].size))
             self.close(row, "rms", rms(before[name]), 1e-5)
             self.close(row, "update_rms", rms(after[name] - before[name]), 1e-4)
             self.close(row, "grad_rms", rms(before["grad." + name]), 1e-5)
