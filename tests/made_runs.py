@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import json
 import subprocess
 import sys
 import tempfile

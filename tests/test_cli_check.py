@@ -89,11 +89,6 @@ class Check(CliTest):
         self.write("text.txt", "a" * 500)  # one character: the loss is 0
         self.check()
 
-    def test_wrong_use(self):
-        self.config({"model": {"n_head": 5}})
-        self.refused("check", "tiny.json", says=["n_head"])
-        self.refused("check", says=["CONFIG"])
-
 
 if __name__ == "__main__":
     unittest.main()

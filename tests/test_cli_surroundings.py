@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 import unittest
 
 from cli import BINARY, CliTest, Run, environment

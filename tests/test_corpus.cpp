@@ -8,7 +8,6 @@
 #include "data/ngram.h"
 #include "messages.h"
 
-namespace fs = std::filesystem;
 using namespace normscope;
 using namespace normscope::testing;
 
@@ -242,13 +241,4 @@ TEST_CASE("the corpus that comes with the program") {
   const double expected[] = {4.3438, 3.0758, 2.4450, 1.8998, 1.5258};
   for (std::size_t i = 0; i < losses.size(); ++i)
     CHECK(losses[i].nats == doctest::Approx(expected[i]).epsilon(5e-5));
-}
-
-TEST_CASE("tiny shakespeare, where it is at hand" *
-          doctest::skip(!fs::exists(NORMSCOPE_SOURCE_DIR "/data/tinyshakespeare.txt"))) {
-  const Corpus corpus = load_corpus({NORMSCOPE_SOURCE_DIR "/data/tinyshakespeare.txt"}, 0.1, "", 128);
-  CHECK(corpus.vocab.size() == 65);
-  const auto losses = ngram_baselines(corpus.train, corpus.val, corpus.vocab.size());
-  const double expected[] = {4.174, 3.347, 2.484, 2.046, 1.784};
-  for (std::size_t i = 0; i < losses.size(); ++i) CHECK(std::abs(losses[i].nats - expected[i]) < 0.0005);
 }

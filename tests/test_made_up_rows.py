@@ -15,7 +15,7 @@ import unittest
 from pathlib import Path
 
 import mutants
-from cli import BINARY, ROOT
+from cli import ROOT
 
 # y = N2(alpha x + F(N(x))), alpha = sqrt(3L)
 PLACEMENT = [
@@ -94,10 +94,6 @@ class MadeUpRows(unittest.TestCase):
         for name in files(PLACEMENT) | files(NORM):
             self.assertIn(name, said)
         self.assertEqual((len(files(PLACEMENT)), len(files(NORM))), (3, 4))
-
-    def test_the_program_without_the_rows_knows_neither(self):
-        for key in ("model.norm", "model.norm_placement"):
-            self.call("config", self.config(), "--set", f"{key}=made_up", program=BINARY, code=2)
 
     def test_config_and_schema(self):
         resolved = json.loads(self.call("config", self.both()).stdout)["model"]

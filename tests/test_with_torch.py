@@ -26,7 +26,7 @@ if importlib.util.find_spec("torch") is None:
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import torch
 import torch_combinations as checker
-from check_with_torch import MEASURED, differences, recompute
+from check_with_torch import differences, recompute
 
 COUNT, FIRST_SEED = 1000 if LONG else 40, 0
 TIMES, MANY_TIMES = 3, 10  # as far off as PyTorch: in a few by chance, as PyTorch is from us; in none
