@@ -30,12 +30,10 @@ REFUSALS = [
     ([*TRAIN, "-z"], ["z", "--help"]),
     ([*TRAIN, "---x"], ["normscope train --help"]),
     ([*TRAIN, "--threads", "0"], ["--threads", "1", "1024"]),
-    ([*TRAIN, "--threads", "two"], ["'two'"]),
     ([*TRAIN, "--threads", "2.5"], ["'2.5'"]),
     ([*TRAIN, "--out"], ["out"]),
     ([*TRAIN, "--out", ""], ["--out"]),
     ([*TRAIN, "--out", "a", "--out", "b"], ["--out"]),
-    ([*TRAIN, "--quiet=maybe"], ["maybe"]),
     ([*TRAIN, "--quiet=false"], ["--quiet takes no value"]),
     ([*TRAIN, "--set"], ["set", "missing an argument"]),
     (["sample", "run", "--temperature", "nan"], ["--temperature"]),
@@ -50,18 +48,13 @@ REFUSALS = [
     ([*TRAIN, "--learning-rate=1"], ["did you mean --set train.lr=1?"]),
     ([*TRAIN, "--dataset=x.txt"], ["did you mean --set data.path=x.txt?"]),
     ([*TRAIN, "--set", "block_size=3"], ["did you mean model.context?"]),
-    ([*TRAIN, "--set", "model.norm_placement=prenorm"], ["expected pre | post"]),
     # Configs.
-    ([*TRAIN, "--set", "model.norm=layrnorm"], ["layrnorm", "layernorm", "rmsnorm"]),
     ([*TRAIN, "--set", "name=" + 100_000 * "a"], ["name: got"]),
-    ([*TRAIN, "--set", "data.path=none.txt"], ["data.path", "none.txt"]),
     ([*TRAIN, "--set", "data.path=data/tinyshakespeare.txt"], ["scripts/get_tinyshakespeare.sh"]),
-    (["train", "none.json"], ["none.json"]),
     (["train", "."], ["."]),
     (["train", "deep"], ["there is no file deep; did you mean configs/deep.json?"]),
     (["train", "broken.json"], ["broken.json: parse error at line 2, column"]),
     (["train", "grid.json"], ["is a sweep", "scripts/sweep.py grid.json"]),
-    (["train", "cases.json"], ["is a sweep", "scripts/sweep.py cases.json"]),
     (["train", "child.json"], ["there is no file base.json; did you mean configs/base.json? (child.json)"]),
 ]
 
@@ -73,8 +66,7 @@ class CommandLine(CliTest):
         for name, content in (
                 ("configs/deep.json", "{}"), ("configs/base.json", "{}"), ("child.json", '{"extends": "base.json"}'),
                 ("broken.json", '{\n  "train": { "steps": 3,, }\n}\n'),
-                ("grid.json", '{"base": "tiny.json", "seeds": [1], "grid": {"train.lr": [1, 2]}}'),
-                ("cases.json", '{"base": "tiny.json", "cases": [{"name": "a", "set": {"train.lr": 1}}]}')):
+                ("grid.json", '{"base": "tiny.json", "seeds": [1], "grid": {"train.lr": [1, 2]}}')):
             self.write(name, content)
         for arguments, says in REFUSALS:
             with self.subTest(arguments):
@@ -154,12 +146,6 @@ class CommandLine(CliTest):
 
 
 class Corpus(CliTest):
-    def test_what_is_no_text_is_located_and_named(self):
-        for content, *says in ((b"a" * 300 + b"\xff" + b"b" * 300, "byte 300", "iconv"), ("text".encode("utf-16"), "byte 0"),
-                               (b"", "empty")):
-            self.write("other.txt", content)
-            self.refused("train", self.config({"data": {"path": "other.txt"}}), "--out", "run", says=["other.txt", *says])
-
     def test_unusual_characters_are_characters(self):
         text = "\ufeff" + "α\r\n\x00é😀\x1b" * 60
         self.write("other.txt", text)
@@ -254,13 +240,6 @@ class Files(CliTest):
         self.assertRegex(said, r"^\[safetensors\] run/model\.safetensors: .*; the model needs .*\n$")
         self.assertLess(memory, 100)
 
-    def test_a_model_file_that_is_not_ours_is_refused(self):
-        run = self.train("run")
-        for change in ({"normscope": "2"}, {"normscope": None}, {"config": "{}"}, {"config": "["}, {"config": None},
-                       {"vocab": "[]"}, {"step": "many"}):
-            self.write("other.safetensors", with_metadata(run.bytes("model.safetensors"), change))
-            self.refused("eval", "other.safetensors", code=1, says=["other.safetensors"])
-
     def test_prompts_with_unknown_characters(self):
         self.train("run")
         self.refused("sample", "run", "--prompt", "Ω and Я", says=["'Ω' (U+03A9)"])
@@ -278,43 +257,20 @@ class Files(CliTest):
 class NothingRaw(CliTest):
     """Control characters of names and values are spelled out, never sent."""
 
-    def test_in_arguments(self):
-        self.config()
-        train = ("train", "tiny.json")
-        for arguments in ((HOSTILE,), ("train", HOSTILE), ("sample", HOSTILE), ("eval", HOSTILE),
-                          ("bench", HOSTILE), ("probe", "tiny.json", "--from", HOSTILE, "--out", "p"),
-                          (*train, f"--{HOSTILE}"), (*train, "-\x1b"), (*train, f"--quiet={HOSTILE}"),
-                          (*train, "--threads", HOSTILE), (*train, "--set", HOSTILE),
-                          (*train, "--set", f"{HOSTILE}=1"), (*train, "--set", f"name={HOSTILE}"),
-                          (*train, "--set", f"data.path={HOSTILE}")):
-            result = self.call(*arguments)
-            self.assertIn(result.returncode, (1, 2), arguments)
-            self.assert_no_controls(result.stderr + result.stdout)
-            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
-
-    def test_in_names_of_files_that_exist(self):
+    def test_in_errors(self):
+        """All errors leave by one door: names of files, options and keys, text of files, names of tensors are as good."""
         self.train("run", {"train": {"steps": 2}})
         os.mkdir(self.path(HOSTILE))
-        self.write(f"{HOSTILE}/one.txt", "a")
-        self.write(f"{HOSTILE}/bad.txt", b"\xff")
-        self.write(f"{HOSTILE}/bad.json", "{")
-        self.write(f"{HOSTILE}/bad.safetensors", "{")
-        write_safetensors(self.path(HOSTILE, "none.safetensors"), {})
+        self.write(f"{HOSTILE}/bad.json", f'{{"name": "{HOSTILE}"')
         write_safetensors(self.path(HOSTILE, "other.safetensors"), {HOSTILE: np.zeros(3)})
-        self.write(f"{HOSTILE}/tiny.json", json.dumps(TINY | {"data": {"path": "bad.txt"}}))
-        for arguments in (("eval", "run", "--data", f"{HOSTILE}/one.txt"),
-                          ("eval", "run", "--data", f"{HOSTILE}/bad.txt"),
-                          ("eval", f"{HOSTILE}/none.safetensors"),
-                          ("sample", f"{HOSTILE}/bad.safetensors"),
-                          ("sample", HOSTILE),
-                          ("train", f"{HOSTILE}/bad.json"),
-                          ("train", f"{HOSTILE}/tiny.json"),
-                          ("train", "tiny.json", "--out", f"{HOSTILE}/one.txt"),
-                          ("probe", "tiny.json", "--from", f"{HOSTILE}/none.safetensors", "--out", "p"),
+        for arguments in ((HOSTILE,), ("train", "tiny.json", f"--{HOSTILE}"), ("train", "tiny.json", "--set", f"{HOSTILE}=1"),
+                          ("train", "tiny.json", "--set", f"name={HOSTILE}"), ("train", f"{HOSTILE}/bad.json"),
+                          ("sample", f"{HOSTILE}/bad.json"), ("eval", "run", "--data", HOSTILE),
                           ("probe", "tiny.json", "--from", f"{HOSTILE}/other.safetensors", "--out", "q")):
             result = self.call(*arguments)
             self.assertIn(result.returncode, (1, 2), arguments)
             self.assert_no_controls(result.stderr + result.stdout)
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
 
     def test_in_what_succeeds(self):
         out = f"{HOSTILE}/run"

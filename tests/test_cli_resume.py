@@ -55,7 +55,8 @@ class Interruption(ResumeTest):
 
     def test_signals_save_the_run_and_say_how_to_go_on(self):
         whole = self.train("whole", LONG)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores hangups, and what this test starts would too
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):  # the last is that of schedulers
             name = "it's " + signal.Signals(number).name
             for attempt in range(10):  # a busy machine may let the run finish before the signal is sent
                 code, stderr = self.interrupt(f"{name}-{attempt}", number, "tiny.json")

@@ -19,24 +19,6 @@ LONG_RUN = {"train": {"steps": 100_000}, "eval": {"every": 0}}
 
 
 class Signals(CliTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores hangups, and what these tests start would too
-
-    def test_hangups_and_schedulers_signals_save_the_run(self):
-        for number, sign in enumerate((signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)):
-            with self.subTest(sign):
-                out = f"run{number}"
-                process = self.start("train", self.config(LONG_RUN), "--out", out)
-                self.wait_for_rows(self.path(out, "metrics.csv"), 1, process)
-                process.send_signal(sign)
-                _, errors = process.communicate(timeout=60)
-                self.assertEqual(process.returncode, 130, errors)
-                self.assertIn("--resume", errors)
-                self.assert_valid_file(self.path(out, "checkpoint.safetensors"))
-                self.assertEqual(Run(self.path(out)).summary["status"], "interrupted")
-
     def test_a_reader_that_has_gone_away_saves_the_run(self):
         read_end, write_end = os.pipe()
         os.close(read_end)
