@@ -7,13 +7,13 @@ SWEEP.json, in which // comments are allowed:
     "cases": [ { "name": "post-warmup", "set": { "model.norm_placement": "post", "train.warmup_steps": 200 } } ] }
 
 Every point of the grid and every case runs with every seed, as `normscope train --resume` into a folder named after what
-varies; DIR/summary.csv has a row a run. A diverged run is a result. Exit codes: 0 done, 1 a run failed, 2 usage or config
-error, 130 interrupted: every run's state is saved (a second signal ends at once).
+varies; DIR/summary.csv has a row a run. A diverged run is a result. Sweeps of the same runs at the same time share the work.
+Exit codes: 0 done, 1 a run failed, 2 usage or config error, 130 interrupted: every run's state is saved (a second signal ends at
+once).
 """
 
 import collections
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -24,13 +24,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.command import Parser, argument, printable, program, run_command
-from lib.files import locked
-from lib.grid import load_sweep, resolve
+from lib.grid import folder_name, load_sweep, resolve
 from lib.progress import Display, clock, counted
-from lib.sweep_runs import Run, Table, mark_ended
+from lib.sweep_runs import Table, mark_ended
 
-PR_SET_PDEATHSIG = 1  # prctl(2)
-LIBC = ctypes.CDLL(None)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -42,7 +39,7 @@ class Runner:
         self.waiting = collections.deque(run for run in runs if not run.status)
         self.before = len(self.waiting)  # runs that this sweep has to do
         self.children = {}  # {process: (run, the file of its stderr, when it was started)}
-        self.signals, self.is_stopping, self.display, self.begin = 0, False, Display(), time.monotonic()
+        self.signals, self.display, self.begin = 0, Display(), time.monotonic()
 
     def train_all(self):
         """Returns when all runs have ended, or after a signal, when all children have saved their state."""
@@ -51,18 +48,20 @@ class Runner:
             if (one, handler) != (signal.SIGHUP, signal.SIG_IGN):  # nohup
                 signal.signal(one, self.on_signal)
         try:
-            while self.children or (self.waiting and not self.signals):
+            while (self.children or self.waiting) and not self.signals:
                 self.step()
                 time.sleep(0.02)
-            self.table.write()
         finally:  # an error too lets the children save their state
-            self.stop()
-            for child, (_, errors, _) in self.children.items():
+            if self.children:
+                self.display.say(f"stopping: {len(self.children)} running save their state")
+            for child in self.children:
+                child.terminate()
+            for child in self.children:
                 child.wait()
-                errors.close()
-            self.display.clear()
             for one, handler in handlers.items():
                 signal.signal(one, handler)
+            self.display.clear()
+        self.table.write()
 
     def on_signal(self, *_):
         self.signals += 1
@@ -71,66 +70,43 @@ class Runner:
                 child.kill()
             os._exit(130)
 
-    def stop(self):
-        if not self.is_stopping and self.children:
-            self.display.clear()
-            self.display.say(f"stopping: {len(self.children)} running save their state")
-            for child in self.children:
-                child.terminate()  # once: a second SIGTERM would end it unsaved
-        self.is_stopping = True
-
     def step(self):
         """Takes the results of what has ended, and starts what can be started."""
-        if self.signals:
-            self.stop()
         for child in [child for child in self.children if child.poll() is not None]:
-            run, errors, begin = self.children.pop(child)
-            with errors:
-                errors.seek(0)
-                said = errors.read().decode("utf-8", "replace")
-            self.finish(run, child.returncode, said, time.monotonic() - begin)
-        free = 0 if self.is_stopping else self.jobs - len(self.children)
-        for run in [run for run in self.waiting if run.not_before <= time.monotonic()][:free]:
-            self.waiting.remove(run)
-            self.start(run)
+            self.finish(child.returncode, *self.children.pop(child))
+        while self.waiting and len(self.children) < self.jobs:
+            self.start(self.waiting.popleft())
         self.display.show(self.progress)
 
     def start(self, run):
-        sets = [word for one in run.sets for word in ("--set", one)]
-        parent, errors = os.getpid(), tempfile.TemporaryFile()
-
-        def before_exec():  # of the child: if the sweep is killed, it saves its state and ends
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:
-                os._exit(1)
-
+        errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
         child = subprocess.Popen(
-            [program(), "train", argument(self.base), "--out", argument(run.folder), "--quiet", "--threads", str(self.threads),
-             "--resume", *sets], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=before_exec,
+            ["setpriv", "--pdeathsig", "TERM",  # if the sweep is killed, the run saves its state and ends
+             program(), "train", argument(self.base), "--out", argument(run.folder), "--quiet", "--threads", str(self.threads),
+             "--resume", *run.options()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
             process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which hands it on
             env={**os.environ, **({"OMP_PROC_BIND": "false"} if self.jobs > 1 else {})})  # else all were bound to the same cores
         self.children[child] = run, errors, time.monotonic()
 
-    def finish(self, run, code, errors, seconds):
+    def finish(self, code, run, errors, begin):
         """Sets the status of a run whose process has ended, says how, and writes the table."""
-        if code == 1 and "another process is writing here" in errors:  # of a killed sweep, or another shard's
-            run.not_before = time.monotonic() + 0.5
+        with errors:
+            errors.seek(0)
+            said = errors.read().splitlines()
+        if code == 1 and any("another process is writing here" in line for line in said):  # of a killed sweep, or another shard's
             self.waiting.append(run)
+            time.sleep(0.5)
             return
         run.status = run.ended() if code in (0, 3) else ""
         if run.status:
-            summary = run.summary()
+            summary = run.read("summary.json")
             loss = summary.get("final_val_loss")
             result = (f"after {counted(summary['steps'], 'step')}" if run.status == "diverged"
                       else f"validation {loss:.4f}" if loss else "")
-        elif self.signals and code in (130, -signal.SIGTERM):  # its state saved, or none yet
-            return
         else:
-            reasons = {0: "its summary.json is damaged; remove the folder", 130: "interrupted; its state is saved"}
-            run.status, result = "failed", reasons.get(code) or "; ".join(errors[-4000:].splitlines()) or f"exit code {code}"
-        self.display.clear()
-        self.display.say(f"{run.status:8}  {run.name}  {result}  {clock(seconds)}")
+            run.status = "failed"
+            result = "; ".join(said[-20:]) or ("its summary.json is damaged; remove the folder" if code == 0 else f"exit code {code}")
+        self.display.say(f"{run.status:8}  {run.name}  {result}  {clock(time.monotonic() - begin)}")
         self.table.write()
 
     def progress(self):
@@ -143,14 +119,13 @@ class Runner:
 
 def usable_cores():
     """OMP_NUM_THREADS, else the processors that this process may use, at most the container's quota."""
-    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    if given.isdigit() and int(given) > 0:
+    if given := os.environ.get("OMP_NUM_THREADS"):
         return int(given)
     cores = len(os.sched_getaffinity(0))
     with contextlib.suppress(OSError, ValueError):  # ValueError: "max", no limit
         quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split())
         cores = min(cores, -(-quota // period))
-    return max(1, cores)
+    return cores
 
 
 def print_comparison(folders):
@@ -168,15 +143,16 @@ def parse(arguments):
     parser.add_argument("--seeds", metavar="N", type=int, default=0, help="each with the seeds 1 ... N")
     parser.add_argument("--out", metavar="DIR", help="folder of the runs' folders (default: runs/<name>)")
     parser.add_argument("--jobs", metavar="N", type=int, help="runs at a time, each on its share of the cores (default: one a core)")
-    parser.add_argument("--shard", metavar="I/N", default="1/1", help="only every N-th run, from the I-th: for job arrays that share DIR")
+    parser.add_argument("--shard", metavar="I/N", default="1/1",
+                        help="only every N-th run, from the I-th: for job arrays that share DIR")
     parser.add_argument("--dry-run", action="store_true", help="list the runs; run nothing")
     args = parser.parse_args(arguments)
     shard, _, shards = args.shard.partition("/")
     if not (shard.isdigit() and shards.isdigit() and 1 <= int(shard) <= int(shards)):
         parser.error(f"--shard: got {args.shard}; expected I/N with I from 1 to N, such as 2/4")
+    args.shard = int(shard), int(shards)
     if args.seeds < 0 or (args.jobs is not None and args.jobs < 1):
         parser.error("--seeds and --jobs: expected a number from 1")
-    args.shard, args.shards = int(shard), int(shards)
     return args
 
 
@@ -185,27 +161,25 @@ def main(arguments=None):
     args = parse(arguments)
     sweep = load_sweep(args.file, args.set, args.seeds)
     resolve(sweep)
-    out = Path(args.out or Path("runs", sweep.name))
-    every = [Run(point, out) for point in sweep.points]
-    runs = every[args.shard - 1::args.shards]
+    out = Path(args.out or Path("runs", folder_name(sweep.name)))
+    for run in sweep.runs:
+        run.folder = out / run.name
+    table = Table(out, sweep.keys, sweep.runs)
+    shard, shards = args.shard
+    runs = sweep.runs[shard - 1::shards]
+    mark_ended(runs)
+    ended = sum(run.status != "" for run in runs)
+    jobs = args.jobs or max(1, min(usable_cores(), len(runs) - ended))
+    threads = max(1, usable_cores() // jobs)
     if args.dry_run:
-        Table(out, sweep.keys, every)
-    else:
-        out.mkdir(parents=True, exist_ok=True)
-    with contextlib.nullcontext() if args.dry_run else locked(out, shared=args.shards > 1):
-        table = Table(out, sweep.keys, every)
-        mark_ended(runs)
-        ended = sum(run.status != "" for run in runs)
-        jobs = args.jobs or max(1, min(usable_cores(), len(runs) - ended))
-        threads = max(1, usable_cores() // jobs)
-        if args.dry_run:
-            print(*(f"{run.status or 'to do':8}  {run.name}" for run in runs), "", sep="\n")
-        print(f"{printable(sweep.name)}: {counted(len(runs), 'run')}" + f", {ended} of them finished already" * (ended > 0)
-              + f"; {jobs} at a time, {counted(threads, 'thread')} each; in {printable(out)}", flush=True)
-        if args.dry_run:
-            return 0
-        runner = Runner(sweep.base, runs, jobs, threads, table)
-        runner.train_all()
+        print(*(f"{run.status or 'to do':8}  {run.name}" for run in runs), "", sep="\n")
+    print(f"{printable(sweep.name)}: {counted(len(runs), 'run')}" + f", {ended} of them finished already" * (ended > 0)
+          + f"; {jobs} at a time, {counted(threads, 'thread')} each; in {printable(out)}", flush=True)
+    if args.dry_run:
+        return 0
+    out.mkdir(parents=True, exist_ok=True)
+    runner = Runner(sweep.base, runs, jobs, threads, table)
+    runner.train_all()
     if runner.signals:
         print("interrupted; go on with the same command", file=sys.stderr)
         return 130

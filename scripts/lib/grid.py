@@ -1,191 +1,128 @@
 """Which runs a sweep has: the grid, cases and seeds of its file, or a config with --set KEY=A,B and --seeds N."""
 
 import collections
-import dataclasses
 import itertools
 import json
-import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 from lib.command import ScriptError, argument, printable, program
-from lib.files import fnv1a, parse_json, read_json
+from lib.files import JSON, fnv1a, read_json
+from lib.sweep_runs import Run, value_text
 
-MAX_RUNS = 10_000
-KEYS = ("$schema", "name", "base", "seeds", "grid", "cases")
-FILE_NAME = re.compile(r"[^=]*\.(json|csv|txt|safetensors)")  # of the files in a run's or a sweep's folder
-
-
-@dataclasses.dataclass
-class Sweep:
-    name: str
-    base: str  # file of the config of all runs
-    keys: list  # those that vary: the grid's, the cases', of --set lists, train.seed
-    points: list  # a Point a run
+Sweep = collections.namedtuple("Sweep", "name base keys runs")  # `base`: file of the config of all runs; `keys`: those that vary
 
 
-@dataclasses.dataclass
-class Point:
-    name: str  # of the run's folder
-    settings: dict  # {varied key: value}
-    sets: list  # KEY=VALUE for --set
-    config: dict = None  # resolved
+def _is_list(value):
+    return isinstance(value, list)
 
 
-def value_text(value):
-    """A value in a folder's name or a cell: 1e3 is 1000, None is empty."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        value = int(value)
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+def _is_case(case):
+    return (isinstance(case, dict) and set(case) == {"name", "set"} and isinstance(case["name"], str) and case["name"]
+            and isinstance(case["set"], dict))
+
+
+PARTS = {  # of a sweep file: whether a value is right, and what is
+    "base": (lambda base: isinstance(base, str), "the file of a config"),
+    "name": (lambda name: isinstance(name, str) and name, "text"),
+    "seeds": (_is_list, "a list of numbers, such as [1, 2, 3]"),
+    "grid": (lambda grid: isinstance(grid, dict) and all(_is_list(values) and values for values in grid.values()),
+             "{KEY: [VALUE, ...], ...}"),
+    "cases": (lambda cases: _is_list(cases) and all(map(_is_case, cases)), 'a list of {"name": NAME, "set": {KEY: VALUE, ...}}'),
+}
 
 
 def values_of(text):
-    """The values of "A,B", each JSON or a string; commas inside brackets, braces and quotes do not split."""
-    words, depth = [""], 0
-    for part in re.findall(r'"(?:\\.|[^"\\])*"|.', text, re.DOTALL):
-        depth += (part in ("[", "{")) - (part in ("]", "}"))
-        if part == "," and depth == 0:
-            words.append("")
-        else:
-            words[-1] += part
-    return [_json_or_text(word) for word in words]
-
-
-def _json_or_text(word):
-    try:
-        return parse_json(word)
-    except (ValueError, RecursionError):
-        return word
+    """The values of "A,B", each JSON or a word; commas inside JSON do not split."""
+    values, rest = [], text + ","
+    while rest:
+        try:
+            value, end = JSON.raw_decode(rest)
+        except ValueError:
+            end = None
+        if end is None or rest[end] != ",":
+            end = rest.index(",")
+            value = rest[:end]
+        values.append(value)
+        rest = rest[end + 1:].lstrip()
+    return values
 
 
 def folder_name(text):
     """`text` with other characters than [A-Za-z0-9._=+-] replaced; over 100 characters: cut, plus a hash."""
-    name = re.sub(r"[^A-Za-z0-9._=+-]", "-", text)
-    name = "-" + name[1:] if name.startswith(".") else name
+    name = re.sub(r"[^A-Za-z0-9._=+-]|^\.", "-", text)
     return name if len(name) <= 100 else f"{name[:83]}-{fnv1a(text.encode()):016x}"
 
 
 def load_sweep(file, sets=(), seeds=0):
-    """The sweep of a file with the options --set and --seeds. All that is wrong is a line of one ScriptError."""
-    spec = read_json(file)
-    shown = printable(file)
+    """The sweep of a file with the options --set and --seeds; a config is a sweep of itself."""
+    spec, shown = read_json(file), printable(file)
     if not isinstance(spec, dict):
         raise ScriptError(f"{shown}: expected an object: a sweep")
-    if "base" not in spec and {"model", "train", "data", "extends"} & set(spec):  # a config
-        if not sets and not seeds:
-            train = shlex.join([str(program()), "train", argument(file)])
-            raise ScriptError(f"{shown}: is a config, not a sweep; run it with {printable(train)}, or say what shall vary: "
-                              "--set KEY=A,B or --seeds N")
-        spec = {key: spec[key] for key in ("name",) if key in spec} | {"base": os.path.abspath(file)}
-    spec = {"name": Path(file).stem, **spec}
-    places = [Path(file).parent / spec["base"], Path(spec["base"])] if isinstance(spec.get("base"), str) else []
-    base = next((str(place) for place in places if place.is_file()), None)
-    problems = [f"{shown}: {what}" for what in _problems(spec)]
-    if places and not base:
-        problems.append(f"{shown}: base: no such file: {' or '.join(dict.fromkeys(map(printable, places)))}")
+    if not {"base", "grid", "cases", "seeds"} & set(spec):  # a config
+        spec = {"base": Path(file).name, "name": spec.get("name", Path(file).stem)}
+    spec = {"name": Path(file).stem, "base": None, "grid": {}, "cases": [], "seeds": [], **spec}
+    problems = [f"{shown}: {printable(key)}: unknown key; expected {', '.join(PARTS)}" for key in spec.keys() - PARTS.keys()]
+    problems += [f"{shown}: {key}: got {printable(json.dumps(spec[key], ensure_ascii=False))[:100]}; expected {what}"
+                 for key, (is_right, what) in PARTS.items() if not is_right(spec[key])]
     if problems:
         raise ScriptError("\n".join(problems))
-    return _expanded(spec, base, sets, list(range(1, seeds + 1)) or spec.get("seeds"))
-
-
-def _problems(spec):
-    """What is wrong with the parts of a sweep file, a line each."""
-    def is_case(case):
-        return (isinstance(case, dict) and set(case) == {"name", "set"} and isinstance(case["set"], dict)
-                and isinstance(case["name"], str) and case["name"] and not FILE_NAME.fullmatch(case["name"]))
-
-    def is_list(value, is_item=lambda item: True):
-        return isinstance(value, list) and value and all(map(is_item, value))
-
-    expected = {
-        "name": (lambda name: isinstance(name, str) and re.fullmatch(r"[^./][^/]*", name) and name == printable(name),
-                 "text without slash, leading dot or control characters"),
-        "base": (lambda base: isinstance(base, str), "the file of a config"),
-        "seeds": (lambda seeds: is_list(seeds) and len(set(map(json.dumps, seeds))) == len(seeds),
-                  "a list of different numbers, such as [1, 2, 3]"),
-        "grid": (lambda grid: isinstance(grid, dict) and grid and all(map(is_list, grid.values())), "{KEY: [VALUE, ...], ...}"),
-        "cases": (lambda cases: is_list(cases, is_case),
-                  'a list of {"name": NAME, "set": {KEY: VALUE, ...}}, with no NAME like a file\'s'),
-    }
-    for key in spec.keys() - set(KEYS):
-        yield f"{printable(key)}: unknown key; expected {', '.join(KEYS)}"
-    if "base" not in spec:
-        yield "base: missing; expected the file of a config"
-    for key, (is_right, what) in expected.items():
-        if key in spec and not is_right(spec[key]):
-            yield f"{key}: got {printable(json.dumps(spec[key], ensure_ascii=False))[:100]}; expected {what}"
+    beside = Path(file).parent / spec["base"]
+    base = str(beside) if beside.is_file() else spec["base"]  # else in the working directory
+    return _expanded(spec, base, sets, list(range(1, seeds + 1)) or spec["seeds"])
 
 
 def _expanded(spec, base, sets, seeds):
     """The sweep: the grid's product, the last key fastest, then the cases; lists of --set and then seeds are innermost."""
-    grid, cases = spec.get("grid", {}), spec.get("cases", [])
+    grid, cases = spec["grid"], spec["cases"]
     keys = list(dict.fromkeys([*grid, *(key for case in cases for key in case["set"])]))
-    common, inner, problems = [], {}, []
+    common, inner = {}, {}  # {key: value} of all runs, {key: values}
     for option in sets:
         key, _, text = option.partition("=")
         values = values_of(text)
-        if key in keys or key in inner:
-            problems.append(f"--set {printable(key)}: the sweep varies it already; leave out one of the two")
-        elif len(values) > 1:
+        if key in (*keys, *common, *inner):
+            raise ScriptError(f"--set {printable(key)}: the sweep sets it already; leave out one of the two")
+        if len(values) > 1:
             inner[key] = values
         else:
-            common.append(option)
-    fixed_keys = [option.partition("=")[0] for option in common]
-    if seeds and "train.seed" in [*keys, *inner, *fixed_keys]:
-        problems.append("train.seed: `seeds` says which seeds there are; leave out one of the two")
-    if "name" in [*keys, *inner, *fixed_keys]:
-        problems.append("name: a run's name is made of what it varies")
+            common[key] = values[0]
     if seeds:
+        if "train.seed" in (*keys, *common, *inner):
+            raise ScriptError("train.seed: `seeds` says which seeds there are; leave out one of the two")
         inner["train.seed"] = seeds
-    if problems:
-        raise ScriptError("\n".join(problems))
     keys += inner
+    starts = [("", dict(zip(grid, values))) for values in itertools.product(*grid.values())] if grid or not cases else []
+    starts += [(case["name"], case["set"]) for case in cases]
     last_parts = collections.Counter(key.rpartition(".")[2] for key in keys)
-
-    def point(case, fixed, varied):
-        """`case` stands in the name for what it sets."""
-        words = [case] if case else []
-        for key, value in varied.items():
+    runs = {}
+    for (case, start), values in itertools.product(starts, itertools.product(*inner.values())):
+        settings = {**start, **dict(zip(inner, values))}
+        words = [case] if case else []  # which stands for what it sets
+        for key in inner if case else settings:
             last = key.rpartition(".")[2]
-            words.append(f"{last if last_parts[last] == 1 else key}={value_text(value)}")
+            words.append(f"{last if last_parts[last] == 1 else key}={value_text(settings[key])}")
         name = folder_name("_".join(words) or spec["name"])
-        settings = {**fixed, **varied}
-        own = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-        return Point(name, settings, [f"name={json.dumps(name)}", *common, *own])
-
-    starts = (("", {}, dict(zip(grid, values))) for values in itertools.product(*grid.values())) if grid or not cases else ()
-    starts = itertools.chain(starts, ((case["name"], case["set"], {}) for case in cases))
-    pairs = ((start, values) for start in starts for values in itertools.product(*inner.values()))
-    points = [point(case, fixed, {**varied, **dict(zip(inner, values))}) for (case, fixed, varied), values
-              in itertools.islice(pairs, MAX_RUNS + 1)]
-    if len(points) > MAX_RUNS:
-        raise ScriptError(f"more than {MAX_RUNS} runs; split the sweep in several")
-    name, times = collections.Counter(point.name for point in points).most_common(1)[0]
-    if times > 1:
-        raise ScriptError(f"{times} runs would share the folder {name}; values and names of cases must differ in more than "
-                          "special characters")
-    return Sweep(spec["name"], base, keys, points)
+        if name in runs:
+            raise ScriptError(f"two runs would share the folder {name}; values and names of cases must differ in more than "
+                              "special characters")
+        runs[name] = Run(name, settings, {"name": name, **common, **settings})
+    return Sweep(spec["name"], base, keys, list(runs.values()))
 
 
 def resolve(sweep):
-    """Sets each point's config as the program resolves it. An error has each line once, with the first run that it is of."""
-    errors, notes, code = {}, {}, 0
-    for point in sweep.points:
-        sets = [word for one in point.sets for word in ("--set", one)]
-        done = subprocess.run([program(), "config", argument(sweep.base), *sets], capture_output=True, encoding="utf-8",
+    """Sets each run's config as the program resolves it. What it says of them is a line once, with the first run that it is of."""
+    said, code = {}, 0
+    for run in sweep.runs:
+        done = subprocess.run([program(), "config", argument(sweep.base), *run.options()], capture_output=True, encoding="utf-8",
                               errors="replace", check=False)
         code = code or done.returncode
         for line in done.stderr.splitlines():
-            (errors if done.returncode else notes).setdefault(line, point.name)
+            said.setdefault(line, run.name)
         if done.returncode == 0:
-            point.config = json.loads(done.stdout)
-    for line, name in notes.items():
-        print(f"{line} in {name}", file=sys.stderr)
+            run.config = json.loads(done.stdout)
+    lines = [f"{line} in {name}" for line, name in said.items()]
     if code:
-        lines = [f"{line} in {name}" for line, name in errors.items()] or [f"normscope config ended with exit code {code}"]
-        raise ScriptError("\n".join(lines), code if code == 2 else 1)
+        raise ScriptError("\n".join(lines), 2)
+    print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr)

@@ -16,13 +16,12 @@ class Display:
         self.seconds = 0.5 if self.is_terminal else 10
         self.due = time.monotonic() + self.seconds
 
-    def say(self, *lines):
-        for line in lines:
-            print(printable(line))
-        sys.stdout.flush()
-
     def clear(self):
         print(end="\r\x1b[K" if self.is_terminal else "", flush=True)
+
+    def say(self, line):
+        self.clear()
+        print(printable(line), flush=True)
 
     def show(self, make_line):
         if time.monotonic() < self.due:

@@ -1,59 +1,67 @@
-"""The folders of a sweep's runs, and its summary.csv."""
+"""The runs of a sweep, their folders, and its summary.csv."""
 
 import contextlib
 import csv
+import dataclasses
+import fcntl
 import functools
 import io
 import json
 from pathlib import Path
 
 from lib.command import ScriptError, printable
-from lib.files import FNV_BASIS, fnv1a, locked, write_atomically
-from lib.grid import value_text
+from lib.files import FNV_BASIS, fnv1a, write_atomically
 
 FIGURES = ("final_train_loss", "best_val_loss", "final_val_loss", "grad_first_last", "growth", "steps", "seconds", "tokens_per_s")
 # Keys and sections in which a run's folder may differ from the sweep. The hash of a text counts, not its place.
 CHANGEABLE = ("train.steps", "train.threads", "train.on_nonfinite", "log", "eval", "checkpoint", "name", "data.path", "data.val_path")
 
 
+@dataclasses.dataclass
 class Run:
-    """A run of the sweep. `status`: done, diverged or failed; empty while it has steps left."""
+    """A run of the sweep. `settings` {varied key: value}; `sets` {key: value} over the base; `config` resolved; `status`: done,
+    diverged or failed; empty while it has steps left."""
+    name: str
+    settings: dict
+    sets: dict
+    config: dict = None
+    folder: Path = None
+    status: str = ""
 
-    def __init__(self, point, out):
-        self.name, self.settings, self.sets, self.config = point.name, point.settings, point.sets, point.config
-        self.folder, self.steps = out / point.name, point.config["train"]["steps"]
-        self.status, self.not_before = "", 0
+    def options(self):
+        return [f"--set={key}={json.dumps(value)}" for key, value in self.sets.items()]
 
-    def summary(self):
-        """summary.json. Empty where it is missing, empty or damaged: such a run has steps left."""
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            summary = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
-            if isinstance(summary, dict) and isinstance(summary.get("steps"), int):
-                return summary
-        return {}
+    def read(self, name):
+        """A JSON file of its folder; empty where there is none or it is damaged."""
+        try:
+            return json.loads((self.folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
 
     def ended(self):
         """done or diverged, by its summary; empty while it has steps left."""
-        summary = self.summary()
-        whole = summary.get("status") == "done" and summary["steps"] >= self.steps
-        return summary["status"] if whole or summary.get("status") == "diverged" else ""
+        summary = self.read("summary.json")
+        status = summary.get("status")
+        is_whole = status == "done" and summary["steps"] >= self.config["train"]["steps"]
+        return status if is_whole or status == "diverged" else ""
 
     def differences(self):
-        """The keys in which its folder holds another run, with their values there and here."""
-        found = []
-        with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):  # what is damaged, the program reports
-            old = flat(json.loads((self.folder / "config.json").read_text(encoding="utf-8")))
-            found = [f"{key} ({value_text(old[key])} -> {value_text(new)})" for key, new in flat(self.config).items()
-                     if key in old and old[key] != new and not key.startswith(CHANGEABLE)]
-        return found
-
-    def text_difference(self):
-        """The hashes of its text, there and here, if they differ."""
-        then = self.summary().get("corpus_hash")
-        data = self.config["data"]
+        """What its folder holds of another run: keys and the hash of its text, with their values there and here."""
+        old, then, data = flat(self.read("config.json")), self.read("summary.json").get("corpus_hash"), self.config["data"]
+        found = [f"{key} ({value_text(old[key])} -> {value_text(new)})" for key, new in flat(self.config).items()
+                 if key in old and old[key] != new and not key.startswith(CHANGEABLE)]
         texts = [data["path"]] if isinstance(data["path"], str) else data["path"]
-        now = then and hash_of_texts(*texts, *([data["val_path"]] if data.get("val_path") else []))
-        return [] if then == now else [f"its text's hash ({then} -> {now})"]
+        now = then and hash_of_texts(*texts, *filter(None, [data.get("val_path")]))
+        return found + ([] if then == now else [f"its text's hash ({then} -> {now})"])
+
+
+def value_text(value):
+    """A value in a folder's name or a cell: 1e3 is 1000, None is empty."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def flat(config, prefix=""):
@@ -72,16 +80,14 @@ def hash_of_texts(*paths):
 
 def mark_ended(runs):
     """Sets the status of runs that an earlier sweep finished. An error for folders of another config or text."""
-    problems, code = [], 1
+    problems = []
     for run in runs:
         run.status = run.ended()
-        keys, texts = run.differences(), run.text_difference()
-        code = 2 if keys else code
-        if keys or texts:
-            problems.append(f"{printable(run.folder)} holds a run of another config: {', '.join(keys + texts)}; remove it, or choose "
-                            "another folder with --out DIR")
+        if found := run.differences():
+            problems.append(f"{printable(run.folder)} holds a run of another config: {', '.join(found)}; remove it, or choose another "
+                            "folder with --out DIR")
     if problems:
-        raise ScriptError("\n".join(problems), code)
+        raise ScriptError("\n".join(problems))
 
 
 class Table:
@@ -103,20 +109,22 @@ class Table:
         if header[:1] != ["name"] or header[-1 - len(FIGURES):] != ["status", *FIGURES]:
             raise ScriptError(f"{printable(self.path)}: is no table of a sweep, and would be replaced by one; move it away, or choose "
                               "another folder with --out DIR")
-        return {row[0]: row for row in rows if len(row) == len(self.header)} if header == self.header else {}
+        return {row[0]: row for row in rows} if header == self.header else {}
 
     def row(self, run):
         """The run's row; None while it has steps left."""
         status = run.status or run.ended()
         if not status:
             return None
-        config, figures = flat(run.config), {} if status == "failed" else run.summary()
+        config, figures = flat(run.config), {} if status == "failed" else run.read("summary.json")
         values = [config.get(key, run.settings.get(key)) for key in self.keys]  # a key without effect is not in the config
         return [value_text(value) for value in (run.name, *values, status, *map(figures.get, FIGURES))]
 
     def write(self):
         """Writes the rows in the order of the grid; what failed in another shard stays."""
-        with locked(self.path.with_name(".lock-table"), wait=True):
+        with open(self.path.with_name(".lock-table"), "w", encoding="utf-8") as lock:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
             failed = {name: row for name, row in self.read().items() if "failed" in row}
             text = io.StringIO()
             rows = [self.row(run) or failed.get(run.name) for run in self.runs]
