@@ -10,8 +10,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.command import Parser, ScriptError, printable, table_of
 from lib.keys import completed
-from lib.mean_field import LAYER_SITES, predict, resolved, sites_of, text_of_config, tokens_of, width_error
+from lib.mean_field import predict, resolved, sites_of, text_of_config, tokens_of, width_error
 from lib.runs import find_runs, main, np
+from lib.sites import SITES
 
 from lib import safetensors_io  # after runs, which finds a python3 that has numpy
 
@@ -36,7 +37,7 @@ Exit code 1 if a site is off or names and shapes are not the config's, 2 where t
 # `squares` {(layer, site): array (seeds, 2) of the mean squares of value and gradient, nan where there is none}; `faults`: a line
 # for each name or shape that is the config's or the measurement's alone.
 Measured = namedtuple("Measured", "squares seeds tokens faults")
-NAMES = ("stream", *LAYER_SITES[:-1], "final", "logits")
+NAMES = (*SITES, "final", "logits")
 
 
 def measured_runs(path, config):

@@ -17,7 +17,7 @@ from pathlib import Path
 from lib.command import ScriptError, argument, printable
 from lib.keys import PLACEMENTS, completed
 from lib.runs import ask, np
-from lib.sites import placements
+from lib.sites import SITES, placements
 
 LONGEST_CONTEXT = 512
 # Beyond these, rare near-ties of a sharp softmax decide the mean gradient: the scores' standard deviation, of 4 heads and more;
@@ -45,8 +45,6 @@ MOST_CHARACTERS = 1 << 21  # of the text are counted
 def text_of(characters, size, context):
     """The Text of an array of characters, of `size` kinds."""
     c = np.asarray(characters)[:MOST_CHARACTERS]
-    if len(c) < context + 2:
-        raise NoPrediction(f"a text of {len(c)} characters has no statistics of {context + 1} that follow each other")
     repeated = c[1:] == c[:-1]
     same, then, twice, every = np.ones((4, 2 * context + 1))
     for d in range(context + 1):
@@ -61,10 +59,8 @@ def text_of(characters, size, context):
 
 @functools.lru_cache(maxsize=8)
 def _text_of(paths, val_path, val_fraction, context):
-    try:
-        text, held_out = ("".join(Path(path).read_bytes().decode("utf-8-sig") for path in of) for of in (paths, [val_path] if val_path else []))
-    except UnicodeDecodeError:
-        raise ScriptError(f"{', '.join(map(printable, paths))}: no UTF-8 text") from None
+    text, held_out = ("".join(Path(path).read_bytes().decode("utf-8-sig", "replace") for path in of)
+                      for of in (paths, [val_path] if val_path else []))
     train = len(text) if val_path else math.floor((1 - val_fraction) * len(text) + 1e-9)
     counted = text[:min(train, MOST_CHARACTERS)].encode("utf-32-le")
     return text_of(np.frombuffer(counted, np.uint32), len(set(text + held_out)), context)
@@ -459,7 +455,6 @@ def head_of(x, width, variance, tied, tokens, text):
 # a sequence, `input_cosine` of x_0 and x_l, and but for 0 `entropy` (nats), `score_std` and `max_score` of attention;
 # `amplification` A: noise of relative variance v in every matrix changes the stream by A v, relatively.
 Prediction = namedtuple("Prediction", "sites layers loss amplification")
-LAYER_SITES = ("attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out", "stream")
 
 
 def power(row, n):
@@ -469,7 +464,7 @@ def power(row, n):
 
 
 def sites_of(n_layer):
-    return [(0, "stream"), *((layer, site) for layer in range(1, n_layer + 1) for site in LAYER_SITES),
+    return [(0, "stream"), *((layer, site) for layer in range(1, n_layer + 1) for site in (*SITES[1:], "stream")),
             (n_layer + 1, "final"), (n_layer + 1, "logits")]
 
 
@@ -575,15 +570,13 @@ def branch_scale(model):
     return model["n_layer"]**float(scale.removeprefix("L^")) if isinstance(scale, str) else float(scale)
 
 
-KNOWN = {"norm": (*STATISTICS, *POINTWISE, "none"), "activation": (*FUNCTIONS, "swiglu"),
-         "position": ("learned", "rope", "sinusoidal", "none"),
-         "scheme": ("gpt2", "xavier_normal", "xavier_uniform", "kaiming_normal")}
+KNOWN = {*STATISTICS, *POINTWISE, *FUNCTIONS, "none", "swiglu", "learned", "rope", "sinusoidal", "gpt2", "xavier_normal", "xavier_uniform",
+         "kaiming_normal"}
 
 
 def _require_known(model):
-    for key, names in KNOWN.items():
-        name = {**model, **model["init"]}[key]
-        if name not in names:
+    for name in (model["norm"], model["activation"], model["position"], model["init"]["scheme"]):
+        if name not in KNOWN:
             raise NoPrediction(f"no theory of {name}")
     if model["context"] > LONGEST_CONTEXT:
         raise NoPrediction(f"model.context is {model['context']}; at most {LONGEST_CONTEXT}")
