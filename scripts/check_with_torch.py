@@ -72,8 +72,8 @@ def main():
             tensors, metadata = safetensors_io.read(path)
             errors = differences(tensors, recompute(tensors, metadata))
             good &= report(path, errors, arguments.tolerance)
-        except (OSError, RuntimeError, ValueError, KeyError) as error:
-            print(f"{path}: {error}", file=sys.stderr)
+        except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            print(f"[torch] {path}: {' '.join(str(error).split())}", file=sys.stderr)
             good = False
     sys.exit(0 if good else 1)
 

@@ -45,10 +45,12 @@ class Model:
         try:
             found, metadata = safetensors_io.read(path)
             self.config = json.loads(metadata["config"])
-        except (KeyError, ValueError) as error:
+            completed(self.config["model"])
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise ScriptError(f"{printable(path)}: {printable(error)}; expected a run, or a file that normscope wrote", 1) from None
         self.weights = {name: array for name, array in found.items()
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
+        self.path = printable(path)
         self.tensors = found if "act.0.stream" in found else self.dump(self.weights)
         self.streams = [self.tensors[f"act.{l}.stream"].astype(float) for l in range(self.config["model"]["n_layer"] + 1)]
 
@@ -61,7 +63,8 @@ class Model:
             done = ask("probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump", "--out", folder / "probe",
                        purpose="computes the tensors")
             if done.returncode != 0:
-                raise ScriptError(printable(done.stderr.decode("utf-8", "replace").strip().splitlines()[-1]), done.returncode)
+                last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1].partition("; the rows are in ")[0]
+                raise ScriptError(printable(last.replace(name, self.path)), done.returncode)
             return safetensors_io.read(folder / "dump")[0]
 
 
@@ -96,7 +99,8 @@ def lens(model):
         found.append((log_sum - np.take_along_axis(logits, targets[..., None], -1)[..., 0]).mean())
     loss = float(model.tensors["loss"][0])
     if not math.isclose(found[-1], loss, rel_tol=1e-3):
-        raise ScriptError(f"no lens of {model.config['model']['norm']}: got {found[-1]:.6g} at the last layer; expected {loss:.6g}", 1)
+        norm = completed(model.config["model"])["norm"]
+        raise ScriptError(f"no lens of {norm}: got {found[-1]:.6g} at the last layer; expected {loss:.6g}", 1)
     return found
 
 

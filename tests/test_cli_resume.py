@@ -183,7 +183,7 @@ class Changes(ResumeTest):
         self.write("val.txt", TEXT[5000:])
         self.refused_untouched(run, "--resume", code=1, says=["5500, now 5000"])
         self.assertRegex(self.call("eval", run.file("best.safetensors")).stderr,
-                         r"^\[eval\] the corpus has changed .*5500, now 5000\n$")
+                         r"^\[eval\] the model was trained on another text, .*5500, now 5000\n$")
         self.append(self.path("val.txt"), b"More text.")
         self.refused_untouched(run, "--resume", code=1, says=["corpus"])
 

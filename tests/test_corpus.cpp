@@ -93,7 +93,7 @@ TEST_CASE("parts that are too short say what they need") {
   const std::string train = message([] { load("0123456789", 0.2, 8); });
   CHECK(holds(train, "the training part has 8 of 10 characters; model.context = 8 needs at least 9"));
   const std::string val = message([] { load("0123456789", 0.1, 4); });
-  CHECK(holds(val, "the validation part has 1 characters; it needs at least 2"));
+  CHECK(holds(val, "the validation part has 1 of the 2 characters that it needs"));
   CHECK(load("0123456789", 0, 9).val.empty());
   CHECK(holds(message([] { load("0123456789", 0, 10); }), "needs at least 11"));
 }

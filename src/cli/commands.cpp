@@ -150,7 +150,7 @@ Corpus corpus_of(const RunConfig& config) {
 Corpus corpus_of(const LoadedModel& model, const char* command) {
   Corpus corpus = corpus_of(model.config);
   if (const std::string other = corpus_difference(model.metadata, corpus); !other.empty())
-    print_error(text("[", command, "] the corpus has changed since this model was trained on ", other));
+    print_error(text("[", command, "] the model was trained on ", other));
   if (!(corpus.vocab == model.vocab)) fail(command, "the corpus has other characters than the model knows");
   return corpus;
 }

@@ -28,7 +28,7 @@ Exit run(const CommandLine& line) {
   if (file) {
     text_tokens = loaded->vocab.encode(read_text(*file), "eval");
     if (text_tokens.size() < 2)
-      refuse("eval", *file, " has ", text_tokens.size(), " characters; needs 2 at least");
+      refuse("eval", *file, " has 1 of the 2 characters that an evaluation needs");
   } else if (text_tokens.empty()) {
     refuse("eval", "the run has no validation split (data.val_fraction is 0); name a text with --data FILE");
   }

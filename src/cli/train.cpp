@@ -110,7 +110,7 @@ Exit report_end(const RunRecord& run, const RunConfig& config, const std::string
     std::cerr << "[train] diverged at step " << first.step << ": " << text_of(first, config.model.n_layer)
               << " became non-finite; its logs are in " << shown_folder << "; try "
               << (run.steps == 0 ? "another initialisation: model.init"
-                                 : "a lower train.lr, train.warmup_steps, or train.grad_clip")
+                                 : "a lower train.lr, more train.warmup_steps, or clipping by train.grad_clip")
               << '\n';
     return Exit::diverged;
   }

@@ -49,7 +49,7 @@ fs::path find_base(const Json& written, const SourceFile& config) {
     refuse(topic, "extends: ", what..., " (", config.path.string(), ")");
   };
   const std::optional<std::string> path = optional_path().read(written);
-  if (!path) stop(type_error(written, "the file of a config"));
+  if (!path || path->empty()) stop(type_error(written, "the file of a config"));
   std::error_code ignored;
   const fs::path beside = (config.path.parent_path() / *path).lexically_normal();
   for (const fs::path& file : {beside, fs::path(*path).lexically_normal()}) {

@@ -142,7 +142,8 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
            "; use a longer text, a smaller model.context or a smaller data.val_fraction");
   if (val.size() < 2 && (val_fraction > 0 || !val_path.empty()))
     refuse("corpus", val_path.empty() ? names : val_path, ": the validation part has ", val.size(),
-           " characters; it needs at least 2; use a longer text, or data.val_fraction 0 for no validation");
+           " of the 2 characters that it needs; use a longer text, or ",
+           val_path.empty() ? "data.val_fraction 0 for no validation" : "leave data.val_path out");
   const Vocabulary vocab = Vocabulary::of(all);
   return {vocab.encode(train, "corpus"), vocab.encode(val, "corpus"), vocab, hash};
 }

@@ -80,8 +80,9 @@ RunConfig config_in(const SafetensorsFile& file) {
   const std::string& version = metadata_at(file, "normscope");
   require(version == format_version, "safetensors", file.path(), ": has the format ", quote(version),
           "; this normscope reads \"", format_version, '"');
+  const std::string& config = metadata_at(file, "config");
   try {
-    return load_config_text(metadata_at(file, "config"), file.path(), {}, {.need_data = false}).config;
+    return load_config_text(config, file.path(), {}, {.need_data = false}).config;
   } catch (const Error& error) {  // of usage, of several lines; but the user did not write this config
     const std::string lines = error.what();
     fail("safetensors", file.path(), ": damaged config: ", lines.substr(0, lines.find('\n')));
