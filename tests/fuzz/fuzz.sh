@@ -2,7 +2,7 @@
 # Fuzzes the readers of files: libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer, one target after the
 # other, 10^7 inputs each. Prints inputs and findings; exit code 1 if anything was found. What was learnt stays in
 # build-fuzz/corpus, and the next call begins with it; inputs that break something are left in build-fuzz/findings.
-#   tests/fuzz/fuzz.sh [-n INPUTS] [-t SECONDS] [TARGET...]      TARGET: config csv safetensors utf8
+#   tests/fuzz/fuzz.sh [-n INPUTS] [-t SECONDS] [TARGET...]      TARGET: config safetensors utf8
 set -euo pipefail
 case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 cd "$(dirname "$0")/../.."
