@@ -58,7 +58,7 @@ def print_csv(entries):
 
 
 def finite(value):
-    """The value with null for every number that JSON does not know, and without groups."""
+    """The value with null for every number that JSON cannot hold, and without groups."""
     if isinstance(value, dict):
         return {key: finite(part) for key, part in value.items() if key != "group" or isinstance(part, str)}
     if isinstance(value, list):

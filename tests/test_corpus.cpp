@@ -122,9 +122,9 @@ TEST_CASE("a vocabulary, there and back") {
   CHECK_THROWS_AS(vocab.character(5), Error);
   CHECK_THROWS_AS(vocab.character(-1), Error);
   CHECK(holds(message([&] { vocab.encode(U"ax", "prompt"); }),
-              "[prompt] the model does not know 'x' (U+0078);"));
+              "[prompt] 'x' (U+0078) is not in the model's vocabulary"));
   CHECK(holds(message([&] { vocab.encode(U"\u20ac", "prompt"); }),
-              "'\u20ac' (U+20AC); its vocabulary is the 5 "));
+              "'\u20ac' (U+20AC) is not in the model's vocabulary, the 5 "));
   CHECK(holds(message([&] { vocab.encode(U"\x1B", "prompt"); }), "'\\x1b' (U+001B)"));
 
   for (const char* bad :

@@ -11,7 +11,7 @@ MOST_NUMBERS, MOST_LOSSES = 10_000, 300  # of a run: values of its layers; rows 
 
 
 def number(value, digits=3):
-    """A number as the page shows it; None if it is not finite, which JSON does not know."""
+    """A number as the page shows it; None if it is not finite, which JSON cannot hold."""
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 

@@ -151,7 +151,8 @@ Corpus corpus_of(const LoadedModel& model, const char* command) {
   Corpus corpus = corpus_of(model.config);
   if (const std::string other = corpus_difference(model.metadata, corpus); !other.empty())
     print_error(text("[", command, "] the model was trained on ", other));
-  if (!(corpus.vocab == model.vocab)) fail(command, "the corpus has other characters than the model knows");
+  if (!(corpus.vocab == model.vocab))
+    fail(command, "the corpus has other characters than the model's vocabulary; restore the text");
   return corpus;
 }
 

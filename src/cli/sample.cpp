@@ -49,7 +49,7 @@ const Command sample_command = {
     .arguments = "RUN|FILE",
     .purpose = "text from a trained model",
     .options = {{"prompt", "TEXT",
-                 "what the text begins with (default: a newline or, if the model knows none, its first "
+                 "what the text begins with (default: a newline or, if the vocabulary has none, its first "
                  "character; not shown)"},
                 {"length", "N", "characters to write (default: 500)"},
                 {"temperature", "X", "above 1: bolder, below 1: safer, 0: always the likeliest (default: 1)"},

@@ -71,9 +71,9 @@ std::vector<Token> Vocabulary::encode(std::u32string_view text, std::string_view
   for (const char32_t c : text) {
     const std::optional<Token> token = find(c);
     if (!token)
-      refuse(topic, "the model does not know '", escape_controls(to_utf8(c)), "' (U+", std::hex,
-             std::uppercase, std::setfill('0'), std::setw(4), static_cast<std::uint32_t>(c), std::dec,
-             "); its vocabulary is the ", size(), " characters of its training corpus");
+      refuse(topic, "'", escape_controls(to_utf8(c)), "' (U+", std::hex, std::uppercase, std::setfill('0'),
+             std::setw(4), static_cast<std::uint32_t>(c), std::dec, ") is not in the model's vocabulary, the ",
+             size(), " characters of its training corpus; leave it out");
     tokens.push_back(*token);
   }
   return tokens;

@@ -137,7 +137,7 @@ void SafetensorsFile::read_header(const json& header) {
     }
     const auto is_string = [](const json& value) { return value.is_string(); };
     if (!entry.is_object() || !std::ranges::all_of(entry, is_string))
-      stop("metadata: got ", quote(entry), "; expected strings by name");
+      stop("metadata: got ", quote(entry), "; expected an object of strings");
     metadata_ = entry.get<Metadata>();
   }
   std::ranges::sort(ranges);
