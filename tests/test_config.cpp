@@ -451,7 +451,7 @@ TEST_CASE("which keys differ, and which may on resume") {
   CHECK(fixed_differences(a, b) == R"(model.norm ("layernorm" -> "rmsnorm"))");
   CHECK(fixed_differences(config_of("{}", {"train.batch_size=5"}), a) == "train.batch_size (5 -> 0)");
   std::string may;
-  for (const Field& field : fields()) may += !field.fixed_on_resume ? field.key + " " : "";
+  for (const Field& field : fields()) may += field.role != KeyRole::fixed ? field.key + " " : "";
   CHECK(may ==
         "name data.path data.val_path train.steps train.threads train.on_nonfinite eval.every eval.batches "
         "log.every log.layers_every log.layers_first "

@@ -89,16 +89,16 @@ Json json_schema() {
     Json& property = root[pointer_to(field.key, "/properties/")];
     property["description"] = field.doc + (field.required ? " (required)" : "");
     property.update(field.schema);
-    if (!field.default_words.empty()) {
-      property["description"] = text(field.doc, " (default: ", field.default_words, ")");
+    if (!field.default_to.words.empty()) {
+      property["description"] = text(field.doc, " (default: ", field.default_to.words, ")");
     } else if (!field.required) {
       property["default"] = field.get(RunConfig{});
     }
     // Scripts judge and label differences of configs by these; see Field.
-    if (field.is_bookkeeping) property["x-bookkeeping"] = true;
-    if (field.names_text) property["x-text"] = true;
-    if (field.apply_default) property["x-derived"] = true;
-    if (!field.idle_value.is_null()) property["x-else"] = field.idle_value;
+    if (field.role == KeyRole::bookkeeping) property["x-bookkeeping"] = true;
+    if (field.role == KeyRole::text) property["x-text"] = true;
+    if (field.default_to.apply) property["x-derived"] = true;
+    if (!field.used_if.idle_value.is_null()) property["x-else"] = field.used_if.idle_value;
     if (!field.label.empty()) property["x-label"] = field.label;
   }
   add_tables(root);
@@ -109,7 +109,7 @@ std::string fixed_differences(const RunConfig& a, const RunConfig& b) {
   std::vector<std::string> keys;
   for (const Field& field : fields()) {
     const Json left = field.get(a), right = field.get(b);
-    if (left != right && field.is_used(a) && field.is_used(b) && field.fixed_on_resume)
+    if (left != right && field.is_used(a) && field.is_used(b) && field.role == KeyRole::fixed)
       keys.push_back(text(field.key, " (", quote(left), " -> ", quote(right), ")"));
   }
   return join(keys);

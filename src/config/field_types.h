@@ -61,7 +61,7 @@ Json written(const T& value) {
 
 // A row of the table; `value(config)` is a reference to the member of a RunConfig, const or not.
 template <class At, class T>
-Field make_field(std::string key, At value, const ValueType<T>& type, std::string doc) {
+Field row(std::string key, At value, const ValueType<T>& type, std::string doc, FieldTraits traits = {}) {
   const auto get = [=](const RunConfig& config) { return written(value(config)); };
   const auto set = [=](RunConfig& config, const Json& given) -> std::string {
     std::optional<T> read = type.read(given);
@@ -69,7 +69,7 @@ Field make_field(std::string key, At value, const ValueType<T>& type, std::strin
     value(config) = *std::move(read);
     return {};
   };
-  return {std::move(key), type.allowed, std::move(doc), type.schema, get, set};
+  return {std::move(traits), std::move(key), std::move(doc), type.allowed, type.schema, get, set};
 }
 
 }  // namespace normscope

@@ -76,24 +76,6 @@ bool evaluates_often(const RunConfig& c) { return c.eval.every > 0; }
 
 // --- the table ---
 
-class Table {
- public:
-  template <class At, class T>
-  Field& add(std::string key, At value, const T& type, std::string doc) {
-    return rows.emplace_back(make_field(std::move(key), value, type, std::move(doc)));
-  }
-  void add_shape();
-  void add_norms();
-  void add_block();
-  void add_init();
-  void add_data();
-  void add_train();
-  void add_optimizer();
-  void add_logs();
-
-  std::vector<Field> rows;
-};
-
 // A function from a RunConfig, const or not, to a reference to the member that the path leads to.
 template <class... Members>
 auto at(Members... members) {
@@ -116,230 +98,179 @@ using M = ModelConfig;
 using I = InitConfig;
 using T = TrainConfig;
 
-void Table::add_shape() {
-  add("name", at(&RunConfig::name), run_name(), "the run's name; its folder is runs/<name>")
-      .defaults_to("the file's stem")
-      .bookkeeping();
-  add("model.n_layer", model(&M::n_layer), integer(1, 1024), "blocks, L")
-      .labelled("L {}")
-      .called({"n_layers", "nlayers", "num_layers", "num_hidden_layers", "depth"});
-  add("model.n_head", model(&M::n_head), integer(1, max_width), "attention heads, H; divides d_model")
-      .called({"n_heads", "nhead", "num_heads", "num_attention_heads"});
-  add("model.d_model", model(&M::d_model), integer(1, max_width), "width of the residual stream, C")
-      .labelled("C {}")
-      .called({"n_embd", "hidden_size", "embed_dim", "emsize", "width", "dim"});
-  add("model.d_ff", model(&M::d_ff), integer(1, max_width), "width of the FFN, F")
-      .defaults_to("4*d_model", default_d_ff)
-      .called({"intermediate_size", "ffn_dim", "dim_feedforward", "n_inner", "nhid"});
-  add("model.context", model(&M::context), integer(1, max_width), "characters of context, T")
-      .labelled("T {}")
-      .called({"block_size", "context_length", "seq_len", "max_seq_length", "max_position_embeddings",
-               "n_positions", "bptt"});
-}
-
-void Table::add_norms() {
-  add("model.norm_placement", model(&M::norm_placement), placements(),
-      "where the norms sit around attention and FFN")
-      .labelled("{}")
-      .called({"placement"});
-  add("model.mix_post_fraction", model(&M::mix_post_fraction), number(0, 1),
-      "mix: the share of blocks, from the first, that are post")
-      .used_if(is_mix, "only placement mix has it");
-  add("model.norm", model(&M::norm), one_of<NormKind>(),
-      "the normalisation; none where the placement has no norms")
-      .used_if(has_placement_norms, "the placement has no norms", "none")
-      .labelled("{}");
-  add("model.norm_eps", model(&M::norm_eps), number(0, 1), "epsilon of the norm")
-      .used_if(has_epsilon, "no norm here divides")
-      .called({"layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"});
-  add("model.norm_eps_outside", model(&M::norm_eps_outside), boolean(),
-      "divide by sqrt(var) + eps, not sqrt(var + eps)")
-      .used_if(has_statistics, "no norm here divides by a deviation");
-  add("model.norm_affine", model(&M::norm_affine), boolean(),
-      "norms have a gain and a bias; dyt and derf keep alpha anyway")
-      .used_if(has_norm, "there is no norm");
-  add("model.norm_bias", model(&M::norm_bias), boolean(), "norms have a bias; rmsnorm never has one")
-      .used_if(has_bias, "this norm has no bias", false);
-  add("model.norm_groups", model(&M::norm_groups), integer(1, max_width), "groupnorm: groups of features")
-      .used_if(has_groups, "only groupnorm has groups");
-  add("model.final_norm", model(&M::final_norm), boolean_or_auto(), "a norm before the head")
-      .defaults_to("the placement's", default_final_norm)
-      .used_if(has_norm, "there is no norm", false)
-      .takes_auto = true;
-  add("model.qk_norm", model(&M::qk_norm), boolean(), "RMSNorm of each head's queries and keys")
-      .used_if([](const RunConfig& c) { return !c.model.qkv_norm; }, "qkv_norm has it too");
-  add("model.qkv_norm", model(&M::qkv_norm), boolean(), "RMSNorm of each head's queries, keys and values")
-      .used_if(has_free_qkv_norm, "the placement has it", true);
-  add("model.inner_norm", model(&M::inner_norm), boolean(), "a norm before attn.out and before ffn.out")
-      .used_if(has_free_inner_norm, "there is no norm, or the placement has it");
-}
-
-void Table::add_block() {
-  add("model.residual", model(&M::residual), boolean(), "false drops the x of x + F(x)");
-  add("model.branch_scale", model(&M::branch_scale), depth_factor(),
-      "factor on each sublayer's output (its initial value if learned)")
-      .used_if(has_free_scale, "the placement has its own")
-      .called({"layer_scale", "skip_init"});
-  add("model.branch_scale_learned", model(&M::branch_scale_learned), one_of<LearnedScale>(),
-      "branch_scale as a parameter: one per sublayer (SkipInit), or one per feature (LayerScale)")
-      .used_if(has_free_scale, "the placement has its own");
-  add("model.activation", model(&M::activation), one_of<Activation>(),
-      "activation of the FFN; gelu is the erf form")
-      .labelled("{}")
-      .called({"hidden_act", "activation_function", "act"});
-  add("model.bias", model(&M::bias), boolean(), "biases in the blocks' linear layers; the head has none");
-  add("model.ffn_bias", model(&M::ffn_bias), boolean(), "biases in the FFN")
-      .defaults_to("bias", default_ffn_bias);
-  add("model.position", model(&M::position), one_of<Position>(), "position encoding");
-  add("model.tie_embeddings", model(&M::tie_embeddings), boolean(),
-      "the head's matrix is the token embedding")
-      .called({"tie_word_embeddings", "tied"});
-  add("model.dropout", model(&M::dropout), number(0, 1, High::open),
-      "probability that an element is dropped in training")
-      .called({"resid_pdrop", "hidden_dropout_prob"});
-}
-
-void Table::add_init() {
-  add("model.init.scheme", init(&I::scheme), one_of<InitScheme>(), "distribution of the weights")
-      .labelled("{}");
-  add("model.init.std", init(&I::std), number(0, 100), "gpt2: standard deviation of every matrix")
-      .used_if(has_std, "only scheme gpt2 has it");
-  add("model.init.embed_std", init(&I::embed_std), number(0, 100),
-      "standard deviation of token and position embeddings")
-      .defaults_to("std for gpt2 or a tied head, else 1", default_embed_std);
-  add("model.init.residual_scaling", init(&I::residual_scaling), boolean(),
-      "gpt2: attn.out and ffn.out get std/sqrt(2L)")
-      .defaults_to("true for gpt2, but false for placements that bound the growth themselves",
-                   default_residual_scaling)
-      .used_if(is_gpt2, "only scheme gpt2 has it");
-}
-
-void Table::add_data() {
-  add("data.path", at(&RunConfig::data, &DataConfig::path), paths(),
-      "the corpus, UTF-8; a relative path counts from the config, then from the working directory")
-      .must_be_given()
-      .names_a_text()
-      .labelled("{}")
-      .called({"data", "dataset", "data_path", "train_file"});
-  add("data.val_fraction", at(&RunConfig::data, &DataConfig::val_fraction), number(0, 0.9),
-      "the tail of the corpus kept for validation")
-      .used_if(splits_text, "val_path is the validation text");
-  add("data.val_path", at(&RunConfig::data, &DataConfig::val_path), optional_path(),
-      "a validation text in place of the corpus's tail")
-      .names_a_text();
-}
-
-void Table::add_train() {
-  add("train.steps", train(&T::steps), integer(1, max_steps), "updates")
-      .must_be_given()
-      .free_on_resume()
-      .labelled("{} steps")
-      .called({"max_iters", "max_steps", "num_steps", "iterations", "epochs", "max_epochs", "num_epochs",
-               "num_train_epochs"});
-  add("train.batch_size", train(&T::batch_size), integer(1, max_width), "sequences in a micro-batch, B")
-      .must_be_given()
-      .labelled("batch {}")
-      .called({"train_batch_size", "per_device_train_batch_size"});
-  add("train.grad_accum", train(&T::grad_accum), integer(1, 1024), "micro-batches in a step")
-      .called({"gradient_accumulation_steps", "accumulate_grad_batches"});
-  add("train.seed", train(&T::seed), integer(0, max_seed), "seed of weights, batches and dropout");
-  add("train.precision", train(&T::precision), one_of<Precision>(), "operand precision of GEMMs")
-      .labelled("{}")
-      .called({"dtype", "fp16", "amp"});
-  add("train.gemm", train(&T::gemm), one_of<GemmProvider>(), "GEMM implementation");
-  add("train.threads", train(&T::threads), integer(0, 1024),
-      "0: OpenMP's number of threads, at most the container's quota")
-      .bookkeeping();
-  add("train.on_nonfinite", train(&T::on_nonfinite), one_of<OnNonfinite>(),
-      "a loss or gradient that is not finite: stop, or skip the update")
-      .free_on_resume();
-}
-
-void Table::add_optimizer() {
-  add("train.optimizer", train(&T::optimizer), one_of<OptimizerKind>(), "with decoupled weight decay")
-      .labelled("{}")
-      .called({"optim"});
-  add("train.lr", train(&T::lr), number(0, 100), "learning rate after the warm-up").called({"learning_rate"});
-  add("train.min_lr", train(&T::min_lr), number(0, 100), "final learning rate of cosine and linear")
-      .defaults_to("lr/10", default_min_lr)
-      .following("train.lr")
-      .used_if(rate_falls, "the rate stays or only rises");
-  add("train.schedule", train(&T::schedule), one_of<ScheduleKind>(),
-      "learning-rate schedule after the warm-up")
-      .used_if(has_schedule, "the warm-up takes all steps")
-      .called({"lr_scheduler", "lr_scheduler_type", "decay_lr"});
-  add("train.warmup_steps", train(&T::warmup_steps), integer(0, max_steps),
-      "updates in which the rate rises linearly to lr")
-      .labelled("warm-up {}")
-      .called({"warmup_iters", "warmup", "warmup_ratio"});
-  add("train.beta1", train(&T::beta1), number(0, 1, High::open), "adamw: decay of the first moment")
-      .used_if(is_adamw, "only adamw has it")
-      .called({"adam_beta1"});
-  add("train.beta2", train(&T::beta2), number(0, 1, High::open), "adamw: decay of the second moment")
-      .used_if(is_adamw, "only adamw has it")
-      .called({"adam_beta2"});
-  add("train.adam_eps", train(&T::adam_eps), number(0, 1), "adamw: added to the root of the second moment")
-      .used_if(is_adamw, "only adamw has it")
-      .called({"adam_epsilon"});
-  add("train.momentum", train(&T::momentum), number(0, 1, High::open), "sgd: v = momentum*v + g")
-      .used_if(is_sgd, "only sgd has it");
-  add("train.weight_decay", train(&T::weight_decay), number(0, 100),
-      "decay of tensors of rank 2, embeddings included");
-  add("train.grad_clip", train(&T::grad_clip), number(0), "largest norm of the whole gradient; 0: off")
-      .called({"gradient_clip_val", "max_grad_norm", "clip"});
-}
-
-void Table::add_logs() {
-  add("eval.every", at(&RunConfig::eval, &EvalConfig::every), integer(0, max_steps),
-      "steps between evaluations; 0: only at the end")
-      .free_on_resume()
-      .labelled("evaluated every {}")
-      .called({"eval_interval", "eval_steps", "val_check_interval"});
-  add("eval.batches", at(&RunConfig::eval, &EvalConfig::batches), integer(0, max_steps),
-      "batches of an evaluation; 0: the whole split")
-      .free_on_resume()
-      .used_if(evaluates_often, "the one evaluation, at the end, takes the whole split")
-      .labelled("evaluated on {} batches")
-      .called({"eval_iters", "limit_val_batches"});
-  add("log.every", at(&RunConfig::log, &LogConfig::every), integer(1, max_steps),
-      "steps between rows of metrics.csv")
-      .bookkeeping()
-      .called({"log_interval", "logging_steps", "log_every_n_steps"});
-  add("log.layers_every", at(&RunConfig::log, &LogConfig::layers_every), integer(0, max_steps),
-      "steps between rows of layers.csv, params.csv and heads.csv; 0: off")
-      .bookkeeping();
-  add("log.layers_first", at(&RunConfig::log, &LogConfig::layers_first), integer(0, max_steps),
-      "first steps that have a row each in layers.csv, params.csv and heads.csv")
-      .used_if([](const RunConfig& c) { return c.log.layers_every > 0; },
-               "log.layers_every: 0 logs no layers")
-      .bookkeeping();
-  add("checkpoint.every", at(&RunConfig::checkpoint, &CheckpointConfig::every), integer(0, max_steps),
-      "steps between checkpoints; 0: only at the end and when interrupted")
-      .bookkeeping()
-      .called({"save_steps", "save_interval"});
-}
+const std::vector<Field> table = {
+    row("name", at(&RunConfig::name), run_name(), "the run's name; its folder is runs/<name>",
+        {.default_to = {"the file's stem"}, .role = KeyRole::bookkeeping}),
+    row("model.n_layer", model(&M::n_layer), integer(1, 1024), "blocks, L",
+        {.label = "L {}",
+         .other_names = {"n_layers", "nlayers", "num_layers", "num_hidden_layers", "depth"}}),
+    row("model.n_head", model(&M::n_head), integer(1, max_width), "attention heads, H; divides d_model",
+        {.other_names = {"n_heads", "nhead", "num_heads", "num_attention_heads"}}),
+    row("model.d_model", model(&M::d_model), integer(1, max_width), "width of the residual stream, C",
+        {.label = "C {}", .other_names = {"n_embd", "hidden_size", "embed_dim", "emsize", "width", "dim"}}),
+    row("model.d_ff", model(&M::d_ff), integer(1, max_width), "width of the FFN, F",
+        {.default_to = {"4*d_model", default_d_ff},
+         .other_names = {"intermediate_size", "ffn_dim", "dim_feedforward", "n_inner", "nhid"}}),
+    row("model.context", model(&M::context), integer(1, max_width), "characters of context, T",
+        {.label = "T {}",
+         .other_names = {"block_size", "context_length", "seq_len", "max_seq_length",
+                         "max_position_embeddings", "n_positions", "bptt"}}),
+    row("model.norm_placement", model(&M::norm_placement), placements(),
+        "where the norms sit around attention and FFN", {.label = "{}", .other_names = {"placement"}}),
+    row("model.mix_post_fraction", model(&M::mix_post_fraction), number(0, 1),
+        "mix: the share of blocks, from the first, that are post",
+        {.used_if = {is_mix, "only placement mix has it"}}),
+    row("model.norm", model(&M::norm), one_of<NormKind>(),
+        "the normalisation; none where the placement has no norms",
+        {.used_if = {has_placement_norms, "the placement has no norms", "none"}, .label = "{}"}),
+    row("model.norm_eps", model(&M::norm_eps), number(0, 1), "epsilon of the norm",
+        {.used_if = {has_epsilon, "no norm here divides"},
+         .other_names = {"layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"}}),
+    row("model.norm_eps_outside", model(&M::norm_eps_outside), boolean(),
+        "divide by sqrt(var) + eps, not sqrt(var + eps)",
+        {.used_if = {has_statistics, "no norm here divides by a deviation"}}),
+    row("model.norm_affine", model(&M::norm_affine), boolean(),
+        "norms have a gain and a bias; dyt and derf keep alpha anyway",
+        {.used_if = {has_norm, "there is no norm"}}),
+    row("model.norm_bias", model(&M::norm_bias), boolean(), "norms have a bias; rmsnorm never has one",
+        {.used_if = {has_bias, "this norm has no bias", false}}),
+    row("model.norm_groups", model(&M::norm_groups), integer(1, max_width), "groupnorm: groups of features",
+        {.used_if = {has_groups, "only groupnorm has groups"}}),
+    row("model.final_norm", model(&M::final_norm), boolean_or_auto(), "a norm before the head",
+        {.default_to = {"the placement's", default_final_norm},
+         .takes_auto = true,
+         .used_if = {has_norm, "there is no norm", false}}),
+    row("model.qk_norm", model(&M::qk_norm), boolean(), "RMSNorm of each head's queries and keys",
+        {.used_if = {[](const RunConfig& c) { return !c.model.qkv_norm; }, "qkv_norm has it too"}}),
+    row("model.qkv_norm", model(&M::qkv_norm), boolean(), "RMSNorm of each head's queries, keys and values",
+        {.used_if = {has_free_qkv_norm, "the placement has it", true}}),
+    row("model.inner_norm", model(&M::inner_norm), boolean(), "a norm before attn.out and before ffn.out",
+        {.used_if = {has_free_inner_norm, "there is no norm, or the placement has it"}}),
+    row("model.residual", model(&M::residual), boolean(), "false drops the x of x + F(x)"),
+    row("model.branch_scale", model(&M::branch_scale), depth_factor(),
+        "factor on each sublayer's output (its initial value if learned)",
+        {.used_if = {has_free_scale, "the placement has its own"},
+         .other_names = {"layer_scale", "skip_init"}}),
+    row("model.branch_scale_learned", model(&M::branch_scale_learned), one_of<LearnedScale>(),
+        "branch_scale as a parameter: one per sublayer (SkipInit), or one per feature (LayerScale)",
+        {.used_if = {has_free_scale, "the placement has its own"}}),
+    row("model.activation", model(&M::activation), one_of<Activation>(),
+        "activation of the FFN; gelu is the erf form",
+        {.label = "{}", .other_names = {"hidden_act", "activation_function", "act"}}),
+    row("model.bias", model(&M::bias), boolean(), "biases in the blocks' linear layers; the head has none"),
+    row("model.ffn_bias", model(&M::ffn_bias), boolean(), "biases in the FFN",
+        {.default_to = {"bias", default_ffn_bias}}),
+    row("model.position", model(&M::position), one_of<Position>(), "position encoding"),
+    row("model.tie_embeddings", model(&M::tie_embeddings), boolean(),
+        "the head's matrix is the token embedding", {.other_names = {"tie_word_embeddings", "tied"}}),
+    row("model.dropout", model(&M::dropout), number(0, 1, High::open),
+        "probability that an element is dropped in training",
+        {.other_names = {"resid_pdrop", "hidden_dropout_prob"}}),
+    row("model.init.scheme", init(&I::scheme), one_of<InitScheme>(), "distribution of the weights",
+        {.label = "{}"}),
+    row("model.init.std", init(&I::std), number(0, 100), "gpt2: standard deviation of every matrix",
+        {.used_if = {has_std, "only scheme gpt2 has it"}}),
+    row("model.init.embed_std", init(&I::embed_std), number(0, 100),
+        "standard deviation of token and position embeddings",
+        {.default_to = {"std for gpt2 or a tied head, else 1", default_embed_std}}),
+    row("model.init.residual_scaling", init(&I::residual_scaling), boolean(),
+        "gpt2: attn.out and ffn.out get std/sqrt(2L)",
+        {.default_to = {"true for gpt2, but false for placements that bound the growth themselves",
+                        default_residual_scaling},
+         .used_if = {is_gpt2, "only scheme gpt2 has it"}}),
+    row("data.path", at(&RunConfig::data, &DataConfig::path), paths(),
+        "the corpus, UTF-8; a relative path counts from the config, then from the working directory",
+        {.required = true,
+         .role = KeyRole::text,
+         .label = "{}",
+         .other_names = {"data", "dataset", "data_path", "train_file"}}),
+    row("data.val_fraction", at(&RunConfig::data, &DataConfig::val_fraction), number(0, 0.9),
+        "the tail of the corpus kept for validation",
+        {.used_if = {splits_text, "val_path is the validation text"}}),
+    row("data.val_path", at(&RunConfig::data, &DataConfig::val_path), optional_path(),
+        "a validation text in place of the corpus's tail", {.role = KeyRole::text}),
+    row("train.steps", train(&T::steps), integer(1, max_steps), "updates",
+        {.required = true,
+         .role = KeyRole::free_on_resume,
+         .label = "{} steps",
+         .other_names = {"max_iters", "max_steps", "num_steps", "iterations", "epochs", "max_epochs",
+                         "num_epochs", "num_train_epochs"}}),
+    row("train.batch_size", train(&T::batch_size), integer(1, max_width), "sequences in a micro-batch, B",
+        {.required = true,
+         .label = "batch {}",
+         .other_names = {"train_batch_size", "per_device_train_batch_size"}}),
+    row("train.grad_accum", train(&T::grad_accum), integer(1, 1024), "micro-batches in a step",
+        {.other_names = {"gradient_accumulation_steps", "accumulate_grad_batches"}}),
+    row("train.seed", train(&T::seed), integer(0, max_seed), "seed of weights, batches and dropout"),
+    row("train.precision", train(&T::precision), one_of<Precision>(), "operand precision of GEMMs",
+        {.label = "{}", .other_names = {"dtype", "fp16", "amp"}}),
+    row("train.gemm", train(&T::gemm), one_of<GemmProvider>(), "GEMM implementation"),
+    row("train.threads", train(&T::threads), integer(0, 1024),
+        "0: OpenMP's number of threads, at most the container's quota", {.role = KeyRole::bookkeeping}),
+    row("train.on_nonfinite", train(&T::on_nonfinite), one_of<OnNonfinite>(),
+        "a loss or gradient that is not finite: stop, or skip the update", {.role = KeyRole::free_on_resume}),
+    row("train.optimizer", train(&T::optimizer), one_of<OptimizerKind>(), "with decoupled weight decay",
+        {.label = "{}", .other_names = {"optim"}}),
+    row("train.lr", train(&T::lr), number(0, 100), "learning rate after the warm-up",
+        {.other_names = {"learning_rate"}}),
+    row("train.min_lr", train(&T::min_lr), number(0, 100), "final learning rate of cosine and linear",
+        {.default_to = {"lr/10", default_min_lr},
+         .follows = "train.lr",
+         .used_if = {rate_falls, "the rate stays or only rises"}}),
+    row("train.schedule", train(&T::schedule), one_of<ScheduleKind>(),
+        "learning-rate schedule after the warm-up",
+        {.used_if = {has_schedule, "the warm-up takes all steps"},
+         .other_names = {"lr_scheduler", "lr_scheduler_type", "decay_lr"}}),
+    row("train.warmup_steps", train(&T::warmup_steps), integer(0, max_steps),
+        "updates in which the rate rises linearly to lr",
+        {.label = "warm-up {}", .other_names = {"warmup_iters", "warmup", "warmup_ratio"}}),
+    row("train.beta1", train(&T::beta1), number(0, 1, High::open), "adamw: decay of the first moment",
+        {.used_if = {is_adamw, "only adamw has it"}, .other_names = {"adam_beta1"}}),
+    row("train.beta2", train(&T::beta2), number(0, 1, High::open), "adamw: decay of the second moment",
+        {.used_if = {is_adamw, "only adamw has it"}, .other_names = {"adam_beta2"}}),
+    row("train.adam_eps", train(&T::adam_eps), number(0, 1), "adamw: added to the root of the second moment",
+        {.used_if = {is_adamw, "only adamw has it"}, .other_names = {"adam_epsilon"}}),
+    row("train.momentum", train(&T::momentum), number(0, 1, High::open), "sgd: v = momentum*v + g",
+        {.used_if = {is_sgd, "only sgd has it"}}),
+    row("train.weight_decay", train(&T::weight_decay), number(0, 100),
+        "decay of tensors of rank 2, embeddings included"),
+    row("train.grad_clip", train(&T::grad_clip), number(0), "largest norm of the whole gradient; 0: off",
+        {.other_names = {"gradient_clip_val", "max_grad_norm", "clip"}}),
+    row("eval.every", at(&RunConfig::eval, &EvalConfig::every), integer(0, max_steps),
+        "steps between evaluations; 0: only at the end",
+        {.role = KeyRole::free_on_resume,
+         .label = "evaluated every {}",
+         .other_names = {"eval_interval", "eval_steps", "val_check_interval"}}),
+    row("eval.batches", at(&RunConfig::eval, &EvalConfig::batches), integer(0, max_steps),
+        "batches of an evaluation; 0: the whole split",
+        {.role = KeyRole::free_on_resume,
+         .used_if = {evaluates_often, "the one evaluation, at the end, takes the whole split"},
+         .label = "evaluated on {} batches",
+         .other_names = {"eval_iters", "limit_val_batches"}}),
+    row("log.every", at(&RunConfig::log, &LogConfig::every), integer(1, max_steps),
+        "steps between rows of metrics.csv",
+        {.role = KeyRole::bookkeeping,
+         .other_names = {"log_interval", "logging_steps", "log_every_n_steps"}}),
+    row("log.layers_every", at(&RunConfig::log, &LogConfig::layers_every), integer(0, max_steps),
+        "steps between rows of layers.csv, params.csv and heads.csv; 0: off", {.role = KeyRole::bookkeeping}),
+    row("log.layers_first", at(&RunConfig::log, &LogConfig::layers_first), integer(0, max_steps),
+        "first steps that have a row each in layers.csv, params.csv and heads.csv",
+        {.role = KeyRole::bookkeeping,
+         .used_if = {[](const RunConfig& c) { return c.log.layers_every > 0; },
+                     "log.layers_every: 0 logs no layers"}}),
+    row("checkpoint.every", at(&RunConfig::checkpoint, &CheckpointConfig::every), integer(0, max_steps),
+        "steps between checkpoints; 0: only at the end and when interrupted",
+        {.role = KeyRole::bookkeeping, .other_names = {"save_steps", "save_interval"}}),
+};
 
 }  // namespace
 
-const std::vector<Field>& fields() {
-  static const std::vector<Field> rows = [] {
-    Table table;
-    table.add_shape();
-    table.add_norms();
-    table.add_block();
-    table.add_init();
-    table.add_data();
-    table.add_train();
-    table.add_optimizer();
-    table.add_logs();
-    return table.rows;
-  }();
-  return rows;
-}
+const std::vector<Field>& fields() { return table; }
 
 void settle(RunConfig& config) {
   for (const Field& field : fields()) {
-    if (!field.idle_value.is_null() && !field.is_used(config)) field.set(config, field.idle_value);
+    const Json& value = field.used_if.idle_value;
+    if (!value.is_null() && !field.is_used(config)) field.set(config, value);
   }
 }
 

@@ -10,10 +10,43 @@
 
 namespace normscope {
 
-struct Field {
+// The meaning of a difference in a key.
+enum class KeyRole {
+  fixed,           // another run: resuming must keep the value of the folder's config
+  free_on_resume,  // another run, but resuming may change the value
+  text,            // paths of a text, which is known by its hash; free on resume
+  bookkeeping      // no weight and no loss depends on it; free on resume
+};
+
+// A default that depends on earlier rows.
+struct DerivedDefault {
+  std::string words = {};               // "4*d_model"; empty: the default is RunConfig's initialiser
+  void (*apply)(RunConfig&) = nullptr;  // null: the loader computes it
+};
+
+// The condition under which a key has an effect.
+struct Effect {
+  bool (*holds)(const RunConfig&) = nullptr;  // null: always
+  std::string idle_words = {};                // why the key has none elsewhere
+  Json idle_value = {};                       // what it then resolves to; null: the given value
+};
+
+// The parts of a row beyond key, member, type and doc.
+struct FieldTraits {
+  DerivedDefault default_to = {};
+  bool required = false;     // there is no default
+  bool takes_auto = false;   // "auto" means the default
+  std::string follows = {};  // a key; where that is overridden later than this one, the default applies again
+  KeyRole role = KeyRole::fixed;
+  Effect used_if = {};
+  std::string label = {};  // of a value in a table or a legend: "L {}"; default: "d_ff {}", the key's leaf
+  std::vector<std::string_view> other_names = {};  // in nanoGPT, PyTorch's examples, Hugging Face, Lightning
+};
+
+struct Field : FieldTraits {
   std::string key;      // dotted, as --set takes it
-  std::string allowed;  // type and range in words: "integer, 1..1024", "relu | gelu | ..."
   std::string doc;      // one line
+  std::string allowed;  // type and range in words: "integer, 1..1024", "relu | gelu | ..."
   Json schema;          // JSON Schema of the value
 
   // The value as a config writes it; set() of it restores the same bits.
@@ -21,47 +54,7 @@ struct Field {
   // Stores a value and returns "", or stores nothing and returns what is wrong with it.
   std::function<std::string(RunConfig&, const Json&)> set;
 
-  // The default is RunConfig's initialiser, unless it depends on earlier rows: then `default_words` says how,
-  // and `apply_default` computes it (null: the loader does).
-  std::string default_words = {};
-  void (*apply_default)(RunConfig&) = nullptr;
-  bool required = false;     // there is no default
-  bool takes_auto = false;   // "auto" means the default
-  std::string follows = {};  // a key; where that is overridden later than this one, the default applies again
-  bool names_text = false;   // paths of a text, which is known by its hash
-  bool is_bookkeeping = false;  // no weight and no loss depends on it
-  bool fixed_on_resume = true;  // a resumed run must have the value of its folder's config
-
-  // Whether the key has an effect in a config (null: always); why it has none elsewhere, and the value that
-  // it then resolves to (null: the given one).
-  bool (*has_effect)(const RunConfig&) = nullptr;
-  std::string idle_words = {};
-  Json idle_value = {};
-
-  std::string label = {};  // of a value in a table or a legend: "L {}"; default: "d_ff {}", the key's leaf
-  std::vector<std::string_view> other_names = {};  // in nanoGPT, PyTorch's examples, Hugging Face, Lightning
-
-  bool is_used(const RunConfig& config) const { return has_effect == nullptr || has_effect(config); }
-
-  // The parts of a row beyond key, value, type and doc; each returns the row.
-  Field& defaults_to(std::string words, void (*apply)(RunConfig&) = nullptr) {
-    default_words = std::move(words);
-    apply_default = apply;
-    return *this;
-  }
-  Field& used_if(bool (*effect)(const RunConfig&), std::string idle, Json value = nullptr) {
-    has_effect = effect;
-    idle_words = std::move(idle);
-    idle_value = std::move(value);
-    return *this;
-  }
-  Field& following(std::string other) { return follows = std::move(other), *this; }
-  Field& must_be_given() { return required = true, *this; }
-  Field& free_on_resume() { return fixed_on_resume = false, *this; }
-  Field& bookkeeping() { return is_bookkeeping = true, free_on_resume(); }
-  Field& names_a_text() { return names_text = true, free_on_resume(); }
-  Field& labelled(std::string pattern) { return label = std::move(pattern), *this; }
-  Field& called(std::vector<std::string_view> names) { return other_names = std::move(names), *this; }
+  bool is_used(const RunConfig& config) const { return used_if.holds == nullptr || used_if.holds(config); }
 };
 
 // All rows, in the order in which they are listed and dumped.

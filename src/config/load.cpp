@@ -152,23 +152,24 @@ class Loader {
           field.key, "",
           text("missing, and there is no default; it takes ", field.allowed, " (", field.doc, ")"));
     }
-    const std::string words = field.default_words.empty() ? "default" : "default: " + field.default_words;
+    const std::string words =
+        field.default_to.words.empty() ? "default" : "default: " + field.default_to.words;
     origin += words;
     if (field.required) return;
     if (field.key == "name") loaded_.config.name = file.stem().string();
-    if (field.apply_default) field.apply_default(loaded_.config);
+    if (field.default_to.apply) field.default_to.apply(loaded_.config);
     // A default computed from other keys can be out of range: 4*d_model where d_model is near its limit.
     set(field, field.get(loaded_.config), words);
   }
 
   void note_if_idle(const Field& field) {
     if (field.is_used(loaded_.config)) return;
-    loaded_.origins[field.key] += ", no effect: " + field.idle_words;
+    loaded_.origins[field.key] += ", no effect: " + field.used_if.idle_words;
     const auto given = settings_.find(field.key);
     if (given == settings_.end()) return;
     const Json& value = given->second.value;
-    if (value != field.get(RunConfig{}) && value != field.idle_value)
-      loaded_.without_effect.push_back(text(field.key, " (", field.idle_words, ")"));
+    if (value != field.get(RunConfig{}) && value != field.used_if.idle_value)
+      loaded_.without_effect.push_back(text(field.key, " (", field.used_if.idle_words, ")"));
   }
 
   void set(const Field& field, const Json& value, const std::string& where) {
@@ -191,7 +192,7 @@ class Loader {
   void find_texts() {
     for (const auto& [key, setting] : settings_) {
       const Field& field = *find_field(key);
-      if (!field.names_text || failed_.contains(key)) continue;
+      if (field.role != KeyRole::text || failed_.contains(key)) continue;
       Json paths = setting.value.is_array() ? setting.value : Json::array({setting.value});
       for (Json& path : paths) {
         if (path != "") path = find_text(path, key, setting);
@@ -292,7 +293,7 @@ std::string unknown_key(std::string_view key) {
 
 std::string default_text(const Field& field) {
   if (field.required) return "required";
-  if (!field.default_words.empty()) return field.default_words;
+  if (!field.default_to.words.empty()) return field.default_to.words;
   const Json value = field.get(RunConfig{});
   if (value.is_number_float()) return text(value.get<double>());  // 0, where JSON writes 0.0
   return value.is_string() && value != "" ? value.get<std::string>() : value.dump();
@@ -303,7 +304,8 @@ Loaded load_config(const std::string& file, const std::vector<std::string>& sets
   std::error_code error;  // reading a file that cannot be looked up gives the better message
   if (!fs::exists(file, error) && !error) refuse(topic, "there is no file ", file, config_meant(file));
   if (fs::is_directory(file, error))
-    refuse(topic, file, ": is a folder; expected a file, such as ", (fs::path(file) / "config.json").string());
+    refuse(topic, file, ": is a folder; expected a file, such as ",
+           (fs::path(file) / "config.json").string());
   return load(file, read_json(file, topic), sets, options);
 }
 
