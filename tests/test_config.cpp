@@ -135,6 +135,7 @@ TEST_CASE("unknown keys name the nearest") {
   CHECK(refused(R"({"model": {"nhead": 4}})") ==
         "[config] model.nhead: unknown key; did you mean model.n_head? (a.json)");
   CHECK_HOLDS(refused(R"({"modle": {"n_head": 4}})"), "modle: unknown key; did you mean model?");
+  CHECK_HOLDS(refused(R"({"chekpoint": {}})"), "did you mean checkpoint?");
   CHECK_HOLDS(refused(R"({"lr": 1})"), "did you mean train.lr?");
   CHECK_HOLDS(refused(R"({"model": {"lr": 1}})"), "did you mean train.lr?");
   CHECK_HOLDS(refused(R"({"model.norm": "none"})"), "an object in an object");

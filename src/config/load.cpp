@@ -274,7 +274,8 @@ std::string nearest_key(std::string_view word) {
   for (const Field& field : fields()) {
     if (std::ranges::count(field.other_names, leaf)) return field.key;
   }
-  std::vector<std::string> whole = {"model", "model.init", "data", "train"}, leaves;
+  std::vector<std::string> whole = {"model", "model.init", "data", "train", "eval", "log", "checkpoint"};
+  std::vector<std::string> leaves;
   for (const Field& field : fields()) {
     whole.push_back(field.key);
     leaves.emplace_back(leaf_name(field.key));  // the section may be wrong or missing
