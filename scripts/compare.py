@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Runs side by side, and what can be said of them. Runs that differ in seed alone become mean ± spread (sample standard
-deviation); configs that share seeds are compared seed by seed; then what sets the configs apart, what stands out, and what
-cannot be concluded. Losses in nats per character; grad first/last: gradient norm of block 1 over that of block L; growth: rms of
-the stream after block L over that before block 1."""
+"""Runs side by side, and what can be said of them. Runs that differ in seed alone become mean ± standard error over seeds, in
+every table. Configs that share seeds are compared seed by seed, those of a grid within each setting of the other keys; then what
+sets the configs apart, what stands out, and what cannot be concluded. Losses in nats per character; grad first/last: gradient norm
+of block 1 over that of block L; growth: rms of the stream after block L over that before block 1."""
 
 import csv
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,32 +22,74 @@ EXAMPLES = """examples:
   scripts/compare.py runs/sweep --target 2.0               steps to a validation loss of 2.0
 """
 FACTS = [("placement", "placement"), ("norm", "norm"), ("L", "n_layer"), ("params", "params"), ("status", "status")]  # title, key
+KEYS = {"placement": "model.norm_placement", "norm": "model.norm", "n_layer": "model.n_layer"}  # of the config, for these
+
+
+def print_table(columns, indent=""):
+    """Columns of cells, titles first; those that do not fit beside the first on a terminal follow below."""
+    width = shutil.get_terminal_size((1000, 24)).columns
+    first, *rest = columns
+    while rest:
+        count = len(rest)
+        while count > 1 and max(map(len, table_of([first, *rest[:count]]))) + len(indent) > width:
+            count -= 1
+        print(*(indent + line for line in table_of([first, *rest[:count]])), "", sep="\n")
+        rest = rest[count:]
 
 
 def print_runs(entries):
-    """The table of groups. A column that is the same for all of more than two groups becomes a line below it."""
-    columns = [["run", *(e["label"] + (f" x{len(e['seeds'])} seeds" if len(e["seeds"]) > 1 else "") for e in entries)]]
-    columns += [[title, *(f"{e[key]:,}" if isinstance(e[key], int) else str(e[key]) for e in entries)] for title, key in FACTS]
+    """The table of groups. Of more than two, a column that repeats the labels is left out, and one that is the same for all becomes a
+    line below it."""
+    columns = [["run", *(e["label"] for e in entries)]]
+    if has_seeds := any(len(e["seeds"]) > 1 for e in entries):
+        columns += [["seeds", *(str(len(e["seeds"])) for e in entries)]]
+    columns += [[title, *(f"{e[key]:,}" if isinstance(e[key], int) else str(e[key]) for e in entries)] for title, key in FACTS
+                if len(entries) < 3 or KEYS.get(key) not in entries[0]["group"].labelled]
     columns += [[figure["title"], *(e["figures"][key]["text"] for e in entries)] for key, figure in entries[0]["figures"].items()]
     common = [column for column in columns[1:] if len(entries) > 2 and len(set(column[1:])) == 1]
-    print("\n".join(table_of([column for column in columns if column not in common])))
+    print_table([column for column in columns if column not in common])
     if common:
         print("all: " + ", ".join(f"{title} {cell}" for title, cell, *_ in common))
-    print()
+    if has_seeds:
+        print("±: standard error of the mean over seeds")
+    if common or has_seeds:
+        print()
+
+
+def marked(pair):
+    return pair["difference"] + "*" * (pair["verdict"] == "a clear difference")
 
 
 def print_pairs(pairs):
-    """The differences seed by seed."""
+    """The differences seed by seed: of a grid a table with a row a setting, of others a list."""
+    grid = [pair for pair in pairs if pair["setting"] is not None]
+    rows = {pair["base"]: pair for pair in grid}
+    if len(rows) > 1:
+        columns = {"setting": [pair["setting"] for pair in rows.values()]}
+        columns[grid[0]["values"][1]] = [pair["base_loss"] for pair in rows.values()]
+        cells = {(pair["values"][0], pair["base"]): marked(pair) for pair in grid}
+        for value in dict.fromkeys(value for value, _ in cells):
+            columns[f"{value} minus {grid[0]['values'][1]}"] = [cells.get((value, row), "-") for row in rows]
+        print("final val in each setting, and differences seed by seed (*: clear, by Student's t at 5%):\n")
+        print_table([[title, *column] for title, column in columns.items()], "  ")
+        pairs = [pair for pair in pairs if pair not in grid]
+    for base in dict.fromkeys(pair["base"] for pair in pairs):
+        print(f"final val minus that of {base}, seed by seed, mean ± standard error:")
+        cells = [("  " + pair["group"], pair["difference"], pair["text"]) for pair in pairs if pair["base"] == base]
+        print(*table_of([list(column) for column in zip(*cells)]), "", sep="\n")
+
+
+def print_rates(pairs):
+    """The best learning rate of each config, beside the next best."""
     if pairs:
-        print(f"final val minus that of {pairs[0]['base']}, seed by seed, mean ± standard error:")
-        cells = [("  " + pair["group"], pair["difference"], pair["text"]) for pair in pairs]
-        print("\n".join(table_of([list(column) for column in zip(*cells)])) + "\n")
+        rows = [(pair["setting"] or "-", f"{pair['rates'][1]:g}", pair["base_loss"], f"{pair['rates'][0]:g}", marked(pair)) for pair in pairs]
+        print("best learning rate of each config, and the next best's final val minus its own, seed by seed:\n")
+        print_table(list(zip(("config", "lr", "final val", "next lr", "difference"), *rows)), "  ")
 
 
 def print_csv(entries):
     """The table as CSV: a row a group; every key in which groups differ has a column of its own."""
-    varied = [key for key in dict.fromkeys(key for e in entries for key in e["keys"])
-              if key not in ("model.norm_placement", "model.norm", "model.n_layer")]
+    varied = [key for key in dict.fromkeys(key for e in entries for key in e["keys"]) if key not in KEYS.values()]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     figures = list(entries[0]["figures"])
     writer.writerow(["run", "seeds", *(key for _, key in FACTS), *(name for key in figures for name in (key, f"{key}_spread")), *varied])
@@ -92,6 +135,7 @@ def main(arguments=None):
     else:
         print_runs(said["runs"])
         print_pairs(said["paired"])
+        print_rates(said["rates"])
         print("".join(f"- {remark['text']}\n" for remark in said["remarks"] if remark["kind"] != "unreadable"), end="")
     if unreadable:
         raise ScriptError("\n".join(unreadable), 1)

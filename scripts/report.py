@@ -63,14 +63,13 @@ def results(said):
         rows.append([heading(entry["group"]), text(entry["status"]), f"{entry['params']:,}" if entry["params"] else "–",
                      *(text(f).replace(" ± ", ' <span class="spread">± ') + "</span>" * (" ± " in f) for f in figures)])
     header = ["run", "status", "params", *(figure["title"] for figure in said["runs"][0]["figures"].values())]
-    pairs = [[text(pair["group"]), text(pair["difference"]), text(pair["text"])] for pair in said["paired"]]
-    base = said["paired"][0]["base"] if pairs else ""
+    pairs = [[text(pair[key]) for key in ("group", "base", "difference", "text")] for pair in said["paired"]]
     return section("Results", "<p>Losses in nats per character. Grad first/last: gradient norm of block 1's parameters "
                    "over that of the last block's; growth: rms of the stream after the last block over that before the "
-                   "first. ± is the sample standard deviation over seeds.</p>",
+                   "first. ± is the standard error of the mean over seeds.</p>",
                    table(header, rows, numbers=range(2, len(header))),
-                   f"<h3>Seed by seed</h3>\n<p>Final validation loss minus that of {text(base)}, mean ± standard "
-                   "error.</p>" + table(["run", "difference", ""], pairs, numbers=[1]) if pairs else "",
+                   "<h3>Seed by seed</h3>\n<p>Final validation loss of a run minus that of another.</p>"
+                   + table(["run", "minus", "difference", ""], pairs, numbers=[2]) if pairs else "",
                    bullets(r["text"] for r in said["remarks"] if r["kind"] != "differs"))
 
 

@@ -131,8 +131,6 @@ class Means(unittest.TestCase):
         np.testing.assert_allclose(sine.gain, np.exp(-np.diag(kernel) / 2), rtol=2e-3)
         relu = mean_field.hidden_of("relu", kernel)
         np.testing.assert_allclose(np.diag(relu.value), np.diag(kernel) / 2)
-        series = mean_field.response(mean_field.FUNCTIONS["relu"], kernel)
-        np.testing.assert_allclose(relu.value, series.value, atol=0.02)
 
     def test_attention(self):
         T, D, C, heads = 6, 64, 256, 400
@@ -309,7 +307,6 @@ class Drawn(MadeRuns):
         self.has(svg, "theory, before any training", "Gradient by depth, at step 1",
                  "Theory is a mean over seeds, and a single seed may be off it by a third: probe --seeds 8")
         self.assertRegex(svg, ">No prediction for [^<]*: attention is saturated")
-        self.assertNotIn("theory", self.plot("layers", self.make_run("alone")).lower())
 
     def test_lines(self):
         figure = plot_layers.plot(figures.styled(group_by_config([Run(self.make_run("a"))])), theory=True)
@@ -319,14 +316,6 @@ class Drawn(MadeRuns):
         np.testing.assert_allclose(line / line[-1], np.sqrt(5.5 / np.array([1, 2.5, 4, 5.5])), rtol=0.005)
         np.testing.assert_allclose(rms, [1, 2, 3, 4])
         np.testing.assert_allclose(root, np.sqrt([1, 2.5, 4, 5.5]))
-
-    def test_damaged(self):
-        odd = self.call("plot.py", "layers", self.make_run("odd", d_ff="x"), "--theory")
-        self.assertEqual(odd.returncode, 2)
-        self.assertRegex(odd.stderr, r"\A\[config\] model.d_ff: .*odd/config.json.*\n\Z")
-        self.corpus.unlink()
-        moved = self.call("plot.py", "layers", self.make_run("moved"), "--theory")
-        self.assertRegex(moved.stderr, r"\A\[\w+\] .*data.path: no such file.*\n\Z")
 
 
 if __name__ == "__main__":

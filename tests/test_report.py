@@ -188,7 +188,7 @@ class Figures(CliTest):
             self.assertEqual(shown, [run["label"], "done", f"{run['params']:,}",
                                      *(figure["text"] for figure in run["figures"].values())])
         (pair,) = said["paired"]
-        self.assertEqual(page.tables[2][1:], [[pair[key] for key in ("group", "difference", "text")]])
+        self.assertEqual(page.tables[2][1:], [[pair[key] for key in ("group", "base", "difference", "text")]])
         self.assertEqual({remark["kind"] for remark in said["remarks"]}, {"differs", "small_branch"})
         for remark in said["remarks"]:
             self.assertIn(f"<li>{html.escape(remark['text'])}</li>", content)

@@ -115,23 +115,18 @@ class Runs(SweepTest):
             self.assertEqual(self.planned("tiny.json", "--set", option), wanted)
         self.assertEqual(self.planned("tiny.json", "--seeds", "2"), ["seed=1", "seed=2"])
         self.assertEqual(self.planned("tiny.json", "--set", "log.every=5,6", "--set", "eval.every=5,6")[0], "log.every=5_eval.every=5")
-        self.file(name="hier.json", cases=[{"name": "a", "set": {}}])
         os.mkdir(self.path("sub"))
         self.write("sub/other.json", '{ // of the working directory\n "base": "tiny.json" /* no seeds */ }')
-        self.assertEqual((self.planned("hier.json"), self.planned("sub/other.json")), (["a"], ["other"]))
-        self.assertEqual(os.listdir(self.path("sub")), ["other.json"])
+        self.assertEqual(self.planned("sub/other.json"), ["other"])
 
     def test_mistakes_are_named_before_anything_runs(self):
         self.config()
         for text, words in (("[]", ["expected an object"]), ('{"seeds": [1]}', ["base: got null"]), ('{"base": "no.json"}', ["no file no.json"]),
                             ('{"base": "tiny.json", "gird": 1}', ["gird: unknown key; expected base, name, seeds"]),
-                            ('{"base": "tiny.json", "grid": {"train.lr": []}}', ["grid: got", "[VALUE, ...]"]),
-                            ('{"base": "tiny.json", "seeds": [1, 1]}', ["share the folder seed=1"]),
                             ('{"base": "tiny.json", "cases": [{"set": {}}]}', ["cases: got", '{"name": NAME']),
                             ('{"base": "tiny.json", "seeds": [-1]}', ["train.seed", "-1", "in seed=-1"]),
                             ('{"base": "tiny.json", "seeds": [1], "grid": {"train.seed": [1]}}', ["`seeds` says which"]),
                             ('{"base": "tiny.json", "grid": {"train.lr": [1], "train.lr": [2]}}', ["duplicate key 'train.lr'"]),
-                            ('{"base": "tiny.json",\n "grid": {"train.lr": [NaN]}}', ["NaN is no JSON number"]),
                             ('{"base": "tiny.json"\n "grid": {}}', ["line 2 column 2"]),
                             ('{"base": "tiny.json", "grid": {"train.lr": [0.001, 1e-3]}}', ["share the folder lr=0.001"]),
                             ('{"base": "tiny.json", "grid": {"model.nrom": ["a", "b"]}}', ["did you mean model.norm?", "in nrom=a"]),
@@ -192,9 +187,6 @@ class Runs(SweepTest):
         for process, code in zip(started, (1, 0, 0, 0)):
             self.end(process, code)
         self.assertEqual(self.statuses(), ["failed"] + ["done"] * 4)
-        os.remove(self.path("out/steps=2_seed=1"))
-        self.end(self.begin("--shard", "1/5"), 0)
-        self.assertEqual(self.statuses(), ["done"] * 5)
 
     def test_cores_are_shared_out(self):
         self.file(grid=FAST)
@@ -272,12 +264,6 @@ class Stopped(SweepTest):
             child = int(pid.read())
         self.wait_for(lambda: not os.path.exists(f"/proc/{child}") or "(zombie)" in Run(f"/proc/{child}").bytes("status").decode())
         process.communicate()
-
-    def test_a_run_that_is_stopped_by_itself_is_named(self):
-        process = self.begin_and_wait_for_rows(seeds=[1], grid=SLOW)
-        with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as children:
-            os.kill(int(children.read()), signal.SIGTERM)
-        self.assertRegex(self.end(process, 1)[0], "(?m)^failed +steps=100000_seed=1  interrupted after step [0-9]+; go on with: ")
 
     def test_a_second_sweep_does_the_runs_that_the_first_has_not_begun(self):
         self.file(grid={"train.steps": [1_000_000, 2]})

@@ -3,7 +3,7 @@
 import math
 import statistics
 
-from lib.groups import STEPS, base_of, difference, group_by_config, value_text
+from lib.groups import STEPS, base_of, choices, difference, group_by_config, value_text, words
 from lib.keys import NORMS, PLACEMENTS
 from lib.runs import NORM, PLACEMENT, STEP_BYTES, UNLOGGED, PlotError, np, printable
 from lib.sites import SITES, placements
@@ -11,7 +11,7 @@ from lib.sites import SITES, placements
 # The columns of figures: key of a run's record, title, how it is written.
 FIGURES = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"), ("final_train_loss", "final train", "loss"),
            ("grad_first_last", "grad first/last", "ratio"), ("growth", "growth", "ratio"), ("tokens_per_s", "tokens/s", "speed")]
-TO_TARGET = "steps_to_target"
+TO_TARGET, RATE = "steps_to_target", "train.lr"
 MANY_COMPARISONS = 5
 NEAR_LEVEL = 0.08  # nats from the unigram level: only letter counts are learnt
 SMALL_BRANCH = 0.05
@@ -23,16 +23,18 @@ NORMAL_QUANTILE = 1.959964  # Student's t at 5%, infinite degrees of freedom
 
 
 def comparison(runs, base=None, target=None):
-    """{"runs", "paired", "remarks"} of the runs, set against the base (a label or a run folder), else the first group. An entry of
-    "runs" has its Group as "group". `target`: a validation loss, the steps to which become a figure."""
+    """{"runs", "paired", "rates", "remarks"} of the runs, set against the base (a label or a run folder), else the first group. An
+    entry of "runs" has its Group as "group". `target`: a validation loss, the steps to which become a figure."""
     for run in runs if target is not None else ():
         run.record[TO_TARGET] = steps_to(target, run.evaluations())
     columns = FIGURES + ([(TO_TARGET, f"steps to {target:g}", "ratio")] if target is not None else [])
     groups = group_by_config(runs)
     base = base_of(groups, base)
-    pairs = pairs_with_base(groups, base)
-    return {"runs": [entry_of(group, base, columns) for group in groups], "paired": pairs,
-            "remarks": remarks_on(groups, base, len(pairs), target)}
+    key = next(iter(base.varied), PLACEMENT)
+    partners = partners_of(groups, base, key)
+    pairs = list(filter(None, (pair_of(group, partner, key) for group, partner in partners.items())))
+    return {"runs": [entry_of(group, base, columns) for group in groups], "paired": pairs, "rates": best_rates(groups),
+            "remarks": remarks_on(groups, partners, key, len(pairs), target)}
 
 
 def entry_of(group, base, columns=FIGURES):
@@ -44,12 +46,9 @@ def entry_of(group, base, columns=FIGURES):
         values = group.figures(key)
         figures[key] = {"title": title, "mean": statistics.fmean(values) if values else None, "sd": spread(values), "n": len(values),
                         "text": figure_text(values, kind)}
-    written = group.runs[0].value(PLACEMENT)
-    each = written if isinstance(written, list) else [written]
-    return {"group": group, "label": group.label, "keys": group.labelled,
-            "choices": [key for key, _, _, follows in difference(base, group) if not follows],
+    return {"group": group, "label": group.label, "keys": group.varied, "choices": choices(base, group),
             "seeds": [run.seed for run in group.runs], "folders": [str(run.folder) for run in group.runs],
-            "placement": "+".join(p if isinstance(p, str) else f"{p['attn']}/{p['ffn']}" for p in each),
+            "placement": words(PLACEMENT, group.runs[0].value(PLACEMENT)),
             "norm": group.value(NORM), "n_layer": group.runs[0].value("model.n_layer"),
             "params": group.runs[0].record.get("params", 0),
             "status": ", ".join(name if len(times) == 1 else f"{count} {name}" for name, count in times.items()), "figures": figures}
@@ -72,10 +71,7 @@ def spread(values):
     """The sample standard deviation; None of fewer than two values."""
     if len(values) < 2:
         return None
-    if min(values) == max(values):
-        return 0.0  # rounding of the mean would make it 1e-16
-    mean = statistics.fmean(values)
-    return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def standard_error(values):
@@ -84,14 +80,14 @@ def standard_error(values):
 
 
 def figure_text(values, kind):
-    """ "2.550 ± 0.071", "2.5123", "-". A speed has no deviation, which would describe the machine's other load."""
+    """ "2.550 ± 0.050", "2.5123", "-". A speed has no error, which would describe the machine's other load."""
     if not values:
         return "-"
-    mean, deviation = statistics.fmean(values), spread(values)
+    mean, error = statistics.fmean(values), standard_error(values)
     if kind == "speed":
         return short_number(mean)
-    if deviation is not None and math.isfinite(deviation):
-        return with_error(mean, deviation)
+    if error is not None and math.isfinite(error):
+        return with_error(mean, error)
     return f"{mean:.4f}" if kind == "loss" and abs(mean) < ABSURD_LOSS else f"{mean:.3g}"
 
 
@@ -113,21 +109,50 @@ def short_number(number):
 # ---- differences seed by seed ---------------------------------------------------------------------------------
 
 
-def pairs_with_base(groups, base):
-    """Final validation losses minus the base's, seed by seed: the effect of a seed (initial weights, batches) cancels in the
-    difference. An entry for every group whose losses can be compared with the base's and that shares at least two seeds with it."""
-    of_base, pairs = _losses_by_seed(base), []
-    for group in groups:
-        differences = [loss - of_base[seed] for seed, loss in sorted(_losses_by_seed(group).items()) if seed in of_base]
-        if group is base or len(differences) < 2 or incomparable_keys(base, group):
-            continue
-        mean, error, verdict = statistics.fmean(differences), standard_error(differences), verdict_on(differences)
-        lower, lost = sum(d < 0 for d in differences), base.diverged or group.diverged
-        pairs.append({
-            "group": group.label, "base": base.label, "mean": mean, "standard_error": error, "n": len(differences), "verdict": verdict,
+def partners_of(groups, base, key):
+    """{group: the group that it is set against}, in the order of the groups: one with the base's value of `key` that has chosen all
+    else alike; where there is none, an earlier one that differs in one choice, or else the base. The base, and those with its value of
+    `key` that others are set against, have no entry."""
+    at_base = [group for group in groups if group.value(key) == base.value(key)]
+    partners = {group: other for group in groups if group not in at_base for other in reversed(at_base) if choices(other, group) == [key]}
+    bases = {base, *partners.values()}
+    for place, group in enumerate(groups):
+        if group not in partners and group not in bases:
+            partners[group] = next((other for other in groups[:place] if len(choices(other, group)) == 1), base)
+    return {group: partners[group] for group in groups if group in partners}
+
+
+def pair_of(group, base, key):
+    """Final validation losses of a group minus the base's, seed by seed: the effect of a seed (initial weights, batches) cancels in
+    the difference. None if losses cannot be compared or fewer than two seeds are shared. `setting`: what the label says of the keys
+    but `key`, None if more than `key` differs; `values`: what it says of `key`, of group and base."""
+    of_base = _losses_by_seed(base)
+    differences = [loss - of_base[seed] for seed, loss in sorted(_losses_by_seed(group).items()) if seed in of_base]
+    if len(differences) < 2 or incomparable_keys(base, group):
+        return None
+    mean, error = statistics.fmean(differences), standard_error(differences)
+    lower, lost = sum(d < 0 for d in differences), base.diverged or group.diverged
+    verdict = verdict_on(differences)
+    return {"group": group.label, "base": base.label, "mean": mean, "standard_error": error, "n": len(differences), "verdict": verdict,
             "difference": ("+" if mean > 0 else "") + with_error(mean, error),
-            "text": f"lower in {lower} of {len(differences)} shared seeds{' that did not diverge' if lost else ''}: {verdict}"})
-    return pairs
+            "text": f"lower in {lower} of {len(differences)} shared seeds{' that did not diverge' if lost else ''}: {verdict}",
+            "base_loss": figure_text(base.figures("final_val_loss"), "loss"),
+            "setting": base.words(base.varied.keys() - {key}) if choices(base, group) == [key] else None,
+            "values": [group.words([key]), base.words([key])]}
+
+
+def best_rates(groups):
+    """A pair_of for each set of groups that differ in the learning rate alone: the one of the lowest final loss is its base, the next its
+    group. A group takes part whose seeds, two at least, are all done."""
+    def loss(group):
+        return statistics.fmean(_losses_by_seed(group).values())
+
+    whole, found = [group for group in groups if len(_losses_by_seed(group)) == len(group.runs) > 1], []
+    for best in whole:
+        others = sorted((group for group in whole if choices(best, group) == [RATE]), key=loss)
+        if others and loss(best) < loss(others[0]) and (pair := pair_of(others[0], best, RATE)):
+            found.append({**pair, "rates": [others[0].value(RATE), best.value(RATE)]})
+    return found
 
 
 def _losses_by_seed(group):
@@ -193,13 +218,18 @@ class Remarks:
         return entries
 
 
-def remarks_on(groups, base, pairs=0, target=None):
-    """What sets each group apart from the base, what stands out, and what cannot be concluded. `pairs`: the number of
-    differences seed by seed."""
-    remarks = Remarks()
+def remarks_on(groups, partners, key, pairs=0, target=None):
+    """What sets each group apart from the one that it is set against, what stands out, and what cannot be concluded. `pairs`: the
+    number of differences seed by seed."""
+    remarks, of_grid = Remarks(), {}
+    is_grid = len(set(partners.values())) > 1
     for index, group in enumerate(groups):
-        if group is not base:
-            remarks.add("differs", index, group, len(group.runs), f" against {base.label}: {difference_text(base, group)}")
+        if base := partners.get(group):
+            if is_grid and choices(base, group) == [key]:
+                sentence = f"{group.words([key])} against {base.words([key])} in the same setting: {difference_text(base, group)}"
+                of_grid.setdefault(sentence, []).append(group.label)
+            else:
+                remarks.add("differs", index, group, len(group.runs), f" against {base.label}: {difference_text(base, group)}")
             if keys := incomparable_keys(base, group):
                 remarks.add("not_comparable", index, group, len(group.runs),
                             f": losses are not comparable with those of {base.label}: other {', '.join(keys)}")
@@ -207,14 +237,15 @@ def remarks_on(groups, base, pairs=0, target=None):
         for run in group.runs:
             for kind, sentence in remarks_on_run(group, run, target):
                 remarks.add(kind, index, group, 1, ": " + sentence)
-    if pairs >= MANY_COMPARISONS:
-        remarks.add("many_comparisons", groups.index(base), base, len(base.runs),
-                    f": {pairs} configs are compared with it: where there is no difference, chance still calls one in 20 clear")
     for index, group in enumerate(groups):
         if len(groups) > 1 and len(group.runs) == 1:
             remarks.add("one_seed", index, group, 1, ": one seed a config: small differences may be chance; more seeds (--set "
-                        "train.seed=2 --out ...) become mean ± spread here")
-    return remarks.entries(len(groups))
+                        "train.seed=2 --out ...) become mean ± standard error here")
+    entries = [{"text": text, "kind": "differs", "groups": labels} for text, labels in of_grid.items()] + remarks.entries(len(groups))
+    if pairs >= MANY_COMPARISONS:
+        entries.append({"text": f"{pairs} differences: where there is none, chance still calls one in 20 clear", "kind": "many_comparisons",
+                        "groups": []})
+    return entries
 
 
 def difference_text(base, group):
@@ -285,15 +316,14 @@ def branch_too_small(group, share):
 
 def divergence_text(run, step):
     """ "; the gradient of block 1 ffn_hidden became non-finite; activations had grown 30 times since step 20 (most: block 12 stream)":
-    the first tensor that was not finite as summary.json has it, and what grew most in the steps before, of layers.csv or else of
-    metrics.csv."""
+    the first tensor that was not finite as summary.json has it, and what grew most in the steps before."""
     first = run.summary.get("first_nonfinite")
     depth = run.value("model.n_layer")
     text = ""
     if isinstance(first, dict) and isinstance(first.get("layer"), int):
         place = first.get("param") or _place_text(first["layer"], first.get("site"), depth)
         text = f"; {'the gradient of ' if first.get('kind') == 'gradient' else ''}{printable(place)} became non-finite"
-    return text + "; " + (_growth_of_layers(run, step) or _growth_of_metrics(run, step) or "nothing is logged of the steps before")
+    return text + "; " + (_growth_of_layers(run, step) or "nothing is logged of the layers before")
 
 
 def _place_text(layer, site, depth):
@@ -325,19 +355,6 @@ def _growth_of_layers(run, step):
             grown.append(f"{what} had grown {_times_text(times)} since step {steps[0]:.0f} (most: "
                          f"{_place_text(int(layer), names[int(site)], depth)})")
     return ", ".join(grown) or f"nothing had grown since step {steps[0]:.0f}"
-
-
-def _growth_of_metrics(run, step):
-    try:
-        rows = run.rows("metrics.csv", ("step", "grad_norm"), "not a training run", some=False)
-    except PlotError:
-        return ""
-    rows = rows[(rows[:, 0] < step) & (rows[:, 1] > 0)][-MOST_STEPS:]
-    if not len(rows):
-        return ""
-    times = rows[-1, 1] / rows[0, 1]
-    grown = f"the gradient norm had grown {_times_text(times)}" if times >= LEAST_GROWTH else "the gradient norm had not grown"
-    return f"{grown} since step {rows[0, 0]:.0f}"
 
 
 def _times_text(times):

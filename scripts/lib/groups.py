@@ -33,12 +33,12 @@ def _sublayers(written):
 
 class Group:
     """Runs that differ only in their seed. `keys`: {dotted key: value} of the keys that have an effect, without seed and bookkeeping;
-    `label`: unique among the groups; `labelled`: the keys in the label with their values; `folder`: set where only that tells the
-    group from others. figures.styled sets `color`, `dash`, `marker` and the `name` at a line."""
+    `varied`: those in which groups differ by choice; `labelled`: those of them in the label; `label`: unique among the groups;
+    `folder`: set where only that tells the group from others. figures.styled sets `color`, `dash`, `marker` and the `name` at a line."""
 
     def __init__(self, runs, label="", keys=None):
         self.runs, self.label, self.name = runs, label, label
-        self.keys, self.labelled, self.folder = keys or {}, {}, ""
+        self.keys, self.varied, self.labelled, self.folder = keys or {}, {}, {}, ""
 
     @property
     def placement(self):
@@ -51,6 +51,10 @@ class Group:
         """The keys other than the placement that tell this group from others, as text; the folder, if no key does."""
         others = {key: value for key, value in self.labelled.items() if key != PLACEMENT}
         return json.dumps([others, self.folder])
+
+    def words(self, keys):
+        """What the label says of these keys."""
+        return " · ".join(words(key, value) for key, value in self.labelled.items() if key in keys)
 
     def called(self, name):
         """Whether that is the group's label, the folder of one of its runs, or that folder's own name."""
@@ -167,11 +171,12 @@ def _set_labels(groups):
     folder too."""
     differing = {key for one, other in zip(groups, groups[1:]) for key in choices(one, other)} or {PLACEMENT, NORM}
     keys = [key for key in fields() if key in differing]
-    keys = sorted(keys, key=lambda key: fields()[key].get("x-label") != "{}")[:MOST_LABELLED]
+    keys = sorted(keys, key=lambda key: fields()[key].get("x-label") != "{}")
     times = {}
     for group in groups:
-        group.labelled = {key: group.keys[key] for key in keys if key in group.keys}
-        group.label = " · ".join(_words(key, value) for key, value in group.labelled.items())
+        group.varied = {key: group.keys[key] for key in keys if key in group.keys}
+        group.labelled = {key: value for key, value in group.varied.items() if key in keys[:MOST_LABELLED]}
+        group.label = group.words(keys)
         times[group.label] = times.get(group.label, 0) + 1
     for group in groups:
         if times[group.label] > 1:
@@ -180,7 +185,7 @@ def _set_labels(groups):
         group.name = group.label
 
 
-def _words(key, value):
+def words(key, value):
     """A key's value in words: "L 12", "post", "pre ×6, post ×6", "residual false"."""
     entry = fields()[key]
     label = entry.get("x-label", key.rsplit(".", 1)[-1] + " {}")

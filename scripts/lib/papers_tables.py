@@ -37,7 +37,7 @@ def markdown(header, *rows):
 
 
 def spread(values, form="{:.3f}"):
-    """Mean ± standard deviation of the seeds, as compare.py writes it."""
+    """Mean ± standard deviation of the seeds."""
     values = np.array(values, float)
     if not np.isfinite(values).all():
         return "diverged"

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -243,8 +244,8 @@ def _whole_lines(file, first=None, last=None):
 
 
 def find_runs(paths, needed, unreadable=None):
-    """The runs that the paths name: run folders, probe folders, or folders of these (one or two levels down). A damaged run is an
-    error, or is added to the list `unreadable`."""
+    """The runs that the paths name: run folders, probe folders, or folders of these (one or two levels down), in which pre-norm comes
+    first unless a sweep has its own order. A damaged run is an error, or is added to the list `unreadable`."""
     runs, seen = [], set()
     for path in map(Path, paths):
         if not path.is_dir():
@@ -252,6 +253,7 @@ def find_runs(paths, needed, unreadable=None):
         folders = [path] if (path / "config.json").exists() else folders_below(path, needed)
         if not folders:
             raise PlotError(f"{printable(path)}: no config.json, and no run with {needed} in the folders below")
+        before = len(runs)
         for folder in folders:
             if folder.resolve() not in seen:
                 seen.add(folder.resolve())
@@ -261,6 +263,8 @@ def find_runs(paths, needed, unreadable=None):
                     if unreadable is None:
                         raise
                     unreadable.append(str(error))
+        if not (path / "summary.csv").exists():
+            runs[before:] = sorted(runs[before:], key=lambda run: run.value(PLACEMENT) != "pre")
     return runs
 
 
@@ -284,10 +288,9 @@ def folders_below(path, needed):
 
 
 def natural_order(path):
-    """Sorts L=2 before L=12."""
-    digits = "".join(c if c.isdigit() else " " for c in str(path)).split()
-    letters = "".join("0" if c.isdigit() else c for c in str(path)).replace("00", "0")
-    return letters, [int(d) for d in digits], str(path)
+    """Sorts L=2 before L=12, and lr=0.0003 before lr=0.001."""
+    number = r"\d+(?:\.\d+)?"
+    return re.sub(number, "0", str(path)), [float(n) for n in re.findall(number, str(path))], str(path)
 
 
 # ---- the program -----------------------------------------------------------------------------------------------
