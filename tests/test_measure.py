@@ -5,12 +5,11 @@ whole Hessian by autograd. Skipped (exit 77) where PyTorch is not installed."""
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import unittest
 
 import numpy as np
-from cli import ROOT, CliTest, environment, read_safetensors, write_safetensors
+from cli import CliTest, read_safetensors, write_safetensors
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: no PyTorch (apt-get install python3-torch)")
@@ -19,7 +18,6 @@ import measure
 import torch
 import torch_model
 
-SCRIPT = os.path.join(ROOT, "scripts", "measure.py")
 MODEL = {"n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 12, "context": 8, "tie_embeddings": False, "activation": "relu",
          "init": {"scheme": "xavier_normal", "embed_std": 1}}
 MODELS = {
@@ -112,12 +110,6 @@ class Measure(CliTest):
         return self.train(name, {"model": {**MODEL, **MODELS[name]},
                                  "train": {"steps": 8, "batch_size": 3, "lr": 0.03, "warmup_steps": 0}})
 
-    def call_script(self, *arguments, code=0):
-        done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=self.folder, env=environment(), capture_output=True,
-                              text=True, check=False)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done.stderr if code else done.stdout
-
     def exchange(self, run, name):
         done = self.call("probe", run.file("config.json"), "--from", run.file("model.safetensors"), "--dump", name, "--out",
                          name + "-probe")
@@ -159,13 +151,15 @@ class Measure(CliTest):
     def test_what_it_takes_and_prints(self):
         run = self.trained("pre")
         file = self.exchange(run, "pass.safetensors")
-        told = json.loads(self.call_script(file, "--only", "lens", "--only", "dead", "--json"))
+        told = json.loads(self.script("measure.py", file, "--only", "lens", "--only", "dead", "--json").stdout)
         self.assertEqual([list(row) for row in told["layers"]], [["layer", "lens", "dead"]] * 3)
         for model in (run.path, run.file("model.safetensors"), run.file("checkpoint.safetensors")):
-            self.assertEqual(json.loads(self.call_script(model, "--only", "lens", "--only", "dead", "--json")), told)
-        table = self.call_script(run.path, "--only", "influence", "--only", "sharpness")
+            again = self.script("measure.py", model, "--only", "lens", "--only", "dead", "--json").stdout
+            self.assertEqual(json.loads(again), told)
+        table = self.script("measure.py", run.path, "--only", "influence", "--only", "sharpness").stdout
         self.assertRegex(table, r"\A.*: loss \d\.\d{4}\nlayer +influence\n0\n1 +0\.\d+\n2 +0\.\d+\nno sharpness: .*ReLU")
-        self.assertRegex(self.call_script(self.trained("gelu").path, "--only", "sharpness"), r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z")
+        found = self.script("measure.py", self.trained("gelu").path, "--only", "sharpness").stdout
+        self.assertRegex(found, r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z")
 
     def test_refusals_are_one_line(self):
         run = self.trained("pre")
@@ -175,7 +169,7 @@ class Measure(CliTest):
         for arguments, says in ((["missing"], "missing: No such file"), (["text.txt"], "text.txt: "),
                                 (["bare.safetensors"], "bare.safetensors: 'config'; expected a run"),
                                 (["other.safetensors", "--only", "lens"], "no lens of layernorm: got ")):
-            error = self.call_script(*arguments, code=1)
+            error = self.script("measure.py", *arguments, code=1).stderr
             self.assertRegex(error, rf"\A\[measure\] .*{says}.*\n\Z")
 
 
