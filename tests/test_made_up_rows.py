@@ -112,7 +112,7 @@ class MadeUpRows(unittest.TestCase):
         self.assertIn("L = 12: α = 6.0000", said)
         refused = self.call("explain", "--norm", "made_up", code=2).stderr
         self.assertIn("the arithmetic of made_up is not known here; its formula is y = g*x/(2*sqrt", refused)
-        self.assertIn("α·x + ffn(ffn_norm(x))", self.call("explain", self.both()).stdout)
+        self.assertIn("x = ffn_post_norm(2.4495·x + ffn(ffn_norm(x)))", self.call("explain", self.both()).stdout)
 
     def test_check_reads_both_on_its_own(self):
         placement, norm = {"norm_placement": "made_up"}, {"norm": "made_up"}
