@@ -201,8 +201,8 @@ results. Batch and instance norm look at later tokens, so causality fails.
   explain_axes({4, 4, 2, {1, 2, 3, 6, 2, 2, 4, 0, 9, 5, 1, 3, 0, 4, 8, 2}}, {});
   std::cout << R"(
 == 4. Running statistics of batch norm ==
-Evaluation has no batch: it uses averages, 0.9·old + 0.1·batch, which lag (at step
-200 the training loss is 2.6, the validation loss 3.0).
+Evaluation has no batch: it uses averages, 0.9·old + 0.1·batch, which lag (at
+step 200 the training loss is 2.6, the validation loss 3.0).
   try: normscope train configs/deep_pre.json --set model.norm=batchnorm
 
   batch    running mean               running variance (batches over n − 1)
@@ -228,8 +228,8 @@ sublayers multiply a gradient by 1.1^12 = 3.138 or by 0.1^12 = 1e-12.
        (validation loss 3.08, letter frequencies; with the residual 2.46)
 
 == 7. Without norms ==
-A larger x makes a larger F(x): sublayers multiply x and its gradient. With a norm
-they add. F(x) = x/2 twelve times: 1.5^12 = 129.7, with a norm 1 + 12·0.5 = 7.
+A larger x makes a larger F(x): sublayers multiply x and its gradient. Behind a
+norm they add. F(x) = x/2 twelve times: 1.5^12 = 129.7, but 1 + 12·0.5 = 7.
   try: normscope probe configs/deep_pre.json --set model.norm=none
        (the stream grows 310-fold; with norms 2.3)
 )";
@@ -243,7 +243,7 @@ void list_all() {
   list(norm_table());
   std::cout << "\nplacements (--placement NAME draws one; F is attention, then the FFN)\n";
   list(placement_table());
-  std::cout << "\n`normscope explain --all`: the lesson; `normscope explain CONFIG`: a config's blocks\n";
+  std::cout << "\n`normscope explain --all`: the lesson; `explain CONFIG`: a config's blocks\n";
 }
 
 // "1,2;3,4": semicolons separate tokens, commas features.
