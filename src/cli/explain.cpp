@@ -201,8 +201,8 @@ results. Batch and instance norm look at later tokens, so causality fails.
   explain_axes({4, 4, 2, {1, 2, 3, 6, 2, 2, 4, 0, 9, 5, 1, 3, 0, 4, 8, 2}}, {});
   std::cout << R"(
 == 4. Running statistics of batch norm ==
-Evaluation has no batch: it uses averages, 0.9·old + 0.1·batch, which lag (at
-step 200 the training loss is 2.6, the validation loss 3.0).
+A single text has no batch, so evaluation uses averages that training moves:
+0.9·old + 0.1·batch. model.safetensors has them: running_mean, running_var.
   try: normscope train configs/deep_pre.json --set model.norm=batchnorm
 
   batch    running mean               running variance (batches over n − 1)
