@@ -34,7 +34,8 @@ struct Accumulator {
   Real beta;
 };
 
-// An observer of values and final gradients at the model's sites, branches and attention heads.
+// An observer of values and final gradients at the model's sites, branches and attention heads. The pass goes
+// on with what on_value() leaves in a value.
 template <class Real>
 class TapListener {
  public:

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "logs/sites.h"
-
 namespace normscope {
 
 Outcome scales(const Context&), causality(const Context&), finite_differences(const Context&),
@@ -36,8 +34,7 @@ double l2_distance(const Numbers& a, const Numbers& b) {
 }
 
 template <class Real>
-Tensors tensors_of(Model<Real>& model, const Pass& batch) {
-  SiteCopies<Real> sites;
+Tensors tensors_of(Model<Real>& model, const Pass& batch, SiteCopies<Real>&& sites) {
   model.gradients.clear();
   Tensors all{{"loss", {model.loss_and_gradients(batch, 1, &sites)}}};
   for (const auto& [kind, copies] : {std::pair("act.", &sites.values), {"act_grad.", &sites.gradients}}) {
@@ -49,21 +46,7 @@ Tensors tensors_of(Model<Real>& model, const Pass& batch) {
   return all;
 }
 
-template Tensors tensors_of(Model<float>&, const Pass&);
-template Tensors tensors_of(Model<double>&, const Pass&);
-
-std::map<std::string, double> scales_of(const Tensors& pass) {
-  constexpr double share_of_largest = 0.03;
-  const auto kind = [](const std::string& name) { return name.substr(0, name.find('.')); };
-  std::map<std::string, double> scales, largest;
-  for (const auto& [name, x] : pass) {
-    scales[name] = l2_norm(std::ssize(x), x.data());
-    largest[kind(name)] = std::max(largest[kind(name)], scales[name]);
-  }
-  for (auto& [name, scale] : scales) {
-    if (kind(name).ends_with("grad")) scale = std::max(scale, share_of_largest * largest[kind(name)]);
-  }
-  return scales;
-}
+template Tensors tensors_of(Model<float>&, const Pass&, SiteCopies<float>&&);
+template Tensors tensors_of(Model<double>&, const Pass&, SiteCopies<double>&&);
 
 }  // namespace normscope

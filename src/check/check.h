@@ -15,6 +15,7 @@
 #include "data/batches.h"
 #include "data/corpus.h"
 #include "kernels/pointwise.h"
+#include "logs/sites.h"
 #include "model/model.h"
 
 namespace normscope {
@@ -93,11 +94,7 @@ double l2_distance(const Numbers& a, const Numbers& b);
 // grad.<parameter>.
 using Tensors = std::map<std::string, Numbers>;
 template <class Real>
-Tensors tensors_of(Model<Real>& model, const Pass& batch);
-
-// The sizes to which errors of these tensors are relative; for gradients at least a share of the largest:
-// smaller ones may be nothing but rounding.
-std::map<std::string, double> scales_of(const Tensors& pass);
+Tensors tensors_of(Model<Real>& model, const Pass& batch, SiteCopies<Real>&& sites = {});
 
 // The outcome, unless a result is NaN because a norm without eps divides 0 by 0, as where ReLUs leave zeros.
 Outcome unless_nan(const Context& given, const Outcome& outcome);

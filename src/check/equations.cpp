@@ -120,16 +120,15 @@ struct Equations {
     return config.norm == batchnorm ? c : row;
   }
 
-  // The config's norm of x (N, C): statistics of each group, gain, bias.
-  Numbers norm(const Numbers& x, const std::string& name) const {
+  // The config's norm of x (N, C), times a factor: statistics of each group, gain, bias.
+  Numbers norm(const Numbers& x, const std::string& name, double factor = 1) const {
     using enum NormKind;
-    if (config.norm == none) return x;
     const Index C = std::ssize(x) / rows;
-    Numbers y(x.size());
+    Numbers y = x;
     if (const double* alpha = parameter(name + ".alpha"), *shift = parameter(name + ".shift"); alpha) {
       for (std::size_t i = 0; i < x.size(); ++i)
         y[i] = config.norm == dyt ? std::tanh(*alpha * x[i]) : std::erf(*alpha * x[i] + *shift);
-    } else {
+    } else if (config.norm != none) {
       const auto group = [&](Index i) { return norm_group(i / C, i % C, C); };
       const Index n = std::ssize(x);
       Numbers mean(group(n - 1) + 1), variance(mean);
@@ -143,7 +142,7 @@ struct Equations {
     }
     const double *gain = parameter(name + ".weight"), *bias = parameter(name + ".bias");
     for (std::size_t i = 0; i < y.size(); ++i)
-      y[i] = (gain != nullptr ? gain[i % C] : 1) * y[i] + (bias != nullptr ? bias[i % C] : 0);
+      y[i] = factor * ((gain != nullptr ? gain[i % C] : 1) * y[i] + (bias != nullptr ? bias[i % C] : 0));
     return y;
   }
 
@@ -154,12 +153,8 @@ struct Equations {
     const std::string block = text("blocks.", l - 1, '.', which);
     const PlacementKind kind = placement(config, l, which);
     const double L = static_cast<double>(config.n_layer);
-    const auto N = [&](const Numbers& of) { return norm(of, block + "_norm"); };
+    const auto N = [&](const Numbers& of, double s = 1) { return norm(of, block + "_norm", s); };
     const auto N2 = [&](const Numbers& of) { return norm(of, block + "_post_norm"); };
-    const auto times = [](double factor, Numbers of) {
-      for (double& value : of) value *= factor;
-      return of;
-    };
     const double* learned = parameter(block + "_scale");
     const bool by_feature = config.branch_scale_learned == LearnedScale::vector && kind != rezero;
     const auto join = [&](double alpha, Numbers branch) {  // alpha x + a branch
@@ -171,7 +166,7 @@ struct Equations {
       return branch;
     };
     if (kind == pre || kind == subln) return F ? join(1, *F) : N(x);
-    if (kind == pre_scaled) return F ? join(1, *F) : times(1 / std::sqrt(static_cast<double>(l)), N(x));
+    if (kind == pre_scaled) return F ? join(1, *F) : N(x, 1 / std::sqrt(static_cast<double>(l)));
     if (kind == post) return F ? N(join(1, *F)) : x;
     if (kind == sandwich || kind == peri) return F ? join(1, N2(*F)) : N(x);
     if (kind == res_post) return F ? join(1, N(*F)) : x;
@@ -286,9 +281,8 @@ Outcome equations(const Context& given) {
   for (const auto& [name, want] : Equations{model, view(batch)}.of(pass))
     worst.add(name, l2_distance(pass.at(name), want),
               std::max(l2_norm(std::ssize(want), want.data()), least_size));
-  const Result result =
-      worst.result("every site equals its equation, written out in plain loops", identity_limit);
-  return unless_nan(given, {{result}});
+  return unless_nan(
+      given, {{worst.result("every site equals its equation, written out in plain loops", identity_limit)}});
 }
 
 // The first and the last number of each initial matrix (of qkv, one of q and one of v) beside those of plain

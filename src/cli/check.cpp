@@ -1,7 +1,6 @@
 // normscope check CONFIG: verifies the wiring of a config's model, law by law.
 #include "check/check.h"
 
-#include <cmath>
 #include <iomanip>
 #include <iostream>
 
@@ -15,9 +14,7 @@ namespace normscope {
 namespace {
 
 // 2.1e-16, or a count.
-std::string shown_error(double error) {
-  return error == std::floor(error) ? text(error) : text(std::scientific, std::setprecision(1), error);
-}
+std::string shown(double error) { return text(std::setprecision(2), error); }
 
 Exit run(const CommandLine& line) {
   const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
@@ -33,8 +30,8 @@ Exit run(const CommandLine& line) {
     const Outcome outcome = check.measure({config, corpus});
     const std::string number = aligned_left(std::to_string(i + 1), 3);
     for (const Result& result : outcome.results) {
-      std::cout << (result.holds() ? "ok    " : "FAIL  ") << aligned_left(shown_error(result.error), 10)
-                << aligned_left(shown_error(result.limit), 9) << number << result.law << '\n';
+      std::cout << (result.holds() ? "ok    " : "FAIL  ") << aligned_left(shown(result.error), 10)
+                << aligned_left(shown(result.limit), 9) << number << result.law << '\n';
       held += result.holds();
       if (result.holds()) continue;
       std::cout << aligned_left("", 28) << result.note << '\n';
@@ -59,7 +56,7 @@ const Command check_command = {
     .purpose = "verifies the wiring of a config's model, law by law",
     .details =
         "The laws hold for any weights, in double; the engine that trains equals double with its own. Where\n"
-        "rounding of the weights alone moves it too far, the config is named chaotic. Exit code 1 if a law "
+        "rounding of activations alone moves it too far, the config is named chaotic. Exit code 1 if a law "
         "fails.",
     .options = {set_option, threads_option},
     .run = run};
