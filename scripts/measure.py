@@ -72,7 +72,7 @@ class Model:
 
 
 def final_norm(model, x):
-    """N(x) of x (B, T, C), with the gains and biases of the model's final norm; formulas: NORMS."""
+    """N(x) of x (B, T, C), with the gains and biases of the model's final norm; formulas: src/model/norms.h."""
     config, tensors = completed(model.config["model"]), model.tensors
     kind, row = config["norm"], NORMS[config["norm"]]
     if kind == "none" or not config["final_norm"]:

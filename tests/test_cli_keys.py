@@ -54,7 +54,7 @@ SOMETIMES = {
                          [{"model.norm": "none"}, {"model.norm_placement": "rezero"}]),
     "model.init.std": ((0.02, 0.5), [{}, {"model.tie_embeddings": False}, XAVIER],
                        [{**XAVIER, "model.tie_embeddings": False}]),
-    "model.init.residual_scaling": ((True, False), [{}, {"model.norm_placement": "deepnorm"}], []),  # else refused
+    "model.init.residual_scaling": ((True, False), [{}, {"model.norm_placement": "deepnorm"}], [XAVIER]),
     "data.val_fraction": ((0.1, 0.3), [{}], [{"data.val_path": "more.txt"}]),
     "train.min_lr": ((0.1, 0), [{}, {"train.schedule": "linear"}],
                      [{"train.schedule": "constant"}, {"train.warmup_steps": 6}]),

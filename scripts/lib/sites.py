@@ -78,6 +78,6 @@ def placements(model, depth):
     if pattern:
         first = {"none": 0, "one": 1, "mix_post_fraction": math.ceil(model.get("mix_post_fraction", 0.25) * depth - 1e-9)}
         count = first[pattern["first_blocks"]]
-        return [pattern["first"]] * count + [pattern["rest"]] * (depth - count)
+        written = [pattern["first"]] * count + [pattern["rest"]] * (depth - count)
     entries = written if isinstance(written, list) and len(written) == depth else [written] * depth
     return [[entry["attn"], entry["ffn"]] if isinstance(entry, dict) else [entry, entry] for entry in entries]

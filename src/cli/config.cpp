@@ -12,11 +12,19 @@
 namespace normscope {
 namespace {
 
+// " (required)", " = 4*d_model", " = 0.1".
+std::string default_text(const Field& field) {
+  if (field.required) return " (required)";
+  if (!field.default_to.words.empty()) return " = " + field.default_to.words;
+  const Json value = field.get(RunConfig{});
+  if (value.is_number_float()) return text(" = ", value.get<double>());  // 0, where JSON writes 0.0
+  return " = " + (value.is_string() && value != "" ? value.get<std::string>() : value.dump());
+}
+
 // Two lines a key: its default and meaning, then its type and range.
 void print_keys() {
   for (const Field& field : fields())
-    std::cout << field.key << (field.required ? " (required)" : " = " + default_text(field)) << ": "
-              << field.doc << "\n    " << field.allowed << '\n';
+    std::cout << field.key << default_text(field) << ": " << field.doc << "\n    " << field.allowed << '\n';
   std::cout << "extends: another config, under this one; relative to this file\n    a file\n"
             << "$schema: for editors; ignored\n    anything\n";
 }

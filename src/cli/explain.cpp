@@ -7,7 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/terminal.h"
-#include "config/field_types.h"
+#include "config/fields.h"
 #include "config/load.h"
 #include "model/parameters.h"
 

@@ -1,7 +1,7 @@
 // Combinations of keys that cannot be trained. Single values are checked by the field table.
 #include <algorithm>
-#include <set>
 
+#include "config/fields.h"
 #include "config/load.h"
 #include "core/error.h"
 
@@ -42,9 +42,8 @@ struct Checks {
               " wide; make that even");
     refuse_if(m.position == Position::sinusoidal && m.d_model % 2 != 0, {"model.position", "model.d_model"},
               "sinusoidal needs an even model.d_model, got ", m.d_model, "; try ", m.d_model + 1);
-    const bool inner = std::ranges::any_of(m.norm_placement, [&](const BlockPlacement& block) {
-      return has_inner_norm(m, placement_row(block.ffn));
-    });
+    const bool inner = std::ranges::any_of(
+        m.norm_placement, [&](const auto& block) { return has_inner_norm(m, placement_row(block.ffn)); });
     if (norm.over == NormOver::groups) {
       must_divide(m.norm_groups, m.d_model, {"model.norm_groups", "model.d_model", "model.norm"});
       if (inner) must_divide(m.norm_groups, m.d_ff, {"model.norm_groups", "model.d_ff", "model.inner_norm"});
@@ -74,23 +73,20 @@ struct Checks {
 
   void training() {
     const TrainConfig& train = config.train;
-    const bool decays =
-        train.schedule != ScheduleKind::constant && (train.steps == 0 || train.warmup_steps < train.steps);
-    refuse_if(decays && train.min_lr > train.lr, {"train.min_lr", "train.lr"}, train.min_lr,
-              " is above train.lr = ", train.lr,
+    refuse_if(find_field("train.min_lr")->is_used(config) && train.min_lr > train.lr,
+              {"train.min_lr", "train.lr"}, train.min_lr, " is above train.lr = ", train.lr,
               ", so the rate would rise while it decays; lower it, or leave it out for lr/10");
   }
 
   void residual_stream() {
-    for (const Placement& row : placement_table()) {
-      const bool is_used = std::ranges::any_of(m.norm_placement, [&](const BlockPlacement& block) {
-        return block.attn == row.kind || block.ffn == row.kind;
-      });
-      if (m.residual || !is_used) continue;
-      refuse_if(row.learned_scale, {"model.residual", "model.norm_placement"}, "false with placement ",
-                row.name, " leaves y = a*F(x), which is 0 at the start and learns nothing");
-      refuse_if(!row.alpha.is_one(), {"model.residual", "model.norm_placement"}, "false with placement ",
-                row.name, " leaves y = N(F(x)): alpha has no x to scale, and the norm undoes the ",
+    for (const PlacementKind kind : named_placements(m)) {
+      const Placement& row = placement_row(kind);
+      refuse_if(!m.residual && row.learned_scale, {"model.residual", "model.norm_placement"},
+                "false with placement ", row.name,
+                " leaves y = a*F(x), which is 0 at the start and learns nothing");
+      refuse_if(!m.residual && !row.alpha.is_one(), {"model.residual", "model.norm_placement"},
+                "false with placement ", row.name,
+                " leaves y = N(F(x)): alpha has no x to scale, and the norm undoes the ",
                 "initialisation that goes with it; use placement post");
     }
     const bool is_zero = m.branch_scale.factor == 0;
@@ -98,10 +94,6 @@ struct Checks {
               "0 leaves no branches; with model.branch_scale_learned=scalar it is a start");
     refuse_if(is_zero && !m.residual, {"model.branch_scale", "model.residual"},
               "0 without the residual leaves a stream of 0, which learns nothing");
-    refuse_if(m.init.residual_scaling && m.init.scheme != InitScheme::gpt2,
-              {"model.init.residual_scaling", "model.init.scheme"},
-              "true, but only scheme gpt2 has it, and the scheme is ", name_of(m.init.scheme),
-              "; leave it out");
   }
 
   // Statistics over a single number leave its bias, or its sign where the mean stays.

@@ -2,13 +2,9 @@
 
 #include "config/fields.h"
 #include "core/text.h"
-#include "io/json.h"
-#include "io/utf8.h"
 
 namespace normscope {
 namespace {
-
-constexpr const char* draft = "http://json-schema.org/draft-07/schema#";
 
 // The JSON pointer of a dotted key. The members of an object are in `inside`: "/properties/" in a schema, "/"
 // in a config.
@@ -21,10 +17,8 @@ Json::json_pointer pointer_to(std::string_view key, const std::string& inside) {
 void add_tables(Json& root) {
   constexpr const char* over[] = {"nothing", "features", "groups", "batch", "sequence"};
   for (const NormRow& row : norm_table())
-    root["x-norms"][row.name] = {{"formula", row.formula},
-                                 {"over", over[static_cast<int>(row.over)]},
-                                 {"centred", row.centred},
-                                 {"alpha", row.has_alpha}};
+    root["x-norms"][row.name] = {
+        {"over", over[static_cast<int>(row.over)]}, {"centred", row.centred}, {"alpha", row.has_alpha}};
   const auto power = [](const Power& p) {
     Json list = {p.base, p.exponent};
     if (p.log) list.push_back("log");
@@ -34,16 +28,12 @@ void add_tables(Json& root) {
   const auto pattern_of = [](const Placement& row) -> Json {
     if (row.pattern == nullptr) return nullptr;
     constexpr const char* first_blocks[] = {"none", "one", "mix_post_fraction"};
-    const auto names = [](const BlockPlacement& block) {
-      return Json::array({placement_row(block.attn).name, placement_row(block.ffn).name});
-    };
     return {{"first_blocks", first_blocks[static_cast<int>(row.pattern->first_blocks)]},
-            {"first", names(row.pattern->first)},
-            {"rest", names(row.pattern->rest)}};
+            {"first", written(row.pattern->first)},
+            {"rest", written(row.pattern->rest)}};
   };
   for (const Placement& row : placement_table())
-    root["x-placements"][row.name] = {{"formula", row.formula},
-                                      {"norm_in", row.norm_in},
+    root["x-placements"][row.name] = {{"norm_in", row.norm_in},
                                       {"norm_branch", row.norm_branch},
                                       {"norm_out", row.norm_out},
                                       {"embed_norm", row.embed_norm},
@@ -74,7 +64,7 @@ std::string dump_text(const RunConfig& config) { return json_text(dump(config));
 
 Json json_schema() {
   const Json object = {{"type", "object"}, {"additionalProperties", false}};
-  Json root = {{"$schema", draft}, {"title", "normscope config"}};
+  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "normscope config"}};
   root.update(object);
   const auto add_path = [&](const char* key, const char* description) {
     root["properties"][key] = {{"type", "string"}, {"description", description}, {"x-bookkeeping", true}};
@@ -97,7 +87,6 @@ Json json_schema() {
     // Scripts judge and label differences of configs by these; see Field.
     if (field.role == KeyRole::bookkeeping) property["x-bookkeeping"] = true;
     if (field.role == KeyRole::text) property["x-text"] = true;
-    if (field.default_to.apply) property["x-derived"] = true;
     if (!field.used_if.idle_value.is_null()) property["x-else"] = field.used_if.idle_value;
     if (!field.label.empty()) property["x-label"] = field.label;
   }

@@ -1,8 +1,4 @@
-#include "config/field_types.h"
-
-#include <charconv>
-#include <cmath>
-
+#include "config/fields.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -24,29 +20,25 @@ ValueType<Index> integer(Index low, Index high) {
 }
 
 ValueType<double> number(double low, double high, High end) {
-  const bool open = end == High::open, limited = high < std::numeric_limits<double>::infinity();
+  const bool open = end == High::open;
   const auto read = [=](const Json& given) -> std::optional<double> {
     if (!given.is_number()) return std::nullopt;
     const double x = given.get<double>();
     return x >= low && (open ? x < high : x <= high) ? std::optional(x) : std::nullopt;
   };
-  Json schema = {{"type", "number"}, {"minimum", low}};
-  if (limited) schema[open ? "exclusiveMaximum" : "maximum"] = high;
-  return {limited ? text("number in [", low, ", ", high, open ? ')' : ']') : text("number >= ", low), schema,
+  return {text("number in [", low, ", ", high, open ? ')' : ']'),
+          {{"type", "number"}, {"minimum", low}, {open ? "exclusiveMaximum" : "maximum", high}},
           read};
 }
 
 ValueType<DepthFactor> depth_factor() {
-  const ValueType<double> plain = number(0, 100);
+  const ValueType<double> plain = number(0, 100), exponent = number(-8, 8);
   const auto read = [=](const Json& given) -> std::optional<DepthFactor> {
     if (const std::optional<double> factor = plain.read(given)) return DepthFactor{*factor, 0};
     const std::string word = given.is_string() ? given.get<std::string>() : "";
-    DepthFactor power;
-    const char *begin = word.data() + 2, *end = word.data() + word.size();
     if (!word.starts_with("L^")) return std::nullopt;
-    const auto [parsed, error] = std::from_chars(begin, end, power.exponent);
-    const bool sound = error == std::errc() && parsed == end && std::abs(power.exponent) <= 8;
-    return sound && power.exponent != 0 ? std::optional(power) : std::nullopt;
+    const auto power = exponent.read(Json::parse(word.substr(2), nullptr, /*allow_exceptions=*/false));
+    return power ? std::optional(DepthFactor{1, *power}) : std::nullopt;
   };
   return {plain.allowed + ", or \"L^E\", E from -8 to 8, such as \"L^-0.5\"",
           {{"anyOf", {plain.schema, {{"type", "string"}, {"pattern", "^L\\^-?[0-9.]+$"}}}}},
@@ -67,7 +59,7 @@ ValueType<bool> boolean_or_auto() {
 ValueType<std::vector<std::string>> paths() {
   const Json one = {{"type", "string"}, {"minLength", 1}};
   const auto read = [](const Json& given) -> std::optional<std::vector<std::string>> {
-    const Json list = given.is_array() ? given : Json::array({given});
+    const Json list = as_list(given);
     const auto is_file = [](const Json& path) { return is_path(path) && path != ""; };
     if (list.empty() || !std::all_of(list.begin(), list.end(), is_file)) return std::nullopt;
     return list.get<std::vector<std::string>>();
@@ -100,19 +92,14 @@ ValueType<std::string> run_name() {
 // Which placements may stand where is checked with the other combinations of keys.
 ValueType<std::vector<BlockPlacement>> placements() {
   const ValueType<PlacementKind> one = one_of<PlacementKind>();
-  const auto read_block = [=](const Json& given) -> std::optional<BlockPlacement> {
-    const bool is_pair =
-        given.is_object() && given.size() == 2 && given.contains("attn") && given.contains("ffn");
-    const auto attn = one.read(is_pair ? given["attn"] : given),
-               ffn = one.read(is_pair ? given["ffn"] : given);
-    return attn && ffn ? std::optional(BlockPlacement(*attn, *ffn)) : std::nullopt;
-  };
   const auto read = [=](const Json& given) -> std::optional<std::vector<BlockPlacement>> {
     std::vector<BlockPlacement> blocks;
-    for (const Json& entry : given.is_array() ? given : Json::array({given})) {
-      const std::optional<BlockPlacement> block = read_block(entry);
-      if (!block) return std::nullopt;
-      blocks.push_back(*block);
+    for (const Json& entry : as_list(given)) {
+      const bool is_pair = entry.is_object() && entry.size() == 2;
+      const auto attn = one.read(is_pair ? entry.value("attn", Json()) : entry);
+      const auto ffn = one.read(is_pair ? entry.value("ffn", Json()) : entry);
+      if (!attn || !ffn) return std::nullopt;
+      blocks.emplace_back(*attn, *ffn);
     }
     return blocks.empty() ? std::nullopt : std::optional(blocks);
   };
@@ -138,17 +125,15 @@ Json written(const DepthFactor& factor) {
   return factor.exponent == 0 ? Json(factor.factor) : Json(text("L^", factor.exponent));
 }
 
-Json written(const std::vector<std::string>& list) { return list.size() == 1 ? Json(list[0]) : Json(list); }
+Json written(const BlockPlacement& block) {
+  if (block.attn == block.ffn) return name_of(block.attn);
+  return {{"attn", name_of(block.attn)}, {"ffn", name_of(block.ffn)}};
+}
 
 Json written(const std::vector<BlockPlacement>& blocks) {
   Json list = Json::array();
-  for (const auto& [attn, ffn] : blocks) {
-    if (attn == ffn)
-      list.push_back(name_of(attn));
-    else
-      list.push_back({{"attn", name_of(attn)}, {"ffn", name_of(ffn)}});
-  }
-  return list.size() == 1 ? list[0] : list;
+  for (const BlockPlacement& block : blocks) list.push_back(written(block));
+  return as_entry(list);
 }
 
 }  // namespace normscope

@@ -4,9 +4,7 @@
 #include <cstdlib>
 #include <iomanip>
 
-#include "config/field_types.h"
 #include "core/error.h"
-#include "core/text.h"
 
 namespace normscope {
 namespace {
@@ -15,40 +13,15 @@ constexpr Index max_steps = 10'000'000;
 constexpr Index max_width = 65536;
 constexpr Index max_seed = (Index{1} << 53) - 1;  // any JSON reader keeps it exactly
 
-// --- defaults that depend on other keys ---
-
-void default_d_ff(RunConfig& c) { c.model.d_ff = 4 * c.model.d_model; }
-void default_ffn_bias(RunConfig& c) { c.model.ffn_bias = c.model.bias; }
-// Rounded to 15 digits, so that a tenth of 0.003 is 0.0003 and not 0.00030000000000000003.
-void default_min_lr(RunConfig& c) {
-  c.train.min_lr = std::strtod(text(std::setprecision(15), c.train.lr / 10).c_str(), nullptr);
-}
-// The row of the last sublayer decides.
-void default_final_norm(RunConfig& c) {
-  c.model.final_norm = placement_row(c.model.norm_placement.back().ffn).final_norm;
-}
-void default_embed_std(RunConfig& c) {
-  const bool as_matrices = c.model.init.scheme == InitScheme::gpt2 || c.model.tie_embeddings;
-  c.model.init.embed_std = as_matrices ? c.model.init.std : 1.0;
-}
-// Some placements limit the growth that this scaling is for in their own way.
-void default_residual_scaling(RunConfig& c) {
-  const auto scaled = [](const BlockPlacement& block) {
-    return placement_row(block.attn).residual_scaling && placement_row(block.ffn).residual_scaling;
-  };
-  c.model.init.residual_scaling =
-      c.model.init.scheme == InitScheme::gpt2 && std::ranges::all_of(c.model.norm_placement, scaled);
+// True if a sublayer has a placement with the property.
+template <class Property>
+bool any_placement(const RunConfig& c, const Property& has) {
+  return std::ranges::any_of(named_placements(c.model),
+                             [&](PlacementKind kind) { return std::invoke(has, placement_row(kind)); });
 }
 
 // --- when a key has an effect ---
 
-// Whether a sublayer has a placement with the property.
-template <class Property>
-bool any_placement(const RunConfig& c, const Property& has) {
-  return std::ranges::any_of(c.model.norm_placement, [&](const BlockPlacement& block) {
-    return std::invoke(has, placement_row(block.attn)) || std::invoke(has, placement_row(block.ffn));
-  });
-}
 bool has_placement_norms(const RunConfig& c) { return any_placement(c, &Placement::has_norms); }
 const NormRow& norm_of(const RunConfig& c) { return norm_row(c.model.norm); }
 bool has_norm(const RunConfig& c) { return c.model.norm != NormKind::none; }
@@ -56,9 +29,7 @@ bool has_bias(const RunConfig& c) { return norm_of(c).has_bias && c.model.norm_a
 bool has_statistics(const RunConfig& c) { return norm_of(c).has_statistics(); }
 bool has_epsilon(const RunConfig& c) { return has_statistics(c) || c.model.qk_norm || c.model.qkv_norm; }
 bool has_groups(const RunConfig& c) { return norm_of(c).over == NormOver::groups; }
-bool is_mix(const RunConfig& c) {
-  return any_placement(c, [](const Placement& row) { return row.kind == PlacementKind::mix; });
-}
+bool is_mix(const RunConfig& c) { return named_placements(c.model).contains(PlacementKind::mix); }
 bool has_free_scale(const RunConfig& c) { return any_placement(c, std::not_fn(&Placement::learned_scale)); }
 bool has_free_qkv_norm(const RunConfig& c) { return !any_placement(c, &Placement::qkv_norm); }
 bool has_free_inner_norm(const RunConfig& c) {
@@ -74,25 +45,33 @@ bool rate_falls(const RunConfig& c) { return has_schedule(c) && c.train.schedule
 bool splits_text(const RunConfig& c) { return c.data.val_path.empty(); }
 bool evaluates_often(const RunConfig& c) { return c.eval.every > 0; }
 
+// --- defaults that depend on other keys ---
+
+void default_d_ff(RunConfig& c) { c.model.d_ff = 4 * c.model.d_model; }
+void default_ffn_bias(RunConfig& c) { c.model.ffn_bias = c.model.bias; }
+// Rounded to 15 digits, so that a tenth of 0.003 is 0.0003 and not 0.00030000000000000003.
+void default_min_lr(RunConfig& c) {
+  c.train.min_lr = std::strtod(text(std::setprecision(15), c.train.lr / 10).c_str(), nullptr);
+}
+// The row of the last sublayer decides.
+void default_final_norm(RunConfig& c) {
+  c.model.final_norm = placement_row(c.model.norm_placement.back().ffn).final_norm;
+}
+void default_embed_std(RunConfig& c) { c.model.init.embed_std = has_std(c) ? c.model.init.std : 1.0; }
+// Some placements limit the growth that this scaling is for in their own way.
+void default_residual_scaling(RunConfig& c) {
+  c.model.init.residual_scaling = !any_placement(c, std::not_fn(&Placement::residual_scaling));
+}
+
 // --- the table ---
 
 // A function from a RunConfig, const or not, to a reference to the member that the path leads to.
-template <class... Members>
-auto at(Members... members) {
+auto at(auto... members) {
   return [=](auto& config) -> auto& { return (config.*....*members); };
 }
-template <class Member>
-auto model(Member member) {
-  return at(&RunConfig::model, member);
-}
-template <class Member>
-auto init(Member member) {
-  return at(&RunConfig::model, &ModelConfig::init, member);
-}
-template <class Member>
-auto train(Member member) {
-  return at(&RunConfig::train, member);
-}
+auto model(auto member) { return at(&RunConfig::model, member); }
+auto init(auto member) { return at(&RunConfig::model, &ModelConfig::init, member); }
+auto train(auto member) { return at(&RunConfig::train, member); }
 
 using M = ModelConfig;
 using I = InitConfig;
@@ -177,7 +156,7 @@ const std::vector<Field> table = {
         "gpt2: attn.out and ffn.out get std/sqrt(2L)",
         {.default_to = {"true for gpt2, but false for placements that bound the growth themselves",
                         default_residual_scaling},
-         .used_if = {is_gpt2, "only scheme gpt2 has it"}}),
+         .used_if = {is_gpt2, "only scheme gpt2 has it", false}}),
     row("data.path", at(&RunConfig::data, &DataConfig::path), paths(),
         "the corpus, UTF-8; a relative path counts from the config, then from the working directory",
         {.required = true,
@@ -234,7 +213,7 @@ const std::vector<Field> table = {
         {.used_if = {is_sgd, "only sgd has it"}}),
     row("train.weight_decay", train(&T::weight_decay), number(0, 100),
         "decay of tensors of rank 2, embeddings included"),
-    row("train.grad_clip", train(&T::grad_clip), number(0), "largest norm of the whole gradient; 0: off",
+    row("train.grad_clip", train(&T::grad_clip), number(0, 1e9), "largest norm of the whole gradient; 0: off",
         {.other_names = {"gradient_clip_val", "max_grad_norm", "clip"}}),
     row("eval.every", at(&RunConfig::eval, &EvalConfig::every), integer(0, max_steps),
         "steps between evaluations; 0: only at the end",
@@ -267,11 +246,31 @@ const std::vector<Field> table = {
 
 const std::vector<Field>& fields() { return table; }
 
-void settle(RunConfig& config) {
+std::set<PlacementKind> named_placements(const ModelConfig& config) {
+  std::set<PlacementKind> kinds;
+  for (const auto& [attn, ffn] : config.norm_placement) kinds.insert({attn, ffn});
+  return kinds;
+}
+
+const Field* find_field(std::string_view key) {
+  const auto found = std::ranges::find(fields(), key, &Field::key);
+  return found == fields().end() ? nullptr : &*found;
+}
+
+std::string nearest_key(std::string_view word) {
+  std::string plain(word);
+  std::ranges::replace(plain, '-', '_');
+  if (find_field(plain)) return plain;
+  const std::string_view leaf = leaf_name(plain);
+  std::vector<std::string> whole, leaves;
   for (const Field& field : fields()) {
-    const Json& value = field.used_if.idle_value;
-    if (!value.is_null() && !field.is_used(config)) field.set(config, value);
+    leaves.emplace_back(leaf_name(field.key));  // the section may be wrong or missing
+    if (leaf == leaves.back() || std::ranges::count(field.other_names, leaf)) return field.key;
+    whole.insert(whole.end(), {field.key.substr(0, field.key.rfind('.')), field.key});  // the section, too
   }
+  if (const std::string key = nearest(plain, whole); !key.empty()) return key;
+  const auto found = std::ranges::find(leaves, nearest(leaf, leaves));
+  return found == leaves.end() ? "" : fields()[found - leaves.begin()].key;
 }
 
 }  // namespace normscope

@@ -3,12 +3,72 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <set>
 #include <string_view>
+#include <type_traits>
 
 #include "config/run_config.h"
+#include "core/text.h"
 #include "io/json.h"
 
 namespace normscope {
+
+// --- types of values: in words, as JSON Schema, and the reader ---
+
+template <class T>
+struct ValueType {
+  std::string allowed;
+  Json schema;
+  std::function<std::optional<T>(const Json&)> read;  // nullopt: the value is not allowed
+  std::vector<std::string> names = {};                // the allowed names, for "did you mean"
+};
+
+enum class High { closed, open };  // closed: the upper limit itself is allowed
+
+ValueType<Index> integer(Index low, Index high);
+ValueType<double> number(double low, double high, High end = High::closed);
+ValueType<bool> boolean();
+ValueType<bool> boolean_or_auto();  // the loader handles "auto"
+ValueType<std::vector<std::string>> paths();
+ValueType<std::string> optional_path();
+ValueType<std::string> run_name();
+ValueType<DepthFactor> depth_factor();                // 0.5, or "L^-0.5"
+ValueType<std::vector<BlockPlacement>> placements();  // one for all blocks, or a list with one for each
+
+template <class Enum>
+ValueType<Enum> one_of() {
+  const Names known = enum_names(Enum{});
+  const std::vector<std::string> names(known.begin(), known.end());
+  const auto read = [=](const Json& given) -> std::optional<Enum> {
+    const auto found = std::ranges::find_if(names, [&](const std::string& name) { return given == name; });
+    return found == names.end() ? std::nullopt : std::optional(static_cast<Enum>(found - names.begin()));
+  };
+  return {join(names, " | "), {{"enum", names}}, read, names};
+}
+
+// "got ...; expected ...", and for a misspelt name "; did you mean ...?".
+std::string type_error(const Json& got, const std::string& expected,
+                       const std::vector<std::string>& names = {});
+
+// A list of one is written as its entry.
+inline Json as_list(const Json& value) { return value.is_array() ? value : Json::array({value}); }
+inline Json as_entry(const Json& list) { return list.size() == 1 ? list[0] : list; }
+
+// Values as a config writes them, an enum by name.
+Json written(const DepthFactor& factor);
+inline Json written(const std::vector<std::string>& list) { return as_entry(list); }
+Json written(const BlockPlacement& block);
+Json written(const std::vector<BlockPlacement>& blocks);
+template <class T>
+Json written(const T& value) {
+  if constexpr (std::is_enum_v<T>)
+    return name_of(value);
+  else
+    return value;
+}
+
+// --- a row ---
 
 // The meaning of a difference in a key.
 enum class KeyRole {
@@ -36,7 +96,7 @@ struct FieldTraits {
   DerivedDefault default_to = {};
   bool required = false;     // there is no default
   bool takes_auto = false;   // "auto" means the default
-  std::string follows = {};  // a key; where that is overridden later than this one, the default applies again
+  std::string follows = {};  // a key; a file or option that overrides it alone restores the default
   KeyRole role = KeyRole::fixed;
   Effect used_if = {};
   std::string label = {};  // of a value in a table or a legend: "L {}"; default: "d_ff {}", the key's leaf
@@ -57,26 +117,33 @@ struct Field : FieldTraits {
   bool is_used(const RunConfig& config) const { return used_if.holds == nullptr || used_if.holds(config); }
 };
 
+// A row of the table; `value(config)` is a reference to the member of a RunConfig, const or not.
+template <class At, class T>
+Field row(std::string key, At value, const ValueType<T>& type, std::string doc, FieldTraits traits = {}) {
+  const auto get = [=](const RunConfig& config) { return written(value(config)); };
+  const auto set = [=](RunConfig& config, const Json& given) -> std::string {
+    std::optional<T> read = type.read(given);
+    if (!read) return type_error(given, type.allowed, type.names);
+    value(config) = *std::move(read);
+    return {};
+  };
+  return {std::move(traits), std::move(key), std::move(doc), type.allowed, type.schema, get, set};
+}
+
+// --- the table ---
+
 // All rows, in the order in which they are listed and dumped.
 const std::vector<Field>& fields();
 
-// Sets keys without effect to the value that they resolve to.
-void settle(RunConfig& config);
+// The placements that `model.norm_placement` names, each once, in the table's order; a pattern is one of
+// them.
+std::set<PlacementKind> named_placements(const ModelConfig& config);
 
 // The row of a dotted key; null if there is none.
 const Field* find_field(std::string_view key);
 
-// Whether `key` is an object that holds keys: "model", "model.init".
-bool is_section(std::string_view key);
-
-// What is wrong with a key that is in no row: "unknown key; did you mean model.norm?"
-std::string unknown_key(std::string_view key);
-
 // The key that a word means: in full, by its last part, by another program's name (learning_rate), or
 // misspelt. Empty: no key is near.
 std::string nearest_key(std::string_view word);
-
-// The default in words: "required", "4*d_model", "0.1".
-std::string default_text(const Field& field);
 
 }  // namespace normscope
