@@ -68,6 +68,8 @@ TRAJECTORIES = {
     "trajectory_post_rmsnorm": ({"norm_placement": "post", "norm": "rmsnorm"}, {}),
     "trajectory_pre_batchnorm": ({"norm": "batchnorm"}, {}),
     "trajectory_sgd": ({}, {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9}),
+    "trajectory_muon": ({"activation": "swiglu", "ffn_bias": True},
+                        {"optimizer": "muon", "lr": 0.02, "momentum": 0.95, "grad_clip": 3.0}),
 }
 
 
@@ -152,10 +154,38 @@ def learning_rate(step, train):
     return min_lr + (lr - min_lr) * (1 + math.cos(math.pi * progress)) / 2
 
 
+class Muon:
+    """torch.optim.Muon with adjust_lr_fn="match_rms_adamw", without its rounding to bfloat16; for PyTorch before 2.9."""
+
+    def __init__(self, matrices, train):
+        self.matrices, self.train = matrices, train
+        self.momenta = [torch.zeros_like(matrix) for matrix in matrices]
+
+    @staticmethod
+    def orthogonal(x):
+        if x.shape[0] > x.shape[1]:
+            return Muon.orthogonal(x.T).T
+        x = x / x.norm().clamp(min=1e-7)
+        for _ in range(5):
+            gram = x @ x.T
+            x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
+        return x
+
+    def step(self, lr):
+        for matrix, momentum in zip(self.matrices, self.momenta):
+            momentum.mul_(self.train["momentum"]).add_(matrix.grad)
+            step = matrix.grad + self.train["momentum"] * momentum
+            parts = step.chunk(3) if step.shape[0] == 3 * step.shape[1] else [step]  # q, k and v
+            rate = lr * 0.2 * math.sqrt(max(parts[0].shape))
+            matrix.mul_(1 - lr * self.train["weight_decay"]).sub_(rate * torch.cat([self.orthogonal(p) for p in parts]))
+
+
 def make_optimizer(model, train):
     """AdamW with decay on tensors of rank 2 and more; or SGD, whose decay (decoupled too) trajectory() applies."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
+    if train["optimizer"] == "muon":  # which has the matrices of the blocks
+        matrices = [p for name, p in model.named_parameters() if p.ndim >= 2 and not name.startswith("blocks.")]
     if train["optimizer"] == "sgd":
         return torch.optim.SGD(matrices + vectors, lr=train["lr"], momentum=train["momentum"])
     groups = [{"params": matrices, "weight_decay": train["weight_decay"]}, {"params": vectors, "weight_decay": 0.0}]
@@ -167,9 +197,11 @@ def trajectory(config, random):
     train, model = config["train"], build(config, random)
     batches = [draw_batch(config, random) for _ in range(train["steps"])]
     start, optimizer, rates, losses, norms = snapshot(model), make_optimizer(model, train), [], [], []
+    of_blocks = [p for name, p in model.named_parameters() if p.ndim >= 2 and name.startswith("blocks.")]
+    muon = Muon(of_blocks if train["optimizer"] == "muon" else [], train)
     for step, (tokens, targets) in enumerate(batches, start=1):
         rates.append(learning_rate(step, train))
-        optimizer.zero_grad()
+        model.zero_grad()
         loss = cross_entropy(model(tokens), targets)
         loss.backward()
         norm = math.sqrt(sum(p.grad.square().sum().item() for p in model.parameters()))
@@ -180,6 +212,7 @@ def trajectory(config, random):
                 p.grad *= min(1.0, train["grad_clip"] / norm)
                 if train["optimizer"] == "sgd" and p.ndim >= 2:
                     p *= 1.0 - rates[-1] * train["weight_decay"]
+            muon.step(rates[-1])
         optimizer.step()
         losses.append(loss.item())
         norms.append(norm)

@@ -181,6 +181,6 @@ TEST_CASE("golden: ten updates equal PyTorch's") {
   CHECK(names.size() >= 5);
   for (const std::string& name : names) {
     compare_trajectory<double>(name, 1e-8);
-    compare_trajectory<float>(name, 1e-4);
+    compare_trajectory<float>(name, name == "trajectory_muon" ? 1e-5 : 1e-4);
   }
 }

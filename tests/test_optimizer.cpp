@@ -36,7 +36,7 @@ TEST_CASE_TEMPLATE("optimiser: same bits at any thread count", Real, float, doub
   const ParameterLayout layout(config, tiny_vocab);
   const std::vector<Real> weights = normals<Real>(layout.block_size(), "w"),
                           gradient = normals<Real>(layout.block_size(), "g");
-  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd}) {
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::muon}) {
     CHECK(same_bits_at_any_thread_count([&] {
       TrainConfig train;
       train.optimizer = kind;

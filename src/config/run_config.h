@@ -8,7 +8,7 @@
 
 namespace normscope {
 
-enum class OptimizerKind { adamw, sgd };
+enum class OptimizerKind { adamw, sgd, muon };
 enum class ScheduleKind { cosine, linear, constant };
 enum class OnNonfinite { stop, skip };
 
@@ -89,7 +89,7 @@ inline Names enum_names(PlacementKind) { return names_of_rows(placement_table())
 inline Names enum_names(Activation) { return {"relu", "gelu", "gelu_tanh", "silu", "swiglu"}; }
 inline Names enum_names(Position) { return {"learned", "rope", "sinusoidal", "none"}; }
 inline Names enum_names(InitScheme) { return {"gpt2", "xavier_normal", "xavier_uniform", "kaiming_normal"}; }
-inline Names enum_names(OptimizerKind) { return {"adamw", "sgd"}; }
+inline Names enum_names(OptimizerKind) { return {"adamw", "sgd", "muon"}; }
 inline Names enum_names(ScheduleKind) { return {"cosine", "linear", "constant"}; }
 inline Names enum_names(LearnedScale) { return {"none", "scalar", "vector"}; }
 inline Names enum_names(Precision) { return {"fp32", "bf16"}; }

@@ -72,7 +72,7 @@ double clip_factor(double grad_clip, double norm);
 template <class Real>
 struct Moments {
   std::vector<Real> first;   // AdamW's m; or the momentum buffer
-  std::vector<Real> second;  // AdamW's v; else 0
+  std::vector<Real> second;  // AdamW's v; of Muon's matrices the last direction; else 0
 };
 
 template <class Real>
@@ -90,6 +90,9 @@ class Optimizer {
   Moments<Real> moments;
 
  private:
+  bool has_direction(const ParameterPart& part) const;
+  void set_directions(Real gradient_scale, const ParameterBlock<Real>& gradients);
+
   TrainConfig config_;
   const ParameterLayout& layout_;
   std::vector<ParameterPart> parts_;
