@@ -30,6 +30,7 @@ from lib.keys import completed
 
 ACTIVATIONS = {
     "relu": functional.relu,
+    "relu2": lambda x: functional.relu(x) ** 2,
     "gelu": functional.gelu,
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
     "silu": functional.silu,
@@ -273,7 +274,8 @@ class Transformer(nn.Module):
         if config["position"] == "learned":
             self.embed["position"] = nn.Embedding(self.context, width)
         has_norms = config["norm"] != "none"
-        self.embed_norm = Norm(config, width) if has_norms and places[0][0] == "peri" else nn.Identity()
+        embed_norm = config["embed_norm"] or places[0][0] == "peri"
+        self.embed_norm = Norm(config, width) if has_norms and embed_norm else nn.Identity()
         self.blocks = nn.ModuleList(Block(config, l, place) for l, place in enumerate(places, start=1))
         self.final_norm = Norm(config, width) if has_norms and config["final_norm"] else nn.Identity()
         self.head = None if config["tie_embeddings"] else nn.Linear(width, vocab_size, bias=False)

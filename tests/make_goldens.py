@@ -56,6 +56,8 @@ EXCHANGES = {
     "pre_instancenorm": {"norm": "instancenorm"},
     "post_instancenorm": {"norm_placement": "post", "norm": "instancenorm"},
     "pre_dyt": {"norm": "dyt"},
+    "nanochat": {"norm": "rmsnorm", "norm_affine": False, "activation": "relu2", "position": "rope", "qk_norm": True,
+                 "embed_norm": True, "tie_embeddings": False},
     "peri_dyt": {"norm_placement": "peri", "norm": "dyt", "norm_affine": False},
 }
 # name: (model, train) changes, over SMALL and these: some steps are clipped in each, and some are not. No biases of

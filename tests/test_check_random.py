@@ -60,7 +60,11 @@ def drawn(seed):
         model["final_norm"] = r.random() < 0.5
     train = {"steps": 1, "batch_size": r.choice([1, 2, 3, 4, 8]), "seed": r.randrange(1000),
              "precision": r.choice(["fp32", "fp32", "bf16"]), "gemm": r.choice(["auto", "auto", "native"])}
-    return {"model": model, "data": {"path": r.choice(["text.txt", *TEXTS]), "val_fraction": 0.1}, "train": train}
+    data = {"path": r.choice(["text.txt", *TEXTS]), "val_fraction": 0.1}
+    init["zero_branches"], model["embed_norm"] = r.random() < 0.1, r.random() < 0.15
+    if r.random() < 0.15:
+        model["activation"] = "relu2"
+    return {"model": model, "data": data, "train": train}
 
 
 class CheckRandom(CliTest):

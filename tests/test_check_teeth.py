@@ -108,7 +108,7 @@ FAULTS = [
      [("model/config.cpp", "return {LearnedScale::scalar, «0»};", "1")],
      {"norm_placement": "rezero"}, {6}),
     ("a branch scale forgotten", "model/transformer.cpp",
-     [("model/transformer.cpp", "«static_cast<Real>(branch_scale_of(config, row).start)» : Real(1)", "Real(1)")],
+     [("model/transformer.cpp", "«branch_scale_of(config, row).start» : 1", "1.0")],
      {"branch_scale": "L^-0.5"}, {5}),
     ("an inner norm of the FFN forgotten", "model/transformer.cpp",
      [("model/transformer.cpp", "norm(p.ffn.norm_inner, hidden)", "hidden")], {"inner_norm": True}, {5}),

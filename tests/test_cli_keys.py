@@ -25,7 +25,7 @@ ALWAYS = {
     "train.steps": (6, 7), "train.batch_size": (3, 4), "train.grad_accum": (1, 2), "train.seed": (1, 2),
     "train.optimizer": ("adamw", "sgd"), "train.lr": (0.1, 0.01), "train.warmup_steps": (0, 3),
     "train.weight_decay": (0, 0.5), "train.grad_clip": (0.01, 0), "train.precision": ("fp32", "bf16"), "train.gemm": ("openblas", "native"),
-    "eval.every": (0, 2),
+    "train.branch_warmup_steps": (0, 10), "model.init.zero_branches": (True, False), "eval.every": (0, 2),
 }
 SOMETIMES = {
     "model.mix_post_fraction": ((0.25, 0.75), [{"model.norm_placement": "mix"}], [{}, {"model.norm_placement": "post"}]),
@@ -47,6 +47,8 @@ SOMETIMES = {
     "model.qk_norm": ((True, False), [{}, {"model.norm": "none"}], [{"model.qkv_norm": True}]),
     "model.qkv_norm": ((False, True), [{}, {"model.qk_norm": True}], [{"model.norm_placement": "hybrid"}]),
     "model.inner_norm": ((False, True), [{}, {"model.norm": "rmsnorm"}], [{"model.norm": "none"}, {"model.norm_placement": "subln"}]),
+    "model.embed_norm": ((False, True), [{}, {"model.norm": "rmsnorm"}], [{"model.norm": "none"}, {"model.norm_placement": "peri"}]),
+    "model.norm_alpha": ((0.5, 1), [{"model.norm": "dyt"}, {"model.norm": "derf"}], [{}]),
     "model.branch_scale": ((1, "L^-0.5"), [{}, {"model.branch_scale_learned": "vector"}], [{"model.norm_placement": "rezero"}]),
     "model.branch_scale_learned": (("none", "vector"), [{}, {"model.branch_scale": 0.5}], [{"model.norm_placement": "rezero"}]),
     "model.norm_groups": ((2, 8), [{"model.norm": "groupnorm"}], [{}, {"model.norm": "batchnorm"}]),
@@ -61,7 +63,8 @@ SOMETIMES = {
     "train.schedule": (("cosine", "constant"), [PEAKED], [{**PEAKED, "train.warmup_steps": 6}]),
     **{f"train.{key}": (values, [{}], [{"train.optimizer": "sgd"}])
        for key, values in {"beta1": (0.5, 0.9), "beta2": (0.5, 0.99), "adam_eps": (1e-8, 0.1)}.items()},
-    "train.momentum": ((0, 0.9), [{"train.optimizer": "sgd"}], [{}]),
+    "train.momentum": ((0, 0.9), [{"train.optimizer": "sgd"}, {"train.optimizer": "muon"}], [{}]),
+    "train.cooldown": ((0.5, 1), [{"train.schedule": "wsd"}], [{}, {"train.schedule": "linear"}]),
     "eval.batches": ((1, 0), [{"eval.every": 2}], [{"eval.every": 0}]),
 }
 BOOKKEEPING = {

@@ -103,7 +103,7 @@ class Metrics(CliTest):
         self.assertEqual(evaluated, [10, 20, 25])
 
     def test_final_val_loss_is_the_last_rows_and_what_eval_says(self):
-        run = self.train("run", {"data": {"val_fraction": 0.3}, "train": {"batch_size": 3}})
+        run = self.train("run", {"data": {"val_fraction": 0.3}, "train": {"batch_size": 3, "branch_warmup_steps": 20}})
         final = run.summary["final_val_loss"]
         self.assertEqual(float(run.rows("metrics.csv")[-1]["val_loss"]), final)
         for what in ("run", "run/model.safetensors", "run/checkpoint.safetensors"):
@@ -112,7 +112,7 @@ class Metrics(CliTest):
 
     def test_learning_rate_follows_its_formula(self):
         S, w, lr, low = 25, 7, 0.004, 0.0005
-        decay = {"constant": lambda p: lr, "linear": lambda p: lr + (low - lr) * p,
+        decay = {"wsd": lambda p: lr + (low - lr) * max(0, p - 0.8) / 0.2, "constant": lambda p: lr, "linear": lambda p: lr + (low - lr) * p,
                  "cosine": lambda p: low + (lr - low) * (1 + math.cos(math.pi * p)) / 2}
         for schedule, after in decay.items():
             run = self.train(schedule, {"log": {"every": 1}, "train": {

@@ -110,8 +110,11 @@ TEST_CASE("a written key without effect says so in its origin, until it has one"
   } cases[] = {
       {"model.norm_groups", "2", "only groupnorm has groups", "model.norm=groupnorm"},
       {"model.mix_post_fraction", "0.5", "only placement mix has it", "model.norm_placement=mix"},
-      {"train.momentum", "0.9", "only sgd has it", "train.optimizer=sgd"},
-      {"train.beta1", "0.5", "only adamw has it", "train.optimizer=adamw"},
+      {"train.momentum", "0.9", "adamw has none", "train.optimizer=sgd"},
+      {"train.beta1", "0.5", "sgd has none", "train.optimizer=muon"},
+      {"train.cooldown", "0.5", "only wsd has it", "train.schedule=wsd"},
+      {"model.norm_alpha", "1", "this norm has no alpha", "model.norm=dyt"},
+      {"model.embed_norm", "true", "there is no norm, or the placement has it", "model.norm=dyt"},
       {"train.min_lr", "0.0001", "the rate stays or only rises", "train.schedule=cosine"},
       {"model.norm_eps", "0.1", "no norm here divides", "model.norm=rmsnorm"},
       {"model.norm_eps_outside", "true", "no norm here divides by a deviation", "model.norm=rmsnorm"},

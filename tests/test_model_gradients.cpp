@@ -60,7 +60,7 @@ TEST_CASE("model: gradients of every placement, norm and activation equal centra
       }
     }
   }
-  CHECK(legal == (12 * 8 + 2) * 5);
+  CHECK(legal == (12 * 8 + 2) * 6);
 }
 
 TEST_CASE("model: gradients of every variant equal central differences") {
@@ -91,6 +91,7 @@ TEST_CASE("model: gradients of every variant equal central differences") {
        [](ModelConfig& c) {
          c.norm_placement = {peri, deepnorm};
        }},
+      {"norm on the embeddings", [](ModelConfig& c) { c.embed_norm = true; }},
       {"inner norms", [](ModelConfig& c) { c.inner_norm = true; }},
       {"inner norms, swiglu, batch norm",
        [](ModelConfig& c) {

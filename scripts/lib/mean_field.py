@@ -578,6 +578,10 @@ def _require_known(model):
     for name in (model["norm"], model["activation"], model["position"], model["init"]["scheme"]):
         if name not in KNOWN:
             raise NoPrediction(f"no theory of {name}")
+    if model["norm"] in POINTWISE and model["norm_alpha"] != 0.5:
+        raise NoPrediction(f"model.norm_alpha is {model['norm_alpha']}; the theory has 0.5 only")
+    if model["init"]["zero_branches"]:
+        raise NoPrediction("model.init.zero_branches leaves no branches to predict")
     if model["context"] > LONGEST_CONTEXT:
         raise NoPrediction(f"model.context is {model['context']}; at most {LONGEST_CONTEXT}")
 
@@ -610,13 +614,15 @@ def predict(config, text=None, tokens=None, narrow=False):
     if width_error(model) > TOO_NARROW and not narrow:
         raise NoPrediction(f"{model['n_layer']} blocks are too many for width {model['d_model']}: the theory's error would be "
                            f"about {width_error(model):.0%}; widen model.d_model")
+    if config.get("train", {}).get("branch_warmup_steps", 0) > 0:
+        raise NoPrediction("train.branch_warmup_steps scales the branches of the first steps")
     rows = [[PLACEMENTS[name] for name in pair] for pair in placements(model, model["n_layer"])]
     _require_known(model)
     text = text or text_of_config(config)
     tokens = tokens or tokens_of(config)
     L, width = model["n_layer"], model["d_model"]
     squares, slopes = {}, {}  # mean squares of the sites, and of their gradients
-    x, _ = normed(model, rows[0][0]["embed_norm"], embedded(model, text))
+    x, _ = normed(model, model["embed_norm"] or rows[0][0]["embed_norm"], embedded(model, text))
     start, squares[0, "stream"], noise = x, mean_square(x.kernel), 0.0
     layers, sublayers = [_layer(x, start)], []
     for layer, pair in enumerate(rows, 1):

@@ -45,7 +45,9 @@ double branch_scale(const ModelConfig& config, Index l, const std::string& subla
 double init_factor(const ModelConfig& config, const Parameter& p) {
   if (p.layer == 0 || p.layer > config.n_layer) return 1;
   const double L = static_cast<double>(config.n_layer);
-  const bool scaled = config.init.residual_scaling && p.name.ends_with(".out.weight");
+  const bool is_output = p.name.ends_with(".out.weight");
+  if (is_output && config.init.zero_branches) return 0;
+  const bool scaled = config.init.residual_scaling && is_output;
   const PlacementKind kind = placement(config, p.layer, p.name.find(".ffn.") == p.name.npos ? "attn" : "ffn");
   const double own = kind == PlacementKind::deepnorm ? std::pow(8 * L, -0.25)
                      : kind == PlacementKind::subln  ? std::sqrt(std::log(2 * L))
@@ -224,6 +226,7 @@ struct Equations {
     using enum Activation;
     const auto activated = [kind = config.activation](double x) {
       if (kind == relu) return x > 0 ? x : 0;
+      if (kind == relu2) return x > 0 ? x * x : 0;
       if (kind == gelu) return x / 2 * std::erfc(-x / std::numbers::sqrt2);
       if (kind == gelu_tanh)
         return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
@@ -236,7 +239,7 @@ struct Equations {
     return y;
   }
 
-  // Token and position; with peri in block 1 their norm.
+  // Token and position, or their norm.
   Numbers embedded() const {
     const Index C = config.d_model, T = batch.context;
     const double *tokens = parameter("embed.token.weight"), *positions = parameter("embed.position.weight");
@@ -249,7 +252,8 @@ struct Equations {
         if (config.position == Position::sinusoidal) value += c % 2 == 0 ? std::sin(turn) : std::cos(turn);
       }
     }
-    return placement(config, 1, "attn") == PlacementKind::peri ? norm(x, "embed_norm") : x;
+    const bool normed = config.embed_norm || placement(config, 1, "attn") == PlacementKind::peri;
+    return normed ? norm(x, "embed_norm") : x;
   }
 
   // Mean of -log softmax(logits)[target].
@@ -290,7 +294,7 @@ Outcome equations(const Context& given) {
 Outcome first_weights(const Context& given) {
   ModelConfig plain = given.config.model;
   plain.norm_placement = {PlacementKind::pre};
-  plain.init.residual_scaling = false;
+  plain.init.residual_scaling = plain.init.zero_branches = false;
   const Index V = given.corpus.vocab.size();
   Model<double> model(given.config.model, V, GemmProvider::openblas), other(plain, V, GemmProvider::openblas);
   for (Model<double>* m : {&model, &other})

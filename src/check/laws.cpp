@@ -106,9 +106,12 @@ Outcome scales(const Context& given) {
   const Index normed_heads = (config.qkv_norm ? 3 : config.qk_norm ? 2 : 0) * config.n_head;
   Worst branches, heads, stream;
   double sum = 0;
-  bool only_norms_read = has_statistics && config.final_norm && config.position != Position::sinusoidal;
+  bool only_norms_read = has_statistics && config.final_norm && !has_embed_norm(config) &&
+                         config.position != Position::sinusoidal;
   const std::vector<const Placement*> rows = sublayer_rows(config);
-  const bool through_ffn = config.activation == Activation::relu || config.activation == Activation::swiglu;
+  using enum Activation;
+  const bool through_ffn =
+      config.activation == relu || config.activation == relu2 || config.activation == swiglu;
   for (const Parameter& p : layout.list()) {
     if (p.role == Role::embedding || p.role == Role::branch_output) sum += product(p);
     only_norms_read = only_norms_read && p.role != Role::branch_scale;

@@ -94,6 +94,13 @@ struct Checks {
               "0 leaves no branches; with model.branch_scale_learned=scalar it is a start");
     refuse_if(is_zero && !m.residual, {"model.branch_scale", "model.residual"},
               "0 without the residual leaves a stream of 0, which learns nothing");
+    const bool starts_at_zero = is_zero || std::ranges::any_of(named_placements(m), [](PlacementKind kind) {
+                                  return placement_row(kind).learned_scale;
+                                });
+    refuse_if(m.init.zero_branches && (starts_at_zero || !m.residual),
+              {"model.init.zero_branches", m.residual ? "model.branch_scale" : "model.residual"},
+              m.residual ? "true with branch scales that start at 0 too: neither gets a gradient"
+                         : "true without the residual leaves a stream of 0, which learns nothing");
   }
 
   // Statistics over a single number leave its bias, or its sign where the mean stays.

@@ -35,12 +35,17 @@ bool has_free_qkv_norm(const RunConfig& c) { return !any_placement(c, &Placement
 bool has_free_inner_norm(const RunConfig& c) {
   return has_norm(c) && !any_placement(c, &Placement::inner_norm);
 }
+bool has_free_embed_norm(const RunConfig& c) {
+  return has_norm(c) && !placement_row(c.model.norm_placement[0].attn).embed_norm;
+}
+bool has_alpha(const RunConfig& c) { return norm_of(c).has_alpha; }
 bool is_gpt2(const RunConfig& c) { return c.model.init.scheme == InitScheme::gpt2; }
 // A tied head's embeddings default to std under every scheme.
 bool has_std(const RunConfig& c) { return is_gpt2(c) || c.model.tie_embeddings; }
-bool is_adamw(const RunConfig& c) { return c.train.optimizer == OptimizerKind::adamw; }
-bool is_sgd(const RunConfig& c) { return c.train.optimizer == OptimizerKind::sgd; }
+bool has_adamw(const RunConfig& c) { return c.train.optimizer != OptimizerKind::sgd; }
+bool has_momentum(const RunConfig& c) { return c.train.optimizer != OptimizerKind::adamw; }
 bool has_schedule(const RunConfig& c) { return c.train.steps == 0 || c.train.warmup_steps < c.train.steps; }
+bool has_cooldown(const RunConfig& c) { return has_schedule(c) && c.train.schedule == ScheduleKind::wsd; }
 bool rate_falls(const RunConfig& c) { return has_schedule(c) && c.train.schedule != ScheduleKind::constant; }
 bool splits_text(const RunConfig& c) { return c.data.val_path.empty(); }
 bool evaluates_often(const RunConfig& c) { return c.eval.every > 0; }
@@ -49,6 +54,9 @@ bool evaluates_often(const RunConfig& c) { return c.eval.every > 0; }
 
 void default_d_ff(RunConfig& c) { c.model.d_ff = 4 * c.model.d_model; }
 void default_ffn_bias(RunConfig& c) { c.model.ffn_bias = c.model.bias; }
+void default_momentum(RunConfig& c) {
+  c.train.momentum = c.train.optimizer == OptimizerKind::muon ? 0.95 : 0.0;
+}
 // Rounded to 15 digits, so that a tenth of 0.003 is 0.0003 and not 0.00030000000000000003.
 void default_min_lr(RunConfig& c) {
   c.train.min_lr = std::strtod(text(std::setprecision(15), c.train.lr / 10).c_str(), nullptr);
@@ -119,6 +127,10 @@ const std::vector<Field> table = {
         {.default_to = {"the placement's", default_final_norm},
          .takes_auto = true,
          .used_if = {has_norm, "there is no norm", false}}),
+    row("model.embed_norm", model(&M::embed_norm), boolean(), "a norm on the embeddings, before block 1",
+        {.used_if = {has_free_embed_norm, "there is no norm, or the placement has it"}}),
+    row("model.norm_alpha", model(&M::norm_alpha), number(0, 100), "dyt, derf: alpha at the start",
+        {.used_if = {has_alpha, "this norm has no alpha"}}),
     row("model.qk_norm", model(&M::qk_norm), boolean(), "RMSNorm of each head's queries and keys",
         {.used_if = {[](const RunConfig& c) { return !c.model.qkv_norm; }, "qkv_norm has it too"}}),
     row("model.qkv_norm", model(&M::qkv_norm), boolean(), "RMSNorm of each head's queries, keys and values",
@@ -157,6 +169,7 @@ const std::vector<Field> table = {
         {.default_to = {"true for gpt2, but false for placements that bound the growth themselves",
                         default_residual_scaling},
          .used_if = {is_gpt2, "only scheme gpt2 has it", false}}),
+    row("model.init.zero_branches", init(&I::zero_branches), boolean(), "attn.out and ffn.out start at 0"),
     row("data.path", at(&RunConfig::data, &DataConfig::path), paths(),
         "the corpus, UTF-8; a relative path counts from the config, then from the working directory",
         {.required = true,
@@ -188,11 +201,12 @@ const std::vector<Field> table = {
         "0: OpenMP's number of threads, at most the container's quota", {.role = KeyRole::bookkeeping}),
     row("train.on_nonfinite", train(&T::on_nonfinite), one_of<OnNonfinite>(),
         "a loss or gradient that is not finite: stop, or skip the update", {.role = KeyRole::free_on_resume}),
-    row("train.optimizer", train(&T::optimizer), one_of<OptimizerKind>(), "with decoupled weight decay",
+    row("train.optimizer", train(&T::optimizer), one_of<OptimizerKind>(),
+        "with decoupled weight decay; muon: of the blocks' matrices, and adamw of all else",
         {.label = "{}", .other_names = {"optim"}}),
     row("train.lr", train(&T::lr), number(0, 100), "learning rate after the warm-up",
         {.other_names = {"learning_rate"}}),
-    row("train.min_lr", train(&T::min_lr), number(0, 100), "final learning rate of cosine and linear",
+    row("train.min_lr", train(&T::min_lr), number(0, 100), "final learning rate of cosine, linear and wsd",
         {.default_to = {"lr/10", default_min_lr},
          .follows = "train.lr",
          .used_if = {rate_falls, "the rate stays or only rises"}}),
@@ -203,14 +217,21 @@ const std::vector<Field> table = {
     row("train.warmup_steps", train(&T::warmup_steps), integer(0, max_steps),
         "updates in which the rate rises linearly to lr",
         {.label = "warm-up {}", .other_names = {"warmup_iters", "warmup", "warmup_ratio"}}),
-    row("train.beta1", train(&T::beta1), number(0, 1, High::open), "adamw: decay of the first moment",
-        {.used_if = {is_adamw, "only adamw has it"}, .other_names = {"adam_beta1"}}),
-    row("train.beta2", train(&T::beta2), number(0, 1, High::open), "adamw: decay of the second moment",
-        {.used_if = {is_adamw, "only adamw has it"}, .other_names = {"adam_beta2"}}),
-    row("train.adam_eps", train(&T::adam_eps), number(0, 1), "adamw: added to the root of the second moment",
-        {.used_if = {is_adamw, "only adamw has it"}, .other_names = {"adam_epsilon"}}),
-    row("train.momentum", train(&T::momentum), number(0, 1, High::open), "sgd: v = momentum*v + g",
-        {.used_if = {is_sgd, "only sgd has it"}}),
+    row("train.cooldown", train(&T::cooldown), number(0, 1),
+        "wsd: share of the steps after the warm-up in which the rate falls linearly to min_lr",
+        {.used_if = {has_cooldown, "only wsd has it"}}),
+    row("train.branch_warmup_steps", train(&T::branch_warmup_steps), integer(0, max_steps),
+        "T: at step s the branches of block l are multiplied by min(s/(T*l), 1); 0: off",
+        {.label = "branch warm-up {}"}),
+    row("train.beta1", train(&T::beta1), number(0, 1, High::open), "adamw, muon: decay of the first moment",
+        {.used_if = {has_adamw, "sgd has none"}, .other_names = {"adam_beta1"}}),
+    row("train.beta2", train(&T::beta2), number(0, 1, High::open), "adamw, muon: decay of the second moment",
+        {.used_if = {has_adamw, "sgd has none"}, .other_names = {"adam_beta2"}}),
+    row("train.adam_eps", train(&T::adam_eps), number(0, 1),
+        "adamw, muon: added to the root of the second moment",
+        {.used_if = {has_adamw, "sgd has none"}, .other_names = {"adam_epsilon"}}),
+    row("train.momentum", train(&T::momentum), number(0, 1, High::open), "sgd, muon: v = momentum*v + g",
+        {.default_to = {"0, with muon 0.95", default_momentum}, .used_if = {has_momentum, "adamw has none"}}),
     row("train.weight_decay", train(&T::weight_decay), number(0, 100),
         "decay of tensors of rank 2, embeddings included"),
     row("train.grad_clip", train(&T::grad_clip), number(0, 1e9), "largest norm of the whole gradient; 0: off",

@@ -1,6 +1,7 @@
 // The resolved config of an experiment: what `normscope config FILE` prints and config.json of a run holds.
 #pragma once
 
+#include <limits>
 #include <string>
 
 #include "kernels/gemm/gemm.h"
@@ -9,7 +10,7 @@
 namespace normscope {
 
 enum class OptimizerKind { adamw, sgd, muon };
-enum class ScheduleKind { cosine, linear, constant };
+enum class ScheduleKind { cosine, linear, constant, wsd };
 enum class OnNonfinite { stop, skip };
 
 struct DataConfig {
@@ -28,6 +29,8 @@ struct TrainConfig {
   double min_lr = 1e-4;
   ScheduleKind schedule = ScheduleKind::cosine;
   Index warmup_steps = 0;
+  double cooldown = 0.2;          // wsd: the share of the steps after the warm-up in which the rate falls
+  Index branch_warmup_steps = 0;  // 0: off
   double beta1 = 0.9;
   double beta2 = 0.99;
   double adam_eps = 1e-8;
@@ -40,6 +43,13 @@ struct TrainConfig {
   OnNonfinite on_nonfinite = OnNonfinite::stop;
 
   GemmMode gemm_mode() const { return {gemm, precision}; }
+
+  // Pass::branch_progress of a step.
+  double branch_progress(Index step) const {
+    constexpr double done = std::numeric_limits<double>::infinity();
+    return branch_warmup_steps == 0 ? done
+                                    : static_cast<double>(step) / static_cast<double>(branch_warmup_steps);
+  }
 };
 
 struct EvalConfig {
@@ -86,11 +96,11 @@ Names names_of_rows(std::span<const Row> table) {
 
 inline Names enum_names(NormKind) { return names_of_rows(norm_table()); }
 inline Names enum_names(PlacementKind) { return names_of_rows(placement_table()); }
-inline Names enum_names(Activation) { return {"relu", "gelu", "gelu_tanh", "silu", "swiglu"}; }
+inline Names enum_names(Activation) { return {"relu", "gelu", "gelu_tanh", "silu", "swiglu", "relu2"}; }
 inline Names enum_names(Position) { return {"learned", "rope", "sinusoidal", "none"}; }
 inline Names enum_names(InitScheme) { return {"gpt2", "xavier_normal", "xavier_uniform", "kaiming_normal"}; }
 inline Names enum_names(OptimizerKind) { return {"adamw", "sgd", "muon"}; }
-inline Names enum_names(ScheduleKind) { return {"cosine", "linear", "constant"}; }
+inline Names enum_names(ScheduleKind) { return {"cosine", "linear", "constant", "wsd"}; }
 inline Names enum_names(LearnedScale) { return {"none", "scalar", "vector"}; }
 inline Names enum_names(Precision) { return {"fp32", "bf16"}; }
 inline Names enum_names(GemmProvider) { return {"auto", "openblas", "native"}; }

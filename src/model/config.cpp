@@ -55,6 +55,11 @@ BranchScale branch_scale_of(const ModelConfig& config, const Placement& row) {
   return {config.branch_scale_learned, config.branch_scale.of(config.n_layer)};
 }
 
+bool has_embed_norm(const ModelConfig& config) {
+  const bool is_set = config.embed_norm && config.norm != NormKind::none;
+  return is_set || placements_of(config)[0].attn->embed_norm;
+}
+
 bool has_inner_norm(const ModelConfig& config, const Placement& row) {
   return config.norm != NormKind::none && (config.inner_norm || row.inner_norm);
 }

@@ -18,6 +18,7 @@ struct InitConfig {
   double std = 0.02;             // gpt2: standard deviation of every matrix
   double embed_std = 0.02;       // token and position embeddings
   bool residual_scaling = true;  // gpt2: attn.out and ffn.out get std/sqrt(2L)
+  bool zero_branches = false;    // attn.out and ffn.out start at 0
 };
 
 // factor * L^exponent.
@@ -38,7 +39,9 @@ struct ModelConfig {
   bool norm_eps_outside = false;  // divide by sqrt(var) + eps instead of sqrt(var + eps)
   bool norm_affine = true;        // gain and bias
   bool norm_bias = true;
-  Index norm_groups = 4;  // norms over groups
+  Index norm_groups = 4;    // norms over groups
+  double norm_alpha = 0.5;  // initial alpha of norms that have one
+  bool embed_norm = false;  // a norm on the embeddings
   // One for all blocks, or one per block.
   std::vector<BlockPlacement> norm_placement = {PlacementKind::pre};
   double mix_post_fraction = 0.25;

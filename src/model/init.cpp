@@ -53,8 +53,6 @@ double first_value(Role role) {
     case Role::running_var:
     case Role::branch_scale:
       return 1.0;
-    case Role::norm_alpha:
-      return 0.5;
     case Role::bias:
     case Role::norm_bias:
     case Role::norm_shift:
@@ -70,8 +68,12 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
                 ParameterBlock<Real>& parameters) {
   for (const Parameter& p : layout.list()) {
     Real* values = parameters.at(p);
-    if (!p.is_matrix()) {
-      std::fill_n(values, p.size, static_cast<Real>(first_value(p.role) * p.init_gain));
+    const bool is_zero = p.role == Role::branch_output && config.init.zero_branches;
+    if (is_zero || !p.is_matrix()) {
+      const double first = is_zero                      ? 0
+                           : p.role == Role::norm_alpha ? config.norm_alpha
+                                                        : first_value(p.role) * p.init_gain;
+      std::fill_n(values, p.size, static_cast<Real>(first));
       continue;
     }
     const RandomStream stream(seed, p.name);

@@ -20,7 +20,7 @@ class Model {
 
   // The batch's mean loss (nats). Adds cotangent * d(loss) to `gradients`, sets running.batch. `listener`, if
   // any, receives every site; `logits`, if any, a copy of the logits: (B*T, V).
-  double loss_and_gradients(const Pass& pass, Real cotangent = 1, TapListener<Real>* listener = nullptr,
+  double loss_and_gradients(Pass pass, Real cotangent = 1, TapListener<Real>* listener = nullptr,
                             std::vector<Real>* logits = nullptr);
 
   // The batch's mean loss in eval mode, no gradients.
@@ -34,6 +34,7 @@ class Model {
   ParameterBlock<Real> parameters;
   ParameterBlock<Real> gradients;
   RunningStatistics<Real> running;
+  double branch_progress = Pass().branch_progress;  // of every pass
   Tape<Real> tape;
 };
 

@@ -20,7 +20,7 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
   if (config.position == Position::learned) {
     position_embedding = add("embed.position.weight", {config.context, C}, Role::embedding, 0);
   }
-  if (placements[0].attn->embed_norm) embed_norm = add_norm(config, "embed_norm", 0, C);
+  if (has_embed_norm(config)) embed_norm = add_norm(config, "embed_norm", 0, C);
 
   for (int layer = 1; layer < last; ++layer) {
     const std::string block = "blocks." + std::to_string(layer - 1) + ".";

@@ -128,7 +128,7 @@ template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
                 ParameterBlock<Real>& parameters);
 
-// The initial value of a parameter that is no matrix, before its init_gain.
+// The initial value of a parameter that is no matrix and no norm's alpha, before its init_gain.
 double first_value(Role role);
 
 constexpr double running_momentum = 0.1;

@@ -162,6 +162,9 @@ struct BranchScale {
 };
 BranchScale branch_scale_of(const ModelConfig& config, const Placement& row);
 
+// True if there is a norm on the embeddings: by the config, or by the placement of block 1.
+bool has_embed_norm(const ModelConfig& config);
+
 // True if a sublayer has a norm before its output matrix.
 bool has_inner_norm(const ModelConfig& config, const Placement& row);
 

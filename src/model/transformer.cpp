@@ -1,5 +1,6 @@
 #include "model/transformer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/causal_attention.h"
@@ -208,9 +209,9 @@ struct Transformer<Real>::Run {
       const Real s = static_cast<Real>(row.input_scale.of(layer));
       const Var<Real> in = tap(layer, at.in, scale(tape, s, norm(w.norm_in, x)));
       const Var<Real> y = dropout(tape, drop(layer, at.dropout), tap(layer, at.out, F(in)));
-      const Real a =
-          w.scale == no_parameter ? static_cast<Real>(branch_scale_of(config, row).start) : Real(1);
-      const Var<Real> normed = scale(tape, a, norm(w.norm_branch, y));
+      const double a = w.scale == no_parameter ? branch_scale_of(config, row).start : 1;
+      const double warm_up = std::min(pass.branch_progress / layer, 1.0);
+      const Var<Real> normed = scale(tape, static_cast<Real>(warm_up * a), norm(w.norm_branch, y));
       const Var<Real> branch = scale_by(tape, parameter(w.scale), normed);
       if (config.residual) tape.tap_branch({layer, at.out}, alpha, branch);
       const Var<Real> sum = config.residual ? residual_sum(tape, alpha, x, branch) : branch;

@@ -1,6 +1,7 @@
 // The decoder transformer: the forward pass of a config on a tape, with taps at its sites.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct Pass {
   RandomStream dropout_stream{0, ""};     // the stream of (seed, step)
   Index first_sequence = 0;               // sequences of this step in earlier micro-batches
   bool eval_mode = false;                 // batch norm uses its running statistics
+  // Branches of block l are multiplied by min(branch_progress / l, 1): s/T at step s of a run with
+  // train.branch_warmup_steps T (ProRes, arXiv 2603.05369).
+  double branch_progress = std::numeric_limits<double>::infinity();
 };
 
 // The parameters of one norm on the tape; absent ones are empty.

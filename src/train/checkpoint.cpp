@@ -224,6 +224,7 @@ std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
                       .metadata = file.metadata(),
                       .model = {config.model, vocab.size(), config.train.gemm_mode()}});
   load_model_weights(file, loaded->model);
+  loaded->model.branch_progress = config.train.branch_progress(loaded->step);
   return loaded;
 }
 

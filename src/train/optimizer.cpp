@@ -74,11 +74,14 @@ double learning_rate(const TrainConfig& config, Index step) {
   if (step <= config.warmup_steps) return config.lr * s / w;
   if (config.steps - config.warmup_steps == 1) return config.lr;  // a single step decays nothing
   const double p = (s - w) / (static_cast<double>(config.steps) - w);
+  const auto linear = [&](double share) { return config.lr + (config.min_lr - config.lr) * share; };
   switch (config.schedule) {
     case ScheduleKind::constant:
       return config.lr;
     case ScheduleKind::linear:
-      return config.lr + (config.min_lr - config.lr) * p;
+      return linear(p);
+    case ScheduleKind::wsd:
+      return p > 1 - config.cooldown ? linear((p - 1) / config.cooldown + 1) : config.lr;
     case ScheduleKind::cosine:
       return config.min_lr + (config.lr - config.min_lr) * (1 + std::cos(std::numbers::pi * p)) / 2;
   }

@@ -108,6 +108,7 @@ Trainer::Step Trainer::plan(Index number) const {
 
 void Trainer::compute(Step& step) {
   statistics_.clear();
+  model_.branch_progress = config_.train.branch_progress(step.number);
   step.result = &runner_.compute(step.number, step.measures_sites() ? &statistics_ : nullptr);
   step.row.step = step.number;
   step.row.tokens = step.number * tokens_per_step_;

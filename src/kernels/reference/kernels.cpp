@@ -23,6 +23,8 @@ std::pair<double, double> at(Activation kind, double x) {
   switch (kind) {
     case Activation::relu:
       return x <= 0 ? std::pair(0.0, 0.0) : std::pair(x, 1.0);
+    case Activation::relu2:
+      return x <= 0 ? std::pair(0.0, 0.0) : std::pair(x * x, 2 * x);
     case Activation::gelu: {
       const double cdf = std::erfc(-x / std::numbers::sqrt2) / 2;
       const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);

@@ -12,6 +12,11 @@ inline ValueAndDerivative relu(Vec x) {
   return {select(x <= 0, Vec{}, x), select(x <= 0, Vec{}, splat(1.0f))};
 }
 
+inline ValueAndDerivative relu2(Vec x) {
+  const Vec positive = relu(x).value;
+  return {positive * positive, 2 * positive};
+}
+
 inline ValueAndDerivative gelu(Vec x) {
   constexpr float inv_sqrt_2pi = 0.39894228040143267794f;
   const Vec e = exp(x * x * -0.5f);
@@ -44,6 +49,8 @@ inline void dispatch_activation(Activation kind, Body body) {
   switch (kind) {
     case Activation::relu:
       return body([](Vec x) { return relu(x); });
+    case Activation::relu2:
+      return body([](Vec x) { return relu2(x); });
     case Activation::gelu:
       return body([](Vec x) { return gelu(x); });
     case Activation::gelu_tanh:
