@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "config/dump.h"
 #include "config/fields.h"
@@ -40,11 +39,8 @@ struct Folder {
   std::string text() const { return (path / "data/text.txt").string(); }
 };
 
-// A whole config with `members` in it.
-std::string with(const std::string& members) {
-  return R"({"data": {"path": "data/text.txt"}, "train": {"steps": 10, "batch_size": 2})" +
-         (members.empty() ? "" : ", " + members) + "}";
-}
+constexpr const char* whole =
+    R"({"data": {"path": "data/text.txt"}, "train": {"steps": 10, "batch_size": 2}})";
 
 std::string message_of(const std::string& text, const Sets& sets = {}) {
   return message([&] { load_config_text(text, "a.json", sets, model_only); });
@@ -143,10 +139,8 @@ TEST_CASE("unknown keys name the nearest") {
   });
   CHECK_HOLDS(message_of(R"({"model.norm": "none"})"), "an object in an object");
   CHECK(nearest_key("log.every") == "log.every");  // not the first key that ends in `every`
-  CHECK(nearest("smaple", std::vector<std::string>{"train", "sample"}) == "sample");
   CHECK(nearest("top_k", std::vector<std::string>{"top-p", "top-k"}) == "top-k");
   CHECK(nearest("x", std::vector<std::string>{"train", "sample"}) == "");
-  CHECK(edit_distance("kitten", "sitting") == 3);
 }
 
 TEST_CASE("--set: JSON, or else a string") {
@@ -190,7 +184,7 @@ TEST_CASE("keys without a default must be given, where data is needed") {
 
 TEST_CASE("paths are tried beside the config, then in the working directory") {
   const Folder folder;
-  const fs::path file = folder.write("a.json", with(""));
+  const fs::path file = folder.write("a.json", whole);
   CHECK(load_config(file).config.data.path == std::vector{folder.text()});
   CHECK(load_config(file).config.name == "a");
 
@@ -198,7 +192,7 @@ TEST_CASE("paths are tried beside the config, then in the working directory") {
   const std::string relative = fs::relative(folder.text()).string();
   CHECK(load_config(file, {"data.path=" + relative}).config.data.path == std::vector{folder.text()});
   CHECK(load_config(file, {"data.val_path=" + relative}).config.data.val_path == folder.text());
-  CHECK(load_config(folder.write("b.json", with("")),
+  CHECK(load_config(folder.write("b.json", whole),
                     {"data.path=[\"" + relative + "\", \"" + folder.text() + "\"]"})
             .config.data.path == std::vector{folder.text(), folder.text()});
 
@@ -250,18 +244,12 @@ TEST_CASE("extends merges deeply, and origins say from where") {
 
   const fs::path loop = folder.write("loop.json", R"({"extends": "./loop.json"})");
   CHECK_HOLDS(message([&] { load_config(loop); }), "extends: a circle, or more than 16 configs");
-  const fs::path lost = folder.write("lost.json", R"({"extends": "nowhere.json"})");
-  CHECK_HOLDS(message([&] { load_config(lost); }),
-              "[config] extends: there is no file " + at + "/nowhere.json");
   CHECK_HOLDS(message([&] { load_config(folder.write("e.json", R"({"extends": 3})")); }),
               "extends: got 3; expected the file of a config");
 }
 
 TEST_CASE("files that are no config") {
   const Folder folder;
-  CHECK(message([&] { load_config(folder.path / "none.json"); }) ==
-        "[config] there is no file " + (folder.path / "none.json").string());
-  CHECK_HOLDS(message([&] { load_config(folder.path); }), "is a folder; expected a file");
   CHECK_HOLDS(message([&] { load_config(folder.write("a.json", "[1]")); }),
               "a.json: got [1]; expected an object");
   CHECK_HOLDS(message([&] { load_config(folder.write("a.json", std::string(2'000'000, ' '))); }),
@@ -269,61 +257,52 @@ TEST_CASE("files that are no config") {
 }
 
 TEST_CASE("defaults that depend on other keys") {
-  const auto model = [](const Sets& sets) { return config_of("{}", sets).model; };
-  CHECK(model({"model.d_model=66"}).d_ff == 264);
-  CHECK(model({"model.d_model=66", "model.d_ff=7"}).d_ff == 7);
-  CHECK(model({"model.bias=true"}).ffn_bias);
-  CHECK_FALSE(model({"model.bias=true", "model.ffn_bias=false"}).ffn_bias);
-  CHECK(config_of("{}", {"train.lr=0.5"}).train.min_lr == 0.05);
+  const Sets xavier = {"model.init.scheme=xavier_normal"}, deepnorm = {"model.norm_placement=deepnorm"};
+  const struct {
+    Sets sets;
+    std::string key;
+    Json value;
+  } cases[] = {
+      {{"model.d_model=66"}, "model.d_ff", 264},
+      {{"model.d_model=66", "model.d_ff=7"}, "model.d_ff", 7},
+      {{"model.bias=true"}, "model.ffn_bias", true},
+      {{"model.bias=true", "model.ffn_bias=false"}, "model.ffn_bias", false},
+      {{"train.lr=0.003"}, "train.min_lr", 0.0003},
+      {{"model.init.std=0.1"}, "model.init.embed_std", 0.1},
+      {xavier, "model.init.embed_std", 0.02},  // tied
+      {{xavier[0], "model.tie_embeddings=false"}, "model.init.embed_std", 1},
+      {{}, "model.init.residual_scaling", true},
+      {xavier, "model.init.residual_scaling", false},
+      {{"model.norm_placement=pre_scaled"}, "model.init.residual_scaling", false},
+      {deepnorm, "model.init.residual_scaling", false},
+      {{deepnorm[0], "model.init.residual_scaling=true"}, "model.init.residual_scaling", true},
+  };
+  for (const auto& [sets, key, value] : cases) CHECK(find_field(key)->get(config_of("{}", sets)) == value);
   const std::string both = R"({"train": {"lr": 0.5, "min_lr": 0.25}})";
   CHECK(config_of(both).train.min_lr == 0.25);
   CHECK(config_of(both, {"train.lr=0.01"}).train.min_lr == 0.001);  // follows the rate that overrides
   CHECK(config_of(both, {"train.lr=0.01", "train.min_lr=0.002"}).train.min_lr == 0.002);
-  CHECK(model({"model.init.std=0.1"}).init.embed_std == 0.1);
-  CHECK(model({"model.init.scheme=xavier_normal"}).init.embed_std == 0.02);  // tied
-  CHECK(model({"model.init.scheme=xavier_normal", "model.tie_embeddings=false"}).init.embed_std == 1);
-  CHECK(model({}).init.residual_scaling);
-  CHECK_FALSE(model({"model.init.scheme=xavier_normal"}).init.residual_scaling);
-  CHECK_FALSE(model({"model.norm_placement=pre_scaled"}).init.residual_scaling);
-  CHECK_FALSE(model({"model.norm_placement=deepnorm"}).init.residual_scaling);
-  CHECK(model({"model.norm_placement=deepnorm", "model.init.residual_scaling=true"}).init.residual_scaling);
   CHECK(message_of("{}", {"model.d_model=20000", "model.n_head=1"}) ==
         "[config] model.d_ff: got 80000; expected integer, 1..65536 (default: 4*d_model)");
 }
 
-TEST_CASE("final_norm auto follows the placement") {
-  const struct {
-    Sets placements;
-    bool automatic, on_request;  // a final norm with "auto", with true
-  } cases[] = {
-      {{"pre", "sandwich", "peri", "res_post", "pre_scaled", "mix", "[\"post\",\"pre\"]"}, true, true},
-      {{"post", "deepnorm", "[\"pre\",\"post\"]", "[\"pre\",\"none\"]"}, false, true},
-      {{"rezero", "none", "[\"rezero\",\"none\"]"}, false, false},  // there is no norm
+TEST_CASE("final_norm auto follows the placement of the last sublayer") {
+  const auto final_norm = [](const std::string& placement) {
+    return config_of("{}", {"model.n_layer=2", "model.norm_placement=" + placement, "model.final_norm=auto"})
+        .model.final_norm;
   };
-  for (const auto& [placements, automatic, on_request] : cases) {
-    for (const std::string& placement : placements) {
-      CAPTURE(placement);
-      const auto final_norm = [&](const std::string& written) {
-        return config_of("{}", {"model.n_layer=2", "model.norm_placement=" + placement,
-                                "model.final_norm=" + written})
-            .model.final_norm;
-      };
-      CHECK(final_norm("auto") == automatic);
-      CHECK(final_norm("true") == on_request);
-      CHECK_FALSE(final_norm("false"));
-    }
-  }
+  for (const char* with : {"pre", "sandwich", "peri", "res_post", "pre_scaled", "mix", "[\"post\",\"pre\"]"})
+    CHECK(final_norm(with));
+  for (const char* without :
+       {"post", "deepnorm", "rezero", "none", "[\"pre\",\"post\"]", "[\"pre\",\"none\"]"})
+    CHECK_FALSE(final_norm(without));
+  CHECK_FALSE(config_of("{}", {"model.final_norm=false"}).model.final_norm);
+  CHECK(config_of("{}", {"model.final_norm=true", "model.norm_placement=post"}).model.final_norm);
 }
 
 TEST_CASE("what the norm settles") {
   const auto loaded = [](const Sets& sets) { return load_config_text("{}", "a.json", sets, model_only); };
-  const auto norm = [&](const std::string& placement) {
-    return loaded({"model.n_layer=2", "model.norm=rmsnorm", "model.norm_placement=" + placement})
-        .config.model.norm;
-  };
-  for (const char* normless : {"rezero", "none", "[\"none\",\"rezero\"]"})
-    CHECK(norm(normless) == NormKind::none);
-  CHECK(norm("[\"none\",\"pre\"]") == NormKind::rmsnorm);
+  CHECK(loaded({"model.norm_placement=rezero"}).config.model.norm == NormKind::none);
   CHECK_FALSE(loaded({"model.norm=rmsnorm", "model.norm_bias=true"}).config.model.norm_bias);
   CHECK_FALSE(loaded({"model.norm_affine=false"}).config.model.norm_bias);
   CHECK(loaded({}).config.model.norm_bias);
@@ -358,7 +337,6 @@ TEST_CASE("placements: names, pairs and lists") {
            {R"(["pre","pots","pre"])", R"(got ["pre","pots","pre"]; expected pre | post)"},
            {R"(["pre","pre"])", "a list of 2 for model.n_layer = 3"},
            {"[]", "got []; expected"},
-           {"pro", "did you mean pre?"},
            {R"({"attn":"post"})", "or {\"attn\": ..., \"ffn\": ...}, or a list of n_layer such"},
            {R"({"attn":"post","ffn":"mix"})", "mix is a pattern of whole models"},
            {R"({"attn":"peri","ffn":"pre"})", "for both sublayers"}})
@@ -392,49 +370,31 @@ TEST_CASE("combinations that cannot be") {
   });
 }
 
-TEST_CASE("a dumped config loads to the same config") {
+TEST_CASE("a dumped config has the keys with an effect, and loads to the same config") {
   const Folder folder;
+  const std::string file = folder.write("a.json", whole).string();
   for (const Sets& sets :
-       {Sets{}, Sets{"model.norm_placement=rezero", "model.norm_bias=true"}, Sets{"model.norm=rmsnorm"},
-        Sets{"model.n_layer=2", "model.norm_placement=[\"peri\",\"post\"]", "train.lr=0.1"},
-        Sets{"model.init.scheme=kaiming_normal", "train.seed=9007199254740991", "model.dropout=0.3"},
+       {Sets{}, Sets{"model.norm_placement=rezero", "model.norm_bias=true"},
+        Sets{"model.norm_placement=hybrid", "model.qk_norm=true", "model.norm=rmsnorm"},
+        Sets{"model.n_layer=2", "model.norm_placement=[\"peri\",\"post\"]", "train.momentum=0.9"},
+        Sets{"model.init.scheme=kaiming_normal", "model.tie_embeddings=false", "model.init.std=0.5"},
+        Sets{"train.schedule=constant", "train.seed=9007199254740991", "model.dropout=0.3"},
         Sets{"data.path=[\"" + folder.text() + "\",\"" + folder.text() + "\"]", "name=x y"}}) {
-    const Loaded loaded = load_config(folder.write("a.json", with("")), sets);
-    const RunConfig again = load_config_text(dump_text(loaded.config), "b.json").config;
-    CHECK(same(again, loaded.config));
-    CHECK(dump_text(again) == dump_text(loaded.config));
-  }
-  const auto dumped = dump(load_config(folder.write("a.json", with(""))).config);
-  CHECK(dumped["model"]["norm_placement"] == "pre");
-  CHECK(dumped["data"]["path"] == folder.text());
-  CHECK(dumped.begin().key() == "name");
-}
-
-TEST_CASE("a dumped config leaves out the keys without effect, and loads to the same dump") {
-  const Folder folder;
-  const std::string file = folder.write("a.json", with("")).string();
-  for (const auto& [sets, left_out] : std::vector<std::pair<Sets, std::vector<std::string>>>{
-           {{"train.momentum=0.9"}, {"/train/momentum", "/model/norm_groups", "/model/mix_post_fraction"}},
-           {{"train.optimizer=sgd", "train.beta1=0.5"}, {"/train/beta1", "/train/beta2", "/train/adam_eps"}},
-           {{"model.norm_placement=rezero", "model.norm=rmsnorm"},
-            {"/model/norm", "/model/norm_eps", "/model/norm_bias", "/model/final_norm",
-             "/model/branch_scale"}},
-           {{"train.schedule=constant", "train.min_lr=0.5"}, {"/train/min_lr"}},
-           {{"model.init.scheme=xavier_normal", "model.tie_embeddings=false", "model.init.std=0.5"},
-            {"/model/init/std", "/model/init/residual_scaling"}},
-           {{"model.norm_placement=hybrid", "model.qk_norm=true"}, {"/model/qkv_norm", "/model/qk_norm"}}}) {
     const RunConfig config = load_config(file, sets).config;
-    const auto dumped = dump(config);
-    for (const std::string& key : left_out) CHECK(!dumped.contains(Json::json_pointer(key)));
+    const Json dumped = dump(config);
     for (const Field& field : fields()) {
       std::string pointer = "/" + field.key;
       std::ranges::replace(pointer, '.', '/');
       CHECK(dumped.contains(Json::json_pointer(pointer)) == field.is_used(config));
     }
-    const RunConfig again = load_config_text(dump_text(config), "b.json", {}, {.need_data = false}).config;
-    CHECK(dump(again) == dumped);
+    const RunConfig again = load_config_text(dump_text(config), "b.json").config;
+    CHECK(dump_text(again) == dump_text(config));
     CHECK(fixed_differences(again, config) == "");
   }
+  const Json dumped = dump(load_config(file).config);
+  CHECK(dumped["model"]["norm_placement"] == "pre");
+  CHECK(dumped["data"]["path"] == folder.text());
+  CHECK(dumped.begin().key() == "name");
 }
 
 TEST_CASE("which keys differ, and which may on resume") {
@@ -452,41 +412,14 @@ TEST_CASE("which keys differ, and which may on resume") {
         "checkpoint.every ");
 }
 
-namespace {
-
-// Every key of `value` is a property of `schema`.
-void check_keys(const Json& value, const Json& schema, const std::string& where) {
-  for (const auto& item : value.items()) {
-    const std::string& name = item.key();
-    const Json& member = item.value();
-    CAPTURE(where + "." + name);
-    REQUIRE(schema["properties"].contains(name));
-    const Json& inner = schema["properties"][name];
-    if (inner.contains("properties")) check_keys(member, inner, where + "." + name);
-    if (inner.contains("enum")) CHECK(std::count(inner["enum"].begin(), inner["enum"].end(), member) == 1);
-    if (inner.contains("minimum")) CHECK(member >= inner["minimum"]);
-    if (inner.contains("maximum")) CHECK(member <= inner["maximum"]);
-  }
-}
-
-}  // namespace
-
-TEST_CASE("configs/schema.json is current, and knows every key of every config") {
-  std::ifstream file(configs / "schema.json", std::ios::binary);
-  std::ostringstream written;
-  written << file.rdbuf();
+TEST_CASE("configs/schema.json is current, and every config beside it loads") {
   INFO("run: normscope config --schema > configs/schema.json");
-  CHECK(written.str() == json_text(json_schema()));
-
-  const Json schema = Json::parse(json_text(json_schema()));
-  check_keys(dump(config_of("{}", {"name=a"})), schema, "");
+  CHECK(read_file((configs / "schema.json").string()) == json_text(json_schema()));
   int found = 0;
   for (const auto& entry : fs::directory_iterator(configs)) {
-    if (entry.path().stem().string().ends_with("schema") || entry.path().extension() != ".json") continue;
+    if (entry.path().filename() == "schema.json" || entry.path().extension() != ".json") continue;
     CAPTURE(entry.path().string());
-    const Json source = read_json(entry.path().string(), "test");
-    CHECK(source["$schema"] == "schema.json");
-    check_keys(source, schema, "");
+    CHECK(read_json(entry.path().string(), "test")["$schema"] == "schema.json");
     CHECK_NOTHROW(load_config(entry.path(), {}, model_only));
     ++found;
   }

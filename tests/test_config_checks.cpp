@@ -39,7 +39,7 @@ const Combination combinations[] = {
      "[config] model.qk_norm: true with heads of one feature (n_head = d_model = 6)",
      "use fewer heads",
      {{"model.n_head=3"}, {"model.qk_norm=false"}}},
-    {{"model.norm_placement=deepnorm", "model.residual=false"},
+    {{"model.n_layer=2", "model.norm_placement=[\"pre\",\"deepnorm\"]", "model.residual=false"},
      "[config] model.residual: false with placement deepnorm",
      "use placement post",
      {{"model.norm_placement=post"}, {"model.residual=true"}}},
@@ -55,10 +55,6 @@ const Combination combinations[] = {
      "[config] model.norm_groups: 4 does not divide model.d_ff = 6",
      "try 3 or 6",
      {{"model.d_ff=8"}, {"model.norm_groups=2"}, {"model.inner_norm=false"}}},
-    {{"model.n_layer=2", "model.norm_placement=[\"pre\",\"deepnorm\"]", "model.residual=false"},
-     "[config] model.residual: false with placement deepnorm",
-     "use placement post",
-     {{"model.norm_placement=[\"pre\",\"post\"]"}, {"model.residual=true"}}},
     {{"model.norm=batchnorm", "model.context=1", "train.batch_size=1"},
      "[config] model.norm: batchnorm with train.batch_size*model.context = 1",
      "raise train.batch_size",
@@ -85,52 +81,14 @@ TEST_CASE("combinations that train nothing are refused in one line, with the fix
 }
 
 TEST_CASE("a norm that another choice drops is not judged") {
-  const Sets none_of_one = {"model.norm=none", "model.d_model=1", "model.n_head=1", "model.context=1"};
-  for (const char* placement :
-       {"pre", "post", "sandwich", "peri", "res_post", "deepnorm", "pre_scaled", "mix", "rezero", "none"}) {
-    Sets sets = none_of_one;
-    sets.push_back(std::string("model.norm_placement=") + placement);
-    CHECK(said_of(sets) == "accepted");
-    for (const char* norm :
-         {"layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "dyt", "derf", "none"}) {
-      CAPTURE(norm);
-      CHECK(said_of({std::string("model.norm_placement=") + placement, std::string("model.norm=") + norm}) ==
+  for (const Placement& row : placement_table()) {
+    CAPTURE(row.name);
+    const std::string placement = std::string("model.norm_placement=") + row.name;
+    if (!row.qkv_norm) {  // which is judged, whatever the norm
+      CHECK(said_of({placement, "model.norm=none", "model.d_model=1", "model.n_head=1", "model.context=1"}) ==
             "accepted");
     }
-  }
-}
-
-TEST_CASE("a written key without effect says so in its origin, until it has one") {
-  const auto origin = [](const std::string& key, const Sets& sets) {
-    return load_config_text("{}", "a.json", sets, {.need_data = false}).origins.at(key);
-  };
-  const struct {
-    std::string key, value, why;
-    std::string effect;  // the --set that gives the key one
-  } cases[] = {
-      {"model.norm_groups", "2", "only groupnorm has groups", "model.norm=groupnorm"},
-      {"model.mix_post_fraction", "0.5", "only placement mix has it", "model.norm_placement=mix"},
-      {"train.momentum", "0.9", "adamw has none", "train.optimizer=sgd"},
-      {"train.beta1", "0.5", "sgd has none", "train.optimizer=muon"},
-      {"train.cooldown", "0.5", "only wsd has it", "train.schedule=wsd"},
-      {"model.norm_alpha", "1", "this norm has no alpha", "model.norm=dyt"},
-      {"model.embed_norm", "true", "there is no norm, or the placement has it", "model.norm=dyt"},
-      {"train.min_lr", "0.0001", "the rate stays or only rises", "train.schedule=cosine"},
-      {"model.norm_eps", "0.1", "no norm here divides", "model.norm=rmsnorm"},
-      {"model.norm_eps_outside", "true", "no norm here divides by a deviation", "model.norm=rmsnorm"},
-      {"model.norm_affine", "false", "there is no norm", "model.norm=dyt"},
-      {"model.init.std", "0.1", "only scheme gpt2 has it", "model.init.scheme=gpt2"},
-  };
-  const Sets idle = {"train.optimizer=sgd", "train.schedule=constant", "model.norm=none",
-                     "model.init.scheme=xavier_normal", "model.tie_embeddings=false"};
-  for (const auto& c : cases) {
-    CAPTURE(c.key);
-    Sets sets = idle;
-    sets.push_back(c.key + "=" + c.value);
-    if (c.key == "train.momentum") sets.push_back("train.optimizer=adamw");
-    CHECK(origin(c.key, sets).starts_with("--set, no effect: " + c.why));
-    sets.push_back(c.effect);
-    CHECK(origin(c.key, sets) == "--set");
-    CHECK(origin(c.key, idle).starts_with("default"));  // what nobody wrote misleads nobody
+    for (const NormRow& norm : norm_table())
+      CHECK(said_of({placement, std::string("model.norm=") + norm.name}) == "accepted");
   }
 }
