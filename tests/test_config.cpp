@@ -378,7 +378,7 @@ TEST_CASE("a dumped config has the keys with an effect, and loads to the same co
         Sets{"model.norm_placement=hybrid", "model.qk_norm=true", "model.norm=rmsnorm"},
         Sets{"model.n_layer=2", "model.norm_placement=[\"peri\",\"post\"]", "train.momentum=0.9"},
         Sets{"model.init.scheme=kaiming_normal", "model.tie_embeddings=false", "model.init.std=0.5"},
-        Sets{"train.schedule=constant", "train.seed=9007199254740991", "model.dropout=0.3"},
+        Sets{"train.schedule=constant", "train.seed=9007199254740991", "model.branch_scale=L^-0.123456789"},
         Sets{"data.path=[\"" + folder.text() + "\",\"" + folder.text() + "\"]", "name=x y"}}) {
     const RunConfig config = load_config(file, sets).config;
     const Json dumped = dump(config);
@@ -389,6 +389,7 @@ TEST_CASE("a dumped config has the keys with an effect, and loads to the same co
     }
     const RunConfig again = load_config_text(dump_text(config), "b.json").config;
     CHECK(dump_text(again) == dump_text(config));
+    CHECK(again.model.branch_scale.exponent == config.model.branch_scale.exponent);
     CHECK(fixed_differences(again, config) == "");
   }
   const Json dumped = dump(load_config(file).config);

@@ -1,4 +1,7 @@
 #include "config/fields.h"
+
+#include <iomanip>
+
 #include "io/utf8.h"
 
 namespace normscope {
@@ -122,7 +125,8 @@ std::string type_error(const Json& got, const std::string& expected, const std::
 }
 
 Json written(const DepthFactor& factor) {
-  return factor.exponent == 0 ? Json(factor.factor) : Json(text("L^", factor.exponent));
+  return factor.exponent == 0 ? Json(factor.factor)
+                              : Json(text("L^", std::setprecision(15), factor.exponent));
 }
 
 Json written(const BlockPlacement& block) {
