@@ -105,7 +105,8 @@ class Runner:
                       else f"validation {loss:.4f}" if loss else "")
         else:
             run.status = "failed"
-            result = "; ".join(said[-20:]) or ("its summary.json is damaged; remove the folder" if code == 0 else f"exit code {code}")
+            damaged = "its summary.json is damaged; move the folder away to train it again"
+            result = "; ".join(said[-20:]) or (damaged if code == 0 else f"exit code {code}")
         self.display.say(f"{run.status:8}  {run.name}  {result}  {clock(time.monotonic() - begin)}")
         self.table.write()
 

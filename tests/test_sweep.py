@@ -153,7 +153,7 @@ class Runs(SweepTest):
         self.sweep(**parts)
         self.assertEqual(self.statuses(), ["done"] * 2)
         self.write("out/lr=0.01/summary.json", '{"status":')
-        self.assertRegex(self.sweep(code=1, **parts).stdout, "(?m)^failed +lr=0.01 .*summary.json is damaged; remove the folder")
+        self.assertRegex(self.sweep(code=1, **parts).stdout, "(?m)^failed +lr=0.01 .*summary.json is damaged; move the folder away")
 
     def test_folders_of_another_config_or_text_are_refused(self):
         self.sweep(grid=FAST)

@@ -84,7 +84,7 @@ def mark_ended(runs):
     for run in runs:
         run.status = run.ended()
         if found := run.differences():
-            problems.append(f"{printable(run.folder)} holds a run of another config: {', '.join(found)}; remove it, or choose another "
+            problems.append(f"{printable(run.folder)} holds a run of another config: {', '.join(found)}; move it away, or choose another "
                             "folder with --out DIR")
     if problems:
         raise ScriptError("\n".join(problems))
