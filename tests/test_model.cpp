@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ops/dropout.h"
+#include "ops/query_key_norm.h"
 #include "tiny_model.h"
 
 using namespace normscope;
@@ -20,6 +21,26 @@ constexpr Position positions[] = {Position::learned, Position::rope, Position::s
 template <class Real>
 std::vector<Real> copy(std::span<const Real> values) {
   return {values.begin(), values.end()};
+}
+
+// y, dx and dgain of the config's norm of x times `scale`, or of query_key_norm; both Reals compute on the
+// same floats.
+template <class Real>
+std::vector<std::vector<Real>> normed(const ModelConfig& config, bool is_query_key, float scale) {
+  const Index rows = 10, C = 24, n_gains = is_query_key ? C / 3 / config.n_head : C;
+  const std::vector<float> unit = normals<float>(rows * C, "x", 0.2);
+  std::vector<Real> x, dx(rows * C), gain = normals<Real>(n_gains, "gain", 1, 0.3), dgain(n_gains);
+  for (const float value : unit) x.push_back(static_cast<Real>(value * scale));
+  Tape<Real> tape;
+  const Var<Real> in = tape.parameter(x.data(), dx.data(), rows, C);
+  const NormVars<Real> vars{tape.parameter(gain.data(), dgain.data(), 1, n_gains), {}, {}, {}};
+  const Real eps = static_cast<Real>(config.norm_eps);
+  Pass pass;
+  pass.context = config.context;
+  const Var<Real> y = is_query_key ? query_key_norm(tape, eps, config.n_head, in, vars.weight, vars.weight)
+                                   : apply_norm(tape, config, vars, pass, in);
+  tape.backward_from(y, normals<Real>(rows * C, "dy").data());
+  return {{y.data, y.data + y.size()}, dx, dgain};
 }
 
 }  // namespace
@@ -125,5 +146,46 @@ TEST_CASE("model: batch norm's running statistics move with the step, and evalua
   for (std::size_t i = 0; i < old.size(); ++i) {
     const double want = 0.9 * (0.9 * old[i] + 0.1 * two[i]) + 0.1 * two[old.size() + i];
     CHECK(model.running.values[i] == doctest::Approx(want).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("model: norms of rows of any size equal those in double, forward and backward") {
+  for (const NormRow& row : norm_table()) {
+    ModelConfig config = tiny_config(pre, row.kind);
+    for (const bool is_query_key : {false, true}) {
+      for (const float scale : {1e-30f, 1e-20f, 3e-19f, 1.0f, 3e18f, 1e20f, 1e30f}) {
+        for (const auto& [eps, outside] :
+             {std::pair(0.0, false), {1e-20, true}, {1e-5, false}, {1e-5, true}}) {
+          if (!row.has_statistics()) continue;
+          config.norm_eps = eps, config.norm_eps_outside = outside;
+          const auto got = normed<float>(config, is_query_key, scale);
+          const auto want = normed<double>(config, is_query_key, scale);
+          CAPTURE(std::string(row.name));
+          CAPTURE(is_query_key);
+          CAPTURE(scale);
+          CAPTURE(eps);
+          for (std::size_t i = 0; i < got.size(); ++i) CHECK(scaled_error(got[i], want[i]) <= 1e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("model: a stream that grew to 1e19 in blocks without norms is normalised by the next") {
+  ModelConfig config = tiny_config();
+  config.n_layer = 34, config.d_model = 64, config.n_head = 16, config.d_ff = 256,
+  config.activation = Activation::relu;
+  config.norm_placement.assign(33, {PlacementKind::none});
+  config.norm_placement.push_back({pre});
+  config.position = Position::none, config.tie_embeddings = false;
+  config.init = {.scheme = InitScheme::kaiming_normal, .embed_std = 1, .residual_scaling = false};
+  TinyModel<float> model(config);
+  const RandomBatch batch(2, config.context);
+  SiteCopies<float> sites;
+  model.loss(batch.view(), &sites);
+  for (const auto& [place, rows, cols, x] : sites.values) {
+    const double rms = norm(x) / std::sqrt(static_cast<double>(x.size()));
+    if (place == Place{33, Site::stream}) CHECK(rms > 5e18);
+    if (place == Place{34, Site::attn_in}) CHECK(rms > 0.5);
   }
 }

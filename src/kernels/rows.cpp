@@ -53,8 +53,10 @@ void blocks_with_sums(Index rows, const std::array<RowSum<Real>, n>& totals, Bod
 
 template <class Real>
 void layer_norm_forward(const LayerNorm<Real>& norm, Real* y) {
-  parallel_blocks(norm.rows, rows_per_block,
-                  [&](Index begin, Index end) { kernels<Real>().layer_norm_forward(norm, begin, end, y); });
+  parallel_blocks(norm.rows, rows_per_block, [&](Index begin, Index end) {
+    kernels<Real>().layer_norm_forward(norm, begin, end, y);
+    if constexpr (sizeof(Real) == sizeof(float)) reference::forward_out_of_range(norm, begin, end, y);
+  });
 }
 
 template <class Real>
@@ -155,6 +157,7 @@ void forward_columns(const BatchNorm<float>& norm, Index begin, Index end, float
       }
     }
   }
+  reference::forward_out_of_range(norm, begin, end, y);
 }
 
 void backward_columns(const BatchNorm<float>& norm, const NormGradients<float>& gradients, Index begin,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <tuple>
 #include <utility>
@@ -136,7 +137,8 @@ struct Statistics {
   double mean, variance, rstd;
 };
 
-Statistics statistics(const Group& g, const double* x) {
+template <class Real>
+Statistics statistics(const Group& g, const Real* x) {
   double sum = 0, mean = 0, rest = 0, squares = 0;
   const double n = static_cast<double>(g.n);
   if (g.centred) {
@@ -148,16 +150,6 @@ Statistics statistics(const Group& g, const double* x) {
   for (Index i = 0; i < g.n; ++i) squares += (x[i * g.stride] - mean) * (x[i * g.stride] - mean);
   const double variance = squares / n;
   return {mean, variance, 1 / (g.eps_outside ? std::sqrt(variance) + g.eps : std::sqrt(variance + g.eps))};
-}
-
-Statistics forward(const Group& g, const double* x, const double* gain, const double* bias, double* y) {
-  const Statistics s = statistics(g, x);
-  for (Index i = 0; i < g.n; ++i) {
-    const Index c = i * g.gain_stride;
-    y[i * g.stride] = (x[i * g.stride] - s.mean) * s.rstd * (gain != nullptr ? gain[c] : 1) +
-                      (bias != nullptr ? bias[c] : 0);
-  }
-  return s;
 }
 
 // The chain rule through x̂ = (x - mean) rstd, rstd(var), var = sum (x - mean)²/n, mean = sum x/n. The
@@ -203,41 +195,64 @@ NormGradients<double> from(const NormGradients<double>& all, Index element, Inde
   return part;
 }
 
-// Call body(group, first element, first feature, place of the statistics) for each group of the rows.
-template <class Body>
-void each_group(const LayerNorm<double>& norm, Index begin, Index end, Body body) {
-  const Index width = norm.cols / norm.groups;
-  const Group group{width, 1, 1, norm.centred, norm.eps, norm.eps_outside};
-  for (Index i = begin * norm.groups; i < end * norm.groups; ++i) {
-    const Index first = i % norm.groups * width;
-    body(group, i / norm.groups * norm.stride + first, norm.shared_gain ? 0 : first, i);
+// Group i of a norm, at which its statistics are saved: its first element and feature.
+struct Part {
+  Group group;
+  Index element, feature;
+};
+template <class Real>
+Part part(const LayerNorm<Real>& norm, Index i) {
+  const Index width = norm.cols / norm.groups, first = i % norm.groups * width;
+  return {{width, 1, 1, norm.centred, norm.eps, norm.eps_outside},
+          i / norm.groups * norm.stride + first,
+          norm.shared_gain ? 0 : first};
+}
+template <class Real>
+Part part(const BatchNorm<Real>& norm, Index i) {
+  const Index column = i % norm.cols;
+  return {{norm.group_rows, norm.cols, 0, true, norm.eps, norm.eps_outside},
+          i / norm.cols * norm.group_rows * norm.cols + column,
+          column};
+}
+
+// Call body(i) for each group of rows, or of columns.
+template <class Real, class Body>
+void each_group(const LayerNorm<Real>& norm, Index begin, Index end, Body body) {
+  for (Index i = begin * norm.groups; i < end * norm.groups; ++i) body(i);
+}
+template <class Real, class Body>
+void each_group(const BatchNorm<Real>& norm, Index begin, Index end, Body body) {
+  for (Index i = 0; i < norm.rows / norm.group_rows; ++i) {
+    for (Index c = begin; c < end; ++c) body(i * norm.cols + c);
   }
 }
-template <class Body>
-void each_group(const BatchNorm<double>& norm, Index begin, Index end, Body body) {
-  const Group group{norm.group_rows, norm.cols, 0, true, norm.eps, norm.eps_outside};
-  for (Index i = 0; i < norm.rows / norm.group_rows; ++i) {
-    for (Index c = begin; c < end; ++c) {
-      body(group, i * norm.group_rows * norm.cols + c, c, i * norm.cols + c);
-    }
+
+template <class Norm, class Real>
+void forward_group(const Norm& norm, Index i, Real* y) {
+  const auto [group, element, feature] = part(norm, i);
+  const Real *gain = from(norm.gain, feature), *bias = from(norm.bias, feature);
+  const Statistics s = statistics(group, norm.x + element);
+  for (Index k = 0; k < group.n; ++k) {
+    const Index at = element + k * group.stride, c = k * group.gain_stride;
+    y[at] = static_cast<Real>((norm.x[at] - s.mean) * s.rstd * (gain != nullptr ? gain[c] : 1) +
+                              (bias != nullptr ? bias[c] : 0));
   }
+  norm.mean[i] = static_cast<Real>(s.mean);
+  norm.rstd[i] = static_cast<Real>(s.rstd);
+  if constexpr (requires { norm.variance; }) norm.variance[i] = static_cast<Real>(s.variance);
 }
 
 template <class Norm>
 void backward_groups(const Norm& norm, const NormGradients<double>& gradients, Index begin, Index end) {
-  each_group(norm, begin, end, [&](const Group& group, Index at, Index feature, Index saved) {
-    backward(group, norm.x + at, norm.mean[saved], norm.rstd[saved], from(norm.gain, feature),
-             from(gradients, at, feature));
+  each_group(norm, begin, end, [&](Index i) {
+    const auto [group, element, feature] = part(norm, i);
+    backward(group, norm.x + element, norm.mean[i], norm.rstd[i], from(norm.gain, feature),
+             from(gradients, element, feature));
   });
 }
 
 void layer_norm_forward(const LayerNorm<double>& norm, Index begin, Index end, double* y) {
-  each_group(norm, begin, end, [&](const Group& group, Index at, Index feature, Index saved) {
-    const Statistics s =
-        forward(group, norm.x + at, from(norm.gain, feature), from(norm.bias, feature), y + at);
-    norm.mean[saved] = s.mean;
-    norm.rstd[saved] = s.rstd;
-  });
+  each_group(norm, begin, end, [&](Index i) { forward_group(norm, i, y); });
 }
 
 void layer_norm_backward(const LayerNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
@@ -289,14 +304,19 @@ void add_exponentials(Index n, const double* x, double max, double factor, doubl
 }  // namespace
 
 void forward_columns(const BatchNorm<double>& norm, Index begin, Index end, double* y) {
-  each_group(norm, begin, end, [&](const Group& group, Index at, Index feature, Index saved) {
-    const Statistics s =
-        forward(group, norm.x + at, from(norm.gain, feature), from(norm.bias, feature), y + at);
-    norm.mean[saved] = s.mean;
-    norm.variance[saved] = s.variance;
-    norm.rstd[saved] = s.rstd;
+  each_group(norm, begin, end, [&](Index i) { forward_group(norm, i, y); });
+}
+
+template <class Norm>
+void forward_out_of_range(const Norm& norm, Index begin, Index end, float* y) {
+  constexpr float largest = std::numeric_limits<float>::max(), largest_rstd = 0x1p56f;
+  each_group(norm, begin, end, [&](Index i) {
+    const float mean = norm.mean[i], rstd = norm.rstd[i];
+    if (!(std::abs(mean) <= largest && rstd > 0 && rstd < largest_rstd)) forward_group(norm, i, y);
   });
 }
+template void forward_out_of_range(const LayerNorm<float>&, Index, Index, float*);
+template void forward_out_of_range(const BatchNorm<float>&, Index, Index, float*);
 
 void backward_columns(const BatchNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
                       Index end) {

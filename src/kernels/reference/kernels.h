@@ -31,11 +31,18 @@ void gemm(const Gemm<Real>& g) {
   }
 }
 
-// --- Batch norm: columns [begin, end) ---
+// --- Norms ---
+
+// Batch norm: columns [begin, end).
 
 void forward_columns(const BatchNorm<double>& norm, Index begin, Index end, double* y);
 void backward_columns(const BatchNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
                       Index end);
+
+// The forward again, in double, of those groups in rows [begin, end), or columns of a batch norm, whose
+// squares left the range of a float: their mean or rstd is not finite, rstd is 0, or above 2^56.
+template <class Norm>
+void forward_out_of_range(const Norm& norm, Index begin, Index end, float* y);
 
 // --- Causal attention with its whole matrix of weights, one head at a time ---
 

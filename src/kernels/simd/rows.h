@@ -32,7 +32,8 @@ inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index 
       if (norm.centred) rest = sum_lanes(sum) / n;
       mu += rest;
       const float mean_square = sum_lanes(squares) / n;
-      const float variance = mean_square > rest * rest ? mean_square - rest * rest : 0;
+      // NaN where both are infinite; the driver then norms the group again (kernels/rows.cpp).
+      const float variance = mean_square < rest * rest ? 0 : mean_square - rest * rest;
       const float r = norm.eps_outside ? 1 / (__builtin_sqrtf(variance) + norm.eps)
                                        : 1 / __builtin_sqrtf(variance + norm.eps);
       norm.mean[row * norm.groups + group] = mu;
