@@ -168,7 +168,8 @@ void explain_axes(const Numbers& x, const Affine& affine) {
   }
 }
 
-void explain_all() {
+// Parts 1 to 4 of the lesson.
+void explain_arithmetic() {
   const Vector x = {1, 2, 3, 4};
   std::cout << R"(
 == 1. One vector, rescaled in six ways ==
@@ -209,7 +210,12 @@ A single text has no batch, so evaluation uses averages that training moves:
            0                          1
   1 2 3 4  0.9·0 + 0.1·2.5 = 0.25     0.9·1 + 0.1·1.6667 = 1.0667
   2 4 6 8  0.9·0.25 + 0.1·5 = 0.725   0.9·1.0667 + 0.1·6.6667 = 1.6267
+)";
+}
 
+// Parts 5 to 7.
+void explain_gradients() {
+  std::cout << R"(
 == 5. Where the norm sits ==
 F is attention, then the FFN; F′ is the derivative of the branch. The 1 in dx
 carries the gradient past F; post's norm multiplies it again in every sublayer.
@@ -285,7 +291,8 @@ Exit run(const CommandLine& line) {
   const Affine affine = {numbers_of(line, "gain", "1").values, numbers_of(line, "bias", "0").values};
   Numbers x = line.has("matrix") ? numbers_of(line, "matrix", "") : numbers_of(line, "vector", "1,2,3,4");
   if (line.has("all")) {
-    explain_all();
+    explain_arithmetic();
+    explain_gradients();
   } else if (line.has("matrix") && !line.has("norm")) {
     explain_axes(x, affine);
   } else if (line.has("matrix")) {
