@@ -111,7 +111,8 @@ class GroupsAndLabels(CompareTest):
     def test_defaults_that_depend_on_other_keys_are_the_program_s(self):
         for changes in ({}, {"model": {"norm_placement": ["deepnorm", {"attn": "pre", "ffn": "post"}], "bias": True}},
                         {"model": {"init": {"scheme": "xavier_normal"}, "tie_embeddings": False, "norm_placement": "mix"}},
-                        {"model": {"init": {"scheme": "kaiming_normal", "std": 0.3}}, "train": {"lr": 0.003}}):
+                        {"model": {"init": {"scheme": "kaiming_normal", "std": 0.3}}, "train": {"lr": 0.003}},
+                        {"train": {"optimizer": "muon"}}):
             self.clear()
             self.make("runs/a", changes=changes)
             (group,) = group_by_config(runs.find_runs([self.path("runs")], "config.json"))

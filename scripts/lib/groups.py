@@ -22,6 +22,7 @@ DEPENDENT = {
     "model.init.residual_scaling": lambda of:
         of("model.init.scheme") == "gpt2" and all(PLACEMENTS[p]["residual_scaling"] for p in _sublayers(of(PLACEMENT))),
     "train.min_lr": lambda of: float(f"{of('train.lr') / 10:.15g}"),
+    "train.momentum": lambda of: 0.95 if of("train.optimizer") == "muon" else 0.0,
 }
 
 
