@@ -141,6 +141,8 @@ class Explain(CliTest):
         for line in ("    x = attn_norm(x + attention(x))\n", "    x = x + ffn_post_norm(ffn(ffn_norm(x)))\n",
                      "logits = head(final_norm(x))"):
             self.assertIn(line, page)
+        self.assertNotIn("embed_norm", page)
+        self.assertIn(", then embed_norm\n", self.explain("tiny.json", "--set", "model.embed_norm=true"))
         counts = {name: int(number.replace(",", "")) for name, number in re.findall(r"(?m)^(\S+)(?:, with .*)? +([\d,]+)$", page)}
         run = self.train("run", {"model": {"activation": "swiglu", "ffn_bias": True, "norm_placement": ["post", "sandwich"]}})
         self.assertEqual(counts.pop("all"), run.summary["params"])

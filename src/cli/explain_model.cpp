@@ -64,7 +64,7 @@ void explain_config(const RunConfig& config) {
   std::cout << config.name << ": " << m.n_layer << " blocks, width " << m.d_model << ", " << name_of(m.norm)
             << "\n  x = token"
             << (m.position == Position::learned || m.position == Position::sinusoidal ? " + position" : "")
-            << (m.norm != NormKind::none && rows[0].attn->embed_norm ? ", then embed_norm" : "") << '\n';
+            << (has_embed_norm(m) ? ", then embed_norm" : "") << '\n';
   for (std::size_t first = 0, end = 0; first < rows.size(); first = end) {
     while (end < rows.size() && rows[end] == rows[first]) ++end;
     const auto& [attn, ffn] = rows[first];

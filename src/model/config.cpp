@@ -56,8 +56,7 @@ BranchScale branch_scale_of(const ModelConfig& config, const Placement& row) {
 }
 
 bool has_embed_norm(const ModelConfig& config) {
-  const bool is_set = config.embed_norm && config.norm != NormKind::none;
-  return is_set || placements_of(config)[0].attn->embed_norm;
+  return config.norm != NormKind::none && (config.embed_norm || placements_of(config)[0].attn->embed_norm);
 }
 
 bool has_inner_norm(const ModelConfig& config, const Placement& row) {
