@@ -55,7 +55,7 @@ template <class Real>
 void layer_norm_forward(const LayerNorm<Real>& norm, Real* y) {
   parallel_blocks(norm.rows, rows_per_block, [&](Index begin, Index end) {
     kernels<Real>().layer_norm_forward(norm, begin, end, y);
-    if constexpr (sizeof(Real) == sizeof(float)) reference::forward_out_of_range(norm, begin, end, y);
+    if constexpr (std::is_same_v<Real, float>) reference::forward_out_of_range(norm, begin, end, y);
   });
 }
 

@@ -205,10 +205,10 @@ void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
 
 std::string weights_of(const std::string& run_or_file) {
   if (!std::filesystem::is_directory(run_or_file)) return run_or_file;
-  const std::filesystem::path model = std::filesystem::path(run_or_file) / model_file;
-  if (std::filesystem::exists(model)) return model;
+  const std::filesystem::path run = run_or_file;
+  if (std::filesystem::exists(run / model_file)) return run / model_file;
   require_run(run_or_file, checkpoint_file);
-  return std::filesystem::path(run_or_file) / checkpoint_file;
+  return run / checkpoint_file;
 }
 
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {

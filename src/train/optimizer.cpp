@@ -11,13 +11,6 @@
 #include "kernels/simd.h"
 
 namespace normscope {
-namespace {
-
-// Brings the rms of a direction near that of AdamW's updates (Liu et al. 2025), so that both take one
-// learning rate.
-constexpr double muon_scale = 0.2;
-
-}  // namespace
 
 std::vector<ParameterPart> parts_of(const ParameterLayout& layout) {
   std::vector<ParameterPart> parts;
@@ -89,6 +82,10 @@ double learning_rate(const TrainConfig& config, Index step) {
 }
 
 namespace {
+
+// Brings the rms of Muon's directions near that of AdamW's updates (Liu et al. 2025), so that both take one
+// learning rate.
+constexpr double muon_scale = 0.2;
 
 // Replaces x, whose singular value decomposition is USV', by nearly UV': five steps of the Newton-Schulz
 // iteration x = (aI + bG + cG^2) x with G = xx', as in torch.optim.Muon but in the precision of Real. It
