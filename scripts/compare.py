@@ -27,14 +27,12 @@ KEYS = {"placement": "model.norm_placement", "norm": "model.norm", "n_layer": "m
 
 def print_table(columns, indent=""):
     """Columns of cells, titles first; those that do not fit beside the first on a terminal follow below."""
-    width = shutil.get_terminal_size((1000, 24)).columns
-    first, *rest = columns
-    while rest:
-        count = len(rest)
-        while count > 1 and max(map(len, table_of([first, *rest[:count]]))) + len(indent) > width:
-            count -= 1
-        print(*(indent + line for line in table_of([first, *rest[:count]])), "", sep="\n")
-        rest = rest[count:]
+    width, fitting = shutil.get_terminal_size((1000, 24)).columns, len(columns)
+    while fitting > 2 and max(map(len, table_of(columns[:fitting]))) + len(indent) > width:
+        fitting -= 1
+    print(*(indent + line for line in table_of(columns[:fitting])), "", sep="\n")
+    if columns[fitting:]:
+        print_table([columns[0], *columns[fitting:]], indent)
 
 
 def print_runs(entries):
@@ -49,11 +47,9 @@ def print_runs(entries):
     common = [column for column in columns[1:] if len(entries) > 2 and len(set(column[1:])) == 1]
     print_table([column for column in columns if column not in common])
     if common:
-        print("all: " + ", ".join(f"{title} {cell}" for title, cell, *_ in common))
+        print("all: " + ", ".join(f"{title} {cell}" for title, cell, *_ in common) + "\n")
     if has_seeds:
-        print("±: standard error of the mean over seeds")
-    if common or has_seeds:
-        print()
+        print("±: standard error of the mean over seeds\n")
 
 
 def marked(pair):
@@ -65,13 +61,13 @@ def print_pairs(pairs):
     grid = [pair for pair in pairs if pair["setting"] is not None]
     rows = {pair["base"]: pair for pair in grid}
     if len(rows) > 1:
-        columns = {"setting": [pair["setting"] for pair in rows.values()]}
-        columns[grid[0]["values"][1]] = [pair["base_loss"] for pair in rows.values()]
+        base = grid[0]["values"][1]
+        columns = [["setting", *(pair["setting"] for pair in rows.values())], [base, *(pair["base_loss"] for pair in rows.values())]]
         cells = {(pair["values"][0], pair["base"]): marked(pair) for pair in grid}
-        for value in dict.fromkeys(value for value, _ in cells):
-            columns[f"{value} minus {grid[0]['values'][1]}"] = [cells.get((value, row), "-") for row in rows]
+        columns += [[f"{value} minus {base}", *(cells.get((value, row), "-") for row in rows)]
+                    for value in dict.fromkeys(value for value, _ in cells)]
         print("final val in each setting, and differences seed by seed (*: clear, by Student's t at 5%):\n")
-        print_table([[title, *column] for title, column in columns.items()], "  ")
+        print_table(columns, "  ")
         pairs = [pair for pair in pairs if pair not in grid]
     for base in dict.fromkeys(pair["base"] for pair in pairs):
         print(f"final val minus that of {base}, seed by seed, mean ± standard error:")
@@ -100,13 +96,10 @@ def print_csv(entries):
                          *(printable(e["keys"].get(key, "")) for key in varied)])
 
 
-def finite(value):
-    """The value with null for every number that JSON cannot hold, and without groups."""
-    if isinstance(value, dict):
-        return {key: finite(part) for key, part in value.items() if key != "group" or isinstance(part, str)}
-    if isinstance(value, list):
-        return [finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def print_json(said):
+    """Everything as JSON, with null for NaN and infinities, which JSON cannot hold."""
+    written = json.dumps(said, default=lambda group: group.label)
+    print(json.dumps(json.loads(written, parse_constant=lambda _: None), indent=2))
 
 
 def main(arguments=None):
@@ -127,16 +120,15 @@ def main(arguments=None):
     if not runs:
         raise ScriptError(unreadable[0], 1)
     said = comparison(runs, args.base, args.target)
-    said["remarks"] += [{"text": text, "kind": "unreadable", "groups": []} for text in unreadable]
     if args.json:
-        print(json.dumps(finite(said), indent=2))
+        print_json(said)
     elif args.csv:
         print_csv(said["runs"])
     else:
         print_runs(said["runs"])
         print_pairs(said["paired"])
         print_rates(said["rates"])
-        print("".join(f"- {remark['text']}\n" for remark in said["remarks"] if remark["kind"] != "unreadable"), end="")
+        print("".join(f"- {remark['text']}\n" for remark in said["remarks"]), end="")
     if unreadable:
         raise ScriptError("\n".join(unreadable), 1)
 

@@ -94,8 +94,7 @@ def lens(model):
     found = []
     for x in model.streams:
         logits = final_norm(model, x) @ head.T.astype(float)
-        top = logits.max(-1, keepdims=True)
-        log_sum = top[..., 0] + np.log(np.exp(logits - top).sum(-1))
+        log_sum = np.logaddexp.reduce(logits, axis=-1)
         found.append((log_sum - np.take_along_axis(logits, targets[..., None], -1)[..., 0]).mean())
     loss = float(model.tensors["loss"][0])
     if not math.isclose(found[-1], loss, rel_tol=1e-3):
@@ -106,12 +105,9 @@ def lens(model):
 
 def rank(model):
     """Effective rank by layer."""
-    found = []
-    for x in model.streams:
-        values = np.linalg.svd(x.reshape(-1, x.shape[-1]), compute_uv=False)
-        p = values[values > 0] / values.sum()
-        found.append(math.exp(-(p * np.log(p)).sum()))
-    return found
+    values = [np.linalg.svd(x.reshape(-1, x.shape[-1]), compute_uv=False) for x in model.streams]
+    shares = [s[s > 0] / s.sum() for s in values]
+    return [math.exp(-(p * np.log(p)).sum()) for p in shares]
 
 
 def unit(x):

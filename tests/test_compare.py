@@ -242,6 +242,8 @@ class PairsAndRemarks(CompareTest):
                     ("post", True), ("mix", True), ("pre_scaled", True), ("rezero", False), ("none", False), ("deepnorm", False),
                     ("sandwich", False))),
                 ("small_branch", 2.5, {"branch_share": 0.01}, {"branch_scale": 0.5}, False),
+                ("starved", 2.5, {"grad_first_last": 9e-4}, {}, True), ("starved", 2.5, {"grad_first_last": 2e-3}, {}, False),
+                ("starved", 2.5, {"grad_first_last": 0, "status": "diverged"}, {}, False),
                 ("leaks", 2.5, {}, {"norm": "instancenorm"}, True), ("leaks", 2.5, {}, {"norm": "rmsnorm"}, False),
                 ("unfinished", 2.5, {"status": "interrupted", "steps": 1}, {}, True), ("unfinished", 2.5, {}, {}, False)):
             with self.subTest(kind=kind, loss=loss, summary=summary, changes=changes):
@@ -374,7 +376,7 @@ class Command(CompareTest):
         done = run_script(os.path.join(ROOT, "scripts", "compare.py"), "--json", "runs", cwd=self.folder)
         said = json.loads(done.stdout)
         self.assertEqual([run["label"] for run in said["runs"]], ["pre", "post"])
-        self.assertEqual([remark["kind"] for remark in said["remarks"]][-2:], ["unreadable"] * 2)
+        self.assertEqual(done.stderr.splitlines(), lines)
 
     def test_steps_to_a_target(self):
         for seed, losses in ((1, (4, 3, 2)), (2, (4, 2, 1)), (3, (4, 4, 4))):

@@ -1,5 +1,6 @@
 """What can be said of groups of runs side by side: figures, differences seed by seed, remarks."""
 
+import collections
 import math
 import statistics
 
@@ -15,6 +16,7 @@ TO_TARGET, RATE = "steps_to_target", "train.lr"
 MANY_COMPARISONS = 5
 NEAR_LEVEL = 0.08  # nats from the unigram level: only letter counts are learnt
 SMALL_BRANCH = 0.05
+STARVED = 1e-3  # grad first/last
 ABSURD_LOSS = 100  # above it, digits after the point mean nothing
 MOST_NAMES = 6
 MOST_STEPS = 20  # before a divergence, that growth is taken over
@@ -39,8 +41,7 @@ def comparison(runs, base=None, target=None):
 
 def entry_of(group, base, columns=FIGURES):
     """A group's row of the table, for programs and for people."""
-    status = [printable(run.record["status"]) for run in group.runs]
-    times = {name: status.count(name) for name in sorted(set(status))}
+    times = collections.Counter(sorted(printable(run.record["status"]) for run in group.runs))
     figures = {}
     for key, title, kind in columns:
         values = group.figures(key)
@@ -55,13 +56,13 @@ def entry_of(group, base, columns=FIGURES):
 
 
 def steps_to(target, evaluations):
-    """The steps to a validation loss, linear between evaluations; None if none is as low. `evaluations`: rows of (step, loss)."""
-    before = None
-    for step, loss in evaluations:
-        if loss <= target:
-            return step if before is None else before[0] + (step - before[0]) * (before[1] - target) / (before[1] - loss)
-        before = (step, loss)
-    return None
+    """The steps to a validation loss, linear between evaluations; None if none is as low. `evaluations`: an array of rows
+    (step, loss)."""
+    reached = np.flatnonzero(evaluations[:, 1] <= target)
+    if not reached.size:
+        return None
+    steps, losses = evaluations[max(reached[0] - 1, 0):reached[0] + 1].T
+    return float(np.interp(target, losses[::-1], steps[::-1]))
 
 
 # ---- figures --------------------------------------------------------------------------------------------------
@@ -85,7 +86,7 @@ def figure_text(values, kind):
         return "-"
     mean, error = statistics.fmean(values), standard_error(values)
     if kind == "speed":
-        return short_number(mean)
+        return f"{mean / 1e3:,.1f}k"
     if error is not None and math.isfinite(error):
         return with_error(mean, error)
     return f"{mean:.4f}" if kind == "loss" and abs(mean) < ABSURD_LOSS else f"{mean:.3g}"
@@ -97,13 +98,6 @@ def with_error(mean, error):
     if not 0 <= digits <= 6:
         return f"{mean:.3g} ± {error:.2g}"
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
-
-
-def short_number(number):
-    """ "52.1k"."""
-    if not abs(number) >= 1e3:
-        return f"{number:.0f}"
-    return f"{number / 1e3:.{1 if number < 1e5 else 0}f}k" if abs(number) < 1e6 else f"{number / 1e6:.2f}M"
 
 
 # ---- differences seed by seed ---------------------------------------------------------------------------------
@@ -194,54 +188,42 @@ def incomparable_keys(a, b):
 # ---- remarks --------------------------------------------------------------------------------------------------
 
 
-class Remarks:
-    """Sentences, each once, with the groups and the number of runs of which they are true."""
-
-    def __init__(self):
-        self.found = {}  # {(kind, sentence): {index of the group: [group, runs]}}
-
-    def add(self, kind, index, group, count, sentence):
-        self.found.setdefault((kind, sentence), {}).setdefault(index, [group, 0])[1] += count
-
-    def entries(self, total):
-        """[{"text", "kind", "groups"}]. A sentence about all of more than two groups begins with "all"."""
-        entries = []
-        for (kind, sentence), groups in self.found.items():
-            said = [groups[index] for index in sorted(groups)]
-            names = [group.label + ("" if count == len(group.runs) else f" ({count} of {len(group.runs)} seeds)")
-                     for group, count in said]
-            labels = [group.label for group, _ in said]
-            is_of_all = labels == names and len(names) == total > 2
-            more = f" and {len(names) - MOST_NAMES + 1} more" if len(names) > MOST_NAMES else ""
-            listed = ", ".join(names[:MOST_NAMES - 1] if more else names) + more
-            entries.append({"text": ("all" if is_of_all else listed) + sentence, "kind": kind, "groups": labels})
-        return entries
+def entries_of(sentences, total):
+    """[{"text", "kind", "groups"}] of {(kind, sentence): {group: runs of which it is true}}. A sentence about all of more than two
+    groups begins with "all"."""
+    entries = []
+    for (kind, sentence), groups in sentences.items():
+        labels = [group.label for group in groups]
+        names = [group.label + ("" if count == len(group.runs) else f" ({count} of {len(group.runs)} seeds)")
+                 for group, count in groups.items()]
+        is_of_all = labels == names and len(names) == total > 2
+        if len(names) > MOST_NAMES:
+            names[MOST_NAMES - 1:] = [f"{len(names) - MOST_NAMES + 1} more"]
+        entries.append({"text": ("all" if is_of_all else ", ".join(names)) + sentence, "kind": kind, "groups": labels})
+    return entries
 
 
 def remarks_on(groups, partners, key, pairs=0, target=None):
     """What sets each group apart from the one that it is set against, what stands out, and what cannot be concluded. `pairs`: the
     number of differences seed by seed."""
-    remarks, of_grid = Remarks(), {}
+    sentences = collections.defaultdict(collections.Counter)
     is_grid = len(set(partners.values())) > 1
-    for index, group in enumerate(groups):
-        if base := partners.get(group):
-            if is_grid and choices(base, group) == [key]:
-                sentence = f"{group.words([key])} against {base.words([key])} in the same setting: {difference_text(base, group)}"
-                of_grid.setdefault(sentence, []).append(group.label)
-            else:
-                remarks.add("differs", index, group, len(group.runs), f" against {base.label}: {difference_text(base, group)}")
-            if keys := incomparable_keys(base, group):
-                remarks.add("not_comparable", index, group, len(group.runs),
-                            f": losses are not comparable with those of {base.label}: other {', '.join(keys)}")
-    for index, group in enumerate(groups):
+    for group, base in partners.items():
+        in_setting = is_grid and choices(base, group) == [key]
+        named = f"{base.words([key])} in the same setting" if in_setting else base.label
+        sentences["differs", f" against {named}: {difference_text(base, group)}"][group] = len(group.runs)
+        if keys := incomparable_keys(base, group):
+            losses = f": losses are not comparable with those of {base.label}: other {', '.join(keys)}"
+            sentences["not_comparable", losses][group] = len(group.runs)
+    for group in groups:
         for run in group.runs:
             for kind, sentence in remarks_on_run(group, run, target):
-                remarks.add(kind, index, group, 1, ": " + sentence)
-    for index, group in enumerate(groups):
+                sentences[kind, ": " + sentence][group] += 1
+    for group in groups:
         if len(groups) > 1 and len(group.runs) == 1:
-            remarks.add("one_seed", index, group, 1, ": one seed a config: small differences may be chance; more seeds (--set "
-                        "train.seed=2 --out ...) become mean ± standard error here")
-    entries = [{"text": text, "kind": "differs", "groups": labels} for text, labels in of_grid.items()] + remarks.entries(len(groups))
+            chance = "small differences may be chance; more seeds (--set train.seed=2 --out ...) become mean ± standard error here"
+            sentences["one_seed", f": one seed a config: {chance}"][group] = 1
+    entries = entries_of(sentences, len(groups))
     if pairs >= MANY_COMPARISONS:
         entries.append({"text": f"{pairs} differences: where there is none, chance still calls one in 20 clear", "kind": "many_comparisons",
                         "groups": []})
@@ -288,6 +270,9 @@ def remarks_on_run(group, run, target=None):
         if level is not None and abs(loss - level) < NEAR_LEVEL:
             found.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each character occurs has been "
                           "learnt, and nothing of their order"))
+        if record.get("grad_first_last", 1) < STARVED:
+            found.append(("starved", f"hardly any gradient reaches block 1; scripts/measure.py {group.runs[0]} shows whether all tokens "
+                          "have become one vector"))
     elif record["status"] not in ("done", "probe"):
         found.append(("unfinished", f"{printable(record['status'])} at step {record.get('steps', 0):,} of {run.value(STEPS) or 0:,}; "
                       "figures of a run that is not done are no result"))
@@ -327,11 +312,8 @@ def divergence_text(run, step):
 
 
 def _place_text(layer, site, depth):
-    if layer == 0:
-        return "the embedding"
-    if layer > depth:
-        return "the final activation" if site == "final" else f"the {site}"
-    return f"block {layer} {site}"
+    ends = {0: "the embedding", depth + 1: "the final activation" if site == "final" else f"the {site}"}
+    return ends.get(layer, f"block {layer} {site}")
 
 
 def _growth_of_layers(run, step):
@@ -352,10 +334,6 @@ def _growth_of_layers(run, step):
                   if place in then and then[place][column] > 0 and np.isfinite(now[place][column])]
         times, (layer, site) = max(ratios, key=lambda ratio: ratio[0], default=(0, (0, 0)))
         if times >= LEAST_GROWTH:
-            grown.append(f"{what} had grown {_times_text(times)} since step {steps[0]:.0f} (most: "
+            grown.append(f"{what} had grown {times:.3g} times since step {steps[0]:.0f} (most: "
                          f"{_place_text(int(layer), names[int(site)], depth)})")
     return ", ".join(grown) or f"nothing had grown since step {steps[0]:.0f}"
-
-
-def _times_text(times):
-    return f"{times:.1e} times" if times >= 1e6 else f"{times:.{1 if times < 10 else 0}f} times"
