@@ -110,6 +110,13 @@ class Metrics(CliTest):
             said = re.search(r"^model +(\S+) +(\S+)$", self.normscope("eval", what).stdout, re.MULTILINE)
             self.assertEqual(said.groups(), (f"{final:.6f}", f"{final / math.log(2):.6f}"))
 
+    def test_probe_multiplies_branches_by_the_factors_of_the_weights_step(self):
+        self.train("run", {"model": {"n_layer": 2}, "train": {"branch_warmup_steps": 20}})  # 25 steps
+        whole, done, halfway = (self.normscope("probe", self.config(), "--from", "run", "--overwrite", "--set",
+                                               f"train.branch_warmup_steps={steps}").stdout for steps in (0, 12, 20))
+        self.assertEqual(done, whole)
+        self.assertNotEqual(halfway, whole)
+
     def test_learning_rate_follows_its_formula(self):
         S, w, lr, low = 25, 7, 0.004, 0.0005
         decay = {"wsd": lambda p: lr + (low - lr) * max(0, p - 0.8) / 0.2, "constant": lambda p: lr, "linear": lambda p: lr + (low - lr) * p,

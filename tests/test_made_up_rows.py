@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Adds a made-up placement and a made-up norm by the files that the README names, and asks who knows them.
+"""Adds a made-up placement, norm and key by the files that the README names, and asks who knows them.
 
 The program with the two rows is built beside the one under test; configs, the schema, explain, check with its gradients
 against differences, training, plots and the comparison with PyTorch take them from there.
@@ -47,7 +47,16 @@ NORM = [
      'if self.kind == "made_up":\n            return x / self.root((x * x).mean(-1, keepdim=True)) / 2\n'
      '        if self.kind == "rmsnorm":'),
 ]
-UNITS = ["model/config.cpp", "model/transformer.cpp", "check/equations.cpp"]
+# A flag in the padding behind another member, so that units that do not name it need not be compiled.
+KEY = [
+    ("src/config/run_config.h", "OnNonfinite on_nonfinite = OnNonfinite::stop;",
+     "OnNonfinite on_nonfinite = OnNonfinite::stop; bool made_up = false;"),
+    ("src/config/fields.cpp", 'row("train.optimizer",',
+     'row("train.made_up", train(&T::made_up), boolean(), "a test", {.used_if = {has_momentum, "adamw has none"}}),'
+     'row("train.optimizer",'),
+]
+UNITS = ["model/config.cpp", "model/transformer.cpp", "check/equations.cpp", "config/fields.cpp", "config/load.cpp",
+         "config/dump.cpp"]
 TINY = {"n_layer": 2, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 12, "tie_embeddings": False,
         "init": {"scheme": "xavier_normal", "embed_std": 1}}
 
@@ -62,7 +71,7 @@ class MadeUpRows(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
         cls.root = root = Path(cls.folder.name)
-        edits = PLACEMENT + NORM
+        edits = PLACEMENT + NORM + KEY
         cls.program = mutants.build(root, UNITS, [(name[4:], text, becomes) for name, text, becomes in edits
                                                   if name.startswith("src/")])
         shutil.copytree(Path(ROOT) / "scripts", root / "scripts")
@@ -104,6 +113,21 @@ class MadeUpRows(unittest.TestCase):
         self.assertEqual(schema["x-placements"]["made_up"]["alpha"], [3, 0.5])
         refused = self.call("config", self.config(norm="made_upp"), code=2)
         self.assertIn("did you mean made_up?", refused.stderr)
+
+    def test_key(self):
+        self.assertEqual(len(files(KEY)), 2)
+        by_sgd, path = ("--set", "train.optimizer=sgd"), self.both()
+        said = self.call("config", path, "--set", "train.made_up=true", *by_sgd, "--origin").stdout
+        self.assertRegex(said, r"(?m)^train\.made_up +true +--set$")
+        self.assertNotIn("made_up", json.loads(self.call("config", path).stdout)["train"])
+        self.assertIs(json.loads(self.call("config", path, *by_sgd).stdout)["train"]["made_up"], False)
+        schema = json.loads((self.root / "configs/schema.json").read_text(encoding="utf-8"))
+        self.assertEqual(schema["properties"]["train"]["properties"]["made_up"]["description"], "a test")
+        refused = self.call("config", path, "--set", "train.made_upp=true", code=2)
+        self.assertIn("did you mean train.made_up?", refused.stderr)
+        self.call("train", path, *by_sgd, "--set", "train.made_up=true", "--out", "key-run")
+        differs = self.call("train", path, *by_sgd, "--resume", "--out", "key-run", code=2)
+        self.assertIn("train.made_up (true -> false)", differs.stderr)
 
     def test_explain(self):
         self.assertIn("y = N2(alpha*x + F(N(x)))", self.call("explain").stdout)

@@ -96,7 +96,8 @@ using Tensors = std::map<std::string, Numbers>;
 template <class Real>
 Tensors tensors_of(Model<Real>& model, const Pass& batch, SiteCopies<Real>&& sites = {});
 
-// The outcome, unless a result is NaN because a norm without eps divides 0 by 0, as where ReLUs leave zeros.
+// The outcome, unless a result is NaN because a norm without eps divides 0 by 0, as where ReLUs leave zeros,
+// or because relu2 or swiglu overflows without norms.
 Outcome unless_nan(const Context& given, const Outcome& outcome);
 
 // The largest of some errors, each relative to a scale; NaN counts as the largest.

@@ -87,7 +87,7 @@ std::map<std::string, double> scales_of(const Tensors& pass) {
 // - pre-norm reads the stream through norms alone: the sum over all that write the stream.
 Outcome scales(const Context& given) {
   ModelConfig config = given.config.model;
-  config.norm_eps = 1e-16;  // with 0 a norm of zeros would give NaN
+  config.norm_eps = 1e-24;  // with 0 a norm of zeros would give NaN
   config.bias = config.ffn_bias = config.tie_embeddings = false;
   const bool has_statistics = norm_row(config.norm).has_statistics();
   TestModel<double> model(given, config);

@@ -169,8 +169,7 @@ Threads set_up_threads(const CommandLine& line, Index config_threads) {
 }
 
 std::string machine_text(const TrainConfig& config) {
-  return text(counted(thread_count(), "thread"), ", ", isa_name(), ", ",
-              config.gemm == GemmProvider::native ? "own GEMM" : "OpenBLAS");
+  return text(counted(thread_count(), "thread"), ", ", isa_name(), ", GEMM ", name_of(config.gemm));
 }
 
 }  // namespace normscope

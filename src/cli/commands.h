@@ -90,7 +90,7 @@ Threads set_up_threads(const CommandLine& line, Index config_threads);
 // a second SIGINT or SIGTERM ends the program at once (exit 130).
 const std::atomic<bool>& stop_on_signals();
 
-// "2 threads, avx512, OpenBLAS"; summary.json has the rest.
+// "2 threads, avx512, GEMM auto"; summary.json has the rest.
 std::string machine_text(const TrainConfig& config);
 
 }  // namespace normscope

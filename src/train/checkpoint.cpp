@@ -198,6 +198,10 @@ void require_weights(const SafetensorsFile& file, const ParameterLayout& layout)
   require_tensors(file, "", layout.buffers());
 }
 
+Index step_of(const SafetensorsFile& file) {
+  return file.metadata().contains("step") ? number_at<Index>(file, "step") : 0;
+}
+
 void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
   load_tensors(file, "", model.layout().list(), model.parameters.all());
   load_tensors(file, "", model.layout().buffers(), model.running.values);

@@ -55,6 +55,9 @@ void save_model(const std::string& path, const CheckpointMeta& meta, Index step,
 // header only, so a false header cannot make it allocate.
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout);
 
+// The finished updates behind the weights; 0 in a file of another program.
+Index step_of(const SafetensorsFile& file);
+
 // Reads every parameter and running statistic by name. Call require_weights() first.
 void load_model_weights(const SafetensorsFile& file, Model<float>& model);
 

@@ -61,7 +61,7 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
     initialise(config.model, model.layout(), config.train.seed, model.parameters);
   }
 
-  model.branch_progress = config.train.branch_progress(1);
+  model.branch_progress = config.train.branch_progress(weights ? std::max<Index>(1, step_of(*weights)) : 1);
   StepRunner runner(config, model, corpus.train, /*dropout=*/false);
   SiteStatistics statistics(config.model.n_layer, config.model.n_head);
   ParameterBlock<float> mean_gradient(model.layout());
