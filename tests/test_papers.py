@@ -20,7 +20,7 @@ from lib import papers  # noqa: E402
 from lib import papers_run  # noqa: E402
 from lib import papers_tables  # noqa: E402
 import reproduce  # noqa: E402
-from lib import safetensors_io  # noqa: E402
+from lib import runs, safetensors_io  # noqa: E402
 
 
 def rows(losses, **columns):
@@ -99,19 +99,21 @@ class Papers(unittest.TestCase):
         self.assertEqual(papers_tables.spread(table.losses(norm_placement="post")), "diverged")
 
     def test_measures(self):
-        norms = {("pre", layers): np.full((2, layers), 3 * layers**-0.5) for layers in (4, 9, 30)}
+        norms = {("pre", layers): (np.full((2, layers), 3 * layers**-0.5), None) for layers in (4, 9, 30)}
         self.assertAlmostEqual(papers_tables.slope(norms, "pre"), -0.5)
         table = rows([2.5, 2.6, 3.1, 2.4], norm_placement=["pre"] * 4, lr=["0.001", "0.003", "0.01", "0.03"])
         self.assertEqual(papers.rate_that_learns({"norm_placement": "pre"}, "0.001", "0.003", "0.01", "0.03")(table), 0.003)
         table = rows([2.5, 2.4, 2.6, 2.3, 2.5, 2.8], n_layer=["6"] * 3 + ["48"] * 3, lr=["0.001", "0.003", "0.01"] * 2)
         self.assertAlmostEqual(papers.lost_by_rate({"n_layer": 6}, {"n_layer": 48}, "0.001", "0.003", "0.01")(table), 0.2)
         self.assertEqual(papers_tables.thirds(np.array([[4.0, 4, 9, 9, 1, 1], [4, 4, 9, 9, 3, 3]])), 0.5)
-        self.assertAlmostEqual(papers_tables.worst_off_law({"pre": (np.array([[1.0, 2], [1, 3]]), np.array([1.0, 2]))}, "pre"), 0.25)
-        of_post = {"rows": rows([2.5, 2.6, 3.1, 2.7], n_layer=["6", "12", "24", "48"], branch_scale=["1"] * 4, lr=["0.001"] * 4),
-                   "amplification": {("6", "1"): 7.0, ("12", "1"): 16.0, ("24", "1"): 33.0, ("48", "1"): 70.0}}
+        by_seed = {"pre": (np.array([[1.0, 2], [1, 3]]), np.array([1.0, 2]))}
+        self.assertAlmostEqual(papers_tables.worst_off(by_seed), 0.25)
+        self.assertAlmostEqual(papers_tables.worst_off(by_seed, relative=False), 0.5)
+        of_post = rows([2.5, 2.6, 3.1, 2.7], n_layer=["6", "12", "24", "48"], branch_scale=["1"] * 4, lr=["0.001"] * 4,
+                       A=[7.0, 16.0, 33.0, 70.0])
         self.assertEqual(papers_tables.limit(of_post, "0.001"), math.sqrt(70 * 33))
         self.assertEqual(papers_tables.out_of_order(of_post, "0.001"), 1)
-        of_post["rows"].rows[3]["final_val_loss"] = "3.08"
+        of_post.rows[3]["final_val_loss"] = "3.08"
         self.assertEqual(papers_tables.limit(of_post, "0.001"), math.sqrt(16 * 33))
         self.assertEqual(papers_tables.out_of_order(of_post, "0.001"), 0)
 
@@ -124,14 +126,22 @@ class Measured(CliTest):
         for part in ("attn", "ffn"):
             tensors[f"blocks.0.{part}.out.weight"] *= 0
         safetensors_io.write(folder / "model.safetensors", tensors, metadata)
+        run = runs.Run(folder)
         with mock.patch.object(papers_run, "PROGRAM", BINARY):
-            first, second = papers_run.angles(folder)
+            first, second = papers_run.angles(run)
             self.assertLess(first, 1e-5)
             self.assertGreater(second, 1e-2)
-            for _ in range(2):  # measured, then remembered
-                first, second = papers_run.losses_without_blocks(folder)
-                self.assertEqual(first, 0)
-                self.assertGreater(abs(second), 1e-5)
+            first, second = papers_run.losses_without_blocks(run)
+        self.assertEqual(first, 0)
+        self.assertGreater(abs(second), 1e-5)
+
+    def test_what_was_measured_is_kept(self):
+        folder, measured = Path(self.train("run").path), []
+        with mock.patch.object(papers_run, "sweep", lambda *_: papers_run.Rows([{"folder": folder}])):
+            for _ in range(2):
+                found = papers_run.measuring(steps=lambda run: measured.append(run.value("train.steps")) or measured)(None, None, False)
+        self.assertEqual(len(measured), 1)
+        self.assertEqual(found.measured("steps").tolist(), [measured])
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ from typing import Callable
 
 from lib import papers_pictures as pictures
 from lib import papers_tables as tables
-from lib.papers_run import (run_amplification, run_batchnorm, run_dyt_growth, run_equilibrium, run_growth, run_identity, run_laws,
-                        run_outgrow, run_residual, run_theory, run_xiong, sweep)
-from lib.papers_tables import LEARNS, STUCK, deepest, final, losses, mean, paired, placements, rates, values_of
+from lib.papers_run import (SIZED, amplification, angles, curve, first_over_last, gap, last_gradients, losses_without_blocks, mean_entropy,
+                            measuring, over_last, over_law, probing, shares, stream, sweep, together)
+from lib.papers_tables import (LEARNS, STUCK, final, grid, less, losses, of, paired, placements, rates, several, spread, thirds, values_of,
+                               worst_off)
 from lib.runs import np
 
 
@@ -70,6 +71,7 @@ STABLE = placements("post", "deepnorm", "pre", "sandwich", "res_post")
 RESIDUALS = {"pre, with residuals": {"residual": "true"}, "pre, without": {"residual": "false"}}
 QK = {"without": {"qk_norm": "false"}, "with": {"qk_norm": "true"}}
 DEPTHS = values_of("n_layer", 6, 12, 24, 48, name="L {}")
+BATCHES = values_of("batch_size", 2, 4, 8, 32, name="batch {}")
 SCALED = {"branches × 1": {"branch_scale": "1"}, "branches × 1/L": {"branch_scale": "L^-1"}}
 DEEP = {f"{p}, L {layers}": {"norm_placement": p, "n_layer": layers} for p in ("pre", "deepnorm", "keel") for layers in (24, 48, 96)}
 BIASES = {"FFN without biases": {"ffn_bias": "false"}, "with": {"ffn_bias": "true"}}
@@ -80,48 +82,67 @@ PRECISIONS = {"float32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
 NORMS = values_of("norm", "layernorm", "dyt", "derf")
 INITS = {"Xavier, unit embeddings": {"scheme": "xavier_normal"}, "GPT-2's (0.02, projections by 1/√(2L))": {"scheme": "gpt2"}}
 HYBRID = placements("pre", "hybrid", "hybrid_star")
+BATCH_NORMS = values_of("norm", "batchnorm", "layernorm")
 ROUNDED = "pre", "sandwich", "deepnorm", "post"
 FEW, SOME, MANY = ("0.0005", "0.001", "0.003"), ("0.001", "0.003", "0.01", "0.03"), ("0.003", "0.01", "0.03", "0.1")
 
+KEPT = "pre", "post", "deepnorm", "keel", "sandwich", "res_post", "hybrid"
+ATTENTION = {**placements("pre", "post", "sandwich", "res_post"), "pre, QK norm": {"qk_norm": "true"}}
+THEORY = {**placements("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "hybrid", "subln"),
+          "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},
+          "pre, RoPE, QK norm": {"position": "rope", "qk_norm": "true"}, "pre, DyT": {"norm": "dyt"},
+          "res_post, DyT": {"norm_placement": "res_post", "norm": "dyt"},
+          "post, DyT": {"norm_placement": "post", "norm": "dyt"},
+          "pre, GPT-2's init, tied": {"init.scheme": "gpt2", "init.embed_std": 0.02, "tie_embeddings": "true"}}
+
 EXPERIMENTS = [
-    Experiment("xiong", run_xiong, None, [
+    Experiment("xiong", probing({(p, layers): {"norm_placement": p, "n_layer": layers} for p in ("pre", "post")
+                                 for layers in (6, 8, 10, 12, 14, 24, 48)}, last_gradients, seeds=16), None, [
         Claim("pre: slope of log |dW2| of block L against log L", lambda f: tables.slope(f, "pre"), -0.55, -0.35),
         Claim("post: the same", lambda f: tables.slope(f, "post"), 0.0, 0.2),
         Claim("pre, L 14: |dW2| of block 1 over block L, law's √((1 + 1.5 L)/2.5) = 3.0",
-              lambda f: float(np.divide(*f["pre", 14].mean(axis=0)[[0, -1]])), 2.2, 3.8),
+              lambda f: float(first_over_last(f["pre", 14][0].mean(axis=0))), 2.2, 3.8),
     ], pictures.xiong),
-    Experiment("growth", run_growth, None, [
-        Claim(f"{p}: the stream's worst layer, from its law", lambda f, p=p: tables.worst_off_law(f, p), 0, 0.05)
+    Experiment("growth", probing(placements("pre", "pre_scaled", "post", "sandwich", "peri"), lambda folder: stream("rms")(folder)**2,
+                                 lambda law: law["rms"]**2, seeds=16), None, [
+        Claim(f"{p}: the stream's worst layer, from its law", lambda f, p=p: worst_off({p: f[p]}), 0, 0.05)
         for p in ("pre", "pre_scaled", "sandwich", "peri", "post")
     ], pictures.growth),
-    Experiment("dyt_growth", run_dyt_growth, None, [
-        *(Claim(f"{norm}: the worst depth, from its law", lambda f, norm=norm: max(
-            abs(measured.mean() / law - 1) for measured, law in f[norm].values()), 0, 0.1) for norm in ("layernorm", "dyt")),
-        Claim("dyt: logarithm of the growth, L 96 over L 24 (law exp(c√L): 2)", lambda f: tables.doubling(f["dyt"]), 1.8, 2.4),
-        Claim("layernorm: the same (law √(1 + 1.5 L): 1.38)", lambda f: tables.doubling(f["layernorm"]), 1.2, 1.5),
+    Experiment("dyt_growth", probing({(norm, layers): {"norm": norm, "n_layer": layers} for norm in ("layernorm", "dyt")
+                                      for layers in (6, 12, 24, 48, 96)}, lambda folder: first_over_last(stream("grad_rms")(folder)),
+                                     lambda law: first_over_last(law["grad"])), None, [
+        *(Claim(f"{norm}: the worst depth, from its law", lambda f, norm=norm: worst_off(
+            {key: pair for key, pair in f.items() if norm in key}), 0, 0.1) for norm in ("layernorm", "dyt")),
+        Claim("dyt: logarithm of the growth, L 96 over L 24 (law exp(c√L): 2)", lambda f: tables.doubling(f, "dyt"), 1.8, 2.4),
+        Claim("layernorm: the same (law √(1 + 1.5 L): 1.38)", lambda f: tables.doubling(f, "layernorm"), 1.2, 1.5),
     ]),
-    Experiment("laws", run_laws, None, [
+    Experiment("laws", together(
+        kept=probing(placements(*KEPT), lambda folder: stream("rms")(folder) * stream("grad_rms")(folder)),
+        share=probing(placements(*KEPT), shares, lambda law: law["share"]),
+        activations=probing({name: {"norm_placement": "post", "activation": name, "n_layer": 24}
+                             for name in ("relu", "gelu", "silu", "swiglu")}, lambda folder: over_last(stream("grad_rms")(folder)),
+                            lambda law: over_last(law["grad"])),
+        entropy=probing(ATTENTION, mean_entropy, lambda law: law["entropy"], config="theory")), None, [
         Claim("rms of x times its gradient's, x_0 over x_L, the placement farthest from 1", lambda f: max(
-            (float((kept[:, 0] / kept[:, -1]).mean()) for kept in f["kept"].values()), key=lambda ratio: abs(math.log(ratio))), 0.8, 1.2),
-        Claim("cos(x_0, x_l): the worst layer of all placements, less its law", lambda f: max(
-            float(np.abs(measured.mean(axis=0) - law).max()) for measured, law in f["share"].values()), 0, 0.03),
+            (float((kept[:, 0] / kept[:, -1]).mean()) for kept, _ in f["kept"].values()), key=lambda ratio: abs(math.log(ratio))), 0.8, 1.2),
+        Claim("cos(x_0, x_l): the worst layer of all placements, less its law", lambda f: worst_off(f["share"], relative=False), 0, 0.03),
         Claim("post, SwiGLU, L 24: |dx_0| over |dx_L| (law ((1 + 0.735)/(1 + 0.356))^12: 19)",
               lambda f: float(f["activations"]["swiglu"][0][:, 0].mean()), 15, 25),
         Claim("post, ReLU, L 24: the same (law 1)", lambda f: float(f["activations"]["relu"][0][:, 0].mean()), 0.8, 1.25),
-        Claim("entropy of attention: the worst block of all variants, from theory", lambda f: max(
-            float(np.abs(measured.mean(axis=0) / law - 1).max()) for measured, law in f["entropy"].values()), 0, 0.1),
+        Claim("entropy of attention: the worst block of all variants, from theory", lambda f: worst_off(f["entropy"]), 0, 0.1),
     ], pictures.laws),
-    Experiment("theory", run_theory, tables.theory, [
+    Experiment("theory", together(rms=probing(THEORY, stream("rms"), lambda law: law["rms"]),
+                                  grad=probing(THEORY, stream("grad_rms"), lambda law: law["grad"])), tables.theory, [
         Claim("worst activation over what is allowed: 2%, or two standard errors", lambda f: tables.worst_off_theory(f, "rms", 0.02), 0, 1),
         Claim("worst gradient over what is allowed: 5%, or two standard errors", lambda f: tables.worst_off_theory(f, "grad", 0.05), 0, 1),
     ], pictures.theory),
-    Experiment("identity", run_identity, None, [
+    Experiment("identity", measuring(angle=angles, skip=losses_without_blocks), None, [
         *(learns(p, norm_placement=p) for p in ("pre", "pre_scaled", "deepnorm")),
-        *(Claim(f"{p}: angle, last third of the blocks over first", lambda f, p=p: tables.thirds(f["angle"][p]), low, high)
+        *(Claim(f"{p}: angle, last third of the blocks over first", of("angle", thirds, norm_placement=p), low, high)
           for p, low, high in (("pre", 0, 0.5), ("pre_scaled", 0, 0.5), ("deepnorm", 0.5, 1.2))),
         Claim("pre: largest rise of the loss without one block of the last third",
-              lambda f: float(f["skip"]["pre"].mean(axis=0)[-(f["skip"]["pre"].shape[1] // 3):].max()), -0.02, 0.02),
-        Claim("pre: rise of the loss without a block, last third over first", lambda f: tables.thirds(f["skip"]["pre"]), -0.5, 0.5),
+              of("skip", lambda rise: rise.mean(axis=0)[-(rise.shape[1] // 3):].max(), norm_placement="pre"), -0.02, 0.02),
+        Claim("pre: rise of the loss without a block, last third over first", of("skip", thirds, norm_placement="pre"), -0.5, 0.5),
     ], pictures.identity),
     Experiment("warmup", sweep, losses(WARMUPS, rates(*FEW)), [
         *(learns(f"pre, warm-up {w}, lr {rate}", norm_placement="pre", warmup_steps=w, lr=rate) for w in (0, 200) for rate in FEW),
@@ -136,21 +157,24 @@ EXPERIMENTS = [
         *(learns(f"{p} at L 24", norm_placement=p, n_layer=24) for p in ("pre", "deepnorm", "rezero", "res_post")),
         *(learns(f"{p} at L 48", norm_placement=p, n_layer=48) for p in ("pre", "deepnorm")),
     ]),
-    Experiment("residual", run_residual, losses(RESIDUALS, values_of("n_layer", 2, 24, name="L {}")), [
+    Experiment("residual", together(rows=sweep, gradient=probing(
+        {(p, residual, layers): {"norm_placement": p, "residual": str(residual).lower(), "n_layer": layers} for p in ("pre", "none")
+         for residual in (True, False) for layers in (2, 4, 8, 16, 32, 48)}, lambda folder: first_over_last(stream("grad_norm")(folder)),
+        lambda law: first_over_last(law["grad"]), config="xiong")), losses(RESIDUALS, values_of("n_layer", 2, 24, name="L {}")), [
         Claim("no norm, no residuals, deepest: log10 of the gradient before block 1",
-              lambda f: math.log10(f["gradient"]["none", False, deepest(f["gradient"])].mean()), -9, -5),
-        Claim("no norm, with residuals: the same", lambda f: math.log10(f["gradient"]["none", True, deepest(f["gradient"])].mean()),
-              9, 13),
-        Claim("pre, with residuals, over its law", lambda f: (lambda key: f["gradient"][key].mean() / f["law"][key])(
-            ("pre", True, deepest(f["gradient"]))), 0.7, 1.5),
+              lambda f: math.log10(f["gradient"]["none", False, 48][0].mean()), -9, -5),
+        Claim("no norm, with residuals: the same", lambda f: math.log10(f["gradient"]["none", True, 48][0].mean()), 9, 13),
+        Claim("pre, with residuals, over its law", lambda f: (lambda measured, law: measured.mean() / law)(*f["gradient"]["pre", True, 48]),
+              0.7, 1.5),
         *(learns(f"pre, L {layers}, with residuals", residual="true", n_layer=layers) for layers in (2, 24)),
         learns("pre, L 2, without", residual="false", n_layer=2),
         stays("pre, L 24, without", residual="false", n_layer=24),
     ], pictures.residual),
-    Experiment("batchnorm", run_batchnorm, tables.batchnorm, [
-        Claim("batch 2: batchnorm's gap minus layernorm's", lambda f: mean(f["gap"]["batchnorm", 2])
-              - mean(f["gap"]["layernorm", 2]), 0.1, 2),
-        Claim("batch 32: the same", lambda f: mean(f["gap"]["batchnorm", 32]) - mean(f["gap"]["layernorm", 32]), -0.05, 0.05),
+    Experiment("batchnorm", measuring(gap=gap), several(
+        grid("evaluation − training", lambda rows, values: spread(rows.measured("gap", **values), "{:+.3f}"), BATCH_NORMS, BATCHES),
+        losses(BATCH_NORMS, BATCHES)), [
+        Claim(text, less(*(of("gap", np.mean, norm=norm, batch_size=size) for norm in BATCH_NORMS)), low, high)
+        for text, size, low, high in (("batch 2: batchnorm's gap minus layernorm's", 2, 0.1, 2), ("batch 32: the same", 32, -0.05, 0.05))
     ]),
     Experiment("rmsnorm", sweep, losses(values_of("norm", "layernorm", "rmsnorm"), against="layernorm"), [
         Claim("rmsnorm minus layernorm, by seed", paired({"norm": "rmsnorm"}, {"norm": "layernorm"}), -0.05, 0.05),
@@ -179,7 +203,7 @@ EXPERIMENTS = [
         Claim(f"lr {rate}: with minus without, by seed", paired({**QK["with"], "lr": rate}, {**QK["without"], "lr": rate}), low, high)
         for rate, low, high in (("0.003", -0.03, 0.03), ("0.01", -1, -0.02), ("0.03", -1, -0.05), ("0.1", -1, -0.2))
     ], pictures.by_rate("A norm on queries and keys", {"": {}}, QK)),
-    Experiment("outgrow", run_outgrow, losses(placements("pre", "sandwich", "peri"), rates("0.001", "0.01")), [
+    Experiment("outgrow", measuring(stream=curve("stream")), losses(placements("pre", "sandwich", "peri"), rates("0.001", "0.01")), [
         Claim("pre, lr 0.01: rms of the stream, last step over first", lambda f: tables.grown(f, "pre", "0.01"), 10, 50),
         *(Claim(f"{p}, lr 0.01: the same", lambda f, p=p: tables.grown(f, p, "0.01"), 1.5, 5) for p in ("sandwich", "peri")),
     ], pictures.outgrow),
@@ -200,7 +224,7 @@ EXPERIMENTS = [
         stays("deepnorm, L 96, lr 0.003", **DEEP["deepnorm, L 96"], lr="0.003"),
         stays("keel, L 96, lr 0.01", **DEEP["keel, L 96"], lr="0.01"),
     ], pictures.by_rate("Depth and rate", values_of("n_layer", 24, 48, 96, name="L = {}"), placements("pre", "deepnorm", "keel"))),
-    Experiment("amplification", run_amplification, tables.amplification, [
+    Experiment("amplification", measuring(A=amplification), tables.amplification, [
         Claim("models that do not learn though one of larger A does", lambda f: tables.out_of_order(f, "0.0003", "0.001", "0.003"), 0, 0),
         Claim("lr 0.001: A at which learning ends", lambda f: tables.limit(f, "0.001"), 5, 20),
         Claim("that of lr 0.001 over that of lr 0.003", lambda f: tables.limit(f, "0.001") / tables.limit(f, "0.003"), 2, 5),
@@ -212,9 +236,9 @@ EXPERIMENTS = [
             **SCALED[scale], "n_layer": 48}, *SOME, "0.1"), low, high)
         for scale, low, high in (("branches × 1", 0.05, 1), ("branches × 1/L", 0, 0.03))
     ], pictures.by_rate("Rate and depth", SCALED, DEPTHS)),
-    Experiment("equilibrium", run_equilibrium, tables.equilibrium, [
+    Experiment("equilibrium", measuring(size=over_law), tables.equilibrium, [
         *(Claim(f"lr 0.001, {scheme}: {matrix} over √(lr / 2 wd)",
-                lambda f, scheme=scheme, matrix=matrix: tables.over_law(f["0.001", scheme], matrix), low, high)
+                of("size", lambda sizes, matrix=matrix: sizes[:, SIZED.index(matrix)].mean(), lr="0.001", scheme=scheme), low, high)
           for scheme in ("xavier_normal", "gpt2") for matrix, low, high in (("ffn.in", 0.85, 1.15), ("ffn.out", 0.85, 1.15), ("head", 2, 20))),
     ]),
     Experiment("bf16", sweep, losses(PRECISIONS, placements(*ROUNDED), "float32"), [

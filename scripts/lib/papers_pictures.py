@@ -49,20 +49,20 @@ def xiong(found):
     near = [layers for layers in depths if layers <= 14]
     colors = dict(zip(near, matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(near)))))
     figure, axes = figure_of(3, "Gradient of the FFN's second matrix at initialisation",
-                             f"{len(found['pre', depths[0]])} seeds: mean (lines) and range (bands). Xiong et al. 2020, theorem 1.",
+                             f"{len(found['pre', depths[0]][0])} seeds: mean (lines) and range (bands). Xiong et al. 2020, theorem 1.",
                              [(f"L = {layers}", colors[layers], "-") for layers in near], ("pre", "post"))
     for panel, placement in zip(axes, ("pre", "post")):
         panel.set_title(f"{placement}, by block")
         for layers in near:
-            draw(panel, np.arange(1, layers + 1), found[placement, layers], Line(f"L = {layers}", colors[layers]))
+            draw(panel, np.arange(1, layers + 1), found[placement, layers][0], Line(f"L = {layers}", colors[layers]))
         whole_x(panel, near[-1])
         panel.set_xlabel("block")
     axes[2].set_title("Last block, by depth")
     for placement in ("pre", "post"):
-        draw(axes[2], depths, np.array([found[placement, layers][:, -1] for layers in depths]).T,
+        draw(axes[2], depths, np.array([found[placement, layers][0][:, -1] for layers in depths]).T,
              Line(placement, COLORS[placement]), "o")
     depth_ticks(axes[2], depths)
-    top = max(norms.max() for norms in found.values())
+    top = max(norms.max() for norms, _ in found.values())
     for panel in axes:
         say(panel, "|dW2| (nats per unit)")
         panel.set_ylim(0, 1.08 * top)
@@ -81,7 +81,7 @@ def beside_laws(title, panels):
         spare = iter((INK, MUTED, *PALETTE[4:], INK))  # of what is no placement
         lines = {name: Line(name, *(POINTS.get(name) or (next(spare), MARKERS[-1]))) for name in names}
         seeds = len(next(iter(shown[0][2].values()))[0])
-        figure, axes = figure_of(len(shown), title, f"{seeds} seeds: mean (points) and range (bands); dashed: the law of each "
+        figure, axes = figure_of(len(shown), title, f"{seeds} seed{'s' * (seeds > 1)}: mean (points) and range (bands); dashed: the law of each "
                                  "(scripts/predict.py)", lines.values())
         for panel, (name, unit, pairs, first, log) in zip(axes, shown):
             panel.set_title(name)
@@ -105,23 +105,23 @@ laws = beside_laws("Laws of a fresh network", lambda found: [
     ("|dx_l| over |dx_L|, post, T 1", "", found["activations"], 0, True),
     ("Attention's entropy, T 64", "nats", found["entropy"], 1, False)])
 theory = beside_laws("Before training: probes, and what theory expects of them", lambda found: [
-    (title, unit, {name: pairs[what] for name, pairs in found.items() if name in COLORS}, 0, True)
+    (title, unit, {name: pairs for name, pairs in found[what].items() if name in COLORS}, 0, True)
     for what, title, unit in (("grad", "Gradient rms of the stream", "nats per unit"), ("rms", "Activation rms of the stream", "units"))])
 
 
 @drawing
 def identity(found):
-    placements = list(found["angle"])
-    depth = found["angle"][placements[0]].shape[1]
+    placements = list(dict.fromkeys(row["norm_placement"] for row in found.rows))
+    depth = found.measured("angle").shape[1]
     figure, axes = figure_of(2, f"What each of {depth} trained blocks does",
-                             f"mean (lines) and range (bands) of {len(found['angle'][placements[0]])} seeds",
+                             seeds_of(found),
                              [(placement, *STYLES[placement]) for placement in placements])
     for panel, kind, title, unit in ((axes[0], "angle", "Angle between a block's input and output", "degrees"),
                                      (axes[1], "skip", "Rise of the loss without the block", "nats per character")):
         panel.set_title(title)
         say(panel, unit)
         for placement in placements:
-            draw(panel, np.arange(1, depth + 1), found[kind][placement], Line(placement, *STYLES[placement]), "o")
+            draw(panel, np.arange(1, depth + 1), found.measured(kind, norm_placement=placement), Line(placement, *STYLES[placement]), "o")
         whole_x(panel, depth)
         panel.set_xlabel("block")
     axes[0].set_ylim(0)
@@ -138,7 +138,7 @@ def residual(found):
     say(axes, "before block 1, over after block L")
     drawn = []
     for key, (label, color, style) in styles.items():
-        drawn.append(np.array([found["gradient"][*key, layers] for layers in depths]).T)
+        drawn.append(np.array([found["gradient"][*key, layers][0] for layers in depths]).T)
         draw(axes, depths, drawn[-1], Line(label, color, style), "o")
     scale_y(axes, drawn, log=True)
     depth_ticks(axes, depths)
@@ -179,17 +179,17 @@ def by_rate(title, panels, lines):
 
 @drawing
 def outgrow(found):
-    shown = sorted({rate for _, rate in found["stream"]}, key=float)
-    names = dict.fromkeys(placement for placement, _ in found["stream"])
+    shown = sorted({row["lr"] for row in found.rows}, key=float)
+    names = dict.fromkeys(row["norm_placement"] for row in found.rows)
     lines = {name: Line(name, COLORS[name], dash) for name, dash in zip(names, LINES)}  # two of them lie on one another
-    figure, axes = figure_of(len(shown), "The stream in training", seeds_of(found["rows"]), lines.values())
+    figure, axes = figure_of(len(shown), "The stream in training", seeds_of(found), lines.values())
     for panel, rate in zip(axes, shown):
         panel.set_title(f"lr {rate}")
         for name in names:
-            steps, curves = found["stream"][name, rate]
-            draw(panel, np.array(steps), curves, lines[name])
-        whole_x(panel, steps[-1])
+            steps, curves = found.measured("stream", norm_placement=name, lr=rate).transpose(1, 0, 2)
+            draw(panel, steps[0], curves, lines[name])
+        whole_x(panel, steps[0, -1])
         panel.set_xlabel("step")
         say(panel, "rms of the stream after the last block")
-        scale_y(panel, [curves for _, curves in found["stream"].values()], log=True)
+        scale_y(panel, [found.measured("stream")[:, 1]], log=True)
     return figure

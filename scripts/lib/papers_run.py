@@ -17,6 +17,7 @@ from pathlib import Path
 from lib import safetensors_io, theory
 from lib.comparison import comparison
 from lib.runs import Run, np, program
+from measure import Model, unit
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(program())
@@ -70,6 +71,10 @@ class Rows:
         if not found:
             sys.exit(f"[reproduce] no run with {values}; the sweep file has changed?")
         return found
+
+    def measured(self, name, **values):
+        """What `measuring` has added to them under this name, an array, a row a run."""
+        return np.array([row[name] for row in self.where(**values)])
 
     def losses(self, **values):
         """Their final validation losses. A run that diverged has learnt nothing: infinite."""
@@ -145,87 +150,40 @@ def probe(config, folder, seeds, quick, settings):
     return [folder / f"seed-{seed}" for seed in range(1, seeds + 1)]
 
 
-def stream(folder, column):
-    """A column of layers.csv for the residual stream, an array (layers 0..L)."""
-    return np.array([float(row[column]) for row in read_csv(folder / "layers.csv") if row["site"] == "stream"])
+def probing(variants, measure, law=None, seeds=8, config=None):
+    """The `run` of an experiment that probes variants {name: {key of the model: value}}. It finds {name: (what `measure` gives of each
+    seed's folder, an array; what `law` gives of the prediction)}. `config`: the stem of another file than the experiment's own."""
+    def run(file, out, quick):
+        file, found = file.with_stem(config or file.stem), {}
+        for name, settings in variants.items():
+            folders = probe(file, out / re.sub(r"\W+", "-", f"{file.stem} {name}"), 2 if quick else seeds, quick,
+                            {f"model.{key}": value for key, value in settings.items()})
+            found[name] = np.array([measure(folder) for folder in folders]), law and law(predicted(folders[0]))
+        return found
+    return run
 
 
-def run_xiong(config, out, quick):
-    """{(placement, L): |dW2| of each block, an array (seeds, L)}."""
-    found = {}
-    for placement in ("pre", "post"):
-        for layers in (6, 10, 14) if quick else (6, 8, 10, 12, 14, 24, 48):
-            folders = probe(config, out / f"{placement}-{layers}", 2 if quick else 16, quick,
-                            {"model.norm_placement": placement, "model.n_layer": layers})
-            found[placement, layers] = np.array([
-                [float(row["grad_norm_batch"]) for row in read_csv(folder / "params.csv")
-                 if row["param"].endswith(".ffn.out.weight")] for folder in folders])
-    return found
+def together(**parts):
+    """The `run` of an experiment of several parts: {name of a part: what it found}."""
+    return lambda *arguments: {name: run(*arguments) for name, run in parts.items()}
 
 
-def run_growth(config, out, quick):
-    """{placement: (mean square of the stream as an array (seeds, layers 0..L), its law at each layer)}."""
-    found = {}
-    for placement in ("pre", "pre_scaled", "post", "sandwich", "peri"):
-        folders = probe(config, out / placement, 2 if quick else 16, quick, {"model.norm_placement": placement})
-        found[placement] = (np.array([stream(folder, "rms")**2 for folder in folders]), predicted(folders[0])["rms"]**2)
-    return found
+def stream(column):
+    """A measure: a column of layers.csv for the residual stream, an array (layers 0..L)."""
+    return lambda folder: np.array([float(row[column]) for row in read_csv(folder / "layers.csv") if row["site"] == "stream"])
 
 
-def run_residual(config, out, quick):
-    """`gradient`: {(placement, residual, L): |dx| before the first block over that after the last, one a seed};
-    `law`: the same by theory; `rows`: of the sweep."""
-    gradient, law = {}, {}
-    for placement in ("pre", "none"):
-        for residual in (True, False):
-            for layers in (2, 6) if quick else (2, 4, 8, 16, 32, 48):
-                key = placement, residual, layers
-                folders = probe(config.with_name("xiong.json"), out / f"{placement}-{residual}-{layers}", 2 if quick else 8,
-                                quick, {"model.norm_placement": placement, "model.residual": str(residual).lower(),
-                                        "model.n_layer": layers})
-                norms = [stream(folder, "grad_norm") for folder in folders]
-                gradient[key] = np.array([norm[0] / norm[-1] for norm in norms])
-                expected = predicted(folders[0])["grad"]
-                law[key] = expected[0] / expected[-1]
-    return {"gradient": gradient, "law": law, "rows": sweep(config, out / "trained", quick)}
+def over_last(values):
+    return values / values[-1]
 
 
-def run_dyt_growth(config, out, quick):
-    """{norm: {L: (|dx_0| over |dx_L|, one a seed; its law)}}."""
-    found = {}
-    for norm in ("layernorm", "dyt"):
-        for layers in (2, 6) if quick else (6, 12, 24, 48, 96):
-            folders = probe(config, out / f"{norm}-{layers}", 2 if quick else 8, quick, {"model.norm": norm, "model.n_layer": layers})
-            norms, law = [stream(folder, "grad_rms") for folder in folders], predicted(folders[0])["grad"]
-            found.setdefault(norm, {})[layers] = np.array([dx[0] / dx[-1] for dx in norms]), law[0] / law[-1]
-    return found
+def first_over_last(values):
+    return values[0] / values[-1]
 
 
-KEPT = "pre", "post", "deepnorm", "keel", "sandwich", "res_post", "hybrid"
-ATTENTION = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_post")}, "pre, QK norm": {"qk_norm": "true"}}
-
-
-def run_laws(config, out, quick):
-    """Measured by seeds, and the law. `kept`: {placement: rms of x_l times that of its gradient, (seeds, layers 0..L)}; `share`:
-    {placement: (cos(x_0, x_l), the law)}; `activations`: {activation: (|dx_l| over |dx_L| under post, L 24, the law)};
-    `entropy`: {variant: (mean over the heads of the entropy of attention by block, T 64, the law)}."""
-    found = {"kept": {}, "share": {}, "activations": {}, "entropy": {}}
-    seeds = 2 if quick else 8
-    for p in KEPT:
-        folders = probe(config, out / p, seeds, quick, {"model.norm_placement": p})
-        found["kept"][p] = np.array([stream(folder, "rms") * stream(folder, "grad_rms") for folder in folders])
-        streams = [unit_streams(folder) for folder in folders]
-        found["share"][p] = np.array([[(x[0] * x_l).sum(-1).mean() for x_l in x] for x in streams]), predicted(folders[0])["share"]
-    for activation in ("relu", "gelu", "silu", "swiglu"):
-        folders = probe(config, out / activation, seeds, quick, {"model.norm_placement": "post", "model.activation": activation,
-                                                                 "model.n_layer": QUICK_DEPTHS[24] if quick else 24})
-        grads, law = [stream(folder, "grad_rms") for folder in folders], predicted(folders[0])["grad"]
-        found["activations"][activation] = np.array([dx / dx[-1] for dx in grads]), law / law[-1]
-    for name, settings in ATTENTION.items():
-        folders = probe(config.with_name("theory.json"), out / re.sub(r"\W+", "-", name + " attention"), seeds, quick,
-                        {f"model.{key}": value for key, value in settings.items()})
-        found["entropy"][name] = np.array([mean_entropy(folder) for folder in folders]), predicted(folders[0])["entropy"]
-    return found
+def last_gradients(folder):
+    """|dW2| of each block: the FFN's second matrix."""
+    return [float(row["grad_norm_batch"]) for row in read_csv(folder / "params.csv") if row["param"].endswith(".ffn.out.weight")]
 
 
 def mean_entropy(folder):
@@ -235,120 +193,84 @@ def mean_entropy(folder):
             for layer in dict.fromkeys(row["layer"] for row in rows)]
 
 
-THEORY = {**{p: {"norm_placement": p} for p in ("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "hybrid", "subln")},
-          "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},
-          "pre, RoPE, QK norm": {"position": "rope", "qk_norm": "true"}, "pre, DyT": {"norm": "dyt"},
-          "res_post, DyT": {"norm_placement": "res_post", "norm": "dyt"},
-          "post, DyT": {"norm_placement": "post", "norm": "dyt"},
-          "pre, GPT-2's init, tied": {"init.scheme": "gpt2", "init.embed_std": 0.02, "tie_embeddings": "true"}}
+def fresh(folder):
+    """The model of a run's or a probe's config before training, with every tensor of its first batch."""
+    dump = folder / "probed.safetensors"
+    normscope("probe", folder / "config.json", "--dump", dump, "--out", folder / "probe", "--overwrite")
+    model = Model(dump)
+    dump.unlink()
+    return model
 
 
-def run_theory(config, out, quick):
-    """{variant: {"rms", "grad": (measured, an array (seeds, layers 0..L), predicted, layers 0..L)}}."""
-    found = {}
-    for name, settings in THEORY.items():
-        folders = probe(config, out / re.sub(r"\W+", "-", name), 2 if quick else 8, quick,
-                        {f"model.{key}": value for key, value in settings.items()})
-        expected = predicted(folders[0])
-        found[name] = {"rms": (np.array([stream(folder, "rms") for folder in folders]), expected["rms"]),
-                       "grad": (np.array([stream(folder, "grad_rms") for folder in folders]), expected["grad"])}
-    return found
+def shares(folder):
+    """cos(x_0, x_l), mean over the tokens of a batch, of layers 0..L."""
+    streams = [unit(x) for x in fresh(folder).streams]
+    return [(streams[0] * x).sum(-1).mean() for x in streams]
 
 
 # ---- measuring what was trained ---------------------------------------------------------------------------------
 
 
-def run_identity(config, out, quick):
-    """`rows`: of the sweep; `angle`: {placement: degrees between what a block reads and what it gives, mean over the
-    tokens of a batch, an array (seeds, L)}; `skip`: {placement: what the loss rises by without the block}."""
-    rows = sweep(config, out / "trained", quick)
-    found = {"rows": rows, "angle": {}, "skip": {}}
-    for row in rows.rows:
-        found["angle"].setdefault(row["norm_placement"], []).append(angles(row["folder"]))
-        found["skip"].setdefault(row["norm_placement"], []).append(losses_without_blocks(row["folder"]))
-    return {**found, **{kind: {p: np.array(v) for p, v in found[kind].items()} for kind in ("angle", "skip")}}
+def measuring(**measures):
+    """The `run` of an experiment that trains a sweep and then measures each run: to its row is added {name: what the measure gives of
+    it as a Run}, a number or lists of them, kept in its folder for the next call."""
+    def run(config, out, quick):
+        found = sweep(config, out, quick)
+        for row in found.rows:
+            for name, measure in measures.items():
+                noted = row["folder"] / f"measured_{name}.json"
+                if not noted.exists():
+                    noted.write_text(json.dumps(np.asarray(measure(Run(row["folder"])), float).tolist()), encoding="utf-8")
+                row[name] = json.loads(noted.read_text(encoding="utf-8"))
+        return found
+    return run
 
 
-def unit_streams(folder, *options):
-    """The stream of a probe of a run's config, scaled to length 1: arrays (B, T, C) of layers 0..L."""
-    dump = folder / "probed.safetensors"
-    normscope("probe", folder / "config.json", *options, "--dump", dump, "--out", folder / "probe", "--overwrite")
-    tensors, _ = safetensors_io.read(dump)
-    dump.unlink()
-    depth = sum(name.endswith(".ffn_out") and name.startswith("act.") for name in tensors)
-    streams = [tensors[f"act.{layer}.stream"].astype(float) for layer in range(depth + 1)]
-    return [x / np.linalg.norm(x, axis=-1, keepdims=True) for x in streams]
+def angles(run):
+    """Degrees between a block's input and output, mean over the tokens of a batch; a number a block."""
+    streams = [unit(x) for x in Model(run.folder).streams]
+    return [np.degrees(np.arccos(np.clip((a * b).sum(-1), -1, 1)).mean()) for a, b in zip(streams, streams[1:])]
 
 
-def angles(folder):
-    """Degrees between a block's input and output, a number a block."""
-    unit = unit_streams(folder, "--from", folder / "model.safetensors")
-    return [np.degrees(np.arccos(np.clip((a * b).sum(-1), -1, 1)).mean()) for a, b in zip(unit, unit[1:])]
-
-
-def losses_without_blocks(folder):
+def losses_without_blocks(run):
     """By how much the loss on held-out text rises if a block adds nothing, the matrices that write to the stream being zeros;
     a number a block."""
-    noted = folder / "without_blocks.json"  # kept for the next call
-    if not noted.exists():
-        tensors, metadata = safetensors_io.read(folder / "model.safetensors")
-        metadata.pop("checksum", None)
-        blocks = 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("blocks."))
-        lesion, losses = folder / "without_block.safetensors", []
-        for block in [None, *range(blocks)]:
-            zeroed = {f"blocks.{block}.{part}.out.weight" for part in ("attn", "ffn")}
-            safetensors_io.write(lesion, {name: 0 * w if name in zeroed else w for name, w in tensors.items()}, metadata)
-            losses.append(float(re.search(r"^model +(\S+)", normscope("eval", lesion), re.MULTILINE)[1]))
-        lesion.unlink()
-        noted.write_text(json.dumps(losses), encoding="utf-8")
-    whole, *without = json.loads(noted.read_text(encoding="utf-8"))
-    return [loss - whole for loss in without]
+    tensors, metadata = safetensors_io.read(run.folder / "model.safetensors")
+    metadata.pop("checksum", None)
+    lesion, losses = run.folder / "without_block.safetensors", []
+    for block in [None, *range(run.value("model.n_layer"))]:
+        zeroed = {f"blocks.{block}.{part}.out.weight" for part in ("attn", "ffn")}
+        safetensors_io.write(lesion, {name: 0 * w if name in zeroed else w for name, w in tensors.items()}, metadata)
+        losses.append(float(re.search(r"^model +(\S+)", normscope("eval", lesion), re.MULTILINE)[1]))
+    lesion.unlink()
+    return [loss - losses[0] for loss in losses[1:]]
 
 
-def run_batchnorm(config, out, quick):
-    """{(norm, batch size): what evaluation's loss has over training's, mean of the last 50 steps; a number a seed}."""
-    rows, gaps = sweep(config, out, quick), {}
-    for row in rows.rows:
-        last = [float(r["train_loss"]) for r in read_csv(row["folder"] / "metrics.csv")][-50:]
-        gaps.setdefault((row["norm"], int(row["batch_size"])), []).append(float(row["final_val_loss"]) - sum(last) / len(last))
-    return {"rows": rows, "gap": gaps}
+def gap(run):
+    """What evaluation's loss has over training's, mean of the last 50 steps."""
+    last = [float(row["train_loss"]) for row in read_csv(run.folder / "metrics.csv")][-50:]
+    return run.summary["final_val_loss"] - sum(last) / len(last)
 
 
-def site_curves(folder, file, key, names, column="rms"):
-    """(logged steps, array (names, steps)) of a column of layers.csv or params.csv: rows whose `key` is one of the names."""
-    rows = [row for row in read_csv(folder / file) if key(row) in names]
-    steps = list(dict.fromkeys(int(row["step"]) for row in rows))
-    return steps, np.array([[float(row[column]) for row in rows if key(row) == name] for name in names])
-
-
-def run_outgrow(config, out, quick):
-    """`rows`: of the sweep; `stream`: {(placement, rate): (steps, rms of the stream after the last block, an array (seeds, steps))}."""
-    rows, streams = sweep(config, out, quick), {}
-    for row in rows.rows:
-        last = json.loads((row["folder"] / "config.json").read_text(encoding="utf-8"))["model"]["n_layer"]
-        steps, curve = site_curves(row["folder"], "layers.csv", lambda r: (r["site"], r["layer"]), [("stream", str(last))])
-        streams.setdefault((row["norm_placement"], row["lr"]), (steps, []))[1].append(curve[0])
-    return {"rows": rows, "stream": {key: (steps, np.array(curves)) for key, (steps, curves) in streams.items()}}
+def curve(site):
+    """A measure: [logged steps, rms of the site at each]; of the stream, after the last block."""
+    def measure(run):
+        rows = [row for row in read_csv(run.folder / "layers.csv") if row["site"] == site]
+        return [[float(row[column]) for row in rows if row["layer"] == rows[-1]["layer"]] for column in ("step", "rms")]
+    return measure
 
 
 SIZED = ("ffn.in", "ffn.out", "attn.out", "head")  # matrices whose size is followed; that of the head matters to the loss
 
 
-def run_equilibrium(config, out, quick):
-    """{(rate, scheme): {"law": rms, matrix: (steps, its rms at each, mean over the blocks)}}."""
-    found = {}
-    for row in sweep(config, out, quick).rows:
-        sizes = found[row["lr"], row["scheme"]] = {"law": math.sqrt(float(row["lr"]) / 2 / float(row["weight_decay"]))}
-        params = {r["param"] for r in read_csv(row["folder"] / "params.csv")}
-        for matrix in SIZED:
-            steps, curves = site_curves(row["folder"], "params.csv", lambda r: r["param"],
-                                        [name for name in params if name.endswith(matrix + ".weight")])
-            sizes[matrix] = steps, curves.mean(axis=0)
-    return found
+def over_law(run):
+    """The rms of the matrices SIZED at the last step, mean over the blocks, over sqrt(lr / 2 wd)."""
+    rows = read_csv(run.folder / "params.csv")
+    law = math.sqrt(run.value("train.lr") / 2 / run.value("train.weight_decay"))
+    return [np.mean([float(row["rms"]) for row in rows if row["step"] == rows[-1]["step"] and row["param"].endswith(matrix + ".weight")])
+            / law for matrix in SIZED]
 
 
-def run_amplification(config, out, quick):
-    """`rows`: of the sweep; `amplification`: {(blocks, scale of the branches): A by theory}."""
-    rows = sweep(config, out, quick)
-    return {"rows": rows, "amplification": {(row["n_layer"], row["branch_scale"]): predicted(row["folder"])["amplification"]
-                                            for row in rows.rows if row["lr"] == rows.rows[0]["lr"]}}
+def amplification(run):
+    """By theory."""
+    return predicted(run.folder)["amplification"]

@@ -57,46 +57,69 @@ def placements(*names):
     return values_of("norm_placement", *names)
 
 
+def lines(rows, cell, down, across):
+    """Lines of a table, down and across of what runs have, {name: values}: cell(rows, values), empty where no runs have them."""
+    return [[name, *(cell(rows, {**own, **values}) if rows.matching(**own, **values) else "" for values in across.values())]
+            for name, own in down.items()]
+
+
+def grid(title, cell, down, across):
+    """A table of such lines."""
+    return lambda found: markdown([title, *across], *lines(rows_of(found), cell, down, across))
+
+
 def losses(down, across=None, against=None):
-    """A table of final validation losses, of what runs have, {name: values}, down and across; where there are no runs it is empty.
-    `against`: the line from which the others' difference is taken too, seed by seed, ± its standard error."""
+    """A table of final validation losses. `against`: the line from which the others' difference is taken too, seed by seed, ± its
+    standard error."""
     across = across or {"": {}}
+    others = {f"{name} − {against}": own for name, own in down.items() if against not in (None, name)}
 
-    def table(found):
-        rows = rows_of(found)
+    def loss(rows, values):
+        return spread(rows.losses(**values))
 
-        def line(name, own, cell):
-            return [name, *(cell({**own, **values}, values) if rows.matching(**own, **values) else "" for values in across.values())]
+    def difference(rows, values):
+        return rows.paired(values, {**values, **down[against]})["difference"]
 
-        def difference(runs, values):
-            return rows.paired(runs, {**down[against], **values})["difference"]
+    return lambda found: markdown(["validation loss", *across], *lines(rows_of(found), loss, down, across),
+                                  *lines(rows_of(found), difference, others, across))
 
-        return markdown(["validation loss", *across], *(
-            line(name, own, lambda runs, _: spread(rows.losses(**runs))) for name, own in down.items()), *(
-            line(f"{name} − {against}", own, difference) for name, own in down.items() if against not in (None, name)))
 
-    return table
+def several(*parts):
+    """The tables one below the other."""
+    return lambda found: "\n".join(part(found) for part in parts)
 
 
 # ---- of single experiments ------------------------------------------------------------------------------------
 
 
+def of(name, reduced, **values):
+    """A measure: what `reduced` makes of what was measured of these runs, an array, a row a run."""
+    return lambda found: float(reduced(rows_of(found).measured(name, **values)))
+
+
+def less(measure, other):
+    return lambda found: measure(found) - other(found)
+
+
+def log_slope(points):
+    """Of log y against log x, by least squares; points (x, y)."""
+    return float(np.polyfit(*np.log(points).T, 1)[0])
+
+
 def slope(found, placement):
-    """Of log |dW2| of the last block against log L, by least squares."""
-    points = [(math.log(layers), math.log(norms[:, -1].mean())) for (p, layers), norms in found.items() if p == placement]
-    return float(np.polyfit(*zip(*points), 1)[0])
+    """Of log |dW2| of the last block against log L."""
+    return log_slope([(layers, norms[:, -1].mean()) for (p, layers), (norms, _) in found.items() if p == placement])
 
 
-def worst_off_law(found, placement):
-    """The largest relative distance of the mean square from its law, over the layers."""
-    measured, law = found[placement]
-    return float(np.abs(measured.mean(axis=0) / law - 1).max())
+def worst_off(found, relative=True):
+    """The largest distance of the mean over seeds from its law, over layers and variants."""
+    return max(float(np.abs((measured.mean(axis=0) - law) / (law if relative else 1)).max()) for measured, law in found.values())
 
 
-def doubling(by_depth):
+def doubling(found, norm):
     """By what the logarithm of the gradient's growth is multiplied from a quarter of the deepest model's depth to all of it."""
-    deep = max(by_depth)
-    return math.log(by_depth[deep][0].mean()) / math.log(by_depth[min(by_depth, key=lambda depth: abs(depth - deep / 4))][0].mean())
+    growth = {layers: math.log(measured.mean()) for (name, layers), (measured, _) in found.items() if name == norm}
+    return growth[max(growth)] / growth[max(growth) // 4]
 
 
 def thirds(by_block):
@@ -106,20 +129,9 @@ def thirds(by_block):
     return values[-third:].mean() / values[:third].mean()
 
 
-def deepest(layers):
-    return max(layers, key=lambda key: key[-1])[-1]
-
-
-def batchnorm(found):
-    sizes, norms = sorted({size for _, size in found["gap"]}), ("batchnorm", "layernorm")
-    return markdown(["evaluation − training", *(f"batch {size}" for size in sizes)],
-                    *([norm, *(spread(found["gap"][norm, size], "{:+.3f}") for size in sizes)] for norm in norms)) + "\n" + losses(
-        values_of("norm", *norms), values_of("batch_size", *sizes, name="batch {}"))(found)
-
-
 def off_theory(found, name, what):
     """(mean over the layers of the relative distance of the rms from theory, the same of the seeds' standard error)."""
-    measured, expected = found[name][what]
+    measured, expected = found[what][name]
     squares = measured ** 2
     error = squares.std(axis=0, ddof=1) / math.sqrt(len(squares)) / squares.mean(axis=0) / 2
     return float(np.abs(expected / np.sqrt(squares.mean(axis=0)) - 1).mean()), float(error.mean())
@@ -127,7 +139,7 @@ def off_theory(found, name, what):
 
 def worst_off_theory(found, what, limit):
     """The largest of them over what is allowed: the limit, or two standard errors."""
-    pairs = [off_theory(found, name, what) for name in found]
+    pairs = [off_theory(found, name, what) for name in found[what]]
     return max(off / max(limit, 2 * error) for off, error in pairs)
 
 
@@ -136,44 +148,39 @@ def theory(found):
         return f"{pair[0] / pair[-1]:.3g}"
 
     def cells(name):
-        measured, expected = found[name]["grad"]
+        measured, expected = found["grad"][name]
         return [*("{:.1f}% ({:.1f})".format(*(100 * x for x in off_theory(found, name, what))) for what in ("rms", "grad")),
                 f"{ratio(np.sqrt((measured ** 2).mean(axis=0)))} / {ratio(expected)}"]
 
     return markdown(["rms of the stream, off theory (seeds' standard error)", "activation", "gradient",
-                     "gradient at x_0 over x_L / theory"], *([name, *cells(name)] for name in found))
+                     "gradient at x_0 over x_L / theory"], *([name, *cells(name)] for name in found["rms"]))
 
 
 def grown(found, placement, rate):
     """The rms of the stream after the last block at the last step over that at the first, mean over seeds."""
-    curves = found["stream"][placement, rate][1]
+    curves = found.measured("stream", norm_placement=placement, lr=rate)[:, 1]
     return float((curves[:, -1] / curves[:, 0]).mean())
-
-
-def over_law(sizes, matrix):
-    """A matrix' rms at the last step over the law's."""
-    return sizes[matrix][1][-1] / sizes["law"]
 
 
 def equilibrium(found):
     return markdown(["rms at the last step / √(lr / 2 wd)", *SIZED],
-                    *([f"lr {rate}, {scheme}", *(f"{over_law(sizes, matrix):.2f}" for matrix in SIZED)]
-                      for (rate, scheme), sizes in found.items()))
+                    *([f"lr {row['lr']}, {row['scheme']}", *(f"{size:.2f}" for size in row["size"])] for row in found.rows))
 
 
 def amplification(found):
     return losses({f"A {a:.1f}: L {layers}, branches × {scale}": {"n_layer": layers, "branch_scale": scale}
-                   for (layers, scale), a in by_amplification(found)}, rates("0.0003", "0.001", "0.003"))(found)
+                   for a, layers, scale in by_amplification(found)}, rates("0.0003", "0.001", "0.003"))(found)
 
 
-def by_amplification(found):
-    return sorted(found["amplification"].items(), key=lambda point: point[1])
+def by_amplification(found, **values):
+    """[(A, blocks, scale of the branches)] of the runs by rising amplification A."""
+    return sorted({(row["A"], row["n_layer"], row["branch_scale"]) for row in found.where(**values)})
 
 
 def learnt(found, rate):
     """[(A, whether the model learnt at this rate)] by rising amplification A."""
-    return [(a, Rows(rows).losses()[0] < LEARNS[1]) for (layers, scale), a in by_amplification(found)
-            if (rows := found["rows"].matching(n_layer=layers, branch_scale=scale, lr=rate))]
+    return [(a, final(n_layer=layers, branch_scale=scale, lr=rate)(found) < LEARNS[1])
+            for a, layers, scale in by_amplification(found, lr=rate)]
 
 
 def limit(found, rate):
