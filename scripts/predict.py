@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.command import Parser, ScriptError, printable, table_of
 from lib.keys import completed
-from lib.mean_field import predict, resolved, sites_of, text_of_config, tokens_of, width_error
+from lib.mean_field import TOLERANCE, allowed, predict, resolved, sites_of, text_of_config, tokens_of
 from lib.runs import find_runs, main, np
 from lib.sites import SITES
 
@@ -97,13 +97,12 @@ Ratio = namedtuple("Ratio", "what layer site ratio limit is_off")
 def ratios(prediction, measured, tolerance, model):
     """The Ratios of values in the order of the forward pass, then of gradients in that of the backward pass."""
     found = []
-    for i, what in enumerate(("activation", "gradient")):
-        allowed = math.log1p(tolerance * (3 if measured.seeds == 1 else 1)) + i * width_error(model)
+    for i, (what, allowed_error) in enumerate(zip(("activation", "gradient"), allowed(model, measured.seeds, tolerance))):
         for (layer, site), predicted in list(prediction.sites.items())[::1 - 2 * i]:
             square = measured.squares.get((layer, site), np.full((1, 2), np.nan))[:, i]
             if np.isnan(square).all():
                 continue
-            mean, limit = float(square.mean()), allowed
+            mean, limit = float(square.mean()), allowed_error
             if measured.seeds > 1 and mean > 0:  # the relative error of a root is half that of the mean square
                 limit += 3 * float(square.std(ddof=1)) / math.sqrt(measured.seeds) / (2 * mean)
             ratio = math.sqrt(mean) / predicted[i] if predicted[i] else 1.0 if mean == 0 else math.inf
@@ -163,7 +162,7 @@ def run():
     form.add_argument("--csv", action="store_true", help="as CSV: layer,site,rms,grad_rms")
     form.add_argument("--json", action="store_true", help="as JSON, with all figures")
     form.add_argument("--against", metavar="RUN|FOLDER|FILE", help="measured values over the prediction")
-    parser.add_argument("--tolerance", type=float, metavar="X", default=0.1,
+    parser.add_argument("--tolerance", type=float, metavar="X", default=TOLERANCE,
                         help="with --against: how far off a site may be, relatively (default: %(default)g)")
     options = parser.parse_args()
     if not options.tolerance >= 0:

@@ -83,6 +83,10 @@ class Axes(MadeRuns):
             self.assertTrue(top < axes.get_ylim()[1] < 1e3 * top)
             self.assertEqual([line for line in axes.lines if line.get_marker() == "^" and line.get_markersize() == 9], [])
 
+    def test_a_loss_that_is_never_low_is_in_the_picture(self):
+        low, high, log = plot_loss.limits([np.array([4.0, 3.0, 2.5]), np.array([800.0, 700.0])], {"uniform": 4.3}, None)
+        self.assertTrue(log and low < 2.5 and high > 800)
+
 class Styles(MadeRuns):
     """What tells lines apart, and that nothing of a figure stays behind."""
 
@@ -98,7 +102,7 @@ class Styles(MadeRuns):
         for some in (["sandwich", "pre"], ["post", "peri", "sandwich"]):
             for group in self.groups(some, ("layernorm", "rmsnorm")):
                 self.assertEqual(group.color, every[group.placement].color)
-                self.assertEqual(group.dash, figures.LINES["rmsnorm" in group.variant])
+                self.assertEqual(group.dash, figures.LINES["rmsnorm" in group.label])
 
     def test_more_lines_than_one_panel_can_hold_get_panels_of_their_own(self):
         few = self.groups(["pre", "post"], ["layernorm", "rmsnorm"])
@@ -111,6 +115,14 @@ class Styles(MadeRuns):
         self.assertEqual(figure.axes[0].get_ylim(), figure.axes[2].get_ylim())
         self.assertEqual(sum(len(panel.get_lines()) for panel in figure.axes[::2]), len(many))
         self.assertEqual([axes.get_title(loc="left") for axes in plot_loss.plot(many).axes], ["layernorm", "rmsnorm"])
+
+    def test_a_grid_of_three_keys_is_told_by_colour_panel_and_dash(self):
+        runs = [Run(self.make(f"{placement}-{depth}-{rate}", model__norm_placement=placement, model__n_layer=depth, train__lr=rate))
+                for placement in ("pre", "post") for depth in (2, 3, 4) for rate in (0.1, 0.2, 0.3)]
+        groups = figures.styled(group_by_config(runs))
+        self.assertEqual([title for title, _ in figures.facets(groups)], ["L 2", "L 3", "L 4"])
+        self.assertEqual({(g.color, g.dash) for g in groups}, {(color, dash) for color in figures.PALETTE[:2] for dash in figures.LINES})
+        self.assertEqual([handle.get_label() for handle in figures.group_handles(groups)], ["pre", "post", "lr 0.1", "lr 0.2", "lr 0.3"])
 
     def test_apart(self):
         self.assertEqual(panels.apart([], 0.1), [])

@@ -305,7 +305,7 @@ class Drawn(MadeRuns):
         none = self.make_run("none", norm="none", norm_placement="none", context=8, init={**MODEL["init"], "embed_std": 100})
         svg = self.plot("layers", self.make_run("pre"), none, "--theory")
         self.has(svg, "theory, before any training", "Gradient by depth, at step 1",
-                 "Theory is a mean over seeds, and a single seed may be off it by a third: probe --seeds 8")
+                 "what predict.py --against accepts of one seed")
         self.assertRegex(svg, ">No prediction for [^<]*: attention is saturated")
 
     def test_lines(self):
@@ -316,6 +316,9 @@ class Drawn(MadeRuns):
         np.testing.assert_allclose(line / line[-1], np.sqrt(5.5 / np.array([1, 2.5, 4, 5.5])), rtol=0.005)
         np.testing.assert_allclose(rms, [1, 2, 3, 4])
         np.testing.assert_allclose(root, np.sqrt([1, 2.5, 4, 5.5]))
+        for axes, middle, factor in zip(figure.axes, (line, root), (1.3 * math.exp(3 / 64), 1.3)):  # around a single seed's
+            band = axes.collections[0].get_paths()[0].vertices[:, 1]
+            np.testing.assert_allclose((band.min(), band.max()), (middle.min() / factor, middle.max() * factor))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@ panels. Nothing of it stays: matplotlib's own settings are untouched once a figu
 
 import contextlib
 import functools
+import itertools
 import textwrap
 import warnings
+from collections import Counter
 
 from lib.keys import PLACEMENTS
 from lib.groups import MEAN, shared_seeds
-from lib.runs import matplotlib
+from lib.runs import PLACEMENT, matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg  # after runs, which finds a Python that has it
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -22,6 +24,7 @@ PAPERS = {"column": 3.25, "page": 5.5}  # inches
 MARKERS, MARKED = tuple("osD^vPph"), 24  # a marker a group, where a line has no more blocks than this
 DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))
 LINES = ("-", DASHES, DOTS)
+MOST_LINES, MOST_PANELS = 9, 9  # where dashes tell lines of a colour apart; of a figure
 MOST_NAMES, LONGEST_NAME = 14, 22  # lines that are named at their ends, and letters of such a name on a screen
 
 LOOK = {
@@ -94,27 +97,50 @@ def placement_styles(placements):
 
 
 def styled(groups):
-    """The groups, each with its colour, dash and marker. The colour is its placement's where that differs between groups,
-    and the dash and marker are then those of what else differs; else the style is numbered by what differs."""
-    variants = list(dict.fromkeys(group.variant for group in groups))
-    styles = placement_styles(group.placement for group in groups)
-    several, by_panel = len(styles) > 1, crowded(groups)
+    """The groups, each with what tells it from others in a figure: `panel`, the title of its panel; `color`, that of `lead`, which is
+    the placement where placements differ; `dash` and `marker`, those of `rest`; `name`, at its line's end."""
+    keys = list(dict.fromkeys(key for group in groups for key in group.parts))
+    keys = [key for key in keys if len({group.parts.get(key) for group in groups}) > 1] or keys
+    lead, panels, rest = tellers(groups, keys)
     for group in groups:
-        number = variants.index(group.variant)
-        group.color, group.dash, group.marker = styles[group.placement] if several else style(number)
-        if several and len(variants) > 1 and not by_panel:
+        group.lead, group.panel, group.rest = (told(group, part) for part in (lead, panels, rest))
+        group.name = told(group, [*lead, *rest]) if panels else group.label
+    styles, rests = lead_styles(groups, lead), list(dict.fromkeys(group.rest for group in groups))
+    for group in groups:
+        group.color, group.dash, group.marker = styles[group.lead]
+        if len(rests) > 1:
+            number = rests.index(group.rest)
             group.dash, group.marker = LINES[number % len(LINES)], MARKERS[number % len(MARKERS)]
-        group.name = group.placement if by_panel else group.label
     return groups
 
 
-def crowded(groups):
-    """Whether placements and another key differ, and so many lines, or lines so alike, are drawn in a panel for each value of the
-    other key."""
-    variants = {group.variant for group in groups}
-    styles = placement_styles(group.placement for group in groups)
-    return len(styles) > 1 and 1 < len(variants) <= 6 and (
-        len(groups) > 8 or len(variants) > len(LINES) or len({color for color, *_ in styles.values()}) < len(styles))
+def told(group, keys):
+    """What a group's label says of these keys."""
+    return " · ".join(text for key, text in group.parts.items() if key in keys)
+
+
+def lead_styles(groups, lead):
+    """{what labels say of the keys `lead`: a style}, the placement's own if that is the key."""
+    named = {told(group, lead): group.placement for group in groups}
+    styles = placement_styles(named.values())
+    return {text: styles[name] if list(lead) == [PLACEMENT] else style(i) for i, (text, name) in enumerate(named.items())}
+
+
+def tellers(groups, keys):
+    """Which of the keys colours, panels and dashes tell: (lead, panels, rest). Panels are as few as leave in each no more lines than
+    can be told apart. Few groups of one placement have a colour each and no panels."""
+    lead, *others = keys
+    if lead != PLACEMENT and len(groups) <= len(PALETTE):
+        return keys, (), ()
+    colors = [color for color, *_ in lead_styles(groups, [lead]).values()]
+    for count in range(len(others) + 1):
+        for panels in itertools.combinations(others, count):
+            rest = [key for key in others if key not in panels]
+            dashes, sizes = {told(group, rest) for group in groups}, Counter(told(group, panels) for group in groups)
+            dashed = len(set(colors)) == len(colors) and len(dashes) <= len(LINES) and max(sizes.values()) <= MOST_LINES
+            if (len(dashes) == 1 or dashed) and (not panels or len(sizes) <= min(MOST_PANELS, len(groups) / 2)):
+                return [lead], panels, rest
+    return ([lead], (), others) if lead == PLACEMENT else (keys, (), ())
 
 
 def literal(text):
@@ -127,7 +153,7 @@ def _legend_shape(texts, width):
     rows, columns = 0, []
     for rows in range(1, len(texts) + 1):
         columns = [texts[i:i + rows] for i in range(0, len(texts), rows)]
-        if sum(inches(0.6 + 0.085 * max(map(len, column))) for column in columns) < width - inches(0.5):
+        if sum(inches(0.67 + 0.088 * max(map(len, column))) for column in columns) < width - inches(0.35):
             break
     return rows, len(columns)
 
@@ -141,8 +167,8 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
         rows, columns = rows * columns, 1
     legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles], width)
     notes = [line for note in notes for line in textwrap.wrap(note, int(120 * width / letters(9.5)))]
-    above = 0.15 if for_paper() else 0.82 + 0.2 * subtitle.count("\n")  # the legend
-    header = above + 0.04 + 0.26 * legend_rows + (0.62 if panel_titles else 0.4) + room
+    above = 0.15 if for_paper() else 0.82 + 0.18 * subtitle.count("\n")  # the legend
+    header = above + 0.06 + 0.235 * legend_rows + (0.62 if panel_titles else 0.4) + room
     footer = 0.6 + (0.1 + 0.2 * len(notes) if notes else 0)
     full = header + rows * panel_height + footer - 0.6
     height = inches(full)
@@ -171,39 +197,36 @@ def end_names(groups):
     """The names to write at lines' ends: all groups' names, or none where they would leave the panels too narrow."""
     labels, width = list(dict.fromkeys(group.name for group in groups)), matplotlib.rcParams["figure.figsize"][0]
     longest = LONGEST_NAME if width == WIDTH else 12 if width < 5 else 6  # letters
-    return labels if 1 < len(labels) <= MOST_NAMES and max(map(len, labels)) <= longest else []
+    dashed_panels = len(facets(groups)) > 1 < len({group.rest for group in groups})  # the legend has fewer words
+    return labels if 1 < len(labels) <= MOST_NAMES and max(map(len, labels)) <= longest and not dashed_panels else []
 
 
 def group_handles(groups, deepest=None):
-    """A legend's handles, a group each, or a placement each where panels tell the rest; with the markers of the lines where
+    """A legend's handles: a group each or, where panels tell the rest, a colour and a dash each; with the markers of the lines where
     blocks are few enough to be marked."""
-    marked = deepest is not None and deepest <= MARKED
-    of = None if shared_seeds(groups) else MEAN
-    texts = [(g.legend(of), g) for g in groups]
-    if crowded(groups):
-        texts = [(with_diverged(name, groups), g) for name, g in {g.placement: g for g in groups}.items()]
-    return [Line2D([], [], color=g.color, linewidth=points(2.2), linestyle=g.dash, marker=g.marker if marked else "",
-                   markersize=points(5), label=literal(text)) for text, g in texts]
+    def handle(text, color, dash, marker):
+        return Line2D([], [], color=color, linewidth=points(2.2), linestyle=dash, label=literal(text), markersize=points(5),
+                      marker=marker if deepest is not None and deepest <= MARKED else "")
+
+    if len(facets(groups)) == 1:
+        of = None if shared_seeds(groups) else MEAN
+        return [handle(group.legend(of), group.color, group.dash, group.marker) for group in groups]
+    leads, rests = ({getattr(group, name): group for group in groups} for name in ("lead", "rest"))
+    dashed = len(rests) > 1
+    return [handle(with_diverged(lead, groups), g.color, "-" if dashed else g.dash, "" if dashed else g.marker) for lead, g in leads.items()] + [
+        handle(rest or "others", MUTED, g.dash, g.marker) for rest, g in rests.items() if dashed]
 
 
-def with_diverged(placement, groups):
-    """The placement's name with how many of its runs diverged, if any."""
-    runs = [run for group in groups if group.placement == placement for run in group.runs]
+def with_diverged(lead, groups):
+    """The name of what groups have in common, with how many of their runs diverged, if any."""
+    runs = [run for group in groups if group.lead == lead for run in group.runs]
     lost = sum(run.diverged for run in runs)
-    return f"{placement} ({lost} of {len(runs)} diverged)" if lost else placement
+    return f"{lead} ({lost} of {len(runs)} diverged)" if lost else lead
 
 
 def facets(groups):
-    """The panels that the groups are drawn in, [(title, groups)]: one without a title or, where that is too crowded, one for each
-    value of what differs beside the placement."""
-    if not crowded(groups):
-        return [("", groups)]
+    """The panels that the groups are drawn in, [(title, groups)]; a single one has no title."""
     parts = {}
     for group in groups:
-        parts.setdefault(group.variant, []).append(group)
-
-    def title(members):  # what labels say beside the placement: "L 12"
-        words = [[part for part in group.label.split(" · ") if part != group.placement] for group in members]
-        return " · ".join(min(words, key=len)) or "others"
-
-    return [(title(members), members) for members in parts.values()]
+        parts.setdefault(group.panel, []).append(group)
+    return [(title or ("others" if len(parts) > 1 else ""), members) for title, members in parts.items()]

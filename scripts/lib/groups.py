@@ -35,7 +35,7 @@ def _sublayers(written):
 class Group:
     """Runs that differ only in their seed. `keys`: {dotted key: value} of the keys that have an effect, without seed and bookkeeping;
     `varied`: those in which groups differ by choice; `labelled`: those of them in the label; `label`: unique among the groups;
-    `folder`: set where only that tells the group from others. figures.styled sets `color`, `dash`, `marker` and the `name` at a line."""
+    `folder`: set where only that tells the group from others. figures.styled adds what tells it in a figure."""
 
     def __init__(self, runs, label="", keys=None):
         self.runs, self.label, self.name = runs, label, label
@@ -48,10 +48,9 @@ class Group:
         return written if isinstance(written, str) else json.dumps(written)
 
     @property
-    def variant(self):
-        """The keys other than the placement that tell this group from others, as text; the folder, if no key does."""
-        others = {key: value for key, value in self.labelled.items() if key != PLACEMENT}
-        return json.dumps([others, self.folder])
+    def parts(self):
+        """{key: what the label says of it}, with the folder where no key tells the group from others."""
+        return {key: words(key, value) for key, value in self.labelled.items()} | ({"folder": printable(self.folder)} if self.folder else {})
 
     def words(self, keys):
         """What the label says of these keys."""
@@ -223,9 +222,9 @@ def _word(value, is_path):
 
 
 def shared_seeds(groups):
-    """How many seeds each of many groups has, to be said once; 0 where they are few or differ."""
+    """How many seeds each of several groups has, to be said once; 0 where they differ."""
     seeds = {len(group.runs) for group in groups}
-    return seeds.pop() if len(groups) > 4 and len(seeds) == 1 and seeds != {1} else 0
+    return seeds.pop() if len(groups) > 1 and len(seeds) == 1 and seeds != {1} else 0
 
 
 def shared_settings(groups, of=MEAN):

@@ -23,6 +23,7 @@ LONGEST_CONTEXT = 512
 # Beyond these, rare near-ties of a sharp softmax decide the mean gradient: the scores' standard deviation, of 4 heads and more;
 # that times the relative spread of their variance over the keys.
 SATURATED, UNEQUAL = 20, 1
+TOLERANCE = 0.1  # of a measured rms, relative to the prediction
 TOO_NARROW = 0.5  # width_error beyond which there is no prediction
 
 
@@ -591,6 +592,13 @@ def width_error(model):
     block is off multiplies the next."""
     groups = model["norm_groups"] if model["norm"] == "groupnorm" else 1
     return model["n_layer"] * groups / model["d_model"] * (1 if model["residual"] else 4)
+
+
+def allowed(model, seeds, tolerance=TOLERANCE):
+    """(of an activation, of a gradient): how far the logarithm of a measured rms may be from the prediction's. The spread of one seed
+    is unknown: it has three times the tolerance."""
+    limit = math.log1p(tolerance * (3 if seeds == 1 else 1))
+    return limit, limit + width_error(model)
 
 
 def tokens_of(config):

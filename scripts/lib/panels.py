@@ -9,6 +9,7 @@ from lib.sites import FIRST
 
 THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
 MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
+BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # behind a text that lies on lines
 
 
 def entitle(axes, text):
@@ -79,7 +80,7 @@ def name_ends(axes, names, start=None):
     start = start or 1 + points(14) / width
     for (y, x, line), place in zip(ends, places):
         axes.annotate(line.get_label(), (x, y), (start, place), xycoords="axes fraction", textcoords="axes fraction", va="center",
-                      size=letters(10), color=INK, annotation_clip=False,
+                      size=letters(10), color=INK, annotation_clip=False, bbox=BLANK,
                       arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": points(0.9), "relpos": (0, 0.5),
                                   "patchA": None, "shrinkA": points(3), "shrinkB": points(2)})
 
@@ -106,9 +107,9 @@ def number(value, plain=(1e-3, 1e5)):
     return f"{mantissa[:-1]}{power}" if mantissa in ("1", "-1") else f"{mantissa}×{power}"
 
 
-def scale_y(axes, values, log=False):
-    """Limits and ticks for all finite values. Logarithmic: always if `log`, else where they span more than a factor of 10 and none is
-    negative."""
+def scale_y(axes, values, log=None):
+    """Limits and ticks for all finite values. Logarithmic if `log`; None: if they span more than a factor of 10 or, of both signs,
+    exceed 1000 (then linear from -1 to 1)."""
     values = np.concatenate([np.ravel(v) for v in values])
     values = values[np.isfinite(values)]
     positive = values[values > 0]
@@ -119,8 +120,14 @@ def scale_y(axes, values, log=False):
             nothing_finite(axes)
         return
     least, high = values.min(), values.max()
-    if least < 0 or not log and (high <= 10 * positive.min()):
+    if log is False or least < 0 or log is None and high <= 10 * positive.min():
         axes.set_ylim(1.12 * min(least, 0), 1.12 * max(high, 0))
+        if log is not False and max(-least, high) > 1000:
+            axes.set_yscale("symlog", linthresh=1)
+            axes.yaxis.get_major_locator().set_params(numticks=8)
+            axes.yaxis.set_minor_locator(ticker.NullLocator())
+            axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v)))
+            return
         axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v)))
         return
@@ -130,7 +137,7 @@ def scale_y(axes, values, log=False):
     low, high = max(low / pad, 1e-320), min(high * pad, 1e307)
     axes.set_ylim(low, high)
     decades = math.log10(high / low)
-    subs = (1, 2, 3, 5, 7) if decades < 1.2 else (1, 2, 5) if decades < 2.5 else (1,)
+    subs = range(1, 10) if decades < 0.7 else (1, 2, 3, 5, 7) if decades < 1.2 else (1, 2, 5) if decades < 2.5 else (1,)
     axes.yaxis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8 if decades >= 2.5 else 20))
     plain = (1e-3, 1e5) if low > 1e-3 and high < 1e5 else (math.inf, math.inf)  # one way of writing an axis
     axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v, plain)))
@@ -208,6 +215,25 @@ def mark_diverged(axes, groups, series, pick):
         for one in members:
             if one.run.diverged:
                 end_mark(axes, one.steps, pick(one), group.color)
+
+
+def first_and_last(panels, titles, groups, series, picks, log=None):
+    """Panels on one scale, each with the first block against the step and, thin, the last where that is another. A pick gives a
+    series' values as an array (steps, layers from 0)."""
+    depths = {picks[0](s).shape[1] - 1 for s in sum(series, [])}
+    last = f"block {depths.pop()}" if len(depths) == 1 else "last block"
+    two = last != "block 1"
+    which = "block 1" if not two else "first and last block" if last == "last block" else f"blocks 1 and {last.split()[1]}"
+    lines = [(lambda s, pick=pick: pick(s)[:, 1], (lambda s, pick=pick: pick(s)[:, -1]) if two else None) for pick in picks]
+    drawn = sum((step_panel(panel, groups, series, *both) for panel, both in zip(panels, lines)), [])
+    for panel, title, both in zip(panels, titles, lines):
+        entitle(panel, f"{title} during training, {which}")
+        scale_y(panel, drawn, log)
+        if two:
+            style_legend(panel, ("block 1", last))
+        for one in filter(None, both):
+            mark_diverged(panel, groups, series, one)
+    return last
 
 
 def style_legend(axes, names):

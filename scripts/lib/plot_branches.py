@@ -1,9 +1,10 @@
 """Plots how large what each sublayer adds is beside the residual stream it joins, for one or more runs."""
 
+from operator import attrgetter
+
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.keys import PLACEMENTS
-from lib.panels import (depth_panel, entitle, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
-                    when_shown)
+from lib.panels import depth_panel, entitle, first_and_last, name_ends, say, scale_y, when_shown
 from lib.groups import shared_settings
 from lib.runs import PlotError
 from lib.sites import Branches
@@ -31,46 +32,27 @@ def notes(branches):
 def plot(groups, step=None):
     """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, where more than one step
     was logged and there is one facet."""
+    joined = [group for group in groups if group.value("model.residual") is not False]
+    if not joined:
+        raise PlotError(f"{groups[0].runs[0]}: model.residual is false: no branch joins a stream")
+    said, groups = [f"{group.label}: no branch joins a stream." for group in groups if group not in joined], joined
     branches = {group: [Branches(run) for run in group.runs] for group in groups}
     every, parts = sum(branches.values(), []), facets(groups)
-    if all(run.config.get("model", {}).get("residual", True) is False for group in groups for run in group.runs):
-        raise PlotError(f"{groups[0].runs[0]}: model.residual is false: no branch joins a stream")
     over_time = max(b.steps.size for b in every) > 1 and len(parts) == 1
-    depths = {b.ffn.shape[1] - 1 for b in every}
-    when = when_shown(every, step)
+    deepest, when = max(b.ffn.shape[1] - 1 for b in every), when_shown(every, step)
     figure, axes = new_figure(len(parts) + over_time, 2, 3.45, "What a sublayer adds, beside the stream it joins",
-                              shared_settings(groups) + (f" · {when}" if len(parts) > 1 else ""), group_handles(groups, max(depths)), notes=notes(every),
-                              names=end_names(groups))
+                              shared_settings(groups) + (f" · {when}" if len(parts) > 1 else ""),
+                              group_handles(groups, deepest), notes=notes(every) + said, names=end_names(groups))
     drawn = []
     for row, (facet, members) in enumerate(parts):
         for panel, name in zip(axes[2 * row:], TITLES):
             entitle(panel, f"{TITLES[name]} by depth, {facet or when}")
-            drawn += depth_panel(panel, members, [branches[group] for group in members],
-                                 lambda b, name=name: getattr(b, name), step, first=1)
+            drawn += depth_panel(panel, members, [branches[group] for group in members], attrgetter(name), step, first=1)
     for panel in axes[:2 * len(parts)]:  # one scale for all, as below
         scale_y(panel, drawn)
     if over_time:
-        in_time(axes[2:], groups, list(branches.values()), f"block {depths.pop()}" if len(depths) == 1 else "last block")
+        first_and_last(axes[2:], TITLES.values(), groups, list(branches.values()), [attrgetter(name) for name in TITLES])
     for panel in axes:
         say(panel, SHARE)
         name_ends(panel, end_names(groups))
     return figure
-
-
-def in_time(panels, groups, branches, last):
-    """Both sublayers of the first and, where it is another, the last block against the step."""
-    two_blocks = last != "block 1"
-    which = (last if not two_blocks else f"blocks 1 and {last.split()[1]}" if last != "last block"
-             else "first and last block")
-    picks = [(lambda b, name=name: getattr(b, name)[:, 1], lambda b, name=name: getattr(b, name)[:, -1])
-             for name in TITLES]
-    drawn = []
-    for panel, (first, final), title in zip(panels, picks, TITLES.values()):
-        entitle(panel, f"{title} during training, {which}")
-        drawn += step_panel(panel, groups, branches, first, final if two_blocks else None)
-    for panel, (first, final) in zip(panels, picks):
-        scale_y(panel, drawn)
-        if two_blocks:
-            style_legend(panel, ("block 1", last))
-            mark_diverged(panel, groups, branches, final)
-        mark_diverged(panel, groups, branches, first)

@@ -10,8 +10,9 @@ from lib.groups import shared_settings
 from lib.runs import np
 from lib.sites import UNLOGGED, Steps
 
-KINDS = {"entropy": ("Entropy", "entropy of a query's weights (nats)"), "first_share": ("Attention sink", "weight on the first token"),
-         "max_logit": ("Logits", "largest q·k / √D")}
+# The panels' title and unit, and whether the axis is logarithmic (None: where values span decades).
+KINDS = {"entropy": ("Entropy", "entropy of weights (nats)", False),
+         "first_share": ("Attention sink", "weight on the first token", False), "max_logit": ("Logits", "largest q·k / √D", None)}
 # The values of a query that attends alike to all of the t tokens it sees.
 UNIFORM = {"entropy": math.log, "first_share": lambda t: 1 / t}
 NOTE = "Lines: mean over a block's heads; bands: from the smallest to the largest; dotted: uniform weights."
@@ -49,13 +50,14 @@ def plot(groups, step=None):
     every, parts, names = sum(series.values(), []), facets(groups), end_names(groups)
     over_time = max(head.steps.size for head in every) > 1 and len(parts) == 1
     when, count = when_shown(every, step), len(KINDS) * (len(parts) + over_time)
-    figure, axes = new_figure(math.ceil(count / 2), 2, 3.45, "What the attention heads do",
+    columns = 2 if len(parts) % 3 else 3  # a kind begins a row
+    figure, axes = new_figure(math.ceil(count / columns), columns, 3.45, "What the attention heads do",
                               shared_settings(groups) + (f" · {when}" if len(parts) > 1 else ""),
                               group_handles(groups, max(head.entropy.shape[1] for head in every) - 1), names=names, notes=[NOTE])
     panels = iter(axes)
     contexts = {group.runs[0].value("model.context") for group in groups}
     context = contexts.pop() if len(contexts) == 1 else None
-    for kind, (name, unit) in KINDS.items():
+    for kind, (name, unit, log) in KINDS.items():
         drawn = []  # (panel, the rows drawn in it)
         for title, members in parts:
             panel = next(panels)
@@ -69,7 +71,7 @@ def plot(groups, step=None):
         for panel, _ in drawn:  # one scale for all panels of a kind
             for height in even:
                 panel.axhline(height, color=MUTED, linewidth=points(1.2), linestyle=DOTS, zorder=1)
-            scale_y(panel, even + sum((rows for _, rows in drawn), []))
+            scale_y(panel, even + sum((rows for _, rows in drawn), []), log)
             say(panel, unit)
             name_ends(panel, names)
         for run in sum((group.diverged for group in groups), []) if over_time else []:

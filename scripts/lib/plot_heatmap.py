@@ -9,7 +9,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from lib.panels import block_ticks, nothing_finite, number, say, whole_x
+from lib.panels import block_ticks, nothing_finite, number, say
 from lib.groups import shared_settings
 from lib.runs import PlotError, matplotlib, np, shortened
 from lib.sites import Site
@@ -57,11 +57,9 @@ def color_scale(maps, name):
 
 
 def edges(steps):
-    """Where the cells of these steps meet: halfway between neighbours."""
-    if steps.size == 1:
-        return np.array([steps[0] - 0.5, steps[0] + 0.5])
-    middle = (steps[1:] + steps[:-1]) / 2
-    return np.concatenate([[max(2 * steps[0] - middle[0], 0.0)], middle, [2 * steps[-1] - middle[-1]]])
+    """Where the cells of these steps meet on a logarithmic axis: halfway between neighbours."""
+    middle = np.sqrt(steps[1:] * steps[:-1]) if steps.size > 1 else steps[:1] * 1.5
+    return np.concatenate([[steps[0]**2 / middle[0]], middle[:steps.size - 1], [steps[-1]**2 / middle[-1]]])
 
 
 @drawing
@@ -108,8 +106,11 @@ def draw_map(axes, one, name, norm, colors):
     x, y = edges(one.steps), np.arange(one.first, one.first + values.shape[1] + 1) - 0.5
     axes.grid(False)
     axes.add_patch(Rectangle((x[0], y[0]), x[-1] - x[0], y[-1] - y[0], zorder=0.5, **HATCH))
-    whole_x(axes, one.steps[-1])
+    axes.set_xscale("log")  # the first steps, where most happens, are as wide as the many later ones
     axes.set_xlim(x[0], x[-1])
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:.0f}"))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(y[0], y[-1])
     deepest = one.first + values.shape[1] - 1
     axes.set_yticks([t for t in block_ticks(deepest, 6) if t >= one.first])

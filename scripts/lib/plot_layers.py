@@ -4,17 +4,19 @@ import textwrap
 from operator import attrgetter
 
 from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, points
-from lib.panels import (depth_panel, entitle, mark_diverged, name_ends, say, scale_y, step_panel, style_legend,
-                    when_shown)
+from lib.panels import (depth_panel, entitle, first_and_last, mark_diverged, name_ends, say, scale_y, step_panel, when_shown)
 from lib.groups import shared_settings
+from lib.runs import np
+from matplotlib.patches import Patch  # after runs, which finds a Python that has it
 from lib.sites import FIRST, Site
 from lib.mean_field import NoPrediction
 from lib.theory import predicted
 
 GRADIENT = "gradient rms of the stream (nats per unit)"
 ACTIVATION = "activation rms of the stream (units)"
-KINDS = {"grad": ("Gradient", GRADIENT, True), "rms": ("Activation", ACTIVATION, False)}  # name, unit, whether on a log axis
+KINDS = {"grad": ("Gradient", GRADIENT, True), "rms": ("Activation", ACTIVATION, None)}  # name, unit, whether on a log axis
 THEORY = "theory, before any training"
+ONE_SEED = "what predict.py --against accepts of one seed"
 THEORY_WIDTH = 1.2
 
 
@@ -35,11 +37,11 @@ def plot(groups, step=None, theory=False):
     if theory:
         for label, why in without_prediction(groups).items():
             subtitle += "\n" + textwrap.fill(f"No prediction for {label}: {why}", 116)
-        if any(len(group.runs) == 1 for group in groups):
-            subtitle += "\nTheory is a mean over seeds, and a single seed may be off it by a third: probe --seeds 8"
         for handle in handles:  # there are points only
             handle.set_linestyle("" if handle.get_marker() else "-")
         handles.append(Line2D([], [], color="#555555", linewidth=points(THEORY_WIDTH), linestyle=DASHES, label=THEORY))
+        if any(len(group.runs) == 1 for group in groups):
+            handles.append(Patch(color="#555555", alpha=0.16, linewidth=0, label=ONE_SEED))
     figure, axes = new_figure(len(parts) + over_time, 2, 3.45, "Gradients and activations of the residual stream",
                               subtitle, handles, names=names)
     seen = {"grad": [], "rms": []}
@@ -63,27 +65,12 @@ def plot(groups, step=None, theory=False):
 
 def in_time(panels, groups, streams):
     """Against the step, the gradient of the first and, where it is another, the last block; and the activation of the last."""
-
-    def first(stream):
-        return stream.grad[:, min(1, stream.grad.shape[1] - 1)]
-
-    def final(stream):
-        return stream.grad[:, -1]
+    last = first_and_last(panels[:1], ["Gradient"], groups, streams, [attrgetter("grad")], log=True)
+    say(panels[0], GRADIENT)
 
     def activation(stream):
         return stream.rms[:, -1]
 
-    depths = {s.rms.shape[1] - 1 for s in sum(streams, [])}
-    last = f"block {depths.pop()}" if len(depths) == 1 else "last block"
-    two = last != "block 1"
-    which = last if not two else f"blocks 1 and {last.split()[1]}" if last != "last block" else "first and last block"
-    entitle(panels[0], f"Gradient during training, {which}")
-    say(panels[0], GRADIENT)
-    scale_y(panels[0], step_panel(panels[0], groups, streams, first, final if two else None), log=True)
-    if two:
-        style_legend(panels[0], ("block 1", last))
-        mark_diverged(panels[0], groups, streams, final)
-    mark_diverged(panels[0], groups, streams, first)
     entitle(panels[1], f"Activation during training, {last}")
     say(panels[1], ACTIVATION)
     scale_y(panels[1], step_panel(panels[1], groups, streams, activation))
@@ -102,9 +89,14 @@ def without_prediction(groups):
 
 
 def theory_lines(axes, groups, site):
-    """Draws what theory expects of each group; returns the lines."""
+    """Draws what theory expects of each group and, of a single seed, how far it may be off; returns what is drawn."""
     silent = without_prediction(groups)
     lines = {group: predicted(group.runs[0].folder)[site] for group in groups if group.label not in silent}  # seeds change nothing
+    drawn = list(lines.values())
     for group, line in lines.items():
         axes.plot(line, color=group.color, linewidth=points(THEORY_WIDTH), linestyle=DASHES, zorder=2.5)
-    return list(lines.values())
+        if len(group.runs) == 1:
+            factor = np.exp(predicted(group.runs[0].folder)["limits"][site])
+            axes.fill_between(range(len(line)), line / factor, line * factor, color=group.color, alpha=0.16, linewidth=0)
+            drawn += [line / factor, line * factor]
+    return drawn

@@ -44,17 +44,17 @@ def smooth(values, to_end=False):
 
 
 def limits(curves, levels, guessing):
-    """(low, high, log) of the y axis: all of it, unless a first or diverging loss would squash the rest. Where no curve is
-    ever near the losses of models that learn, all of it on a logarithmic scale. `guessing`: the loss of an untrained model, for
+    """(low, high, log) of the y axis: all of it, unless a first or diverging loss would squash the rest. Where a curve is never
+    near the losses of models that learn, all of it on a logarithmic scale. `guessing`: the loss of an untrained model, for
     want of levels; None if that is not known either."""
-    finite = np.concatenate([c[np.isfinite(c)] for c in curves] + [np.array([])])
-    if not finite.size:
+    curves = [curve[np.isfinite(curve)] for curve in curves if np.isfinite(curve).any()]
+    if not curves:
         return 0.0, 5.0, False
-    low, high = finite.min(), finite.max()
+    low, high = min(map(np.min, curves)), max(map(np.max, curves))
     uniform = levels.get("uniform", guessing or high)
-    if low > 1.5 * uniform and low > 0:
+    if max(map(np.min, curves)) > 1.5 * uniform and low > 0:
         return min(low, levels.get("unigram", low)) / 1.3, 1.3 * high, True
-    typical = max((np.median(c[np.isfinite(c)]) for c in curves if np.isfinite(c).any()), default=high)
+    typical = max(map(np.median, curves))
     if high > 1.5 * uniform:
         high = max(1.15 * uniform, min(high, 1.15 * typical if typical < 4 * uniform else 0.0))
         low = min(low, high - 0.5)
@@ -152,7 +152,7 @@ def label_axes(axes, levels, last, names):
     """Ticks and units, in nats and in bits; right of the last step room for the names of lines and of levels."""
     width = axes.get_position().width * axes.figure.get_figwidth()
     named = inches(0.4 + 0.085 * max(map(len, names)) if names else 0) / width
-    share = min(0.6, named + inches(1.3 if for_paper() else 1.1) / width)  # of the panel
+    share = min(0.6, named + inches(1.3) / width)  # of the panel
     whole_x(axes, last, 1 - share)
     ticks = [t for t in axes.get_xticks() if 0 <= t <= last]
     end = last * (1 + share / (1 - share))

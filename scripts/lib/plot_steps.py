@@ -29,7 +29,7 @@ def plot(groups):
         for panel, (title, unit, pick) in zip(axes[2 * row:], KINDS):
             entitle(panel, f"{title}, {facet}" if facet else title)
             say(panel, unit)
-            scale_y(panel, step_panel(panel, members, series, attrgetter(pick)), log=pick == "norm")
+            scale_y(panel, step_panel(panel, members, series, attrgetter(pick)), log=pick == "norm" or None)
             mark_diverged(panel, members, series, attrgetter(pick))
             name_ends(panel, names)
     return figure
