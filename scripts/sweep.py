@@ -14,126 +14,118 @@ once).
 
 import collections
 import contextlib
+import csv
+import fcntl
+import io
 import os
 import signal
+import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import Parser, argument, printable, program, run_command
-from lib.grid import folder_name, load_sweep, resolve
+from lib.command import Parser, ScriptError, argument, printable, program, run_command
+from lib.files import write_atomically
+from lib.grid import folder_name, load_sweep, resolve, value_text
 from lib.progress import Display, clock, counted
-from lib.sweep_runs import Table, mark_ended
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+FIGURES = ("final_train_loss", "best_val_loss", "final_val_loss", "grad_first_last", "growth", "steps", "seconds", "tokens_per_s")
+STATUS = {0: "done", 3: "diverged"}  # of a run, by the program's exit code; else failed
+SIGNALS = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+           if (one, signal.getsignal(one)) != (signal.SIGHUP, signal.SIG_IGN)]  # nohup
 
 
-class Runner:
-    """Trains runs in child processes, `jobs` at a time on `threads` threads each."""
+class Table:
+    """summary.csv: a row a run that has ended, in the order of the grid. Shards share it."""
 
-    def __init__(self, base, runs, jobs, threads, table):
-        self.base, self.runs, self.jobs, self.threads, self.table = base, runs, jobs, threads, table
-        self.waiting = collections.deque(run for run in runs if not run.status)
-        self.before = len(self.waiting)  # runs that this sweep has to do
-        self.children = {}  # {process: (run, the file of its stderr, when it was started)}
-        self.signals, self.display, self.begin = 0, Display(), time.monotonic()
+    def __init__(self, path, sweep):
+        self.path, self.sweep, self.header = path, sweep, ["name", *sweep.keys, "status", *FIGURES]
+        self.rows()
 
-    def train_all(self):
-        """Returns when all runs have ended, or after a signal, when all children have saved their state."""
-        handlers = {one: signal.getsignal(one) for one in SIGNALS}
-        for one, handler in handlers.items():
-            if (one, handler) != (signal.SIGHUP, signal.SIG_IGN):  # nohup
-                signal.signal(one, self.on_signal)
-        try:
-            while (self.children or self.waiting) and not self.signals:
-                self.step()
-                time.sleep(0.02)
-        finally:  # an error too lets the children save their state
-            if self.children:
-                self.display.say(f"stopping: {len(self.children)} running save their state")
-            for child in self.children:
-                child.terminate()
-            for child in self.children:
-                child.wait()
-            for one, handler in handlers.items():
-                signal.signal(one, handler)
-            self.display.clear()
-        self.table.write()
+    def rows(self):
+        """{name: row}; none if it is of another grid. An error if it is no sweep's."""
+        if not self.path.exists():
+            return {}
+        header, *rows = [*csv.reader(self.path.read_text(encoding="utf-8", errors="replace").splitlines())] or [[]]
+        if header[:1] != ["name"] or header[-1 - len(FIGURES):] != ["status", *FIGURES]:
+            raise ScriptError(f"{printable(self.path)}: is no table of a sweep, and would be replaced by one; move it away, or choose "
+                              "another folder with --out DIR")
+        return {row[0]: row for row in rows} if header == self.header else {}
 
-    def on_signal(self, *_):
-        self.signals += 1
-        if self.signals > 1:
-            for child in self.children:
-                child.kill()
-            os._exit(130)
+    def add(self, run):
+        """Writes the row of a run that has ended beside those that are there."""
+        cells = [run.name, *map(run.value, self.sweep.keys), run.status, *map(run.summary().get, FIGURES)]
+        with open(self.path.with_name(".lock-table"), "w", encoding="utf-8") as lock:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            rows, text = {**self.rows(), run.name: map(value_text, cells)}, io.StringIO()
+            names = [run.name for run in self.sweep.runs if run.name in rows]
+            csv.writer(text, lineterminator="\n").writerows([self.header, *map(rows.get, names)])
+            write_atomically(self.path, text.getvalue())
 
-    def step(self):
-        """Takes the results of what has ended, and starts what can be started."""
-        for child in [child for child in self.children if child.poll() is not None]:
-            self.finish(child.returncode, *self.children.pop(child))
-        while self.waiting and len(self.children) < self.jobs:
-            self.start(self.waiting.popleft())
-        self.display.show(self.progress)
 
-    def start(self, run):
-        errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
-        child = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM",  # if the sweep is killed, the run saves its state and ends
-             program(), "train", argument(self.base), "--out", argument(run.folder), "--quiet", "--threads", str(self.threads),
-             "--resume", *run.options()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
-            process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which hands it on
-            env={**os.environ, **({"OMP_PROC_BIND": "false"} if self.jobs > 1 else {})})  # else all were bound to the same cores
-        self.children[child] = run, errors, time.monotonic()
+def train_all(runs, jobs, start, table):
+    """Trains runs, `jobs` at a time, each in the child process that start(run) returns. True when all have ended; False after a
+    signal. Children get it too: at the first they save their state, at a second they end at once."""
+    waiting, children = collections.deque(run for run in runs if not run.status), {}  # {process: run}
+    display, signals, is_stopped = Display(), [], False
+    before = {one: signal.signal(one, lambda number, _: signals.append(number)) for one in SIGNALS}
+    while children or waiting:
+        while signals:
+            number, is_stopped = signals.pop(), True
+            waiting.clear()
+            for child in children:
+                child.send_signal(number)
+        for child in [child for child in children if child.poll() is not None]:
+            run = children.pop(child)
+            if is_stopped:
+                continue
+            said = child.stderr.read().splitlines()
+            if any("another process is writing here" in line for line in said):  # of a killed sweep, or another shard's
+                waiting.append(run)
+                time.sleep(0.5)
+            else:
+                run.status = STATUS.get(child.returncode, "failed")
+                table.add(run)
+                display.say(ended_text(run, said or [f"exit code {child.returncode}"]))
+        while waiting and len(children) < jobs:
+            run = waiting.popleft()
+            children[start(run)] = run
+        display.show(lambda: progress(runs, len(children), jobs))
+        time.sleep(0.02)
+    display.clear()
+    for one, handler in before.items():
+        signal.signal(one, handler)
+    return not is_stopped
 
-    def finish(self, code, run, errors, begin):
-        """Sets the status of a run whose process has ended, says how, and writes the table."""
-        with errors:
-            errors.seek(0)
-            said = errors.read().splitlines()
-        if code == 1 and any("another process is writing here" in line for line in said):  # of a killed sweep, or another shard's
-            self.waiting.append(run)
-            time.sleep(0.5)
-            return
-        run.status = run.ended() if code in (0, 3) else ""
-        if run.status:
-            summary = run.read("summary.json")
-            loss = summary.get("final_val_loss")
-            result = (f"after {counted(summary['steps'], 'step')}" if run.status == "diverged"
-                      else f"validation {loss:.4f}" if loss else "")
-        else:
-            run.status = "failed"
-            damaged = "its summary.json is damaged; move the folder away to train it again"
-            result = "; ".join(said[-20:]) or (damaged if code == 0 else f"exit code {code}")
-        self.display.say(f"{run.status:8}  {run.name}  {result}  {clock(time.monotonic() - begin)}")
-        self.table.write()
 
-    def progress(self):
-        by_status = collections.Counter(run.status for run in self.runs)
-        parts = [f"{by_status[status]} {status}" for status in ("diverged", "failed") if by_status[status]]
-        ended = self.before - by_status[""]
-        left = f", about {clock((time.monotonic() - self.begin) / ended * by_status[''])} left" if ended else ""
-        return f"{by_status['done']} of {len(self.runs)} done, {', '.join([*parts, f'{len(self.children)} running'])}{left}"
+def ended_text(run, said):
+    """How a run has ended; `said`: lines of its process."""
+    summary = run.summary()
+    loss = summary.get("final_val_loss")
+    result = f"validation {loss:.4f}" if loss else said[-1]
+    return f"{run.status:8}  {run.name}  {result}  {clock(summary.get('seconds', 0))}"
+
+
+def progress(runs, running, jobs):
+    """The progress line."""
+    counts = collections.Counter(run.status for run in runs)
+    parts = [f"{counts['done']} of {len(runs)} done", *(f"{counts[one]} {one}" for one in ("diverged", "failed") if counts[one]),
+             f"{running} running"]
+    if seconds := [run.summary().get("seconds", 0) for run in runs if run.status not in ("", "failed")]:
+        parts.append(f"about {clock(statistics.mean(seconds) * counts[''] / jobs)} left")
+    return ", ".join(parts)
 
 
 def usable_cores():
     """OMP_NUM_THREADS, else the processors that this process may use, at most the container's quota."""
-    if given := os.environ.get("OMP_NUM_THREADS"):
-        return int(given)
-    cores = len(os.sched_getaffinity(0))
+    cores = int(subprocess.check_output("nproc"))
     with contextlib.suppress(OSError, ValueError):  # ValueError: "max", no limit
         quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split())
         cores = min(cores, -(-quota // period))
     return cores
-
-
-def print_comparison(folders):
-    with contextlib.suppress(ImportError, SystemExit):
-        import compare
-        print()
-        run_command(lambda: compare.main(["--", *folders]), "compare")
 
 
 def parse(arguments):
@@ -151,7 +143,6 @@ def parse(arguments):
     shard, _, shards = args.shard.partition("/")
     if not (shard.isdigit() and shards.isdigit() and 1 <= int(shard) <= int(shards)):
         parser.error(f"--shard: got {args.shard}; expected I/N with I from 1 to N, such as 2/4")
-    args.shard = int(shard), int(shards)
     if args.seeds < 0 or (args.jobs is not None and args.jobs < 1):
         parser.error("--seeds and --jobs: expected a number from 1")
     return args
@@ -163,35 +154,44 @@ def main(arguments=None):
     sweep = load_sweep(args.file, args.set, args.seeds)
     resolve(sweep)
     out = Path(args.out or Path("runs", folder_name(sweep.name)))
-    for run in sweep.runs:
-        run.folder = out / run.name
-    table = Table(out, sweep.keys, sweep.runs)
-    shard, shards = args.shard
+    table = Table(out / "summary.csv", sweep)
+    shard, shards = map(int, args.shard.split("/"))
     runs = sweep.runs[shard - 1::shards]
-    mark_ended(runs)
-    ended = sum(run.status != "" for run in runs)
-    jobs = args.jobs or max(1, min(usable_cores(), len(runs) - ended))
+    jobs = args.jobs or max(1, min(usable_cores(), len(runs)))
     threads = max(1, usable_cores() // jobs)
+    print(f"{printable(sweep.name)}: {counted(len(runs), 'run')}; {jobs} at a time, {counted(threads, 'thread')} each; in {printable(out)}",
+          flush=True)
     if args.dry_run:
-        print(*(f"{run.status or 'to do':8}  {run.name}" for run in runs), "", sep="\n")
-    print(f"{printable(sweep.name)}: {counted(len(runs), 'run')}" + f", {ended} of them finished already" * (ended > 0)
-          + f"; {jobs} at a time, {counted(threads, 'thread')} each; in {printable(out)}", flush=True)
-    if args.dry_run:
+        print(*(run.name for run in runs), sep="\n")
         return 0
     out.mkdir(parents=True, exist_ok=True)
-    runner = Runner(sweep.base, runs, jobs, threads, table)
-    runner.train_all()
-    if runner.signals:
+    for run in runs:
+        run.folder = out / run.name
+        if run.has_diverged():
+            run.status = "diverged"
+            table.add(run)
+
+    def start(run):
+        return subprocess.Popen(
+            ["setpriv", "--pdeathsig", "TERM",  # if the sweep is killed, the run saves its state and ends
+             program(), "train", argument(sweep.base), "--out", argument(run.folder), "--quiet", "--resume", "--threads", str(threads),
+             *run.options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8",
+            errors="replace", pipesize=1 << 20,  # holds a note for each of thousands of skipped steps
+            process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which hands it on
+            env={**os.environ, **({"OMP_PROC_BIND": "false"} if jobs > 1 else {})})  # else all were bound to the same cores
+
+    if not train_all(runs, jobs, start, table):
         print("interrupted; go on with the same command", file=sys.stderr)
         return 130
-    if folders := [str(run.folder) for run in runs if run.status in ("done", "diverged")]:
-        print_comparison(folders)
+    count = collections.Counter(run.status for run in runs)
+    if count["failed"] < len(runs):
+        print(flush=True)
+        subprocess.run([sys.executable, Path(__file__).with_name("compare.py"), argument(out)], check=False)
     print(f"\nin {printable(table.path)}")
-    failed = sum(run.status == "failed" for run in runs)
-    if failed:
-        print(f"[sweep] {failed} of {counted(len(runs), 'run')} failed; the lines above say why; the same command tries them again",
+    if count["failed"]:
+        print(f"[sweep] {count['failed']} of {counted(len(runs), 'run')} failed; the lines above say why; the same command tries them again",
               file=sys.stderr)
-    return int(failed > 0)
+    return int(count["failed"] > 0)
 
 
 if __name__ == "__main__":

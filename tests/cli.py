@@ -19,13 +19,20 @@ import unittest
 TESTS = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(TESTS)
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from lib.files import fnv1a
 from lib.safetensors_io import read as read_safetensors
 from lib.safetensors_io import write as write_safetensors
 
 BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
 os.environ["NORMSCOPE"] = BINARY  # which the scripts ask
 LONG = "NORMSCOPE_LONG" in os.environ  # the long forms of tests: `ctest -C long -L long`
+
+
+def fnv1a(content):
+    """FNV-1a, 64 bits, of bytes."""
+    state = 0xCBF29CE484222325
+    for byte in content:
+        state = (state ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return state
 
 
 def in_memory(folder="/dev/shm"):

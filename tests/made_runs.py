@@ -8,10 +8,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from cli import run_script, write_run
+from cli import fnv1a, run_script, write_run
 from lib import figures  # in scripts, which cli.py puts on the path
 from lib import output
-from lib.files import fnv1a
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"

@@ -1,4 +1,4 @@
-"""Files as the program reads and writes them: JSON with comments, whole or not at all, hashes of texts."""
+"""Files as the program reads and writes them: JSON with comments, whole or not at all."""
 
 import collections
 import json
@@ -9,7 +9,6 @@ from pathlib import Path
 from lib.command import ScriptError, printable
 
 STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-FNV_BASIS, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
 def _unique(pairs):
@@ -47,10 +46,3 @@ def write_atomically(path, text):
         file.flush()
         os.fsync(file.fileno())
     os.replace(beside, path)
-
-
-def fnv1a(content, state=FNV_BASIS):
-    """FNV-1a, 64 bits, of bytes."""
-    for byte in content:
-        state = (state ^ byte) * FNV_PRIME & 0xFFFFFFFFFFFFFFFF
-    return state

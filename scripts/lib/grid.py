@@ -1,6 +1,10 @@
 """Which runs a sweep has: the grid, cases and seeds of its file, or a config with --set KEY=A,B and --seeds N."""
 
 import collections
+import contextlib
+import dataclasses
+import functools
+import hashlib
 import itertools
 import json
 import re
@@ -9,29 +13,48 @@ import sys
 from pathlib import Path
 
 from lib.command import ScriptError, argument, printable, program
-from lib.files import JSON, fnv1a, read_json
-from lib.sweep_runs import Run, value_text
+from lib.files import JSON, read_json
 
+EXAMPLE = {"name": "pre_vs_post", "base": "CONFIG.json", "seeds": [1, 2, 3], "grid": {"model.norm_placement": ["pre", "post"]},
+           "cases": [{"name": "warm", "set": {"train.warmup_steps": 200}}]}
 Sweep = collections.namedtuple("Sweep", "name base keys runs")  # `base`: file of the config of all runs; `keys`: those that vary
 
 
-def _is_list(value):
-    return isinstance(value, list)
+@dataclasses.dataclass
+class Run:
+    """A run of the sweep. `settings`: {key that varies: value}; `options`: of the program, for its config; `config`: resolved; `status`:
+    done, diverged or failed; empty while it has not ended."""
+    name: str
+    settings: dict
+    options: list
+    config: dict = None
+    folder: Path = None
+    status: str = ""
+
+    def value(self, key):
+        """The value of a dotted key in the config; of one without effect, which is not there, what the sweep sets."""
+        *sections, name = key.split(".")
+        section = functools.reduce(dict.get, sections, self.config)
+        return section.get(name, self.settings.get(key))
+
+    def summary(self):
+        """Its summary.json; of a failed run {}."""
+        return {} if self.status == "failed" else read_json(self.folder / "summary.json")
+
+    def has_diverged(self):
+        """Whether a run of this config ended so; started again, it would from its last checkpoint on go the same way."""
+        with contextlib.suppress(ScriptError, OSError):  # there is no such file
+            return self.summary()["status"] == "diverged" and read_json(self.folder / "config.json") == self.config
+        return False
 
 
-def _is_case(case):
-    return (isinstance(case, dict) and set(case) == {"name", "set"} and isinstance(case["name"], str) and case["name"]
-            and isinstance(case["set"], dict))
-
-
-PARTS = {  # of a sweep file: whether a value is right, and what is
-    "base": (lambda base: isinstance(base, str), "the file of a config"),
-    "name": (lambda name: isinstance(name, str) and name, "text"),
-    "seeds": (_is_list, "a list of numbers, such as [1, 2, 3]"),
-    "grid": (lambda grid: isinstance(grid, dict) and all(_is_list(values) and values for values in grid.values()),
-             "{KEY: [VALUE, ...], ...}"),
-    "cases": (lambda cases: _is_list(cases) and all(map(_is_case, cases)), 'a list of {"name": NAME, "set": {KEY: VALUE, ...}}'),
-}
+def value_text(value):
+    """A value in a folder's name or a cell: 1e3 is 1000, None is empty."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def values_of(text):
@@ -53,61 +76,70 @@ def values_of(text):
 def folder_name(text):
     """`text` with other characters than [A-Za-z0-9._=+-] replaced; over 100 characters: cut, plus a hash."""
     name = re.sub(r"[^A-Za-z0-9._=+-]|^\.", "-", text)
-    return name if len(name) <= 100 else f"{name[:83]}-{fnv1a(text.encode()):016x}"
+    return name if len(name) <= 100 else f"{name[:83]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def load_sweep(file, sets=(), seeds=0):
+def load_sweep(file, options=(), seeds=0):
     """The sweep of a file with the options --set and --seeds; a config is a sweep of itself."""
-    spec, shown = read_json(file), printable(file)
+    spec, name = read_json(file), Path(file).stem
     if not isinstance(spec, dict):
-        raise ScriptError(f"{shown}: expected an object: a sweep")
-    if not {"base", "grid", "cases", "seeds"} & set(spec):  # a config
-        spec = {"base": Path(file).name, "name": spec.get("name", Path(file).stem)}
-    spec = {"name": Path(file).stem, "base": None, "grid": {}, "cases": [], "seeds": [], **spec}
-    problems = [f"{shown}: {printable(key)}: unknown key; expected {', '.join(PARTS)}" for key in spec.keys() - PARTS.keys()]
-    problems += [f"{shown}: {key}: got {printable(json.dumps(spec[key], ensure_ascii=False))[:100]}; expected {what}"
-                 for key, (is_right, what) in PARTS.items() if not is_right(spec[key])]
-    if problems:
-        raise ScriptError("\n".join(problems))
+        raise ScriptError(f"{printable(file)}: expected an object: a sweep")
+    if not {"base", "grid", "cases", "seeds"} & spec.keys():  # a config
+        spec = {"base": Path(file).name, "name": spec.get("name", name)}
+    spec = {"name": name, "base": None, "grid": {}, "cases": [], "seeds": [], **spec}
+    _check(spec, printable(file))
     beside = Path(file).parent / spec["base"]
     base = str(beside) if beside.is_file() else spec["base"]  # else in the working directory
-    return _expanded(spec, base, sets, list(range(1, seeds + 1)) or spec["seeds"])
+    sets = {key: values_of(text) for key, _, text in (option.partition("=") for option in options)}
+    return _expanded(spec, base, sets, [*range(1, seeds + 1)] or spec["seeds"])
 
 
-def _expanded(spec, base, sets, seeds):
-    """The sweep: the grid's product, the last key fastest, then the cases; lists of --set and then seeds are innermost."""
+def _check(spec, file):
+    """An error for parts of a sweep file that are unknown or not as they must be."""
+    def is_case(case):
+        return isinstance(case, dict) and case.keys() == {"name", "set"} and isinstance(case["name"], str) and isinstance(case["set"], dict)
+
+    is_right = {key: isinstance(spec[key], type(example)) for key, example in EXAMPLE.items()}
+    is_right["grid"] = is_right["grid"] and all(isinstance(values, list) and values for values in spec["grid"].values())
+    is_right["cases"] = is_right["cases"] and all(map(is_case, spec["cases"]))
+    problems = [f"{file}: {printable(key)}: unknown key; expected {', '.join(EXAMPLE)}" for key in spec.keys() - EXAMPLE.keys()]
+    problems += [f"{file}: {key}: got {printable(json.dumps(spec[key], ensure_ascii=False))[:100]}; expected such as {json.dumps(EXAMPLE[key])}"
+                 for key in EXAMPLE if not is_right[key]]
+    if problems:
+        raise ScriptError("\n".join(problems))
+
+
+def _product(axes):
+    """Every choice of a value for each key, as {key: value}; the last key changes fastest."""
+    return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
+
+
+def _expanded(spec, base, options, seeds):
+    """The sweep: the grid's product, then the cases, each with every choice of the lists in `options`, then with every seed."""
     grid, cases = spec["grid"], spec["cases"]
-    keys = list(dict.fromkeys([*grid, *(key for case in cases for key in case["set"])]))
-    common, inner = {}, {}  # {key: value} of all runs, {key: values}
-    for option in sets:
-        key, _, text = option.partition("=")
-        values = values_of(text)
-        if key in (*keys, *common, *inner):
-            raise ScriptError(f"--set {printable(key)}: the sweep sets it already; leave out one of the two")
-        if len(values) > 1:
-            inner[key] = values
-        else:
-            common[key] = values[0]
-    if seeds:
-        if "train.seed" in (*keys, *common, *inner):
-            raise ScriptError("train.seed: `seeds` says which seeds there are; leave out one of the two")
-        inner["train.seed"] = seeds
-    keys += inner
-    starts = [("", dict(zip(grid, values))) for values in itertools.product(*grid.values())] if grid or not cases else []
-    starts += [(case["name"], case["set"]) for case in cases]
+    outer = [*dict.fromkeys([*grid, *(key for case in cases for key in case["set"])])]
+    every = [*outer, *options, *(["train.seed"] if seeds else [])]
+    if twice := [key for key in every if every.count(key) > 1]:
+        raise ScriptError(f"{printable(twice[0])}: set twice, by grid or case, --set, or seeds; leave out one of the two")
+    common = {key: values[0] for key, values in options.items() if len(values) == 1}
+    inner = {key: values for key, values in options.items() if len(values) > 1} | ({"train.seed": seeds} if seeds else {})
+    keys = [*outer, *inner]
     last_parts = collections.Counter(key.rpartition(".")[2] for key in keys)
+
+    def words(settings):
+        last = {key: key.rpartition(".")[2] for key in settings}
+        return [f"{last[key] if last_parts[last[key]] == 1 else key}={value_text(value)}" for key, value in settings.items()]
+
+    points = [(words(point), point) for point in _product(grid)] if grid or not cases else []
+    points += [([case["name"]], case["set"]) for case in cases]  # its name stands for what it sets
     runs = {}
-    for (case, start), values in itertools.product(starts, itertools.product(*inner.values())):
-        settings = {**start, **dict(zip(inner, values))}
-        words = [case] if case else []  # which stands for what it sets
-        for key in inner if case else settings:
-            last = key.rpartition(".")[2]
-            words.append(f"{last if last_parts[last] == 1 else key}={value_text(settings[key])}")
-        name = folder_name("_".join(words) or spec["name"])
+    for (first, point), last in itertools.product(points, _product(inner)):
+        name, settings = folder_name("_".join([*first, *words(last)]) or spec["name"]), {**point, **last}
         if name in runs:
             raise ScriptError(f"two runs would share the folder {name}; values and names of cases must differ in more than "
                               "special characters")
-        runs[name] = Run(name, settings, {"name": name, **common, **settings})
+        options = [f"--set={key}={json.dumps(value)}" for key, value in {"name": name, **common, **settings}.items()]
+        runs[name] = Run(name, settings, options)
     return Sweep(spec["name"], base, keys, list(runs.values()))
 
 
@@ -115,13 +147,12 @@ def resolve(sweep):
     """Sets each run's config as the program resolves it. What it says of them is a line once, with the first run that it is of."""
     said, code = {}, 0
     for run in sweep.runs:
-        done = subprocess.run([program(), "config", argument(sweep.base), *run.options()], capture_output=True, encoding="utf-8",
+        done = subprocess.run([program(), "config", argument(sweep.base), *run.options], capture_output=True, encoding="utf-8",
                               errors="replace", check=False)
         code = code or done.returncode
         for line in done.stderr.splitlines():
             said.setdefault(line, run.name)
-        if done.returncode == 0:
-            run.config = json.loads(done.stdout)
+        run.config = json.loads(done.stdout or "{}")
     lines = [f"{line} in {name}" for line, name in said.items()]
     if code:
         raise ScriptError("\n".join(lines), 2)
