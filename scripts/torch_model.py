@@ -66,7 +66,7 @@ class Norm(nn.Module):
     def __init__(self, config, width):
         super().__init__()
         self.kind, self.groups = config["norm"], config["norm_groups"]
-        self.eps, self.eps_outside = config["norm_eps"], config["norm_eps_outside"]
+        self.eps, self.eps_outside, self.detached = config["norm_eps"], config["norm_eps_outside"], config["norm_detach"]
         affine = config["norm_affine"]
         has_bias = affine and config["norm_bias"] and self.kind != "rmsnorm"
         self.weight = nn.Parameter(torch.ones(width)) if affine else None
@@ -89,7 +89,7 @@ class Norm(nn.Module):
         if self.kind == "layernorm":
             return self.standardise(x, dims=-1)
         if self.kind == "rmsnorm":
-            return x / self.root((x * x).mean(-1, keepdim=True))
+            return x / self.root(self.mean(x * x, -1))
         if self.kind == "groupnorm":  # groups of features of one token
             return self.standardise(x.unflatten(-1, (self.groups, -1)), dims=-1).flatten(-2)
         if self.kind == "instancenorm":  # over the T tokens of one sequence: sees the future
@@ -109,8 +109,13 @@ class Norm(nn.Module):
         raise ValueError(f"[model] norm: '{self.kind}' is not known")
 
     def standardise(self, x, dims):
-        centred = x - x.mean(dims, keepdim=True)
-        return centred / self.root((centred * centred).mean(dims, keepdim=True))
+        centred = x - self.mean(x, dims)
+        return centred / self.root(self.mean(centred * centred, dims))
+
+    def mean(self, x, dims):
+        """Detached it is a constant to the backward; only norms over a token's features can be."""
+        mean = x.mean(dims, keepdim=True)
+        return mean.detach() if self.detached else mean
 
     def root(self, variance):
         return variance.sqrt() + self.eps if self.eps_outside else (variance + self.eps).sqrt()

@@ -58,6 +58,7 @@ EXCHANGES = {
     "pre_dyt": {"norm": "dyt"},
     "nanochat": {"norm": "rmsnorm", "norm_affine": False, "activation": "relu2", "position": "rope", "qk_norm": True,
                  "embed_norm": True, "tie_embeddings": False},
+    "detached": {"norm": "groupnorm", **SMALL, "norm_detach": True, "norm_eps": 0.01, "norm_eps_outside": True},
     "peri_dyt": {"norm_placement": "peri", "norm": "dyt", "norm_affine": False},
 }
 # name: (model, train) changes, over SMALL and these: some steps are clipped in each, and some are not. No biases of

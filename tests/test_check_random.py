@@ -64,6 +64,7 @@ def drawn(seed):
     init["zero_branches"], model["embed_norm"] = r.random() < 0.1, r.random() < 0.15
     if r.random() < 0.15:
         model["activation"] = "relu2"
+    model["norm_detach"] = r.random() < 0.1
     return {"model": model, "data": data, "train": train}
 
 

@@ -49,6 +49,8 @@ SOMETIMES = {
     "model.inner_norm": ((False, True), [{}, {"model.norm": "rmsnorm"}], [{"model.norm": "none"}, {"model.norm_placement": "subln"}]),
     "model.embed_norm": ((False, True), [{}, {"model.norm": "rmsnorm"}], [{"model.norm": "none"}, {"model.norm_placement": "peri"}]),
     "model.norm_alpha": ((0.5, 1), [{"model.norm": "dyt"}, {"model.norm": "derf"}], [{}]),
+    "model.norm_detach": ((False, True), [{}, {"model.norm": "rmsnorm"}, {"model.norm": "groupnorm"}],
+                          [{"model.norm": "dyt"}, {"model.norm": "batchnorm"}, {"model.norm": "none"}]),
     "model.branch_scale": ((1, "L^-0.5"), [{}, {"model.branch_scale_learned": "vector"}], [{"model.norm_placement": "rezero"}]),
     "model.branch_scale_learned": (("none", "vector"), [{}, {"model.branch_scale": 0.5}], [{"model.norm_placement": "rezero"}]),
     "model.norm_groups": ((2, 8), [{"model.norm": "groupnorm"}], [{}, {"model.norm": "batchnorm"}]),

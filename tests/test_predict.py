@@ -237,7 +237,7 @@ class Command(CliTest):
     def test_no_prediction(self):
         for model in ({"norm": "batchnorm"}, {"norm": "instancenorm"}, {"norm_placement": "none", "n_layer": 12},
                       {"norm": "dyt", "norm_placement": "deepnorm"}, {"norm": "derf", "inner_norm": True, "activation": "swiglu"},
-                      {"context": 513}, {"n_layer": 40, "norm_placement": "post"},
+                      {"context": 513}, {"norm_detach": True}, {"n_layer": 40, "norm_placement": "post"},
                       {"norm_placement": "res_post", "n_layer": 8, "init": {"scheme": "xavier_normal", "embed_std": 0.1}}):
             with self.subTest(model):
                 result = self.predict(self.make(**model), code=2)

@@ -52,6 +52,8 @@ VARIANTS = {
     "inner_norm": {"inner_norm": True},
     "inner_norm, swiglu, biases": {"inner_norm": True, "activation": "swiglu", "bias": True},
     "inner batch norm": {"inner_norm": True, "norm": "batchnorm"},
+    "statistics detached": {"norm_detach": True},
+    "root mean squares detached": {"norm": "rmsnorm", "norm_detach": True},
     "branches times L^-0.5": {"branch_scale": "L^-0.5"},
     "SkipInit": {"branch_scale": 0.5, "branch_scale_learned": "scalar"},
     "LayerScale": {"branch_scale": 0.1, "branch_scale_learned": "vector"},

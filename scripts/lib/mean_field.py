@@ -581,6 +581,8 @@ def _require_known(model):
             raise NoPrediction(f"no theory of {name}")
     if model["norm"] in POINTWISE and model["norm_alpha"] != 0.5:
         raise NoPrediction(f"model.norm_alpha is {model['norm_alpha']}; the theory has 0.5 only")
+    if model["norm_detach"]:
+        raise NoPrediction("model.norm_detach: the theory's gradients pass through the statistics")
     if model["init"]["zero_branches"]:
         raise NoPrediction("model.init.zero_branches leaves no branches to predict")
     if model["context"] > LONGEST_CONTEXT:

@@ -29,6 +29,9 @@ bool has_bias(const RunConfig& c) { return norm_of(c).has_bias && c.model.norm_a
 bool has_statistics(const RunConfig& c) { return norm_of(c).has_statistics(); }
 bool has_epsilon(const RunConfig& c) { return has_statistics(c) || c.model.qk_norm || c.model.qkv_norm; }
 bool has_groups(const RunConfig& c) { return norm_of(c).over == NormOver::groups; }
+bool has_token_statistics(const RunConfig& c) {
+  return norm_of(c).over == NormOver::features || has_groups(c);
+}
 bool is_mix(const RunConfig& c) { return named_placements(c.model).contains(PlacementKind::mix); }
 bool has_free_scale(const RunConfig& c) { return any_placement(c, std::not_fn(&Placement::learned_scale)); }
 bool has_free_qkv_norm(const RunConfig& c) { return !any_placement(c, &Placement::qkv_norm); }
@@ -131,6 +134,9 @@ const std::vector<Field> table = {
         {.used_if = {has_free_embed_norm, "there is no norm, or the placement has it"}}),
     row("model.norm_alpha", model(&M::norm_alpha), number(0, 100), "dyt, derf: alpha at the start",
         {.used_if = {has_alpha, "this norm has no alpha"}}),
+    row("model.norm_detach", model(&M::norm_detach), boolean(),
+        "the gradient takes a norm's mean and deviation for constants",
+        {.used_if = {has_token_statistics, "no norm here runs over a token's features"}}),
     row("model.qk_norm", model(&M::qk_norm), boolean(), "RMSNorm of each head's queries and keys",
         {.used_if = {[](const RunConfig& c) { return !c.model.qkv_norm; }, "qkv_norm has it too"}}),
     row("model.qkv_norm", model(&M::qkv_norm), boolean(), "RMSNorm of each head's queries, keys and values",

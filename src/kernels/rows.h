@@ -19,6 +19,7 @@ struct LayerNorm {
   Real eps = 0;
   bool eps_outside = false;  // outside the root
   bool shared_gain = false;  // gain and bias have cols/groups numbers, the same for each group
+  bool detached = false;     // the backward takes mean and rstd for constants: dx = rstd gain dy
 
   Index rows = 0, cols = 0;
   Index stride = 0;                             // between rows of x, y, dx, dy; at least cols

@@ -39,9 +39,10 @@ struct ModelConfig {
   bool norm_eps_outside = false;  // divide by sqrt(var) + eps instead of sqrt(var + eps)
   bool norm_affine = true;        // gain and bias
   bool norm_bias = true;
-  Index norm_groups = 4;    // norms over groups
-  double norm_alpha = 0.5;  // initial alpha of norms that have one
-  bool embed_norm = false;  // a norm on the embeddings
+  Index norm_groups = 4;     // norms over groups
+  double norm_alpha = 0.5;   // initial alpha of norms that have one
+  bool norm_detach = false;  // the backward takes a norm's statistics for constants
+  bool embed_norm = false;   // a norm on the embeddings
   // One for all blocks, or one per block.
   std::vector<BlockPlacement> norm_placement = {PlacementKind::pre};
   double mix_post_fraction = 0.25;

@@ -36,8 +36,12 @@ Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars
   const Real eps = static_cast<Real>(config.norm_eps);
   const bool outside = config.norm_eps_outside;
   const auto over_features = [&](Index groups, bool centred) {
-    return layer_norm(tape, {.groups = groups, .centred = centred, .eps = eps, .eps_outside = outside}, x,
-                      vars.weight, vars.bias);
+    const LayerNorm<Real> norm = {.groups = groups,
+                                  .centred = centred,
+                                  .eps = eps,
+                                  .eps_outside = outside,
+                                  .detached = config.norm_detach};
+    return layer_norm(tape, norm, x, vars.weight, vars.bias);
   };
   switch (config.norm) {
     case layernorm:

@@ -2,7 +2,8 @@
 //
 //   shapes      x, y (N, C); gain, bias (1, C) or absent
 //   forward     y = gain x̂ + bias,  x̂ = (x - mean) rstd; RMS norm has no mean (kernels/rows.h)
-//   backward    dx = rstd (g - mean(g) - x̂ mean(g x̂)) with g = gain dy;  dgain = sum dy x̂,  dbias = sum dy
+//   backward    dx = rstd (g - mean(g) - x̂ mean(g x̂)) with g = gain dy;  dgain = sum dy x̂,  dbias = sum dy;
+//               detached (Xu et al. 2019, arXiv 1911.07013): dx = rstd g
 //   saved       mean and rstd of each row and group
 //   source      Ba et al. 2016 (arXiv 1607.06450), Zhang & Sennrich 2019 (1910.07467),
 //               Wu & He 2018 (1803.08494)

@@ -131,6 +131,7 @@ struct Group {
   bool centred;
   double eps;
   bool eps_outside;
+  bool detached = false;  // mean and rstd are constants to the backward
 };
 
 struct Statistics {
@@ -172,8 +173,8 @@ void backward(const Group& g, const double* x, double mean, double rstd, const d
   const double drstd_dvar = !g.eps_outside ? -rstd * rstd * rstd / 2
                             : sigma > 0    ? -rstd * rstd / (2 * sigma)
                                            : 0;
-  const double dvar = drstd * drstd_dvar;
-  const double dmean = g.centred ? -rstd * sum_dnormed - dvar * 2 * sum_centred / n : 0;
+  const double dvar = g.detached ? 0 : drstd * drstd_dvar;
+  const double dmean = g.centred && !g.detached ? -rstd * sum_dnormed - dvar * 2 * sum_centred / n : 0;
   for (Index i = 0; i < g.n; ++i) {
     const Index at = i * g.stride;
     const double dnormed = to.dy[at] * (gain != nullptr ? gain[i * g.gain_stride] : 1);
@@ -203,7 +204,7 @@ struct Part {
 template <class Real>
 Part part(const LayerNorm<Real>& norm, Index i) {
   const Index width = norm.cols / norm.groups, first = i % norm.groups * width;
-  return {{width, 1, 1, norm.centred, norm.eps, norm.eps_outside},
+  return {{width, 1, 1, norm.centred, norm.eps, norm.eps_outside, norm.detached},
           i / norm.groups * norm.stride + first,
           norm.shared_gain ? 0 : first};
 }

@@ -79,8 +79,9 @@ inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradient
         if (dgain != nullptr) part.put(dgain + feature + i, part.get(dgain + feature + i) + d * normed);
         if (dbias != nullptr) part.put(dbias + feature + i, part.get(dbias + feature + i) + d);
       });
-      const float proj = inv_sigma(norm, r) * sum_lanes(sum_gx) / n;
-      const float mean_g = norm.centred ? (sum_lanes(sum_g) - proj * sum_lanes(sum_x)) / n : 0;
+      const float proj = norm.detached ? 0 : inv_sigma(norm, r) * sum_lanes(sum_gx) / n;
+      const bool through_mean = norm.centred && !norm.detached;
+      const float mean_g = through_mean ? (sum_lanes(sum_g) - proj * sum_lanes(sum_x)) / n : 0;
       for_each_vector(width, [&](Index i, auto part) {
         Vec g = part.get(dys + i);
         if (gain != nullptr) g *= part.get(gain + feature + i);
