@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes one HTML page about one or more runs: what was compared, the results, every picture, samples and configs. The
+"""Writes one HTML page about one or more runs: how their layers change, the results, every picture, samples and configs. The
 page needs nothing but itself."""
 
 import json
@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   scripts/report.py --watch runs/sweep                     while it trains
 """
 LONGEST_SAMPLE = 3000  # characters
+MOST_SAMPLES = 4  # unfolded
 
 
 def heading(group):
@@ -36,41 +37,23 @@ def heading(group):
 # ---- sections -------------------------------------------------------------------------------------------------
 
 
-def compared(said):
-    """What was compared: the runs, and the keys that tell them apart."""
-    entries = said["runs"]
-    keys = list(dict.fromkeys(k for entry in entries for k in entry["keys"]))
-    rows = [[heading(entry["group"]),
-             *(f"<code>{text(shortened(json.dumps(entry['keys'][k]), 120)) if k in entry['keys'] else '–'}</code>"
-               for k in keys),
-             text(", ".join(map(str, entry["seeds"]))), folders_of(entry["group"])] for entry in entries]
-    sentences = bullets(r["text"] for r in said["remarks"] if r["kind"] == "differs")
-    return section("What was compared" if len(entries) > 1 else "The run",
-                   table(["run", *(f"<code>{text(k)}</code>" for k in keys), "seed", "folder"], rows), sentences)
-
-
-def folders_of(group):
-    """Where a group's runs are; of several, folded."""
-    folders = "<br>".join(f"<code>{text(run)}</code>" for run in group.runs)
-    return folders if len(group.runs) == 1 else folded(f"{len(group.runs)} folders", folders)
-
-
 def results(said):
     """The table of results, the differences seed by seed, and what can be said of them: all as compare.py has it."""
     rows = []
     for entry in said["runs"]:
         figures = [figure["text"] for figure in entry["figures"].values()]
-        rows.append([heading(entry["group"]), text(entry["status"]), f"{entry['params']:,}" if entry["params"] else "–",
+        rows.append([heading(entry["group"]), text(", ".join(map(str, entry["seeds"]))), text(entry["status"]),
+                     f"{entry['params']:,}" if entry["params"] else "–",
                      *(text(f).replace(" ± ", ' <span class="spread">± ') + "</span>" * (" ± " in f) for f in figures)])
-    header = ["run", "status", "params", *(figure["title"] for figure in said["runs"][0]["figures"].values())]
+    header = ["run", "seed", "status", "params", *(figure["title"] for figure in said["runs"][0]["figures"].values())]
     pairs = [[text(pair[key]) for key in ("group", "base", "difference", "text")] for pair in said["paired"]]
-    return section("Results", "<p>Losses in nats per character. Grad first/last: gradient norm of block 1's parameters "
-                   "over that of the last block's; growth: rms of the stream after the last block over that before the "
-                   "first. ± is the standard error of the mean over seeds.</p>",
-                   table(header, rows, numbers=range(2, len(header))),
-                   "<h3>Seed by seed</h3>\n<p>Final validation loss of a run minus that of another.</p>"
+    return section("Results", "A lower loss is better (nats per character). Where grad first/last, the norm of block 1's gradient over "
+                   "that of the last block's, is far below 1, the first blocks hardly learn; growth is the stream's rms after "
+                   "the last block over that before the first. ± is the standard error of the mean over seeds.",
+                   table(header, rows, numbers=range(3, len(header))),
+                   "<h3>Seed by seed</h3>\n<p>Final validation loss of a run minus that of another: below 0 the run is better.</p>"
                    + table(["run", "minus", "difference", ""], pairs, numbers=[2]) if pairs else "",
-                   bullets(r["text"] for r in said["remarks"] if r["kind"] != "differs"))
+                   bullets(r["text"] for r in said["remarks"]))
 
 
 def drawn(title, caption, groups, read, plot):
@@ -109,19 +92,21 @@ def pictures(groups):
         if Site(run).steps.size < 2:
             raise PlotError(f"{run}: one step is logged, a map needs two")
 
-    return section("Pictures",
-        drawn("Loss", "Training loss as a line, validation loss as diamonds; dotted, what counting characters achieves "
-              "on the same validation text.", groups, losses, plot_loss.plot),
-        drawn("Gradient norm and clipping", "Of the whole gradient, before it is clipped, and what clipping leaves of it.",
-              groups, plot_steps.Steps, plot_steps.plot),
+    return section("Pictures", "What scripts/plot.py draws: open a picture, and it says what to look for.",
+        drawn("Loss", "Training loss as a line, validation loss as diamonds; dotted, what counting characters achieves on the same "
+              "validation text. A model that stays at the unigram level knows letters, and nothing of their order.",
+              groups, losses, plot_loss.plot),
+        drawn("Gradient norm and clipping", "Of the whole gradient, before it is clipped, and what clipping leaves of it. It may look "
+              "healthy where the first blocks get nothing: the next picture tells.", groups, plot_steps.Steps, plot_steps.plot),
         drawn("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the "
               "first blocks; one that falls by powers of ten does not.", groups, Site, plot_layers.plot),
-        drawn("Before training, beside theory", "Points: the first logged step; dashed: what `scripts/predict.py` expects of "
-              "such a config, whatever the seed.", groups, Site, lambda kept: plot_layers.plot(kept, theory=True)),
-        drawn("Every layer at every step", "Time to the right, depth upward. One colour scale holds for all runs.",
-              groups, several_steps, plot_heatmap.plot),
-        drawn("Branch beside stream", "How large what a sublayer adds is, beside the stream that it joins. Far below "
-              "1, the block changes little.", groups, Branches, plot_branches.plot),
+        drawn("Before training, beside theory", "Points: the first logged step; dashed: what scripts/predict.py expects of such a "
+              "config, whatever the seed. Placements that train very differently may still be alike here.",
+              groups, Site, lambda kept: plot_layers.plot(kept, theory=True)),
+        drawn("Every layer at every step", "Steps to the right, depth upward; one colour scale holds for all runs. Where a gradient "
+              "darkens from below, it no longer reaches the first blocks.", groups, several_steps, plot_heatmap.plot),
+        drawn("Branch beside stream", "How large what a sublayer adds is, beside the stream that it joins. Far below 1, the block "
+              "changes little.", groups, Branches, plot_branches.plot),
         drawn("Attention heads", "How widely a query attends, how much of it goes to the first token, how large logits "
               "are. Uniform weights tell nothing apart: so it is where all tokens of a stream have become alike.", groups,
               plot_heads.heads, plot_heads.plot))
@@ -137,17 +122,18 @@ def samples(groups):
             except FileNotFoundError:
                 continue
             cut = sample[:LONGEST_SAMPLE] + ("…" if len(sample) > LONGEST_SAMPLE else "")
-            parts.append(f"<h3>{heading(group)}</h3>\n<p class=\"soft\"><code>{text(run)}</code></p>\n{pre(cut)}")
+            parts.append((f"{heading(group)}: <code>{text(run)}</code>", pre(cut)))
             break
         else:
             missing.append(f"{group.label}: no sample.txt; it is written when a run is done")
-    return section("Samples", *parts, notes(missing))
+    return section("Samples", "What each model writes: words where it has learnt, letters in no order where it stays at the unigram level.",
+                   *(folded(title, sample, shown=len(parts) <= MOST_SAMPLES) for title, sample in parts), notes(missing))
 
 
 def files(groups):
     """The resolved config of each run, and its summary with machine and build, folded."""
-    return section("Configs and machines", *(
-        folded(f"{key(group)}{text(group.label)}: <code>{text(run)}</code>",
+    return section("Configs and machines", "What it takes to repeat a run: its config, and the machine and build that it ran on.", *(
+        folded(f"{heading(group)}: <code>{text(run)}</code>",
                "".join(pre(json.dumps(part, indent=2, ensure_ascii=False)) for part in (run.config, run.summary) if part))
         for group in groups for run in group.runs))
 
@@ -160,7 +146,7 @@ def report(runs, refresh=None):
     title = "normscope: " + (" and ".join(labels) if len(labels) <= 2 else f"{len(labels)} configurations")
     count = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
     return page(shortened(title, 160), f"{count} · {shared_settings(groups)}",
-                [compared(said), results(said), pictures(groups), samples(groups), files(groups)],
+                [results(said), pictures(groups), samples(groups), files(groups)],
                 page_data(groups), refresh)
 
 

@@ -28,14 +28,15 @@ document.addEventListener("securitypolicyviolation", event => errors.push(event.
 READER = """<script>
 const act = (id, event, values) => { Object.assign($(id), values); $(id).dispatchEvent(new Event(event)); };
 const point = (name, place, event = "pointermove") => {
-  const svg = $(name).querySelector("svg"), clientX = svg.getBoundingClientRect().left + charts[name].x(place);
+  const svg = $(name).querySelector("svg"), clientX = svg.getBoundingClientRect().left + charts[name][0].x(place);
   svg.dispatchEvent(new PointerEvent(event, { clientX }));
 };
 const tip = () => [$("tip").firstChild.textContent, Object.fromEntries([...$("tip").querySelectorAll("tr")].map(row =>
   [row.cells[0].textContent, Number(row.cells[1].textContent)]))];
 const curves = name => [...$(name).querySelectorAll(".curve")].map(curve => curve.getAttribute("points"));
 const passed = milliseconds => new Promise(done => setTimeout(done, milliseconds));
-(async () => { %s })().catch(error => { errors.push(String(error)); said = []; }).then(said => {
+const opened = [$("play").textContent, $("now").textContent];
+(async () => { play(false); %s })().catch(error => { errors.push(String(error)); said = []; }).then(said => {
   document.title = JSON.stringify({ said, errors, fetched: performance.getEntriesByType("resource").map(r => r.name).filter(n => !n.startsWith("data:")) });
 });</script>"""
 
@@ -80,15 +81,16 @@ class InABrowser(CliTest):
                 self.assertAlmostEqual(loss[1][placement + what], sum(float(row[column]) for row in last) / 2, delta=0.006)
 
     def test_it_moves_and_plays(self):
-        first, later, one, both, played, address, width = self.said("""
+        opened, first, later, one, both, played, address, width = self.said("""
             const first = curves("grad"); act("step", "input", { value: 2 }); const later = curves("grad");
-            const box = $("runs").querySelectorAll("input")[1]; box.click(); const one = curves("grad").length;
+            const box = $("switches").querySelectorAll("input")[1]; box.click(); const one = curves("grad").length;
             box.click(); const both = curves("loss").length;
             $("play").click(); const began = [$("play").textContent, $("now").textContent]; await passed(9000);
-            return [first, later, one, both, [...began, $("play").textContent, $("now").textContent], location.hash,
+            return [opened, first, later, one, both, [...began, $("play").textContent, $("now").textContent], location.hash,
                     document.documentElement.scrollWidth - innerWidth];""")
         self.assertNotEqual(first, later)
         self.assertEqual((len(first), one, both), (2, 1, 2))
+        self.assertEqual(opened, ["❚❚ pause", "step 1"])
         self.assertEqual(played, ["❚❚ pause", "step 3", "▶ play", "step 25"])
         self.assertEqual(address, "#step=25&site=stream")
         self.assertLessEqual(width, 0)
@@ -101,10 +103,12 @@ class InABrowser(CliTest):
         os.remove(self.path("runs/pre-1/summary.json"))
         os.remove(self.path("runs/post-1/layers.csv"))
         os.rename(self.path("runs/pre-2"), self.path("runs/<script>document.title='x'<"))
-        caption, count = self.said("""act("step", "input", { value: page.steps.length - 1 });
-            return [$("grad").querySelector("figcaption").textContent, curves("grad").length];""")
-        self.assertTrue(caption.endswith("by layer; of runs that have diverged: the last step logged"))
+        caption, count, none = self.said("""act("step", "input", { value: page.steps.length - 1 });
+            const said = [$("grad").querySelector("figcaption").textContent, curves("grad").length];
+            $("switches").querySelectorAll("button")[1].click(); return [...said, curves("grad").length];""")
+        self.assertTrue(caption.endswith("of runs that have diverged: the last step logged"))
         self.assertGreater(count, 1)
+        self.assertEqual(none, 0)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import math
 
 from lib import plot_loss
+from lib.figures import with_diverged
 from lib.report_page import css_dash
 from lib.runs import PlotError, np
 from lib.sites import every_site
@@ -58,6 +59,7 @@ def page_data(groups):
     levels = plot_loss.common_levels(trained) if trained else {}
     guess = max(map(math.log, plot_loss.vocabularies(trained)), default=None)
     return {
-        "groups": [{"label": g.label, "legend": g.legend(None), "color": g.color, "dash": css_dash(g.dash)} for g in groups],
+        "groups": [{"label": g.label, "color": g.color, "dash": css_dash(g.dash), "lead": with_diverged(g.lead, groups),
+                    "rest": g.rest, "panel": g.panel} for g in groups],
         "runs": runs, "steps": sorted({step for run in runs for step in run["steps"]}), "levels": levels,
         "loss": plot_loss.limits(curves, levels, guess)}

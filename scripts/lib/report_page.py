@@ -68,15 +68,15 @@ def picture(svg, alternative, caption):
             "</div></figure>")
 
 
-def folded(title, content, still=False):
-    """A part that opens when asked; `still`: that is open until a script says otherwise."""
-    return f"<details{' open class=still' if still else ''}><summary>{title}</summary>\n{content}\n</details>"
+def folded(title, content, shown=False, still=False):
+    """A part that opens when asked; `shown`: that is open; `still`: until a script says otherwise."""
+    return f"<details{' open' if shown or still else ''}{' class=still' if still else ''}><summary>{title}</summary>\n{content}\n</details>"
 
 
-def section(title, *parts):
-    """A section of the page; empty parts are left out."""
+def section(title, said, *parts):
+    """A section of the page, which begins with what is to be seen in it; empty parts are left out."""
     content = "\n".join(part for part in parts if part)
-    return f"<section>\n<h2>{text(title)}</h2>\n{content}\n</section>"
+    return f"<section>\n<h2>{text(title)}</h2>\n<p>{text(said)}</p>\n{content}\n</section>"
 
 
 def page(title, subtitle, sections, data, refresh=None):

@@ -4,16 +4,18 @@
 const page = JSON.parse(document.getElementById("data").textContent);
 const $ = id => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-const MARGIN = { left: 58, right: 14, top: 14, bottom: 34 };  // pixels around a chart's plot
-const TITLES = { grad: "gradient rms (nats per unit)", rms: "activation rms (units)" };
-const state = { at: 0, site: "stream", off: new Set(), playing: 0, saved: 0 };
-const charts = {};
+const MARGIN = { left: 58, right: 14, top: 14, bottom: 38 };  // pixels around a chart's plot
+const LEVEL_NAMES = 96;  // pixels right of the loss
+const state = { at: 0, site: "stream", boxes: [], playing: 0, saved: 0 };
+const panels = [...new Set(page.groups.map(group => group.panel))];
+const charts = { grad: [], rms: [], loss: [] };  // a chart a panel
 
 // ---- data -----------------------------------------------------------------------------------------------------
 
 const step = () => page.steps[state.at] ?? 0;
-const shown = () => page.groups.map((group, i) => ({ ...group, runs: page.runs.filter(run => run.group === i && !state.off.has(i)) }))
-  .filter(group => group.runs.length);
+const on = group => state.boxes.every(({ what, name, box }) => group[what] !== name || box.checked);
+const inPanel = panel => page.groups.map((group, i) => ({ ...group, runs: page.runs.filter(run => run.group === i) }))
+  .filter(group => group.panel === panels[panel]);
 
 // The row of a list of steps that shows `at`: the last not after it; a run's first before its start.
 function rowAt(steps, at) {
@@ -50,6 +52,9 @@ function add(parent, name, attributes = {}, content = "") {
 
 const text = v => v !== 0 && (Math.abs(v) < 1e-3 || Math.abs(v) >= 1e5) ? Number(v.toPrecision(3)).toExponential().replace("e+", "e") : String(Number(v.toPrecision(3)));
 
+// A tick's text: powers of ten as in the pictures.
+const tick = v => text(v).replace(/^1e(-?\d+)$/, (_, power) => "10" + [...power].map(c => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]).join(""));
+
 function swatch(parent, group) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("class", "key");
@@ -75,18 +80,20 @@ function ticks(low, high, log, most) {
 }
 
 // An empty chart: grid, ticks, and the functions x and y from values to pixels; y stays within the plot.
-function frame(box, caption, xs, ys, log, xName) {
-  const svg = box.querySelector("svg"), width = svg.clientWidth || 600, height = svg.clientHeight || 300;
+function frame(kind, panel, xs, ys, log, xName, note = "", room = MARGIN.right) {
+  const figure = $(kind).querySelectorAll("figure")[panel], svg = figure.querySelector("svg");
+  figure.hidden = state.boxes.some(({ what, name, box }) => what === "panel" && name === panels[panel] && !box.checked);
+  const width = svg.clientWidth || 600, height = svg.clientHeight || 300;
   svg.replaceChildren();
-  box.querySelector("figcaption").textContent = caption;
-  const [left, right, top, bottom] = [MARGIN.left, width - MARGIN.right, MARGIN.top, height - MARGIN.bottom];
+  figure.querySelector("figcaption").textContent = [panels[panel], note].filter(Boolean).join(" · ");
+  const [left, right, top, bottom] = [MARGIN.left, width - room, MARGIN.top, height - MARGIN.bottom];
   const scale = log ? Math.log10 : v => v, clamp = y => Math.min(bottom, Math.max(top, y));
   const chart = { svg, top, bottom, left, right,
     x: v => left + (right - left) * (v - xs[0]) / (xs[1] - xs[0]),
     y: v => log && v <= 0 ? bottom : clamp(bottom - (bottom - top) * (scale(v) - scale(ys[0])) / (scale(ys[1]) - scale(ys[0]))) };
   for (const v of ticks(...ys, log, 6)) {
     add(svg, "line", { class: "grid", x1: left, x2: right, y1: chart.y(v), y2: chart.y(v) });
-    add(svg, "text", { x: left - 7, y: chart.y(v) + 4, "text-anchor": "end" }, text(v));
+    add(svg, "text", { x: left - 7, y: chart.y(v) + 4, "text-anchor": "end" }, tick(v));
   }
   for (const v of ticks(...xs, false, Math.max(3, Math.min(10, (right - left) / 50))).filter(Number.isInteger)) {
     add(svg, "line", { class: "grid", x1: chart.x(v), x2: chart.x(v), y1: top, y2: bottom });
@@ -123,11 +130,11 @@ function range(name) {
   return limits[key];
 }
 
-function drawDepth(name) {
-  const deepest = Math.max(1, ...page.runs.map(run => run.layers - 1)), groups = shown();
+function drawDepth(name, panel) {
+  const all = inPanel(panel), groups = all.filter(on), deepest = Math.max(1, ...all.flatMap(group => group.runs.map(run => run.layers - 1)));
   const lost = groups.some(group => group.runs.some(run => run.diverged && run.diverged <= step()));
-  const chart = charts[name] = frame($(name), `${TITLES[name]} of ${state.site}, by layer` +
-    (lost ? "; of runs that have diverged: the last step logged" : ""), [0, deepest], range(name), true, "block (0: embedding output)");
+  const chart = charts[name][panel] = frame(name, panel, [0, deepest], range(name), true, "block (0: embedding output)",
+    lost ? "of runs that have diverged: the last step logged" : "");
   const at = (group, layer) => spread(group.runs.map(run => value(run, name, rowAt(run.steps, step()), layer)));
   chart.places = Array.from({ length: deepest + 1 }, (_, layer) => layer);
   chart.title = layer => `${layer ? `block ${layer}` : "embedding output"}, step ${step()}`;
@@ -135,15 +142,19 @@ function drawDepth(name) {
   for (const group of groups) curve(chart, chart.places.map(layer => [layer, ...at(group, layer)]), group);
 }
 
-function drawLoss() {
+function drawLoss(panel) {
   const [low, high, log] = page.loss, last = Math.max(1, ...page.runs.flatMap(run => run.train.map(row => row[0])));
-  const chart = charts.loss = frame($("loss"), "loss (nats per character): training as lines, validation as diamonds; dotted: what counting " +
-    "characters achieves", [0, last], [low, high], log, "step"), { svg } = chart;
-  for (const [name, level] of Object.entries(page.levels).filter(([, v]) => v > low && v < high)) {
+  const levels = Object.entries(page.levels).filter(([, v]) => v > low && v < high).sort((a, b) => b[1] - a[1]);
+  const chart = charts.loss[panel] = frame("loss", panel, [0, last], [low, high], log, "step", "", levels.length ? LEVEL_NAMES : MARGIN.right);
+  const { svg } = chart;
+  let free = 0;  // the height from which no name is written yet
+  for (const [name, level] of levels) {
     add(svg, "line", { class: "level", x1: chart.left, x2: chart.right, y1: chart.y(level), y2: chart.y(level) });
-    add(svg, "text", { x: chart.right - 4, y: chart.y(level) - 4, "text-anchor": "end" }, `${name} ${level.toFixed(2)}`);
+    free = Math.max(chart.y(level) + 4, free);
+    add(svg, "text", { x: chart.right + 8, y: free }, `${name} ${level.toFixed(2)}`);
+    free += 14;
   }
-  const drawn = shown().map(group => [group, merged(group.runs.map(run => run.train)), merged(group.runs.map(run => run.val))]);
+  const drawn = inPanel(panel).filter(on).map(group => [group, merged(group.runs.map(run => run.train)), merged(group.runs.map(run => run.val))]);
   for (const [group, train, val] of drawn) {
     curve(chart, train, group);
     for (const [at, loss] of val.filter(p => p[1] !== null))
@@ -164,13 +175,13 @@ function drawLoss() {
 
 // ---- values under the pointer ---------------------------------------------------------------------------------
 
-function nearest(name, event) {
-  const chart = charts[name], x = event.clientX - chart.svg.getBoundingClientRect().left;
+function nearest(chart, event) {
+  const x = event.clientX - chart.svg.getBoundingClientRect().left;
   return chart.places.reduce((best, p) => Math.abs(chart.x(p) - x) < Math.abs(chart.x(best) - x) ? p : best, chart.places[0]);
 }
 
-function hover(name, event) {
-  const chart = charts[name], place = nearest(name, event), tip = $("tip");
+function hover(chart, event) {
+  const place = nearest(chart, event), tip = $("tip");
   const rows = chart.values(place).filter(row => row[2] !== null).sort((a, b) => b[2] - a[2]);
   tip.replaceChildren();
   tip.hidden = !rows.length;
@@ -189,11 +200,10 @@ function hover(name, event) {
 // ---- switches -------------------------------------------------------------------------------------------------
 
 function redraw() {
-  if (page.steps.length) {
-    drawDepth("grad");
-    drawDepth("rms");
+  for (const panel of panels.keys()) {
+    if (page.steps.length) ["grad", "rms"].forEach(name => drawDepth(name, panel));
+    if (!$("loss").hidden) drawLoss(panel);
   }
-  if (!$("loss").hidden) drawLoss();
   $("step").value = state.at;
   $("now").textContent = `step ${step()}`;
   clearTimeout(state.saved);  // the address keeps the step for a reload; browsers forbid writing it at every frame
@@ -205,30 +215,67 @@ function goTo(at) {
   redraw();
 }
 
-function play(on) {
+function play(start) {
   clearInterval(state.playing);
-  if (on && state.at === page.steps.length - 1) state.at = 0;
-  state.playing = on && setInterval(() => state.at < page.steps.length - 1 ? goTo(page.steps[state.at + 1]) : play(false),
+  if (start && state.at === page.steps.length - 1) state.at = 0;
+  state.playing = start && setInterval(() => state.at < page.steps.length - 1 ? goTo(page.steps[state.at + 1]) : play(false),
     Math.max(40, Math.min(250, 8000 / page.steps.length)));
-  $("play").textContent = on ? "❚❚ pause" : "▶ play";
+  $("play").textContent = start ? "❚❚ pause" : "▶ play";
   redraw();
+}
+
+// A row of switches: what a colour, a dash or a panel stands for, with "all" and "none" where they are many.
+function switches(what) {
+  const names = new Map(page.groups.map(group => [group[what], group])), dashed = new Set(page.groups.map(group => group.rest)).size > 1;
+  if (names.size < 2) return;
+  const row = add($("switches"), "fieldset");
+  for (const [word, checked] of names.size > 2 ? [["all", true], ["none", false]] : [])
+    add(row, "button", { type: "button" }, word).addEventListener("click", () => {
+      row.querySelectorAll("input").forEach(box => { box.checked = checked; });
+      redraw();
+    });
+  for (const [name, group] of names) {
+    const label = add(row, "label"), box = add(label, "input", { type: "checkbox", checked: "" });
+    if (what === "lead") swatch(label, dashed ? { ...group, dash: "none" } : group);
+    if (what === "rest") swatch(label, { ...group, color: "currentColor" });
+    add(label, "span", {}, name || "others");
+    box.addEventListener("change", redraw);
+    state.boxes.push({ what, name, box });
+  }
+}
+
+// A panel's chart, with the values under the pointer.
+function chartOf(kind, panel) {
+  const figure = add($(kind), "figure");
+  add(figure, "figcaption");
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("class", "chart");
+  figure.appendChild(svg);
+  svg.addEventListener("pointermove", event => hover(charts[kind][panel], event));
+  svg.addEventListener("pointerleave", () => { $("tip").hidden = true; });
+  if (kind === "loss") svg.addEventListener("pointerdown", event => {
+    play(false);
+    goTo(nearest(charts.loss[panel], event));
+  });
 }
 
 function start() {
   $("player").hidden = false;
   document.querySelectorAll("details.still").forEach(still => { still.open = false; });
   for (const site of new Set(page.runs.flatMap(run => Object.keys(run.sites)))) add($("site"), "option", {}, site);
-  page.groups.forEach((group, i) => {
-    const label = add($("runs"), "label"), box = add(label, "input", { type: "checkbox", checked: "" });
-    swatch(label, group);
-    add(label, "span", {}, group.legend);
-    box.addEventListener("change", () => { state.off.delete(i) || state.off.add(i); redraw(); });
-  });
-  $("charts").hidden = !page.steps.length;
+  ["lead", "rest", "panel"].forEach(switches);
+  for (const kind of Object.keys(charts)) {
+    $(kind).classList.toggle("several", panels.length > 1);
+    for (const panel of panels.keys()) chartOf(kind, panel);
+  }
+  $("grad").hidden = $("rms").hidden = !page.steps.length;
   $("steps").hidden = page.steps.length < 2;
   $("loss").hidden = page.runs.every(run => !run.train.length);
   $("step").max = page.steps.length - 1;
-  $("step").addEventListener("input", () => goTo(page.steps[$("step").value]));
+  $("step").addEventListener("input", () => {
+    state.at = Number($("step").value);
+    play(false);
+  });
   $("site").addEventListener("change", () => { state.site = $("site").value; redraw(); });
   $("play").addEventListener("click", () => play(!state.playing));
   document.addEventListener("keydown", event => {
@@ -236,16 +283,11 @@ function start() {
     event.preventDefault();
     play(!state.playing);
   });
-  for (const name of ["grad", "rms", "loss"]) {
-    const svg = $(name).querySelector("svg");
-    svg.addEventListener("pointermove", event => hover(name, event));
-    svg.addEventListener("pointerleave", () => { $("tip").hidden = true; });
-  }
-  $("loss").querySelector("svg").addEventListener("pointerdown", event => goTo(nearest("loss", event)));
   addEventListener("resize", redraw);
   const asked = new URLSearchParams(location.hash.slice(1));
   if (asked.has("site")) state.site = $("site").value = asked.get("site");
   goTo(Number(asked.get("step")));
+  play(!asked.has("step") && page.steps.length > 1 && !matchMedia("(prefers-reduced-motion: reduce)").matches);
 }
 
 start();
