@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-"""The figures that README.md states are what the program makes: the quick start's table, and in the long form nanoGPT's
-loss. Instruction sets round differently: between AVX2 and AVX-512 the losses below differ by less than 0.001."""
+"""The figures that README.md states are what the program makes: the quick start's table, gradients and tokens of post-norm, and in
+the long form the losses of the table of claims and nanoGPT's. Instruction sets round differently: between AVX2 and AVX-512 the
+losses below differ by less than 0.001."""
 
+import json
 import os
 import re
 import unittest
@@ -14,27 +16,54 @@ NANOGPT_TEXT = os.path.join(ROOT, "data", "tinyshakespeare.txt")
 
 
 class Numbers(CliTest):
-    def trained(self, config):
-        self.normscope("train", os.path.join(ROOT, "configs", config + ".json"), "--out", config, "--quiet")
-        return Run(self.path(config)).summary
+    def trained(self, config, *settings):
+        """The run of a config with settings KEY=VALUE."""
+        changes = [word for setting in settings for word in ("--set", setting)]
+        self.normscope("train", os.path.join(ROOT, "configs", config + ".json"), *changes, "--out", config, "--overwrite", "--quiet")
+        return Run(self.path(config))
 
-    def test_quick_start(self):
+    def test_quick_start_and_its_gradients(self):
         table = [re.split(r"\s{2,}", line) for line in re.findall(r"(?m)^(?:run|pre|post) {2,}.*$", README)]
         headings, rows = table[0], table[1:]
         self.assertEqual([row[0] for row in rows], ["pre", "post"])
+        gradient = {}
         for row in rows:
             stated = dict(zip(headings, row, strict=True))
-            summary = self.trained(f"deep_{row[0]}")
+            run = self.trained(f"deep_{row[0]}")
             for heading, key, relative in (("best val", "best_val_loss", 1e-3), ("final val", "final_val_loss", 1e-3),
                                            ("final train", "final_train_loss", 2e-3), ("growth", "growth", 1e-2),
                                            ("grad first/last", "grad_first_last", 0.3)):
                 with self.subTest(run=row[0], figure=heading):
-                    self.assertAlmostEqual(summary[key] / float(stated[heading]), 1, delta=relative)
+                    self.assertAlmostEqual(run.summary[key] / float(stated[heading]), 1, delta=relative)
+            gradient |= {(row[0], int(site["step"]), int(site["layer"])): float(site["grad_rms"])
+                         for site in run.rows("layers.csv") if site["site"] == "stream"}
+        first = [value for (_, step, _), value in gradient.items() if step == 1]
+        stated = (*re.search(r"both gradients between (\S+) and (\S+)", README).groups(),
+                  *re.search(r"After 20 steps .* (\S+) at block 12, (\S+) at the embedding", README).groups())
+        measured = (min(first), max(first), gradient["post", 20, 12], gradient["post", 20, 0])
+        for number, value in zip(stated, measured, strict=True):
+            self.assertAlmostEqual(value / float(number), 1, delta=0.3)
+
+    def test_tokens_of_post_norm(self):
+        self.trained("deep_post", "train.steps=5")
+        layers = json.loads(self.script("measure.py", "deep_post", "--only", "token_cosine", "--only", "rank", "--json").stdout)["layers"]
+        sixth, last, rank = re.search(r"token_cosine (\S+) after block 6, (\S+) after block 12; rank (\S+) of 64", README).groups()
+        self.assertAlmostEqual(layers[6]["token_cosine"], float(sixth), delta=1e-3)
+        self.assertAlmostEqual(layers[12]["token_cosine"], float(last), delta=1e-4)
+        self.assertAlmostEqual(layers[12]["rank"], float(rank), delta=0.1)
+
+    @unittest.skipUnless(LONG, "the long form")
+    def test_claims(self):
+        claims = re.findall(r"normscope train configs/(\w+)\.json --set (\S+) --out .*?\| (?:validation )?([0-9.]+)", README)
+        self.assertEqual(len(claims), 4)
+        for config, setting, stated in claims:
+            with self.subTest(setting):
+                self.assertAlmostEqual(self.trained(config, setting).summary["final_val_loss"], float(stated), delta=0.01)
 
     @unittest.skipUnless(LONG and os.path.exists(NANOGPT_TEXT), "the long form, after scripts/get_tinyshakespeare.sh")
     def test_nanogpt(self):
         stated = float(re.search(r"nanogpt_cpu\.json +# validation ([0-9.]+) after 2000 steps", README)[1])
-        self.assertAlmostEqual(self.trained("nanogpt_cpu")["final_val_loss"], stated, delta=0.01)
+        self.assertAlmostEqual(self.trained("nanogpt_cpu").summary["final_val_loss"], stated, delta=0.01)
 
 
 if __name__ == "__main__":
