@@ -24,12 +24,16 @@ def plot(groups):
     parts, names = facets(groups), end_names(groups)
     figure, axes = new_figure(len(parts), 2, 3.45, "Gradient norm and clipping", shared_settings(groups), group_handles(groups),
                               names=names)
-    for row, (facet, members) in enumerate(parts):
-        series = [[Steps(run) for run in group.runs] for group in members]
-        for panel, (title, unit, pick) in zip(axes[2 * row:], KINDS):
+    series = {group: [Steps(run) for run in group.runs] for group in groups}
+    for column, (title, unit, pick) in enumerate(KINDS):
+        panels, pick = axes[column::2], attrgetter(pick)
+        drawn = []
+        for panel, (facet, members) in zip(panels, parts):
             entitle(panel, f"{title}, {facet}" if facet else title)
             say(panel, unit)
-            scale_y(panel, step_panel(panel, members, series, attrgetter(pick)), log=pick == "norm" or None)
-            mark_diverged(panel, members, series, attrgetter(pick))
+            drawn += step_panel(panel, members, [series[group] for group in members], pick)
+        for panel, (_, members) in zip(panels, parts):  # one scale for all facets
+            scale_y(panel, drawn, log=column == 0 or None)
+            mark_diverged(panel, members, [series[group] for group in members], pick)
             name_ends(panel, names)
     return figure
