@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a probe will measure, by theory: activations and gradients of every layer, attention, the first loss. No weight is drawn."""
 
+import itertools
 import json
 import math
 import sys
@@ -34,32 +35,31 @@ Exit code 1 if a site is off or names and shapes are not the config's, 2 where t
 
 # ---- held against a measurement ---------------------------------------------------------------------------------
 
-# `squares` {(layer, site): array (seeds, 2) of the mean squares of value and gradient, nan where there is none}; `faults`: a line
-# for each name or shape that is the config's or the measurement's alone.
-Measured = namedtuple("Measured", "squares seeds tokens faults")
 NAMES = (*SITES, "final", "logits")
+KINDS = ("act", "act_grad")
+# `squares`: mean squares of values and gradients, an array (seeds, sites, 2) in the order of sites_of, nan where not measured;
+# `tokens`: over which the loss is a mean; `faults`: a line for each name or shape that is the config's or the measurement's alone.
+Measured = namedtuple("Measured", "squares tokens faults")
 
 
 def measured_runs(path, config):
     """The first step of a run, or the seeds of a probe."""
-    runs = find_runs([path], "layers.csv")
-    model, wanted = runs[0].config["model"], sites_of(config["model"]["n_layer"])
-    if len({json.dumps([run.config["model"], tokens_of(run.config)]) for run in runs}) > 1:
+    runs, sites = find_runs([path], "layers.csv"), sites_of(config["model"]["n_layer"])
+    model, tokens = runs[0].config["model"], tokens_of(runs[0].config)
+    if any((run.config["model"], tokens_of(run.config)) != (model, tokens) for run in runs):
         raise ScriptError(f"{printable(path)}: its runs differ in more than the seed; name one of them")
     if model.get("dropout") and not runs[0].probe:
         raise ScriptError(f"{printable(path)}: its steps have dropout, and a prediction has none; probe its config")
     faults = [f"model.{key} is {model[key]}; the config has {config['model'][key]}"
               for key in ("n_layer", "d_model", "d_ff", "context") if model[key] != config["model"][key]]
-    squares = {}
-    for run in runs:
+    squares = np.full((len(runs), len(sites), 2), np.nan)
+    for seed, run in enumerate(runs):
         rows = run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), "probe it", keep=("site", NAMES))
-        for step, layer, rms, grad, name in rows:
-            if step == (0 if run.probe else 1):
-                squares.setdefault((int(layer), NAMES[int(name)]), []).append((rms**2, grad**2))
-    whole = {site: np.array(found) for site, found in squares.items() if site in wanted and len(found) == len(runs)}
-    faults += [f"{site} of layer {layer} is missing" for layer, site in wanted if (layer, site) not in whole]
-    faults += [f"{site} of layer {layer} is no site of the config" for layer, site in squares if (layer, site) not in wanted]
-    return Measured(whole, len(runs), tokens_of(runs[0].config), faults)
+        found = {(int(layer), NAMES[int(name)]): rms for step, layer, *rms, name in rows if step == (0 if run.probe else 1)}
+        squares[seed] = np.square([found.get(site, (np.nan, np.nan)) for site in sites])
+    faults += [f"{site} of layer {layer} is missing" for (layer, site), square in zip(sites, squares.mean(0)) if np.isnan(square).any()]
+    faults += [f"{site} of layer {layer} is no site of the config" for layer, site in found if (layer, site) not in sites]
+    return Measured(squares, tokens, faults)
 
 
 def measured_file(path, config, vocabulary):
@@ -69,69 +69,64 @@ def measured_file(path, config, vocabulary):
         tensors, _ = safetensors_io.read(path)
     except ValueError as error:
         raise ScriptError(str(error).removeprefix("[safetensors] "), 1) from None
-    model, squares, faults = config["model"], {}, []
-    names = {f"{kind}.{layer}.{site}": (layer, site, i)
-             for layer, site in sites_of(model["n_layer"]) for i, kind in enumerate(("act", "act_grad"))}
-    found = {name: tensor for name, tensor in tensors.items() if name in names}
-    if not any(tensor.ndim == 3 and tensor.size for tensor in found.values()):
+    model, sites = config["model"], sites_of(config["model"]["n_layer"])
+    given = {name: tensor for name, tensor in tensors.items() if name.split(".")[0] in KINDS}
+    batch = next((len(tensor) for tensor in given.values() if tensor.ndim == 3 and tensor.size), 0)
+    if not batch:
         raise ScriptError(f"{printable(path)}: no tensor named as act.1.stream; scripts/predict.py --help shows how")
-    batch = next(tensor.shape[0] for tensor in found.values() if tensor.ndim == 3)
-    for name, tensor in found.items():
-        layer, site, i = names[name]
-        shape = batch, model["context"], {"ffn_hidden": model["d_ff"], "logits": vocabulary}.get(site, model["d_model"])
-        if tensor.shape == shape:
-            squares.setdefault((layer, site), np.full((1, 2), np.nan))[0, i] = np.mean(np.square(tensor, dtype=np.float64))
-        else:
+    widths = {"ffn_hidden": model["d_ff"], "logits": vocabulary}
+    given_kinds = {(name.split(".")[0], name.split(".")[-1]) for name in given}
+    squares, faults = np.full((1, len(sites), 2), np.nan), []
+    for (i, (layer, site)), (j, kind) in itertools.product(enumerate(sites), enumerate(KINDS)):
+        name, shape = f"{kind}.{layer}.{site}", (batch, model["context"], widths.get(site, model["d_model"]))
+        tensor = given.pop(name, None)
+        if tensor is not None and tensor.shape == shape:
+            squares[0, i, j] = np.mean(np.square(tensor, dtype=np.float64))
+        elif tensor is not None:
             faults.append(f"{name} is {tensor.shape}; expected {shape}")
-    kinds = {names[name][1:] for name in found}
-    faults += [f"{name} is missing" for name, (_, *kind) in names.items() if name not in found and tuple(kind) in kinds]
-    faults += [f"{printable(name)} is no site of the config" for name in tensors
-               if name not in names and name.startswith(("act.", "act_grad."))]
-    return Measured(squares, 1, batch * model["context"], faults)
+        elif (kind, site) in given_kinds:
+            faults.append(f"{name} is missing")
+    return Measured(squares, batch * model["context"], faults + [f"{printable(name)} is no site of the config" for name in given])
 
 
-# `ratio`: measured over predicted rms; `limit`: how far its logarithm may be from 0.
-Ratio = namedtuple("Ratio", "what layer site ratio limit is_off")
-
-
-def ratios(prediction, measured, tolerance, model):
-    """The Ratios of values in the order of the forward pass, then of gradients in that of the backward pass."""
-    found = []
-    for i, (what, allowed_error) in enumerate(zip(("activation", "gradient"), allowed(model, measured.seeds, tolerance))):
-        for (layer, site), predicted in list(prediction.sites.items())[::1 - 2 * i]:
-            square = measured.squares.get((layer, site), np.full((1, 2), np.nan))[:, i]
-            if np.isnan(square).all():
-                continue
-            mean, limit = float(square.mean()), allowed_error
-            if measured.seeds > 1 and mean > 0:  # the relative error of a root is half that of the mean square
-                limit += 3 * float(square.std(ddof=1)) / math.sqrt(measured.seeds) / (2 * mean)
-            ratio = math.sqrt(mean) / predicted[i] if predicted[i] else 1.0 if mean == 0 else math.inf
-            found.append(Ratio(what, layer, site, ratio, limit, not (ratio > 0 and abs(math.log(ratio)) <= limit)))
-    return found
+def compared(measured, predicted, limits):
+    """(measured over predicted rms, how far its logarithm may be from 0, whether it is farther), arrays (sites, 2); `predicted`: rms;
+    `limits`: as of `allowed`, to which three standard errors of a mean over seeds are added."""
+    mean, seeds = measured.mean(0), len(measured)
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0, where a branch's scale starts at 0
+        ratio = np.where((mean == 0) & (predicted == 0), 1, np.sqrt(mean) / predicted)
+        limit = np.zeros_like(mean) + limits
+        if seeds > 1:  # the relative error of a root is half that of the mean square
+            limit += np.nan_to_num(3 * measured.std(0, ddof=1) / math.sqrt(seeds) / (2 * mean))
+        return ratio, limit, ~np.isnan(mean) & ~(np.abs(np.log(ratio)) <= limit)
 
 
 def print_against(path, config, tolerance):
-    """Prints the ratios and what is off; the exit code."""
+    """Prints measured over predicted rms, and what is off; the exit code."""
     text, model = text_of_config(config), completed(config["model"])
-    measured = measured_runs(path, config) if Path(path).is_dir() else measured_file(path, config, text.size)
-    found = ratios(predict(config, text, measured.tokens), measured, tolerance, model)
-    for what in ("activation", "gradient"):
-        cells = {(one.layer, one.site): f"{one.ratio:.2f}{'!' if one.is_off else ' '}" for one in found if one.what == what}
+    squares, tokens, faults = measured_runs(path, config) if Path(path).is_dir() else measured_file(path, config, text.size)
+    sites, predicted = zip(*predict(config, text, tokens).sites.items())
+    ratio, limit, is_off = compared(squares, np.array(predicted), allowed(model, len(squares), tolerance))
+    kinds = "activation", "gradient"
+    for j, kind in enumerate(kinds):
+        cells = {site: f"{ratio[i, j]:.2f}{'!' if is_off[i, j] else ' '}" for i, site in enumerate(sites) if not np.isnan(ratio[i, j])}
         names = [name for name in NAMES if any(site == name for _, site in cells)]
         if names:
-            print(f"{what}s, measured over predicted\n")
             layers = range(model["n_layer"] + 2)
             columns = [["layer", *map(str, layers)], *([name, *(cells.get((layer, name), "") for layer in layers)] for name in names)]
-            print(*table_of(columns), "", sep="\n")
-    off = [one for one in found if one.is_off]
-    for one in off[:1]:
-        print(f"first to leave: the {one.what} at {one.site} of layer {one.layer}, {one.ratio:.3g} of the prediction; expected "
-              f"within {math.expm1(one.limit):.0%}")
-    for fault in measured.faults:
+            print(f"{kind}s, measured over predicted\n", *table_of(columns), "", sep="\n")
+    # Values in the order of the forward pass, then gradients in that of the backward pass.
+    off = [*((i, 0) for i in np.flatnonzero(is_off[:, 0])), *((i, 1) for i in np.flatnonzero(is_off[:, 1])[::-1])]
+    for i, j in off[:1]:
+        layer, site = sites[i]
+        print(f"first to leave: the {kinds[j]} at {site} of layer {layer}, {ratio[i, j]:.3g} of the prediction; expected within "
+              f"{math.expm1(limit[i, j]):.0%}")
+    for fault in faults:
         print(f"not compared: {fault}")
-    if not off and not measured.faults:
-        print(f"all {len(found)} figures are as predicted; {measured.seeds} seed{'s' if measured.seeds > 1 else ', whose spread is unknown'}")
-    return int(bool(off or measured.faults))
+    if not off and not faults:
+        seeds = f"{len(squares)} seeds" if len(squares) > 1 else "1 seed, whose spread is unknown"
+        print(f"all {np.count_nonzero(~np.isnan(ratio))} figures are as predicted; {seeds}")
+    return int(bool(off or faults))
 
 
 # ---- the prediction ---------------------------------------------------------------------------------------------
