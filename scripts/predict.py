@@ -1,23 +1,7 @@
 #!/usr/bin/env python3
-"""What a probe will measure, by theory: activations and gradients of every layer, attention, the first loss. No weight is drawn."""
+"""What a probe will measure, by theory: activations and gradients of every layer, attention, the first loss. No weight is drawn.
 
-import itertools
-import json
-import math
-import sys
-from collections import namedtuple
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import Parser, ScriptError, printable, table_of
-from lib.keys import completed
-from lib.mean_field import TOLERANCE, allowed, predict, resolved, sites_of, text_of_config, tokens_of
-from lib.runs import find_runs, main, np
-from lib.sites import SITES
-
-from lib import safetensors_io  # after runs, which finds a python3 that has numpy
-
-DETAILS = """--against takes a probe, a run's first step, or a safetensors file of any program: act.<layer>.<site>, and
+--against takes a probe, a run's first step, or a safetensors file of any program: act.<layer>.<site>, and
 act_grad.<layer>.<site> of the mean loss, (B, T, width) each, with the sites of layers.csv and blocks from 1. From PyTorch:
 
   sites = {}
@@ -31,7 +15,25 @@ act_grad.<layer>.<site> of the mean loss, (B, T, width) each, with the sites of 
 
 A site may be off by the tolerance and three standard errors of the measured mean over its seeds; a gradient by the theory's
 own error too, about a part in d_model a block. The spread of one seed is unknown: it has three times the tolerance.
-Exit code 1 if a site is off or names and shapes are not the config's, 2 where the theory has no prediction."""
+Exit code 1 if a site is off or names and shapes are not the config's, 2 where the theory has no prediction.
+"""
+
+import itertools
+import json
+import math
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
+from lib.command import Parser, ScriptError, printable, table_of
+from lib.decoder_ends import text_of_config
+from lib.keys import completed
+from lib.mean_field import TOLERANCE, allowed, predict, resolved, sites_of, tokens_of
+from lib.runs import find_runs, main, np
+from lib.sites import SITES
+
+from lib import safetensors_io  # after runs, which finds a python3 that has numpy
 
 # ---- held against a measurement ---------------------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ def print_prediction(prediction, name):
 
 def run():
     """Reads the command line and prints; the exit code."""
-    parser = Parser("predict", f"{__doc__}\n\n{DETAILS}")
+    parser = Parser("predict", __doc__)
     parser.add_argument("config", metavar="CONFIG", help="a config, or a run's config.json")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides a key of the config")
     form = parser.add_mutually_exclusive_group()

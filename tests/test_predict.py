@@ -11,7 +11,8 @@ import unittest
 from cli import ROOT, CliTest, read_csv, read_safetensors, run_script, sites_of, write_safetensors
 from made_runs import MadeRuns
 
-from lib import figures, mean_field, plot_layers
+from lib import decoder_ends, figures, gaussian, mean_field, plot_layers
+from lib.attention_kernels import Attention
 from lib.groups import group_by_config
 from lib.mean_field import NoPrediction
 from lib.runs import Run, np
@@ -23,7 +24,7 @@ MODEL = {"n_layer": 12, "n_head": 4, "d_model": WIDE, "d_ff": WIDE, "context": 1
          "activation": "relu", "qk_norm": False, "qkv_norm": False, "inner_norm": False, "position": "none",
          "tie_embeddings": False, "final_norm": False,
          "init": {"scheme": "xavier_normal", "embed_std": 1.0, "residual_scaling": False}}
-ONE = mean_field.Text(60, 1, np.array([0.1, 1, 0.1]), *np.full((3, 3), 0.1))  # a tenth of the characters come twice
+ONE = decoder_ends.Text(60, np.array([0.1, 1, 0.1]), *np.full((3, 3), 0.1))  # a tenth of the characters come twice
 
 
 def of(text=ONE, tokens=64, **changes):
@@ -115,21 +116,21 @@ class Means(unittest.TestCase):
             a = e / e.sum(1, keepdims=True)
             p = (a**2).sum(1)
             sampled = [p.mean(), (p - 2 * (a**3).sum(1) + p**2).mean(), -(a * np.log(a)).sum(1).mean()]
-            np.testing.assert_allclose(mean_field.softmax_moments(np.array(n), np.array(sigma)), sampled, rtol=0.03)
+            np.testing.assert_allclose(gaussian.softmax_moments(np.array(n), np.array(sigma)), sampled, rtol=0.03)
         e = np.exp(self.rng.standard_normal((40000, 30)) + 2.5 * (np.arange(30) == 0))
         a = e / e.sum(1, keepdims=True)
         sampled = [np.log(e.sum(1)).mean(), a[:, 0].mean(), a[:, 1:].mean(), (a[:, 0]**2).mean(), (a[:, 1:]**2).mean()]
-        np.testing.assert_allclose(mean_field.shifted_softmax(30, 1.0, 2.5), sampled, rtol=0.02)
+        np.testing.assert_allclose(gaussian.shifted_softmax(30, 1.0, 2.5), sampled, rtol=0.02)
 
     def test_functions(self):
         root = self.rng.standard_normal((4, 4))
         kernel = root @ root.T
-        sine = mean_field.response(np.sin, kernel)
+        sine = gaussian.response(np.sin, kernel)
         decay = np.exp(-(np.diag(kernel)[:, None] + np.diag(kernel)) / 2)
         np.testing.assert_allclose(sine.value, decay * np.sinh(kernel), atol=1e-6)
         np.testing.assert_allclose(sine.slope, decay * np.cosh(kernel), rtol=2e-3, atol=2e-4)  # a difference quotient
         np.testing.assert_allclose(sine.gain, np.exp(-np.diag(kernel) / 2), rtol=2e-3)
-        relu = mean_field.hidden_of("relu", kernel)
+        relu = gaussian.hidden_of("relu", kernel)
         np.testing.assert_allclose(np.diag(relu.value), np.diag(kernel) / 2)
 
     def test_attention(self):
@@ -150,13 +151,13 @@ class Means(unittest.TestCase):
             forward += np.mean((a @ v)**2) / heads
             through = [np.mean(g**2) for g in (a.T @ da, ds @ k, ds.T @ q)]  # C Var = 1.5 back through each matrix
             backward += 1.5 * sum(through) / heads
-        attention = mean_field.Attention(kernel, model, 1.5, 1.5)
-        self.assertAlmostEqual(mean_field.mean_square(attention.forward()) / forward, 1, delta=0.03)
-        self.assertAlmostEqual(mean_field.mean_square(attention.backward(arriving)) / backward, 1, delta=0.05)
+        attention = Attention(kernel, model, 1.5, 1.5)
+        self.assertAlmostEqual(gaussian.mean_square(attention.forward()) / forward, 1, delta=0.03)
+        self.assertAlmostEqual(gaussian.mean_square(attention.backward(arriving)) / backward, 1, delta=0.05)
 
     def test_text(self):
         c = np.frombuffer("aabaabbbab".encode() * 50, np.uint8)
-        text = mean_field.text_of(c, 2, 3)
+        text = decoder_ends.text_of(c, 2, 3)
         n = len(c) - 3
         at = [c[3 + d:len(c) - 4 + d] for d in range(-3, 5)]  # at[3 + d]: d characters on
         here, following = at[3], at[4]
@@ -165,7 +166,7 @@ class Means(unittest.TestCase):
             same, repeated = here == other, here == following
             expected = [np.mean(same), np.mean(same & repeated), np.mean(repeated & (other == next_other)),
                         np.mean(same & repeated & (other == next_other))]
-            np.testing.assert_allclose([values[3 + d] for values in text[2:]], expected, atol=10 / n)
+            np.testing.assert_allclose([values[3 + d] for values in text[1:]], expected, atol=10 / n)
 
 
 SMALL = {"n_layer": 3, "n_head": 2, "d_model": 64, "d_ff": 128, "context": 16, "activation": "relu", "tie_embeddings": False,

@@ -1,0 +1,175 @@
+"""Means over Gaussian variables: of functions of features, and of the weights of a softmax.
+
+T tokens; a kernel (T, T) holds E u_t u_s of features u."""
+
+import functools
+import math
+from collections import namedtuple
+
+from lib.command import ScriptError
+from lib.runs import np
+
+
+class NoPrediction(ScriptError):
+    """The theory has no answer for this config, or its error is not known."""
+
+    def __init__(self, why):
+        super().__init__(f"no prediction: {why}", 2)
+        self.why = why
+
+
+# ---- functions of features -------------------------------------------------------------------------------
+
+ORDERS, STEP = 40, 0.025  # of the Hermite series, whose rest of E f^2 goes with rho^40; of the quadrature
+Z = np.arange(-8, 8 + STEP / 2, STEP)
+_ERF_AT = np.linspace(-6, 6, 24001)
+_ERF = np.array([math.erf(x) for x in _ERF_AT])
+FUNCTIONS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: 0.5 * x * (1 + np.tanh(0.5 * x)),
+}
+POINTWISE = {"dyt": lambda x: np.tanh(0.5 * x), "derf": lambda x: erf(0.5 * x)}  # norms, at their first alpha
+Response = namedtuple("Response", "value slope mean gain")  # E f f and E f' f' of two tokens, (T, T); E f and E f', (T)
+
+
+def erf(x):
+    return np.interp(x, _ERF_AT, _ERF)
+
+
+@functools.cache
+def _hermite():
+    """(orders, points): the normalised Hermite polynomials He_n / sqrt(n!) at Z, times the weight of each point."""
+    rows = [np.exp(-Z * Z / 2) / np.exp(-Z * Z / 2).sum()]
+    rows.append(Z * rows[0])
+    for n in range(2, ORDERS):
+        rows.append((Z * rows[-1] - math.sqrt(n - 1) * rows[-2]) / math.sqrt(n))
+    return np.array(rows)
+
+
+def density(excess):
+    """The weights at Z of a standard normal variable, with the Gram-Charlier series' first term of an excess kurtosis."""
+    return _hermite()[0] + excess / math.sqrt(24) * _hermite()[4]
+
+
+def mean_square(kernel):
+    """Of a feature, mean over tokens."""
+    return float(np.mean(np.diag(kernel)))
+
+
+def correlations(kernel):
+    """K_ts / sqrt(K_tt K_ss)."""
+    scale = np.sqrt(np.maximum(np.diag(kernel), 1e-300))
+    return np.clip(kernel / np.outer(scale, scale), -1, 1)
+
+
+def response(f, kernel, excess=0.0):
+    """Of Gaussian features of this kernel: E f(u_t) f(u_s) = sum_n a_n(t) a_n(s) rho^n, a_n the Hermite coefficients of
+    f(sqrt(K_tt) z); `excess` kurtosis changes E f(u_t)^2."""
+    deviation, rho = np.sqrt(np.maximum(np.diag(kernel), 1e-300))[:, None], correlations(kernel)
+
+    def product(y):
+        a, square = y @ _hermite().T, (y * y) @ _hermite()[0]
+        factor = np.sqrt((y * y) @ density(excess) / np.maximum(square, 1e-300))
+        a, rest = a * factor[:, None], factor * np.sqrt(np.maximum(square - (a * a).sum(1), 0))
+        total = np.outer(rest, rest)
+        for n in reversed(range(ORDERS)):
+            total = total * rho + np.outer(a[:, n], a[:, n])
+        return total, a[:, 0]
+
+    y = f(deviation * Z)
+    (value, mean), (slope, gain) = product(y), product(np.gradient(y, STEP, axis=1) / deviation)
+    return Response(value, slope, mean, gain)
+
+
+def hidden_of(activation, kernel):
+    """The Response of the FFN's hidden features to arguments of this kernel. ReLU: the arc-cosine kernels (Cho & Saul 2009).
+    SwiGLU: silu(g) u of independent g and u, whose gradient comes back through both."""
+    if activation == "relu":
+        scale, rho = np.sqrt(np.diag(kernel)), correlations(kernel)
+        slope = (math.pi - np.arccos(rho)) / (2 * math.pi)
+        value = np.outer(scale, scale) * (np.sqrt(1 - rho * rho) / (2 * math.pi) + slope * rho)
+        return Response(value, slope, scale / math.sqrt(2 * math.pi), None)
+    if activation == "swiglu":
+        silu = response(FUNCTIONS["silu"], kernel)
+        return Response(silu.value * kernel, silu.value + silu.slope * kernel, 0 * silu.mean, None)
+    return response(FUNCTIONS[activation], kernel)
+
+
+def kurtosis_of(activation, variance):
+    """E h^4 / (E h^2)^2 of the FFN's hidden features of arguments of this variance."""
+    y = FUNCTIONS["silu" if activation == "swiglu" else activation](math.sqrt(variance) * Z)
+    return float((y**4) @ density(0.0) / ((y * y) @ density(0.0))**2) * (3 if activation == "swiglu" else 1)
+
+
+# ---- softmax of Gaussian scores ---------------------------------------------------------------------------------
+
+# Weights A_i = e^(s_i) / Z, s_i independent N(0, sigma^2). From 1/Z^k = integral of x^(k-1) e^(-xZ) / Gamma(k) dx and x = e^y, with
+#   phi(y) = E exp(-e^(s+y)) and h_k(y) = E e^(k(s+y)) exp(-e^(s+y)):
+#   E sum A^k = n / Gamma(k) integral of h_k phi^(n-1) dy,   E ln Z = integral of exp(-e^y) - phi^n dy  (Frullani).
+SIGMAS, COUNTS = np.geomspace(0.05, 30, 56), np.array([c << k for k in range(10) for c in (2, 3)], float)
+
+
+def _score_integrals(sigma, shift=0.0, reach=30.0):
+    """(y, [phi, h_1, .. h_4] at y) of scores N(shift, sigma^2); trapezoids, whose error falls as exp(-1/step)."""
+    step = min(max(sigma, 2e-3), 0.5)
+    half = math.ceil(6.5 * sigma / step)
+    weight = np.exp(-(np.arange(-half, half + 1) * step / max(sigma, 1e-300))**2 / 2)
+    y = -7 * sigma - reach + step * np.arange(int((14 * sigma + reach + 8) / step) + 1)
+    x = np.exp(np.minimum(np.arange(-half, len(y) + half) * step + y[0] + shift, 6.5))
+    return y, np.array([np.convolve(x**k * np.exp(-x), weight / weight.sum(), "valid") for k in range(5)])
+
+
+def exponent_of(n, participation):
+    """g of weights whose second moments are e^g to 1, equal weight against another, with sum_i E A_i^2 = participation."""
+    y = np.clip(participation, 1 / n, 1 - 1e-9)
+    return np.log(np.maximum(y * (n - 1) / (1 - y), 1))
+
+
+def slope_of(n, y):
+    """Q below of weights of participation y, were they one large among equal small ones."""
+    return y * (1 - 1 / n)**2 + (1 - y) / n**2
+
+
+@functools.cache
+def _softmax_table():
+    """(3, sigmas, counts): logarithms of exponent / sigma^2, of Q / slope_of and of entropy / ln n, which are smooth."""
+    table, n = np.zeros((3, len(SIGMAS), len(COUNTS))), COUNTS
+    for i, sigma in enumerate(SIGMAS):
+        y, (phi, h1, h2, h3, h4) = _score_integrals(sigma)
+        step, others = y[1] - y[0], np.maximum(phi, 1e-300)[:, None]**(n - 2)
+        single = [n * ((h * phi) @ others) * step for h in (h2, h3, h4)]
+        participation = single[0]
+        slope = participation - single[1] + single[2] / 6 + n * (n - 1) / 6 * ((h2 * h2) @ others) * step
+        log_sum = (np.exp(-np.exp(y))[:, None] - phi[:, None]**2 * others).sum(0) * step
+        entropy = log_sum - sigma**2 * (1 - participation)  # E sum A s = sigma^2 (1 - E sum A^2)  (Stein)
+        table[:, i] = np.log([exponent_of(n, participation) / sigma**2, slope / slope_of(n, participation), entropy / np.log(n)])
+    return table
+
+
+def softmax_moments(n, sigma):
+    """Arrays of n >= 2 and sigma: (participation E sum A^2, Q = E sum A^2 - 2 sum A^3 + (sum A^2)^2 of the softmax's Jacobian,
+    entropy in nats), within 1e-3."""
+    beyond = np.maximum(sigma / SIGMAS[-1], 1)
+    row = np.interp(np.log(np.maximum(sigma, SIGMAS[0])), np.log(SIGMAS), np.arange(len(SIGMAS)))
+    column = np.interp(np.log(n), np.log(COUNTS), np.arange(len(COUNTS)))
+    i, j = np.minimum(row.astype(int), len(SIGMAS) - 2), np.minimum(column.astype(int), len(COUNTS) - 2)
+    a, b, table = row - i, column - j, _softmax_table()
+    gamma, slope, entropy = np.exp((1 - a) * ((1 - b) * table[:, i, j] + b * table[:, i, j + 1]) +
+                                   a * ((1 - b) * table[:, i + 1, j] + b * table[:, i + 1, j + 1]))
+    y = 1 / (1 + (n - 1) * np.exp(-gamma * np.minimum(sigma, SIGMAS[-1])**2))
+    return 1 - (1 - y) / beyond, slope * slope_of(n, y) / beyond, entropy * np.log(n) / beyond
+
+
+@functools.lru_cache(maxsize=4096)
+def shifted_softmax(n, sigma, shift):
+    """Of n scores, one of which is `shift` higher: (E ln Z, E A of that one, E A of another, E A^2 of that one, of another)."""
+    beyond = max(sigma / SIGMAS[-1], 1)
+    y, h = _score_integrals(sigma / beyond, 0, 30 + shift)
+    own = _score_integrals(sigma / beyond, shift, 30 + shift)[1]
+    step, others = y[1] - y[0], np.maximum(h[0], 1e-300)**(n - 2)
+    log_sum = (np.exp(-np.exp(y)) - own[0] * h[0] * others).sum() * step
+    mean = (own[1] * h[0] * others).sum() * step
+    squares = [(own[2] * h[0] * others).sum() * step, (own[0] * h[2] * others).sum() * step]
+    return math.log(n) + beyond * (log_sum - math.log(n)), mean, (1 - mean) / (n - 1), *squares
