@@ -22,6 +22,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -67,9 +68,9 @@ class Table:
 
 
 def train_all(runs, jobs, start, table):
-    """Trains runs, `jobs` at a time, each in the child process that start(run) returns. True when all have ended; False after a
-    signal. Children get it too: at the first they save their state, at a second they end at once."""
-    waiting, children = collections.deque(run for run in runs if not run.status), {}  # {process: run}
+    """Trains runs, `jobs` at a time, each in the child process that start(run, file for its stderr) returns. True when all have
+    ended; False after a signal. Children get it too: at the first they save their state, at a second they end at once."""
+    waiting, children = collections.deque(run for run in runs if not run.status), {}  # {process: (run, its stderr)}
     display, signals, is_stopped = Display(), [], False
     before = {one: signal.signal(one, lambda number, _: signals.append(number)) for one in SIGNALS}
     while children or waiting:
@@ -79,20 +80,22 @@ def train_all(runs, jobs, start, table):
             for child in children:
                 child.send_signal(number)
         for child in [child for child in children if child.poll() is not None]:
-            run = children.pop(child)
+            run, errors = children.pop(child)
+            with errors:
+                errors.seek(0)
+                said = errors.read().splitlines() or [f"exit code {child.returncode}"]
             if is_stopped:
                 continue
-            said = child.stderr.read().splitlines()
             if any("another process is writing here" in line for line in said):  # of a killed sweep, or another shard's
                 waiting.append(run)
                 time.sleep(0.5)
             else:
                 run.status = STATUS.get(child.returncode, "failed")
                 table.add(run)
-                display.say(ended_text(run, said or [f"exit code {child.returncode}"]))
+                display.say(ended_text(run, said))
         while waiting and len(children) < jobs:
-            run = waiting.popleft()
-            children[start(run)] = run
+            run, errors = waiting.popleft(), tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+            children[start(run, errors)] = run, errors
         display.show(lambda: progress(runs, len(children), jobs))
         time.sleep(0.02)
     display.clear()
@@ -105,7 +108,7 @@ def ended_text(run, said):
     """How a run has ended; `said`: lines of its process."""
     summary = run.summary()
     loss = summary.get("final_val_loss")
-    result = f"validation {loss:.4f}" if loss else said[-1]
+    result = f"validation {loss:.4f}" if loss else said[-1] if run.status != "done" else ""
     return f"{run.status:8}  {run.name}  {result}  {clock(summary.get('seconds', 0))}"
 
 
@@ -171,12 +174,11 @@ def main(arguments=None):
             run.status = "diverged"
             table.add(run)
 
-    def start(run):
+    def start(run, errors):
         return subprocess.Popen(
             ["setpriv", "--pdeathsig", "TERM",  # if the sweep is killed, the run saves its state and ends
              program(), "train", argument(sweep.base), "--out", argument(run.folder), "--quiet", "--resume", "--threads", str(threads),
-             *run.options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8",
-            errors="replace", pipesize=1 << 20,  # holds a note for each of thousands of skipped steps
+             *run.options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
             process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which hands it on
             env={**os.environ, **({"OMP_PROC_BIND": "false"} if jobs > 1 else {})})  # else all were bound to the same cores
 

@@ -120,7 +120,7 @@ def _expanded(spec, base, options, seeds):
     outer = [*dict.fromkeys([*grid, *(key for case in cases for key in case["set"])])]
     every = [*outer, *options, *(["train.seed"] if seeds else [])]
     if twice := [key for key in every if every.count(key) > 1]:
-        raise ScriptError(f"{printable(twice[0])}: set twice, by grid or case, --set, or seeds; leave out one of the two")
+        raise ScriptError(f"{printable(twice[0])}: set twice, by a grid, case, --set or seeds; leave out one of them")
     common = {key: values[0] for key, values in options.items() if len(values) == 1}
     inner = {key: values for key, values in options.items() if len(values) > 1} | ({"train.seed": seeds} if seeds else {})
     keys = [*outer, *inner]
