@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the experiments of configs/papers and holds their numbers against what the papers and laws let expect.
 
-Each claim is a line: what was measured, the range expected, ok or MISSED. Exit code 1 if any is missed. The page
-OUT/README.md has every table and picture. Stopped and given again, it goes on.
+Each claim is a line: what was measured, the range expected, ok or MISSED. Exit code 1 if one is missed that held where the
+page was written. The page OUT/README.md has every table and picture. Stopped and given again, it goes on.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def fill(page, blocks):
 
 
 def reproduce(experiment, args, pictures):
-    """Runs, draws and judges one experiment; its block of the page and how many claims are missed."""
+    """Runs, draws and judges one experiment; its block of the page and how many claims are missed that are known to hold."""
     started = time.monotonic()
     print(experiment.name, flush=True)
     found = experiment.run(ROOT / "configs" / "papers" / f"{experiment.name}.json", args.out.absolute() / experiment.name,
@@ -65,7 +65,7 @@ def reproduce(experiment, args, pictures):
             missed += not math.isfinite(value)
         else:
             said, expected = verdict(claim, value), f"   expected {claim.low:g} to {claim.high:g}"
-            missed += said == "MISSED"
+            missed += said == "MISSED" and claim.holds
         print(f"  {said:6} {claim.text:72} {value:8.3g}{expected}")
     print(f"  {clock(time.monotonic() - started)}", flush=True)
     return block(experiment, found, values, not args.quick), missed

@@ -19,6 +19,7 @@ sys.path.insert(0, os.path.join(ROOT, "scripts"))
 from lib import papers  # noqa: E402
 from lib import papers_run  # noqa: E402
 from lib import papers_tables  # noqa: E402
+import measure  # noqa: E402
 import reproduce  # noqa: E402
 from lib import runs, safetensors_io  # noqa: E402
 
@@ -36,7 +37,8 @@ def experiment(name):
 
 
 def run(*arguments):
-    with mock.patch.object(papers_run, "PROGRAM", BINARY), mock.patch.dict(os.environ, environment()):
+    with mock.patch.object(papers_run, "PROGRAM", BINARY), mock.patch.object(measure, "PRODUCTS", 3), \
+            mock.patch.dict(os.environ, environment()):
         return run_script(os.path.join(ROOT, "scripts", "reproduce.py"), *arguments, cwd=ROOT, timeout=600)
 
 
@@ -76,19 +78,21 @@ class Papers(unittest.TestCase):
             self.assertIn(says, done.stderr)
 
     def test_a_missed_claim_is_a_failure(self):
-        for missed, loss in ((False, 2.5), (True, 2.9), (True, float("nan"))):
+        for missed, loss, holds in ((False, 2.5, True), (True, 2.9, True), (True, float("nan"), True), (True, 2.9, False)):
+            claim = papers.Claim("pre", papers.final(norm_placement="pre"), 2.0, 2.8, holds)
             made = papers.Experiment("deep", lambda *_, loss=loss: rows([loss], norm_placement=["pre"]),
-                                     papers.losses(papers.placements("pre")), [papers.learns("pre", norm_placement="pre")])
+                                     papers.losses(papers.placements("pre")), [claim])
             with tempfile.TemporaryDirectory() as folder, mock.patch.object(reproduce, "EXPERIMENTS", [made]), \
                     mock.patch.object(sys, "argv", ["reproduce", "--out", folder]), \
                     contextlib.redirect_stdout(io.StringIO()) as said:
-                if missed:
+                if missed and holds:
                     with self.assertRaisesRegex(SystemExit, "1 of the claims is missed"):
                         reproduce.main()
                 else:
                     reproduce.main()
                 page = Path(folder, "README.md").read_text(encoding="utf-8")
-            for text in (said.getvalue(), page):
+            part = page.partition("<!-- results:deep -->")[2].partition("<!-- /results")[0]
+            for text in (said.getvalue(), part):
                 self.assertEqual("MISSED" in text, missed)
 
     def test_a_diverged_run_has_learnt_nothing(self):
@@ -116,6 +120,14 @@ class Papers(unittest.TestCase):
         of_post.rows[3]["final_val_loss"] = "3.08"
         self.assertEqual(papers_tables.limit(of_post, "0.001"), math.sqrt(16 * 33))
         self.assertEqual(papers_tables.out_of_order(of_post, "0.001"), 0)
+        # mean of 0, 0.5 and, of a run above its first loss, 1.5
+        table = rows([2.5, 3.0, math.inf], lr=["0.001", "0.01", "0.1"], first=[4.0] * 3)
+        self.assertAlmostEqual(papers_tables.sensitivity()(table), 2 / 3)
+        table = rows([2.5, 2.3, 2.6, 2.5], norm=["rmsnorm"] * 2 + ["derf"] * 2, lr=["0.001", "0.004"] * 2)
+        self.assertAlmostEqual(papers_tables.behind({"norm": "rmsnorm"}, norm="derf")(table), 0.2)
+        table = rows([0] * 3, n_layer=["2", "4", "8"], curvature=[[1, y] for y in (3.0, 6.0, 12.0)])
+        self.assertAlmostEqual(papers_tables.curvature_slope(1)(table), 1)
+        self.assertEqual(papers_tables.out_of_order_kinds([1, 2, 2, 3, 0]), 2)
 
 
 class Measured(CliTest):
@@ -142,6 +154,18 @@ class Measured(CliTest):
                 found = papers_run.measuring(steps=lambda run: measured.append(run.value("train.steps")) or measured)(None, None, False)
         self.assertEqual(len(measured), 1)
         self.assertEqual(found.measured("steps").tolist(), [measured])
+
+    def test_a_gradient_by_kind_of_parameter(self):
+        run = runs.Run(self.train("run").path)
+        first, later = papers_run.mean_squares(run)
+        rows_of_norms = [row for row in papers_run.read_csv(run.folder / "params.csv") if row["step"] == "1" and "norm" in row["param"]]
+        self.assertAlmostEqual(first[-1], np.mean([float(row["grad_rms"])**2 for row in rows_of_norms]))  # they are of one size
+        self.assertTrue(all(square > 0 for square in first + later))
+
+    def test_a_final_norm_makes_the_gradient_orthogonal(self):
+        for final_norm, low, high in ((True, 0, 1e-4), (False, 1e-3, 1)):
+            run = runs.Run(self.train(f"final-{final_norm}", {"model": {"final_norm": final_norm, "norm_eps": 0}}).path)
+            self.assertTrue(low <= abs(papers_run.radial(run)) <= high, papers_run.radial(run))
 
 
 if __name__ == "__main__":

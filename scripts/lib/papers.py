@@ -10,20 +10,24 @@ from typing import Callable
 
 from lib import papers_pictures as pictures
 from lib import papers_tables as tables
-from lib.papers_run import (SIZED, amplification, angles, curve, first_over_last, gap, last_gradients, losses_without_blocks, mean_entropy,
-                            measuring, over_last, over_law, probing, shares, stream, sweep, together)
-from lib.papers_tables import (LEARNS, STUCK, final, grid, less, losses, of, paired, placements, rates, several, spread, thirds, values_of,
+from lib.papers_run import (SIZED, amplification, angles, curvature, curve, first_loss, first_over_last, gap, last_gradients,
+                            losses_without_blocks, mean_entropy, mean_squares, measuring, over_last, over_law, probing, radial, shares,
+                            stream, sweep, together, token_cosines)
+from lib.papers_tables import (LEARNS, STUCK, behind, beside_theory, curvature_slope, final, grid, last_rms, less, losses, of,
+                               out_of_order_kinds, over, paired, placements, rates, sensitivity, several, spread, thirds, values_of,
                                worst_off)
 from lib.runs import np
 
 
 @dataclass
 class Claim:
-    """What must come out: `measure` takes what an experiment found and gives a number within [low, high]."""
+    """What must come out: `measure` takes what an experiment found and gives a number within [low, high]. `holds`: whether it did where
+    the page was written, by more than seeds differ."""
     text: str
     measure: Callable
     low: float
     high: float
+    holds: bool = True
 
 
 @dataclass
@@ -67,7 +71,7 @@ def lost_by_rate(shallow, deep, *tried):
 
 
 WARMUPS = {p + (f", warm-up {w}" if w else ""): {"norm_placement": p, "warmup_steps": w} for p in ("pre", "post") for w in (0, 200)}
-STABLE = placements("post", "deepnorm", "pre", "sandwich", "res_post")
+RATED = placements("post", "deepnorm", "pre", "sandwich", "res_post")
 RESIDUALS = {"pre, with residuals": {"residual": "true"}, "pre, without": {"residual": "false"}}
 QK = {"without": {"qk_norm": "false"}, "with": {"qk_norm": "true"}}
 DEPTHS = values_of("n_layer", 6, 12, 24, 48, name="L {}")
@@ -83,8 +87,16 @@ NORMS = values_of("norm", "layernorm", "dyt", "derf")
 INITS = {"Xavier, unit embeddings": {"scheme": "xavier_normal"}, "GPT-2's (0.02, projections by 1/√(2L))": {"scheme": "gpt2"}}
 HYBRID = placements("pre", "hybrid", "hybrid_star")
 BATCH_NORMS = values_of("norm", "batchnorm", "layernorm")
+PRORES = placements("pre", "post", "sandwich", "deepnorm", "pre_scaled")
+ROOTED = {"branches × 1": {"branch_scale": "1"}, "branches × L^-½": {"branch_scale": "L^-0.5"}}
+ANCHORS = {"with a final norm": {"final_norm": "true"}, "without": {"final_norm": "false"}}
+MUON = {**{f"{optimizer}, {norm}": {"optimizer": optimizer, "norm": norm, "norm_alpha": alpha} for optimizer in ("adamw", "muon")
+           for norm, alpha in (("rmsnorm", ""), ("dyt", "0.5"), ("derf", "0.5"))},
+        "muon, derf, α 0.3": {"optimizer": "muon", "norm": "derf", "norm_alpha": "0.3"}}
 ROUNDED = "pre", "sandwich", "deepnorm", "post"
-FEW, SOME, MANY = ("0.0005", "0.001", "0.003"), ("0.001", "0.003", "0.01", "0.03"), ("0.003", "0.01", "0.03", "0.1")
+GAPS = {name: behind(MUON[name.partition(",")[0] + ", rmsnorm"], **own) for name, own in MUON.items()}
+FEW, SOME = ("0.0005", "0.001", "0.003"), ("0.001", "0.003", "0.01")
+WIDE, HIGH = (*SOME, "0.03", "0.1"), ("0.003", "0.01", "0.03", "0.1")
 
 KEPT = "pre", "post", "deepnorm", "keel", "sandwich", "res_post", "hybrid"
 ATTENTION = {**placements("pre", "post", "sandwich", "res_post"), "pre, QK norm": {"qk_norm": "true"}}
@@ -157,6 +169,24 @@ EXPERIMENTS = [
         *(learns(f"{p} at L 24", norm_placement=p, n_layer=24) for p in ("pre", "deepnorm", "rezero", "res_post")),
         *(learns(f"{p} at L 48", norm_placement=p, n_layer=48) for p in ("pre", "deepnorm")),
     ]),
+    Experiment("collapse", measuring(tokens=token_cosines, A=amplification), several(
+        grid("cosine of two tokens after the last block, its theory; A", lambda rows, values: "{:.3f}, {:.3f}; {:.3g}".format(
+            *rows.measured("tokens", **values)[0, :, -1], *rows.measured("A", **values)), ROOTED, DEPTHS), losses(ROOTED, DEPTHS)), [
+        Claim("cosine of two tokens less theory's: the worst layer of all models", lambda f: max(
+            float(abs(np.subtract(*row["tokens"])).max()) for row in f.rows), 0, 0.05),
+        *(Claim(f"{scale}, {depth}: after the last block", of("tokens", lambda pairs: pairs[0, 0, -1], **ROOTED[scale], **DEPTHS[depth]),
+                low, high)
+          for scale, depth, low, high in (("branches × 1", "L 6", 0.8, 0.95), ("branches × 1", "L 12", 0.97, 1), (
+              "branches × 1", "L 48", 0.99, 1), ("branches × L^-½", "L 6", 0.15, 0.3), ("branches × L^-½", "L 48", 0.15, 0.3))),
+        *(stays(f"branches × 1, {depth}", branch_scale="1", **DEPTHS[depth]) for depth in ("L 12", "L 24", "L 48")),
+        *(learns(f"branches × L^-½, {depth}", branch_scale="L^-0.5", **own) for depth, own in DEPTHS.items()),
+    ], pictures.beside_laws("Cosine of two tokens, post-norm before training", lambda found: [
+        (scale, "", {depth: beside_theory(found, "tokens", **own, **layers) for depth, layers in DEPTHS.items()}, 0, False)
+        for scale, own in ROOTED.items()])),
+    Experiment("prores", sweep, losses(PRORES, values_of("branch_warmup_steps", 0, 3, 10, name="T {}")), [
+        *(Claim(f"{p}: with minus without, T 3, by seed", paired({**own, "branch_warmup_steps": 3}, {**own, "branch_warmup_steps": 0}),
+                -1, 0, False) for p, own in PRORES.items()),
+    ]),
     Experiment("residual", together(rows=sweep, gradient=probing(
         {(p, residual, layers): {"norm_placement": p, "residual": str(residual).lower(), "n_layer": layers} for p in ("pre", "none")
          for residual in (True, False) for layers in (2, 4, 8, 16, 32, 48)}, lambda folder: first_over_last(stream("grad_norm")(folder)),
@@ -195,14 +225,35 @@ EXPERIMENTS = [
         Claim("GPT-2's, post minus pre: no contrast", paired({"scheme": "gpt2", "norm_placement": "post"},
                                                              {"scheme": "gpt2", "norm_placement": "pre"}), -0.2, 0.2),
     ]),
-    Experiment("stable_lr", sweep, losses(STABLE, rates(*SOME)), [
-        Claim(f"{p}: largest rate that learns", rate_that_learns(STABLE[p], *SOME), low, high)
-        for p, low, high in (("post", 0, 0), *((p, 0.003, 1) for p in ("pre", "sandwich", "res_post", "deepnorm")))
-    ], pictures.by_rate("The largest rate, by placement", {"": {}}, STABLE)),
-    Experiment("qk_norm", sweep, losses(QK, rates(*MANY), "without"), [
+    Experiment("lr_sensitivity", measuring(first=first_loss), several(
+        losses({f"{p}, {name} qk_norm": {**own, **qk} for p, own in RATED.items() for name, qk in QK.items()}, rates(*WIDE)),
+        grid("sensitivity to the rate", lambda rows, values: f"{sensitivity(**values)(rows):.3f}", RATED, {
+            f"{name} qk_norm": own for name, own in QK.items()})), [
+        *(Claim(f"{p}: largest rate that learns", rate_that_learns({**RATED[p], **QK["without"]}, *WIDE), low, high)
+          for p, low, high in (("post", 0, 0), *((p, 0.003, 1) for p in ("pre", "sandwich", "res_post", "deepnorm")))),
+        Claim("pre: sensitivity without qk_norm less with", less(*(sensitivity(**RATED["pre"], **own) for own in QK.values())), 0.01, 1),
+        *(Claim(f"{p}: sensitivity over pre's", over(*(sensitivity(**RATED[name], **QK["without"]) for name in (p, "pre"))), 0, 0.9)
+          for p in ("sandwich", "res_post")),
+    ], pictures.by_rate("Rate and placement", {f"{name} qk_norm": own for name, own in QK.items()}, RATED)),
+    Experiment("qk_norm", sweep, losses(QK, rates(*HIGH), "without"), [
         Claim(f"lr {rate}: with minus without, by seed", paired({**QK["with"], "lr": rate}, {**QK["without"], "lr": rate}), low, high)
         for rate, low, high in (("0.003", -0.03, 0.03), ("0.01", -1, -0.02), ("0.03", -1, -0.05), ("0.1", -1, -0.2))
     ], pictures.by_rate("A norm on queries and keys", {"": {}}, QK)),
+    Experiment("sharpness_order", measuring(squares=mean_squares), tables.sharpness_order, [
+        *(Claim(f"{p}, {when}: neighbours out of order", of("squares", lambda s, row=row: out_of_order_kinds(
+            s[:, row].mean(axis=0)), norm_placement=p), low, high, holds) for p, when, row, low, high, holds in (
+                ("pre", "after warm-up", 1, 0, 0, True), ("pre", "step 1", 0, 1, 4, True), ("post", "after warm-up", 1, 1, 4, False))),
+        *(Claim(f"pre, after warm-up: {text}", of("squares", lambda s, kinds=kinds: np.divide(*s[:, 1, kinds].mean(axis=0)),
+                                                  norm_placement="pre"), low, high, holds)
+          for text, kinds, low, high, holds in (("embeddings over q, k", [0, 1], 0, 0.5, False), ("norms over v, o", [4, 3], 2, 1e4, True))),
+    ]),
+    Experiment("anchor", measuring(radial=radial, logits=curve("logits")), losses(ANCHORS), [
+        *(learns(name, **own) for name, own in ANCHORS.items()),
+        Claim("with: |cosine| of x_L and its gradient", of("radial", lambda cosines: abs(cosines).max(), final_norm="true"), 0, 0.01),
+        Claim("without: cosine of x_L and the negative of its gradient", of("radial", np.mean, final_norm="false"), 0.01, 1),
+        Claim("rms of the logits at the end, without over with", over(last_rms("logits", final_norm="false"), last_rms(
+            "logits", final_norm="true")), 1, 10),
+    ]),
     Experiment("outgrow", measuring(stream=curve("stream")), losses(placements("pre", "sandwich", "peri"), rates("0.001", "0.01")), [
         Claim("pre, lr 0.01: rms of the stream, last step over first", lambda f: tables.grown(f, "pre", "0.01"), 10, 50),
         *(Claim(f"{p}, lr 0.01: the same", lambda f, p=p: tables.grown(f, p, "0.01"), 1.5, 5) for p in ("sandwich", "peri")),
@@ -212,13 +263,19 @@ EXPERIMENTS = [
                                                                        {"norm": "layernorm", "n_layer": layers}), 0.02, 0.3)
         for norm in ("dyt", "derf") for layers in (12, 24)
     ]),
+    Experiment("muon_norms", sweep, losses(MUON, rates("0.001", "0.004")), [
+        Claim("AdamW: derf behind rmsnorm", GAPS["adamw, derf"], 0.02, 1),
+        *(Claim(f"{norm}: how much further behind under Muon", less(GAPS[f"muon, {norm}"], GAPS[f"adamw, {norm}"]), low, high, holds)
+          for norm, low, high, holds in (("derf", 0.02, 2, False), ("dyt", -1, 0.02, True))),
+        Claim("Muon: derf with α 0.3 over derf, behind rmsnorm", over(GAPS["muon, derf, α 0.3"], GAPS["muon, derf"]), -1, 0.7, False),
+    ]),
     Experiment("hybrid", sweep, losses(HYBRID, INITS, "pre"), [
         *(Claim(f"Xavier: {name} minus pre, by seed", paired({**HYBRID[name], "scheme": "xavier_normal"}, {
             **HYBRID["pre"], "scheme": "xavier_normal"}), 0.05, 0.5) for name in ("hybrid", "hybrid_star")),
         Claim("GPT-2's: hybrid minus pre, by seed", paired({**HYBRID["hybrid"], "scheme": "gpt2"}, {
             **HYBRID["pre"], "scheme": "gpt2"}), -0.05, 0.05),
     ]),
-    Experiment("keel", sweep, losses(DEEP, rates(*SOME[:3])), [
+    Experiment("keel", sweep, losses(DEEP, rates(*SOME)), [
         *(Claim(f"{name}, lr {rate}: learns", final(**DEEP[name], lr=rate), 2.0, 2.9) for name, rate in (
             *((name, "0.001") for name in DEEP), ("keel, L 96", "0.003"), ("pre, L 96", "0.01"))),
         stays("deepnorm, L 96, lr 0.003", **DEEP["deepnorm, L 96"], lr="0.003"),
@@ -231,11 +288,18 @@ EXPERIMENTS = [
         Claim("that of lr 0.0003 over that of lr 0.001", lambda f: tables.limit(f, "0.0003") / tables.limit(f, "0.001"), 1, 5),
     ]),
     Experiment("depth_rate", sweep, losses({f"{scale}, {depth}": {**one, **other} for scale, one in SCALED.items()
-                                            for depth, other in DEPTHS.items()}, rates(*SOME, "0.1")), [
+                                            for depth, other in DEPTHS.items()}, rates(*WIDE)), [
         Claim(f"{scale}: what L 48 loses at the rate that is best at L 6", lost_by_rate({**SCALED[scale], "n_layer": 6}, {
-            **SCALED[scale], "n_layer": 48}, *SOME, "0.1"), low, high)
+            **SCALED[scale], "n_layer": 48}, *WIDE), low, high)
         for scale, low, high in (("branches × 1", 0.05, 1), ("branches × 1/L", 0, 0.03))
     ], pictures.by_rate("Rate and depth", SCALED, DEPTHS)),
+    Experiment("depth_curvature", measuring(curvature=curvature), several(*(grid(
+        f"largest eigenvalue, {when}", lambda rows, values, row=row: spread(rows.measured("curvature", **values)[:, row], "{:.3g}"), SCALED,
+        {name: DEPTHS[name] for name in ("L 6", "L 12", "L 24")}) for row, when in enumerate(("before training", "after")))), [
+        Claim(f"branches × 1, {when}: slope of log eigenvalue against log L", curvature_slope(row, **SCALED["branches × 1"]), 0.2, 3, holds)
+        for row, when, holds in ((0, "before training", True), (1, "after", False))] + [
+        Claim("before training: that less the slope of branches × 1/L", less(*(curvature_slope(0, **own) for own in SCALED.values())), 0.1, 3),
+    ]),
     Experiment("equilibrium", measuring(size=over_law), tables.equilibrium, [
         *(Claim(f"lr 0.001, {scheme}: {matrix} over √(lr / 2 wd)",
                 of("size", lambda sizes, matrix=matrix: sizes[:, SIZED.index(matrix)].mean(), lr="0.001", scheme=scheme), low, high)

@@ -17,7 +17,7 @@ from pathlib import Path
 from lib import safetensors_io, theory
 from lib.comparison import comparison
 from lib.runs import Run, np, program
-from measure import Model, unit
+from measure import Model, sharpness, token_cosine, unit
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(program())
@@ -274,3 +274,40 @@ def over_law(run):
 def amplification(run):
     """By theory."""
     return predicted(run.folder)["amplification"]
+
+
+def first_loss(run):
+    """Of training, at step 1."""
+    return float(read_csv(run.folder / "metrics.csv")[0]["train_loss"])
+
+
+def token_cosines(run):
+    """Of two tokens of a sequence, before training: [measured, by theory] at layers 0..L."""
+    return [token_cosine(fresh(run.folder)), predicted(run.folder)["tokens"]]
+
+
+KINDS = {"embeddings": r"embed\.", "q, k": r"attn\.[qk]\.", "FFN": r"ffn\.", "v, o": r"attn\.(v|out)\.", "norms": r"_norm\."}  # of parameters
+
+
+def mean_squares(run):
+    """Mean square of the gradient by kind of parameter: [at step 1, mean over the logged steps of the last half]."""
+    rows = read_csv(run.folder / "params.csv")
+    half = int(rows[-1]["step"]) / 2
+
+    def by_kind(shown):
+        return [sum(float(row["grad_norm"])**2 for row in of_kind) / sum(int(row["numel"]) for row in of_kind)
+                for of_kind in ([row for row in shown if re.search(kind, row["param"])] for kind in KINDS.values())]
+
+    return [by_kind([row for row in rows if row["step"] == "1"]), by_kind([row for row in rows if int(row["step"]) > half])]
+
+
+def radial(run):
+    """Cosine of the last block's output and its gradient's negative: what a step gains by growing it; mean over the tokens of a batch."""
+    model = Model(run.folder)
+    dx = model.tensors[f"act_grad.{run.value('model.n_layer')}.stream"].astype(float)
+    return -(unit(model.streams[-1]) * unit(dx)).sum(-1).mean()
+
+
+def curvature(run):
+    """The largest eigenvalue of the Hessian on a batch: [before training, after]."""
+    return [sharpness(fresh(run.folder)), sharpness(Model(run.folder))]

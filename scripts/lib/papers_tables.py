@@ -4,7 +4,7 @@ import math
 import re
 from statistics import fmean as mean
 
-from lib.papers_run import SIZED, Rows
+from lib.papers_run import KINDS, SIZED, Rows
 from lib.runs import np
 
 UNIGRAM = 3.08  # nats: what counting letters achieves on the bundled corpus
@@ -101,6 +101,10 @@ def less(measure, other):
     return lambda found: measure(found) - other(found)
 
 
+def over(measure, other):
+    return lambda found: measure(found) / other(found)
+
+
 def log_slope(points):
     """Of log y against log x, by least squares; points (x, y)."""
     return float(np.polyfit(*np.log(points).T, 1)[0])
@@ -194,3 +198,47 @@ def out_of_order(found, *rates_tried):
     """How many models did not learn although one of larger amplification did, at the same rate."""
     return sum(not good and any(better for _, better in tried[i:]) for tried in (learnt(found, rate) for rate in rates_tried)
                for i, (_, good) in enumerate(tried))
+
+
+def beside_theory(found, name, **values):
+    """(measured, an array (runs, layers), by theory) of what was measured as [measured, by theory]."""
+    pairs = found.measured(name, **values)
+    return pairs[:, 0], pairs[0, 1]
+
+
+def sensitivity(**line):
+    """A measure: what is lost beside the best rate, mean over the rates, a loss above the first step's counting as that (Wortsman et
+    al. 2023, arXiv 2309.14322). Of runs of one seed."""
+    def measure(found):
+        kept = np.minimum(found.losses(**line), found.measured("first", **line))
+        return float(kept.mean() - kept.min())
+    return measure
+
+
+def behind(base, **line):
+    """A measure: what runs lose to the base, each at its best rate."""
+    def best(found, values):
+        return min(final(**values, lr=rate)(found) for rate in {row["lr"] for row in found.where(**values)})
+    return lambda found: best(found, line) - best(found, base)
+
+
+def last_rms(site, **line):
+    """A measure: a curve's value at the last step, mean over seeds."""
+    return of(site, lambda curves: curves[:, 1, -1].mean(), **line)
+
+
+def curvature_slope(when, **line):
+    """A measure: of log curvature before or after training against log L, over seeds and depths."""
+    return lambda found: log_slope([(float(row["n_layer"]), row["curvature"][when]) for row in found.where(**line)])
+
+
+def out_of_order_kinds(squares):
+    """How many neighbours of KINDS are not in the order of their mean squares."""
+    return (np.diff(squares) <= 0).sum()
+
+
+def sharpness_order(found):
+    def line(placement, when):
+        squares = found.measured("squares", norm_placement=placement)[:, when].mean(axis=0)
+        return [f"{placement}, {('step 1', 'after warm-up')[when]}", *(f"{square / squares[2]:.2g}" for square in squares)]
+    return markdown(["mean square of the gradient, over the FFN's", *KINDS], *(line(p, when) for p in ("pre", "post") for when in (0, 1)))
