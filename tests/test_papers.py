@@ -138,22 +138,16 @@ class Measured(CliTest):
         for part in ("attn", "ffn"):
             tensors[f"blocks.0.{part}.out.weight"] *= 0
         safetensors_io.write(folder / "model.safetensors", tensors, metadata)
-        run = runs.Run(folder)
-        with mock.patch.object(papers_run, "PROGRAM", BINARY):
-            first, second = papers_run.angles(run)
-            self.assertLess(first, 1e-5)
-            self.assertGreater(second, 1e-2)
-            first, second = papers_run.losses_without_blocks(run)
-        self.assertEqual(first, 0)
-        self.assertGreater(abs(second), 1e-5)
-
-    def test_what_was_measured_is_kept(self):
-        folder, measured = Path(self.train("run").path), []
-        with mock.patch.object(papers_run, "sweep", lambda *_: papers_run.Rows([{"folder": folder}])):
-            for _ in range(2):
-                found = papers_run.measuring(steps=lambda run: measured.append(run.value("train.steps")) or measured)(None, None, False)
-        self.assertEqual(len(measured), 1)
-        self.assertEqual(found.measured("steps").tolist(), [measured])
+        measured = papers_run.measuring(angle=papers_run.angles, skip=papers_run.losses_without_blocks)
+        with mock.patch.object(papers_run, "PROGRAM", BINARY), \
+                mock.patch.object(papers_run, "sweep", lambda *_: papers_run.Rows([{"folder": folder}])):
+            for _ in range(2):  # measured, then remembered
+                (row,) = measured(None, None, False).rows
+                self.assertLess(row["angle"][0], 1e-5)
+                self.assertGreater(row["angle"][1], 1e-2)
+                self.assertEqual(row["skip"][0], 0)
+                self.assertGreater(abs(row["skip"][1]), 1e-5)
+                (folder / "model.safetensors").unlink(missing_ok=True)
 
     def test_a_gradient_by_kind_of_parameter(self):
         run = runs.Run(self.train("run").path)
