@@ -39,7 +39,7 @@ def experiment(name):
 def run(*arguments):
     with mock.patch.object(papers_run, "PROGRAM", BINARY), mock.patch.object(measure, "PRODUCTS", 3), \
             mock.patch.dict(os.environ, environment()):
-        return run_script(os.path.join(ROOT, "scripts", "reproduce.py"), *arguments, cwd=ROOT, timeout=600)
+        return run_script(os.path.join(ROOT, "scripts", "reproduce.py"), *arguments, cwd=ROOT, timeout=1500)
 
 
 class Papers(unittest.TestCase):
