@@ -162,8 +162,8 @@ def main(arguments=None):
     runs = sweep.runs[shard - 1::shards]
     jobs = args.jobs or max(1, min(usable_cores(), len(runs)))
     threads = max(1, usable_cores() // jobs)
-    print(f"{printable(sweep.name)}: {counted(len(runs), 'run')}; {jobs} at a time, {counted(threads, 'thread')} each; in {printable(out)}",
-          flush=True)
+    print(f"{printable(sweep.name)}: {counted(len(runs), 'run')}; {jobs} at a time, {counted(threads, 'thread')} each; "
+          f"in {printable(out)}", flush=True)
     if args.dry_run:
         print(*(run.name for run in runs), sep="\n")
         return 0
@@ -191,8 +191,8 @@ def main(arguments=None):
         subprocess.run([sys.executable, Path(__file__).with_name("compare.py"), argument(out)], check=False)
     print(f"\nin {printable(table.path)}")
     if count["failed"]:
-        print(f"[sweep] {count['failed']} of {counted(len(runs), 'run')} failed; the lines above say why; the same command tries them again",
-              file=sys.stderr)
+        print(f"[sweep] {count['failed']} of {counted(len(runs), 'run')} failed; the lines above say why; the same command tries "
+              "them again", file=sys.stderr)
     return int(count["failed"] > 0)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import csv
 import ctypes
+import functools
 import gc
 import json
 import multiprocessing
@@ -29,10 +30,7 @@ LONG = "NORMSCOPE_LONG" in os.environ  # the long forms of tests: `ctest -C long
 
 def fnv1a(content):
     """FNV-1a, 64 bits, of bytes."""
-    state = 0xCBF29CE484222325
-    for byte in content:
-        state = (state ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return state
+    return functools.reduce(lambda state, byte: (state ^ byte) * 0x100000001B3 % 2**64, content, 0xCBF29CE484222325)
 
 
 def in_memory(folder="/dev/shm"):

@@ -28,14 +28,16 @@ def text_of(characters, size, context):
         equal, first, second = c[:n] == c[d:n + d], repeated[:n], repeated[d:n + d]
         rows.append([np.mean(of) for of in (equal, equal & first, equal & second, first & second, equal & first & second)])
     same, then, before, twice, every = np.array(rows).T
-    return Text(size, *(np.append(left[:0:-1], right) for left, right in ((same, same), (before, then), (twice, twice), (every, every))))
+    sides = (same, same), (before, then), (twice, twice), (every, every)  # of lags below 0 and from 0
+    return Text(size, *(np.append(left[:0:-1], right) for left, right in sides))
 
 
 @functools.lru_cache(maxsize=8)
 def _text_of(data, context):
     data = json.loads(data)
-    text, held_out = ("".join(Path(path).read_bytes().decode("utf-8-sig", "replace") for path in paths)
-                      for paths in (data["path"] if isinstance(data["path"], list) else [data["path"]], filter(None, [data.get("val_path")])))
+    paths = data["path"] if isinstance(data["path"], list) else [data["path"]]
+    text, held_out = ("".join(Path(path).read_bytes().decode("utf-8-sig", "replace") for path in of)
+                      for of in (paths, filter(None, [data.get("val_path")])))
     train = len(text) if held_out else math.floor((1 - data.get("val_fraction", 0.1)) * len(text) + 1e-9)
     counted = text[:min(train, MOST_CHARACTERS)].encode("utf-32-le")
     return text_of(np.frombuffer(counted, np.uint32), len(set(text + held_out)), context)
@@ -46,12 +48,11 @@ def text_of_config(config):
     return _text_of(json.dumps(config["data"]), config["model"]["context"])
 
 
-# ---- embedding and head ---------------------------------------------------------------------------------------------
+# ---- embedding and head -----------------------------------------------------------------------------------------
 
 # Features of the stream: kernel K (T, T); `mean` (T) over the features, which sinusoids have; `share` (T): x = share times the
 # token's embedding plus what is independent of it; `excess`: kurtosis of a feature beyond a Gaussian's.
 Signal = namedtuple("Signal", "kernel mean share excess")
-
 
 
 def embedded(model, text):

@@ -18,7 +18,7 @@ class NoPrediction(ScriptError):
         self.why = why
 
 
-# ---- functions of features -------------------------------------------------------------------------------
+# ---- functions of features --------------------------------------------------------------------------------------
 
 ORDERS, STEP = 40, 0.025  # of the Hermite series, whose rest of E f^2 goes with rho^40; of the quadrature
 Z = np.arange(-8, 8 + STEP / 2, STEP)

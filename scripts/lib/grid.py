@@ -95,18 +95,21 @@ def load_sweep(file, options=(), seeds=0):
 
 
 def _check(spec, file):
-    """An error for parts of a sweep file that are unknown or not as they must be."""
-    def is_case(case):
-        return isinstance(case, dict) and case.keys() == {"name", "set"} and isinstance(case["name"], str) and isinstance(case["set"], dict)
-
-    is_right = {key: isinstance(spec[key], type(example)) for key, example in EXAMPLE.items()}
-    is_right["grid"] = is_right["grid"] and all(isinstance(values, list) and values for values in spec["grid"].values())
-    is_right["cases"] = is_right["cases"] and all(map(is_case, spec["cases"]))
-    problems = [f"{file}: {printable(key)}: unknown key; expected {', '.join(EXAMPLE)}" for key in spec.keys() - EXAMPLE.keys()]
-    problems += [f"{file}: {key}: got {printable(json.dumps(spec[key], ensure_ascii=False))[:100]}; expected such as {json.dumps(EXAMPLE[key])}"
-                 for key in EXAMPLE if not is_right[key]]
+    """An error for parts of a sweep file that are unknown or not like those of the example."""
+    is_like = {key: isinstance(spec[key], type(example)) for key, example in EXAMPLE.items()}
+    is_like["grid"] = is_like["grid"] and all(isinstance(values, list) and values for values in spec["grid"].values())
+    is_like["cases"] = is_like["cases"] and all(map(_is_case, spec["cases"]))
+    problems = [f"{file}: {printable(key)}: unknown key; expected {', '.join(EXAMPLE)}" for key in spec if key not in EXAMPLE]
+    for key in (key for key in EXAMPLE if not is_like[key]):
+        got = printable(json.dumps(spec[key], ensure_ascii=False))[:100]
+        problems.append(f"{file}: {key}: got {got}; expected such as {json.dumps(EXAMPLE[key])}")
     if problems:
         raise ScriptError("\n".join(problems))
+
+
+def _is_case(value):
+    return (isinstance(value, dict) and value.keys() == {"name", "set"} and isinstance(value["name"], str)
+            and isinstance(value["set"], dict))
 
 
 def _product(axes):
