@@ -8,8 +8,10 @@ distance agree. Dropout is off, as in a probe.
 
 Letters: B batch, T context, C d_model, D head width, F d_ff, V vocabulary, L blocks, N tokens of a step; t, s two positions."""
 
+import functools
 import json
 import math
+import os
 from collections import namedtuple
 
 from lib.attention_kernels import Attention
@@ -19,10 +21,6 @@ from lib.gaussian import FUNCTIONS, POINTWISE, Z, NoPrediction, correlations, de
 from lib.keys import PLACEMENTS, completed
 from lib.runs import ask, np
 from lib.sites import SITES, placements
-
-LONGEST_CONTEXT = 512
-TOLERANCE = 0.1  # of a measured rms, relative to the prediction
-TOO_NARROW = 0.5  # width_error beyond which there is no prediction
 
 # ---- norms ------------------------------------------------------------------------------------------------------
 
@@ -66,24 +64,7 @@ def of_branch(model, factor, width, variance):
     return factor * (1 + (model["norm_groups"] if model["norm"] == "groupnorm" else 1) / width + variance)
 
 
-# ---- the recursion ----------------------------------------------------------------------------------------------
-
-# `sites` {(layer, site): (rms, grad_rms)} in the order of layers.csv; `layers` of 0 .. L: dicts of `token_cosine` of two tokens of
-# a sequence, `input_cosine` of x_0 and x_l, and but for 0 `entropy` (nats), `score_std` and `max_score` of attention;
-# `amplification` A: noise of relative variance v in every matrix changes the stream by A v, relatively.
-Prediction = namedtuple("Prediction", "sites layers loss amplification")
-
-
-def power(row, n):
-    """(base n)^exponent of a placement's row, or (ln(base n))^exponent."""
-    base, exponent, *form = row
-    return (math.log(base * n) if form == ["log"] else base * n)**exponent
-
-
-def sites_of(n_layer):
-    return [(0, "stream"), *((layer, site) for layer in range(1, n_layer + 1) for site in (*SITES[1:], "stream")),
-            (n_layer + 1, "final"), (n_layer + 1, "logits")]
-
+# ---- sublayers ---------------------------------------------------------------------------------------------------
 
 # Of a sublayer's F: `kernel` of what its last matrix reads; `backward`: from the kernel of the gradient of that to the one of what F
 # reads; `matrices`: relative noise of F's output with noise of relative variance 1 in every matrix; `variance`: relative variance
@@ -167,6 +148,12 @@ def sublayer(model, row, layer, is_ffn, x, seen):
     return total, backward, share, branch.matrices
 
 
+def power(row, n):
+    """(base n)^exponent of a placement's row, or (ln(base n))^exponent."""
+    base, exponent, *form = row
+    return (math.log(base * n) if form == ["log"] else base * n)**exponent
+
+
 def variance_of(model, out, into):
     """Of an entry of a matrix (out, into), before a placement's factor."""
     scheme = model["init"]["scheme"]
@@ -181,6 +168,11 @@ def branch_scale(model):
     return model["n_layer"]**float(scale.removeprefix("L^")) if isinstance(scale, str) else float(scale)
 
 
+# ---- what the theory knows, and how well -------------------------------------------------------------------------
+
+LONGEST_CONTEXT = 512
+TOLERANCE = 0.1  # of a measured rms, relative to the prediction
+TOO_NARROW = 0.5  # width_error beyond which there is no prediction
 KNOWN = {*STATISTICS, *POINTWISE, *FUNCTIONS, "none", "swiglu", "learned", "rope", "sinusoidal", "gpt2", "xavier_normal", "xavier_uniform",
          "kaiming_normal"}
 
@@ -211,6 +203,19 @@ def allowed(model, seeds, tolerance=TOLERANCE):
     is unknown: it has three times the tolerance."""
     limit = math.log1p(tolerance * (3 if seeds == 1 else 1))
     return limit, limit + width_error(model)
+
+
+# ---- the prediction ----------------------------------------------------------------------------------------------
+
+# `sites` {(layer, site): (rms, grad_rms)} in the order of layers.csv; `layers` of 0 .. L: dicts of `token_cosine` of two tokens of
+# a sequence, `input_cosine` of x_0 and x_l, and but for 0 `entropy` (nats), `score_std` and `max_score` of attention;
+# `amplification` A: noise of relative variance v in every matrix changes the stream by A v, relatively.
+Prediction = namedtuple("Prediction", "sites layers loss amplification")
+
+
+def sites_of(n_layer):
+    return [(0, "stream"), *((layer, site) for layer in range(1, n_layer + 1) for site in (*SITES[1:], "stream")),
+            (n_layer + 1, "final"), (n_layer + 1, "logits")]
 
 
 def tokens_of(config):
@@ -281,3 +286,17 @@ def _layer(x, start):
     own = np.sqrt(np.diag(start.kernel) / np.maximum(np.diag(x.kernel), 1e-300))
     return {"token_cosine": float((rho.sum() - T) / max(T * (T - 1), 1)),
             "input_cosine": float(np.mean(x.share / start.share * own))}
+
+
+@functools.cache
+def predicted(folder, narrow=False):
+    """What is expected of a run folder before any training: {"rms", "grad": of the stream, "share": cos(x_0, x_l), "tokens": cosine of two
+    tokens, arrays of layers 0 .. L; "entropy": of layers 1 .. L; "amplification"; "limits": as `allowed` has them, of one seed}.
+    `narrow`: as of `predict`."""
+    config = resolved(os.path.join(".", folder, "config.json"))
+    found = predict(config, narrow=narrow)
+    rms, grad = np.array([values for (_, site), values in found.sites.items() if site == "stream"]).T
+    return {"rms": rms, "grad": grad, "share": np.array([layer["input_cosine"] for layer in found.layers]),
+            "tokens": np.array([layer["token_cosine"] for layer in found.layers]),
+            "entropy": np.array([layer["entropy"] for layer in found.layers[1:]]), "amplification": found.amplification,
+            "limits": dict(zip(("rms", "grad"), allowed(completed(config["model"]), 1)))}

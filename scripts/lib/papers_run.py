@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lib import safetensors_io, theory
+from lib import mean_field, safetensors_io
 from lib.comparison import comparison
 from lib.runs import Run, np, program
 from measure import Model, sharpness, token_cosine, unit
@@ -26,7 +26,7 @@ QUICK_DEPTHS = {2: 1, 4: 2, 6: 3, 12: 4, 24: 5, 48: 6, 96: 7}  # of a sweep's qu
 TINY = {"model": {"n_layer": QUICK_DEPTHS[12], "n_head": 2, "d_model": 16, "d_ff": 16, "context": 8},
         "train": {"steps": 4, "batch_size": 2}, "eval": {"every": 2, "batches": 1}, "log": {"every": 1, "layers_every": 2}}
 TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
-predicted = functools.partial(theory.predicted, narrow=True)
+predicted = functools.partial(mean_field.predicted, narrow=True)
 
 
 def normscope(*arguments, **environment):

@@ -9,8 +9,7 @@ from lib.groups import shared_settings
 from lib.runs import np
 from matplotlib.patches import Patch  # after runs, which finds a Python that has it
 from lib.sites import FIRST, Site
-from lib.mean_field import NoPrediction
-from lib.theory import predicted
+from lib.mean_field import NoPrediction, predicted
 
 GRADIENT = "gradient rms of the stream (nats per unit)"
 ACTIVATION = "activation rms of the stream (units)"
