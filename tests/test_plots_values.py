@@ -44,14 +44,11 @@ class Maps(MadeRuns):
         with self.assertRaisesRegex(PlotError, "no row of step 7 .* nearest: 1 and 10|nearest: 10 and 1"):
             Site(Run(self.root / "r")).index(7)
 
-    def test_the_scale_holds_for_all_and_leaves_an_explosion_to_its_end(self):
+    def test_the_scale_holds_for_all(self):
         maps = [plot_heatmap.HeatMap(Group([Run(self.make(name, decay=decay))], name), "stream")
                 for name, decay in (("a", 1.0), ("b", 0.01))]
         low, high = plot_heatmap.color_scale(maps, "grad")
         np.testing.assert_allclose((low, high), (1.1e-9, 1.1e-3))
-        maps[0].grad[-1, 0] = 1e30
-        low, high = plot_heatmap.color_scale(maps, "grad")
-        self.assertLess(high, 2)
         maps[0].grad[:], maps[1].grad[:] = np.nan, 0.0
         self.assertIsNone(plot_heatmap.color_scale(maps, "grad"))
 

@@ -85,15 +85,9 @@ def style(number):
 
 
 def placement_styles(placements):
-    """{placement: its style}, the same in every figure but for lists and pairs of placements."""
-    placements = list(dict.fromkeys(placements))
-    styles = {name: style(list(PLACEMENTS).index(name)) for name in placements if name in PLACEMENTS}
-    for name in placements:
-        if name not in PLACEMENTS:  # of a colour that is free, if there is one
-            numbers = range(len(PLACEMENTS) + len(styles), len(PLACEMENTS) + len(styles) + len(PALETTE))
-            used = {color for color, *_ in styles.values()}
-            styles[name] = next((style(number) for number in numbers if style(number)[0] not in used), style(numbers[0]))
-    return {name: styles[name] for name in placements}
+    """{placement: its style}, the same in every figure but for lists and pairs of placements, which come after the others."""
+    names = list(dict.fromkeys([*PLACEMENTS, *placements]))
+    return {name: style(names.index(name)) for name in placements}
 
 
 def styled(groups):

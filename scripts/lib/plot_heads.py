@@ -5,7 +5,7 @@ import math
 from operator import attrgetter
 
 from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, new_figure, points
-from lib.panels import band, depth_panel, end_mark, entitle, name_ends, say, scale_y, step_panel, when_shown
+from lib.panels import depth_panel, entitle, name_ends, say, scale_y, step_panel, when_shown
 from lib.groups import shared_settings
 from lib.runs import np
 from lib.sites import UNLOGGED, Steps
@@ -74,15 +74,6 @@ def plot(groups, step=None):
             scale_y(panel, even + sum((rows for _, rows in drawn), []), log)
             say(panel, unit)
             name_ends(panel, names)
-        for run in sum((group.diverged for group in groups), []) if over_time else []:
-            mark_end(drawn[-1][0], kind, run, groups, series)
     for panel in panels:
         panel.remove()
     return figure
-
-
-def mark_end(panel, kind, run, groups, series):
-    """A mark where the mean over a diverged run's heads ends."""
-    group = next(group for group in groups if run in group.runs)
-    of_run = [head for head in series[group] if head.run is run]
-    end_mark(panel, of_run[0].steps, band(np.stack([last_block(kind)(head) for head in of_run]))[0], group.color)

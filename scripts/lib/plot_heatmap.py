@@ -45,14 +45,12 @@ class HeatMap:
 
 
 def color_scale(maps, name):
-    """(low, high) of a colour scale for all maps' finite values above 0; None if there are none. What lies many powers
-    of ten from the bulk, as in the last steps of a run that diverges, is left to the ends of the scale."""
+    """(low, high) of a colour scale for all maps' finite values above 0; None if there are none."""
     values = np.concatenate([getattr(m, name)[:, m.first:].ravel() for m in maps])
     values = values[np.isfinite(values) & (values > 0)]
     if not values.size:
         return None
-    low = max(values.min(), np.quantile(values, 0.1) * 1e-8)
-    high = min(values.max(), np.quantile(values, 0.9) * 1e3)
+    low, high = values.min(), values.max()
     return (low, high) if high > 1.05 * low else (low / 1.5, high * 1.5)
 
 
@@ -91,7 +89,7 @@ def plot(groups, site="stream"):
         scale = color_scale(maps, name)
         if scale:
             norm = LogNorm(*scale)
-            draw_key(figure, panels[0], norm, colors, f"{words} ({unit})" if for_paper() else f"{words} of the {what} ({unit})", maps, name)
+            draw_key(figure, panels[0], norm, colors, f"{words} ({unit})" if for_paper() else f"{words} of the {what} ({unit})")
         for panel, one in zip(panels, maps):
             draw_map(panel, one, name, norm if scale else None, colors)
             if half == 0 or narrow:
@@ -126,14 +124,11 @@ def draw_map(axes, one, name, norm, colors):
         axes.plot([step], [y[-1]], marker="v", markersize=points(8), color="black", clip_on=False, zorder=4)
 
 
-def draw_key(figure, first, norm, colors, label, maps, name):
-    """A colour scale above the `first` panel of its maps, pointed where values lie beyond it."""
-    values = np.concatenate([getattr(m, name)[:, m.first:].ravel() for m in maps])
-    below, above = (values < norm.vmin).any(), (np.isfinite(values) & (values > norm.vmax)).any()
+def draw_key(figure, first, norm, colors, label):
+    """A colour scale above the `first` panel of its maps."""
     box, inch = first.get_position(), inches(1) / figure.get_figheight()
     place = figure.add_axes([box.x0, box.y1 + 0.95 * inch, box.width, 0.13 * inch])
-    bar = figure.colorbar(ScalarMappable(norm, colors), cax=place, orientation="horizontal",
-                          extend={(0, 0): "neither", (1, 0): "min", (0, 1): "max"}.get((below, above), "both"))
+    bar = figure.colorbar(ScalarMappable(norm, colors), cax=place, orientation="horizontal")
     bar.outline.set_visible(False)
     decades = math.log10(norm.vmax / norm.vmin)
     bar.ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,), numticks=8))

@@ -34,8 +34,8 @@ def plot(groups, step=None, theory=False):
     if len(parts) > 1:  # then titles say something else
         subtitle += " · " + when_shown(every, step)
     if theory:
-        for label, why in without_prediction(groups).items():
-            subtitle += "\n" + textwrap.fill(f"No prediction for {label}: {why}", 116)
+        for group, why in predictions(groups)[1].items():
+            subtitle += "\n" + textwrap.fill(f"No prediction for {group.label}: {why}", 116)
         for handle in handles:  # there are points only
             handle.set_linestyle("" if handle.get_marker() else "-")
         handles.append(Line2D([], [], color="#555555", linewidth=points(THEORY_WIDTH), linestyle=DASHES, label=THEORY))
@@ -76,26 +76,25 @@ def in_time(panels, groups, streams):
     mark_diverged(panels[1], groups, streams, activation)
 
 
-def without_prediction(groups):
-    """{label: why} of the groups of which the theory says nothing."""
-    found = {}
+def predictions(groups):
+    """({group: what theory expects of it}, {group: why it has no prediction})."""
+    found, silent = {}, {}
     for group in groups:
         try:
-            predicted(group.runs[0].folder)
+            found[group] = predicted(group.runs[0].folder)  # seeds change nothing
         except NoPrediction as error:
-            found[group.label] = error.why
-    return found
+            silent[group] = error.why
+    return found, silent
 
 
 def theory_lines(axes, groups, site):
     """Draws what theory expects of each group and, of a single seed, how far it may be off; returns what is drawn."""
-    silent = without_prediction(groups)
-    lines = {group: predicted(group.runs[0].folder)[site] for group in groups if group.label not in silent}  # seeds change nothing
-    drawn = list(lines.values())
-    for group, line in lines.items():
+    drawn = []
+    for group, expected in predictions(groups)[0].items():
+        line, factor = expected[site], np.exp(expected["limits"][site])
         axes.plot(line, color=group.color, linewidth=points(THEORY_WIDTH), linestyle=DASHES, zorder=2.5)
+        drawn.append(line)
         if len(group.runs) == 1:
-            factor = np.exp(predicted(group.runs[0].folder)["limits"][site])
             axes.fill_between(range(len(line)), line / factor, line * factor, color=group.color, alpha=0.16, linewidth=0)
             drawn += [line / factor, line * factor]
     return drawn

@@ -10,6 +10,7 @@ from lib.groups import shared_settings
 from lib.runs import np
 
 MAX_DIAMONDS = 80  # a group: more would lie on one another
+NEAR = 1.3  # times the uniform level: a loss above it is a first or a diverging one
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram")
 
 
@@ -52,12 +53,9 @@ def limits(curves, levels, guessing):
         return 0.0, 5.0, False
     low, high = min(map(np.min, curves)), max(map(np.max, curves))
     uniform = levels.get("uniform", guessing or high)
-    if max(map(np.min, curves)) > 1.5 * uniform and low > 0:
+    if max(map(np.min, curves)) > NEAR * uniform and low > 0:
         return min(low, levels.get("unigram", low)) / 1.3, 1.3 * high, True
-    typical = max(map(np.median, curves))
-    if high > 1.5 * uniform:
-        high = max(1.15 * uniform, min(high, 1.15 * typical if typical < 4 * uniform else 0.0))
-        low = min(low, high - 0.5)
+    high = min(high, NEAR * uniform)
     unigram = levels.get("unigram", low)
     low, high = min(low, unigram), max(high, unigram)
     next_below = max((level for level in levels.values() if level < low), default=low)
