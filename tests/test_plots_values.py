@@ -111,7 +111,6 @@ class Styles(MadeRuns):
         self.assertEqual([axes.get_title(loc="left") for axes in figure.axes[::2]], [f"Gradient by depth, {title}" for title, _ in parts])
         self.assertEqual(figure.axes[0].get_ylim(), figure.axes[2].get_ylim())
         self.assertEqual(sum(len(panel.get_lines()) for panel in figure.axes[::2]), len(many))
-        self.assertEqual([axes.get_title(loc="left") for axes in plot_loss.plot(many).axes], ["layernorm", "rmsnorm"])
 
     def test_a_grid_of_three_keys_is_told_by_colour_panel_and_dash(self):
         runs = [Run(self.make(f"{placement}-{depth}-{rate}", model__norm_placement=placement, model__n_layer=depth, train__lr=rate))
