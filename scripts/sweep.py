@@ -70,7 +70,7 @@ class Table:
 def train_all(runs, jobs, start, table):
     """Trains runs, `jobs` at a time, each in the child process that start(run, file for its stderr) returns. True when all have
     ended; False after a signal. Children get it too: at the first they save their state, at a second they end at once."""
-    waiting, children = collections.deque(run for run in runs if not run.status), {}  # {process: (run, its stderr)}
+    waiting, children = collections.deque(runs), {}  # {process: (run, its stderr)}
     display, signals, is_stopped = Display(), [], False
     before = {one: signal.signal(one, lambda number, _: signals.append(number)) for one in SIGNALS}
     while children or waiting:
@@ -170,9 +170,6 @@ def main(arguments=None):
     out.mkdir(parents=True, exist_ok=True)
     for run in runs:
         run.folder = out / run.name
-        if run.has_diverged():
-            run.status = "diverged"
-            table.add(run)
 
     def start(run, errors):
         return subprocess.Popen(

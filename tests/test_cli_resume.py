@@ -74,15 +74,6 @@ class Interruption(ResumeTest):
             self.assertEqual(run.summary["status"], "done")
             self.assert_same_results(run, whole, files=RESULTS)
 
-    def test_a_run_folder_stands_for_its_config(self):
-        whole = self.train("whole")
-        run = self.half_done("half", {"train": {"lr": 2e-3}})
-        os.remove(self.path("tiny.json"))
-        self.normscope("train", "--resume", run.path, "--set", "train.lr=0.002", "--quiet")
-        self.assertEqual(run.summary["steps"], 25)
-        self.assertNotEqual(run.bytes("model.safetensors"), whole.bytes("model.safetensors"))
-        self.refused("train", "half", says=["half: is a folder", "half/config.json"])
-
     def test_interrupted_without_periodic_checkpoints_and_prolonged(self):
         code, stderr = self.interrupt("run", signal.SIGINT, self.config(ENDLESS), "--quiet")
         self.assertEqual(code, 130, stderr)
@@ -127,6 +118,9 @@ class Resume(ResumeTest):
 
     def test_a_finished_run_is_left_alone(self):
         before = self.whole.contents()
+        self.write("whole/summary.json", "")
+        self.refused("train", "--resume", "whole", code=1, says=["whole/summary.json: is missing or damaged", "move the folder away"])
+        self.write("whole/summary.json", before["summary.json"])
         self.assertIn("is finished", self.resume(self.whole).stdout)
         self.assertIn("is finished (step 25; train.steps asks for no more than 24);",
                       self.resume(self.whole, "--set", "train.steps=24").stdout)
@@ -164,7 +158,7 @@ class Changes(ResumeTest):
         run = self.train("run")
         sound = run.bytes("checkpoint.safetensors")
         for key, values in {"normscope": (None, "2"), "config": (None, "[]", "{"), "vocab": (None, "[]", "[10,32]"),
-                            "corpus": (None, "f" * 16), "train_characters": ("5401",), "step": (None, "0", "26", "2.5", " 1"),
+                            "corpus": (None, "f" * 16), "step": (None, "0", "26", "2.5", " 1"),
                             "trajectory_hash": (None, "f" * 17), "best_val_loss": ("1,5",), "best_step": (None,),
                             "skipped": ("x",), "skipped_in_a_row": (None,), "branch_share": ("x",)}.items():
             for value in values:
@@ -174,18 +168,23 @@ class Changes(ResumeTest):
         self.write(run.file("checkpoint.safetensors"), with_metadata(sound, {"something_new": "is ignored"}))
         self.assertIn("is finished", self.resume(run).stdout)
 
-    def test_text_that_moves_to_the_validation_file_is_seen(self):
-        changes = {"data": {"path": "train.txt", "val_path": "val.txt"}}
-        self.write("train.txt", TEXT[:5500])
-        self.write("val.txt", TEXT[5500:])
-        run = self.half_done(changes=changes)
-        self.write("train.txt", TEXT[:5000])
-        self.write("val.txt", TEXT[5000:])
-        self.refused_untouched(run, "--resume", code=1, says=["5500, now 5000"])
-        self.assertRegex(self.call("eval", run.file("best.safetensors")).stderr,
-                         r"^\[eval\] the model was trained on another text, .*5500, now 5000\n$")
-        self.append(self.path("val.txt"), b"More text.")
-        self.refused_untouched(run, "--resume", code=1, says=["corpus"])
+    def test_a_text_that_moved_with_its_run_is_found(self):
+        os.makedirs(self.path("P/data"))
+        text = self.write("P/data/words.txt", TEXT)
+        self.train("P/runs/run", {"data": {"path": text}})
+        os.rename(self.path("P"), self.path("Q"))
+        self.refused("train", "tiny.json", "--out", "new", says=[f"no such file: {text} (tiny.json)"])
+        self.refused("train", "Q/runs/run", says=["Q/runs/run: is a folder", "Q/runs/run/config.json"])
+        self.normscope("train", "--resume", "Q/runs/run", "--set", "train.steps=26")
+        for part in ("data", "runs/run"):  # one level up
+            os.rename(self.path("Q", part), self.path(os.path.basename(part)))
+        self.normscope("eval", "run")
+        os.rename(self.path("data/words.txt"), self.path("other.txt"))
+        self.refused("train", "--resume", "run", says=["no such file", "--set data.path=FILE"])
+        self.normscope("train", "--resume", "run", "--set", "train.steps=28", "--set", "data.path=other.txt")
+        self.write("other.txt", TEXT + "x")
+        for command in (["train", "--resume"], ["eval"]):
+            self.refused(*command, "run", code=1, says=["another text than", "other.txt (hash "])
 
     def test_other_keys_are_refused_by_name(self):
         """In the folder's config, and in a sound checkpoint of another run."""

@@ -152,7 +152,7 @@ class Runs(SweepTest):
         self.sweep(**parts)
         self.assertEqual(self.statuses(), ["done"] * 2)
         self.write("out/lr=0.01/summary.json", '{"status":')
-        self.refused("sweep.json", "--out", "out", says=["out/lr=0.01/summary.json: "])
+        self.assertRegex(self.sweep(code=1, **parts).stdout, "(?m)^failed +lr=0.01 .*summary.json: is missing or damaged")
 
     def test_folders_of_another_config_or_text_are_refused(self):
         self.sweep(grid=FAST)

@@ -1,7 +1,6 @@
 """Which runs a sweep has: the grid, cases and seeds of its file, or a config with --set KEY=A,B and --seeds N."""
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -40,12 +39,6 @@ class Run:
     def summary(self):
         """Its summary.json; of a failed run {}."""
         return {} if self.status == "failed" else read_json(self.folder / "summary.json")
-
-    def has_diverged(self):
-        """Whether a run of this config ended so; started again, it would from its last checkpoint on go the same way."""
-        with contextlib.suppress(ScriptError, OSError):  # there is no such file
-            return self.summary()["status"] == "diverged" and read_json(self.folder / "config.json") == self.config
-        return False
 
 
 def value_text(value):

@@ -147,15 +147,6 @@ Corpus corpus_of(const RunConfig& config) {
   return load_corpus(config.data.path, config.data.val_fraction, config.data.val_path, config.model.context);
 }
 
-Corpus corpus_of(const LoadedModel& model, const char* command) {
-  Corpus corpus = corpus_of(model.config);
-  if (const std::string other = corpus_difference(model.metadata, corpus); !other.empty())
-    print_error(text("[", command, "] the model was trained on ", other));
-  if (!(corpus.vocab == model.vocab))
-    fail(command, "the corpus has other characters than the model's vocabulary; restore the text");
-  return corpus;
-}
-
 Threads set_up_threads(const CommandLine& line, Index config_threads) {
   constexpr Index max_threads = 1024;
   const Index wish = line.number_of<Index>("threads", 1, max_threads, config_threads);

@@ -74,8 +74,6 @@ class CommandLine {
 
 // The corpus of a config.
 Corpus corpus_of(const RunConfig& config);
-// The corpus of a model; prints a warning if its text has changed. Error: its vocabulary is another one.
-Corpus corpus_of(const LoadedModel& model, const char* command);
 
 struct Threads {
   int most;

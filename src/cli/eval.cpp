@@ -18,7 +18,10 @@ Exit run(const CommandLine& line) {
 
   std::vector<Token> train, text_tokens;
   try {
-    const Corpus corpus = corpus_of(*loaded, "eval");
+    const Corpus corpus = corpus_of(loaded->config);
+    const std::string other = text_difference(loaded->corpus_hash, {loaded->config, corpus});
+    require(other.empty(), "eval", "the model was trained on ", other,
+            file ? "" : "; restore it, or name a text with --data FILE");
     train = corpus.train;
     text_tokens = corpus.val;
   } catch (const Error& error) {

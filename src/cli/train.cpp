@@ -131,10 +131,10 @@ struct Inputs {
 };
 
 // Reads the config and the corpus on each rank.
-Inputs read_inputs(const CommandLine& line, const std::string& config_path, const Ranks& ranks) {
+Inputs read_inputs(const CommandLine& line, const std::string& config_path, bool is_run, const Ranks& ranks) {
   if (line.has("resume") && line.has("overwrite"))
     refuse("train", "--resume goes on with a run, --overwrite starts it again; give one of them");
-  const Loaded loaded = load_config(config_path, line.all_of("set"));
+  const Loaded loaded = load_config(config_path, line.all_of("set"), {.may_have_moved = is_run});
   const RunConfig& config = loaded.config;
   const TrainConfig& train = config.train;
   if (const Index n = ranks.size(); train.grad_accum < n)
@@ -163,7 +163,7 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   if (is_run) require_run(argument, config_file);
   const std::string config_path =
       is_run ? (std::filesystem::path(argument) / config_file).string() : argument;
-  const Inputs inputs = ranks.together([&] { return read_inputs(line, config_path, ranks); });
+  const Inputs inputs = ranks.together([&] { return read_inputs(line, config_path, is_run, ranks); });
   const RunConfig& config = inputs.config;
   ranks.require_same(summary_of(line, inputs));
 

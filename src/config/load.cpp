@@ -58,6 +58,24 @@ fs::path find_base(const Json& written, const fs::path& config) {
   refuse(topic, "extends: there is no file ", beside.string(), config_meant(beside), where);
 }
 
+// The path without links but in its last part, so that ".." means what it means to the system.
+std::string absolute_path(const fs::path& path) {
+  std::error_code error;  // as of a circle of links
+  const fs::path whole = fs::absolute(path), folder = fs::weakly_canonical(whole.parent_path(), error);
+  return (error ? whole : folder / whole.filename()).string();
+}
+
+// Where the text of a run is that was moved with it: ends of its path, the longest first, in the run's folder
+// or one above. `file` is in the run's folder.
+void add_places_of_moved(const fs::path& path, const fs::path& file, std::vector<fs::path>& places) {
+  const fs::path run = fs::path(absolute_path(file)).parent_path();
+  for (fs::path end = path.relative_path(); !end.empty() && end != ".";
+       end = end.lexically_relative(*end.begin())) {
+    for (fs::path folder = run; folder.has_relative_path(); folder = folder.parent_path())
+      places.push_back(folder / end);
+  }
+}
+
 // Collects the settings of files and --set options, then applies them to the defaults.
 class Loader {
  public:
@@ -192,25 +210,25 @@ class Loader {
     }
   }
 
-  // The absolute path: relative to the config that names it, else to the working directory; a text that is
-  // not where it was may lie beside the config.
+  // The absolute path: relative to the config that names it, else to the working directory.
   std::string find_text(const fs::path& written, const std::string& key, const std::string& where) {
-    const fs::path folder = fs::path(where).parent_path();
-    const fs::path places[] = {folder / written, written, folder / written.filename()};
-    const auto absolute = [](const fs::path& path) { return fs::absolute(path).lexically_normal().string(); };
+    std::vector<fs::path> places = {fs::path(where).parent_path() / written, written};
+    if (options_.may_have_moved && where != "--set") add_places_of_moved(written, where, places);
     const auto found = std::ranges::find_if(places, is_file);
-    const std::string text_path = absolute(found == std::end(places) ? places[0] : *found);
+    const std::string text_path = absolute_path(found == places.end() ? places[0] : *found);
     std::error_code ignored;
     if (!is_utf8(text_path)) {
       problem(key, where, text_path + ": the path is not UTF-8, so no config can hold it");
     } else if (options_.need_data && fs::is_directory(text_path, ignored)) {
       problem(key, where, text_path + " is a folder; expected a text file, or a list of them");
-    } else if (options_.need_data && found == std::end(places)) {
-      const std::string here = absolute(written);
+    } else if (options_.need_data && found == places.end()) {
+      const std::string here = absolute_path(written);
       const bool is_shakespeare = written.filename() == "tinyshakespeare.txt";
       problem(key, where,
               text("no such file: ", here == text_path ? here : "neither " + text_path + " nor " + here,
-                   is_shakespeare ? "; scripts/get_tinyshakespeare.sh brings it" : ""));
+                   is_shakespeare            ? "; scripts/get_tinyshakespeare.sh brings it"
+                   : options_.may_have_moved ? "; name its place with --set " + key + "=FILE"
+                                             : ""));
     }
     return text_path;
   }

@@ -20,6 +20,8 @@ struct LoadOptions {
   // False: keys without a default may be missing (and stay empty or 0), and data files need not exist, for
   // commands that need the model only.
   bool need_data = true;
+  // True for the config of a run: a text that is not where it was is looked for where the run is now.
+  bool may_have_moved = false;
 };
 
 // Reads a config, the configs that it extends, and `sets` (each KEY=VALUE) over it. One Error{usage} has a

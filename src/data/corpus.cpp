@@ -131,6 +131,7 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
   Index split = training_characters(characters, val_fraction);
   if (!val_path.empty()) {
     split = characters;
+    hash = fnv1a("\xFF", hash);  // no byte of UTF-8: a text cut elsewhere is another one
     all += read_text(val_path, &hash);
   }
   const std::u32string_view train = std::u32string_view(all).substr(0, split);

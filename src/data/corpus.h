@@ -55,7 +55,7 @@ struct Corpus {
   std::vector<Token> train;
   std::vector<Token> val;  // empty without a validation part
   Vocabulary vocab;        // of both parts
-  std::uint64_t hash = 0;  // FNV-1a 64 of the bytes of every file, in order, `val_path` last
+  std::uint64_t hash = 0;  // FNV-1a 64 of the bytes of all files; 0xFF comes before those of `val_path`
 };
 
 // Reads `paths`, one after the other, as one text. Its last part (`val_fraction`) is for validation; with a

@@ -40,7 +40,8 @@ CsvWriter::CsvWriter(const std::string& path, const std::string& columns, std::o
 }
 
 void CsvWriter::flush() {
-  require(fs::exists(path_), "csv", path_, ": was removed while the run writes it; use --overwrite");
+  require(fs::exists(path_), "csv", path_,
+          ": was removed while the run writes it; --resume goes on without the rows before");
   if (!file_.write(rows_)) {
     const std::string reason = errno_text();
     std::error_code ignored;

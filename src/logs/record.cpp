@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "core/machine.h"
@@ -139,6 +140,7 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
 }
 
 std::optional<double> seconds_in(const std::string& path) {
+  if (!std::filesystem::exists(path)) return std::nullopt;
   const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
   const bool has = json.is_object() && json.contains("seconds") && json["seconds"].is_number();
   return has ? std::optional(json["seconds"].get<double>()) : std::nullopt;

@@ -6,6 +6,7 @@
 
 #include "config/dump.h"
 #include "config/load.h"
+#include "core/text.h"
 #include "io/json.h"
 #include "logs/run_folder.h"
 
@@ -82,15 +83,11 @@ RunConfig config_in(const SafetensorsFile& file) {
           "; this normscope reads \"", format_version, '"');
   const std::string& config = metadata_at(file, "config");
   try {
-    return load_config_text(config, file.path(), {}, {.need_data = false}).config;
+    return load_config_text(config, file.path(), {}, {.need_data = false, .may_have_moved = true}).config;
   } catch (const Error& error) {  // of usage, of several lines; but the user did not write this config
     const std::string lines = error.what();
     fail("safetensors", file.path(), ": damaged config: ", lines.substr(0, lines.find('\n')));
   }
-}
-
-Metadata corpus_metadata(const Corpus& corpus) {
-  return {{corpus_key, hex(corpus.hash)}, {"train_characters", std::to_string(corpus.train.size())}};
 }
 
 // Error: the checkpoint's config differs in keys that may not change on resume, or its corpus differs.
@@ -99,11 +96,11 @@ void require_same_run(const SafetensorsFile& file, const RunConfig& config, cons
     refuse("resume", file.path(), ": is the checkpoint of another config, which differs in ", keys,
            "; put its own checkpoint back, or start another run with --out DIR");
   }
-  metadata_at(file, corpus_key);  // an Error if it is missing
-  std::string other = corpus_difference(file.metadata(), meta.corpus);
-  if (metadata_at(file, "vocab") != meta.corpus.vocab.to_json()) other = "another vocabulary";
+  std::string other = text_difference(metadata_at(file, corpus_key), meta);
+  if (other.empty() && metadata_at(file, "vocab") != meta.corpus.vocab.to_json())
+    other = "another vocabulary";
   require(other.empty(), "resume", file.path(), ": was trained on ", other,
-          "; restore the text, or start again with --overwrite");
+          "; restore it, name its place with --set data.path=FILE, or start another run with --out DIR");
 }
 
 Metadata state_metadata(const TrainState& state) {
@@ -138,18 +135,14 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
 
 }  // namespace
 
-std::string corpus_difference(const Metadata& file, const Corpus& corpus) {
-  for (const auto& [key, now] : corpus_metadata(corpus)) {
-    const auto then = file.find(key);
-    if (then != file.end() && then->second != now)
-      return text("another text, of ", key, ' ', then->second, ", now ", now);
-  }
-  return "";
+std::string text_difference(const std::string& hash, const CheckpointMeta& now) {
+  const std::string other = hex(now.corpus.hash);
+  if (hash == other) return "";
+  return text("another text than ", join(now.config.data.path, " + "), " (hash ", hash, " -> ", other, ')');
 }
 
 Metadata file_metadata(const CheckpointMeta& meta, Index step) {
-  Metadata metadata = corpus_metadata(meta.corpus);
-  metadata["normscope"] = format_version;
+  Metadata metadata = {{"normscope", format_version}, {corpus_key, hex(meta.corpus.hash)}};
   metadata["config"] = dump(meta.config).dump();
   metadata["vocab"] = meta.corpus.vocab.to_json();
   metadata["step"] = std::to_string(step);
@@ -225,7 +218,7 @@ std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
                       .vocab = vocab,
                       .path = file.path(),
                       .step = number_at<Index>(file, "step"),
-                      .metadata = file.metadata(),
+                      .corpus_hash = metadata_at(file, corpus_key),
                       .model = {config.model, vocab.size(), config.train.gemm_mode()}});
   load_model_weights(file, loaded->model);
   loaded->model.branch_progress = config.train.branch_progress(loaded->step);

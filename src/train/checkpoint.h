@@ -44,9 +44,8 @@ void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const 
 TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, Model<float>& model,
                            Moments<float>& moments);
 
-// How the corpus differs from the one in a file's metadata: another text, or another end of its training
-// part. Empty: not, as far as the file says.
-std::string corpus_difference(const Metadata& file, const Corpus& corpus);
+// "another text than data/austen.txt ...", if a file has the `hash` of another one; else empty.
+std::string text_difference(const std::string& hash, const CheckpointMeta& now);
 
 // Saves the weights alone, for load_state_dict of a PyTorch module.
 void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model);
@@ -67,7 +66,7 @@ struct LoadedModel {
   Vocabulary vocab;
   std::string path;
   Index step;
-  Metadata metadata;
+  std::string corpus_hash;
   Model<float> model;
 };
 

@@ -58,6 +58,9 @@ bool Trainer::resume() {
   ranks_.together([&] {
     if (folder_ && folder_->has(checkpoint_file))
       state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, moments);
+    if (folder_ && state_.step >= config_.train.steps && !seconds_in(folder_->file(summary_file)))
+      fail("resume", folder_->file(summary_file), ": is missing or damaged, though step ", state_.step,
+           " is done; move the folder away to train the run again");
     return true;
   });
   ranks_.broadcast(&state_, sizeof state_);
@@ -84,7 +87,6 @@ void Trainer::begin() {
 
 // A kill must not leave the summary of earlier steps beside truncated logs.
 void Trainer::remove_summary() {
-  if (!folder_->has(summary_file)) return;
   const std::string path = folder_->file(summary_file);
   if (state_.step > 0) record_.seconds = seconds_in(path);
   std::filesystem::remove(path);
