@@ -162,9 +162,6 @@ class Runs(SweepTest):
         text = Run(self.folder).bytes("text.txt")
         self.write("text.txt", text + b"x")
         self.assertRegex(self.sweep(code=1, grid=FAST).stdout, "(?m)^failed +steps=2 .*was trained on another text")
-        self.write("moved.txt", text)
-        self.sweep(grid=FAST, changes={"data": {"path": "moved.txt"}})
-        self.assertEqual(self.statuses(), ["done"])
 
     def test_a_table_of_someone_else_is_never_replaced(self):
         os.makedirs(self.path("out"))
