@@ -57,7 +57,7 @@ class Table:
 
     def add(self, run):
         """Writes the row of a run that has ended beside those that are there."""
-        cells = [run.name, *map(run.value, self.sweep.keys), run.status, *map(run.summary().get, FIGURES)]
+        cells = [run.name, *map(run.value, self.sweep.keys), run.status, *map(run.summary.get, FIGURES)]
         with open(self.path.with_name(".lock-table"), "w", encoding="utf-8") as lock:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -106,10 +106,9 @@ def train_all(runs, jobs, start, table):
 
 def ended_text(run, said):
     """How a run has ended; `said`: lines of its process."""
-    summary = run.summary()
-    loss = summary.get("final_val_loss")
+    loss = run.summary.get("final_val_loss")
     result = f"validation {loss:.4f}" if loss else said[-1] if run.status != "done" else ""
-    return f"{run.status:8}  {run.name}  {result}  {clock(summary.get('seconds', 0))}"
+    return f"{run.status:8}  {run.name}  {result}  {clock(run.summary.get('seconds', 0))}"
 
 
 def progress(runs, running, jobs):
@@ -117,7 +116,7 @@ def progress(runs, running, jobs):
     counts = collections.Counter(run.status for run in runs)
     parts = [f"{counts['done']} of {len(runs)} done", *(f"{counts[one]} {one}" for one in ("diverged", "failed") if counts[one]),
              f"{running} running"]
-    if seconds := [run.summary().get("seconds", 0) for run in runs if run.status not in ("", "failed")]:
+    if seconds := [run.summary.get("seconds", 0) for run in runs if run.status not in ("", "failed")]:
         parts.append(f"about {clock(statistics.mean(seconds) * counts[''] / jobs)} left")
     return ", ".join(parts)
 

@@ -36,8 +36,9 @@ class Run:
         section = functools.reduce(dict.get, sections, self.config)
         return section.get(name, self.settings.get(key))
 
+    @functools.cached_property
     def summary(self):
-        """Its summary.json; of a failed run {}."""
+        """The summary.json of a run that has ended; of a failed one {}."""
         return {} if self.status == "failed" else read_json(self.folder / "summary.json")
 
 
