@@ -8,6 +8,7 @@ from matplotlib import ticker  # after runs, which finds a Python that has it
 from lib.sites import FIRST
 
 THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
+PLAIN = (1e-3, 1e5)  # numbers between these are written without a power of ten
 MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
 BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # behind a text that lies on lines
 
@@ -97,7 +98,7 @@ def apart(places, least):
     return [centre + least * (i - (n - 1) / 2) for centre, n in blocks for i in range(n)]
 
 
-def number(value, plain=(1e-3, 1e5)):
+def number(value, plain=PLAIN):
     """A tick's text: plain within a range, else a power of ten in Unicode, so that an SVG shows it in any font."""
     if value == 0 or plain[0] <= abs(value) < plain[1]:
         return f"{value:g}"
@@ -105,6 +106,12 @@ def number(value, plain=(1e-3, 1e5)):
     power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     mantissa = mantissa.replace(".0", "")
     return f"{mantissa[:-1]}{power}" if mantissa in ("1", "-1") else f"{mantissa}×{power}"
+
+
+def log_formatter(low, high):
+    """Of the ticks of a logarithmic axis from low to high: all plain, or all powers of ten."""
+    plain = PLAIN if low > PLAIN[0] and high < PLAIN[1] else (math.inf, math.inf)
+    return ticker.FuncFormatter(lambda value, _: number(value, plain))
 
 
 def scale_y(axes, values, log=None):
@@ -126,9 +133,8 @@ def scale_y(axes, values, log=None):
             axes.set_yscale("symlog", linthresh=1)
             axes.yaxis.get_major_locator().set_params(numticks=8)
             axes.yaxis.set_minor_locator(ticker.NullLocator())
-            axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v)))
-            return
-        axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
+        else:
+            axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v)))
         return
     low = positive.min()
@@ -139,8 +145,7 @@ def scale_y(axes, values, log=None):
     decades = math.log10(high / low)
     subs = range(1, 10) if decades < 0.7 else (1, 2, 3, 5, 7) if decades < 1.2 else (1, 2, 5) if decades < 2.5 else (1,)
     axes.yaxis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8 if decades >= 2.5 else 20))
-    plain = (1e-3, 1e5) if low > 1e-3 and high < 1e5 else (math.inf, math.inf)  # one way of writing an axis
-    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v, plain)))
+    axes.yaxis.set_major_formatter(log_formatter(low, high))
     axes.yaxis.set_minor_locator(ticker.NullLocator())
 
 

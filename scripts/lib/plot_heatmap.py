@@ -9,7 +9,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from lib.panels import block_ticks, nothing_finite, number, say
+from lib.panels import block_ticks, log_formatter, nothing_finite, say
 from lib.groups import shared_settings
 from lib.runs import PlotError, matplotlib, np, shortened
 from lib.sites import Site
@@ -132,8 +132,7 @@ def draw_key(figure, first, norm, colors, label):
     bar.outline.set_visible(False)
     decades = math.log10(norm.vmax / norm.vmin)
     bar.ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,), numticks=8))
-    plain = (1e-3, 1e5) if norm.vmin > 1e-3 and norm.vmax < 1e5 else (math.inf, math.inf)
-    bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, plain)))
+    bar.ax.xaxis.set_major_formatter(log_formatter(norm.vmin, norm.vmax))
     bar.ax.xaxis.set_minor_locator(NullLocator())
     bar.ax.tick_params(length=3, labelsize=letters(10))
     bar.ax.set_title(literal(label), size=letters(10.5), weight="normal", color=MUTED, pad=points(5))
