@@ -2,12 +2,15 @@
 """The comparison with PyTorch: its table from made-up figures; where PyTorch is, that the peer trains the very model of
 torch_model.py, and the quick form."""
 
+import contextlib
 import copy
 import importlib.util
+import io
 import os
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 from cli import ROOT, environment
 
@@ -27,6 +30,28 @@ class Table(unittest.TestCase):
         self.assertEqual(len(row), len(bench_peers.HEADER))
         del sides["compiled"]
         self.assertEqual(bench_peers.line("bf16", 2, sides).split(), ["bf16", "2", "500.00", "1500.00", "-", "3.00", "240,", "500"])
+
+    def test_medians(self):
+        rounds = [{"step_ms": float(ms), "version": "x"} for ms in (3, 1, 7)]
+        self.assertEqual(bench_peers.medians(rounds), {"step_ms": 3.0})
+
+    def test_sides_take_turns_and_compile_that_fails_is_left_out(self):
+        calls = []
+
+        def json_of(*command):
+            side = "normscope" if "bench" in command else "compiled" if "--compile" in command else "eager"
+            calls.append((side, command[command.index("--attention") + 1] if side != "normscope" else ""))
+            if side == "compiled":
+                raise bench_peers.Failure("no compiler")
+            written_out = calls[-1][1] == "written_out"
+            return {"step_ms": 1.0 if written_out else 2.0, "peak_mb": 1}
+
+        with mock.patch.object(bench_peers, "json_of", json_of), contextlib.redirect_stderr(io.StringIO()) as told:
+            found = bench_peers.measure(bench_peers.QUICK[0], "fp32", 1, 2, "python")
+        self.assertEqual(calls, [("eager", "fused"), ("eager", "written_out"), ("normscope", ""), ("eager", "written_out"),
+                                 ("compiled", "written_out"), ("normscope", ""), ("eager", "written_out")])
+        self.assertEqual(list(found), ["normscope", "eager"])
+        self.assertEqual(told.getvalue(), "[bench_peers] eager alone is measured: no compiler\n")
 
     def test_other_peoples_thread_settings_reach_neither_side(self):
         code = "import bench_peers; print(*bench_peers.ENVIRONMENT)"
