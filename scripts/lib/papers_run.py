@@ -1,7 +1,7 @@
 """Runs the experiments of configs/papers, and reads from their run folders what papers.py makes claims about.
 
-Each `run_*` takes (config file, out folder, quick) and gives what it measured. What an earlier call finished is not done
-again. Quick: tiny models, a few steps, fewer seeds; same code, but the numbers mean nothing.
+The `run` of an experiment takes (config file, out folder, quick) and gives what it found: `sweep`, or a `probing`, `measuring` or
+`together` of measures. What an earlier call finished is not done again. Quick: tiny models, a few steps, fewer seeds; same code, but the numbers mean nothing.
 """
 
 import csv
