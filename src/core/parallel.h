@@ -8,7 +8,9 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
+#include <vector>
 
 #include "core/types.h"
 
@@ -30,27 +32,44 @@ class ThreadCount {
   int before_;
 };
 
+// The calling thread's number in the innermost parallel loop.
+inline int thread_index() { return omp_get_thread_num(); }
+
 // True inside a parallel loop, whose inner loops run in the calling thread alone.
 inline bool in_parallel_loop() { return omp_in_parallel() != 0; }
 
 inline Index block_count(Index items, Index block) { return (items + block - 1) / block; }
 
-// Call body(i) for each i of [0, items), each in one thread, and rethrow the first exception. Neighbouring
-// items share a thread, the same one in every loop of as many items, so their rows are still in its cache.
+// Call body(i) for each i of [0, items), each in one thread, and rethrow the first exception. Each thread
+// starts with a share of neighbouring items, the same one in every loop of as many items, so their rows are
+// still in its cache; then it helps with the other shares, since cores differ in speed.
 template <class Body>
 void parallel_for(Index items, Body&& body) {
-  if (items <= 1 || thread_count() == 1 || in_parallel_loop()) {
+  const Index threads = thread_count();
+  if (items <= 1 || threads == 1 || in_parallel_loop()) {
     for (Index i = 0; i < items; ++i) body(i);
     return;
   }
+  struct alignas(64) Share {  // a cache line each
+    std::atomic<Index> next;
+    Index end;
+  };
+  std::vector<Share> shares(static_cast<std::size_t>(threads));
+  for (Index t = 0; t < threads; ++t) {
+    shares[t].next = items * t / threads;
+    shares[t].end = items * (t + 1) / threads;
+  }
   std::exception_ptr failure;
-#pragma omp parallel for schedule(static)
-  for (Index i = 0; i < items; ++i) {
-    try {
-      body(i);
-    } catch (...) {
+#pragma omp parallel
+  for (Index t = 0; t < threads; ++t) {
+    Share& share = shares[(thread_index() + t) % threads];
+    for (Index i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;) {
+      try {
+        body(i);
+      } catch (...) {
 #pragma omp critical(parallel_for_failure)
-      if (!failure) failure = std::current_exception();
+        if (!failure) failure = std::current_exception();
+      }
     }
   }
   if (failure) std::rethrow_exception(failure);

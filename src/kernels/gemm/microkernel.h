@@ -191,6 +191,31 @@ struct Bands {
   Index begin(Index band) const { return band * height + (band < taller ? band : taller); }
 };
 
+// Copies of neighbouring bands of a transposed A, filled together in the order of memory. A narrow band uses
+// little of each cache line that it reads, and its steps of k lie on many pages.
+struct BandCopies {
+  static constexpr Index count = 8;
+  alignas(64) float data[count][tile_depth * tile_rows + lanes];
+
+  // Copy b: (k, rows of band first + b), dense. What a vector writes past its row, the next row overwrites;
+  // what it reads past its row lies in A, but for A's last row.
+  void fill(const Bands& bands, Index first, Index k, const PackedA<float>& a) {
+    const Index end = bands.count - first < count ? bands.count : first + count;
+    for (Index p = 0; p < k; ++p) {
+      for (Index band = first; band < end; ++band) {
+        const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
+        const float* from = a.data + p * a.stride + i;
+        float* to = data[band - first] + p * rows;
+        if (p + 1 < k) {
+          for (Index r = 0; r < rows; r += lanes) store(to + r, load(from + r));
+        } else {
+          for (Index r = 0; r < rows; ++r) to[r] = from[r];
+        }
+      }
+    }
+  }
+};
+
 // Store a tile at the right edge of C, where whole vectors do not fit, with the same arithmetic lane by lane.
 [[gnu::noinline]] inline void store_edge_tile(Index rows, Index n, const float* tile, Index stride,
                                               const TileOutput& out) {
@@ -287,11 +312,20 @@ void multiply(Index m, Index n, Index k, const PackedA<Element>& a, const Packed
               const TileOutput& out) {
   const TileFunctions<Element>& wide = a.transposed ? tiles<Element, 2, true> : tiles<Element, 2, false>;
   const TileFunctions<Element>& narrow = a.transposed ? tiles<Element, 1, true> : tiles<Element, 1, false>;
-  constexpr Index worth_prefetching = 48;  // a tile of fewer steps is done before its C could arrive
+  constexpr Index worth_prefetching = 48;  // steps; a shorter tile is done before its C could arrive
+  constexpr Index min_panels = 8;          // fewer do not repay copies of A
   const Bands bands(m);
+  const bool copies_bands = a.transposed && bands.count > 1 && n >= min_panels * tile_cols;
+  [[maybe_unused]] BandCopies copies;
   for (Index band = 0; band < bands.count; ++band) {
     const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
-    const PackedA<Element> a_band = a.from(i, 0);
+    PackedA<Element> a_band = a.from(i, 0);
+    if constexpr (tile_rows <= 8) {
+      if (copies_bands) {
+        if (band % copies.count == 0) copies.fill(bands, band, k, a);
+        a_band = {copies.data[band % copies.count], rows, true};
+      }
+    }
     for (Index j = 0; j < n; j += tile_cols) {
       const TileOutput tile(out, i, j);
       if (k >= worth_prefetching) prefetch_tile(rows, tile);

@@ -3,6 +3,7 @@
 #include "kernels/gemm/schedule.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/parallel.h"
 #include "kernels/simd.h"
@@ -146,10 +147,11 @@ void multiply_tiles(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
 
     const Index tiles = grid.row_tiles * grid.column_tiles, threads = in_parallel_loop() ? 1 : thread_count();
     if (packed_size(kernel, b_part) <= pack_per_thread_max && m >= min_rows_per_pack * threads) {
-      parallel_for(threads, [&](Index thread) {
-        const PackedB<Element> b = pack();
-        for (Index tile = tiles * thread / threads; tile < tiles * (thread + 1) / threads; ++tile)
-          multiply_tile(tile, b);
+      std::vector<PackedB<Element>> packed(static_cast<std::size_t>(threads));
+      parallel_for(tiles, [&](Index tile) {
+        PackedB<Element>& b = packed[threads == 1 ? 0 : thread_index()];
+        if (b.data == nullptr) b = pack();
+        multiply_tile(tile, b);
       });
     } else {
       const PackedB<Element> b = pack();
