@@ -244,21 +244,17 @@ void forward_group(const Norm& norm, Index i, Real* y) {
 }
 
 template <class Norm>
+void forward_groups(const Norm& norm, Index begin, Index end, double* y) {
+  each_group(norm, begin, end, [&](Index i) { forward_group(norm, i, y); });
+}
+
+template <class Norm>
 void backward_groups(const Norm& norm, const NormGradients<double>& gradients, Index begin, Index end) {
   each_group(norm, begin, end, [&](Index i) {
     const auto [group, element, feature] = part(norm, i);
     backward(group, norm.x + element, norm.mean[i], norm.rstd[i], from(norm.gain, feature),
              from(gradients, element, feature));
   });
-}
-
-void layer_norm_forward(const LayerNorm<double>& norm, Index begin, Index end, double* y) {
-  each_group(norm, begin, end, [&](Index i) { forward_group(norm, i, y); });
-}
-
-void layer_norm_backward(const LayerNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
-                         Index end) {
-  backward_groups(norm, gradients, begin, end);
 }
 
 // f and f' of alpha x + shift.
@@ -305,7 +301,7 @@ void add_exponentials(Index n, const double* x, double max, double factor, doubl
 }  // namespace
 
 void forward_columns(const BatchNorm<double>& norm, Index begin, Index end, double* y) {
-  each_group(norm, begin, end, [&](Index i) { forward_group(norm, i, y); });
+  forward_groups(norm, begin, end, y);
 }
 
 template <class Norm>
@@ -330,8 +326,8 @@ template <>
 const KernelTable<double>& kernels<double>() {
   using namespace reference;
   static constexpr KernelTable<double> twins = {
-      .layer_norm_forward = layer_norm_forward,
-      .layer_norm_backward = layer_norm_backward,
+      .layer_norm_forward = forward_groups,
+      .layer_norm_backward = backward_groups,
       .pointwise_norm_forward = pointwise_norm_forward,
       .pointwise_norm_backward = pointwise_norm_backward,
       .softmax_stats = softmax_stats,
