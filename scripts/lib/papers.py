@@ -286,7 +286,7 @@ EXPERIMENTS = [
         Claim("lr 0.001: A at which learning ends", lambda f: tables.limit(f, "0.001"), 5, 20),
         Claim("that of lr 0.001 over that of lr 0.003", lambda f: tables.limit(f, "0.001") / tables.limit(f, "0.003"), 2, 5),
         Claim("that of lr 0.0003 over that of lr 0.001", lambda f: tables.limit(f, "0.0003") / tables.limit(f, "0.001"), 1, 5),
-    ]),
+    ], pictures.trainability),
     Experiment("depth_rate", sweep, losses({f"{scale}, {depth}": {**one, **other} for scale, one in SCALED.items()
                                             for depth, other in DEPTHS.items()}, rates(*WIDE)), [
         Claim(f"{scale}: what L 48 loses at the rate that is best at L 6", lost_by_rate({**SCALED[scale], "n_layer": 6}, {

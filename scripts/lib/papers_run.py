@@ -276,6 +276,14 @@ def amplification(run):
     return predicted(run.folder)["amplification"]
 
 
+def by_theory(config, depths, scales):
+    """Of a config with other depths and branch scales, before training: (cosine of two tokens after the last block, amplification),
+    arrays (scales, depths)."""
+    config = mean_field.resolved(config)
+    return np.array([[(at.layers[-1]["token_cosine"], at.amplification) for depth in depths for at in [mean_field.predict(
+        {**config, "model": {**config["model"], "n_layer": depth, "branch_scale": scale}}, narrow=True)]] for scale in scales]).T.swapaxes(1, 2)
+
+
 def first_loss(run):
     """Of training, at step 1."""
     return float(read_csv(run.folder / "metrics.csv")[0]["train_loss"])
