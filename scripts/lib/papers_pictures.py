@@ -200,14 +200,15 @@ def outgrow(found):
 @drawing
 def trainability(found):
     depths, scales, cosines = [4, 6, 12, 24, 48, 64], (0.1, 0.14, 0.2, 0.3, 0.5, 0.7, 1.2), (0, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 1)
+    blues = matplotlib.colormaps["Blues"](np.linspace(0, 0.7, len(cosines) - 1))
     tokens, amplification = by_theory(found.rows[0]["folder"] / "config.json", depths, scales)
     shown = sorted({row["lr"] for row in found.rows}, key=float)
     figure, panels = figure_of(len(shown), "Post-norm without warm-up: what learns",
-                               "one seed; by theory (scripts/predict.py): colour, cosine of two tokens after the last block; lines, amplification A",
+                               "one seed; theory (scripts/predict.py): colour, cosine of two tokens after the last block; lines, amplification A",
                                [("learns", PALETTE[1], "o"), ("stays at the unigram level", MUTED, "s")])
     for axes, rate in zip(panels, shown):
         axes.set_title(f"lr {rate}")
-        colors = axes.contourf(depths, scales, tokens, cosines, colors=matplotlib.colormaps["Blues"](np.linspace(0, 0.7, len(cosines) - 1)))
+        filled = axes.contourf(depths, scales, tokens, cosines, colors=blues)
         axes.clabel(axes.contour(depths, scales, amplification, (1, 2, 5, 10, 20, 50), colors=INK, linewidths=0.8), fmt="A %g", fontsize=8)
         for row in found.where(lr=rate):
             color, marker = (PALETTE[1], "o") if float(row["final_val_loss"]) < LEARNS[1] else (MUTED, "s")
@@ -217,5 +218,5 @@ def trainability(found):
         axes.minorticks_off()
         depth_ticks(axes, depths)
         say(axes, "weight of a branch")
-    figure.colorbar(colors, ax=panels, label="cosine of two tokens", pad=0.02)
+    figure.colorbar(filled, ax=panels, label="cosine of two tokens", pad=0.02)
     return figure

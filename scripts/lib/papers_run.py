@@ -280,8 +280,13 @@ def by_theory(config, depths, scales):
     """Of a config with other depths and branch scales, before training: (cosine of two tokens after the last block, amplification),
     arrays (scales, depths)."""
     config = mean_field.resolved(config)
-    return np.array([[(at.layers[-1]["token_cosine"], at.amplification) for depth in depths for at in [mean_field.predict(
-        {**config, "model": {**config["model"], "n_layer": depth, "branch_scale": scale}}, narrow=True)]] for scale in scales]).T.swapaxes(1, 2)
+
+    def model(layers, scale):
+        return mean_field.predict({**config, "model": {**config["model"], "n_layer": layers, "branch_scale": scale}}, narrow=True)
+
+    models = [[model(layers, scale) for layers in depths] for scale in scales]
+    return (np.array([[one.layers[-1]["token_cosine"] for one in row] for row in models]),
+            np.array([[one.amplification for one in row] for row in models]))
 
 
 def first_loss(run):
