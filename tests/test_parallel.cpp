@@ -2,8 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "core/error.h"
@@ -27,6 +29,22 @@ TEST_CASE("parallel: each item once at any thread count, an inner loop in its ow
       CHECK(elsewhere == 0);
     }
   }
+}
+
+TEST_CASE("parallel: a thread whose share is done helps with the others") {
+  const ThreadCount count(2);
+  std::atomic<int> done = 0;
+  int done_before_first = 0;
+  const auto start = std::chrono::steady_clock::now();
+  parallel_for(8, [&](Index i) {
+    if (i == 0) {  // as on a slow core: the rest of its share is the other thread's, or the time runs out
+      while (done < 7 && std::chrono::steady_clock::now() - start < std::chrono::seconds(10))
+        std::this_thread::yield();
+      done_before_first = done;
+    }
+    ++done;
+  });
+  CHECK(done_before_first == 7);
 }
 
 TEST_CASE("parallel: an exception in a thread leaves the loop as an exception") {
