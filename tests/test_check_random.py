@@ -98,12 +98,11 @@ class CheckRandom(CliTest):
         self.all_pass(tasks)
 
     def test_shipped_configs(self):
-        names, seeds = (SHIPPED, (1, 2, 3)) if LONG else (SHIPPED[1:], (1,))
         text = f"data.path={ROOT}/data/austen.txt"
         self.all_pass([
             ("layernorm", f"{ROOT}/configs/{name}.json", "--set", f"train.precision={precision}",
              "--set", f"train.seed={seed}", "--set", text)
-            for name in names for seed in seeds for precision in ("fp32", "bf16")])
+            for name in SHIPPED for seed in (1, 2, 3) for precision in ("fp32", "bf16")])
 
 
 if __name__ == "__main__":
