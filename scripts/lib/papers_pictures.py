@@ -7,7 +7,7 @@ from lib.figures import DASHES, DOTS, INK, LINES, MARKERS, MUTED, PALETTE, Line2
 from lib.keys import PLACEMENTS
 from lib.panels import draw, name_ends, say, scale_y, whole_x
 from lib.papers_run import by_theory
-from lib.papers_tables import LEARNS
+from lib.papers_tables import by_amplification, has_learnt
 from lib.runs import matplotlib, np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
@@ -210,9 +210,10 @@ def trainability(found):
         axes.set_title(f"lr {rate}")
         filled = axes.contourf(depths, scales, tokens, cosines, colors=blues)
         axes.clabel(axes.contour(depths, scales, amplification, (1, 2, 5, 10, 20, 50), colors=INK, linewidths=0.8), fmt="A %g", fontsize=8)
-        for row in found.where(lr=rate):
-            color, marker = (PALETTE[1], "o") if float(row["final_val_loss"]) < LEARNS[1] else (MUTED, "s")
-            axes.plot(int(row["n_layer"]), float(row["branch_scale"]), marker, color=color, markersize=10, markeredgecolor="white")
+        for _, layers, scale in by_amplification(found, lr=rate):
+            good = has_learnt(found, n_layer=layers, branch_scale=scale, lr=rate)
+            color, marker = (PALETTE[1], "o") if good else (MUTED, "s")
+            axes.plot(int(layers), float(scale), marker, color=color, markersize=10, markeredgecolor="white")
         axes.set_yscale("log")
         axes.set_yticks([0.1, 0.2, 0.5, 1], ["0.1", "0.2", "0.5", "1"])
         axes.minorticks_off()

@@ -1,7 +1,8 @@
 """Runs the experiments of configs/papers, and reads from their run folders what papers.py makes claims about.
 
 The `run` of an experiment takes (config file, out folder, quick) and gives what it found: `sweep`, or a `probing`, `measuring` or
-`together` of measures. What an earlier call finished is not done again. Quick: tiny models, a few steps, fewer seeds; same code, but the numbers mean nothing.
+`together` of measures. What an earlier call finished is not done again. Quick: tiny models, a few steps, fewer seeds; same code, but
+the numbers mean nothing.
 """
 
 import csv

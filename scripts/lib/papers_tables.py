@@ -181,10 +181,14 @@ def by_amplification(found, **values):
     return sorted({(row["A"], row["n_layer"], row["branch_scale"]) for row in found.where(**values)})
 
 
+def has_learnt(found, **values):
+    """Whether these runs have left the unigram level; one that diverged has not."""
+    return final(**values)(found) < LEARNS[1]
+
+
 def learnt(found, rate):
     """[(A, whether the model learnt at this rate)] by rising amplification A."""
-    return [(a, final(n_layer=layers, branch_scale=scale, lr=rate)(found) < LEARNS[1])
-            for a, layers, scale in by_amplification(found, lr=rate)]
+    return [(a, has_learnt(found, n_layer=layers, branch_scale=scale, lr=rate)) for a, layers, scale in by_amplification(found, lr=rate)]
 
 
 def limit(found, rate):
