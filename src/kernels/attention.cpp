@@ -35,8 +35,6 @@ void round_tile(const Attention<float>& a, const CausalTile& tile, float* x) {
   simd_kernels().round_to_bf16(tile.n_keys, tile.n_queries, x, tile.stride, x, tile.stride);
 }
 
-PackedA<float> as_packed(const Matrix<float>& a) { return {a.data, a.ld, a.transposed}; }
-
 float score_scale(const Attention<float>& a) {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(a.head_dim())));
 }
@@ -65,11 +63,11 @@ const float* dropout_mask(const Attention<float>& a, Index item, Index query, co
 // S (n_keys, n_queries) = scale * A B: A (keys, D) is K or V, B (D, queries) is Qᵀ or dOᵀ from column `query`
 // on. B's panels are padded with zeros, so whole vectors may be written.
 void multiply_by_queries(const GemmKernel<float>& kernel, const CausalTile& tile, const Matrix<float>& a,
-                         PackedB<float> b, Index query, const TileOutput& out) {
+                         OperandB<float> b, Index query, const TileOutput& out) {
   b = b.from(0, query / kernel.nr);
   b.data += query % kernel.nr;
   const Index columns = std::min(query_tile, block_count(tile.n_queries, kernel.nr) * kernel.nr);
-  multiply(kernel, tile.n_keys, columns, a.cols, as_packed(a), b, out);
+  gemm_in_thread(kernel, tile.n_keys, columns, a.cols, read_in_place(a), b, out);
 }
 
 // Head statistics of a tile: max logit, entropy log l - sum_j P_j s_j with s = S - max S and l = sum_j
@@ -91,10 +89,11 @@ HeadStats stats_of(const CausalTile& tile) {
 void forward_of_head(const Attention<float>& a, Index item) {
   const GemmKernel<float>& kernel = simd_kernels().gemm;
   const Index n_queries = a.queries(), n_keys = a.keys(), head_dim = a.head_dim();
-  const PackedB<float> queries =
-      packed_b<struct PackedQueries>(kernel, operand<struct Queries>(a, a.q, item).t());
+  const OperandB<float> queries =
+      pack_or_read_in_place<struct PackedQueries>(kernel, operand<struct Queries>(a, a.q, item).t());
   const Matrix<float> keys = operand<struct Keys>(a, a.k, item);
-  const PackedB<float> values = packed_b<struct PackedValues>(kernel, operand<struct Values>(a, a.v, item));
+  const OperandB<float> values =
+      pack_or_read_in_place<struct PackedValues>(kernel, operand<struct Values>(a, a.v, item));
   const Matrix<float> out = a.head(a.out, item);
   constexpr Index stride = query_tile;
   float* scores = thread_scratch<float, struct Scores>((n_keys + 1) * stride);
@@ -111,8 +110,8 @@ void forward_of_head(const Attention<float>& a, Index item) {
     simd_kernels().causal_softmax(tile, scores);
     if (a.head_stats != nullptr) stats += stats_of(tile);
     round_tile(a, tile, scores);
-    multiply(kernel, rows, head_dim, tile.n_keys, PackedA<float>{scores, stride, true}, values,
-             {1, 0, out.block(t, 0, rows, head_dim)});
+    gemm_in_thread(kernel, rows, head_dim, tile.n_keys, OperandA<float>{scores, stride, true}, values,
+                   {1, 0, out.block(t, 0, rows, head_dim)});
   }
   if (a.head_stats != nullptr) a.head_stats[item] = stats;
 }
@@ -154,22 +153,22 @@ class BackwardOfHead {
     simd_kernels().causal_softmax_backward(tile, p, ds);
     round_tile(a_, tile, p);
     round_tile(a_, tile, ds);
-    multiply(kernel_, rows, a_.head_dim(), tile.n_keys, PackedA<float>{ds, stride_, true}, keys_,
-             {scale_, beta_, dq_.block(t, 0, rows, a_.head_dim())});
+    gemm_in_thread(kernel_, rows, a_.head_dim(), tile.n_keys, OperandA<float>{ds, stride_, true}, keys_,
+                   {scale_, beta_, dq_.block(t, 0, rows, a_.head_dim())});
   }
 
   // dV += (P∘M)ᵀ dO and dK += dSᵀ Q of the block's queries: first the keys that all tiles of the block see,
   // then those that fewer and fewer do.
   void key_gradients(Index begin, Index end, float beta) const {
-    const PackedA<float> weights{weights_, stride_, false}, grads{grads_, stride_, false};
+    const OperandA<float> weights{weights_, stride_, false}, grads{grads_, stride_, false};
     const Index head_dim = a_.head_dim();
     for (Index key = 0, rows = 0; key < end; key += rows) {
       const Index first = std::max(begin, key), count = end - first;  // queries that see such a key
       rows = std::min(first + query_tile, end) - key;
-      multiply(kernel_, rows, head_dim, count, weights.from(key, first - begin), out_grads_.from(first, 0),
-               {1, beta, dv_.block(key, 0, rows, head_dim)});
-      multiply(kernel_, rows, head_dim, count, grads.from(key, first - begin), queries_.from(first, 0),
-               {scale_, beta, dk_.block(key, 0, rows, head_dim)});
+      gemm_in_thread(kernel_, rows, head_dim, count, weights.from(key, first - begin),
+                     out_grads_.from(first, 0), {1, beta, dv_.block(key, 0, rows, head_dim)});
+      gemm_in_thread(kernel_, rows, head_dim, count, grads.from(key, first - begin), queries_.from(first, 0),
+                     {scale_, beta, dk_.block(key, 0, rows, head_dim)});
     }
   }
 
@@ -179,11 +178,11 @@ class BackwardOfHead {
   Index stride_ = scratch_stride<float>(query_block);
   float scale_ = score_scale(a_), beta_;
   Matrix<float> q_, k_, v_, d_out_;
-  PackedB<float> queries_t_ = packed_b<struct PackedQueriesT>(kernel_, q_.t());
-  PackedB<float> out_grads_t_ = packed_b<struct PackedOutGradsT>(kernel_, d_out_.t());
-  PackedB<float> queries_ = packed_b<struct PackedQueries>(kernel_, q_);
-  PackedB<float> out_grads_ = packed_b<struct PackedOutGrads>(kernel_, d_out_);
-  PackedB<float> keys_ = packed_b<struct PackedKeys>(kernel_, k_);
+  OperandB<float> queries_t_ = pack_or_read_in_place<struct PackedQueriesT>(kernel_, q_.t());
+  OperandB<float> out_grads_t_ = pack_or_read_in_place<struct PackedOutGradsT>(kernel_, d_out_.t());
+  OperandB<float> queries_ = pack_or_read_in_place<struct PackedQueries>(kernel_, q_);
+  OperandB<float> out_grads_ = pack_or_read_in_place<struct PackedOutGrads>(kernel_, d_out_);
+  OperandB<float> keys_ = pack_or_read_in_place<struct PackedKeys>(kernel_, k_);
   Matrix<float> dq_, dk_, dv_;
   float* weights_ = thread_scratch<float, struct Weights>((a_.keys() + 1) * stride_);
   float* grads_ = thread_scratch<float, struct Grads>((a_.keys() + 1) * stride_);

@@ -71,18 +71,18 @@ void check_shapes(const Gemm<Real>& g) {
 // pack less, small ones spread over more threads. A function of the extent alone.
 Index tile_extent(Index extent) { return extent >= 1024 ? 256 : extent >= 384 ? 192 : 96; }
 
-// Call multiply(part) for each tile of C.
-template <class Real, class Multiply>
-void for_each_tile(const Gemm<Real>& g, Multiply&& multiply) {
+// Call compute(part) for each tile of C, then apply the epilogue to it.
+template <class Real, class Compute>
+void for_each_tile(const Gemm<Real>& g, Compute&& compute) {
   const Index m = g.c.rows, n = g.c.cols, k = g.a.cols, tile_m = tile_extent(m), tile_n = tile_extent(n);
   const Index across = block_count(n, tile_n);
   parallel_for(block_count(m, tile_m) * across, [&](Index tile) {
     const Index row = tile / across * tile_m, col = tile % across * tile_n;
     const Index rows = std::min(tile_m, m - row), cols = std::min(tile_n, n - col);
-    multiply(Gemm<Real>{.a = g.a.block(row, 0, rows, k),
-                        .b = g.b.block(0, col, k, cols),
-                        .c = g.c.block(row, col, rows, cols),
-                        .beta = g.beta});
+    compute(Gemm<Real>{.a = g.a.block(row, 0, rows, k),
+                       .b = g.b.block(0, col, k, cols),
+                       .c = g.c.block(row, col, rows, cols),
+                       .beta = g.beta});
     apply_epilogue(g, row, col, rows, cols);
   });
 }

@@ -1,7 +1,19 @@
-// General matrix multiplication: one seam, whichever provider computes it.
+// General matrix multiplication (m, k) @ (k, n) -> (m, n): one function, whichever provider computes it.
 //
-// Determinism: C is cut on a grid whose tiles depend on the shape alone, and each tile is computed start to
-// end by one thread. So the bits do not depend on the number of threads.
+// The native product, from the outside in; the names are those of BLIS (Van Zee & van de Geijn 2015):
+//
+//   linear()                             ops/linear.h: y = x Wᵀ, and the two products of its backward
+//   gemm()                               gemm.cpp: checks shapes, chooses the provider
+//   gemm_native()                        schedule.cpp: chooses KC; for dW, threads may share k (split-K)
+//   gemm_tiles()                         schedule.cpp: for each block of KC steps of k
+//                                          pack B into panels of NR columns (bf16: A too)
+//                                          for each tile of C, by whichever thread is free
+//   macro_kernel()                       microkernel.h: for each band of MR rows, for each panel of B
+//   micro_kernel()                       microkernel.h: MR x NR sums in registers over KC steps of k
+//
+// Determinism: the blocks of k depend on the shape alone, and each element of C is one chain of
+// multiply-adds over the k of a block, blocks in ascending order. So no bit depends on the number of threads,
+// on the tile of C that an element falls into, or on the thread that computes it.
 #pragma once
 
 #include <string>
@@ -28,8 +40,8 @@ struct GemmMode {
       : provider(by), precision(of_operands) {}
 };
 
-// Elementwise work after the product, tile by tile, while a tile is in the cache of the thread that computed
-// it.
+// Elementwise work that follows the product, applied to each tile while it is in the cache of the thread that
+// computed it.
 template <class Real>
 struct Epilogue {
   const Real* bias = nullptr;    // (n): added to each row of C
@@ -47,7 +59,7 @@ struct Gemm {
   Precision precision = Precision::fp32;
 };
 
-// Error: shapes that do not fit.
+// Computes the product. Error: the shapes do not fit.
 template <class Real>
 void gemm(GemmProvider provider, const Gemm<Real>& product);
 

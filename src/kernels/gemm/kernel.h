@@ -1,19 +1,16 @@
 // The GEMM kernel of one instruction set, on which the schedule (schedule.cpp) and attention are built.
 //
-// The native product packs B once into panels of NR columns, then walks C in register tiles of at most MR by
-// NR (after Goto & van de Geijn 2008 and the BLIS micro-kernel):
-//
-//   for each block of KC steps of k:      one block of a panel is streamed from the L2 cache
-//     for each MR rows of C:              their part of A stays in the L1 cache
-//       for each panel of B:              the tile of C stays in registers for KC steps
+// B is packed into panels of NR columns; C is computed in register tiles of at most MR by NR (Goto & van de
+// Geijn 2008). While a tile is computed its sums stay in registers, its rows of A in the L1 cache, and a
+// panel of B streams from the L2 cache. gemm.h draws the loops.
 #pragma once
 
 #include "core/types.h"
 
 namespace normscope {
 
-// A packed element holds one step of k as a float, or two steps in bf16: the first in the low half, and a
-// zero in the high half past an odd k.
+// An element of an operand as the micro-kernel reads it: one step of k as a float, or two steps of k in bf16,
+// the first in the low half. Where k is odd, the high half of the last element is zero.
 using Bf16Pair = std::uint32_t;
 
 template <class Element>
@@ -26,26 +23,27 @@ constexpr Index packed_steps(Index k) {
   return (k + k_pack<Element> - 1) / k_pack<Element>;
 }
 
-// A as the kernel reads it: packed element (i, p) is data[i*stride + p], or data[i + p*stride] if transposed.
+// A as the micro-kernel reads it, packed or in place: element (i, p) is data[i*stride + p], or data[i +
+// p*stride] if transposed.
 template <class Element>
-struct PackedA {
+struct OperandA {
   const Element* data;
   Index stride;
   bool transposed;
 
-  PackedA from(Index row, Index p) const {
+  OperandA from(Index row, Index p) const {
     return {data + (transposed ? row + p * stride : row * stride + p), stride, transposed};
   }
 };
 
-// B in panels of NR columns: packed element (p, j) is data[j / NR * panel_size + p*stride + j % NR]. Packed,
-// or B itself with its leading dimension as `stride`.
+// B as the micro-kernel reads it, in panels of NR columns: element (p, j) is data[j / NR * panel_size +
+// p*stride + j % NR]. Packed, or in place: then `stride` is B's leading dimension and `panel_size` NR.
 template <class Element>
-struct PackedB {
+struct OperandB {
   const Element* data;
   Index stride, panel_size;
 
-  PackedB from(Index p, Index panel) const {
+  OperandB from(Index p, Index panel) const {
     return {data + p * stride + panel * panel_size, stride, panel_size};
   }
 };
@@ -70,11 +68,11 @@ struct GemmKernel {
 
   // Pack B, k by at most nr, into one panel: (packed_steps(k), nr), zeros to the right.
   void (*pack_b)(const Matrix<float>& b, Element* panel);
-  // Pack A in its own order. Null: A is read in place.
+  // Pack A in the order of its memory. Null: the micro-kernel reads A in place.
   void (*pack_a)(const Matrix<float>& a, Element* out, Index stride);
-  // C (m, n) from k <= kc packed elements.
-  void (*multiply)(Index m, Index n, Index k, const PackedA<Element>& a, const PackedB<Element>& b,
-                   const TileOutput& out);
+  // C (m, n) from k <= kc elements of each operand, by the calling thread.
+  void (*macro_kernel)(Index m, Index n, Index k, const OperandA<Element>& a, const OperandB<Element>& b,
+                       const TileOutput& out);
 };
 
 }  // namespace normscope

@@ -1,12 +1,13 @@
 // Packing of GEMM's operands and the register tiles that multiply them. The scheme: kernels/gemm/kernel.h.
 // Compiled by kernels/isa/*.cpp, as kernels/simd is.
 //
-// Every element of C is one chain of multiply-adds over k, cut only at multiples of KC. So its bits do not
-// depend on which register tile, or which thread's share of C, it falls into.
+// Each element of C is one chain of multiply-adds over k, cut only at multiples of KC. So its bits do not
+// depend on the register tile, or on the thread's part of C, that it falls into.
 #pragma once
 
 #include <utility>
 
+#include "core/scratch.h"
 #include "kernels/gemm/kernel.h"
 #include "kernels/simd/vector.h"
 
@@ -106,8 +107,11 @@ inline void pack_a(const Matrix<float>& a, Bf16Pair* out, Index stride) {
   for (Index p = 0; p < a.cols; p += 2, x += 2 * a.ld, out += stride) {
     for (Index i = 0; i < a.rows; i += lanes) {
       const Vec first = load_part(x + i, a.rows - i);
-      p + 1 < a.cols ? put_steps(first, load_part(x + a.ld + i, a.rows - i), out + i)
-                     : put_last_step(first, out + i);
+      if (p + 1 < a.cols) {
+        put_steps(first, load_part(x + a.ld + i, a.rows - i), out + i);
+      } else {
+        put_last_step(first, out + i);
+      }
     }
   }
 }
@@ -164,7 +168,11 @@ inline void pack_b(const Matrix<float>& b, Element* panel) {
       put_steps(right.get(row + lanes), right.get(next + lanes), panel + lanes);
     }
   };
-  n == tile_cols ? pack(FullVector{}, FullVector{}) : pack(Tail{n < lanes ? n : lanes}, Tail{second});
+  if (n == tile_cols) {
+    pack(FullVector{}, FullVector{});
+  } else {
+    pack(Tail{n < lanes ? n : lanes}, Tail{second});
+  }
 }
 
 // --- register tiles ---
@@ -191,30 +199,30 @@ struct Bands {
   Index begin(Index band) const { return band * height + (band < taller ? band : taller); }
 };
 
-// Copies of neighbouring bands of a transposed A, filled together in the order of memory. A narrow band uses
-// little of each cache line that it reads, and its steps of k lie on many pages.
-struct BandCopies {
-  static constexpr Index count = 8;
-  alignas(64) float data[count][tile_depth * tile_rows + lanes];
+// The rows of one band of a transposed A, copied so that they lie together: (k, rows). A narrow band uses
+// little of each cache line that it reads, and its steps of k lie on many pages; so neighbouring bands are
+// copied together, in the order of A's memory.
+constexpr Index bands_per_copy = 8;
+constexpr Index band_copy_size = tile_depth * tile_rows + lanes;
 
-  // Copy b: (k, rows of band first + b), dense. What a vector writes past its row, the next row overwrites;
-  // what it reads past its row lies in A, but for A's last row.
-  void fill(const Bands& bands, Index first, Index k, const PackedA<float>& a) {
-    const Index end = bands.count - first < count ? bands.count : first + count;
-    for (Index p = 0; p < k; ++p) {
-      for (Index band = first; band < end; ++band) {
-        const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
-        const float* from = a.data + p * a.stride + i;
-        float* to = data[band - first] + p * rows;
-        if (p + 1 < k) {
-          for (Index r = 0; r < rows; r += lanes) store(to + r, load(from + r));
-        } else {
-          for (Index r = 0; r < rows; ++r) to[r] = from[r];
-        }
+// Copies the bands from `first` on. Whole vectors are copied: what one writes past its row is overwritten by
+// the next row, and what it reads past its row lies inside A, except in A's last row, which is copied number
+// by number.
+inline void copy_bands(const Bands& bands, Index first, Index k, const OperandA<float>& a, float* copies) {
+  const Index end = bands.count - first < bands_per_copy ? bands.count : first + bands_per_copy;
+  for (Index p = 0; p < k; ++p) {
+    for (Index band = first; band < end; ++band) {
+      const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
+      const float* from = a.data + p * a.stride + i;
+      float* to = copies + (band - first) * band_copy_size + p * rows;
+      if (p + 1 < k) {
+        for (Index r = 0; r < rows; r += lanes) store(to + r, load(from + r));
+      } else {
+        for (Index r = 0; r < rows; ++r) to[r] = from[r];
       }
     }
   }
-};
+}
 
 // Store a tile at the right edge of C, where whole vectors do not fit, with the same arithmetic lane by lane.
 [[gnu::noinline]] inline void store_edge_tile(Index rows, Index n, const float* tile, Index stride,
@@ -228,15 +236,43 @@ struct BandCopies {
   }
 }
 
-// One register tile: C (rows, n) from `rows` rows of A and one panel, n <= vectors*lanes.
+// C (rows, n) = alpha * sums + beta * C, n <= vectors*lanes.
+template <Index rows, Index vectors>
+inline void store_tile(Index n, const Vec (&sums)[rows][vectors], const TileOutput& out) {
+  constexpr Index cols = vectors * lanes;
+  const auto for_each_sum = [&](auto put) {
+#pragma GCC unroll 16
+    for (Index i = 0; i < rows; ++i) {
+#pragma GCC unroll 2
+      for (Index v = 0; v < vectors; ++v) put(i, v * lanes, sums[i][v]);
+    }
+  };
+  const float alpha = out.alpha, beta = out.beta;  // read once, not after each store
+  const Index ldc = out.ldc;
+  float* c = out.c;
+  if (n < cols) {
+    float tile[rows][cols];
+    for_each_sum([&](Index i, Index j, Vec sum) { store(tile[i] + j, sum); });
+    store_edge_tile(rows, n, tile[0], cols, out);
+  } else if (beta == 0) {
+    for_each_sum([&](Index i, Index j, Vec sum) { store(c + i * ldc + j, sum * alpha); });
+  } else {
+    for_each_sum([&](Index i, Index j, Vec sum) {
+      float* at = c + i * ldc + j;
+      store(at, load(at) * beta + sum * alpha);
+    });
+  }
+}
+
+// One register tile: C (rows, n) from `rows` rows of A and one panel of B, n <= vectors*lanes.
 template <class Element, Index rows, Index vectors, bool transposed>
-void multiply_tile(Index n, Index k, const PackedA<Element>& packed_a, const PackedB<Element>& packed_b,
-                   const TileOutput& out) {
-  const Element *a = packed_a.data, *b = packed_b.data;
+void micro_kernel(Index n, Index k, const OperandA<Element>& operand_a, const OperandB<Element>& operand_b,
+                  const TileOutput& out) {
+  const Element *a = operand_a.data, *b = operand_b.data;
   Vec sum[rows][vectors] = {};
   // Rows are reached from two pointers: the distances of all of them from one do not fit into the registers.
   constexpr Index half = (rows + 1) / 2;
-  const Element* a_lower = a + half * (transposed ? 1 : packed_a.stride);
+  const Element* a_lower = a + half * (transposed ? 1 : operand_a.stride);
   for (Index p = 0; p < k; ++p) {
     Vec y[vectors];
 #pragma GCC unroll 2
@@ -245,59 +281,42 @@ void multiply_tile(Index n, Index k, const PackedA<Element>& packed_a, const Pac
     for (Index i = 0; i < rows; ++i) {
       const Element* from = i < half ? a : a_lower;
       const Index row = i < half ? i : i - half;
-      const Vec x = broadcast(from + row * (transposed ? 1 : packed_a.stride));
+      const Vec x = broadcast(from + row * (transposed ? 1 : operand_a.stride));
 #pragma GCC unroll 2
       for (Index v = 0; v < vectors; ++v) sum[i][v] = multiply_add(sum[i][v], x, y[v], from);
     }
-    a += transposed ? packed_a.stride : 1;
-    a_lower += transposed ? packed_a.stride : 1;
-    b += packed_b.stride;
+    a += transposed ? operand_a.stride : 1;
+    a_lower += transposed ? operand_a.stride : 1;
+    b += operand_b.stride;
   }
-
-  // Store the tile. Work once per element of C belongs here.
-  const auto for_each_sum = [&](auto put) {
+  // A copy, since store_tile() takes an address: Clang would otherwise also store `sum` at each step of k.
+  Vec result[rows][vectors];
 #pragma GCC unroll 16
-    for (Index i = 0; i < rows; ++i) {
+  for (Index i = 0; i < rows; ++i) {
 #pragma GCC unroll 2
-      for (Index v = 0; v < vectors; ++v) put(i, v * lanes, sum[i][v]);
-    }
-  };
-  constexpr Index cols = vectors * lanes;
-  const float alpha = out.alpha, beta = out.beta;  // read once, not after each store
-  const Index ldc = out.ldc;
-  float* c = out.c;
-  if (n < cols) {
-    float tile[rows][cols];
-    for_each_sum([&](Index i, Index j, Vec value) { store(tile[i] + j, value); });
-    store_edge_tile(rows, n, tile[0], cols, out);
-  } else if (beta == 0) {
-    for_each_sum([&](Index i, Index j, Vec value) { store(c + i * ldc + j, value * alpha); });
-  } else {
-    for_each_sum([&](Index i, Index j, Vec value) {
-      float* at = c + i * ldc + j;
-      store(at, load(at) * beta + value * alpha);
-    });
+    for (Index v = 0; v < vectors; ++v) result[i][v] = sum[i][v];
   }
+  store_tile(n, result, out);
 }
 
 template <class Element>
-using TileFunction = void (*)(Index n, Index k, const PackedA<Element>&, const PackedB<Element>&,
-                              const TileOutput&);
+using MicroKernel = void (*)(Index n, Index k, const OperandA<Element>&, const OperandB<Element>&,
+                             const TileOutput&);
 
-// Functions by height of the tile: [r] for r+1 rows.
+// Micro-kernels by the height of their tile: [r] has r+1 rows.
 template <class Element>
-struct TileFunctions {
-  TileFunction<Element> of_rows[tile_rows];
+struct MicroKernels {
+  MicroKernel<Element> of_rows[tile_rows];
 };
 
 template <class Element, Index vectors, bool transposed, std::size_t... r>
-constexpr TileFunctions<Element> tile_functions(std::index_sequence<r...>) {
-  return {{multiply_tile<Element, static_cast<Index>(r) + 1, vectors, transposed>...}};
+constexpr MicroKernels<Element> micro_kernels_of(std::index_sequence<r...>) {
+  return {{micro_kernel<Element, static_cast<Index>(r) + 1, vectors, transposed>...}};
 }
 
 template <class Element, Index vectors, bool transposed>
-constexpr TileFunctions<Element> tiles =
-    tile_functions<Element, vectors, transposed>(std::make_index_sequence<tile_rows>());
+constexpr MicroKernels<Element> tiles =
+    micro_kernels_of<Element, vectors, transposed>(std::make_index_sequence<tile_rows>());
 
 // Prefetch a tile of C, which often lies in memory, while its sums are formed.
 inline void prefetch_tile(Index rows, const TileOutput& out) {
@@ -307,30 +326,31 @@ inline void prefetch_tile(Index rows, const TileOutput& out) {
   }
 }
 
+// C (m, n) by the calling thread: bands of rows, and in each band the panels of B.
 template <class Element>
-void multiply(Index m, Index n, Index k, const PackedA<Element>& a, const PackedB<Element>& b,
-              const TileOutput& out) {
-  const TileFunctions<Element>& wide = a.transposed ? tiles<Element, 2, true> : tiles<Element, 2, false>;
-  const TileFunctions<Element>& narrow = a.transposed ? tiles<Element, 1, true> : tiles<Element, 1, false>;
-  constexpr Index worth_prefetching = 48;  // steps; a shorter tile is done before its C could arrive
+void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const OperandB<Element>& b,
+                  const TileOutput& out) {
+  const MicroKernels<Element>& wide = a.transposed ? tiles<Element, 2, true> : tiles<Element, 2, false>;
+  const MicroKernels<Element>& narrow = a.transposed ? tiles<Element, 1, true> : tiles<Element, 1, false>;
+  constexpr Index worth_prefetching = 48;  // steps of k; a shorter tile is done before its C could arrive
   constexpr Index min_panels = 8;          // fewer do not repay copies of A
   const Bands bands(m);
-  const bool copies_bands = a.transposed && bands.count > 1 && n >= min_panels * tile_cols;
-  [[maybe_unused]] BandCopies copies;
+  const bool copies_bands = tile_rows <= 8 && a.transposed && bands.count > 1 && n >= min_panels * tile_cols;
   for (Index band = 0; band < bands.count; ++band) {
     const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
-    PackedA<Element> a_band = a.from(i, 0);
+    OperandA<Element> a_band = a.from(i, 0);
     if constexpr (tile_rows <= 8) {
       if (copies_bands) {
-        if (band % copies.count == 0) copies.fill(bands, band, k, a);
-        a_band = {copies.data[band % copies.count], rows, true};
+        float* copies = thread_scratch<float, struct BandCopies>(bands_per_copy * band_copy_size);
+        if (band % bands_per_copy == 0) copy_bands(bands, band, k, a, copies);
+        a_band = {copies + band % bands_per_copy * band_copy_size, rows, true};
       }
     }
     for (Index j = 0; j < n; j += tile_cols) {
       const TileOutput tile(out, i, j);
       if (k >= worth_prefetching) prefetch_tile(rows, tile);
-      const TileFunctions<Element>& functions = n - j > lanes ? wide : narrow;
-      functions.of_rows[rows - 1](n - j, k, a_band, b.from(0, j / tile_cols), tile);
+      const MicroKernels<Element>& kernels = n - j > lanes ? wide : narrow;
+      kernels.of_rows[rows - 1](n - j, k, a_band, b.from(0, j / tile_cols), tile);
     }
   }
 }

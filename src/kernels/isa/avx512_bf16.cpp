@@ -14,7 +14,7 @@ constexpr GemmKernel<Bf16Pair> bf16_kernel = {
     .kc = tile_depth,
     .pack_b = pack_b<Bf16Pair>,
     .pack_a = pack_a,
-    .multiply = multiply<Bf16Pair>,
+    .macro_kernel = macro_kernel<Bf16Pair>,
 };
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -95,7 +95,11 @@ inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradient
 // Call body with f of the norm.
 template <class Body>
 inline void dispatch_pointwise(PointwiseFn function, Body body) {
-  function == PointwiseFn::erf ? body([](Vec x) { return erf(x); }) : body([](Vec x) { return tanh(x); });
+  if (function == PointwiseFn::erf) {
+    body([](Vec x) { return erf(x); });
+  } else {
+    body([](Vec x) { return tanh(x); });
+  }
 }
 
 inline void pointwise_norm_forward(const PointwiseNorm<float>& norm, Index begin, Index end, float* y) {

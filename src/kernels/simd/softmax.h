@@ -96,7 +96,11 @@ void causal_softmax(const CausalTile& tile, float* scores) {
 }
 
 inline void causal_softmax(const CausalTile& tile, float* scores) {
-  tile.mean_score != nullptr ? causal_softmax<true>(tile, scores) : causal_softmax<false>(tile, scores);
+  if (tile.mean_score != nullptr) {
+    causal_softmax<true>(tile, scores);
+  } else {
+    causal_softmax<false>(tile, scores);
+  }
 }
 
 // S and dP become P∘mask and dS = P (dP - delta), delta = sum_j P_j dP_j of the query; P is computed again,

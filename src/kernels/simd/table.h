@@ -38,7 +38,7 @@ constexpr SimdKernels simd_kernels = {
             .kc = tile_depth,
             .pack_b = pack_b<float>,
             .pack_a = nullptr,
-            .multiply = multiply<float>,
+            .macro_kernel = macro_kernel<float>,
         },
     .causal_softmax = causal_softmax,
     .causal_softmax_backward = causal_softmax_backward,
