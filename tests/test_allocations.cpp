@@ -28,13 +28,21 @@ void* operator new(std::size_t size) {
   throw std::bad_alloc();
 }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return operator new(size); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  ++allocations;
+  const auto unit = static_cast<std::size_t>(alignment);
+  if (void* memory = std::aligned_alloc(unit, (size + unit - 1) / unit * unit)) return memory;
+  throw std::bad_alloc();
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 #endif
 
 using namespace normscope;
 
-TEST_CASE("step: nothing is allocated after the first ones, with taps on and dropout") {
+TEST_CASE("step: nothing is allocated after the first ones, with taps on and dropout, at any thread count") {
   RunConfig config;
   config.model.n_layer = 2;
   config.model.n_head = 2;
@@ -44,7 +52,9 @@ TEST_CASE("step: nothing is allocated after the first ones, with taps on and dro
   config.model.dropout = 0.1;
   config.train.batch_size = 3;
   config.train.grad_accum = 2;
-  for (const NormKind norm : {NormKind::layernorm, NormKind::batchnorm}) {
+  for (const auto& [norm, threads] :
+       {std::pair(NormKind::layernorm, 1), {NormKind::layernorm, 3}, {NormKind::batchnorm, 3}}) {
+    const ThreadCount count(threads);
     config.model.norm = norm;
     std::vector<Token> text(200);
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<Token>(i * i % 7);

@@ -1,8 +1,8 @@
 // Parallel loops, all of them OpenMP's.
 //
-// Block boundaries depend only on the amount of work, not on the number of threads, and one thread computes a
-// block. So a kernel with disjoint outputs per block, or with one partial sum per block that are added in
-// order, gives the same bits at any thread count.
+// A caller cuts its work into chunks whose boundaries do not depend on the number of threads, and one thread
+// computes a chunk. So a kernel that writes a disjoint part of its output for each chunk, or one partial sum
+// for each chunk that are added in order afterwards, gives the same bits at any number of threads.
 #pragma once
 
 #include <omp.h>
@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <vector>
 
+#include "core/scratch.h"
 #include "core/types.h"
 
 namespace normscope {
@@ -40,9 +40,16 @@ inline bool in_parallel_loop() { return omp_in_parallel() != 0; }
 
 inline Index block_count(Index items, Index block) { return (items + block - 1) / block; }
 
+// The items of a parallel loop that a thread starts with, and how many of them are taken; one cache line
+// each.
+struct alignas(64) LoopRange {
+  std::atomic<Index> next;
+  Index end;
+};
+
 // Call body(i) for each i of [0, items), each in one thread, and rethrow the first exception. Each thread
-// starts with a share of neighbouring items, the same one in every loop of as many items, so their rows are
-// still in its cache; then it helps with the other shares, since cores differ in speed.
+// starts with a range of neighbouring items, the same one in every loop of as many items, so that their rows
+// are still in its cache; then it takes items of the other ranges, since cores differ in speed.
 template <class Body>
 void parallel_for(Index items, Body&& body) {
   const Index threads = thread_count();
@@ -50,20 +57,16 @@ void parallel_for(Index items, Body&& body) {
     for (Index i = 0; i < items; ++i) body(i);
     return;
   }
-  struct alignas(64) Share {  // a cache line each
-    std::atomic<Index> next;
-    Index end;
-  };
-  std::vector<Share> shares(static_cast<std::size_t>(threads));
+  LoopRange* ranges = thread_scratch<LoopRange, LoopRange>(threads);
   for (Index t = 0; t < threads; ++t) {
-    shares[t].next = items * t / threads;
-    shares[t].end = items * (t + 1) / threads;
+    ranges[t].next.store(items * t / threads, std::memory_order_relaxed);
+    ranges[t].end = items * (t + 1) / threads;
   }
   std::exception_ptr failure;
 #pragma omp parallel
   for (Index t = 0; t < threads; ++t) {
-    Share& share = shares[(thread_index() + t) % threads];
-    for (Index i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;) {
+    LoopRange& range = ranges[(thread_index() + t) % threads];
+    for (Index i; (i = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end;) {
       try {
         body(i);
       } catch (...) {

@@ -4,24 +4,28 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <type_traits>
 
 #include "core/types.h"
 
 namespace normscope {
 
-// `count` uninitialised numbers of the calling thread, aligned to a cache line, valid until its next call
-// with the same Tag. Uses with overlapping lifetimes need different Tags.
-template <class Real, class Tag>
-Real* thread_scratch(Index count) {
+// `count` uninitialised elements of the calling thread, aligned to a cache line, valid until its next call
+// with the same types. Uses with overlapping lifetimes need different Tags. Element: a number, or another
+// type that needs no destructor. Throws std::bad_alloc.
+template <class Element, class Tag>
+Element* thread_scratch(Index count) {
+  static_assert(std::is_trivially_destructible_v<Element>);
   struct Free {
-    void operator()(Real* p) const { std::free(p); }
+    void operator()(Element* p) const { std::free(p); }
   };
-  thread_local std::unique_ptr<Real, Free> memory;
+  thread_local std::unique_ptr<Element, Free> memory;
   thread_local Index capacity = 0;
   if (count > capacity) {
-    const Index padded = (count + 1023) / 1024 * 1024;
+    const Index padded = (count + 63) / 64 * 64;  // whole cache lines
     memory.reset();
-    memory.reset(static_cast<Real*>(std::aligned_alloc(64, static_cast<std::size_t>(padded) * sizeof(Real))));
+    memory.reset(
+        static_cast<Element*>(std::aligned_alloc(64, static_cast<std::size_t>(padded) * sizeof(Element))));
     capacity = memory != nullptr ? padded : 0;
     if (memory == nullptr) throw std::bad_alloc();
   }
