@@ -65,6 +65,7 @@ const Command config_command = {
     .options = {set_option,
                 {"origin", "", "say where each value came from"},
                 {"schema", "", "print the JSON Schema for editors"}},
-    .run = run};
+    .run = run,
+    .computes = false};
 
 }  // namespace normscope

@@ -1,4 +1,5 @@
 // normscope COMMAND [ARGS]: finds the command, prints errors, sets the exit code.
+#include <omp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,14 +26,32 @@ namespace {
 // Commands that are scripts: scripts/NAME.py.
 constexpr std::string_view script_commands[] = {"compare", "measure", "predict", "sweep"};
 
-// Starts the program again, once, with GOMP_SPINCOUNT=1000, which GNU's OpenMP reads before main() only: a
-// thread that has done its part of a loop spins 20 to 50 us for the others and then sleeps. By default it
-// spins 300,000 times, beside busy programs on a processor that one of them needs.
-void shorten_spins(char** argv) {
-  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
+
+// True if the environment says how OpenMP's threads spin or to which processors they are bound, or if valgrind
+// runs the program, which would not follow it into a second start.
+bool keeps_openmp_as_it_is() {
+  constexpr const char* settings[] = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES",
+                                      "GOMP_CPU_AFFINITY"};
+  const char* preload = std::getenv("LD_PRELOAD");
+  return std::ranges::any_of(settings, is_set) ||
+         (preload != nullptr && std::string_view(preload).find("vgpreload") != std::string_view::npos);
+}
+
+// Shortens the spins of threads that have reached the end of a parallel loop before the others: by default they
+// occupy, for milliseconds, processors that busy programs or the loop's last threads need. GNU's OpenMP reads
+// GOMP_SPINCOUNT before main() alone, so the program starts itself again, once, with 1000 spins (20 to 50 us).
+// kernels/NOTES.md lists what else was tried.
+void shorten_spins([[maybe_unused]] char** argv) {
+#if defined(KMP_VERSION_MAJOR)
+  if (!is_set("KMP_BLOCKTIME") && !is_set("OMP_WAIT_POLICY")) kmp_set_blocktime(0);
+#else
+  if (keeps_openmp_as_it_is()) return;
   std::error_code ignored;  // without /proc the spins stay as they are
-  if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0)
-    execv(std::filesystem::read_symlink("/proc/self/exe", ignored).c_str(), argv);
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  if (program.filename().string().starts_with("ld-")) return;  // the loader was given the program's name
+  if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0) execv(program.c_str(), argv);
+#endif
 }
 
 void print_help(std::ostream& out) {
@@ -61,6 +80,7 @@ Exit dispatch(int argc, char** argv) {
   for (const Command* command : all_commands()) {
     names.push_back(command->name);
     if (name != command->name) continue;
+    if (command->computes) shorten_spins(argv);
     CommandLine line(*command);
     return line.parse(argc - 1, argv + 1) ? command->run(line) : Exit::ok;
   }
@@ -97,6 +117,5 @@ Exit run(int argc, char** argv) try {
 }  // namespace normscope
 
 int main(int argc, char** argv) {
-  normscope::shorten_spins(argv);
   return static_cast<int>(normscope::run(argc, argv));
 }
