@@ -5,12 +5,13 @@ import json
 import math
 import os
 import re
+import subprocess
 import time
 import unittest
 from collections import Counter
 
 import numpy as np
-from cli import LOGS, SITES, TEXT, VOCABULARY, CliTest, Run, read_safetensors, sites_of, write_safetensors
+from cli import BINARY, LOGS, SITES, TEXT, VOCABULARY, CliTest, Run, environment, read_safetensors, sites_of, write_safetensors
 
 
 class Sample(CliTest):
@@ -237,8 +238,26 @@ class Config(CliTest):
             self.assertRegex(shown, rf"(?m)^{key} +{re.escape(value)} +.*{origin}$")
 
     def test_options_that_would_be_ignored_are_refused(self):
-        for arguments in (["--set", "model.norm=rmsnorm"], ["--origin"], ["--schema", "tiny.json"]):
+        for arguments in (["--set", "model.norm=rmsnorm"], ["--origin"], ["--schema", "tiny.json"], ["--batch"]):
             self.refused("config", *arguments, says=["CONFIG"])
+        self.refused("config", "tiny.json", "--batch", "--origin", says=["--batch prints no origins"])
+
+    def test_a_batch_is_resolved_line_by_line(self):
+        self.config()
+        lists = [["train.lr=0.5", "name=ä"], [], ["train.lr=-1", "model.n_head=5"], {"train.lr": 1}, ["train.lr=0.1"]]
+        lines = "".join(json.dumps(entry) + "\n" for entry in lists) + "[\n"
+        result = subprocess.run([BINARY, "config", "tiny.json", "--batch", "--set", "train.lr=0.25"], input=lines, cwd=self.folder,
+                                env=environment(LC_ALL="C"), capture_output=True, encoding="ascii", check=False)
+        self.assertEqual((result.returncode, result.stderr), (2, ""))
+        first, second, bad, no_list, last, no_json = map(json.loads, result.stdout.split("\n")[:-1])
+        alone = ["config", "tiny.json", "--set", "train.lr=0.5", "--set", "name=ä"]
+        self.assertEqual(first["config"], json.loads(self.normscope(*alone).stdout))
+        self.assertEqual([entry["config"]["train"]["lr"] for entry in (second, last)], [0.25, 0.1])
+        alone = self.normscope("config", "tiny.json", "--set", "train.lr=-1", "--set", "model.n_head=5", code=2).stderr
+        self.assertEqual(bad, {"error": alone.rstrip("\n")})
+        self.assertEqual(len(alone.split("\n")), 3)
+        self.assertIn('expected a list such as ["train.lr=0.01"]', no_list["error"])
+        self.assertIn("[config] stdin: parse error at line 1, column 2", no_json["error"])
 
 
 

@@ -1,5 +1,7 @@
 // normscope config [CONFIG]: a config as it is understood, or everything a config can say.
+#include <algorithm>
 #include <iostream>
+#include <iterator>
 
 #include "cli/commands.h"
 #include "cli/terminal.h"
@@ -37,14 +39,45 @@ void print_origins(const Loaded& loaded) {
   print_table(table);
 }
 
+// The settings in a line of --batch: a JSON list of KEY=VALUE.
+std::vector<std::string> settings_in(const std::string& line) {
+  const Json settings = parse_json(line, "stdin", "config");
+  const bool is_list = settings.is_array() && std::ranges::all_of(settings, &Json::is_string);
+  if (!is_list)
+    refuse("config", "stdin: got ", quote(settings), R"(; expected a list such as ["train.lr=0.01"])");
+  return settings;
+}
+
+// Prints a line of JSON for each line of stdin. Returns the exit code of the first line that has errors.
+Exit print_batch(const std::string& file, const std::vector<std::string>& common) {
+  Exit exit = Exit::ok;
+  for (std::string line; std::getline(std::cin, line);) {
+    Json result;
+    try {
+      std::vector<std::string> sets = common;
+      std::ranges::copy(settings_in(line), std::back_inserter(sets));
+      result["config"] = dump(load_config(file, sets).config);
+    } catch (const Error& error) {
+      result["error"] = error.what();
+      if (exit == Exit::ok) exit = error.exit;
+    }
+    std::cout << result.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) << '\n';
+  }
+  return exit;
+}
+
 Exit run(const CommandLine& line) {
-  if (line.positionals().empty() && (line.has("set") || line.has("origin")))
-    refuse("config", "--set and --origin need a CONFIG");
+  if (line.positionals().empty() && (line.has("set") || line.has("origin") || line.has("batch")))
+    refuse("config", "--set, --origin and --batch need a CONFIG");
+  if (line.has("batch") && line.has("origin"))
+    refuse("config", "--batch prints no origins; leave out --origin");
   if (line.has("schema")) {
     if (!line.positionals().empty()) refuse("config", "--schema takes no CONFIG");
     std::cout << json_text(json_schema());
   } else if (line.positionals().empty()) {
     print_keys();
+  } else if (line.has("batch")) {
+    return print_batch(line.positionals()[0], line.all_of("set"));
   } else {
     const Loaded loaded = load_config(line.positionals()[0], line.all_of("set"));
     if (line.has("origin"))
@@ -61,9 +94,14 @@ const Command config_command = {
     .name = "config",
     .arguments = "[CONFIG]",
     .purpose = "a config resolved, or every key there is",
-    .details = "Without CONFIG: every key with its type, range, default and meaning.",
+    .details =
+        "Without CONFIG, prints every key with its type, range, default and meaning.\n"
+        "With --batch, resolves CONFIG once for each line of stdin, a JSON list such as\n"
+        "[\"train.lr=0.01\", \"train.seed=2\"] that is set over CONFIG and --set. Prints a line\n"
+        "of JSON for each: {\"config\": {...}}, or {\"error\": \"a line for every problem\"}.",
     .options = {set_option,
                 {"origin", "", "say where each value came from"},
+                {"batch", "", "resolve CONFIG with each of many lists of settings"},
                 {"schema", "", "print the JSON Schema for editors"}},
     .run = run,
     .computes = false};
