@@ -17,9 +17,13 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
+from lib.command import program
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
+BINARY = program()
 PEER = os.path.join(ROOT, "scripts", "lib", "torch_peer.py")
 PRECISIONS = ("fp32", "bf16")
 ATTENTIONS = ("fused", "written_out")
@@ -56,16 +60,16 @@ QUICK = [Shape(2, 2, 32, 16, 4, 20)]  # it shows that all of it runs
 
 
 class Failure(Exception):
-    """What a process said when it failed."""
+    """The message of a process that failed."""
 
 
 def json_of(*command):
-    """What the process prints, parsed."""
+    """The JSON that a process prints."""
     result = subprocess.run(list(map(str, command)), env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                             check=False)
     if result.returncode != 0:
-        said = result.stderr.strip().splitlines() or ["no word"]
-        raise Failure(f"{os.path.basename(command[0])} failed with code {result.returncode}: {said[-1]}")
+        message = (result.stderr.strip() or "it printed no message").split("\n")[-1]
+        raise Failure(f"{os.path.basename(command[0])} failed with code {result.returncode}: {message}")
     return json.loads(result.stdout)
 
 

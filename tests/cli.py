@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a tiny config and text, running the program, reading what it writes."""
+"""The base of the tests of the command line: a tiny config and text, running the program, reading the files that it writes."""
 
 import contextlib
 import copy
@@ -24,7 +24,7 @@ from lib.safetensors_io import read as read_safetensors
 from lib.safetensors_io import write as write_safetensors
 
 BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
-os.environ["NORMSCOPE"] = BINARY  # which the scripts ask
+os.environ["NORMSCOPE_BINARY"] = BINARY  # for the scripts
 LONG = "NORMSCOPE_LONG" in os.environ  # the long forms of tests: `ctest -C long -L long`
 
 
@@ -34,14 +34,14 @@ def fnv1a(content):
 
 
 def in_memory(folder="/dev/shm"):
-    """Whether the folder is for temporary files, has room for the tests' and may hold programs."""
+    """Whether the folder is a file system of its own in which the tests may write, with room for them, and may run programs."""
     if not os.access(folder, os.W_OK) or not os.path.ismount(folder):
         return False
     about = os.statvfs(folder)
     return about.f_bavail * about.f_frsize > 2 << 30 and not about.f_flag & os.ST_NOEXEC
 
 
-# Much of the tests' time is waiting for the disk to sync small files. The long forms do wait.
+# Syncing small files to a disk takes much of the tests' time. The long forms do it.
 if not LONG and "TMPDIR" not in os.environ and in_memory():
     os.environ["TMPDIR"] = tempfile.tempdir = "/dev/shm"
 
@@ -79,10 +79,12 @@ def sites_of(n_layer):
 
 
 def environment(**more):
-    """One thread unless a test says otherwise: tests run beside each other. AddressSanitizer, where the build has it, lets
-    a test's preloaded library come first. OPENBLAS_NUM_THREADS is there for numpy, and users have none."""
+    """The environment of a test's programs. One thread unless a test says otherwise: tests run beside each other. With
+    GOMP_SPINCOUNT the program need not start itself again to set it. AddressSanitizer, where the build has it, lets a test's
+    preloaded library come first. OPENBLAS_NUM_THREADS is there for numpy, and users have none."""
     inherited = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    return {**inherited, "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8", "ASAN_OPTIONS": "verify_asan_link_order=0", **more}
+    return {**inherited, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000", "LC_ALL": "C.UTF-8",
+            "ASAN_OPTIONS": "verify_asan_link_order=0", **more}
 
 
 def read_csv(path):
@@ -118,8 +120,8 @@ def merged(base, changes):
 
 
 def run_script(path, *arguments, cwd, timeout=300):
-    """A Python script as a program of its own, but in a child that has the modules of this process: to import matplotlib or
-    torch anew takes longer than most scripts do."""
+    """Runs a Python script in a child process that has the modules of this one: importing matplotlib or torch anew takes longer
+    than most scripts do. Returns the completed process."""
     words = [str(path), *map(str, arguments)]
 
     def child(*streams):
@@ -136,11 +138,9 @@ def run_script(path, *arguments, cwd, timeout=300):
         process.start()
         process.join(timeout)
         assert process.exitcode is not None, f"{words} takes longer than {timeout} seconds"
-        said = []
         for stream in (out, errors):
             stream.seek(0)
-            said.append(stream.read())
-        return subprocess.CompletedProcess(words, process.exitcode, *said)
+        return subprocess.CompletedProcess(words, process.exitcode, out.read(), errors.read())
 
 
 class Run:
@@ -159,7 +159,7 @@ class Run:
         return read_csv(self.file(name))[0]
 
     def without_timing(self):
-        """metrics.csv but for what the clock says."""
+        """The rows of metrics.csv without the columns that a clock fills."""
         return [{k: v for k, v in row.items() if k not in TIMING} for row in self.rows("metrics.csv")]
 
     def json(self, name):
@@ -210,7 +210,7 @@ class CliTest(unittest.TestCase):
         return name
 
     def call(self, *arguments, env=None, program=BINARY):
-        """Runs the program; nothing is expected of it but that it ends and writes UTF-8."""
+        """Runs the program, which must end and write UTF-8, whatever its exit code."""
         return subprocess.run(
             [program, *arguments], cwd=self.folder, env=env or environment(), stdin=subprocess.DEVNULL,
             capture_output=True, encoding="utf-8", timeout=300, check=False)
@@ -262,7 +262,7 @@ class CliTest(unittest.TestCase):
         """Waits until `condition` holds."""
         deadline = time.monotonic() + 180
         while not condition():
-            self.assertLess(time.monotonic(), deadline, "nothing came of it in three minutes")
+            self.assertLess(time.monotonic(), deadline, "the condition did not hold within three minutes")
             time.sleep(0.002)
 
     def peak_rss_mb(self, *arguments, code=0):
@@ -273,9 +273,9 @@ class CliTest(unittest.TestCase):
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             errors.seek(0)
-            said = errors.read()
-        self.assertEqual(process.returncode, code, said)
-        return usage.ru_maxrss / 1024, said
+            messages = errors.read()
+        self.assertEqual(process.returncode, code, messages)
+        return usage.ru_maxrss / 1024, messages
 
     def wait_for_rows(self, path, count, process):
         """Waits until the CSV file has `count` rows, or the process has ended."""

@@ -32,7 +32,7 @@ def in_mounts(test, script):
     """Runs a shell script where it may mount; a mount goes with it."""
     try:
         result = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-euc", script], cwd=test.folder,
-                                env=environment(NORMSCOPE=BINARY), capture_output=True, encoding="utf-8", check=False)
+                                env=environment(NORMSCOPE_BINARY=BINARY), capture_output=True, encoding="utf-8", check=False)
     except FileNotFoundError:
         test.skipTest("no unshare here")
     if "unshare" in result.stderr or "mount:" in result.stderr:
@@ -121,9 +121,9 @@ class Disk(CrashTest):
             shutil.rmtree(run.path, ignore_errors=True)
             result = in_mounts(self, f"""
                 mount -t tmpfs -o size={kilobytes}k none disk
-                code=0; "$NORMSCOPE" train tiny.json --out disk/run --quiet || code=$?
+                code=0; "$NORMSCOPE_BINARY" train tiny.json --out disk/run --quiet || code=$?
                 mount -o remount,size=10m disk
-                "$NORMSCOPE" train tiny.json --out disk/run --quiet --resume
+                "$NORMSCOPE_BINARY" train tiny.json --out disk/run --quiet --resume
                 cp -r disk/run saved
                 exit $code""")
             self.assertEqual(result.returncode, 1, (kilobytes, result.stderr))
@@ -137,7 +137,7 @@ class Disk(CrashTest):
             result = in_mounts(self, f"""
                 mount --bind run run
                 mount -o remount,bind,ro run
-                "$NORMSCOPE" train tiny.json --out {' '.join(arguments)} """)
+                "$NORMSCOPE_BINARY" train tiny.json --out {' '.join(arguments)} """)
             self.assertEqual(result.returncode, code, (arguments, result.stderr))
             if code:
                 self.assertRegex(result.stderr, rf"^\[\w+\] .*{arguments[0]}\b.*: Read-only file system\n$")

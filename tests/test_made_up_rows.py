@@ -81,7 +81,7 @@ class MadeUpRows(unittest.TestCase):
 
     @classmethod
     def call(cls, *arguments, program=None, code=0):
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "NORMSCOPE": str(cls.program)}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "NORMSCOPE_BINARY": str(cls.program)}
         done = subprocess.run([program or cls.program, *arguments], cwd=cls.root, capture_output=True, encoding="utf-8",
                               env=environment, timeout=200, check=False)
         assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)

@@ -1,4 +1,4 @@
-"""The shell scripts and the loader of scripts/: what they say of themselves and of what stands in their way."""
+"""The scripts as programs: their help, the Python and the locale that they run in, and the messages of the shell scripts."""
 
 import ast
 import os
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-from cli import ROOT, CliTest
+from cli import BINARY, ROOT, CliTest, environment
 
 SCRIPTS = os.path.join(ROOT, "scripts")
 EXECUTABLE = sorted(name for name in os.listdir(SCRIPTS) if os.access(os.path.join(SCRIPTS, name), os.X_OK)
@@ -33,7 +33,7 @@ class Scripts(CliTest):
                               timeout=120, check=False, **more)
 
     def tool(self, name, lines):
-        """A program of our own in front of the system's."""
+        """Makes a shell script of these lines that comes before the system's program of this name."""
         path = self.write(os.path.join("bin", name), "#!/bin/sh\n" + lines)
         os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
 
@@ -46,8 +46,42 @@ class Scripts(CliTest):
                 if "No module named 'torch'" in result.stderr:
                     continue
                 self.assertEqual((result.returncode, result.stderr), (0, ""))
-                self.assertGreater(len(result.stdout), 40)
+                if name.endswith(".py"):
+                    self.assertIn(f"usage: {name}", result.stdout)
+                else:  # the comment at its beginning
+                    source = pathlib.Path(SCRIPTS, name).read_text(encoding="utf-8")
+                    self.assertIn("# " + result.stdout.rstrip("\n").replace("\n", "\n# ") + "\n", source)
         self.assertEqual(os.listdir(self.folder), ["text.txt"])
+
+    def assert_reads_utf8(self, **locale):
+        """A script whose locale has another encoding finds files by their UTF-8 names, and prints them as UTF-8 into a pipe."""
+        self.config()
+        os.makedirs(self.path("日本"))
+        shutil.copy(self.path("text.txt"), self.path("日本/ü.txt"))
+        env = environment(NORMSCOPE_BINARY=BINARY, PYTHONCOERCECLOCALE="0", PYTHONUTF8="0", **locale)
+        encoding = subprocess.run([sys.executable, "-c", "import sys; print(sys.getfilesystemencoding())"], env=env, check=True,
+                                  capture_output=True, text=True).stdout.strip()
+        self.assertNotIn(encoding, ("utf-8", ""))
+        script = os.path.join(SCRIPTS, "sweep.py")
+        for arguments, code in ((["--set", "data.path=日本/ü.txt", "--out", "日本/out"], 0), (["--set", "data.path=日本/ö.txt"], 2)):
+            words = [word.encode() for word in (sys.executable, script, "tiny.json", *arguments)]
+            result = subprocess.run(words, cwd=self.folder, env=env, capture_output=True, encoding="utf-8", check=False)
+            self.assertEqual(result.returncode, code, result.stderr)
+            self.assertIn("日本", result.stdout + result.stderr)
+        self.assertEqual(self.run_script(sys.executable, os.path.join(SCRIPTS, "compare.py"), "日本/out", env=env).returncode, 0)
+        shown = self.run_script("script", "-qec", f"{sys.executable} {script} tiny.json --set data.path=日本/ü.txt --dry-run --out 日本/ä",
+                                "/dev/null", env=env, errors="backslashreplace")
+        self.assertEqual(shown.returncode, 0, shown.stdout)
+        return shown.stdout
+
+    def test_names_are_utf8_in_a_locale_of_ascii(self):
+        self.assertIn("in 日本/ä", self.assert_reads_utf8(LC_ALL="C"))
+
+    @unittest.skipUnless(shutil.which("localedef") and os.path.exists("/usr/share/i18n/locales/de_DE"), "needs the package locales")
+    def test_names_are_utf8_in_a_locale_of_latin_1(self):
+        subprocess.run(["localedef", "-i", "de_DE", "-f", "ISO-8859-1", self.path("de_DE.ISO-8859-1")], check=True, capture_output=True)
+        shown = self.assert_reads_utf8(LC_ALL="de_DE.ISO-8859-1", LOCPATH=self.folder)
+        self.assertIn(r"in \u65e5\u672c/\xe4", shown)  # the terminal's encoding has the second name's letter alone, as byte e4
 
     def test_no_comprehension_reads_a_name_that_one_inside_it_binds(self):
         """Python 3.12.3, that of Ubuntu 24.04, fails on it with an UnboundLocalError if the name is the module's."""

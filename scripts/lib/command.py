@@ -1,4 +1,5 @@
-"""What commands share and needs no package: options, errors in one line, text fit for a terminal, the program's place."""
+"""What all commands share: options, errors in one line, text that is safe for a terminal, the path of the program. It needs no
+package."""
 
 import argparse
 import os
@@ -6,13 +7,15 @@ import sys
 import unicodedata
 from pathlib import Path
 
+from lib.system_python import fit_streams
+
 ROOT = Path(__file__).resolve().parents[2]
-# Marks that turn the direction of writing.
+# Characters that change the direction of writing.
 TURNING = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 class ScriptError(Exception):
-    """A line, or some, of what is wrong. `code` is the exit code: 2 for usage, 1 for I/O."""
+    """An error for the user: a line for each problem. `code` is the exit code: 2 for usage, 1 for I/O."""
 
     def __init__(self, message, code=2):
         super().__init__(message)
@@ -20,7 +23,7 @@ class ScriptError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """Help keeps the docstring's lines; an error is one line."""
+    """A parser whose help keeps the lines of the docstring and whose errors are one line, `[topic] what`."""
 
     def __init__(self, topic, description, **settings):
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
@@ -31,22 +34,20 @@ class Parser(argparse.ArgumentParser):
 
 
 def run_command(run, topic):
-    """The exit code that `run` returns, 0 if none. What goes wrong becomes lines `[topic] what` on stderr; a line that has a
-    topic keeps it."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a locale may lack the characters of a name
+    """Calls `run` and returns its exit code, 0 if it returns none. Errors become lines `[topic] what` on stderr; a line
+    that begins with a topic keeps it."""
+    fit_streams()
     try:
         code = run()
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ScriptError as error:
-        for line in str(error).splitlines():
+        for line in str(error).split("\n"):
             print(line if line.startswith("[") else f"[{topic}] {line}", file=sys.stderr)
         return error.code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again at its end
-        print(f"[{topic}] output: nobody reads it any more", file=sys.stderr)
+        print(f"[{topic}] output: stdout was closed before all of it was written", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"[{topic}] {printable(error.filename or 'output')}: {error.strerror or error}", file=sys.stderr)
@@ -57,10 +58,12 @@ def run_command(run, topic):
 
 
 def printable(text):
-    """The text with control characters escaped, and those that break lines or turn the direction of writing: file names
-    and samples may hold anything."""
-    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or c in TURNING else c
-                   for c in str(text))
+    """The text with control characters escaped, and those that break lines or change the direction of writing: names of
+    files and samples may hold any character."""
+    def is_unsafe(character):
+        return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in TURNING
+
+    return "".join(_escaped(character) if is_unsafe(character) else character for character in str(text))
 
 
 def _escaped(character):
@@ -69,7 +72,8 @@ def _escaped(character):
 
 
 def table_of(columns):
-    """Columns of cells, titles first, as lines: two blanks apart, numbers to the right but for the first column."""
+    """The lines of a table. Columns are lists of cells, the title first; they stand two blanks apart, numbers aligned to
+    the right in all but the first column."""
     def is_number(cell):
         return cell == "" or cell in ("nan", "inf") or cell[0] in "0123456789+-"
 
@@ -83,10 +87,10 @@ def table_of(columns):
 
 
 def program():
-    """The program: NORMSCOPE or NORMSCOPE_BINARY, else that of the build folder."""
-    return Path(os.environ.get("NORMSCOPE") or os.environ.get("NORMSCOPE_BINARY") or ROOT / "build" / "normscope")
+    """The path of the program: the environment's NORMSCOPE_BINARY, else that in the build folder."""
+    return Path(os.environ.get("NORMSCOPE_BINARY") or ROOT / "build" / "normscope")
 
 
 def argument(path):
-    """The path as an argument of a program, which takes it for no option."""
+    """The path as an argument that no program takes for an option, whatever it begins with."""
     return os.path.join(".", path) if str(path).startswith("-") else str(path)
