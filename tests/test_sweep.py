@@ -1,10 +1,13 @@
 #!/usr/bin/python3
-"""scripts/sweep.py: which runs a file asks for, what is left of them, and that a sweep can be stopped at any moment.
+"""scripts/sweep.py: which runs a file has, what remains of them to do, and that a sweep can be stopped at any moment.
 
 NORMSCOPE_LONG=1 kills 200 times instead of 20; NORMSCOPE_SEED=N draws other moments."""
 
+import errno
+import fcntl
 import json
 import os
+import pathlib
 import random
 import shlex
 import shutil
@@ -14,8 +17,11 @@ import subprocess
 import sys
 import time
 import unittest
+from unittest import mock
 
-from cli import BINARY, LONG, ROOT, CliTest, Run, environment, read_csv
+from cli import BINARY, LONG, ROOT, CliTest, Run, environment, read_csv  # which finds lib
+from lib.grid import GridPoint, labelled_keys, labels_of
+from lib.sweep_folder import Locks
 
 SWEEP = [sys.executable, os.path.join(ROOT, "scripts", "sweep.py")]
 GRID = {"model.norm_placement": ["pre", "post"], "model.n_layer": [1, 2e0]}
@@ -36,7 +42,7 @@ class SweepTest(CliTest):
         return self.script("sweep.py", self.file(**parts), "--out", out, *options, code=code)
 
     def planned(self, *arguments):
-        """The names of its runs."""
+        """The names of the runs that a sweep would train."""
         return self.script("sweep.py", *arguments, "--dry-run").stdout.splitlines()[1:]
 
     def refused(self, *arguments, code=2, says=(), lines=1):
@@ -50,8 +56,14 @@ class SweepTest(CliTest):
         return subprocess.Popen([*SWEEP, "sweep.json", "--out", out, *options], cwd=self.folder, env=environment(**env),
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
 
+    def stub(self, lines):
+        """A program that runs these lines of shell before `train`. Returns the environment in which a sweep takes it for normscope."""
+        self.write("stub", f'#!/bin/sh\n[ $1 = train ] && {{ {lines}; }}\nexec {BINARY} "$@"\n')
+        os.chmod(self.path("stub"), stat.S_IRWXU)
+        return {"NORMSCOPE_BINARY": self.path("stub")}
+
     def begin_and_wait_for_rows(self, *options, **parts):
-        """A sweep in the background with all of its runs in some step."""
+        """Starts a sweep in the background and waits until all of its runs have trained some steps."""
         self.file(**parts)
         process = self.begin(*options)
         for name in self.planned("sweep.json"):
@@ -67,7 +79,7 @@ class SweepTest(CliTest):
         return sorted(name for name in os.listdir(self.path(out)) if os.path.isdir(self.path(out, name)))
 
     def table(self, out="out"):
-        """summary.csv by names, but for what the clock says."""
+        """{name: row} of summary.csv, without the columns that a clock fills."""
         rows = read_csv(self.path(out, "summary.csv"))[1]
         return {row["name"]: {key: value for key, value in row.items() if key not in CLOCK} for row in rows}
 
@@ -107,16 +119,42 @@ class Runs(SweepTest):
         names = self.planned("sweep.json", "--set", "model.n_head=1,2", "--set", "train.steps=1e0", "--seeds", "1")
         self.assertEqual(names[:2], ["lr=0.001_n_head=1_seed=1", "lr=0.001_n_head=2_seed=1"])
         self.assertRegex(names[2], r"^x{83}-[0-9a-f]{16}$")
-        for option, found in (('model.norm_placement=["pre","post"],pre', ["--pre---post--", "pre"]),
-                              ('model.norm_placement={"attn":"pre","ffn":"post"},"post"', ["--attn-:-pre---ffn-:-post--", "post"]),
-                              ("train.lr=1e-3,0.01", ["0.001", "0.01"])):
-            wanted = [f"{option.partition('=')[0].rpartition('.')[2]}={value}".replace(":", "-") for value in found]
-            self.assertEqual(self.planned("tiny.json", "--set", option), wanted)
+        for option, values in (('model.norm_placement=["pre","post"],pre', ["--pre---post--", "pre"]),
+                               ('model.norm_placement={"attn":"pre","ffn":"post"},"post"', ["--attn-:-pre---ffn-:-post--", "post"]),
+                               ("train.lr=1e-3,0.01", ["0.001", "0.01"])):
+            expected = [f"{option.partition('=')[0].rpartition('.')[2]}={value}".replace(":", "-") for value in values]
+            self.assertEqual(self.planned("tiny.json", "--set", option), expected)
         self.assertEqual(self.planned("tiny.json", "--seeds", "2"), ["seed=1", "seed=2"])
         self.assertEqual(self.planned("tiny.json", "--set", "log.every=5,6", "--set", "eval.every=5,6")[0], "log.every=5_eval.every=5")
         os.mkdir(self.path("sub"))
         self.write("sub/other.json", '{ // of the working directory\n "base": "tiny.json" /* no seeds */ }')
         self.assertEqual(self.planned("sub/other.json"), ["other"])
+
+    def test_named_values_set_several_keys(self):
+        batch = {"small": {"train.batch_size": 2, "train.steps": 6}, "lärge ": {"train.batch_size": 4, "train.steps": 3}}
+        parts = {"seeds": [1, 2], "cases": [{"name": "warm, up", "set": {"train.warmup_steps": 2}}]}
+        self.sweep(grid={"batch": batch, "model.n_layer": [1, 2]}, **parts)
+        names = [f"batch={value}_n_layer={layers}_seed={seed}"
+                 for value in ("small", "l-rge-") for layers in (1, 2) for seed in (1, 2)]
+        columns, rows = read_csv(self.path("out/summary.csv"))
+        self.assertEqual(columns[:7], ["name", "batch", "train.batch_size", "train.steps", "model.n_layer",
+                                       "train.warmup_steps", "train.seed"])
+        self.assertEqual([row["name"] for row in rows], [*names, "warm--up_seed=1", "warm--up_seed=2"])
+        self.assertEqual([(row["batch"], row["train.batch_size"], row["steps"]) for row in rows[:8:4]],
+                         [("small", "2", "6"), ("lärge ", "4", "3")])
+        self.assertEqual(rows[8]["batch"], "")
+        labels = labels_of(self.path("out"))
+        self.assertEqual({path.name: label for path, label in labels.items()},
+                         {**dict.fromkeys(names[:4], {"batch": "small"}), **dict.fromkeys(names[4:], {"batch": "lärge "}),
+                          "warm--up_seed=1": {"case": "warm, up"}, "warm--up_seed=2": {"case": "warm, up"}})
+        self.assertTrue(all((path / "config.json").exists() for path in labels))
+        self.assertEqual(labelled_keys(self.path("out")),
+                         {"batch": ["train.batch_size", "train.steps"], "case": ["train.warmup_steps"]})
+        self.sweep(grid={"batch": {"tiny": {"train.batch_size": 1, "train.steps": 2}}})  # another sweep adds to the labels
+        self.assertEqual(len(labels_of(self.path("out"))), 11)
+        self.write("out/labels.json", '{"runs": {"a": 1}, "keys": {}}')
+        self.assertIn("labels.json: is damaged", self.sweep(code=1, grid={"batch": batch}, out="out").stderr)
+        self.assertEqual(labels_of(self.path("none")), {})
 
     def test_mistakes_are_named_before_anything_runs(self):
         self.config()
@@ -129,6 +167,13 @@ class Runs(SweepTest):
                             ('{"base": "tiny.json"\n "grid": {}}', ["line 2 column 2"]),
                             ('{"base": "tiny.json", "grid": {"train.lr": [0.001, 1e-3]}}', ["share the folder lr=0.001"]),
                             ('{"base": "tiny.json", "grid": {"model.nrom": ["a", "b"]}}', ["did you mean model.norm?", "in nrom=a"]),
+                            ('{"base": "tiny.json", "grid": {"train.lr": []}}', ["grid: train.lr: got []; expected a list"]),
+                            ('{"base": "tiny.json", "grid": {"batch": {"a": {}}}}', ["grid: batch: got", "or named values: {"]),
+                            ('{"base": "tiny.json", "grid": {"batch": {"a": [1]}}}', ["grid: batch: got", "or named values: {"]),
+                            ('{"base": "tiny.json", "grid": {"train.lr": {"a": {"train.lr": 1}}}}', ["grid: train.lr: a key or column"]),
+                            ('{"base": "tiny.json", "grid": {"status": {"a": {"train.lr": 1}}}}', ["grid: status: a key or column"]),
+                            ('{"base": "tiny.json", "grid": {"a": {"b": {"train.lr": 1}}, "train.lr": [1]}}', ["train.lr: set twice"]),
+                            ('{"base": "tiny.json", "grid": {"a": {"b": {"train.lr": -1}}}}', ["train.lr", "in a=b"]),
                             (b'{"base": "\xff"}', ["utf-8"])):
             self.write("bad.json", text)
             self.refused("bad.json", "--out", "never", says=words)
@@ -144,20 +189,45 @@ class Runs(SweepTest):
         os.makedirs(self.path("out"))
         self.write("out/lr=0.001", "a file where a folder should be")
         parts = {"grid": {"train.lr": [1e-3, 1e-2]}}
-        said = self.sweep(code=1, **parts)
-        self.assertRegex(said.stdout, r"(?m)^failed +lr=0.001 .*is a file")
-        self.assertRegex(said.stderr, r"^\[sweep\] 1 of 2 runs failed; .*\n$")
+        result = self.sweep(code=1, **parts)
+        self.assertRegex(result.stdout, r"(?m)^failed +lr=0.001 .*is a file")
+        self.assertRegex(result.stderr, r"^\[sweep\] 1 of 2 runs failed; .*\n$")
         self.assertEqual(self.statuses(), ["failed", "done"])
         os.remove(self.path("out/lr=0.001"))
         self.sweep(**parts)
         self.assertEqual(self.statuses(), ["done"] * 2)
         self.write("out/lr=0.01/summary.json", '{"status":')
-        self.assertRegex(self.sweep(code=1, **parts).stdout, "(?m)^failed +lr=0.01 .*summary.json: is missing or damaged")
+        self.assertRegex(self.sweep(code=1, **parts).stdout,
+                         "(?m)^failed +lr=0.01 .*summary.json: is missing or damaged.* move the folder away")
+        os.rename(self.path("out/lr=0.01"), self.path("away"))  # as the line says
+        self.sweep(**parts)
+        self.assertEqual(self.statuses(), ["done"] * 2)
+
+    def test_cells_may_hold_any_characters(self):
+        texts = ["b.txt", "\u2028.txt", "\x85\x0b\x1c.txt", "\r\n,\".txt"]
+        for name in texts:
+            self.write(name, Run(self.folder).bytes("text.txt"))
+        self.file(grid={"data.path": texts, **FAST})
+        for arguments in (["--shard", "1/2"], ["--shard", "2/2"], []):
+            self.script("sweep.py", "sweep.json", "--out", "out", *arguments)
+        rows = read_csv(self.path("out/summary.csv"))[1]
+        self.assertEqual([row["data.path"] for row in rows], [self.path(name) for name in texts])
+        self.assertEqual([(row["status"], row["steps"]) for row in rows], [("done", "2")] * 4)
+
+    def test_a_table_that_cannot_be_written_ends_no_sweep(self):
+        self.file(grid={"train.steps": [2, 3, 4]})
+        out, errors = self.end(self.begin("--jobs", "1", **self.stub("mkdir -p out/summary.csv")), 1)
+        self.assertEqual(out.count("done  "), 3)
+        self.assertEqual(out.count("out/summary.csv: Is a directory"), 1)
+        self.assertRegex(errors, r"^\[sweep\] out/summary.csv: Is a directory; .*\n$")
+        os.rmdir(self.path("out/summary.csv"))
+        self.end(self.begin(**self.stub("[ $4 = out/steps=4 ] && rmdir out/summary.csv || mkdir -p out/summary.csv")), 0)
+        self.assertEqual(self.statuses(), ["done"] * 3)
 
     def test_folders_of_another_config_or_text_are_refused(self):
         self.sweep(grid=FAST)
-        said = self.sweep(code=1, changes={"model": {"n_layer": 3}}, grid=FAST).stdout
-        self.assertRegex(said, r"(?m)^failed +steps=2 .*the config differs from out/steps=2/config.json in model.n_layer \(2 -> 3\)")
+        output = self.sweep(code=1, changes={"model": {"n_layer": 3}}, grid=FAST).stdout
+        self.assertRegex(output, r"(?m)^failed +steps=2 .*the config differs from out/steps=2/config.json in model.n_layer \(2 -> 3\)")
         self.assertEqual(self.statuses(), ["failed"])
         text = Run(self.folder).bytes("text.txt")
         self.write("text.txt", text + b"x")
@@ -220,7 +290,9 @@ class Stopped(SweepTest):
             if process.returncode == 0:
                 finished += 1
                 self.assertEqual(self.table(), self.table("whole"))
-                self.assertEqual(sorted(os.listdir(self.path("out"))), sorted(os.listdir(self.path("whole"))))
+                self.assertEqual(*({name for name in os.listdir(self.path(folder))
+                                    if not name.startswith(".normscope-")}  # a temporary file that a kill has left
+                                   for folder in ("out", "whole")))
                 for name in self.folders():
                     self.assert_same_results(Run(self.path("out", name)), Run(self.path("whole", name)))
                 shutil.rmtree(self.path("out"))
@@ -235,9 +307,9 @@ class Stopped(SweepTest):
         self.assertEqual(run.summary["status"], "interrupted")
 
     def test_signals_stop_it_and_save_the_runs(self):
-        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             process = self.begin_and_wait_for_rows("--jobs", "2", grid=SLOW, seeds=[1, 2])
-            process.send_signal(one)
+            process.send_signal(number)
             self.assertEqual(self.end(process, 130)[1], "interrupted; go on with the same command\n")
             for name in self.folders():
                 run = Run(self.path("out", name))
@@ -247,13 +319,11 @@ class Stopped(SweepTest):
             shutil.rmtree(self.path("out"))
 
     def test_a_second_signal_ends_it_at_once(self):
-        self.write("stub", f'#!/bin/sh\n[ $1 = train ] || exec {BINARY} "$@"\ntrap "trap - INT" INT\necho $$ > pid\nsleep 60 &\nwait\nwait')
-        os.chmod(self.path("stub"), stat.S_IRWXU)
         self.file(grid=FAST)
-        process = self.begin(NORMSCOPE=self.path("stub"))
+        process = self.begin(**self.stub('trap "trap - INT; echo > signalled" INT; echo $$ > pid; sleep 60 & wait; wait'))
         self.wait_for(lambda: os.path.exists(self.path("pid")))
         process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+        self.wait_for(lambda: os.path.exists(self.path("signalled")))
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(timeout=5), 130)
@@ -261,6 +331,59 @@ class Stopped(SweepTest):
             child = int(pid.read())
         self.wait_for(lambda: not os.path.exists(f"/proc/{child}") or "(zombie)" in Run(f"/proc/{child}").bytes("status").decode())
         process.communicate()
+
+    def test_a_run_that_ends_after_the_signal_has_its_row(self):
+        self.file(grid={"train.steps": [2, 3]})
+        lines = 'trap "echo > signalled" INT; echo > started; until [ -e signalled ]; do sleep 0.01; done'
+        process = self.begin("--jobs", "1", **self.stub(lines))
+        self.wait_for(lambda: os.path.exists(self.path("started")))
+        process.send_signal(signal.SIGINT)
+        self.assertRegex(self.end(process, 130)[0], "(?m)^done +steps=2 ")
+        self.assertEqual([*self.table()], ["steps=2"])
+
+    def test_a_run_that_alone_gets_a_signal_is_interrupted(self):
+        process = self.begin_and_wait_for_rows("--jobs", "2", grid={"train.steps": [100_000, 100_001]})
+        children = self.children_of(process)
+        os.kill(children["steps=100000"], signal.SIGTERM)
+        self.wait_for(lambda: len(self.children_of(process)) == 1)
+        os.kill(children["steps=100001"], signal.SIGKILL)
+        out, errors = self.end(process, 1)
+        self.assertRegex(out, "(?m)^interrupted +steps=100000 ")
+        self.assertRegex(out, "(?m)^failed +steps=100001 +ended by signal 9 ")
+        self.assertRegex(errors, r"^\[sweep\] 1 of 2 runs failed; .*\n\[sweep\] 1 of 2 runs interrupted, .*\n$")
+        self.assertEqual({name: row["status"] for name, row in self.table().items()}, {"steps=100001": "failed"})
+
+    def children_of(self, process):
+        """{name of the run: process id} of the programs that a sweep has started."""
+        with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as children:
+            pids = children.read().split()
+        commands = {pid: Run(f"/proc/{pid}").bytes("cmdline").decode().split("\0") for pid in pids}
+        return {os.path.basename(words[words.index("--out") + 1]): int(pid)
+                for pid, words in commands.items() if "--out" in words}
+
+    def test_a_run_that_another_process_trains_is_awaited(self):
+        self.sweep(grid=FAST)
+        shutil.rmtree(self.path("out/steps=2"))
+        os.mkdir(self.path("out/steps=2"))
+        folder = os.open(self.path("out/steps=2"), os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        process = self.begin()
+        with self.assertRaises(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
+        os.close(folder)
+        self.end(process, 0)
+        self.assertEqual(self.statuses(), ["done"])
+
+    def test_a_file_system_without_locks_grants_every_claim(self):
+        os.mkdir(self.path("run"))
+        run = GridPoint("run", {}, {}, [], folder=pathlib.Path(self.path("run")))
+        for lock in ("lockf", "flock"):
+            with mock.patch.object(fcntl, lock, side_effect=OSError(errno.ENOLCK, "No locks available")):
+                self.assertTrue(Locks(run.folder).claim(run))
+        with mock.patch.object(os, "open", side_effect=OSError(errno.ENOSPC, "No space left on device")):
+            self.assertTrue(Locks(run.folder).claim(run))
+        with mock.patch.object(fcntl, "flock", side_effect=BlockingIOError):
+            self.assertFalse(Locks(run.folder).claim(run))
 
     def test_a_second_sweep_does_the_runs_that_the_first_has_not_begun(self):
         self.file(grid={"train.steps": [1_000_000, 2]})
