@@ -173,7 +173,8 @@ def main(arguments=None):
     if not train_all(runs, jobs, start, table):
         print("interrupted; go on with the same command", file=sys.stderr)
         return 130
-    table.write()
+    if table.problem:
+        table.write()
     counts = collections.Counter(run.status for run in runs)
     if counts["done"] + counts["diverged"]:
         print(flush=True)

@@ -58,11 +58,13 @@ class Locks:
 
 
 def byte_of(run):
+    """The byte of the lock file that stands for a run."""
     return 1 + int.from_bytes(hashlib.sha256(run.name.encode()).digest()[:7])
 
 
 def is_free(folder):
-    """Whether no `normscope train` holds the lock on its folder, as one does for a moment that a killed sweep has started."""
+    """Whether no `normscope train` holds the lock on the folder of its run. One that a killed sweep had started holds it
+    until its state is saved."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # there is no such folder yet, or the program will name what is wrong with it
