@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs side by side, and what can be said of them. Runs that differ in seed alone become mean ± standard error over seeds, in
-every table. Configs that share seeds are compared seed by seed, those of a grid within each setting of the other keys; then what
-sets the configs apart, what stands out, and what cannot be concluded. Losses in nats per character; grad first/last: gradient norm
-of block 1 over that of block L; growth: rms of the stream after block L over that before block 1."""
+"""Compares runs. Runs that differ only in their seed are one row: mean ± standard error. In a grid, two configs are compared, seed by
+seed, where all other keys agree. Below the tables: how the configs differ, what stands out, what cannot be concluded. Losses are in
+nats per character; grad first/last: gradient norm of block 1 over that of block L; growth: rms of the stream after block L over that
+before block 1."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ from lib.runs import find_runs
 EXAMPLES = """examples:
   scripts/compare.py runs/quickstart/pre runs/quickstart/post
   scripts/compare.py runs/sweep --base "pre · L 12"
-  scripts/compare.py runs/sweep --target 2.0               steps to a validation loss of 2.0
+  scripts/compare.py runs/sweep --target 2.0               what a validation loss of 2.0 takes
 """
 FACTS = [("placement", "placement"), ("norm", "norm"), ("L", "n_layer"), ("params", "params"), ("status", "status")]  # title, key
 KEYS = {"placement": "model.norm_placement", "norm": "model.norm", "n_layer": "model.n_layer"}  # of the config, for these
@@ -56,8 +56,8 @@ def marked(pair):
     return pair["difference"] + "*" * (pair["verdict"] == "a clear difference")
 
 
-def print_pairs(pairs):
-    """The differences seed by seed: of a grid a table with a row a setting, of others a list."""
+def print_pairs(pairs, key):
+    """The differences seed by seed: of a grid, whose pairs differ in `key` alone, a table with a row a setting; of others a list."""
     grid = [pair for pair in pairs if pair["setting"] is not None]
     rows = {pair["base"]: pair for pair in grid}
     if len(rows) > 1:
@@ -66,7 +66,7 @@ def print_pairs(pairs):
         cells = {(pair["values"][0], pair["base"]): marked(pair) for pair in grid}
         columns += [[f"{value} minus {base}", *(cells.get((value, row), "-") for row in rows)]
                     for value in dict.fromkeys(value for value, _ in cells)]
-        print("final val in each setting, and differences seed by seed (*: clear, by Student's t at 5%):\n")
+        print(f"final val in each setting, and differences by {key}, seed by seed (*: clear, by Student's t at 5%):\n")
         print_table(columns, "  ")
         pairs = [pair for pair in pairs if pair not in grid]
     for base in dict.fromkeys(pair["base"] for pair in pairs):
@@ -84,15 +84,17 @@ def print_rates(pairs):
 
 
 def print_csv(entries):
-    """The table as CSV: a row a group; every key in which groups differ has a column of its own."""
+    """The table as CSV: a row a group; every key in which groups differ has a column of its own. Of a figure the mean over seeds and
+    its standard error; `_at_most` says of a figure to a target that it is an upper bound."""
     varied = [key for key in dict.fromkeys(key for e in entries for key in e["keys"]) if key not in KEYS.values()]
+    parts = {"mean": "", "standard_error": "_standard_error", "at_most": "_at_most"}
+    columns = [(key, part) for key, figure in entries[0]["figures"].items() for part in parts if part in figure]
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    figures = list(entries[0]["figures"])
-    writer.writerow(["run", "seeds", *(key for _, key in FACTS), *(name for key in figures for name in (key, f"{key}_spread")), *varied])
+    writer.writerow(["run", "seeds", *(key for _, key in FACTS), *(key + parts[part] for key, part in columns), *varied])
     for e in entries:
-        numbers = [e["figures"][key][part] for key in figures for part in ("mean", "sd")]
+        values = [e["figures"][key][part] for key, part in columns]
         writer.writerow([e["label"], len(e["seeds"]), *(e[key] for _, key in FACTS),
-                         *("" if number is None or math.isnan(number) else number for number in numbers),
+                         *("" if value is None or math.isnan(value) else value for value in values),
                          *(printable(e["keys"].get(key, "")) for key in varied)])
 
 
@@ -108,7 +110,7 @@ def main(arguments=None):
     parser.epilog = EXAMPLES
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
     parser.add_argument("--base", metavar="NAME", help="the run, by label or folder, that others are set against (default: the first)")
-    parser.add_argument("--target", metavar="LOSS", type=float, help="add the steps to this validation loss, linear between evaluations")
+    parser.add_argument("--target", metavar="LOSS", type=float, help="add the steps, tokens and seconds to this validation loss, linear between evaluations")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="the table, comma-separated")
     form.add_argument("--json", action="store_true", help="the whole comparison, for programs")
@@ -126,7 +128,7 @@ def main(arguments=None):
         print_csv(said["runs"])
     else:
         print_runs(said["runs"])
-        print_pairs(said["paired"])
+        print_pairs(said["paired"], said["key"])
         print_rates(said["rates"])
         print("".join(f"- {remark['text']}\n" for remark in said["remarks"]), end="")
     if unreadable:

@@ -14,7 +14,7 @@ import numpy as np
 
 from cli import ROOT, TEXT, VOCABULARY, CliTest, Run, merged, run_script, write_run
 
-from lib import comparison, runs
+from lib import comparison, pairs, runs
 from lib.groups import DEPENDENT, group_by_config
 from lib.keys import fields
 
@@ -22,7 +22,7 @@ HOSTILE = "a\x1b[31m\nb\x07\u202ec,\"d"
 SUMMARY = {"status": "done", "steps": 2, "params": 7760, "vocab": VOCABULARY, "final_train_loss": 4.25, "grad_first_last": 0.8,
            "growth": 2.5, "tokens_per_s": 1e5, "branch_share": 0.5, "corpus_hash": "0123456789abcdef"}
 COLUMNS = ["run", "seeds", "placement", "norm", "n_layer", "params", "status"] + [
-    f"{key}{part}" for key, _, _ in comparison.FIGURES for part in ("", "_spread")]
+    f"{key}{part}" for key, _, _ in comparison.FIGURES for part in ("", "_standard_error")]
 
 
 class Arithmetic(unittest.TestCase):
@@ -30,7 +30,7 @@ class Arithmetic(unittest.TestCase):
         """5% lie beyond the quantiles of scipy.stats.t.ppf(0.975, n)."""
         for degrees, quantile in ((1, 12.706204736174694), (2, 4.302652729749462), (3, 3.1824463052837078), (10, 2.228138851986274),
                                   (29, 2.045229642132703), (999, 1.9623414611334493)):
-            self.assertAlmostEqual(comparison.two_sided_p(quantile, degrees), 0.05, delta=5e-13)
+            self.assertAlmostEqual(pairs.two_sided_p(quantile, degrees), 0.05, delta=5e-13)
 
     def test_verdicts(self):
         clear, maybe = "a clear difference", "perhaps a difference; too few seeds to tell"
@@ -38,18 +38,18 @@ class Arithmetic(unittest.TestCase):
                 ([0, 0, 0], "the same losses"), ([0.30, 0.31], "too few seeds to tell from chance"), ([0.3, -0.2], "cannot be told apart"),
                 ([-0.30, -0.31, -0.32], clear), ([0.5] * 3, clear), ([0.3, 0.05, 0.2], maybe),  # t 2.5, needs 4.3
                 ([0.2, 0.2, 0.2, 0.2, -0.02], clear)):  # t 3.5, needs 2.8
-            self.assertEqual(comparison.verdict_on(differences), verdict, differences)
+            self.assertEqual(pairs.verdict_on(differences), verdict, differences)
         for seeds, t, verdict in ((100, 1.99, clear), (60, 2.07, clear), (60, 1.99, maybe), (100, 1.95, "cannot be told apart")):
             e = math.sqrt(seeds - 1) / t  # pairs 1 - e, 1 + e have mean 1 and standard error e/sqrt(n - 1)
-            self.assertEqual(comparison.verdict_on([1 - e, 1 + e] * (seeds // 2)), verdict, (seeds, t))
+            self.assertEqual(pairs.verdict_on([1 - e, 1 + e] * (seeds // 2)), verdict, (seeds, t))
 
     def test_figures_in_words(self):
         for values, kind, text in (([], "loss", "-"), ([2.51234], "loss", "2.5123"), ([2.5, 2.6], "loss", "2.550 ± 0.050"),
                                    ([7.0123e-17], "ratio", "7.01e-17"), ([1009349.8], "loss", "1.01e+06"),
                                    ([1e6, 2e6], "loss", "1.5e+06 ± 5e+05"), ([2.0, 2.0], "ratio", "2 ± 0"), ([0.8] * 3, "ratio", "0.8 ± 0"),
                                    ([52100, 52300], "speed", "52.2k"), ([1.0, math.inf], "ratio", "inf")):
-            self.assertEqual(comparison.figure_text(values, kind), text)
-        self.assertEqual(comparison.with_error(-0.01442, 0.00291), "-0.0144 ± 0.0029")
+            self.assertEqual(pairs.figure_text(values, kind), text)
+        self.assertEqual(pairs.with_error(-0.01442, 0.00291), "-0.0144 ± 0.0029")
 
 
 class CompareTest(CliTest):
@@ -143,13 +143,14 @@ class GroupsAndLabels(CompareTest):
                 self.assertEqual(re.findall(key, first.split(";")[0]), chosen, line)
                 self.assertEqual(re.findall(key, rest.split(";")[0]), followed, line)
                 self.assertEqual(f"{len(chosen)} choices at once: which is the cause cannot be told" in line, len(chosen) > 1)
+
     def test_a_seed_that_is_there_twice_is_told_apart_by_its_folder(self):
         for folder in ("old", "new"):
             for seed in (1, 2):
                 self.make(f"{folder}/{seed}", changes={"train": {"seed": seed}})
         self.assertEqual([entry["seeds"] for entry in self.said("old", "new")["runs"]], [[1, 2], [1, 2]])
         self.assertRegex(" ".join(self.labels("old", "new")), r"^pre · layernorm · \S+/old/1 pre · layernorm · \S+/new/1$")
-        self.assertIn("the same config", self.remarks("differs", "old", "new")[0])
+        self.assertRegex(self.remarks("repeat", "old", "new")[0], r"new/1: repeats pre · layernorm · \S+/old/1, whose config it has")
 
     def test_a_text_is_its_hash(self):
         def groups(first, second, path="text.txt"):
@@ -170,9 +171,30 @@ class GroupsAndLabels(CompareTest):
         os.remove(run.file("summary.json"))
         self.assertEqual(runs.Run(run.path).text_hash, known, "the checkpoint has it too")
 
+    def test_two_texts_at_one_path_of_runs_killed_before_their_first_checkpoint(self):
+        for seed, name, text in ((1, "a", TEXT), (2, "b", TEXT[::-1])):
+            self.write("text.txt", text)
+            run = self.train(name, {"train": {"steps": 12, "seed": seed}, "eval": {"every": 5}})
+            for file in ("summary.json", "checkpoint.safetensors", "model.safetensors"):
+                os.remove(run.file(file))
+        self.assertRegex(" ".join(self.labels("a", "b")), r"^text #\w{6} text #\w{6}$")
+
+    def test_equal_tokens_in_batches_of_another_size_are_comparable(self):
+        """The final loss is of the whole validation text, whatever the size of a batch."""
+        for i, (steps, batch, accumulated) in enumerate(((300, 8, 1), (1200, 2, 1), (75, 8, 4), (343, 7, 1))):
+            self.make_seeds(f"{i}", [2.5 + i, 2.6 + i], {"train": {"steps": steps, "batch_size": batch, "grad_accum": accumulated}})
+        self.assertEqual(self.labels(), ["batch 8 · grad_accum 1", "batch 2 · grad_accum 1", "batch 8 · grad_accum 4",
+                                         "batch 7 · grad_accum 1"])
+        self.assertEqual(self.remarks("not_comparable"), [])
+        self.assertEqual([round(pair["mean"], 9) for pair in self.said()["paired"]], [1, 2, 3])
+        self.assertIn("batch 2 · grad_accum 1 against batch 8 · grad_accum 1: train.batch_size; with that comes train.steps 300 -> 1200",
+                      self.remarks("differs")[0])
+        self.make_seeds("short", [2.5, 2.6], {"train": {"steps": 1195, "batch_size": 2}})  # 10 windows fewer
+        self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable")], ["train.steps (at unequal tokens)"])
+
     def test_what_makes_losses_incomparable(self):
-        for changes, keys in (({"train": {"steps": 3}}, "train.steps"), ({"data": {"val_fraction": 0.2}}, "data.val_fraction"),
-                              ({"train": {"lr": 0.5}}, None)):
+        for changes, keys in (({"train": {"steps": 3}}, "train.steps (at unequal tokens)"),
+                              ({"data": {"val_fraction": 0.2}}, "data.val_fraction"), ({"train": {"lr": 0.5}}, None)):
             self.clear()
             self.make_seeds("a", [2.5, 2.6])
             self.make_seeds("b", [2.4, 2.5], changes)
@@ -209,7 +231,7 @@ class PairsAndRemarks(CompareTest):
         for depth in (6, 12, 24):
             for rate in gap:
                 pre, peri = losses["pre", depth, rate], losses["peri", depth, rate]
-                difference = comparison.with_error(np.mean(peri) - np.mean(pre), np.std(np.subtract(peri, pre), ddof=1) / math.sqrt(3))
+                difference = pairs.with_error(np.mean(peri) - np.mean(pre), np.std(np.subtract(peri, pre), ddof=1) / math.sqrt(3))
                 self.assertRegex(shown, rf"(?m)^  L {depth} · lr {rate} +{np.mean(pre):.3f} ± 0\.058 +{difference}\*$")
             for name in ("pre", "peri"):
                 self.assertRegex(shown, rf"(?m)^  {name} · L {depth} +0\.001 +\S+ ± 0\.\d+ +0\.003 +\+0\.25 ")
@@ -253,6 +275,50 @@ class PairsAndRemarks(CompareTest):
         self.clear()
         self.make_seeds("a", [3.0, 1.0, 3.0], unigram=3.0)
         self.assertTrue(self.remarks("unigram")[0].startswith("pre · layernorm (2 of 3 seeds): the loss ends at the unigram level"))
+
+    def test_other_numbers_of_weights(self):
+        """The d_ff that is named makes them equal: a run with it has as many weights, up to rounding."""
+        def weights(activation, d_ff, bias):
+            self.clear()
+            changes = {"model": {"activation": activation, "d_ff": d_ff, "ffn_bias": bias}, "train": {"steps": 2}}
+            return self.train("runs/a", changes).summary["params"]
+
+        for first, second, bias, in (("gelu", "swiglu", False), ("gelu", "swiglu", True), ("swiglu", "relu", True)):
+            sizes = [weights(activation, 64, bias) for activation in (first, second)]
+            self.clear()
+            for name, activation, size in zip("ab", (first, second), sizes):
+                self.make_seeds(name, [2.5], {"model": {"activation": activation, "ffn_bias": bias, "d_ff": 64}}, params=size)
+            (text,) = self.remarks("weights")
+            share, more, equal = re.fullmatch(rf"{second}: (\d+)% (more|fewer) weights than {first}; model.d_ff (\d+) makes them equal",
+                                              text).groups()
+            self.assertEqual((int(share), more), (round(100 * abs(sizes[1] / sizes[0] - 1)), "more" if sizes[1] > sizes[0] else "fewer"))
+            self.assertLess(abs(weights(second, int(equal), bias) / sizes[0] - 1), 0.01)
+        for changes, size, is_remarked in (({"model": {"norm": "rmsnorm"}}, 8160, True), ({"model": {"norm": "rmsnorm"}}, 8000, False),
+                                           ({"model": {"n_layer": 3}}, 9000, False), ({"model": {"d_ff": 32}}, 5000, False)):
+            self.clear()
+            self.make("runs/a")
+            self.make("runs/b", changes=changes, params=size)
+            self.assertEqual(bool(self.remarks("weights")), is_remarked, changes)
+
+    def test_a_best_rate_at_the_edge_of_those_tried(self):
+        for losses, remark in (({0.001: 2.5, 0.003: 2.4, 0.01: 2.3}, "largest tried (0.01); a larger"),
+                               ({0.001: 2.3, 0.003: 2.4}, "smallest tried (0.001); a smaller"),
+                               ({0.001: 2.5, 0.003: 2.3, 0.01: 2.4}, None), ({0.001: 2.5, 0.003: 2.3, 0.01: None}, None)):
+            self.clear()
+            for rate, loss in losses.items():
+                seeds = [loss and loss + 0.01 * seed for seed in range(3)]
+                self.make_seeds(f"{rate}", seeds, {"train": {"lr": rate}}, status="done" if loss else "diverged")
+            remarks = self.remarks("rate_at_edge")
+            self.assertEqual(len(remarks), remark is not None, losses)
+            self.assertIn(remark or "", "".join(remarks))
+
+    def test_two_seeds_are_too_few_for_a_star(self):
+        for depth in (2, 3):
+            for rate, loss in ((0.001, 2.5), (0.01, 2.8)):
+                seeds = [loss, loss + 0.1, loss + (0.19 if rate == 0.001 else 0.2)]
+                self.make_seeds(f"{depth}-{rate}", seeds[:depth], {"model": {"n_layer": depth}, "train": {"lr": rate}})
+        self.assertEqual(self.remarks("two_seeds"), ["L 2 · lr 0.01: two shared seeds are too few to call a difference clear (*); "
+                                                     "train a third"])
 
     def test_a_mean_over_survivors_is_biased(self):
         self.make_seeds("a", [2.5, 2.6])
@@ -329,6 +395,7 @@ class Unfinished(CompareTest):
             self.assertIn(f": {status} at step 50 of 60;", self.remarks("unfinished", "run")[0])
             self.assertEqual(self.figures("run")["growth"] == 9, growth_is_old)
 
+
 class Command(CompareTest):
     def setUp(self):
         super().setUp()
@@ -350,7 +417,8 @@ class Command(CompareTest):
         self.assertEqual(list(rows[0]), COLUMNS)
         for row, run in zip(rows, said["runs"]):
             for key, figure in run["figures"].items():
-                self.assertEqual([float(row[k]) if row[k] else None for k in (key, f"{key}_spread")], [figure["mean"], figure["sd"]])
+                self.assertEqual([float(row[k]) if row[k] else None for k in (key, f"{key}_standard_error")],
+                                 [figure["mean"], figure["standard_error"]])
         self.make("runs/deep", changes={"model": {"n_layer": 3}, "train": {"lr": 0.5}})
         self.assertIn("\nall: norm layernorm, params 7,760, status done", self.compare("runs"))
         (row,) = [row for row in csv.DictReader(io.StringIO(self.compare("--csv", "runs"))) if row["n_layer"] == "3"]
@@ -378,14 +446,42 @@ class Command(CompareTest):
         self.assertEqual([run["label"] for run in said["runs"]], ["pre", "post"])
         self.assertEqual(done.stderr.splitlines(), lines)
 
-    def test_steps_to_a_target(self):
+    def test_what_a_target_takes(self):
+        """Steps, tokens and seconds to a loss, linear between evaluations."""
         for seed, losses in ((1, (4, 3, 2)), (2, (4, 2, 1)), (3, (4, 4, 4))):
-            rows = "".join(f"{10 * i},{i},{4},{loss}\n" for i, loss in enumerate(losses, start=1))
-            self.write(f"runs/pre-{seed}/metrics.csv", "step,tokens,train_loss,val_loss\n" + rows)
+            rows = "".join(f"{10 * i},{640 * i},{3 * i * seed},{4},{loss}\n" for i, loss in enumerate(losses, start=1))
+            self.write(f"runs/pre-{seed}/metrics.csv", "step,tokens,seconds,train_loss,val_loss\n" + rows)
         said = json.loads(self.compare("--json", "runs", "--target", "2.5"))
-        figure = said["runs"][0]["figures"]["steps_to_target"]
-        self.assertEqual((figure["title"], figure["mean"], figure["n"]), ("steps to 2.5", (25 + 17.5) / 2, 2))
-        self.assertIn("pre (1 of 3 seeds), post: no evaluation is at or below 2.5", self.compare("runs", "--target", "2.5"))
+        figures = said["runs"][0]["figures"]
+        self.assertEqual([(figures[f"{axis}_to_target"][key]) for axis in ("steps", "tokens", "seconds") for key in ("title", "mean", "n")],
+                         ["steps to 2.5", (25 + 17.5) / 2, 2, "tokens to 2.5", (1600 + 1120) / 2, 2, "seconds to 2.5", (7.5 + 10.5) / 2, 2])
+        shown = self.compare("runs", "--target", "2.5")
+        self.assertRegex(shown, r"steps to 2.5 +tokens to 2.5 +seconds to 2.5\n")
+        self.assertRegex(shown, r" 21\.2 ± 3\.8 +1,360 ± 240 +9\.0 ± 1\.5\n")
+        self.assertIn("pre (1 of 3 seeds), post: no evaluation is at or below 2.5", shown)
+
+    def test_seconds_of_runs_without_that_column(self):
+        for name, steps in (("every", range(1, 7)), ("some", (1, 3, 6))):
+            self.make(f"{name}/1")
+            rows = "".join(f"{step},{64 * step},{'' if step % 3 else 4 - step / 3},{100 * step}\n" for step in steps)
+            self.write(f"{name}/1/metrics.csv", "step,tokens,val_loss,step_ms\n" + rows)
+        for name, seconds in (("every", (1 + 2 + 3 + 4 + 5 * 0.5) / 10), ("some", None)):
+            (entry,) = self.said(name, target=2.5)["runs"]
+            self.assertEqual([entry["figures"][f"{axis}_to_target"]["mean"] for axis in ("steps", "tokens", "seconds")], [4.5, 288, seconds])
+
+    def test_a_target_that_the_first_evaluation_has_passed_is_an_upper_bound(self):
+        for seed, losses in ((1, (2.4, 2.3)), (2, (2.6, 2.3)), (3, (2.5, 2.4))):
+            rows = "".join(f"{200 * i},{800 * i},{loss}\n" for i, loss in enumerate(losses, start=1))
+            self.write(f"runs/pre-{seed}/metrics.csv", "step,tokens,val_loss\n" + rows)
+        for folders, text, at_most in ((["runs/pre-1"], "≤ 200", True), (["runs/pre-3"], "200", False),
+                                       (["runs/pre-2", "runs/pre-3"], "233 ± 33", False),
+                                       (["runs/pre-1", "runs/pre-2"], "≤ 233", True)):  # the mean of 200 and 267 is a bound as well
+            (entry,) = self.said(*folders, target=2.5)["runs"]
+            figure = entry["figures"]["steps_to_target"]
+            self.assertEqual((figure["text"], figure["at_most"]), (text, at_most))
+        (row,) = csv.DictReader(io.StringIO(self.compare("--csv", "runs/pre-1", "--target", "2.5")))
+        self.assertEqual([row[key] for key in ("steps_to_target", "steps_to_target_at_most", "tokens_to_target")], ["200.0", "True", "800.0"])
+        self.assertRegex(self.compare("runs/pre-1", "--target", "2.5"), r"  +≤ 200  +≤ 800  +-\n")
 
     def test_nothing_raw_reaches_the_terminal(self):
         for seed in (4, 5):

@@ -75,7 +75,7 @@ def table_of(columns):
     """The lines of a table. Columns are lists of cells, the title first; they stand two blanks apart, numbers aligned to
     the right in all but the first column."""
     def is_number(cell):
-        return cell == "" or cell in ("nan", "inf") or cell[0] in "0123456789+-"
+        return cell == "" or cell in ("nan", "inf") or cell[0] in "0123456789+-≤"
 
     lines = [""] * len(columns[0])
     for place, column in enumerate(columns):

@@ -6,37 +6,44 @@ import statistics
 
 from lib.groups import STEPS, base_of, choices, difference, group_by_config, value_text, words
 from lib.keys import NORMS, PLACEMENTS
+from lib.pairs import (TOO_FEW, best_rates, figure_text, incomparable_keys, pair_of, partners_of, repeats_of, standard_deviation,
+                       standard_error)
 from lib.runs import NORM, PLACEMENT, STEP_BYTES, UNLOGGED, PlotError, np, printable
 from lib.sites import SITES, placements
 
 # The columns of figures: key of a run's record, title, how it is written.
 FIGURES = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"), ("final_train_loss", "final train", "loss"),
            ("grad_first_last", "grad first/last", "ratio"), ("growth", "growth", "ratio"), ("tokens_per_s", "tokens/s", "speed")]
-TO_TARGET, RATE = "steps_to_target", "train.lr"
+AXES = {"steps": "count", "tokens": "count", "seconds": "ratio"}  # {what a target costs: how it is written}
+TO_TARGET = "steps_to_target"
 MANY_COMPARISONS = 5
 NEAR_LEVEL = 0.08  # nats from the unigram level: only letter counts are learnt
 SMALL_BRANCH = 0.05
+OTHER_WEIGHTS = 0.05  # share by which numbers of weights may differ without a remark
+SIZE_KEYS = {"model.n_layer", "model.d_model", "model.d_ff"}
 STARVED = 1e-3  # grad first/last
-ABSURD_LOSS = 100  # above it, digits after the point mean nothing
 MOST_NAMES = 6
 MOST_STEPS = 20  # before a divergence, that growth is taken over
 LEAST_GROWTH = 2.0  # times: less is no growth
-NORMAL_QUANTILE = 1.959964  # Student's t at 5%, infinite degrees of freedom
 
 
 def comparison(runs, base=None, target=None):
-    """{"runs", "paired", "rates", "remarks"} of the runs, set against the base (a label or a run folder), else the first group. An
-    entry of "runs" has its Group as "group". `target`: a validation loss, the steps to which become a figure."""
-    for run in runs if target is not None else ():
-        run.record[TO_TARGET] = steps_to(target, run.evaluations())
-    columns = FIGURES + ([(TO_TARGET, f"steps to {target:g}", "ratio")] if target is not None else [])
+    """{"key", "runs", "paired", "rates", "remarks"} of the runs, compared with the base (a label or a run folder), else with the first
+    group. "key": the one by which pairs.partners_of chooses pairs. An entry of "runs" has its Group as "group". `target`: a validation
+    loss; the steps, tokens and seconds to it become figures."""
+    columns = FIGURES
+    if target is not None:
+        columns = FIGURES + [(f"{axis}_to_target", f"{axis} to {target:g}", kind) for axis, kind in AXES.items()]
+        for run in runs:
+            run.record |= reached(target, run)
     groups = group_by_config(runs)
     base = base_of(groups, base)
     key = next(iter(base.varied), PLACEMENT)
-    partners = partners_of(groups, base, key)
+    partners, repeats = partners_of(groups, base, key), repeats_of(groups, base)
     pairs = list(filter(None, (pair_of(group, partner, key) for group, partner in partners.items())))
-    return {"runs": [entry_of(group, base, columns) for group in groups], "paired": pairs, "rates": best_rates(groups),
-            "remarks": remarks_on(groups, partners, key, len(pairs), target)}
+    rates = best_rates([group for group in groups if group not in repeats])
+    return {"key": key, "runs": [entry_of(group, base, columns) for group in groups], "paired": pairs,
+            "rates": rates, "remarks": remarks_on(groups, partners, key, pairs, rates, target)}
 
 
 def entry_of(group, base, columns=FIGURES):
@@ -45,8 +52,12 @@ def entry_of(group, base, columns=FIGURES):
     figures = {}
     for key, title, kind in columns:
         values = group.figures(key)
-        figures[key] = {"title": title, "mean": statistics.fmean(values) if values else None, "sd": spread(values), "n": len(values),
-                        "text": figure_text(values, kind)}
+        figures[key] = {"title": title, "mean": statistics.fmean(values) if values else None, "sd": standard_deviation(values),
+                        "standard_error": standard_error(values), "n": len(values), "text": figure_text(values, kind)}
+        if key.endswith("_to_target"):
+            figures[key]["at_most"] = is_bound = bool(values) and any(group.figures("target_at_most"))
+            if is_bound:
+                figures[key]["text"] = "≤ " + figure_text([statistics.fmean(values)], kind)
     return {"group": group, "label": group.label, "keys": group.varied, "choices": choices(base, group),
             "seeds": [run.seed for run in group.runs], "folders": [str(run.folder) for run in group.runs],
             "placement": words(PLACEMENT, group.runs[0].value(PLACEMENT)),
@@ -55,134 +66,23 @@ def entry_of(group, base, columns=FIGURES):
             "status": ", ".join(name if len(times) == 1 else f"{count} {name}" for name, count in times.items()), "figures": figures}
 
 
-def steps_to(target, evaluations):
-    """The steps to a validation loss, linear between evaluations; None if none is as low. `evaluations`: an array of rows
-    (step, loss)."""
-    reached = np.flatnonzero(evaluations[:, 1] <= target)
-    if not reached.size:
-        return None
-    steps, losses = evaluations[max(reached[0] - 1, 0):reached[0] + 1].T
-    return float(np.interp(target, losses[::-1], steps[::-1]))
-
-
-# ---- figures --------------------------------------------------------------------------------------------------
-
-
-def spread(values):
-    """The sample standard deviation; None of fewer than two values."""
-    if len(values) < 2:
-        return None
-    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
-
-
-def standard_error(values):
-    """The standard error of the mean; None of fewer than two values."""
-    return None if len(values) < 2 else spread(values) / math.sqrt(len(values))
-
-
-def figure_text(values, kind):
-    """ "2.550 ± 0.050", "2.5123", "-". A speed has no error, which would describe the machine's other load."""
-    if not values:
-        return "-"
-    mean, error = statistics.fmean(values), standard_error(values)
-    if kind == "speed":
-        return f"{mean / 1e3:,.1f}k"
-    if error is not None and math.isfinite(error):
-        return with_error(mean, error)
-    return f"{mean:.4f}" if kind == "loss" and abs(mean) < ABSURD_LOSS else f"{mean:.3g}"
-
-
-def with_error(mean, error):
-    """ "-0.061 ± 0.039": two significant digits of the error, and as many of the mean after the point."""
-    digits = 1 - math.floor(math.log10(error)) if error > 0 else -1
-    if not 0 <= digits <= 6:
-        return f"{mean:.3g} ± {error:.2g}"
-    return f"{mean:.{digits}f} ± {error:.{digits}f}"
-
-
-# ---- differences seed by seed ---------------------------------------------------------------------------------
-
-
-def partners_of(groups, base, key):
-    """{group: the group that it is set against}, in the order of the groups: one with the base's value of `key` that has chosen all
-    else alike; where there is none, an earlier one that differs in one choice, or else the base. The base, and those with its value of
-    `key` that others are set against, have no entry."""
-    at_base = [group for group in groups if group.value(key) == base.value(key)]
-    partners = {group: other for group in groups if group not in at_base for other in reversed(at_base) if choices(other, group) == [key]}
-    bases = {base, *partners.values()}
-    for place, group in enumerate(groups):
-        if group not in partners and group not in bases:
-            partners[group] = next((other for other in groups[:place] if len(choices(other, group)) == 1), base)
-    return {group: partners[group] for group in groups if group in partners}
-
-
-def pair_of(group, base, key):
-    """Final validation losses of a group minus the base's, seed by seed: the effect of a seed (initial weights, batches) cancels in
-    the difference. None if losses cannot be compared or fewer than two seeds are shared. `setting`: what the label says of the keys
-    but `key`, None if more than `key` differs; `values`: what it says of `key`, of group and base."""
-    of_base = _losses_by_seed(base)
-    differences = [loss - of_base[seed] for seed, loss in sorted(_losses_by_seed(group).items()) if seed in of_base]
-    if len(differences) < 2 or incomparable_keys(base, group):
-        return None
-    mean, error = statistics.fmean(differences), standard_error(differences)
-    lower, lost = sum(d < 0 for d in differences), base.diverged or group.diverged
-    verdict = verdict_on(differences)
-    return {"group": group.label, "base": base.label, "mean": mean, "standard_error": error, "n": len(differences), "verdict": verdict,
-            "difference": ("+" if mean > 0 else "") + with_error(mean, error),
-            "text": f"lower in {lower} of {len(differences)} shared seeds{' that did not diverge' if lost else ''}: {verdict}",
-            "base_loss": figure_text(base.figures("final_val_loss"), "loss"),
-            "setting": base.words(base.varied.keys() - {key}) if choices(base, group) == [key] else None,
-            "values": [group.words([key]), base.words([key])]}
-
-
-def best_rates(groups):
-    """A pair_of for each set of groups that differ in the learning rate alone: the one of the lowest final loss is its base, the next its
-    group. A group takes part whose seeds, two at least, are all done."""
-    def loss(group):
-        return statistics.fmean(_losses_by_seed(group).values())
-
-    whole, found = [group for group in groups if len(_losses_by_seed(group)) == len(group.runs) > 1], []
-    for best in whole:
-        others = sorted((group for group in whole if choices(best, group) == [RATE]), key=loss)
-        if others and loss(best) < loss(others[0]) and (pair := pair_of(others[0], best, RATE)):
-            found.append({**pair, "rates": [others[0].value(RATE), best.value(RATE)]})
-    return found
-
-
-def _losses_by_seed(group):
-    return {run.seed: run.record["final_val_loss"] for run in group.runs
-            if run.record["status"] == "done" and run.record.get("final_val_loss") is not None}
-
-
-def verdict_on(differences):
-    """The verdict on differences seed by seed, by Student's t at 5%."""
-    if not any(differences):
-        return "the same losses"
-    error = standard_error(differences)
-    t = abs(statistics.fmean(differences)) / error if error > 0 else math.inf
-    if not t >= NORMAL_QUANTILE:
-        return "cannot be told apart"
-    if len(differences) == 2:
-        return "too few seeds to tell from chance"
-    clear = two_sided_p(t, len(differences) - 1) <= 0.05
-    return "a clear difference" if clear else "perhaps a difference; too few seeds to tell"
-
-
-def two_sided_p(t, degrees):
-    """The probability that Student's t with this many degrees of freedom lies further from 0 than `t`: 1 - P(-t < T < t) by the finite
-    series of Abramowitz & Stegun 26.7.3 (odd) and 26.7.4 (even), whose terms are all positive."""
-    angle = math.atan(t / math.sqrt(degrees))
-    odd = degrees % 2
-    term, total = math.cos(angle) if odd else 1.0, 0.0
-    for k in range(3 if odd else 2, degrees + 1, 2):
-        total += term
-        term *= math.cos(angle) ** 2 * (k - 1) / k
-    return 1 - (2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total)
-
-
-def incomparable_keys(a, b):
-    """The keys that make the losses of two groups incomparable."""
-    return [key for key, *_ in difference(a, b) if key.startswith("data.") or key == STEPS]
+def reached(target, run):
+    """{"steps_to_target", "tokens_to_target", "seconds_to_target", "target_at_most"}: what it took a run to come down to a validation
+    loss, linear between evaluations; None where no evaluation is as low, or where the logs do not say. "target_at_most": whether the
+    first evaluation is already below the target, so that the figures are upper bounds."""
+    steps, losses = run.evaluations().T
+    below = np.flatnonzero(losses <= target)
+    if not below.size:
+        return {TO_TARGET: None}
+    last = below[0]
+    pair = slice(max(last - 1, 0), last + 1)
+    step = float(np.interp(target, losses[pair][::-1], steps[pair][::-1]))
+    record = {TO_TARGET: step, "target_at_most": bool(last == 0 and losses[0] < target)}
+    for axis in ("tokens", "seconds"):
+        logged, values = run.progress(axis).T
+        is_known = logged.size and logged[-1] >= step
+        record[f"{axis}_to_target"] = float(np.interp(step, [0, *logged], [0, *values])) if is_known else None
+    return record
 
 
 # ---- remarks --------------------------------------------------------------------------------------------------
@@ -203,31 +103,64 @@ def entries_of(sentences, total):
     return entries
 
 
-def remarks_on(groups, partners, key, pairs=0, target=None):
-    """What sets each group apart from the one that it is set against, what stands out, and what cannot be concluded. `pairs`: the
-    number of differences seed by seed."""
+def remarks_on(groups, partners, key, pairs=(), rates=(), target=None):
+    """What sets each group apart from its partner, what stands out, and what cannot be concluded, as entries_of has it. `pairs` and
+    `rates`: the differences seed by seed, and those between learning rates."""
     sentences = collections.defaultdict(collections.Counter)
-    is_grid = len(set(partners.values())) > 1
+    grid = {group: base for group, base in partners.items() if choices(base, group) == [key]}
     for group, base in partners.items():
-        in_setting = is_grid and choices(base, group) == [key]
-        named = f"{base.words([key])} in the same setting" if in_setting else base.label
-        sentences["differs", f" against {named}: {difference_text(base, group)}"][group] = len(group.runs)
-        if keys := incomparable_keys(base, group):
-            losses = f": losses are not comparable with those of {base.label}: other {', '.join(keys)}"
-            sentences["not_comparable", losses][group] = len(group.runs)
+        is_in_grid = group in grid and len(set(grid.values())) > 1
+        base_text = f"{words(key, base.value(key))} in the same setting" if is_in_grid else base.label
+        for kind, sentence in remarks_on_partner(group, base, base_text):
+            sentences[kind, sentence][group] = len(group.runs)
     for group in groups:
         for run in group.runs:
             for kind, sentence in remarks_on_run(group, run, target):
                 sentences[kind, ": " + sentence][group] += 1
-    for group in groups:
         if len(groups) > 1 and len(group.runs) == 1:
             chance = "small differences may be chance; more seeds (--set train.seed=2 --out ...) become mean ± standard error here"
             sentences["one_seed", f": one seed a config: {chance}"][group] = 1
+    for group in groups:
+        if any(pair["group"] == group.label and pair["verdict"] == TOO_FEW for pair in (*pairs, *rates)):
+            sentences["two_seeds", ": two shared seeds are too few to call a difference clear (*); train a third"][group] = len(group.runs)
+    for pair in rates:
+        if pair["edge"]:
+            best, beyond = pair["rates"][1], "larger" if pair["edge"] == "largest" else "smaller"
+            sentence = f": the best learning rate is the {pair['edge']} tried ({best:g}); a {beyond} one may end at a lower loss"
+            sentences["rate_at_edge", sentence][pair["best"]] = len(pair["best"].runs)
     entries = entries_of(sentences, len(groups))
-    if pairs >= MANY_COMPARISONS:
-        entries.append({"text": f"{pairs} differences: where there is none, chance still calls one in 20 clear", "kind": "many_comparisons",
-                        "groups": []})
+    if len(pairs) >= MANY_COMPARISONS:
+        entries.append({"text": f"{len(pairs)} differences: where there is none, chance still calls one in 20 clear",
+                        "kind": "many_comparisons", "groups": []})
     return entries
+
+
+def remarks_on_partner(group, base, base_text):
+    """[(kind, what follows the group's label)] on a group and the one that it is subtracted from, which `base_text` names."""
+    if group.keys == base.keys:
+        return [("repeat", f": repeats {base.label}, whose config it has but for the seed")]
+    remarks = [("differs", f" against {base_text}: {difference_text(base, group)}")]
+    if keys := incomparable_keys(base, group):
+        names = ", ".join(f"{key} (at unequal tokens)" if key == STEPS else key for key in keys)
+        remarks.append(("not_comparable", f": losses are not comparable with those of {base.label}: other {names}"))
+    if sentence := weights_text(base, group, base_text):
+        remarks.append(("weights", sentence))
+    return remarks
+
+
+def weights_text(base, group, base_text):
+    """ ": 50% more weights than gelu; model.d_ff 171 makes them equal" where two groups have so different numbers of weights although
+    no key of the size was chosen; else "". A d_ff is named if they differ in the activation."""
+    sizes = [one.runs[0].record.get("params") or 0 for one in (base, group)]
+    chosen = choices(base, group)
+    if min(sizes) <= 0 or abs(sizes[1] / sizes[0] - 1) <= OTHER_WEIGHTS or {"data.path", *SIZE_KEYS} & set(chosen):
+        return ""
+    text = f": {abs(sizes[1] / sizes[0] - 1):.0%} {'more' if sizes[1] > sizes[0] else 'fewer'} weights than {base_text}"
+    width, layers, hidden = (group.value(key) for key in ("model.d_model", "model.n_layer", "model.d_ff"))
+    inward = 2 if group.value("model.activation") == "swiglu" else 1  # matrices that write the hidden layer
+    each = layers * ((inward + 1) * width + inward * bool(group.value("model.ffn_bias")))  # weights of one hidden feature
+    equal = round(hidden + (sizes[0] - sizes[1]) / each)
+    return text + (f"; model.d_ff {equal} makes them equal" if "model.activation" in chosen and equal > 0 else "")
 
 
 def difference_text(base, group):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 from pathlib import Path
 
@@ -154,8 +155,19 @@ def difference(a, b):
         if key not in a.keys and key not in b.keys or a.value(key) == b.value(key):
             continue
         by_default = key in DEPENDENT and all(group.value(key) == DEPENDENT[key](group.value) for group in (a, b))
-        found.append((key, a.value(key), b.value(key), by_default or (key in a.keys) != (key in b.keys)))
+        by_tokens = key == STEPS and same_tokens(a, b)
+        found.append((key, a.value(key), b.value(key), by_default or by_tokens or (key in a.keys) != (key in b.keys)))
     return found
+
+
+def same_tokens(a, b):
+    """Whether two groups, whose numbers of steps differ, train on equally many tokens, up to less than a step."""
+    def product(group, *keys):
+        values = [group.value(key) for key in keys]
+        return math.prod(values) if all(isinstance(value, int) for value in values) else math.nan
+
+    step = ("train.batch_size", "train.grad_accum", "model.context")
+    return abs(product(a, STEPS, *step) - product(b, STEPS, *step)) < max(product(a, *step), product(b, *step))
 
 
 def choices(a, b):
@@ -215,7 +227,9 @@ def _word(value, is_path):
         return f"{', '.join(Path(path).stem for path in paths)} #{value['hash']}"
     if is_path:
         return Path(value).stem
-    return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else json.dumps(value)
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 # ---- what groups have in common -------------------------------------------------------------------------------

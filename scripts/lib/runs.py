@@ -1,5 +1,6 @@
 """Reading runs: finding their folders, their configs, tables and records."""
 
+import contextlib
 import csv
 import functools
 import json
@@ -140,18 +141,29 @@ class Run:
 
     @functools.cached_property
     def text_hash(self):
-        """The hash of the bytes of the run's text as summary.json has it, or else a checkpoint; "" without both."""
-        said = self.summary.get("corpus_hash")
-        if not isinstance(said, str):
-            try:
-                said = safetensors_io.read(self.folder / "checkpoint.safetensors")[1].get("corpus")
-            except (OSError, ValueError):
-                said = ""
-        return said or ""
+        """The hash of the bytes of the run's text, as summary.json or else a file of weights has it; "" if none has."""
+        if isinstance(self.summary.get("corpus_hash"), str):
+            return self.summary["corpus_hash"]
+        for name in ("checkpoint", "best", "model"):  # a run killed before its first checkpoint may have a best one
+            with contextlib.suppress(OSError, ValueError):
+                if text_hash := safetensors_io.read(self.folder / f"{name}.safetensors")[1].get("corpus"):
+                    return text_hash
+        return ""
 
     def evaluations(self):
         """The steps with a validation loss and these losses, as an array (evaluations, 2)."""
         return self._column("val_loss")
+
+    def progress(self, axis):
+        """The tokens or seconds (`axis`) that training had taken at each logged step, as an array of rows (step, value); no rows
+        where the logs do not say. Without a column of seconds they are the sum of step_ms, if every step is logged."""
+        rows = self._column(axis)
+        if axis == "seconds" and not len(rows):
+            rows = self._column("step_ms")
+            rows = np.stack([rows[:, 0], rows[:, 1].cumsum() / 1000], axis=1)
+            if not np.array_equal(rows[:, 0], np.arange(1, len(rows) + 1)):
+                rows = rows[:0]
+        return rows
 
     def _column(self, column):
         """The steps at which metrics.csv has a value in the column and these values; none if it cannot be read."""
@@ -275,10 +287,10 @@ def folders_below(path, needed):
     @functools.cache
     def rank(sweep):
         try:
-            lines = (sweep / "summary.csv").read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
+            with open(sweep / "summary.csv", encoding="utf-8", errors="replace", newline="") as file:
+                return {row[0]: i for i, row in enumerate(csv.reader(file)) if row}
+        except (OSError, csv.Error):
             return {}
-        return {line.split(",")[0]: i for i, line in enumerate(lines)}
 
     def order(folder):
         ranks = rank(folder.parent)

@@ -1,0 +1,222 @@
+#!/usr/bin/python3
+"""Which groups compare.py subtracts from which, and its figures, over random folders of runs: repeats, copies, other texts, other
+steps and batches, missing seeds, diverged runs; against a plain model of the rule and numpy."""
+
+import copy
+import csv
+import io
+import itertools
+import json
+import math
+import random
+import re
+import unittest
+import unittest.mock
+
+import numpy as np
+
+from cli import LONG, CliTest, merged, write_run
+from test_compare import SUMMARY
+
+import compare  # in scripts, which cli.py puts on the path
+from lib import comparison, runs
+
+FOLDERS = 300 if LONG else 30
+KEYS = {  # {key: values}, in the order in which labels have them
+    "model.norm_placement": ("pre", "post", "peri"), "model.norm": ("layernorm", "rmsnorm"), "data.path": ("text.txt", "other.txt"),
+    "model.n_layer": (2, 3), "train.steps": (100, 200), "train.batch_size": (4, 8), "train.lr": (0.001, 0.0010000001, 0.01),
+    "train.warmup_steps": (0, 1), "train.weight_decay": (0.1, 0.2)}
+TOKENS = ("train.steps", "train.batch_size")
+
+
+class Model:
+    """The rule in plain words. `settings`: {key: value} of each run; `seeds`, `losses` (None: diverged) and `names` of their folders."""
+
+    def __init__(self, settings, seeds, losses, names, base_name):
+        self.groups = []  # (settings, {seed: loss}, the folders' names), in the order of their first runs
+        for setting, seed, loss, name in zip(settings, seeds, losses, names):
+            for group in self.groups:
+                if group[0] == setting and seed not in group[1]:
+                    break
+            else:
+                group = (setting, {}, [])
+                self.groups.append(group)
+            group[1][seed] = loss
+            group[2].append(name)
+        self.base = next((i for i, group in enumerate(self.groups) if base_name in group[2]), 0)
+        differing = set()
+        for (one, *_), (other, *_) in zip(self.groups, self.groups[1:]):
+            differing |= self.choices(one, other)
+        self.key = next((key for key in KEYS if key in differing), "model.norm_placement")
+
+    def choices(self, one, other):
+        """The keys in which two settings differ; other steps are no choice where both see as many tokens."""
+        keys = {key for key in KEYS if one[key] != other[key]}
+        return keys - {"train.steps"} if math.prod(map(one.get, TOKENS)) == math.prod(map(other.get, TOKENS)) else keys
+
+    def partners(self):
+        """{number of a group: number of the group that it is subtracted from}"""
+        settings = [group[0] for group in self.groups]
+        partners, rest = {}, []
+        for i, one in enumerate(settings):
+            same = [self.base] * (settings[self.base] == one) + [j for j, other in enumerate(settings) if other == one]
+            if same[0] == i:
+                rest.append(i)
+            else:
+                partners[i] = same[0]
+        needed = {self.base}  # groups without a partner
+        for i in rest:
+            for j in reversed(rest):
+                at_base = [settings[k][self.key] == settings[self.base][self.key] for k in (i, j)]
+                if at_base == [False, True] and self.choices(settings[i], settings[j]) == {self.key}:
+                    partners[i] = j
+            needed |= {partners[i]} if i in partners else set()
+        for i in rest:
+            if i not in partners and i not in needed:
+                near = [j for j in rest if j < i and len(self.choices(settings[i], settings[j])) == 1]
+                partners[i] = near[0] if near else self.base
+        return partners
+
+    def comparable(self, i, j):
+        one, other = self.groups[i][0], self.groups[j][0]
+        same_tokens = math.prod(map(one.get, TOKENS)) == math.prod(map(other.get, TOKENS))
+        return one["data.path"] == other["data.path"] and (one["train.steps"] == other["train.steps"] or same_tokens)
+
+    def differences(self, i, j):
+        """The losses of group i minus those of group j, of the seeds that both have whole."""
+        one, other = self.groups[i][1], self.groups[j][1]
+        return [one[seed] - other[seed] for seed in sorted(one) if None not in (one[seed], other.get(seed))]
+
+    def pairs(self):
+        """{(folders of a group, folders of its partner): differences}, of two shared seeds at least and comparable losses."""
+        return {(tuple(self.groups[i][2]), tuple(self.groups[j][2])): self.differences(i, j) for i, j in self.partners().items()
+                if self.comparable(i, j) and len(self.differences(i, j)) > 1}
+
+
+class Pairs(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.write("other.txt", "another text " * 100)
+        self.resolved = {}
+
+    def config_of(self, setting, seed):
+        """The resolved config: the program's of the keys in words, to which those in numbers are added."""
+        chosen = tuple(setting[key] for key in ("model.norm_placement", "model.norm"))
+        if chosen not in self.resolved:
+            name = self.config({"model": dict(zip(("norm_placement", "norm"), chosen)), "train": {"warmup_steps": 1}})
+            self.resolved[chosen] = json.loads(self.normscope("config", name).stdout)
+        config = copy.deepcopy(self.resolved[chosen])
+        for key, value in setting.items():
+            section, _, name = key.partition(".")
+            config[section][name] = value
+        return merged(config, {"train": {"seed": seed, "min_lr": float(f"{setting['train.lr'] / 10:.15g}")}})
+
+    def random_folder(self, draw, folder):
+        """Makes run folders; their Model."""
+        varied = sorted(draw.sample(list(KEYS), draw.randint(0, 6)), key=list(KEYS).index)
+        first = {key: values[0] for key, values in KEYS.items()}
+        configs = [first]
+        for _ in range(draw.randint(1, 7)):
+            configs.append({**first, **{key: draw.choice(KEYS[key]) for key in varied}})
+        if len(varied) > 1 and draw.random() < 0.5:  # a grid of two keys
+            ends = varied[0], varied[-1]
+            configs += [{**first, **dict(zip(ends, values))} for values in itertools.product(*(KEYS[key][:2] for key in ends))]
+        if "train.steps" in varied and draw.random() < 0.5:
+            configs.append({**first, "train.steps": 50, "train.batch_size": 8})  # as many tokens as the first
+        written, settings, seeds, losses, names = [], [], [], [], []
+        for config in configs:
+            for seed in draw.sample(range(1, 5), draw.choice((1, 2, 3, 4, 4))):
+                written.append((config, seed, None if draw.random() < 0.1 else round(draw.uniform(1, 3), 3)))
+        written += draw.sample(written, draw.randint(0, min(4, len(written))))  # copies
+        if draw.random() < 0.3:
+            copied = draw.choice(configs)
+            written += [run for run in written if run[0] == copied]
+        if draw.random() < 0.5:
+            draw.shuffle(written)
+        for number, (config, seed, loss) in enumerate(written):
+            name = f"{folder}/{number:03}"
+            summary = {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, "status": "diverged" if loss is None else "done",
+                       "corpus_hash": config["data.path"][:2] * 8}
+            write_run(self.path(name), self.config_of(config, seed), {key: v for key, v in summary.items() if v is not None})
+        order = sorted(range(len(written)), key=lambda number: written[number][0]["model.norm_placement"] != "pre")  # as find_runs has it
+        for number in order:
+            config, seed, loss = written[number]
+            names.append(f"{number:03}")
+            settings.append(config)
+            seeds.append(seed)
+            losses.append(loss)
+        base_name = draw.choice(names) if draw.random() < 0.4 else None
+        return Model(settings, seeds, losses, names, base_name), base_name
+
+    def test_pairs_and_figures_of_random_folders(self):
+        pairs, repeats, rules = 0, 0, set()
+        for number in range(FOLDERS):
+            folder = f"runs{number}"
+            with self.subTest(folder):
+                model, base_name = self.random_folder(random.Random(number), folder)
+                result = comparison.comparison(runs.find_runs([self.path(folder)], "config.json"), base_name)
+                self.assert_groups(model, result)
+                self.assert_pairs(model, result)
+                self.assert_tables(model, result)
+                pairs += len(result["paired"])
+                repeats += sum(pair["repeat"] for pair in result["paired"])
+                rules |= {(pair["repeat"], pair["setting"] is None) for pair in result["paired"]}
+        self.assertGreater(pairs, FOLDERS)
+        self.assertGreater(repeats, FOLDERS / 10)
+        self.assertEqual(rules, {(True, True), (False, True), (False, False)})
+
+    def folders_by_label(self, result):
+        return {entry["label"]: tuple(folder.rsplit("/", 1)[-1] for folder in entry["folders"]) for entry in result["runs"]}
+
+    def assert_groups(self, model, result):
+        """The same groups, under labels of their own, with numpy's figures of the runs that did not diverge."""
+        self.assertEqual(result["key"], model.key)
+        self.assertEqual(list(self.folders_by_label(result).values()), [tuple(names) for _, _, names in model.groups])
+        for entry, (_, losses, _) in zip(result["runs"], model.groups):
+            values = [loss for loss in losses.values() if loss is not None]
+            figure = entry["figures"]["final_val_loss"]
+            self.assertEqual((figure["n"], figure["mean"] is None, figure["sd"] is None), (len(values), not values, len(values) < 2))
+            if values:
+                self.assertAlmostEqual(figure["mean"], np.mean(values), delta=1e-12)
+            if len(values) > 1:
+                self.assertAlmostEqual(figure["sd"], np.std(values, ddof=1), delta=1e-12)
+                self.assertAlmostEqual(figure["standard_error"], np.std(values, ddof=1) / math.sqrt(len(values)), delta=1e-12)
+
+    def assert_pairs(self, model, result):
+        """Each group is subtracted from the one that the model names, with numpy's mean and standard error; a repeat is called that."""
+        folders = self.folders_by_label(result)
+        found = {(folders[pair["group"]], folders[pair["base"]]): pair for pair in result["paired"]}
+        expected = model.pairs()
+        self.assertEqual(found.keys(), expected.keys())
+        settings = {tuple(names): setting for setting, _, names in model.groups}
+        for key, differences in expected.items():
+            pair, is_repeat = found[key], settings[key[0]] == settings[key[1]]
+            self.assertAlmostEqual(pair["mean"], np.mean(differences), delta=1e-12)
+            self.assertAlmostEqual(pair["standard_error"], np.std(differences, ddof=1) / math.sqrt(len(differences)), delta=1e-12)
+            self.assertEqual((pair["n"], pair["repeat"], pair["text"].startswith("a repeat; ")), (len(differences), is_repeat, is_repeat))
+            in_grid = model.choices(settings[key[0]], settings[key[1]]) == {model.key}
+            self.assertEqual(pair["setting"] is not None, in_grid)
+            if in_grid:
+                self.assertNotEqual(*pair["values"])
+        repeated = {label for remark in result["remarks"] if remark["kind"] == "repeat" for label in remark["groups"]}
+        self.assertFalse(repeated & {pair[name] for pair in result["rates"] for name in ("base", "group")})
+        self.assertEqual({folders[label] for label in repeated}, {
+            tuple(model.groups[i][2]) for i, j in model.partners().items() if model.groups[i][0] == model.groups[j][0]})
+
+    def assert_tables(self, model, result):
+        """A grid's table names every setting and subtracts no value from itself; the CSV has a row a group."""
+        shown = io.StringIO()
+        with unittest.mock.patch("sys.stdout", shown):
+            compare.print_pairs(result["paired"], result["key"])
+            compare.print_csv(result["runs"])
+        table, _, rows = shown.getvalue().partition("run,seeds,")
+        for title in re.findall(r"(\S.*?) minus (.*?)(?:  |$)", "\n".join(line for line in table.splitlines() if line.startswith("  setting"))):
+            self.assertNotEqual(title[0].rsplit("  ", 1)[-1], title[1])
+        settings = [pair["setting"] for pair in {pair["base"]: pair for pair in result["paired"] if pair["setting"] is not None}.values()]
+        if len(settings) > 1:
+            self.assertEqual((len(set(settings)), "" in settings), (len(settings), False))
+        self.assertEqual(len(list(csv.reader(io.StringIO(rows)))), 1 + len(model.groups))
+
+
+if __name__ == "__main__":
+    unittest.main()
