@@ -152,6 +152,16 @@ class GroupsAndLabels(CompareTest):
         self.assertRegex(" ".join(self.labels("old", "new")), r"^pre · layernorm · \S+/old/1 pre · layernorm · \S+/new/1$")
         self.assertRegex(self.remarks("repeat", "old", "new")[0], r"new/1: repeats pre · layernorm · \S+/old/1, whose config it has")
 
+    def test_a_sweep_keeps_its_order_whatever_its_names_hold(self):
+        """Line separators in a cell begin no row of the sweep's table."""
+        names = ["path=c,\u2028b", "path=b\x85,a", "path=a\x0bb"]
+        table = io.StringIO()
+        csv.writer(table).writerows([["name", "train.lr"], *([name, name] for name in names)])
+        for i, name in enumerate(names):
+            self.make(f"runs/{name}", changes={"train": {"lr": 0.1 + i / 10}})
+        self.write("runs/summary.csv", table.getvalue())
+        self.assertEqual(self.labels(), ["lr 0.1", "lr 0.2", "lr 0.3"])
+
     def test_a_text_is_its_hash(self):
         def groups(first, second, path="text.txt"):
             self.clear()

@@ -66,6 +66,17 @@ class Plots(MadeRuns):
                  "deepnorm: the stream is taken times α = (2L)^¼, as it enters the sum.")
         self.refused("plot.py", "branches", self.make("cut", model__residual=False), says="cut: model.residual is false")
 
+    def test_a_run_that_a_kill_ended_within_its_first_step(self):
+        """Its logs have a header and a row; it is drawn beside a whole run."""
+        whole, torn = self.make("whole"), self.make("torn", model__norm="rmsnorm")
+        for name in ("layers.csv", "heads.csv"):
+            header, *rows = (torn / name).read_text().splitlines(keepends=True)
+            for first in (rows[0], next(row for row in rows if "attn_out" in row or name == "heads.csv")):
+                (torn / name).write_text(header + first)
+                for kind in {"layers.csv": ("layers", "heatmap", "branches"), "heads.csv": ("heads",)}[name]:
+                    if ("attn_out" in first, kind) not in ((True, "layers"), (True, "heatmap"), (False, "branches")):
+                        self.has(self.plot(kind, torn, whole), "layernorm", "rmsnorm")
+
     def test_heat_maps(self):
         runs = [self.make("pre"), self.make("pre2", train__seed=2), self.make("post", model__norm_placement="post",
                                                                               diverged=True, decay=1e-3)]
@@ -74,8 +85,10 @@ class Plots(MadeRuns):
                  "post (diverged at step 60)", "not finite", "diverged", "gradient rms of the residual stream (nats per unit)")
         self.assertFalse("not finite" in self.plot("heatmap", runs[0], "--site", "ffn_out"))
         self.refused("plot.py", "heatmap", runs[0], "--site", "ffn_hidden", says="pre: layers.csv has no rows")
-        self.refused("plot.py", "heatmap", self.make("p/seed-1", steps=(0,), probe=True),
-                     says="seed-1: one step is logged, a map needs two")
+        self.has(self.plot("heatmap", self.make("one", steps=(5,), model__norm="rmsnorm"), runs[0]), "layernorm", "rmsnorm")
+        for others in ([], runs[:1]):
+            self.refused("plot.py", "heatmap", self.make(f"p{len(others)}/seed-1", steps=(0,), probe=True), *others,
+                         says="seed-1: one step is logged, a map needs two")
 
     def test_the_ladder_of_a_loss_that_falls_below_it(self):
         run = self.make("low")

@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 import numpy as np
 from made_runs import SCRIPTS, MadeRuns
 
-from lib import figures, panels, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
+import plot  # in scripts, which made_runs.py puts on the path
+from lib import figures, panels, plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.keys import PLACEMENTS
 from lib.groups import Group, group_by_config
 from lib.runs import PlotError, Run, matplotlib
@@ -119,6 +121,25 @@ class Styles(MadeRuns):
         self.assertEqual({(g.color, g.dash) for g in groups}, {(color, dash) for color in figures.PALETTE[:2] for dash in figures.LINES})
         self.assertEqual([handle.get_label() for handle in figures.group_handles(groups)], ["pre", "post", "lr 0.1", "lr 0.2", "lr 0.3"])
 
+    def test_a_label_that_begins_with_an_underscore_is_in_the_legend(self):
+        folders = []
+        for name in ("_one", "_two"):
+            text = self.root / f"{name}.txt"
+            text.write_text(name, encoding="utf-8")
+            folders.append(self.make(f"{name}/run", data__path=str(text)))
+        for kind in set(plot.KINDS) - {"heatmap"}:
+            (legend, *_) = plot.figure(kind, *folders).legends
+            self.assertEqual([text.get_text() for text in legend.get_texts()], ["_one", "_two"], kind)
+
+    def test_factors_of_the_depth_in_words(self):
+        for factor, text in (([2.0, 0.25], "(2L)^¼"), ([8.0, -0.5], "(8L)^-½"), ([3.0, 1.0], "(3L)"), ([2.0, 0.5, "log"], "(ln 2L)^½"),
+                             ([1.0, 0.3], "(1L)^0.3")):
+            self.assertEqual(plot_branches.power_text(*factor), text)
+            with unittest.mock.patch.dict(PLACEMENTS["deepnorm"], alpha=factor):
+                branches = Branches(Run(self.make(f"run{text.replace('/', '')}", model__norm_placement="deepnorm")))
+                self.assertEqual(plot_branches.notes([branches]),
+                                 [f"deepnorm: the stream is taken times α = {text}, as it enters the sum."])
+
     def test_apart(self):
         self.assertEqual(panels.apart([], 0.1), [])
         np.testing.assert_allclose(panels.apart([0.1, 0.5, 0.9], 0.1), [0.1, 0.5, 0.9])
@@ -136,7 +157,7 @@ class Styles(MadeRuns):
                 "print([type(f).__name__ + str(f.get_figwidth()) for f in figures], 'matplotlib.pyplot' in sys.modules)")
         done = subprocess.run([sys.executable, "-c", code, str(SCRIPTS)], cwd=self.root, capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(done.stdout, f"{['Figure10.0'] * 6 + ['Figure3.25']} False\n")
+        self.assertEqual(done.stdout, f"{['Figure10.0'] * len(plot.KINDS) + ['Figure3.25']} False\n")
 
     def test_a_figure_for_a_paper(self):
         runs = self.make("pre"), self.make("post", model__norm_placement="post")

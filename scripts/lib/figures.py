@@ -173,9 +173,11 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
         figure.text(edge, 1 - 0.2 / full, literal(title), size=16, weight="bold", va="top")
         figure.text(edge, 1 - 0.56 / full, literal(subtitle), size=10.5, color=MUTED, va="top")
     if handles:
-        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(edge, 1 - above / full),
-                      ncol=legend_columns, borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=2.2,
-                      handletextpad=0.6)
+        legend = figure.legend(handles, ["-"] * len(handles), loc="upper left", bbox_to_anchor=(edge, 1 - above / full),
+                               ncol=legend_columns, borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=2.2,
+                               handletextpad=0.6)
+        for text, handle in zip(legend.get_texts(), handles):  # given at once, labels that begin with "_" would be left out
+            text.set_text(handle.get_label())
     for i, note in enumerate(notes):
         figure.text(edge, (0.14 + 0.2 * (len(notes) - 1 - i)) / full, literal(note), size=letters(9.5), color=MUTED)
     axes = figure.subplots(rows, columns, squeeze=False)

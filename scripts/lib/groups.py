@@ -228,7 +228,7 @@ def _word(value, is_path):
     if is_path:
         return Path(value).stem
     if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+        return f"{value:.15g}"
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -14,15 +14,19 @@ TITLES = {"attention": "Attention", "ffn": "FFN"}
 POWERS = {0.25: "¼", 0.5: "½", -0.25: "-¼", -0.5: "-½"}
 
 
+def power_text(base, exponent, log=""):
+    """ "(2L)^¼", "(ln 2L)^½": a factor that depends on the depth L, as configs/schema.json has it."""
+    raised = f"^{POWERS.get(exponent, f'{exponent:g}')}" if exponent != 1 else ""
+    return f"({'ln ' if log else ''}{base:g}L){raised}"
+
+
 def notes(branches):
     """What must be known of the placements of these runs to read their curves."""
     found = {name: PLACEMENTS[name] for b in branches for block in b.placements for name in block}
     said = []
     for name, row in found.items():
-        base, exponent = row["alpha"]
-        if exponent:
-            raised = f"^{POWERS.get(exponent, f'{exponent:g}')}" if exponent != 1 else ""
-            said.append(f"{name}: the stream is taken times α = ({base:g}L){raised}, as it enters the sum.")
+        if row["alpha"][1]:
+            said.append(f"{name}: the stream is taken times α = {power_text(*row['alpha'])}, as it enters the sum.")
         if row["learned_scale"]:
             said.append(f"{name}: the sublayer's output is taken times its learned scale, 0 at the start.")
     return said

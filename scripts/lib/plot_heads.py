@@ -8,7 +8,7 @@ from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, 
 from lib.panels import depth_panel, entitle, name_ends, say, scale_y, step_panel, when_shown
 from lib.groups import shared_settings
 from lib.runs import np
-from lib.sites import UNLOGGED, Steps
+from lib.sites import UNLOGGED, Steps, layer_count
 
 # The panels' title and unit, and whether the axis is logarithmic (None: where values span decades).
 KINDS = {"entropy": ("Entropy", "entropy of weights (nats)", False),
@@ -26,7 +26,7 @@ class Head(Steps):
         self.run = run
         self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
         layers = rows[:, 1].astype(int)
-        values = np.full((len(KINDS), self.steps.size, layers.max() + 1), np.nan)
+        values = np.full((len(KINDS), self.steps.size, layer_count(run, layers)), np.nan)
         values[:, at, layers] = rows[:, 3:].T
         vars(self).update(zip(KINDS, values))
         self.whole = np.isfinite(values[:, :, 1:]).all(axis=(0, 2))

@@ -55,9 +55,12 @@ def color_scale(maps, name):
 
 
 def edges(steps):
-    """Where the cells of these steps meet on a logarithmic axis: halfway between neighbours."""
-    middle = np.sqrt(steps[1:] * steps[:-1]) if steps.size > 1 else steps[:1] * 1.5
-    return np.concatenate([[steps[0]**2 / middle[0]], middle[:steps.size - 1], [steps[-1]**2 / middle[-1]]])
+    """Where the cells of these steps meet on a logarithmic axis: halfway between neighbours. A single step has a cell from 2/3 to 3/2
+    of it."""
+    if steps.size == 1:
+        return np.array([steps[0] / 1.5, steps[0] * 1.5])
+    middle = np.sqrt(steps[1:] * steps[:-1])
+    return np.concatenate([[steps[0]**2 / middle[0]], middle, [steps[-1]**2 / middle[-1]]])
 
 
 @drawing
@@ -66,8 +69,9 @@ def plot(groups, site="stream"):
     if len(groups) > MOST:
         raise PlotError(f"{groups[0].runs[0]}: {len(groups)} runs; at most {MOST} are drawn as maps; name fewer")
     maps = [HeatMap(group, site) for group in groups]
-    if all(m.steps.size == 1 for m in maps):
-        raise PlotError(f"{groups[0].runs[0]}: one step is logged, a map needs two; `plot.py layers` shows it")
+    for m in maps:
+        if all(one.steps.size == 1 for one in maps) or m.steps[0] == 0:  # a logarithmic axis has no place for a probe's step 0
+            raise PlotError(f"{m.group.runs[0]}: one step is logged, a map needs two; `plot.py layers` shows it")
     what = "residual stream" if site == "stream" else site
     lost = any(np.isnan(getattr(m, q[0])[:, m.first:]).any() for m in maps for q in QUANTITIES)
     handles = [Patch(label="not finite", **HATCH)] if lost else []

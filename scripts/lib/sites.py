@@ -29,6 +29,11 @@ class Steps:
         return found[0]
 
 
+def layer_count(run, layers):
+    """The layers of a run with the embedding: those of its config, as the rows of a killed run may end within a step."""
+    return max(run.value("model.n_layer"), layers.max()) + 1
+
+
 class Site(Steps):
     """One site of a run: `rms` and `grad` as arrays (steps, layers 0..L), NaN for a layer without it; `first`: the
     first layer that has it."""
@@ -39,7 +44,7 @@ class Site(Steps):
         self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
         layers = rows[:, 1].astype(int)
         self.first = layers.min()
-        self.rms, self.grad = np.full((2, self.steps.size, layers.max() + 1), np.nan)
+        self.rms, self.grad = np.full((2, self.steps.size, layer_count(run, layers)), np.nan)
         self.rms[at, layers], self.grad[at, layers] = rows[:, 2], rows[:, 3]
         self.whole = np.isfinite(self.rms[:, self.first:] + self.grad[:, self.first:]).all(axis=1)
 
@@ -64,7 +69,7 @@ class Branches(Steps):
         rows = run.rows("layers.csv", ("step", "layer", "branch_share"), UNLOGGED, keep=("site", ("attn_out", "ffn_out")))
         self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
         layers, sublayer = rows[:, 1].astype(int), rows[:, 3].astype(int)
-        shares = np.full((2, self.steps.size, layers.max() + 1), np.nan)
+        shares = np.full((2, self.steps.size, layer_count(run, layers)), np.nan)
         shares[sublayer, at, layers] = rows[:, 2]
         self.attention, self.ffn = shares
         self.placements = placements(run.config.get("model", {}), layers.max())
