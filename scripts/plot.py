@@ -31,6 +31,7 @@ STEP = ("--step", {"type": int, "metavar": "N", "help": "step of the panels by d
 THEORY = ("--theory", {"action": "store_true", "help": "the first logged step beside what theory expects of it"})
 SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
                    "help": f"what to draw: {', '.join(SITES)} (default: stream)"})
+LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step", "help": "the horizontal axis: step (the default), tokens or seconds"})
 
 # `plot`: the figure of groups of runs; `needed`: the file that each run must have; `options`: (flag, argparse's settings).
 Kind = namedtuple("Kind", "plot needed help options")
@@ -40,13 +41,13 @@ KINDS = {
     "heatmap": Kind(plot_heatmap.plot, "layers.csv", "every layer at every logged step, as a map of colours", (SITE,)),
     "branches": Kind(plot_branches.plot, "layers.csv", "the size of what each sublayer adds, over that of the stream", (STEP,)),
     "heads": Kind(plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP,)),
-    "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, beside n-gram models", ()),
+    "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, beside n-gram models", (LOSS_X,)),
 }
 
 
 def figure(kind, *folders, **options):
-    """The figure of some run, probe or sweep folders. Options are those of the command: step=N, theory=True, site=NAME; and
-    paper=INCHES."""
+    """The figure of some run, probe or sweep folders. Options are those of the command: step=N, theory=True, site=NAME,
+    x="tokens"; and paper=INCHES."""
     row = KINDS[kind]
     drawn = row.plot(styled(group_by_config(find_runs(folders, row.needed))), **options)
     with look(drawn.paper):

@@ -183,6 +183,25 @@ class Styles(MadeRuns):
         self.assertEqual([axes.lines[0].get_ydata().tolist() for axes in figure.axes], [[4, 0.5], [0.25, 1]])
         self.refused("plot.py", "steps", self.make("p/seed-1", steps=(0,), probe=True), says="no metrics.csv; a probe does not train")
 
+    def test_loss_against_tokens_and_seconds(self):
+        """Of seeds the mean of the seconds at each step, as of the losses."""
+        for seed, pace, rows in ((1, 0.5, (1, 2, 3, 4)), (2, 1.5, (1, 2, 3))):
+            lines = [f"{step},{80 * step},{pace * step},{4 - step / 2},{3 if step == 2 else ''},100" for step in rows]
+            (self.make(f"s{seed}", train__seed=seed) / "metrics.csv").write_text(
+                "\n".join(["step,tokens,seconds,train_loss,val_loss,step_ms", *lines]) + "\n")
+        for x, expected, validation in (("step", [1, 2, 3, 4], 2), ("tokens", [80, 160, 240, 320], 160), ("seconds", [1, 2, 3, 3], 2)):
+            axes = plot.loss(self.root / "s1", self.root / "s2", x=x).axes[0]
+            line = next(line for line in axes.lines if line.get_label() == "pre · layernorm")
+            np.testing.assert_allclose([line.get_xdata(), line.get_ydata()], [expected, [3.5, 3, 2.5, 2]])
+            self.assertEqual([line.get_xdata().tolist() for line in axes.lines if line.get_marker() == "D"], [[validation]])
+            self.assertEqual(axes.get_xlabel(), plot_loss.AXES[x])
+        for run, steps in (("s1", (1, 2, 3)), ("s2", (1, 3))):  # without the column
+            (self.root / run / "metrics.csv").write_text("step,tokens,train_loss,val_loss,step_ms\n" + "".join(
+                f"{step},{80 * step},3,,{100 * step}\n" for step in steps))
+        line = next(line for line in plot.loss(self.root / "s1", x="seconds").axes[0].lines if line.get_label() == "pre · layernorm")
+        np.testing.assert_allclose(line.get_xdata(), [0.1, 0.3, 0.6])
+        self.refused("plot.py", "loss", "s1", "s2", "--x", "seconds", says="s2: metrics.csv does not say the seconds")
+
     def test_branches_are_those_of_the_log(self):
         branches = Branches(Run(self.make("run")))
         for drawn, logged in ((branches.attention, [0.25] * 3), (branches.ffn, [layer / 2 / (1 + layer) for layer in (1, 2, 3)])):

@@ -251,7 +251,8 @@ def shared_settings(groups, of=MEAN):
         return None if value is None or isinstance(value, (list, dict)) else form.format(value)
 
     layers = common("model.n_layer")
-    parts = ["1 block" if layers == "1" else layers and f"{layers} blocks", common("model.d_model", "width {}"),
+    seeds = shared_seeds(groups)
+    parts = [seeds and f"{of} {seeds} seeds", "1 block" if layers == "1" else layers and f"{layers} blocks", common("model.d_model", "width {}"),
              common("model.context", "context {}")]
     if len(groups) > 1:  # of a single group the legend says it
         parts += [common(PLACEMENT), common(NORM)]
@@ -260,5 +261,5 @@ def shared_settings(groups, of=MEAN):
         parts += [common("train.optimizer"), common("train.lr", "lr {:g}")]
     texts = {tuple(Path(path).stem for path in run.texts()) for run in runs}
     parts += [" + ".join(names) for names in texts if len(texts) == 1]
-    parts += [common("train.seed", "seed {}"), shared_seeds(groups) and f"{of} {shared_seeds(groups)} seeds"]
+    parts.append(common("train.seed", "seed {}"))
     return shortened(" · ".join(part for part in parts if part), 112)

@@ -31,11 +31,11 @@ def nothing_finite(axes, why="no finite values"):
     axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color=MUTED)
 
 
-def whole_x(axes, last, share=1.0):
-    """An x axis of whole numbers up to `last`, which is at this share of the panel's width."""
+def whole_x(axes, last, share=1.0, whole=True):
+    """An x axis of numbers up to `last`, which is at this share of the panel's width; `whole`: of whole numbers only."""
     most = max(2, min(8, round(share * axes.get_position().width * axes.figure.get_figwidth() / inches(0.42))))
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.0f}"))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(most, steps=[1, 2, 5, 10], integer=whole, min_n_ticks=1))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.0f}" if whole and last < 1e6 else number(v)))
     axes.set_xlim(-0.02 * last - 0.05, 1.02 * last + 0.05)
 
 

@@ -1,4 +1,4 @@
-"""Plots training and validation loss of one or more runs against the step, beside what simple models reach."""
+"""Plots training and validation loss of one or more runs against the step, tokens or seconds, beside what simple models reach."""
 
 import json
 import math
@@ -7,11 +7,13 @@ from lib.figures import MUTED, drawing, end_names, facets, for_paper, group_hand
 from matplotlib.lines import Line2D
 from lib.panels import THICK, band, end_mark, entitle, name_ends, nothing_finite, number, on_steps, say, ticker, whole_x
 from lib.groups import shared_settings
-from lib.runs import np
+from lib.runs import PlotError, np
 
 MAX_DIAMONDS = 80  # a group: more would lie on one another
 NEAR = 1.3  # times the uniform level: a loss above it is a first or a diverging one
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram")
+AXES = {"step": "step", "tokens": "tokens trained on", "seconds": "seconds of training"}  # {x: the axis's label}
+STEP, TRAIN, VALIDATION, X = range(4)  # columns of a run's table
 
 
 def reference_levels(run):
@@ -84,43 +86,56 @@ def draw_levels(axes, levels, end):
         above = height
 
 
+def table_of(run, x):
+    """A run's metrics.csv as an array of the columns STEP, TRAIN and VALIDATION (losses, NaN where there is none) and X: the step,
+    or the tokens or seconds that training had taken at it."""
+    rows = run.rows("metrics.csv", ("step", "train_loss", "val_loss"),
+                    "a probe does not train; `plot.py layers` shows it" if run.probe else "not a training run")
+    if x == "step":
+        return np.column_stack([rows, rows[:, STEP]])
+    steps, values = run.progress(x).T
+    if not steps.size:
+        raise PlotError(f"{run}: metrics.csv does not say the {x} that training took; draw it by step")
+    return np.column_stack([rows, np.interp(rows[:, STEP], [0, *steps], [0, *values])])
+
+
 def draw_group(axes, group, tables):
     """A group's training loss, smoothed, with the range of its seeds or, of one run, every row; its validation loss as
-    diamonds; marks where runs diverged."""
-    members = [tables[run] for run in group.runs]
-    steps, losses = on_steps([t[:, 0] for t in members], [t[:, 1] for t in members])
-    mean, least, most = band(losses)
-    if len(members) > 1:
-        axes.fill_between(steps, least, most, color=group.color, alpha=0.16, linewidth=0)
+    diamonds; marks where runs diverged. At a step x is the mean over the seeds, as the loss is."""
+    def joined(column):
+        return on_steps([tables[run][:, STEP] for run in group.runs], [tables[run][:, column] for run in group.runs])[1]
+
+    x = np.maximum.accumulate(band(joined(X))[0])  # rising also where a slower seed has ended
+    mean, least, most = band(joined(TRAIN))
+    if len(group.runs) > 1:
+        axes.fill_between(x, least, most, color=group.color, alpha=0.16, linewidth=0)
     else:
-        axes.plot(steps, mean, color=group.color, alpha=0.35, linewidth=points(0.9))
+        axes.plot(x, mean, color=group.color, alpha=0.35, linewidth=points(0.9))
     good = np.isfinite(mean)
-    axes.plot(steps[good], smooth(mean[good], bool(group.diverged)), color=group.color, linewidth=points(THICK), zorder=3,
+    axes.plot(x[good], smooth(mean[good], bool(group.diverged)), color=group.color, linewidth=points(THICK), zorder=3,
               linestyle=group.dash, label=literal(group.name), marker="o" if good.sum() == 1 else None, markersize=points(5))
-    steps, losses = on_steps([t[:, 0] for t in members], [t[:, 2] for t in members])
-    mean, least, most = band(losses)
+    mean, least, most = band(joined(VALIDATION))
     shown = np.flatnonzero(np.isfinite(mean))
     few = shown.size <= 30
     shown = shown[::-1][::math.ceil(shown.size / MAX_DIAMONDS) or 1]  # evenly, the last one among them
-    axes.errorbar(steps[shown], mean[shown], yerr=np.stack([mean - least, most - mean])[:, shown] if len(members) > 1 else None,
+    axes.errorbar(x[shown], mean[shown], yerr=np.stack([mean - least, most - mean])[:, shown] if len(group.runs) > 1 else None,
                   linestyle="", marker="D", color=group.color, markersize=points(6.5 if few else 4), markerfacecolor="white",
                   markeredgewidth=points(1.7 if few else 1.1), elinewidth=points(1.4), zorder=4)
     for run in group.runs:
         if run.diverged:
-            end_mark(axes, tables[run][:, 0], tables[run][:, 1], group.color)
+            end_mark(axes, tables[run][:, X], tables[run][:, TRAIN], group.color)
 
 
 @drawing
-def plot(groups):
-    """The figure: loss against the step, a panel for each of `facets`, all on one scale."""
+def plot(groups, x="step"):
+    """The figure: loss against x, one of AXES; a panel for each of `facets`, all on one scale."""
     runs = [run for group in groups for run in group.runs]
-    tables = {run: run.rows("metrics.csv", ("step", "train_loss", "val_loss"), "a probe does not train; `plot.py layers` "
-                            "shows it" if run.probe else "not a training run") for run in runs}
+    tables = {run: table_of(run, x) for run in runs}
     levels = common_levels(runs)
-    curves = [table[:, 1] for table in tables.values()] + [table[:, 2] for table in tables.values()]
+    curves = [table[:, column] for column in (TRAIN, VALIDATION) for table in tables.values()]
     low, high, log = limits(curves, levels, max(map(math.log, vocabularies(runs)), default=None))
-    last = max(table[-1, 0] for table in tables.values())
-    validated = any(np.isfinite(table[:, 2]).any() for table in tables.values())
+    last = max(table[:, X].max() for table in tables.values())
+    validated = any(np.isfinite(table[:, VALIDATION]).any() for table in tables.values())
     parts = facets(groups)
     names = end_names(groups) if len(parts) == 1 and not for_paper() else []
     columns = min(2, len(parts))
@@ -137,7 +152,7 @@ def plot(groups):
             draw_group(axes, group, tables)
         if not any(np.isfinite(curve).any() for curve in curves):
             nothing_finite(axes)
-        label_axes(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, last, names)
+        label_axes(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, x, last, names)
     for empty in panels[len(parts):]:
         empty.remove()
     if not for_paper():
@@ -146,18 +161,18 @@ def plot(groups):
     return figure
 
 
-def label_axes(axes, levels, last, names):
-    """Ticks and units, in nats and in bits; right of the last step room for the names of lines and of levels."""
+def label_axes(axes, levels, x, last, names):
+    """Ticks and units, in nats and in bits; right of the `last` x room for the names of lines and of levels."""
     width = axes.get_position().width * axes.figure.get_figwidth()
     named = inches(0.4 + 0.085 * max(map(len, names)) if names else 0) / width
     share = min(0.6, named + inches(1.3) / width)  # of the panel
-    whole_x(axes, last, 1 - share)
+    whole_x(axes, last, 1 - share, whole=x != "seconds")
     ticks = [t for t in axes.get_xticks() if 0 <= t <= last]
     end = last * (1 + share / (1 - share))
     axes.set_xlim(-0.02 * last, end)
     axes.set_xticks(ticks)
     draw_levels(axes, levels, end)
-    axes.set_xlabel("step")
+    axes.set_xlabel(AXES[x])
     say(axes, "loss (nats per character)")
     say(axes, "loss (bits per character)" if width > 5 else "bits", right=True)
     bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
