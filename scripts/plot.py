@@ -13,7 +13,7 @@ from collections import namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib import plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
+from lib import plot_branches, plot_cosine, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.command import Parser
 from lib.figures import PAPERS, look, styled
 from lib.output import output_path, save
@@ -28,6 +28,8 @@ EXAMPLES = """examples:
   scripts/plot.py loss runs/seed-1 runs/seed-2             the mean of two seeds, and their range
 """
 STEP = ("--step", {"type": int, "metavar": "N", "help": "step of the panels by depth (default: the last logged)"})
+STEPS = ("--step", {"type": int, "metavar": "N", "action": "append", "help": "step of a panel by depth, may be repeated (default: "
+                    "the first and the last logged)"})
 THEORY = ("--theory", {"action": "store_true", "help": "the first logged step beside what theory expects of it"})
 SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
                    "help": f"what to draw: {', '.join(SITES)} (default: stream)"})
@@ -41,13 +43,14 @@ KINDS = {
     "heatmap": Kind(plot_heatmap.plot, "layers.csv", "every layer at every logged step, as a map of colours", (SITE,)),
     "branches": Kind(plot_branches.plot, "layers.csv", "the size of what each sublayer adds, over that of the stream", (STEP,)),
     "heads": Kind(plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP,)),
+    "cosine": Kind(plot_cosine.plot, "layers.csv", "the cosine between the tokens of a sequence: at 1 all are alike", (STEPS,)),
     "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, beside n-gram models", (LOSS_X,)),
 }
 
 
 def figure(kind, *folders, **options):
-    """The figure of some run, probe or sweep folders. Options are those of the command: step=N, theory=True, site=NAME,
-    x="tokens"; and paper=INCHES."""
+    """The figure of some run, probe or sweep folders. Options are those of the command: step=N (cosine: step=[N, ...]),
+    theory=True, site=NAME, x="tokens"; and paper=INCHES."""
     row = KINDS[kind]
     drawn = row.plot(styled(group_by_config(find_runs(folders, row.needed))), **options)
     with look(drawn.paper):
@@ -55,7 +58,13 @@ def figure(kind, *folders, **options):
     return drawn
 
 
-layers, steps, heatmap, branches, heads, loss = (functools.partial(figure, kind) for kind in KINDS)
+layers = functools.partial(figure, "layers")
+steps = functools.partial(figure, "steps")
+heatmap = functools.partial(figure, "heatmap")
+branches = functools.partial(figure, "branches")
+heads = functools.partial(figure, "heads")
+cosine = functools.partial(figure, "cosine")
+loss = functools.partial(figure, "loss")
 
 
 def arguments():

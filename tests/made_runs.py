@@ -62,7 +62,7 @@ class MadeRuns(unittest.TestCase):
         if config["model"]["norm_placement"] in ("none", "rezero"):  # norms have no effect
             del config["model"]["norm"], config["model"]["final_norm"]
         folder = self.root / folder
-        layers = ["step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share"]
+        layers = ["step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share,token_cosine"]
         heads = ["step,layer,head,max_logit,entropy,first_share"]
         metrics = ["step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"]
         for step in steps:
@@ -70,11 +70,12 @@ class MadeRuns(unittest.TestCase):
             for layer in range(config["model"]["n_layer"] + 1):
                 rms, grad = 1 + layer, 1e-3 * decay ** layer * (1 + 0.1 * config["train"]["seed"])
                 values = ("nan", "inf") if lost else (rms, grad)
-                layers.append(f"{step},{layer},stream,0,{values[0]},1,0,{values[1]},1,1,0,")
-                layers.append(f"{step},{layer},attn_in,0,777,1,0,777,1,1,0,")
+                layers.append(f"{step},{layer},stream,0,{values[0]},1,0,{values[1]},1,1,0,,"
+                              f"{'nan' if lost else 1 - 1 / (1 + layer * step)}")
+                layers.append(f"{step},{layer},attn_in,0,777,1,0,777,1,1,0,,")
                 if layer:
                     heads += [f"{step},{layer},{head},{head - 1 / layer},{1 + head},{0.1 * layer}" for head in (0, 1)]
-                    layers += [f"{step},{layer},{site},0,{out},1,0,{grad},1,1,0,{share}" for site, out, share in
+                    layers += [f"{step},{layer},{site},0,{out},1,0,{grad},1,1,0,{share}," for site, out, share in
                                (("attn_out", layer / 4, "nan" if lost else 0.25), ("stream_mid", rms, ""),
                                 ("ffn_out", layer / 2, "nan" if lost else layer / 2 / rms))]
             loss = "nan" if lost else 1.5 + 2 / max(step, 1)

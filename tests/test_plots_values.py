@@ -45,6 +45,14 @@ class Maps(MadeRuns):
         with self.assertRaisesRegex(PlotError, "no row of step 7 .* nearest: 1 and 10|nearest: 10 and 1"):
             Site(Run(self.root / "r")).index(7)
 
+    def test_ticks_are_steps(self):
+        for steps, ticks in (([3], [3]), ([1], [1]), ([6, 7, 8], [6, 8]), ([1, 10, 60], [1, 2, 5, 10, 20, 50])):
+            self.assertEqual(plot_heatmap.step_ticks(steps, plot_heatmap.edges(np.array(steps)))[:6], ticks)
+        self.make("a", steps=(3,))
+        self.make("b", model__norm="rmsnorm")
+        axes = plot.heatmap(self.root / "a", self.root / "b").axes[0]
+        self.assertEqual(axes.get_xticks().tolist(), [3])
+
     def test_the_scale_holds_for_all(self):
         maps = [plot_heatmap.HeatMap(Group([Run(self.make(name, decay=decay))], name), "stream")
                 for name, decay in (("a", 1.0), ("b", 0.01))]
@@ -162,7 +170,7 @@ class Styles(MadeRuns):
     def test_a_figure_for_a_paper(self):
         runs = self.make("pre"), self.make("post", model__norm_placement="post")
         widths = itertools.cycle({"page": 5.5, "3.25": 3.25}.items())
-        for kind, (width, inches) in zip(("layers", "loss", "heatmap", "branches", "steps", "layers", "heads"), widths):
+        for kind, (width, inches) in zip(("layers", "loss", "heatmap", "branches", "steps", "cosine", "heads", "layers"), widths):
             with self.subTest(kind, width=width):
                 done = self.call("plot.py", kind, *runs, "--paper", width, "-o", "paper")
                 self.assertEqual((done.returncode, done.stdout), (0, "wrote paper.pdf\n"), done.stderr)
@@ -206,6 +214,23 @@ class Styles(MadeRuns):
         branches = Branches(Run(self.make("run")))
         for drawn, logged in ((branches.attention, [0.25] * 3), (branches.ffn, [layer / 2 / (1 + layer) for layer in (1, 2, 3)])):
             np.testing.assert_allclose(drawn, np.tile([np.nan, *logged], (7, 1)))
+
+    def test_cosines_are_those_of_the_log(self):
+        runs = [self.make("run"), self.make("lost", diverged=True, model__norm="rmsnorm")]
+        first, last, training = plot.cosine(*runs).axes
+        for panel, step, title in ((first, 1, "at step 1"), (last, 60, "last steps (50–60)")):
+            self.assertEqual(panel.get_title(loc="left"), f"Cosine by depth, {title}")
+            np.testing.assert_allclose(panel.lines[0].get_ydata(), [1 - 1 / (1 + layer * step) for layer in range(4)])
+        self.assertEqual(training.get_title(loc="left"), "Cosine during training, blocks 1 and 3")
+        np.testing.assert_allclose(training.lines[1].get_ydata(), [1 - 1 / (1 + 3 * step) for step in (1, 10, 20, 30, 40, 50, 60)])
+        panels = plot.cosine(runs[0], step=[10, 20, 30]).axes
+        self.assertEqual([panel.get_title(loc="left")[-10:] for panel in panels[:3]], ["at step 10", "at step 20", "at step 30"])
+        self.assertTrue(all(panel.get_ylim()[0] == 0 and 1 < panel.get_ylim()[1] < 1.2 for panel in panels[:3]))
+        column = plot.cosine(runs[0], paper=3.25)  # without a fourth panel's room
+        self.assertLess(column.axes[-1].get_position().y0 * column.get_figheight(), 0.6)
+        text = (runs[0] / "layers.csv").read_text()
+        (runs[0] / "layers.csv").write_text(text.replace("token_cosine", "other"))
+        self.refused("plot.py", "cosine", "run", says="run: layers.csv has no column token_cosine; train again to log it, or")
 
     def test_levels_hold_for_runs_of_one_text_with_and_without_summary(self):
         done, killed = self.make("done"), self.make("killed")

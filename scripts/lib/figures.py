@@ -152,13 +152,15 @@ def _legend_shape(texts, width):
     return rows, len(columns)
 
 
-def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=(), names=()):
+def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=(), names=(),
+               panels=None):
     """A figure with a title, a subtitle of any lines and one legend above its panels; (figure, axes as a flat list).
-    `room`: inches left free below the legend; `notes`: lines below the panels; `names`: what name_ends shall write beside them.
-    A paper's has no title, its caption says it, and a narrow one a single column. Sizes are those of a screen's figure."""
+    `room`: inches left free below the legend; `notes`: lines below the panels; `names`: what name_ends shall write beside them;
+    `panels`: how many of rows × columns are needed (None: all). A paper's figure has no title, as its caption says it, and a narrow
+    one has a single column. Sizes are those of a screen's figure."""
     width = matplotlib.rcParams["figure.figsize"][0]
     if width < 5:
-        rows, columns = rows * columns, 1
+        rows, columns = panels or rows * columns, 1
     legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles], width)
     notes = [line for note in notes for line in textwrap.wrap(note, int(120 * width / letters(9.5)))]
     above = 0.15 if for_paper() else 0.82 + 0.18 * subtitle.count("\n")  # the legend

@@ -53,7 +53,8 @@ def plot(groups, step=None):
     columns = 2 if len(parts) % 3 else 3  # a kind begins a row
     figure, axes = new_figure(math.ceil(count / columns), columns, 3.45, "What the attention heads do",
                               shared_settings(groups) + (f" · {when}" if len(parts) > 1 else ""),
-                              group_handles(groups, max(head.entropy.shape[1] for head in every) - 1), names=names, notes=[NOTE])
+                              group_handles(groups, max(head.entropy.shape[1] for head in every) - 1), names=names, notes=[NOTE],
+                              panels=count)
     panels = iter(axes)
     contexts = {group.runs[0].value("model.context") for group in groups}
     context = contexts.pop() if len(contexts) == 1 else None

@@ -63,6 +63,12 @@ def edges(steps):
     return np.concatenate([[steps[0]**2 / middle[0]], middle, [steps[-1]**2 / middle[-1]]])
 
 
+def step_ticks(steps, limits):
+    """Ticks 1, 2, 5, 10, … within the limits of a logarithmic axis; the first and last step where fewer than two are."""
+    ticks = [digit * 10**power for power in range(8) for digit in (1, 2, 5) if limits[0] <= digit * 10**power <= limits[-1]]
+    return ticks if len(ticks) > 1 else sorted({steps[0], steps[-1]})
+
+
 @drawing
 def plot(groups, site="stream"):
     """The figure: activation left and gradient right, blocks upward, one colour scale for all groups; a row a group."""
@@ -110,7 +116,7 @@ def draw_map(axes, one, name, norm, colors):
     axes.add_patch(Rectangle((x[0], y[0]), x[-1] - x[0], y[-1] - y[0], zorder=0.5, **HATCH))
     axes.set_xscale("log")  # the first steps, where most happens, are as wide as the many later ones
     axes.set_xlim(x[0], x[-1])
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20))
+    axes.set_xticks(step_ticks(one.steps, x))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:.0f}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(y[0], y[-1])

@@ -90,10 +90,10 @@ class Run:
             raise PlotError(f"{self}: damaged {name}: not an object")
         return value
 
-    def rows(self, name, columns, hint, keep=None, some=True, first=None, last=None):
-        """The named columns as an array (rows, columns) of floats. `keep`: (column, names): only rows with one of these
-        names there, and as a last column which of the names it is, counted from 0. `some`: none is an error. `first`, `last`: only
-        rows in so many bytes of the file."""
+    def rows(self, name, columns, hint, keep=None, some=True, first=None, last=None, no_column=""):
+        """The named columns as an array (rows, columns) of floats. `hint` and `no_column`: what to do without the file or a column, for
+        the error. `keep`: (column, names): only rows with one of these names there, and as a last column which of the names it is,
+        counted from 0. `some`: having no rows is an error. `first`, `last`: read only that many bytes from the file's start or end."""
         try:
             file = open(self.folder / name, "rb")
         except FileNotFoundError:
@@ -104,7 +104,7 @@ class Run:
             header = next(reader, [])
             missing = [c for c in (*columns, *([keep[0]] if keep else [])) if c not in header]
             if missing:
-                raise PlotError(f"{self}: {name} has no column {', '.join(missing)}")
+                raise PlotError(f"{self}: {name} has no column {', '.join(missing)}" + (no_column and f"; {no_column}"))
             places = [header.index(c) for c in columns]
             filter_place = header.index(keep[0]) if keep else None
             numbers = {name: [i] for i, name in enumerate(keep[1])} if keep else {}

@@ -59,6 +59,21 @@ def every_site(run):
     return {name: Site(run, name, rows[rows[:, 4] == i]) for i, name in enumerate(SITES) if (rows[:, 4] == i).any()}
 
 
+class TokenCosine(Steps):
+    """How alike the residual stream's vectors of different tokens are: `cosine` as an array (steps, layers 0..L), the mean over pairs of
+    different positions i, j of a sequence of cos(x_i, x_j), averaged over sequences."""
+
+    def __init__(self, run):
+        self.run = run
+        rows = run.rows("layers.csv", ("step", "layer", "token_cosine"), UNLOGGED, keep=("site", ("stream",)),
+                        no_column="train again to log it, or see scripts/measure.py for the run's weights")
+        self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
+        layers = rows[:, 1].astype(int)
+        self.cosine = np.full((self.steps.size, layer_count(run, layers)), np.nan)
+        self.cosine[at, layers] = rows[:, 2]
+        self.whole = np.isfinite(self.cosine).all(axis=1)
+
+
 class Branches(Steps):
     """How large what a sublayer adds is beside the stream that it joins, rms over rms, as layers.csv has it in `branch_share`:
     `attention` and `ffn` as arrays (steps, layers 0..L), NaN for layer 0 and without a residual sum. `placements`: those of
