@@ -1,5 +1,5 @@
-"""What the plots share of a figure: its look, on a screen or in a paper, its styles, layout and legend; panels.py fills its
-panels. Nothing of it stays: matplotlib's own settings are untouched once a figure is drawn."""
+"""The frame of all figures: the look on a screen or in a paper, styles, layout and legend; panels.py fills the panels. matplotlib's
+own settings are restored once a figure is drawn."""
 
 import contextlib
 import functools
@@ -21,11 +21,11 @@ INK, MUTED, GRID = "#222222", "#666666", "#E3E3E3"
 WIDTH, DPI = 10.0, 140  # inches; 1400 pixels
 LETTERS, PAPER_LETTERS = 11.0, 8.0  # points, of a screen's figure and of a paper's
 PAPERS = {"column": 3.25, "page": 5.5}  # inches
-MARKERS, MARKED = tuple("osD^vPph"), 24  # a marker a group, where a line has no more blocks than this
+MARKERS, MARKED = tuple("osD^vPph"), 24  # one marker per group, on lines of at most so many blocks
 DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))
 LINES = ("-", DASHES, DOTS)
-MOST_LINES, MOST_PANELS = 9, 9  # where dashes tell lines of a colour apart; of a figure
-MOST_NAMES, LONGEST_NAME = 14, 22  # lines that are named at their ends, and letters of such a name on a screen
+MOST_LINES, MOST_PANELS = 9, 9  # lines in a panel that has dashes; panels of a figure
+MOST_NAMES, LONGEST_NAME = 14, 22  # lines that are named at their ends; letters of such a name on a screen
 
 LOOK = {
     "font.family": "DejaVu Sans", "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": "#999999",
@@ -37,8 +37,8 @@ LOOK = {
 
 @contextlib.contextmanager
 def look(paper=None):
-    """matplotlib as these figures need it, whatever the user's own settings, which hold again afterwards. `paper`: the width in
-    inches of a paper's figure; None: a screen's."""
+    """A context with the settings of these figures, after which the user's own hold again. `paper`: the width in inches of a paper's
+    figure; None: a screen's figure."""
     size = PAPER_LETTERS if paper else LETTERS
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name that the font lacks is drawn as boxes
@@ -50,7 +50,7 @@ def look(paper=None):
 
 
 def drawing(plot):
-    """Of a function that makes a figure: it does so in the look of a screen, or with `paper` in that of a paper."""
+    """Decorates a function that makes a figure: it works in the look of a screen or, with `paper`, in that of a paper."""
     @functools.wraps(plot)
     def drawn(*args, paper=None, **options):
         with look(paper):
@@ -61,7 +61,7 @@ def drawing(plot):
 
 
 def points(size):
-    """A size that is meant beside letters of 11 points, beside those of this look."""
+    """A size in points that suits letters of 11 points, scaled to the letters of this look."""
     return size * matplotlib.rcParams["font.size"] / LETTERS
 
 
@@ -69,7 +69,7 @@ inches = points
 
 
 def letters(size):
-    """The size of a text; in a paper none is smaller than its 8 points."""
+    """The size of a text in points, scaled to this look; in a paper at least 8 points."""
     return max(points(size), PAPER_LETTERS)
 
 
@@ -85,21 +85,22 @@ def style(number):
 
 
 def placement_styles(placements):
-    """{placement: its style}, the same in every figure but for lists and pairs of placements, which come after the others."""
+    """{placement: its style}, the same in every figure; lists and pairs of placements get the styles after the named ones."""
     names = list(dict.fromkeys([*PLACEMENTS, *placements]))
     return {name: style(names.index(name)) for name in placements}
 
 
 def styled(groups):
-    """The groups, each with what tells it from others in a figure: `panel`, the title of its panel; `color`, that of `lead`, which is
-    the placement where placements differ; `dash` and `marker`, those of `rest`; `name`, at its line's end."""
+    """The groups, each with what tells it apart in a figure: `panel`, the title of its panel; `color`, which stands for `lead`; `dash`
+    and `marker`, which stand for `rest`; `name`, written at the end of its line."""
     keys = list(dict.fromkeys(key for group in groups for key in group.parts))
-    keys = [key for key in keys if len({group.parts.get(key) for group in groups}) > 1] or keys
-    lead, panels, rest = tellers(groups, keys)
+    varying = [key for key in keys if len({group.parts.get(key) for group in groups}) > 1]
+    color_keys, panel_keys, dash_keys = assigned_keys(groups, varying or keys)
     for group in groups:
-        group.lead, group.panel, group.rest = (told(group, part) for part in (lead, panels, rest))
-        group.name = told(group, [*lead, *rest]) if panels else group.label
-    styles, rests = lead_styles(groups, lead), list(dict.fromkeys(group.rest for group in groups))
+        group.lead, group.rest = label_part(group, color_keys), label_part(group, dash_keys)
+        group.panel = label_part(group, panel_keys)
+        group.name = label_part(group, [*color_keys, *dash_keys]) if panel_keys else group.label
+    styles, rests = lead_styles(groups, color_keys), list(dict.fromkeys(group.rest for group in groups))
     for group in groups:
         group.color, group.dash, group.marker = styles[group.lead]
         if len(rests) > 1:
@@ -108,37 +109,47 @@ def styled(groups):
     return groups
 
 
-def told(group, keys):
-    """What a group's label says of these keys."""
+def label_part(group, keys):
+    """The part of a group's label that is about these keys."""
     return " · ".join(text for key, text in group.parts.items() if key in keys)
 
 
-def lead_styles(groups, lead):
-    """{what labels say of the keys `lead`: a style}, the placement's own if that is the key."""
-    named = {told(group, lead): group.placement for group in groups}
-    styles = placement_styles(named.values())
-    return {text: styles[name] if list(lead) == [PLACEMENT] else style(i) for i, (text, name) in enumerate(named.items())}
+def lead_styles(groups, color_keys):
+    """{group.lead: a style}: the placement's own style if the placement alone has colours."""
+    placements = {label_part(group, color_keys): group.placement for group in groups}
+    if list(color_keys) == [PLACEMENT]:
+        styles = placement_styles(placements.values())
+        return {lead: styles[placement] for lead, placement in placements.items()}
+    return {lead: style(number) for number, lead in enumerate(placements)}
 
 
-def tellers(groups, keys):
-    """Which of the keys colours, panels and dashes tell: (lead, panels, rest). Panels are as few as leave in each no more lines than
-    can be told apart. Few groups of one placement have a colour each and no panels."""
-    lead, *others = keys
-    if lead != PLACEMENT and len(groups) <= len(PALETTE):
+def assigned_keys(groups, keys):
+    """(color_keys, panel_keys, dash_keys): by which of the keys groups have a colour, a panel and a dash of their own. The first key,
+    which is the placement where placements differ, has colours. Uses the fewest panels in which every panel's lines can be
+    distinguished. Where the placement is the same and groups are few, each has a colour and there is one panel."""
+    first, *others = keys
+    if first != PLACEMENT and len(groups) <= len(PALETTE):
         return keys, (), ()
-    colors = [color for color, *_ in lead_styles(groups, [lead]).values()]
     for count in range(len(others) + 1):
-        for panels in itertools.combinations(others, count):
-            rest = [key for key in others if key not in panels]
-            dashes, sizes = {told(group, rest) for group in groups}, Counter(told(group, panels) for group in groups)
-            dashed = len(set(colors)) == len(colors) and len(dashes) <= len(LINES) and max(sizes.values()) <= MOST_LINES
-            if (len(dashes) == 1 or dashed) and (not panels or len(sizes) <= min(MOST_PANELS, len(groups) / 2)):
-                return [lead], panels, rest
-    return ([lead], (), others) if lead == PLACEMENT else (keys, (), ())
+        for panel_keys in itertools.combinations(others, count):
+            dash_keys = [key for key in others if key not in panel_keys]
+            if are_distinguished(groups, first, panel_keys, dash_keys):
+                return [first], panel_keys, dash_keys
+    return ([first], (), others) if first == PLACEMENT else (keys, (), ())
+
+
+def are_distinguished(groups, first, panel_keys, dash_keys):
+    """Whether the lines of each panel can be distinguished by colour and dash, and the panels are few beside the groups."""
+    colors = [color for color, *_ in lead_styles(groups, [first]).values()]
+    dashes = {label_part(group, dash_keys) for group in groups}
+    sizes = Counter(label_part(group, panel_keys) for group in groups)  # lines of each panel
+    has_few_lines = len(set(colors)) == len(colors) and len(dashes) <= len(LINES) and max(sizes.values()) <= MOST_LINES
+    has_few_panels = not panel_keys or len(sizes) <= min(MOST_PANELS, len(groups) / 2)
+    return (len(dashes) == 1 or has_few_lines) and has_few_panels
 
 
 def literal(text):
-    """Text that matplotlib shall not read as a formula."""
+    """The text with $ escaped, so that matplotlib does not read it as a formula."""
     return text.replace("$", r"\$")
 
 
