@@ -32,7 +32,7 @@ def corpus_hash(path):
 
 @functools.cache
 def draw_once():
-    """What matplotlib looks for and loads when it first draws, every script's child then has."""
+    """Draws a figure, so that every script's child process inherits the fonts that matplotlib has loaded."""
     figure = figures.drawing(figures.Figure)()
     figure.subplots().set(yscale="log", title="title")
     for kind in ("png", "svg"):
@@ -40,7 +40,7 @@ def draw_once():
 
 
 class MadeRuns(unittest.TestCase):
-    """A test with a folder of its own for made-up runs, and a text that they are said to be trained on."""
+    """A test with its own folder for made-up runs, and a text that their configs name."""
 
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
@@ -83,7 +83,7 @@ class MadeRuns(unittest.TestCase):
         summary = {"status": "done", "vocab": len(set(CORPUS)), "corpus_hash": corpus_hash(config["data"]["path"]), **NGRAMS}
         if diverged:
             summary |= {"status": "diverged", "first_nonfinite": {"step": steps[-1], "layer": 1, "site": "stream"}}
-        write_run(folder, config, None if probe else summary)
+        write_run(folder, config, {"status": "probe"} if probe else summary)
         (folder / "layers.csv").write_text("\n".join(layers) + "\n", encoding="utf-8")
         (folder / "heads.csv").write_text("\n".join(heads) + "\n", encoding="utf-8")
         if not probe:
@@ -91,7 +91,7 @@ class MadeRuns(unittest.TestCase):
         return folder
 
     def call(self, script, *args, start=(sys.executable,), **options):
-        """Runs a script, as one begins with the words `start`; with options of subprocess.run() anew."""
+        """Runs a script by the command `start`; in a new process where that or options of subprocess.run() are given."""
         if start == (sys.executable,) and not options:
             draw_once()
             return run_script(SCRIPTS / script, *args, cwd=self.root)
@@ -99,7 +99,7 @@ class MadeRuns(unittest.TestCase):
                               timeout=60, cwd=self.root, check=False, **options)
 
     def plot(self, kind, *args, png=False, **options):
-        """Plots to out.svg, and with `png` to out.png too; the SVG's text."""
+        """Plots to out.svg, and with `png` to out.png too; returns the SVG's text."""
         for name in ("out.svg", "out.png")[:1 + png]:
             done = self.call("plot.py", kind, *args, "-o", self.root / name, **options)
             self.assertEqual(done.returncode, 0, done.stderr)

@@ -175,7 +175,7 @@ class GroupsAndLabels(CompareTest):
         self.assertEqual(remark, "text #bbbbbb: losses are not comparable with those of text #aaaaaa: other data.path")
         self.assertEqual(count, 2, "two texts at one path")
         self.assertEqual(groups("aa" * 8, "bb" * 8, "other.txt")[0], 2)
-        self.assertEqual(groups(None, None), (1, []), "of older runs the path is known alone")
+        self.assertEqual(groups(None, None), (1, []), "of runs that have no hash the path is compared")
         run = self.train("runs/c", {"train": {"steps": 12}})
         known = run.summary["corpus_hash"]
         os.remove(run.file("summary.json"))

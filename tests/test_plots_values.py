@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the scripts draw, against the logs of made-up runs and arithmetic written out: maps, branches, heads, levels."""
+"""Compares what the scripts draw with the logs of made-up runs and with explicit arithmetic: maps, branches, heads, levels."""
 
 import itertools
 import math
@@ -16,7 +16,8 @@ import plot  # in scripts, which made_runs.py puts on the path
 from lib import figures, panels, plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.keys import PLACEMENTS
 from lib.groups import Group, group_by_config
-from lib.runs import PlotError, Run, matplotlib
+from lib.command import ScriptError
+from lib.runs import Run, matplotlib
 from lib.sites import Branches, Site
 
 
@@ -42,7 +43,7 @@ class Maps(MadeRuns):
         np.testing.assert_allclose(one.rms[0, 1:], [0.25, 0.5, 0.75])
         self.assertTrue(np.isnan(one.rms[:, 0]).all())
         self.assertEqual(Site(Run(self.root / "r"), "attn_out").index(None), 6)
-        with self.assertRaisesRegex(PlotError, "no row of step 7 .* nearest: 1 and 10|nearest: 10 and 1"):
+        with self.assertRaisesRegex(ScriptError, "no row of step 7 .* nearest: 1 and 10|nearest: 10 and 1"):
             Site(Run(self.root / "r")).index(7)
 
     def test_ticks_are_steps(self):
@@ -94,7 +95,7 @@ class Axes(MadeRuns):
         self.assertTrue(log and low < 2.5 and high > 800)
 
 class Styles(MadeRuns):
-    """What tells lines apart, and that nothing of a figure stays behind."""
+    """What distinguishes lines, and that a figure leaves no setting behind."""
 
     def groups(self, placements, norms=("layernorm",)):
         self.made = getattr(self, "made", 0) + 1

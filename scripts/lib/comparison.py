@@ -1,30 +1,31 @@
-"""What can be said of groups of runs side by side: figures, differences seed by seed, remarks."""
+"""The comparison of groups of runs: figures, differences seed by seed, remarks."""
 
 import collections
 import math
 import statistics
 
-from lib.groups import STEPS, base_of, choices, difference, group_by_config, value_text, words
+from lib.groups import STEPS, base_of, choices, difference, group_by_config, config_text, words
 from lib.keys import NORMS, PLACEMENTS
 from lib.pairs import (TOO_FEW, best_rates, figure_text, incomparable_keys, pair_of, partners_of, repeats_of, standard_deviation,
                        standard_error)
-from lib.runs import NORM, PLACEMENT, STEP_BYTES, UNLOGGED, PlotError, np, printable
+from lib.command import ScriptError, printable
+from lib.runs import NORM, PLACEMENT, STEP_BYTES, UNLOGGED, np
 from lib.sites import SITES, placements
 
-# The columns of figures: key of a run's record, title, how it is written.
+# The columns of figures: key of a run's record, title, and the kind that pairs.figure_text takes.
 FIGURES = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"), ("final_train_loss", "final train", "loss"),
            ("grad_first_last", "grad first/last", "ratio"), ("growth", "growth", "ratio"), ("tokens_per_s", "tokens/s", "speed")]
 AXES = {"steps": "count", "tokens": "count", "seconds": "ratio"}  # {what a target costs: how it is written}
 TO_TARGET = "steps_to_target"
 MANY_COMPARISONS = 5
 NEAR_LEVEL = 0.08  # nats from the unigram level: only letter counts are learnt
-SMALL_BRANCH = 0.05
+SMALL_BRANCH = 0.05  # of the stream's rms
 OTHER_WEIGHTS = 0.05  # share by which numbers of weights may differ without a remark
 SIZE_KEYS = {"model.n_layer", "model.d_model", "model.d_ff"}
 STARVED = 1e-3  # grad first/last
 MOST_NAMES = 6
-MOST_STEPS = 20  # before a divergence, that growth is taken over
-LEAST_GROWTH = 2.0  # times: less is no growth
+MOST_STEPS = 20  # logged steps before a divergence over which growth is measured
+LEAST_GROWTH = 2.0  # a factor; less is not called growth
 
 
 def comparison(runs, base=None, target=None):
@@ -47,7 +48,7 @@ def comparison(runs, base=None, target=None):
 
 
 def entry_of(group, base, columns=FIGURES):
-    """A group's row of the table, for programs and for people."""
+    """A group's row of the table, as numbers and as text."""
     times = collections.Counter(sorted(printable(run.record["status"]) for run in group.runs))
     figures = {}
     for key, title, kind in columns:
@@ -164,10 +165,10 @@ def weights_text(base, group, base_text):
 
 
 def difference_text(base, group):
-    """The differences between a group and the base, and whether they are one cause. Values in the label are not repeated."""
+    """The keys in which a group and the base differ, and whether they are one cause. Values that the label has are left out."""
     causes, derived, init = [], [], {False: False, True: _scales_init(base) != _scales_init(group)}
     for key, was, now, follows in difference(base, group):
-        values = "" if key in group.labelled else printable(f" {value_text(was)} -> {value_text(now)}")
+        values = "" if key in group.labelled else printable(f" {config_text(was)} -> {config_text(now)}")
         (derived if follows else causes).append(key + values)
         init[follows] |= key.startswith("model.init.")
     words = ", ".join(causes) or "the same config"
@@ -179,7 +180,7 @@ def difference_text(base, group):
 
 
 def _rows_of(group):
-    """The rows of the placements of all sublayers."""
+    """The table's row of each sublayer's placement."""
     run = group.runs[0]
     return [PLACEMENTS[name] for block in placements(run.config["model"], run.value("model.n_layer")) for name in block]
 
@@ -190,51 +191,51 @@ def _scales_init(group):
 
 def remarks_on_run(group, run, target=None):
     """[(kind, sentence)] on one run: its status, its last losses, its model."""
-    record, found = run.record, []
+    record, remarks = run.record, []
     loss = record["final_val_loss"] if record.get("final_val_loss") is not None else record.get("final_train_loss")
     if record["status"] == "diverged":
         step = run.lost_at(record.get("steps", 0) + 1)
         bias = "; figures are of the other seeds, and so biased" if len(group.diverged) < len(group.runs) else ""
-        found.append(("diverged", f"diverged at step {step}{bias}{divergence_text(run, step)}"))
+        remarks.append(("diverged", f"diverged at step {step}{bias}{divergence_text(run, step)}"))
     elif record["status"] == "done" and loss is not None:
         if record.get("vocab") and loss > math.log(record["vocab"]):
-            found.append(("exploded", "the loss ends above ln V: worse than guessing each character with equal chance"))
+            remarks.append(("exploded", "the loss ends above ln V: worse than guessing each character with equal chance"))
         level = record.get("unigram")
         if level is not None and abs(loss - level) < NEAR_LEVEL:
-            found.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each character occurs has been "
+            remarks.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each character occurs has been "
                           "learnt, and nothing of their order"))
         if record.get("grad_first_last", 1) < STARVED:
-            found.append(("starved", f"hardly any gradient reaches block 1; scripts/measure.py {group.runs[0]} shows whether all tokens "
+            remarks.append(("starved", f"hardly any gradient reaches block 1; scripts/measure.py {group.runs[0]} shows whether all tokens "
                           "have become one vector"))
     elif record["status"] not in ("done", "probe"):
-        found.append(("unfinished", f"{printable(record['status'])} at step {record.get('steps', 0):,} of {run.value(STEPS) or 0:,}; "
+        remarks.append(("unfinished", f"{printable(record['status'])} at step {record.get('steps', 0):,} of {run.value(STEPS) or 0:,}; "
                       "figures of a run that is not done are no result"))
     if branch_too_small(group, record.get("branch_share")):
-        found.append(("small_branch", "at the start a sublayer adds so little to the stream that the norms' place can hardly matter"))
+        remarks.append(("small_branch", "at the start a sublayer adds so little to the stream that the norms' place can hardly matter"))
     row = NORMS.get(group.value(NORM), {})
     if row.get("over") in ("batch", "sequence"):  # statistics over positions contain later tokens
-        found.append(("leaks", f"{group.value(NORM)} averages over positions, so a prediction knows of later characters" + (
+        remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so a prediction knows of later characters" + (
             " in training; its training loss is not that of a causal model" if row["over"] == "batch"
             else "; its losses are not those of a causal model")))
     if target is not None and not run.probe and record[TO_TARGET] is None:
-        found.append(("target", f"no evaluation is at or below {target:g}; steps to it are of the other seeds"))
-    return found
+        remarks.append(("target", f"no evaluation is at or below {target:g}; steps to it are of the other seeds"))
+    return remarks
 
 
 def branch_too_small(group, share):
-    """Whether the branch_share at the start is so small that the norms' place can hardly matter. False if the placement itself sets
-    the size of the branches by a norm, a learned scale or the init."""
+    """Whether the branch_share at the start is so small that the placement of norms can hardly matter. False if the placement itself
+    sets the size of the branches, by a norm, a learned scale or the init."""
     by_design = any(row["norm_branch"] or row["learned_scale"] or row["init_gain"][1] != 0 for row in _rows_of(group))
     scaled = group.value("model.branch_scale") != 1 or group.value("model.branch_scale_learned") != "none"
     return share is not None and share < SMALL_BRANCH and not scaled and group.value(NORM) != "none" and not by_design
 
 
-# ---- what a diverged run says of its end ----------------------------------------------------------------------
+# ---- how a run diverged ----------------------------------------------------------------------
 
 
 def divergence_text(run, step):
     """ "; the gradient of block 1 ffn_hidden became non-finite; activations had grown 30 times since step 20 (most: block 12 stream)":
-    the first tensor that was not finite as summary.json has it, and what grew most in the steps before."""
+    the first tensor that was not finite, from summary.json, and the largest growth in the steps before."""
     first = run.summary.get("first_nonfinite")
     depth = run.value("model.n_layer")
     text = ""
@@ -250,12 +251,13 @@ def _place_text(layer, site, depth):
 
 
 def _growth_of_layers(run, step):
-    """What grew most in the sites' rms and gradients before the step, and in what is still finite at it; "" where nothing is logged."""
+    """The largest growth of the sites' activations and gradients before the step, and at it where they are still finite; "" if nothing is
+    logged."""
     names, depth = (*SITES, "final", "logits"), run.value("model.n_layer")
     try:
         rows = run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), UNLOGGED, keep=("site", names),
                         last=(MOST_STEPS + 2) * STEP_BYTES * (depth + 2))
-    except PlotError:
+    except ScriptError:
         return ""
     steps = np.unique(rows[rows[:, 0] < step, 0])[-MOST_STEPS:]
     if not steps.size:

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 from lib.keys import PLACEMENTS, fields
-from lib.runs import NORM, PLACEMENT, PlotError, printable, shortened
+from lib.command import ScriptError, printable
+from lib.runs import NORM, PLACEMENT, shortened
 
 MEAN = "mean and range of"  # seeds
 SEED, STEPS = "train.seed", "train.steps"
@@ -44,32 +45,32 @@ class Group:
 
     @property
     def placement(self):
-        """The placement in one word, or as JSON where the blocks' placements differ."""
+        """The placement's name, or JSON if the blocks' placements differ."""
         written = self.runs[0].value(PLACEMENT)
         return written if isinstance(written, str) else json.dumps(written)
 
     @property
     def parts(self):
-        """{key: what the label says of it}, with the folder where no key tells the group from others."""
+        """{key: the part of the label about it}; with "folder" if no key distinguishes the group from another."""
         return {key: words(key, value) for key, value in self.labelled.items()} | ({"folder": printable(self.folder)} if self.folder else {})
 
     def words(self, keys):
-        """What the label says of these keys."""
+        """The part of the label about these keys."""
         return " · ".join(words(key, value) for key, value in self.labelled.items() if key in keys)
 
     def called(self, name):
-        """Whether that is the group's label, the folder of one of its runs, or that folder's own name."""
+        """Whether `name` is the group's label, the folder of one of its runs, or the last part of that folder."""
         path = os.path.normpath(name)
         return name == self.label or any(path in (os.path.normpath(run.folder), run.folder.name) for run in self.runs)
 
     def of(self, runs):
-        """The group with these of its runs alone."""
+        """A copy of the group that has only these runs."""
         part = copy.copy(self)
         part.runs = runs
         return part
 
     def value(self, key):
-        """The value of a key; of one without effect, what it resolves to."""
+        """The value of a key; of a key without effect, the value that it resolves to."""
         if key in self.keys:
             return self.keys[key]
         entry = fields()[key]
@@ -80,13 +81,13 @@ class Group:
         return [run for run in self.runs if run.diverged]
 
     def figures(self, key):
-        """The values of a figure of the record, a run each that has one. Diverged runs, whose last loss would spoil a mean, are
+        """The values of a figure of the runs' records, of the runs that have it. Diverged runs, whose last loss would spoil a mean, are
         left out unless all diverged."""
         counted = self.runs if len(self.diverged) == len(self.runs) else [run for run in self.runs if not run.diverged]
         return [run.record[key] for run in counted if run.record.get(key) is not None]
 
     def legend(self, of=MEAN):
-        """The label with what a reader must know of the runs: what is drawn `of` how many seeds (None: not said), which diverged."""
+        """The label, with notes: what is drawn `of` how many seeds (None: no such note), and how many runs diverged."""
         notes = [f"{of} {len(self.runs)} seeds"] if of and len(self.runs) > 1 else []
         if self.diverged and len(self.runs) > 1:
             notes.append(f"{len(self.diverged)} diverged")
@@ -97,8 +98,8 @@ class Group:
 
 
 def group_by_config(runs):
-    """The groups in the order of their first runs. A second run of the same config and seed (of another build, say) starts a
-    group of its own."""
+    """The groups in the order of their first runs. A second run of the same config and seed (a copy, or a repeat by another build)
+    starts another group."""
     hashes = {}  # {path: the hashes of the texts that were there}
     for run in runs:
         for path in _texts(run):
@@ -114,11 +115,11 @@ def group_by_config(runs):
 
 
 def base_of(groups, name=None):
-    """The group that others are set against: the one of that label or run folder, or else the first."""
+    """The base of the comparison: the group with that label or run folder; without a name, the first group."""
     for group in groups:
         if name is None or group.called(name):
             return group
-    raise PlotError(f"--base: got {printable(name)}; expected a run's folder, or one of: "
+    raise ScriptError(f"--base: got {printable(name)}; expected a run's folder, or one of: "
                     + "; ".join(group.label for group in groups))
 
 
@@ -130,8 +131,8 @@ def _texts(run):
 
 
 def _keys_of(run, hashes, first_paths):
-    """{key: value} of the config's keys without seed and bookkeeping. A text is its hash: the same text has the path where it was
-    first met (`first_paths`), and one of several texts that were at the same path (`hashes`) has its hash beside the path."""
+    """{key: value} of the config's keys without seed and bookkeeping. Texts are compared by hash: one text under two paths has the first
+    of them (`first_paths`); two texts that shared a path (`hashes`) have the path and their hash."""
     keys = {}
     for key, entry in fields().items():
         value = run.value(key)
@@ -148,16 +149,17 @@ def _keys_of(run, hashes, first_paths):
 
 
 def difference(a, b):
-    """[(key, value in a, value in b, whether it follows from other keys)] of the keys in which two groups differ. A key follows where
-    it has no effect in one of the groups, and where both have the default that depends on other keys."""
-    found = []
+    """[(key, value in a, value in b, whether it follows)] of the keys in which two groups differ. A difference follows from others, and
+    was not chosen, if the key has no effect in one group, if both groups have its derived default, or if it is that of the steps and
+    both groups see as many tokens."""
+    differences = []
     for key in fields():
         if key not in a.keys and key not in b.keys or a.value(key) == b.value(key):
             continue
         by_default = key in DEPENDENT and all(group.value(key) == DEPENDENT[key](group.value) for group in (a, b))
         by_tokens = key == STEPS and same_tokens(a, b)
-        found.append((key, a.value(key), b.value(key), by_default or by_tokens or (key in a.keys) != (key in b.keys)))
-    return found
+        differences.append((key, a.value(key), b.value(key), by_default or by_tokens or (key in a.keys) != (key in b.keys)))
+    return differences
 
 
 def same_tokens(a, b):
@@ -214,8 +216,8 @@ def words(key, value):
     return printable(label.format(", ".join(part + (f" ×{n}" if n > 1 else "") for part, n in zip(parts, times))))
 
 
-def value_text(value):
-    """A key's value as a config writes it; a text that is known by its hash alone with that."""
+def config_text(value):
+    """A key's value as a config writes it; a text that shares its path with another also has its hash."""
     if isinstance(value, dict) and "hash" in value:
         return f"{json.dumps(value['path'], ensure_ascii=False)} #{value['hash']}"
     return json.dumps(value, ensure_ascii=False)
@@ -236,13 +238,13 @@ def _word(value, is_path):
 
 
 def shared_seeds(groups):
-    """How many seeds each of several groups has, to be said once; 0 where they differ."""
+    """The number of seeds if several groups have equally many, more than one; else 0."""
     seeds = {len(group.runs) for group in groups}
     return seeds.pop() if len(groups) > 1 and len(seeds) == 1 and seeds != {1} else 0
 
 
 def shared_settings(groups, of=MEAN):
-    """What all runs have in common, as a subtitle; `of`: as in Group.legend."""
+    """The settings that all runs share, as a subtitle; `of`: as in Group.legend."""
     runs = [run for group in groups for run in group.runs]
 
     def common(key, form="{}"):

@@ -2,11 +2,11 @@
 
 from operator import attrgetter
 
+from lib.command import ScriptError
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.keys import PLACEMENTS
 from lib.panels import depth_panel, entitle, first_and_last, name_ends, say, scale_y, when_shown
 from lib.groups import shared_settings
-from lib.runs import PlotError
 from lib.sites import Branches
 
 SHARE = "rms of what is added / rms of the stream it joins"
@@ -38,7 +38,7 @@ def plot(groups, step=None):
     was logged and there is one facet."""
     joined = [group for group in groups if group.value("model.residual") is not False]
     if not joined:
-        raise PlotError(f"{groups[0].runs[0]}: model.residual is false: no branch joins a stream")
+        raise ScriptError(f"{groups[0].runs[0]}: model.residual is false: no branch joins a stream")
     said, groups = [f"{group.label}: no branch joins a stream." for group in groups if group not in joined], joined
     branches = {group: [Branches(run) for run in group.runs] for group in groups}
     every, parts = sum(branches.values(), []), facets(groups)

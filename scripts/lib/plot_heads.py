@@ -1,5 +1,5 @@
-"""Plots what the attention heads of each block do: how widely a query attends, how much of it goes to the first token, and how
-large logits are."""
+"""Plots what the attention heads of each block do: how widely a query attends, which share of its weight the first token gets, and
+how large logits are."""
 
 import math
 from operator import attrgetter
@@ -8,17 +8,17 @@ from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, 
 from lib.panels import depth_panel, entitle, name_ends, say, scale_y, step_panel, when_shown
 from lib.groups import shared_settings
 from lib.runs import np
-from lib.sites import UNLOGGED, Steps, layer_count
+from lib.sites import UNLOGGED, LoggedSteps, layer_count
 
 # The panels' title and unit, and whether the axis is logarithmic (None: where values span decades).
 KINDS = {"entropy": ("Entropy", "entropy of weights (nats)", False),
          "first_share": ("Attention sink", "weight on the first token", False), "max_logit": ("Logits", "largest q·k / √D", None)}
-# The values of a query that attends alike to all of the t tokens it sees.
+# The value for a query with uniform weights on the t tokens that it sees.
 UNIFORM = {"entropy": math.log, "first_share": lambda t: 1 / t}
 NOTE = "Lines: mean over a block's heads; bands: from the smallest to the largest; dotted: uniform weights."
 
 
-class Head(Steps):
+class Head(LoggedSteps):
     """One head of every block: each of KINDS as an array (steps, layers 0..L), layer 0 NaN."""
     file = "heads.csv"
 
@@ -29,7 +29,7 @@ class Head(Steps):
         values = np.full((len(KINDS), self.steps.size, layer_count(run, layers)), np.nan)
         values[:, at, layers] = rows[:, 3:].T
         vars(self).update(zip(KINDS, values))
-        self.whole = np.isfinite(values[:, :, 1:]).all(axis=(0, 2))
+        self.is_finite = np.isfinite(values[:, :, 1:]).all(axis=(0, 2))
 
 
 def heads(run):

@@ -3,6 +3,7 @@ its gradient."""
 
 import math
 
+from lib.command import ScriptError
 from lib.figures import MUTED, drawing, for_paper, inches, letters, literal, new_figure, points
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
@@ -11,7 +12,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from lib.panels import block_ticks, log_formatter, nothing_finite, say
 from lib.groups import shared_settings
-from lib.runs import PlotError, matplotlib, np, shortened
+from lib.runs import matplotlib, np, shortened
 from lib.sites import Site
 
 # Perceptually even, and told apart with any kind of colour vision; two, because the two scales are.
@@ -73,11 +74,11 @@ def step_ticks(steps, limits):
 def plot(groups, site="stream"):
     """The figure: activation left and gradient right, blocks upward, one colour scale for all groups; a row a group."""
     if len(groups) > MOST:
-        raise PlotError(f"{groups[0].runs[0]}: {len(groups)} runs; at most {MOST} are drawn as maps; name fewer")
+        raise ScriptError(f"{groups[0].runs[0]}: {len(groups)} runs; at most {MOST} are drawn as maps; name fewer")
     maps = [HeatMap(group, site) for group in groups]
     for m in maps:
         if all(one.steps.size == 1 for one in maps) or m.steps[0] == 0:  # a logarithmic axis has no place for a probe's step 0
-            raise PlotError(f"{m.group.runs[0]}: one step is logged, a map needs two; `plot.py layers` shows it")
+            raise ScriptError(f"{m.group.runs[0]}: one step is logged, a map needs two; `plot.py layers` shows it")
     what = "residual stream" if site == "stream" else site
     lost = any(np.isnan(getattr(m, q[0])[:, m.first:]).any() for m in maps for q in QUANTITIES)
     handles = [Patch(label="not finite", **HATCH)] if lost else []

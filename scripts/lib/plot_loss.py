@@ -3,11 +3,12 @@
 import json
 import math
 
+from lib.command import ScriptError
 from lib.figures import MUTED, drawing, end_names, facets, for_paper, group_handles, inches, letters, literal, new_figure, points
 from matplotlib.lines import Line2D
 from lib.panels import THICK, band, end_mark, entitle, name_ends, nothing_finite, number, on_steps, say, ticker, whole_x
 from lib.groups import shared_settings
-from lib.runs import PlotError, np
+from lib.runs import np
 
 MAX_DIAMONDS = 80  # a group: more would lie on one another
 NEAR = 1.3  # times the uniform level: a loss above it is a first or a diverging one
@@ -95,7 +96,7 @@ def table_of(run, x):
         return np.column_stack([rows, rows[:, STEP]])
     steps, values = run.progress(x).T
     if not steps.size:
-        raise PlotError(f"{run}: metrics.csv does not say the {x} that training took; draw it by step")
+        raise ScriptError(f"{run}: metrics.csv does not say the {x} that training took; draw it by step")
     return np.column_stack([rows, np.interp(rows[:, STEP], [0, *steps], [0, *values])])
 
 

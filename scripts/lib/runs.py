@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lib.command import ScriptError as PlotError, printable, program, run_command
+from lib.command import ScriptError, printable, program, run_command
 from lib.system_python import restart
 
 # matplotlib inverts matrices of 3x3, after each of which threads of numpy's BLAS would spin for a while.
@@ -25,13 +25,14 @@ except ImportError as import_error:
 
 from lib import safetensors_io  # after numpy, which it needs
 
+PlotError = ScriptError  # its name in modules that have not been changed yet
 PLACEMENT, NORM = "model.norm_placement", "model.norm"
-WHOLE = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest a run can write
+LARGEST = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest that a run can write
 
 
 def main(run, topic="plot"):
-    """Calls `run` and turns what goes wrong into one line on stderr and an exit code."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word about its caches on a first start
+    """Calls `run` and turns an error into one line on stderr and an exit code."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it reports its caches on a first start
     if code := run_command(run, topic):
         sys.exit(code)
 
@@ -44,7 +45,7 @@ def shortened(text, length):
 
 UNLOGGED = "set log.layers_every above 0 and train again"
 STEP_BYTES = 4000  # the rows of a layer and step in layers.csv or params.csv take less
-UNFINISHED = "unfinished"  # the status of a run that goes on or was killed
+UNFINISHED = "unfinished"  # the status of a run that is still training or was killed
 
 
 class Run:
@@ -55,10 +56,9 @@ class Run:
         self.config = self._json("config.json")
         model = self.config.get("model")
         if not isinstance(model, dict) or not isinstance(model.get("n_layer"), int) or "norm_placement" not in model:
-            raise PlotError(f"{self}: damaged config.json: expected that of a run, with model.n_layer and model.norm_placement", 1)
+            raise ScriptError(f"{self}: damaged config.json: expected that of a run, with model.n_layer and model.norm_placement", 1)
         self.summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
-        self.probe = (self.summary.get("status") == "probe" or  # older ones have no summary
-                      self.folder.name.startswith("seed-") and not (self.folder / "metrics.csv").exists())
+        self.probe = self.summary.get("status") == "probe"
         folder = Path(os.path.abspath(self.folder))  # without ".."
         self.home = folder.parent if self.probe else folder
 
@@ -83,11 +83,11 @@ class Run:
         try:
             value = json.loads((self.folder / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise PlotError(f"{self}: no {name}; not a run folder") from None
+            raise ScriptError(f"{self}: no {name}; not a run folder") from None
         except (ValueError, RecursionError) as error:
-            raise PlotError(f"{self}: damaged {name}: {error}") from None
+            raise ScriptError(f"{self}: damaged {name}: {error}") from None
         if not isinstance(value, dict):
-            raise PlotError(f"{self}: damaged {name}: not an object")
+            raise ScriptError(f"{self}: damaged {name}: not an object")
         return value
 
     def rows(self, name, columns, hint, keep=None, some=True, first=None, last=None, no_column=""):
@@ -97,14 +97,14 @@ class Run:
         try:
             file = open(self.folder / name, "rb")
         except FileNotFoundError:
-            raise PlotError(f"{self}: no {name}; {hint}") from None
-        found = []
+            raise ScriptError(f"{self}: no {name}; {hint}") from None
+        rows = []
         with file:
-            reader = csv.reader(_whole_lines(file, first, last))
+            reader = csv.reader(_complete_lines(file, first, last))
             header = next(reader, [])
             missing = [c for c in (*columns, *([keep[0]] if keep else [])) if c not in header]
             if missing:
-                raise PlotError(f"{self}: {name} has no column {', '.join(missing)}" + (no_column and f"; {no_column}"))
+                raise ScriptError(f"{self}: {name} has no column {', '.join(missing)}" + (no_column and f"; {no_column}"))
             places = [header.index(c) for c in columns]
             filter_place = header.index(keep[0]) if keep else None
             numbers = {name: [i] for i, name in enumerate(keep[1])} if keep else {}
@@ -112,25 +112,23 @@ class Run:
                 try:
                     number = numbers.get(row[filter_place]) if keep else []
                     if number is not None:
-                        found.append([float(row[p]) if row[p] else math.nan for p in places] + number)
-                        whole = [(v, WHOLE[c]) for c, v in zip(columns, found[-1]) if c in WHOLE]
+                        rows.append([float(row[p]) if row[p] else math.nan for p in places] + number)
+                        whole = [(v, LARGEST[c]) for c, v in zip(columns, rows[-1]) if c in LARGEST]
                         if not all(0 <= v <= largest and v == int(v) for v, largest in whole):
                             raise ValueError
                 except (ValueError, IndexError):
-                    raise PlotError(f"{self}: {name} line {reader.line_num}: damaged row") from None
-        if some and not found:
-            raise PlotError(f"{self}: {name} has no rows yet")
-        return np.array(found).reshape(len(found), len(columns) + (keep is not None))
+                    raise ScriptError(f"{self}: {name} line {reader.line_num}: damaged row") from None
+        if some and not rows:
+            raise ScriptError(f"{self}: {name} has no rows yet")
+        return np.array(rows).reshape(len(rows), len(columns) + (keep is not None))
 
     @functools.cached_property
     def record(self):
-        """The status and figures of summary.json; of a run that has none, or has logged more since, those of its logs."""
+        """The status and figures of summary.json. A run without it, or with later rows in its logs, has the figures of its logs."""
         record = {key: value for key, value in self.summary.items() if _is_figure(key, value)}
         status = self.summary.get("status")
-        record["status"] = status if isinstance(status, str) else "probe" if self.probe else UNFINISHED
-        if self.probe and not self.summary:
-            record.update(self._last_step())
-        elif record["status"] in (UNFINISHED, "interrupted"):
+        record["status"] = status if isinstance(status, str) else UNFINISHED
+        if record["status"] in (UNFINISHED, "interrupted"):
             logged = self._logged()
             if logged.get("steps", 0) > record.get("steps", 0):  # resumed since, if it was interrupted
                 record.update(logged, **self._last_step(), status=UNFINISHED)
@@ -169,12 +167,12 @@ class Run:
         """The steps at which metrics.csv has a value in the column and these values; none if it cannot be read."""
         try:
             rows = self.rows("metrics.csv", ("step", column), "not a training run", some=False)
-        except PlotError:
+        except ScriptError:
             return np.empty((0, 2))
         return rows[~np.isnan(rows[:, 1])]
 
     def _logged(self):
-        """What metrics.csv says of a run so far."""
+        """The figures of metrics.csv up to now."""
         train, val, speed = (self._column(name) for name in ("train_loss", "val_loss", "tokens_per_s"))
         logged = {"steps": int(max(part[-1, 0] for part in (train, val, speed) if len(part)))} if len(train) else {}
         if len(train):
@@ -191,30 +189,30 @@ class Run:
     def _last_step(self):
         """Growth, grad_first_last and params of the last step that layers.csv and params.csv have whole."""
         depth = self.value("model.n_layer") or 0
-        found, tail = {}, 3 * STEP_BYTES * (depth + 2)
+        figures, tail = {}, 3 * STEP_BYTES * (depth + 2)
         try:
             rows = self.rows("layers.csv", ("step", "layer", "rms"), UNLOGGED, keep=("site", ("stream",)), last=tail)
             ends = {layer: {step: rms for step, at, rms, _ in rows if at == layer} for layer in (0, depth)}
             step = max(set(ends[0]) & set(ends[depth]))
-            found["growth"] = float(ends[depth][step] / ends[0][step])
-        except (PlotError, ValueError, ZeroDivisionError):
+            figures["growth"] = float(ends[depth][step] / ends[0][step])
+        except (ScriptError, ValueError, ZeroDivisionError):
             pass
         try:
             rows = self.rows("params.csv", ("step", "layer", "numel", "grad_norm"), UNLOGGED, last=tail)
             steps, counts = np.unique(rows[:, 0], return_counts=True)
             rows = rows[rows[:, 0] == steps[counts == counts.max()][-1]]
             first, last = (math.hypot(*rows[rows[:, 1] == layer, 3]) for layer in (1, depth))
-            found |= {"params": int(rows[:, 2].sum()), "grad_first_last": first / last}
-        except (PlotError, ValueError, ZeroDivisionError):
+            figures |= {"params": int(rows[:, 2].sum()), "grad_first_last": first / last}
+        except (ScriptError, ValueError, ZeroDivisionError):
             pass
-        return found
+        return figures
 
     def _first_branch_share(self):
-        """The mean branch_share of the first logged step; None where there is none or it is not finite."""
+        """The mean branch_share of the first logged step; None if it is missing or not finite."""
         head = 2 * STEP_BYTES * ((self.value("model.n_layer") or 0) + 2)
         try:
             rows = self.rows("layers.csv", ("step", "branch_share"), UNLOGGED, keep=("site", ("attn_out", "ffn_out")), first=head)
-        except PlotError:
+        except ScriptError:
             return None
         share = rows[rows[:, 0] == rows[0, 0], 1].mean()
         return float(share) if np.isfinite(share) else None
@@ -238,9 +236,9 @@ def _is_figure(key, value):
     return type(value) in (int, float) and (key not in COUNTS or 0 <= value < 1 << 53 and value == int(value))
 
 
-def _whole_lines(file, first=None, last=None):
-    """The lines of a binary file as text, without a last one that a kill has torn: all, or the header and those in the first or last
-    so many bytes."""
+def _complete_lines(file, first=None, last=None):
+    """The lines of a binary file as text. A last line without a newline, which a kill has torn, is dropped. The header always comes;
+    `first`, `last`: further lines only from that many bytes at the start or end of the file."""
     yield file.readline().decode("utf-8", "replace")
     start = os.fstat(file.fileno()).st_size - last if last else 0
     if start > file.tell():
@@ -256,22 +254,22 @@ def _whole_lines(file, first=None, last=None):
 
 
 def find_runs(paths, needed, unreadable=None):
-    """The runs that the paths name: run folders, probe folders, or folders of these (one or two levels down), in which pre-norm comes
-    first unless a sweep has its own order. A damaged run is an error, or is added to the list `unreadable`."""
+    """The runs that the paths name: run folders, probe folders, or folders that hold them one or two levels down, in which pre-norm
+    comes first unless a sweep has its own order. A damaged run is an error; with a list `unreadable` its message is added there."""
     runs, seen = [], set()
     for path in map(Path, paths):
         if not path.is_dir():
-            raise PlotError(f"{printable(path)}: no such folder; name run folders, such as runs/quickstart/pre")
+            raise ScriptError(f"{printable(path)}: no such folder; name run folders, such as runs/quickstart/pre")
         folders = [path] if (path / "config.json").exists() else folders_below(path, needed)
         if not folders:
-            raise PlotError(f"{printable(path)}: no config.json, and no run with {needed} in the folders below")
+            raise ScriptError(f"{printable(path)}: no config.json, and no run with {needed} in the folders below")
         before = len(runs)
         for folder in folders:
             if folder.resolve() not in seen:
                 seen.add(folder.resolve())
                 try:
                     runs.append(Run(folder))
-                except PlotError as error:
+                except ScriptError as error:
                     if unreadable is None:
                         raise
                     unreadable.append(str(error))
@@ -282,7 +280,7 @@ def find_runs(paths, needed, unreadable=None):
 
 def folders_below(path, needed):
     """Run folders one or two levels below, and the seeds of probe folders there; a sweep's in its own order."""
-    found = {f.parent for levels in ("*", "*/*", "*/*/seed-*") for f in path.glob(f"{levels}/config.json")}
+    folders = {file.parent for levels in ("*", "*/*", "*/*/seed-*") for file in path.glob(f"{levels}/config.json")}
 
     @functools.cache
     def rank(sweep):
@@ -296,11 +294,11 @@ def folders_below(path, needed):
         ranks = rank(folder.parent)
         return natural_order(folder.parent), ranks.get(folder.name, len(ranks)), natural_order(folder)
 
-    return sorted((f for f in found if (f / needed).exists()), key=order)
+    return sorted((folder for folder in folders if (folder / needed).exists()), key=order)
 
 
 def natural_order(path):
-    """Sorts L=2 before L=12, and lr=0.0003 before lr=0.001."""
+    """A key for sorting paths by the numbers in them: L=2 before L=12, and lr=0.0003 before lr=0.001."""
     number = r"\d+(?:\.\d+)?"
     return re.sub(number, "0", str(path)), [float(n) for n in re.findall(number, str(path))], str(path)
 
@@ -309,9 +307,9 @@ def natural_order(path):
 
 
 def ask(*arguments, purpose):
-    """The program run with these arguments, as subprocess has it; `purpose`: what it is needed for, in words."""
+    """Runs the program with these arguments and returns subprocess's result; `purpose`: what it is needed for, in words."""
     try:
         return subprocess.run([program(), *arguments], capture_output=True, check=False)
     except OSError as error:
-        raise PlotError(f"{printable(program())}: {error.strerror}; it {purpose}: build it, or name it in NORMSCOPE",
+        raise ScriptError(f"{printable(program())}: {error.strerror}; it {purpose}: build it, or name it in NORMSCOPE",
                         1) from None

@@ -1,32 +1,33 @@
-"""What layers.csv says of a run's sites: the residual stream, and the branches that join it."""
+"""The values of layers.csv at a run's sites: the residual stream, and the branches that join it."""
 
 import math
 
+from lib.command import ScriptError
 from lib.keys import PLACEMENTS
-from lib.runs import UNLOGGED, PlotError, np
+from lib.runs import UNLOGGED, np
 
 FIRST = "first"
 SITES = ("stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out")
 
 
-class Steps:
-    """The logged steps of a run. Those who inherit set `steps` and, from their values, `whole`: at which steps every
-    value is finite. `file`: where they were logged."""
+class LoggedSteps:
+    """The logged steps of a run. Subclasses set `steps`, and `is_finite`: True where all values of that step are finite. `file`: the
+    file that they are read from."""
     file = "layers.csv"
 
     def index(self, step):
-        """The row of `step`; None: the last one that is finite throughout, or else the last; FIRST: the first."""
+        """The place of `step` in `steps`; None: of the last step whose values are all finite, or else of the last; FIRST: of the
+        first."""
         if step == FIRST:
             return 0
         if step is None:
-            good = np.flatnonzero(self.whole)
-            return good[-1] if good.size else -1
-        found = np.flatnonzero(self.steps == step)
-        if not found.size:
-            near = sorted(sorted(self.steps, key=lambda s: abs(s - step))[:2])
-            raise PlotError(f"{self.run}: no row of step {step} in {self.file}; nearest: "
-                            f"{' and '.join(map(str, near))}")
-        return found[0]
+            finite = np.flatnonzero(self.is_finite)
+            return finite[-1] if finite.size else -1
+        places = np.flatnonzero(self.steps == step)
+        if not places.size:
+            nearest = sorted(sorted(self.steps, key=lambda logged: abs(logged - step))[:2])
+            raise ScriptError(f"{self.run}: no row of step {step} in {self.file}; nearest: {' and '.join(map(str, nearest))}")
+        return places[0]
 
 
 def layer_count(run, layers):
@@ -34,7 +35,7 @@ def layer_count(run, layers):
     return max(run.value("model.n_layer"), layers.max()) + 1
 
 
-class Site(Steps):
+class Site(LoggedSteps):
     """One site of a run: `rms` and `grad` as arrays (steps, layers 0..L), NaN for a layer without it; `first`: the
     first layer that has it."""
 
@@ -46,7 +47,7 @@ class Site(Steps):
         self.first = layers.min()
         self.rms, self.grad = np.full((2, self.steps.size, layer_count(run, layers)), np.nan)
         self.rms[at, layers], self.grad[at, layers] = rows[:, 2], rows[:, 3]
-        self.whole = np.isfinite(self.rms[:, self.first:] + self.grad[:, self.first:]).all(axis=1)
+        self.is_finite = np.isfinite(self.rms[:, self.first:] + self.grad[:, self.first:]).all(axis=1)
 
 
 def _rows(run, names):
@@ -54,12 +55,12 @@ def _rows(run, names):
 
 
 def every_site(run):
-    """{name: Site} of the sites that the run has logged, in their order, of one reading."""
+    """{name: Site} of the sites that the run has logged, in the order of SITES; the file is read once."""
     rows = _rows(run, SITES)
     return {name: Site(run, name, rows[rows[:, 4] == i]) for i, name in enumerate(SITES) if (rows[:, 4] == i).any()}
 
 
-class TokenCosine(Steps):
+class TokenCosine(LoggedSteps):
     """How alike the residual stream's vectors of different tokens are: `cosine` as an array (steps, layers 0..L), the mean over pairs of
     different positions i, j of a sequence of cos(x_i, x_j), averaged over sequences."""
 
@@ -71,11 +72,11 @@ class TokenCosine(Steps):
         layers = rows[:, 1].astype(int)
         self.cosine = np.full((self.steps.size, layer_count(run, layers)), np.nan)
         self.cosine[at, layers] = rows[:, 2]
-        self.whole = np.isfinite(self.cosine).all(axis=1)
+        self.is_finite = np.isfinite(self.cosine).all(axis=1)
 
 
-class Branches(Steps):
-    """How large what a sublayer adds is beside the stream that it joins, rms over rms, as layers.csv has it in `branch_share`:
+class Branches(LoggedSteps):
+    """The size of what each sublayer adds over that of the stream that it joins, rms over rms, which layers.csv has in `branch_share`:
     `attention` and `ffn` as arrays (steps, layers 0..L), NaN for layer 0 and without a residual sum. `placements`: those of
     each block."""
 
@@ -88,11 +89,11 @@ class Branches(Steps):
         shares[sublayer, at, layers] = rows[:, 2]
         self.attention, self.ffn = shares
         self.placements = placements(run.config.get("model", {}), layers.max())
-        self.whole = np.isfinite(self.attention[:, 1:] + self.ffn[:, 1:]).all(axis=1)
+        self.is_finite = np.isfinite(self.attention[:, 1:] + self.ffn[:, 1:]).all(axis=1)
 
 
 def placements(model, depth):
-    """[attention's placement, the FFN's] of each block, patterns such as `mix` resolved."""
+    """[attention's placement, the FFN's placement] of each block; patterns such as `mix` are resolved."""
     written = model.get("norm_placement", "pre")
     pattern = PLACEMENTS[written]["pattern"] if isinstance(written, str) else None
     if pattern:
