@@ -26,7 +26,7 @@ KEYS = {"placement": "model.norm_placement", "norm": "model.norm", "n_layer": "m
 
 
 def print_table(columns, indent=""):
-    """Columns of cells, titles first; those that do not fit beside the first on a terminal follow below."""
+    """Prints columns of cells, titles first. On a terminal, columns that do not fit beside the first one follow below."""
     width, fitting = shutil.get_terminal_size((1000, 24)).columns, len(columns)
     while fitting > 2 and max(map(len, table_of(columns[:fitting]))) + len(indent) > width:
         fitting -= 1
@@ -36,8 +36,8 @@ def print_table(columns, indent=""):
 
 
 def print_runs(entries):
-    """The table of groups. Of more than two, a column that repeats the labels is left out, and one that is the same for all becomes a
-    line below it."""
+    """Prints the table of groups. If there are more than two, a column that repeats the labels is left out, and a column with one value
+    for all groups becomes a line below the table."""
     columns = [["run", *(e["label"] for e in entries)]]
     if has_seeds := any(len(e["seeds"]) > 1 for e in entries):
         columns += [["seeds", *(str(len(e["seeds"])) for e in entries)]]
@@ -57,7 +57,8 @@ def marked(pair):
 
 
 def print_pairs(pairs, key):
-    """The differences seed by seed: of a grid, whose pairs differ in `key` alone, a table with a row a setting; of others a list."""
+    """Prints the differences seed by seed: those of a grid, whose pairs differ in `key` alone, as a table with a row a setting, the
+    others as a list."""
     grid = [pair for pair in pairs if pair["setting"] is not None]
     rows = {pair["base"]: pair for pair in grid}
     if len(rows) > 1:
@@ -76,7 +77,7 @@ def print_pairs(pairs, key):
 
 
 def print_rates(pairs):
-    """The best learning rate of each config, beside the next best."""
+    """Prints the best learning rate of each config and the next best."""
     if pairs:
         rows = [(pair["setting"] or "-", f"{pair['rates'][1]:g}", pair["base_loss"], f"{pair['rates'][0]:g}", marked(pair)) for pair in pairs]
         print("best learning rate of each config, and the next best's final val minus its own, seed by seed:\n")
@@ -84,8 +85,8 @@ def print_rates(pairs):
 
 
 def print_csv(entries):
-    """The table as CSV: a row a group; every key in which groups differ has a column of its own. Of a figure the mean over seeds and
-    its standard error; `_at_most` says of a figure to a target that it is an upper bound."""
+    """Prints the table as CSV: a row a group; a column for each key in which groups differ. Figures are means over seeds, followed by
+    their standard error; `_at_most` is true where the figure to a target is an upper bound."""
     varied = [key for key in dict.fromkeys(key for e in entries for key in e["keys"]) if key not in KEYS.values()]
     parts = {"mean": "", "standard_error": "_standard_error", "at_most": "_at_most"}
     columns = [(key, part) for key, figure in entries[0]["figures"].items() for part in parts if part in figure]
@@ -98,9 +99,9 @@ def print_csv(entries):
                          *(printable(e["keys"].get(key, "")) for key in varied)])
 
 
-def print_json(said):
-    """Everything as JSON, with null for NaN and infinities, which JSON cannot hold."""
-    written = json.dumps(said, default=lambda group: group.label)
+def print_json(result):
+    """The whole comparison as JSON, with null for NaN and infinities, which JSON cannot hold."""
+    written = json.dumps(result, default=lambda group: group.label)
     print(json.dumps(json.loads(written, parse_constant=lambda _: None), indent=2))
 
 
@@ -117,20 +118,20 @@ def main(arguments=None):
     args = parser.parse_args(arguments)
     if args.target is not None and not math.isfinite(args.target):
         raise ScriptError(f"--target: got {args.target}; expected a loss, such as 2.0")
-    unreadable = []
+    unreadable = []  # messages about damaged runs
     runs = find_runs(args.runs, "config.json", unreadable)
     if not runs:
         raise ScriptError(unreadable[0], 1)
-    said = comparison(runs, args.base, args.target)
+    result = comparison(runs, args.base, args.target)
     if args.json:
-        print_json(said)
+        print_json(result)
     elif args.csv:
-        print_csv(said["runs"])
+        print_csv(result["runs"])
     else:
-        print_runs(said["runs"])
-        print_pairs(said["paired"], said["key"])
-        print_rates(said["rates"])
-        print("".join(f"- {remark['text']}\n" for remark in said["remarks"]), end="")
+        print_runs(result["runs"])
+        print_pairs(result["paired"], result["key"])
+        print_rates(result["rates"])
+        print("".join(f"- {remark['text']}\n" for remark in result["remarks"]), end="")
     if unreadable:
         raise ScriptError("\n".join(unreadable), 1)
 

@@ -1,4 +1,4 @@
-"""What the plots share of drawing in a panel: titles, axes and their ticks, lines with the range of their seeds, marks, names."""
+"""Drawing in a panel: titles, axes and their ticks, lines with the range of their seeds, marks, names of lines."""
 
 import math
 
@@ -13,21 +13,21 @@ MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does l
 BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # behind a text that lies on lines
 
 
-def entitle(axes, text):
-    """A panel's title, in letters down to 8 points where it is wider than the panel; a paper's panels have less room, and their
-    axis says that it is training."""
+def set_panel_title(axes, text):
+    """Sets a panel's title, in smaller letters, of at least 8 points, if it is wider than the panel. A paper's panels have less room:
+    "during training" is left out, as the axis shows it."""
     title = axes.set_title(text.replace(" during training", "") if for_paper() else text)
     title.set_size(max(PAPER_LETTERS, title.get_size() * min(1, axes.bbox.width / max(title.get_window_extent().width, 1))))
 
 
 def say(axes, text, right=False):
-    """What an axis shows and its unit, above its upper end: there it is read without turning one's head."""
+    """Writes an axis's quantity and unit above its upper end, where it is read without turning one's head."""
     axes.annotate(literal(text), (1 if right else 0, 1), (0, points(7)), xycoords="axes fraction",
                   textcoords="offset points", ha="right" if right else "left", size=letters(10.5), color=MUTED)
 
 
 def nothing_finite(axes, why="no finite values"):
-    """Says in an empty panel why it is empty."""
+    """Writes in an empty panel why it is empty."""
     axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color=MUTED)
 
 
@@ -40,15 +40,15 @@ def whole_x(axes, last, share=1.0, whole=True):
 
 
 def band(rows):
-    """(mean, min, max) over axis 0 of what is finite; NaN where nothing is."""
+    """(mean, min, max) over axis 0 of the finite values; NaN where there are none."""
     rows = np.where(np.isfinite(rows), rows, np.nan)
-    lost = np.isnan(rows).all(axis=0)
-    filled = np.where(lost, 0.0, rows)
-    return tuple(np.where(lost, np.nan, f(filled, axis=0)) for f in (np.nanmean, np.nanmin, np.nanmax))
+    is_empty = np.isnan(rows).all(axis=0)
+    filled = np.where(is_empty, 0.0, rows)
+    return tuple(np.where(is_empty, np.nan, reduce(filled, axis=0)) for reduce in (np.nanmean, np.nanmin, np.nanmax))
 
 
 def on_steps(steps, values):
-    """Rows of several runs, each with its own steps, on all their steps: (steps, array (runs, steps))."""
+    """(steps, array (runs, steps)): the values of several runs, each logged at its own steps, on the union of the steps; NaN elsewhere."""
     every = np.unique(np.concatenate(steps))
     table = np.full((len(steps), every.size), np.nan)
     for row, at, value in zip(table, steps, values):
@@ -57,7 +57,7 @@ def on_steps(steps, values):
 
 
 def end_mark(axes, x, values, color):
-    """A mark at the last finite value: there the run diverged. If that is above the plot, the mark sits on its upper edge."""
+    """Marks the last finite value, where the run diverged; on the upper edge if that lies above the plot."""
     good = np.flatnonzero(np.isfinite(values))
     if good.size:
         axes.plot(x[good[-1]], min(values[good[-1]], axes.get_ylim()[1]), marker="X", markersize=points(11), color=color,
@@ -87,7 +87,7 @@ def name_ends(axes, names, start=None):
 
 
 def apart(places, least):
-    """The places, which rise, moved as little as leaves them `least` apart; within 0 … 1 where there is room."""
+    """The rising places, moved as little as possible until they are `least` apart; within 0 … 1 if there is room."""
     blocks = []  # (centre, how many)
     for place in places:
         blocks.append((place, 1))
@@ -109,14 +109,14 @@ def number(value, plain=PLAIN):
 
 
 def log_formatter(low, high):
-    """Of the ticks of a logarithmic axis from low to high: all plain, or all powers of ten."""
+    """A formatter for the ticks of a logarithmic axis from low to high: all plain, or all powers of ten."""
     plain = PLAIN if low > PLAIN[0] and high < PLAIN[1] else (math.inf, math.inf)
     return ticker.FuncFormatter(lambda value, _: number(value, plain))
 
 
 def scale_y(axes, values, log=None):
-    """Limits and ticks for all finite values. Logarithmic if `log`; None: if they span more than a factor of 10 or, of both signs,
-    exceed 1000 (then linear from -1 to 1)."""
+    """Sets limits and ticks for all finite values, on a logarithmic axis if `log` is true. None: if values span more than a factor of 10
+    or, having both signs, exceed 1000 (the axis is then linear from -1 to 1)."""
     values = np.concatenate([np.ravel(v) for v in values])
     values = values[np.isfinite(values)]
     positive = values[values > 0]
@@ -150,8 +150,8 @@ def scale_y(axes, values, log=None):
 
 
 def draw(axes, x, rows, group, marker=None, second=False, line=True):
-    """A group's line, its band, and dots where a line would not show; gaps where values are not finite. Without a line
-    its points; `second`: thin and unnamed, another line of the same group."""
+    """Draws a group's line and band, with gaps where values are not finite and dots at single values between gaps. Without `line`, its
+    points; `second`: a thin line without a name, the group's second one."""
     mean, low, high = band(rows)
     color, label = group.color, None if second else literal(group.name)
     if len(rows) > 1:
@@ -168,7 +168,7 @@ def draw(axes, x, rows, group, marker=None, second=False, line=True):
 
 
 def when_shown(series, step):
-    """In words, which step `step` (None: the last; FIRST) is in these series; of probes, the initialisation."""
+    """The step that `step` (None: the last; FIRST) is in these series, in words; step 0, that of probes, is the initialisation."""
     shown = sorted({int(s.steps[s.index(step)]) for s in series})
     if shown == [0]:
         return "at initialisation"
@@ -192,7 +192,7 @@ def depth_panel(axes, groups, series, pick, step=None, line=True, first=0):
 
 
 def block_ticks(deepest, most=8):
-    """Ticks of an axis of blocks: at most about `most`, evenly apart, the last block among them where that can be."""
+    """Ticks of an axis of blocks: evenly spaced, at most about `most`, with the last block if that is possible."""
     apart = next(n for n in range(1, deepest + 2) if deepest % n == 0 and deepest <= most * n)
     if apart == 1 or deepest >= 3 * apart:
         return list(range(0, deepest + 1, apart))
@@ -215,11 +215,11 @@ def step_panel(axes, groups, series, pick, second=None):
 
 
 def mark_diverged(axes, groups, series, pick):
-    """Crosses where runs diverged; after the limits are set."""
+    """Draws crosses where runs diverged. To be called when the limits are set."""
     for group, members in zip(groups, series):
-        for one in members:
-            if one.run.diverged:
-                end_mark(axes, one.steps, pick(one), group.color)
+        for logged in members:
+            if logged.run.diverged:
+                end_mark(axes, logged.steps, pick(logged), group.color)
 
 
 def first_and_last(panels, titles, groups, series, picks, log=None):
@@ -232,7 +232,7 @@ def first_and_last(panels, titles, groups, series, picks, log=None):
     lines = [(lambda s, pick=pick: pick(s)[:, 1], (lambda s, pick=pick: pick(s)[:, -1]) if two else None) for pick in picks]
     drawn = sum((step_panel(panel, groups, series, *both) for panel, both in zip(panels, lines)), [])
     for panel, title, both in zip(panels, titles, lines):
-        entitle(panel, f"{title} during training, {which}")
+        set_panel_title(panel, f"{title} during training, {which}")
         scale_y(panel, drawn, log)
         if two:
             style_legend(panel, ("block 1", last))
@@ -242,7 +242,7 @@ def first_and_last(panels, titles, groups, series, picks, log=None):
 
 
 def style_legend(axes, names):
-    """Says within the panel, in room made above its lines, what its full and its thin lines are."""
+    """Adds a legend of the full and the thin lines inside the panel, in room made above its lines."""
     handles = [Line2D([], [], color="#555555", linewidth=points(width), label=name) for width, name in zip((THICK, THIN), names)]
     low, high = axes.get_ylim()
     if axes.get_yscale() == "log":

@@ -1,11 +1,11 @@
-"""Plots how large what each sublayer adds is beside the residual stream it joins, for one or more runs."""
+"""Plots the size of what each sublayer adds over that of the residual stream it joins, for one or more runs."""
 
 from operator import attrgetter
 
 from lib.command import ScriptError
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.keys import PLACEMENTS
-from lib.panels import depth_panel, entitle, first_and_last, name_ends, say, scale_y, when_shown
+from lib.panels import depth_panel, set_panel_title, first_and_last, name_ends, say, scale_y, when_shown
 from lib.groups import shared_settings
 from lib.sites import Branches
 
@@ -21,15 +21,15 @@ def power_text(base, exponent, log=""):
 
 
 def notes(branches):
-    """What must be known of the placements of these runs to read their curves."""
-    found = {name: PLACEMENTS[name] for b in branches for block in b.placements for name in block}
-    said = []
-    for name, row in found.items():
+    """Lines on the placements of these runs that explain their curves."""
+    rows = {name: PLACEMENTS[name] for run in branches for block in run.placements for name in block}
+    lines = []
+    for name, row in rows.items():
         if row["alpha"][1]:
-            said.append(f"{name}: the stream is taken times α = {power_text(*row['alpha'])}, as it enters the sum.")
+            lines.append(f"{name}: the stream is taken times α = {power_text(*row['alpha'])}, as it enters the sum.")
         if row["learned_scale"]:
-            said.append(f"{name}: the sublayer's output is taken times its learned scale, 0 at the start.")
-    return said
+            lines.append(f"{name}: the sublayer's output is taken times its learned scale, 0 at the start.")
+    return lines
 
 
 @drawing
@@ -39,18 +39,19 @@ def plot(groups, step=None):
     joined = [group for group in groups if group.value("model.residual") is not False]
     if not joined:
         raise ScriptError(f"{groups[0].runs[0]}: model.residual is false: no branch joins a stream")
-    said, groups = [f"{group.label}: no branch joins a stream." for group in groups if group not in joined], joined
+    left_out = [f"{group.label}: no branch joins a stream." for group in groups if group not in joined]
+    groups = joined
     branches = {group: [Branches(run) for run in group.runs] for group in groups}
     every, parts = sum(branches.values(), []), facets(groups)
     over_time = max(b.steps.size for b in every) > 1 and len(parts) == 1
     deepest, when = max(b.ffn.shape[1] - 1 for b in every), when_shown(every, step)
     figure, axes = new_figure(len(parts) + over_time, 2, 3.45, "What a sublayer adds, beside the stream it joins",
                               shared_settings(groups) + (f" · {when}" if len(parts) > 1 else ""),
-                              group_handles(groups, deepest), notes=notes(every) + said, names=end_names(groups))
+                              group_handles(groups, deepest), notes=notes(every) + left_out, names=end_names(groups))
     drawn = []
     for row, (facet, members) in enumerate(parts):
         for panel, name in zip(axes[2 * row:], TITLES):
-            entitle(panel, f"{TITLES[name]} by depth, {facet or when}")
+            set_panel_title(panel, f"{TITLES[name]} by depth, {facet or when}")
             drawn += depth_panel(panel, members, [branches[group] for group in members], attrgetter(name), step, first=1)
     for panel in axes[:2 * len(parts)]:  # one scale for all, as below
         scale_y(panel, drawn)

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.groups import shared_settings
-from lib.panels import depth_panel, entitle, first_and_last, name_ends, say, scale_y, when_shown
+from lib.panels import depth_panel, set_panel_title, first_and_last, name_ends, say, scale_y, when_shown
 from lib.sites import FIRST, TokenCosine
 
 UNIT = "mean cosine of two tokens of a sequence"
@@ -27,7 +27,7 @@ def plot(groups, step=None):
                               names=names, panels=count)
     drawn = []
     for panel, (facet, members, at) in zip(axes, panels_by_depth):
-        entitle(panel, "Cosine by depth, " + (f"{facet}, " if facet else "") + when_shown(every, at))
+        set_panel_title(panel, "Cosine by depth, " + (f"{facet}, " if facet else "") + when_shown(every, at))
         drawn += depth_panel(panel, members, [series[group] for group in members], attrgetter("cosine"), at)
     for panel in axes[:len(panels_by_depth)]:  # one scale for all
         scale_y(panel, drawn, log=False)

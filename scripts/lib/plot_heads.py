@@ -5,7 +5,7 @@ import math
 from operator import attrgetter
 
 from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, new_figure, points
-from lib.panels import depth_panel, entitle, name_ends, say, scale_y, step_panel, when_shown
+from lib.panels import depth_panel, set_panel_title, name_ends, say, scale_y, step_panel, when_shown
 from lib.groups import shared_settings
 from lib.runs import np
 from lib.sites import UNLOGGED, LoggedSteps, layer_count
@@ -62,11 +62,11 @@ def plot(groups, step=None):
         drawn = []  # (panel, the rows drawn in it)
         for title, members in parts:
             panel = next(panels)
-            entitle(panel, f"{name} by depth, {title or when}")
+            set_panel_title(panel, f"{name} by depth, {title or when}")
             drawn.append((panel, depth_panel(panel, members, [series[group] for group in members], attrgetter(kind), step, first=1)))
         if over_time:
             panel = next(panels)
-            entitle(panel, f"{name} during training, last block")
+            set_panel_title(panel, f"{name} during training, last block")
             drawn.append((panel, step_panel(panel, groups, list(series.values()), last_block(kind))))
         even = [np.mean([UNIFORM[kind](t) for t in range(1, context + 1)])] if context and kind in UNIFORM else []
         for panel, _ in drawn:  # one scale for all panels of a kind

@@ -1,5 +1,5 @@
-"""Draws every layer at every logged step of one or more runs as a map: the colour is the size of the activation, and of
-its gradient."""
+"""Draws every layer at every logged step of one or more runs as a map, whose colour is the size of the activation or of its
+gradient."""
 
 import math
 
@@ -15,7 +15,7 @@ from lib.groups import shared_settings
 from lib.runs import matplotlib, np, shortened
 from lib.sites import Site
 
-# Perceptually even, and told apart with any kind of colour vision; two, because the two scales are.
+# Perceptually uniform, and readable with any kind of colour vision; two colour maps, as there are two scales.
 QUANTITIES = (("rms", "activation rms", "units", "viridis"), ("grad", "gradient rms", "nats per unit", "plasma"))
 HATCH = {"facecolor": "#EDEDED", "edgecolor": "#9A9A9A", "hatch": "/////", "linewidth": 0}
 MOST = 12  # runs in a figure

@@ -1,10 +1,10 @@
-"""Plots what happened in the layers of one or more runs: gradients and activations of the residual stream."""
+"""Plots gradients and activations of the residual stream of one or more runs, layer by layer."""
 
 import textwrap
 from operator import attrgetter
 
 from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, points
-from lib.panels import (depth_panel, entitle, first_and_last, mark_diverged, name_ends, say, scale_y, step_panel, when_shown)
+from lib.panels import (depth_panel, set_panel_title, first_and_last, mark_diverged, name_ends, say, scale_y, step_panel, when_shown)
 from lib.groups import shared_settings
 from lib.runs import np
 from matplotlib.patches import Patch  # after runs, which finds a Python that has it
@@ -22,8 +22,8 @@ THEORY_WIDTH = 1.2
 @drawing
 def plot(groups, step=None, theory=False):
     """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, where more than one step
-    was logged and there is one facet. `theory`: depth alone, as points, at the first step if none is given, and the theory of
-    first weights as dashed lines."""
+    was logged and there is one facet. `theory`: depth alone, as points, at the first step if none is given, beside dashed lines,
+    which are the values by theory of the first weights."""
     streams = {group: [Site(run) for run in group.runs] for group in groups}
     every, parts, names = sum(streams.values(), []), facets(groups), end_names(groups)
     if theory and step is None:
@@ -47,7 +47,7 @@ def plot(groups, step=None, theory=False):
     for row, (facet, members) in enumerate(parts):
         series = [streams[group] for group in members]
         for panel, (site, (name, unit, _)) in zip(axes[2 * row:], KINDS.items()):
-            entitle(panel, f"{name} by depth, {facet or when_shown(every, step)}")
+            set_panel_title(panel, f"{name} by depth, {facet or when_shown(every, step)}")
             say(panel, unit)
             drawn = depth_panel(panel, members, series, attrgetter(site), step, line=not theory)
             if theory:
@@ -63,32 +63,32 @@ def plot(groups, step=None, theory=False):
 
 
 def in_time(panels, groups, streams):
-    """Against the step, the gradient of the first and, where it is another, the last block; and the activation of the last."""
+    """Draws against the step the gradient of the first block and of the last, and the activation of the last."""
     last = first_and_last(panels[:1], ["Gradient"], groups, streams, [attrgetter("grad")], log=True)
     say(panels[0], GRADIENT)
 
     def activation(stream):
         return stream.rms[:, -1]
 
-    entitle(panels[1], f"Activation during training, {last}")
+    set_panel_title(panels[1], f"Activation during training, {last}")
     say(panels[1], ACTIVATION)
     scale_y(panels[1], step_panel(panels[1], groups, streams, activation))
     mark_diverged(panels[1], groups, streams, activation)
 
 
 def predictions(groups):
-    """({group: what theory expects of it}, {group: why it has no prediction})."""
-    found, silent = {}, {}
+    """({group: its values by theory}, {group: why it has no prediction})."""
+    expected, reasons = {}, {}
     for group in groups:
         try:
-            found[group] = predicted(group.runs[0].folder)  # seeds change nothing
+            expected[group] = predicted(group.runs[0].folder)  # seeds change nothing
         except NoPrediction as error:
-            silent[group] = error.why
-    return found, silent
+            reasons[group] = error.why
+    return expected, reasons
 
 
 def theory_lines(axes, groups, site):
-    """Draws what theory expects of each group and, of a single seed, how far it may be off; returns what is drawn."""
+    """Draws the values of each group by theory and, for a single seed, their tolerance; returns the values drawn."""
     drawn = []
     for group, expected in predictions(groups)[0].items():
         line, factor = expected[site], np.exp(expected["limits"][site])

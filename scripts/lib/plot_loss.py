@@ -6,7 +6,7 @@ import math
 from lib.command import ScriptError
 from lib.figures import MUTED, drawing, end_names, facets, for_paper, group_handles, inches, letters, literal, new_figure, points
 from matplotlib.lines import Line2D
-from lib.panels import THICK, band, end_mark, entitle, name_ends, nothing_finite, number, on_steps, say, ticker, whole_x
+from lib.panels import THICK, band, end_mark, set_panel_title, name_ends, nothing_finite, number, on_steps, say, ticker, whole_x
 from lib.groups import shared_settings
 from lib.runs import np
 
@@ -148,7 +148,7 @@ def plot(groups, x="step"):
         axes.set_ylim(low, high)
         if log:
             axes.set_yscale("log")
-        entitle(axes, facet)
+        set_panel_title(axes, facet)
         for group in members:
             draw_group(axes, group, tables)
         if not any(np.isfinite(curve).any() for curve in curves):

@@ -3,7 +3,7 @@
 from operator import attrgetter
 
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
-from lib.panels import entitle, mark_diverged, name_ends, say, scale_y, step_panel
+from lib.panels import set_panel_title, mark_diverged, name_ends, say, scale_y, step_panel
 from lib.groups import shared_settings
 
 KINDS = (("Norm of the gradient", "before clipping (nats per unit)", "norm"), ("Clipping", "factor on the gradient; 1: none", "clip"))
@@ -29,7 +29,7 @@ def plot(groups):
         panels, pick = axes[column::2], attrgetter(pick)
         drawn = []
         for panel, (facet, members) in zip(panels, parts):
-            entitle(panel, f"{title}, {facet}" if facet else title)
+            set_panel_title(panel, f"{title}, {facet}" if facet else title)
             say(panel, unit)
             drawn += step_panel(panel, members, [series[group] for group in members], pick)
         for panel, (_, members) in zip(panels, parts):  # one scale for all facets

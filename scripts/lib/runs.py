@@ -112,10 +112,7 @@ class Run:
                 try:
                     number = numbers.get(row[filter_place]) if keep else []
                     if number is not None:
-                        rows.append([float(row[p]) if row[p] else math.nan for p in places] + number)
-                        whole = [(v, LARGEST[c]) for c, v in zip(columns, rows[-1]) if c in LARGEST]
-                        if not all(0 <= v <= largest and v == int(v) for v, largest in whole):
-                            raise ValueError
+                        rows.append(_values(row, places, columns) + number)
                 except (ValueError, IndexError):
                     raise ScriptError(f"{self}: {name} line {reader.line_num}: damaged row") from None
         if some and not rows:
@@ -234,6 +231,15 @@ COUNTS = ("steps", "params", "vocab")  # whole numbers in summary.json
 def _is_figure(key, value):
     """Whether a member of summary.json is a number that a run can write there."""
     return type(value) in (int, float) and (key not in COUNTS or 0 <= value < 1 << 53 and value == int(value))
+
+
+def _values(row, places, columns):
+    """The cells at these places as numbers, NaN for empty ones; ValueError or IndexError if a run cannot have written them."""
+    values = [float(row[place]) if row[place] else math.nan for place in places]
+    for column, value in zip(columns, values):
+        if column in LARGEST and not (0 <= value <= LARGEST[column] and value == int(value)):
+            raise ValueError
+    return values
 
 
 def _complete_lines(file, first=None, last=None):
