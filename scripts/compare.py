@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares runs. Runs that differ only in their seed are one row: mean ± standard error. In a grid, two configs are compared, seed by
-seed, where all other keys agree. Below the tables: how the configs differ, what stands out, what cannot be concluded. Losses are in
-nats per character; grad first/last: gradient norm of block 1 over that of block L; growth: rms of the stream after block L over that
-before block 1."""
+"""Compares runs. Runs that differ only in their seed are one row: mean ± standard error. In a grid, two configs are
+compared, seed by seed, where all other keys agree. Below the tables: how the configs differ, what stands out, what
+cannot be concluded. Losses are in nats per character; grad first/last: gradient norm of block 1 over that of block L;
+growth: rms of the stream after block L over that before block 1."""
 
 import csv
 import json
@@ -21,12 +21,13 @@ EXAMPLES = """examples:
   scripts/compare.py runs/sweep --base "pre · L 12"
   scripts/compare.py runs/sweep --target 2.0               what a validation loss of 2.0 takes
 """
-FACTS = [("placement", "placement"), ("norm", "norm"), ("L", "n_layer"), ("params", "params"), ("status", "status")]  # title, key
-KEYS = {"placement": "model.norm_placement", "norm": "model.norm", "n_layer": "model.n_layer"}  # of the config, for these
+# Columns of the table before the figures: title, and member of an entry of comparison()["runs"].
+FACTS = [("placement", "placement"), ("norm", "norm"), ("L", "n_layer"), ("params", "params"), ("status", "status")]
+KEYS = {"placement": "model.norm_placement", "norm": "model.norm", "n_layer": "model.n_layer"}  # {member: the config's key}
 
 
 def print_table(columns, indent=""):
-    """Prints columns of cells, titles first. On a terminal, columns that do not fit beside the first one follow below."""
+    """Prints columns of cells, titles first. On a terminal, columns that do not fit beside the first follow below."""
     width, fitting = shutil.get_terminal_size((1000, 24)).columns, len(columns)
     while fitting > 2 and max(map(len, table_of(columns[:fitting]))) + len(indent) > width:
         fitting -= 1
@@ -36,14 +37,16 @@ def print_table(columns, indent=""):
 
 
 def print_runs(entries):
-    """Prints the table of groups. If there are more than two, a column that repeats the labels is left out, and a column with one value
-    for all groups becomes a line below the table."""
+    """Prints the table of groups. If there are more than two, a column that repeats the labels is left out, and a
+    column with one value for all groups becomes a line below the table."""
     columns = [["run", *(e["label"] for e in entries)]]
     if has_seeds := any(len(e["seeds"]) > 1 for e in entries):
         columns += [["seeds", *(str(len(e["seeds"])) for e in entries)]]
-    columns += [[title, *(f"{e[key]:,}" if isinstance(e[key], int) else str(e[key]) for e in entries)] for title, key in FACTS
-                if len(entries) < 3 or KEYS.get(key) not in entries[0]["group"].labelled]
-    columns += [[figure["title"], *(e["figures"][key]["text"] for e in entries)] for key, figure in entries[0]["figures"].items()]
+    for title, key in FACTS:
+        if len(entries) < 3 or KEYS.get(key) not in entries[0]["group"].labelled:
+            columns.append([title, *(f"{e[key]:,}" if isinstance(e[key], int) else str(e[key]) for e in entries)])
+    for key, figure in entries[0]["figures"].items():
+        columns.append([figure["title"], *(e["figures"][key]["text"] for e in entries)])
     common = [column for column in columns[1:] if len(entries) > 2 and len(set(column[1:])) == 1]
     print_table([column for column in columns if column not in common])
     if common:
@@ -57,13 +60,14 @@ def marked(pair):
 
 
 def print_pairs(pairs, key):
-    """Prints the differences seed by seed: those of a grid, whose pairs differ in `key` alone, as a table with a row a setting, the
-    others as a list."""
+    """Prints the differences seed by seed: those of a grid, whose pairs differ in `key` alone, as a table with a row a
+    setting, the others as a list."""
     grid = [pair for pair in pairs if pair["setting"] is not None]
     rows = {pair["base"]: pair for pair in grid}
     if len(rows) > 1:
         base = grid[0]["values"][1]
-        columns = [["setting", *(pair["setting"] for pair in rows.values())], [base, *(pair["base_loss"] for pair in rows.values())]]
+        columns = [["setting", *(pair["setting"] for pair in rows.values())],
+                   [base, *(pair["base_loss"] for pair in rows.values())]]
         cells = {(pair["values"][0], pair["base"]): marked(pair) for pair in grid}
         columns += [[f"{value} minus {base}", *(cells.get((value, row), "-") for row in rows)]
                     for value in dict.fromkeys(value for value, _ in cells)]
@@ -79,14 +83,15 @@ def print_pairs(pairs, key):
 def print_rates(pairs):
     """Prints the best learning rate of each config and the next best."""
     if pairs:
-        rows = [(pair["setting"] or "-", f"{pair['rates'][1]:g}", pair["base_loss"], f"{pair['rates'][0]:g}", marked(pair)) for pair in pairs]
+        rows = [(pair["setting"] or "-", f"{pair['rates'][1]:.15g}", pair["base_loss"], f"{pair['rates'][0]:.15g}", marked(pair))
+                for pair in pairs]
         print("best learning rate of each config, and the next best's final val minus its own, seed by seed:\n")
         print_table(list(zip(("config", "lr", "final val", "next lr", "difference"), *rows)), "  ")
 
 
 def print_csv(entries):
-    """Prints the table as CSV: a row a group; a column for each key in which groups differ. Figures are means over seeds, followed by
-    their standard error; `_at_most` is true where the figure to a target is an upper bound."""
+    """Prints the table as CSV: a row a group; a column for each key in which groups differ. Figures are means over
+    seeds, followed by their standard error; `_at_most` is true where the figure to a target is an upper bound."""
     varied = [key for key in dict.fromkeys(key for e in entries for key in e["keys"]) if key not in KEYS.values()]
     parts = {"mean": "", "standard_error": "_standard_error", "at_most": "_at_most"}
     columns = [(key, part) for key, figure in entries[0]["figures"].items() for part in parts if part in figure]
@@ -110,8 +115,10 @@ def main(arguments=None):
     parser = Parser("compare", __doc__)
     parser.epilog = EXAMPLES
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
-    parser.add_argument("--base", metavar="NAME", help="the run, by label or folder, that others are set against (default: the first)")
-    parser.add_argument("--target", metavar="LOSS", type=float, help="add the steps, tokens and seconds to this validation loss, linear between evaluations")
+    parser.add_argument("--base", metavar="NAME",
+                        help="the run, by label or folder, that others are compared with (default: the first)")
+    parser.add_argument("--target", metavar="LOSS", type=float,
+                        help="add the steps, tokens and seconds to this validation loss, linear between evaluations")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="the table, comma-separated")
     form.add_argument("--json", action="store_true", help="the whole comparison, for programs")

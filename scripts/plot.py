@@ -28,12 +28,13 @@ EXAMPLES = """examples:
   scripts/plot.py loss runs/seed-1 runs/seed-2             the mean of two seeds, and their range
 """
 STEP = ("--step", {"type": int, "metavar": "N", "help": "step of the panels by depth (default: the last logged)"})
-STEPS = ("--step", {"type": int, "metavar": "N", "action": "append", "help": "step of a panel by depth, may be repeated (default: "
-                    "the first and the last logged)"})
+STEPS = ("--step", {"type": int, "metavar": "N", "action": "append",
+                    "help": "step of a panel by depth, may be repeated (default: the first and the last logged)"})
 THEORY = ("--theory", {"action": "store_true", "help": "the first logged step beside what theory expects of it"})
 SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
                    "help": f"what to draw: {', '.join(SITES)} (default: stream)"})
-LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step", "help": "the horizontal axis: step (the default), tokens or seconds"})
+LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step",
+                  "help": "the horizontal axis: step (the default), tokens or seconds"})
 
 # `plot`: the figure of groups of runs; `needed`: the file that each run must have; `options`: (flag, argparse's settings).
 Kind = namedtuple("Kind", "plot needed help options")
@@ -68,7 +69,7 @@ loss = functools.partial(figure, "loss")
 
 
 def arguments():
-    """The command line, read."""
+    """The options of the command line, as a dict."""
     parser = Parser("plot", __doc__, epilog=EXAMPLES)
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=functools.partial(Parser, "plot"))
     for name, row in KINDS.items():

@@ -91,7 +91,8 @@ class MadeRuns(unittest.TestCase):
         return folder
 
     def call(self, script, *args, start=(sys.executable,), **options):
-        """Runs a script by the command `start`; in a new process where that or options of subprocess.run() are given."""
+        """Runs a script by the command `start`; in a new process where that or options of subprocess.run() are
+        given."""
         if start == (sys.executable,) and not options:
             draw_once()
             return run_script(SCRIPTS / script, *args, cwd=self.root)

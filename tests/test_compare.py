@@ -54,7 +54,8 @@ class Arithmetic(unittest.TestCase):
 
 class CompareTest(CliTest):
     def make(self, folder, loss=2.5, changes=None, **summary):
-        """A run folder with the resolved config of these changes, whose summary has this final_val_loss and what else is given."""
+        """A run folder with the resolved config of these changes, whose summary has this final_val_loss and what else
+        is given."""
         said = {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, **summary}
         write_run(self.path(folder), self.resolved(changes), said)
 

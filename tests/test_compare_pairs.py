@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Which groups compare.py subtracts from which, and its figures, over random folders of runs: repeats, copies, other texts, other
-steps and batches, missing seeds, diverged runs; against a plain model of the rule and numpy."""
+"""Which groups compare.py subtracts from which, and its figures, over random folders of runs: repeats, copies, other
+texts, other steps and batches, missing seeds, diverged runs; against a plain model of the rule and numpy."""
 
 import copy
 import csv
@@ -30,7 +30,8 @@ TOKENS = ("train.steps", "train.batch_size")
 
 
 class Model:
-    """The rule in plain words. `settings`: {key: value} of each run; `seeds`, `losses` (None: diverged) and `names` of their folders."""
+    """The rule in plain words. `settings`: {key: value} of each run; `seeds`, `losses` (None: diverged) and `names` of
+    their folders."""
 
     def __init__(self, settings, seeds, losses, names, base_name):
         self.groups = []  # (settings, {seed: loss}, the folders' names), in the order of their first runs
@@ -88,7 +89,8 @@ class Model:
         return [one[seed] - other[seed] for seed in sorted(one) if None not in (one[seed], other.get(seed))]
 
     def pairs(self):
-        """{(folders of a group, folders of its partner): differences}, of two shared seeds at least and comparable losses."""
+        """{(folders of a group, folders of its partner): differences}, of two shared seeds at least and comparable
+        losses."""
         return {(tuple(self.groups[i][2]), tuple(self.groups[j][2])): self.differences(i, j) for i, j in self.partners().items()
                 if self.comparable(i, j) and len(self.differences(i, j)) > 1}
 
@@ -183,7 +185,8 @@ class Pairs(CliTest):
                 self.assertAlmostEqual(figure["standard_error"], np.std(values, ddof=1) / math.sqrt(len(values)), delta=1e-12)
 
     def assert_pairs(self, model, result):
-        """Each group is subtracted from the one that the model names, with numpy's mean and standard error; a repeat is called that."""
+        """Each group is subtracted from the one that the model names, with numpy's mean and standard error; a repeat
+        is called that."""
         folders = self.folders_by_label(result)
         found = {(folders[pair["group"]], folders[pair["base"]]): pair for pair in result["paired"]}
         expected = model.pairs()

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Compares what the scripts draw with the logs of made-up runs and with explicit arithmetic: maps, branches, heads, levels."""
+"""Compares what the scripts draw with the logs of made-up runs and with explicit arithmetic: maps, branches, heads,
+levels."""
 
 import itertools
 import math

@@ -6,15 +6,16 @@ import statistics
 
 from lib.groups import STEPS, base_of, choices, difference, group_by_config, config_text, words
 from lib.keys import NORMS, PLACEMENTS
-from lib.pairs import (TOO_FEW, best_rates, figure_text, incomparable_keys, pair_of, partners_of, repeats_of, standard_deviation,
-                       standard_error)
+from lib.pairs import (TOO_FEW, best_rates, figure_text, incomparable_keys, pair_of, partners_of, repeats_of,
+                       standard_deviation, standard_error)
 from lib.command import ScriptError, printable
 from lib.runs import NORM, PLACEMENT, STEP_BYTES, UNLOGGED, np
 from lib.sites import SITES, placements
 
 # The columns of figures: key of a run's record, title, and the kind that pairs.figure_text takes.
-FIGURES = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"), ("final_train_loss", "final train", "loss"),
-           ("grad_first_last", "grad first/last", "ratio"), ("growth", "growth", "ratio"), ("tokens_per_s", "tokens/s", "speed")]
+FIGURES = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"),
+           ("final_train_loss", "final train", "loss"), ("grad_first_last", "grad first/last", "ratio"),
+           ("growth", "growth", "ratio"), ("tokens_per_s", "tokens/s", "speed")]
 AXES = {"steps": "count", "tokens": "count", "seconds": "ratio"}  # {what a target costs: how it is written}
 TO_TARGET = "steps_to_target"
 MANY_COMPARISONS = 5
@@ -29,9 +30,9 @@ LEAST_GROWTH = 2.0  # a factor; less is not called growth
 
 
 def comparison(runs, base=None, target=None):
-    """{"key", "runs", "paired", "rates", "remarks"} of the runs, compared with the base (a label or a run folder), else with the first
-    group. "key": the one by which pairs.partners_of chooses pairs. An entry of "runs" has its Group as "group". `target`: a validation
-    loss; the steps, tokens and seconds to it become figures."""
+    """{"key", "runs", "paired", "rates", "remarks"} of the runs, compared with the base (a label or a run folder),
+    else with the first group. "key": the one by which pairs.partners_of chooses pairs. An entry of "runs" has its
+    Group as "group". `target`: a validation loss; the steps, tokens and seconds to it become figures."""
     columns = FIGURES
     if target is not None:
         columns = FIGURES + [(f"{axis}_to_target", f"{axis} to {target:g}", kind) for axis, kind in AXES.items()]
@@ -53,8 +54,9 @@ def entry_of(group, base, columns=FIGURES):
     figures = {}
     for key, title, kind in columns:
         values = group.figures(key)
-        figures[key] = {"title": title, "mean": statistics.fmean(values) if values else None, "sd": standard_deviation(values),
-                        "standard_error": standard_error(values), "n": len(values), "text": figure_text(values, kind)}
+        figures[key] = {"title": title, "mean": statistics.fmean(values) if values else None, "n": len(values),
+                        "sd": standard_deviation(values), "standard_error": standard_error(values),
+                        "text": figure_text(values, kind)}
         if key.endswith("_to_target"):
             figures[key]["at_most"] = is_bound = bool(values) and any(group.figures("target_at_most"))
             if is_bound:
@@ -64,13 +66,15 @@ def entry_of(group, base, columns=FIGURES):
             "placement": words(PLACEMENT, group.runs[0].value(PLACEMENT)),
             "norm": group.value(NORM), "n_layer": group.runs[0].value("model.n_layer"),
             "params": group.runs[0].record.get("params", 0),
-            "status": ", ".join(name if len(times) == 1 else f"{count} {name}" for name, count in times.items()), "figures": figures}
+            "status": ", ".join(name if len(times) == 1 else f"{count} {name}" for name, count in times.items()),
+            "figures": figures}
 
 
 def reached(target, run):
-    """{"steps_to_target", "tokens_to_target", "seconds_to_target", "target_at_most"}: what it took a run to come down to a validation
-    loss, linear between evaluations; None where no evaluation is as low, or where the logs do not say. "target_at_most": whether the
-    first evaluation is already below the target, so that the figures are upper bounds."""
+    """{"steps_to_target", "tokens_to_target", "seconds_to_target", "target_at_most"}: what it took a run to come down
+    to a validation loss, linear between evaluations; None where no evaluation is as low, or where the logs do not say.
+    "target_at_most": whether the first evaluation is already below the target, so that the figures are upper
+    bounds."""
     steps, losses = run.evaluations().T
     below = np.flatnonzero(losses <= target)
     if not below.size:
@@ -90,8 +94,8 @@ def reached(target, run):
 
 
 def entries_of(sentences, total):
-    """[{"text", "kind", "groups"}] of {(kind, sentence): {group: runs of which it is true}}. A sentence about all of more than two
-    groups begins with "all"."""
+    """[{"text", "kind", "groups"}] of {(kind, sentence): {group: runs of which it is true}}. A sentence about all of
+    more than two groups begins with "all"."""
     entries = []
     for (kind, sentence), groups in sentences.items():
         labels = [group.label for group in groups]
@@ -105,8 +109,8 @@ def entries_of(sentences, total):
 
 
 def remarks_on(groups, partners, key, pairs=(), rates=(), target=None):
-    """What sets each group apart from its partner, what stands out, and what cannot be concluded, as entries_of has it. `pairs` and
-    `rates`: the differences seed by seed, and those between learning rates."""
+    """What sets each group apart from its partner, what stands out, and what cannot be concluded, as entries_of has
+    it. `pairs` and `rates`: the differences seed by seed, and those between learning rates."""
     sentences = collections.defaultdict(collections.Counter)
     grid = {group: base for group, base in partners.items() if choices(base, group) == [key]}
     for group, base in partners.items():
@@ -119,15 +123,17 @@ def remarks_on(groups, partners, key, pairs=(), rates=(), target=None):
             for kind, sentence in remarks_on_run(group, run, target):
                 sentences[kind, ": " + sentence][group] += 1
         if len(groups) > 1 and len(group.runs) == 1:
-            chance = "small differences may be chance; more seeds (--set train.seed=2 --out ...) become mean ± standard error here"
-            sentences["one_seed", f": one seed a config: {chance}"][group] = 1
+            sentences["one_seed", ": one seed a config: small differences may be chance; more seeds (--set train.seed=2 "
+                      "--out ...) become mean ± standard error here"][group] = 1
     for group in groups:
         if any(pair["group"] == group.label and pair["verdict"] == TOO_FEW for pair in (*pairs, *rates)):
-            sentences["two_seeds", ": two shared seeds are too few to call a difference clear (*); train a third"][group] = len(group.runs)
+            sentence = ": two shared seeds are too few to call a difference clear (*); train a third"
+            sentences["two_seeds", sentence][group] = len(group.runs)
     for pair in rates:
         if pair["edge"]:
             best, beyond = pair["rates"][1], "larger" if pair["edge"] == "largest" else "smaller"
-            sentence = f": the best learning rate is the {pair['edge']} tried ({best:g}); a {beyond} one may end at a lower loss"
+            sentence = (f": the best learning rate is the {pair['edge']} tried ({best:.15g}); a {beyond} one may end at a "
+                        "lower loss")
             sentences["rate_at_edge", sentence][pair["best"]] = len(pair["best"].runs)
     entries = entries_of(sentences, len(groups))
     if len(pairs) >= MANY_COMPARISONS:
@@ -137,7 +143,8 @@ def remarks_on(groups, partners, key, pairs=(), rates=(), target=None):
 
 
 def remarks_on_partner(group, base, base_text):
-    """[(kind, what follows the group's label)] on a group and the one that it is subtracted from, which `base_text` names."""
+    """[(kind, what follows the group's label)] on a group and the one that it is subtracted from, which `base_text`
+    names."""
     if group.keys == base.keys:
         return [("repeat", f": repeats {base.label}, whose config it has but for the seed")]
     remarks = [("differs", f" against {base_text}: {difference_text(base, group)}")]
@@ -150,8 +157,8 @@ def remarks_on_partner(group, base, base_text):
 
 
 def weights_text(base, group, base_text):
-    """ ": 50% more weights than gelu; model.d_ff 171 makes them equal" where two groups have so different numbers of weights although
-    no key of the size was chosen; else "". A d_ff is named if they differ in the activation."""
+    """ ": 50% more weights than gelu; model.d_ff 171 makes them equal" where two groups have so different numbers of
+    weights although no key of the size was chosen; else "". A d_ff is named if they differ in the activation."""
     sizes = [one.runs[0].record.get("params") or 0 for one in (base, group)]
     chosen = choices(base, group)
     if min(sizes) <= 0 or abs(sizes[1] / sizes[0] - 1) <= OTHER_WEIGHTS or {"data.path", *SIZE_KEYS} & set(chosen):
@@ -159,13 +166,15 @@ def weights_text(base, group, base_text):
     text = f": {abs(sizes[1] / sizes[0] - 1):.0%} {'more' if sizes[1] > sizes[0] else 'fewer'} weights than {base_text}"
     width, layers, hidden = (group.value(key) for key in ("model.d_model", "model.n_layer", "model.d_ff"))
     inward = 2 if group.value("model.activation") == "swiglu" else 1  # matrices that write the hidden layer
-    each = layers * ((inward + 1) * width + inward * bool(group.value("model.ffn_bias")))  # weights of one hidden feature
+    biases = inward if group.value("model.ffn_bias") else 0
+    each = layers * ((inward + 1) * width + biases)  # weights of one hidden feature
     equal = round(hidden + (sizes[0] - sizes[1]) / each)
     return text + (f"; model.d_ff {equal} makes them equal" if "model.activation" in chosen and equal > 0 else "")
 
 
 def difference_text(base, group):
-    """The keys in which a group and the base differ, and whether they are one cause. Values that the label has are left out."""
+    """The keys in which a group and the base differ, and whether they are one cause. Values that the label has are
+    left out."""
     causes, derived, init = [], [], {False: False, True: _scales_init(base) != _scales_init(group)}
     for key, was, now, follows in difference(base, group):
         values = "" if key in group.labelled else printable(f" {config_text(was)} -> {config_text(now)}")
@@ -176,7 +185,8 @@ def difference_text(base, group):
         words += "; with that comes " + ", ".join(derived)
     if len(causes) > 1:
         return f"{words}; {len(causes)} choices at once: which is the cause cannot be told from these two"
-    return words + ("; it starts from other weights too, which may be the cause" if init[True] and not init[False] else "")
+    other_start = "; it starts from other weights too, which may be the cause"
+    return words + (other_start if init[True] and not init[False] else "")
 
 
 def _rows_of(group):
@@ -199,32 +209,36 @@ def remarks_on_run(group, run, target=None):
         remarks.append(("diverged", f"diverged at step {step}{bias}{divergence_text(run, step)}"))
     elif record["status"] == "done" and loss is not None:
         if record.get("vocab") and loss > math.log(record["vocab"]):
-            remarks.append(("exploded", "the loss ends above ln V: worse than guessing each character with equal chance"))
+            remarks.append(("exploded",
+                            "the loss ends above ln V: worse than guessing each character with equal chance"))
         level = record.get("unigram")
         if level is not None and abs(loss - level) < NEAR_LEVEL:
-            remarks.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each character occurs has been "
-                          "learnt, and nothing of their order"))
+            remarks.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each character "
+                            "occurs has been learnt, and nothing of their order"))
         if record.get("grad_first_last", 1) < STARVED:
-            remarks.append(("starved", f"hardly any gradient reaches block 1; scripts/measure.py {group.runs[0]} shows whether all tokens "
-                          "have become one vector"))
+            remarks.append(("starved", f"hardly any gradient reaches block 1; scripts/measure.py {group.runs[0]} shows "
+                            "whether all tokens have become one vector"))
     elif record["status"] not in ("done", "probe"):
-        remarks.append(("unfinished", f"{printable(record['status'])} at step {record.get('steps', 0):,} of {run.value(STEPS) or 0:,}; "
-                      "figures of a run that is not done are no result"))
+        steps = f"{record.get('steps', 0):,} of {run.value(STEPS) or 0:,}"
+        remarks.append(("unfinished", f"{printable(record['status'])} at step {steps}; figures of a run that is not done are "
+                        "no result"))
     if branch_too_small(group, record.get("branch_share")):
-        remarks.append(("small_branch", "at the start a sublayer adds so little to the stream that the norms' place can hardly matter"))
+        remarks.append(("small_branch", "at the start a sublayer adds so little to the stream that the norms' place can "
+                        "hardly matter"))
     row = NORMS.get(group.value(NORM), {})
     if row.get("over") in ("batch", "sequence"):  # statistics over positions contain later tokens
-        remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so a prediction knows of later characters" + (
-            " in training; its training loss is not that of a causal model" if row["over"] == "batch"
-            else "; its losses are not those of a causal model")))
+        leak = "; its losses are not those of a causal model"
+        if row["over"] == "batch":
+            leak = " in training; its training loss is not that of a causal model"
+        remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so a prediction knows of later characters{leak}"))
     if target is not None and not run.probe and record[TO_TARGET] is None:
         remarks.append(("target", f"no evaluation is at or below {target:g}; steps to it are of the other seeds"))
     return remarks
 
 
 def branch_too_small(group, share):
-    """Whether the branch_share at the start is so small that the placement of norms can hardly matter. False if the placement itself
-    sets the size of the branches, by a norm, a learned scale or the init."""
+    """Whether the branch_share at the start is so small that the placement of norms can hardly matter. False if the
+    placement itself sets the size of the branches, by a norm, a learned scale or the init."""
     by_design = any(row["norm_branch"] or row["learned_scale"] or row["init_gain"][1] != 0 for row in _rows_of(group))
     scaled = group.value("model.branch_scale") != 1 or group.value("model.branch_scale_learned") != "none"
     return share is not None and share < SMALL_BRANCH and not scaled and group.value(NORM) != "none" and not by_design
@@ -234,8 +248,9 @@ def branch_too_small(group, share):
 
 
 def divergence_text(run, step):
-    """ "; the gradient of block 1 ffn_hidden became non-finite; activations had grown 30 times since step 20 (most: block 12 stream)":
-    the first tensor that was not finite, from summary.json, and the largest growth in the steps before."""
+    """ "; the gradient of block 1 ffn_hidden became non-finite; activations had grown 30 times since step 20 (most:
+    block 12 stream)": the first tensor that was not finite, from summary.json, and the largest growth in the steps
+    before."""
     first = run.summary.get("first_nonfinite")
     depth = run.value("model.n_layer")
     text = ""
@@ -251,8 +266,8 @@ def _place_text(layer, site, depth):
 
 
 def _growth_of_layers(run, step):
-    """The largest growth of the sites' activations and gradients before the step, and at it where they are still finite; "" if nothing is
-    logged."""
+    """The largest growth of the sites' activations and gradients before the step, and at it where they are still
+    finite; "" if nothing is logged."""
     names, depth = (*SITES, "final", "logits"), run.value("model.n_layer")
     try:
         rows = run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), UNLOGGED, keep=("site", names),
@@ -262,7 +277,8 @@ def _growth_of_layers(run, step):
     steps = np.unique(rows[rows[:, 0] < step, 0])[-MOST_STEPS:]
     if not steps.size:
         return ""
-    then, latest, failing = ({(row[1], row[4]): row[2:4] for row in rows[rows[:, 0] == at]} for at in (steps[0], steps[-1], step))
+    then, latest, failing = ({(row[1], row[4]): row[2:4] for row in rows[rows[:, 0] == at]}
+                             for at in (steps[0], steps[-1], step))
     grown = []
     for column, what in enumerate(("activations", "gradients")):
         ratios = [(now[place][column] / then[place][column], place) for now in (latest, failing) for place in now

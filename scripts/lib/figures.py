@@ -1,5 +1,5 @@
-"""The frame of all figures: the look on a screen or in a paper, styles, layout and legend; panels.py fills the panels. matplotlib's
-own settings are restored once a figure is drawn."""
+"""The frame of all figures: the look on a screen or in a paper, styles, layout and legend; panels.py fills the panels.
+matplotlib's own settings are restored once a figure is drawn."""
 
 import contextlib
 import functools
@@ -37,8 +37,8 @@ LOOK = {
 
 @contextlib.contextmanager
 def look(paper=None):
-    """A context with the settings of these figures, after which the user's own hold again. `paper`: the width in inches of a paper's
-    figure; None: a screen's figure."""
+    """A context with the settings of these figures, after which the user's own hold again. `paper`: the width in
+    inches of a paper's figure; None: a screen's figure."""
     size = PAPER_LETTERS if paper else LETTERS
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name that the font lacks is drawn as boxes
@@ -50,7 +50,8 @@ def look(paper=None):
 
 
 def drawing(plot):
-    """Decorates a function that makes a figure: it works in the look of a screen or, with `paper`, in that of a paper."""
+    """Decorates a function that makes a figure: it works in the look of a screen or, with `paper`, in that of a
+    paper."""
     @functools.wraps(plot)
     def drawn(*args, paper=None, **options):
         with look(paper):
@@ -85,14 +86,15 @@ def style(number):
 
 
 def placement_styles(placements):
-    """{placement: its style}, the same in every figure; lists and pairs of placements get the styles after the named ones."""
+    """{placement: its style}, the same in every figure; lists and pairs of placements get the styles after the named
+    ones."""
     names = list(dict.fromkeys([*PLACEMENTS, *placements]))
     return {name: style(names.index(name)) for name in placements}
 
 
 def styled(groups):
-    """The groups, each with what tells it apart in a figure: `panel`, the title of its panel; `color`, which stands for `lead`; `dash`
-    and `marker`, which stand for `rest`; `name`, written at the end of its line."""
+    """The groups, each with what tells it apart in a figure: `panel`, the title of its panel; `color`, which stands
+    for `lead`; `dash` and `marker`, which stand for `rest`; `name`, written at the end of its line."""
     keys = list(dict.fromkeys(key for group in groups for key in group.parts))
     varying = [key for key in keys if len({group.parts.get(key) for group in groups}) > 1]
     color_keys, panel_keys, dash_keys = assigned_keys(groups, varying or keys)
@@ -124,9 +126,10 @@ def lead_styles(groups, color_keys):
 
 
 def assigned_keys(groups, keys):
-    """(color_keys, panel_keys, dash_keys): by which of the keys groups have a colour, a panel and a dash of their own. The first key,
-    which is the placement where placements differ, has colours. Uses the fewest panels in which every panel's lines can be
-    distinguished. Where the placement is the same and groups are few, each has a colour and there is one panel."""
+    """(color_keys, panel_keys, dash_keys): by which of the keys groups have a colour, a panel and a dash of their own.
+    The first key, which is the placement where placements differ, has colours. Uses the fewest panels in which every
+    panel's lines can be distinguished. Where the placement is the same and groups are few, each has a colour and there
+    is one panel."""
     first, *others = keys
     if first != PLACEMENT and len(groups) <= len(PALETTE):
         return keys, (), ()
@@ -139,7 +142,8 @@ def assigned_keys(groups, keys):
 
 
 def are_distinguished(groups, first, panel_keys, dash_keys):
-    """Whether the lines of each panel can be distinguished by colour and dash, and the panels are few beside the groups."""
+    """Whether the lines of each panel can be distinguished by colour and dash, and the panels are few beside the
+    groups."""
     colors = [color for color, *_ in lead_styles(groups, [first]).values()]
     dashes = {label_part(group, dash_keys) for group in groups}
     sizes = Counter(label_part(group, panel_keys) for group in groups)  # lines of each panel
@@ -166,9 +170,9 @@ def _legend_shape(texts, width):
 def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=(), names=(),
                panels=None):
     """A figure with a title, a subtitle of any lines and one legend above its panels; (figure, axes as a flat list).
-    `room`: inches left free below the legend; `notes`: lines below the panels; `names`: what name_ends shall write beside them;
-    `panels`: how many of rows × columns are needed (None: all). A paper's figure has no title, as its caption says it, and a narrow
-    one has a single column. Sizes are those of a screen's figure."""
+    `room`: inches left free below the legend; `notes`: lines below the panels; `names`: what name_ends shall write
+    beside them; `panels`: how many of rows × columns are needed (None: all). A paper's figure has no title, as its
+    caption says it, and a narrow one has a single column. Sizes are those of a screen's figure."""
     width = matplotlib.rcParams["figure.figsize"][0]
     if width < 5:
         rows, columns = panels or rows * columns, 1
@@ -211,8 +215,8 @@ def end_names(groups):
 
 
 def group_handles(groups, deepest=None):
-    """A legend's handles: a group each or, where panels tell the rest, a colour and a dash each; with the markers of the lines where
-    blocks are few enough to be marked."""
+    """A legend's handles: a group each or, where panels tell the rest, a colour and a dash each; with the markers of
+    the lines where blocks are few enough to be marked."""
     def handle(text, color, dash, marker):
         return Line2D([], [], color=color, linewidth=points(2.2), linestyle=dash, label=literal(text), markersize=points(5),
                       marker=marker if deepest is not None and deepest <= MARKED else "")

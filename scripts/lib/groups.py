@@ -35,9 +35,10 @@ def _sublayers(written):
 
 
 class Group:
-    """Runs that differ only in their seed. `keys`: {dotted key: value} of the keys that have an effect, without seed and bookkeeping;
-    `varied`: those in which groups differ by choice; `labelled`: those of them in the label; `label`: unique among the groups;
-    `folder`: set where only that tells the group from others. figures.styled adds what tells it in a figure."""
+    """Runs that differ only in their seed. `keys`: {dotted key: value} of the keys that have an effect, without seed
+    and bookkeeping; `varied`: those in which groups differ by choice; `labelled`: those of them in the label; `label`:
+    unique among the groups; `folder`: set where only that tells the group from others. figures.styled adds what tells
+    it in a figure."""
 
     def __init__(self, runs, label="", keys=None):
         self.runs, self.label, self.name = runs, label, label
@@ -52,7 +53,8 @@ class Group:
     @property
     def parts(self):
         """{key: the part of the label about it}; with "folder" if no key distinguishes the group from another."""
-        return {key: words(key, value) for key, value in self.labelled.items()} | ({"folder": printable(self.folder)} if self.folder else {})
+        folder = {"folder": printable(self.folder)} if self.folder else {}
+        return {key: words(key, value) for key, value in self.labelled.items()} | folder
 
     def words(self, keys):
         """The part of the label about these keys."""
@@ -81,8 +83,8 @@ class Group:
         return [run for run in self.runs if run.diverged]
 
     def figures(self, key):
-        """The values of a figure of the runs' records, of the runs that have it. Diverged runs, whose last loss would spoil a mean, are
-        left out unless all diverged."""
+        """The values of a figure of the runs' records, of the runs that have it. Diverged runs, whose last loss would
+        spoil a mean, are left out unless all diverged."""
         counted = self.runs if len(self.diverged) == len(self.runs) else [run for run in self.runs if not run.diverged]
         return [run.record[key] for run in counted if run.record.get(key) is not None]
 
@@ -98,8 +100,8 @@ class Group:
 
 
 def group_by_config(runs):
-    """The groups in the order of their first runs. A second run of the same config and seed (a copy, or a repeat by another build)
-    starts another group."""
+    """The groups in the order of their first runs. A second run of the same config and seed (a copy, or a repeat by
+    another build) starts another group."""
     hashes = {}  # {path: the hashes of the texts that were there}
     for run in runs:
         for path in _texts(run):
@@ -131,8 +133,9 @@ def _texts(run):
 
 
 def _keys_of(run, hashes, first_paths):
-    """{key: value} of the config's keys without seed and bookkeeping. Texts are compared by hash: one text under two paths has the first
-    of them (`first_paths`); two texts that shared a path (`hashes`) have the path and their hash."""
+    """{key: value} of the config's keys without seed and bookkeeping. Texts are compared by hash: one text under two
+    paths has the first of them (`first_paths`); two texts that shared a path (`hashes`) have the path and their
+    hash."""
     keys = {}
     for key, entry in fields().items():
         value = run.value(key)
@@ -149,9 +152,9 @@ def _keys_of(run, hashes, first_paths):
 
 
 def difference(a, b):
-    """[(key, value in a, value in b, whether it follows)] of the keys in which two groups differ. A difference follows from others, and
-    was not chosen, if the key has no effect in one group, if both groups have its derived default, or if it is that of the steps and
-    both groups see as many tokens."""
+    """[(key, value in a, value in b, whether it follows)] of the keys in which two groups differ. A difference follows
+    from others, and was not chosen, if the key has no effect in one group, if both groups have its derived default, or
+    if it is that of the steps and both groups see as many tokens."""
     differences = []
     for key in fields():
         if key not in a.keys and key not in b.keys or a.value(key) == b.value(key):
@@ -181,8 +184,8 @@ def choices(a, b):
 
 
 def _set_labels(groups):
-    """Labels are the keys in which groups differ by choice, words before numbers ("post · L 12"). Groups of the same label get a
-    folder too."""
+    """Labels are the keys in which groups differ by choice, words before numbers ("post · L 12"). Groups of the same
+    label get a folder too."""
     differing = {key for one, other in zip(groups, groups[1:]) for key in choices(one, other)} or {PLACEMENT, NORM}
     keys = [key for key in fields() if key in differing]
     keys = sorted(keys, key=lambda key: fields()[key].get("x-label") != "{}")
@@ -254,8 +257,8 @@ def shared_settings(groups, of=MEAN):
 
     layers = common("model.n_layer")
     seeds = shared_seeds(groups)
-    parts = [seeds and f"{of} {seeds} seeds", "1 block" if layers == "1" else layers and f"{layers} blocks", common("model.d_model", "width {}"),
-             common("model.context", "context {}")]
+    parts = [seeds and f"{of} {seeds} seeds", "1 block" if layers == "1" else layers and f"{layers} blocks",
+             common("model.d_model", "width {}"), common("model.context", "context {}")]
     if len(groups) > 1:  # of a single group the legend says it
         parts += [common(PLACEMENT), common(NORM)]
     parts.append(common("model.init.scheme"))

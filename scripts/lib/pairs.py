@@ -1,4 +1,5 @@
-"""Differences between groups of runs, seed by seed: which group each is subtracted from, and what the differences show."""
+"""Differences between groups of runs, seed by seed: which group each is subtracted from, and what the differences
+show."""
 
 import math
 import statistics
@@ -23,20 +24,22 @@ def repeats_of(groups, base):
 
 
 def partners_of(groups, base, key):
-    """{group: the group that it is subtracted from, its partner}, in the order of the groups. The first rule that fits decides:
+    """{group: its partner}: which group is subtracted from which, in the order of the groups. The first rule that fits
+    decides:
 
-    1. Repeat. A group of the same config as the base, or else as an earlier group, is subtracted from that one. The rules
-       below pass over repeats.
-    2. Grid. A group with another value of `key` than the base's is subtracted from the group that has the base's value of
-       `key` and the same value of every other chosen key.
-    3. Neighbour. Other groups are subtracted from the first earlier group that differs from them in one choice.
-    4. Base. The rest is subtracted from the base.
+    1. Repeat. The partner of a group with the base's config is the base; that of a group with an earlier group's config
+       is the earlier group. The rules below pass over repeats.
+    2. Grid. The partner of a group with another value of `key` than the base is the group with the base's value of `key`
+       and the same value of every other chosen key.
+    3. Neighbour. The partner of another group is the first earlier group that differs from it in one choice.
+    4. Base. The partner of the remaining groups is the base.
 
-    The base has no partner, nor has a group from which rule 2 subtracts another. An example, by placement; the first group is the base:
+    The base has no partner, nor has a group that is a partner by rule 2. An example with placement as `key`, in which the
+    first group is the base:
 
         A  pre   L 6
         B  post  L 6             B - A   grid
-        C  pre   L 12                    (D is subtracted from it)
+        C  pre   L 12                    (a partner by rule 2)
         D  post  L 12            D - C   grid
         E  post  L 6   rmsnorm   E - B   neighbour: there is no pre, L 6, rmsnorm; B has another norm and nothing else
         F  pre   L 6             F - A   repeat
@@ -63,20 +66,23 @@ def partners_of(groups, base, key):
 
 
 def pair_of(group, base, key):
-    """Final validation losses of a group minus the base's, seed by seed: the effect of a seed (initial weights, batches) cancels in
-    the difference. None if losses cannot be compared or fewer than two seeds are shared. `setting`: what the base's label says
-    without `key`, None if more than `key` differs; `values`: the values of `key` of group and base, in words."""
+    """Final validation losses of a group minus the base's, seed by seed: the effect of a seed (initial weights,
+    batches) cancels in the difference. None if losses cannot be compared or fewer than two seeds are shared.
+    `setting`: what the base's label says without `key`, None if more than `key` differs; `values`: the values of `key`
+    of group and base, in words."""
     base_losses = _losses_by_seed(base)
-    differences = [loss - base_losses[seed] for seed, loss in sorted(_losses_by_seed(group).items()) if seed in base_losses]
+    losses = sorted(_losses_by_seed(group).items())
+    differences = [loss - base_losses[seed] for seed, loss in losses if seed in base_losses]
     if len(differences) < 2 or incomparable_keys(base, group):
         return None
     mean, error = statistics.fmean(differences), standard_error(differences)
     lower, verdict = sum(d < 0 for d in differences), verdict_on(differences)
     is_repeat = group.keys == base.keys
     survivors = " that did not diverge" if base.diverged or group.diverged else ""
-    return {"group": group.label, "base": base.label, "mean": mean, "standard_error": error, "n": len(differences), "verdict": verdict,
-            "repeat": is_repeat, "difference": ("+" if mean > 0 else "") + with_error(mean, error),
-            "text": f"{'a repeat; ' if is_repeat else ''}lower in {lower} of {len(differences)} shared seeds{survivors}: {verdict}",
+    count = f"lower in {lower} of {len(differences)} shared seeds{survivors}"
+    return {"group": group.label, "base": base.label, "mean": mean, "standard_error": error, "n": len(differences),
+            "verdict": verdict, "repeat": is_repeat, "difference": ("+" if mean > 0 else "") + with_error(mean, error),
+            "text": f"{'a repeat; ' if is_repeat else ''}{count}: {verdict}",
             "base_loss": figure_text(base.figures("final_val_loss"), "loss"),
             "setting": setting_text(base, key) if choices(base, group) == [key] else None,
             "values": [words(key, group.value(key)), words(key, base.value(key))]}
@@ -88,9 +94,10 @@ def setting_text(group, key):
 
 
 def best_rates(groups):
-    """A pair_of for each set of groups that differ in the learning rate alone, of which the lowest final loss is the base and the next
-    is the group. Only groups with two or more seeds, all done, take part. `groups`: those without repeats. Further members: `rates`,
-    of group and base; `best`, the base's Group; `edge`: "largest" or "smallest" if no rate above or below the best was tried."""
+    """A pair_of for each set of groups that differ in the learning rate alone, of which the lowest final loss is the
+    base and the next is the group. Only groups with two or more seeds, all done, take part. `groups`: those without
+    repeats. Further members: `rates`, of group and base; `best`, the base's Group; `edge`: "largest" or "smallest" if
+    no rate above or below the best was tried."""
     def loss(group):
         return statistics.fmean(_losses_by_seed(group).values())
 
@@ -111,8 +118,8 @@ def _losses_by_seed(group):
 
 
 def incomparable_keys(a, b):
-    """The keys that make the final losses of two groups incomparable: those of the text and, unless both saw as many tokens, the
-    number of steps. The final loss is of the whole validation text, whatever the size of a batch."""
+    """The keys that make the final losses of two groups incomparable: those of the text and, unless both saw as many
+    tokens, the number of steps. The final loss is of the whole validation text, whatever the size of a batch."""
     return [key for key, *_ in difference(a, b) if key.startswith("data.") or key == STEPS and not same_tokens(a, b)]
 
 
@@ -132,8 +139,8 @@ def standard_error(values):
 
 
 def figure_text(values, kind):
-    """ "2.550 ± 0.050", "2.5123", "-". `kind`: "loss", "ratio", "count" for whole numbers, or "speed", which has no error, as that
-    would describe the machine's other load."""
+    """ "2.550 ± 0.050", "2.5123", "-". `kind`: "loss", "ratio", "count" for whole numbers, or "speed", which has no
+    error, as that would describe the machine's other load."""
     if not values:
         return "-"
     mean, error = statistics.fmean(values), standard_error(values)
@@ -169,8 +176,8 @@ def verdict_on(differences):
 
 
 def two_sided_p(t, degrees):
-    """The probability that Student's t with this many degrees of freedom lies further from 0 than `t`: 1 - P(-t < T < t) by the finite
-    series of Abramowitz & Stegun 26.7.3 (odd) and 26.7.4 (even), whose terms are all positive."""
+    """The probability that Student's t with this many degrees of freedom lies further from 0 than `t`: 1 - P(-t < T <
+    t) by the finite series of Abramowitz & Stegun 26.7.3 (odd) and 26.7.4 (even), whose terms are all positive."""
     angle = math.atan(t / math.sqrt(degrees))
     odd = degrees % 2
     term, total = math.cos(angle) if odd else 1.0, 0.0

@@ -14,8 +14,8 @@ BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  #
 
 
 def set_panel_title(axes, text):
-    """Sets a panel's title, in smaller letters, of at least 8 points, if it is wider than the panel. A paper's panels have less room:
-    "during training" is left out, as the axis shows it."""
+    """Sets a panel's title, in smaller letters, of at least 8 points, if it is wider than the panel. A paper's panels
+    have less room: "during training" is left out, as the axis shows it."""
     title = axes.set_title(text.replace(" during training", "") if for_paper() else text)
     title.set_size(max(PAPER_LETTERS, title.get_size() * min(1, axes.bbox.width / max(title.get_window_extent().width, 1))))
 
@@ -32,7 +32,8 @@ def nothing_finite(axes, why="no finite values"):
 
 
 def whole_x(axes, last, share=1.0, whole=True):
-    """An x axis of numbers up to `last`, which is at this share of the panel's width; `whole`: of whole numbers only."""
+    """An x axis of numbers up to `last`, which is at this share of the panel's width; `whole`: of whole numbers
+    only."""
     most = max(2, min(8, round(share * axes.get_position().width * axes.figure.get_figwidth() / inches(0.42))))
     axes.xaxis.set_major_locator(ticker.MaxNLocator(most, steps=[1, 2, 5, 10], integer=whole, min_n_ticks=1))
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.0f}" if whole and last < 1e6 else number(v)))
@@ -48,7 +49,8 @@ def band(rows):
 
 
 def on_steps(steps, values):
-    """(steps, array (runs, steps)): the values of several runs, each logged at its own steps, on the union of the steps; NaN elsewhere."""
+    """(steps, array (runs, steps)): the values of several runs, each logged at its own steps, on the union of the
+    steps; NaN elsewhere."""
     every = np.unique(np.concatenate(steps))
     table = np.full((len(steps), every.size), np.nan)
     for row, at, value in zip(table, steps, values):
@@ -65,8 +67,8 @@ def end_mark(axes, x, values, color):
 
 
 def name_ends(axes, names, start=None):
-    """Writes the name of each labelled line beside its end, pushed apart where they would touch: right of the panel, or from
-    `start` in it, a share of its width. To be called last, when limits and margins are final."""
+    """Writes the name of each labelled line beside its end, pushed apart where they would touch: right of the panel,
+    or from `start` in it, a share of its width. To be called last, when limits and margins are final."""
     named = [line for line in axes.lines if line.get_label() in map(literal, names)]
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = []
@@ -115,8 +117,8 @@ def log_formatter(low, high):
 
 
 def scale_y(axes, values, log=None):
-    """Sets limits and ticks for all finite values, on a logarithmic axis if `log` is true. None: if values span more than a factor of 10
-    or, having both signs, exceed 1000 (the axis is then linear from -1 to 1)."""
+    """Sets limits and ticks for all finite values, on a logarithmic axis if `log` is true. None: if values span more
+    than a factor of 10 or, having both signs, exceed 1000 (the axis is then linear from -1 to 1)."""
     values = np.concatenate([np.ravel(v) for v in values])
     values = values[np.isfinite(values)]
     positive = values[values > 0]
@@ -150,8 +152,8 @@ def scale_y(axes, values, log=None):
 
 
 def draw(axes, x, rows, group, marker=None, second=False, line=True):
-    """Draws a group's line and band, with gaps where values are not finite and dots at single values between gaps. Without `line`, its
-    points; `second`: a thin line without a name, the group's second one."""
+    """Draws a group's line and band, with gaps where values are not finite and dots at single values between gaps.
+    Without `line`, its points; `second`: a thin line without a name, the group's second one."""
     mean, low, high = band(rows)
     color, label = group.color, None if second else literal(group.name)
     if len(rows) > 1:
@@ -168,7 +170,8 @@ def draw(axes, x, rows, group, marker=None, second=False, line=True):
 
 
 def when_shown(series, step):
-    """The step that `step` (None: the last; FIRST) is in these series, in words; step 0, that of probes, is the initialisation."""
+    """The step that `step` (None: the last; FIRST) is in these series, in words; step 0, that of probes, is the
+    initialisation."""
     shown = sorted({int(s.steps[s.index(step)]) for s in series})
     if shown == [0]:
         return "at initialisation"
@@ -176,9 +179,9 @@ def when_shown(series, step):
 
 
 def depth_panel(axes, groups, series, pick, step=None, line=True, first=0):
-    """Lines or points against the block, from layer `first` on, at one step (None: the last): `series` holds the series of each
-    group's runs (each with `steps` and `index`), and `pick` gives a series' values as an array (steps, layers from 0). Returns
-    the rows drawn."""
+    """Lines or points against the block, from layer `first` on, at one step (None: the last): `series` holds the
+    series of each group's runs (each with `steps` and `index`), and `pick` gives a series' values as an array (steps,
+    layers from 0). Returns the rows drawn."""
     drawn, deepest = [], max(pick(s).shape[1] for s in sum(series, [])) - 1
     for group, members in zip(groups, series):
         rows = np.stack([pick(s)[s.index(step)] for s in members])
@@ -223,8 +226,8 @@ def mark_diverged(axes, groups, series, pick):
 
 
 def first_and_last(panels, titles, groups, series, picks, log=None):
-    """Panels on one scale, each with the first block against the step and, thin, the last where that is another. A pick gives a
-    series' values as an array (steps, layers from 0)."""
+    """Panels on one scale, each with the first block against the step and, thin, the last where that is another. A
+    pick gives a series' values as an array (steps, layers from 0)."""
     depths = {picks[0](s).shape[1] - 1 for s in sum(series, [])}
     last = f"block {depths.pop()}" if len(depths) == 1 else "last block"
     two = last != "block 1"

@@ -34,8 +34,8 @@ def notes(branches):
 
 @drawing
 def plot(groups, step=None):
-    """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, where more than one step
-    was logged and there is one facet."""
+    """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, where more than
+    one step was logged and there is one facet."""
     joined = [group for group in groups if group.value("model.residual") is not False]
     if not joined:
         raise ScriptError(f"{groups[0].runs[0]}: model.residual is false: no branch joins a stream")

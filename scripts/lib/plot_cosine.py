@@ -1,4 +1,5 @@
-"""Plots how alike the vectors of a sequence's tokens are, layer by layer: at 1 the stream no longer tells one token from another."""
+"""Plots how alike the vectors of a sequence's tokens are, layer by layer: at 1 the stream no longer tells one token
+from another."""
 
 import math
 from operator import attrgetter
@@ -13,8 +14,9 @@ UNIT = "mean cosine of two tokens of a sequence"
 
 @drawing
 def plot(groups, step=None):
-    """The figure: the cosine by depth in a panel for each step of the list `step` (None: the first and the last that are logged) and
-    each of `facets`; where more than one step was logged and there is one facet, a further panel of the blocks in training."""
+    """The figure: the cosine by depth in a panel for each step of the list `step` (None: the first and the last that
+    are logged) and each of `facets`; where more than one step was logged and there is one facet, a further panel of
+    the blocks in training."""
     series = {group: [TokenCosine(run) for run in group.runs] for group in groups}
     every, parts, names = sum(series.values(), []), facets(groups), end_names(groups)
     has_time = max(cosine.steps.size for cosine in every) > 1

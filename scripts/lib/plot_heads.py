@@ -1,5 +1,5 @@
-"""Plots what the attention heads of each block do: how widely a query attends, which share of its weight the first token gets, and
-how large logits are."""
+"""Plots what the attention heads of each block do: how widely a query attends, which share of its weight the first
+token gets, and how large logits are."""
 
 import math
 from operator import attrgetter
@@ -44,8 +44,8 @@ def last_block(kind):
 
 @drawing
 def plot(groups, step=None):
-    """The figure: each of KINDS against depth, at `step` (None: the last), for each of `facets`; beside it, where more than one step
-    was logged and there is one facet, the last block's against the step."""
+    """The figure: each of KINDS against depth, at `step` (None: the last), for each of `facets`; beside it, where more
+    than one step was logged and there is one facet, the last block's against the step."""
     series = {group: sum(map(heads, group.runs), []) for group in groups}
     every, parts, names = sum(series.values(), []), facets(groups), end_names(groups)
     over_time = max(head.steps.size for head in every) > 1 and len(parts) == 1

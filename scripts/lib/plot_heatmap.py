@@ -1,5 +1,5 @@
-"""Draws every layer at every logged step of one or more runs as a map, whose colour is the size of the activation or of its
-gradient."""
+"""Draws every layer at every logged step of one or more runs as a map, whose colour is the size of the activation or
+of its gradient."""
 
 import math
 
@@ -56,8 +56,8 @@ def color_scale(maps, name):
 
 
 def edges(steps):
-    """Where the cells of these steps meet on a logarithmic axis: halfway between neighbours. A single step has a cell from 2/3 to 3/2
-    of it."""
+    """Where the cells of these steps meet on a logarithmic axis: halfway between neighbours. A single step has a cell
+    from 2/3 to 3/2 of it."""
     if steps.size == 1:
         return np.array([steps[0] / 1.5, steps[0] * 1.5])
     middle = np.sqrt(steps[1:] * steps[:-1])
@@ -65,7 +65,8 @@ def edges(steps):
 
 
 def step_ticks(steps, limits):
-    """Ticks 1, 2, 5, 10, … within the limits of a logarithmic axis; the first and last step where fewer than two are."""
+    """Ticks 1, 2, 5, 10, … within the limits of a logarithmic axis; the first and last step where fewer than two
+    are."""
     ticks = [digit * 10**power for power in range(8) for digit in (1, 2, 5) if limits[0] <= digit * 10**power <= limits[-1]]
     return ticks if len(ticks) > 1 else sorted({steps[0], steps[-1]})
 

@@ -21,9 +21,9 @@ THEORY_WIDTH = 1.2
 
 @drawing
 def plot(groups, step=None, theory=False):
-    """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, where more than one step
-    was logged and there is one facet. `theory`: depth alone, as points, at the first step if none is given, beside dashed lines,
-    which are the values by theory of the first weights."""
+    """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, where more than
+    one step was logged and there is one facet. `theory`: depth alone, as points, at the first step if none is given,
+    beside dashed lines, which are the values by theory of the first weights."""
     streams = {group: [Site(run) for run in group.runs] for group in groups}
     every, parts, names = sum(streams.values(), []), facets(groups), end_names(groups)
     if theory and step is None:

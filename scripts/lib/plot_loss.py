@@ -1,4 +1,5 @@
-"""Plots training and validation loss of one or more runs against the step, tokens or seconds, beside what simple models reach."""
+"""Plots training and validation loss of one or more runs against the step, tokens or seconds, beside what simple
+models reach."""
 
 import json
 import math
@@ -24,7 +25,8 @@ def reference_levels(run):
 
 
 def common_levels(runs):
-    """The reference levels that hold for every curve: those of one run if all read the same text, cut at the same place."""
+    """The reference levels that hold for every curve: those of one run if all read the same text, cut at the same
+    place."""
     hashed = all("corpus_hash" in run.summary for run in runs)
     splits = {json.dumps([run.summary["corpus_hash"] if hashed else [run.texts(), run.value("data.val_path")],
                           bool(run.value("data.val_path")), run.value("data.val_fraction")]) for run in runs}
@@ -48,9 +50,9 @@ def smooth(values, to_end=False):
 
 
 def limits(curves, levels, guessing):
-    """(low, high, log) of the y axis: all of it, unless a first or diverging loss would squash the rest. Where a curve is never
-    near the losses of models that learn, all of it on a logarithmic scale. `guessing`: the loss of an untrained model, for
-    want of levels; None if that is not known either."""
+    """(low, high, log) of the y axis: all of it, unless a first or diverging loss would squash the rest. Where a curve
+    is never near the losses of models that learn, all of it on a logarithmic scale. `guessing`: the loss of an
+    untrained model, for want of levels; None if that is not known either."""
     curves = [curve[np.isfinite(curve)] for curve in curves if np.isfinite(curve).any()]
     if not curves:
         return 0.0, 5.0, False
@@ -88,8 +90,8 @@ def draw_levels(axes, levels, end):
 
 
 def table_of(run, x):
-    """A run's metrics.csv as an array of the columns STEP, TRAIN and VALIDATION (losses, NaN where there is none) and X: the step,
-    or the tokens or seconds that training had taken at it."""
+    """A run's metrics.csv as an array of the columns STEP, TRAIN and VALIDATION (losses, NaN where there is none) and
+    X: the step, or the tokens or seconds that training had taken at it."""
     rows = run.rows("metrics.csv", ("step", "train_loss", "val_loss"),
                     "a probe does not train; `plot.py layers` shows it" if run.probe else "not a training run")
     if x == "step":

@@ -91,9 +91,10 @@ class Run:
         return value
 
     def rows(self, name, columns, hint, keep=None, some=True, first=None, last=None, no_column=""):
-        """The named columns as an array (rows, columns) of floats. `hint` and `no_column`: what to do without the file or a column, for
-        the error. `keep`: (column, names): only rows with one of these names there, and as a last column which of the names it is,
-        counted from 0. `some`: having no rows is an error. `first`, `last`: read only that many bytes from the file's start or end."""
+        """The named columns as an array (rows, columns) of floats. `hint` and `no_column`: what to do without the file
+        or a column, for the error. `keep`: (column, names): only rows with one of these names there, and as a last
+        column which of the names it is, counted from 0. `some`: having no rows is an error. `first`, `last`: read only
+        that many bytes from the file's start or end."""
         try:
             file = open(self.folder / name, "rb")
         except FileNotFoundError:
@@ -121,7 +122,8 @@ class Run:
 
     @functools.cached_property
     def record(self):
-        """The status and figures of summary.json. A run without it, or with later rows in its logs, has the figures of its logs."""
+        """The status and figures of summary.json. A run without it, or with later rows in its logs, has the figures of
+        its logs."""
         record = {key: value for key, value in self.summary.items() if _is_figure(key, value)}
         status = self.summary.get("status")
         record["status"] = status if isinstance(status, str) else UNFINISHED
@@ -150,8 +152,9 @@ class Run:
         return self._column("val_loss")
 
     def progress(self, axis):
-        """The tokens or seconds (`axis`) that training had taken at each logged step, as an array of rows (step, value); no rows
-        where the logs do not say. Without a column of seconds they are the sum of step_ms, if every step is logged."""
+        """The tokens or seconds (`axis`) that training had taken at each logged step, as an array of rows (step,
+        value); no rows where the logs do not say. Without a column of seconds they are the sum of step_ms, if every
+        step is logged."""
         rows = self._column(axis)
         if axis == "seconds" and not len(rows):
             rows = self._column("step_ms")
@@ -234,7 +237,8 @@ def _is_figure(key, value):
 
 
 def _values(row, places, columns):
-    """The cells at these places as numbers, NaN for empty ones; ValueError or IndexError if a run cannot have written them."""
+    """The cells at these places as numbers, NaN for empty ones; ValueError or IndexError if a run cannot have written
+    them."""
     values = [float(row[place]) if row[place] else math.nan for place in places]
     for column, value in zip(columns, values):
         if column in LARGEST and not (0 <= value <= LARGEST[column] and value == int(value)):
@@ -243,8 +247,8 @@ def _values(row, places, columns):
 
 
 def _complete_lines(file, first=None, last=None):
-    """The lines of a binary file as text. A last line without a newline, which a kill has torn, is dropped. The header always comes;
-    `first`, `last`: further lines only from that many bytes at the start or end of the file."""
+    """The lines of a binary file as text. A last line without a newline, which a kill has torn, is dropped. The header
+    always comes; `first`, `last`: further lines only from that many bytes at the start or end of the file."""
     yield file.readline().decode("utf-8", "replace")
     start = os.fstat(file.fileno()).st_size - last if last else 0
     if start > file.tell():
@@ -260,8 +264,9 @@ def _complete_lines(file, first=None, last=None):
 
 
 def find_runs(paths, needed, unreadable=None):
-    """The runs that the paths name: run folders, probe folders, or folders that hold them one or two levels down, in which pre-norm
-    comes first unless a sweep has its own order. A damaged run is an error; with a list `unreadable` its message is added there."""
+    """The runs that the paths name: run folders, probe folders, or folders that hold them one or two levels down, in
+    which pre-norm comes first unless a sweep has its own order. A damaged run is an error; with a list `unreadable`
+    its message is added there."""
     runs, seen = [], set()
     for path in map(Path, paths):
         if not path.is_dir():
@@ -313,7 +318,8 @@ def natural_order(path):
 
 
 def ask(*arguments, purpose):
-    """Runs the program with these arguments and returns subprocess's result; `purpose`: what it is needed for, in words."""
+    """Runs the program with these arguments and returns subprocess's result; `purpose`: what it is needed for, in
+    words."""
     try:
         return subprocess.run([program(), *arguments], capture_output=True, check=False)
     except OSError as error:

@@ -11,13 +11,13 @@ SITES = ("stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", 
 
 
 class LoggedSteps:
-    """The logged steps of a run. Subclasses set `steps`, and `is_finite`: True where all values of that step are finite. `file`: the
-    file that they are read from."""
+    """The logged steps of a run. Subclasses set `steps`, and `is_finite`: True where all values of that step are
+    finite. `file`: the file that they are read from."""
     file = "layers.csv"
 
     def index(self, step):
-        """The place of `step` in `steps`; None: of the last step whose values are all finite, or else of the last; FIRST: of the
-        first."""
+        """The place of `step` in `steps`; None: of the last step whose values are all finite, or else of the last;
+        FIRST: of the first."""
         if step == FIRST:
             return 0
         if step is None:
@@ -26,12 +26,14 @@ class LoggedSteps:
         places = np.flatnonzero(self.steps == step)
         if not places.size:
             nearest = sorted(sorted(self.steps, key=lambda logged: abs(logged - step))[:2])
-            raise ScriptError(f"{self.run}: no row of step {step} in {self.file}; nearest: {' and '.join(map(str, nearest))}")
+            raise ScriptError(f"{self.run}: no row of step {step} in {self.file}; nearest: "
+                              + " and ".join(map(str, nearest)))
         return places[0]
 
 
 def layer_count(run, layers):
-    """The layers of a run with the embedding: those of its config, as the rows of a killed run may end within a step."""
+    """The layers of a run with the embedding: those of its config, as the rows of a killed run may end within a
+    step."""
     return max(run.value("model.n_layer"), layers.max()) + 1
 
 
@@ -61,8 +63,8 @@ def every_site(run):
 
 
 class TokenCosine(LoggedSteps):
-    """How alike the residual stream's vectors of different tokens are: `cosine` as an array (steps, layers 0..L), the mean over pairs of
-    different positions i, j of a sequence of cos(x_i, x_j), averaged over sequences."""
+    """How alike the residual stream's vectors of different tokens are: `cosine` as an array (steps, layers 0..L), the
+    mean over pairs of different positions i, j of a sequence of cos(x_i, x_j), averaged over sequences."""
 
     def __init__(self, run):
         self.run = run
@@ -76,13 +78,14 @@ class TokenCosine(LoggedSteps):
 
 
 class Branches(LoggedSteps):
-    """The size of what each sublayer adds over that of the stream that it joins, rms over rms, which layers.csv has in `branch_share`:
-    `attention` and `ffn` as arrays (steps, layers 0..L), NaN for layer 0 and without a residual sum. `placements`: those of
-    each block."""
+    """The size of what each sublayer adds over that of the stream that it joins, rms over rms, which layers.csv has in
+    `branch_share`: `attention` and `ffn` as arrays (steps, layers 0..L), NaN for layer 0 and without a residual sum.
+    `placements`: those of each block."""
 
     def __init__(self, run):
         self.run = run
-        rows = run.rows("layers.csv", ("step", "layer", "branch_share"), UNLOGGED, keep=("site", ("attn_out", "ffn_out")))
+        rows = run.rows("layers.csv", ("step", "layer", "branch_share"), UNLOGGED,
+                        keep=("site", ("attn_out", "ffn_out")))
         self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
         layers, sublayer = rows[:, 1].astype(int), rows[:, 3].astype(int)
         shares = np.full((2, self.steps.size, layer_count(run, layers)), np.nan)
