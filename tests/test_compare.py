@@ -151,7 +151,7 @@ class GroupsAndLabels(CompareTest):
                 self.make(f"{folder}/{seed}", changes={"train": {"seed": seed}})
         self.assertEqual([entry["seeds"] for entry in self.said("old", "new")["runs"]], [[1, 2], [1, 2]])
         self.assertRegex(" ".join(self.labels("old", "new")), r"^pre · layernorm · \S+/old/1 pre · layernorm · \S+/new/1$")
-        self.assertRegex(self.remarks("repeat", "old", "new")[0], r"new/1: repeats pre · layernorm · \S+/old/1, whose config it has")
+        self.assertRegex(self.remarks("repeat", "old", "new")[0], r"new/1: repeats pre · layernorm · \S+/old/1: the configs are the same")
 
     def test_a_sweep_keeps_its_order_whatever_its_names_hold(self):
         """Line separators in a cell begin no row of the sweep's table."""
@@ -251,6 +251,24 @@ class PairsAndRemarks(CompareTest):
         self.make_seeds("warm", [2, 2.1], {"model": {"norm_placement": "peri", "n_layer": 6}, "train": {"lr": 0.001, "warmup_steps": 1}})
         (pair,) = [pair for pair in self.said()["paired"] if pair["setting"] is None]  # it has no partner with pre
         self.assertEqual((pair["group"], pair["base"]), ("peri · L 6 · lr 0.001 · warm-up 1", "peri · L 6 · lr 0.001 · warm-up 0"))
+
+    def test_a_repeat_is_compared_with_its_equal(self):
+        """Copies of folders, and runs of the same config and seeds by another build."""
+        seeds = [2.5, 2.6, 2.7]
+        self.make_seeds("a-pre", seeds)
+        self.make_seeds("b-post", [3.1, 3.2, 3.4], {"model": {"norm_placement": "post"}})
+        self.make_seeds("c-pre", seeds)
+        self.make_seeds("d-post", [3.0, 3.2, 3.5], {"model": {"norm_placement": "post"}})
+        named = {run["folders"][0].rsplit("/", 1)[-1]: run["label"] for run in self.said()["runs"]}
+        rows = [(pair["group"], pair["base"], pair["repeat"], pair["verdict"]) for pair in self.said()["paired"]]
+        self.assertEqual(rows, [(named["c-pre-1"], named["a-pre-1"], True, "the same losses"),
+                                (named["b-post-1"], named["a-pre-1"], False, "a clear difference"),
+                                (named["d-post-1"], named["b-post-1"], True, "cannot be told apart")])
+        shown = self.compare("runs")
+        self.assertNotIn("pre minus pre", shown)
+        self.assertIn("a repeat; lower in 0 of 3 shared seeds: the same losses", shown)
+        self.assertIn("- pre · runs/c-pre-1: repeats pre · runs/a-pre-1: the configs are the same, so no key explains a difference\n",
+                      shown)
 
     def test_only_shared_seeds_that_are_done_count(self):
         self.make_seeds("a", {2: 2.1, 6: 2.0})

@@ -146,7 +146,7 @@ def remarks_on_partner(group, base, base_text):
     """[(kind, what follows the group's label)] on a group and the one that it is subtracted from, which `base_text`
     names."""
     if group.keys == base.keys:
-        return [("repeat", f": repeats {base.label}, whose config it has but for the seed")]
+        return [("repeat", f": repeats {base.label}: the configs are the same, so no key explains a difference")]
     remarks = [("differs", f" against {base_text}: {difference_text(base, group)}")]
     if keys := incomparable_keys(base, group):
         names = ", ".join(f"{key} (at unequal tokens)" if key == STEPS else key for key in keys)
