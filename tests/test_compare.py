@@ -56,8 +56,8 @@ class CompareTest(CliTest):
     def make(self, folder, loss=2.5, changes=None, **summary):
         """A run folder with the resolved config of these changes, whose summary has this final_val_loss and what else
         is given."""
-        said = {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, **summary}
-        write_run(self.path(folder), self.resolved(changes), said)
+        write_run(self.path(folder), self.resolved(changes),
+                  {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, **summary})
 
     def resolved(self, changes):
         name = self.config(merged({"train": {"steps": 2}}, changes or {}))
@@ -71,14 +71,14 @@ class CompareTest(CliTest):
     def clear(self):
         shutil.rmtree(self.path("runs"), ignore_errors=True)
 
-    def said(self, *folders, **options):
+    def comparison(self, *folders, **options):
         return comparison.comparison(runs.find_runs([self.path(folder) for folder in folders or ["runs"]], "config.json"), **options)
 
     def labels(self, *folders):
-        return [entry["label"] for entry in self.said(*folders)["runs"]]
+        return [entry["label"] for entry in self.comparison(*folders)["runs"]]
 
     def remarks(self, kind, *folders, **options):
-        return [remark["text"] for remark in self.said(*folders, **options)["remarks"] if remark["kind"] == kind]
+        return [remark["text"] for remark in self.comparison(*folders, **options)["remarks"] if remark["kind"] == kind]
 
     def compare(self, *arguments, code=0):
         """The script's output; its stderr is empty where it succeeds."""
@@ -145,11 +145,11 @@ class GroupsAndLabels(CompareTest):
                 self.assertEqual(re.findall(key, rest.split(";")[0]), followed, line)
                 self.assertEqual(f"{len(chosen)} choices at once: which is the cause cannot be told" in line, len(chosen) > 1)
 
-    def test_a_seed_that_is_there_twice_is_told_apart_by_its_folder(self):
+    def test_a_second_run_of_a_seed_has_its_folder_in_the_label(self):
         for folder in ("old", "new"):
             for seed in (1, 2):
                 self.make(f"{folder}/{seed}", changes={"train": {"seed": seed}})
-        self.assertEqual([entry["seeds"] for entry in self.said("old", "new")["runs"]], [[1, 2], [1, 2]])
+        self.assertEqual([entry["seeds"] for entry in self.comparison("old", "new")["runs"]], [[1, 2], [1, 2]])
         self.assertRegex(" ".join(self.labels("old", "new")), r"^pre · layernorm · \S+/old/1 pre · layernorm · \S+/new/1$")
         self.assertRegex(self.remarks("repeat", "old", "new")[0], r"new/1: repeats pre · layernorm · \S+/old/1: the configs are the same")
 
@@ -168,7 +168,7 @@ class GroupsAndLabels(CompareTest):
             self.clear()
             self.make_seeds("a", {1: 2.5, 2: 2.6}, corpus_hash=first)
             self.make_seeds("b", {3: 2.4, 4: 2.5}, {"data": {"path": path}}, corpus_hash=second)
-            return len(self.said()["runs"]), self.remarks("not_comparable")
+            return len(self.comparison()["runs"]), self.remarks("not_comparable")
 
         self.write("other.txt", TEXT)
         self.assertEqual(groups("aa" * 8, "aa" * 8, "other.txt"), (1, []), "one text in two places")
@@ -197,7 +197,7 @@ class GroupsAndLabels(CompareTest):
         self.assertEqual(self.labels(), ["batch 8 · grad_accum 1", "batch 2 · grad_accum 1", "batch 8 · grad_accum 4",
                                          "batch 7 · grad_accum 1"])
         self.assertEqual(self.remarks("not_comparable"), [])
-        self.assertEqual([round(pair["mean"], 9) for pair in self.said()["paired"]], [1, 2, 3])
+        self.assertEqual([round(pair["mean"], 9) for pair in self.comparison()["paired"]], [1, 2, 3])
         self.assertIn("batch 2 · grad_accum 1 against batch 8 · grad_accum 1: train.batch_size; with that comes train.steps 300 -> 1200",
                       self.remarks("differs")[0])
         self.make_seeds("short", [2.5, 2.6], {"train": {"steps": 1195, "batch_size": 2}})  # 10 windows fewer
@@ -210,7 +210,7 @@ class GroupsAndLabels(CompareTest):
             self.make_seeds("a", [2.5, 2.6])
             self.make_seeds("b", [2.4, 2.5], changes)
             self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable")], [keys] if keys else [])
-            self.assertEqual(len(self.said()["paired"]), 0 if keys else 1)  # what is not comparable is not subtracted
+            self.assertEqual(len(self.comparison()["paired"]), 0 if keys else 1)  # what is not comparable is not subtracted
 
 
 class PairsAndRemarks(CompareTest):
@@ -219,7 +219,7 @@ class PairsAndRemarks(CompareTest):
         self.make_seeds("a", a)
         self.make_seeds("b", b, {"train": {"lr": 0.01}})
         differences = np.subtract(b, a)
-        (pair,) = self.said()["paired"]
+        (pair,) = self.comparison()["paired"]
         self.assertEqual((pair["group"], pair["base"], pair["n"]), ("lr 0.01", "lr 0.001", 4))
         np.testing.assert_allclose((pair["mean"], pair["standard_error"]), (differences.mean(), np.std(differences, ddof=1) / 2), rtol=1e-12)
         # The groups' own spread (0.29) is far larger than the difference: only the pairs show it.
@@ -249,7 +249,7 @@ class PairsAndRemarks(CompareTest):
         self.assertNotIn("choices at once", shown)
         self.assertIn("- 9 differences: where there is none, chance ", shown)
         self.make_seeds("warm", [2, 2.1], {"model": {"norm_placement": "peri", "n_layer": 6}, "train": {"lr": 0.001, "warmup_steps": 1}})
-        (pair,) = [pair for pair in self.said()["paired"] if pair["setting"] is None]  # it has no partner with pre
+        (pair,) = [pair for pair in self.comparison()["paired"] if pair["setting"] is None]  # it has no partner with pre
         self.assertEqual((pair["group"], pair["base"]), ("peri · L 6 · lr 0.001 · warm-up 1", "peri · L 6 · lr 0.001 · warm-up 0"))
 
     def test_a_repeat_is_compared_with_its_equal(self):
@@ -259,8 +259,8 @@ class PairsAndRemarks(CompareTest):
         self.make_seeds("b-post", [3.1, 3.2, 3.4], {"model": {"norm_placement": "post"}})
         self.make_seeds("c-pre", seeds)
         self.make_seeds("d-post", [3.0, 3.2, 3.5], {"model": {"norm_placement": "post"}})
-        named = {run["folders"][0].rsplit("/", 1)[-1]: run["label"] for run in self.said()["runs"]}
-        rows = [(pair["group"], pair["base"], pair["repeat"], pair["verdict"]) for pair in self.said()["paired"]]
+        named = {run["folders"][0].rsplit("/", 1)[-1]: run["label"] for run in self.comparison()["runs"]}
+        rows = [(pair["group"], pair["base"], pair["repeat"], pair["verdict"]) for pair in self.comparison()["paired"]]
         self.assertEqual(rows, [(named["c-pre-1"], named["a-pre-1"], True, "the same losses"),
                                 (named["b-post-1"], named["a-pre-1"], False, "a clear difference"),
                                 (named["d-post-1"], named["b-post-1"], True, "cannot be told apart")])
@@ -275,15 +275,15 @@ class PairsAndRemarks(CompareTest):
         self.make_seeds("a", {1: 2.0, 5: 9.0}, status="interrupted")
         self.make_seeds("b", {2: 2.2, 6: 2.3, 1: 2.4, 7: 0.1}, {"train": {"lr": 0.01}})
         self.make_seeds("b", {8: None}, {"train": {"lr": 0.01}}, status="diverged")
-        (pair,) = self.said("runs/a-2", "runs")["paired"]
+        (pair,) = self.comparison("runs/a-2", "runs")["paired"]
         self.assertEqual((round(pair["mean"], 9), pair["n"]), (0.2, 2))
         self.assertIn("2 shared seeds that did not diverge", pair["text"])
-        self.assertEqual(self.said("runs/a-2", "runs/b-2")["paired"], [])  # one seed is no pair
+        self.assertEqual(self.comparison("runs/a-2", "runs/b-2")["paired"], [])  # one seed is no pair
         self.assertEqual(self.remarks("one_seed", "runs/a-2", "runs/b-2")[0].split(":")[0], "lr 0.001, lr 0.01")
 
     def test_remarks_on_single_runs(self):
         level, absurd = {"unigram": 3.0}, math.log(VOCABULARY) + 0.1
-        for kind, loss, summary, changes, is_said in (
+        for kind, loss, summary, changes, is_remarked in (
                 ("unigram", 3.05, level, {}, True), ("unigram", 3.1, level, {}, False), ("unigram", 3.0, {}, {}, False),
                 ("unigram", 3.0, {**level, "status": "interrupted"}, {}, False), ("exploded", absurd, {}, {}, True),
                 ("exploded", absurd - 0.2, {}, {}, False), ("exploded", None, {"final_train_loss": 9.0}, {}, True),
@@ -300,7 +300,7 @@ class PairsAndRemarks(CompareTest):
             with self.subTest(kind=kind, loss=loss, summary=summary, changes=changes):
                 self.clear()
                 self.make("runs/a", loss, {"model": changes}, **summary)
-                self.assertEqual(bool(self.remarks(kind)), is_said)
+                self.assertEqual(bool(self.remarks(kind)), is_remarked)
         self.clear()
         self.make_seeds("a", [3.0, 1.0, 3.0], unigram=3.0)
         self.assertTrue(self.remarks("unigram")[0].startswith("pre · layernorm (2 of 3 seeds): the loss ends at the unigram level"))
@@ -353,10 +353,10 @@ class PairsAndRemarks(CompareTest):
         self.make_seeds("a", [2.5, 2.6])
         self.make_seeds("a", {3: None}, status="diverged", final_train_loss=1009349.8425)
         self.assertRegex(self.remarks("diverged")[0], r"^pre · layernorm \(1 of 3 seeds\): diverged at step 3; .*biased")
-        (entry,) = self.said()["runs"]
+        (entry,) = self.comparison()["runs"]
         self.assertEqual((entry["status"], entry["figures"]["final_val_loss"]["n"]), ("1 diverged, 2 done", 2))
         self.assertAlmostEqual(entry["figures"]["final_train_loss"]["mean"], 4.25)
-        (entry,) = self.said("runs/a-3")["runs"]  # all diverged: their loss is shown
+        (entry,) = self.comparison("runs/a-3")["runs"]  # all diverged: their loss is shown
         self.assertEqual(entry["figures"]["final_train_loss"]["text"], "1.01e+06")
 
     def test_a_divergence_and_what_grew_before_it(self):
@@ -369,8 +369,8 @@ class PairsAndRemarks(CompareTest):
         rows = [row for row in run.rows("layers.csv") if row["site"] == "stream"]
         grown = max(float(b["rms"]) / float(a["rms"]) for a in rows for b in rows if a["step"] == "1" and a["layer"] == b["layer"]
                     and math.isfinite(float(b["rms"])))
-        said = float(re.search(r"activations had grown (\S+) times since step 1 ", text)[1])
-        self.assertGreaterEqual(said * 1.05, grown)
+        growth = float(re.search(r"activations had grown (\S+) times since step 1 ", text)[1])
+        self.assertGreaterEqual(growth * 1.05, grown)
         os.remove(run.file("layers.csv"))
         self.assertIn("; nothing is logged of the layers before", self.remarks("diverged", "lost")[0])
 
@@ -394,7 +394,7 @@ class Unfinished(CompareTest):
         return run
 
     def figures(self, folder):
-        (entry,) = self.said(folder)["runs"]
+        (entry,) = self.comparison(folder)["runs"]
         return {**{key: figure["mean"] for key, figure in entry["figures"].items()}, "status": entry["status"], "params": entry["params"]}
 
     def test_the_last_step_s_figures_are_those_of_the_summary(self):
@@ -436,15 +436,15 @@ class Command(CompareTest):
         self.assertEqual(re.split("  +", shown.splitlines()[0]), ["run", "seeds", "placement", "norm", "L", "params", "status", *(
             title for _, title, _ in comparison.FIGURES)])
         self.assertRegex(shown, r"(?m)^pre +3 +pre +layernorm +2 +7,760 +done +2\.500 ± 0\.058 ")
-        said = json.loads(self.compare("--json", "runs"))
-        self.assertEqual([(run["label"], run["keys"], run["choices"], run["seeds"]) for run in said["runs"]],
+        result = json.loads(self.compare("--json", "runs"))
+        self.assertEqual([(run["label"], run["keys"], run["choices"], run["seeds"]) for run in result["runs"]],
                          [("pre", {"model.norm_placement": "pre"}, [], [1, 2, 3]),
                           ("post", {"model.norm_placement": "post"}, ["model.norm_placement"], [1])])
-        self.assertEqual([f"- {remark['text']}" for remark in said["remarks"]],
+        self.assertEqual([f"- {remark['text']}" for remark in result["remarks"]],
                          [line for line in shown.splitlines() if line.startswith("- ")])
         rows = list(csv.DictReader(io.StringIO(self.compare("--csv", "runs"))))
         self.assertEqual(list(rows[0]), COLUMNS)
-        for row, run in zip(rows, said["runs"]):
+        for row, run in zip(rows, result["runs"]):
             for key, figure in run["figures"].items():
                 self.assertEqual([float(row[k]) if row[k] else None for k in (key, f"{key}_standard_error")],
                                  [figure["mean"], figure["standard_error"]])
@@ -471,8 +471,8 @@ class Command(CompareTest):
         self.assertRegex(lines[0], r"^\[compare\] runs/pre-1: damaged summary.json: ")
         self.assertRegex(lines[1], r"^\[compare\] runs/pre-2: damaged config.json: expected that of a run")
         done = run_script(os.path.join(ROOT, "scripts", "compare.py"), "--json", "runs", cwd=self.folder)
-        said = json.loads(done.stdout)
-        self.assertEqual([run["label"] for run in said["runs"]], ["pre", "post"])
+        result = json.loads(done.stdout)
+        self.assertEqual([run["label"] for run in result["runs"]], ["pre", "post"])
         self.assertEqual(done.stderr.splitlines(), lines)
 
     def test_what_a_target_takes(self):
@@ -480,8 +480,8 @@ class Command(CompareTest):
         for seed, losses in ((1, (4, 3, 2)), (2, (4, 2, 1)), (3, (4, 4, 4))):
             rows = "".join(f"{10 * i},{640 * i},{3 * i * seed},{4},{loss}\n" for i, loss in enumerate(losses, start=1))
             self.write(f"runs/pre-{seed}/metrics.csv", "step,tokens,seconds,train_loss,val_loss\n" + rows)
-        said = json.loads(self.compare("--json", "runs", "--target", "2.5"))
-        figures = said["runs"][0]["figures"]
+        result = json.loads(self.compare("--json", "runs", "--target", "2.5"))
+        figures = result["runs"][0]["figures"]
         self.assertEqual([(figures[f"{axis}_to_target"][key]) for axis in ("steps", "tokens", "seconds") for key in ("title", "mean", "n")],
                          ["steps to 2.5", (25 + 17.5) / 2, 2, "tokens to 2.5", (1600 + 1120) / 2, 2, "seconds to 2.5", (7.5 + 10.5) / 2, 2])
         shown = self.compare("runs", "--target", "2.5")
@@ -495,7 +495,7 @@ class Command(CompareTest):
             rows = "".join(f"{step},{64 * step},{'' if step % 3 else 4 - step / 3},{100 * step}\n" for step in steps)
             self.write(f"{name}/1/metrics.csv", "step,tokens,val_loss,step_ms\n" + rows)
         for name, seconds in (("every", (1 + 2 + 3 + 4 + 5 * 0.5) / 10), ("some", None)):
-            (entry,) = self.said(name, target=2.5)["runs"]
+            (entry,) = self.comparison(name, target=2.5)["runs"]
             self.assertEqual([entry["figures"][f"{axis}_to_target"]["mean"] for axis in ("steps", "tokens", "seconds")], [4.5, 288, seconds])
 
     def test_a_target_that_the_first_evaluation_has_passed_is_an_upper_bound(self):
@@ -505,7 +505,7 @@ class Command(CompareTest):
         for folders, text, at_most in ((["runs/pre-1"], "≤ 200", True), (["runs/pre-3"], "200", False),
                                        (["runs/pre-2", "runs/pre-3"], "233 ± 33", False),
                                        (["runs/pre-1", "runs/pre-2"], "≤ 233", True)):  # the mean of 200 and 267 is a bound as well
-            (entry,) = self.said(*folders, target=2.5)["runs"]
+            (entry,) = self.comparison(*folders, target=2.5)["runs"]
             figure = entry["figures"]["steps_to_target"]
             self.assertEqual((figure["text"], figure["at_most"]), (text, at_most))
         (row,) = csv.DictReader(io.StringIO(self.compare("--csv", "runs/pre-1", "--target", "2.5")))

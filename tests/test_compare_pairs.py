@@ -23,9 +23,9 @@ from lib import comparison, runs
 
 FOLDERS = 300 if LONG else 30
 KEYS = {  # {key: values}, in the order in which labels have them
-    "model.norm_placement": ("pre", "post", "peri"), "model.norm": ("layernorm", "rmsnorm"), "data.path": ("text.txt", "other.txt"),
-    "model.n_layer": (2, 3), "train.steps": (100, 200), "train.batch_size": (4, 8), "train.lr": (0.001, 0.0010000001, 0.01),
-    "train.warmup_steps": (0, 1), "train.weight_decay": (0.1, 0.2)}
+    "model.norm_placement": ("pre", "post", "peri"), "model.norm": ("layernorm", "rmsnorm"),
+    "data.path": ("text.txt", "other.txt"), "model.n_layer": (2, 3), "train.steps": (100, 200), "train.batch_size": (4, 8),
+    "train.lr": (0.001, 0.0010000001, 0.01), "train.warmup_steps": (0, 1), "train.weight_decay": (0.1, 0.2)}
 TOKENS = ("train.steps", "train.batch_size")
 
 
@@ -91,8 +91,12 @@ class Model:
     def pairs(self):
         """{(folders of a group, folders of its partner): differences}, of two shared seeds at least and comparable
         losses."""
-        return {(tuple(self.groups[i][2]), tuple(self.groups[j][2])): self.differences(i, j) for i, j in self.partners().items()
-                if self.comparable(i, j) and len(self.differences(i, j)) > 1}
+        return {(tuple(self.groups[i][2]), tuple(self.groups[j][2])): self.differences(i, j)
+                for i, j in self.partners().items() if self.comparable(i, j) and len(self.differences(i, j)) > 1}
+
+
+def standard_error(values):
+    return np.std(values, ddof=1) / math.sqrt(len(values))
 
 
 class Pairs(CliTest):
@@ -122,7 +126,8 @@ class Pairs(CliTest):
             configs.append({**first, **{key: draw.choice(KEYS[key]) for key in varied}})
         if len(varied) > 1 and draw.random() < 0.5:  # a grid of two keys
             ends = varied[0], varied[-1]
-            configs += [{**first, **dict(zip(ends, values))} for values in itertools.product(*(KEYS[key][:2] for key in ends))]
+            grid = itertools.product(*(KEYS[key][:2] for key in ends))
+            configs += [{**first, **dict(zip(ends, values))} for values in grid]
         if "train.steps" in varied and draw.random() < 0.5:
             configs.append({**first, "train.steps": 50, "train.batch_size": 8})  # as many tokens as the first
         written, settings, seeds, losses, names = [], [], [], [], []
@@ -137,11 +142,12 @@ class Pairs(CliTest):
             draw.shuffle(written)
         for number, (config, seed, loss) in enumerate(written):
             name = f"{folder}/{number:03}"
-            summary = {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, "status": "diverged" if loss is None else "done",
-                       "corpus_hash": config["data.path"][:2] * 8}
-            write_run(self.path(name), self.config_of(config, seed), {key: v for key, v in summary.items() if v is not None})
-        order = sorted(range(len(written)), key=lambda number: written[number][0]["model.norm_placement"] != "pre")  # as find_runs has it
-        for number in order:
+            losses_if_done = {} if loss is None else {"final_val_loss": loss, "best_val_loss": loss}
+            write_run(self.path(name), self.config_of(config, seed),
+                      {**SUMMARY, **losses_if_done, "status": "diverged" if loss is None else "done",
+                       "corpus_hash": config["data.path"][:2] * 8})
+        numbers = range(len(written))
+        for number in sorted(numbers, key=lambda at: written[at][0]["model.norm_placement"] != "pre"):  # find_runs's order
             config, seed, loss = written[number]
             names.append(f"{number:03}")
             settings.append(config)
@@ -168,7 +174,9 @@ class Pairs(CliTest):
         self.assertEqual(rules, {(True, True), (False, True), (False, False)})
 
     def folders_by_label(self, result):
-        return {entry["label"]: tuple(folder.rsplit("/", 1)[-1] for folder in entry["folders"]) for entry in result["runs"]}
+        """{a group's label: the names of its folders}"""
+        return {entry["label"]: tuple(folder.rsplit("/", 1)[-1] for folder in entry["folders"])
+                for entry in result["runs"]}
 
     def assert_groups(self, model, result):
         """The same groups, under labels of their own, with numpy's figures of the runs that did not diverge."""
@@ -177,26 +185,28 @@ class Pairs(CliTest):
         for entry, (_, losses, _) in zip(result["runs"], model.groups):
             values = [loss for loss in losses.values() if loss is not None]
             figure = entry["figures"]["final_val_loss"]
-            self.assertEqual((figure["n"], figure["mean"] is None, figure["sd"] is None), (len(values), not values, len(values) < 2))
+            self.assertEqual((figure["n"], figure["mean"] is None, figure["sd"] is None),
+                             (len(values), not values, len(values) < 2))
             if values:
                 self.assertAlmostEqual(figure["mean"], np.mean(values), delta=1e-12)
             if len(values) > 1:
                 self.assertAlmostEqual(figure["sd"], np.std(values, ddof=1), delta=1e-12)
-                self.assertAlmostEqual(figure["standard_error"], np.std(values, ddof=1) / math.sqrt(len(values)), delta=1e-12)
+                self.assertAlmostEqual(figure["standard_error"], standard_error(values), delta=1e-12)
 
     def assert_pairs(self, model, result):
         """Each group is subtracted from the one that the model names, with numpy's mean and standard error; a repeat
         is called that."""
         folders = self.folders_by_label(result)
-        found = {(folders[pair["group"]], folders[pair["base"]]): pair for pair in result["paired"]}
+        pairs = {(folders[pair["group"]], folders[pair["base"]]): pair for pair in result["paired"]}
         expected = model.pairs()
-        self.assertEqual(found.keys(), expected.keys())
+        self.assertEqual(pairs.keys(), expected.keys())
         settings = {tuple(names): setting for setting, _, names in model.groups}
         for key, differences in expected.items():
-            pair, is_repeat = found[key], settings[key[0]] == settings[key[1]]
+            pair, is_repeat = pairs[key], settings[key[0]] == settings[key[1]]
             self.assertAlmostEqual(pair["mean"], np.mean(differences), delta=1e-12)
-            self.assertAlmostEqual(pair["standard_error"], np.std(differences, ddof=1) / math.sqrt(len(differences)), delta=1e-12)
-            self.assertEqual((pair["n"], pair["repeat"], pair["text"].startswith("a repeat; ")), (len(differences), is_repeat, is_repeat))
+            self.assertAlmostEqual(pair["standard_error"], standard_error(differences), delta=1e-12)
+            self.assertEqual((pair["n"], pair["repeat"], pair["text"].startswith("a repeat; ")),
+                             (len(differences), is_repeat, is_repeat))
             in_grid = model.choices(settings[key[0]], settings[key[1]]) == {model.key}
             self.assertEqual(pair["setting"] is not None, in_grid)
             if in_grid:
@@ -213,9 +223,11 @@ class Pairs(CliTest):
             compare.print_pairs(result["paired"], result["key"])
             compare.print_csv(result["runs"])
         table, _, rows = shown.getvalue().partition("run,seeds,")
-        for title in re.findall(r"(\S.*?) minus (.*?)(?:  |$)", "\n".join(line for line in table.splitlines() if line.startswith("  setting"))):
-            self.assertNotEqual(title[0].rsplit("  ", 1)[-1], title[1])
-        settings = [pair["setting"] for pair in {pair["base"]: pair for pair in result["paired"] if pair["setting"] is not None}.values()]
+        for titles in re.findall(r"(?m)^  setting  .*$", table):
+            for value, base in re.findall(r"  (\S[^\n]*?) minus ([^\n]*?)(?=  |$)", titles):
+                self.assertNotEqual(value.rsplit("  ", 1)[-1], base)
+        settings = list({pair["base"]: pair["setting"] for pair in result["paired"]
+                         if pair["setting"] is not None}.values())
         if len(settings) > 1:
             self.assertEqual((len(set(settings)), "" in settings), (len(settings), False))
         self.assertEqual(len(list(csv.reader(io.StringIO(rows)))), 1 + len(model.groups))
