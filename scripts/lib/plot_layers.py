@@ -4,7 +4,8 @@ import textwrap
 from operator import attrgetter
 
 from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, points
-from lib.panels import (depth_panel, set_panel_title, first_and_last, mark_diverged, name_ends, say, scale_y, step_panel, when_shown)
+from lib.panels import (depth_panel, first_and_last, mark_diverged, name_ends, say, scale_y, set_panel_title, step_panel,
+                        when_shown)
 from lib.groups import shared_settings
 from lib.runs import np
 from matplotlib.patches import Patch  # after runs, which finds a Python that has it
@@ -13,7 +14,8 @@ from lib.mean_field import NoPrediction, predicted
 
 GRADIENT = "gradient rms of the stream (nats per unit)"
 ACTIVATION = "activation rms of the stream (units)"
-KINDS = {"grad": ("Gradient", GRADIENT, True), "rms": ("Activation", ACTIVATION, None)}  # name, unit, whether on a log axis
+# {member of Site: name, unit, whether the axis is logarithmic (None: if values span decades)}
+QUANTITIES = {"grad": ("Gradient", GRADIENT, True), "rms": ("Activation", ACTIVATION, None)}
 THEORY = "theory, before any training"
 ONE_SEED = "what predict.py --against accepts of one seed"
 THEORY_WIDTH = 1.2
@@ -43,18 +45,18 @@ def plot(groups, step=None, theory=False):
             handles.append(Patch(color="#555555", alpha=0.16, linewidth=0, label=ONE_SEED))
     figure, axes = new_figure(len(parts) + over_time, 2, 3.45, "Gradients and activations of the residual stream",
                               subtitle, handles, names=names)
-    seen = {"grad": [], "rms": []}
+    values = {quantity: [] for quantity in QUANTITIES}  # all that is drawn by depth
     for row, (facet, members) in enumerate(parts):
         series = [streams[group] for group in members]
-        for panel, (site, (name, unit, _)) in zip(axes[2 * row:], KINDS.items()):
+        for panel, (quantity, (name, unit, _)) in zip(axes[2 * row:], QUANTITIES.items()):
             set_panel_title(panel, f"{name} by depth, {facet or when_shown(every, step)}")
             say(panel, unit)
-            drawn = depth_panel(panel, members, series, attrgetter(site), step, line=not theory)
+            drawn = depth_panel(panel, members, series, attrgetter(quantity), step, line=not theory)
             if theory:
-                drawn += theory_lines(panel, members, site)
-            seen[site] += drawn
-    for panel, site in zip(axes[:2 * len(parts)], [*KINDS] * len(parts)):  # one scale for all facets
-        scale_y(panel, seen[site], KINDS[site][2])
+                drawn += theory_lines(panel, members, quantity)
+            values[quantity] += drawn
+    for panel, quantity in zip(axes[:2 * len(parts)], [*QUANTITIES] * len(parts)):  # one scale for all facets
+        scale_y(panel, values[quantity], QUANTITIES[quantity][2])
     if over_time:
         in_time(axes[2:], groups, list(streams.values()))
     for panel in axes:
@@ -87,11 +89,11 @@ def predictions(groups):
     return expected, reasons
 
 
-def theory_lines(axes, groups, site):
+def theory_lines(axes, groups, quantity):
     """Draws the values of each group by theory and, for a single seed, their tolerance; returns the values drawn."""
     drawn = []
     for group, expected in predictions(groups)[0].items():
-        line, factor = expected[site], np.exp(expected["limits"][site])
+        line, factor = expected[quantity], np.exp(expected["limits"][quantity])
         axes.plot(line, color=group.color, linewidth=points(THEORY_WIDTH), linestyle=DASHES, zorder=2.5)
         drawn.append(line)
         if len(group.runs) == 1:

@@ -5,9 +5,11 @@ import json
 import math
 
 from lib.command import ScriptError
-from lib.figures import MUTED, drawing, end_names, facets, for_paper, group_handles, inches, letters, literal, new_figure, points
+from lib.figures import (MUTED, drawing, end_names, facets, for_paper, group_handles, inches, letters, literal,
+                         new_figure, points)
 from matplotlib.lines import Line2D
-from lib.panels import THICK, band, end_mark, set_panel_title, name_ends, nothing_finite, number, on_steps, say, ticker, whole_x
+from lib.panels import (THICK, band, end_mark, name_ends, nothing_finite, number, on_steps, say, set_panel_title, ticker,
+                        whole_x)
 from lib.groups import shared_settings
 from lib.runs import np
 

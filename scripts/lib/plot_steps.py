@@ -1,12 +1,14 @@
-"""Plots the norm of the whole gradient before clipping, and what clipping leaves of it, against the step."""
+"""Plots the norm of the whole gradient before clipping, and the factor of clipping, against the step."""
 
 from operator import attrgetter
 
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
-from lib.panels import set_panel_title, mark_diverged, name_ends, say, scale_y, step_panel
+from lib.panels import mark_diverged, name_ends, say, scale_y, set_panel_title, step_panel
 from lib.groups import shared_settings
 
-KINDS = (("Norm of the gradient", "before clipping (nats per unit)", "norm"), ("Clipping", "factor on the gradient; 1: none", "clip"))
+# Of each column of panels: title, unit, and member of Steps.
+PANELS = (("Norm of the gradient", "before clipping (nats per unit)", "norm"),
+          ("Clipping", "factor on the gradient; 1: none", "clip"))
 
 
 class Steps:
@@ -25,7 +27,7 @@ def plot(groups):
     figure, axes = new_figure(len(parts), 2, 3.45, "Gradient norm and clipping", shared_settings(groups), group_handles(groups),
                               names=names)
     series = {group: [Steps(run) for run in group.runs] for group in groups}
-    for column, (title, unit, pick) in enumerate(KINDS):
+    for column, (title, unit, pick) in enumerate(PANELS):
         panels, pick = axes[column::2], attrgetter(pick)
         drawn = []
         for panel, (facet, members) in zip(panels, parts):
