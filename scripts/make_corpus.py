@@ -69,7 +69,7 @@ def run():
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="file, or folder with all that is below it")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, type=Path, help="the text to write")
     args = parser.parse_args()
-    output = args.output.resolve()  # a link stays a link
+    output = args.output.resolve()
     if output.exists() and not output.is_file():
         parser.error(f"argument -o: {printable(args.output)} is there and is no file")
     parts = []

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
+from lib.files import write_atomically
 from lib.runs import find_runs, main, printable
 from lib.sites import Site
 
@@ -92,7 +93,7 @@ def run():
         folder.mkdir(parents=True, exist_ok=True)
         content = record(b"\x09" + struct.pack("<d", 0) + field(3, b"brain.Event:2"))
         content += b"".join(record(event(step, scalars)) for step, scalars in sorted(scalars_of(one).items()))
-        (folder / "events.out.tfevents.0.normscope").write_bytes(content)
+        write_atomically(folder / "events.out.tfevents.0.normscope", content)
         print(f"wrote {printable(folder)}")
 
 

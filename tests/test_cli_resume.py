@@ -11,7 +11,7 @@ import signal
 import subprocess
 import unittest
 
-from cli import BINARY, LOGS, TEXT, TINY, CliTest, Run, environment, with_metadata
+from cli import BINARY, LOGS, TEXT, TINY, CliTest, Run, environment, fnv1a, with_metadata
 
 LONG = {"train": {"steps": 800, "schedule": "linear", "warmup_steps": 50}, "eval": {"every": 100, "batches": 1},
         "log": {"every": 1, "layers_every": 50}, "checkpoint": {"every": 100}}
@@ -23,10 +23,12 @@ class ResumeTest(CliTest):
     def half_done(self, out="run", changes=None):
         """A run that failed after its 25 steps, with the checkpoint of step 20."""
         run = Run(self.path(out))
-        blocker = run.file("model.safetensors.normscope-tmp")
-        os.makedirs(os.path.join(blocker, "not-empty"))
-        self.train(out, changes, code=1)
-        shutil.rmtree(blocker)
+        blocker = run.file("model.safetensors")  # a folder, which no file replaces
+        os.makedirs(blocker)
+        config = self.normscope("config", self.config(changes)).stdout
+        self.write(run.file("config.json"), config)  # with it the folder is that of a run
+        self.train(out, changes, "--resume", code=1)
+        os.rmdir(blocker)
         self.assertEqual(run.metadata("checkpoint.safetensors")["step"], "20")
         return run
 
@@ -104,7 +106,7 @@ class Resume(ResumeTest):
         self.assertEqual(run.rows("metrics.csv")[-1]["step"], "25")
         for name in LOGS:
             self.append(run.file(name), b"26,1664,3.9")
-        self.write("run/best.safetensors.normscope-tmp", "left by a kill")
+        self.write(f"run/.normscope-{fnv1a(b'best.safetensors'):016x}-0123abcd", "left by a kill")
         self.resume(run)
         self.assert_same_results(run, self.whole, files=RESULTS)
         self.assertEqual(sorted(os.listdir(run.path)), sorted(os.listdir(self.whole.path)))

@@ -20,12 +20,12 @@ KILLS = 1000 if LONG else 40
 BUSY = {"model": {"n_layer": 1, "dropout": 0.1}, "train": {"steps": 120, "warmup_steps": 5},
         "eval": {"every": 3, "batches": 1}, "log": {"every": 1, "layers_every": 2}, "checkpoint": {"every": 2}}
 RESULTS = ("model.safetensors", "best.safetensors", "checkpoint.safetensors", "config.json", "sample.txt")
-# System calls with side effects on files of a run, each the first time, and how they may fail.
-CALLS = [("openat", "checkpoint.safetensors.normscope-tmp", "ENOSPC"), ("write", "checkpoint.safetensors.normscope-tmp", "ENOSPC"),
-         ("fsync", "checkpoint.safetensors.normscope-tmp", "EIO"), ("rename", "checkpoint.safetensors.normscope-tmp", "EIO"),
+# System calls with side effects on files of a run, each the first time, and how they may fail. Of a file that is replaced as a
+# whole, openat, write and fsync are those of the temporary file beside it.
+CALLS = [("openat", "checkpoint.safetensors", "ENOSPC"), ("write", "checkpoint.safetensors", "ENOSPC"),
+         ("fsync", "checkpoint.safetensors", "EIO"), ("rename", "checkpoint.safetensors", "EIO"),
          ("write", "metrics.csv", "ENOSPC"), ("write", "params.csv", "ENOSPC"), ("truncate", "metrics.csv", "EIO"),
-         ("fsync", "metrics.csv", "EIO"), ("rename", "model.safetensors.normscope-tmp", "EIO"),
-         ("rename", "summary.json.normscope-tmp", "EIO")]
+         ("fsync", "metrics.csv", "EIO"), ("rename", "model.safetensors", "EIO"), ("rename", "summary.json", "EIO")]
 
 
 def in_mounts(test, script):
@@ -88,6 +88,18 @@ class Kills(CrashTest):
                 shutil.rmtree(run.path)
         print(f"kills survived: {kills}, in {finished} runs, at {len(killed_at)} moments", file=sys.stderr)
         self.assertGreater(len(killed_at), KILLS // 8, "most kills came at the same moment")
+
+
+class Interrupted(CrashTest):
+    def test_bench_leaves_no_temporary_folder(self):
+        os.mkdir(self.path("temporary"))
+        command = [BINARY, "bench", self.config(), "--steps", "1000000"]
+        with subprocess.Popen(command, cwd=self.folder, env=environment(TMPDIR=self.path("temporary")), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8") as process:
+            self.wait_for(lambda: os.listdir(self.path("temporary")))
+            process.send_signal(signal.SIGINT)
+            self.assertEqual((process.communicate()[1], process.returncode), ("[bench] interrupted\n", 130))
+        self.assertEqual(os.listdir(self.path("temporary")), [])
 
 
 class Damage(CrashTest):
@@ -179,21 +191,49 @@ class SystemCalls(CrashTest):
         except (FileNotFoundError, subprocess.CalledProcessError):
             self.skipTest("strace is missing or may not trace here")
         self.whole = self.train("whole", self.SMALL)
-        self.command = ("train", "tiny.json", "--out", self.path("run"), "--resume")  # a whole path: strace says what it resolves
-        self.resume("rename", "checkpoint.safetensors.normscope-tmp", "signal=KILL:when=3")  # from the beginning
+        # A whole path: strace says what it resolves. One thread: it makes all calls, in the same order each time.
+        self.command = ("train", "tiny.json", "--out", self.path("run"), "--resume", "--threads", "1")
+        self.calls = self.traced("openat,write,fsync")
+        self.resume("rename", "checkpoint.safetensors", "signal=KILL", time=3)  # from the beginning
         os.rename(self.path("run"), self.path("half"))
         self.assertEqual(Run(self.path("half")).metadata("checkpoint.safetensors")["step"], "8")
+        self.calls = self.traced("openat,write,fsync")
 
-    def resume(self, call, name, fault):
-        """What a copy of the half run does when it is resumed and this call on a file (any, without a name) has a fault."""
+    def strace(self, *options):
+        """The result of the command, under strace, in a fresh copy of the half run."""
         shutil.rmtree(self.path("run"), ignore_errors=True)
         if os.path.exists(self.path("half")):
             shutil.copytree(self.path("half"), self.path("run"))
-        path = ["-P", self.path("run", name)] if name else []
-        return subprocess.run(["strace", "-f", "-o", os.devnull, *path, "-e", f"trace={call}", "-e", f"inject={call}:{fault}",
-                               BINARY, *self.command],
+        return subprocess.run(["strace", "-f", "-y", "-o", self.path("trace"), *options, BINARY, *self.command],
                               cwd=self.folder, env=environment(ASAN_OPTIONS="detect_leaks=0"), timeout=300, stdin=subprocess.DEVNULL,
                               capture_output=True, encoding="utf-8", check=False)  # ptrace and a search for leaks exclude each other
+
+    def traced(self, calls):
+        """The lines of strace about an undisturbed command: these calls and renames."""
+        self.assertEqual(self.strace("-e", f"trace={calls},rename").returncode, 0)
+        with open(self.path("trace"), encoding="utf-8", errors="replace") as lines:
+            return lines.read().splitlines()
+
+    def number_of(self, call, name, time):
+        """The number, among the calls of its kind, of the first one about the file that replaces `name` for the `time`-th time. Its
+        own name is drawn at random; the rename tells it."""
+        renames = [line for line in self.calls if "rename(" in line and line.split('"')[3] == self.path("run", name)]
+        process, temporary = renames[time - 1].split()[0], renames[time - 1].split('"')[1]
+        of_this_kind = [line for line in self.calls if line.startswith(process) and f" {call}(" in line]
+        return 1 + next(i for i, line in enumerate(of_this_kind) if temporary in line)
+
+    def resume(self, call, name, fault, time=1):
+        """The result of the command when a call has a fault: on this file (or the one that replaces it for the `time`-th time), the
+        first; all calls without a name."""
+        options = ["-e", f"trace={call}"]
+        if not name:
+            when = ""
+        elif name.endswith(".csv"):  # rows are appended to the file itself
+            options += ["-P", self.path("run", name)]
+            when = ":when=1"
+        else:
+            when = f":when={self.number_of(call, name, time)}"
+        return self.strace(*options, "-e", f"inject={call}:{fault}{when}")
 
     def assert_resumes_to_the_same(self):
         self.normscope(*self.command)
@@ -203,13 +243,13 @@ class SystemCalls(CrashTest):
     def test_killed_in_a_system_call(self):
         for call, name, _ in CALLS:
             with self.subTest(call=call, name=name):
-                self.assertEqual(self.resume(call, name, "signal=KILL:when=1").returncode, -signal.SIGKILL)
+                self.assertEqual(self.resume(call, name, "signal=KILL").returncode, -signal.SIGKILL)
                 self.assert_resumes_to_the_same()
 
     def test_an_error_of_a_system_call_is_one_line(self):
         for call, name, error in CALLS:
             with self.subTest(call=call, name=name):
-                result = self.resume(call, name, f"error={error}:when=1")
+                result = self.resume(call, name, f"error={error}")
                 reason = os.strerror(getattr(errno, error))
                 self.assertEqual(result.returncode, 1, result.stderr)
                 self.assertRegex(result.stderr, rf"^\[\w+\] .*\brun\b.*: {reason}\n$")

@@ -1,6 +1,10 @@
 // Whole reads, atomic replacement, the folder's lock, logs that are mended, and text that is safe for a
 // terminal.
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 
 #include <bit>
 #include <csignal>
@@ -72,15 +76,79 @@ TEST_CASE("files: a file is replaced whole or not at all") {
           "[file] " + file.path + ": cannot be written: File too large");
   }
   CHECK(file.bytes() == "one, two");
-  CHECK(!fs::exists(temporary_path(file.path)));
-
-  std::ofstream(temporary_path(file.path)) << "left by a killed process, and longer";
-  write_atomically(file.path, "three");
-  CHECK(file.bytes() == "three");
-  CHECK(!fs::exists(temporary_path(file.path)));
   CHECK_HOLDS(failure([] { write_atomically("/no/such", "x"); }), "No such file");
   for (const char* no_file : {"/tmp", "/dev/null"})
     CHECK_HOLDS(failure([&] { write_atomically(no_file, "x"); }), "is not a file");
+}
+
+TEST_CASE("files: names as long as the file system allows can be written, and nothing is left beside them") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/" + std::string(255, 'n');
+  write_atomically(path, "one");
+  write_atomically(path, "two");
+  CHECK(read_file(path) == "two");
+  {
+    const SmallDisk disk(1000);
+    CHECK_HOLDS(failure([&] { write_atomically(path, std::string(5000, 'x')); }), "cannot be written");
+  }
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("files: leftovers of a killed writer are removed, those of other files are not") {
+  const TemporaryFolder folder;
+  const std::string one = folder.path() + "/one", two = folder.path() + "/two";
+  const auto die_while_writing = [](const std::string& path) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::signal(SIGXFSZ, SIG_DFL);
+      const rlimit small{1000, 1000};
+      ::setrlimit(RLIMIT_FSIZE, &small);
+      write_atomically(path, std::string(5000, 'x'));
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    CHECK(WIFSIGNALED(status));
+  };
+  const auto entries = [&] { return std::distance(fs::directory_iterator(folder.path()), {}); };
+  die_while_writing(one);
+  die_while_writing(one);
+  die_while_writing(two);
+  CHECK(entries() == 3);
+  remove_leftovers(one);
+  CHECK(entries() == 1);
+  write_atomically(one, "whole");
+  remove_leftovers(one);
+  remove_leftovers(two);
+  CHECK(entries() == 1);
+  CHECK(read_file(one) == "whole");
+}
+
+TEST_CASE("files: a temporary folder goes with its content") {
+  std::string path;
+  {
+    const TemporaryFolder folder;
+    path = folder.path();
+    CHECK(TemporaryFolder().path() != path);
+    write_atomically(path + "/file", "x");
+  }
+  CHECK(!fs::exists(path));
+}
+
+TEST_CASE("files: a signal while the program waits for bytes interrupts it") {
+  const ScratchFile pipe("pipe");
+  REQUIRE(::mkfifo(pipe.path.c_str(), 0600) == 0);
+  const FileDescriptor writer(pipe.path, O_RDWR);  // so that a reader neither waits for one nor sees an end
+  struct sigaction action {}, old {};
+  action.sa_handler = [](int) {};
+  ::sigaction(SIGALRM, &action, &old);
+  const itimerval soon{{0, 10'000}, {0, 10'000}};  // again and again: the first may come before the read
+  ::setitimer(ITIMER_REAL, &soon, nullptr);
+  CHECK(message([&] { read_file(pipe.path, "corpus"); }, "no error", Exit::interrupted) ==
+        "[corpus] " + pipe.path + ": reading was interrupted");
+  const itimerval never{};
+  ::setitimer(ITIMER_REAL, &never, nullptr);
+  ::sigaction(SIGALRM, &old, nullptr);
 }
 
 TEST_CASE("files: one writer a folder") {

@@ -1,9 +1,11 @@
-"""Files as the program reads and writes them: JSON with comments, whole or not at all."""
+"""Files as the program reads and writes them: JSON may have comments; a file is replaced whole or not at all."""
 
 import collections
+import errno
 import json
 import os
 import re
+import secrets
 from pathlib import Path
 
 from lib.command import ScriptError, printable
@@ -38,11 +40,36 @@ def read_json(path):
         raise ScriptError(f"{printable(path)}: {printable(error)}") from None
 
 
-def write_atomically(path, text):
-    """Writes beside the file, syncs and renames: a kill leaves the old file or the new one, whole."""
-    beside = Path(f"{path}.normscope-tmp")
-    with open(beside, "w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+def write_atomically(path, content):
+    """Replaces a file by a text or bytes: writes a new file beside it, syncs and renames, so that a kill leaves the old file or the
+    new one, whole. A link stays a link. OSError and ScriptError name the file."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise ScriptError(f"{printable(path)}: cannot be written: it exists and is not a file", 1)
+    # A name that nobody can take beforehand, and short: the target's may be as long as the file system allows.
+    beside = target.with_name(f".normscope-{secrets.token_hex(8)}")
+    try:
+        try:
+            with open(beside, "xb") as file:
+                file.write(content.encode("utf-8") if isinstance(content, str) else content)
+                file.flush()
+                _sync(file.fileno())
+            os.replace(beside, target)
+            folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                _sync(folder)
+            finally:
+                os.close(folder)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _sync(descriptor):
+    """Writes a file or folder to the disk, where its file system can."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise

@@ -8,6 +8,7 @@ distance agree. Dropout is off, as in a probe.
 
 Letters: B batch, T context, C d_model, D head width, F d_ff, V vocabulary, L blocks, N tokens of a step; t, s two positions."""
 
+import contextlib
 import functools
 import json
 import math
@@ -232,6 +233,18 @@ def resolved(config, settings=()):
     return json.loads(done.stdout)
 
 
+@contextlib.contextmanager
+def _refusing_zero_variance():
+    """Turns a division by a variance of 0, or by one that underflows to 0, into a NoPrediction."""
+    try:
+        with np.errstate(divide="raise", invalid="raise"):
+            yield
+    except (FloatingPointError, ZeroDivisionError):
+        raise NoPrediction("the stream or a branch has a variance of 0, or nearly so; raise model.init.std or "
+                           "model.init.embed_std") from None
+
+
+@_refusing_zero_variance()
 def predict(config, text=None, tokens=None, narrow=False):
     """The Prediction for a resolved config; `text`: its Text, if it need not be read; `tokens` N, over which the loss is a mean;
     `narrow`: also of a model too narrow for it. NoPrediction where the theory has none."""

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from lib.figures import DPI, look
+from lib.files import write_atomically
 from lib.runs import PlotError, printable
 
 
@@ -38,5 +39,5 @@ def file_bytes(figure, kind):
 def save(figure, path):
     """Writes the figure in the kind of the path's ending, and says where."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(file_bytes(figure, path.suffix.lower()[1:]))
+    write_atomically(path, file_bytes(figure, path.suffix.lower()[1:]))
     print(f"wrote {printable(path)}")

@@ -2,10 +2,11 @@
 
 import json
 import math
-import os
 import struct
 
 import numpy as np
+
+from lib.files import write_atomically
 
 DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -39,7 +40,7 @@ def _tensor(data, entry):
 
 
 def write(path, tensors, metadata=None):
-    """Writes {name: array} in the order given; under a temporary name first, so that no half file stays behind."""
+    """Writes {name: array} in the order given, and the metadata {key: string}."""
     header, chunks, offset = {"__metadata__": metadata} if metadata else {}, [], 0
     for name, array in tensors.items():
         array = np.ascontiguousarray(array)
@@ -49,6 +50,4 @@ def write(path, tensors, metadata=None):
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # so that the data starts at a multiple of 8
-    with open(f"{path}.tmp", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + b"".join(chunks))
-    os.replace(f"{path}.tmp", path)
+    write_atomically(path, struct.pack("<Q", len(text)) + text + b"".join(chunks))

@@ -1,10 +1,8 @@
 // normscope bench [CONFIG]: how fast training steps are, beside OpenBLAS's SGEMM with the same threads.
 #include <cblas.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 #include <map>
 
@@ -123,8 +121,8 @@ Times time_steps(const RunConfig& config, Index steps) {
   for (Index i = 0; i < std::ssize(tokens); ++i)
     tokens[i] = static_cast<Token>(stream.below(i, vocabulary_size));
 
-  const RunFolder folder(std::filesystem::temp_directory_path() / text("normscope-", getpid()),
-                         Existing::refuse);
+  const TemporaryFolder temporary;
+  const RunFolder folder(temporary.path(), Existing::refuse);
   LayerLogs logs(folder);
   Model<float> model(config.model, vocabulary_size, config.train.gemm_mode());
   initialise(config.model, model.layout(), 1, model.parameters);
@@ -134,7 +132,9 @@ Times time_steps(const RunConfig& config, Index steps) {
   Times times;
   times.ops.context = config.model.context;
   Index step = 0;
+  const std::atomic<bool>& stop = stop_on_signals();  // so that the temporary folder is removed
   const auto seconds_of_step = [&](bool logged) {
+    if (stop) throw Error(Exit::interrupted, "[bench] interrupted");
     model.tape.set_op_listener(logged ? nullptr : &times.ops);
     const Stopwatch step_clock;
     statistics.clear();
@@ -156,7 +156,6 @@ Times time_steps(const RunConfig& config, Index steps) {
     times.seconds.push_back(seconds_of_step(false));
     times.log_overheads.push_back(seconds_of_step(true) / times.seconds.back() - 1);
   }
-  std::filesystem::remove_all(folder.path());
   return times;
 }
 
@@ -222,6 +221,7 @@ Exit run(const CommandLine& line) {
   if (config.train.batch_size == 0) config.train.batch_size = default_config().train.batch_size;
   set_up_threads(line, config.train.threads);
   const Measurement found = measure(config, steps);
+  if (stop_on_signals()) return Exit::interrupted;  // during the SGEMM
   if (line.has("json"))
     std::cout << json_text(nlohmann::json(found));
   else

@@ -2,15 +2,42 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
+#include <random>
 #include <system_error>
+
+#include "core/random.h"
 
 namespace normscope {
 namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t min_chunk = 1 << 16;  // bytes of a read from a pipe
+
+// The path of every temporary file of writers of `path`, but for its random end. It holds a hash in place of
+// the file's name, which may be as long as the file system allows.
+std::string temporary_prefix(const std::string& path) {
+  const fs::path file(path);
+  return file.parent_path() / (".normscope-" + hex(fnv1a(file.filename().string())) + "-");
+}
+
+// A new file for the content that will replace `path`; its path is stored in `temporary`. May fail: see errno.
+FileDescriptor create_beside(const std::string& path, std::string& temporary) {
+  std::random_device random;
+  for (int tries_left = 100;; --tries_left) {
+    temporary = temporary_prefix(path) + hex(random()).substr(8);
+    FileDescriptor file(temporary, O_WRONLY | O_CREAT | O_EXCL);  // O_EXCL: follows no link
+    if (file.is_open() || errno != EEXIST || tries_left == 0) return file;
+  }
+}
+
+}  // namespace
 
 FileDescriptor::FileDescriptor(const std::string& path, int flags)
     : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
@@ -34,16 +61,25 @@ bool FileDescriptor::sync() { return ::fsync(fd_) == 0 || errno == EINVAL || err
 std::string errno_text() { return std::generic_category().message(errno); }
 
 std::string read_file(const std::string& path, std::string_view topic, Index max_bytes) {
+  const auto check = [&](bool is_done, std::string_view failure) {
+    if (is_done) return;
+    if (errno == EINTR) throw Error(Exit::interrupted, text('[', topic, "] ", path, ": reading was interrupted"));
+    fail(topic, path, ": ", failure, ": ", errno_text());
+  };
   const FileDescriptor file(path, O_RDONLY);
   if (!file.is_open() && errno == ENOENT) refuse(topic, path, ": ", errno_text());
-  require(file.is_open(), topic, path, ": cannot be opened: ", errno_text());
+  check(file.is_open(), "cannot be opened");
 
+  struct stat status {};
   std::string bytes;
-  for (std::size_t chunk = 1 << 16;; chunk = std::max(chunk, bytes.size())) {
+  // A regular file takes no more memory than its size; a pipe, and a file of /proc, says 0.
+  if (::fstat(file.get(), &status) == 0) bytes.reserve(std::min<Index>(status.st_size, max_bytes) + 1);
+  for (;;) {
     const std::size_t have = bytes.size();
+    const std::size_t chunk = have < bytes.capacity() ? bytes.capacity() - have : std::max(have, min_chunk);
     bytes.resize(have + chunk);
     const ssize_t got = ::read(file.get(), bytes.data() + have, chunk);
-    require(got >= 0, topic, path, ": cannot be read: ", errno_text());
+    check(got >= 0, "cannot be read");
     bytes.resize(have + got);
     if (std::ssize(bytes) > max_bytes)
       refuse(topic, path, ": is larger than ", max_bytes, " bytes, the most that can be used");
@@ -51,26 +87,41 @@ std::string read_file(const std::string& path, std::string_view topic, Index max
   }
 }
 
-std::string temporary_path(const std::string& path) { return path + ".normscope-tmp"; }
-
 void write_atomically(const std::string& path, std::span<const std::string_view> pieces) {
   std::error_code ignored;  // renaming over a device would replace it: `--dump /dev/null` as root must not
   require(!fs::exists(path, ignored) || fs::is_regular_file(path, ignored), "file", path,
           ": cannot be written: it exists and is not a file");
-  const std::string temporary = temporary_path(path);
+  std::string temporary;
+  FileDescriptor file = create_beside(path, temporary);
+  require(file.is_open(), "file", path, ": cannot be created: ", errno_text());
   const auto check = [&](bool is_done, std::string_view failure) {
     if (is_done) return;
     const std::string reason = errno_text();
     ::unlink(temporary.c_str());
     fail("file", path, ": ", failure, ": ", reason);
   };
-  FileDescriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
-  check(file.is_open(), "cannot be created");
   for (const std::string_view piece : pieces) check(file.write(piece), "cannot be written");
   check(file.sync(), "cannot be synced");
   check(::rename(temporary.c_str(), path.c_str()) == 0, "cannot be renamed into place");
   FileDescriptor folder(fs::path(path).parent_path() / ".", O_RDONLY | O_DIRECTORY);
   check(folder.is_open() && folder.sync(), "the folder cannot be synced");
+}
+
+void remove_leftovers(const std::string& path) {
+  std::error_code ignored;  // a later write reports what an error means
+  const std::string prefix = temporary_prefix(path);
+  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(prefix).parent_path(), ignored)) {
+    if (entry.path().string().starts_with(prefix)) fs::remove(entry.path(), ignored);
+  }
+}
+
+TemporaryFolder::TemporaryFolder() : path_(fs::temp_directory_path() / "normscope-XXXXXX") {
+  require(::mkdtemp(path_.data()) != nullptr, "file", path_, ": cannot be created: ", errno_text());
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
 }
 
 FolderLock::FolderLock(const std::string& folder) : folder_(folder, O_RDONLY | O_DIRECTORY) {

@@ -32,20 +32,34 @@ class FileDescriptor {
 // The system's message for errno.
 std::string errno_text();
 
-// The content of a file or pipe. Errors `[topic] path: ...`: missing or larger than `max_bytes` (usage),
-// unreadable.
+// The content of a file or pipe. Errors `[topic] path: ...`: missing or larger than `max_bytes` (usage);
+// unreadable; interrupted, where a signal with a handler arrives while the program waits for bytes.
 std::string read_file(const std::string& path, std::string_view topic = "file",
                       Index max_bytes = std::numeric_limits<Index>::max());
 
-// Replaces a file by the pieces, one after the other: writes beside it, syncs, renames. `path` is at every
-// moment the complete old or new file, even if the machine stops between two system calls. After a kill the
-// temporary file stays; the next writer of `path` replaces it.
+// Replaces a file by the pieces, one after the other: writes a new file beside it, syncs, renames. `path` is
+// at every moment the complete old or new file, even if the machine stops between two system calls. A kill
+// leaves the temporary file, whose short random name fits every folder and cannot be taken beforehand.
 void write_atomically(const std::string& path, std::span<const std::string_view> pieces);
 inline void write_atomically(const std::string& path, std::string_view content) {
   write_atomically(path, std::span(&content, 1));
 }
 
-std::string temporary_path(const std::string& path);
+// Removes the temporary files that killed writers of `path` left. No other process may be writing it.
+void remove_leftovers(const std::string& path);
+
+// A new folder among the system's temporary files, removed with its content at the end of the object's life.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
 
 // The lock of the one process that writes in a folder; Error: another process holds it. The kernel releases
 // the lock when the process ends, so a kill leaves nothing to clean up. On a file system without locks

@@ -44,6 +44,8 @@ class SafetensorsFile {
   using Tensors = std::map<std::string, TensorInfo, std::less<>>;  // by name
 
   explicit SafetensorsFile(const std::string& path);
+  SafetensorsFile(const SafetensorsFile&) = delete;  // data_ points into bytes_
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::string& path() const { return path_; }
   const Metadata& metadata() const { return metadata_; }

@@ -76,7 +76,7 @@ RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path), 
   require_usable(path, existing, "go on with --resume, start again with --overwrite");
   std::error_code error;
   for (const std::string& name : owned_files) {
-    fs::remove(temporary_path(file(name)), error);  // a later write reports what an error means
+    remove_leftovers(file(name));
     if (existing == Existing::overwrite && !fs::remove(file(name), error) && error)
       fail("run", "could not remove ", file(name), ": ", error.message());
   }

@@ -1,0 +1,73 @@
+#!/usr/bin/python3
+"""Files that scripts write: replaced whole or not at all, under every name, and errors that name the file."""
+
+import contextlib
+import errno
+import os
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from made_runs import MadeRuns
+
+from lib import files, safetensors_io
+from lib.command import ScriptError
+from lib.runs import np
+
+
+def failing(*codes):
+    """A stand-in for os.fsync that fails with each of the error codes in turn."""
+    return mock.patch.object(os, "fsync", side_effect=[OSError(code, os.strerror(code)) for code in codes])
+
+
+class Files(MadeRuns):
+    def test_a_name_may_be_as_long_as_the_file_system_allows(self):
+        path = self.root / ("n" * 255)
+        for content in ("one", b"two", "é\r\n"):
+            files.write_atomically(path, content)
+            self.assertEqual(path.read_bytes(), content.encode() if isinstance(content, str) else content)
+        safetensors_io.write(path, {"x": np.arange(3.0)})
+        self.assertEqual(safetensors_io.read(path)[0]["x"].tolist(), [0, 1, 2])
+        self.assertEqual(sorted(os.listdir(self.root)), sorted(["corpus.txt", path.name]))
+        run, stem = self.make("run"), "n" * 250
+        for script, name in (("report.py", stem + ".html"), ("plot.py", stem + ".png")):
+            result = self.call(script, *(["loss"] if script == "plot.py" else []), run, "-o", self.root / name)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertTrue((self.root / name).is_file())
+
+    def test_a_link_stays_a_link_and_the_mode_is_the_users(self):
+        target, link = self.root / "target", self.root / "link"
+        link.symlink_to("target")
+        old = os.umask(0o027)
+        self.addCleanup(os.umask, old)
+        files.write_atomically(link, "text")
+        self.assertEqual((link.is_symlink(), target.read_text(), target.stat().st_mode & 0o777), (True, "text", 0o640))
+
+    def test_a_file_system_that_cannot_sync_is_tolerated(self):
+        path = self.root / "x"
+        with failing(errno.EINVAL, errno.ENOTSUP):
+            files.write_atomically(path, "text")
+        self.assertEqual(path.read_text(), "text")
+
+    def test_an_error_names_the_file_and_leaves_the_old_one(self):
+        path = self.root / "x"
+        files.write_atomically(path, "old")
+        for fault in (failing(errno.ENOSPC), mock.patch.object(os, "replace", side_effect=OSError(errno.EIO, "broken"))):
+            with fault, self.assertRaises(OSError) as caught:
+                files.write_atomically(path, "new")
+            self.assertEqual(caught.exception.filename, str(path))
+        with contextlib.suppress(KeyboardInterrupt), mock.patch.object(os, "fsync", side_effect=KeyboardInterrupt):
+            files.write_atomically(path, "new")
+        self.assertEqual((path.read_text(), sorted(os.listdir(self.root))), ("old", ["corpus.txt", "x"]))
+        for missing in (self.root / "none" / "x",):
+            with self.assertRaises(FileNotFoundError) as caught:
+                files.write_atomically(missing, "new")
+            self.assertEqual(caught.exception.filename, str(missing))
+        for path in (Path("/dev/null"), self.root):
+            with self.assertRaises(ScriptError) as caught:
+                files.write_atomically(path, "new")
+            self.assertEqual(str(caught.exception), f"{path}: cannot be written: it exists and is not a file")
+
+
+if __name__ == "__main__":
+    unittest.main()
