@@ -17,7 +17,7 @@ const std::string austen = NORMSCOPE_SOURCE_DIR "/data/austen.txt";
 
 std::string refusal_of(std::string_view bytes) {
   const ScratchFile text("a", bytes);
-  return message([&] { read_text(text.path); }, "");
+  return message([&] { load_corpus({text.path}, 0, "", 1); }, "");
 }
 
 Corpus load(std::string_view bytes, double val_fraction, Index context) {
@@ -55,8 +55,8 @@ TEST_CASE("UTF-8 that is none is refused with the place of its first byte") {
 }
 
 TEST_CASE("a BOM is dropped at the start of each file, CR, NUL and a later BOM are characters") {
-  const ScratchFile text("a", std::string_view("\xEF\xBB\xBF\x61\r\n\0\xEF\xBB\xBF", 10));
-  CHECK(read_text(text.path) == std::u32string_view(U"a\r\n\0\uFEFF", 5));
+  const Corpus odd = load(std::string_view("\xEF\xBB\xBF\x61\r\n\0\xEF\xBB\xBF", 10), 0, 1);
+  CHECK(odd.vocab.decode(odd.train) == std::string_view("a\r\n\0\xEF\xBB\xBF", 7));
 
   const ScratchFile one("1", "\uFEFFzx"), two("2", "\uFEFFxy\u00e9");
   const Corpus corpus = load_corpus({one.path, two.path}, 0, "", 1);
@@ -109,10 +109,10 @@ TEST_CASE("a file of its own for validation leaves the whole of the other for tr
 }
 
 TEST_CASE("a vocabulary, there and back") {
-  const Vocabulary vocab = Vocabulary::of(U"b\na\U0001F600\u00E9");
+  const Vocabulary vocab = Vocabulary(U"\nab\u00E9\U0001F600");
   CHECK(vocab.to_json() == "[10,97,98,233,128512]");
   CHECK(Vocabulary::from_json(vocab.to_json(), "x") == vocab);
-  CHECK(vocab.decode(vocab.encode(U"\U0001F600\u00E9ab", "x")) ==
+  CHECK(vocab.decode(vocab.encode("\U0001F600\u00E9ab", "x", "y")) ==
         "\U0001F600\u00e9"
         "ab");
   CHECK(vocab.find(U'b') == 2);
@@ -121,17 +121,60 @@ TEST_CASE("a vocabulary, there and back") {
   CHECK(vocab.character(4) == U'\U0001F600');
   CHECK_THROWS_AS(vocab.character(5), Error);
   CHECK_THROWS_AS(vocab.character(-1), Error);
-  CHECK(holds(message([&] { vocab.encode(U"ax", "prompt"); }),
+  CHECK(holds(message([&] { vocab.encode("ax", "prompt", "y"); }),
               "[prompt] 'x' (U+0078) is not in the model's vocabulary"));
-  CHECK(holds(message([&] { vocab.encode(U"\u20ac", "prompt"); }),
+  CHECK(holds(message([&] { vocab.encode("\u20ac", "prompt", "y"); }),
               "'\u20ac' (U+20AC) is not in the model's vocabulary, the 5 "));
-  CHECK(holds(message([&] { vocab.encode(U"\x1B", "prompt"); }), "'\\x1b' (U+001B)"));
+  CHECK(holds(message([&] { vocab.encode("\x1B", "prompt", "y"); }), "'\\x1b' (U+001B)"));
 
   for (const char* bad :
        {"", "[", "[]", "[1", "[1,]", "[1 2]", "[2,1]", "[1,1]", "[-1]", "[1.5]", "[1e3]", "[\"a\"]",
         "[55296]", "[1114112]", "[99999999999]", "{}", "[1] x", "[[1]]", "null"}) {
     CHECK_THROWS_AS_MESSAGE(Vocabulary::from_json(bad, "x"), Error, bad);
   }
+}
+
+TEST_CASE("an accent that is written in the other way is explained") {
+  const Vocabulary composed(U"e\u00E9"), decomposed(U"e\u0301");
+  const auto refusal = [](const Vocabulary& vocabulary, const char* prompt) {
+    return message([&] { vocabulary.encode(prompt, "sample", "--prompt"); });
+  };
+  CHECK_HOLDS(refusal(decomposed, "\u00E9"), "accents as characters of their own, after the letter (NFD)");
+  CHECK_HOLDS(refusal(composed, "e\u0301"), "it is an accent, and the corpus");
+  CHECK(!holds(refusal(composed, "\u00EA"), "NFD"));
+  CHECK(!holds(refusal(decomposed, "x"), "NFD"));
+  CHECK(composed.encode("\uFEFFe", "sample", "--prompt") == std::vector<Token>{0});
+  CHECK_HOLDS(refusal(composed, "e\xFF"), "[sample] --prompt: invalid UTF-8 at byte 1;");
+}
+
+TEST_CASE("a text that memory cannot hold is refused before it is read") {
+  const ScratchFile text("huge", "a");
+  std::filesystem::resize_file(text.path, std::uintmax_t{1} << 42);  // sparse: it takes no room on the disk
+  for (const auto& refusal : {message([&] { load_corpus({text.path}, 0.1, "", 8); }), message([&] { read_text(text.path); })}) {
+    CHECK_HOLDS(refusal, text.path + ": a text of 4194304 MiB takes up to 25165824 MiB of memory, and ");
+    CHECK_HOLDS(refusal, " MiB are free; use a shorter text");
+  }
+}
+
+TEST_CASE("remarks: characters of the validation part alone, and sorted lines") {
+  CHECK(corpus_remarks(load("abcabcabca", 0.3, 2)).empty());
+  CHECK(corpus_remarks(load("abcabcabc", 0, 2)).empty());
+  const std::vector<std::string> one = corpus_remarks(load("aaaaaaa\u00E9\naa", 0.4, 2));
+  REQUIRE(one.size() == 1);
+  CHECK_HOLDS(one[0], "the training part lacks characters of the validation part");
+  CHECK(one[0].ends_with(": \"\\n\", \"\u00E9\""));
+  CHECK_HOLDS(corpus_remarks(load("aaaaaaaaaabcdefghijkl", 0.5, 2))[0], "\"i\", ...");
+
+  std::string sorted, mixed;
+  for (int line = 0; line < 2000; ++line) {
+    sorted += std::to_string(100'000 + line) + '\n';
+    mixed += std::to_string(100'000 + line * 7919 % 2000) + '\n';
+  }
+  CHECK(corpus_remarks(load(sorted, 0.1, 2)).size() == 1);
+  CHECK_HOLDS(corpus_remarks(load(sorted, 0.1, 2))[0], "the lines of the text are sorted");
+  CHECK(corpus_remarks(load(mixed, 0.1, 2)).empty());
+  CHECK(corpus_remarks(load(sorted.substr(0, 7 * 900), 0.1, 2)).empty());  // too few lines to tell
+  CHECK(corpus_remarks(load_corpus({austen}, 0.1, "", 128)).empty());
 }
 
 TEST_CASE("batches: in range, both ends, a pure function of (seed, step, sequence)") {

@@ -9,7 +9,7 @@ import sys
 import unittest
 import zipfile
 
-from cli import ROOT, CliTest
+from cli import BINARY, ROOT, TEXT, CliTest, environment
 
 SCRIPT = os.path.join(ROOT, "scripts", "make_corpus.py")
 PAGE = "<!DOCTYPE html><html><head><title>t</title><script>var x = 1;</script></head><body><p>Whales &amp; <b>waves</b>.</p></body></html>"
@@ -108,6 +108,29 @@ class MakeCorpus(CliTest):
         self.assertRegex(self.make("nowhere.txt", "-o", "out.txt", code=1).stdout, "refused  nowhere.txt  No such file")
         self.assertRegex(self.make("text.txt", "-o", "text.txt/out.txt", code=1).stderr, r"^\[corpus\] .*text\.txt: ")
         self.assertIn("/dev/null is there and is no file", self.make("text.txt", "-o", "/dev/null", code=2).stderr)
+
+
+class LargeText(CliTest):
+    def test_at_most_six_bytes_of_memory_a_byte(self):
+        step = self.config({"train": {"steps": 1}, "eval": {"every": 0}, "data": {"val_path": "text.txt"}})
+        size = 8 << 20
+        self.write("large.txt", (TEXT * (size // len(TEXT) + 1))[:size])
+        small, _ = self.peak_rss_mb("train", step, "--out", "small")
+        large, _ = self.peak_rss_mb("train", step, "--out", "large", "--set", "data.path=large.txt")  # n-grams are counted too
+        self.assertLess((large - small) * (1 << 20) / size, 6)
+
+    def test_one_that_no_memory_holds_is_named_with_its_figure(self):
+        self.write("huge.txt", "a")
+        os.truncate(self.path("huge.txt"), 1 << 42)
+        self.refused("train", self.config({"data": {"path": "huge.txt"}}), "--out", "run",
+                     says=["huge.txt: a text of 4194304 MiB takes up to 25165824 MiB of memory, and ", "use a shorter text"])
+        self.write("large.txt", TEXT * (64 * (1 << 20) // len(TEXT)))
+        command = ["sh", "-c", 'ulimit -v 400000; exec "$0" "$@"', BINARY, "train", self.config({"data": {"path": "large.txt"}}),
+                   "--out", "run"]
+        done = subprocess.run(command, cwd=self.folder, env=environment(), capture_output=True, encoding="utf-8", check=False)
+        if "large.txt" in done.stderr:  # else the limit did not even let the libraries load
+            self.assertRegex(done.stderr, r"^\[corpus\] \S*large.txt: a text of 6[34] MiB takes up to 38\d MiB of memory, more than "
+                             r"the process is allowed; use a shorter text\n$")
 
 
 if __name__ == "__main__":

@@ -18,18 +18,18 @@ Exit run(const CommandLine& line) {
 
   std::vector<Token> train, text_tokens;
   try {
-    const Corpus corpus = corpus_of(loaded->config);
+    Corpus corpus = corpus_of(loaded->config);
     const std::string other = text_difference(loaded->corpus_hash, {loaded->config, corpus});
     require(other.empty(), "eval", "the model was trained on ", other,
             file ? "" : "; restore it, or name a text with --data FILE");
-    train = corpus.train;
-    text_tokens = corpus.val;
+    train = std::move(corpus.train);
+    text_tokens = std::move(corpus.val);
   } catch (const Error& error) {
     if (!file) throw;  // only --data FILE can do without the corpus
     print_error(text(error.what(), "; no n-gram baselines without it"));
   }
   if (file) {
-    text_tokens = loaded->vocab.encode(read_text(*file), "eval");
+    text_tokens = loaded->vocab.encode(read_text(*file), "eval", *file);
     if (text_tokens.size() < 2)
       refuse("eval", *file, " has 1 of the 2 characters that an evaluation needs");
   } else if (text_tokens.empty()) {

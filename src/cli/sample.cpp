@@ -22,7 +22,7 @@ Exit run(const CommandLine& line) {
   if (isatty(STDERR_FILENO) == 1) print_error(text("weights after step ", loaded->step, ": ", loaded->path));
 
   const std::string prompt = line.text_of("prompt").value_or("");
-  std::vector<Token> tokens = loaded->vocab.encode(decode_text(prompt, "sample", "--prompt"), "sample");
+  std::vector<Token> tokens = loaded->vocab.encode(prompt, "sample", "--prompt");
   if (tokens.empty()) tokens.push_back(default_prompt(loaded->vocab));
 
   // A corpus may contain any character. A terminal gets no control characters but newlines and tabs.

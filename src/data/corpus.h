@@ -20,8 +20,7 @@ class Vocabulary {
  public:
   Vocabulary() = default;
 
-  // Every character that occurs in `text`.
-  static Vocabulary of(std::u32string_view text);
+  explicit Vocabulary(std::u32string ascending);
 
   // From a JSON list of code points, as in a checkpoint's metadata. Error, with the file `name`: not a list,
   // empty, or not strictly ascending.
@@ -32,24 +31,20 @@ class Vocabulary {
   std::optional<Token> find(char32_t character) const;
   char32_t character(Token token) const;  // Error if there is no such token
 
-  // Usage Error with an unknown character: `[topic] ...`.
-  std::vector<Token> encode(std::u32string_view text, std::string_view topic) const;
+  // The tokens of UTF-8 called `name` in errors, without a byte order mark (BOM) at its start. Usage Errors
+  // `[topic] ...`: invalid bytes, with the place of the first; a character that is not in the vocabulary.
+  std::vector<Token> encode(std::string_view text, std::string_view topic, std::string_view name) const;
   std::string decode(std::span<const Token> tokens) const;  // UTF-8
 
   bool operator==(const Vocabulary&) const = default;
 
  private:
-  explicit Vocabulary(std::u32string characters);
-
   std::u32string characters_;
   std::vector<Token> token_of_;  // by code point, up to the largest known; `unknown` elsewhere
 };
 
-// The characters of UTF-8. Usage Error `[topic] name: ...`: invalid bytes, with the place of the first.
-std::u32string decode_text(std::string_view bytes, std::string_view topic, std::string_view name);
-
-// A file's characters, without a leading BOM. Continues `hash`, if given, over the file's bytes.
-std::u32string read_text(const std::string& path, std::uint64_t* hash = nullptr);
+// A file's bytes. Usage Errors `[corpus] ...`: missing, empty, too large for the memory that is free.
+std::string read_text(const std::string& path);
 
 struct Corpus {
   std::vector<Token> train;
@@ -59,10 +54,16 @@ struct Corpus {
 };
 
 // Reads `paths`, one after the other, as one text. Its last part (`val_fraction`) is for validation; with a
-// `val_path` that file is, and all of `paths` is for training. `context` is T: a training sequence takes T+1
-// characters. Usage Errors `[corpus] ...`: a file that is missing, empty or not UTF-8, a part too short.
+// `val_path` that file is, and all of `paths` is for training. A BOM at the start of a file is no character.
+// `context` is T: a training sequence takes T+1 characters. Takes at most 5 bytes of memory a byte of text,
+// or 4 for the result and 1 for the files. Usage Errors `[corpus] ...`: a file that is missing, empty, not
+// UTF-8 or too large for the memory that is free; a part too short.
 Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, const std::string& val_path,
                    Index context);
+
+// Sentences about what makes a validation loss of this corpus misleading; none as a rule. Characters that occur
+// in the validation part alone; a text whose lines are sorted, so that its tail differs from the rest.
+std::vector<std::string> corpus_remarks(const Corpus& corpus);
 
 // floor((1 - val_fraction) * characters), exactly: 0.9 of 10 leaves 1, though 1 - 0.9 is a little under 0.1.
 Index training_characters(Index characters, double val_fraction);

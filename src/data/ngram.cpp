@@ -14,6 +14,21 @@ namespace {
 constexpr double smoothing = 0.1;
 constexpr std::size_t max_n = 4;
 
+// Up to max_n tokens, as a key of its own: a text need not be kept in another form to be counted.
+struct Ngram {
+  Ngram() { tokens.fill(-1); }
+  explicit Ngram(std::span<const Token> few) : Ngram() { std::ranges::copy(few, tokens.begin()); }
+  bool operator==(const Ngram&) const = default;
+  std::array<Token, max_n> tokens;
+};
+
+struct NgramHash {
+  std::size_t operator()(const Ngram& ngram) const {
+    const auto* bytes = reinterpret_cast<const char*>(ngram.tokens.data());
+    return std::hash<std::string_view>()({bytes, sizeof ngram.tokens});
+  }
+};
+
 }  // namespace
 
 std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span<const Token> text,
@@ -27,28 +42,26 @@ std::array<NgramLoss, 5> ngram_baselines(std::span<const Token> train, std::span
   struct Count {
     double seen = 0, followed = 0;  // followed: by another token
   };
-  std::unordered_map<std::u32string_view, Count> counts;  // strings of up to max_n tokens
-  const std::u32string known(train.begin(), train.end()), judged(text.begin(), text.end());
-  const std::u32string_view all = known;
-  counts[all.substr(0, 0)].followed = static_cast<double>(all.size());
-  for (std::size_t begin = 0; begin < all.size(); ++begin) {
-    for (std::size_t n = 1; n <= std::min(max_n, all.size() - begin); ++n) {
-      Count& count = counts[all.substr(begin, n)];
+  std::unordered_map<Ngram, Count, NgramHash> counts;
+  counts[Ngram()].followed = static_cast<double>(train.size());
+  for (std::size_t begin = 0; begin < train.size(); ++begin) {
+    for (std::size_t n = 1; n <= std::min(max_n, train.size() - begin); ++n) {
+      Count& count = counts[Ngram(train.subspan(begin, n))];
       ++count.seen;
-      if (begin + n < all.size()) ++count.followed;
+      if (begin + n < train.size()) ++count.followed;
     }
   }
-  const auto count_of = [&](std::u32string_view string) {
-    const auto found = counts.find(string);
+  const auto count_of = [&](std::span<const Token> tokens) {
+    const auto found = counts.find(Ngram(tokens));
     return found == counts.end() ? Count{} : found->second;
   };
   for (std::size_t n = 1; n <= max_n; ++n) {
-    for (std::size_t i = 1; i < judged.size(); ++i) {
+    for (std::size_t i = 1; i < text.size(); ++i) {
       const std::size_t length = std::min(n, i + 1);
-      const std::u32string_view string = std::u32string_view(judged).substr(i + 1 - length, length);
-      const double followed = count_of(string.substr(0, length - 1)).followed;
+      const std::span<const Token> ngram = text.subspan(i + 1 - length, length);
+      const double followed = count_of(ngram.first(length - 1)).followed;
       losses[n].nats += std::log((followed + smoothing * static_cast<double>(vocabulary)) /
-                                 (count_of(string).seen + smoothing));
+                                 (count_of(ngram).seen + smoothing));
     }
     losses[n].nats /= static_cast<double>(text.size() - 1);
   }
