@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building, testing and plotting need, on Debian and Ubuntu; does nothing where all of it is there.
+# Installs what building, testing and plotting need, on Debian and Ubuntu; does nothing where all of it is installed. Elsewhere
+# it goes on where the tools are there, and else prints a command that installs the packages.
 # Arguments are further packages: scripts/install_packages.sh [PACKAGE...]
 set -euo pipefail
 case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
@@ -7,16 +8,29 @@ case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 packages=(g++ cmake make libopenblas-openmp-dev libcxxopts-dev nlohmann-json3-dev doctest-dev
           python3 python3-numpy python3-matplotlib "$@")
 
+if ! command -v apt-get >/dev/null; then  # CMake says which library it misses
+  if type c++ cmake make python3 >/dev/null 2>&1 && python3 -c "import numpy, matplotlib" 2>/dev/null; then exit 0; fi
+  python_packages="python3 python3-numpy python3-matplotlib"
+  for install in \
+    "dnf install gcc-c++ cmake make openblas-devel cxxopts-devel json-devel doctest-devel $python_packages" \
+    "zypper install gcc-c++ cmake make libopenblas_openmp-devel cxxopts-devel nlohmann_json-devel doctest-devel $python_packages" \
+    "pacman -S gcc cmake make openblas cxxopts nlohmann-json doctest python python-numpy python-matplotlib" \
+    "apk add g++ cmake make openblas-dev cxxopts-dev nlohmann-json doctest-dev python3 py3-numpy py3-matplotlib" \
+    "brew install cmake openblas libomp cxxopts nlohmann-json doctest python numpy python-matplotlib"; do
+    command -v "${install%% *}" >/dev/null || continue
+    echo "[install] no apt-get here; try (nobody has): $install" >&2
+    exit 1
+  done
+  echo "[install] no apt-get here; install the equivalents of: ${packages[*]}" >&2
+  exit 1
+fi
+
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-if ! command -v apt-get >/dev/null; then
-  echo "[install] not a Debian or Ubuntu system; install the equivalents of: ${missing[*]}" >&2
-  exit 1
-fi
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
   if ! command -v sudo >/dev/null; then
@@ -27,10 +41,11 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing ${missing[*]}"
 
-# Another apt, such as the nightly update, may hold a lock for minutes: apt itself waits for the one of packages only.
+# Another apt, such as the nightly update, may hold a lock for minutes; apt itself waits for the lock of the packages only.
+errors=$(mktemp)
+trap 'rm -f "$errors"' EXIT
 apt() {
-  local tries=60 errors
-  errors=$(mktemp)
+  local tries=60
   until "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 -qq "$@" 2>"$errors"; do
     if ! grep -q "Could not get lock" "$errors" || [ $((tries -= 1)) -eq 0 ]; then
       cat "$errors" >&2
@@ -39,7 +54,6 @@ apt() {
     [ $tries -lt 59 ] || echo "another program installs packages; waiting for it" >&2
     sleep "${NORMSCOPE_APT_WAIT:-10}"
   done
-  rm -f "$errors"
 }
 apt update
 apt install -y --no-install-recommends "${missing[@]}"

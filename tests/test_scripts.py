@@ -130,9 +130,29 @@ class Scripts(CliTest):
         self.assertEqual([("update" in call, "install" in call) for call in calls], [(True, False)] * 3 + [(False, True)])
         self.assertIn("waiting", result.stderr)
         self.tool("apt-get", 'echo "E: Unable to locate package" >&2; exit 100\n')
+        self.tool("mktemp", f'touch {self.path("errors")}; echo {self.path("errors")}\n')
         result = self.run_script(install, env={**os.environ, **path})
         self.assertEqual(result.returncode, 1)
         self.assertIn("Unable to locate", result.stderr)
+        self.assertFalse(os.path.exists(self.path("errors")))  # the temporary file
+
+    def test_without_apt_the_packages_of_other_systems_are_named(self):
+        install = os.path.join(os.path.dirname(self.copy_of_the_scripts()), "install_packages.sh")
+        os.makedirs(self.path("bin"))
+        os.symlink(shutil.which("bash"), self.path("bin", "bash"))
+        for manager, package in (("dnf", "openblas-devel"), ("zypper", "libopenblas_openmp-devel"), ("pacman", "openblas"),
+                                 ("apk", "openblas-dev"), ("brew", "openblas")):
+            self.tool(manager, "exit 1\n")
+            result = self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install)
+            os.remove(self.path("bin", manager))
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.stderr, rf"^\[install\] no apt-get here; try \(nobody has\): {manager} .* {package} .*\n$")
+        result = self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install)
+        self.assertRegex(result.stderr, r"^\[install\] no apt-get here; install the equivalents of: g\+\+ .*\n$")
+        for tool in ("c++", "cmake", "make", "python3"):  # where all of them are there, a build may go on
+            self.assertEqual(self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install).returncode, 1)
+            self.tool(tool, "exit 0\n")
+        self.assertEqual(self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install).returncode, 0)
 
 
 if __name__ == "__main__":
