@@ -20,6 +20,7 @@ if CHROMIUM is None:
     sys.exit(77)
 
 import report  # after cli, which tells where scripts are
+from lib.report_page import policy_hash
 from lib.runs import find_runs
 
 LISTEN = """<script>const errors = [];
@@ -52,7 +53,11 @@ class InABrowser(CliTest):
     def said(self, script, address=""):
         """What the body of a function returns that is called in the page."""
         content = report.report(find_runs([self.path("runs")], "config.json"))
-        page = Path(self.write("page.html", content.replace("<head>", "<head>" + LISTEN).replace("</body>", READER % script + "</body>")))
+        reader = READER % script
+        for own in (LISTEN, reader):  # the page's policy allows scripts by their hash alone
+            hashed = policy_hash(re.search("<script>(.*)</script>", own, re.DOTALL)[1])
+            content = content.replace("script-src ", f"script-src '{hashed}' ")
+        page = Path(self.write("page.html", content.replace("<head>", "<head>" + LISTEN).replace("</body>", reader + "</body>")))
         done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=500,900",
                                "--virtual-time-budget=20000", "--dump-dom", page.as_uri() + address], capture_output=True,
                               encoding="utf-8", timeout=120, check=True)
@@ -79,6 +84,37 @@ class InABrowser(CliTest):
             last = [Run(self.path(f"runs/{placement}-{seed}")).rows("metrics.csv")[-1] for seed in (1, 2)]
             for what, column in (("", "train_loss"), (" (validation)", "val_loss")):
                 self.assertAlmostEqual(loss[1][placement + what], sum(float(row[column]) for row in last) / 2, delta=0.006)
+
+    def add_seconds(self):
+        """Gives each log the column of seconds, half a second a step."""
+        for folder in Path(self.path("runs")).iterdir():
+            header, *rows = (folder / "metrics.csv").read_text(encoding="utf-8").splitlines()
+            if "seconds" not in header.split(","):
+                rows = [f"{row},{int(row.split(',')[0]) / 2}" for row in rows]
+                (folder / "metrics.csv").write_text("\n".join([header + ",seconds", *rows, ""]), encoding="utf-8")
+
+    def test_the_loss_is_drawn_by_step_tokens_or_seconds(self):
+        for with_seconds in (False, True):
+            if with_seconds:
+                self.add_seconds()
+            disabled, steps, tokens, tip_of_tokens, clicked, seconds, tip_of_seconds, address = self.said("""
+                const disabled = [...$("axis").options].filter(option => option.disabled).map(option => option.value);
+                const steps = curves("loss")[0]; act("axis", "change", { value: "tokens" }); const tokens = curves("loss")[0];
+                point("loss", 25 * 64); const tipOfTokens = tip(); point("loss", 20 * 64, "pointerdown");
+                const clicked = $("now").textContent;
+                if (!disabled.length) act("axis", "change", { value: "seconds" }); const seconds = curves("loss")[0]; point("loss", 12.5);
+                await passed(700);
+                return [disabled, steps, tokens, tipOfTokens, clicked, seconds, tip(), location.hash];""")
+            last = [Run(self.path(f"runs/pre-{seed}")).rows("metrics.csv")[-1] for seed in (1, 2)]
+            self.assertEqual(tip_of_tokens[0], f"{last[0]['tokens']} tokens")
+            self.assertAlmostEqual(tip_of_tokens[1]["pre"], sum(float(row["train_loss"]) for row in last) / 2, delta=0.006)
+            self.assertEqual((clicked, tokens), ("step 20", steps))  # tokens are proportional to steps
+            if with_seconds:
+                self.assertEqual((disabled, tip_of_seconds[0], seconds, address),
+                                 ([], "12.5 seconds", steps, "#step=20&site=stream&axis=seconds"))
+                self.assertEqual(tip_of_seconds[1], tip_of_tokens[1])
+            else:
+                self.assertEqual(disabled, ["seconds"])
 
     def test_it_moves_and_plays(self):
         opened, first, later, one, both, played, address, width = self.said("""

@@ -35,15 +35,26 @@ def sites_of(run):
     return {"steps": stream.steps[rows].tolist(), "layers": stream.rms.shape[1], "sites": table}
 
 
-def losses_of(run):
-    """{"train", "val"}: lists of [step, loss], a loss that is not finite as None."""
+def has_column(run, name, column):
+    """Whether the header of a run's log names this column; False where there is no log."""
     try:
-        rows = run.rows("metrics.csv", ("step", "train_loss", "val_loss"), "not a training run")
+        with open(run.folder / name, encoding="utf-8", errors="replace") as file:
+            return column in file.readline().rstrip("\n").split(",")
+    except FileNotFoundError:
+        return False
+
+
+def losses_of(run):
+    """{"train", "val"}: lists of [step, loss, tokens, seconds], where a loss that is not finite and seconds that were not logged
+    are None."""
+    columns = ("step", "train_loss", "val_loss", "tokens", "seconds")
+    try:
+        rows = run.rows("metrics.csv", columns[:4 + has_column(run, "metrics.csv", "seconds")], "not a training run")
     except PlotError:
         return {"train": [], "val": []}
 
     def points(kept, column):
-        return [[int(row[0]), number(row[column], 5)] for row in rows[kept]]
+        return [[int(row[0]), number(row[column], 5), int(row[3]), number(row[4], 5) if len(row) > 4 else None] for row in rows[kept]]
 
     validated = np.flatnonzero(~np.isnan(rows[:, 2]))
     return {"train": points(thinned(len(rows), MOST_LOSSES), 1), "val": points(validated[thinned(validated.size, 60)], 2)
@@ -54,7 +65,7 @@ def page_data(groups):
     """Everything that the page's script reads."""
     runs = [{"group": number, "diverged": run.lost_at() if run.diverged else None, **sites_of(run), **losses_of(run)}
             for number, group in enumerate(groups) for run in group.runs]
-    curves = [np.array([loss for _, loss in run[kind]], float) for run in runs for kind in ("train", "val")]
+    curves = [np.array([loss for _, loss, *_ in run[kind]], float) for run in runs for kind in ("train", "val")]
     trained = [run for group in groups for run in group.runs if not run.probe]
     levels = plot_loss.common_levels(trained) if trained else {}
     guess = max(map(math.log, plot_loss.vocabularies(trained)), default=None)

@@ -1,6 +1,7 @@
 """The page around a report: the pieces of HTML that it is put together from. Nothing is fetched."""
 
 import base64
+import hashlib
 import html
 import json
 import re
@@ -79,11 +80,17 @@ def section(title, said, *parts):
     return f"<section>\n<h2>{text(title)}</h2>\n<p>{text(said)}</p>\n{content}\n</section>"
 
 
+def policy_hash(content):
+    """A script or style as a Content-Security-Policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode("utf-8")).digest()).decode("ascii")
+
+
 def page(title, subtitle, sections, data, refresh=None):
-    """The whole page. Its policy allows nothing from outside, whatever a run's texts hold. `refresh`: the seconds after which a
-    browser reads the page again."""
+    """The whole page. Its policy allows nothing from outside, and no script and style but its own, whatever a run's texts hold.
+    `refresh`: the seconds after which a browser reads the page again."""
     template, style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js"))
     parts = {"title": text(title), "subtitle": text(subtitle), "sections": "\n".join(sections), "style": style, "script": script,
+             "stylehash": policy_hash(style), "scripthash": policy_hash(script),
              "refresh": f'<meta http-equiv="refresh" content="{refresh}">' if refresh else "",
              # no "<" of a run's text ends the element, and no character turns the line
              "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")}

@@ -6,7 +6,7 @@ const $ = id => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 58, right: 14, top: 14, bottom: 38 };  // pixels around a chart's plot
 const LEVEL_NAMES = 96;  // pixels right of the loss
-const state = { at: 0, site: "stream", boxes: [], playing: 0, saved: 0 };
+const state = { at: 0, site: "stream", axis: "step", boxes: [], playing: 0, saved: 0 };
 const panels = [...new Set(page.groups.map(group => group.panel))];
 const charts = { grad: [], rms: [], loss: [] };  // a chart a panel
 
@@ -33,11 +33,15 @@ function spread(values) {
   return good.length ? [good.reduce((a, b) => a + b) / good.length, Math.min(...good), Math.max(...good)] : [null, null, null];
 }
 
-// [[step, mean, least, most]] of runs' lists of [step, loss].
+// [[x, mean, least, most, step]] of runs' lists of losses, merged step by step; x is the mean over the runs.
 function merged(lists) {
   const table = new Map();
-  for (const [at, loss] of lists.flat()) table.set(at, [...(table.get(at) ?? []), loss]);
-  return [...table.keys()].sort((a, b) => a - b).map(at => [at, ...spread(table.get(at))]);
+  for (const row of lists.flat()) table.set(row[0], [...(table.get(row[0]) ?? []), row]);
+  const place = AXES[state.axis].place;
+  return [...table.keys()].sort((a, b) => a - b).map(at => {
+    const rows = table.get(at);
+    return [spread(rows.map(row => row[place]))[0], ...spread(rows.map(row => row[1])), at];
+  });
 }
 
 // ---- charts ---------------------------------------------------------------------------------------------------
@@ -54,6 +58,14 @@ const text = v => v !== 0 && (Math.abs(v) < 1e-3 || Math.abs(v) >= 1e5) ? Number
 
 // A tick's text: powers of ten as in the pictures.
 const tick = v => text(v).replace(/^1e(-?\d+)$/, (_, power) => "10" + [...power].map(c => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]).join(""));
+
+// What a loss may be drawn against: the place of the value in a row of a run's losses, and its text.
+const short = v => v >= 1e6 ? `${text(v / 1e6)}M` : v >= 1e4 ? `${text(v / 1e3)}k` : text(v);
+const AXES = {
+  step: { place: 0, name: "step", tick: v => Number.isInteger(v) ? v : null, title: v => `step ${v}` },
+  tokens: { place: 2, name: "tokens", tick: short, title: v => `${short(v)} tokens` },
+  seconds: { place: 3, name: "seconds of training", tick: text, title: v => `${text(v)} seconds` },
+};
 
 function swatch(parent, group) {
   const svg = document.createElementNS(SVG, "svg");
@@ -80,7 +92,7 @@ function ticks(low, high, log, most) {
 }
 
 // An empty chart: grid, ticks, and the functions x and y from values to pixels; y stays within the plot.
-function frame(kind, panel, xs, ys, log, xName, note = "", room = MARGIN.right) {
+function frame(kind, panel, xs, ys, log, xName, note = "", room = MARGIN.right, xTick = AXES.step.tick) {
   const figure = $(kind).querySelectorAll("figure")[panel], svg = figure.querySelector("svg");
   figure.hidden = state.boxes.some(({ what, name, box }) => what === "panel" && name === panels[panel] && !box.checked);
   const width = svg.clientWidth || 600, height = svg.clientHeight || 300;
@@ -95,9 +107,9 @@ function frame(kind, panel, xs, ys, log, xName, note = "", room = MARGIN.right) 
     add(svg, "line", { class: "grid", x1: left, x2: right, y1: chart.y(v), y2: chart.y(v) });
     add(svg, "text", { x: left - 7, y: chart.y(v) + 4, "text-anchor": "end" }, tick(v));
   }
-  for (const v of ticks(...xs, false, Math.max(3, Math.min(10, (right - left) / 50))).filter(Number.isInteger)) {
+  for (const v of ticks(...xs, false, Math.max(3, Math.min(10, (right - left) / 50))).filter(v => xTick(v) !== null)) {
     add(svg, "line", { class: "grid", x1: chart.x(v), x2: chart.x(v), y1: top, y2: bottom });
-    add(svg, "text", { x: chart.x(v), y: bottom + 17, "text-anchor": "middle" }, v);
+    add(svg, "text", { x: chart.x(v), y: bottom + 17, "text-anchor": "middle" }, xTick(v));
   }
   add(svg, "text", { x: right, y: height - 4, "text-anchor": "end" }, xName);
   return chart;
@@ -143,9 +155,11 @@ function drawDepth(name, panel) {
 }
 
 function drawLoss(panel) {
-  const [low, high, log] = page.loss, last = Math.max(1, ...page.runs.flatMap(run => run.train.map(row => row[0])));
+  const axis = AXES[state.axis], [low, high, log] = page.loss;
+  const last = page.runs.flatMap(run => run.train.map(row => row[axis.place])).reduce((a, b) => Math.max(a, b), 0) || 1;
   const levels = Object.entries(page.levels).filter(([, v]) => v > low && v < high).sort((a, b) => b[1] - a[1]);
-  const chart = charts.loss[panel] = frame("loss", panel, [0, last], [low, high], log, "step", "", levels.length ? LEVEL_NAMES : MARGIN.right);
+  const chart = charts.loss[panel] = frame("loss", panel, [0, last], [low, high], log, axis.name, "", levels.length ? LEVEL_NAMES : MARGIN.right,
+    axis.tick);
   const { svg } = chart;
   let free = 0;  // the height from which no name is written yet
   for (const [name, level] of levels) {
@@ -161,12 +175,15 @@ function drawLoss(panel) {
       add(svg, "path", { class: "point", fill: group.color, d: `M${chart.x(at) - 5},${chart.y(loss)}l5,-5l5,5l-5,5z` });
     for (const run of group.runs.filter(run => run.diverged)) {
       const end = run.train.findLast(p => p[1] !== null);
-      if (end) add(svg, "text", { class: "name", x: chart.x(end[0]), y: chart.y(end[1]) + 5, "text-anchor": "middle" }, "✕");
+      if (end) add(svg, "text", { class: "name", x: chart.x(end[axis.place]), y: chart.y(end[1]) + 5, "text-anchor": "middle" }, "✕");
     }
   }
-  add(svg, "line", { class: "cursor", x1: chart.x(step()), x2: chart.x(step()), y1: chart.top, y2: chart.bottom });
-  chart.places = [...new Set(drawn.flatMap(([, ...lists]) => lists.flat().map(p => p[0])))].sort((a, b) => a - b);
-  chart.title = at => `step ${at}`;
+  const points = drawn.flatMap(([, ...lists]) => lists.flat());
+  if (state.axis === "step")  // elsewhere one step lies at several places
+    add(svg, "line", { class: "cursor", x1: chart.x(step()), x2: chart.x(step()), y1: chart.top, y2: chart.bottom });
+  chart.places = [...new Set(points.map(p => p[0]))].sort((a, b) => a - b);
+  chart.stepAt = place => points.find(p => p[0] === place)?.[4] ?? step();
+  chart.title = axis.title;
   chart.values = at => drawn.flatMap(([group, ...lists]) => lists.map((list, i) => {
     const before = list.findLast(p => p[0] <= at);
     return [group, i ? " (validation)" : "", before ? before[1] : null];
@@ -207,7 +224,8 @@ function redraw() {
   $("step").value = state.at;
   $("now").textContent = `step ${step()}`;
   clearTimeout(state.saved);  // the address keeps the step for a reload; browsers forbid writing it at every frame
-  state.saved = setTimeout(() => location.replace(`#step=${step()}&site=${state.site}`), 500);
+  state.saved = setTimeout(() => location.replace(`#step=${step()}&site=${state.site}`
+    + (state.axis === "step" ? "" : `&axis=${state.axis}`)), 500);
 }
 
 function goTo(at) {
@@ -255,7 +273,7 @@ function chartOf(kind, panel) {
   svg.addEventListener("pointerleave", () => { $("tip").hidden = true; });
   if (kind === "loss") svg.addEventListener("pointerdown", event => {
     play(false);
-    goTo(nearest(charts.loss[panel], event));
+    goTo(charts.loss[panel].stepAt(nearest(charts.loss[panel], event)));
   });
 }
 
@@ -277,6 +295,10 @@ function start() {
     play(false);
   });
   $("site").addEventListener("change", () => { state.site = $("site").value; redraw(); });
+  $("axis").addEventListener("change", () => { state.axis = $("axis").value; redraw(); });
+  $("axis").parentElement.hidden = $("loss").hidden;
+  for (const option of $("axis").options)  // an axis that some run did not log is no choice
+    option.disabled = page.runs.some(run => run.train.some(row => row[AXES[option.value].place] === null));
   $("play").addEventListener("click", () => play(!state.playing));
   document.addEventListener("keydown", event => {
     if (event.key !== " " || /^(INPUT|SELECT|BUTTON|SUMMARY)$/.test(event.target.tagName)) return;
@@ -286,6 +308,8 @@ function start() {
   addEventListener("resize", redraw);
   const asked = new URLSearchParams(location.hash.slice(1));
   if (asked.has("site")) state.site = $("site").value = asked.get("site");
+  if ([...$("axis").options].some(option => option.value === asked.get("axis") && !option.disabled))
+    state.axis = $("axis").value = asked.get("axis");
   goTo(Number(asked.get("step")));
   play(!asked.has("step") && page.steps.length > 1 && !matchMedia("(prefers-reduced-motion: reduce)").matches);
 }
