@@ -20,22 +20,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import program
+from lib.command import ROOT, program
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BINARY = program()
-PEER = os.path.join(ROOT, "scripts", "lib", "torch_peer.py")
+PEER = ROOT / "scripts" / "lib" / "torch_peer.py"
 PRECISIONS = ("fp32", "bf16")
 ATTENTIONS = ("fused", "written_out")
 TRIAL_STEPS = 7
-# What users set for one OpenMP or BLAS would change one side only.
+# The environment without the users' settings for an OpenMP or BLAS, each of which would change one side only.
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not name.startswith(("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_"))}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """L H C T B, and how many steps are measured."""
+    """The letters L, H, C, T and B, and how many steps are measured."""
     blocks: int
     heads: int
     width: int
@@ -56,20 +55,20 @@ class Shape:
 
 SHAPES = [Shape(4, 4, 128, 64, 12, 60), Shape(6, 6, 384, 256, 8, 20), Shape(24, 4, 128, 128, 16, 20),
           Shape(12, 4, 64, 64, 8, 60)]  # the last is the quick start's
-QUICK = [Shape(2, 2, 32, 16, 4, 20)]  # it shows that all of it runs
+QUICK = [Shape(2, 2, 32, 16, 4, 20)]  # shows that both sides run
 
 
 class Failure(Exception):
-    """The message of a process that failed."""
+    """A process failed; the message holds the last line of its stderr."""
 
 
 def json_of(*command):
-    """The JSON that a process prints."""
+    """The value that the process prints as JSON."""
     result = subprocess.run(list(map(str, command)), env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                             check=False)
     if result.returncode != 0:
-        message = (result.stderr.strip() or "it printed no message").split("\n")[-1]
-        raise Failure(f"{os.path.basename(command[0])} failed with code {result.returncode}: {message}")
+        lines = result.stderr.strip().splitlines() or ["no message"]
+        raise Failure(f"{os.path.basename(command[0])} failed with code {result.returncode}: {lines[-1]}")
     return json.loads(result.stdout)
 
 
@@ -134,7 +133,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--shape", type=int, choices=range(1, len(SHAPES) + 1), action="append",
                         help="only this shape; may be given often (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a tiny shape: does all of it run?")
+    parser.add_argument("--quick", action="store_true", help="a tiny shape, to see whether both sides run")
     arguments = parser.parse_args()
     probe = [arguments.python, "-c", "import torch; print(torch.__version__)"]
     try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes one UTF-8 text, which normscope trains on, of files and folders: UTF-8 texts, source code and Markdown as they are; HTML,
-DOCX, ODT and EPUB by pandoc, PDF by pdftotext, images by tesseract. Line ends become \\n; all else stays (iconv -t ASCII//TRANSLIT rids
-it of rare characters)."""
+"""Makes one UTF-8 text for training from files and folders: UTF-8 texts, source code and Markdown are taken as they are; HTML,
+DOCX, ODT and EPUB are converted by pandoc, PDF by pdftotext, images by tesseract. Line ends become \\n; all other characters stay
+(`iconv -t ASCII//TRANSLIT` replaces rare ones)."""
 
 import os
 import shutil
@@ -27,11 +27,11 @@ TOOLS = {  # by ending: program, Debian's package, arguments
 
 
 class Refused(Exception):
-    """Why nothing of a file is taken."""
+    """A file from which no text is taken; the message says why."""
 
 
 def extracted(path):
-    """(text, by what) of a file."""
+    """(text of a file, name of the program that extracted it or "utf-8"). Refused if there is none."""
     tool, how = TOOLS.get(path.suffix.lower()), "utf-8"
     if tool is None:
         content = path.read_bytes()
@@ -39,7 +39,7 @@ def extracted(path):
         how, package, arguments = tool
         if not shutil.which(how):
             raise Refused(f"needs {how}: apt-get install {package}")
-        name = os.path.abspath(path)  # which is no option's
+        name = os.path.abspath(path)  # begins with no dash, as an option does
         done = subprocess.run([how, *(name if a == "{}" else a for a in arguments)], stdin=subprocess.DEVNULL, capture_output=True,
                               check=False)
         if done.returncode != 0:
@@ -48,14 +48,14 @@ def extracted(path):
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        raise Refused(f"no UTF-8 at byte {error.start}; of a text, iconv -f ENCODING -t UTF-8 makes it") from None
+        raise Refused(f"no UTF-8 at byte {error.start}; convert a text with iconv -f ENCODING -t UTF-8") from None
     if "\0" in text or not text.strip():
         raise Refused("not text: it has NUL bytes" if "\0" in text else "no text in it")
     return text if text.endswith("\n") else text + "\n", how
 
 
 def found_files(paths, output):
-    """The files named, and those below folders, in order; left out are the output itself, hidden files, and pipes, which have no
+    """Yields the files named and those below folders, in order, without the output itself, hidden files, and pipes, which have no
     end."""
     for path in paths:
         below = [p for p in sorted(path.rglob("*")) if (p.is_file() or not p.exists())
@@ -64,7 +64,7 @@ def found_files(paths, output):
 
 
 def run():
-    """Reads the command line and writes the text; a table tells what became of each file."""
+    """Reads the command line and writes the text; prints a table of the files with their characters or why they were refused."""
     parser = Parser("corpus", __doc__, epilog=EXAMPLES)
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="file, or folder with all that is below it")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, type=Path, help="the text to write")

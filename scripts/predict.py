@@ -13,8 +13,9 @@ act_grad.<layer>.<site> of the mean loss, (B, T, width) each, with the sites of 
   tensors = {f"act.{k}": y for k, y in sites.items()} | {f"act_grad.{k}": y.grad for k, y in sites.items()}
   safetensors.torch.save_file(tensors, "mine.safetensors")
 
-A site may be off by the tolerance and three standard errors of the measured mean over its seeds; a gradient by the theory's
-own error too, about a part in d_model a block. The spread of one seed is unknown: it has three times the tolerance.
+A site may differ from the prediction by the tolerance plus three standard errors of the measured mean over seeds; a gradient
+also by the theory's own error, about one part in d_model for each block. With one seed the standard error is unknown, so the
+tolerance is tripled.
 Exit code 1 if a site is off or names and shapes are not the config's, 2 where the theory has no prediction.
 """
 
@@ -27,7 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.command import Parser, ScriptError, printable, table_of
-from lib.decoder_ends import text_of_config
+from lib.embedding_and_head import text_of_config
 from lib.keys import completed
 from lib.mean_field import TOLERANCE, allowed, predict, resolved, sites_of, tokens_of
 from lib.runs import find_runs, main, np

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes one HTML page about one or more runs: how their layers change, the results, every picture, samples and configs. The
-page needs nothing but itself."""
+page is a single file and loads nothing."""
 
 import json
 import sys
@@ -37,27 +37,28 @@ def heading(group):
 # ---- sections -------------------------------------------------------------------------------------------------
 
 
-def results(said):
-    """The table of results, the differences seed by seed, and what can be said of them: all as compare.py has it."""
+def results(compared):
+    """The section of results: the table, the differences seed by seed and the remarks of compare.py. `compared`: as comparison()
+    returns it."""
     rows = []
-    for entry in said["runs"]:
+    for entry in compared["runs"]:
         figures = [figure["text"] for figure in entry["figures"].values()]
         rows.append([heading(entry["group"]), text(", ".join(map(str, entry["seeds"]))), text(entry["status"]),
                      f"{entry['params']:,}" if entry["params"] else "–",
                      *(text(f).replace(" ± ", ' <span class="spread">± ') + "</span>" * (" ± " in f) for f in figures)])
-    header = ["run", "seed", "status", "params", *(figure["title"] for figure in said["runs"][0]["figures"].values())]
-    pairs = [[text(pair[key]) for key in ("group", "base", "difference", "text")] for pair in said["paired"]]
+    header = ["run", "seed", "status", "params", *(figure["title"] for figure in compared["runs"][0]["figures"].values())]
+    pairs = [[text(pair[key]) for key in ("group", "base", "difference", "text")] for pair in compared["paired"]]
     return section("Results", "A lower loss is better (nats per character). Where grad first/last, the norm of block 1's gradient over "
                    "that of the last block's, is far below 1, the first blocks hardly learn; growth is the stream's rms after "
                    "the last block over that before the first. ± is the standard error of the mean over seeds.",
                    table(header, rows, numbers=range(3, len(header))),
                    "<h3>Seed by seed</h3>\n<p>Final validation loss of a run minus that of another: below 0 the run is better.</p>"
                    + table(["run", "minus", "difference", ""], pairs, numbers=[2]) if pairs else "",
-                   bullets(r["text"] for r in said["remarks"]))
+                   bullets(r["text"] for r in compared["remarks"]))
 
 
 def drawn(title, caption, groups, read, plot):
-    """A still picture of the runs that `read` takes; it says which are left out, and why."""
+    """A folded still picture of the runs for which `read(run)` raises no PlotError, with a note of the other runs and their reasons."""
     reasons, kept = {}, []
     for group in groups:
         good = []
@@ -81,7 +82,7 @@ def drawn(title, caption, groups, read, plot):
 
 
 def pictures(groups):
-    """The still pictures: all that a browser without scripts shows, and what a paper takes."""
+    """The section of still pictures, which a browser without scripts shows too."""
 
     def losses(run):
         if run.probe:
@@ -92,12 +93,12 @@ def pictures(groups):
         if Site(run).steps.size < 2:
             raise PlotError(f"{run}: one step is logged, a map needs two")
 
-    return section("Pictures", "What scripts/plot.py draws: open a picture, and it says what to look for.",
+    return section("Pictures", "The pictures of scripts/plot.py, each with a line on what to look for.",
         drawn("Loss", "Training loss as a line, validation loss as diamonds; dotted, what counting characters achieves on the same "
               "validation text. A model that stays at the unigram level knows letters, and nothing of their order.",
               groups, losses, plot_loss.plot),
-        drawn("Gradient norm and clipping", "Of the whole gradient, before it is clipped, and what clipping leaves of it. It may look "
-              "healthy where the first blocks get nothing: the next picture tells.", groups, plot_steps.Steps, plot_steps.plot),
+        drawn("Gradient norm and clipping", "The norm of the whole gradient before clipping, and after it. It may look healthy although the "
+              "first blocks get nothing: see the next picture.", groups, plot_steps.Steps, plot_steps.plot),
         drawn("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the "
               "first blocks; one that falls by powers of ten does not.", groups, Site, plot_layers.plot),
         drawn("Before training, beside theory", "Points: the first logged step; dashed: what scripts/predict.py expects of such a "
@@ -108,12 +109,12 @@ def pictures(groups):
         drawn("Branch beside stream", "How large what a sublayer adds is, beside the stream that it joins. Far below 1, the block "
               "changes little.", groups, Branches, plot_branches.plot),
         drawn("Attention heads", "How widely a query attends, how much of it goes to the first token, how large logits "
-              "are. Uniform weights tell nothing apart: so it is where all tokens of a stream have become alike.", groups,
-              plot_heads.heads, plot_heads.plot))
+              "are. Uniform attention weights mean that attention no longer distinguishes tokens; this happens when all token "
+              "vectors of the stream have become equal.", groups, plot_heads.heads, plot_heads.plot))
 
 
 def samples(groups):
-    """What the models write: of each group, the first run that has a sample."""
+    """The section of samples: for each group, the text of its first run that has one."""
     parts, missing = [], []
     for group in groups:
         for run in group.runs:
@@ -140,18 +141,19 @@ def files(groups):
 
 def report(runs, refresh=None):
     """The page about these runs, set against the first."""
-    said = comparison(runs)
-    groups = styled([entry["group"] for entry in said["runs"]])
+    compared = comparison(runs)
+    groups = styled([entry["group"] for entry in compared["runs"]])
     labels = [group.label for group in groups]
     title = "normscope: " + (" and ".join(labels) if len(labels) <= 2 else f"{len(labels)} configurations")
     count = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
     return page(shortened(title, 160), f"{count} · {shared_settings(groups)}",
-                [results(said), pictures(groups), samples(groups), files(groups)],
+                [results(compared), pictures(groups), samples(groups), files(groups)],
                 page_data(groups), refresh)
 
 
 def watched(args, path, pause=2.0, patience=3):
-    """Writes the page anew whenever a run has new rows, until none has been unfinished or new for `patience` looks."""
+    """Writes the page again whenever a run has new rows; looks every `pause` seconds, and ends after `patience` looks at which no run was
+    unfinished or had new rows."""
     seen, calm = None, 0
     while calm < patience:
         runs = find_runs(args.runs, "config.json")
@@ -173,7 +175,7 @@ def write(path, content):
 
 def run():
     """Reads the command line and writes the page."""
-    parser = Parser("plot", __doc__, epilog=EXAMPLES)
+    parser = Parser("report", __doc__, epilog=EXAMPLES)
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
     parser.add_argument("-o", "--output", metavar="FILE", help="HTML file to write (default: report.html in the folder "
                         "that holds the runs)")
@@ -189,4 +191,4 @@ def run():
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, "report")

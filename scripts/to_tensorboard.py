@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes runs as TensorBoard event files: the columns of metrics.csv, and of the residual stream each layer's activation and
-gradient rms. It writes the format itself, so that neither TensorFlow nor PyTorch is needed; `tensorboard --logdir DIR` shows
+"""Writes runs as TensorBoard event files: the columns of metrics.csv, and the rms of the residual stream's activation and gradient
+at each layer. It writes the format itself, so that neither TensorFlow nor PyTorch is needed; `tensorboard --logdir DIR` shows
 them. For Weights & Biases see scripts/README.md."""
 
 import argparse
@@ -14,7 +14,7 @@ from lib.files import write_atomically
 from lib.runs import find_runs, main, printable
 from lib.sites import Site
 
-SKIPPED = ("step", "tokens")  # columns that are no curve
+SKIPPED = ("step", "tokens", "seconds")  # columns that are axes, not curves
 
 
 def crc32c_table():

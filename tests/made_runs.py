@@ -115,7 +115,7 @@ class MadeRuns(unittest.TestCase):
     def refused(self, script, *args, says, code=2, **options):
         done = self.call(script, *args, **options)
         self.assertEqual(done.returncode, code, done.stderr)
-        self.assertRegex(done.stderr, r"\A\[plot\] .*" + says)
+        self.assertRegex(done.stderr, r"\A\[(plot|report)\] .*" + says)
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
     def has(self, svg, *texts):

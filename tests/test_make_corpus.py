@@ -46,7 +46,7 @@ class MakeCorpus(CliTest):
         table = [line.split("  ") for line in done.stdout.splitlines()]
         self.assertEqual([[part.strip() for part in row if part.strip()] for row in table[:-1]], [
             ["10", "in/a.txt", "utf-8"], ["8", "in/b.md", "utf-8"],
-            ["refused", "in/c.txt", "no UTF-8 at byte 3; of a text, iconv -f ENCODING -t UTF-8 makes it"],
+            ["refused", "in/c.txt", "no UTF-8 at byte 3; convert a text with iconv -f ENCODING -t UTF-8"],
             ["refused", "in/d.bin", "not text: it has NUL bytes"], ["refused", "in/e.txt", "no text in it"]])
         self.assertEqual(table[-1][0], f"wrote link.txt: 18 characters, {len(set(self.text()))} different")
         self.make(".", "-o", "out.txt")  # the output is no input

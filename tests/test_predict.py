@@ -11,7 +11,7 @@ import unittest
 from cli import ROOT, CliTest, read_csv, read_safetensors, run_script, sites_of, write_safetensors
 from made_runs import MadeRuns
 
-from lib import decoder_ends, figures, gaussian, mean_field, plot_layers
+from lib import embedding_and_head, figures, gaussian, mean_field, plot_layers
 from lib.attention_kernels import Attention
 from lib.groups import group_by_config
 from lib.mean_field import NoPrediction
@@ -24,7 +24,7 @@ MODEL = {"n_layer": 12, "n_head": 4, "d_model": WIDE, "d_ff": WIDE, "context": 1
          "activation": "relu", "qk_norm": False, "qkv_norm": False, "inner_norm": False, "position": "none",
          "tie_embeddings": False, "final_norm": False,
          "init": {"scheme": "xavier_normal", "embed_std": 1.0, "residual_scaling": False}}
-ONE = decoder_ends.Text(60, np.array([0.1, 1, 0.1]), *np.full((3, 3), 0.1))  # a tenth of the characters come twice
+ONE = embedding_and_head.Text(60, np.array([0.1, 1, 0.1]), *np.full((3, 3), 0.1))  # a tenth of the characters come twice
 
 
 def of(text=ONE, tokens=64, **changes):
@@ -157,7 +157,7 @@ class Means(unittest.TestCase):
 
     def test_text(self):
         c = np.frombuffer("aabaabbbab".encode() * 50, np.uint8)
-        text = decoder_ends.text_of(c, 2, 3)
+        text = embedding_and_head.text_of(c, 2, 3)
         n = len(c) - 3
         at = [c[3 + d:len(c) - 4 + d] for d in range(-3, 5)]  # at[3 + d]: d characters on
         here, following = at[3], at[4]

@@ -130,7 +130,7 @@ class Report(MadeRuns):
         self.assertEqual(long["sites"]["stream"]["grad"][0], [0.0011, 0.00011, 1.1e-05])
         self.assertEqual(long["sites"]["attn_out"]["rms"][-1], [None, 0.25, 0.5])
         self.assertEqual((lost["sites"]["stream"]["grad"][-1], lost["train"][-1][:2], lost["diverged"]), ([None] * 4, [60, None], 60))
-        self.assertEqual((long["train"][0], long["val"][0]), ([1, 3.5, 64, None], [30, 2.0, 1920, None]))
+        self.assertEqual((long["train"][0], long["val"][0]), ([1, 3.5, 8, None], [30, 2.0, 240, None]))
         self.assertLess(2 * len(long["steps"]) * long["layers"] * len(long["sites"]), 10_001)
         self.assertLess(len(page.content), 1_000_000)
 

@@ -7,13 +7,13 @@ import math
 from lib.gaussian import NoPrediction, exponent_of, slope_of, softmax_moments
 from lib.runs import np
 
-# Beyond these, rare near-ties of a sharp softmax decide the mean gradient: the scores' standard deviation, of 4 heads and more;
-# that times the relative spread of their variance over the keys.
+# Limits beyond which rare near-ties of a sharp softmax decide the mean gradient: the scores' standard deviation with 4 or more
+# heads; the product of that and the relative spread of the scores' variance over the keys.
 SATURATED, UNEQUAL = 20, 1
 
 
 def centred(a):
-    """Less its means over rows and columns."""
+    """The array less its means over rows and over columns."""
     a = a - a.mean(0)
     return a - a.mean(1, keepdims=True)
 
@@ -58,7 +58,7 @@ class Attention:
         self._set_moments(normed, D, model["n_head"])
 
     def _set_moments(self, normed, D, heads):
-        """Sets gamma and f of each query, and of attention its entropy (nats) and the standard deviation of its last query's scores."""
+        """Sets gamma and f of each query, the mean entropy of attention (nats) and the standard deviation of the last query's scores."""
         T = self.size
         n, position = np.arange(1, T + 1.0), np.arange(T)
         turned = self.key * self.turn[position[:, None] - position + 2 * T]

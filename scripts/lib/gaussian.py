@@ -54,7 +54,7 @@ def density(excess):
 
 
 def mean_square(kernel):
-    """Of a feature, mean over tokens."""
+    """The mean square of a feature, averaged over tokens."""
     return float(np.mean(np.diag(kernel)))
 
 
@@ -65,8 +65,8 @@ def correlations(kernel):
 
 
 def response(f, kernel, excess=0.0):
-    """Of Gaussian features of this kernel: E f(u_t) f(u_s) = sum_n a_n(t) a_n(s) rho^n, a_n the Hermite coefficients of
-    f(sqrt(K_tt) z); `excess` kurtosis changes E f(u_t)^2."""
+    """The Response of Gaussian features of this kernel: E f(u_t) f(u_s) = sum_n a_n(t) a_n(s) rho^n, a_n the Hermite coefficients
+    of f(sqrt(K_tt) z); `excess` kurtosis changes E f(u_t)^2."""
     deviation, rho = np.sqrt(np.maximum(np.diag(kernel), 1e-300))[:, None], correlations(kernel)
 
     def product(y):
@@ -164,7 +164,8 @@ def softmax_moments(n, sigma):
 
 @functools.lru_cache(maxsize=4096)
 def shifted_softmax(n, sigma, shift):
-    """Of n scores, one of which is `shift` higher: (E ln Z, E A of that one, E A of another, E A^2 of that one, of another)."""
+    """Moments of the softmax of n scores, one of which is `shift` higher: (E ln Z, E A of that one, E A of another, E A^2 of that
+    one, E A^2 of another)."""
     beyond = max(sigma / SIGMAS[-1], 1)
     y, h = _score_integrals(sigma / beyond, 0, 30 + shift)
     own = _score_integrals(sigma / beyond, shift, 30 + shift)[1]

@@ -1,4 +1,4 @@
-"""The theory of `predict`: what a probe will measure, from the config and the text alone; no weight is drawn.
+"""The theory behind scripts/predict.py: the values that a probe will measure, from the config and the text alone; no weight is drawn.
 
 Mean-field theory of a decoder with fresh weights, to leading order in the width C (Poole et al. 2016, arXiv 1606.05340; Schoenholz
 et al. 2017, 1611.01232; of transformers Noci et al. 2022, 2206.03126; Kedia et al. 2024, 2403.09635). Weights are independent and of
@@ -17,7 +17,7 @@ from collections import namedtuple
 
 from lib.attention_kernels import Attention
 from lib.command import ScriptError, argument, printable
-from lib.decoder_ends import Signal, embedded, head_of, text_of_config
+from lib.embedding_and_head import Signal, embedded, head_of, text_of_config
 from lib.gaussian import FUNCTIONS, POINTWISE, Z, NoPrediction, correlations, density, hidden_of, kurtosis_of, mean_square, response
 from lib.keys import PLACEMENTS, completed
 from lib.runs import ask, np
@@ -30,15 +30,17 @@ NOT_GAUSSIAN = 0.03  # excess kurtosis times the nonlinear part of a pointwise n
 
 
 def branch_signal(kernel, mean=0.0):
-    """What a sum over many features is: Gaussian, and independent of the embeddings."""
+    """The Signal of a sum over many features, which is Gaussian and independent of the embeddings."""
     zero = np.zeros(len(kernel))
     return Signal(kernel, zero + mean, zero, 0.0)
 
 
 def normed(model, present, x):
-    """(N(x), R) with the gradient's kernel of x that of N(x) times R; (x, 1) without a norm. With statistics over features
-    R = r_t r_s, r = 1/sqrt(variance + eps), and so is N(x): what lies along x and 1 is a share of order 1/C of a gradient.
-    Pointwise: E f f and E f' f' of features near to Gaussian."""
+    """(N(x), R), where R times the kernel of the gradient of N(x) is the kernel of the gradient of x; (x, 1) without a norm.
+
+    A norm with statistics over features: R = r_t r_s, r = 1/sqrt(variance + eps), and N(x) is x less its mean, times r. The gradient's
+    component along x and 1 is O(1/C) and neglected. A pointwise norm f: E f f and E f' f' of nearly Gaussian features. NoPrediction
+    if they are not nearly Gaussian."""
     norm, eps = model["norm"], model["norm_eps"]
     if not present or norm == "none":
         return x, 1.0
@@ -58,8 +60,9 @@ def normed(model, present, x):
 
 
 def of_branch(model, factor, width, variance):
-    """R of a norm that reads a branch, to order 1/width: E 1/V over 1/E V, V the mean square, less the part along x and 1. That is
-    1 + 1/width for Gaussian features, and + `variance`, the relative variance of the square that the last matrix reads."""
+    """R of a norm that reads a branch, corrected to order 1/width: times E(1/V) / (1/E V), V the mean square over features, less the
+    gradient's component along x and 1. The correction is 1 + 1/width for Gaussian features, plus `variance`, the relative variance
+    of the mean square that the branch's last matrix reads."""
     if isinstance(factor, float) or model["norm"] in POINTWISE:
         return factor
     return factor * (1 + (model["norm_groups"] if model["norm"] == "groupnorm" else 1) / width + variance)
@@ -156,7 +159,7 @@ def power(row, n):
 
 
 def variance_of(model, out, into):
-    """Of an entry of a matrix (out, into), before a placement's factor."""
+    """The variance of an entry of a matrix (out, into), before a placement's factor."""
     scheme = model["init"]["scheme"]
     if scheme == "gpt2":
         return model["init"]["std"]**2
@@ -179,7 +182,7 @@ KNOWN = {*STATISTICS, *POINTWISE, *FUNCTIONS, "none", "swiglu", "learned", "rope
 
 
 def _require_known(config, model):
-    """NoPrediction for what the theory does not know."""
+    """NoPrediction for a config that the theory does not cover."""
     unknown = [name for name in (model["norm"], model["activation"], model["position"], model["init"]["scheme"]) if name not in KNOWN]
     for is_beyond, why in (
             (config.get("train", {}).get("branch_warmup_steps", 0), "train.branch_warmup_steps scales the branches of the first steps"),
@@ -193,15 +196,15 @@ def _require_known(config, model):
 
 
 def width_error(model):
-    """About how far gradients are from the limit of wide layers: a part in C a block, and four without residuals, where what one
-    block is off multiplies the next."""
+    """The approximate relative error of gradients at finite width: one part in C for each block, and four without residuals, where
+    the errors of blocks multiply."""
     groups = model["norm_groups"] if model["norm"] == "groupnorm" else 1
     return model["n_layer"] * groups / model["d_model"] * (1 if model["residual"] else 4)
 
 
 def allowed(model, seeds, tolerance=TOLERANCE):
-    """(of an activation, of a gradient): how far the logarithm of a measured rms may be from the prediction's. The spread of one seed
-    is unknown: it has three times the tolerance."""
+    """(limit for an activation, limit for a gradient): how far the logarithm of a measured rms may be from the prediction's. With one
+    seed the standard error is unknown, so the tolerance is tripled."""
     limit = math.log1p(tolerance * (3 if seeds == 1 else 1))
     return limit, limit + width_error(model)
 

@@ -1,4 +1,4 @@
-"""What a report's script draws: the rows of the runs, thinned so that thirty runs make a small page."""
+"""The data that the page's script draws: the rows of the runs, thinned so that thirty runs make a small page."""
 
 import math
 

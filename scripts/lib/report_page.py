@@ -58,7 +58,7 @@ def bullets(items):
 
 
 def notes(items):
-    """What had to be left out, a line each."""
+    """Notes, a line each."""
     return "\n".join(f'<p class="note">{text(item)}</p>' for item in items)
 
 
@@ -70,14 +70,14 @@ def picture(svg, alternative, caption):
 
 
 def folded(title, content, shown=False, still=False):
-    """A part that opens when asked; `shown`: that is open; `still`: until a script says otherwise."""
+    """A part that can be folded. `shown`: it is open; `still`: it is open until the page's script closes it."""
     return f"<details{' open' if shown or still else ''}{' class=still' if still else ''}><summary>{title}</summary>\n{content}\n</details>"
 
 
-def section(title, said, *parts):
-    """A section of the page, which begins with what is to be seen in it; empty parts are left out."""
+def section(title, introduction, *parts):
+    """A section of the page; empty parts are left out."""
     content = "\n".join(part for part in parts if part)
-    return f"<section>\n<h2>{text(title)}</h2>\n<p>{text(said)}</p>\n{content}\n</section>"
+    return f"<section>\n<h2>{text(title)}</h2>\n<p>{text(introduction)}</p>\n{content}\n</section>"
 
 
 def policy_hash(content):

@@ -17,7 +17,7 @@ const on = group => state.boxes.every(({ what, name, box }) => group[what] !== n
 const inPanel = panel => page.groups.map((group, i) => ({ ...group, runs: page.runs.filter(run => run.group === i) }))
   .filter(group => group.panel === panels[panel]);
 
-// The row of a list of steps that shows `at`: the last not after it; a run's first before its start.
+// The row of a list of steps to show at step `at`: the last that is not after it, or the first.
 function rowAt(steps, at) {
   let row = 0;
   while (row + 1 < steps.length && steps[row + 1] <= at) row++;
@@ -27,7 +27,7 @@ function rowAt(steps, at) {
 // A site's value at a row of the run's steps and a layer; null where it is not finite or not there.
 const value = (run, name, row, layer) => run.sites[state.site]?.[name][row]?.[layer] ?? null;
 
-// [mean, least, most] of what is finite; null where nothing is.
+// [mean, least, most] of the finite values; nulls if there are none.
 function spread(values) {
   const good = values.filter(v => v !== null);
   return good.length ? [good.reduce((a, b) => a + b) / good.length, Math.min(...good), Math.max(...good)] : [null, null, null];
