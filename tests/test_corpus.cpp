@@ -7,6 +7,8 @@
 #include "data/corpus.h"
 #include "data/ngram.h"
 #include "messages.h"
+#include "ops/cross_entropy.h"
+#include "ops/embedding.h"
 
 using namespace normscope;
 using namespace normscope::testing;
@@ -175,6 +177,16 @@ TEST_CASE("remarks: characters of the validation part alone, and sorted lines") 
   CHECK(corpus_remarks(load(mixed, 0.1, 2)).empty());
   CHECK(corpus_remarks(load(sorted.substr(0, 7 * 900), 0.1, 2)).empty());  // too few lines to tell
   CHECK(corpus_remarks(load_corpus({austen}, 0.1, "", 128)).empty());
+}
+
+TEST_CASE("token ids and targets that are not in the vocabulary are refused") {
+  Tape<double> tape;
+  const Var<double> table = tape.create(5, 3), logits = tape.create(2, 5);
+  for (const std::int32_t bad : {-1, 5}) {
+    const std::int32_t ids[] = {0, bad};
+    CHECK_THROWS_AS(embedding(tape, ids, 2, table), Error);
+    CHECK_THROWS_AS(cross_entropy(tape, logits, ids), Error);
+  }
 }
 
 TEST_CASE("batches: in range, both ends, a pure function of (seed, step, sequence)") {

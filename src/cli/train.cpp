@@ -196,6 +196,7 @@ Exit train(const CommandLine& line, Ranks& ranks) {
     display.line().say(text("note: train.warmup_steps is above train.steps, so the rate rises to ",
                             significant_text(learning_rate(config.train, config.train.steps)), " only"));
   display.line().say(start_text(config, trainer, ranks.size()));
+  for (const std::string& remark : corpus_remarks(inputs.corpus)) display.line().say("note: " + remark);
   const bool is_fixed = inputs.threads.is_fixed || ranks.size() > 1;  // trials would measure the other ranks
   const RunRecord record = trainer.run(stop, is_fixed ? 0 : inputs.threads.most);
   return ranks.is_first() ? report_end(record, config, path, display.line()) : Exit::ok;

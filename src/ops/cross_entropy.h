@@ -7,6 +7,7 @@
 //   source      torch.nn.functional.cross_entropy
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "autograd/tape.h"
@@ -22,6 +23,8 @@ Var<Real> cross_entropy(Tape<Real>& tape, Var<Real> logits, std::span<const std:
   const Index rows = logits.rows;
   require(std::ssize(targets) == rows, "cross_entropy", rows, " rows of logits, ", targets.size(),
           " targets");
+  require(std::ranges::all_of(targets, [&](std::int32_t id) { return id >= 0 && id < logits.cols; }),
+          "cross_entropy", "a target is not below ", logits.cols, ", the number of classes");
   Real* row_loss = tape.template save<Real>(rows);
   const SoftmaxStats<Real> stats{tape.template save<Real>(rows), tape.template save<Real>(rows)};
   const CrossEntropy<Real> ce{rows, logits.cols, logits.data, targets.data(), stats};

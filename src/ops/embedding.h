@@ -28,6 +28,8 @@ Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Inde
   require(!position_table || (position_table.cols == cols && position_table.rows >= used_positions),
           "embedding", "positions are (", position_table.rows, ", ", position_table.cols, "); needed (",
           used_positions, ", ", cols, ")");
+  require(std::ranges::all_of(tokens, [&](std::int32_t id) { return id >= 0 && id < token_table.rows; }),
+          "embedding", "a token is not below ", token_table.rows, ", the size of the vocabulary");
   const std::int32_t* ids = tokens.data();
   const auto position = [=](Index row) { return first_position + row % context; };
 
