@@ -26,7 +26,8 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 // Calls use(code point) for each character of a text, without a BOM at its start. Usage Error for invalid
 // UTF-8.
 template <class Use>
-void for_each_character(std::string_view text, std::string_view topic, std::string_view name, const Use& use) {
+void for_each_character(std::string_view text, std::string_view topic, std::string_view name,
+                        const Use& use) {
   std::size_t at = text.starts_with(byte_order_mark) ? byte_order_mark.size() : 0;
   while (at < text.size()) {
     const auto character = decode_utf8(text.substr(at));
@@ -58,7 +59,8 @@ class CodePoints {
 std::string accents_hint(char32_t code, const Vocabulary& vocabulary) {
   constexpr char32_t first_accent = 0x300, last_accent = 0x36F, first_letter = 0xC0, last_letter = 0x24F;
   if (code >= first_accent && code <= last_accent)
-    return "; it is an accent, and the corpus has letters with their accents as single characters (NFC), if any";
+    return "; it is an accent, and the corpus has letters with their accents as single characters (NFC), if "
+           "any";
   bool has_accents = false;
   for (char32_t c = first_accent; c <= last_accent; ++c) has_accents = has_accents || vocabulary.find(c);
   return has_accents && code >= first_letter && code <= last_letter
@@ -67,7 +69,8 @@ std::string accents_hint(char32_t code, const Vocabulary& vocabulary) {
 }
 
 // Usage Error about texts whose bytes and tokens do not fit `available` bytes, free or allowed, of memory.
-[[noreturn]] void refuse_size(const std::vector<std::string>& paths, double bytes, const std::string& available) {
+[[noreturn]] void refuse_size(const std::vector<std::string>& paths, double bytes,
+                              const std::string& available) {
   const auto mebibytes = [](double number) { return text(std::llround(number / 0x1p20), " MiB"); };
   refuse("corpus", join(paths, " + "), ": a text of ", mebibytes(bytes), " takes up to ",
          mebibytes(memory_per_byte * bytes), " of memory", available, "; use a shorter text");
@@ -135,8 +138,9 @@ std::vector<Token> Vocabulary::encode(std::string_view text, std::string_view to
     const std::optional<Token> token = find(c);
     if (!token)
       refuse(topic, "'", escape_controls(to_utf8(c)), "' (U+", std::hex, std::uppercase, std::setfill('0'),
-             std::setw(4), static_cast<std::uint32_t>(c), std::dec, ") is not in the model's vocabulary, the ",
-             size(), " characters of its training corpus; leave it out", accents_hint(c, *this));
+             std::setw(4), static_cast<std::uint32_t>(c), std::dec,
+             ") is not in the model's vocabulary, the ", size(),
+             " characters of its training corpus; leave it out", accents_hint(c, *this));
     tokens.push_back(*token);
   });
   return tokens;
@@ -198,7 +202,8 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
     Index characters = 0, of_paths = 0;  // in all; in `paths`
     for (const std::string& file : files) {
       const bool is_validation = texts.size() == paths.size();
-      if (is_validation) corpus.hash = fnv1a("\xFF", corpus.hash);  // no byte of UTF-8: a text cut elsewhere differs
+      if (is_validation)
+        corpus.hash = fnv1a("\xFF", corpus.hash);  // no byte of UTF-8: a text cut elsewhere differs
       texts.push_back(read_text(file));
       corpus.hash = fnv1a(texts.back(), corpus.hash);
       for_each_character(texts.back(), "corpus", file, [&](char32_t c) {
@@ -241,8 +246,9 @@ std::vector<std::string> corpus_remarks(const Corpus& corpus) {
   const std::size_t count = unseen.size();
   unseen.resize(std::min(count, most_named));
   if (count > 0)
-    remarks.push_back("the training part lacks characters of the validation part, which no model can learn: " +
-                      join(unseen) + (count > most_named ? ", ..." : ""));
+    remarks.push_back(
+        "the training part lacks characters of the validation part, which no model can learn: " +
+        join(unseen) + (count > most_named ? ", ..." : ""));
 
   const std::optional<Token> newline = corpus.vocab.find('\n');
   Index lines = 0, ascending = 0;
@@ -256,7 +262,8 @@ std::vector<std::string> corpus_remarks(const Corpus& corpus) {
   }
   if (lines >= min_lines && static_cast<double>(ascending) > sorted_share * static_cast<double>(lines))
     remarks.push_back(
-        "the lines of the text are sorted, so that its last part, for validation, differs from the rest; mix them: "
+        "the lines of the text are sorted, so that its last part, for validation, differs from the rest; mix "
+        "them: "
         "shuf TEXT");
   return remarks;
 }

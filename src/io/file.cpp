@@ -27,7 +27,8 @@ std::string temporary_prefix(const std::string& path) {
   return file.parent_path() / (".normscope-" + hex(fnv1a(file.filename().string())) + "-");
 }
 
-// A new file for the content that will replace `path`; its path is stored in `temporary`. May fail: see errno.
+// A new file for the content that will replace `path`; its path is stored in `temporary`. May fail: see
+// errno.
 FileDescriptor create_beside(const std::string& path, std::string& temporary) {
   std::random_device random;
   for (int tries_left = 100;; --tries_left) {
@@ -63,7 +64,8 @@ std::string errno_text() { return std::generic_category().message(errno); }
 std::string read_file(const std::string& path, std::string_view topic, Index max_bytes) {
   const auto check = [&](bool is_done, std::string_view failure) {
     if (is_done) return;
-    if (errno == EINTR) throw Error(Exit::interrupted, text('[', topic, "] ", path, ": reading was interrupted"));
+    if (errno == EINTR)
+      throw Error(Exit::interrupted, text('[', topic, "] ", path, ": reading was interrupted"));
     fail(topic, path, ": ", failure, ": ", errno_text());
   };
   const FileDescriptor file(path, O_RDONLY);
