@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the experiments of configs/papers and holds their numbers against what the papers and laws let expect.
+"""Runs the experiments of configs/papers and compares their numbers with what papers and laws let expect.
 
-Each claim is a line: what was measured, the range expected, ok or MISSED. Exit code 1 if one is missed that held where the
-page was written. The page OUT/README.md has every table and picture. Stopped and given again, it goes on.
+Each claim is a line: measured value, expected range, ok or MISSED. Exit code 1 if a claim that holds on the page is
+missed. Tables and pictures are written to OUT/README.md, with --write-page to the page itself. Stopped and started
+again, it goes on.
 """
 
 import argparse
@@ -14,71 +15,63 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib import runs
-from lib.papers import EXPERIMENTS
+from lib.command import ROOT
+from lib.papers import PAGE, config_of, experiment, names_of_experiments
 from lib.papers_pictures import save
-from lib.papers_run import ROOT
 from lib.papers_tables import markdown
 from lib.progress import clock
 
-PAGE = ROOT / "configs" / "papers" / "README.md"
 
-
-def verdict(claim, value):
-    return "ok" if claim.low <= value <= claim.high else "MISSED"
-
-
-def block(experiment, found, values, judged=True):
-    """What stands on the page between an experiment's two marks: table, picture and claims."""
-    parts = [experiment.table(found)] if experiment.table else []
-    if experiment.draw:
-        parts.append(f"![{experiment.name}](pictures/{experiment.name}.png)\n")
-    parts.append(markdown(["claim", "measured", "expected", ""],
-                          *([claim.text.replace("|", "\\|"), f"{value:.3g}", f"{claim.low:g} to {claim.high:g}",
-                             verdict(claim, value) if judged else "not judged"] for claim, value in zip(experiment.claims, values))))
-    return "\n".join(parts)
+def block(name, module, results, claims, judged=True):
+    """The part of the page between an experiment's two marks: table, picture and claims."""
+    parts = [module.table(results)] if hasattr(module, "table") else []
+    if hasattr(module, "picture"):
+        parts.append(f"![{name}](pictures/{name}.png)\n")
+    lines = [[claim.text.replace("|", "\\|"), f"{claim.value:.3g}", f"{claim.low:g} to {claim.high:g}",
+              claim.verdict if judged else "not judged"] for claim in claims]
+    return "\n".join([*parts, markdown(["claim", "measured", "expected", ""], *lines)])
 
 
 def fill(page, blocks):
     """The page with each {name: text} between its marks `<!-- results:NAME -->` and `<!-- /results:NAME -->`."""
     for name, text in blocks.items():
         marks = re.compile(rf"(<!-- results:{name} -->\n).*?(<!-- /results:{name} -->)", re.DOTALL)
-        page, count = marks.subn(lambda found, text=text: found[1] + text + found[2], page)
-        if count != 1:
-            sys.exit(f"[reproduce] {PAGE}: {count} places for the results of {name!r}; expected one pair of marks "
-                     f"<!-- results:{name} --> and <!-- /results:{name} -->")
+        page = marks.sub(lambda match, text=text: match[1] + text + match[2], page)
     return page
 
 
-def reproduce(experiment, args, pictures):
-    """Runs, draws and judges one experiment; its block of the page and how many claims are missed that are known to hold."""
+def reproduce(name, args, pictures):
+    """Runs, draws and judges an experiment. Returns its block of the page, and how many claims failed: those that are
+    missed but hold on the page; of a quick run, those that are not finite."""
     started = time.monotonic()
-    print(experiment.name, flush=True)
-    found = experiment.run(ROOT / "configs" / "papers" / f"{experiment.name}.json", args.out.absolute() / experiment.name,
-                           args.quick)
-    if experiment.draw:
-        save(experiment.draw(found), pictures / f"{experiment.name}.png")
-    values = [claim.measure(found) for claim in experiment.claims]
-    missed = 0
-    for claim, value in zip(experiment.claims, values):
-        if args.quick:
-            said, expected = "", ""
-            missed += not math.isfinite(value)
-        else:
-            said, expected = verdict(claim, value), f"   expected {claim.low:g} to {claim.high:g}"
-            missed += said == "MISSED" and claim.holds
-        print(f"  {said:6} {claim.text:72} {value:8.3g}{expected}")
+    print(name, flush=True)
+    module = experiment(name)
+    results = module.run(config_of(name), args.out.absolute() / name, args.quick)
+    if hasattr(module, "picture"):
+        save(module.picture(results), pictures / f"{name}.png")
+    claims = list(module.claims(results))
+    for claim in claims:
+        judged = "" if args.quick else f"   expected {claim.low:g} to {claim.high:g}"
+        print(f"  {'' if args.quick else claim.verdict:6} {claim.text:72} {claim.value:8.3g}{judged}")
     print(f"  {clock(time.monotonic() - started)}", flush=True)
-    return block(experiment, found, values, not args.quick), missed
+    if args.quick:
+        failed = [claim for claim in claims if not math.isfinite(claim.value)]
+    else:
+        failed = [claim for claim in claims if claim.holds and claim.verdict == "MISSED"]
+    return block(name, module, results, claims, not args.quick), len(failed)
 
 
 def main():
-    names = [experiment.name for experiment in EXPERIMENTS]
+    """Reads the command line, runs the experiments and writes the page."""
+    names = names_of_experiments()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"what to run (default: all): {', '.join(names)}")
-    parser.add_argument("--quick", action="store_true", help="tiny models and a few steps: see that all of it works; claims are "
-                        "measured, not judged")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="folder of the runs (default: runs/papers, runs/papers-quick)")
-    parser.add_argument("--write-page", action="store_true", help=f"put tables and pictures into {PAGE.relative_to(ROOT)} too")
+    parser.add_argument("--quick", action="store_true", help="tiny models and a few steps, to see that everything works; "
+                        "claims are measured, not judged")
+    parser.add_argument("--out", metavar="DIR", type=Path,
+                        help="folder of the runs (default: runs/papers, runs/papers-quick)")
+    parser.add_argument("--write-page", action="store_true",
+                        help=f"write tables and pictures to {PAGE.relative_to(ROOT)}")
     args = parser.parse_args()
     for name in set(args.names) - set(names):
         parser.error(f"no experiment {name!r}; there are {', '.join(names)}")
@@ -88,16 +81,15 @@ def main():
     started = time.monotonic()
     page = PAGE if args.write_page else args.out / PAGE.name
     (page.parent / "pictures").mkdir(parents=True, exist_ok=True)
-    blocks, missed = {}, 0
-    for experiment in EXPERIMENTS:
-        if not args.names or experiment.name in args.names:
-            blocks[experiment.name], more = reproduce(experiment, args, page.parent / "pictures")
-            missed += more
+    blocks, failed = {}, 0
+    for name in [name for name in names if name in args.names or not args.names]:
+        blocks[name], count = reproduce(name, args, page.parent / "pictures")
+        failed += count
     page.write_text(fill(PAGE.read_text(encoding="utf-8"), blocks), encoding="utf-8")
     print(f"{clock(time.monotonic() - started)} in all; tables and pictures in {page}")
-    if missed:
-        sys.exit(f"[reproduce] {missed} of the claims {'is' if missed == 1 else 'are'} "
-                 f"{'not finite' if args.quick else 'missed'}")
+    if failed:
+        fault = "not finite" if args.quick else "missed"
+        sys.exit(f"[reproduce] {failed} of the claims {'is' if failed == 1 else 'are'} {fault}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,108 @@
+"""Liu et al. 2020: is it the amplification A that decides what trains without warm-up? A map of what is trainable."""
+
+import math
+
+import numpy as np
+
+from lib import mean_field
+from lib.figures import INK, MUTED, PALETTE
+from lib.panels import say
+from lib.papers import Claim
+from lib.papers_pictures import depth_ticks, drawing, figure_of
+from lib.papers_run import amplification, sweep
+from lib.papers_tables import loss_table, rates
+from lib.runs import matplotlib
+
+RATES = ("0.0003", "0.001", "0.003")
+LEARNT = 2.8  # nats: a final loss below it
+DEPTHS, SCALES = [4, 6, 12, 24, 48, 64], (0.1, 0.14, 0.2, 0.3, 0.5, 0.7, 1.2)  # of the map
+COSINES = (0, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 1)  # limits of the map's colours
+LEVELS = (1, 2, 5, 10, 20, 50)  # values of A at the map's lines
+
+
+def run(config, out, quick):
+    return sweep(config, out, quick, A=amplification)
+
+
+def models(runs, **values):
+    """[(A, blocks, scale of the branches)] of the runs, by rising A."""
+    return sorted({(row["A"], row["n_layer"], row["branch_scale"]) for row in runs.where(**values)})
+
+
+def has_learnt(runs, depth, scale, rate):
+    """Whether a model has left the unigram level; one that diverged has not."""
+    return runs.loss(n_layer=depth, branch_scale=scale, lr=rate) < LEARNT
+
+
+def outcomes(runs, rate):
+    """[(A, whether the model learnt at this rate)], by rising A."""
+    return [(a, has_learnt(runs, depth, scale, rate)) for a, depth, scale in models(runs, lr=rate)]
+
+
+def count_out_of_order(runs):
+    """How many models did not learn although one of larger A did, at the same rate."""
+    count = 0
+    for rate in RATES:
+        learnt = [good for _, good in outcomes(runs, rate)]
+        count += sum(not good and any(learnt[i:]) for i, good in enumerate(learnt))
+    return count
+
+
+def limit(runs, rate):
+    """The geometric mean of the largest A with which a model learnt and the smallest with which one did not."""
+    tried = outcomes(runs, rate)
+    largest = max((a for a, good in tried if good), default=tried[0][0])
+    smallest = min((a for a, good in tried if not good), default=tried[-1][0])
+    return math.sqrt(largest * smallest)
+
+
+def claims(runs):
+    low, middle, high = (limit(runs, rate) for rate in RATES)
+    yield Claim("models that do not learn though one of larger A does", count_out_of_order(runs), 0, 0)
+    yield Claim("lr 0.001: A at which learning ends", middle, 5, 20)
+    yield Claim("that of lr 0.001 over that of lr 0.003", middle / high, 2, 5)
+    yield Claim("that of lr 0.0003 over that of lr 0.001", low / middle, 1, 5)
+
+
+def table(runs):
+    lines = {f"A {a:.1f}: L {depth}, branches × {scale}": {"n_layer": depth, "branch_scale": scale}
+             for a, depth, scale in models(runs)}
+    return loss_table(runs, lines, rates(*RATES))
+
+
+def theory_of_map(config):
+    """(cosine of two tokens after the last block, A) before training, arrays (scales, depths) over the map."""
+    config = mean_field.resolved(config)
+    cosines, levels = np.empty((2, len(SCALES), len(DEPTHS)))
+    for i, scale in enumerate(SCALES):
+        for j, depth in enumerate(DEPTHS):
+            model = {**config["model"], "n_layer": depth, "branch_scale": scale}
+            prediction = mean_field.predict({**config, "model": model}, narrow=True)
+            cosines[i, j], levels[i, j] = prediction.layers[-1]["token_cosine"], prediction.amplification
+    return cosines, levels
+
+
+@drawing
+def picture(runs):
+    blues = matplotlib.colormaps["Blues"](np.linspace(0, 0.7, len(COSINES) - 1))
+    cosines, levels = theory_of_map(runs.rows[0]["folder"] / "config.json")
+    learnt, stuck = (PALETTE[1], "o"), (MUTED, "s")
+    subtitle = ("one seed; theory (scripts/predict.py): colour, cosine of two tokens after the last block; lines, "
+                "amplification A")
+    figure, panels = figure_of(len(RATES), "Post-norm without warm-up: what learns", subtitle,
+                               [("learns", *learnt), ("stays at the unigram level", *stuck)])
+    for axes, rate in zip(panels, RATES):
+        axes.set_title(f"lr {rate}")
+        filled = axes.contourf(DEPTHS, SCALES, cosines, COSINES, colors=blues)
+        lines = axes.contour(DEPTHS, SCALES, levels, LEVELS, colors=INK, linewidths=0.8)
+        axes.clabel(lines, fmt="A %g", fontsize=8)
+        for _, depth, scale in models(runs, lr=rate):
+            color, marker = learnt if has_learnt(runs, depth, scale, rate) else stuck
+            axes.plot(int(depth), float(scale), marker, color=color, markersize=10, markeredgecolor="white")
+        axes.set_yscale("log")
+        axes.set_yticks([0.1, 0.2, 0.5, 1], ["0.1", "0.2", "0.5", "1"])
+        axes.minorticks_off()
+        depth_ticks(axes, DEPTHS)
+        say(axes, "weight of a branch")
+    figure.colorbar(filled, ax=panels, label="cosine of two tokens", pad=0.02)
+    return figure

@@ -1,0 +1,40 @@
+"""Kanavalau et al. 2026: pre-norm's final norm anchors the scale of what the head reads."""
+
+from lib.papers import Claim, learns
+from lib.papers_run import curve, sweep
+from lib.papers_tables import loss_table
+from measure import Model, unit
+
+LINES = {"with a final norm": {"final_norm": "true"}, "without": {"final_norm": "false"}}
+
+
+def radial(run):
+    """The cosine of the last block's output and the negative of its gradient, mean over the tokens of a batch: above 0,
+    growing the output lowers the loss."""
+    model = Model(run.folder)
+    gradient = model.tensors[f"act_grad.{run.value('model.n_layer')}.stream"].astype(float)
+    return -(unit(model.streams[-1]) * unit(gradient)).sum(-1).mean()
+
+
+def logits(run):
+    """The rms of the logits at the last logged step."""
+    _, rms = curve(run, "logits")
+    return rms[-1]
+
+
+def run(config, out, quick):
+    return sweep(config, out, quick, radial=radial, logits=logits)
+
+
+def claims(runs):
+    for name, values in LINES.items():
+        yield learns(name, runs.loss(**values))
+    with_norm, without = (runs.measured("radial", **values) for values in LINES.values())
+    yield Claim("with: |cosine| of x_L and its gradient", abs(with_norm).max(), 0, 0.01)
+    yield Claim("without: cosine of x_L and the negative of its gradient", without.mean(), 0.01, 1)
+    with_norm, without = (runs.measured("logits", **values).mean() for values in LINES.values())
+    yield Claim("rms of the logits at the end, without over with", without / with_norm, 1, 10)
+
+
+def table(runs):
+    return loss_table(runs, LINES)

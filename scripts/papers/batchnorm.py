@@ -1,0 +1,36 @@
+"""How far BatchNorm's loss in evaluation is from its loss in training, by batch size; LayerNorm is the control."""
+
+import numpy as np
+
+from lib.papers import Claim
+from lib.papers_run import read_csv, sweep
+from lib.papers_tables import choices, loss_table, spread, table_of
+
+NORMS = choices("norm", "batchnorm", "layernorm")
+BATCHES = choices("batch_size", 2, 4, 8, 32, name="batch {}")
+
+
+def gap(run):
+    """The final validation loss minus the training loss, mean of the last 50 steps."""
+    losses = [float(row["train_loss"]) for row in read_csv(run.folder / "metrics.csv")][-50:]
+    return run.summary["final_val_loss"] - sum(losses) / len(losses)
+
+
+def run(config, out, quick):
+    return sweep(config, out, quick, gap=gap)
+
+
+def claims(runs):
+    def difference(size):
+        batchnorm, layernorm = (np.mean(runs.measured("gap", norm=norm, batch_size=size)) for norm in NORMS)
+        return float(batchnorm) - float(layernorm)
+
+    yield Claim("batch 2: batchnorm's gap minus layernorm's", difference(2), 0.1, 2)
+    yield Claim("batch 32: the same", difference(32), -0.05, 0.05)
+
+
+def table(runs):
+    def cell(**values):
+        return spread(runs.measured("gap", **values), "{:+.3f}")
+
+    return table_of(runs, "evaluation − training", cell, NORMS, BATCHES) + "\n" + loss_table(runs, NORMS, BATCHES)

@@ -1,0 +1,20 @@
+"""Kalamkar et al. 2019: does training in bf16 cost anything, by placement?"""
+
+from lib.papers import Claim
+from lib.papers_run import sweep
+from lib.papers_tables import loss_table, placements
+
+PRECISIONS = {"float32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
+
+run = sweep
+
+
+def claims(runs):
+    for placement in ("pre", "sandwich", "deepnorm"):  # post-norm learns nothing here
+        difference = runs.difference({"precision": "bf16", "norm_placement": placement},
+                                     {"precision": "fp32", "norm_placement": placement})
+        yield Claim(f"{placement}: bf16 minus float32, by seed", difference, -0.001, 0.001)
+
+
+def table(runs):
+    return loss_table(runs, PRECISIONS, placements("pre", "sandwich", "deepnorm", "post"), against="float32")

@@ -1,0 +1,18 @@
+"""Does the FFN need its biases?"""
+
+from lib.papers import Claim
+from lib.papers_run import sweep
+from lib.papers_tables import loss_table
+
+LINES = {"FFN without biases": {"ffn_bias": "false"}, "with": {"ffn_bias": "true"}}
+
+run = sweep
+
+
+def claims(runs):
+    difference = runs.difference(LINES["with"], LINES["FFN without biases"])
+    yield Claim("biased minus bias-free FFN, by seed", difference, -0.05, 0.05)
+
+
+def table(runs):
+    return loss_table(runs, LINES, against="FFN without biases")

@@ -1,0 +1,56 @@
+"""Noci et al. 2022: the tokens of a deep post-norm become one vector, unless branches weigh less."""
+
+from lib.papers import Claim, learns, stays_at_unigram
+from lib.papers_pictures import Law, beside_laws
+from lib.papers_run import amplification, fresh, predicted, sweep
+from lib.papers_tables import choices, loss_table, table_of
+from measure import token_cosine
+
+SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × L^-½": {"branch_scale": "L^-0.5"}}
+DEPTHS = choices("n_layer", 6, 12, 24, 48, name="L {}")
+
+
+def token_cosines(run):
+    """The cosine of two tokens of a sequence before training: [measured, by theory], layers 0..L."""
+    return [token_cosine(fresh(run.folder)), predicted(run.folder)["tokens"]]
+
+
+def run(config, out, quick):
+    return sweep(config, out, quick, tokens=token_cosines, amplification=amplification)
+
+
+def claims(runs):
+    def after_last_block(scale, depth):
+        return float(runs.measured("tokens", **SCALES[scale], **DEPTHS[depth])[0, 0, -1])
+
+    distances = [abs(measured - expected) for row in runs.rows for measured, expected in zip(*row["tokens"])]
+    yield Claim("cosine of two tokens less theory's: the worst layer of all models", max(distances), 0, 0.05)
+    for scale, depth, low, high in (
+            ("branches × 1", "L 6", 0.8, 0.95), ("branches × 1", "L 12", 0.97, 1), ("branches × 1", "L 48", 0.99, 1),
+            ("branches × L^-½", "L 6", 0.15, 0.3), ("branches × L^-½", "L 48", 0.15, 0.3)):
+        yield Claim(f"{scale}, {depth}: after the last block", after_last_block(scale, depth), low, high)
+    for depth in ("L 12", "L 24", "L 48"):
+        yield stays_at_unigram(f"branches × 1, {depth}", runs.loss(branch_scale="1", **DEPTHS[depth]))
+    for depth, values in DEPTHS.items():
+        yield learns(f"branches × L^-½, {depth}", runs.loss(branch_scale="L^-0.5", **values))
+
+
+def table(runs):
+    def cell(**values):
+        ((measured, theory),) = runs.measured("tokens", **values)
+        (a,) = runs.measured("amplification", **values)
+        return f"{measured[-1]:.3f}, {theory[-1]:.3f}; {a:.3g}"
+
+    cosines = table_of(runs, "cosine of two tokens after the last block, its theory; A", cell, SCALES, DEPTHS)
+    return cosines + "\n" + loss_table(runs, SCALES, DEPTHS)
+
+
+def picture(runs):
+    panels = []
+    for scale, own in SCALES.items():
+        probes = {}
+        for depth, values in DEPTHS.items():
+            cosines = runs.measured("tokens", **own, **values)
+            probes[depth] = cosines[:, 0], cosines[0, 1]
+        panels.append(Law(scale, "", probes, 0, False))
+    return beside_laws("Cosine of two tokens, post-norm before training", panels)

@@ -1,0 +1,21 @@
+"""Which cures for post-norm's depth train without warm-up, at L 24 and L 48?"""
+
+from lib.papers import learns, stays_at_unigram
+from lib.papers_run import sweep
+from lib.papers_tables import choices, loss_table, placements
+
+run = sweep
+
+
+def claims(runs):
+    for depth in (24, 48):
+        yield stays_at_unigram(f"post at L {depth}", runs.loss(norm_placement="post", n_layer=depth))
+    for placement in ("pre", "deepnorm", "rezero", "res_post"):
+        yield learns(f"{placement} at L 24", runs.loss(norm_placement=placement, n_layer=24))
+    for placement in ("pre", "deepnorm"):
+        yield learns(f"{placement} at L 48", runs.loss(norm_placement=placement, n_layer=48))
+
+
+def table(runs):
+    columns = placements("post", "pre", "deepnorm", "rezero", "res_post", "mix")
+    return loss_table(runs, choices("n_layer", 24, 48, name="L {}"), columns)

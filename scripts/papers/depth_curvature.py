@@ -1,0 +1,41 @@
+"""Ramasinghe et al. 2026: does the loss become sharper with depth?"""
+
+from lib.papers import Claim, log_slope
+from lib.papers_run import fresh, sweep
+from lib.papers_tables import choices, spread, table_of
+from measure import Model, sharpness
+
+SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × 1/L": {"branch_scale": "L^-1"}}
+DEPTHS = choices("n_layer", 6, 12, 24, name="L {}")
+TIMES = ("before training", "after")
+
+
+def curvature(run):
+    """The largest eigenvalue of the Hessian on a batch: [before training, after]."""
+    return [sharpness(fresh(run.folder)), sharpness(Model(run.folder))]
+
+
+def run(config, out, quick):
+    return sweep(config, out, quick, curvature=curvature)
+
+
+def claims(runs):
+    def slope(scale, time):
+        rows = runs.where(**SCALES[scale])
+        return log_slope([float(row["n_layer"]) for row in rows], [row["curvature"][TIMES.index(time)] for row in rows])
+
+    for time, holds in (("before training", True), ("after", False)):
+        text = f"branches × 1, {time}: slope of log eigenvalue against log L"
+        yield Claim(text, slope("branches × 1", time), 0.2, 3, holds)
+    yield Claim("before training: that less the slope of branches × 1/L",
+                slope("branches × 1", "before training") - slope("branches × 1/L", "before training"), 0.1, 3)
+
+
+def table(runs):
+    tables = []
+    for index, time in enumerate(TIMES):
+        def cell(index=index, **values):
+            return spread(runs.measured("curvature", **values)[:, index], "{:.3g}")
+
+        tables.append(table_of(runs, f"largest eigenvalue, {time}", cell, SCALES, DEPTHS))
+    return "\n".join(tables)

@@ -1,0 +1,29 @@
+"""CompleteP, Dey et al. 2025: with branches scaled by 1/L, is the best rate of a shallow model that of a deep one?"""
+
+from lib.papers import Claim
+from lib.papers_pictures import losses_by_rate
+from lib.papers_run import sweep
+from lib.papers_tables import choices, loss_table, rates
+
+RATES = ("0.001", "0.003", "0.01", "0.03", "0.1")
+SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × 1/L": {"branch_scale": "L^-1"}}
+DEPTHS = choices("n_layer", 6, 12, 24, 48, name="L {}")
+
+run = sweep
+
+
+def claims(runs):
+    for scale, low, high in (("branches × 1", 0.05, 1), ("branches × 1/L", 0, 0.03)):
+        shallow, deep = ([runs.loss(**SCALES[scale], n_layer=depth, lr=rate) for rate in RATES] for depth in (6, 48))
+        lost = deep[shallow.index(min(shallow))] - min(deep)
+        yield Claim(f"{scale}: what L 48 loses at the rate that is best at L 6", lost, low, high)
+
+
+def table(runs):
+    lines = {f"{scale}, {depth}": {**own, **values}
+             for scale, own in SCALES.items() for depth, values in DEPTHS.items()}
+    return loss_table(runs, lines, rates(*RATES))
+
+
+def picture(runs):
+    return losses_by_rate(runs, "Rate and depth", SCALES, DEPTHS)

@@ -1,0 +1,19 @@
+"""Dynamic Tanh (Zhu et al. 2025) and Derf (Chen et al. 2025) in the place of LayerNorm."""
+
+from lib.papers import Claim
+from lib.papers_run import sweep
+from lib.papers_tables import choices, loss_table
+
+run = sweep
+
+
+def claims(runs):
+    for norm in ("dyt", "derf"):
+        for depth in (12, 24):
+            difference = runs.difference({"norm": norm, "n_layer": depth}, {"norm": "layernorm", "n_layer": depth})
+            yield Claim(f"{norm} minus layernorm at L {depth}, by seed", difference, 0.02, 0.3)
+
+
+def table(runs):
+    return loss_table(runs, choices("norm", "layernorm", "dyt", "derf"), choices("n_layer", 12, 24, name="L {}"),
+                      against="layernorm")

@@ -1,0 +1,36 @@
+"""How the gradient grows towards the input under Dynamic Tanh and under LayerNorm."""
+
+import math
+
+from lib.papers import Claim, distance_from_law
+from lib.papers_run import probe, stream
+
+DEPTHS = (6, 12, 24, 48, 96)
+VARIANTS = {(norm, depth): {"norm": norm, "n_layer": depth} for norm in ("layernorm", "dyt") for depth in DEPTHS}
+
+
+def growth(folder):
+    """The gradient's rms at x_0 over that at x_L."""
+    gradient = stream(folder, "grad_rms")
+    return gradient[0] / gradient[-1]
+
+
+def law(theory):
+    return theory["grad"][0] / theory["grad"][-1]
+
+
+def run(config, out, quick):
+    return probe(config, out, quick, VARIANTS, growth, law)
+
+
+def claims(probes):
+    for norm in ("layernorm", "dyt"):
+        distance = distance_from_law({depth: probes[norm, depth] for depth in DEPTHS})
+        yield Claim(f"{norm}: the worst depth, from its law", distance, 0, 0.1)
+
+    def ratio_of_logarithms(norm):
+        deep, shallow = (math.log(probes[norm, depth][0].mean()) for depth in (96, 24))
+        return deep / shallow
+
+    yield Claim("dyt: logarithm of the growth, L 96 over L 24 (law exp(c√L): 2)", ratio_of_logarithms("dyt"), 1.8, 2.4)
+    yield Claim("layernorm: the same (law √(1 + 1.5 L): 1.38)", ratio_of_logarithms("layernorm"), 1.2, 1.5)

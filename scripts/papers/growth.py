@@ -1,0 +1,31 @@
+"""How the residual stream grows with depth at initialisation, beside the law of each placement."""
+
+from lib.papers import Claim, distance_from_law
+from lib.papers_pictures import Law, beside_laws
+from lib.papers_run import probe, stream
+from lib.papers_tables import placements
+
+PLACEMENTS = ("pre", "pre_scaled", "post", "sandwich", "peri")
+
+
+def mean_square(folder):
+    return stream(folder, "rms") ** 2
+
+
+def law(theory):
+    return theory["rms"] ** 2
+
+
+def run(config, out, quick):
+    return probe(config, out, quick, placements(*PLACEMENTS), mean_square, law, seeds=16)
+
+
+def claims(probes):
+    for placement in ("pre", "pre_scaled", "sandwich", "peri", "post"):
+        distance = distance_from_law({placement: probes[placement]})
+        yield Claim(f"{placement}: the stream's worst layer, from its law", distance, 0, 0.05)
+
+
+def picture(probes):
+    return beside_laws("Mean square of the residual stream at initialisation",
+                       [Law("", "mean square (units²)", probes, 0, True)])

@@ -1,0 +1,82 @@
+"""Sun et al. 2025: do the deepest blocks of a trained pre-norm model do anything?"""
+
+import re
+
+import numpy as np
+
+from lib import safetensors_io
+from lib.panels import draw, say, whole_x
+from lib.papers import Claim, learns
+from lib.papers_pictures import STYLES, Line, drawing, figure_of, seeds_of
+from lib.papers_run import normscope, sweep
+from measure import Model, unit
+
+PLACEMENTS = ("pre", "pre_scaled", "deepnorm")
+
+
+def angles(run):
+    """Degrees between the input and the output of each block, mean over the tokens of a batch."""
+    streams = [unit(x) for x in Model(run.folder).streams]
+    cosines = [(before * after).sum(-1) for before, after in zip(streams, streams[1:])]
+    return [np.degrees(np.arccos(np.clip(cosine, -1, 1)).mean()) for cosine in cosines]
+
+
+def rises_without_block(run):
+    """The rise of the loss on held-out text if a block adds nothing (its two output matrices are 0), for each block."""
+    tensors, metadata = safetensors_io.read(run.folder / "model.safetensors")
+    metadata.pop("checksum", None)
+    file = run.folder / "without_block.safetensors"
+
+    def loss(zeroed=()):
+        changed = {name: 0 * array if name in zeroed else array for name, array in tensors.items()}
+        safetensors_io.write(file, changed, metadata)
+        return float(re.search(r"^model +(\S+)", normscope("eval", file), re.MULTILINE)[1])
+
+    whole = loss()
+    blocks = range(run.value("model.n_layer"))
+    losses = [loss((f"blocks.{block}.attn.out.weight", f"blocks.{block}.ffn.out.weight")) for block in blocks]
+    file.unlink()
+    return [without - whole for without in losses]
+
+
+def run(config, out, quick):
+    return sweep(config, out, quick, angle=angles, rise=rises_without_block)
+
+
+def last_third_over_first(by_block):
+    """The mean of the last third of the blocks over that of the first third. `by_block`: (seeds, blocks)."""
+    values = by_block.mean(axis=0)
+    third = len(values) // 3
+    return values[-third:].mean() / values[:third].mean()
+
+
+def claims(runs):
+    for placement in PLACEMENTS:
+        yield learns(placement, runs.loss(norm_placement=placement))
+    for placement, low, high in (("pre", 0, 0.5), ("pre_scaled", 0, 0.5), ("deepnorm", 0.5, 1.2)):
+        ratio = last_third_over_first(runs.measured("angle", norm_placement=placement))
+        yield Claim(f"{placement}: angle, last third of the blocks over first", ratio, low, high)
+    rises = runs.measured("rise", norm_placement="pre")
+    last_third = rises.mean(axis=0)[-(rises.shape[1] // 3):]
+    yield Claim("pre: largest rise of the loss without one block of the last third", last_third.max(), -0.02, 0.02)
+    yield Claim("pre: rise of the loss without a block, last third over first", last_third_over_first(rises), -0.5, 0.5)
+
+
+@drawing
+def picture(runs):
+    depth = runs.measured("angle").shape[1]
+    styles = {placement: STYLES[placement][:2] for placement in PLACEMENTS}
+    figure, axes = figure_of(2, f"What each of {depth} trained blocks does", seeds_of(runs),
+                             [(placement, *style) for placement, style in styles.items()])
+    for panel, measure, title, unit_text in (
+            (axes[0], "angle", "Angle between a block's input and output", "degrees"),
+            (axes[1], "rise", "Rise of the loss without the block", "nats per character")):
+        panel.set_title(title)
+        say(panel, unit_text)
+        for placement, style in styles.items():
+            values = runs.measured(measure, norm_placement=placement)
+            draw(panel, np.arange(1, depth + 1), values, Line(placement, *style), "o")
+        whole_x(panel, depth)
+        panel.set_xlabel("block")
+    axes[0].set_ylim(0)
+    return figure

@@ -1,0 +1,23 @@
+"""Is the place of the norm the cause, or the size of the branches beside the stream?"""
+
+from lib.papers import Claim, learns, stays_at_unigram
+from lib.papers_run import sweep
+from lib.papers_tables import loss_table, placements
+
+INITS = {
+    "Xavier, unit embeddings": {"scheme": "xavier_normal"},
+    "GPT-2's (0.02, projections by 1/√(2L))": {"scheme": "gpt2"}}
+
+run = sweep
+
+
+def claims(runs):
+    yield learns("Xavier, pre", runs.loss(scheme="xavier_normal", norm_placement="pre"))
+    yield stays_at_unigram("Xavier, post", runs.loss(scheme="xavier_normal", norm_placement="post"))
+    difference = runs.difference({"scheme": "gpt2", "norm_placement": "post"},
+                                 {"scheme": "gpt2", "norm_placement": "pre"})
+    yield Claim("GPT-2's, post minus pre: no contrast", difference, -0.2, 0.2)
+
+
+def table(runs):
+    return loss_table(runs, placements("pre", "post"), INITS, against="pre")

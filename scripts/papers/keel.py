@@ -1,0 +1,29 @@
+"""Keel (Chen & Wei 2026), DeepNorm and pre-norm: how do they bear depth and rate without warm-up?"""
+
+from lib.papers import learns, stays_at_unigram
+from lib.papers_pictures import losses_by_rate
+from lib.papers_run import sweep
+from lib.papers_tables import choices, loss_table, placements, rates
+
+PLACEMENTS = ("pre", "deepnorm", "keel")
+DEPTHS = (24, 48, 96)
+LINES = {f"{placement}, L {depth}": {"norm_placement": placement, "n_layer": depth}
+         for placement in PLACEMENTS for depth in DEPTHS}
+
+run = sweep
+
+
+def claims(runs):
+    learning = [(name, "0.001") for name in LINES] + [("keel, L 96", "0.003"), ("pre, L 96", "0.01")]
+    for name, rate in learning:
+        yield learns(f"{name}, lr {rate}", runs.loss(**LINES[name], lr=rate), high=2.9)
+    for name, rate in (("deepnorm, L 96", "0.003"), ("keel, L 96", "0.01")):
+        yield stays_at_unigram(f"{name}, lr {rate}", runs.loss(**LINES[name], lr=rate))
+
+
+def table(runs):
+    return loss_table(runs, LINES, rates("0.001", "0.003", "0.01"))
+
+
+def picture(runs):
+    return losses_by_rate(runs, "Depth and rate", choices("n_layer", *DEPTHS, name="L = {}"), placements(*PLACEMENTS))

@@ -1,0 +1,80 @@
+"""Closed laws of a fresh network: the stream, its gradient, what is left of the input, attention's entropy."""
+
+import math
+
+import numpy as np
+
+from lib.papers import Claim, config_of, distance_from_law
+from lib.papers_pictures import Law, beside_laws
+from lib.papers_run import fresh, probe, read_csv, stream
+from lib.papers_tables import placements
+from measure import unit
+
+PLACEMENTS = placements("pre", "post", "deepnorm", "keel", "sandwich", "res_post", "hybrid")
+ACTIVATIONS = {activation: {"norm_placement": "post", "activation": activation, "n_layer": 24}
+               for activation in ("relu", "gelu", "silu", "swiglu")}
+ATTENTION = {**placements("pre", "post", "sandwich", "res_post"), "pre, QK norm": {"qk_norm": "true"}}
+
+
+def balance(folder):
+    """rms of x_l times that of its gradient, layers 0..L."""
+    return stream(folder, "rms") * stream(folder, "grad_rms")
+
+
+def cosine_with_input(folder):
+    """cos(x_0, x_l), mean over the tokens of a batch, layers 0..L."""
+    streams = [unit(x) for x in fresh(folder).streams]
+    return [(streams[0] * x).sum(-1).mean() for x in streams]
+
+
+def gradient_over_last(folder):
+    """The gradient's rms at x_l over that at x_L."""
+    gradient = stream(folder, "grad_rms")
+    return gradient / gradient[-1]
+
+
+def entropy(folder):
+    """The entropy of attention's weights in nats, mean over the heads, layers 1..L."""
+    rows = read_csv(folder / "heads.csv")
+    layers = dict.fromkeys(row["layer"] for row in rows)
+    return [np.mean([float(row["entropy"]) for row in rows if row["layer"] == layer]) for layer in layers]
+
+
+def law_of_cosine(theory):
+    return theory["share"]
+
+
+def law_of_gradient(theory):
+    return theory["grad"] / theory["grad"][-1]
+
+
+def law_of_entropy(theory):
+    return theory["entropy"]
+
+
+def run(config, out, quick):
+    return {"balance": probe(config, out, quick, PLACEMENTS, balance),
+            "cosine": probe(config, out, quick, PLACEMENTS, cosine_with_input, law_of_cosine),
+            "gradient": probe(config, out, quick, ACTIVATIONS, gradient_over_last, law_of_gradient),
+            "entropy": probe(config_of("theory"), out, quick, ATTENTION, entropy, law_of_entropy)}
+
+
+def claims(probes):
+    ratios = [float((product[:, 0] / product[:, -1]).mean()) for product, _ in probes["balance"].values()]
+    farthest = max(ratios, key=lambda ratio: abs(math.log(ratio)))
+    yield Claim("rms of x times its gradient's, x_0 over x_L, the placement farthest from 1", farthest, 0.8, 1.2)
+    yield Claim("cos(x_0, x_l): the worst layer of all placements, less its law",
+                distance_from_law(probes["cosine"], relative=False), 0, 0.03)
+    first = {activation: float(gradient[:, 0].mean()) for activation, (gradient, _) in probes["gradient"].items()}
+    yield Claim("post, SwiGLU, L 24: |dx_0| over |dx_L| (law ((1 + 0.735)/(1 + 0.356))^12: 19)",
+                first["swiglu"], 15, 25)
+    yield Claim("post, ReLU, L 24: the same (law 1)", first["relu"], 0.8, 1.25)
+    yield Claim("entropy of attention: the worst block of all variants, from theory",
+                distance_from_law(probes["entropy"]), 0, 0.1)
+
+
+def picture(probes):
+    return beside_laws("Laws of a fresh network", [
+        Law("cos(x_0, x_l), T 1", "", probes["cosine"], 0, False),
+        Law("|dx_l| over |dx_L|, post, T 1", "", probes["gradient"], 0, True),
+        Law("Attention's entropy, T 64", "nats", probes["entropy"], 1, False)])

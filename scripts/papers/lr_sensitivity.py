@@ -1,0 +1,64 @@
+"""Wortsman et al. 2023: how much the loss depends on the learning rate, by placement, with and without qk_norm."""
+
+import numpy as np
+
+from lib.papers import Claim
+from lib.papers_pictures import losses_by_rate
+from lib.papers_run import read_csv, sweep
+from lib.papers_tables import loss_table, placements, rates, table_of
+
+RATES = ("0.001", "0.003", "0.01", "0.03", "0.1")
+PLACEMENTS = placements("post", "deepnorm", "pre", "sandwich", "res_post")
+QK_NORM = {"without qk_norm": {"qk_norm": "false"}, "with qk_norm": {"qk_norm": "true"}}
+
+
+def first_loss(run):
+    """The training loss at step 1."""
+    return float(read_csv(run.folder / "metrics.csv")[0]["train_loss"])
+
+
+def run(config, out, quick):
+    return sweep(config, out, quick, first=first_loss)
+
+
+def sensitivity(runs, **values):
+    """The loss minus that of the best rate, mean over the rates. A loss above the first step's counts as that one."""
+    losses = np.minimum(runs.losses(**values), runs.measured("first", **values))
+    return float(losses.mean() - losses.min())
+
+
+def largest_rate_that_learns(runs, **values):
+    """The largest rate such that it and all smaller ones ended below 2.9 nats; 0 if there is none."""
+    largest = "0"
+    for rate in RATES:
+        if runs.loss(**values, lr=rate) > 2.9:
+            break
+        largest = rate
+    return float(largest)
+
+
+def claims(runs):
+    for placement, low, high in (("post", 0, 0), ("pre", 0.003, 1), ("sandwich", 0.003, 1), ("res_post", 0.003, 1),
+                                 ("deepnorm", 0.003, 1)):
+        rate = largest_rate_that_learns(runs, norm_placement=placement, qk_norm="false")
+        yield Claim(f"{placement}: largest rate that learns", rate, low, high)
+    without, with_norm = (sensitivity(runs, norm_placement="pre", **values) for values in QK_NORM.values())
+    yield Claim("pre: sensitivity without qk_norm less with", without - with_norm, 0.01, 1)
+    for placement in ("sandwich", "res_post"):
+        ratio = sensitivity(runs, norm_placement=placement, qk_norm="false") / without
+        yield Claim(f"{placement}: sensitivity over pre's", ratio, 0, 0.9)
+
+
+def table(runs):
+    lines = {f"{placement}, {name}": {**own, **values}
+             for placement, own in PLACEMENTS.items() for name, values in QK_NORM.items()}
+
+    def cell(**values):
+        return f"{sensitivity(runs, **values):.3f}"
+
+    sensitivities = table_of(runs, "sensitivity to the rate", cell, PLACEMENTS, QK_NORM)
+    return loss_table(runs, lines, rates(*RATES)) + "\n" + sensitivities
+
+
+def picture(runs):
+    return losses_by_rate(runs, "Rate and placement", QK_NORM, PLACEMENTS)

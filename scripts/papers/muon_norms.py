@@ -1,0 +1,33 @@
+"""Abouzeid 2026: does a bounded function of each feature stand in for a norm under Muon as well as under AdamW?"""
+
+from lib.papers import Claim
+from lib.papers_run import sweep
+from lib.papers_tables import loss_table, rates
+
+RATES = ("0.001", "0.004")
+LINES = {"adamw, rmsnorm": {"optimizer": "adamw", "norm": "rmsnorm", "norm_alpha": ""},
+         "adamw, dyt": {"optimizer": "adamw", "norm": "dyt", "norm_alpha": "0.5"},
+         "adamw, derf": {"optimizer": "adamw", "norm": "derf", "norm_alpha": "0.5"},
+         "muon, rmsnorm": {"optimizer": "muon", "norm": "rmsnorm", "norm_alpha": ""},
+         "muon, dyt": {"optimizer": "muon", "norm": "dyt", "norm_alpha": "0.5"},
+         "muon, derf": {"optimizer": "muon", "norm": "derf", "norm_alpha": "0.5"},
+         "muon, derf, α 0.3": {"optimizer": "muon", "norm": "derf", "norm_alpha": "0.3"}}
+
+run = sweep
+
+
+def claims(runs):
+    def best_loss(line):
+        return min(runs.loss(**LINES[line], lr=rate) for rate in RATES)
+
+    behind = {line: best_loss(line) - best_loss(f"{LINES[line]['optimizer']}, rmsnorm") for line in LINES}
+    yield Claim("AdamW: derf behind rmsnorm", behind["adamw, derf"], 0.02, 1)
+    further = {norm: behind[f"muon, {norm}"] - behind[f"adamw, {norm}"] for norm in ("derf", "dyt")}
+    yield Claim("derf: how much further behind under Muon", further["derf"], 0.02, 2, holds=False)
+    yield Claim("dyt: how much further behind under Muon", further["dyt"], -1, 0.02)
+    ratio = behind["muon, derf, α 0.3"] / behind["muon, derf"]
+    yield Claim("Muon: derf with α 0.3 over derf, behind rmsnorm", ratio, -1, 0.7, holds=False)
+
+
+def table(runs):
+    return loss_table(runs, LINES, rates(*RATES))

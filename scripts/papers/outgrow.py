@@ -1,0 +1,50 @@
+"""Peri-LN, Kim et al. 2025: how far training carries the residual stream at a large rate, and where norms hold it."""
+
+from lib.figures import LINES
+from lib.panels import draw, say, scale_y, whole_x
+from lib.papers import Claim
+from lib.papers_pictures import COLORS, Line, drawing, figure_of, seeds_of
+from lib.papers_run import curve, sweep
+from lib.papers_tables import loss_table, placements, rates
+
+PLACEMENTS = ("pre", "sandwich", "peri")
+RATES = ("0.001", "0.01")
+
+
+def stream_curve(run):
+    """[logged steps, rms of the stream after the last block]."""
+    return curve(run, "stream")
+
+
+def run(config, out, quick):
+    return sweep(config, out, quick, stream=stream_curve)
+
+
+def claims(runs):
+    def growth(placement):
+        rms = runs.measured("stream", norm_placement=placement, lr="0.01")[:, 1]
+        return float((rms[:, -1] / rms[:, 0]).mean())
+
+    yield Claim("pre, lr 0.01: rms of the stream, last step over first", growth("pre"), 10, 50)
+    for placement in ("sandwich", "peri"):
+        yield Claim(f"{placement}, lr 0.01: the same", growth(placement), 1.5, 5)
+
+
+def table(runs):
+    return loss_table(runs, placements(*PLACEMENTS), rates(*RATES))
+
+
+@drawing
+def picture(runs):
+    lines = {name: Line(name, COLORS[name], dash) for name, dash in zip(PLACEMENTS, LINES)}  # two of them coincide
+    figure, axes = figure_of(len(RATES), "The stream in training", seeds_of(runs), lines.values())
+    for panel, rate in zip(axes, RATES):
+        panel.set_title(f"lr {rate}")
+        for name, line in lines.items():
+            steps, rms = runs.measured("stream", norm_placement=name, lr=rate).transpose(1, 0, 2)
+            draw(panel, steps[0], rms, line)
+        whole_x(panel, steps[0, -1])
+        panel.set_xlabel("step")
+        say(panel, "rms of the stream after the last block")
+        scale_y(panel, [runs.measured("stream")[:, 1]], log=True)
+    return figure

@@ -1,0 +1,19 @@
+"""ProRes, Chen et al. 2026: does it help to let the branches of deeper blocks grow to their full weight later?"""
+
+from lib.papers import Claim
+from lib.papers_run import sweep
+from lib.papers_tables import choices, loss_table, placements
+
+PLACEMENTS = placements("pre", "post", "sandwich", "deepnorm", "pre_scaled")
+
+run = sweep
+
+
+def claims(runs):
+    for placement, values in PLACEMENTS.items():
+        difference = runs.difference({**values, "branch_warmup_steps": 3}, {**values, "branch_warmup_steps": 0})
+        yield Claim(f"{placement}: with minus without, T 3, by seed", difference, -1, 0, holds=False)
+
+
+def table(runs):
+    return loss_table(runs, PLACEMENTS, choices("branch_warmup_steps", 0, 3, 10, name="T {}"))

@@ -1,0 +1,66 @@
+"""What residual connections do for the gradient of the first block, and for learning."""
+
+import math
+
+import numpy as np
+
+from lib.figures import DASHES, PALETTE
+from lib.panels import draw, say, scale_y
+from lib.papers import Claim, config_of, learns, stays_at_unigram
+from lib.papers_pictures import Line, depth_ticks, drawing, figure_of
+from lib.papers_run import probe, stream, sweep
+from lib.papers_tables import choices, loss_table
+
+DEPTHS = [2, 4, 8, 16, 32, 48]
+STYLES = {("pre", "true"): ("pre, with residuals", PALETTE[0], "-"),
+          ("pre", "false"): ("pre, without", PALETTE[0], DASHES),
+          ("none", "true"): ("no norm, with residuals", PALETTE[1], "-"),
+          ("none", "false"): ("no norm, without", PALETTE[1], DASHES)}
+VARIANTS = {(placement, residual, depth): {"norm_placement": placement, "residual": residual, "n_layer": depth}
+            for placement, residual in STYLES for depth in DEPTHS}
+LINES = {"pre, with residuals": {"residual": "true"}, "pre, without": {"residual": "false"}}
+
+
+def growth(folder):
+    """The norm of the gradient at x_0 over that at x_L."""
+    gradient = stream(folder, "grad_norm")
+    return gradient[0] / gradient[-1]
+
+
+def law(theory):
+    return theory["grad"][0] / theory["grad"][-1]
+
+
+def run(config, out, quick):
+    return {"runs": sweep(config, out, quick), "gradient": probe(config_of("xiong"), out, quick, VARIANTS, growth, law)}
+
+
+def claims(results):
+    runs, gradient = results["runs"], results["gradient"]
+    without, with_residuals = (math.log10(gradient["none", residual, 48][0].mean()) for residual in ("false", "true"))
+    yield Claim("no norm, no residuals, deepest: log10 of the gradient before block 1", without, -9, -5)
+    yield Claim("no norm, with residuals: the same", with_residuals, 9, 13)
+    measured, expected = gradient["pre", "true", 48]
+    yield Claim("pre, with residuals, over its law", measured.mean() / expected, 0.7, 1.5)
+    for depth in (2, 24):
+        yield learns(f"pre, L {depth}, with residuals", runs.loss(residual="true", n_layer=depth))
+    yield learns("pre, L 2, without", runs.loss(residual="false", n_layer=2))
+    yield stays_at_unigram("pre, L 24, without", runs.loss(residual="false", n_layer=24))
+
+
+def table(results):
+    return loss_table(results["runs"], LINES, choices("n_layer", 2, 24, name="L {}"))
+
+
+@drawing
+def picture(results):
+    figure, (axes,) = figure_of(1, "Gradient at initialisation, with and without residual connections",
+                                "mean (lines) and range (bands) of the seeds", STYLES.values())
+    say(axes, "before block 1, over after block L")
+    drawn = []
+    for (placement, residual), style in STYLES.items():
+        drawn.append(np.array([results["gradient"][placement, residual, depth][0] for depth in DEPTHS]).T)
+        draw(axes, DEPTHS, drawn[-1], Line(*style), "o")
+    scale_y(axes, drawn, log=True)
+    depth_ticks(axes, DEPTHS)
+    return figure

@@ -1,0 +1,17 @@
+"""Zhang & Sennrich 2019: does it cost anything not to subtract the mean?"""
+
+from lib.papers import Claim
+from lib.papers_run import sweep
+from lib.papers_tables import choices, loss_table
+
+NORMS = choices("norm", "layernorm", "rmsnorm")
+
+run = sweep
+
+
+def claims(runs):
+    yield Claim("rmsnorm minus layernorm, by seed", runs.difference(NORMS["rmsnorm"], NORMS["layernorm"]), -0.05, 0.05)
+
+
+def table(runs):
+    return loss_table(runs, NORMS, against="layernorm")

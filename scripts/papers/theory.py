@@ -1,0 +1,89 @@
+"""What a probe measures at T 64 on real text, beside mean-field theory, which draws no weight."""
+
+import math
+
+import numpy as np
+
+from lib.papers import Claim
+from lib.papers_pictures import COLORS, Law, beside_laws
+from lib.papers_run import probe, stream
+from lib.papers_tables import markdown, placements
+
+VARIANTS = {**placements("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "hybrid", "subln"),
+            "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},
+            "pre, RoPE, QK norm": {"position": "rope", "qk_norm": "true"}, "pre, DyT": {"norm": "dyt"},
+            "res_post, DyT": {"norm_placement": "res_post", "norm": "dyt"},
+            "post, DyT": {"norm_placement": "post", "norm": "dyt"},
+            "pre, GPT-2's init, tied": {"init.scheme": "gpt2", "init.embed_std": 0.02, "tie_embeddings": "true"}}
+
+
+def activations(folder):
+    return stream(folder, "rms")
+
+
+def gradients(folder):
+    return stream(folder, "grad_rms")
+
+
+def law_of_activations(theory):
+    return theory["rms"]
+
+
+def law_of_gradients(theory):
+    return theory["grad"]
+
+
+def run(config, out, quick):
+    return {"rms": probe(config, out, quick, VARIANTS, activations, law_of_activations),
+            "grad": probe(config, out, quick, VARIANTS, gradients, law_of_gradients)}
+
+
+def root_mean_square(measured):
+    """Over seeds, by layer."""
+    return np.sqrt((measured ** 2).mean(axis=0))
+
+
+def off_theory(measured, law):
+    """(relative distance of the rms from theory, relative standard error of the rms by its seeds), means over the
+    layers."""
+    squares = measured ** 2
+    error = squares.std(axis=0, ddof=1) / math.sqrt(len(squares)) / squares.mean(axis=0) / 2
+    return float(np.abs(law / root_mean_square(measured) - 1).mean()), float(error.mean())
+
+
+def worst_over_allowed(probes, limit):
+    """The largest distance from theory over what is allowed: the limit, or two standard errors."""
+    pairs = [off_theory(measured, law) for measured, law in probes.values()]
+    return max(distance / max(limit, 2 * error) for distance, error in pairs)
+
+
+def claims(probes):
+    yield Claim("worst activation over what is allowed: 2%, or two standard errors",
+                worst_over_allowed(probes["rms"], 0.02), 0, 1)
+    yield Claim("worst gradient over what is allowed: 5%, or two standard errors",
+                worst_over_allowed(probes["grad"], 0.05), 0, 1)
+
+
+def table(probes):
+    def percent(measured, law):
+        distance, error = off_theory(measured, law)
+        return f"{100 * distance:.1f}% ({100 * error:.1f})"
+
+    def first_over_last(values):
+        return f"{values[0] / values[-1]:.3g}"
+
+    lines = []
+    for name, (gradient, law) in probes["grad"].items():
+        lines.append([name, percent(*probes["rms"][name]), percent(gradient, law),
+                      f"{first_over_last(root_mean_square(gradient))} / {first_over_last(law)}"])
+    return markdown(["rms of the stream, off theory (seeds' standard error)", "activation", "gradient",
+                     "gradient at x_0 over x_L / theory"], *lines)
+
+
+def picture(probes):
+    panels = []
+    for site, title, unit in (("grad", "Gradient rms of the stream", "nats per unit"),
+                              ("rms", "Activation rms of the stream", "units")):
+        placed = {name: pair for name, pair in probes[site].items() if name in COLORS}
+        panels.append(Law(title, unit, placed, 0, True))
+    return beside_laws("Before training: probes, and what theory expects of them", panels)

@@ -1,0 +1,35 @@
+"""Xiong et al. 2020, figure 2: post-norm needs its warm-up, pre-norm does not."""
+
+from lib.papers import Claim, learns, stays_at_unigram
+from lib.papers_pictures import losses_by_rate
+from lib.papers_run import sweep
+from lib.papers_tables import loss_table, placements, rates
+
+RATES = ("0.0005", "0.001", "0.003")
+LINES = {"pre": {"norm_placement": "pre", "warmup_steps": 0},
+         "pre, warm-up 200": {"norm_placement": "pre", "warmup_steps": 200},
+         "post": {"norm_placement": "post", "warmup_steps": 0},
+         "post, warm-up 200": {"norm_placement": "post", "warmup_steps": 200}}
+
+run = sweep
+
+
+def claims(runs):
+    for warmup in (0, 200):
+        for rate in RATES:
+            loss = runs.loss(norm_placement="pre", warmup_steps=warmup, lr=rate)
+            yield learns(f"pre, warm-up {warmup}, lr {rate}", loss)
+    for rate in RATES[1:]:
+        yield stays_at_unigram(f"post, no warm-up, lr {rate}", runs.loss(**LINES["post"], lr=rate))
+    for rate in RATES[:2]:
+        gain = runs.difference({**LINES["post"], "lr": rate}, {**LINES["post, warm-up 200"], "lr": rate})
+        yield Claim(f"post, lr {rate}: what a warm-up of 200 gains", gain, 0.05, 1)
+
+
+def table(runs):
+    return loss_table(runs, LINES, rates(*RATES))
+
+
+def picture(runs):
+    return losses_by_rate(runs, "Warm-up, learning rate and the norm's place", placements("pre", "post"),
+                          {"no warm-up": {"warmup_steps": 0}, "warm-up 200": {"warmup_steps": 200}})

@@ -1,0 +1,187 @@
+"""A stand-in for the program in the tests of configs/papers: sweeps and probes of the real grids, with made-up numbers
+in files of the real format. A number is a function of a run's config and seed, so that runs taken for one another give
+other results."""
+
+import csv
+import json
+import re
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from cli import write_run
+from lib import grid, mean_field, safetensors_io
+
+LOGGED = ("layers.csv", "params.csv", "heads.csv", "metrics.csv")
+
+
+def share_of(*values):
+    """A number from 0 to 1 that these values decide."""
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode()) / 2**32
+
+
+def weight_of(model):
+    """The weight of a branch."""
+    scale = model.get("branch_scale", 1.0)
+    base, _, power = str(scale).partition("^")
+    return model["n_layer"] ** float(power or -1) if base in ("L", "1/L") else float(scale)
+
+
+def law(config):
+    """What theory expects: as lib.mean_field.predicted has it."""
+    model = config["model"]
+    layers = np.arange(model["n_layer"] + 1)
+    placement = model["norm_placement"]
+    step = 0.2 + share_of(model.get("norm"), placement if isinstance(placement, str) else str(placement),
+                          model["activation"], model["residual"])
+    mean_squares = 1 + step * layers * weight_of(model) ** 2
+    amplification = model["n_layer"] * weight_of(model) ** 2 * (1 + share_of(placement))
+    return {
+        "rms": np.sqrt(mean_squares), "grad": 1e-3 * np.sqrt(mean_squares[-1] / mean_squares),
+        "share": mean_squares ** -0.5, "tokens": 1 - np.exp(-amplification / 8 * layers / layers[-1]),
+        "entropy": 1 + step / layers[1:], "amplification": amplification}
+
+
+def predicted(folder, narrow=False):
+    return law(json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")))
+
+
+def predict(config, narrow=False):
+    expected = law(config)
+    return SimpleNamespace(layers=[{"token_cosine": value} for value in expected["tokens"]],
+                           amplification=expected["amplification"])
+
+
+def curvature(config, trained):
+    """The made-up Hessian's eigenvalue; training flattens it."""
+    return (2 - trained) * config["model"]["n_layer"] * weight_of(config["model"]) * (1 + 0.1 * config["train"]["seed"])
+
+
+def dump(model, weights):
+    """In the place of measure.Model.dump: gradients of a loss whose Hessian is a multiple of the identity."""
+    return {
+        f"grad.{name}": curvature(model.config, "probed" not in model.path) * array for name, array in weights.items()}
+
+
+def write_csv(path, header, rows):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
+
+
+def write_logs(folder, config, steps):
+    """layers.csv, params.csv and heads.csv of these steps: at the first what the law expects, 1% apart by seed, growing
+    from then on."""
+    model, train = config["model"], config["train"]
+    expected, depth = law(config), model["n_layer"]
+    streams, params, heads = [], [], []
+    for step in steps:
+        factor = (1 + 0.01 * (train["seed"] - 1.5)) * (1 + step * train["lr"])
+        for layer in range(depth + 1):
+            gradient = expected["grad"][layer] * factor
+            streams.append([
+                step, layer, "stream", expected["rms"][layer] * factor, gradient, gradient * model["d_model"]])
+        streams.append([step, depth + 1, "logits", 2 * factor + share_of(model), 1, 1])
+        names = [
+            f"blocks.{block}.{name}" for block in range(depth)
+            for name in ("attn_norm.weight", "attn.q.weight", "attn.k.weight", "attn.v.weight", "attn.out.weight",
+                         "ffn.in.weight", "ffn.out.weight")]
+        for name in ("embed.token.weight", *names, "final_norm.weight", "head.weight"):
+            kind = name.split(".", 2)[-1] if name.startswith("blocks") else name
+            size = factor * (1 + share_of(kind, step > 1, model["norm_placement"])) / depth ** 0.4
+            block = int(name.split(".")[1]) if name.startswith("blocks") else 0
+            params.append([
+                step, block + 1, name, 16, size, size * (1 + 0.1 / (1 + block)), size * (1 + 0.1 / (1 + block))])
+        heads += [[step, layer, head, expected["entropy"][layer - 1] * factor * (0.99 + 0.02 * head)]
+                  for layer in range(1, depth + 1) for head in (0, 1)]
+    write_csv(folder / "layers.csv", ("step", "layer", "site", "rms", "grad_rms", "grad_norm"), streams)
+    write_csv(folder / "params.csv", ("step", "layer", "param", "numel", "rms", "grad_norm", "grad_norm_batch"), params)
+    write_csv(folder / "heads.csv", ("step", "layer", "head", "entropy"), heads)
+
+
+def write_tensors(path, config):
+    """An exchange file of two tokens: streams that turn by an angle from block to block, smaller in deep blocks, and
+    gradients."""
+    depth, seed = config["model"]["n_layer"], config["train"]["seed"]
+    turned = np.cumsum([
+        0, *((1 + share_of(config["model"]["norm_placement"])) / (2 + block) for block in range(depth))])
+    expected = law(config)
+    tensors = {}
+    for layer, (angle, cosine) in enumerate(zip(turned, expected["tokens"])):
+        first = np.array([np.cos(angle), np.sin(angle), 0.0])
+        across = np.array([-np.sin(angle), np.cos(angle), 0.0]) * 0.6 + np.array([0, 0, 0.8])
+        second = cosine * first + np.sqrt(1 - cosine**2) * across
+        tensors[f"act.{layer}.stream"] = (1 + 0.01 * seed) * np.array([[first, second]], np.float32)
+    tensors[f"act_grad.{depth}.stream"] = np.array(
+        [[-0.1 * share_of(config["model"]) * first, np.cross(first, second)]], np.float32)
+    for name in (f"blocks.{block}.{part}.out.weight" for block in range(depth) for part in ("attn", "ffn")):
+        tensors[name] = tensors[f"grad.{name}"] = np.ones((1, 1), np.float32)
+    safetensors_io.write(path, tensors, {"config": json.dumps(config)})
+
+
+class MadeProgram:
+    """Answers what scripts/lib/papers_run.py asks of the program and of sweep.py. `losses`: {(stem of the sweep file,
+    name of the run): final validation loss}, for those that the default is not good enough for."""
+
+    def __init__(self):
+        self.losses, self.runs = {}, {}
+
+    def output_of(self, command, show=False):
+        words = [str(word) for word in command]
+        options = {key: value for key, value in zip(words, words[1:]) if key in ("--out", "--seeds", "--dump")}
+        if words[1].endswith("sweep.py"):
+            return self.sweep(Path(words[2]), Path(options["--out"]))
+        if words[1] == "probe":
+            return self.probe(Path(words[2]), [value for key, value in zip(words, words[1:]) if key == "--set"],
+                              options)
+        return self.evaluate(Path(words[2]))
+
+    def sweep(self, file, out):
+        """As sweep.py: folders of runs and summary.csv."""
+        sweep = grid.load_sweep(file, ["eval.every=0"])
+        grid.resolve(sweep)
+        self.runs[file.stem] = sweep.runs
+        rows = []
+        for run in sweep.runs:
+            run.folder = out / run.name
+            loss = self.losses.get((file.stem, run.name), default_loss(run))
+            write_run(run.folder, run.config,
+                      {"status": "done", "final_val_loss": loss, "corpus_hash": "0", "steps": 60})
+            write_logs(run.folder, run.config, (1, 2, run.value("train.steps") // 2 + 1, run.value("train.steps")))
+            write_tensors(run.folder / "model.safetensors", run.config)
+            write_csv(run.folder / "metrics.csv", ("step", "train_loss"), [[
+                step,
+                4 if step == 1 else loss - 0.1 * share_of(run.config["model"], run.value("train.batch_size"), step)]
+                                                                           for step in range(1, 61)])
+            rows.append([run.name, *(grid.value_text(run.value(key)) for key in sweep.keys), "done", loss])
+        write_csv(out / "summary.csv", ["name", *sweep.keys, "status", "final_val_loss"], rows)
+        return ""
+
+    def probe(self, file, settings, options):
+        """As `normscope probe`."""
+        config = mean_field.resolved(file, settings)
+        if "--dump" in options:
+            write_tensors(options["--dump"], config)
+            return ""
+        for seed in range(1, int(options["--seeds"]) + 1):
+            folder = Path(options["--out"], f"seed-{seed}")
+            seeded = {**config, "train": {**config["train"], "seed": seed}}
+            write_run(folder, seeded)
+            write_logs(folder, seeded, (0,))
+        return ""
+
+    def evaluate(self, file):
+        """As `normscope eval`: without block b the loss is higher by 0.1 / (1 + b)."""
+        tensors, _ = safetensors_io.read(file)
+        blocks = [
+            int(name.split(".")[1]) for name, array in tensors.items()
+            if re.match("blocks.*out.weight", name) and not array.any()]
+        return f"unigram  3.08\nmodel    {2.5 + 0.1 / (1 + blocks[0]) if blocks else 2.5}\n"
+
+
+def default_loss(run):
+    """From 2.3 to 3.2 by config; seeds are 0.01 apart."""
+    settings = {key: value for key, value in run.settings.items() if key != "train.seed"}
+    return 2.3 + 0.9 * share_of(settings) + 0.01 * run.value("train.seed") * (
+        1 + share_of(settings, run.value("train.seed")))
