@@ -2,19 +2,26 @@
 in files of the real format. A number is a function of a run's config and seed, so that runs taken for one another give
 other results."""
 
+import contextlib
 import csv
+import functools
+import itertools
 import json
 import re
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 
 from cli import write_run
-from lib import grid, mean_field, safetensors_io
+import measure  # in scripts, which cli.py puts on the path
+from lib import grid, mean_field, papers_run, safetensors_io
+from lib.mean_field import resolved as ask_resolved
 
-LOGGED = ("layers.csv", "params.csv", "heads.csv", "metrics.csv")
+KINDS = ("attn_norm.weight", "attn.q.weight", "attn.k.weight", "attn.v.weight", "attn.out.weight", "ffn.in.weight",
+         "ffn.out.weight", "embed.token.weight", "final_norm.weight", "head.weight")  # of a block; of the model
 
 
 def share_of(*values):
@@ -42,6 +49,16 @@ def law(config):
         "rms": np.sqrt(mean_squares), "grad": 1e-3 * np.sqrt(mean_squares[-1] / mean_squares),
         "share": mean_squares ** -0.5, "tokens": 1 - np.exp(-amplification / 8 * layers / layers[-1]),
         "entropy": 1 + step / layers[1:], "amplification": amplification}
+
+
+@functools.cache
+def resolved_once(file, settings):
+    return ask_resolved(file, settings)
+
+
+def resolved(file, settings=()):
+    """The config as the program resolves it, which it is asked for once."""
+    return resolved_once(file, tuple(settings))
 
 
 def predicted(folder, narrow=False):
@@ -77,22 +94,17 @@ def write_logs(folder, config, steps):
     expected, depth = law(config), model["n_layer"]
     streams, params, heads = [], [], []
     for step in steps:
-        factor = (1 + 0.01 * (train["seed"] - 1.5)) * (1 + step * train["lr"])
+        factor = (1 + 0.01 * (-1) ** train["seed"]) * (1 + step * train["lr"])
         for layer in range(depth + 1):
             gradient = expected["grad"][layer] * factor
             streams.append([
                 step, layer, "stream", expected["rms"][layer] * factor, gradient, gradient * model["d_model"]])
         streams.append([step, depth + 1, "logits", 2 * factor + share_of(model), 1, 1])
-        names = [
-            f"blocks.{block}.{name}" for block in range(depth)
-            for name in ("attn_norm.weight", "attn.q.weight", "attn.k.weight", "attn.v.weight", "attn.out.weight",
-                         "ffn.in.weight", "ffn.out.weight")]
-        for name in ("embed.token.weight", *names, "final_norm.weight", "head.weight"):
-            kind = name.split(".", 2)[-1] if name.startswith("blocks") else name
-            size = factor * (1 + share_of(kind, step > 1, model["norm_placement"])) / depth ** 0.4
-            block = int(name.split(".")[1]) if name.startswith("blocks") else 0
-            params.append([
-                step, block + 1, name, 16, size, size * (1 + 0.1 / (1 + block)), size * (1 + 0.1 / (1 + block))])
+        sizes = {kind: factor * (1 + share_of(kind, step > 1, model["norm_placement"])) / depth ** 0.4 for kind in KINDS}
+        for block, kind in [*itertools.product(range(1, depth + 1), KINDS[:-3]), *((0, kind) for kind in KINDS[-3:])]:
+            gradient = sizes[kind] * (1 + 0.1 / max(block, 1))
+            name = f"blocks.{block - 1}.{kind}" if block else kind
+            params.append([step, block, name, 16, sizes[kind], gradient, gradient])
         heads += [[step, layer, head, expected["entropy"][layer - 1] * factor * (0.99 + 0.02 * head)]
                   for layer in range(1, depth + 1) for head in (0, 1)]
     write_csv(folder / "layers.csv", ("step", "layer", "site", "rms", "grad_rms", "grad_norm"), streams)
@@ -121,11 +133,11 @@ def write_tensors(path, config):
 
 
 class MadeProgram:
-    """Answers what scripts/lib/papers_run.py asks of the program and of sweep.py. `losses`: {(stem of the sweep file,
-    name of the run): final validation loss}, for those that the default is not good enough for."""
+    """Answers what scripts/lib/papers_run.py asks of the program and of sweep.py. `configs`: the resolved configs of
+    each sweep's runs, by the name of its file."""
 
     def __init__(self):
-        self.losses, self.runs = {}, {}
+        self.configs = {}
 
     def output_of(self, command, show=False):
         words = [str(word) for word in command]
@@ -141,26 +153,25 @@ class MadeProgram:
         """As sweep.py: folders of runs and summary.csv."""
         sweep = grid.load_sweep(file, ["eval.every=0"])
         grid.resolve(sweep)
-        self.runs[file.stem] = sweep.runs
+        self.configs[file.stem] = [run.config for run in sweep.runs]
         rows = []
         for run in sweep.runs:
             run.folder = out / run.name
-            loss = self.losses.get((file.stem, run.name), default_loss(run))
+            loss = default_loss(run)
             write_run(run.folder, run.config,
                       {"status": "done", "final_val_loss": loss, "corpus_hash": "0", "steps": 60})
             write_logs(run.folder, run.config, (1, 2, run.value("train.steps") // 2 + 1, run.value("train.steps")))
             write_tensors(run.folder / "model.safetensors", run.config)
-            write_csv(run.folder / "metrics.csv", ("step", "train_loss"), [[
-                step,
-                4 if step == 1 else loss - 0.1 * share_of(run.config["model"], run.value("train.batch_size"), step)]
-                                                                           for step in range(1, 61)])
+            below = 0.1 * share_of(run.config["model"], run.value("train.batch_size"))
+            losses = [[step, 4 if step == 1 else loss - below * (1 + 1 / step)] for step in range(1, 61)]
+            write_csv(run.folder / "metrics.csv", ("step", "train_loss"), losses)
             rows.append([run.name, *(grid.value_text(run.value(key)) for key in sweep.keys), "done", loss])
         write_csv(out / "summary.csv", ["name", *sweep.keys, "status", "final_val_loss"], rows)
         return ""
 
     def probe(self, file, settings, options):
         """As `normscope probe`."""
-        config = mean_field.resolved(file, settings)
+        config = resolved(file, settings)
         if "--dump" in options:
             write_tensors(options["--dump"], config)
             return ""
@@ -178,6 +189,15 @@ class MadeProgram:
             int(name.split(".")[1]) for name, array in tensors.items()
             if re.match("blocks.*out.weight", name) and not array.any()]
         return f"unigram  3.08\nmodel    {2.5 + 0.1 / (1 + blocks[0]) if blocks else 2.5}\n"
+
+
+@contextlib.contextmanager
+def made_program():
+    """Puts a MadeProgram in the place of the program and of the theory."""
+    made = MadeProgram()
+    with mock.patch.object(papers_run, "output_of", made.output_of), mock.patch.object(measure.Model, "dump", dump), \
+            mock.patch.multiple(mean_field, resolved=resolved, predict=predict, predicted=predicted):
+        yield made
 
 
 def default_loss(run):
