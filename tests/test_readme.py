@@ -1,21 +1,26 @@
 #!/usr/bin/python3
-"""Every command of README.md, those of its tables too, works when all are pasted from top to bottom in a fresh copy of the tree,
-and the pictures and pages that it names are there; so do its JSON examples. Models are made small, training is cut to a few steps
-and the text to its beginning; the commands stay as they are, but for bench."""
+"""Every command of README.md, in blocks and in tables, works when all are pasted from top to bottom in a fresh copy of
+the tree; the pictures and pages that it names are written, and its JSON examples are valid. Models are made small,
+training is cut to a few steps and the text to its beginning; the commands stay as they are, except bench."""
 
 import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
-from cli import BINARY, ROOT, TEXT, CliTest, environment
+from cli import BINARY, ROOT, TEXT, CliTest, environment, run_script
+from made_runs import draw_once
 
-NOT_HERE = ("scripts/test.sh", "scripts/get_tinyshakespeare.sh")  # all tests; the network
+NOT_HERE = ("scripts/test.sh", "scripts/get_tinyshakespeare.sh")  # they run all tests, and need the network
 FAILING = "check configs/deep_pre.json --set model.norm=batchnorm"  # as its row of the table says
+THROUGH_SHELL = {"plot.py", "sweep.py", "measure.py"}  # scripts whose first command proves the first line of their file
+SHELL_ONLY = re.compile(r"[$`|;<>*?~{}]|(?<!&)&(?!&)")  # what only a shell understands
 
 
 def readme(name="README.md"):
@@ -28,53 +33,107 @@ def blocks(language, name="README.md"):
     return re.findall(rf"^```{language}\n(.*?)^```$", readme(name), re.MULTILINE | re.DOTALL)
 
 
-def commands():
+def commands_of_table(table):
+    """The commands in backticks in the column of a table whose title is "command"."""
+    titles, _, *lines = [re.split(r" *(?<!\\)\| *", line.strip("| ")) for line in table.splitlines()]
+    if "command" not in titles:
+        return []
+    cells = [line[titles.index("command")] for line in lines]
+    return [command for cell in cells for command in re.findall(r"`((?:build|scripts)/[^`]*)`", cell)]
+
+
+def commands(text):
     """The lines of the blocks for a shell and the commands of the tables, from top to bottom."""
-    found = re.findall(r"^```sh\n(.*?)^```$|^\|[^|\n]*\| `([^`\n]*)` \|", readme(), re.MULTILINE | re.DOTALL)
-    return [line for block, cell in found for line in (block or cell).replace("\\\n", "").splitlines()]
+    found = []
+    for block, table in re.findall(r"^```sh\n(.*?)^```$|^((?:\|[^\n]*\n)+)", text, re.MULTILINE | re.DOTALL):
+        found += block.replace("\\\n", "").splitlines() if block else commands_of_table(table)
+    return found
+
+
+def copy_tree(target):
+    """A copy of the tree, with a small text and small models."""
+    for name in ("configs", "data", "scripts", "src", "README.md"):
+        source, copy = os.path.join(ROOT, name), os.path.join(target, name)
+        if os.path.isdir(source):
+            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("tinyshakespeare.txt", "__pycache__"))
+        else:
+            shutil.copy(source, copy)
+    build = Path(target, "build")
+    build.mkdir()
+    (build / "normscope").symlink_to(BINARY)
+    Path(target, "scripts", "build.sh").write_text("#!/bin/sh\n", encoding="utf-8")
+    Path(target, "data", "austen.txt").write_text(TEXT, encoding="utf-8")  # a part of it
+    for name in ("quickstart.json", "nanogpt_cpu.json"):
+        file = Path(target, "configs", name)
+        config = file.read_text(encoding="utf-8")
+        for key, value in {"n_layer": 3, "d_model": 16, "steps": 2, "batch_size": 2, "warmup_steps": 0}.items():
+            config, count = re.subn(rf'"{key}": \d+', f'"{key}": {value}', config)
+            assert count == 1, f"{name} has {count} values of {key}; expected one"
+        file.write_text(config, encoding="utf-8")
+
+
+class Commands(unittest.TestCase):
+    def test_commands_are_found_in_blocks_and_tables(self):
+        text = (
+            "```sh\nscripts/a.sh  # first\nbuild/b \\\n  --c\n```\n\n| claim | command | you see |\n|---|---|---|\n"
+            "| x | `build/d && scripts/e.py f` | `scripts/no.py` |\n\n| what you want | command |\n|---|---|\n"
+            "| y | `scripts/g.py`, also `build/h --i`; `--j` |\n\n| what | tool |\n|---|---|\n| z | `scripts/no.py` |\n"
+        )
+        self.assertEqual(
+            commands(text),
+            ["scripts/a.sh  # first", "build/b   --c", "build/d && scripts/e.py f", "scripts/g.py", "build/h --i"])
 
 
 class Readme(CliTest):
+    """All tests share a copy of the tree, in which the quick start has run."""
+
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory(prefix="normscope-readme-")
+        cls.addClassCleanup(scratch.cleanup)
+        cls.tree = os.path.realpath(scratch.name)
+        cls.shell_has_run = set()
+        copy_tree(cls.tree)
+        draw_once()
+        first = cls("setUp")
+        first.setUp()
+        first.run_line("scripts/quickstart.sh")
+
     def setUp(self):
-        super().setUp()
-        for name in ("configs", "data", "scripts", "src", "README.md"):
-            source, target = os.path.join(ROOT, name), self.path(name)
-            if os.path.isdir(source):
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("tinyshakespeare.txt", "__pycache__"))
-            else:
-                shutil.copy(source, target)
-        os.mkdir(self.path("build"))
-        os.symlink(BINARY, self.path("build", "normscope"))
-        self.write("scripts/build.sh", "#!/bin/sh\n")
-        self.write("data/austen.txt", TEXT)  # a part of it
-        for name in ("quickstart.json", "nanogpt_cpu.json"):
-            with open(self.path("configs", name), encoding="utf-8") as file:
-                config = file.read()
-            for key, value in {"n_layer": 3, "d_model": 16, "steps": 2, "batch_size": 2}.items():
-                config, count = re.subn(rf'"{key}": \d+', f'"{key}": {value}', config)
-                self.assertEqual(count, 1, key)
-            self.write(f"configs/{name}", re.sub(r'"(decay_steps|warmup_steps)": \d+', r'"\1": 0', config))
+        self.folder = self.tree
 
     def run_line(self, line):
-        """As a shell of the reader's takes it."""
+        """A line as a shell takes it; its scripts run in children of this process, which has Matplotlib loaded."""
         line = line.replace("normscope bench", "normscope bench --steps 20")
-        done = self.call("-c", line, program="bash")
-        self.assertEqual(done.returncode, 1 if FAILING in line else 0, f"{line}\n{done.stdout}\n{done.stderr}")
+        expected = 1 if FAILING in line else 0
+        parts = [shlex.split(part, comments=True) for part in line.split("&&")]
+        scripts = {os.path.basename(words[0]) for words in parts if words and words[0].endswith(".py")}
+        if SHELL_ONLY.search(line) or scripts & THROUGH_SHELL - self.shell_has_run:
+            self.shell_has_run.update(scripts)
+            parts = [["bash", "-c", line]]
+        for words in filter(None, parts):
+            if words[0].endswith(".py"):
+                done = run_script(*words, cwd=self.folder)
+            else:
+                done = self.call(*words[1:], program=words[0] if words[0] == "bash" else self.path(words[0]))
+            self.assertEqual(done.returncode, expected, f"{line}\n{done.stdout}\n{done.stderr}")
 
     def test_commands(self):
         shutil.copy(self.path("data", "austen.txt"), self.path("data", "tinyshakespeare.txt"))
-        lines = [line for line in commands() if not line.startswith(NOT_HERE)]
+        first, *lines = commands(readme())
+        self.assertTrue(first.startswith("scripts/quickstart.sh "), first)  # which setUpClass has run
+        lines = [line for line in lines if not line.startswith(NOT_HERE)]
         self.assertGreater(len(lines), 25)
         for line in lines:
             with self.subTest(line):
                 self.run_line(line)
+        self.assertEqual(self.shell_has_run & THROUGH_SHELL, THROUGH_SHELL)
         made = {file.name for file in Path(self.path("runs")).rglob("*")}
         named = {name for name in re.findall(r"[\w./]+\.(?:png|html)\b", readme()) if not name.startswith("data/")}
         self.assertGreater(len(named), 5)
         self.assertLessEqual({os.path.basename(name) for name in named}, made)
 
-    def test_what_stands_around_a_run(self):
-        self.run_line("scripts/quickstart.sh")
+    def test_what_surrounds_a_run(self):
         for code in blocks("python", "scripts/README.md"):
             if "wandb" in code and importlib.util.find_spec("wandb") is None:
                 continue
@@ -95,10 +154,12 @@ class Readme(CliTest):
                 self.assertEqual(resolved[section][key], value)
         self.normscope("train", "mine.json", "--set", "model.n_layer=2")
         self.write("grid.json", grid)
-        self.assertIn("21 runs", self.script("sweep.py", "grid.json", "--dry-run").stdout)
+        done = run_script(self.path("scripts", "sweep.py"), "grid.json", "--dry-run", cwd=self.folder)
+        self.assertIn("21 runs", done.stdout, done.stderr)
 
     def test_files_that_are_named_exist(self):
-        named = re.findall(r"(?<![\w/])((?:scripts|tests|src|configs|data|\.vscode)/[\w./-]*\w)", readme() + readme("scripts/README.md"))
+        named = re.findall(r"(?<![\w/])((?:scripts|tests|src|configs|data|\.vscode)/[\w./-]*\w)",
+                           readme() + readme("scripts/README.md"))
         self.assertGreater(len(named), 20)
         for name in set(named):
             self.assertTrue(os.path.exists(os.path.join(ROOT, name)), name)

@@ -12,6 +12,7 @@ from cli import LONG, ROOT, CliTest, Run
 
 with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
     README = file.read()
+THREADS = str(min(2, len(os.sched_getaffinity(0))))  # no bit depends on their number
 NANOGPT_TEXT = os.path.join(ROOT, "data", "tinyshakespeare.txt")
 
 
@@ -19,7 +20,7 @@ class Numbers(CliTest):
     def trained(self, config, *settings):
         """The run of a config with settings KEY=VALUE."""
         changes = [word for setting in settings for word in ("--set", setting)]
-        self.normscope("train", os.path.join(ROOT, "configs", config + ".json"), *changes, "--out", config, "--overwrite", "--quiet")
+        self.normscope("train", os.path.join(ROOT, "configs", config + ".json"), *changes, "--out", config, "--overwrite", "--quiet", "--threads", THREADS)
         return Run(self.path(config))
 
     def test_quick_start_and_its_gradients(self):
