@@ -47,15 +47,21 @@ class Laws(unittest.TestCase):
     def test_stream(self):
         harmonic = np.cumsum([0, *(1 / np.arange(1, 13))])
         for placement, law in (("pre", 1 + 1.5 * self.layers), ("pre_scaled", 1 + 1.5 * harmonic),
-                               ("sandwich", 1 + 2 * self.layers), ("res_post", 1 + 2 * self.layers), ("post", 1 + 0 * self.layers), ("keel", 1 + 0 * self.layers),
+                               ("sandwich", 1 + 2 * self.layers), ("peri", 1 + 2 * self.layers), ("res_post", 1 + 2 * self.layers),
+                               ("post", 1 + 0 * self.layers), ("keel", 1 + 0 * self.layers),
                                ("deepnorm", 1 + 0 * self.layers), ("none", 3.0**self.layers), ("rezero", 1 + 0 * self.layers),
-                               ("hybrid", np.where(self.layers, 1.5, 1))):
+                               ("hybrid", np.where(self.layers, 1.5, 1)), ("hybrid_star", np.array([1, 2.5, *[1.5] * 11]))):
             with self.subTest(placement):
                 prediction = of(norm_placement=placement, norm="none" if placement in ("none", "rezero") else "layernorm")
                 np.testing.assert_allclose(stream(prediction)[0], law, rtol=1e-6)
 
+    def test_ffn(self):  # with F = r C it returns 2r/(1+r)^2 of the mean square that it reads
+        for ratio in (1, 2, 4):
+            rms, _ = of(d_ff=ratio * WIDE).sites[1, "ffn_out"]
+            self.assertAlmostEqual(rms**2, 2 * ratio / (1 + ratio)**2, delta=1e-5)
+
     def test_gradient_is_conserved(self):  # E rms(x_l)^2 |dx_l|^2 is the same at every layer
-        for placement in ("pre", "post", "deepnorm", "keel", "sandwich", "res_post"):
+        for placement in ("pre", "pre_scaled", "post", "deepnorm", "keel", "sandwich", "peri", "res_post"):
             with self.subTest(placement):
                 values, gradients = stream(of(norm_placement=placement))
                 np.testing.assert_allclose(values * gradients, values[-1] * gradients[-1], rtol=1e-5)
@@ -83,6 +89,18 @@ class Laws(unittest.TestCase):
             v = m / 4
             gain *= 1 + g / math.pi / math.sqrt(1 + 4 * v)
             m += g * 2 / math.pi * math.asin(2 * v / (1 + 2 * v))
+        self.assertAlmostEqual(values[-1] / m, 1, delta=1e-3)
+        self.assertAlmostEqual(gradients[0] / gradients[-1] / gain, 1, delta=1e-3)
+
+    def test_dyt(self):  # m' = m + g E tanh(x/2)^2, |dx|^2 = |dy|^2 (1 + g E (1 - tanh(x/2)^2)^2 / 4)
+        z = np.linspace(-9, 9, 3601)
+        weights = np.exp(-z * z / 2) / np.exp(-z * z / 2).sum()
+        m, gain = 1.0, 1.0
+        values, gradients = stream(of(norm="dyt"))
+        for g in (1, 0.5) * 12:
+            squares = np.tanh(math.sqrt(m) * z / 2)**2
+            gain *= 1 + g * weights @ (1 - squares)**2 / 4
+            m += g * weights @ squares
         self.assertAlmostEqual(values[-1] / m, 1, delta=1e-3)
         self.assertAlmostEqual(gradients[0] / gradients[-1] / gain, 1, delta=1e-3)
 
