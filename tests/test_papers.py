@@ -294,16 +294,14 @@ class Command(unittest.TestCase):
 
     def test_an_experiment_without_marks_is_an_error_before_anything_runs(self):
         page = papers.PAGE.read_text(encoding="utf-8")
-        for changed, counts in ((page.replace("<!-- results:bias -->", ""), "1 configs, 1 modules and 0 pairs"),
-                                (page.replace("<!-- /results:bias -->",
-                                              "<!-- /results:rmsnorm -->"), "1 configs, 1 modules and 0 pairs"),
-                                (page + "<!-- results:bias -->\n<!-- /results:bias -->\n",
-                                 "1 configs, 1 modules and 2 pairs")):
-            with tempfile.TemporaryDirectory(dir=ROOT) as folder, mock.patch.object(papers, "PAGE",
-                                                                                    Path(folder, "README.md")):
+        for changed, count in ((page.replace("<!-- results:bias -->", ""), 0),
+                               (page.replace("<!-- /results:bias -->", "<!-- /results:rmsnorm -->"), 0),
+                               (page + "<!-- results:bias -->\n<!-- /results:bias -->\n", 2)):
+            with tempfile.TemporaryDirectory(dir=ROOT) as folder, \
+                    mock.patch.object(papers, "PAGE", Path(folder, "README.md")):
                 papers.PAGE.write_text(changed, encoding="utf-8")
                 with self.assertRaisesRegex(ScriptError,
-                                            f"experiment bias: got {counts} of marks; expected one of each"):
+                                            f"experiment bias: got {count} times in .*the lines <!-- results:bias"):
                     papers.names_of_experiments()
 
     def test_a_missed_claim_is_a_failure(self):

@@ -71,12 +71,11 @@ def names_of_experiments():
     configs = [path.stem for path in CONFIGS.glob("*.json")]
     modules = [path.stem for path in MODULES.glob("*.py") if path.stem != "__init__"]
     for name in sorted({*marked, *configs, *modules}):
-        counts = [names.count(name) for names in (configs, modules, marked)]
-        if counts != [1, 1, 1]:
-            config, module, page = (path.relative_to(ROOT) for path in (config_of(name), MODULES / f"{name}.py", PAGE))
-            raise ScriptError(f"experiment {name}: got {counts[0]} configs, {counts[1]} modules and {counts[2]} pairs of "
-                              f"marks; expected one of each: {config}, {module}, and in {page} the lines "
-                              f"<!-- results:{name} --> and <!-- /results:{name} -->", 1)
+        lines = f"in {PAGE.relative_to(ROOT)} the lines <!-- results:{name} --> and <!-- /results:{name} -->"
+        for part, names in ((config_of(name).relative_to(ROOT), configs), (f"scripts/papers/{name}.py", modules),
+                            (lines, marked)):
+            if names.count(name) != 1:
+                raise ScriptError(f"experiment {name}: got {names.count(name)} times {part}; expected them once", 1)
     return marked
 
 
