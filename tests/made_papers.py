@@ -37,7 +37,7 @@ def weight_of(model):
 
 
 def law(config):
-    """What theory expects: as lib.mean_field.predicted has it."""
+    """The made-up theory, with the keys of lib.mean_field.predicted."""
     model = config["model"]
     layers = np.arange(model["n_layer"] + 1)
     placement = model["norm_placement"]

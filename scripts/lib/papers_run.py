@@ -54,7 +54,7 @@ def read_csv(path):
         return list(csv.DictReader(file))
 
 
-def age_of(*files):
+def last_change(*files):
     """When the newest of these files was written."""
     return max(Path(file).stat().st_mtime_ns for file in files)
 
@@ -125,10 +125,11 @@ def sweep(config, out, quick, **measures):
 
 
 def measured_once(folder, name, measure):
-    """What the measure gives of the run, kept in its folder as measured_NAME.json. It is measured again if the run, the
-    program or the file of the measure is newer."""
+    """measure(run), cached in the run's folder as measured_NAME.json. It is computed again if the run, the program or the
+    file of the measure is newer."""
     kept = folder / f"measured_{name}.json"
-    if not kept.exists() or age_of(kept) <= age_of(folder / "summary.json", program(), inspect.getfile(measure)):
+    sources = (folder / "summary.json", program(), inspect.getfile(measure))
+    if not kept.exists() or last_change(kept) <= last_change(*sources):
         write_atomically(kept, json.dumps(np.asarray(measure(Run(folder)), float).tolist()))
     return json.loads(kept.read_text(encoding="utf-8"))
 
@@ -189,7 +190,7 @@ def probed(config, folder, seeds, quick, settings):
     settings = [f"{key}={value}" for key, value in settings.items()]
     note = json.dumps([seeds, mean_field.resolved(config, settings)])
     done = folder / "probed.json"  # the note, written when the probe has ended
-    if not done.exists() or done.read_text(encoding="utf-8") != note or age_of(done) <= age_of(program()):
+    if not done.exists() or done.read_text(encoding="utf-8") != note or last_change(done) <= last_change(program()):
         options = [word for setting in settings for word in ("--set", setting)]
         normscope("probe", config, *options, "--seeds", seeds, "--out", folder, "--overwrite")
         write_atomically(done, note)
@@ -197,7 +198,7 @@ def probed(config, folder, seeds, quick, settings):
 
 
 def predicted(folder):
-    """What theory expects of a run before training, also of narrow models: as lib.mean_field.predicted has it."""
+    """lib.mean_field.predicted of a run before training, also for models too narrow for the theory to be exact."""
     return mean_field.predicted(folder, narrow=True)
 
 

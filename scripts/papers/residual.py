@@ -1,4 +1,4 @@
-"""What residual connections do for the gradient of the first block, and for learning."""
+"""He et al. 2016: the effect of residual connections on the gradient of the first block, and on learning."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a probe measures at T 64 on real text, beside mean-field theory, which draws no weight."""
+"""Probes at T 64 on real text are compared with mean-field theory, which draws no weight."""
 
 import math
 
