@@ -66,8 +66,8 @@ def main():
     names = names_of_experiments()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"what to run (default: all): {', '.join(names)}")
-    parser.add_argument("--quick", action="store_true", help="tiny models and a few steps, to see that everything works; "
-                        "claims are measured, not judged")
+    parser.add_argument("--quick", action="store_true", help="tiny models and a few steps, to see that everything "
+                        "works; claims are measured, not judged")
     parser.add_argument("--out", metavar="DIR", type=Path,
                         help="folder of the runs (default: runs/papers, runs/papers-quick)")
     parser.add_argument("--write-page", action="store_true",

@@ -100,7 +100,8 @@ def write_logs(folder, config, steps):
             streams.append([
                 step, layer, "stream", expected["rms"][layer] * factor, gradient, gradient * model["d_model"]])
         streams.append([step, depth + 1, "logits", 2 * factor + share_of(model), 1, 1])
-        sizes = {kind: factor * (1 + share_of(kind, step > 1, model["norm_placement"])) / depth ** 0.4 for kind in KINDS}
+        scale = factor / depth**0.4
+        sizes = {kind: scale * (1 + share_of(kind, step > 1, model["norm_placement"])) for kind in KINDS}
         for block, kind in [*itertools.product(range(1, depth + 1), KINDS[:-3]), *((0, kind) for kind in KINDS[-3:])]:
             gradient = sizes[kind] * (1 + 0.1 / max(block, 1))
             name = f"blocks.{block - 1}.{kind}" if block else kind

@@ -18,6 +18,7 @@ from unittest import mock
 import numpy as np
 
 from cli import BINARY, LONG, ROOT, CliTest, environment, run_script
+from made_papers import law as made_law
 from made_papers import made_program
 
 import measure
@@ -231,6 +232,40 @@ class MadeUp(unittest.TestCase):
             for site, pairs in probes.items()}
         self.assertEqual({claim.verdict for claim in theory.claims(probes)}, {"ok"})
         self.assertEqual({claim.verdict for claim in theory.claims(off)}, {"MISSED"})
+
+    def test_claims_of_probes_and_measures_are_those_of_the_made_up_numbers(self):
+        """Worked out by hand from made_papers.py."""
+        def growth(probes, *variant):
+            _, law = probes[variant]
+            return float(law)
+
+        def tokens(depth, scale):
+            configs = [config for config in self.made.configs["collapse"]
+                       if (config["model"]["n_layer"], config["model"]["branch_scale"]) == (depth, scale)]
+            return made_law(*configs)["tokens"][-1]
+
+        depths, rises = np.array([6, 8, 10, 12, 14, 24, 48]), 0.1 / np.arange(1, 25)
+        slope = np.polyfit(np.log(depths), np.log(depths**-0.4 * (1 + 0.1 / depths)), 1)[0]
+        dyt, residual = self.results["dyt_growth"], self.results["residual"]["gradient"]
+        gradient = {name: law[0] for name, (_, law) in self.results["laws"]["gradient"].items()}
+        in_training = (1 + 300 * 0.01) / (1 + 0.01)
+        expected = {
+            "xiong": [slope, slope, 1.1 / (1 + 0.1 / 14)],
+            "dyt_growth": [None, None, math.log(growth(dyt, "dyt", 96)) / math.log(growth(dyt, "dyt", 24)),
+                           math.log(growth(dyt, "layernorm", 96)) / math.log(growth(dyt, "layernorm", 24))],
+            "laws": [1, None, gradient["swiglu"], gradient["relu"]],
+            "identity": [None] * 6 + [rises[16], rises[16:].mean() / rises[:8].mean()],
+            "residual": [math.log10(growth(residual, "none", "false", 48)),
+                         math.log10(growth(residual, "none", "true", 48)), 1],
+            "collapse": [None, tokens(6, 1), tokens(12, 1), tokens(48, 1), tokens(6, "L^-0.5"), tokens(48, "L^-0.5")],
+            "anchor": [None, None, 0.5, 0.5],
+            "outgrow": [in_training] * 3,
+            "depth_curvature": [1, 1, 1]}
+        for name, values in expected.items():
+            for claim, value in zip(MODULES[name].claims(self.results[name]), values):
+                with self.subTest(name, claim=claim.text):
+                    if value is not None:
+                        self.assertAlmostEqual(claim.value / value, 1, delta=0.01)
 
     def test_a_claim_whose_bounds_are_turned_is_missed(self):
         count = 0

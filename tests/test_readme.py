@@ -36,10 +36,11 @@ def blocks(language, name="README.md"):
 
 def commands_of_table(table):
     """The commands in backticks in the column of a table whose title is "command"."""
-    titles, _, *lines = [re.split(r" *(?<!\\)\| *", line.strip("| ")) for line in table.splitlines()]
+    cells_of_lines = [re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in table.splitlines()]
+    titles, _, *lines = [[cell.strip() for cell in cells] for cells in cells_of_lines]
     if "command" not in titles:
         return []
-    cells = [line[titles.index("command")] for line in lines]
+    cells = [line[titles.index("command")].replace("\\|", "|") for line in lines]
     return [command for cell in cells for command in re.findall(r"`((?:build|scripts)/[^`]*)`", cell)]
 
 

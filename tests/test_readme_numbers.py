@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""The figures that README.md states are what the program makes: the quick start's table, gradients and tokens of post-norm, and in
-the long form the losses of the table of claims and nanoGPT's. Instruction sets round differently: between AVX2 and AVX-512 the
-losses below differ by less than 0.001."""
+"""The program makes the figures that README.md states: the quick start's table, the gradients and tokens of post-norm,
+and in the long form the losses of the table of claims and nanoGPT's. Instruction sets round differently: between AVX2
+and AVX-512 the losses below differ by less than 0.001."""
 
 import json
 import os
@@ -20,7 +20,8 @@ class Numbers(CliTest):
     def trained(self, config, *settings):
         """The run of a config with settings KEY=VALUE."""
         changes = [word for setting in settings for word in ("--set", setting)]
-        self.normscope("train", os.path.join(ROOT, "configs", config + ".json"), *changes, "--out", config, "--overwrite", "--quiet", "--threads", THREADS)
+        self.normscope("train", os.path.join(ROOT, "configs", config + ".json"), *changes, "--out", config, "--overwrite",
+                       "--quiet", "--threads", THREADS)
         return Run(self.path(config))
 
     def test_quick_start_and_its_gradients(self):
@@ -47,23 +48,28 @@ class Numbers(CliTest):
 
     def test_tokens_of_post_norm(self):
         self.trained("deep_post", "train.steps=5")
-        layers = json.loads(self.script("measure.py", "deep_post", "--only", "token_cosine", "--only", "rank", "--json").stdout)["layers"]
-        sixth, last, rank = re.search(r"token_cosine (\S+) after block 6, (\S+) after block 12; rank (\S+) of 64", README).groups()
+        output = self.script("measure.py", "deep_post", "--only", "token_cosine", "--only", "rank", "--json").stdout
+        layers = json.loads(output)["layers"]
+        stated = re.search(r"token_cosine (\S+) after block 6, (\S+) after block 12; rank (\S+) of 64", README)
+        sixth, last, rank = stated.groups()
         self.assertAlmostEqual(layers[6]["token_cosine"], float(sixth), delta=1e-3)
         self.assertAlmostEqual(layers[12]["token_cosine"], float(last), delta=1e-4)
         self.assertAlmostEqual(layers[12]["rank"], float(rank), delta=0.1)
 
     @unittest.skipUnless(LONG, "the long form")
     def test_claims(self):
-        claims = re.findall(r"normscope train configs/(\w+)\.json --set (\S+) --out .*?\| (?:validation )?([0-9.]+)", README)
+        pattern = r"normscope train configs/(\w+)\.json --set (\S+) --out .*?\| (?:validation )?([0-9.]+)"
+        claims = re.findall(pattern, README)
         self.assertEqual(len(claims), 4)
         for config, setting, stated in claims:
             with self.subTest(setting):
-                self.assertAlmostEqual(self.trained(config, setting).summary["final_val_loss"], float(stated), delta=0.01)
+                loss = self.trained(config, setting).summary["final_val_loss"]
+                self.assertAlmostEqual(loss, float(stated), delta=0.01)
 
     @unittest.skipUnless(LONG and os.path.exists(NANOGPT_TEXT), "the long form, after scripts/get_tinyshakespeare.sh")
     def test_nanogpt(self):
-        stated = float(re.search(r"nanogpt_cpu\.json +# validation ([0-9.]+) after 2000 steps", README)[1])
+        line = next(line for line in README.splitlines() if "nanogpt_cpu.json" in line and "after 2000 steps" in line)
+        stated = float(re.search(r"validation ([0-9.]+) after 2000 steps", line)[1])
         self.assertAlmostEqual(self.trained("nanogpt_cpu").summary["final_val_loss"], stated, delta=0.01)
 
 

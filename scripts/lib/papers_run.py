@@ -125,8 +125,8 @@ def sweep(config, out, quick, **measures):
 
 
 def measured_once(folder, name, measure):
-    """measure(run), cached in the run's folder as measured_NAME.json. It is computed again if the run, the program or the
-    file of the measure is newer."""
+    """measure(run), cached in the run's folder as measured_NAME.json. It is computed again if the run, the program or
+    the file of the measure is newer."""
     kept = folder / f"measured_{name}.json"
     sources = (folder / "summary.json", program(), inspect.getfile(measure))
     if not kept.exists() or last_change(kept) <= last_change(*sources):
