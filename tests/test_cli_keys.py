@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Which config key has an effect when: what the table of keys says of it, against training."""
+"""Tests by training when each config key has an effect, as the table of keys says it."""
 
 import json
 import re
@@ -13,8 +13,7 @@ from lib.keys import fields
 
 XAVIER = {"model.init.scheme": "xavier_normal"}
 PEAKED = {"train.warmup_steps": 2, "train.lr": 0.1}
-# Of each key: two values, and settings under which the one counts and under which it does not (none: it always counts,
-# or never does).
+# Two values for each key. SOMETIMES has settings under which the key counts, then settings under which it does not.
 ALWAYS = {
     "model.n_layer": (1, 3), "model.n_head": (1, 4), "model.d_model": (8, 16), "model.d_ff": (24, 32),
     "model.context": (8, 12), "model.norm_placement": ("pre", "post"), "model.residual": (True, False),
@@ -25,7 +24,7 @@ ALWAYS = {
     "train.steps": (6, 7), "train.batch_size": (3, 4), "train.grad_accum": (1, 2), "train.seed": (1, 2),
     "train.optimizer": ("adamw", "sgd"), "train.lr": (0.1, 0.01), "train.warmup_steps": (0, 3),
     "train.weight_decay": (0, 0.5), "train.grad_clip": (0.01, 0), "train.precision": ("fp32", "bf16"), "train.gemm": ("openblas", "native"),
-    "train.branch_warmup_steps": (0, 10), "model.init.zero_branches": (True, False), "eval.every": (0, 2),
+    "train.branch_warmup_steps": (0, 10), "model.init.zero_branches": (True, False),
 }
 SOMETIMES = {
     "model.mix_post_fraction": ((0.25, 0.75), [{"model.norm_placement": "mix"}], [{}, {"model.norm_placement": "post"}]),
@@ -38,7 +37,7 @@ SOMETIMES = {
                        [{"model.norm": "dyt"}, {"model.norm": "none"}, {"model.norm_placement": "rezero"}]),
     "model.norm_eps_outside": ((True, False), [{"model.norm_eps": 0.1}, {"model.norm": "rmsnorm", "model.norm_eps": 0.1},
                                                {"model.norm": "instancenorm", "model.norm_eps": 0.1}],
-                               [{"model.norm": "dyt", "model.norm_eps": 0.1},
+                               [{"model.norm_eps": 0}, {"model.norm": "dyt", "model.norm_eps": 0.1},
                                 {"model.norm": "none", "model.qk_norm": True, "model.norm_eps": 0.1}]),
     "model.norm_affine": ((True, False), [{}, {"model.norm": "dyt"}, {"model.norm": "rmsnorm"}],
                           [{"model.norm": "none"}, {"model.norm_placement": "none"}]),
@@ -46,33 +45,38 @@ SOMETIMES = {
                         [{"model.norm": "rmsnorm"}, {"model.norm": "none"}, {"model.norm_affine": False}]),
     "model.qk_norm": ((True, False), [{}, {"model.norm": "none"}], [{"model.qkv_norm": True}]),
     "model.qkv_norm": ((False, True), [{}, {"model.qk_norm": True}], [{"model.norm_placement": "hybrid"}]),
-    "model.inner_norm": ((False, True), [{}, {"model.norm": "rmsnorm"}], [{"model.norm": "none"}, {"model.norm_placement": "subln"}]),
+    "model.inner_norm": ((False, True), [{}, {"model.norm": "rmsnorm"}, {"model.norm_placement": {"attn": "subln", "ffn": "pre"}}], [{"model.norm": "none"}, {"model.norm_placement": "subln"}]),
     "model.embed_norm": ((False, True), [{}, {"model.norm": "rmsnorm"}], [{"model.norm": "none"}, {"model.norm_placement": "peri"}]),
     "model.norm_alpha": ((0.5, 1), [{"model.norm": "dyt"}, {"model.norm": "derf"}], [{}]),
     "model.norm_detach": ((False, True), [{}, {"model.norm": "rmsnorm"}, {"model.norm": "groupnorm"}],
                           [{"model.norm": "dyt"}, {"model.norm": "batchnorm"}, {"model.norm": "none"}]),
-    "model.branch_scale": ((1, "L^-0.5"), [{}, {"model.branch_scale_learned": "vector"}], [{"model.norm_placement": "rezero"}]),
+    "model.branch_scale": ((1, "L^-0.5"), [{}, {"model.branch_scale_learned": "vector"}, {"model.norm_placement": ["rezero", "pre"]}],
+                           [{"model.norm_placement": "rezero"}]),
     "model.branch_scale_learned": (("none", "vector"), [{}, {"model.branch_scale": 0.5}], [{"model.norm_placement": "rezero"}]),
     "model.norm_groups": ((2, 8), [{"model.norm": "groupnorm"}], [{}, {"model.norm": "batchnorm"}]),
     "model.final_norm": ((True, False), [{}, {"model.norm_placement": "post"}],
                          [{"model.norm": "none"}, {"model.norm_placement": "rezero"}]),
-    "model.init.std": ((0.02, 0.5), [{}, {"model.tie_embeddings": False}, XAVIER],
-                       [{**XAVIER, "model.tie_embeddings": False}]),
-    "model.init.residual_scaling": ((True, False), [{}, {"model.norm_placement": "deepnorm"}], [XAVIER]),
+    "model.init.std": ((0.1, 0.5), [{}, {"model.tie_embeddings": False}, XAVIER],
+                       [{**XAVIER, "model.tie_embeddings": False}, {**XAVIER, "model.init.embed_std": 0.2}]),
+    "model.init.residual_scaling": ((True, False), [{}, {"model.norm_placement": "deepnorm"}],
+                                    [XAVIER, {"model.init.zero_branches": True}]),
     "data.val_fraction": ((0.1, 0.3), [{}], [{"data.val_path": "more.txt"}]),
     "train.min_lr": ((0.1, 0), [{}, {"train.schedule": "linear"}],
-                     [{"train.schedule": "constant"}, {"train.warmup_steps": 6}]),
-    "train.schedule": (("cosine", "constant"), [PEAKED], [{**PEAKED, "train.warmup_steps": 6}]),
-    **{f"train.{key}": (values, [{}], [{"train.optimizer": "sgd"}])
+                     [{"train.schedule": "constant"}, {"train.warmup_steps": 6}, {"train.warmup_steps": 5},
+                      {"train.schedule": "wsd", "train.cooldown": 0}]),
+    "train.schedule": (("cosine", "constant"), [PEAKED], [{**PEAKED, "train.warmup_steps": 6}, {**PEAKED, "train.warmup_steps": 5}]),
+    **{f"train.{key}": (values, [{}, {"train.optimizer": "muon"}], [{"train.optimizer": "sgd"}])
        for key, values in {"beta1": (0.5, 0.9), "beta2": (0.5, 0.99), "adam_eps": (1e-8, 0.1)}.items()},
     "train.momentum": ((0, 0.9), [{"train.optimizer": "sgd"}, {"train.optimizer": "muon"}], [{}]),
-    "train.cooldown": ((0.5, 1), [{"train.schedule": "wsd"}], [{}, {"train.schedule": "linear"}]),
-    "eval.batches": ((1, 0), [{"eval.every": 2}], [{"eval.every": 0}]),
+    "train.cooldown": ((0.5, 1), [{"train.schedule": "wsd"}],
+                       [{}, {"train.schedule": "linear"}, {"train.schedule": "wsd", "train.warmup_steps": 5}]),
+    "eval.every": ((0, 2), [{}, {"data.val_fraction": 0, "data.val_path": "more.txt"}], [{"data.val_fraction": 0}]),
+    "eval.batches": ((1, 0), [{"eval.every": 2}], [{"eval.every": 0}, {"data.val_fraction": 0}]),
 }
 BOOKKEEPING = {
     "name": ("one", "other"), "train.threads": (1, 2), "log.every": (1, 10), "log.layers_every": (0, 1),
     "log.layers_first": (0, 3), "checkpoint.every": (0, 2)}
-# A loss that is not finite ends a run or is skipped: nothing else depends on it.
+# The key that only runs with a loss that is not finite depend on.
 ONLY_WHERE_LOST = {"train.on_nonfinite": ("stop", "skip")}
 
 
@@ -97,19 +101,19 @@ class Keys(CliTest):
         return json.loads(self.call("config", "base.json", *self.sets(settings)).stdout)
 
     def check(self, key, values, settings, used):
-        """Two values of the key give other runs if it is used under the settings, and else the same; the resolved config
-        has the key where it has an effect, and `--origin` says so."""
+        """Checks that two values of the key give different runs if it is used under the settings, and else the same run. The
+        resolved config has the key only if it is used, and `--origin` says whether it is."""
         with self.subTest(key=key, settings=settings):
-            one, other = (self.outcome(out, {**settings, key: value}) for out, value in zip(("one", "other"), values))
-            self.assertEqual(one != other, used)
-            one, other = (self.resolved({**settings, key: value}) for value in values)
-            self.assertEqual(one != other, used or key in BOOKKEEPING)
+            first, second = (self.outcome(out, {**settings, key: value}) for out, value in zip(("first", "second"), values))
+            self.assertEqual(first != second, used)
+            first, second = (self.resolved({**settings, key: value}) for value in values)
+            self.assertEqual(first != second, used or key in BOOKKEEPING)
             shown = self.call("config", "base.json", "--origin", *self.sets({**settings, key: values[0]})).stdout
             line = re.search(rf"(?m)^{key} +(.*)$", shown)[1]
             self.assertEqual("no effect" in line, not used and key not in BOOKKEEPING, line)
 
     def test_every_key_is_tried(self):
-        known = set(fields()) - {"$schema", "extends"}
+        known = set(fields()) - {"$schema", "extends", "$derived"}
         self.assertEqual(known, set(ALWAYS) | set(SOMETIMES) | set(BOOKKEEPING) | set(ONLY_WHERE_LOST))
         self.assertEqual({key for key in known if fields()[key].get("x-bookkeeping")}, set(BOOKKEEPING))
 

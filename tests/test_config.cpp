@@ -171,12 +171,12 @@ TEST_CASE("all problems are said at once") {
 }
 
 TEST_CASE("keys without a default must be given, where data is needed") {
-  CHECK(
-      message([] { load_config_text("{}", "a.json"); }) ==
-      "[config] data.path: missing; expected a file, or a list of files (the corpus, UTF-8; a relative path "
-      "counts from the config, then from the working directory)\n"
-      "[config] train.steps: missing; expected integer, 1..10000000 (updates)\n"
-      "[config] train.batch_size: missing; expected integer, 1..65536 (sequences in a micro-batch, B)");
+  CHECK(message([] { load_config_text("{}", "a.json"); }) ==
+        "[config] data.path: missing; expected a file, or a list of files (corpus in UTF-8; a relative path "
+        "is looked up from the config's folder, then from the working directory)\n"
+        "[config] train.steps: missing; expected integer, 1..10000000 (number of updates)\n"
+        "[config] train.batch_size: missing; expected integer, 1..65536 (number of sequences in a "
+        "micro-batch, B)");
   const RunConfig config = config_of("{}");
   CHECK(config.train.steps == 0);
   CHECK(same(config_of(dump_text(config)), config));
@@ -300,19 +300,111 @@ TEST_CASE("final_norm auto follows the placement of the last sublayer") {
   CHECK(config_of("{}", {"model.final_norm=true", "model.norm_placement=post"}).model.final_norm);
 }
 
+TEST_CASE("numbers that become 0 are refused") {
+  check_refused({
+      {{"train.lr=1e-400"},
+       "[config] --set train.lr: got 1e-400, which is 0 in double precision; write 0 or a larger number"},
+      {{"model.init={\"std\": -0.5e-999}"}, "got -0.5e-999, which is 0 in double precision"},
+      {{"train.lr=1e-50"},
+       "[config] train.lr: got 1e-50, which is 0 in float32; expected 0 or a number of at least 1.5e-45 "
+       "(--set)"},
+  });
+  CHECK_HOLDS(message_of("// a comment\n{\"train\": {\"lr\": 0.0000e5,\n \"min_lr\": 3e-400}}"),
+              "[config] a.json: got 3e-400, which is 0 in double precision");
+  for (const Field& field : fields()) {
+    if (field.allowed.find("number in [0, ") == std::string::npos) continue;
+    CAPTURE(field.key);
+    RunConfig config;
+    CHECK_HOLDS(field.set(config, 1e-60), "which is 0 in float32");
+    CHECK(field.set(config, 0.0) == "");
+    CHECK(field.set(config, 1e-44) == "");
+  }
+}
+
 TEST_CASE("what the norm settles") {
   const auto loaded = [](const Sets& sets) { return load_config_text("{}", "a.json", sets, model_only); };
   CHECK(loaded({"model.norm_placement=rezero"}).config.model.norm == NormKind::none);
   CHECK_FALSE(loaded({"model.norm=rmsnorm", "model.norm_bias=true"}).config.model.norm_bias);
   CHECK_FALSE(loaded({"model.norm_affine=false"}).config.model.norm_bias);
   CHECK(loaded({}).config.model.norm_bias);
+}
 
-  CHECK(loaded({}).without_effect.empty());
-  CHECK(loaded({"model.norm_groups=8"}).without_effect ==
-        Sets{"model.norm_groups (only groupnorm has groups)"});
-  const Loaded xavier = loaded({"model.init.scheme=xavier_normal", "model.init.residual_scaling=true"});
-  CHECK(xavier.without_effect == Sets{"model.init.residual_scaling (only scheme gpt2 has it)"});
-  CHECK_FALSE(xavier.config.model.init.residual_scaling);
+TEST_CASE("keys that are given where they have no effect are named, with the reason") {
+  const struct {
+    Sets sets;
+    std::string without_effect;
+  } cases[] = {
+      {{}, ""},
+      {{"model.norm_groups=8"}, "model.norm_groups (only groupnorm has groups)"},
+      {{"model.norm_groups=4"}, ""},  // the default, to which it resolves anyway
+      {{"train.momentum=0.9"}, "train.momentum (only optimizers sgd and muon have it)"},
+      {{"train.optimizer=sgd", "train.beta1=0.5"}, "train.beta1 (only optimizers adamw and muon have it)"},
+      {{"model.norm=rmsnorm", "model.norm_bias=true"}, "model.norm_bias (this norm has no bias)"},
+      {{"model.norm_placement=rezero", "model.final_norm=auto"}, ""},
+      {{"model.init.scheme=xavier_normal", "model.init.residual_scaling=true"},
+       "model.init.residual_scaling (only scheme gpt2 has it)"},
+      {{"model.init.zero_branches=true", "model.init.residual_scaling=true"},
+       "model.init.residual_scaling (zero_branches sets these matrices to 0)"},
+      // A tied head's embeddings take std as their default.
+      {{"model.init.scheme=xavier_normal", "model.init.std=0.5"}, ""},
+      {{"model.init.scheme=xavier_normal", "model.init.std=0.5", "model.init.embed_std=0.1"},
+       "model.init.std (only scheme gpt2 has it)"},
+      {{"model.init.scheme=xavier_normal", "model.init.std=0.5", "model.norm_groups=8"},
+       "model.norm_groups (only groupnorm has groups)"},
+      {{"model.norm_placement=peri", "model.embed_norm=false"},
+       "model.embed_norm (the placement has this norm already)"},
+      {{"model.norm_placement=peri", "model.embed_norm=true"}, ""},
+      {{"model.norm_placement=subln", "model.inner_norm=false"},
+       "model.inner_norm (every sublayer has this norm already by its placement)"},
+      {{R"(model.norm_placement={"attn":"subln","ffn":"pre"})", "model.inner_norm=true"}, ""},
+      {{R"(model.norm_placement=["pre","subln"])", "model.n_layer=2", "model.inner_norm=true"}, ""},
+      {{R"(model.norm_placement=["rezero","pre"])", "model.n_layer=2", "model.branch_scale=0.5"}, ""},
+      {{R"(model.norm_placement={"attn":"none","ffn":"rezero"})", "model.norm=rmsnorm"},
+       "model.norm (the placement has no norms)"},
+      {{"train.schedule=wsd", "train.cooldown=0", "train.min_lr=0"}, "train.min_lr (the rate never falls)"},
+      {{"train.steps=3", "train.warmup_steps=2", "train.schedule=linear"},
+       "train.schedule (at most one step follows the warm-up, and it trains at lr)"},
+      {{"train.steps=4", "train.warmup_steps=2", "train.schedule=linear"}, ""},
+      {{"data.val_fraction=0", "eval.batches=5"}, "eval.batches (there is no validation text)"},
+      {{"model.norm_eps=0", "model.norm_eps_outside=true"}, "model.norm_eps_outside (norm_eps is 0)"},
+  };
+  for (const auto& [sets, without_effect] : cases) {
+    CAPTURE(join(sets));
+    const Loaded loaded = load_config_text("{}", "a.json", sets, model_only);
+    CHECK(join(loaded.without_effect) == without_effect);
+    CHECK(same(config_of(dump_text(loaded.config)), loaded.config));
+  }
+  const ModelConfig mixed =
+      config_of(dump_text(config_of(
+                    "{}", {R"(model.norm_placement={"attn":"subln","ffn":"pre"})", "model.inner_norm=true"})))
+          .model;
+  CHECK(mixed.inner_norm);
+}
+
+TEST_CASE("a dumped config lists the keys whose values are defaults that depend on others") {
+  const auto is_derived = [](const std::string& key, const Sets& sets) {
+    const RunConfig config = config_of("{}", sets);
+    const Json keys = dump(config)[derived_keys];
+    CHECK(dump(config_of(dump_text(config)))[derived_keys] == keys);
+    return std::ranges::count(keys, Json(key)) == 1;
+  };
+  const struct {
+    std::string key, other_value, without_effect;
+  } cases[] = {{"model.d_ff", "8", ""},
+               {"model.final_norm", "false", "model.norm=none"},
+               {"model.ffn_bias", "true", ""},
+               {"model.init.embed_std", "1", ""},
+               {"model.init.residual_scaling", "false", "model.init.scheme=xavier_normal"},
+               {"train.min_lr", "0", "train.schedule=constant"},
+               {"train.momentum", "0.5", "train.optimizer=adamw"}};
+  for (const auto& [key, other_value, without_effect] : cases) {
+    CAPTURE(key);
+    Sets sets = {"train.optimizer=sgd"};
+    CHECK(is_derived(key, sets));
+    CHECK_FALSE(is_derived(key, {sets[0], key + "=" + other_value}));
+    if (!without_effect.empty()) CHECK_FALSE(is_derived(key, {sets[0], without_effect}));
+  }
+  CHECK_FALSE(is_derived("model.n_layer", {}));
 }
 
 TEST_CASE("placements: names, pairs and lists") {
@@ -337,7 +429,7 @@ TEST_CASE("placements: names, pairs and lists") {
            {R"(["pre","pots","pre"])", R"(got ["pre","pots","pre"]; expected pre | post)"},
            {R"(["pre","pre"])", "a list of 2 for model.n_layer = 3"},
            {"[]", "got []; expected"},
-           {R"({"attn":"post"})", "or {\"attn\": ..., \"ffn\": ...}, or a list of n_layer such"},
+           {R"({"attn":"post"})", "or {\"attn\": ..., \"ffn\": ...}, or a list of n_layer of these"},
            {R"({"attn":"post","ffn":"mix"})", "mix is a pattern of whole models"},
            {R"({"attn":"peri","ffn":"pre"})", "for both sublayers"}})
     CHECK_HOLDS(refusal({"model.n_layer=3", "model.norm_placement=" + written}), part);
@@ -389,6 +481,7 @@ TEST_CASE("a dumped config has the keys with an effect, and loads to the same co
     }
     const RunConfig again = load_config_text(dump_text(config), "b.json").config;
     CHECK(dump_text(again) == dump_text(config));
+    CHECK(keys_that_differ(again, config) == "");
     CHECK(again.model.branch_scale.exponent == config.model.branch_scale.exponent);
     CHECK(fixed_differences(again, config) == "");
   }

@@ -1,5 +1,5 @@
-// Combinations of config keys that would train nothing, or mean nothing, are refused; their neighbours are
-// not.
+// Tests that combinations of config keys that would train nothing, or mean nothing, are refused, and that
+// their neighbours are not.
 #include <doctest/doctest.h>
 
 #include "config/load.h"
@@ -11,29 +11,29 @@ using Sets = std::vector<std::string>;
 
 namespace {
 
-// What is said of the defaults with `sets`; every refusal is the user's, exit 2.
-std::string said_of(const Sets& sets) {
+// The refusal of the defaults with `sets`, or "accepted". A refusal is the user's error, exit 2.
+std::string verdict_on(const Sets& sets) {
   return message([&] { load_config_text("{}", "a.json", sets, {.need_data = false}); }, "accepted");
 }
 
 struct Combination {
   Sets refused;
   std::string begin, hint;       // of the one line that refuses it
-  std::vector<Sets> neighbours;  // each undoes one of the causes, and is accepted
+  std::vector<Sets> neighbours;  // changes of which each undoes a cause, so that the config is accepted
 };
 
 const Combination combinations[] = {
     {{"model.norm=instancenorm", "model.context=1"},
      "[config] model.norm: instancenorm with model.context = 1",
-     "raise model.context, or use another norm",
+     "normalises a single number, which erases it; use model.context > 1 or another norm",
      {{"model.context=2"}, {"model.norm=layernorm"}, {"model.norm_placement=none"}}},
     {{"model.norm=groupnorm", "model.d_model=6", "model.norm_groups=6"},
      "[config] model.norm_groups: groupnorm with model.d_model/model.norm_groups = 1",
-     "or use another norm",
+     "or another norm",
      {{"model.norm_groups=3"}, {"model.norm=rmsnorm"}, {"model.d_model=12"}}},
     {{"model.norm=layernorm", "model.d_model=1", "model.n_head=1"},
      "[config] model.d_model: layernorm with model.d_model = 1",
-     "raise model.d_model",
+     "use model.d_model > 1",
      {{"model.d_model=2"}, {"model.norm=dyt"}, {"model.norm=batchnorm"}, {"model.norm_placement=rezero"}}},
     {{"model.qk_norm=true", "model.d_model=6", "model.n_head=6"},
      "[config] model.qk_norm: true with heads of one feature (n_head = d_model = 6)",
@@ -44,8 +44,8 @@ const Combination combinations[] = {
      "use placement post",
      {{"model.norm_placement=post"}, {"model.residual=true"}}},
     {{"model.branch_scale=0"},
-     "[config] model.branch_scale: 0 leaves no branches",
-     "with model.branch_scale_learned=scalar it is a start",
+     "[config] model.branch_scale: 0 switches every branch off",
+     "to start at 0 and learn the scale, set model.branch_scale_learned=scalar",
      {{"model.branch_scale=1"}, {"model.branch_scale_learned=scalar"}}},
     {{"model.branch_scale=0", "model.branch_scale_learned=vector", "model.residual=false"},
      "[config] model.branch_scale: 0 without the residual",
@@ -57,25 +57,45 @@ const Combination combinations[] = {
      {{"model.d_ff=8"}, {"model.norm_groups=2"}, {"model.inner_norm=false"}}},
     {{"model.norm=batchnorm", "model.context=1", "train.batch_size=1"},
      "[config] model.norm: batchnorm with train.batch_size*model.context = 1",
-     "raise train.batch_size",
+     "use train.batch_size*model.context > 1",
      {{"model.context=2"}, {"train.batch_size=2"}}},
+    // A norm of zeros without epsilon: each of these diverges at its first step.
+    {{"model.norm_eps=0", "model.init.zero_branches=true", "model.norm_placement=sandwich"},
+     "[config] model.init.zero_branches: true makes the branches 0, which their norms read",
+     "use an epsilon > 0",
+     {{"model.norm_eps=1e-5"},
+      {"model.init.zero_branches=false"},
+      {"model.norm_placement=keel"},
+      {"model.norm=dyt"}}},
+    {{"model.norm_eps=0", "model.init.std=0", "model.init.embed_std=1", "model.norm_placement=res_post"},
+     "[config] model.init.std: 0 makes the branches 0",
+     "a norm divides 0 by 0",
+     {{"model.norm_eps=1e-5"}, {"model.init.std=0.02"}, {"model.norm_placement=pre"}}},
+    {{"model.norm_eps=0", "model.init.std=0", "model.init.embed_std=1", "model.qk_norm=true"},
+     "[config] model.init.std: 0 makes the branches 0",
+     "a norm divides 0 by 0",
+     {{"model.qk_norm=false"}, {"model.init.scheme=xavier_normal"}}},
+    {{"model.norm_eps=0", "model.init.embed_std=0"},
+     "[config] model.init.embed_std: 0 makes the stream 0",
+     "a norm divides 0 by 0",
+     {{"model.init.embed_std=1"}, {"model.position=sinusoidal"}, {"model.norm=none"}}},
 };
 
 }  // namespace
 
 TEST_CASE("combinations that train nothing are refused in one line, with the fix") {
   for (const Combination& combination : combinations) {
-    const std::string said = said_of(combination.refused);
-    CAPTURE(said);
-    CHECK(said.starts_with(combination.begin));
-    CHECK(said.find(combination.hint) != std::string::npos);
-    CHECK(said.ends_with("(--set)"));
-    CHECK(said.find('\n') == std::string::npos);
+    const std::string verdict = verdict_on(combination.refused);
+    CAPTURE(verdict);
+    CHECK(verdict.starts_with(combination.begin));
+    CHECK(verdict.find(combination.hint) != std::string::npos);
+    CHECK(verdict.ends_with("(--set)"));
+    CHECK(verdict.find('\n') == std::string::npos);
     for (const Sets& neighbour : combination.neighbours) {
       Sets sets = combination.refused;
       sets.insert(sets.end(), neighbour.begin(), neighbour.end());
       CAPTURE(neighbour[0]);
-      CHECK(said_of(sets) == "accepted");
+      CHECK(verdict_on(sets) == "accepted");
     }
   }
 }
@@ -85,10 +105,10 @@ TEST_CASE("a norm that another choice drops is not judged") {
     CAPTURE(row.name);
     const std::string placement = std::string("model.norm_placement=") + row.name;
     if (!row.qkv_norm) {  // which is judged, whatever the norm
-      CHECK(said_of({placement, "model.norm=none", "model.d_model=1", "model.n_head=1", "model.context=1"}) ==
-            "accepted");
+      CHECK(verdict_on({placement, "model.norm=none", "model.d_model=1", "model.n_head=1",
+                        "model.context=1"}) == "accepted");
     }
     for (const NormRow& norm : norm_table())
-      CHECK(said_of({placement, std::string("model.norm=") + norm.name}) == "accepted");
+      CHECK(verdict_on({placement, std::string("model.norm=") + norm.name}) == "accepted");
   }
 }

@@ -7,6 +7,7 @@ against differences, training, plots and the comparison with PyTorch take them f
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -47,12 +48,17 @@ NORM = [
      'if self.kind == "made_up":\n            return x / self.root((x * x).mean(-1, keepdim=True)) / 2\n'
      '        if self.kind == "rmsnorm":'),
 ]
-# A flag in the padding behind another member, so that units that do not name it need not be compiled.
+# A key with a derived default. Its member is appended to TrainConfig. Units that do not name it are not compiled again, so
+# it must lie in the padding behind the last member, where it changes no other member's place: the assertion proves that.
 KEY = [
     ("src/config/run_config.h", "OnNonfinite on_nonfinite = OnNonfinite::stop;",
      "OnNonfinite on_nonfinite = OnNonfinite::stop; bool made_up = false;"),
+    ("src/config/run_config.h", "struct EvalConfig {",
+     "static_assert(offsetof(TrainConfig, made_up) % alignof(TrainConfig) != 0); struct EvalConfig {"),
     ("src/config/fields.cpp", 'row("train.optimizer",',
-     'row("train.made_up", train(&T::made_up), boolean(), "a test", {.used_if = {has_momentum, "adamw has none"}}),'
+     'row("train.made_up", train(&T::made_up), boolean(), "a test",'
+     ' {.default_to = {"true with a batch of 2",'
+     ' [](RunConfig& c) { c.train.made_up = c.train.batch_size == 2; }}, .needs = {{has_momentum}}}),'
      'row("train.optimizer",'),
 ]
 UNITS = ["model/config.cpp", "model/transformer.cpp", "check/equations.cpp", "config/fields.cpp", "config/load.cpp",
@@ -120,14 +126,21 @@ class MadeUpRows(unittest.TestCase):
         said = self.call("config", path, "--set", "train.made_up=true", *by_sgd, "--origin").stdout
         self.assertRegex(said, r"(?m)^train\.made_up +true +--set$")
         self.assertNotIn("made_up", json.loads(self.call("config", path).stdout)["train"])
-        self.assertIs(json.loads(self.call("config", path, *by_sgd).stdout)["train"]["made_up"], False)
+        self.assertIs(json.loads(self.call("config", path, *by_sgd).stdout)["train"]["made_up"], True)
         schema = json.loads((self.root / "configs/schema.json").read_text(encoding="utf-8"))
-        self.assertEqual(schema["properties"]["train"]["properties"]["made_up"]["description"], "a test")
+        self.assertEqual(schema["properties"]["train"]["properties"]["made_up"]["description"],
+                         "a test (default: true with a batch of 2)")
         refused = self.call("config", path, "--set", "train.made_upp=true", code=2)
         self.assertIn("did you mean train.made_up?", refused.stderr)
-        self.call("train", path, *by_sgd, "--set", "train.made_up=true", "--out", "key-run")
-        differs = self.call("train", path, *by_sgd, "--resume", "--out", "key-run", code=2)
+        self.call("train", path, *by_sgd, "--out", "runs/derived-2")
+        differs = self.call("train", path, *by_sgd, "--set", "train.made_up=false", "--resume", "--out", "runs/derived-2", code=2)
         self.assertIn("train.made_up (true -> false)", differs.stderr)
+        self.call("train", path, *by_sgd, "--set", "train.batch_size=3", "--out", "runs/derived-3")
+        self.call("train", path, *by_sgd, "--set", "train.made_up=false", "--out", "runs/chosen")
+        for run, difference in (("derived-3", "train.batch_size 2 -> 3; with that comes train.made_up true -> false"),
+                                ("chosen", "train.made_up true -> false")):
+            output = self.call("scripts/compare.py", "runs/derived-2", f"runs/{run}", program=sys.executable).stdout
+            self.assertIn(difference, re.sub(r"\s+", " ", output))
 
     def test_explain(self):
         self.assertIn("y = N2(alpha*x + F(N(x)))", self.call("explain").stdout)

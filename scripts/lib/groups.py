@@ -6,32 +6,13 @@ import math
 import os
 from pathlib import Path
 
-from lib.keys import PLACEMENTS, fields
 from lib.command import ScriptError, printable
+from lib.keys import fields, value_without_effect
 from lib.runs import NORM, PLACEMENT, shortened
 
 MEAN = "mean and range of"  # seeds
 SEED, STEPS = "train.seed", "train.steps"
 MOST_LABELLED = 4  # keys
-
-# The default of a key that depends on other keys; `of(key)` is the value of another key.
-DEPENDENT = {
-    "model.d_ff": lambda of: 4 * of("model.d_model"),
-    "model.ffn_bias": lambda of: of("model.bias"),
-    "model.final_norm": lambda of: PLACEMENTS[_sublayers(of(PLACEMENT))[-1]]["final_norm"],
-    "model.init.embed_std": lambda of:
-        of("model.init.std") if of("model.init.scheme") == "gpt2" or of("model.tie_embeddings") else 1.0,
-    "model.init.residual_scaling": lambda of:
-        of("model.init.scheme") == "gpt2" and all(PLACEMENTS[p]["residual_scaling"] for p in _sublayers(of(PLACEMENT))),
-    "train.min_lr": lambda of: float(f"{of('train.lr') / 10:.15g}"),
-    "train.momentum": lambda of: 0.95 if of("train.optimizer") == "muon" else 0.0,
-}
-
-
-def _sublayers(written):
-    """The placements that a value of norm_placement names, attention's and the FFN's of each entry."""
-    entries = written if isinstance(written, list) else [written]
-    return [name for entry in entries for name in (entry.values() if isinstance(entry, dict) else [entry])]
 
 
 class Group:
@@ -72,11 +53,14 @@ class Group:
         return part
 
     def value(self, key):
-        """The value of a key; of a key without effect, the value that it resolves to."""
-        if key in self.keys:
-            return self.keys[key]
-        entry = fields()[key]
-        return entry.get("x-else", DEPENDENT[key](self.value) if key in DEPENDENT else entry.get("default"))
+        """The value of a key; if it has no effect, the value that it resolves to, or None where no table holds that."""
+        return self.keys[key] if key in self.keys else value_without_effect(fields()[key])
+
+    @property
+    def derived(self):
+        """The keys whose values are defaults that depend on other keys."""
+        keys = self.runs[0].config.get("$derived")
+        return keys if isinstance(keys, list) else []
 
     @property
     def diverged(self):
@@ -159,9 +143,11 @@ def difference(a, b):
     for key in fields():
         if key not in a.keys and key not in b.keys or a.value(key) == b.value(key):
             continue
-        by_default = key in DEPENDENT and all(group.value(key) == DEPENDENT[key](group.value) for group in (a, b))
-        by_tokens = key == STEPS and same_tokens(a, b)
-        differences.append((key, a.value(key), b.value(key), by_default or by_tokens or (key in a.keys) != (key in b.keys)))
+        defaults = [key in group.derived for group in (a, b)]
+        if any(defaults) and None in (a.value(key), b.value(key)):
+            continue  # a default in one group, no effect in the other: nobody set the key
+        follows = all(defaults) or (key in a.keys) != (key in b.keys) or (key == STEPS and same_tokens(a, b))
+        differences.append((key, a.value(key), b.value(key), follows))
     return differences
 
 
@@ -221,6 +207,8 @@ def words(key, value):
 
 def config_text(value):
     """A key's value as a config writes it; a text that shares its path with another also has its hash."""
+    if value is None:
+        return "no effect"
     if isinstance(value, dict) and "hash" in value:
         return f"{json.dumps(value['path'], ensure_ascii=False)} #{value['hash']}"
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The keys of a config, norms and placements by the program's own tables, of which configs/schema.json is the copy."""
+"""The keys of a config, the norms and the placements, read from configs/schema.json, the copy of the program's own tables."""
 
 import functools
 import json
@@ -16,30 +16,33 @@ PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/model/placement.
 
 
 def completed(model):
-    """The section `model` of a resolved config with every key: those that it leaves out, as they have no effect in it, get what
-    they resolve to or else their default."""
+    """The section `model` of a resolved config with every key. A resolved config leaves out the keys that have no effect in it:
+    they get the values that they resolve to there, or else their defaults."""
     full = {**model, "init": dict(model.get("init", {}))}
-    placement = model.get("norm_placement", "pre")
-    full.setdefault("qkv_norm", isinstance(placement, str) and PLACEMENTS[placement]["qkv_norm"])
     for key, entry in fields().items():
         section, _, name = key.rpartition(".")
         if section in ("model", "model.init"):
             part = full if section == "model" else full["init"]
-            part.setdefault(name, entry.get("x-else", entry.get("default")))
+            part.setdefault(name, value_without_effect(entry))
     return full
+
+
+def value_without_effect(entry):
+    """The value of a key where it has no effect, by the key's schema; None where that depends on other keys."""
+    return entry.get("x-else", entry.get("default"))
 
 
 @functools.cache
 def fields():
-    """{dotted key: its JSON Schema}, in the order of the program's table; `x-` members say what a difference means."""
-    found = {}
+    """{dotted key: its JSON Schema}, in the order of the program's table. Its `x-` members say what a difference in the key means."""
+    entries = {}
 
     def walk(section, prefix):
         for name, entry in section["properties"].items():
             if "properties" in entry:
                 walk(entry, f"{prefix}{name}.")
             else:
-                found[prefix + name] = entry
+                entries[prefix + name] = entry
 
     walk(_schema(), "")
-    return found
+    return entries

@@ -1,4 +1,4 @@
-// normscope config [CONFIG]: a config as it is understood, or everything a config can say.
+// normscope config [CONFIG]: prints a resolved config, or all keys that a config can have.
 #include <algorithm>
 #include <iostream>
 #include <iterator>
@@ -14,7 +14,7 @@
 namespace normscope {
 namespace {
 
-// " (required)", " = 4*d_model", " = 0.1".
+// The default as the list of keys shows it: " (required)", " = 4*d_model", " = 0.1".
 std::string default_text(const Field& field) {
   if (field.required) return " (required)";
   if (!field.default_to.words.empty()) return " = " + field.default_to.words;
@@ -23,12 +23,13 @@ std::string default_text(const Field& field) {
   return " = " + (value.is_string() && value != "" ? value.get<std::string>() : value.dump());
 }
 
-// Two lines a key: its default and meaning, then its type and range.
+// Prints two lines for each key: its default and meaning, then its type and range.
 void print_keys() {
   for (const Field& field : fields())
     std::cout << field.key << default_text(field) << ": " << field.doc << "\n    " << field.allowed << '\n';
-  std::cout << "extends: another config, under this one; relative to this file\n    a file\n"
-            << "$schema: for editors; ignored\n    anything\n";
+  std::cout
+      << "extends: config whose settings this one completes or replaces; relative to this file\n    a file\n"
+      << "$schema: path at which editors find the schema; ignored\n    anything\n";
 }
 
 void print_origins(const Loaded& loaded) {
@@ -93,14 +94,14 @@ Exit run(const CommandLine& line) {
 const Command config_command = {
     .name = "config",
     .arguments = "[CONFIG]",
-    .purpose = "a config resolved, or every key there is",
+    .purpose = "print a resolved config, or all keys",
     .details =
-        "Without CONFIG, prints every key with its type, range, default and meaning.\n"
-        "With --batch, resolves CONFIG once for each line of stdin, a JSON list such as\n"
-        "[\"train.lr=0.01\", \"train.seed=2\"] that is set over CONFIG and --set. Prints a line\n"
+        "Without CONFIG, it prints every key with its type, range, default and meaning.\n"
+        "With --batch, it resolves CONFIG once for each line of stdin, a JSON list such as\n"
+        "[\"train.lr=0.01\", \"train.seed=2\"] that is set over CONFIG and --set, and prints a line\n"
         "of JSON for each: {\"config\": {...}}, or {\"error\": \"a line for every problem\"}.",
     .options = {set_option,
-                {"origin", "", "say where each value came from"},
+                {"origin", "", "print the origin of each value"},
                 {"batch", "", "resolve CONFIG with each of many lists of settings"},
                 {"schema", "", "print the JSON Schema for editors"}},
     .run = run,

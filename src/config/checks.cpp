@@ -1,4 +1,4 @@
-// Combinations of keys that cannot be trained. Single values are checked by the field table.
+// Refuses combinations of keys that cannot be trained. The field table checks single values.
 #include <algorithm>
 
 #include "config/fields.h"
@@ -8,7 +8,7 @@
 namespace normscope {
 namespace {
 
-// "4 or 8": the divisors of `whole` next to `number`, below and above.
+// The divisors of `whole` next to `number`, below and above: "4 or 8".
 std::string nearest_divisors(Index number, Index whole) {
   Index below = std::min(number, whole), above = number;
   while (whole % below != 0) --below;
@@ -27,7 +27,15 @@ struct Checks {
     if (wrong) errors.push_back({std::move(keys), text(what...)});
   }
 
-  // Refuses the first key's value where it does not divide the second key's.
+  // The rows of the named placements. A pattern's row stands for its blocks, none of which has a norm on a
+  // branch.
+  std::vector<const Placement*> named_rows() const {
+    std::vector<const Placement*> rows;
+    for (const PlacementKind kind : named_placements(m)) rows.push_back(&placement_row(kind));
+    return rows;
+  }
+
+  // Refuses the first key's value if it does not divide the second key's.
   void must_divide(Index part, Index whole, const std::vector<std::string>& keys) {
     refuse_if(whole % part != 0, keys, part, " does not divide ", keys[1], " = ", whole, "; try ",
               nearest_divisors(part, whole));
@@ -50,7 +58,7 @@ struct Checks {
     }
   }
 
-  // Patterns are of whole models, and only block 1 can have a norm on the embeddings.
+  // A pattern describes a whole model, and only block 1 can have a norm on the embeddings.
   void placements() {
     const auto placements = std::ssize(m.norm_placement);
     refuse_if(placements != 1 && placements != m.n_layer, {"model.norm_placement", "model.n_layer"},
@@ -73,8 +81,8 @@ struct Checks {
 
   void training() {
     const TrainConfig& train = config.train;
-    refuse_if(find_field("train.min_lr")->is_used(config) && train.min_lr > train.lr,
-              {"train.min_lr", "train.lr"}, train.min_lr, " is above train.lr = ", train.lr,
+    refuse_if(rate_falls(config) && train.min_lr > train.lr, {"train.min_lr", "train.lr"}, train.min_lr,
+              " is above train.lr = ", train.lr,
               ", so the rate would rise while it decays; lower it, or leave it out for lr/10");
   }
 
@@ -91,7 +99,8 @@ struct Checks {
     }
     const bool is_zero = m.branch_scale.factor == 0;
     refuse_if(is_zero && m.branch_scale_learned == LearnedScale::none, {"model.branch_scale"},
-              "0 leaves no branches; with model.branch_scale_learned=scalar it is a start");
+              "0 switches every branch off; to start at 0 and learn the scale, set "
+              "model.branch_scale_learned=scalar");
     refuse_if(is_zero && !m.residual, {"model.branch_scale", "model.residual"},
               "0 without the residual leaves a stream of 0, which learns nothing");
     const bool starts_at_zero = is_zero || std::ranges::any_of(named_placements(m), [](PlacementKind kind) {
@@ -103,13 +112,35 @@ struct Checks {
                          : "true without the residual leaves a stream of 0, which learns nothing");
   }
 
-  // Statistics over a single number leave its bias, or its sign where the mean stays.
+  // A norm of zeros without epsilon divides 0 by 0, so that the first step diverges.
+  void norms_of_zeros() {
+    if (m.norm_eps > 0) return;
+    const bool has_statistics = norm.has_statistics(), has_head_norms = m.qk_norm || m.qkv_norm;
+    const auto refuse_zeros = [&](bool wrong, std::vector<std::string> keys, const auto&... what) {
+      keys.push_back("model.norm_eps");
+      refuse_if(wrong, std::move(keys), what...,
+                " with model.norm_eps = 0: a norm divides 0 by 0; use an epsilon > 0");
+    };
+    const std::vector<const Placement*> rows = named_rows();
+    const bool branch = has_statistics && std::ranges::any_of(rows, &Placement::norm_branch);
+    const bool inner = has_statistics && std::ranges::any_of(rows, [&](const Placement* row) {
+                         return has_inner_norm(m, *row);
+                       });
+    refuse_zeros(m.init.zero_branches && branch, {"model.init.zero_branches", "model.norm_placement"},
+                 "true makes the branches 0, which their norms read,");
+    refuse_zeros(m.init.scheme == InitScheme::gpt2 && m.init.std == 0 && (branch || inner || has_head_norms),
+                 {"model.init.std", "model.norm_placement"}, "0 makes the branches 0, which norms read,");
+    refuse_zeros(
+        m.init.embed_std == 0 && m.position != Position::sinusoidal && (has_statistics || has_head_norms),
+        {"model.init.embed_std", "model.norm"}, "0 makes the stream 0, which norms read,");
+  }
+
+  // Normalising a single number removes it: LayerNorm gives the bias, RMSNorm only the sign.
   void norms_of_one_number() {
     const auto refuse_one = [&](NormOver over, Index numbers, const char* product,
                                 std::vector<std::string> keys) {
       refuse_if(norm.over == over && numbers == 1, std::move(keys), norm.name, " with ", product,
-                " = 1 takes its statistics over a single number and loses it; raise ", product,
-                ", or use another norm");
+                " = 1 normalises a single number, which erases it; use ", product, " > 1 or another norm");
     };
     const bool divides = m.d_model % m.norm_groups == 0;
     refuse_one(NormOver::features, m.d_model, "model.d_model", {"model.d_model", "model.norm"});
@@ -133,6 +164,7 @@ std::vector<ConfigError> check_config(const RunConfig& config) {
   checks.placements();
   checks.training();
   checks.residual_stream();
+  checks.norms_of_zeros();
   checks.norms_of_one_number();
   return checks.errors;
 }

@@ -6,14 +6,14 @@
 namespace normscope {
 namespace {
 
-// The JSON pointer of a dotted key. The members of an object are in `inside`: "/properties/" in a schema, "/"
-// in a config.
+// The JSON pointer of a dotted key. `inside` leads from an object to its members: "/properties/" in a schema,
+// "/" in a config.
 Json::json_pointer pointer_to(std::string_view key, const std::string& inside) {
   return Json::json_pointer(inside + join(split(key, '.'), inside));
 }
 
-// The tables of norms and placements, for scripts: {name: row}. A factor (b n)^e is [b, e], (ln(b n))^e is
-// [b, e, "log"].
+// Adds the tables of norms and placements, for scripts: {name: row}. A factor (b n)^e is written as [b, e]
+// and (ln(b n))^e as [b, e, "log"].
 void add_tables(Json& root) {
   constexpr const char* over[] = {"nothing", "features", "groups", "batch", "sequence"};
   for (const NormRow& row : norm_table())
@@ -24,7 +24,7 @@ void add_tables(Json& root) {
     if (p.log) list.push_back("log");
     return list;
   };
-  // {"first": what its first blocks are, "rest": the other ones, "first_blocks": how many}.
+  // {"first": placement of the first blocks, "rest": of the others, "first_blocks": their number}.
   const auto pattern_of = [](const Placement& row) -> Json {
     if (row.pattern == nullptr) return nullptr;
     constexpr const char* first_blocks[] = {"none", "one", "mix_post_fraction"};
@@ -48,6 +48,13 @@ void add_tables(Json& root) {
                                       {"init_gain", power(row.init_gain)}};
 }
 
+// The value that the key takes wherever it has no effect; null: its default, or it depends on the need.
+Json value_without_effect(const Field& field) {
+  std::set<Json> values;
+  for (const Need& need : field.needs) values.insert(need.otherwise);
+  return values.size() == 1 ? *values.begin() : Json();
+}
+
 }  // namespace
 
 Json dump(const RunConfig& config) {
@@ -56,6 +63,13 @@ Json dump(const RunConfig& config) {
     const Json value = field.get(config);
     const bool is_missing = field.required && (value == 0 || value.empty());
     if (!is_missing && field.is_used(config)) root[pointer_to(field.key, "/")] = value;
+  }
+  root[derived_keys] = Json::array();
+  for (const Field& field : fields()) {
+    if (field.default_to.apply == nullptr || !field.is_used(config)) continue;
+    RunConfig with_default = config;
+    field.set_default(with_default);
+    if (field.get(with_default) == field.get(config)) root[derived_keys].push_back(field.key);
   }
   return root;
 }
@@ -69,8 +83,14 @@ Json json_schema() {
   const auto add_path = [&](const char* key, const char* description) {
     root["properties"][key] = {{"type", "string"}, {"description", description}, {"x-bookkeeping", true}};
   };
-  add_path("$schema", "where editors find this schema; ignored");
-  add_path("extends", "another config, under this one; relative to this file");
+  add_path("$schema", "path at which editors find this schema; ignored");
+  add_path("extends", "config whose settings this one completes or replaces; relative to this file");
+  root["properties"][derived_keys] = {
+      {"type", "array"},
+      {"items", {{"type", "string"}}},
+      {"description",
+       "written by normscope: keys whose values are defaults that depend on other keys; ignored"},
+      {"x-bookkeeping", true}};
   for (const Field& field : fields()) {
     for (std::size_t dot = field.key.find('.'); dot != field.key.npos; dot = field.key.find('.', dot + 1)) {
       Json& section = root[pointer_to(field.key.substr(0, dot), "/properties/")];
@@ -84,10 +104,10 @@ Json json_schema() {
     } else if (!field.required) {
       property["default"] = field.get(RunConfig{});
     }
-    // Scripts judge and label differences of configs by these; see Field.
+    // Scripts judge and label the differences of configs by these members; see Field.
     if (field.role == KeyRole::bookkeeping) property["x-bookkeeping"] = true;
     if (field.role == KeyRole::text) property["x-text"] = true;
-    if (!field.used_if.idle_value.is_null()) property["x-else"] = field.used_if.idle_value;
+    if (const Json value = value_without_effect(field); !value.is_null()) property["x-else"] = value;
     if (!field.label.empty()) property["x-label"] = field.label;
   }
   add_tables(root);

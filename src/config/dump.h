@@ -6,8 +6,12 @@
 
 namespace normscope {
 
-// Every key that has an effect with its resolved value; load_config() of it gives the same model and run. A
-// required key without a value (see LoadOptions) is left out.
+// The member of a dump that lists the keys whose values are defaults that depend on other keys. Scripts read
+// it; load_config() ignores it.
+constexpr const char* derived_keys = "$derived";
+
+// Every key that has an effect with its resolved value, and `derived_keys`; load_config() of it gives the
+// same config. A required key without a value (see LoadOptions) is left out.
 Json dump(const RunConfig& config);
 
 std::string dump_text(const RunConfig& config);
@@ -16,7 +20,8 @@ std::string dump_text(const RunConfig& config);
 Json json_schema();
 
 // The keys in which two configs differ and that resuming must keep, with their values: "model.n_layer
-// (6 -> 12), train.lr (...)". A key that has an effect in one of them alone follows from another difference.
+// (6 -> 12), train.lr (...)". A key that has an effect in only one of them follows from another difference
+// and is left out.
 std::string fixed_differences(const RunConfig& a, const RunConfig& b);
 
 }  // namespace normscope

@@ -11,6 +11,12 @@ bool is_path(const Json& value) {
   return value.is_string() && value.get_ref<const std::string&>().find('\0') == std::string::npos;
 }
 
+// True if float32, in which models are trained, rounds the number to 0 although it is another one.
+bool underflows(const Json& number) {
+  const double x = number.is_number_float() ? number.get<double>() : 0;
+  return x != 0 && static_cast<float>(x) == 0;
+}
+
 }  // namespace
 
 ValueType<Index> integer(Index low, Index high) {
@@ -27,7 +33,8 @@ ValueType<double> number(double low, double high, High end) {
   const auto read = [=](const Json& given) -> std::optional<double> {
     if (!given.is_number()) return std::nullopt;
     const double x = given.get<double>();
-    return x >= low && (open ? x < high : x <= high) ? std::optional(x) : std::nullopt;
+    const bool in_range = x >= low && (open ? x < high : x <= high);
+    return in_range && !underflows(given) ? std::optional(x) : std::nullopt;
   };
   return {text("number in [", low, ", ", high, open ? ')' : ']'),
           {{"type", "number"}, {"minimum", low}, {open ? "exclusiveMaximum" : "maximum", high}},
@@ -80,7 +87,7 @@ ValueType<std::string> optional_path() {
 }
 
 ValueType<std::string> run_name() {
-  constexpr std::size_t max_bytes = 200;  // a file name may have 255, and some get an ending
+  constexpr std::size_t max_bytes = 200;  // a file name may have 255, and some names get a suffix
   const auto read = [=](const Json& given) -> std::optional<std::string> {
     const std::string name = given.is_string() ? given.get<std::string>() : "";
     const bool names_a_folder = !name.empty() && name[0] != '.' && name.find('/') == name.npos &&
@@ -92,7 +99,7 @@ ValueType<std::string> run_name() {
           read};
 }
 
-// Which placements may stand where is checked with the other combinations of keys.
+// The order of placements is checked with the other combinations of keys.
 ValueType<std::vector<BlockPlacement>> placements() {
   const ValueType<PlacementKind> one = one_of<PlacementKind>();
   const auto read = [=](const Json& given) -> std::optional<std::vector<BlockPlacement>> {
@@ -112,7 +119,7 @@ ValueType<std::vector<BlockPlacement>> placements() {
                      {"required", {"attn", "ffn"}},
                      {"additionalProperties", false}};
   const Json list = {{"type", "array"}, {"items", {{"anyOf", {name, pair}}}}, {"minItems", 1}};
-  return {one.allowed + R"(, or {"attn": ..., "ffn": ...}, or a list of n_layer such)",
+  return {one.allowed + R"(, or {"attn": ..., "ffn": ...}, or a list of n_layer of these)",
           {{"anyOf", {name, pair, list}}},
           read,
           one.names};
@@ -120,6 +127,8 @@ ValueType<std::vector<BlockPlacement>> placements() {
 
 std::string type_error(const Json& got, const std::string& expected, const std::vector<std::string>& names) {
   const std::string meant = got.is_string() ? nearest(got.get_ref<const std::string&>(), names) : "";
+  if (underflows(got))
+    return text("got ", quote(got), ", which is 0 in float32; expected 0 or a number of at least 1.5e-45");
   return text("got ", quote(got), "; expected ", expected,
               meant.empty() ? "" : "; did you mean " + meant + "?");
 }

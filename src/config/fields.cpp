@@ -13,6 +13,8 @@ constexpr Index max_steps = 10'000'000;
 constexpr Index max_width = 65536;
 constexpr Index max_seed = (Index{1} << 53) - 1;  // any JSON reader keeps it exactly
 
+using Config = const RunConfig&;
+
 // True if a sublayer has a placement with the property.
 template <class Property>
 bool any_placement(const RunConfig& c, const Property& has) {
@@ -20,38 +22,72 @@ bool any_placement(const RunConfig& c, const Property& has) {
                              [&](PlacementKind kind) { return std::invoke(has, placement_row(kind)); });
 }
 
-// --- when a key has an effect ---
+// --- the conditions of an effect ---
 
-bool has_placement_norms(const RunConfig& c) { return any_placement(c, &Placement::has_norms); }
-const NormRow& norm_of(const RunConfig& c) { return norm_row(c.model.norm); }
-bool has_norm(const RunConfig& c) { return c.model.norm != NormKind::none; }
-bool has_bias(const RunConfig& c) { return norm_of(c).has_bias && c.model.norm_affine; }
-bool has_statistics(const RunConfig& c) { return norm_of(c).has_statistics(); }
-bool has_epsilon(const RunConfig& c) { return has_statistics(c) || c.model.qk_norm || c.model.qkv_norm; }
-bool has_groups(const RunConfig& c) { return norm_of(c).over == NormOver::groups; }
-bool has_token_statistics(const RunConfig& c) {
-  return norm_of(c).over == NormOver::features || has_groups(c);
+const NormRow& norm_of(Config c) { return norm_row(c.model.norm); }
+bool is_norm_of_tokens(Config c) {
+  return norm_of(c).over == NormOver::features || norm_of(c).over == NormOver::groups;
 }
-bool is_mix(const RunConfig& c) { return named_placements(c.model).contains(PlacementKind::mix); }
-bool has_free_scale(const RunConfig& c) { return any_placement(c, std::not_fn(&Placement::learned_scale)); }
-bool has_free_qkv_norm(const RunConfig& c) { return !any_placement(c, &Placement::qkv_norm); }
-bool has_free_inner_norm(const RunConfig& c) {
-  return has_norm(c) && !any_placement(c, &Placement::inner_norm);
+bool has_schedule(Config c) { return c.train.steps == 0 || c.train.warmup_steps + 1 < c.train.steps; }
+bool is_wsd(Config c) { return c.train.schedule == ScheduleKind::wsd; }
+bool is_gpt2(Config c) { return c.model.init.scheme == InitScheme::gpt2; }
+
+template <OptimizerKind... kinds>
+bool optimizer_is_one_of(Config c) {
+  return ((c.train.optimizer == kinds) || ...);
 }
-bool has_free_embed_norm(const RunConfig& c) {
-  return has_norm(c) && !placement_row(c.model.norm_placement[0].attn).embed_norm;
-}
-bool has_alpha(const RunConfig& c) { return norm_of(c).has_alpha; }
-bool is_gpt2(const RunConfig& c) { return c.model.init.scheme == InitScheme::gpt2; }
-// A tied head's embeddings default to std under every scheme.
-bool has_std(const RunConfig& c) { return is_gpt2(c) || c.model.tie_embeddings; }
-bool has_adamw(const RunConfig& c) { return c.train.optimizer != OptimizerKind::sgd; }
-bool has_momentum(const RunConfig& c) { return c.train.optimizer != OptimizerKind::adamw; }
-bool has_schedule(const RunConfig& c) { return c.train.steps == 0 || c.train.warmup_steps < c.train.steps; }
-bool has_cooldown(const RunConfig& c) { return has_schedule(c) && c.train.schedule == ScheduleKind::wsd; }
-bool rate_falls(const RunConfig& c) { return has_schedule(c) && c.train.schedule != ScheduleKind::constant; }
-bool splits_text(const RunConfig& c) { return c.data.val_path.empty(); }
-bool evaluates_often(const RunConfig& c) { return c.eval.every > 0; }
+
+const Condition placement_has_norms = {[](Config c) { return any_placement(c, &Placement::has_norms); },
+                                       "the placement has no norms"};
+const Condition has_norm = {[](Config c) { return c.model.norm != NormKind::none; }, "there is no norm"};
+const Condition norm_divides = {[](Config c) { return norm_of(c).has_statistics(); },
+                                "this norm does not divide by a deviation"};
+const Condition some_norm_divides = {
+    [](Config c) { return norm_of(c).has_statistics() || c.model.qk_norm || c.model.qkv_norm; },
+    "no norm divides by a deviation"};
+const Condition epsilon_is_positive = {[](Config c) { return c.model.norm_eps > 0; }, "norm_eps is 0"};
+const Condition norm_has_bias = {[](Config c) { return norm_of(c).has_bias && c.model.norm_affine; },
+                                 "this norm has no bias"};
+const Condition norm_has_groups = {[](Config c) { return norm_of(c).over == NormOver::groups; },
+                                   "only groupnorm has groups"};
+const Condition norm_has_alpha = {[](Config c) { return norm_of(c).has_alpha; },
+                                  "only dyt and derf have alpha"};
+const Condition norm_is_of_tokens = {is_norm_of_tokens, "only norms over the features of a token have it"};
+const Condition embed_norm_is_free = {
+    [](Config c) { return !placement_row(c.model.norm_placement[0].attn).embed_norm; },
+    "the placement has this norm already"};
+const Condition inner_norm_is_free = {
+    [](Config c) { return any_placement(c, std::not_fn(&Placement::inner_norm)); },
+    "every sublayer has this norm already by its placement"};
+const Condition qkv_norm_is_free = {[](Config c) { return !any_placement(c, &Placement::qkv_norm); },
+                                    "the placement has this norm already"};
+const Condition no_qkv_norm = {[](Config c) { return !c.model.qkv_norm; },
+                               "qkv_norm normalises queries and keys too"};
+const Condition is_mix = {[](Config c) { return named_placements(c.model).contains(PlacementKind::mix); },
+                          "only placement mix has it"};
+const Condition branch_scale_is_free = {
+    [](Config c) { return any_placement(c, std::not_fn(&Placement::learned_scale)); },
+    "every sublayer has a scale of its own by its placement"};
+const Condition scheme_is_gpt2 = {is_gpt2, "only scheme gpt2 has it"};
+const Condition branches_are_drawn = {[](Config c) { return !c.model.init.zero_branches; },
+                                      "zero_branches sets these matrices to 0"};
+const Condition has_validation = {
+    [](Config c) { return c.data.val_fraction > 0 || !c.data.val_path.empty(); },
+    "there is no validation text"};
+const Condition splits_text = {[](Config c) { return c.data.val_path.empty(); },
+                               "val_path is the validation text"};
+const Condition evaluates_often = {[](Config c) { return c.eval.every > 0; },
+                                   "the one evaluation, at the end, takes the whole split"};
+const Condition rate_has_schedule = {has_schedule,
+                                     "at most one step follows the warm-up, and it trains at lr"};
+const Condition schedule_is_wsd = {is_wsd, "only schedule wsd has it"};
+const Condition rate_falls_to_min = {rate_falls, "the rate never falls"};
+const Condition has_adam_moments = {optimizer_is_one_of<OptimizerKind::adamw, OptimizerKind::muon>,
+                                    "only optimizers adamw and muon have it"};
+const Condition has_momentum = {optimizer_is_one_of<OptimizerKind::sgd, OptimizerKind::muon>,
+                                "only optimizers sgd and muon have it"};
+const Condition logs_layers = {[](Config c) { return c.log.layers_every > 0; },
+                               "log.layers_every is 0, which logs no layers"};
 
 // --- defaults that depend on other keys ---
 
@@ -60,16 +96,19 @@ void default_ffn_bias(RunConfig& c) { c.model.ffn_bias = c.model.bias; }
 void default_momentum(RunConfig& c) {
   c.train.momentum = c.train.optimizer == OptimizerKind::muon ? 0.95 : 0.0;
 }
-// Rounded to 15 digits, so that a tenth of 0.003 is 0.0003 and not 0.00030000000000000003.
+// Rounds to 15 digits: a tenth of 0.003 is 0.0003 and not 0.00030000000000000003.
 void default_min_lr(RunConfig& c) {
   c.train.min_lr = std::strtod(text(std::setprecision(15), c.train.lr / 10).c_str(), nullptr);
 }
-// The row of the last sublayer decides.
+// The placement of the last sublayer decides.
 void default_final_norm(RunConfig& c) {
   c.model.final_norm = placement_row(c.model.norm_placement.back().ffn).final_norm;
 }
-void default_embed_std(RunConfig& c) { c.model.init.embed_std = has_std(c) ? c.model.init.std : 1.0; }
-// Some placements limit the growth that this scaling is for in their own way.
+// A tied head's embeddings default to std under every scheme.
+void default_embed_std(RunConfig& c) {
+  c.model.init.embed_std = is_gpt2(c) || c.model.tie_embeddings ? c.model.init.std : 1.0;
+}
+// Some placements bound the growth of the stream in their own way.
 void default_residual_scaling(RunConfig& c) {
   c.model.init.residual_scaling = !any_placement(c, std::not_fn(&Placement::residual_scaling));
 }
@@ -89,189 +128,202 @@ using I = InitConfig;
 using T = TrainConfig;
 
 const std::vector<Field> table = {
-    row("name", at(&RunConfig::name), run_name(), "the run's name; its folder is runs/<name>",
+    row("name", at(&RunConfig::name), run_name(), "name of the run, whose folder is runs/<name>",
         {.default_to = {"the file's stem"}, .role = KeyRole::bookkeeping}),
-    row("model.n_layer", model(&M::n_layer), integer(1, 1024), "blocks, L",
-        {.label = "L {}",
-         .other_names = {"n_layers", "nlayers", "num_layers", "num_hidden_layers", "depth"}}),
-    row("model.n_head", model(&M::n_head), integer(1, max_width), "attention heads, H; divides d_model",
-        {.other_names = {"n_heads", "nhead", "num_heads", "num_attention_heads"}}),
+
+    // The shape of the model.
+    row("model.n_layer", model(&M::n_layer), integer(1, 1024), "number of blocks, L",
+        {.label = "L {}", .other_names = {"num_layers", "num_hidden_layers", "depth"}}),
+    row("model.n_head", model(&M::n_head), integer(1, max_width),
+        "number of attention heads, H; it must divide d_model", {.other_names = {"num_heads"}}),
     row("model.d_model", model(&M::d_model), integer(1, max_width), "width of the residual stream, C",
-        {.label = "C {}", .other_names = {"n_embd", "hidden_size", "embed_dim", "emsize", "width", "dim"}}),
+        {.label = "C {}", .other_names = {"n_embd", "hidden_size"}}),
     row("model.d_ff", model(&M::d_ff), integer(1, max_width), "width of the FFN, F",
-        {.default_to = {"4*d_model", default_d_ff},
-         .other_names = {"intermediate_size", "ffn_dim", "dim_feedforward", "n_inner", "nhid"}}),
-    row("model.context", model(&M::context), integer(1, max_width), "characters of context, T",
-        {.label = "T {}",
-         .other_names = {"block_size", "context_length", "seq_len", "max_seq_length",
-                         "max_position_embeddings", "n_positions", "bptt"}}),
+        {.default_to = {"4*d_model", default_d_ff}}),
+    row("model.context", model(&M::context), integer(1, max_width), "number of characters of context, T",
+        {.label = "T {}", .other_names = {"block_size", "seq_len"}}),
+
+    // Norms.
     row("model.norm_placement", model(&M::norm_placement), placements(),
-        "where the norms sit around attention and FFN", {.label = "{}", .other_names = {"placement"}}),
+        "place of the norms around attention and FFN", {.label = "{}"}),
     row("model.mix_post_fraction", model(&M::mix_post_fraction), number(0, 1),
-        "mix: the share of blocks, from the first, that are post",
-        {.used_if = {is_mix, "only placement mix has it"}}),
+        "share of the blocks, from the first, that placement mix makes post", {.needs = {{is_mix}}}),
     row("model.norm", model(&M::norm), one_of<NormKind>(),
-        "the normalisation; none where the placement has no norms",
-        {.used_if = {has_placement_norms, "the placement has no norms", "none"}, .label = "{}"}),
-    row("model.norm_eps", model(&M::norm_eps), number(0, 1), "epsilon of the norm",
-        {.used_if = {has_epsilon, "no norm here divides"},
-         .other_names = {"layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"}}),
+        "kind of norm; a placement without norms makes it none",
+        {.needs = {{placement_has_norms, "none"}}, .label = "{}"}),
+    row("model.norm_eps", model(&M::norm_eps), number(0, 1), "epsilon in the divisor of a norm",
+        {.needs = {{some_norm_divides}}}),
     row("model.norm_eps_outside", model(&M::norm_eps_outside), boolean(),
-        "divide by sqrt(var) + eps, not sqrt(var + eps)",
-        {.used_if = {has_statistics, "no norm here divides by a deviation"}}),
+        "whether norms divide by sqrt(var) + eps instead of sqrt(var + eps)",
+        {.needs = {{norm_divides}, {epsilon_is_positive}}}),
     row("model.norm_affine", model(&M::norm_affine), boolean(),
-        "norms have a gain and a bias; dyt and derf keep alpha anyway",
-        {.used_if = {has_norm, "there is no norm"}}),
-    row("model.norm_bias", model(&M::norm_bias), boolean(), "norms have a bias; rmsnorm never has one",
-        {.used_if = {has_bias, "this norm has no bias", false}}),
-    row("model.norm_groups", model(&M::norm_groups), integer(1, max_width), "groupnorm: groups of features",
-        {.used_if = {has_groups, "only groupnorm has groups"}}),
-    row("model.final_norm", model(&M::final_norm), boolean_or_auto(), "a norm before the head",
-        {.default_to = {"the placement's", default_final_norm},
+        "whether norms have a gain and a bias; dyt and derf keep alpha in any case", {.needs = {{has_norm}}}),
+    row("model.norm_bias", model(&M::norm_bias), boolean(),
+        "whether norms have a bias; rmsnorm never has one", {.needs = {{norm_has_bias, false}}}),
+    row("model.norm_groups", model(&M::norm_groups), integer(1, max_width),
+        "number of groups into which groupnorm divides the features", {.needs = {{norm_has_groups}}}),
+    row("model.final_norm", model(&M::final_norm), boolean_or_auto(),
+        "whether there is a norm before the head",
+        {.default_to = {"as the placement of the last sublayer has it", default_final_norm},
          .takes_auto = true,
-         .used_if = {has_norm, "there is no norm", false}}),
-    row("model.embed_norm", model(&M::embed_norm), boolean(), "a norm on the embeddings, before block 1",
-        {.used_if = {has_free_embed_norm, "there is no norm, or the placement has it"}}),
-    row("model.norm_alpha", model(&M::norm_alpha), number(0, 100), "dyt, derf: alpha at the start",
-        {.used_if = {has_alpha, "this norm has no alpha"}}),
+         .needs = {{has_norm, false}}}),
+    row("model.embed_norm", model(&M::embed_norm), boolean(),
+        "whether there is a norm on the embeddings, before block 1",
+        {.needs = {{has_norm, false}, {embed_norm_is_free, true}}}),
+    row("model.norm_alpha", model(&M::norm_alpha), number(0, 100), "initial alpha of dyt and derf",
+        {.needs = {{norm_has_alpha}}}),
     row("model.norm_detach", model(&M::norm_detach), boolean(),
-        "the gradient takes a norm's mean and deviation for constants",
-        {.used_if = {has_token_statistics, "no norm here runs over a token's features"}}),
-    row("model.qk_norm", model(&M::qk_norm), boolean(), "RMSNorm of each head's queries and keys",
-        {.used_if = {[](const RunConfig& c) { return !c.model.qkv_norm; }, "qkv_norm has it too"}}),
-    row("model.qkv_norm", model(&M::qkv_norm), boolean(), "RMSNorm of each head's queries, keys and values",
-        {.used_if = {has_free_qkv_norm, "the placement has it", true}}),
-    row("model.inner_norm", model(&M::inner_norm), boolean(), "a norm before attn.out and before ffn.out",
-        {.used_if = {has_free_inner_norm, "there is no norm, or the placement has it"}}),
-    row("model.residual", model(&M::residual), boolean(), "false drops the x of x + F(x)"),
+        "whether the backward pass treats a norm's mean and deviation as constants",
+        {.needs = {{norm_is_of_tokens}}}),
+    row("model.qk_norm", model(&M::qk_norm), boolean(),
+        "whether RMSNorm normalises each head's queries and keys", {.needs = {{no_qkv_norm}}}),
+    row("model.qkv_norm", model(&M::qkv_norm), boolean(),
+        "whether RMSNorm normalises each head's queries, keys and values",
+        {.needs = {{qkv_norm_is_free, true}}}),
+    row("model.inner_norm", model(&M::inner_norm), boolean(),
+        "whether there is a norm before attn.out and before ffn.out",
+        {.needs = {{has_norm, false}, {inner_norm_is_free, true}}}),
+
+    // The residual stream and its branches.
+    row("model.residual", model(&M::residual), boolean(),
+        "whether a sublayer's input is added to its output; false makes x + F(x) into F(x)"),
     row("model.branch_scale", model(&M::branch_scale), depth_factor(),
-        "factor on each sublayer's output (its initial value if learned)",
-        {.used_if = {has_free_scale, "the placement has its own"},
-         .other_names = {"layer_scale", "skip_init"}}),
+        "factor on each sublayer's output, or its initial value if it is learned",
+        {.needs = {{branch_scale_is_free}}}),
     row("model.branch_scale_learned", model(&M::branch_scale_learned), one_of<LearnedScale>(),
-        "branch_scale as a parameter: one per sublayer (SkipInit), or one per feature (LayerScale)",
-        {.used_if = {has_free_scale, "the placement has its own"}}),
+        "whether branch_scale is a parameter: a scalar for each sublayer (SkipInit), or a vector with an "
+        "entry "
+        "for each feature (LayerScale)",
+        {.needs = {{branch_scale_is_free}}}),
     row("model.activation", model(&M::activation), one_of<Activation>(),
-        "activation of the FFN; gelu is the erf form",
-        {.label = "{}", .other_names = {"hidden_act", "activation_function", "act"}}),
-    row("model.bias", model(&M::bias), boolean(), "biases in the blocks' linear layers; the head has none"),
-    row("model.ffn_bias", model(&M::ffn_bias), boolean(), "biases in the FFN",
+        "activation of the FFN; gelu is the form with erf", {.label = "{}"}),
+    row("model.bias", model(&M::bias), boolean(),
+        "whether the blocks' linear layers have biases; the head never has one"),
+    row("model.ffn_bias", model(&M::ffn_bias), boolean(), "whether the FFN's linear layers have biases",
         {.default_to = {"bias", default_ffn_bias}}),
     row("model.position", model(&M::position), one_of<Position>(), "position encoding"),
     row("model.tie_embeddings", model(&M::tie_embeddings), boolean(),
-        "the head's matrix is the token embedding", {.other_names = {"tie_word_embeddings", "tied"}}),
+        "whether the head's matrix is the token embedding"),
     row("model.dropout", model(&M::dropout), number(0, 1, High::open),
-        "probability that an element is dropped in training",
-        {.other_names = {"resid_pdrop", "hidden_dropout_prob"}}),
-    row("model.init.scheme", init(&I::scheme), one_of<InitScheme>(), "distribution of the weights",
+        "probability that an element is dropped in training"),
+
+    // Initial values.
+    row("model.init.scheme", init(&I::scheme), one_of<InitScheme>(), "distribution of the initial weights",
         {.label = "{}"}),
-    row("model.init.std", init(&I::std), number(0, 100), "gpt2: standard deviation of every matrix",
-        {.used_if = {has_std, "only scheme gpt2 has it"}}),
+    row("model.init.std", init(&I::std), number(0, 100),
+        "standard deviation of every matrix under scheme gpt2", {.needs = {{scheme_is_gpt2}}}),
     row("model.init.embed_std", init(&I::embed_std), number(0, 100),
         "standard deviation of token and position embeddings",
-        {.default_to = {"std for gpt2 or a tied head, else 1", default_embed_std}}),
+        {.default_to = {"std with scheme gpt2 or a tied head, else 1", default_embed_std}}),
     row("model.init.residual_scaling", init(&I::residual_scaling), boolean(),
-        "gpt2: attn.out and ffn.out get std/sqrt(2L)",
-        {.default_to = {"true for gpt2, but false for placements that bound the growth themselves",
+        "whether scheme gpt2 draws attn.out and ffn.out with std/sqrt(2L)",
+        {.default_to = {"true with scheme gpt2, but false with placements that bound the growth themselves",
                         default_residual_scaling},
-         .used_if = {is_gpt2, "only scheme gpt2 has it", false}}),
-    row("model.init.zero_branches", init(&I::zero_branches), boolean(), "attn.out and ffn.out start at 0"),
+         .needs = {{scheme_is_gpt2, false}, {branches_are_drawn, false}}}),
+    row("model.init.zero_branches", init(&I::zero_branches), boolean(),
+        "whether attn.out and ffn.out start at 0"),
+
+    // The text.
     row("data.path", at(&RunConfig::data, &DataConfig::path), paths(),
-        "the corpus, UTF-8; a relative path counts from the config, then from the working directory",
-        {.required = true,
-         .role = KeyRole::text,
-         .label = "{}",
-         .other_names = {"data", "dataset", "data_path", "train_file"}}),
+        "corpus in UTF-8; a relative path is looked up from the config's folder, then from the working "
+        "directory",
+        {.required = true, .role = KeyRole::text, .label = "{}", .other_names = {"dataset"}}),
     row("data.val_fraction", at(&RunConfig::data, &DataConfig::val_fraction), number(0, 0.9),
-        "the tail of the corpus kept for validation",
-        {.used_if = {splits_text, "val_path is the validation text"}}),
+        "share of the corpus, at its end, that is kept for validation", {.needs = {{splits_text}}}),
     row("data.val_path", at(&RunConfig::data, &DataConfig::val_path), optional_path(),
-        "a validation text in place of the corpus's tail", {.role = KeyRole::text}),
-    row("train.steps", train(&T::steps), integer(1, max_steps), "updates",
+        "validation text that replaces the end of the corpus", {.role = KeyRole::text}),
+
+    // Training.
+    row("train.steps", train(&T::steps), integer(1, max_steps), "number of updates",
         {.required = true,
          .role = KeyRole::free_on_resume,
          .label = "{} steps",
-         .other_names = {"max_iters", "max_steps", "num_steps", "iterations", "epochs", "max_epochs",
-                         "num_epochs", "num_train_epochs"}}),
-    row("train.batch_size", train(&T::batch_size), integer(1, max_width), "sequences in a micro-batch, B",
-        {.required = true,
-         .label = "batch {}",
-         .other_names = {"train_batch_size", "per_device_train_batch_size"}}),
-    row("train.grad_accum", train(&T::grad_accum), integer(1, 1024), "micro-batches in a step",
-        {.other_names = {"gradient_accumulation_steps", "accumulate_grad_batches"}}),
+         .other_names = {"max_iters", "max_steps", "epochs"}}),
+    row("train.batch_size", train(&T::batch_size), integer(1, max_width),
+        "number of sequences in a micro-batch, B",
+        {.required = true, .label = "batch {}", .other_names = {"batch"}}),
+    row("train.grad_accum", train(&T::grad_accum), integer(1, 1024), "number of micro-batches in a step",
+        {.other_names = {"gradient_accumulation_steps"}}),
     row("train.seed", train(&T::seed), integer(0, max_seed), "seed of weights, batches and dropout"),
-    row("train.precision", train(&T::precision), one_of<Precision>(), "operand precision of GEMMs",
-        {.label = "{}", .other_names = {"dtype", "fp16", "amp"}}),
-    row("train.gemm", train(&T::gemm), one_of<GemmProvider>(), "GEMM implementation"),
+    row("train.precision", train(&T::precision), one_of<Precision>(),
+        "precision of the operands of matrix products", {.label = "{}", .other_names = {"dtype"}}),
+    row("train.gemm", train(&T::gemm), one_of<GemmProvider>(), "implementation of matrix products"),
     row("train.threads", train(&T::threads), integer(0, 1024),
-        "0: OpenMP's number of threads, at most the container's quota", {.role = KeyRole::bookkeeping}),
+        "number of threads; 0: at most OpenMP's number and the container's quota, by trial",
+        {.role = KeyRole::bookkeeping}),
     row("train.on_nonfinite", train(&T::on_nonfinite), one_of<OnNonfinite>(),
-        "a loss or gradient that is not finite: stop, or skip the update", {.role = KeyRole::free_on_resume}),
+        "action at a loss or gradient that is not finite: stop the run, or skip the update",
+        {.role = KeyRole::free_on_resume}),
     row("train.optimizer", train(&T::optimizer), one_of<OptimizerKind>(),
-        "with decoupled weight decay; muon: of the blocks' matrices, and adamw of all else",
-        {.label = "{}", .other_names = {"optim"}}),
+        "optimizer, with decoupled weight decay; muon updates the blocks' matrices and uses adamw for the "
+        "rest",
+        {.label = "{}"}),
     row("train.lr", train(&T::lr), number(0, 100), "learning rate after the warm-up",
         {.other_names = {"learning_rate"}}),
     row("train.min_lr", train(&T::min_lr), number(0, 100), "final learning rate of cosine, linear and wsd",
-        {.default_to = {"lr/10", default_min_lr},
-         .follows = "train.lr",
-         .used_if = {rate_falls, "the rate stays or only rises"}}),
+        {.default_to = {"lr/10", default_min_lr}, .follows = "train.lr", .needs = {{rate_falls_to_min}}}),
     row("train.schedule", train(&T::schedule), one_of<ScheduleKind>(),
-        "learning-rate schedule after the warm-up",
-        {.used_if = {has_schedule, "the warm-up takes all steps"},
-         .other_names = {"lr_scheduler", "lr_scheduler_type", "decay_lr"}}),
+        "learning-rate schedule after the warm-up; where a single step is left for it, that step trains at "
+        "lr",
+        {.needs = {{rate_has_schedule}}}),
     row("train.warmup_steps", train(&T::warmup_steps), integer(0, max_steps),
-        "updates in which the rate rises linearly to lr",
-        {.label = "warm-up {}", .other_names = {"warmup_iters", "warmup", "warmup_ratio"}}),
+        "number of updates in which the rate rises linearly to lr",
+        {.label = "warm-up {}", .other_names = {"warmup_iters"}}),
     row("train.cooldown", train(&T::cooldown), number(0, 1),
-        "wsd: share of the steps after the warm-up in which the rate falls linearly to min_lr",
-        {.used_if = {has_cooldown, "only wsd has it"}}),
+        "share of the steps after the warm-up in which wsd lowers the rate linearly to min_lr",
+        {.needs = {{rate_has_schedule}, {schedule_is_wsd}}}),
     row("train.branch_warmup_steps", train(&T::branch_warmup_steps), integer(0, max_steps),
-        "T: at step s the branches of block l are multiplied by min(s/(T*l), 1); 0: off",
+        "branch warm-up T: at step s the branches of block l are multiplied by min(s/(T*l), 1); 0: off",
         {.label = "branch warm-up {}"}),
-    row("train.beta1", train(&T::beta1), number(0, 1, High::open), "adamw, muon: decay of the first moment",
-        {.used_if = {has_adamw, "sgd has none"}, .other_names = {"adam_beta1"}}),
-    row("train.beta2", train(&T::beta2), number(0, 1, High::open), "adamw, muon: decay of the second moment",
-        {.used_if = {has_adamw, "sgd has none"}, .other_names = {"adam_beta2"}}),
+    row("train.beta1", train(&T::beta1), number(0, 1, High::open),
+        "decay of the first moment in adamw and muon", {.needs = {{has_adam_moments}}}),
+    row("train.beta2", train(&T::beta2), number(0, 1, High::open),
+        "decay of the second moment in adamw and muon", {.needs = {{has_adam_moments}}}),
     row("train.adam_eps", train(&T::adam_eps), number(0, 1),
-        "adamw, muon: added to the root of the second moment",
-        {.used_if = {has_adamw, "sgd has none"}, .other_names = {"adam_epsilon"}}),
-    row("train.momentum", train(&T::momentum), number(0, 1, High::open), "sgd, muon: v = momentum*v + g",
-        {.default_to = {"0, with muon 0.95", default_momentum}, .used_if = {has_momentum, "adamw has none"}}),
+        "epsilon added to the root of the second moment in adamw and muon", {.needs = {{has_adam_moments}}}),
+    row("train.momentum", train(&T::momentum), number(0, 1, High::open),
+        "factor of v = momentum*v + g in sgd and muon",
+        {.default_to = {"0.95 with muon, else 0", default_momentum}, .needs = {{has_momentum}}}),
     row("train.weight_decay", train(&T::weight_decay), number(0, 100),
-        "decay of tensors of rank 2, embeddings included"),
-    row("train.grad_clip", train(&T::grad_clip), number(0, 1e9), "largest norm of the whole gradient; 0: off",
-        {.other_names = {"gradient_clip_val", "max_grad_norm", "clip"}}),
+        "weight decay of all matrices, embeddings included"),
+    row("train.grad_clip", train(&T::grad_clip), number(0, 1e9),
+        "norm to which a larger gradient of the whole model is scaled; 0: off"),
+
+    // Evaluation, logs and checkpoints.
     row("eval.every", at(&RunConfig::eval, &EvalConfig::every), integer(0, max_steps),
-        "steps between evaluations; 0: only at the end",
+        "number of steps between evaluations; 0: only at the end",
         {.role = KeyRole::free_on_resume,
+         .needs = {{has_validation}},
          .label = "evaluated every {}",
-         .other_names = {"eval_interval", "eval_steps", "val_check_interval"}}),
+         .other_names = {"eval_interval"}}),
     row("eval.batches", at(&RunConfig::eval, &EvalConfig::batches), integer(0, max_steps),
-        "batches of an evaluation; 0: the whole split",
+        "number of batches in an evaluation; 0: the whole split",
         {.role = KeyRole::free_on_resume,
-         .used_if = {evaluates_often, "the one evaluation, at the end, takes the whole split"},
+         .needs = {{has_validation}, {evaluates_often}},
          .label = "evaluated on {} batches",
-         .other_names = {"eval_iters", "limit_val_batches"}}),
+         .other_names = {"eval_iters"}}),
     row("log.every", at(&RunConfig::log, &LogConfig::every), integer(1, max_steps),
-        "steps between rows of metrics.csv",
-        {.role = KeyRole::bookkeeping,
-         .other_names = {"log_interval", "logging_steps", "log_every_n_steps"}}),
+        "number of steps between rows of metrics.csv",
+        {.role = KeyRole::bookkeeping, .other_names = {"log_interval"}}),
     row("log.layers_every", at(&RunConfig::log, &LogConfig::layers_every), integer(0, max_steps),
-        "steps between rows of layers.csv, params.csv and heads.csv; 0: off", {.role = KeyRole::bookkeeping}),
+        "number of steps between rows of layers.csv, params.csv and heads.csv; 0: off",
+        {.role = KeyRole::bookkeeping}),
     row("log.layers_first", at(&RunConfig::log, &LogConfig::layers_first), integer(0, max_steps),
-        "first steps that have a row each in layers.csv, params.csv and heads.csv",
-        {.role = KeyRole::bookkeeping,
-         .used_if = {[](const RunConfig& c) { return c.log.layers_every > 0; },
-                     "log.layers_every: 0 logs no layers"}}),
+        "number of first steps that are logged one by one to layers.csv, params.csv and heads.csv",
+        {.role = KeyRole::bookkeeping, .needs = {{logs_layers}}}),
     row("checkpoint.every", at(&RunConfig::checkpoint, &CheckpointConfig::every), integer(0, max_steps),
-        "steps between checkpoints; 0: only at the end and when interrupted",
-        {.role = KeyRole::bookkeeping, .other_names = {"save_steps", "save_interval"}}),
+        "number of steps between checkpoints; 0: only at the end and when interrupted",
+        {.role = KeyRole::bookkeeping}),
 };
 
 }  // namespace
 
 const std::vector<Field>& fields() { return table; }
+
+bool rate_falls(const RunConfig& c) {
+  return has_schedule(c) && c.train.schedule != ScheduleKind::constant &&
+         !(is_wsd(c) && c.train.cooldown == 0);
+}
 
 std::set<PlacementKind> named_placements(const ModelConfig& config) {
   std::set<PlacementKind> kinds;

@@ -2,6 +2,7 @@
 // hints follow from it; a new key is a member of RunConfig and a row in fields.cpp.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <set>
@@ -14,7 +15,7 @@
 
 namespace normscope {
 
-// --- types of values: in words, as JSON Schema, and the reader ---
+// --- types of values: their words, their JSON Schema and their reader ---
 
 template <class T>
 struct ValueType {
@@ -51,7 +52,7 @@ ValueType<Enum> one_of() {
 std::string type_error(const Json& got, const std::string& expected,
                        const std::vector<std::string>& names = {});
 
-// A list of one is written as its entry.
+// A list of one entry is written as that entry.
 inline Json as_list(const Json& value) { return value.is_array() ? value : Json::array({value}); }
 inline Json as_entry(const Json& list) { return list.size() == 1 ? list[0] : list; }
 
@@ -78,29 +79,36 @@ enum class KeyRole {
   bookkeeping      // no weight and no loss depends on it; free on resume
 };
 
-// A default that depends on earlier rows.
+// A default that depends on the keys of earlier rows.
 struct DerivedDefault {
   std::string words = {};               // "4*d_model"; empty: the default is RunConfig's initialiser
-  void (*apply)(RunConfig&) = nullptr;  // null: the loader computes it
+  void (*apply)(RunConfig&) = nullptr;  // null: the loader computes the default
 };
 
-// The condition under which a key has an effect.
-struct Effect {
-  bool (*holds)(const RunConfig&) = nullptr;  // null: always
-  std::string idle_words = {};                // why the key has none elsewhere
-  Json idle_value = {};                       // what it then resolves to; null: the given value
+// A condition without which a key has no effect.
+struct Condition {
+  bool (*holds)(const RunConfig&);
+  std::string otherwise;  // why the key has no effect where the condition does not hold
+};
+
+// A condition of a row, and the value that the key takes where it does not hold; null: the key's default.
+struct Need {
+  Condition condition;
+  Json otherwise = {};
 };
 
 // The parts of a row beyond key, member, type and doc.
 struct FieldTraits {
   DerivedDefault default_to = {};
-  bool required = false;     // there is no default
-  bool takes_auto = false;   // "auto" means the default
-  std::string follows = {};  // a key; a file or option that overrides it alone restores the default
+  bool required = false;    // there is no default
+  bool takes_auto = false;  // "auto" means the default
+  std::string follows =
+      {};  // another key; overriding that key without this one resets this one to its default
   KeyRole role = KeyRole::fixed;
-  Effect used_if = {};
-  std::string label = {};  // of a value in a table or a legend: "L {}"; default: "d_ff {}", the key's leaf
-  std::vector<std::string_view> other_names = {};  // in nanoGPT, PyTorch's examples, Hugging Face, Lightning
+  std::vector<Need> needs = {};  // the key has an effect where all of them hold
+  std::string label =
+      {};  // a value's words in a table or a legend: "L {}"; by default the key's leaf: "d_ff {}"
+  std::vector<std::string_view> other_names = {};  // in nanoGPT, PyTorch's examples and Hugging Face
 };
 
 struct Field : FieldTraits {
@@ -114,7 +122,20 @@ struct Field : FieldTraits {
   // Stores a value and returns "", or stores nothing and returns what is wrong with it.
   std::function<std::string(RunConfig&, const Json&)> set;
 
-  bool is_used(const RunConfig& config) const { return used_if.holds == nullptr || used_if.holds(config); }
+  // The first need that does not hold; null: the key has an effect.
+  const Need* unmet_need(const RunConfig& config) const {
+    const auto unmet = std::ranges::find_if(needs, [&](const Need& n) { return !n.condition.holds(config); });
+    return unmet == needs.end() ? nullptr : &*unmet;
+  }
+  bool is_used(const RunConfig& config) const { return unmet_need(config) == nullptr; }
+
+  // Gives the key its default, which may depend on the other keys.
+  void set_default(RunConfig& config) const {
+    if (default_to.apply)
+      default_to.apply(config);
+    else
+      set(config, get(RunConfig{}));
+  }
 };
 
 // A row of the table; `value(config)` is a reference to the member of a RunConfig, const or not.
@@ -135,15 +156,18 @@ Field row(std::string key, At value, const ValueType<T>& type, std::string doc, 
 // All rows, in the order in which they are listed and dumped.
 const std::vector<Field>& fields();
 
-// The placements that `model.norm_placement` names, each once, in the table's order; a pattern is one of
-// them.
+// The placements that `model.norm_placement` names, each once, in the table's order. A pattern counts as one
+// placement.
 std::set<PlacementKind> named_placements(const ModelConfig& config);
+
+// True if the learning rate falls to min_lr after the warm-up.
+bool rate_falls(const RunConfig& config);
 
 // The row of a dotted key; null if there is none.
 const Field* find_field(std::string_view key);
 
-// The key that a word means: in full, by its last part, by another program's name (learning_rate), or
-// misspelt. Empty: no key is near.
+// The key that a word means: the whole key, its last part, another program's name (learning_rate), or a
+// misspelling. Empty: no key is near.
 std::string nearest_key(std::string_view word);
 
 }  // namespace normscope

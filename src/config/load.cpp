@@ -5,6 +5,7 @@
 #include <ranges>
 #include <set>
 
+#include "config/dump.h"
 #include "config/fields.h"
 #include "core/error.h"
 #include "io/utf8.h"
@@ -58,15 +59,16 @@ fs::path find_base(const Json& written, const fs::path& config) {
   refuse(topic, "extends: there is no file ", beside.string(), config_meant(beside), where);
 }
 
-// The path without links but in its last part, so that ".." means what it means to the system.
+// The absolute path. Links are resolved except in its last part, so that ".." means what the system means by
+// it.
 std::string absolute_path(const fs::path& path) {
-  std::error_code error;  // as of a circle of links
+  std::error_code error;  // for example, links that form a circle
   const fs::path whole = fs::absolute(path), folder = fs::weakly_canonical(whole.parent_path(), error);
   return (error ? whole : folder / whole.filename()).string();
 }
 
-// Where the text of a run is that was moved with it: ends of its path, the longest first, in the run's folder
-// or one above. `file` is in the run's folder.
+// Adds candidate locations of a corpus that was moved together with its run: each suffix of the recorded
+// path, longest first, under the run's folder and each of its parents. `file` is in the run's folder.
 void add_places_of_moved(const fs::path& path, const fs::path& file, std::vector<fs::path>& places) {
   const fs::path run = fs::path(absolute_path(file)).parent_path();
   for (fs::path end = path.relative_path(); !end.empty() && end != ".";
@@ -108,11 +110,7 @@ class Loader {
   // Throws all problems as one Error.
   Loaded resolve(const fs::path& file) {
     for (const Field& field : fields()) resolve_key(field, file);
-    // Keys without effect take the value that they resolve to.
-    for (const Field& field : fields()) {
-      const Json& value = field.used_if.idle_value;
-      if (!value.is_null() && !field.is_used(loaded_.config)) field.set(loaded_.config, value);
-    }
+    settle_keys_without_effect();
     for (const Field& field : fields()) note_if_idle(field);
     check_combinations();
     find_texts();
@@ -142,7 +140,7 @@ class Loader {
 
   void add_members(const Json& object, const std::string& prefix, const std::string& where) {
     for (const auto& [name, member] : object.items()) {
-      if (prefix.empty() && (name == "$schema" || name == "extends")) continue;
+      if (prefix.empty() && (name == "$schema" || name == "extends" || name == derived_keys)) continue;
       if (name.find('.') == name.npos)
         add(prefix + name, {member, where});
       else  // "model.norm" would pass for the key of an inner section
@@ -150,7 +148,7 @@ class Loader {
     }
   }
 
-  // Sets the key's value: the given one, or the default, which may depend on the keys before.
+  // Sets the key's value: the given one, or the default, which may depend on the keys of earlier rows.
   void resolve_key(const Field& field, const fs::path& file) {
     std::string& origin = loaded_.origins[field.key];
     const auto given = settings_.find(field.key);
@@ -167,19 +165,47 @@ class Loader {
     if (field.required) return;
     if (field.key == "name") loaded_.config.name = file.stem().string();
     if (field.default_to.apply) field.default_to.apply(loaded_.config);
-    // A default computed from other keys can be out of range: 4*d_model where d_model is near its limit.
+    // A derived default can be out of range: 4*d_model if d_model is near its limit.
     set(field, field.get(loaded_.config), words);
   }
 
+  // Gives keys without effect the values that they resolve to: first those that a condition prescribes, on
+  // which other conditions depend, then the defaults of all others.
+  void settle_keys_without_effect() {
+    for (const Field& field : fields()) {
+      const Need* unmet = field.unmet_need(loaded_.config);
+      if (unmet && !unmet->otherwise.is_null()) field.set(loaded_.config, unmet->otherwise);
+    }
+    for (const Field& field : fields()) {
+      const Need* unmet = field.unmet_need(loaded_.config);
+      if (unmet && unmet->otherwise.is_null()) field.set_default(loaded_.config);
+    }
+  }
+
   void note_if_idle(const Field& field) {
-    if (field.is_used(loaded_.config)) return;
-    loaded_.origins[field.key] += ", no effect: " + field.used_if.idle_words;
+    const Need* unmet = field.unmet_need(loaded_.config);
+    if (!unmet) return;
     const auto given = settings_.find(field.key);
-    if (given == settings_.end()) return;
-    const Json& value = given->second.value;
-    const bool is_default = field.default_to.apply == nullptr && value == field.get(RunConfig{});
-    if (!is_default && value != field.used_if.idle_value)
-      loaded_.without_effect.push_back(text(field.key, " (", field.used_if.idle_words, ")"));
+    if (given != settings_.end() && sets_another_default(field, given->second.value)) return;
+    const std::string& why = unmet->condition.otherwise;
+    loaded_.origins[field.key] += ", no effect: " + why;
+    const bool takes_default =
+        given == settings_.end() || (field.takes_auto && given->second.value == "auto");
+    if (!takes_default && given->second.value != field.get(loaded_.config))
+      loaded_.without_effect.push_back(text(field.key, " (", why, ")"));
+  }
+
+  // True if the default of a key that is not given depends on the value given for `field`.
+  bool sets_another_default(const Field& field, const Json& given) const {
+    RunConfig with = loaded_.config, without = loaded_.config;
+    field.set(with, given);
+    return std::ranges::any_of(fields(), [&](const Field& other) {
+      if (!other.default_to.apply || settings_.contains(other.key) || !other.is_used(loaded_.config))
+        return false;
+      other.default_to.apply(with);
+      other.default_to.apply(without);
+      return other.get(with) != other.get(without);
+    });
   }
 
   void set(const Field& field, const Json& value, const std::string& where) {
@@ -191,7 +217,7 @@ class Loader {
   void check_combinations() {
     for (const ConfigError& error : check_config(loaded_.config)) {
       if (std::ranges::any_of(error.keys, [&](const auto& key) { return failed_.contains(key); })) continue;
-      // The first key may have its default; the place where another one was given helps more.
+      // The first key may have its default; then the file that sets another one of them helps more.
       const auto given =
           std::ranges::find_if(error.keys, [&](const auto& key) { return settings_.contains(key); });
       problem(error.keys[0], given != error.keys.end() ? settings_.at(*given).where : "", error.what);
@@ -210,7 +236,8 @@ class Loader {
     }
   }
 
-  // The absolute path: relative to the config that names it, else to the working directory.
+  // The absolute path, looked up from the folder of the config that names it, then from the working
+  // directory.
   std::string find_text(const fs::path& written, const std::string& key, const std::string& where) {
     std::vector<fs::path> places = {fs::path(where).parent_path() / written, written};
     if (options_.may_have_moved && where != "--set") add_places_of_moved(written, where, places);
@@ -226,8 +253,8 @@ class Loader {
       const bool is_shakespeare = written.filename() == "tinyshakespeare.txt";
       problem(key, where,
               text("no such file: ", here == text_path ? here : "neither " + text_path + " nor " + here,
-                   is_shakespeare            ? "; scripts/get_tinyshakespeare.sh brings it"
-                   : options_.may_have_moved ? "; name its place with --set " + key + "=FILE"
+                   is_shakespeare            ? "; scripts/get_tinyshakespeare.sh downloads it"
+                   : options_.may_have_moved ? "; say where it is with --set " + key + "=FILE"
                                              : ""));
     }
     return text_path;

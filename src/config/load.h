@@ -9,23 +9,25 @@ namespace normscope {
 
 struct Loaded {
   RunConfig config;
-  // By dotted key: "configs/deep.json", "--set", "default", "default: 4*d_model"; and why without effect.
+  // The origin of each value by dotted key: "configs/deep.json", "--set", "default" or "default: 4*d_model",
+  // and the reason if the key has no effect.
   std::map<std::string, std::string> origins;
-  // The keys that are set to other values than their defaults where they have no effect: "train.momentum
-  // (only sgd has it)".
+  // The keys that are given values but have no effect, unless they resolve to these values anyway:
+  // "train.momentum (only optimizers sgd and muon have it)".
   std::vector<std::string> without_effect;
 };
 
 struct LoadOptions {
-  // False: keys without a default may be missing (and stay empty or 0), and data files need not exist, for
-  // commands that need the model only.
+  // False, for commands that need the model only: keys without a default may be missing (and stay empty or
+  // 0), and data files need not exist.
   bool need_data = true;
-  // True for the config of a run: a text that is not where it was is looked for where the run is now.
+  // True for a run's own config.json: if its corpus is no longer at the recorded path, it is looked for near
+  // the run's folder.
   bool may_have_moved = false;
 };
 
 // Reads a config, the configs that it extends, and `sets` (each KEY=VALUE) over it. One Error{usage} has a
-// line for every problem, except that a file that is no JSON ends the reading at once.
+// line for every problem; only a file that is not JSON ends the reading at once.
 Loaded load_config(const std::string& file, const std::vector<std::string>& sets = {},
                    const LoadOptions& options = {});
 
@@ -35,12 +37,12 @@ Loaded load_config_text(std::string_view json_text, const std::string& label,
                         const std::vector<std::string>& sets = {}, const LoadOptions& options = {});
 
 struct ConfigError {
-  std::vector<std::string> keys;  // the one to change first, then the others involved
+  std::vector<std::string> keys;  // first the key to change, then the others involved
   std::string what;
 };
 
 // All combinations of a resolved config's keys that cannot be trained; load_config() reports them. Steps and
-// batch_size may be 0, for not given.
+// batch_size are 0 if they are not given.
 std::vector<ConfigError> check_config(const RunConfig& config);
 
 }  // namespace normscope

@@ -23,7 +23,7 @@ constexpr std::size_t max_named_runs = 4;  // in a message
 bool is_run(const fs::path& folder) {
   if (!fs::is_regular_file(folder / config_file)) return false;
   const Json config = Json::parse(read_file((folder / config_file).string()), nullptr, false);
-  constexpr const char* sections[] = {"name", "model", "data", "train", "eval", "log", "checkpoint"};
+  constexpr const char* sections[] = {"name", "model", "data", "train", "log", "checkpoint"};
   return config.is_object() &&
          std::ranges::all_of(sections, [&](const char* section) { return config.contains(section); });
 }
