@@ -33,6 +33,20 @@ VALUES = {
     "train.momentum": (0, 0.5, 0.9), "train.weight_decay": (0, 0.5), "train.grad_clip": (0.01, 0), "train.precision": ("fp32", "bf16"),
     "eval.every": (0, 2, 9), "eval.batches": (1, 2),
 }
+# Settings, a key that one sublayer, a placement or another key could be taken to settle, and whether it is reported.
+EDGES = (
+    ({"model.norm_placement": {"attn": "subln", "ffn": "pre"}, "model.inner_norm": True}, "model.inner_norm", False),
+    ({"model.norm_placement": ["subln", {"attn": "pre", "ffn": "subln"}], "model.inner_norm": True}, "model.inner_norm", False),
+    ({"model.norm_placement": "subln", "model.inner_norm": False}, "model.inner_norm", True),
+    ({"model.norm_placement": ["peri", "post"], "model.embed_norm": False}, "model.embed_norm", True),
+    ({"model.norm_placement": ["rezero", "pre"], "model.branch_scale": 0.7}, "model.branch_scale", False),
+    ({"train.schedule": "wsd", "train.cooldown": 0, "train.min_lr": 0}, "train.min_lr", True),
+    ({"train.steps": 4, "train.warmup_steps": 3, "train.schedule": "linear"}, "train.schedule", True),
+    ({"model.init.zero_branches": True, "model.init.residual_scaling": True}, "model.init.residual_scaling", True),
+    ({"model.init.scheme": "xavier_normal", "model.init.embed_std": 0.7, "model.init.std": 0.3}, "model.init.std", True),
+    ({"model.init.scheme": "xavier_normal", "model.init.std": 0.3}, "model.init.embed_std", False),
+    ({"data.val_fraction": 0, "eval.every": 2}, "eval.every", True),
+)
 BASE = {"model": {"d_model": 8, "context": 8}, "train": {"steps": 4, "batch_size": 2}, "log": {"layers_every": 0}}
 
 
@@ -128,6 +142,16 @@ class KeysOfRandomConfigs(CliTest):
                     self.assertTrue(before == after, "the key has an effect, but is left out")
                     self.assertFalse(has(read, key))
             return
+
+    def test_keys_at_the_edge_of_an_effect(self):
+        for settings, key, is_reported in EDGES:
+            with self.subTest(settings=settings):
+                config = functools.reduce(lambda part, name: changed(part, name, settings[name]), settings, merged(TINY, BASE))
+                resolved = self.resolved(config)
+                before, reported = self.outcome(config)
+                self.assertEqual(key in reported, is_reported, reported)
+                self.check_reading_again(config, resolved, before, reported)
+                self.check_change(resolved, key, before)
 
     def test_keys_of_random_configs(self):
         tried = 0
