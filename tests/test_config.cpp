@@ -1,4 +1,4 @@
-// Configs: what is read, where it came from, what is refused and in which words.
+// Tests of configs: the values read, their origins, and the messages that refuse them.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -83,7 +83,7 @@ TEST_CASE("integers: 1e3 is one, 3.7, true and what does not fit are not") {
   CHECK(config_of("{}", {"train.steps=1e3"}).train.steps == 1000);
 }
 
-TEST_CASE("every key: what its type and range refuse") {
+TEST_CASE("every key refuses values outside its type and range") {
   CHECK(message_of(R"({"train": {"steps": 3.7}})") ==
         "[config] train.steps: got 3.7; expected integer, 1..10000000 (a.json)");
   CHECK(refusal({"model.dropout=0.999", "data.val_fraction=0.9", "name=post norm=1"}) == "no error");
@@ -155,11 +155,11 @@ TEST_CASE("--set: JSON, or else a string") {
   CHECK(config.train.lr == 2e-3);  // the last one holds
 }
 
-TEST_CASE("all problems are said at once") {
-  const std::string said =
+TEST_CASE("all problems are reported at once") {
+  const std::string output =
       message_of("{\"model\": {\"n_head\": 5, \"d_model\": 64,\n\"nrom\": 1}, \"train\": {\"lr\": \"x\"}}",
                  {"eval.every=1.5", "nope"});
-  CHECK(said ==
+  CHECK(output ==
         "[config] model.nrom: unknown key; did you mean model.norm? (a.json)\n"
         "[config] --set: got \"nope\"; expected KEY=VALUE, such as model.norm=rmsnorm\n"
         "[config] train.lr: got \"x\"; expected number in [0, 100] (a.json)\n"
@@ -321,7 +321,7 @@ TEST_CASE("numbers that become 0 are refused") {
   }
 }
 
-TEST_CASE("what the norm settles") {
+TEST_CASE("values that the norm or its placement prescribes") {
   const auto loaded = [](const Sets& sets) { return load_config_text("{}", "a.json", sets, model_only); };
   CHECK(loaded({"model.norm_placement=rezero"}).config.model.norm == NormKind::none);
   CHECK_FALSE(loaded({"model.norm=rmsnorm", "model.norm_bias=true"}).config.model.norm_bias);
@@ -448,7 +448,7 @@ TEST_CASE("branch_scale: a number or a power of L") {
                 "expected number in [0, 100], or \"L^E\"");
 }
 
-TEST_CASE("combinations that cannot be") {
+TEST_CASE("impossible combinations of keys are refused") {
   CHECK(refusal({"train.min_lr=1", "train.warmup_steps=100", "train.steps=10"}) ==
         "no error");  // the rate only rises
   check_refused({

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Adds a made-up placement, norm and key by the files that the README names, and asks who knows them.
+"""Adds a made-up placement, norm and key by editing only the files that the README names, and tests what knows them.
 
-The program with the two rows is built beside the one under test; configs, the schema, explain, check with its gradients
-against differences, training, plots and the comparison with PyTorch take them from there.
+The program with these rows is built beside the one under test. Configs, the schema, explain, check with its gradients against
+differences, training, compare, plots and the comparison with PyTorch must take the rows from the tables.
 """
 
 import json
@@ -104,16 +104,16 @@ class MadeUpRows(unittest.TestCase):
         return self.config(norm_placement="made_up", norm="made_up")
 
     def test_the_readme_names_the_files(self):
-        said = (Path(ROOT) / "README.md").read_text(encoding="utf-8")
-        said = said[said.index("**Add a placement**"):said.index("a sample in")]
+        readme = (Path(ROOT) / "README.md").read_text(encoding="utf-8")
+        recipes = readme[readme.index("**Add a placement**"):readme.index("a sample in")]
         for name in files(PLACEMENT) | files(NORM):
-            self.assertIn(name, said)
+            self.assertIn(name, recipes)
         self.assertEqual((len(files(PLACEMENT)), len(files(NORM))), (3, 4))
 
     def test_config_and_schema(self):
         resolved = json.loads(self.call("config", self.both()).stdout)["model"]
         self.assertEqual((resolved["norm"], resolved["norm_placement"]), ("made_up", "made_up"))
-        self.assertNotIn("norm_bias", resolved)  # it has none
+        self.assertNotIn("norm_bias", resolved)  # the norm has no bias
         schema = json.loads((self.root / "configs/schema.json").read_text(encoding="utf-8"))
         self.assertIn("made_up", schema["properties"]["model"]["properties"]["norm"]["enum"])
         self.assertEqual(schema["x-placements"]["made_up"]["alpha"], [3, 0.5])
@@ -123,8 +123,8 @@ class MadeUpRows(unittest.TestCase):
     def test_key(self):
         self.assertEqual(len(files(KEY)), 2)
         by_sgd, path = ("--set", "train.optimizer=sgd"), self.both()
-        said = self.call("config", path, "--set", "train.made_up=true", *by_sgd, "--origin").stdout
-        self.assertRegex(said, r"(?m)^train\.made_up +true +--set$")
+        output = self.call("config", path, "--set", "train.made_up=true", *by_sgd, "--origin").stdout
+        self.assertRegex(output, r"(?m)^train\.made_up +true +--set$")
         self.assertNotIn("made_up", json.loads(self.call("config", path).stdout)["train"])
         self.assertIs(json.loads(self.call("config", path, *by_sgd).stdout)["train"]["made_up"], True)
         schema = json.loads((self.root / "configs/schema.json").read_text(encoding="utf-8"))
@@ -144,9 +144,9 @@ class MadeUpRows(unittest.TestCase):
 
     def test_explain(self):
         self.assertIn("y = N2(alpha*x + F(N(x)))", self.call("explain").stdout)
-        said = self.call("explain", "--placement", "made_up").stdout
-        self.assertIn("x ─┬─[ N ]─[ F ]─(+)─[ N ]─ y\n       └─[ ·α ]", said)
-        self.assertIn("L = 12: α = 6.0000", said)
+        output = self.call("explain", "--placement", "made_up").stdout
+        self.assertIn("x ─┬─[ N ]─[ F ]─(+)─[ N ]─ y\n       └─[ ·α ]", output)
+        self.assertIn("L = 12: α = 6.0000", output)
         refused = self.call("explain", "--norm", "made_up", code=2).stderr
         self.assertIn("the arithmetic of made_up is not known here; its formula is y = g*x/(2*sqrt", refused)
         self.assertIn("x = ffn_post_norm(2.4495·x + ffn(ffn_norm(x)))", self.call("explain", self.both()).stdout)
@@ -154,9 +154,9 @@ class MadeUpRows(unittest.TestCase):
     def test_check_reads_both_on_its_own(self):
         placement, norm = {"norm_placement": "made_up"}, {"norm": "made_up"}
         for model in (placement, norm, {**placement, **norm}):
-            said = self.call("check", self.config(**model)).stdout
+            output = self.call("check", self.config(**model)).stdout
             for law in (3, 4, 5, 6):  # gradients against differences, float, equations, first values
-                self.assertRegex(said, rf"(?m)^ok +\S+ +\S+ +{law} ")
+                self.assertRegex(output, rf"(?m)^ok +\S+ +\S+ +{law} ")
 
     def test_training_and_plots(self):
         self.call("train", self.both(), "--out", "run")

@@ -1,6 +1,7 @@
 // normscope explain: norms worked out with numbers, and the lesson.
 #include "cli/explain.h"
 
+#include <cerrno>
 #include <cmath>
 #include <iostream>
 #include <valarray>
@@ -265,7 +266,9 @@ Numbers numbers_of(const CommandLine& line, const std::string& option, const cha
     is_valid &= words.size() == cols;
     for (const std::string& word : words) {
       char* end = nullptr;
+      errno = 0;
       values.push_back(std::strtod(word.c_str(), &end));
+      is_valid &= values.back() != 0 || errno != ERANGE;  // 1e-400 would become 0
       is_valid &= !word.empty() && *end == '\0' && std::abs(values.back()) <= max_number;
     }
   }

@@ -13,7 +13,8 @@ namespace normscope {
 
 // The rate of update s = 1..S, w = warmup_steps: lr*s/w for s <= w. Then, with p = (s-w)/(S-w): cosine
 // min_lr + (lr - min_lr)(1 + cos(pi p))/2; linear lr + (min_lr - lr) p; constant lr; wsd (warm-up, stable,
-// decay) lr, and in the last share `cooldown` of the steps after the warm-up linear to min_lr.
+// decay) lr, and in the last share `cooldown` of the steps after the warm-up linear to min_lr. A single step
+// after the warm-up (S-w = 1) trains at lr.
 double learning_rate(const TrainConfig& config, Index step);
 
 // A tensor with a row in params.csv: a parameter, or the weights of queries, keys or values in
