@@ -151,7 +151,7 @@ TEST_CASE("--set: JSON, or else a string") {
   CHECK(config.model.norm_placement == std::vector<BlockPlacement>{PlacementKind::post, PlacementKind::pre});
   CHECK(config.name == "a=b");
   CHECK(config.model.init.scheme == InitScheme::xavier_normal);
-  CHECK(config.model.init.std == 0.5);
+  CHECK(config.model.init.embed_std == 0.5);  // std is its default with a tied head
   CHECK(config.train.lr == 2e-3);  // the last one holds
 }
 
