@@ -152,7 +152,7 @@ TEST_CASE("--set: JSON, or else a string") {
   CHECK(config.name == "a=b");
   CHECK(config.model.init.scheme == InitScheme::xavier_normal);
   CHECK(config.model.init.embed_std == 0.5);  // std is its default with a tied head
-  CHECK(config.train.lr == 2e-3);  // the last one holds
+  CHECK(config.train.lr == 2e-3);             // the last one holds
 }
 
 TEST_CASE("all problems are reported at once") {
