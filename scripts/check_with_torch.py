@@ -15,7 +15,7 @@ from torch_model import Transformer, measure  # first: it finds a Python that ha
 import numpy as np
 import torch
 
-from lib import safetensors_io
+from lib import run_weights, safetensors_io
 
 MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of what the model computes; unprefixed names are parameters
 WORST = 8  # tensors shown
@@ -27,7 +27,9 @@ def recompute(tensors, metadata, dtype=torch.float64):
     missing = [name for name in PLAIN if name not in tensors] + [k for k in ("config", "vocab") if k not in metadata]
     if missing:
         raise ValueError(f"not an exchange file: no {', '.join(missing)}")
-    model = Transformer(json.loads(metadata["config"]), len(json.loads(metadata["vocab"]))).to(dtype)
+    config = json.loads(metadata["config"])
+    model = Transformer(config, len(json.loads(metadata["vocab"]))).to(dtype)
+    model.branch_progress = run_weights.branch_progress(config, metadata)
     state = {n: torch.from_numpy(t) for n, t in tensors.items() if not n.startswith(MEASURED) and n not in PLAIN}
     # Running statistics play no part (a probe uses the batch's own), so a file may leave them out.
     state = {**dict(model.named_buffers()), **state}

@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.runs import ask, main, np  # first: it finds a Python that has numpy
-from lib import safetensors_io
+from lib import run_weights, safetensors_io
 from lib.command import Parser, ScriptError, printable, table_of
 from lib.keys import NORMS, completed
 
@@ -39,15 +39,15 @@ class Model:
     `streams`: x_0 ... x_L in double, (B, T, C) each. `path`: a run folder, a file of weights, or an exchange file."""
 
     def __init__(self, path):
-        path = Path(path)
-        files = [path / f"{name}.safetensors" for name in ("model", "best", "checkpoint")] if path.is_dir() else [path]
-        path = next((file for file in files if file.exists()), files[0])
         try:
-            found, metadata = safetensors_io.read(path)
+            path, found, metadata = run_weights.read(path)
             self.config = json.loads(metadata["config"])
+            self.step = metadata.get("step", "0")
             completed(self.config["model"])
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise ScriptError(f"{printable(path)}: {printable(error)}; expected a run, or a file that normscope wrote", 1) from None
+            message = printable(error).partition("] ")[2]  # of run_weights, which names the file
+            message = message or f"{printable(path)}: {printable(error)}; expected a run, or a file that normscope wrote"
+            raise ScriptError(message, 1) from None
         self.weights = {name: array for name, array in found.items()
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
         self.path = printable(path)
@@ -55,11 +55,11 @@ class Model:
         self.streams = [self.tensors[f"act.{l}.stream"].astype(float) for l in range(self.config["model"]["n_layer"] + 1)]
 
     def dump(self, weights):
-        """Every tensor of the batch, computed by `normscope probe` from these weights."""
+        """Every tensor of the batch, computed by `normscope probe` from these weights at the model's step."""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
-            safetensors_io.write(folder / "weights", {key: array.astype(np.float32) for key, array in weights.items()})
+            safetensors_io.write(folder / "weights", {key: array.astype(np.float32) for key, array in weights.items()}, {"step": self.step})
             done = ask("probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump", "--out", folder / "probe",
                        purpose="computes the tensors")
             if done.returncode != 0:
@@ -141,7 +141,7 @@ def influence(model):
 
 
 def noisy(weights, draw, size=NOISE):
-    """The weights with every entry of the blocks' matrices multiplied by 1 + size * N(0, 1)."""
+    """The weights {name: array} with every entry of the blocks' matrices multiplied by 1 + size * N(0, 1)."""
     random = np.random.default_rng(draw)
     return {name: array * (1 + size * random.standard_normal(array.shape)) if name.startswith("blocks.") and array.ndim == 2
             else array for name, array in weights.items()}
@@ -198,7 +198,11 @@ EVERY = (*LAYERS, "sharpness")
 
 def measure(path, only=EVERY):
     """{"loss", "sharpness", "layers": [{name: value}]} of a run folder, a file of weights or an exchange file."""
-    model = Model(path)
+    return measure_model(Model(path), only)
+
+
+def measure_model(model, only=EVERY):
+    """The same of a Model."""
     rows = [{"layer": layer} for layer in range(len(model.streams))]
     for name in [name for name in LAYERS if name in only]:
         for row, value in zip(rows, LAYERS[name](model)):
@@ -214,12 +218,13 @@ def run():
     parser.add_argument("--only", metavar="NAME", action="append", choices=EVERY, help="this measure; may be repeated")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
     args = parser.parse_args()
-    found = measure(args.model, args.only or EVERY)
+    model = Model(args.model)
+    found = measure_model(model, args.only or EVERY)
     rows = found["layers"]
     if args.json:
         print(json.dumps(found, indent=1))
         return
-    print(f"{printable(args.model)}: loss {found['loss']:.4f}")
+    print(f"{model.path}, step {model.step}: loss {found['loss']:.4f}")
     cells = [["" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
     print(*table_of(list(zip(rows[-1], *cells))), sep="\n")
     if found.get("sharpness"):

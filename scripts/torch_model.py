@@ -11,7 +11,6 @@ D = C/H, F = d_ff, V vocabulary, L blocks. Dropout is left out: every use of thi
 import argparse
 import json
 import math
-import os
 import sys
 from pathlib import Path
 
@@ -25,7 +24,8 @@ try:
 except ImportError as import_error:
     restart(import_error, "torch", f"install python3-torch, or give the script to a Python that has it: /path/to/python {sys.argv[0]} ...")
 
-from lib import safetensors_io
+from lib import run_weights
+from lib.command import printable
 from lib.keys import completed
 
 ACTIVATIONS = {
@@ -217,8 +217,8 @@ class Block(nn.Module):
                 start = torch.full((width if learned == "vector" and placement != "rezero" else 1,), self.scale)
                 self.register_parameter(f"{name}_scale", nn.Parameter(torch.zeros(1) if placement == "rezero" else start))
 
-    def forward(self, x, tap):
-        """tap(site, tensor) sees every site of the block."""
+    def forward(self, x, tap, warm_up=1.0):
+        """The stream (B, T, C) after the block. tap(site, tensor) sees every site; `warm_up` multiplies both branches."""
 
         def attention(h):
             tap("attn_in", h)
@@ -234,16 +234,16 @@ class Block(nn.Module):
             tap("ffn_out", y)
             return y
 
-        x = self.sublayer("attn", attention, x)
+        x = self.sublayer("attn", attention, x, warm_up)
         tap("stream_mid", x)
-        x = self.sublayer("ffn", feed_forward, x)
+        x = self.sublayer("ffn", feed_forward, x, warm_up)
         tap("stream", x)
         return x
 
-    def sublayer(self, name, F, x):
-        """The placements, a line each (SCIENCE.md section 2)."""
+    def sublayer(self, name, F, x, warm_up):
+        """The placements, one line for each: the stream after a sublayer F that reads the stream x."""
         N, N2 = getattr(self, f"{name}_norm"), getattr(self, f"{name}_post_norm")
-        scale = getattr(self, f"{name}_scale", self.scale)
+        scale = warm_up * getattr(self, f"{name}_scale", self.scale)
         placement, skip = self.placements[name], x if self.residual else 0.0
         if placement in ("pre", "subln"):
             return skip + scale * F(N(x))
@@ -274,6 +274,7 @@ class Transformer(nn.Module):
         config = completed(config.get("model", config))
         places = placements(config)
         self.config, self.context = config, config["context"]
+        self.branch_progress = math.inf  # s/T at step s of a run with train.branch_warmup_steps = T
         width = config["d_model"]
         self.embed = nn.ModuleDict({"token": nn.Embedding(vocab_size, width)})
         if config["position"] == "learned":
@@ -303,7 +304,8 @@ class Transformer(nn.Module):
         x = self.embed_norm(x)
         tap(0, "stream", x)
         for block in self.blocks:
-            x = block(x, lambda site, tensor, layer=block.number: tap(layer, site, tensor))
+            warm_up = min(self.branch_progress / block.number, 1.0)
+            x = block(x, lambda site, tensor, layer=block.number: tap(layer, site, tensor), warm_up)
         x = self.final_norm(x)
         tap(len(self.blocks) + 1, "final", x)
         logits = functional.linear(x, self.embed["token"].weight) if self.head is None else self.head(x)
@@ -331,18 +333,17 @@ def measure(model, tokens, targets):
 
 
 def load(path, dtype=torch.float32):
-    """The model in a safetensors file, or in a run folder, and its vocabulary (a list of code points). An
-    interrupted run gives its best weights so far, else those of its checkpoint."""
-    if os.path.isdir(path):
-        files = [os.path.join(path, f"{name}.safetensors") for name in ("model", "best", "checkpoint")]
-        path = next((file for file in files if os.path.exists(file)), files[0])
-    tensors, metadata = safetensors_io.read(path)
-    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(("optim.", "recent"))}
+    """The model of a safetensors file, or of the newest weights in a run folder (lib/run_weights.py), ready for evaluation, and its
+    vocabulary, a list of code points. model.source says which file and step."""
+    file, tensors, metadata = run_weights.read(path)
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("optim.")}
     if "config" not in metadata or "vocab" not in metadata:
-        raise ValueError(f"[model] {path}: no config or vocab in its metadata; not a file of normscope")
-    vocab = json.loads(metadata["vocab"])
-    model = Transformer(json.loads(metadata["config"]), len(vocab)).to(dtype)
+        raise ValueError(f"[model] {file}: no config or vocab in its metadata; not a file of normscope")
+    config, vocab = json.loads(metadata["config"]), json.loads(metadata["vocab"])
+    model = Transformer(config, len(vocab)).to(dtype)
+    model.branch_progress = run_weights.branch_progress(config, metadata)
     model.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in tensors.items()}, strict=True)
+    model.source = f"{file}, step {metadata.get('step', 'unknown')}"
     return model.eval(), vocab
 
 
@@ -366,7 +367,7 @@ def main():
     placement = model.config["norm_placement"]
     placement = placement if isinstance(placement, str) else json.dumps(placement)
     norm, blocks = model.config["norm"], len(model.blocks)
-    print(f"{count} parameters, {blocks} blocks, {placement}, {norm}, {len(vocab)} characters")
+    print(f"{count} parameters, {blocks} blocks, {placement}, {norm}, {len(vocab)} characters; {printable(model.source)}")
     if arguments.loss:
         with open(arguments.loss, encoding="utf-8-sig", newline="") as file:
             text = file.read()

@@ -11,7 +11,8 @@ import signal
 import subprocess
 import unittest
 
-from cli import BINARY, LOGS, TEXT, TINY, CliTest, Run, environment, fnv1a, with_metadata
+import numpy as np
+from cli import BINARY, LOGS, TEXT, TINY, CliTest, Run, environment, fnv1a, with_metadata, write_safetensors
 
 LONG = {"train": {"steps": 800, "schedule": "linear", "warmup_steps": 50}, "eval": {"every": 100, "batches": 1},
         "log": {"every": 1, "layers_every": 50}, "checkpoint": {"every": 100}}
@@ -110,6 +111,29 @@ class Resume(ResumeTest):
         self.resume(run)
         self.assert_same_results(run, self.whole, files=RESULTS)
         self.assertEqual(sorted(os.listdir(run.path)), sorted(os.listdir(self.whole.path)))
+
+    def test_within_the_branch_warm_up(self):
+        changes = {"train": {"branch_warmup_steps": 40}, "eval": {"batches": 0}}
+        whole = self.train("whole-warm-up", changes)
+        run = self.half_done("half", changes)
+        losses = {row["step"]: float(row["val_loss"]) for row in run.rows("metrics.csv") if row["val_loss"]}
+        evaluated = json.loads(self.normscope("eval", run.file("checkpoint.safetensors"), "--json").stdout)
+        self.assertEqual((evaluated["step"], evaluated["nats"]["model"]), (20, losses["20"]))
+        self.resume(run)
+        self.assert_same_results(run, whole, files=RESULTS)
+
+    def test_a_probe_of_weights_takes_the_branch_factors_of_their_step(self):
+        """Step 20 of T = 20: block 1's branches are whole, those of block 2 are halved, as by scales of 1 and 0.5."""
+        run = self.train("warm-up", {"train": {"steps": 20, "branch_warmup_steps": 20}})
+        config, scales = run.file("config.json"), {f"blocks.{block}.{sublayer}_scale": np.full(1, 1 / (block + 1), np.float32)
+                                                   for block in (0, 1) for sublayer in ("attn", "ffn")}
+        write_safetensors(self.path("scaled.safetensors"), {**run.tensors(), **scales})
+        self.normscope("probe", config, "--from", "warm-up", "--out", "of-the-step")
+        self.normscope("probe", config, "--from", "scaled.safetensors", "--out", "scaled", "--set", "train.branch_warmup_steps=0",
+                       "--set", "model.branch_scale_learned=scalar")
+        found, expected = (Run(self.path(name, "seed-1")) for name in ("of-the-step", "scaled"))
+        self.assertEqual(found.rows("layers.csv"), expected.rows("layers.csv"))
+        self.assertEqual(found.summary["final_train_loss"], expected.summary["final_train_loss"])
 
     def test_without_a_checkpoint_it_starts_at_the_beginning_and_says_so(self):
         run = self.half_done()

@@ -98,9 +98,9 @@ class Terminal(CliTest):
 
     def test_sample_says_which_weights_it_takes(self):
         self.train("run")
-        self.assertTrue(self.shown("sample", "run").startswith("weights after step 25: run/model.safetensors\r\n"))
+        self.assertTrue(self.shown("sample", "run").startswith("weights of step 25: run/model.safetensors\r\n"))
         os.remove(self.path("run/model.safetensors"))
-        self.assertIn("weights after step 25: run/checkpoint.safetensors\r\n", self.shown("sample", "run"))
+        self.assertIn("weights of step 25: run/checkpoint.safetensors\r\n", self.shown("sample", "run"))
 
 
 class Memory(CliTest):

@@ -1,6 +1,8 @@
-// The sum of a step's micro-batches.
+// The sum of a step's micro-batches, and passes during the branch warm-up.
 #include "tiny_model.h"
 #include "train/ranks.h"
+#include "train/sampler.h"
+#include "train/step.h"
 
 using namespace normscope;
 using namespace normscope::testing;
@@ -25,4 +27,36 @@ TEST_CASE("step: gradients of micro-batches are added in their order") {
       CHECK(gradients.at(p)[p.size - 1] == in_order);
     }
   }
+}
+
+TEST_CASE("step: during the branch warm-up, losses, logits and samples are those of scaled branches") {
+  ModelConfig config = tiny_config(PlacementKind::pre), scaled = config;
+  scaled.branch_scale_learned = LearnedScale::scalar;
+  TinyModel<float> warming(config), whole(config), expected(scaled);
+  warming.branch_progress = 1.5;  // block 1's factor is 1, block 2's 0.75
+  for (const Parameter& p : expected.layout().list()) {
+    if (p.role == Role::branch_scale) {
+      *expected.parameters.at(p) = p.layer == 1 ? 1.0f : 0.75f;
+    } else {
+      const Parameter& same = warming.layout()[warming.layout().find(p.name)];
+      std::copy_n(warming.parameters.at(same), p.size, expected.parameters.at(p));
+    }
+  }
+  const RandomBatch batch(2, config.context);
+  const std::vector<Token> text = integers(23, tiny_vocab, "text");
+  const std::span<const Token> window(text.data(), 4);
+  const auto results = [&](Model<float>& model) {
+    std::vector<float> values = {static_cast<float>(model.loss(batch.view())),
+                                 static_cast<float>(evaluate(model, text, 2))};
+    KeyValueCache<float> cache(model.config());
+    for (KeyValueCache<float>* used : {static_cast<KeyValueCache<float>*>(nullptr), &cache}) {
+      const std::span<const float> logits = model.forward(window, used);
+      values.insert(values.end(), logits.begin(), logits.end());
+    }
+    Sampler sampler(model, window, {});
+    for (int i = 0; i < 50; ++i) values.push_back(static_cast<float>(sampler.next()));
+    return values;
+  };
+  CHECK(same_bits(results(warming), results(expected)));
+  CHECK(largest_difference(results(warming), results(whole)) > 1e-3);
 }

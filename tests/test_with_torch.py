@@ -17,15 +17,17 @@ import unittest
 
 import numpy as np
 
-from cli import LONG, ROOT
+from cli import LONG, ROOT, TEXT, CliTest, read_safetensors
 from test_check_random import drawn
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: no PyTorch (apt-get install python3-torch)")
     sys.exit(77)
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
+import measure
 import torch
 import torch_combinations as checker
+import torch_model
 from check_with_torch import differences, recompute
 
 COUNT, FIRST_SEED = 1000 if LONG else 40, 0
@@ -139,6 +141,44 @@ class Random(unittest.TestCase):
         self.assertLessEqual(counts[TIMES, "of nine, the medians"], 0.01 * len(rows))
         self.assertEqual(counts[MANY_TIMES, "of nine, the largest"], 0)
         self.assertLessEqual(counts[TIMES, "of one pass"], 2 + 0.02 * len(rows))
+
+
+class BranchWarmUp(CliTest):
+    """train.branch_warmup_steps: the weights of step s are those of a model whose branches are multiplied by min(s/(T l), 1)."""
+
+    def setUp(self):
+        super().setUp()
+        self.run_folder = self.train("run", {"train": {"steps": 6, "branch_warmup_steps": 10, "lr": 0.01}, "eval": {"batches": 0}})
+
+    def dumped(self, name, *options):
+        self.normscope("probe", self.run_folder.file("config.json"), "--out", f"{name}-probe", "--dump", name, *options)
+        return read_safetensors(self.path(name))
+
+    def test_a_model_stopped_during_the_warm_up(self):
+        model, vocab = torch_model.load(self.run_folder.path, torch.float64)
+        self.assertEqual(model.branch_progress, 0.6)
+        index = {chr(point): i for i, point in enumerate(vocab)}
+        tail = torch.tensor([index[c] for c in TEXT[int(0.9 * len(TEXT)):]])
+        self.assertAlmostEqual(torch_model.text_loss(model, tail), self.run_folder.summary["final_val_loss"], delta=1e-5)
+        model.branch_progress = float("inf")
+        self.assertNotAlmostEqual(torch_model.text_loss(model, tail), self.run_folder.summary["final_val_loss"], delta=1e-4)
+
+    def test_exchange_files_of_the_start_and_of_a_step(self):
+        for name, *options in (("start",), ("step", "--from", self.run_folder.path)):
+            with self.subTest(name):
+                tensors, metadata = self.dumped(name, *options)
+                self.assertEqual(metadata["step"], "6" if options else "0")
+                self.assertLess(max(differences(tensors, recompute(tensors, metadata)).values()), 1e-4)
+                metadata["step"] = "1000"
+                self.assertGreater(max(differences(tensors, recompute(tensors, metadata)).values()), 1e-2)
+
+    def test_measures_are_of_the_step(self):
+        tensors, _ = self.dumped("step", "--from", self.run_folder.path)
+        model = measure.Model(self.run_folder.path)
+        self.assertEqual(model.tensors["loss"], tensors["loss"])
+        for name in ("logits", "act.2.stream"):
+            np.testing.assert_array_equal(model.tensors[name], tensors[name])
+        self.assertAlmostEqual(measure.lens(model)[-1], float(tensors["loss"][0]), places=5)
 
 
 if __name__ == "__main__":

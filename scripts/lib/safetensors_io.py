@@ -9,26 +9,44 @@ import numpy as np
 from lib.files import write_atomically
 
 DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
+LONGEST_HEADER = 100_000_000  # bytes; the format's own limit
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def read(path):
     """The file's tensors as {name: array} and its metadata as {key: string}; ValueError if it is damaged."""
     with open(path, "rb") as file:
-        data = file.read()
-    if len(data) < 8:
-        raise ValueError(f"[safetensors] {path}: {len(data)} bytes; not even a header length")
-    start = 8 + struct.unpack("<Q", data[:8])[0]
-    if start > len(data):
-        raise ValueError(f"[safetensors] {path}: the header ends at byte {start}, the file at {len(data)}")
+        header = _header(file, path)
+        body = memoryview(file.read())  # not bytes: each slice of those is a copy
     try:
-        header = json.loads(data[8:start])
         metadata = header.pop("__metadata__", {})
-        body = memoryview(data)[start:]  # not bytes: each slice of those is a copy
-        tensors = {name: _tensor(body, entry) for name, entry in header.items()}
+        return {name: _tensor(body, entry) for name, entry in header.items()}, metadata
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"[safetensors] {path}: damaged header: {error}") from error
-    return tensors, metadata
+
+
+def read_metadata(path):
+    """The metadata {key: string} of a file, of which only the header is read; ValueError if that is damaged."""
+    with open(path, "rb") as file:
+        return _header(file, path).get("__metadata__", {})
+
+
+def _header(file, path):
+    """The JSON object at the beginning of an open file."""
+    length = file.read(8)
+    if len(length) < 8:
+        raise ValueError(f"[safetensors] {path}: {len(length)} bytes; not even a header length")
+    size = struct.unpack("<Q", length)[0]
+    text = file.read(size) if size <= LONGEST_HEADER else b""
+    if len(text) < size:
+        raise ValueError(f"[safetensors] {path}: a header of {size} bytes does not fit the file, or is none")
+    try:
+        header = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"[safetensors] {path}: damaged header: {error}") from error
+    if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
+        raise ValueError(f"[safetensors] {path}: damaged header: it is not a JSON object with an object of metadata")
+    return header
 
 
 def _tensor(data, entry):

@@ -6,6 +6,7 @@
 #include "cli/terminal.h"
 #include "data/ngram.h"
 #include "io/json.h"
+#include "io/utf8.h"
 #include "train/step.h"
 
 namespace normscope {
@@ -49,8 +50,8 @@ Exit run(const CommandLine& line) {
     std::cout << json_text(found);
     return Exit::ok;
   }
-  std::cout << grouped(std::ssize(text_tokens) - 1) << " characters predicted, model of step " << loaded->step
-            << "\n\n          nats      bits\n";
+  std::cout << grouped(std::ssize(text_tokens) - 1) << " characters predicted by the weights of step "
+            << loaded->step << ": " << escape_controls(loaded->path) << "\n\n          nats      bits\n";
   for (const NgramLoss& row : rows)
     std::cout << aligned_left(row.name, 10) << fixed(row.nats, 6) << "  "
               << fixed(row.nats / std::log(2.0), 6) << '\n';

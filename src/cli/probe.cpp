@@ -67,7 +67,9 @@ Exit run(const CommandLine& line) {
   const Index seeds = line.number_of<Index>("seeds", 1, 100'000, 1);
   const fs::path out = line.text_of("out").value_or("runs/" + config.name + "-probe");
   const std::optional<std::string> from = line.text_of("from");
-  ProbeOptions options{line.number_of<Index>("batches", 1, 1'000'000, 1), from ? weights_of(*from) : "", ""};
+  ProbeOptions options;
+  options.batches = line.number_of<Index>("batches", 1, 1'000'000, 1);
+  if (from) options.weights = newest_weights(*from);
   const Existing existing = line.has("overwrite") ? Existing::overwrite : Existing::refuse;
 
   const Index first_seed = config.train.seed;
@@ -86,13 +88,15 @@ Exit run(const CommandLine& line) {
     const RunRecord& record = records.emplace_back(probed.record);
     if (seed == first_seed) {
       first_sites = probed.sites;
+      if (options.weights)
+        std::cout << "weights of step " << probed.step << ": " << escape_controls(options.weights->path) << '\n';
       std::cout << "seed  loss                grad first/last     growth\n";
     }
     std::cout << aligned_left(std::to_string(seed), 6) << figures_text({record}) << std::endl;
     if (record.first_nonfinite) {
       diverged = true;
       print_error(text("[probe] seed ", seed, ", batch ", record.first_nonfinite->step, ": ",
-                       text_of(*record.first_nonfinite, config.model.n_layer),
+                       text_of(*record.first_nonfinite),
                        " is not finite; the rows are in ", folder.file(layers_file),
                        "; try another model.init or model.norm_placement"));
     }

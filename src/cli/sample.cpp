@@ -6,20 +6,24 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "io/utf8.h"
+#include "logs/run_folder.h"
 #include "train/sampler.h"
 
 namespace normscope {
 namespace {
 
 Exit run(const CommandLine& line) {
+  const std::string& run = line.positionals()[0];
   const Index length = line.number_of<Index>("length", 0, 1'000'000'000, 500);
   const SampleOptions options{line.has("greedy") ? 0 : line.number_of<double>("temperature", 0, 1e6, 1),
                               line.number_of<Index>("top-k", 0, 2'000'000, 0),
                               line.number_of<double>("top-p", 0, 1, 1),
                               line.number_of<Index>("seed", 0, INT64_MAX, 1)};
-  const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0]);
+  const std::unique_ptr<LoadedModel> loaded = load_model(run);
   set_up_threads(line, loaded->config.train.threads);
-  if (isatty(STDERR_FILENO) == 1) print_error(text("weights after step ", loaded->step, ": ", loaded->path));
+  const bool is_final = loaded->path == run || loaded->path.ends_with(model_file);  // as the user expects
+  if (isatty(STDERR_FILENO) == 1 || !is_final)
+    print_error(text("weights of step ", loaded->step, ": ", loaded->path));
 
   const std::string prompt = line.text_of("prompt").value_or("");
   std::vector<Token> tokens = loaded->vocab.encode(prompt, "sample", "--prompt");

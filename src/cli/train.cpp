@@ -107,7 +107,7 @@ Exit report_end(const RunRecord& run, const RunConfig& config, const std::string
   }
   if (run.status == status_diverged) {
     const FirstNonfinite& first = *run.first_nonfinite;
-    std::cerr << "[train] diverged at step " << first.step << ": " << text_of(first, config.model.n_layer)
+    std::cerr << "[train] diverged at step " << first.step << ": " << text_of(first)
               << " became non-finite; its logs are in " << shown_folder << "; try "
               << (run.steps == 0 ? "another initialisation: model.init"
                                  : "a lower train.lr, more train.warmup_steps, or clipping by train.grad_clip")

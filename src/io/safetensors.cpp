@@ -4,6 +4,7 @@
 #include <bit>
 #include <concepts>
 #include <cstring>
+#include <fstream>
 
 #include "core/random.h"
 
@@ -69,6 +70,18 @@ std::optional<std::vector<Index>> sizes_in(const json& entry, const char* key) {
   return sizes;
 }
 
+// The metadata in a file's header. Error: the header is no object, or its metadata are no strings.
+Metadata metadata_in(const json& header, const std::string& path) {
+  require(header.is_object(), "safetensors", path,
+          ": is no safetensors file: the header is not a JSON object");
+  const auto entry = header.find(metadata_name);
+  if (entry == header.end()) return {};
+  const auto is_string = [](const json& value) { return value.is_string(); };
+  require(entry->is_object() && std::ranges::all_of(*entry, is_string), "safetensors", path,
+          ": metadata: got ", quote(*entry), "; expected an object of strings");
+  return entry->get<Metadata>();
+}
+
 struct Bf16 {
   std::uint16_t bits;  // the upper half of a float's
   operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
@@ -103,6 +116,18 @@ void write_safetensors(const std::string& path, std::span<const TensorView> give
   write_atomically(path, pieces);
 }
 
+Metadata read_metadata(const std::string& path) {
+  constexpr std::uint64_t max_header = 100'000'000;  // the format's own limit
+  std::ifstream file(path, std::ios::binary);
+  require(file.is_open(), "safetensors", path, ": cannot be opened: ", errno_text());
+  std::uint64_t length = 0;
+  file.read(reinterpret_cast<char*>(&length), sizeof length);
+  std::string header(file && length <= max_header ? length : 0, ' ');
+  file.read(header.data(), std::ssize(header));
+  require(file && !header.empty(), "safetensors", path, ": is no safetensors file, or is cut short");
+  return metadata_in(parse_json<json>(header, path + ": header", "safetensors", Exit::failure), path);
+}
+
 template <class... Parts>
 void SafetensorsFile::stop(const Parts&... what) const {
   fail("safetensors", path_, ": ", what...);
@@ -127,18 +152,12 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
 
 // Checks that the tensors fill the data without gap or overlap.
 void SafetensorsFile::read_header(const json& header) {
-  if (!header.is_object()) stop("is no safetensors file: the header is not a JSON object");
+  metadata_ = metadata_in(header, path_);
   std::vector<std::pair<Index, Index>> ranges;  // of bytes, begin and end
   for (const auto& [name, entry] : header.items()) {
-    if (name != metadata_name) {
-      const TensorInfo& tensor = tensors_[name] = read_tensor(name, entry);
-      if (tensor.count > 0) ranges.emplace_back(tensor.begin, tensor.end);
-      continue;
-    }
-    const auto is_string = [](const json& value) { return value.is_string(); };
-    if (!entry.is_object() || !std::ranges::all_of(entry, is_string))
-      stop("metadata: got ", quote(entry), "; expected an object of strings");
-    metadata_ = entry.get<Metadata>();
+    if (name == metadata_name) continue;
+    const TensorInfo& tensor = tensors_[name] = read_tensor(name, entry);
+    if (tensor.count > 0) ranges.emplace_back(tensor.begin, tensor.end);
   }
   std::ranges::sort(ranges);
   Index filled = 0;

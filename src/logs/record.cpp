@@ -31,6 +31,13 @@ Json json_of(const FirstNonfinite& first) {
           {"kind", first.in_gradient ? "gradient" : "value"}};
 }
 
+// An entry of a summary.json; null if the file is missing, is damaged or has none.
+Json entry_in(const std::string& path, const char* key) {
+  if (!std::filesystem::exists(path)) return nullptr;
+  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains(key) ? json[key] : Json();
+}
+
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -75,12 +82,13 @@ std::string version_text() {
               isa_name(), ", ", blas_text());
 }
 
-std::string text_of(const FirstNonfinite& first, Index n_layer) {
+std::string text_of(const FirstNonfinite& first) {
   const std::string of_gradient = first.in_gradient ? "the gradient of " : "";
   if (!first.param.empty()) return of_gradient + first.param;
   if (first.layer == 0) return of_gradient + "the embedding";
-  if (first.layer <= n_layer) return text(of_gradient, "block ", first.layer, ' ', first.site);
-  return of_gradient + "the " + (first.site == "final" ? "final activation" : first.site);
+  if (first.site == name_of(Site::final)) return of_gradient + "the final activation";
+  if (first.site == name_of(Site::logits) || first.site == loss_site) return of_gradient + "the " + first.site;
+  return text(of_gradient, "block ", first.layer, ' ', first.site);
 }
 
 double grad_first_last(const std::vector<ParameterRow>& rows, Index n_layer) {
@@ -140,10 +148,21 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
 }
 
 std::optional<double> seconds_in(const std::string& path) {
-  if (!std::filesystem::exists(path)) return std::nullopt;
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  const bool has = json.is_object() && json.contains("seconds") && json["seconds"].is_number();
-  return has ? std::optional(json["seconds"].get<double>()) : std::nullopt;
+  const Json seconds = entry_in(path, "seconds");
+  return seconds.is_number() ? std::optional(seconds.get<double>()) : std::nullopt;
+}
+
+std::optional<FirstNonfinite> first_nonfinite_in(const std::string& path) {
+  const Json first = entry_in(path, "first_nonfinite");
+  try {
+    return FirstNonfinite{.step = first.at("step"),
+                          .layer = first.at("layer"),
+                          .site = first.value("site", ""),
+                          .param = first.value("param", ""),
+                          .in_gradient = first.at("kind") == "gradient"};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace normscope

@@ -31,15 +31,16 @@ struct RunRecord {
 // summary.json, with null for figures that the run does not have; a probe's leaves out those of training.
 void write_record(const std::string& path, const RunRecord& run, const TrainConfig& config);
 
-// `seconds` of a summary.json; nothing if it is missing, damaged or has none.
+// Entries of a summary.json; nothing if the file is missing, is damaged or has none.
 std::optional<double> seconds_in(const std::string& path);
+std::optional<FirstNonfinite> first_nonfinite_in(const std::string& path);
 
 // "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"
 std::string version_text();
 std::string blas_text();  // "OpenBLAS 0.3.21 (openmp, Cooperlake)"
 
 // "the gradient of block 1 ffn_hidden", "the logits".
-std::string text_of(const FirstNonfinite& first, Index n_layer);
+std::string text_of(const FirstNonfinite& first);
 
 // --- figures, computed from rows of the logs ---
 

@@ -29,7 +29,9 @@ struct HeadRow {
   double max_logit, entropy, first_share;
 };
 
-// The first tensor of a step that was not finite: a site's, or a parameter's.
+constexpr const char* loss_site = "loss";  // in FirstNonfinite: the loss, where every tensor is finite
+
+// The first tensor of a step with an infinite or NaN element: a site's, or a parameter's.
 struct FirstNonfinite {
   Index step = 0, layer = 0;
   std::string site, param;  // one of the two

@@ -8,6 +8,7 @@
 #include "config/load.h"
 #include "core/text.h"
 #include "io/json.h"
+#include "logs/record.h"
 #include "logs/run_folder.h"
 
 namespace normscope {
@@ -58,23 +59,30 @@ bool is_auxiliary(std::string_view name) {
 
 // --- metadata ---
 
-const std::string& metadata_at(const SafetensorsFile& file, const std::string& key) {
-  const auto found = file.metadata().find(key);
-  require(found != file.metadata().end(), "safetensors", file.path(), ": no metadata '", key,
+const std::string& metadata_at(const std::string& path, const Metadata& metadata, const std::string& key) {
+  const auto found = metadata.find(key);
+  require(found != metadata.end(), "safetensors", path, ": no metadata '", key,
           "'; not a file that normscope wrote");
   return found->second;
+}
+const std::string& metadata_at(const SafetensorsFile& file, const std::string& key) {
+  return metadata_at(file.path(), file.metadata(), key);
 }
 
 // Metadata `key` as a number. Error: missing, or no number.
 template <class Number, class... Base>
-Number number_at(const SafetensorsFile& file, const std::string& key, Base... base) {
-  const std::string& digits = metadata_at(file, key);
+Number number_at(const std::string& path, const Metadata& metadata, const std::string& key, Base... base) {
+  const std::string& digits = metadata_at(path, metadata, key);
   const char* end = digits.data() + digits.size();
   Number value{};
   const auto result = std::from_chars(digits.data(), end, value, base...);
-  require(result.ec == std::errc() && result.ptr == end, "safetensors", file.path(), ": metadata '", key,
-          "' is ", quote(digits), "; expected a number");
+  require(result.ec == std::errc() && result.ptr == end, "safetensors", path, ": metadata '", key, "' is ",
+          quote(digits), "; expected a number");
   return value;
+}
+template <class Number, class... Base>
+Number number_at(const SafetensorsFile& file, const std::string& key, Base... base) {
+  return number_at<Number>(file.path(), file.metadata(), key, base...);
 }
 
 RunConfig config_in(const SafetensorsFile& file) {
@@ -131,6 +139,30 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
   require(state.step >= 1 && state.step <= steps, "safetensors", file.path(), ": is of step ", state.step,
           "; expected 1 to ", steps, ", the run's steps");
   return state;
+}
+
+// --- the files of a run ---
+
+// Returns work(), whose Error then names the other files that could be used.
+template <class Work>
+auto naming(const std::vector<std::string>& others, Work work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (others.empty()) throw;
+    throw Error(error.exit, text(error.what(), "; instead of the run's folder, name another file of it: ",
+                                 join(others, " or ")));
+  }
+}
+
+[[noreturn]] void refuse_without_weights(const std::string& folder) {
+  require_run(folder, config_file);
+  const std::string summary = (std::filesystem::path(folder) / summary_file).string();
+  if (const auto first = first_nonfinite_in(summary))
+    refuse("run", folder, ": has no weights: it diverged at step ", first->step, " (", text_of(*first),
+           " became non-finite), before its first checkpoint; train it again, e.g. with a lower train.lr");
+  refuse("run", folder, ": has no weights: neither ", model_file, " nor ", checkpoint_file, " nor ", best_file,
+         "; a run that is stopped by a signal, or reaches its first checkpoint, has some");
 }
 
 }  // namespace
@@ -200,16 +232,33 @@ void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
   load_tensors(file, "", model.layout().buffers(), model.running.values);
 }
 
-std::string weights_of(const std::string& run_or_file) {
-  if (!std::filesystem::is_directory(run_or_file)) return run_or_file;
-  const std::filesystem::path run = run_or_file;
-  if (std::filesystem::exists(run / model_file)) return run / model_file;
-  require_run(run_or_file, checkpoint_file);
-  return run / checkpoint_file;
+SafetensorsFile Weights::open() const {
+  return naming(others, [&] { return SafetensorsFile(path); });
+}
+
+Weights newest_weights(const std::string& run_or_file) {
+  if (!std::filesystem::is_directory(run_or_file)) return {run_or_file, {}};
+  std::vector<std::string> files;
+  for (const char* name : {model_file, checkpoint_file, best_file}) {
+    if (const auto path = std::filesystem::path(run_or_file) / name; std::filesystem::exists(path))
+      files.push_back(path.string());
+  }
+  if (files.empty()) refuse_without_weights(run_or_file);
+  const auto others_than = [&](const std::string& path) {
+    std::vector<std::string> others = files;
+    std::erase(others, path);
+    return others;
+  };
+  const auto step_in = [&](const std::string& path) {
+    return naming(others_than(path), [&] { return number_at<Index>(path, read_metadata(path), "step"); });
+  };
+  const bool has_both = files[0].ends_with(model_file) && files.size() > 1 && files[1].ends_with(checkpoint_file);
+  const std::string& newest = has_both && step_in(files[0]) < step_in(files[1]) ? files[1] : files[0];
+  return {newest, others_than(newest)};
 }
 
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
-  const SafetensorsFile file(weights_of(run_or_file));
+  const SafetensorsFile file = newest_weights(run_or_file).open();
   const RunConfig config = config_in(file);
   const Vocabulary vocab = Vocabulary::from_json(metadata_at(file, "vocab"), file.path());
   require_weights(file, ParameterLayout(config.model, vocab.size()));  // before allocating that model

@@ -21,8 +21,8 @@ void add_sites(const char* prefix, const std::vector<SiteCopy<float>>& copies, I
 }
 
 // The exchange file: all that another program needs to recompute the pass, and all numbers to compare.
-void write_exchange(const std::string& path, const CheckpointMeta& meta, Model<float>& model,
-                    const Pass& batch) {
+void write_exchange(const std::string& path, const CheckpointMeta& meta, Index weights_step,
+                    Model<float>& model, const Pass& batch) {
   model.gradients.clear();
   SiteCopies<float> sites;
   std::vector<float> logits;
@@ -43,25 +43,27 @@ void write_exchange(const std::string& path, const CheckpointMeta& meta, Model<f
     tensors.push_back({p.name, Dtype::F32, p.shape, model.running.values.data() + p.offset});
   add_sites("act.", sites.values, T, tensors);
   add_sites("act_grad.", sites.gradients, T, tensors);
-  write_safetensors(path, tensors, file_metadata(meta, 0));
+  write_safetensors(path, tensors, file_metadata(meta, weights_step));
+}
+
+// Loads the given weights, or initialises the model. Returns the step of the weights.
+Index set_weights(const RunConfig& config, const ProbeOptions& options, Model<float>& model) {
+  if (!options.weights) {
+    initialise(config.model, model.layout(), config.train.seed, model.parameters);
+    return 0;
+  }
+  const SafetensorsFile file = options.weights->open();
+  require_weights(file, model.layout());
+  load_model_weights(file, model);
+  return step_of(file);
 }
 
 }  // namespace
 
 Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options, RunFolder& folder) {
-  std::optional<SafetensorsFile> weights;
-  if (!options.weights.empty()) {
-    weights.emplace(options.weights);
-    require_weights(*weights, ParameterLayout(config.model, corpus.vocab.size()));  // before allocating it
-  }
   Model<float> model(config.model, corpus.vocab.size(), config.train.gemm_mode());
-  if (weights) {
-    load_model_weights(*weights, model);
-  } else {
-    initialise(config.model, model.layout(), config.train.seed, model.parameters);
-  }
-
-  model.branch_progress = config.train.branch_progress(weights ? std::max<Index>(1, step_of(*weights)) : 1);
+  const Index weights_step = set_weights(config, options, model);
+  model.branch_progress = config.train.branch_progress(std::max<Index>(1, weights_step));
   StepRunner runner(config, model, corpus.train, /*dropout=*/false);
   SiteStatistics statistics(config.model.n_layer, config.model.n_head);
   ParameterBlock<float> mean_gradient(model.layout());
@@ -96,13 +98,13 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
 
   if (!options.dump.empty()) {
     runner.fill(1);
-    write_exchange(options.dump, {config, corpus}, model, runner.last_batch());
+    write_exchange(options.dump, {config, corpus}, weights_step, model, runner.last_batch());
   }
   record.final_train_loss = loss;
   record.grad_first_last = grad_first_last(params, config.model.n_layer);
   record.growth = growth(sites);
   write_record(folder.file(summary_file), record, config.train);
-  return {record, sites};
+  return {record, sites, weights_step};
 }
 
 }  // namespace normscope

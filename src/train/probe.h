@@ -7,18 +7,20 @@
 #include "data/corpus.h"
 #include "logs/record.h"
 #include "logs/run_folder.h"
+#include "train/checkpoint.h"
 
 namespace normscope {
 
 struct ProbeOptions {
-  Index batches = 1;    // K: the batches of steps 1..K
-  std::string weights;  // a safetensors file; empty: the initialisation
-  std::string dump;     // the exchange file to write for the first batch; empty: none
+  Index batches = 1;                    // K: the batches of steps 1..K
+  std::optional<Weights> weights = {};  // without them: the initialisation
+  std::string dump = "";                // the exchange file to write for the first batch; empty: none
 };
 
 struct Probed {
   RunRecord record;  // final_train_loss: the mean loss of the batches; `step` of first_nonfinite: the batch
   std::vector<SiteRow> sites;
+  Index step = 0;  // of the weights
 };
 
 // Writes config.json, layers.csv, params.csv, heads.csv (step 0) and summary.json into the folder and returns

@@ -107,7 +107,7 @@ FirstNonfinite first_nonfinite(const SiteStatistics& statistics, const GradientN
     if (!std::isfinite(norms.by_part[i]))
       return {step, layout[norms.parts[i].parameter].layer, "", norms.parts[i].name, true};
   }
-  return {step, std::ssize(layout.blocks) + 1, "loss", "", false};
+  return {step, std::ssize(layout.blocks) + 1, loss_site, "", false};
 }
 
 std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<float>& model,

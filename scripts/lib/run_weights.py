@@ -1,0 +1,59 @@
+"""The newest weights of a run folder, by the rule of `normscope eval` and `normscope sample`."""
+
+import json
+import math
+from pathlib import Path
+
+from lib import safetensors_io
+from lib.command import printable
+
+FILES = ("model.safetensors", "checkpoint.safetensors", "best.safetensors")
+
+
+def read(path):
+    """(file, tensors, metadata) of a file, or of the newest weights in a run folder: model.safetensors if it is of the last step
+    taken, else checkpoint.safetensors, else best.safetensors. ValueError: a damaged file, or a run without weights."""
+    path = Path(path)
+    if not path.is_dir():
+        return path, *safetensors_io.read(path)
+    files = [path / name for name in FILES if (path / name).exists()]
+    if not files:
+        raise ValueError(f"[run] {printable(path)}: {_why_none(path)}")
+    file = files[0]
+    try:
+        if [other.name for other in files[:2]] == list(FILES[:2]) and step_of(files[0]) < step_of(files[1]):
+            file = files[1]
+        return file, *safetensors_io.read(file)
+    except ValueError as error:
+        others = " or ".join(printable(other) for other in files if other.name not in str(error))
+        advice = f"; instead of the run's folder, name another file of it: {others}" if others else ""
+        raise ValueError(f"{error}{advice}") from None
+
+
+def step_of(file):
+    """The finished steps behind the weights of a file of a run, of which only the header is read."""
+    step = str(safetensors_io.read_metadata(file).get("step", ""))
+    if not step.isdecimal():
+        raise ValueError(f"[safetensors] {file}: metadata 'step' is {step!r}; expected a number")
+    return int(step)
+
+
+def branch_progress(config, metadata):
+    """s/T at step s of a run with train.branch_warmup_steps = T: the branches of block l are multiplied by min(s/(T l), 1).
+    Infinite without such a warm-up; before the first step it is that of the first."""
+    warmup_steps = config.get("train", {}).get("branch_warmup_steps", 0)
+    return max(1, int(metadata.get("step", 0))) / warmup_steps if warmup_steps else math.inf
+
+
+def _why_none(run):
+    """The reason why a run folder has no weights."""
+    if not (run / "config.json").exists():
+        return "is no run; it has no config.json"
+    try:
+        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+        first = summary["first_nonfinite"]
+        site = first.get("param") or f"layer {first['layer']} {first['site']}"
+        return (f"has no weights: it diverged at step {first['step']} ({first['kind']} of {site} became non-finite), before its first "
+                "checkpoint; train it again, e.g. with a lower train.lr")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"has no weights: none of {', '.join(FILES)}; a run that is stopped by a signal, or reaches its first checkpoint, has some"

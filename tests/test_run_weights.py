@@ -1,0 +1,115 @@
+#!/usr/bin/python3
+"""The weights that stand for a run folder: the commands and the scripts take the same file, and name it and its step."""
+
+import json
+import os
+import shutil
+import signal
+import unittest
+
+from cli import CliTest, Run, merged, read_csv, with_metadata
+from lib import run_weights
+
+EVERY = {"eval": {"every": 5, "batches": 0}, "checkpoint": {"every": 5}, "log": {"every": 5, "layers_every": 5}}
+PROLONGED = ("--set", "train.steps=90000")
+
+
+class RunWeights(CliTest):
+    def setUp(self):
+        super().setUp()
+        os.chdir(self.folder)
+
+    def assert_taken(self, run, name, step):
+        """Every command takes the weights of the file `name` in the folder `run`, and says so."""
+        path = os.path.join(run, name)
+        line = f"weights of step {step}: {path}\n"
+        self.assertIn(line, self.normscope("eval", run).stdout)
+        self.assertEqual(json.loads(self.normscope("eval", run, "--json").stdout)["step"], step)
+        self.assertEqual(self.normscope("eval", run, "--json").stdout, self.normscope("eval", path, "--json").stdout)
+        probed = self.normscope("probe", f"{run}/config.json", "--from", run, "--out", "probe", "--overwrite").stdout
+        self.assertTrue(probed.startswith(line), probed)
+        sampled, from_file = (self.call("sample", weights, "--length", "40") for weights in (run, path))
+        self.assertEqual((sampled.returncode, sampled.stdout), (0, from_file.stdout))
+        self.assertEqual(sampled.stderr, "" if name == "model.safetensors" else line)
+        file, tensors, metadata = run_weights.read(run)
+        self.assertEqual((str(file), int(metadata["step"])), (path, step))
+        self.assertEqual(tensors.keys(), Run(self.path(run)).tensors(name).keys())
+
+    def assert_refused(self, run, *words, code):
+        """Every command refuses the folder in one line that holds the words."""
+        for command in (["eval", run], ["sample", run], ["probe", "tiny.json", "--from", run, "--out", "probe"]):
+            self.refused(*command, code=code, says=words)
+        with self.assertRaises(ValueError) as caught:
+            run_weights.read(run)
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+    def interrupted(self, run, number, *options):
+        """Prolongs a run and ends it by a signal after some steps; the last step that it logged."""
+        before = len(read_csv(self.path(run, "metrics.csv"))[1]) if os.path.exists(self.path(run, "metrics.csv")) else 0
+        process = self.start("train", "tiny.json", "--out", run, "--resume", "--quiet", *PROLONGED, *options)
+        self.wait_for_rows(self.path(run, "metrics.csv"), before + 8, process)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+
+    def test_a_finished_run_gives_its_final_weights(self):
+        self.train("run", EVERY)
+        self.assert_taken("run", "model.safetensors", 25)
+        os.remove("run/checkpoint.safetensors")
+        self.assert_taken("run", "model.safetensors", 25)
+
+    def test_a_run_prolonged_and_interrupted_gives_its_checkpoint(self):
+        run = self.train("run", EVERY)
+        self.interrupted("run", signal.SIGINT)
+        self.assertGreater(run.summary["steps"], 25)
+        self.assertEqual(run.metadata("model.safetensors")["step"], "25")
+        self.assert_taken("run", "checkpoint.safetensors", run.summary["steps"])
+
+    def test_a_killed_run_gives_its_checkpoint(self):
+        self.config(EVERY)
+        self.interrupted("run", signal.SIGKILL)
+        step = int(Run(self.path("run")).metadata("checkpoint.safetensors")["step"])
+        self.assert_taken("run", "checkpoint.safetensors", step)
+
+    def test_without_a_checkpoint_the_best_weights_stand_for_a_run(self):
+        run = self.train("run", EVERY)
+        for name in ("model", "checkpoint"):
+            os.remove(f"run/{name}.safetensors")
+        self.assert_taken("run", "best.safetensors", run.summary["best_step"])
+
+    def test_a_diverged_run_without_weights_is_named_with_step_and_site(self):
+        config = self.config(merged(EVERY, {"train": {"optimizer": "sgd", "lr": 100, "grad_clip": 0}, "checkpoint": {"every": 0},
+                                            "model": {"norm_placement": "none"}, "eval": {"every": 0}}))
+        self.normscope("train", config, "--out", "run", code=3)
+        first = Run(self.path("run")).summary["first_nonfinite"]
+        self.config()
+        self.assert_refused("run", f"diverged at step {first['step']}", first.get("site") or first["param"], code=2)
+
+    def test_a_folder_without_weights_says_why(self):
+        os.makedirs("empty")
+        self.train("run", EVERY)
+        for name in ("model", "best", "checkpoint"):
+            os.remove(f"run/{name}.safetensors")
+        self.config()
+        self.assert_refused("empty", "is no run", code=2)
+        self.assert_refused("run", "has no weights", "best.safetensors", code=2)
+
+    def test_a_damaged_newest_file_is_an_error_that_names_the_others(self):
+        run = self.train("whole", EVERY)
+        content, older = run.bytes("model.safetensors"), with_metadata(run.bytes("model.safetensors"), {"step": "20"})
+        for name, damaged, whole in (("checkpoint", {"model": older, "checkpoint": content[:-3]}, "run/model.safetensors"),
+                                     ("header", {"model": b"\x07", "checkpoint": content}, "run/checkpoint.safetensors"),
+                                     ("step", {"model": with_metadata(content, {"step": "x"})}, "run/checkpoint.safetensors"),
+                                     ("newest", {"model": content[:-3]}, "run/best.safetensors")):
+            with self.subTest(name):
+                shutil.rmtree("run", ignore_errors=True)
+                shutil.copytree("whole", "run")
+                for file, changed in damaged.items():
+                    self.write(f"run/{file}.safetensors", changed)
+                self.assert_refused("run", f"run/{list(damaged)[-1] if name != 'header' else 'model'}.safetensors", "name another file of it",
+                                    whole, code=1)
+                shutil.rmtree("probe", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
