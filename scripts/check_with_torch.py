@@ -17,13 +17,14 @@ import torch
 
 from lib import run_weights, safetensors_io
 
-MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of what the model computes; unprefixed names are parameters
+MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of computed tensors; other names are parameters, or in PLAIN
 WORST = 8  # tensors shown
 PLAIN = ("tokens", "targets", "logits", "loss")
 
 
 def recompute(tensors, metadata, dtype=torch.float64):
-    """What PyTorch makes of the file's parameters, tokens and targets: the file's other tensors."""
+    """The file's other tensors as PyTorch computes them from its parameters, tokens and targets. ValueError: no
+    exchange file."""
     missing = [name for name in PLAIN if name not in tensors] + [k for k in ("config", "vocab") if k not in metadata]
     if missing:
         raise ValueError(f"not an exchange file: no {', '.join(missing)}")
@@ -38,7 +39,7 @@ def recompute(tensors, metadata, dtype=torch.float64):
 
 
 def differences(given, expected):
-    """{name: error}; infinite where a tensor is missing, unexpected or of another shape."""
+    """{name: error}, infinite where a tensor is missing, unexpected or of another shape."""
     norms = {name: np.linalg.norm(tensor) for name, tensor in expected.items()}
     errors = {name: np.inf for name in given if name.startswith(MEASURED) and name not in expected}
     for name in expected:
@@ -54,7 +55,7 @@ def differences(given, expected):
 
 
 def report(path, errors, tolerance):
-    """Prints the worst tensors of a file; true if all are within tolerance. A NaN is not, and comes first."""
+    """Prints the worst tensors of a file, NaNs first. Returns whether all are within tolerance; a NaN is not."""
     order = sorted(errors, key=lambda name: np.inf if np.isnan(errors[name]) else errors[name], reverse=True)
     bad = [name for name in order if not errors[name] <= tolerance]
     print(f"{path}: {len(errors)} tensors, {len(bad)} above {tolerance:g}")

@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
-"""Measures of a model that take more than a row of a log, from every tensor of one batch (`normscope probe --dump`: the first
-batch of the config's seed). By layer l of the residual stream x_l, 0 the embedding:
+"""Measures of a model that need more than a row of a log: every tensor of one batch (`normscope probe --dump`, the first
+batch of the config's seed). RUN stands for its newest weights. By layer l of the residual stream x_l, 0 the embedding:
 
-  lens           loss (nats) of final norm and head on x_l, the norm's statistics those of x_l (logit lens, nostalgebraist 2020)
-  rank           effective rank of the tokens' matrix (B*T, C), from 1 to C: e^H, H = -sum p ln p, p its singular values over
-                 their sum (Roy & Vetterli 2007)
-  token_cosine   mean cosine of two different tokens of a sequence; 1: all alike (Ethayarajh 2019, arXiv 1909.00512)
-  kurtosis       mean s^4 / (mean s^2)^2 over features, s^2 a feature's mean square over tokens; from 1, features alike, to C,
-                 one has all (He et al. 2024, arXiv 2405.19279)
+  lens           loss (nats) of final norm and head on x_l; the norm takes the statistics of x_l
+                 (logit lens, nostalgebraist 2020)
+  rank           effective rank of the tokens' matrix (B*T, C), from 1 to C: e^H, H = -sum p ln p, p its singular values
+                 over their sum (Roy & Vetterli 2007)
+  token_cosine   mean cosine of two different tokens of a sequence; it is 1 if all are alike
+                 (Ethayarajh 2019, arXiv 1909.00512)
+  kurtosis       mean s^4 / (mean s^2)^2 over features, where s^2 is a feature's mean square over tokens; 1 if all
+                 features have the same size, C if a single one is not 0 (He et al. 2024, arXiv 2405.19279)
   dead           share of the FFN's hidden units that are 0 at every token
-  influence      1 - cos(x_{l-1}, x_l), mean over tokens: what block l changes (Men et al. 2024, arXiv 2403.03853)
-  amplification  |x_l' - x_l|^2 / |x_l|^2 / d^2 where in x' every entry of the blocks' matrices is multiplied by 1 + d N(0, 1):
-                 mean over 8 draws
+  influence      1 - cos(x_{l-1}, x_l), mean over tokens: how far block l turns the stream
+                 (Men et al. 2024, arXiv 2403.03853)
+  amplification  |x_l' - x_l|^2 / |x_l|^2 / d^2, where x' is x after every entry of the blocks' matrices has been
+                 multiplied by 1 + d N(0, 1); mean over 8 draws
   sharpness      largest eigenvalue of the loss's Hessian in all parameters; gradient descent is unstable at rates above
-                 2 / sharpness (Cohen et al. 2021, arXiv 2103.00065); none with ReLU, whose kinks spoil differences of gradients
+                 2 / sharpness (Cohen et al. 2021, arXiv 2103.00065). A model with ReLU has none: its kinks spoil
+                 differences of gradients
 
-The last two run `normscope probe` again, from perturbed weights; the others need nothing but the exchange file.
+The last two run `normscope probe` again, from perturbed weights; the others only need the exchange file. JSON has null
+where a measure is not finite, as for a stream of zeros.
 """
 
 import json
@@ -30,13 +35,17 @@ from lib import run_weights, safetensors_io
 from lib.command import Parser, ScriptError, printable, table_of
 from lib.keys import NORMS, completed
 
-DRAWS, NOISE = 8, 2.0 ** -12  # float32 rounds at 2^-24, far below; the noise's square is far below 1
-STEP, TOLERANCE, PRODUCTS = 3e-4, 1e-3, 100  # of sharpness: h over |w|; residual over value; the most Hessian-vector products
+# Amplification: the number of draws, and the size d of the noise, far above float32's 2^-24 and far below 1.
+DRAWS, NOISE = 8, 2.0 ** -12
+# Sharpness: h / |w|, the largest residual over the value, and the largest number of Hessian-vector products.
+STEP, TOLERANCE, PRODUCTS = 3e-4, 1e-3, 100
 
 
 class Model:
-    """A model and its batch. `weights`: {name: array}; `tensors`: everything of the batch, under the names of an exchange file;
-    `streams`: x_0 ... x_L in double, (B, T, C) each. `path`: a run folder, a file of weights, or an exchange file."""
+    """A model and one batch. `weights`: {name: array}; `tensors`: every tensor of the batch, under the names of an
+    exchange file; `streams`: x_0 ... x_L in double, (B, T, C) each; `path` and `step`: the file of the weights and the
+    steps behind them. It is read from a run folder, a file of weights, or an exchange file. ScriptError: one that
+    cannot be read or probed."""
 
     def __init__(self, path):
         try:
@@ -45,8 +54,11 @@ class Model:
             self.step = metadata.get("step", "0")
             completed(self.config["model"])
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            message = printable(error).partition("] ")[2]  # of run_weights, which names the file
-            message = message or f"{printable(path)}: {printable(error)}; expected a run, or a file that normscope wrote"
+            message = printable(error)
+            if message.startswith("["):  # "[topic] file: reason", of run_weights
+                message = message.partition("] ")[2]
+            else:
+                message = f"{printable(path)}: {message}; expected a run, or a file that normscope wrote"
             raise ScriptError(message, 1) from None
         self.weights = {name: array for name, array in found.items()
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
@@ -59,9 +71,10 @@ class Model:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
-            safetensors_io.write(folder / "weights", {key: array.astype(np.float32) for key, array in weights.items()}, {"step": self.step})
-            done = ask("probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump", "--out", folder / "probe",
-                       purpose="computes the tensors")
+            floats = {key: array.astype(np.float32) for key, array in weights.items()}
+            safetensors_io.write(folder / "weights", floats, {"step": self.step})
+            done = ask("probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump",
+                       "--out", folder / "probe", purpose="computes the tensors")
             if done.returncode != 0:
                 last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1].partition("; the rows are in ")[0]
                 raise ScriptError(printable(last.replace(name, self.path)), done.returncode)
@@ -72,7 +85,7 @@ class Model:
 
 
 def final_norm(model, x):
-    """N(x) of x (B, T, C), with the gains and biases of the model's final norm; formulas: src/model/norms.h."""
+    """N(x) of x (B, T, C) with the gains and biases of the model's final norm. src/model/norms.h has the formulas."""
     config, tensors = completed(model.config["model"]), model.tensors
     kind, row = config["norm"], NORMS[config["norm"]]
     if kind == "none" or not config["final_norm"]:
@@ -89,7 +102,7 @@ def final_norm(model, x):
 
 
 def lens(model):
-    """Loss by layer. The last must be the model's own, which the engine has computed."""
+    """The loss of each layer's stream. ScriptError unless the last one is the loss that the engine has computed."""
     targets, head = model.tensors["targets"], model.weights.get("head.weight", model.weights["embed.token.weight"])
     found = []
     for x in model.streams:
@@ -104,36 +117,37 @@ def lens(model):
 
 
 def rank(model):
-    """Effective rank by layer."""
+    """The effective rank of each layer's stream."""
     values = [np.linalg.svd(x.reshape(-1, x.shape[-1]), compute_uv=False) for x in model.streams]
     shares = [s[s > 0] / s.sum() for s in values]
     return [math.exp(-(p * np.log(p)).sum()) for p in shares]
 
 
 def unit(x):
+    """The vectors along the last axis, divided by their lengths."""
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 def token_cosine(model):
-    """By layer: of T unit tokens u, |sum u|^2 is T plus the sum over ordered pairs."""
+    """The mean cosine in each layer: |sum u|^2 of T unit vectors u is T plus the sum over ordered pairs."""
     length = model.streams[0].shape[1]
     return [(((unit(x).sum(1) ** 2).sum(-1) - length) / (length * (length - 1))).mean() for x in model.streams if length > 1]
 
 
 def kurtosis(model):
-    """By layer."""
+    """The kurtosis of each layer's stream."""
     squares = [(x * x).mean((0, 1)) for x in model.streams]
     return [(s * s).mean() / s.mean() ** 2 for s in squares]
 
 
 def dead(model):
-    """By block; layer 0 has none."""
+    """The share of dead units in each block; None for layer 0."""
     hidden = [model.tensors[f"act.{block}.ffn_hidden"] for block in range(1, len(model.streams))]
     return [None, *((h == 0).all((0, 1)).mean() for h in hidden)]
 
 
 def influence(model):
-    """By block; layer 0 has none."""
+    """The influence of each block; None for layer 0."""
     return [None, *(1 - (unit(x) * unit(y)).sum(-1).mean() for x, y in zip(model.streams, model.streams[1:]))]
 
 
@@ -148,7 +162,7 @@ def noisy(weights, draw, size=NOISE):
 
 
 def amplification(model):
-    """By layer."""
+    """The amplification of noise in each layer."""
     total = np.zeros(len(model.streams))
     for draw in range(DRAWS):
         moved = model.dump(noisy(model.weights, draw))
@@ -157,8 +171,9 @@ def amplification(model):
 
 
 def sharpness(model):
-    """By Lanczos' recurrence (1950), whose largest value is power iteration's, in fewer products. A product H v is a difference
-    of gradients, (g(w + hv) - g(w - hv)) / 2h. None with ReLU: each kink within the step adds its jump over 2h."""
+    """The largest eigenvalue, by Lanczos' recurrence (1950), which needs fewer products than power iteration. A product
+    H v is a difference of gradients, (g(w + hv) - g(w - hv)) / 2h. None with ReLU: each kink within the step adds its
+    jump over 2h."""
     if completed(model.config["model"])["activation"] == "relu":
         return None
     names = [name for name in model.weights if f"grad.{name}" in model.tensors]
@@ -175,16 +190,17 @@ def sharpness(model):
 
     w = vector(model.weights[name] for name in names)
     h, v = STEP * np.linalg.norm(w), unit(np.random.default_rng(1).standard_normal(w.size))
-    before, diagonal, beside = 0, [], [0.0]
+    before, diagonal, off_diagonal = 0, [], [0.0]
     while len(diagonal) < PRODUCTS:
-        product = (gradient(w + h * v) - gradient(w - h * v)) / (2 * h) - beside[-1] * before
+        product = (gradient(w + h * v) - gradient(w - h * v)) / (2 * h) - off_diagonal[-1] * before
         diagonal.append(product @ v)
         product -= diagonal[-1] * v
-        beside.append(np.linalg.norm(product))
-        values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside[1:-1], 1) + np.diag(beside[1:-1], -1))
-        if beside[-1] * abs(vectors[-1, -1]) <= TOLERANCE * abs(values[-1]):  # the residual
+        off_diagonal.append(np.linalg.norm(product))
+        matrix = np.diag(diagonal) + np.diag(off_diagonal[1:-1], 1) + np.diag(off_diagonal[1:-1], -1)
+        values, vectors = np.linalg.eigh(matrix)
+        if off_diagonal[-1] * abs(vectors[-1, -1]) <= TOLERANCE * abs(values[-1]):  # the residual
             break
-        before, v = v, product / beside[-1]
+        before, v = v, product / off_diagonal[-1]
     return float(values[-1])
 
 
@@ -197,18 +213,25 @@ EVERY = (*LAYERS, "sharpness")
 
 
 def measure(path, only=EVERY):
-    """{"loss", "sharpness", "layers": [{name: value}]} of a run folder, a file of weights or an exchange file."""
+    """{"loss", "sharpness", "layers": [{name: value}]} of a run folder, a file of weights or an exchange file. `only`:
+    names of measures. Values are None where a layer has none or one that is not finite. ScriptError as for Model."""
     return measure_model(Model(path), only)
 
 
 def measure_model(model, only=EVERY):
     """The same of a Model."""
     rows = [{"layer": layer} for layer in range(len(model.streams))]
-    for name in [name for name in LAYERS if name in only]:
-        for row, value in zip(rows, LAYERS[name](model)):
-            row[name] = None if value is None else float(value)
-    curvature = {"sharpness": sharpness(model)} if "sharpness" in only else {}
+    with np.errstate(all="ignore"):  # a stream of zeros has no direction
+        for name in [name for name in LAYERS if name in only]:
+            for row, value in zip(rows, LAYERS[name](model)):
+                row[name] = finite(value)
+        curvature = {"sharpness": finite(sharpness(model))} if "sharpness" in only else {}
     return {"loss": float(model.tensors["loss"][0]), **curvature, "layers": rows}
+
+
+def finite(value):
+    """The value as a float; None if it is None or not finite."""
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def run():

@@ -4,8 +4,8 @@
     import torch_model
     model, vocab = torch_model.load("runs/quickstart/pre")  # a run folder or a safetensors file
 
-Run as a script it does just that, and says what it loaded. Letters: B batch, T context, C = d_model, H heads,
-D = C/H, F = d_ff, V vocabulary, L blocks. Dropout is left out: every use of this file is without it.
+As a script it loads a model and prints what it loaded. Letters: B batch, T context, C = d_model, H heads,
+D = C/H, F = d_ff, V vocabulary, L blocks. Dropout is left out, because nothing here trains.
 """
 
 import argparse
@@ -36,15 +36,16 @@ ACTIVATIONS = {
     "silu": functional.silu,
     "swiglu": functional.silu,  # of the gate, which then multiplies `in`
 }
-# Two norms a sublayer: `<sublayer>_norm` on what it reads, `<sublayer>_post_norm` on what it returns, or for keel on the
-# sum. All other placements have one, `<sublayer>_norm`, wherever it sits, or none.
+# Placements with two norms in a sublayer: `<sublayer>_norm` on what it reads, `<sublayer>_post_norm` on what it returns,
+# or for keel on the sum. All others have one, `<sublayer>_norm`, wherever it sits, or none.
 TWO_NORMS = ("sandwich", "peri", "keel")
 NO_NORM = ("rezero", "none")
 HAS_FINAL_NORM = ("pre", "sandwich", "peri", "res_post", "pre_scaled", "subln", "mix", "hybrid", "hybrid_star")
 
 
 def placements(config):
-    """(attention's placement, the FFN's) of each of the L blocks: one repeated, a list as given, patterns spelled out."""
+    """The pair (attention's placement, the FFN's placement) of each of the L blocks. ValueError: a list of another
+    length."""
     written, n_layer = config["norm_placement"], config["n_layer"]
     if isinstance(written, list):
         if len(written) != n_layer:
@@ -61,7 +62,7 @@ def placements(config):
 
 
 class Norm(nn.Module):
-    """A norm of (B, T, C); all but dyt and derf differ only in what the mean and the variance are taken over."""
+    """A norm of (B, T, C). All but dyt and derf differ only in the axes of the mean and the variance."""
 
     def __init__(self, config, width):
         super().__init__()
@@ -113,7 +114,7 @@ class Norm(nn.Module):
         return centred / self.root(self.mean(centred * centred, dims))
 
     def mean(self, x, dims):
-        """Detached it is a constant to the backward; only norms over a token's features can be."""
+        """The mean over dims, with norm_detach a constant in the backward pass."""
         mean = x.mean(dims, keepdim=True)
         return mean.detach() if self.detached else mean
 
@@ -122,7 +123,7 @@ class Norm(nn.Module):
 
 
 class HeadNorm(nn.Module):
-    """qk_norm, qkv_norm: rmsnorm over the D features of a head, with one gain (D) for all heads."""
+    """The norm of qk_norm and qkv_norm: rmsnorm over the D features of a head, with one gain (D) for all heads."""
 
     def __init__(self, width, eps):
         super().__init__()
@@ -133,7 +134,7 @@ class HeadNorm(nn.Module):
 
 
 def rotate(x):
-    """rope of (B, H, T, D): feature i of the first half and of the second turn together by t * 10000^(-2i/D)."""
+    """rope of (B, H, T, D): feature i of each half is rotated, as a pair, by the angle t * 10000^(-2i/D)."""
     length, width = x.shape[-2:]
     position = torch.arange(length, dtype=x.dtype, device=x.device)
     rate = 10000.0 ** (-torch.arange(0, width, 2, dtype=x.dtype, device=x.device) / width)
@@ -218,7 +219,8 @@ class Block(nn.Module):
                 self.register_parameter(f"{name}_scale", nn.Parameter(torch.zeros(1) if placement == "rezero" else start))
 
     def forward(self, x, tap, warm_up=1.0):
-        """The stream (B, T, C) after the block. tap(site, tensor) sees every site; `warm_up` multiplies both branches."""
+        """The stream (B, T, C) after the block. tap(site, tensor) sees every site; `warm_up` multiplies both
+        branches."""
 
         def attention(h):
             tap("attn_in", h)
@@ -314,12 +316,14 @@ class Transformer(nn.Module):
 
 
 def cross_entropy(logits, targets, reduction="mean"):
-    """Nats per character."""
+    """The cross-entropy of logits (B, T, V) and targets (B, T) in nats, its mean over characters unless `reduction` is
+    "sum"."""
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction=reduction)
 
 
 def measure(model, tokens, targets):
-    """One forward and backward pass, as the tensors of an exchange file (all but the parameters)."""
+    """The tensors of an exchange file, all but the parameters, from one forward and backward pass over tokens (B,
+    T)."""
     sites = {}
     model.zero_grad()
     logits = model(tokens, sites)
@@ -333,8 +337,8 @@ def measure(model, tokens, targets):
 
 
 def load(path, dtype=torch.float32):
-    """The model of a safetensors file, or of the newest weights in a run folder (lib/run_weights.py), ready for evaluation, and its
-    vocabulary, a list of code points. model.source says which file and step."""
+    """The model of a safetensors file, or of the newest weights in a run folder (lib/run_weights.py), ready for
+    evaluation, and its vocabulary, a list of code points. model.source says which file and step."""
     file, tensors, metadata = run_weights.read(path)
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("optim.")}
     if "config" not in metadata or "vocab" not in metadata:
@@ -367,7 +371,8 @@ def main():
     placement = model.config["norm_placement"]
     placement = placement if isinstance(placement, str) else json.dumps(placement)
     norm, blocks = model.config["norm"], len(model.blocks)
-    print(f"{count} parameters, {blocks} blocks, {placement}, {norm}, {len(vocab)} characters; {printable(model.source)}")
+    print(f"{count} parameters, {blocks} blocks, {placement}, {norm}, {len(vocab)} characters")
+    print(f"weights of {printable(model.source)}")
     if arguments.loss:
         with open(arguments.loss, encoding="utf-8-sig", newline="") as file:
             text = file.read()

@@ -60,7 +60,7 @@ TINY = {
 
 SITES = ["attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out", "stream"]
 LOGS = ("metrics.csv", "layers.csv", "params.csv", "heads.csv")
-TIMING = {"step_ms", "tokens_per_s"}  # columns of metrics.csv that no two runs share
+TIMING = {"seconds", "step_ms", "tokens_per_s"}  # columns of metrics.csv that no two runs share
 
 
 def write_run(folder, config, summary=None):

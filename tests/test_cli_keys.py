@@ -24,7 +24,7 @@ ALWAYS = {
     "train.steps": (6, 7), "train.batch_size": (3, 4), "train.grad_accum": (1, 2), "train.seed": (1, 2),
     "train.optimizer": ("adamw", "sgd"), "train.lr": (0.1, 0.01), "train.warmup_steps": (0, 3),
     "train.weight_decay": (0, 0.5), "train.grad_clip": (0.01, 0), "train.precision": ("fp32", "bf16"), "train.gemm": ("openblas", "native"),
-    "train.branch_warmup_steps": (0, 10), "model.init.zero_branches": (True, False),
+    "train.branch_warmup_steps": (0, 10), "train.fixed_batch": (False, True), "model.init.zero_branches": (True, False),
 }
 SOMETIMES = {
     "model.mix_post_fraction": ((0.25, 0.75), [{"model.norm_placement": "mix"}], [{}, {"model.norm_placement": "post"}]),

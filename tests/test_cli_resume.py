@@ -142,11 +142,39 @@ class Resume(ResumeTest):
             self.assertIn("step 0", self.resume(run).stdout)
             self.assert_same_results(run, self.whole, files=RESULTS)
 
+    def test_seconds_go_on(self):
+        """After a resume they begin where those of the checkpoint's step were, by the mean time of a step until the last row."""
+        run = self.half_done("slow", {"log": {"every": 9}})
+        header, *rows = run.bytes("metrics.csv").decode().splitlines()
+        column = header.split(",").index("seconds")
+        cells = [row.split(",") for row in rows]
+        for row in cells:
+            row[column] = str(100 * int(row[0]))
+        self.write("slow/metrics.csv", "\n".join([header, *map(",".join, cells)]) + "\n")
+        self.resume(run, "--set", "log.every=1")
+        for row in run.rows("metrics.csv"):
+            step = int(row["step"])
+            self.assertAlmostEqual(float(row["seconds"]), 100 * min(step, 20), delta=20)
+
+    def test_a_lost_summary_of_a_finished_run_is_written_again(self):
+        expected = self.whole.summary
+        before = self.whole.contents()
+        for damaged in (None, "", '{"status": "done"'):
+            with self.subTest(damaged):
+                os.remove(self.whole.file("summary.json"))
+                if damaged is not None:
+                    self.write("whole/summary.json", damaged)
+                self.assertIn("summary.json was missing or damaged, and is written again", self.resume(self.whole).stdout)
+                summary = self.whole.summary
+                self.assertEqual(summary.keys(), expected.keys())
+                self.assertEqual({key for key in expected if summary[key] != expected[key]} - {"peak_rss_mb", "tokens_per_s"}, {"seconds"})
+                self.assertAlmostEqual(summary["seconds"], float(self.whole.rows("metrics.csv")[-1]["seconds"]), places=9)
+                contents = self.whole.contents()
+                self.assertEqual({name for name in before if before[name] != contents[name]}, {"summary.json"})
+                self.assertIn("nothing to do", self.resume(self.whole).stdout)
+
     def test_a_finished_run_is_left_alone(self):
         before = self.whole.contents()
-        self.write("whole/summary.json", "")
-        self.refused("train", "--resume", "whole", code=1, says=["whole/summary.json: is missing or damaged", "move the folder away"])
-        self.write("whole/summary.json", before["summary.json"])
         self.assertIn("is finished", self.resume(self.whole).stdout)
         self.assertIn("is finished (step 25; train.steps asks for no more than 24);",
                       self.resume(self.whole, "--set", "train.steps=24").stdout)

@@ -12,7 +12,7 @@ from cli import LOGS, TEXT, VOCABULARY, CliTest, Run, fnv1a, sites_of
 
 FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "heads.csv", "summary.json", "checkpoint.safetensors",
          "model.safetensors", "best.safetensors", "sample.txt"}
-METRICS = "step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"
+METRICS = "step,tokens,seconds,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"
 LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share"
 PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms"
 HEADS = "step,layer,head,max_logit,entropy,first_share"
@@ -96,6 +96,13 @@ class Metrics(CliTest):
         changes["log"]["layers_first"] = 3
         steps = {int(r["step"]) for r in self.train("first", changes).rows("layers.csv")}
         self.assertEqual(steps, {1, 2, 3, 4, 8, 12, 16, 20, 24, 25})
+
+    def test_seconds_are_the_time_of_all_steps_so_far(self):
+        rows = self.train("run", {"log": {"every": 1}}).rows("metrics.csv")
+        total = 0
+        for row in rows:
+            total += float(row["step_ms"]) / 1e3
+            self.assertAlmostEqual(float(row["seconds"]), total, delta=1e-9)
 
     def test_val_loss_stands_where_it_was_evaluated(self):
         run = self.train("run", {"log": {"every": 5}, "eval": {"every": 10}})

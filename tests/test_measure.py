@@ -161,6 +161,13 @@ class Measure(CliTest):
         found = self.script("measure.py", self.trained("gelu").path, "--only", "sharpness").stdout
         self.assertRegex(found, r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z")
 
+    def test_a_stream_of_zeros_gives_null_and_no_warning(self):
+        config = self.config({"model": {**MODEL, "position": "none", "init": {"scheme": "xavier_normal", "embed_std": 0}}})
+        self.normscope("probe", config, "--out", "probe", "--dump", "zeros.safetensors")
+        output = self.script("measure.py", "zeros.safetensors", "--json").stdout
+        rows = json.loads(output, parse_constant=lambda name: self.fail(f"{name} is no JSON"))["layers"]
+        self.assertEqual([rows[0][name] for name in ("token_cosine", "kurtosis", "amplification")], [None] * 3)
+
     def test_refusals_are_one_line(self):
         run = self.trained("pre")
         tensors, metadata = read_safetensors(self.exchange(run, "pass.safetensors"))

@@ -11,8 +11,9 @@ FILES = ("model.safetensors", "checkpoint.safetensors", "best.safetensors")
 
 
 def read(path):
-    """(file, tensors, metadata) of a file, or of the newest weights in a run folder: model.safetensors if it is of the last step
-    taken, else checkpoint.safetensors, else best.safetensors. ValueError: a damaged file, or a run without weights."""
+    """(file, tensors, metadata) of a file, or of the newest weights in a run folder: model.safetensors if it is of the
+    last step taken, else checkpoint.safetensors, else best.safetensors. ValueError: a damaged file, or a run without
+    weights."""
     path = Path(path)
     if not path.is_dir():
         return path, *safetensors_io.read(path)
@@ -39,8 +40,8 @@ def step_of(file):
 
 
 def branch_progress(config, metadata):
-    """s/T at step s of a run with train.branch_warmup_steps = T: the branches of block l are multiplied by min(s/(T l), 1).
-    Infinite without such a warm-up; before the first step it is that of the first."""
+    """s/T at step s of a run with train.branch_warmup_steps = T: the branches of block l are multiplied by min(s/(T l),
+    1). Infinite without such a warm-up; before the first step it is that of the first."""
     warmup_steps = config.get("train", {}).get("branch_warmup_steps", 0)
     return max(1, int(metadata.get("step", 0))) / warmup_steps if warmup_steps else math.inf
 
@@ -53,7 +54,8 @@ def _why_none(run):
         summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
         first = summary["first_nonfinite"]
         site = first.get("param") or f"layer {first['layer']} {first['site']}"
-        return (f"has no weights: it diverged at step {first['step']} ({first['kind']} of {site} became non-finite), before its first "
-                "checkpoint; train it again, e.g. with a lower train.lr")
+        return (f"has no weights: it diverged at step {first['step']} ({first['kind']} of {site} became non-finite), "
+                "before its first checkpoint; train it again, e.g. with a lower train.lr")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return f"has no weights: none of {', '.join(FILES)}; a run that is stopped by a signal, or reaches its first checkpoint, has some"
+        return (f"has no weights: none of {', '.join(FILES)}; a run that is stopped by a signal, or reaches its first "
+                "checkpoint, has some")

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""What a PyTorch user would train on a CPU: a config's pre-norm LayerNorm transformer, timed step by step.
+"""The model that a PyTorch user would train on a CPU: a config's pre-norm LayerNorm transformer, timed step by step.
 
-bench_peers.py runs it, a process a measurement; it prints a line of JSON: step_ms (median), peak_mb (of the process) and
-loss. Unlike torch_model.py it knows one kind of model and is written for speed: two forms of attention to choose from, fused
-layer norm and AdamW, no copy that is not needed. Parameter names are ours. Letters: B batch, T context, C = d_model, H heads,
-D = C/H, V vocabulary.
+bench_peers.py starts one process for each measurement, which prints a line of JSON: step_ms (median), peak_mb (of the
+process) and loss. Unlike torch_model.py it has one kind of model and is written for speed: two forms of attention to
+choose from, fused layer norm and AdamW, no needless copy. Parameter names are normscope's. Letters: B batch, T context,
+C = d_model, H heads, D = C/H, V vocabulary.
 """
 
 import argparse
@@ -22,8 +22,8 @@ VOCABULARY = 65  # that of `normscope bench`, whose text is random
 
 
 class Attention(nn.Module):
-    """Fused, or written out: which is faster depends on the processor and the precision (bf16 without AMX: the latter,
-    by half of a whole step)."""
+    """Causal attention, fused or written out. The faster one depends on the processor and the precision: for bf16
+    without AMX, written out is faster by half of a whole step."""
 
     def __init__(self, config, fused):
         super().__init__()
@@ -66,7 +66,8 @@ class Block(nn.Module):
 
 
 class Peer(nn.Module):
-    """The mean cross-entropy of tokens (B, T), for a config's `model` section whose context is T."""
+    """A transformer of a config's `model` section whose context is T; called on tokens and targets (B, T), it returns
+    their mean cross-entropy in nats."""
 
     def __init__(self, config, vocab_size, fused_attention=True):
         super().__init__()
@@ -90,8 +91,8 @@ class Peer(nn.Module):
 
 
 def train(config, steps, fused_attention, compiled):
-    """(seconds of each step after the warm-up, last loss) on random tokens. Only the step itself is timed: drawing the
-    batch is not, and neither gradient clipping nor a look at the loss is asked of it."""
+    """(seconds of each step after the warm-up, last loss) on random tokens. A step is forward, backward and update,
+    without drawing the batch, gradient clipping or reading the loss."""
     model, batch = config["model"], config["train"]["batch_size"]
     peer = Peer(model, VOCABULARY, fused_attention)
     bf16 = config["train"]["precision"] == "bf16"
@@ -115,7 +116,7 @@ def train(config, steps, fused_attention, compiled):
 
 
 def peak_mb():
-    """MiB of memory this process has held at once. Not getrusage's: that one begins with the parent's."""
+    """The largest memory in MiB that this process has held. getrusage() would begin with the parent's."""
     with open("/proc/self/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
 

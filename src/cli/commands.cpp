@@ -56,9 +56,14 @@ std::string unknown_option(const Command& command, const std::string& argument) 
   const std::string given = argument.substr(0, equals);
   const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
   std::vector<std::string> names = {"help", "version"};
-  for (const Option& option : command.options) names.push_back(option.long_name());
+  std::string option;
+  for (const Option& known : command.options) {
+    names.push_back(known.long_name());
+    if (known.other_names.find(text(' ', name, ' ')) != known.other_names.npos) option = known.long_name();
+  }
   const bool has_keys = std::ranges::count(names, set_option.name) > 0;
-  const std::string option = nearest(name, names), key = has_keys ? nearest_key(name) : "";
+  const std::string key = has_keys ? nearest_key(name) : "";
+  if (option.empty()) option = nearest(name, names);
   const std::string value = equals < argument.size() ? argument.substr(equals + 1) : "VALUE";
   const std::string hint = !option.empty() ? text("did you mean --", option, "?")
                            : !key.empty()  ? text("did you mean --set ", key, "=", value, "?")

@@ -18,6 +18,7 @@ struct Option {
   std::string_view name;   // with its short form: "q,quiet"
   std::string_view value;  // the value's name in the help; empty: a flag
   std::string_view help;
+  std::string_view other_names = "";  // in other programs, between blanks: an unknown one leads here
 
   std::string long_name() const { return std::string(name.substr(name.find(',') + 1)); }
 };

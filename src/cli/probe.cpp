@@ -89,16 +89,16 @@ Exit run(const CommandLine& line) {
     if (seed == first_seed) {
       first_sites = probed.sites;
       if (options.weights)
-        std::cout << "weights of step " << probed.step << ": " << escape_controls(options.weights->path) << '\n';
+        std::cout << "weights of step " << probed.step << ": " << escape_controls(options.weights->path)
+                  << '\n';
       std::cout << "seed  loss                grad first/last     growth\n";
     }
     std::cout << aligned_left(std::to_string(seed), 6) << figures_text({record}) << std::endl;
     if (record.first_nonfinite) {
       diverged = true;
       print_error(text("[probe] seed ", seed, ", batch ", record.first_nonfinite->step, ": ",
-                       text_of(*record.first_nonfinite),
-                       " is not finite; the rows are in ", folder.file(layers_file),
-                       "; try another model.init or model.norm_placement"));
+                       text_of(*record.first_nonfinite), " is not finite; the rows are in ",
+                       folder.file(layers_file), "; try another model.init or model.norm_placement"));
     }
   }
   if (seeds > 1) std::cout << aligned_left("all", 6) << figures_text(records) << '\n';

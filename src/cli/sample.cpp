@@ -54,8 +54,11 @@ const Command sample_command = {
     .purpose = "text from a trained model",
     .options = {{"prompt", "TEXT",
                  "what the text begins with (default: a newline or, if the vocabulary has none, its first "
-                 "character; not shown)"},
-                {"length", "N", "characters to write (default: 500)"},
+                 "character; not shown)",
+                 " start text "},
+                {"length", "N", "characters to write (default: 500)",
+                 " n tokens num-tokens num_tokens max-tokens max_tokens max-new-tokens max_new_tokens "
+                 "max-length max_length "},
                 {"temperature", "X", "above 1: bolder, below 1: safer, 0: always the likeliest (default: 1)"},
                 {"top-k", "K", "draw among the K likeliest characters (default: 0, all)"},
                 {"top-p", "P", "draw among the fewest characters whose probabilities reach P (default: 1)"},

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cmath>
 #include <iostream>
+#include <set>
 
 #include "cli/commands.h"
 #include "cli/terminal.h"
@@ -75,8 +76,15 @@ bool resume(Trainer& trainer, Index steps, const std::string& folder, ProgressDi
   const bool has_checkpoint = trainer.resume();
   const Index step = trainer.state().step;
   if (has_checkpoint && step >= steps) {
-    line.say(text(folder, " is finished (step ", step,
-                  step > steps ? "; train.steps asks for no more than " : " of ", steps, "); nothing to do"));
+    const std::string finished =
+        text(folder, " is finished (step ", step,
+             step > steps ? "; train.steps asks for no more than " : " of ", steps, ')');
+    if (trainer.has_summary()) {
+      line.say(finished + "; nothing to do");
+    } else {
+      trainer.restore_summary();
+      line.say(finished + "; its summary.json was missing or damaged, and is written again");
+    }
     return false;
   }
   line.say(has_checkpoint ? text("resuming ", folder, " after step ", step)
@@ -109,8 +117,9 @@ Exit report_end(const RunRecord& run, const RunConfig& config, const std::string
     const FirstNonfinite& first = *run.first_nonfinite;
     std::cerr << "[train] diverged at step " << first.step << ": " << text_of(first)
               << " became non-finite; its logs are in " << shown_folder << "; try "
-              << (run.steps == 0 ? "another initialisation: model.init"
-                                 : "a lower train.lr, more train.warmup_steps, or clipping by train.grad_clip")
+              << (run.steps == 0
+                      ? "another initialisation: model.init"
+                      : "a lower train.lr, more train.warmup_steps, or clipping by train.grad_clip")
               << '\n';
     return Exit::diverged;
   }

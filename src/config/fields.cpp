@@ -275,6 +275,8 @@ const std::vector<Field> table = {
     row("train.branch_warmup_steps", train(&T::branch_warmup_steps), integer(0, max_steps),
         "branch warm-up T: at step s the branches of block l are multiplied by min(s/(T*l), 1); 0: off",
         {.label = "branch warm-up {}"}),
+    row("train.fixed_batch", train(&T::fixed_batch), boolean(),
+        "every step trains on the batch of step 1, so a model that can learn drives its loss to 0"),
     row("train.beta1", train(&T::beta1), number(0, 1, High::open),
         "decay of the first moment in adamw and muon", {.needs = {{has_adam_moments}}}),
     row("train.beta2", train(&T::beta2), number(0, 1, High::open),

@@ -31,6 +31,7 @@ struct TrainConfig {
   Index warmup_steps = 0;
   double cooldown = 0.2;          // wsd: the share of the steps after the warm-up in which the rate falls
   Index branch_warmup_steps = 0;  // 0: off
+  bool fixed_batch = false;       // every step's batch is that of step 1
   double beta1 = 0.9;
   double beta2 = 0.99;
   double adam_eps = 1e-8;

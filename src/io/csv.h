@@ -24,8 +24,14 @@ class CsvWriter {
   template <class... Cells>
   void row(const Cells&... cells) {
     (append(cells), ...);
-    rows_.back() = '\n';
+    end_row();
   }
+  // The same cell by cell.
+  template <class Cell>
+  void cell(const Cell& value) {
+    append(value);
+  }
+  void end_row() { rows_.back() = '\n'; }
 
   void flush();  // to the kernel: survives a kill
   void sync();   // to the disk: survives a power cut; before a checkpoint that counts on these rows
@@ -41,7 +47,11 @@ class CsvWriter {
   }
   template <class T>
   void append(const std::optional<T>& value) {
-    value ? append(*value) : append("");
+    if (value) {
+      append(*value);
+    } else {
+      append("");
+    }
   }
 
   std::string path_;

@@ -12,7 +12,7 @@ inline constexpr const char *status_done = "done", *status_diverged = "diverged"
 
 struct RunRecord {
   std::string status;  // one of the above; empty until the run ends
-  Index steps = 0;     // finished updates
+  Index steps = 0;     // finished steps, skipped updates included
   Index params = 0, vocab = 0;
   std::string corpus_hash;                                                // of the bytes of its texts
   std::optional<double> final_train_loss, final_val_loss, best_val_loss;  // nats
@@ -30,6 +30,9 @@ struct RunRecord {
 
 // summary.json, with null for figures that the run does not have; a probe's leaves out those of training.
 void write_record(const std::string& path, const RunRecord& run, const TrainConfig& config);
+
+// Sets the figures that the last rows of the logs hold: final_train_loss, growth, grad_first_last.
+void add_logged_figures(RunRecord& run, const RunFolder& folder, Index n_layer);
 
 // Entries of a summary.json; nothing if the file is missing, is damaged or has none.
 std::optional<double> seconds_in(const std::string& path);

@@ -1,7 +1,10 @@
 #include "logs/run_folder.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <ranges>
+#include <span>
 #include <vector>
 
 #include "core/parallel.h"
@@ -86,46 +89,141 @@ std::string RunFolder::file(std::string_view name) const { return (fs::path(path
 
 bool RunFolder::has(std::string_view name) const { return fs::exists(file(name)); }
 
+// --- logs: each has a table of its columns, behind the step that all of them begin with ---
+
+namespace {
+
+template <class Row>
+struct Column {
+  const char* name;
+  void (*write)(CsvWriter& csv, const Row& row);  // the row's cell in this column
+};
+
+template <auto member>
+constexpr auto cell_of = []<class Row>(CsvWriter& csv, const Row& row) { csv.cell(row.*member); };
+
+constexpr Column<MetricsRow> metrics_columns[] = {
+    {"tokens", cell_of<&MetricsRow::tokens>},
+    {"seconds", cell_of<&MetricsRow::seconds>},
+    {"train_loss", cell_of<&MetricsRow::train_loss>},
+    {"val_loss", cell_of<&MetricsRow::val_loss>},
+    {"lr", cell_of<&MetricsRow::lr>},
+    {"grad_norm", cell_of<&MetricsRow::grad_norm>},
+    {"clip_factor", cell_of<&MetricsRow::clip_factor>},
+    {"step_ms", cell_of<&MetricsRow::step_ms>},
+    {"tokens_per_s", cell_of<&MetricsRow::tokens_per_s>},
+};
+
+constexpr Column<SiteRow> layers_columns[] = {
+    {"layer", [](CsvWriter& csv, const SiteRow& row) { csv.cell(row.place.layer); }},
+    {"site", [](CsvWriter& csv, const SiteRow& row) { csv.cell(name_of(row.place.site)); }},
+    {"mean", cell_of<&SiteRow::mean>},
+    {"rms", cell_of<&SiteRow::rms>},
+    {"abs_max", cell_of<&SiteRow::abs_max>},
+    {"nonfinite", cell_of<&SiteRow::nonfinite>},
+    {"grad_rms", cell_of<&SiteRow::grad_rms>},
+    {"grad_abs_max", cell_of<&SiteRow::grad_abs_max>},
+    {"grad_norm", cell_of<&SiteRow::grad_norm>},
+    {"grad_nonfinite", cell_of<&SiteRow::grad_nonfinite>},
+    {"branch_share", cell_of<&SiteRow::branch_share>},
+};
+
+constexpr Column<ParameterRow> params_columns[] = {
+    {"layer", cell_of<&ParameterRow::layer>},
+    {"param", cell_of<&ParameterRow::param>},
+    {"numel", cell_of<&ParameterRow::numel>},
+    {"rms", cell_of<&ParameterRow::rms>},
+    {"grad_norm", cell_of<&ParameterRow::grad_norm>},
+    {"grad_norm_batch", cell_of<&ParameterRow::grad_norm_batch>},
+    {"grad_rms", cell_of<&ParameterRow::grad_rms>},
+    {"update_rms", cell_of<&ParameterRow::update_rms>},
+};
+
+constexpr Column<HeadRow> heads_columns[] = {
+    {"layer", cell_of<&HeadRow::layer>},
+    {"head", cell_of<&HeadRow::head>},
+    {"max_logit", cell_of<&HeadRow::max_logit>},
+    {"entropy", cell_of<&HeadRow::entropy>},
+    {"first_share", cell_of<&HeadRow::first_share>},
+};
+
+template <class Row>
+CsvWriter open_log(const RunFolder& folder, const char* file, std::span<const Column<Row>> columns,
+                   std::optional<Index> last_step) {
+  std::string header = "step";
+  for (const Column<Row>& column : columns) header.append(",").append(column.name);
+  return CsvWriter(folder.file(file), header, last_step);
+}
+
+template <class Row>
+void write_rows(CsvWriter& csv, Index step, std::span<const Column<Row>> columns, std::span<const Row> rows) {
+  for (const Row& row : rows) {
+    csv.cell(step);
+    for (const Column<Row>& column : columns) column.write(csv, row);
+    csv.end_row();
+  }
+  csv.flush();
+}
+
+}  // namespace
+
 LayerLogs::LayerLogs(const RunFolder& folder, std::optional<Index> last_step)
-    : layers(folder.file(layers_file),
-             "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,"
-             "branch_share",
-             last_step),
-      params(folder.file(params_file),
-             "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms", last_step),
-      heads(folder.file(heads_file), "step,layer,head,max_logit,entropy,first_share", last_step) {}
+    : layers(open_log<SiteRow>(folder, layers_file, layers_columns, last_step)),
+      params(open_log<ParameterRow>(folder, params_file, params_columns, last_step)),
+      heads(open_log<HeadRow>(folder, heads_file, heads_columns, last_step)) {}
 
 void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
                       const std::vector<ParameterRow>& parameters, const std::vector<HeadRow>& head_rows) {
-  parallel_for(3, [&](Index log) {  // their text is a sixth of the cost of logging
+  parallel_for(3, [&](Index log) {  // turning numbers into text is a sixth of the cost of logging
     if (log == 0) {
-      for (const SiteRow& s : sites)
-        layers.row(step, s.place.layer, name_of(s.place.site), s.mean, s.rms, s.abs_max, s.nonfinite,
-                   s.grad_rms, s.grad_abs_max, s.grad_norm, s.grad_nonfinite, s.branch_share);
-      layers.flush();
+      write_rows<SiteRow>(layers, step, layers_columns, sites);
     } else if (log == 1) {
-      for (const ParameterRow& p : parameters)
-        params.row(step, p.layer, p.param, p.numel, p.rms, p.grad_norm, p.grad_norm_batch, p.grad_rms,
-                   p.update_rms);
-      params.flush();
+      write_rows<ParameterRow>(params, step, params_columns, parameters);
     } else {
-      for (const HeadRow& h : head_rows)
-        heads.row(step, h.layer, h.head, h.max_logit, h.entropy, h.first_share);
-      heads.flush();
+      write_rows<HeadRow>(heads, step, heads_columns, head_rows);
     }
   });
 }
 
+void LayerLogs::sync() {
+  layers.sync();
+  params.sync();
+  heads.sync();
+}
+
+void truncate_layer_logs(const RunFolder& folder, Index last_step) {
+  const LayerLogs opened(folder, last_step);  // opening removes the rows
+}
+
 CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step) {
-  constexpr const char* columns =
-      "step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s";
-  return CsvWriter(folder.file(metrics_file), columns, last_step);
+  return open_log<MetricsRow>(folder, metrics_file, metrics_columns, last_step);
 }
 
 void write_metrics(CsvWriter& csv, const MetricsRow& row) {
-  csv.row(row.step, row.tokens, row.train_loss, row.val_loss, row.lr, row.grad_norm, row.clip_factor,
-          row.step_ms, row.tokens_per_s);
-  csv.flush();
+  write_rows<MetricsRow>(csv, row.step, metrics_columns, {&row, 1});
+}
+
+std::vector<LogRow> last_rows(const std::string& path) {
+  if (!fs::exists(path)) return {};
+  std::vector<std::string> lines = split(read_file(path, "csv"), '\n');
+  lines.pop_back();  // what follows the last newline
+  if (lines.size() < 2) return {};
+  const std::vector<std::string> columns = split(lines.front());
+  const std::string step = lines.back().substr(0, lines.back().find(',') + 1);
+  const auto is_of_step = [&](const std::string& line) { return line.starts_with(step); };
+  std::vector<LogRow> rows;
+  for (const std::string& line : std::span(lines).subspan(1) | std::views::filter(is_of_step)) {
+    const std::vector<std::string> cells = split(line);
+    LogRow& row = rows.emplace_back();
+    for (std::size_t i = 0; i < std::min(columns.size(), cells.size()); ++i) row[columns[i]] = cells[i];
+  }
+  return rows;
+}
+
+std::optional<double> number_in(const LogRow& row, std::string_view column) {
+  const auto cell = row.find(column);
+  if (cell == row.end() || cell->second.empty()) return std::nullopt;
+  return std::strtod(cell->second.c_str(), nullptr);
 }
 
 }  // namespace normscope

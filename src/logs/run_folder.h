@@ -2,6 +2,7 @@
 // heads.csv.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "io/csv.h"
@@ -24,20 +25,20 @@ constexpr const char* sample_file = "sample.txt";
 // What to do with a run that exists already.
 enum class Existing { refuse, overwrite, resume };
 
-// Usage Error for a path where a run can neither start nor be resumed: a file; a folder that is no run but
-// holds files with the names of a run's, which are somebody else's; an existing run, unless `existing` allows
-// it. `ways`: the user's choices about an existing run, for the message.
+// Usage Error unless a run can start or go on at this path. It cannot if the path is a file, if the folder is
+// no run but holds files with the names of a run's (they belong to somebody else), or if it is a run and
+// `existing` refuses one. The message then names the user's choices, `ways`.
 void require_usable(const std::string& path, Existing existing,
                     std::string_view ways = "start again with --overwrite");
 
-// Usage Error for a folder that holds no file `name`, with the runs that lie in it.
+// Usage Error for a folder without a file `name`; the message names the runs that lie in it.
 void require_run(const std::string& folder, std::string_view name);
 
 // A run's folder, locked by this process for the lifetime of the object.
 class RunFolder {
  public:
-  // Creates the folder, or opens a usable one. The files of an existing run are removed (only those that
-  // normscope writes) or kept for resuming. Error: another process writes in it.
+  // Creates the folder, or opens a usable one. With Existing::overwrite the files that normscope writes are
+  // removed. Error: another process writes in the folder.
   RunFolder(const std::string& path, Existing existing);
 
   const std::string& path() const { return path_; }
@@ -50,8 +51,11 @@ class RunFolder {
   FolderLock lock_;
 };
 
+// --- logs; src/logs/README.md defines their columns ---
+
 struct MetricsRow {
-  Index step, tokens;  // tokens: seen by then
+  Index step, tokens;  // tokens: the characters trained on so far
+  double seconds;      // of all steps since the run began
   float train_loss;
   std::optional<double> val_loss;
   double lr;
@@ -61,7 +65,7 @@ struct MetricsRow {
 
 struct ParameterRow {
   Index layer;
-  std::string_view param;  // its name, of a layout that outlives the row
+  std::string_view param;  // the parameter's name, in a layout that outlives the row
   Index numel;
   double rms, grad_norm;
   std::optional<double> grad_norm_batch;
@@ -69,18 +73,31 @@ struct ParameterRow {
   std::optional<double> update_rms;
 };
 
-// layers.csv, params.csv and heads.csv. `last_step`: goes on after the rows of that step; without it the logs
-// begin anew.
+// layers.csv, params.csv and heads.csv. With `last_step` they go on after the rows of that step; without it
+// they begin anew.
 struct LayerLogs {
   explicit LayerLogs(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
 
   void write(Index step, const std::vector<SiteRow>& sites, const std::vector<ParameterRow>& parameters,
              const std::vector<HeadRow>& head_rows);
+  void sync();
 
   CsvWriter layers, params, heads;
 };
 
+// Removes the rows after `last_step` from layer logs to which a resumed run no longer adds any.
+void truncate_layer_logs(const RunFolder& folder, Index last_step);
+
 CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step);  // as LayerLogs
 void write_metrics(CsvWriter& csv, const MetricsRow& row);
+
+// A row of a log as text, by column.
+using LogRow = std::map<std::string, std::string, std::less<>>;
+
+// The rows of a log's last step, without a torn last line; none if the log is missing or empty.
+std::vector<LogRow> last_rows(const std::string& path);
+
+// A cell as a number; nothing if it is empty or missing.
+std::optional<double> number_in(const LogRow& row, std::string_view column);
 
 }  // namespace normscope

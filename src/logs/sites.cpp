@@ -88,9 +88,15 @@ std::vector<SiteRow> SiteStatistics::rows(Index batches) const {
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     const TensorStats &value = sites_[i].value, &gradient = sites_[i].gradient;
     const double n = static_cast<double>(value.count), gn = static_cast<double>(gradient.count);
-    rows.push_back({places_[i], value.sum / n, std::sqrt(value.sum_squares / n), value.abs_max,
-                    value.nonfinite, std::sqrt(gradient.sum_squares / gn), gradient.abs_max,
-                    std::sqrt(gradient.sum_squares / static_cast<double>(batches)), gradient.nonfinite});
+    rows.push_back({.place = places_[i],
+                    .mean = value.sum / n,
+                    .rms = std::sqrt(value.sum_squares / n),
+                    .abs_max = value.abs_max,
+                    .nonfinite = value.nonfinite,
+                    .grad_rms = std::sqrt(gradient.sum_squares / gn),
+                    .grad_abs_max = gradient.abs_max,
+                    .grad_norm = std::sqrt(gradient.sum_squares / static_cast<double>(batches)),
+                    .grad_nonfinite = gradient.nonfinite});
     if (sites_[i].stream_squares != 0)
       rows.back().branch_share = std::sqrt(sites_[i].branch_squares / sites_[i].stream_squares);
   }
@@ -105,7 +111,11 @@ std::vector<HeadRow> SiteStatistics::head_rows() const {
     const double queries = static_cast<double>(stats.queries);
     const double max_logit =
         std::isnan(stats.entropy) ? stats.entropy : stats.max_logit;  // of logits that are NaN
-    rows.push_back({layer, head, max_logit, stats.entropy / queries, stats.first_share / queries});
+    rows.push_back({.layer = layer,
+                    .head = head,
+                    .max_logit = max_logit,
+                    .entropy = stats.entropy / queries,
+                    .first_share = stats.first_share / queries});
   }
   return rows;
 }

@@ -13,14 +13,14 @@
 
 namespace normscope {
 
-// One row of layers.csv, whose columns src/logs/README.md defines. NaN where nothing was measured.
+// One row of layers.csv, whose columns src/logs/README.md defines. A value that was not measured is NaN.
 struct SiteRow {
   Place place;
   double mean, rms, abs_max;
   Index nonfinite;
   double grad_rms, grad_abs_max, grad_norm;
   Index grad_nonfinite;
-  std::optional<double> branch_share = {};  // of attn_out and ffn_out beside a residual stream
+  std::optional<double> branch_share = {};  // attn_out and ffn_out of models with a residual stream have one
 };
 
 // One row of heads.csv. Heads count from 1.
@@ -46,7 +46,7 @@ struct SiteSums {
   void operator+=(const SiteSums& other);
 };
 
-// Measures each tensor when its tap fires. Micro-batches add up: their elements count as those of one tensor.
+// Measures each tensor when its tap fires. The elements of all micro-batches count as those of one tensor.
 class SiteStatistics : public TapListener<float> {
  public:
   SiteStatistics(Index n_layer, Index n_head);
@@ -60,13 +60,14 @@ class SiteStatistics : public TapListener<float> {
   // Sums of each site, in the order of the model, and of each head (L, H).
   std::span<const SiteSums> sites() const { return sites_; }
   std::span<const HeadStats> heads() const { return heads_; }
-  // Adds those of a micro-batch.
+  // Adds the sums of a micro-batch.
   void add(std::span<const SiteSums> sites, std::span<const HeadStats> heads);
 
-  // In the order of the model. Over several batches, norms are root mean squares.
+  // Rows in the order of the model. Over several batches, norms are root mean squares.
   std::vector<SiteRow> rows(Index batches = 1) const;
   std::vector<HeadRow> head_rows() const;
-  // The first value, else the last gradient: backward computes it first. Without its step.
+  // The first site whose value is not finite, else the last one whose gradient is not: backward computes it
+  // first. The caller adds the step.
   std::optional<FirstNonfinite> first_nonfinite() const;
 
  private:

@@ -150,8 +150,9 @@ auto naming(const std::vector<std::string>& others, Work work) {
     return work();
   } catch (const Error& error) {
     if (others.empty()) throw;
-    throw Error(error.exit, text(error.what(), "; instead of the run's folder, name another file of it: ",
-                                 join(others, " or ")));
+    throw Error(
+        error.exit,
+        text(error.what(), "; instead of the run's folder, name another file of it: ", join(others, " or ")));
   }
 }
 
@@ -161,8 +162,8 @@ auto naming(const std::vector<std::string>& others, Work work) {
   if (const auto first = first_nonfinite_in(summary))
     refuse("run", folder, ": has no weights: it diverged at step ", first->step, " (", text_of(*first),
            " became non-finite), before its first checkpoint; train it again, e.g. with a lower train.lr");
-  refuse("run", folder, ": has no weights: neither ", model_file, " nor ", checkpoint_file, " nor ", best_file,
-         "; a run that is stopped by a signal, or reaches its first checkpoint, has some");
+  refuse("run", folder, ": has no weights: neither ", model_file, " nor ", checkpoint_file, " nor ",
+         best_file, "; a run that is stopped by a signal, or reaches its first checkpoint, has some");
 }
 
 }  // namespace
@@ -252,7 +253,8 @@ Weights newest_weights(const std::string& run_or_file) {
   const auto step_in = [&](const std::string& path) {
     return naming(others_than(path), [&] { return number_at<Index>(path, read_metadata(path), "step"); });
   };
-  const bool has_both = files[0].ends_with(model_file) && files.size() > 1 && files[1].ends_with(checkpoint_file);
+  const bool has_both =
+      files[0].ends_with(model_file) && files.size() > 1 && files[1].ends_with(checkpoint_file);
   const std::string& newest = has_both && step_in(files[0]) < step_in(files[1]) ? files[1] : files[0];
   return {newest, others_than(newest)};
 }

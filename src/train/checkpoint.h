@@ -17,16 +17,16 @@ namespace normscope {
 
 // The progress of a run: with the config, weights and moments, all that the next step depends on.
 struct TrainState {
-  Index step = 0;                               // finished updates
+  Index step = 0;                               // finished steps, skipped updates included
   std::uint64_t trajectory_hash = fnv1a_basis;  // over loss and grad_norm of every step
   std::optional<double> best_val_loss;
   Index best_step = 0;
   Index skipped = 0;  // updates skipped by on_nonfinite: skip
   Index consecutive_skips = 0;
-  std::optional<double> branch_share;  // of step 1
+  std::optional<double> branch_share;  // at step 1
 };
 
-// The run's part of the metadata of its files.
+// The run whose files are written or read.
 struct CheckpointMeta {
   const RunConfig& config;
   const Corpus& corpus;
@@ -39,28 +39,28 @@ Metadata file_metadata(const CheckpointMeta& meta, Index step);
 void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const TrainState& state,
                      const Model<float>& model, const Moments<float>& moments);
 
-// Reads a checkpoint into a model and all its moments. Errors: the file is damaged, its config differs in
-// keys that may not change on resume (usage), it has another corpus or format, or impossible metadata.
+// Reads a checkpoint into a model and all its moments. Errors: the file is damaged; its config differs in
+// keys that may not change on resume (usage); its corpus, format or metadata are not those of this run.
 TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, Model<float>& model,
                            Moments<float>& moments);
 
-// "another text than data/austen.txt ...", if a file has the `hash` of another one; else empty.
+// "another text than data/austen.txt ..." if `hash` is not that of the run's corpus, else empty.
 std::string text_difference(const std::string& hash, const CheckpointMeta& now);
 
 // Saves the weights alone, for load_state_dict of a PyTorch module.
 void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model);
 
-// Refuses a file with missing, misshapen or extra parameters; moments and sites may be there. Reads the
-// header only, so a false header cannot make it allocate.
+// Refuses a file with missing, misshapen or extra parameters; it may have moments and sites too. Looks at the
+// header alone, so a false one cannot make it allocate.
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout);
 
-// The finished updates behind the weights; 0 in a file of another program.
+// The finished steps behind the weights; 0 in a file of another program.
 Index step_of(const SafetensorsFile& file);
 
 // Reads every parameter and running statistic by name. Call require_weights() first.
 void load_model_weights(const SafetensorsFile& file, Model<float>& model);
 
-// A model file with its own config and vocabulary, from the metadata.
+// A model with the config and the vocabulary in its file's metadata.
 struct LoadedModel {
   RunConfig config;
   Vocabulary vocab;
@@ -79,8 +79,9 @@ struct Weights {
 };
 
 // The newest weights of a run folder: model.safetensors if it is of the last step taken, else
-// checkpoint.safetensors, else best.safetensors. Reads no more than headers. A file stands for itself. Errors:
-// a damaged header; no weights (usage), with the reason: the run diverged first, was killed first, is no run.
+// checkpoint.safetensors, else best.safetensors. Reads no more than headers. A file stands for itself.
+// Errors: a damaged header; no weights (usage), with the reason: the run diverged first, was killed first, is
+// no run.
 Weights newest_weights(const std::string& run_or_file);
 
 // Loads newest_weights().

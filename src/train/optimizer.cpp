@@ -6,9 +6,8 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
-#include "core/scratch.h"
-#include "kernels/gemm/gemm.h"
 #include "kernels/simd.h"
+#include "train/muon.h"
 
 namespace normscope {
 
@@ -35,10 +34,10 @@ template <class Sum>
 PartSums<Sum>::PartSums(const std::vector<ParameterPart>& parts) : parts_(parts.size()) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     for (Index begin = 0; begin < parts[i].size; begin += elements_per_block)
-      blocks_.push_back({static_cast<int>(i), parts[i].offset + begin,
+      chunks_.push_back({static_cast<int>(i), parts[i].offset + begin,
                          std::min(elements_per_block, parts[i].size - begin)});
   }
-  by_block_.resize(blocks_.size());
+  by_chunk_.resize(chunks_.size());
 }
 
 template <class Real>
@@ -46,8 +45,8 @@ GradientNorms<Real>::GradientNorms(const ParameterLayout& layout) : parts(parts_
 
 template <class Real>
 void GradientNorms<Real>::measure(const ParameterBlock<Real>& gradients) {
-  sums_.measure(by_part, [&](const auto& block) {
-    return kernels<Real>().sum_squares(block.count, gradients.all().data() + block.begin);
+  sums_.measure(by_part, [&](const auto& chunk) {
+    return kernels<Real>().sum_squares(chunk.count, gradients.all().data() + chunk.begin);
   });
   double squares = 0;
   for (std::size_t i = 0; i < by_part.size(); ++i) {
@@ -65,7 +64,7 @@ double clip_factor(double grad_clip, double norm) {
 double learning_rate(const TrainConfig& config, Index step) {
   const double s = static_cast<double>(step), w = static_cast<double>(config.warmup_steps);
   if (step <= config.warmup_steps) return config.lr * s / w;
-  if (config.steps - config.warmup_steps == 1) return config.lr;  // a single step decays nothing
+  if (config.steps - config.warmup_steps == 1) return config.lr;
   const double p = (s - w) / (static_cast<double>(config.steps) - w);
   const auto linear = [&](double share) { return config.lr + (config.min_lr - config.lr) * share; };
   switch (config.schedule) {
@@ -81,76 +80,31 @@ double learning_rate(const TrainConfig& config, Index step) {
   fail("schedule", "no code for schedule number ", static_cast<int>(config.schedule));
 }
 
-namespace {
-
-// Brings the rms of Muon's directions near that of AdamW's updates (Liu et al. 2025), so that both take one
-// learning rate.
-constexpr double muon_scale = 0.2;
-
-// Replaces x, whose singular value decomposition is USV', by nearly UV': five steps of the Newton-Schulz
-// iteration x = (aI + bG + cG^2) x with G = xx', as in torch.optim.Muon but in the precision of Real. It
-// takes singular values from 0.003 to 1 to between 0.7 and 1.2. A tall x has the smaller G = x'x on its
-// right.
-template <class Real>
-void orthogonalise(GemmProvider provider, const Matrix<Real>& x) {
-  constexpr auto a = Real(3.4445), b = Real(-4.775), c = Real(2.0315);
-  constexpr auto least_norm = Real(1e-7);
-  constexpr int iterations = 5;
-  static_assert(iterations % 2 == 1, "the last one writes x itself");
-  const bool is_tall = x.rows > x.cols;
-  const Index n = std::min(x.rows, x.cols);
-  struct From;
-  struct Gram;
-  struct Polynomial;
-  Matrix<Real> from(thread_scratch<Real, From>(x.size()), x.rows, x.cols), to = x;
-  const Matrix<Real> gram(thread_scratch<Real, Gram>(n * n), n, n);
-  const Matrix<Real> polynomial(thread_scratch<Real, Polynomial>(n * n), n, n);
-
-  const Real norm = std::max(least_norm, static_cast<Real>(std::sqrt(sum_squares(x.size(), x.data))));
-  axpby(x.size(), 1 / norm, x.data, Real(0), from.data);
-  for (int i = 0; i < iterations; ++i) {
-    gemm<Real>(provider, {.a = is_tall ? from.t() : from, .b = is_tall ? from : from.t(), .c = gram});
-    axpby(n * n, b / c, gram.data, Real(0), polynomial.data);
-    gemm<Real>(provider, {.a = gram, .b = gram, .c = polynomial, .beta = 1});
-    axpby(n * n, c, polynomial.data, Real(0), polynomial.data);
-    for (Index j = 0; j < n; ++j) polynomial.data[j * n + j] += a;
-    gemm<Real>(provider, {.a = is_tall ? from : polynomial, .b = is_tall ? polynomial : from, .c = to});
-    std::swap(from, to);
-  }
-}
-
-}  // namespace
-
 template <class Real>
 Optimizer<Real>::Optimizer(const TrainConfig& config, const ParameterLayout& layout)
     : moments{std::vector<Real>(layout.block_size()), std::vector<Real>(layout.block_size())},
       config_(config),
       layout_(layout),
       parts_(parts_of(layout)),
-      sums_(parts_) {}
+      sums_(parts_),
+      directions_(config.optimizer == OptimizerKind::muon ? layout.block_size() : 0) {}
 
-// Muon moves the matrices of the blocks; AdamW the embeddings, the head and all vectors.
+// Muon moves the matrices of the blocks; AdamW moves the embeddings, the head and all vectors.
 template <class Real>
-bool Optimizer<Real>::has_direction(const ParameterPart& part) const {
+bool Optimizer<Real>::uses_muon(const ParameterPart& part) const {
   const Role role = layout_[part.parameter].role;
   return config_.optimizer == OptimizerKind::muon &&
          (role == Role::qkv || role == Role::matrix || role == Role::branch_output);
 }
 
-// M = mu M + G; the direction is G + mu M, made orthogonal.
 template <class Real>
-void Optimizer<Real>::set_directions(Real gradient_scale, const ParameterBlock<Real>& gradients) {
-  const auto mu = static_cast<Real>(config_.momentum);
+void Optimizer<Real>::set_directions(double gradient_scale, const ParameterBlock<Real>& gradients) {
   for (const ParameterPart& part : parts_) {
-    if (!has_direction(part)) continue;
-    const Real* gradient = gradients.all().data() + part.offset;
-    Real* momentum = moments.first.data() + part.offset;
-    Real* direction = moments.second.data() + part.offset;
-    axpby(part.size, gradient_scale, gradient, mu, momentum);
-    axpby(part.size, gradient_scale, gradient, Real(0), direction);
-    axpby(part.size, mu, momentum, Real(1), direction);
+    if (!uses_muon(part)) continue;
     const Index cols = layout_[part.parameter].cols();
-    orthogonalise<Real>(config_.gemm, {direction, part.size / cols, cols});
+    muon_direction<Real>(config_, gradient_scale, gradients.all().data() + part.offset,
+                         moments.first.data() + part.offset,
+                         {directions_.data() + part.offset, part.size / cols, cols});
   }
 }
 
@@ -173,32 +127,29 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
                                .momentum = static_cast<Real>(c.momentum),
                                .decay = 1,
                                .lr = static_cast<Real>(lr)};
-  if (c.optimizer == OptimizerKind::muon) set_directions(static_cast<Real>(gradient_scale), gradients);
-  sums_.measure(changes_, [&](const auto& block) -> WeightChange {
-    const Parameter& p = layout_[parts_[block.part].parameter];
+  set_directions(gradient_scale, gradients);
+  sums_.measure(changes_, [&](const auto& chunk) -> WeightChange {
+    const ParameterPart& part = parts_[chunk.part];
+    const Parameter& p = layout_[part.parameter];
     const auto decay = static_cast<Real>(p.is_matrix() ? 1 - lr * c.weight_decay : 1.0);
-    const Real* g = gradients.all().data() + block.begin;
-    Real* w = parameters.all().data() + block.begin;
-    Real *m = moments.first.data() + block.begin, *v = moments.second.data() + block.begin;
-    if (has_direction(parts_[block.part])) {
-      const Index cols = p.cols(), rows = parts_[block.part].size / cols;
-      const double rate = lr * muon_scale * std::sqrt(static_cast<double>(std::max(rows, cols)));
+    const Real* g = gradients.all().data() + chunk.begin;
+    Real* w = parameters.all().data() + chunk.begin;
+    Real *m = moments.first.data() + chunk.begin, *v = moments.second.data() + chunk.begin;
+    if (c.optimizer == OptimizerKind::sgd) {
+      MomentumStep<Real> rule = sgd;
+      rule.decay = decay;
+      return kernels<Real>().momentum_step(chunk.count, rule, g, w, m);
+    }
+    if (uses_muon(part)) {  // a step of SGD without momentum along the direction
+      const double rate = muon_rate(lr, part.size / p.cols(), p.cols());
       const MomentumStep<Real> rule{
           .gradient_scale = 1, .momentum = 0, .decay = decay, .lr = static_cast<Real>(rate)};
-      return kernels<Real>().momentum_step(block.count, rule, v, w, v);
+      return kernels<Real>().momentum_step(chunk.count, rule, directions_.data() + chunk.begin, w, v);
     }
-    switch (c.optimizer) {
-      case OptimizerKind::muon:
-      case OptimizerKind::adamw: {
-        AdamW<Real> rule = adamw;
-        rule.decay = decay;
-        return kernels<Real>().adamw(block.count, rule, g, w, m, v);
-      }
-      case OptimizerKind::sgd: {
-        MomentumStep<Real> rule = sgd;
-        rule.decay = decay;
-        return kernels<Real>().momentum_step(block.count, rule, g, w, m);
-      }
+    if (c.optimizer == OptimizerKind::adamw || c.optimizer == OptimizerKind::muon) {
+      AdamW<Real> rule = adamw;
+      rule.decay = decay;
+      return kernels<Real>().adamw(chunk.count, rule, g, w, m, v);
     }
     fail("optimizer", "no code for optimizer number ", static_cast<int>(c.optimizer));
   });

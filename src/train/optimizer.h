@@ -22,33 +22,33 @@ double learning_rate(const TrainConfig& config, Index step);
 struct ParameterPart {
   int parameter;
   std::string name;
-  Index offset, size;  // numbers of the block
+  Index offset, size;  // in numbers of a ParameterBlock
 };
 std::vector<ParameterPart> parts_of(const ParameterLayout& layout);
 
-// Sums over each part, in blocks of fixed size that are added in order: equal bits at any thread count.
+// Sums over each part, in chunks of fixed size that are added in order: equal bits at any thread count.
 template <class Sum>
 class PartSums {
  public:
-  struct Block {
+  struct Chunk {
     int part;
-    Index begin, count;  // numbers of the block of parameters
+    Index begin, count;  // in numbers of a ParameterBlock
   };
 
   explicit PartSums(const std::vector<ParameterPart>& parts);
 
-  // Sets sums[p] to the sum of measure(block) over part p's blocks.
+  // Sets sums[p] to the sum of measure_chunk(chunk) over the chunks of part p.
   template <class Measure>
-  void measure(std::vector<Sum>& sums, Measure measure_block) {
-    parallel_for(std::ssize(blocks_), [&](Index i) { by_block_[i] = measure_block(blocks_[i]); });
+  void measure(std::vector<Sum>& sums, Measure measure_chunk) {
+    parallel_for(std::ssize(chunks_), [&](Index i) { by_chunk_[i] = measure_chunk(chunks_[i]); });
     sums.assign(parts_, Sum{});
-    for (std::size_t i = 0; i < blocks_.size(); ++i) sums[blocks_[i].part] += by_block_[i];
+    for (std::size_t i = 0; i < chunks_.size(); ++i) sums[chunks_[i].part] += by_chunk_[i];
   }
 
  private:
   std::size_t parts_;
-  std::vector<Block> blocks_;
-  std::vector<Sum> by_block_;
+  std::vector<Chunk> chunks_;
+  std::vector<Sum> by_chunk_;
 };
 
 // Norms of the gradient before clipping.
@@ -73,8 +73,8 @@ double clip_factor(double grad_clip, double norm);
 // Laid out like a ParameterBlock.
 template <class Real>
 struct Moments {
-  std::vector<Real> first;   // AdamW's m; or the momentum buffer
-  std::vector<Real> second;  // AdamW's v; of Muon's matrices the last direction; else 0
+  std::vector<Real> first;   // AdamW's m; the momentum of SGD and Muon
+  std::vector<Real> second;  // AdamW's v; the velocity of Muon's step along the direction; 0 with SGD
 };
 
 template <class Real>
@@ -92,13 +92,14 @@ class Optimizer {
   Moments<Real> moments;
 
  private:
-  bool has_direction(const ParameterPart& part) const;
-  void set_directions(Real gradient_scale, const ParameterBlock<Real>& gradients);
+  bool uses_muon(const ParameterPart& part) const;
+  void set_directions(double gradient_scale, const ParameterBlock<Real>& gradients);
 
   TrainConfig config_;
   const ParameterLayout& layout_;
   std::vector<ParameterPart> parts_;
   PartSums<WeightChange> sums_;
+  std::vector<Real> directions_;  // with Muon: of its matrices, laid out like a ParameterBlock
   std::vector<WeightChange> changes_;
 };
 

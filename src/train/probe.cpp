@@ -46,23 +46,21 @@ void write_exchange(const std::string& path, const CheckpointMeta& meta, Index w
   write_safetensors(path, tensors, file_metadata(meta, weights_step));
 }
 
-// Loads the given weights, or initialises the model. Returns the step of the weights.
-Index set_weights(const RunConfig& config, const ProbeOptions& options, Model<float>& model) {
-  if (!options.weights) {
-    initialise(config.model, model.layout(), config.train.seed, model.parameters);
-    return 0;
-  }
-  const SafetensorsFile file = options.weights->open();
-  require_weights(file, model.layout());
-  load_model_weights(file, model);
-  return step_of(file);
-}
-
 }  // namespace
 
 Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options, RunFolder& folder) {
+  std::unique_ptr<const SafetensorsFile> weights;
+  if (options.weights) {
+    weights.reset(new SafetensorsFile(options.weights->open()));
+    require_weights(*weights, ParameterLayout(config.model, corpus.vocab.size()));  // before allocating it
+  }
   Model<float> model(config.model, corpus.vocab.size(), config.train.gemm_mode());
-  const Index weights_step = set_weights(config, options, model);
+  if (weights) {
+    load_model_weights(*weights, model);
+  } else {
+    initialise(config.model, model.layout(), config.train.seed, model.parameters);
+  }
+  const Index weights_step = weights ? step_of(*weights) : 0;
   model.branch_progress = config.train.branch_progress(std::max<Index>(1, weights_step));
   StepRunner runner(config, model, corpus.train, /*dropout=*/false);
   SiteStatistics statistics(config.model.n_layer, config.model.n_head);

@@ -18,7 +18,7 @@ struct ProbeOptions {
 };
 
 struct Probed {
-  RunRecord record;  // final_train_loss: the mean loss of the batches; `step` of first_nonfinite: the batch
+  RunRecord record;  // final_train_loss: the batches' mean; step of first_nonfinite: the batch
   std::vector<SiteRow> sites;
   Index step = 0;  // of the weights
 };

@@ -41,7 +41,6 @@ void Ranks::require_same(const std::string& mine) {
     if (mine != expected)
       refuse("mpi", "not the inputs of the first rank; got ", mine, "; expected ", expected,
              "; start all ranks alike, with the same files, on machines of one kind");
-    return true;
   });
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/error.h"
@@ -24,36 +25,43 @@ class Ranks {
   bool is_first() const { return rank_ == 0; }  // the rank that writes files and messages
   std::string prefix() const { return is_first() ? "" : text("[mpi] rank ", rank_, ": "); }  // of messages
 
-  // all = every rank's `mine`, in the order of ranks. All give equally many items.
+  // Sets `all` to the items of every rank in the order of ranks. Each rank gives equally many.
   template <class Item>
   void gather(std::span<const Item> mine, std::vector<Item>& all) const {
     all.resize(mine.size() * static_cast<std::size_t>(size_));
     gather_bytes(mine.data(), mine.size_bytes(), all.data());
   }
-  bool any(bool mine) const;  // whether it is true on any rank
+  bool any(bool mine) const;  // whether `mine` is true on any rank
 
-  // Sends bytes of rank `from` to all, who have as many. (MPI_Bcast)
+  // Copies the bytes of rank `from` to all others, each of which has room for as many. (MPI_Bcast)
   virtual void broadcast(void* /*bytes*/, std::size_t /*count*/, int /*from*/ = 0) const {}
 
   // Rank r owns numbers [slice_begin(n, r), slice_begin(n, r + 1)) of a block of n.
   Index slice_begin(Index n, int r) const { return n * r / size_; }
-  // received = this rank's slice of every rank's block, in the order of ranks. (MPI_Alltoallv)
+  // Sets `received` to this rank's slice of every rank's block, in the order of ranks. (MPI_Alltoallv)
   virtual void exchange_slices(const std::vector<float>& /*block*/, std::vector<float>& /*received*/) const {}
   // Sends each rank's slice of the block to all. (MPI_Allgatherv)
   virtual void gather_slices(std::vector<float>& /*block*/) const {}
 
-  // Returns work(). If it throws an Error on any rank, all ranks leave and throw that of the first of them.
+  // Runs work() and returns its result, if it has one. If it throws an Error on any rank, all ranks leave and
+  // throw that of the first of them.
   template <class Work>
   auto together(Work&& work) {
-    std::optional<decltype(work())> result;
+    using Value = std::invoke_result_t<Work>;
+    constexpr bool is_void = std::is_void_v<Value>;
+    std::optional<std::conditional_t<is_void, char, Value>> result;
     std::optional<Error> error;
     try {
-      result.emplace(work());
+      if constexpr (is_void) {
+        work();
+      } else {
+        result.emplace(work());
+      }
     } catch (const Error& mine) {
       error = mine;
     }
     throw_first(error);
-    return std::move(*result);
+    if constexpr (!is_void) return std::move(*result);
   }
   // Usage Error unless `mine`, a line about the inputs, is equal on all ranks.
   void require_same(const std::string& mine);

@@ -12,6 +12,7 @@ StepRunner::StepRunner(const RunConfig& config, Model<float>& model, std::span<c
       batch_size_(config.train.batch_size),
       grad_accum_(config.train.grad_accum),
       dropout_(dropout),
+      fixed_batch_(config.train.fixed_batch),
       model_(model),
       ranks_(ranks),
       tokens_(batch_size_ * context_),
@@ -24,10 +25,10 @@ StepRunner::StepRunner(const RunConfig& config, Model<float>& model, std::span<c
 }
 
 void StepRunner::fill(Index step, Index micro) {
-  sampler_.fill(step, micro * batch_size_, batch_size_, tokens_.data(), targets_.data());
+  sampler_.fill(fixed_batch_ ? 1 : step, micro * batch_size_, batch_size_, tokens_.data(), targets_.data());
 }
 
-// Returns the loss; the model's gradients hold the micro-batch's term of the step's gradient.
+// Returns the micro-batch's loss and leaves its term of the step's gradient in the model's gradients.
 double StepRunner::compute_micro_batch(Index step, Index micro, TapListener<float>* listener) {
   model_.gradients.clear();
   fill(step, micro);
@@ -38,7 +39,7 @@ double StepRunner::compute_micro_batch(Index step, Index micro, TapListener<floa
   return model_.loss_and_gradients(pass, 1.0f / static_cast<float>(grad_accum_), listener);
 }
 
-// Adds those of the round's micro-batches in their order.
+// Adds the statistics of this round's micro-batches in their order, whichever rank computed them.
 void StepRunner::add_statistics(Index micro_batches, SiteStatistics& statistics) {
   const auto sites = micro_statistics_.sites();
   const auto heads = micro_statistics_.heads();

@@ -20,8 +20,8 @@ struct StepResult {
 
   float loss = 0;              // mean over the whole batch
   GradientNorms<float> norms;  // of the whole batch's gradient, before clipping
-  std::vector<float>
-      batch_moments;  // of batch norms, micro-batch by micro-batch: for RunningStatistics::move
+  // Moments of every batch norm, micro-batch by micro-batch, for RunningStatistics::move.
+  std::vector<float> batch_moments;
 
   float grad_norm() const { return static_cast<float>(norms.total); }
   bool finite() const {
@@ -32,17 +32,17 @@ struct StepResult {
 
 class StepRunner {
  public:
-  // `model` and `train_text` must outlive the runner. `dropout` false: none, for a probe. Ranks take
-  // micro-batches in turn: rank r of R those of number r, r+R, ...
+  // `model` and `train_text` must outlive the runner. A probe sets `dropout` to false: it has none. Ranks
+  // take micro-batches in turn: rank r of R computes those of number r, r+R, ...
   StepRunner(const RunConfig& config, Model<float>& model, std::span<const Token> train_text,
              bool dropout = true, const Ranks& ranks = one_rank());
 
   // Loss and gradients of step s of the run; the model's gradients are those of the whole batch, on every
-  // rank. `statistics` gets every site of every micro-batch. The result is valid until the next call.
-  // Allocates nothing after the first step.
+  // rank. `statistics` gets every site of every micro-batch. The result is valid until the next call, which
+  // reuses its memory.
   const StepResult& compute(Index step, SiteStatistics* statistics = nullptr);
 
-  // Draws micro-batch `micro` of step s without running it.
+  // Draws micro-batch `micro` of step s without running it; with train.fixed_batch, that of step 1.
   void fill(Index step, Index micro = 0);
 
   // The tokens and targets of the last micro-batch.
@@ -55,7 +55,7 @@ class StepRunner {
   BatchSampler sampler_;
   RandomStream dropout_stream_;
   Index context_, batch_size_, grad_accum_;
-  bool dropout_;
+  bool dropout_, fixed_batch_;
   Model<float>& model_;
   const Ranks& ranks_;
   std::vector<Token> tokens_, targets_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <type_traits>
 
 #include "config/dump.h"
 #include "core/machine.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr Index max_consecutive_skips = 20;
 constexpr Index sample_length = 1000;  // characters of sample.txt
 constexpr double sample_temperature = 0.8;
+constexpr const char* statuses[] = {status_done, status_diverged, status_interrupted};  // by Ended
 
 }  // namespace
 
@@ -24,6 +26,7 @@ constexpr double sample_temperature = 0.8;
 struct Trainer::Step {
   Index number;
   bool is_last, log_metrics, log_sites, evaluate, save;
+  Stopwatch clock = {};
   const StepResult* result = nullptr;
   const std::vector<WeightChange>* changes = nullptr;  // null: the update was skipped
   MetricsRow row = {};
@@ -50,6 +53,53 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
   record_.ranks = ranks.size();
 }
 
+// --- the run ---
+
+RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
+  const Stopwatch clock;
+  begin();
+  Ended ended = take_steps(stop, max_threads_tried);
+  if (ended == Ended::done && folder_ && !write_results()) ended = Ended::diverged;
+  record_.status = statuses[static_cast<int>(ended)];
+  if (folder_) {
+    complete_record();
+    record_.seconds = record_.seconds.value_or(0) + clock.seconds();
+    write_summary();
+  }
+  // The last checkpoint is written last, so a run that has it is complete; after an earlier kill the
+  // checkpoint before it leads to the same results.
+  if (ended == Ended::done) save();
+  return record_;
+}
+
+Trainer::Ended Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
+  std::optional<ThreadChoice> threads;
+  if (max_threads_tried > 1) threads.emplace(max_threads_tried);
+  for (Index number = first_step_; number <= config_.train.steps; ++number) {
+    Step step = plan(number);
+    compute(step);
+    if (step.result->finite()) {
+      update(step);
+    } else if (may_skip()) {
+      skip(step);
+    } else {
+      return diverge(step);
+    }
+    count(step);
+    if (!weights_are_finite(step)) return diverge(step);
+    observe_sites(step);
+    const double seconds = take_time(step);
+    if (step.evaluate && !evaluate_model(step)) return diverge(step);
+    log_metrics(step);
+    show_progress(step);
+    if (threads) threads->after_step(seconds);
+    const bool is_interrupted = ranks_.any(stop.load()) && !step.is_last;
+    if (step.save || is_interrupted) save();
+    if (is_interrupted) return Ended::interrupted;
+  }
+  return Ended::done;
+}
+
 // --- before the first step ---
 
 // The first rank reads the checkpoint and sends it to all.
@@ -58,11 +108,8 @@ bool Trainer::resume() {
   ranks_.together([&] {
     if (folder_ && folder_->has(checkpoint_file))
       state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, moments);
-    if (folder_ && state_.step >= config_.train.steps && !seconds_in(folder_->file(summary_file)))
-      fail("resume", folder_->file(summary_file), ": is missing or damaged, though step ", state_.step,
-           " is done; move the folder away to train the run again");
-    return true;
   });
+  static_assert(std::is_trivially_copyable_v<TrainState>);
   ranks_.broadcast(&state_, sizeof state_);
   if (state_.step == 0) return false;
   for (std::vector<float>* numbers :
@@ -78,10 +125,11 @@ void Trainer::begin() {
   write_atomically(folder_->file(config_file), dump_text(config_));
   const auto last_step = state_.step > 0 ? std::optional(state_.step) : std::nullopt;
   metrics_log_.emplace(open_metrics(*folder_, last_step));
+  seconds_before_ = seconds_until(state_.step);
   if (config_.log.layers_every > 0) {
     layer_logs_.emplace(*folder_, last_step);
-  } else if (folder_->has(layers_file)) {
-    LayerLogs(*folder_, last_step);  // drops the rows after the last step, as for every log
+  } else if (last_step && folder_->has(layers_file)) {
+    truncate_layer_logs(*folder_, *last_step);
   }
 }
 
@@ -92,9 +140,18 @@ void Trainer::remove_summary() {
   std::filesystem::remove(path);
 }
 
+// The time of the first `steps` steps by the last row of metrics.csv: its mean time of a step, times `steps`.
+// A checkpoint has no times, since its bytes depend on config, corpus, seed and step alone.
+double Trainer::seconds_until(Index steps) const {
+  const std::vector<LogRow> rows = last_rows(folder_->file(metrics_file));
+  if (rows.empty()) return 0;
+  return number_in(rows.back(), "seconds").value_or(0) * static_cast<double>(steps) /
+         number_in(rows.back(), "step").value_or(1);
+}
+
 // --- a step ---
 
-// Log rows are due at step 1, and like evaluations at every multiple and at the last step.
+// Log rows are due at step 1, at every multiple and at the last step; evaluations too, but for step 1.
 Trainer::Step Trainer::plan(Index number) const {
   const bool last = number == config_.train.steps;
   const auto at_multiple = [&](Index every) { return every > 0 && number % every == 0; };
@@ -120,65 +177,92 @@ void Trainer::compute(Step& step) {
   step.row.clip_factor = clip_factor(config_.train.grad_clip, step.result->norms.total);
 }
 
-// Updates the weights, or skips the update. Ends the run where the loss or the new weights are not finite.
 void Trainer::update(Step& step) {
-  if (step.result->finite()) {
-    step.changes = &optimizer_.update(step.number - state_.skipped, step.row.lr, step.row.clip_factor,
-                                      model_.gradients, model_.parameters);
-    model_.running.move(step.result->batch_moments);
-    state_.consecutive_skips = 0;
-  } else if (config_.train.on_nonfinite == OnNonfinite::stop ||
-             ++state_.consecutive_skips >= max_consecutive_skips) {
-    return diverge(step);
-  } else {
-    ++state_.skipped;
-    observer_.on_note(text("step ", step.number, ": loss or gradient not finite; the update is skipped"));
-  }
+  step.changes = &optimizer_.update(step.number - state_.skipped, step.row.lr, step.row.clip_factor,
+                                    model_.gradients, model_.parameters);
+  model_.running.move(step.result->batch_moments);
+  state_.consecutive_skips = 0;
+}
+
+// Whether one more step with a loss or gradient that is not finite may go without an update.
+bool Trainer::may_skip() const {
+  return config_.train.on_nonfinite == OnNonfinite::skip &&
+         state_.consecutive_skips + 1 < max_consecutive_skips;
+}
+
+void Trainer::skip(const Step& step) {
+  ++state_.consecutive_skips;
+  ++state_.skipped;
+  observer_.on_note(text("step ", step.number, ": loss or gradient not finite; the update is skipped"));
+}
+
+// Enters the step into the state of the run.
+void Trainer::count(const Step& step) {
   const float hashed[2] = {step.result->loss, step.result->grad_norm()};
   state_.trajectory_hash = fnv1a(hashed, sizeof hashed, state_.trajectory_hash);
   state_.step = step.number;
   record_.final_train_loss = step.result->loss;
-  const auto is_finite = [](const WeightChange& change) { return std::isfinite(change.change); };
-  if (step.changes != nullptr && !std::ranges::all_of(*step.changes, is_finite)) diverge(step);
 }
 
-// Repeats the step with the weights as they are and every tap on, and finds the first tensor that is not
-// finite.
-void Trainer::diverge(const Step& step) {
-  record_.status = status_diverged;
+bool Trainer::weights_are_finite(const Step& step) const {
+  const auto is_finite = [](const WeightChange& change) { return std::isfinite(change.change); };
+  return step.changes == nullptr || std::ranges::all_of(*step.changes, is_finite);
+}
+
+// Repeats the step with the weights as they are and every tap on, names the first tensor that is not finite,
+// and logs the step.
+Trainer::Ended Trainer::diverge(Step& step) {
   statistics_.clear();
   const StepResult& result = runner_.compute(step.number, &statistics_);
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
-  const bool is_updated = state_.step == step.number;  // then the rows are those of the weights before
+  const bool is_updated = state_.step == step.number;  // then its rows are those of the weights before
   if (layer_logs_ && !is_updated)
     layer_logs_->write(step.number, statistics_.rows(), {}, statistics_.head_rows());
+  if (step.row.step_ms == 0) take_time(step);
+  step.log_metrics = true;
+  log_metrics(step);
+  return Ended::diverged;
 }
 
 void Trainer::observe_sites(const Step& step) {
+  if (!step.measures_sites()) return;
   const std::vector<SiteRow> sites = statistics_.rows();
   if (step.number == 1) state_.branch_share = branch_share(sites);
-  if (step.log_sites) {
-    const auto params = parameter_rows(config_.train, model_, step.result->norms, step.changes);
-    record_.growth = growth(sites);
-    record_.grad_first_last = grad_first_last(params, config_.model.n_layer);
-    observer_.on_sites(sites);
-    if (layer_logs_) layer_logs_->write(step.number, sites, params, statistics_.head_rows());
-  }
+  if (!step.log_sites) return;
+  const auto params = parameter_rows(config_.train, model_, step.result->norms, step.changes);
+  record_.growth = growth(sites);
+  record_.grad_first_last = grad_first_last(params, config_.model.n_layer);
+  observer_.on_sites(sites);
+  if (layer_logs_) layer_logs_->write(step.number, sites, params, statistics_.head_rows());
 }
 
-// The best evaluation is the best of those on the same windows; the last one is of the whole split besides.
-void Trainer::evaluate_model(Step& step) {
-  const auto loss_of = [&](Index batches) {
-    return evaluate(model_, corpus_.val, config_.train.batch_size, batches, ranks_);
-  };
+// Ends the step's time, and returns it in seconds.
+double Trainer::take_time(Step& step) {
+  const double seconds = step.clock.seconds();
+  step_seconds_ += seconds;
+  seconds_per_step_ = seconds_per_step_ == 0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
+  step.row.seconds = seconds_before_ + step_seconds_;
+  step.row.step_ms = seconds * 1e3;
+  step.row.tokens_per_s = static_cast<double>(tokens_per_step_) / seconds;
+  return seconds;
+}
+
+double Trainer::validation_loss(Index batches) {
+  return evaluate(model_, corpus_.val, config_.train.batch_size, batches, ranks_);
+}
+
+// The best evaluation is chosen among those of the same windows; the last step's loss is that of the whole
+// split. Returns whether the loss is finite.
+bool Trainer::evaluate_model(Step& step) {
   const Index batches = config_.eval.compared_batches();
-  double loss = loss_of(batches);
+  double loss = validation_loss(batches);
   if (std::isfinite(loss)) keep_if_best(step.number, loss);
-  if (step.is_last && batches > 0) loss = loss_of(0);
+  if (step.is_last && batches > 0) loss = validation_loss(0);
   step.row.val_loss = loss;
-  if (!std::isfinite(loss)) return diverge(step);
+  if (!std::isfinite(loss)) return false;
   if (step.is_last) record_.final_val_loss = loss;
   observer_.on_evaluation(step.number, loss);
+  return true;
 }
 
 void Trainer::keep_if_best(Index step, double val_loss) {
@@ -188,95 +272,85 @@ void Trainer::keep_if_best(Index step, double val_loss) {
   if (folder_) save_model(folder_->file(best_file), run_meta(), step, model_);
 }
 
+void Trainer::log_metrics(const Step& step) {
+  if (metrics_log_ && (step.log_metrics || step.row.val_loss)) write_metrics(*metrics_log_, step.row);
+}
+
+void Trainer::show_progress(const Step& step) {
+  const Index steps = config_.train.steps;
+  observer_.on_step({.step = step.number,
+                     .steps = steps,
+                     .loss = step.result->loss,
+                     .tokens_per_s = static_cast<double>(tokens_per_step_) / seconds_per_step_,
+                     .seconds_left = seconds_per_step_ * static_cast<double>(steps - step.number)});
+}
+
 void Trainer::save() {
   if (!folder_) return;
   metrics_log_->sync();  // the checkpoint counts on the rows
-  if (layer_logs_) {
-    for (CsvWriter* log : {&layer_logs_->layers, &layer_logs_->params, &layer_logs_->heads}) log->sync();
-  }
+  if (layer_logs_) layer_logs_->sync();
   save_checkpoint(folder_->file(checkpoint_file), run_meta(), state_, model_, optimizer_.moments);
 }
 
 // --- after the last step ---
 
-void Trainer::finish() {
-  record_.steps = state_.step;
-  record_.best_val_loss = state_.best_val_loss;
-  if (state_.best_val_loss) record_.best_step = state_.best_step;
-  record_.skipped = state_.skipped;
-  record_.branch_share = state_.branch_share;
-  if (corpus_.val.size() >= 2) {
-    const auto levels = ngram_baselines(corpus_.train, corpus_.val, corpus_.vocab.size());
-    record_.unigram = levels[1].nats;
-    record_.bigram = levels[2].nats;
-    record_.trigram = levels[3].nats;
-    record_.four_gram = levels[4].nats;
-  }
-  record_.trajectory_hash = hex(state_.trajectory_hash);
-  const Index tokens = (state_.step - first_step_ + 1) * tokens_per_step_;
-  record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
-}
-
 // Writes the final model and a sample of its text, which in a run without evaluations is the first to show
-// weights that give no finite logits.
-void Trainer::write_results() {
+// weights that give no finite logits. Returns whether they do.
+bool Trainer::write_results() {
   const Token start = default_prompt(corpus_.vocab);
   std::string sample;
   try {
     sample = sample_text(model_, corpus_.vocab, {&start, 1}, sample_length,
                          {.temperature = sample_temperature, .seed = config_.train.seed});
   } catch (const Error&) {
-    record_.status = status_diverged;
     record_.first_nonfinite = {state_.step, config_.model.n_layer + 1, name_of(Site::logits), "", false};
-    return;
+    return false;
   }
   save_model(folder_->file(model_file), run_meta(), state_.step, model_);
   write_atomically(folder_->file(sample_file), sample + "\n");
+  return true;
 }
 
-void Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
-  const Index steps = config_.train.steps;
-  std::optional<ThreadChoice> threads;
-  if (max_threads_tried > 1) threads.emplace(max_threads_tried);
-  for (Index number = first_step_; number <= steps && record_.status.empty(); ++number) {
-    Step step = plan(number);
-    const Stopwatch step_clock;
-    compute(step);
-    update(step);
-    if (step.measures_sites() && !has_diverged()) observe_sites(step);
-    const double seconds = step_clock.seconds();
-    step_seconds_ += seconds;
-    seconds_per_step_ = seconds_per_step_ == 0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
-    step.row.step_ms = seconds * 1e3;
-    step.row.tokens_per_s = static_cast<double>(tokens_per_step_) / seconds;
-    if (step.evaluate && !has_diverged()) evaluate_model(step);
-    if (metrics_log_ && (step.log_metrics || step.row.val_loss || has_diverged()))
-      write_metrics(*metrics_log_, step.row);
-    if (has_diverged()) break;
-    observer_.on_step({number, steps, step.result->loss,
-                       static_cast<double>(tokens_per_step_) / seconds_per_step_,
-                       seconds_per_step_ * static_cast<double>(steps - number)});
-    if (threads) threads->after_step(seconds);
-    if (ranks_.any(stop.load()) && !step.is_last) record_.status = status_interrupted;
-    if (step.save || record_.status == status_interrupted) save();
-  }
+void Trainer::complete_record() {
+  record_.steps = state_.step;
+  record_.best_val_loss = state_.best_val_loss;
+  if (state_.best_val_loss) record_.best_step = state_.best_step;
+  record_.skipped = state_.skipped;
+  record_.branch_share = state_.branch_share;
+  record_.trajectory_hash = hex(state_.trajectory_hash);
+  const Index tokens = (state_.step - first_step_ + 1) * tokens_per_step_;
+  if (step_seconds_ > 0) record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
 }
 
-RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
-  const Stopwatch clock;
-  begin();
-  take_steps(stop, max_threads_tried);
-  if (record_.status.empty()) record_.status = status_done;
-  if (folder_) {
-    if (record_.status == status_done) write_results();
-    finish();
-    record_.seconds = record_.seconds.value_or(0) + clock.seconds();
-    write_record(folder_->file(summary_file), record_, config_.train);
-  }
-  // The last checkpoint is written last, so a run that has it is complete; after an earlier kill the
-  // checkpoint before it leads to the same results.
-  if (record_.status == status_done) save();
-  return record_;
+// Writes the summary twice: of a large text, counting n-grams may take longer than a scheduler grants a
+// program that it has told to end.
+void Trainer::write_summary() {
+  const std::string path = folder_->file(summary_file);
+  write_record(path, record_, config_.train);
+  if (corpus_.val.size() < 2) return;
+  const auto levels = ngram_baselines(corpus_.train, corpus_.val, corpus_.vocab.size());
+  record_.unigram = levels[1].nats;
+  record_.bigram = levels[2].nats;
+  record_.trigram = levels[3].nats;
+  record_.four_gram = levels[4].nats;
+  write_record(path, record_, config_.train);
+}
+
+bool Trainer::has_summary() const {
+  return !ranks_.any(folder_ != nullptr && !seconds_in(folder_->file(summary_file)));
+}
+
+void Trainer::restore_summary() {
+  model_.branch_progress = config_.train.branch_progress(state_.step);
+  if (!corpus_.val.empty()) record_.final_val_loss = validation_loss(0);
+  if (!folder_) return;
+  record_.status = status_done;
+  first_step_ = 1;
+  step_seconds_ = seconds_until(state_.step);
+  record_.seconds = step_seconds_;
+  add_logged_figures(record_, *folder_, config_.model.n_layer);
+  complete_record();
+  write_summary();
 }
 
 }  // namespace normscope

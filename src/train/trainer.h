@@ -44,28 +44,43 @@ class Trainer {
   // count is chosen by trial up to `max_threads_tried`; 0: it stays as it is.
   RunRecord run(const std::atomic<bool>& stop, int max_threads_tried = 0);
 
+  // For a finished run, after resume(): whether its summary.json is whole, and writing it again from the
+  // checkpoint, an evaluation and the logs. All ranks call both.
+  bool has_summary() const;
+  void restore_summary();
+
   const TrainState& state() const { return state_; }
   const Model<float>& model() const { return model_; }
 
  private:
   struct Step;
+  enum class Ended { done, diverged, interrupted };  // how a run ends
 
   void begin();
-  void take_steps(const std::atomic<bool>& stop, int max_threads_tried);
   void remove_summary();
+  double seconds_until(Index steps) const;
 
+  Ended take_steps(const std::atomic<bool>& stop, int max_threads_tried);
   Step plan(Index number) const;
   void compute(Step& step);
   void update(Step& step);
-  void diverge(const Step& step);
-  bool has_diverged() const { return record_.status == status_diverged; }
+  bool may_skip() const;
+  void skip(const Step& step);
+  void count(const Step& step);
+  bool weights_are_finite(const Step& step) const;
+  Ended diverge(Step& step);
   void observe_sites(const Step& step);
-  void evaluate_model(Step& step);
+  double take_time(Step& step);
+  double validation_loss(Index batches);
+  bool evaluate_model(Step& step);
   void keep_if_best(Index step, double val_loss);
+  void log_metrics(const Step& step);
+  void show_progress(const Step& step);
   void save();
 
-  void finish();
-  void write_results();
+  bool write_results();
+  void complete_record();
+  void write_summary();
   CheckpointMeta run_meta() const { return {config_, corpus_}; }
 
   const RunConfig config_;
@@ -78,11 +93,12 @@ class Trainer {
   StepRunner runner_;
   SiteStatistics statistics_;
   TrainState state_;
-  RunRecord record_;                      // the status is empty until the run ends
+  RunRecord record_;                      // complete when the run has ended
   std::optional<CsvWriter> metrics_log_;  // if there is a folder
   std::optional<LayerLogs> layer_logs_;
   const Index tokens_per_step_;
   Index first_step_ = 1;         // of this process
+  double seconds_before_ = 0;    // total time of the steps of earlier processes
   double step_seconds_ = 0;      // total time of this process's steps
   double seconds_per_step_ = 0;  // exponential moving average
 };

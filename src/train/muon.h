@@ -1,0 +1,20 @@
+// Muon (Jordan et al. 2024): the update of a matrix has the direction of its momentum, made orthogonal.
+#pragma once
+
+#include "config/run_config.h"
+#include "core/types.h"
+
+namespace normscope {
+
+// The direction of a matrix of that shape, from its gradient G times `gradient_scale`: M = mu M + G, then
+// G + mu M made nearly orthogonal (its singular values near 1). Updates the momentum M. All three arrays are
+// apart.
+template <class Real>
+void muon_direction(const TrainConfig& config, double gradient_scale, const Real* gradient, Real* momentum,
+                    const Matrix<Real>& direction);
+
+// The learning rate along a direction: 0.2 sqrt(max(rows, cols)) brings its rms near that of AdamW's updates
+// (Liu et al. 2025), so that both take the same lr.
+double muon_rate(double lr, Index rows, Index cols);
+
+}  // namespace normscope
