@@ -34,7 +34,8 @@ def edit(root, edits):
 
 
 def build(folder, units, edits, options=()):
-    """A program with edits of files of src, of which these units are compiled: its path."""
+    """Programs with edits of files of src, of which these units are compiled: the path of `mutant`, which stands for
+    normscope; `mutant_tests` beside it stands for normscope_tests if the build has them."""
     source = folder / "src"
     for name in {name for name, _, _ in edits} | set(units):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +45,7 @@ def build(folder, units, edits, options=()):
     commands = {c["file"]: c for c in all_commands}
 
     def compiled(unit):
-        """(its object, the compiler's words)"""
+        """(the path of the unit's object, the words of the command that made it)"""
         command = commands[str(Path(ROOT) / "src" / unit)]
         words = shlex.split(command["command"])
         made = str(folder / unit.replace("/", "-")) + ".o"
@@ -59,22 +60,26 @@ def build(folder, units, edits, options=()):
         objects, all_words = zip(*pool.map(compiled, units))
     words = all_words[0]
     blas = Path(cache_entry("OPENBLAS_LIBRARY"))
-    program = [str(BUILD / found[1]) for c in all_commands
-               if (found := re.search(r" -o (CMakeFiles/normscope\.dir/src/cli/\S+)", c["command"]))]
+    programs = {"mutant": r"CMakeFiles/normscope\.dir/src/cli/", "mutant_tests": r"CMakeFiles/normscope_tests\.dir/"}
     cache = (BUILD / "CMakeCache.txt").read_text(encoding="utf-8")
     mpi = re.findall(r"^MPI_\w+_LIBRARY:FILEPATH=(/.+)$", cache, re.MULTILINE)  # where the build has one
     runtimes = [w for w in words if w.startswith(("-fopenmp", "-fsanitize="))]
     linker = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []  # twice as quick
-    subprocess.run([words[0], *linker, *runtimes, "-o", str(folder / "mutant"), *program, *objects,
-                    str(BUILD / "libnormscope_core.a"), str(blas), *mpi, f"-Wl,-rpath,{blas.parent}"], check=True)
+    for name, place in programs.items():
+        own = [os.path.join(c["directory"], found[1]) for c in all_commands
+               if (found := re.search(rf" -o ({place}\S+)", c["command"]))]
+        if not all(map(os.path.exists, own)):
+            continue  # a build without the tests
+        subprocess.run([words[0], *linker, *runtimes, "-o", str(folder / name), *own, *objects,
+                        str(BUILD / "libnormscope_core.a"), str(blas), *mpi, f"-Wl,-rpath,{blas.parent}"], check=True)
     return folder / "mutant"
 
 
 def build_all(folder, units, faults, also=()):
-    """One program with several faults, lists of edits, of which each process plants the one that PLANTED_FAULT names, counted
-    from 1, or none: to compile a unit takes much longer than to run it. In place of the edited text, or of the part of it in
-    «», which must be an expression, stands a choice: `planted(n) ? becomes : text`. Where `becomes` says PLANTED it is the
-    choice itself and replaces the whole text. `also`: edits that are always made."""
+    """Builds one program with several faults, each a list of edits. A process plants the fault that PLANTED_FAULT names,
+    counted from 1, or none: compiling a unit takes much longer than running it. The edited text, or the part of it in «»,
+    which must be an expression, is replaced by a choice: `planted(n) ? becomes : text`. A `becomes` that contains PLANTED
+    is the choice itself and replaces the whole text. `also`: edits that are always made."""
     choices = {}
     for number, edits in enumerate(faults, start=1):
         for name, text, becomes in edits:

@@ -14,11 +14,12 @@ import sys
 import unittest
 
 from cli import LONG, ROOT, TEXT, CliTest
+from lib import keys
 
 COUNT, FIRST_SEED = 400 if LONG else 40, 0
-NORMS = ["layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "dyt", "derf", "none"]
+NORMS, PLACEMENTS = list(keys.NORMS), list(keys.PLACEMENTS)
 LEAKING = {"batchnorm", "instancenorm"}
-PLACEMENTS = ["pre", "post", "sandwich", "peri", "res_post", "deepnorm", "keel", "pre_scaled", "subln", "rezero", "none"]
+PATTERNS = ["mix", "hybrid", "hybrid_star"]  # not allowed in a list of placements
 ACTIVATIONS = ["relu", "gelu", "gelu_tanh", "silu", "swiglu"]
 TEXTS = {"text.txt": TEXT} | {
     f"of_{n}.txt": "".join(random.Random(n).choices("abcdefghijklmnopqrst"[:n], k=1500)) for n in (1, 2, 5, 20)}
@@ -33,9 +34,9 @@ def drawn(seed):
     """A config; about one in three is refused."""
     r = random.Random(seed)
     layers, width = r.choice([1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12]), r.choice([*range(1, 10), 12, 15, 16, 17, 24, 32, 33, 63, 64])
-    placements = r.choice(PLACEMENTS + ["mix", "hybrid", "hybrid_star"])
+    placements = r.choice(PLACEMENTS)
     if r.random() < 0.2:
-        placements = [r.choice(PLACEMENTS) for _ in range(layers)]
+        placements = [r.choice([p for p in PLACEMENTS if p not in PATTERNS]) for _ in range(layers)]
         placements[1:] = [p.replace("peri", "sandwich") for p in placements[1:]]
     init = {"scheme": r.choice(["gpt2", "gpt2", "xavier_normal", "xavier_uniform", "kaiming_normal"])}
     if r.random() < 0.4:
@@ -64,26 +65,28 @@ def drawn(seed):
     init["zero_branches"], model["embed_norm"] = r.random() < 0.1, r.random() < 0.15
     if r.random() < 0.15:
         model["activation"] = "relu2"
-    model["norm_detach"] = r.random() < 0.1
+    model["norm_detach"] = r.random() < 0.2
+    model["norm_alpha"] = r.choice([0.5, 0.1, 0.8, 2])
+    train["branch_warmup_steps"] = r.choice([0, 0, 0, 1, 3, 100])
     return {"model": model, "data": data, "train": train}
 
 
 class CheckRandom(CliTest):
     def broken(self, norm, *arguments):
-        """What `check` says of a sound config that it should not; None if it is right."""
+        """The output of `check` if it is wrong for a sound config, else None."""
         done = self.call("check", *arguments)
         failed = set(re.findall(r"^FAIL +\S+ +\S+ +(\d+)", done.stdout, re.MULTILINE))
         if norm in LEAKING:
             failed -= {"2"}  # causality: that they leak is what they are
-        right = not failed and done.returncode in (0, 1) and re.search(r"^\d+ laws hold", done.stdout, re.MULTILINE)
-        return None if right else f"{arguments}\n{done.stdout}{done.stderr}"
+        is_right = not failed and done.returncode in (0, 1) and re.search(r"^\d+ laws hold", done.stdout, re.MULTILINE)
+        return None if is_right else f"{arguments}\n{done.stdout}{done.stderr}"
 
     def all_pass(self, tasks):
-        """Tasks: norm, then what follows `check`."""
+        """Asserts that `check` passes. A task is a norm and the arguments of `check`."""
         with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-            found = [text for text in pool.map(lambda task: self.broken(*task), tasks) if text]
-        if found:
-            self.fail(f"{len(found)} of {len(tasks)} sound configs fail:\n" + "\n".join(found[:10]))
+            outputs = [output for output in pool.map(lambda task: self.broken(*task), tasks) if output]
+        if outputs:
+            self.fail(f"{len(outputs)} of {len(tasks)} sound configs fail:\n" + "\n".join(outputs[:10]))
 
     def test_configs_drawn_at_random(self):
         for name, text in TEXTS.items():

@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""Plants faults in the engine, one at a time, and sees to it that `normscope check` catches each.
+"""Plants faults in the engine, one at a time, and requires that each is caught: by `normscope check`, or by a named test
+if the fault lies in training, which `check` does not see.
 
-A fault is an edit of one source file. These files are compiled anew and linked before the library of the build under test;
-the program that comes of it plants the fault that it is told to, and is asked to check a config whose wiring that breaks. The faults are those that public code has
-shipped: a norm's backward that is right only while all gains are equal, a final norm forgotten or doubled, DeepNorm's
-gain upside down, a mask that shows the future. Others are small, as every limit of `check` is to be no larger than
-rounding makes it: a gradient that is a thousandth too large, a float kernel that loses digits.
+A fault is an edit of one source file. The edited files are compiled anew and linked before the library of the build under
+test. The resulting program plants the fault that PLANTED_FAULT names and checks a config whose wiring the fault breaks.
+Most faults are those that public code has shipped: a norm's backward that is right only while all gains are equal, a final
+norm forgotten or doubled, DeepNorm's gain upside down, a mask that shows the future. Others are small, because no limit of
+`check` should be larger than rounding requires: a gradient that is a thousandth too large, a float kernel that loses
+digits.
 """
 
 import concurrent.futures
@@ -31,8 +33,14 @@ SATURATED = {"norm": "none", "position": "none", "init": {"scheme": "xavier_norm
 RUN_TIME_TABLES = [("model/placement.h", f"inline constexpr {name}", f"inline const {name}")
                    for name in ("Pattern hybrid_pattern", "Placement placement_rows[]")] + [("model/placement.h", "static_assert([] {", "inline const bool is_carried = ([] {")]
 
-# (name, source file, [(text, what it becomes)], model (and train), the laws of which at least one must fail); edits as
-# mutants.build_all() takes them.
+# Matrices that start at 0: no gradient passes them.
+ZERO_BRANCHES = {"init": {"scheme": "gpt2", "zero_branches": True}, "activation": "relu2"}
+WARM_UP = {"train": {"steps": 9, "branch_warmup_steps": 4}}
+RATES = "test_cli_train.py Metrics.test_learning_rate_follows_its_formula"
+PROBE = "test_cli_train.py Metrics.test_probe_multiplies_branches_by_the_factors_of_the_weights_step"
+
+# (name, compiled file, edits as mutants.build_all() takes them, model (and train), the laws of which at least one must
+# fail). A named test in place of model and laws must fail: of Python "FILE CLASS.METHOD", of C++ its words.
 FAULTS = [
     ("a norm's backward right only while all gains are equal", "kernels/isa/baseline.cpp",
      [("kernels/simd/rows.h", "const Vec g = gain != nullptr ? «d * part.get(gain + feature + i)» : d;", "d * gain[feature]")], {}, {4}),
@@ -160,22 +168,119 @@ FAULTS = [
     ("a rounding to bf16 that keeps three bits of eight", "kernels/isa/baseline.cpp",
      [("kernels/simd/pointwise.h", "(v == v ? nearest : quiet_nan) & «0xFFFF0000U»", "0xFFF00000U")],
      {"train": {"precision": "bf16"}}, {4}),
+
+    # Gradients, first weights and branch factors of particular settings.
+    ("relu2's slope halved", "kernels/reference/kernels.cpp",
+     [("kernels/reference/kernels.cpp", "std::pair(x * x, «2 * x»)", "x")], ZERO_BRANCHES, {3}),
+    ("relu2's slope halved in float, behind branches that start at 0", "kernels/isa/baseline.cpp",
+     [("kernels/simd/pointwise.h", "return {positive * positive, «2 * positive»};", "positive")], ZERO_BRANCHES, {4}),
+    ("a norm that is not detached", "model/transformer.cpp",
+     [("model/transformer.cpp", ".detached = «config.norm_detach»}", "false")], {"norm_detach": True}, {3}),
+    ("an rmsnorm that is not detached, after the branch", "model/transformer.cpp",
+     [("ops/layer_norm.h", "layer_norm_backward(«norm», {t.gradient(y).data", "[&] { auto other = norm; other.detached = other.centred && other.detached; return other; }()")],
+     {"norm_detach": True, "norm": "rmsnorm", "norm_placement": "peri"}, {3}),
+    ("an alpha that starts at one half whatever its key", "model/init.cpp",
+     [("model/init.cpp", "first = «config.norm_alpha»;", "0.5")], {"norm": "dyt", "norm_alpha": 0.8}, {6}),
+    ("zero_branches of the matrices that read the stream", "model/init.cpp",
+     [("model/init.cpp", "p.role == «Role::branch_output» && config.init.zero_branches", "Role::matrix")],
+     ZERO_BRANCHES, {6}),
+    ("zero_branches of the FFN alone", "model/init.cpp",
+     [("model/init.cpp", "«config.init.zero_branches»;", "config.init.zero_branches && p.name.find(\"ffn\") != p.name.npos")],
+     ZERO_BRANCHES, {6}),
+    ("gains that start at 0", "model/init.cpp",
+     [("model/init.cpp", "case Role::norm_gain: case Role::running_var: return «1.0»;", "0.0")], {}, {6}),
+    ("an embedding's norm without a gradient for the embeddings", "model/transformer.cpp",
+     [("model/transformer.cpp", "«norm(layout.embed_norm, x)»;",
+       "norm(layout.embed_norm, tape.constant(x.data, x.rows, x.cols))")], {"embed_norm": True}, {3}),
+    ("an embedding's norm forgotten", "model/transformer.cpp",
+     [("model/transformer.cpp", "«norm(layout.embed_norm, x)»;", "x")], {"embed_norm": True}, {3, 5}),
+    ("whole branches during their warm-up", "model/model.cpp",
+     [("model/model.cpp", "tape.set_listener(listener); pass.branch_progress = «branch_progress»;", "1e9")], WARM_UP, {5}),
+    ("whole branches in evaluation during their warm-up", "model/model.cpp",
+     [("model/model.cpp", "pass.eval_mode = true; pass.branch_progress = «branch_progress»;", "1e9")], WARM_UP, {3}),
+    ("a branch factor that counts blocks from 0", "model/transformer.cpp",
+     [("model/transformer.cpp", "pass.branch_progress / «layer»", "std::max(1, layer - 1)")], WARM_UP, {5}),
+    ("a branch factor that grows beyond 1", "model/transformer.cpp",
+     [("model/transformer.cpp", "std::min(pass.branch_progress / layer, «1.0»)", "1e9")],
+     {"train": {"steps": 9, "branch_warmup_steps": 1}}, {5}),
+    # Training: these tests must fail.
+    ("whole branches in sampling during their warm-up", "model/model.cpp",
+     [("model/model.cpp", ".branch_progress = «branch_progress»};", "1e9")],
+     "model: decoding with a cache equals the whole forward pass"),
+    ("a step with the branch factors of the one before", "train/trainer.cpp",
+     [("train/trainer.cpp", "config_.train.branch_progress(«step.number»)", "step.number - 1")],
+     "test_cli_train.py Metrics.test_the_first_step_has_its_branch_factors"),
+    ("a probe with whole branches", "train/probe.cpp",
+     [("train/probe.cpp", "model.branch_progress = «config.train.branch_progress(weights ? std::max<Index>(1, step_of(*weights)) : 1)»;",
+       "1e9")], PROBE),
+    ("weights of a run with whole branches", "train/checkpoint.cpp",
+     [("train/checkpoint.cpp", "loaded->model.branch_progress = «config.train.branch_progress(loaded->step)»;", "1e9")],
+     "test_cli_train.py Metrics.test_final_val_loss_is_the_last_rows_and_what_eval_says"),
+    ("Muon's factor of torch.optim.Muon's other rule", "train/optimizer.cpp",
+     [("train/optimizer.cpp", "muon_scale * «std::sqrt(static_cast<double>(std::max(rows, cols)))»",
+       "std::sqrt(std::max(1.0, static_cast<double>(rows) / static_cast<double>(cols)))")],
+     "golden: ten updates equal PyTorch's"),
+    ("Muon's direction without Nesterov's look-ahead", "train/optimizer.cpp",
+     [("train/optimizer.cpp", "axpby(part.size, «mu», momentum, Real(1), direction);", "Real(0)")],
+     "golden: ten updates equal PyTorch's"),
+    ("wsd that decays from the wrong corner", "train/optimizer.cpp",
+     [("train/optimizer.cpp", "p > «1 - config.cooldown»", "config.cooldown")], RATES),
+    ("wsd that falls to min_lr too early", "train/optimizer.cpp",
+     [("train/optimizer.cpp", "linear(«(p - 1) / config.cooldown + 1»)", "1.0")], RATES),
 ]
 
 
+def environment(program, fault):
+    """For a child that plants this fault, in the portable instruction set: mutants of kernels are compiled for it alone."""
+    return {**os.environ, "NORMSCOPE_ISA": "baseline", "OMP_NUM_THREADS": "1", "PLANTED_FAULT": str(fault),
+            "NORMSCOPE_BINARY": str(program)}
+
+
 def check(program, folder, model, fault=0):
-    """(numbers of the laws that fail, output) of `check`, with this fault of the program planted."""
+    """The numbers of the laws that fail when `check` runs with this fault of the program planted."""
     model, train = dict(model), {"steps": 1, "batch_size": 2}
     train.update(model.pop("train", {}))
     path = folder / f"config-{fault}.json"
     path.write_text(json.dumps({"model": {**TINY, **model}, "data": {"path": f"{ROOT}/data/austen.txt"}, "train": train}),
                     encoding="utf-8")
-    # The portable instruction set: the mutants of its kernels are compiled for it alone.
     done = subprocess.run([str(program), "check", str(path)], capture_output=True, encoding="utf-8", timeout=120,
-                          env={**os.environ, "NORMSCOPE_ISA": "baseline", "OMP_NUM_THREADS": "1", "PLANTED_FAULT": str(fault)})
+                          env=environment(program, fault), check=False)
     failed = {int(number) for number in re.findall(r"^FAIL +\S+ +\S+ +(\d+)", done.stdout, re.MULTILINE)}
     assert done.returncode == (1 if failed else 0), (done.returncode, done.stdout, done.stderr)
-    return failed, done.stdout
+    return failed
+
+
+def test_fails(program, test, fault=0):
+    """True if the named test fails with this fault planted. A test that does not run to its end is an error."""
+    if test.startswith("test_"):
+        command, summary = [sys.executable, *test.split()], r"^Ran 1 test in "
+    else:
+        command, summary = [f"{program}_tests", f"--test-case={test.replace(',', '?')}*"], r"test cases: +[1-9]"
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, encoding="utf-8", timeout=300,
+                          env=environment(program, fault), check=False)
+    assert re.search(summary, done.stdout + done.stderr, re.MULTILINE), (test, done.stdout, done.stderr)
+    return done.returncode != 0
+
+
+def catches(program, folder, number, fault):
+    """(True if the fault is caught, the laws or the test that failed)"""
+    if isinstance(fault[3], str):
+        failed = test_fails(program, fault[3], number)
+        return failed, f"a test of {fault[3].split()[0]}" if failed else "-"
+    failed = check(program, folder, fault[3], number)
+    return bool(failed & fault[4]), ", ".join(map(str, sorted(failed))) or "-"
+
+
+def sound_programs_fail(mutant, folder):
+    """Names what fails although no fault is planted: nothing, or the faults below prove nothing."""
+    for model in {str(fault[3]): fault[3] for fault in FAULTS}.values():
+        if isinstance(model, str):
+            if test_fails(mutant, model):
+                yield model
+            continue
+        for program in (BINARY, mutant):
+            if failed := check(program, folder, model):
+                yield f"laws {sorted(failed)} of {model}, {'with the choices' if program is mutant else 'as built'}"
 
 
 def main():
@@ -184,17 +289,13 @@ def main():
         folder = Path(folder)
         units = sorted({fault[1] for fault in FAULTS})
         mutant = mutants.build_all(folder, units, [fault[2] for fault in FAULTS], RUN_TIME_TABLES)
-        for config in {str(fault[3]): fault[3] for fault in FAULTS}.values():
-            for program in (BINARY, mutant):
-                failed, _ = check(program, folder, config)
-                bad += len(failed)
-                if failed:
-                    print(f"the sound program fails {sorted(failed)} of {config}" + " with the choices" * (program is mutant))
-        found = pool.map(lambda number, fault: check(mutant, folder, fault[3], number)[0], itertools.count(1), FAULTS)
-        for (name, *_, expected), failed in zip(FAULTS, found):
-            caught = bool(failed & expected)
+        for failed in sound_programs_fail(mutant, folder):
+            bad += 1
+            print(f"fails without a fault: {failed}")
+        results = pool.map(lambda number, fault: catches(mutant, folder, number, fault), itertools.count(1), FAULTS)
+        for (name, *_), (caught, by) in zip(FAULTS, results):
             bad += not caught
-            print(f"{'caught' if caught else 'MISSED'}  by {', '.join(map(str, sorted(failed))) or '-':12} {name}")
+            print(f"{'caught' if caught else 'MISSED'}  by {by:12} {name}")
     sys.exit(1 if bad else 0)
 
 

@@ -124,6 +124,14 @@ class Metrics(CliTest):
         self.assertEqual(done, whole)
         self.assertNotEqual(halfway, whole)
 
+    def test_the_first_step_has_its_branch_factors(self):
+        for warmup_steps in (0, 4):
+            changes = {"train": {"steps": 1, "branch_warmup_steps": warmup_steps}, "log": {"every": 1}}
+            run = self.train(f"run-{warmup_steps}", changes)
+            self.normscope("probe", self.config(changes), "--out", f"probe-{warmup_steps}")  # the factors of step 1
+            probed = self.run_at(f"probe-{warmup_steps}/seed-1").summary
+            self.assertEqual(run.summary["final_train_loss"], probed["final_train_loss"])
+
     def test_learning_rate_follows_its_formula(self):
         S, w, lr, low = 25, 7, 0.004, 0.0005
         decay = {"wsd": lambda p: lr + (low - lr) * max(0, p - 0.8) / 0.2, "constant": lambda p: lr, "linear": lambda p: lr + (low - lr) * p,

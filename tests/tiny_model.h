@@ -33,7 +33,7 @@ struct TinyModel : Model<Real> {
                      GemmProvider provider = GemmProvider::openblas)
       : Model<Real>(config, vocab, provider) {
     initialise(config, this->layout(), 1, this->parameters);
-    perturb_1d_params(this->layout(), 1, this->parameters);
+    move_off_constants(this->layout(), 1, this->parameters);
   }
 };
 

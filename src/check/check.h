@@ -1,11 +1,13 @@
 // Checks that the model of a config is wired as the config says.
 //
-// Each law holds for any weights: an exact identity of the gradients, an equation written out again in plain
-// loops, a comparison with central differences or with double. A fault in the wiring breaks at least one of
-// them, as tests/test_check_teeth.py shows by planting faults.
+// Each law holds for any weights. It is an exact identity of the gradients, an equation written out again in
+// plain loops, or a comparison with central differences or with double. A fault in the wiring breaks at least
+// one law, as tests/test_check_teeth.py shows by planting faults.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -22,11 +24,11 @@ namespace normscope {
 
 // The result of a law for a config. `error` is relative unless the law says otherwise.
 struct Result {
-  std::string law;                               // with the variant of the config, if it is one
+  std::string law;                               // names the variant of the config that was tested, if any
   double error;                                  // as measured
-  double limit;                                  // fixed: what rounding explains in sound configs
-  std::string note;                              // where the error is largest; what leaks
-  bool holds() const { return error <= limit; }  // NaN does not
+  double limit;                                  // fixed: the most that rounding explains in a sound config
+  std::string note;                              // names the place of the largest error, or the leak
+  bool holds() const { return error <= limit; }  // false if the error is NaN
 };
 
 // The results of a check, or why it does not apply.
@@ -50,29 +52,38 @@ std::span<const Check> checks();  // in the order of the report, which numbers t
 
 using Numbers = std::vector<double>;
 
-// The limit of what is exact but for rounding in double, relative to a size without cancellation.
+// The limit of an identity that only rounding in double breaks, relative to a size without cancellation.
 constexpr double identity_limit = 1e-10;
 
-// Adds N(0, 0.3) to gains, biases and scales: a gradient that is right only at gain 1 and bias 0 must not
-// pass.
+// Adds N(0, 0.3) to gains, biases and scales, because a gradient that is right only at gain 1 and bias 0 must
+// not pass. A matrix of zeros (in, out) gets N(0, 1/in): behind it every gradient would be 0, right or wrong.
 template <class Real>
-void perturb_1d_params(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters) {
+void move_off_constants(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters) {
   for (const Parameter& p : layout.list()) {
+    Real* values = parameters.at(p);
+    if (p.is_matrix() && std::any_of(values, values + p.size, [](Real x) { return x != 0; })) continue;
+    const double deviation = p.is_matrix() ? 1 / std::sqrt(static_cast<double>(p.cols())) : 0.3;
     const RandomStream stream(seed, "moved " + p.name);
-    for (Index i = 0; i < p.size && !p.is_matrix(); ++i)
-      parameters.at(p)[i] += static_cast<Real>(0.3 * stream.normal(i));
+    for (Index i = 0; i < p.size; ++i) values[i] += static_cast<Real>(deviation * stream.normal(i));
   }
 }
 
+// The training step whose branch factors the laws apply: the middle of the branches' warm-up.
+inline Index checked_step(const TrainConfig& train) {
+  return std::max<Index>(1, train.branch_warmup_steps / 2);
+}
+
 // A model without dropout. Its matrices have Xavier's scale whatever the config's init, since a law holds for
-// any weights, and with tiny or huge ones a fault could hide behind rounding. Its vectors are perturbed.
+// any weights, and with tiny or huge ones a fault could hide behind rounding. Its vectors are moved off their
+// constants.
 template <class Real>
 struct TestModel : Model<Real> {
   TestModel(const Context& given, ModelConfig model)
       : Model<Real>(model, given.corpus.vocab.size(), given.config.train.gemm_mode()) {
     model.init = {.scheme = InitScheme::xavier_uniform, .embed_std = 0.5, .residual_scaling = true};
     initialise(model, this->layout(), given.config.train.seed, this->parameters);
-    perturb_1d_params(this->layout(), given.config.train.seed, this->parameters);
+    move_off_constants(this->layout(), given.config.train.seed, this->parameters);
+    this->branch_progress = given.config.train.branch_progress(checked_step(given.config.train));
   }
 };
 
@@ -81,23 +92,30 @@ struct TestModel : Model<Real> {
 WindowBatch small_batch(const Context& given, Index max_context);
 inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets, batch.context}; }
 
-// Compares <g, d> with (loss(W + h d) - loss(W - h d)) / 2h for each parameter W with gradient g, d being
-// half g's direction, half random (which alone shows only 1/sqrt(size) of an error in g). The limit is 1e-6
-// |g| at the best of a few h. Where no two h agree, the loss is too rough for a verdict.
+// Compares <g, d> with (loss(W + h d) - loss(W - h d)) / 2h for each parameter W with gradient g. The
+// direction d is an equal mix of g/|g| and a random vector: a random direction alone would reveal only
+// 1/sqrt(size) of an error. The limit is 1e-6 |g| at the best of a few step sizes h. If no two of them agree,
+// finite differences are too noisy and the tensor is skipped. `loss` is a function of model.parameters; an
+// empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,
-                                 const ParameterBlock<double>& gradients);
+                                 const ParameterBlock<double>& gradients,
+                                 const std::function<double()>& loss = {});
+
+// The loss of a pass by the equations, as a function of model.parameters, with the statistics of every norm
+// held at their values of now. Its gradient is that of a model with norm_detach. The model must outlive it.
+std::function<double()> loss_with_held_statistics(const Model<double>& model, const Pass& batch);
 
 inline double l2_norm(Index n, const double* x) { return std::sqrt(dot(n, x, x)); }
 double l2_distance(const Numbers& a, const Numbers& b);
 
-// What a training pass computes, by name: loss, act.<layer>.<site>, act_grad.<layer>.<site>,
+// The numbers of a training pass by name: loss, act.<layer>.<site>, act_grad.<layer>.<site>,
 // grad.<parameter>.
 using Tensors = std::map<std::string, Numbers>;
 template <class Real>
 Tensors tensors_of(Model<Real>& model, const Pass& batch, SiteCopies<Real>&& sites = {});
 
-// The outcome, unless a result is NaN because a norm without eps divides 0 by 0, as where ReLUs leave zeros,
-// or because relu2 or swiglu overflows without norms.
+// The outcome, unless a result is NaN because a norm without eps divides 0 by 0 (ReLUs can leave rows of
+// zeros), or because relu2 or swiglu overflows without norms. The law does not apply then.
 Outcome unless_nan(const Context& given, const Outcome& outcome);
 
 // The largest of some errors, each relative to a scale; NaN counts as the largest.

@@ -5,6 +5,7 @@
 // values of earlier sites, so an error shows at the site where it arises.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numbers>
 #include <numeric>
 
@@ -40,8 +41,8 @@ double branch_scale(const ModelConfig& config, Index l, const std::string& subla
   return factor * std::pow(static_cast<double>(config.n_layer), exponent);
 }
 
-// The placement's factor on a matrix's initial values (of qkv, on v's), and 1/sqrt(2L) on what writes the
-// stream.
+// The placement's factor on a matrix's initial values (for qkv, on v's), and 1/sqrt(2L) on the matrices that
+// write the stream.
 double init_factor(const ModelConfig& config, const Parameter& p) {
   if (p.layer == 0 || p.layer > config.n_layer) return 1;
   const double L = static_cast<double>(config.n_layer);
@@ -55,26 +56,36 @@ double init_factor(const ModelConfig& config, const Parameter& p) {
   return own / (scaled ? std::sqrt(2 * L) : 1);
 }
 
+// The mean and the variance of each group of a norm.
+struct Moments {
+  Numbers mean, variance;
+};
+
 struct Equations {
   const Model<double>& model;
   const Pass batch;
+  const double warm_up = INFINITY;                 // s/T at step s of train.branch_warmup_steps T
+  std::map<std::string, Moments>* held = nullptr;  // by a norm's name: those of its first use, kept
   const ModelConfig& config = model.config();
   const Index rows = std::ssize(batch.tokens);
 
-  // Every site and the loss, each computed from the earlier sites of `pass`.
-  Tensors of(const Tensors& pass) const {
+  // Every site and the loss, each computed from the earlier sites of `given`, or from the equations' own if
+  // it is null.
+  Tensors of(const Tensors* given) const {
     const int last = static_cast<int>(config.n_layer);
     Tensors all;
+    const Tensors& pass = given != nullptr ? *given : all;
     const auto name = [](int layer, Site site) { return text("act.", layer, '.', name_of(site)); };
     const auto value = [&](int layer, Site site) -> const Numbers& { return pass.at(name(layer, site)); };
     const auto expect = [&](int layer, Site site, Numbers x) { all[name(layer, site)] = std::move(x); };
     expect(0, Site::stream, embedded());
     for (int l = 1; l <= last; ++l) {
       const std::string block = text("blocks.", l - 1, '.');
-      const Numbers &x = value(l - 1, Site::stream), &mid = value(l, Site::stream_mid);
+      const Numbers& x = value(l - 1, Site::stream);
       expect(l, Site::attn_in, sublayer(l, "attn", x, nullptr));
       expect(l, Site::attn_out, attention(l, value(l, Site::attn_in), block));
       expect(l, Site::stream_mid, sublayer(l, "attn", x, &value(l, Site::attn_out)));
+      const Numbers& mid = value(l, Site::stream_mid);
       expect(l, Site::ffn_in, sublayer(l, "ffn", mid, nullptr));
       expect(l, Site::ffn_hidden, hidden(value(l, Site::ffn_in), block));
       expect(l, Site::ffn_out, linear(inner(l, "ffn", value(l, Site::ffn_hidden)), block + "ffn.out"));
@@ -122,6 +133,19 @@ struct Equations {
     return config.norm == batchnorm ? c : row;
   }
 
+  // The statistics of x (N, C) by groups, or those held for this norm.
+  Moments moments(const Numbers& x, const std::string& name) const {
+    if (held != nullptr && held->contains(name)) return held->at(name);
+    const Index n = std::ssize(x), C = n / rows;
+    const auto group = [&](Index i) { return norm_group(i / C, i % C, C); };
+    Moments of{Numbers(group(n - 1) + 1), Numbers(group(n - 1) + 1)};
+    const double count = static_cast<double>(n / std::ssize(of.mean));
+    for (Index i = 0; i < n && config.norm != NormKind::rmsnorm; ++i) of.mean[group(i)] += x[i] / count;
+    for (Index i = 0; i < n; ++i) of.variance[group(i)] += std::pow(x[i] - of.mean[group(i)], 2) / count;
+    if (held != nullptr) held->emplace(name, of);
+    return of;
+  }
+
   // The config's norm of x (N, C), times a factor: statistics of each group, gain, bias.
   Numbers norm(const Numbers& x, const std::string& name, double factor = 1) const {
     using enum NormKind;
@@ -131,15 +155,11 @@ struct Equations {
       for (std::size_t i = 0; i < x.size(); ++i)
         y[i] = config.norm == dyt ? std::tanh(*alpha * x[i]) : std::erf(*alpha * x[i] + *shift);
     } else if (config.norm != none) {
-      const auto group = [&](Index i) { return norm_group(i / C, i % C, C); };
-      const Index n = std::ssize(x);
-      Numbers mean(group(n - 1) + 1), variance(mean);
-      const double count = static_cast<double>(n / std::ssize(mean));
-      for (Index i = 0; i < n && config.norm != rmsnorm; ++i) mean[group(i)] += x[i] / count;
-      for (Index i = 0; i < n; ++i) variance[group(i)] += std::pow(x[i] - mean[group(i)], 2) / count;
-      for (Index i = 0; i < n; ++i) {
-        const double v = variance[group(i)], eps = config.norm_eps;
-        y[i] = (x[i] - mean[group(i)]) / (config.norm_eps_outside ? std::sqrt(v) + eps : std::sqrt(v + eps));
+      const auto [mean, variance] = moments(x, name);
+      for (Index i = 0; i < std::ssize(x); ++i) {
+        const Index group = norm_group(i / C, i % C, C);
+        const double v = variance[group], eps = config.norm_eps;
+        y[i] = (x[i] - mean[group]) / (config.norm_eps_outside ? std::sqrt(v) + eps : std::sqrt(v + eps));
       }
     }
     const double *gain = parameter(name + ".weight"), *bias = parameter(name + ".bias");
@@ -163,6 +183,7 @@ struct Equations {
       for (std::size_t i = 0; i < x.size(); ++i) {
         branch[i] *= learned == nullptr ? branch_scale(config, l, which)
                                         : learned[by_feature ? i % config.d_model : 0];
+        branch[i] *= std::min(warm_up / static_cast<double>(l), 1.0);
         if (config.residual) branch[i] += alpha * x[i];
       }
       return branch;
@@ -178,7 +199,7 @@ struct Equations {
     fail("check", "no equation of placement ", name_of(kind));
   }
 
-  // What a sublayer's output matrix reads: x, or its inner norm.
+  // The input of a sublayer's output matrix: x, or its inner norm.
   Numbers inner(Index l, const std::string& which, const Numbers& x) const {
     const bool normed = config.inner_norm || placement(config, l, which) == PlacementKind::subln;
     return normed ? norm(x, text("blocks.", l - 1, '.', which, ".inner_norm")) : x;
@@ -276,21 +297,50 @@ Outcome equations(const Context& given) {
   const WindowBatch batch = small_batch(given, 32);
   const Tensors pass = tensors_of(model, view(batch));
   double largest = 1;
-  for (const auto& [name, x] : pass)
+  for (const auto& [name, x] : pass) {
     if (name.starts_with("act.")) largest = std::max(largest, l2_norm(std::ssize(x), x.data()));
-  // A norm of equal numbers is nothing but their rounding over the root of eps.
+  }
+  // The norm of a constant row is pure rounding error divided by sqrt(eps), so small sites need an absolute
+  // tolerance.
   const double root = std::sqrt(std::max(given.config.model.norm_eps, 1e-12));
   const double least_size = std::max(1.0, 0x1p-50 * largest / root / identity_limit);
+  const TrainConfig& train = given.config.train;
+  const double step = static_cast<double>(checked_step(train)),
+               T = static_cast<double>(train.branch_warmup_steps);
   Worst worst;
-  for (const auto& [name, want] : Equations{model, view(batch)}.of(pass))
-    worst.add(name, l2_distance(pass.at(name), want),
-              std::max(l2_norm(std::ssize(want), want.data()), least_size));
-  return unless_nan(
-      given, {{worst.result("every site equals its equation, written out in plain loops", identity_limit)}});
+  for (const auto& [name, expected] : Equations{model, view(batch), step / T}.of(&pass)) {
+    const double size = l2_norm(std::ssize(expected), expected.data());
+    worst.add(name, l2_distance(pass.at(name), expected), std::max(size, least_size));
+  }
+  const std::string during = T > 0 ? text(", at step ", step, " of the branches' warm-up") : "";
+  return unless_nan(given,
+                    {{worst.result("every site equals its equation, written out in plain loops" + during,
+                                   identity_limit)}});
 }
 
-// The first and the last number of each initial matrix (of qkv, one of q and one of v) beside those of plain
-// pre-norm, whose draws are the same; learned branch scales at their start.
+std::function<double()> loss_with_held_statistics(const Model<double>& model, const Pass& batch) {
+  const auto held = std::make_shared<std::map<std::string, Moments>>();
+  const auto loss = [&model, batch, held] {
+    return Equations{model, batch, model.branch_progress, held.get()}.of(nullptr).at("loss")[0];
+  };
+  loss();  // the first call keeps the statistics
+  return loss;
+}
+
+namespace {
+
+// The initial value of each number of a vector.
+double first_number(const ModelConfig& config, const Parameter& p) {
+  if (p.role == Role::branch_scale)
+    return branch_scale(config, p.layer, p.name.ends_with("attn_scale") ? "attn" : "ffn");
+  if (p.name.ends_with(".alpha")) return config.norm_alpha;
+  return p.is_norm() && p.name.ends_with(".weight") ? 1 : 0;  // a gain; a bias or derf's shift
+}
+
+}  // namespace
+
+// The first and the last number of each initial matrix (of qkv, one of q and one of v) are compared with
+// those of plain pre-norm, whose draws are the same; all numbers of a vector with their start.
 Outcome first_weights(const Context& given) {
   ModelConfig plain = given.config.model;
   plain.norm_placement = {PlacementKind::pre};
@@ -302,12 +352,11 @@ Outcome first_weights(const Context& given) {
   Worst worst;
   for (const Parameter& p : model.layout().list()) {
     const double* w = model.parameters.at(p);
-    if (p.role == Role::branch_scale) {
-      const double start =
-          branch_scale(model.config(), p.layer, p.name.ends_with("attn_scale") ? "attn" : "ffn");
+    if (!p.is_matrix()) {
+      const double start = first_number(model.config(), p);
       worst.add(p.name, std::count(w, w + p.size, start) == p.size ? 0 : 1, 1);
+      continue;
     }
-    if (!p.is_matrix()) continue;
     const double* v = other.parameters.at(other.layout()[other.layout().find(p.name)]);
     for (const Index i : {Index{0}, p.size - 1}) {
       const double factor = p.role == Role::qkv && i == 0 ? 1 : init_factor(model.config(), p);

@@ -1,5 +1,5 @@
-// Laws of the gradients in double, and of the engine that trains: float, with its SIMD, fused attention and
-// GEMM.
+// The laws of the gradients in double, and those of the engine that trains: float, with its SIMD, fused
+// attention and GEMM.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -9,8 +9,9 @@
 namespace normscope {
 namespace {
 
-// Moves each number of each site by up to `rounding` of its size, for the pass to go on with, and copies it.
-// Norms over positions or the batch amplify the rounding of activations where that of weights moves nothing.
+// Moves each number of each site by up to `rounding` of its size and copies it; the pass continues with the
+// moved numbers. Norms over positions or the batch can amplify the rounding of activations even if rounding
+// the weights changes nothing.
 struct RoundedSites : SiteCopies<double> {
   RoundedSites(double relative, std::uint64_t draw) : rounding(relative), stream(draw, "rounded sites") {}
   void on_value(Place place, const Matrix<double>& x) override {
@@ -22,7 +23,7 @@ struct RoundedSites : SiteCopies<double> {
   const RandomStream stream;
 };
 
-// Half random, half the direction of the n numbers at g.
+// An equal mix of a random direction and that of the n numbers at g.
 Numbers direction(Index n, const double* g, const std::string& name) {
   const RandomStream stream(1, "direction of " + name);
   Numbers d(n);
@@ -54,7 +55,7 @@ Result leak(Model<float>& model, const WindowBatch& batch, bool training, const 
     other.tokens[changed] = static_cast<Token>((other.tokens[changed] + 1) % V);
     const std::vector<float> after = logits_of(model, view(other), training);
     for (Index row = 0; row < rows; ++row) {
-      if (row >= changed && row < context) continue;  // of this sequence, at or after the change
+      if (row >= changed && row < context) continue;  // this sequence, at or after the change
       leaks += std::memcmp(&before[row * V], &after[row * V], V * sizeof(float)) != 0;
     }
   }
@@ -63,8 +64,8 @@ Result leak(Model<float>& model, const WindowBatch& batch, bool training, const 
           static_cast<double>(leaks), 0, text(leaks, " rows of logits changed", why)};
 }
 
-// The sizes to which errors of these tensors are relative; for gradients at least a share of the largest:
-// smaller ones may be nothing but rounding.
+// The sizes to which errors of these tensors are relative. For gradients they are at least a share of the
+// largest one, since smaller gradients may be pure rounding.
 std::map<std::string, double> scales_of(const Tensors& pass) {
   constexpr double share_of_largest = 0.03;
   const auto kind = [](const std::string& name) { return name.substr(0, name.find('.')); };
@@ -79,128 +80,186 @@ std::map<std::string, double> scales_of(const Tensors& pass) {
   return scales;
 }
 
-}  // namespace
+bool is_detached(const ModelConfig& config) {
+  return config.norm_detach && norm_row(config.norm).has_detached;
+}
 
-// <W, dW> = 0 for what a norm hides the scale of, in the config almost without eps, without biases, untied:
-// - a norm after the branch, N(c F) = N(F): the matrices in which F is linear. ReLU is homogeneous, SwiGLU
-//   linear in its ungated half;
-// - qk_norm: each head's queries and keys, with qkv_norm its values;
-// - pre-norm reads the stream through norms alone: the sum over all that write the stream.
-Outcome scales(const Context& given) {
-  ModelConfig config = given.config.model;
-  config.norm_eps = 1e-24;  // with 0 a norm of zeros would give NaN
-  config.bias = config.ffn_bias = config.tie_embeddings = false;
-  const bool has_statistics = norm_row(config.norm).has_statistics() && !config.norm_detach;
-  TestModel<double> model(given, config);
-  model.loss_and_gradients(view(small_batch(given, 32)));
-  const ParameterLayout& layout = model.layout();
-  double largest = 0;  // a product far below it may be nothing but rounding
-  for (const Parameter& p : layout.list())
-    largest =
-        std::max(largest, l2_norm(p.size, model.parameters.at(p)) * l2_norm(p.size, model.gradients.at(p)));
+// The parameters and gradients in which the laws of scale are read: the config almost without eps, without
+// biases, untied.
+struct ScaleModel {
+  explicit ScaleModel(const Context& given) : model(given, variant(given.config.model)) {
+    model.loss_and_gradients(view(small_batch(given, 32)));
+    for (const Parameter& p : layout.list())
+      largest =
+          std::max(largest, l2_norm(p.size, model.parameters.at(p)) * l2_norm(p.size, model.gradients.at(p)));
+  }
+  static ModelConfig variant(ModelConfig config) {
+    config.norm_eps = 1e-24;  // with 0 a norm of zeros would give NaN
+    config.bias = config.ffn_bias = config.tie_embeddings = false;
+    return config;
+  }
   // <W, dW> of one of some equal parts of a matrix.
-  const auto product = [&](const Parameter& p, Index part = 0, Index parts = 1) {
+  double product(const Parameter& p, Index part = 0, Index parts = 1) {
     const Index n = p.size / parts;
     return dot(n, model.parameters.at(p) + part * n, model.gradients.at(p) + part * n);
-  };
+  }
 
-  const Index normed_heads = (config.qkv_norm ? 3 : config.qk_norm ? 2 : 0) * config.n_head;
-  Worst branches, heads, stream;
-  double sum = 0;
-  bool only_norms_read = has_statistics && config.final_norm && !has_embed_norm(config) &&
-                         config.position != Position::sinusoidal;
-  const std::vector<const Placement*> rows = sublayer_rows(config);
+  TestModel<double> model;
+  const ModelConfig& config = model.config();
+  const ParameterLayout& layout = model.layout();
+  const bool has_statistics = norm_row(config.norm).has_statistics() && !is_detached(config);
+  double largest = 0;  // |W||dW| of any parameter: a product far below it may be pure rounding
+};
+
+// A norm after the branch, N(c F) = N(F): <W, dW> = 0 for the matrices in which F is linear. ReLU is
+// homogeneous, SwiGLU linear in its ungated half.
+Worst branch_products(ScaleModel& test) {
+  Worst worst;
+  const ModelConfig& config = test.config;
   using enum Activation;
   const bool through_ffn =
       config.activation == relu || config.activation == relu2 || config.activation == swiglu;
-  for (const Parameter& p : layout.list()) {
-    if (p.role == Role::embedding || p.role == Role::branch_output) sum += product(p);
-    only_norms_read = only_norms_read && p.role != Role::branch_scale;
-    for (Index head = 0; head < normed_heads && p.role == Role::qkv; ++head)
-      heads.add(p.name, std::abs(product(p, head, 3 * config.n_head)), largest);
+  const std::vector<BlockRows> placements = placements_of(config);
+  for (const Parameter& p : test.layout.list()) {
+    if (!test.has_statistics || p.layer == 0 || p.layer > config.n_layer) continue;
     const bool is_ffn = p.name.find(".ffn.") != p.name.npos;
-    if (p.layer == 0 || p.layer > config.n_layer || !rows[2 * p.layer - 2 + is_ffn]->norm_branch) continue;
-    const bool linear_in =
-        has_statistics && (p.role == Role::branch_output || (p.role == Role::qkv && !config.qkv_norm) ||
-                           (p.name.ends_with("ffn.in.weight") && through_ffn));
-    const double own = p.role == Role::qkv ? product(p, 2, 3) : product(p);
-    if (linear_in) branches.add(p.name, std::abs(own), largest);
+    const BlockRows& block = placements[p.layer - 1];
+    if (!(is_ffn ? block.ffn : block.attn)->norm_branch) continue;
+    if (p.role == Role::branch_output || (through_ffn && p.name.ends_with("ffn.in.weight")))
+      worst.add(p.name, std::abs(test.product(p)), test.largest);
+    if (p.role == Role::qkv && !config.qkv_norm)  // F is linear in the values
+      worst.add(p.name, std::abs(test.product(p, 2, 3)), test.largest);
   }
-  for (const Placement* row : rows)
-    only_norms_read =
-        only_norms_read && row->norm_in && !row->norm_branch && !row->norm_out && row->alpha.is_one();
-  if (only_norms_read) stream.add("", std::abs(sum), largest);
+  return worst;
+}
+
+// qk_norm: <W, dW> = 0 for each head's queries and keys, with qkv_norm for its values too.
+Worst head_products(ScaleModel& test) {
+  Worst worst;
+  Index thirds = 0;  // of the qkv matrix, that are normalised
+  if (test.config.qk_norm) thirds = 2;
+  if (test.config.qkv_norm) thirds = 3;
+  const Index H = test.config.n_head;
+  for (const Parameter& p : test.layout.list()) {
+    for (Index head = 0; p.role == Role::qkv && head < thirds * H; ++head)
+      worst.add(p.name, std::abs(test.product(p, head, 3 * H)), test.largest);
+  }
+  return worst;
+}
+
+// Pre-norm reads the stream through norms alone: the sum of <W, dW> over all that write the stream is 0.
+Worst stream_product(ScaleModel& test) {
+  const ModelConfig& config = test.config;
+  bool only_norms_read = test.has_statistics && config.final_norm && !has_embed_norm(config) &&
+                         config.position != Position::sinusoidal;
+  for (const Placement* row : sublayer_rows(config)) {
+    const bool is_pre = row->norm_in && !row->norm_branch && !row->norm_out && row->alpha.is_one();
+    only_norms_read = only_norms_read && is_pre;
+  }
+  double sum = 0;
+  for (const Parameter& p : test.layout.list()) {
+    if (p.role == Role::embedding || p.role == Role::branch_output) sum += test.product(p);
+    only_norms_read = only_norms_read && p.role != Role::branch_scale;
+  }
+  Worst worst;
+  if (only_norms_read) worst.add("", std::abs(sum), test.largest);
+  return worst;
+}
+
+// The error of one parameter's gradient g against central differences of the loss, and the size to which it
+// is relative; none if no two step sizes agree.
+struct Verdict {
+  double error, scale;
+};
+constexpr double difference_limit = 1e-6;
+std::optional<Verdict> difference_verdict(const Parameter& p, const double* g, double* w, double rounding,
+                                          const std::function<double()>& loss) {
+  constexpr double steps[] = {1e-4, 1e-5, 1e-6, 1e-7, 1e-8};  // relative to the length of W
+  constexpr double limit = difference_limit;
+  const Numbers d = direction(p.size, g, p.name), start(w, w + p.size);
+  const double size = l2_norm(p.size, g), slope = dot(p.size, g, d.data());
+  // A tensor of zeros (rezero's scales at the start) still needs a step.
+  const double length = std::max(l2_norm(p.size, w), 1e-3 * std::sqrt(static_cast<double>(p.size)));
+  const auto loss_at = [&](double h) {
+    for (Index i = 0; i < p.size; ++i) w[i] = start[i] + h * d[i];
+    return loss();
+  };
+  double before = NAN;
+  std::optional<Verdict> verdict;
+  for (const double step : steps) {
+    const double h = step * length, difference = (loss_at(h) - loss_at(-h)) / (2 * h);
+    const double error = std::abs(difference - slope), scale = size + rounding / h / limit;
+    // If two step sizes agree with each other but not with the gradient, the gradient is judged wrong, unless
+    // a shorter, accurate enough step agrees with it: both may have crossed the kink of a ReLU.
+    const bool agrees = !(error > limit * scale);
+    const bool is_accurate = !verdict || limit * scale <= 0.1 * verdict->error;
+    if (agrees && is_accurate) {
+      verdict = {error, scale};
+      break;
+    }
+    if (!verdict && std::abs(difference - before) <= std::max(limit * scale, 0.1 * error))
+      verdict = {error, scale};
+    before = difference;
+  }
+  std::ranges::copy(start, w);
+  return verdict;
+}
+
+}  // namespace
+
+Outcome scales(const Context& given) {
+  ScaleModel test(given);
   Outcome outcome{.does_not_apply = "no norm hides the scale of every branch, of heads or of the stream"};
-  for (const auto& [law, worst] :
-       {std::pair("a norm after the branch: <W, dW> = 0 of matrices in which it is linear", &branches),
-        {"qk_norm: <W, dW> = 0 of queries and keys (qkv_norm: values too), head by head", &heads},
-        {"the stream's scale does not matter: sum of <W, dW> over all that write it = 0", &stream}})
-    if (!worst->empty()) outcome.results.push_back(worst->result(law, identity_limit));
+  for (const auto& [law, worst] : {
+           std::pair("a norm after the branch: <W, dW> = 0 of matrices in which it is linear",
+                     branch_products(test)),
+           {"qk_norm: <W, dW> = 0 of queries and keys (qkv_norm: values too), head by head",
+            head_products(test)},
+           {"the stream's scale does not matter: sum of <W, dW> over all that write it = 0",
+            stream_product(test)},
+       })
+    if (!worst.empty()) outcome.results.push_back(worst.result(law, identity_limit));
   return unless_nan(given, outcome);
 }
 
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,
-                                 const ParameterBlock<double>& gradients) {
-  constexpr double steps[] = {1e-4, 1e-5, 1e-6, 1e-7, 1e-8};  // of the length of W
-  constexpr double limit = 1e-6;
+                                 const ParameterBlock<double>& gradients,
+                                 const std::function<double()>& loss) {
   // Evaluation uses batch norm's running statistics; its gradient is that of the batch's own.
   const bool in_training = norm_row(model.config().norm).has_running;
-  const auto loss = [&](TapListener<double>* sites = nullptr) {
+  const auto own_loss = [&](TapListener<double>* sites = nullptr) {
     return in_training ? model.loss_and_gradients(batch, 1, sites) : model.loss(batch, sites);
   };
-  const double value = loss();
+  const double value = own_loss();
   RoundedSites rounded(0x1p-52, 0);
-  const double rounding = std::max(1e-14 * std::abs(value), std::abs(loss(&rounded) - value));
+  const double rounding = std::max(1e-14 * std::abs(value), std::abs(own_loss(&rounded) - value));
   Worst worst;
   Index tested = 0;
   for (const Parameter& p : model.layout().list()) {
-    const double* g = gradients.at(p);
-    double* w = model.parameters.at(p);
-    const Numbers d = direction(p.size, g, p.name), start(w, w + p.size);
-    const double size = l2_norm(p.size, g), slope = dot(p.size, g, d.data());
-    // A tensor of zeros (rezero's scales at the start) still needs a step.
-    const double length = std::max(l2_norm(p.size, w), 1e-3 * std::sqrt(static_cast<double>(p.size)));
-    const auto loss_at = [&](double h) {
-      for (Index i = 0; i < p.size; ++i) w[i] = start[i] + h * d[i];
-      return loss();
-    };
-    double before = NAN;
-    std::optional<std::pair<double, double>> verdict;  // an error and its scale
-    for (const double step : steps) {
-      const double h = step * length, found = (loss_at(h) - loss_at(-h)) / (2 * h);
-      const double error = std::abs(found - slope), scale = size + rounding / h / limit;
-      // Two differences that agree contradict the gradient, others each other. But both may reach over the
-      // kink of one ReLU: a shorter step that is exact enough to refute them does.
-      if (!(error > limit * scale) && !(verdict && limit * scale > 0.1 * verdict->first)) {
-        verdict = {error, scale};
-        break;
-      }
-      if (!verdict && std::abs(found - before) <= std::max(limit * scale, 0.1 * error))
-        verdict = {error, scale};
-      before = found;
-    }
-    if (verdict) {
-      worst.add(p.name, verdict->first, verdict->second);
-      ++tested;
-    }
-    std::ranges::copy(start, w);
+    const std::function<double()>& own = loss ? loss : own_loss;
+    const auto verdict = difference_verdict(p, gradients.at(p), model.parameters.at(p), rounding, own);
+    if (!verdict) continue;
+    worst.add(p.name, verdict->error, verdict->scale);
+    ++tested;
   }
   if (tested == 0) return {.does_not_apply = "chaotic: no two differences of the loss agree"};
   return {{worst.result(text("gradients of ", tested, " of ", model.layout().list().size(),
                              " tensors equal central differences (", std::ssize(batch.tokens) / batch.context,
                              " sequences of ", batch.context, ")"),
-                        limit)}};
+                        difference_limit)}};
 }
 
+// With norm_detach, gradients are those of a loss in which the statistics of norms are constants.
 Outcome finite_differences(const Context& given) {
-  ModelConfig config = given.config.model;
-  config.norm_detach = false;  // with it gradients are not the loss's derivatives, on purpose
-  TestModel<double> model(given, config);
+  const bool held = is_detached(given.config.model);
+  TestModel<double> model(given, given.config.model);
   const WindowBatch batch = small_batch(given, 8);  // the fewer ReLUs the fewer meet their kink
   model.loss_and_gradients(view(batch));
   const ParameterBlock<double> gradients = model.gradients;
-  Outcome outcome = compare_with_differences(model, view(batch), gradients);
-  for (Result& result : outcome.results) result.law += given.config.model.norm_detach ? ", not detached" : "";
+  std::function<double()> loss;
+  if (held) loss = loss_with_held_statistics(model, view(batch));
+  Outcome outcome = compare_with_differences(model, view(batch), gradients, loss);
+  for (Result& result : outcome.results) result.law += held ? ", with norms' statistics held" : "";
   return unless_nan(given, outcome);
 }
 
@@ -224,21 +283,23 @@ Outcome precision(const Context& given) {
   const std::uint64_t seed = given.config.train.seed;
   Model<float> engine(config, vocab, given.config.train.gemm_mode());
   initialise(config, engine.layout(), seed, engine.parameters);
-  perturb_1d_params(engine.layout(), seed, engine.parameters);
+  move_off_constants(engine.layout(), seed, engine.parameters);
   Model<double> exact(config, vocab, GemmProvider::openblas);
   std::ranges::copy(engine.parameters.all(), exact.parameters.all().begin());
+  const double progress = given.config.train.branch_progress(checked_step(given.config.train));
+  engine.branch_progress = exact.branch_progress = progress;
 
   const WindowBatch batch = small_batch(given, 96);
-  const Tensors got = tensors_of(engine, view(batch)), want = tensors_of(exact, view(batch));
+  const Tensors result_of_engine = tensors_of(engine, view(batch)), expected = tensors_of(exact, view(batch));
   const bool is_bf16 = given.config.train.precision == Precision::bf16;
   const double limit = is_bf16 ? 5e-2 : 1e-4, rounding = is_bf16 ? 0x1p-9 : 0x1p-22;
-  const std::map<std::string, double> scales = scales_of(want);
+  const std::map<std::string, double> scales = scales_of(expected);
   Worst worst, rounded;
   for (const auto& [name, scale] : scales) {
     constexpr double min_scale = 1e-30, max_scale = 1e18;  // beyond, squares may leave the range of a float
     if (scale > 0 && (scale < min_scale || scale > max_scale))
       return {.does_not_apply = text(name, ", of size ", scale, ", leaves the range of float32")};
-    worst.add(name, l2_distance(got.at(name), want.at(name)), scale);
+    worst.add(name, l2_distance(result_of_engine.at(name), expected.at(name)), scale);
   }
   const Result result = worst.result(text("the engine that trains (", name_of(given.config.train.precision),
                                           ") equals the one in double: loss, sites, gradients"),
@@ -247,7 +308,7 @@ Outcome precision(const Context& given) {
   for (std::uint64_t draw = 0; draw < 8 && !result.holds(); ++draw) {
     const Tensors moved = tensors_of(exact, view(batch), RoundedSites(rounding, draw));
     for (const auto& [name, scale] : scales)
-      rounded.add(name, l2_distance(moved.at(name), want.at(name)), scale);
+      rounded.add(name, l2_distance(moved.at(name), expected.at(name)), scale);
   }
   constexpr double margin = 6;  // the engine rounds between sites too
   const Result chaos = rounded.result("", limit);

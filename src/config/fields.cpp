@@ -25,9 +25,6 @@ bool any_placement(const RunConfig& c, const Property& has) {
 // --- the conditions of an effect ---
 
 const NormRow& norm_of(Config c) { return norm_row(c.model.norm); }
-bool is_norm_of_tokens(Config c) {
-  return norm_of(c).over == NormOver::features || norm_of(c).over == NormOver::groups;
-}
 bool has_schedule(Config c) { return c.train.steps == 0 || c.train.warmup_steps + 1 < c.train.steps; }
 bool is_wsd(Config c) { return c.train.schedule == ScheduleKind::wsd; }
 bool is_gpt2(Config c) { return c.model.init.scheme == InitScheme::gpt2; }
@@ -40,8 +37,8 @@ bool optimizer_is_one_of(Config c) {
 const Condition placement_has_norms = {[](Config c) { return any_placement(c, &Placement::has_norms); },
                                        "the placement has no norms"};
 const Condition has_norm = {[](Config c) { return c.model.norm != NormKind::none; }, "there is no norm"};
-const Condition norm_divides = {[](Config c) { return norm_of(c).has_statistics(); },
-                                "this norm does not divide by a deviation"};
+const Condition norm_has_eps_outside = {[](Config c) { return norm_of(c).has_eps_outside; },
+                                        "this norm has no such form"};
 const Condition some_norm_divides = {
     [](Config c) { return norm_of(c).has_statistics() || c.model.qk_norm || c.model.qkv_norm; },
     "no norm divides by a deviation"};
@@ -52,7 +49,8 @@ const Condition norm_has_groups = {[](Config c) { return norm_of(c).over == Norm
                                    "only groupnorm has groups"};
 const Condition norm_has_alpha = {[](Config c) { return norm_of(c).has_alpha; },
                                   "only dyt and derf have alpha"};
-const Condition norm_is_of_tokens = {is_norm_of_tokens, "only norms over the features of a token have it"};
+const Condition norm_has_detached = {[](Config c) { return norm_of(c).has_detached; },
+                                     "only norms over the features of a token have a detached form"};
 const Condition embed_norm_is_free = {
     [](Config c) { return !placement_row(c.model.norm_placement[0].attn).embed_norm; },
     "the placement has this norm already"};
@@ -155,7 +153,7 @@ const std::vector<Field> table = {
         {.needs = {{some_norm_divides}}}),
     row("model.norm_eps_outside", model(&M::norm_eps_outside), boolean(),
         "whether norms divide by sqrt(var) + eps instead of sqrt(var + eps)",
-        {.needs = {{norm_divides}, {epsilon_is_positive}}}),
+        {.needs = {{norm_has_eps_outside}, {epsilon_is_positive}}}),
     row("model.norm_affine", model(&M::norm_affine), boolean(),
         "whether norms have a gain and a bias; dyt and derf keep alpha in any case", {.needs = {{has_norm}}}),
     row("model.norm_bias", model(&M::norm_bias), boolean(),
@@ -174,7 +172,7 @@ const std::vector<Field> table = {
         {.needs = {{norm_has_alpha}}}),
     row("model.norm_detach", model(&M::norm_detach), boolean(),
         "whether the backward pass treats a norm's mean and deviation as constants",
-        {.needs = {{norm_is_of_tokens}}}),
+        {.needs = {{norm_has_detached}}}),
     row("model.qk_norm", model(&M::qk_norm), boolean(),
         "whether RMSNorm normalises each head's queries and keys", {.needs = {{no_qkv_norm}}}),
     row("model.qkv_norm", model(&M::qkv_norm), boolean(),

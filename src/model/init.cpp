@@ -51,7 +51,6 @@ double first_value(Role role) {
   switch (role) {
     case Role::norm_gain:
     case Role::running_var:
-    case Role::branch_scale:
       return 1.0;
     case Role::bias:
     case Role::norm_bias:
@@ -70,9 +69,12 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
     Real* values = parameters.at(p);
     const bool is_zero = p.role == Role::branch_output && config.init.zero_branches;
     if (is_zero || !p.is_matrix()) {
-      const double first = is_zero                      ? 0
-                           : p.role == Role::norm_alpha ? config.norm_alpha
-                                                        : first_value(p.role) * p.init_gain;
+      double first = 0;
+      if (p.role == Role::norm_alpha) {
+        first = config.norm_alpha;
+      } else if (!is_zero) {
+        first = p.start ? *p.start : first_value(p.role);
+      }
       std::fill_n(values, p.size, static_cast<Real>(first));
       continue;
     }
@@ -85,10 +87,10 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
     Distribution distribution = matrix_distribution(
         config.init, static_cast<double>(is_qkv ? p.rows() / 3 : p.rows()), static_cast<double>(p.cols()));
     if (p.role == Role::branch_output) distribution.scale *= residual_factor(config);
-    const Index without_gain = is_qkv ? p.size / 3 * 2 : 0;
-    draw_into(stream, distribution, 0, without_gain, values);
-    distribution.scale *= p.init_gain;
-    draw_into(stream, distribution, without_gain, p.size, values);
+    const Index without_factor = is_qkv ? p.size / 3 * 2 : 0;
+    draw_into(stream, distribution, 0, without_factor, values);
+    distribution.scale *= p.init_factor;
+    draw_into(stream, distribution, without_factor, p.size, values);
   }
 }
 

@@ -51,12 +51,12 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
 
   if (config.final_norm) final_norm = add_norm(config, "final_norm", last, C);
   head = config.tie_embeddings ? token_embedding : add("head.weight", {vocab_size, C}, Role::head, last);
-  set_gains(placements);
+  set_init_factors(placements);
 }
 
-void ParameterLayout::set_gains(const std::vector<BlockRows>& placements) {
+void ParameterLayout::set_init_factors(const std::vector<BlockRows>& placements) {
   const auto set = [&](int index, const Placement& row) {
-    if (index != no_parameter) list_[index].init_gain = row.init_gain.of(std::ssize(blocks));
+    if (index != no_parameter) list_[index].init_factor = row.init_gain.of(std::ssize(blocks));
   };
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const BlockParameters& p = blocks[i];
@@ -89,7 +89,7 @@ int ParameterLayout::add_scale(const ModelConfig& config, const Placement& row, 
   if (learned == LearnedScale::none) return no_parameter;
   const int index =
       add(name, {learned == LearnedScale::vector ? config.d_model : 1}, Role::branch_scale, layer);
-  list_.back().init_gain = start;
+  list_.back().start = start;
   return index;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,7 +13,7 @@
 namespace normscope {
 
 // The role of a tensor in the model, which decides its initial values and whether it belongs to a norm.
-// `branch_output`: attn.out and ffn.out, which write the stream; `qkv`: three matrices in one.
+// `branch_output`: attn.out and ffn.out, which write the stream. `qkv`: three matrices in one.
 enum class Role {
   embedding,
   qkv,
@@ -34,11 +35,11 @@ struct Parameter {
   std::string name;
   std::vector<Index> shape;
   Role role;
-  int layer;             // 0: embeddings; 1..L: blocks; L+1: final norm and head
-  Index offset;          // first element in the block
-  Index size;            // elements
-  double init_gain = 1;  // the placement's factor on a matrix's initial values (of qkv, on v's alone); the
-                         // initial value of a scale
+  int layer;                    // 0: embeddings; 1..L: blocks; L+1: final norm and head
+  Index offset;                 // first element in the block
+  Index size;                   // elements
+  double init_factor = 1;       // the placement's factor on a matrix's initial values (for qkv, on v's alone)
+  std::optional<double> start;  // the initial value of a learned branch scale
 
   bool is_matrix() const { return shape.size() >= 2; }  // has weight decay; not gains, biases, scales
   Index rows() const { return is_matrix() ? shape[0] : 1; }
@@ -91,7 +92,7 @@ class ParameterLayout {
   std::vector<BlockParameters> blocks;
 
  private:
-  void set_gains(const std::vector<BlockRows>& placements);
+  void set_init_factors(const std::vector<BlockRows>& placements);
   int add(std::string name, std::vector<Index> shape, Role role, int layer);
   int add_buffer(std::string name, Index size, Role role, int layer);
   NormParameters add_norm(const ModelConfig& config, const std::string& name, int layer, Index width);
@@ -122,19 +123,20 @@ class ParameterBlock {
   std::vector<Real> data_;
 };
 
-// Draw every parameter from (seed, its name) alone: unit normals or uniforms, scaled by the config's init;
-// gains 1, biases 0, ReZero's scales 0. So configs that differ in norm or placement share their weights.
+// Draws every parameter from (seed, its name) alone: unit normals or uniforms, scaled by the config's init.
+// Gains start at 1, biases and ReZero's scales at 0. So configs that differ in norm or placement share their
+// weights.
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
                 ParameterBlock<Real>& parameters);
 
-// The initial value of a parameter that is no matrix and no norm's alpha, before its init_gain.
+// The initial value of a vector without one of its own (a norm's alpha and a branch scale have theirs).
 double first_value(Role role);
 
 constexpr double running_momentum = 0.1;
 
-// Batch norm's running mean and variance, PyTorch's buffers: no parameters, moved by each step that is taken,
-// used in evaluation.
+// Batch norm's running mean and variance, which PyTorch calls buffers. They are no parameters: each step that
+// is taken moves them, and evaluation uses them.
 template <class Real>
 struct RunningStatistics {
   // Means of 0, variances of 1, at the offsets of layout.buffers().

@@ -61,12 +61,13 @@ struct Placement {
   const char* name;
   const char* formula;
   const char* source;
-  bool norm_in = false;          // a norm on what F reads
-  bool norm_branch = false;      // a norm on what F returns
-  bool norm_out = false;         // a norm on the sum
-  bool embed_norm = false;       // a norm on the embedding output, before block 1
-  bool final_norm = false;       // `final_norm: auto` means a norm before the head
-  bool learned_scale = false;    // a is a parameter, 0 at the start, and `branch_scale` has no effect
+  bool norm_in = false;        // a norm on what F reads
+  bool norm_branch = false;    // a norm on what F returns
+  bool norm_out = false;       // a norm on the sum
+  bool embed_norm = false;     // a norm on the embedding output, before block 1
+  bool final_norm = false;     // `final_norm: auto` puts a norm before the head. A block that ends in a norm
+                               // (post, deepnorm, keel) needs none; rezero and none have no norms
+  bool learned_scale = false;  // a is a parameter, 0 at the start, and `branch_scale` has no effect
   bool residual_scaling = true;  // the default of init.residual_scaling with scheme gpt2
   bool qkv_norm = false;         // `qkv_norm` is true
   bool inner_norm = false;       // a norm before the output matrix, even if `inner_norm` is false

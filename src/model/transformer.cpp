@@ -17,10 +17,10 @@
 namespace normscope {
 namespace {
 
-// Places of dropout. Each place of each block (0: the embedding) has its own mask.
-enum class DropoutPlace : std::uint64_t { embedding, attention_weights, attention_branch, ffn_branch };
+// The sites of dropout. Each site of each block (0: the embedding) has its own mask.
+enum class DropoutSite : std::uint64_t { embedding, attention_weights, attention_branch, ffn_branch };
 
-// The angle of a pair of features at a position, of sinusoids (width C) and of rope (D).
+// The angle of a pair of features at a position, for sinusoids (width C) and for rope (width D).
 double position_angle(Index position, Index pair, Index width) {
   constexpr double wavelength_base = 10000.0;
   return static_cast<double>(position) *
@@ -99,7 +99,7 @@ Transformer<Real>::Transformer(const ModelConfig& config, Index vocab_size, Gemm
 }
 
 template <class Real>
-struct Transformer<Real>::Run {
+struct Transformer<Real>::Forward {
   const Transformer& model;
   Tape<Real>& tape;
   ParameterBlock<Real>& parameters;
@@ -134,9 +134,9 @@ struct Transformer<Real>::Run {
     return apply_norm(tape, config, vars, pass, x);
   }
 
-  Dropout drop(int layer, DropoutPlace place) const {
+  Dropout drop(int layer, DropoutSite site) const {
     if (!pass.training) return {};
-    const auto draw = 4 * static_cast<std::uint64_t>(layer) + static_cast<std::uint64_t>(place);
+    const auto draw = 4 * static_cast<std::uint64_t>(layer) + static_cast<std::uint64_t>(site);
     return {config.dropout, pass.dropout_stream.at(draw), pass.context, pass.first_sequence};
   }
   Var<Real> tap(int layer, Site site, Var<Real> x) {
@@ -156,7 +156,7 @@ struct Transformer<Real>::Run {
     Var<Real> x =
         embedding(tape, pass.tokens, pass.context, parameter(layout.token_embedding), positions, first);
     x = norm(layout.embed_norm, x);
-    return dropout(tape, drop(0, DropoutPlace::embedding), x);
+    return dropout(tape, drop(0, DropoutSite::embedding), x);
   }
 
   Var<Real> attention(std::size_t index, Var<Real> x) {
@@ -178,7 +178,7 @@ struct Transformer<Real>::Run {
     } else {
       const int layer = static_cast<int>(index) + 1;
       const std::span<HeadStats> heads = tape.room_for_heads(qkv.rows / T * H);
-      y = causal_attention(tape, mode, T, H, qkv, drop(layer, DropoutPlace::attention_weights), heads);
+      y = causal_attention(tape, mode, T, H, qkv, drop(layer, DropoutSite::attention_weights), heads);
       tape.tap_heads(layer, heads);
     }
     return linear(p.attn.out, norm(p.attn.norm_inner, y));
@@ -204,28 +204,32 @@ struct Transformer<Real>::Run {
 
     // y = N_out(alpha x + a N_branch(F(s N_in(x)))). Absent norms and scales, and factors of 1, return their
     // argument.
-    struct Places {
+    struct Sites {
       Site in, out, sum;
-      DropoutPlace dropout;
+      DropoutSite dropout;
     };
-    const auto sublayer = [&](const Placement& row, const SublayerParameters& w, const Places& at, auto F) {
+    const auto sublayer = [&](const Placement& row, const SublayerParameters& w, const Sites& at, auto F) {
       const Real alpha = static_cast<Real>(row.alpha.of(config.n_layer));
       const Real s = static_cast<Real>(row.input_scale.of(layer));
-      const Var<Real> in = tap(layer, at.in, scale(tape, s, norm(w.norm_in, x)));
-      const Var<Real> y = dropout(tape, drop(layer, at.dropout), tap(layer, at.out, F(in)));
-      const double a = w.scale == no_parameter ? branch_scale_of(config, row).start : 1;
-      const double warm_up = std::min(pass.branch_progress / layer, 1.0);
-      const Var<Real> normed = scale(tape, static_cast<Real>(warm_up * a), norm(w.norm_branch, y));
-      const Var<Real> branch = scale_by(tape, parameter(w.scale), normed);
-      if (config.residual) tape.tap_branch({layer, at.out}, alpha, branch);
-      const Var<Real> sum = config.residual ? residual_sum(tape, alpha, x, branch) : branch;
-      x = tap(layer, at.sum, norm(w.norm_out, sum));
+      const Var<Real> in = tap(layer, at.in, scale(tape, s, norm(w.norm_in, x)));  // s N_in(x)
+      const Var<Real> out = tap(layer, at.out, F(in));                             // F(s N_in(x))
+      const Var<Real> dropped = dropout(tape, drop(layer, at.dropout), out);
+      const double a = w.scale == no_parameter ? branch_scale_of(config, row).start : 1;  // or w.scale, below
+      const Real factor = static_cast<Real>(std::min(pass.branch_progress / layer, 1.0) * a);
+      const Var<Real> normed = scale(tape, factor, norm(w.norm_branch, dropped));
+      const Var<Real> branch = scale_by(tape, parameter(w.scale), normed);  // a N_branch(F(s N_in(x)))
+      Var<Real> sum = branch;
+      if (config.residual) {
+        tape.tap_branch({layer, at.out}, alpha, branch);
+        sum = residual_sum(tape, alpha, x, branch);  // alpha x + a N_branch(F(s N_in(x)))
+      }
+      x = tap(layer, at.sum, norm(w.norm_out, sum));  // y
     };
     sublayer(*model.placements_[index].attn, p.attn,
-             {Site::attn_in, Site::attn_out, Site::stream_mid, DropoutPlace::attention_branch},
+             {Site::attn_in, Site::attn_out, Site::stream_mid, DropoutSite::attention_branch},
              [&](Var<Real> in) { return attention(index, in); });
     sublayer(*model.placements_[index].ffn, p.ffn,
-             {Site::ffn_in, Site::ffn_out, Site::stream, DropoutPlace::ffn_branch},
+             {Site::ffn_in, Site::ffn_out, Site::stream, DropoutSite::ffn_branch},
              [&](Var<Real> in) { return feed_forward(index, in); });
     return x;
   }
@@ -244,8 +248,9 @@ template <class Real>
 Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& parameters,
                                     ParameterBlock<Real>* gradients, RunningStatistics<Real>& running,
                                     const Pass& pass, KeyValueCache<Real>* cache) const {
-  Run run{*this, tape, parameters, gradients, running, pass, cache};
-  return run.blocks_and_head(run.tap(0, Site::stream, run.embed()));
+  Forward forward{*this, tape, parameters, gradients, running, pass, cache};
+  const Var<Real> x0 = forward.tap(0, Site::stream, forward.embed());
+  return forward.blocks_and_head(x0);
 }
 
 template Var<float> apply_norm(Tape<float>&, const ModelConfig&, const NormVars<float>&, const Pass&,

@@ -64,7 +64,7 @@ class Transformer {
                    KeyValueCache<Real>* cache = nullptr) const;
 
  private:
-  struct Run;  // one forward pass
+  struct Forward;  // one pass: its inputs, and the parts of the model on its tape
 
   ModelConfig config_;
   Index vocab_size_;

@@ -1,8 +1,11 @@
 // Layer norm, RMS norm, group norm: each row, or each of `groups` equal parts of a row, is normalised.
 //
 //   shapes      x, y (N, C); gain, bias (1, C) or absent
-//   forward     y = gain x̂ + bias,  x̂ = (x - mean) rstd; RMS norm has no mean (kernels/rows.h)
-//   backward    dx = rstd (g - mean(g) - x̂ mean(g x̂)) with g = gain dy;  dgain = sum dy x̂,  dbias = sum dy;
+//   forward     LayerNorm: y = gain x̂ + bias,  x̂ = (x - mean) rstd,  rstd = 1/√(variance + eps)
+//               RMSNorm (rmsnorm, `centred` false): the same with mean = 0, so rstd = 1/rms(x)
+//   backward    LayerNorm: dx = rstd (g - mean(g) - x̂ mean(g x̂)) with g = gain dy;  dgain = sum dy x̂,
+//               dbias = sum dy
+//               RMSNorm: the same without mean(g): dx = rstd (g - x̂ mean(g x̂))
 //               detached (Xu et al. 2019, arXiv 1911.07013): dx = rstd g
 //   saved       mean and rstd of each row and group
 //   source      Ba et al. 2016 (arXiv 1607.06450), Zhang & Sennrich 2019 (1910.07467),
@@ -14,7 +17,7 @@
 
 namespace normscope {
 
-// The caller sets in `norm` how to normalise; shapes and pointers are set here.
+// `norm` says how to normalise; its shapes and pointers are set here.
 template <class Real>
 Var<Real> layer_norm(Tape<Real>& tape, LayerNorm<Real> norm, Var<Real> x, Var<Real> gain = {},
                      Var<Real> bias = {}) {
