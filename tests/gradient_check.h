@@ -17,7 +17,7 @@ enum class InputKind { parameters, values };
 inline Var<double> computed(Tape<double>& tape, const Var<double>& x) {
   const Var<double> y = tape.create(x.rows, x.cols);
   std::copy_n(x.data, x.size(), y.data);
-  tape.record(y, [=](Tape<double>& t) { t.share_gradient(y, x); });
+  tape.record(y, [=](Tape<double>& t) { t.alias_gradient(y, x); });
   return y;
 }
 

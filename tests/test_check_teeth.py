@@ -106,7 +106,7 @@ FAULTS = [
     ("rope whose cosines are one position late", "model/transformer.cpp",
      [("model/transformer.cpp", "cosines_.push_back(static_cast<Real>(std::cos(position_angle(«t», i, 2 * half_head))));", "t + 1")], {"position": "rope"}, {5}),
     ("a residual whose gradient misses the stream", "model/transformer.cpp",
-     [("ops/residual.h", "if (alpha == 1) return «t.share_gradient(y, x)»;", "void()")], {}, {3}),
+     [("ops/residual.h", "if (alpha == 1) { «t.alias_gradient(y, x)»;", "void()")], {}, {3}),
     ("a loss whose gradient is not a mean", "model/model.cpp",
      [("ops/cross_entropy.h", "*t.gradient(loss).data / static_cast<Real>(rows)", "*t.gradient(loss).data")], {}, {3}),
     ("swiglu with gate and input exchanged", "model/transformer.cpp",

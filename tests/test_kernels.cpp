@@ -54,20 +54,24 @@ struct NormCase {
   }
 
   NormCase<double> twin() const {
-    return {
-        {.groups = norm.groups, .centred = norm.centred, .eps = norm.eps, .eps_outside = norm.eps_outside},
-        rows,
-        cols,
-        has_gain,
-        has_bias,
-        beta,
-        in_double(x),
-        in_double(gain),
-        in_double(bias),
-        in_double(dy),
-        in_double(dx),
-        in_double(dgain),
-        in_double(dbias)};
+    return {{.groups = norm.groups,
+             .centred = norm.centred,
+             .eps = norm.eps,
+             .eps_outside = norm.eps_outside,
+             .shared_gain = norm.shared_gain,
+             .detached = norm.detached},
+            rows,
+            cols,
+            has_gain,
+            has_bias,
+            beta,
+            in_double(x),
+            in_double(gain),
+            in_double(bias),
+            in_double(dy),
+            in_double(dx),
+            in_double(dgain),
+            in_double(dbias)};
   }
 
   void compare(double tolerance) const {
@@ -77,6 +81,8 @@ struct NormCase {
     CAPTURE(norm.groups);
     CAPTURE(norm.centred);
     CAPTURE(norm.eps_outside);
+    CAPTURE(norm.shared_gain);
+    CAPTURE(norm.detached);
     CAPTURE(rows);
     CHECK(scaled_error(a.y, b.y) <= tolerance);
     CHECK(scaled_error(a.rstd, b.rstd) <= tolerance);
@@ -143,6 +149,11 @@ TEST_CASE("kernel: norms of rows equal their twin") {
             NormCase<float>{norm, 5, cols, affine, affine && centred, affine ? 0.0f : 1.0f}.compare(2e-6);
           }
           if (cols <= 64) NormCase<float>{norm, 70, cols, true, true, 1}.compare(2e-6);
+          LayerNorm<float> other = norm;
+          other.detached = true;
+          NormCase<float>{other, 5, cols, true, centred, 1}.compare(2e-6);
+          other.shared_gain = true;  // the first cols/groups numbers of the gain
+          NormCase<float>{other, 5, cols, true, false, 1}.compare(2e-6);
         }
       }
     }

@@ -67,7 +67,7 @@ Accumulator<Real> Tape<Real>::accumulate(const Var<Real>& input) {
     slot.buffer = new_buffer(slot);
     return {slot.buffer->data, Real(0)};
   }
-  if (slot.buffer->owners > 1) {  // shared by share_gradient(): take a copy before changing it
+  if (slot.buffer->owners > 1) {  // shared by alias_gradient(): take a copy before changing it
     Buffer* copy = new_buffer(slot);
     std::copy_n(slot.buffer->data, slot.rows * slot.cols, copy->data);
     --slot.buffer->owners;
@@ -85,7 +85,7 @@ Real* Tape<Real>::add_to(const Var<Real>& input) {
 }
 
 template <class Real>
-void Tape<Real>::share_gradient(const Var<Real>& output, const Var<Real>& input) {
+void Tape<Real>::alias_gradient(const Var<Real>& output, const Var<Real>& input) {
   Slot &from = slots_[slot_of(output)], &to = slots_[slot_of(input)];
   if (to.buffer == nullptr && !from.buffer->persistent) {
     to.buffer = from.buffer;

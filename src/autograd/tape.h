@@ -121,7 +121,8 @@ class Tape {
 
   bool wants_gradient(const Var<Real>& input) const { return input.slot >= 0; }
 
-  // The destination of a contribution to the gradient of `input`.
+  // The destination of a contribution to the gradient of `input`. Error: `input` has no gradient. An op whose
+  // input may be a constant asks wants_gradient() first, as linear() does.
   Accumulator<Real> accumulate(const Var<Real>& input);
 
   // The destination for kernels that can only add: a buffer that holds zeros before the first contribution.
@@ -130,7 +131,7 @@ class Tape {
 
   // input.grad += output.grad, same shape. The first contribution aliases the buffer; copy-on-write after
   // that.
-  void share_gradient(const Var<Real>& output, const Var<Real>& input);
+  void alias_gradient(const Var<Real>& output, const Var<Real>& input);
 
   // --- for the model ---------------------------------------------------------------------------------------
 

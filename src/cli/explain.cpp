@@ -113,7 +113,7 @@ Steps steps_of(const NormRow& row, const Numbers& x, const Affine& affine) {
   return steps;
 }
 
-// Scalings with which norms are confused; nan if all numbers are equal.
+// Scalings that are often confused with norms; nan if all numbers are equal.
 Steps other_scalings(const Vector& x) {
   const auto n = static_cast<double>(x.size());
   const Vector deviations = x - x.sum() / n;
@@ -122,13 +122,14 @@ Steps other_scalings(const Vector& x) {
           {"min-max", "(x − min)/(max − min)", (x - x.min()) / (x.max() - x.min())}};
 }
 
-// A number with seven digits; several with four decimals, or four digits where those are too few or too many.
+// A single number with seven digits. Several have four decimals each, or four digits if a number is too small
+// or too large for that.
 std::string shown(const Vector& numbers) {
   if (numbers.size() == 1) return significant_text(numbers[0], 7);
   std::vector<std::string> cells;
   for (const double v : numbers) {
     const bool is_zero = std::abs(v) < 1e-12, is_plain = std::abs(v) >= 1e-3 && std::abs(v) < 1e6;
-    cells.push_back(is_zero ? "0.0000" : is_plain ? fixed(v, 4) : significant_text(v, 4));
+    cells.push_back(is_zero || is_plain ? fixed(is_zero ? 0 : v, 4) : significant_text(v, 4));
   }
   return join(cells, "  ");
 }
@@ -144,7 +145,7 @@ void print(const Numbers& x) {
               << shown(x.values[std::slice(r * x.cols, x.cols, 1)]) << '\n';
 }
 
-// A vector's steps; of a matrix the means and y.
+// The steps of a vector; the means and y of a matrix.
 void explain_norm(const NormRow& row, const Numbers& x, const Affine& affine) {
   const Steps steps = steps_of(row, x, affine);
   std::cout << row.name << ": " << row.formula << "\n  " << row.source << '\n';
@@ -175,7 +176,7 @@ void explain_arithmetic() {
   std::cout << R"(
 == 1. One vector, rescaled in six ways ==
 Over many layers sums grow or shrink; rescaling brings each vector to one size.
-All but DyT and Derf, which only squash, turn 10x into the same as x.
+All but DyT and Derf give the same output for x and 10x.
   try: normscope explain --norm rmsnorm --vector 1,2,3,4
 
 )";
@@ -218,8 +219,9 @@ A single text has no batch, so evaluation uses averages that training moves:
 void explain_gradients() {
   std::cout << R"(
 == 5. Where the norm sits ==
-F is attention, then the FFN; F′ is the derivative of the branch. The 1 in dx
-carries the gradient past F; post's norm multiplies it again in every sublayer.
+F is attention, then the FFN; F′ is the derivative of the branch. Under pre the
+1 in dx passes the gradient on unchanged. Under post every sublayer also
+multiplies it by N′, about 1/size of the sum.
   try: scripts/quickstart.sh  (pre learns; post stays at letter frequencies)
 
 )";

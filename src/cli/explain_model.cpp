@@ -1,4 +1,5 @@
 // A placement's drawing, equations and gradient; a config's own blocks and parameter counts.
+#include <cmath>
 #include <iostream>
 #include <utility>
 
@@ -12,7 +13,7 @@
 namespace normscope {
 namespace {
 
-// "·l^-0.5", a factor on what block l reads; "" if it is 1.
+// "·l^-0.5", the factor on the input of block l's sublayers; "" if it is 1.
 std::string input_factor(const Placement& row) {
   return row.input_scale.is_one() ? "" : text("·l^", row.input_scale.exponent);
 }
@@ -35,6 +36,24 @@ std::string equation(const Placement& row, const ModelConfig& m, const std::stri
   return "x = " + y + (has_inner_norm(m, row) ? ", " + name + ".inner_norm before its output matrix" : "");
 }
 
+// The factor N′ by which a norm on the sum multiplies the gradient in every sublayer, and why it matters.
+void explain_factor(const Placement& row) {
+  constexpr Index L = 12;
+  const double alpha = row.alpha.of(L), kept = alpha / std::sqrt(alpha * alpha + 1);
+  const bool is_plain = row.alpha.is_one();
+  std::cout
+      << "  Under pre the 1 passes the gradient on unchanged. Here every sublayer also multiplies it by N′,\n"
+         "  about 1/size of the sum: layer norm has dx = (g − mean(g) − x̂ mean(g x̂))/σ with g = γ dy.\n"
+         "  If x and F have size 1 and are independent, the sum has size "
+      << (is_plain ? "√2" : "√(α² + 1)") << ", and the skip keeps " << (is_plain ? "1/√2" : "α/√(α² + 1)")
+      << "\n  of the gradient. L = " << L << ": " << fixed(kept, 4) << " in a sublayer, "
+      << significant_text(std::pow(kept, 2 * L), 3) << " in " << 2 * L
+      << " sublayers.\n"
+         "  Attention averages tokens, which makes their vectors alike. Pre keeps x itself, unaveraged, on "
+         "the\n"
+         "  skip; here each norm shrinks it, and with it what still sets tokens apart, by the same factor.\n";
+}
+
 }  // namespace
 
 void explain_placement(const Placement& row) {
@@ -50,6 +69,7 @@ void explain_placement(const Placement& row) {
               << skip << "┘\n    dx = (" << (row.alpha.is_one() ? "1" : "α") << " + "
               << (row.learned_scale ? "a·" : "") << "F′)"
               << (row.norm_out ? " N′ dy, N′ the norm's derivative at the sum" : " dy") << '\n';
+  if (row.norm_out) explain_factor(row);
   std::cout << "  embedding norm: " << (row.embed_norm ? "yes" : "no")
             << "; final norm before the head: " << (row.final_norm ? "yes" : "no") << '\n';
   if (!row.alpha.is_one()) std::cout << "  L = 12: α = " << fixed(row.alpha.of(12), 4) << '\n';

@@ -35,11 +35,11 @@ struct Parameter {
   std::string name;
   std::vector<Index> shape;
   Role role;
-  int layer;                    // 0: embeddings; 1..L: blocks; L+1: final norm and head
-  Index offset;                 // first element in the block
-  Index size;                   // elements
-  double init_factor = 1;       // the placement's factor on a matrix's initial values (for qkv, on v's alone)
-  std::optional<double> start;  // the initial value of a learned branch scale
+  int layer;               // 0: embeddings; 1..L: blocks; L+1: final norm and head
+  Index offset;            // first element in the block
+  Index size;              // elements
+  double init_factor = 1;  // the placement's factor on a matrix's initial values (for qkv, on v's alone)
+  std::optional<double> start = {};  // the initial value of a learned branch scale
 
   bool is_matrix() const { return shape.size() >= 2; }  // has weight decay; not gains, biases, scales
   Index rows() const { return is_matrix() ? shape[0] : 1; }

@@ -25,8 +25,11 @@ Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> bran
   axpy(x.size(), alpha, x.data, branch.data, y.data);
 
   tape.record(y, [=](Tape<Real>& t) {
-    t.share_gradient(y, branch);
-    if (alpha == 1) return t.share_gradient(y, x);
+    t.alias_gradient(y, branch);
+    if (alpha == 1) {
+      t.alias_gradient(y, x);
+      return;
+    }
     const Accumulator<Real> dx = t.accumulate(x);
     axpby(x.size(), alpha, t.gradient(y).data, dx.beta, dx.data);
   });
