@@ -1,0 +1,104 @@
+#!/usr/bin/python3
+"""Plants faults in the scripts, one at a time, and requires that a test of their own fails: a standard error with n, a
+mean over diverged seeds, a wrong pair, a swapped axis, a claim whose bounds are turned.
+
+A fault is a function that is replaced while one test runs. The test must pass without it.
+"""
+
+import contextlib
+import importlib
+import statistics
+import unittest
+from unittest import mock
+
+from matplotlib.axes import Axes
+
+import test_compare
+import test_papers
+import test_plots_values
+from lib import papers
+
+LIBRARY = ("lib.comparison", "lib.pairs", "lib.groups")
+
+
+def modules_with(name):
+    """The shared modules in which this name is bound: a function is replaced in all of them."""
+    modules = []
+    for module_name in LIBRARY:
+        with contextlib.suppress(ModuleNotFoundError):
+            modules.append(importlib.import_module(module_name))
+    modules = [module for module in modules if hasattr(module, name)]
+    assert modules, f"no module of {LIBRARY} has {name}"
+    return modules
+
+
+@contextlib.contextmanager
+def replaced(name, function):
+    with contextlib.ExitStack() as stack:
+        for module in modules_with(name):
+            stack.enter_context(mock.patch.object(module, name, function))
+        yield
+
+
+def losses_with_diverged_seeds(group):
+    """The last losses by seed, whether the run is done, interrupted or diverged (1 then)."""
+    return {run.seed: run.record.get("final_val_loss") or 1.0 for run in group.runs}
+
+
+def all_against_the_base(groups, base, key):
+    return {group: base for group in groups if group is not base}
+
+
+def drawn_upside_down(pcolormesh):
+    def draw(axes, *arguments, **options):
+        return pcolormesh(axes, *arguments[:-1], arguments[-1][::-1], **options)
+    return draw
+
+
+def with_turned_bounds(make):
+    def turned(claim, text, measure, low, high, *others):
+        make(claim, text, measure, high, low, *others)
+    return turned
+
+
+# (fault, the module of the test that must fail, the test's name, what plants the fault)
+FAULTS = [
+    ("a standard error over n, not n - 1", test_compare, "test_paired_figures_are_those_of_the_differences",
+     lambda: mock.patch.object(statistics, "stdev", statistics.pstdev)),
+    ("a mean over seeds that diverged or were interrupted", test_compare, "test_only_shared_seeds_that_are_done_count",
+     lambda: replaced("_losses_by_seed", losses_with_diverged_seeds)),
+    ("a partner that differs in several choices", test_compare, "test_a_grid_is_compared_within_each_setting",
+     lambda: replaced("partners_of", all_against_the_base)),
+    ("the largest difference in place of the mean", test_compare,
+     "test_paired_figures_are_those_of_the_differences",
+     lambda: mock.patch.object(statistics, "fmean", lambda values: max(values))),
+    ("a map whose blocks run downward", test_plots_values, "test_the_cells_drawn_are_the_values_block_upward",
+     lambda: mock.patch.object(Axes, "pcolormesh", drawn_upside_down(Axes.pcolormesh))),
+    ("a claim whose bounds are turned", test_papers, "test_a_missed_claim_is_a_failure",
+     lambda: mock.patch.object(papers.Claim, "__init__", with_turned_bounds(papers.Claim.__init__))),
+]
+
+
+def failures_of(module, test_name):
+    """The failures of a test that any class of this module has."""
+    (case,) = [case for case in vars(module).values() if isinstance(case, type) and test_name in vars(case)]
+    result = unittest.TestResult()
+    unittest.TestSuite([case(test_name)]).run(result)
+    exits = [error for error in result.errors if "SystemExit: " in error[1]]  # a command refused what it was given
+    assert result.testsRun == 1 and not result.skipped and result.errors == exits, (test_name, result.errors)
+    return [text for _, text in result.failures + exits]
+
+
+class ScriptTeeth(unittest.TestCase):
+    def test_tests_pass_without_a_fault(self):
+        for module, test_name in dict.fromkeys((module, test_name) for _, module, test_name, _ in FAULTS):
+            self.assertEqual(failures_of(module, test_name), [], test_name)
+
+    def test_each_fault_is_caught(self):
+        for fault, module, test_name, plant in FAULTS:
+            with self.subTest(fault), plant():
+                self.assertNotEqual(failures_of(module, test_name), [], f"{test_name} does not notice")
+
+
+if __name__ == "__main__":
+    unittest.main()
