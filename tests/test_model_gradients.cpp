@@ -11,14 +11,14 @@ using namespace normscope::testing;
 namespace {
 
 // A planted fault: spoils the gradients that the model computed.
-using Fault = std::function<void(const ParameterLayout&, ParameterBlock<double>&)>;
+using Fault = std::function<void(const ParameterLayout&, ParameterBuffer<double>&)>;
 
 // The largest error of any parameter tensor's gradient (check/check.h). All of them have a verdict.
 Result worst_gradient_error(const ModelConfig& config, const Fault& fault = {}) {
   TinyModel<double> model(config);
   const RandomBatch batch(2, config.context);
   model.loss_and_gradients(batch.view());
-  ParameterBlock<double> gradients = model.gradients;
+  ParameterBuffer<double> gradients = model.gradients;
   if (fault) fault(model.layout(), gradients);
   for (const Parameter& p : model.layout().list()) {
     CAPTURE(p.name);

@@ -11,7 +11,7 @@ namespace {
 template <class Real>
 std::vector<double> first_update(const TrainConfig& train) {
   const ParameterLayout layout(tiny_config(), tiny_vocab);
-  ParameterBlock<Real> parameters(layout), gradients(layout);
+  ParameterBuffer<Real> parameters(layout), gradients(layout);
   const std::vector<double> drawn = normals<double>(layout.count(), "gradient", 1e-3);
   std::copy(drawn.begin(), drawn.end(), gradients.all().begin());
   Optimizer<Real> optimizer(train, layout);
@@ -34,14 +34,14 @@ TEST_CASE_TEMPLATE("optimiser: same bits at any thread count", Real, float, doub
   ModelConfig config = tiny_config();
   config.d_ff = 5000;  // matrices of several blocks
   const ParameterLayout layout(config, tiny_vocab);
-  const std::vector<Real> weights = normals<Real>(layout.block_size(), "w"),
-                          gradient = normals<Real>(layout.block_size(), "g");
+  const std::vector<Real> weights = normals<Real>(layout.padded_size(), "w"),
+                          gradient = normals<Real>(layout.padded_size(), "g");
   for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::muon}) {
     CHECK(same_bits_at_any_thread_count([&] {
       TrainConfig train;
       train.optimizer = kind;
       train.momentum = 0.9;
-      ParameterBlock<Real> parameters(layout), gradients(layout);
+      ParameterBuffer<Real> parameters(layout), gradients(layout);
       parameters.all() = weights;
       gradients.all() = gradient;
       Optimizer<Real> optimizer(train, layout);
@@ -67,7 +67,7 @@ TEST_CASE("a kind that no code knows is an error, never another kind") {
 
   ModelConfig model = tiny_config();
   const ParameterLayout layout(model, tiny_vocab);
-  ParameterBlock<double> parameters(layout);
+  ParameterBuffer<double> parameters(layout);
   model.init.scheme = static_cast<InitScheme>(99);
   CHECK_THROWS_WITH_AS(initialise(model, layout, 1, parameters), "[init] no code for scheme number 99", Error);
   model.norm = static_cast<NormKind>(99);

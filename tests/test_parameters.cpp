@@ -21,7 +21,7 @@ double deviation(std::span<const Real> values) {
 template <class Expected>
 void check_deviations(const ModelConfig& config, Index vocab, Expected expected) {
   const ParameterLayout layout(config, vocab);
-  ParameterBlock<double> values(layout);
+  ParameterBuffer<double> values(layout);
   initialise(config, layout, 3, values);
   for (const Parameter& p : layout.list()) {
     if (!p.is_matrix()) continue;
@@ -71,7 +71,7 @@ TEST_CASE("parameters: vectors start at 1 or 0, and each tensor has room of its 
   config.bias = config.ffn_bias = config.qk_norm = true;
   config.norm_placement = {peri, rezero};
   const ParameterLayout layout(config, tiny_vocab);
-  ParameterBlock<float> values(layout);
+  ParameterBuffer<float> values(layout);
   initialise(config, layout, 3, values);
   Index end = 0, total = 0;
   for (const Parameter& p : layout.list()) {
@@ -83,7 +83,7 @@ TEST_CASE("parameters: vectors start at 1 or 0, and each tensor has room of its 
     const float want = p.name.ends_with("norm.weight") ? 1.0f : 0.0f;
     CHECK(std::all_of(values.at(p), values.at(p) + p.size, [&](float x) { return x == want; }));
   }
-  CHECK(end <= layout.block_size());
+  CHECK(end <= layout.padded_size());
   CHECK(total == layout.count());
 }
 
@@ -117,7 +117,7 @@ TEST_CASE("parameters: first values have the deviation that the scheme says") {
 TEST_CASE("parameters: uniform draws fill their bounds and stay inside") {
   const ModelConfig config = wide_config(pre, InitScheme::xavier_uniform);
   const ParameterLayout layout(config, 100);
-  ParameterBlock<double> values(layout);
+  ParameterBuffer<double> values(layout);
   initialise(config, layout, 3, values);
   const Parameter& p = layout[layout.find("blocks.1.ffn.in.weight")];
   const double bound = std::sqrt(6.0 / (64 + 192));
@@ -131,7 +131,7 @@ TEST_CASE("parameters: uniform draws fill their bounds and stay inside") {
 TEST_CASE("parameters: blocks and seeds have draws of their own") {
   const ModelConfig config = wide_config(pre, InitScheme::xavier_normal);
   const ParameterLayout layout(config, 100);
-  ParameterBlock<float> a(layout), other_seed(layout);
+  ParameterBuffer<float> a(layout), other_seed(layout);
   initialise(config, layout, 3, a);
   initialise(config, layout, 4, other_seed);
   CHECK_FALSE(same_bits(a.all(), other_seed.all()));
@@ -145,7 +145,7 @@ TEST_CASE("init: branches that start at 0, alpha at its key, all else as without
   config.init.zero_branches = true;
   config.norm_alpha = 0.8;
   const ParameterLayout layout(config, tiny_vocab);
-  ParameterBlock<float> values(layout), others(layout);
+  ParameterBuffer<float> values(layout), others(layout);
   initialise(config, layout, 3, values);
   initialise(plain, layout, 3, others);
   for (const Parameter& p : layout.list()) {

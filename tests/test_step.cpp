@@ -9,8 +9,8 @@ using namespace normscope::testing;
 
 TEST_CASE("step: gradients of micro-batches are added in their order") {
   const ParameterLayout layout(tiny_config(), tiny_vocab);
-  ParameterBlock<float> gradients(layout);
-  GradientSum sum(layout.block_size(), one_rank());
+  ParameterBuffer<float> gradients(layout);
+  GradientSum sum(layout.padded_size(), one_rank());
   const auto value = [](Index micro) { return micro == 0 ? 1e8f : 3.0f; };
   for (const int step : {1, 2}) {  // the second starts from zero
     CAPTURE(step);

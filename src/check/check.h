@@ -58,7 +58,7 @@ constexpr double identity_limit = 1e-10;
 // Adds N(0, 0.3) to gains, biases and scales, because a gradient that is right only at gain 1 and bias 0 must
 // not pass. A matrix of zeros (in, out) gets N(0, 1/in): behind it every gradient would be 0, right or wrong.
 template <class Real>
-void move_off_constants(const ParameterLayout& layout, std::uint64_t seed, ParameterBlock<Real>& parameters) {
+void move_off_constants(const ParameterLayout& layout, std::uint64_t seed, ParameterBuffer<Real>& parameters) {
   for (const Parameter& p : layout.list()) {
     Real* values = parameters.at(p);
     if (p.is_matrix() && std::any_of(values, values + p.size, [](Real x) { return x != 0; })) continue;
@@ -98,7 +98,7 @@ inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets
 // finite differences are too noisy and the tensor is skipped. `loss` is a function of model.parameters; an
 // empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,
-                                 const ParameterBlock<double>& gradients,
+                                 const ParameterBuffer<double>& gradients,
                                  const std::function<double()>& loss = {});
 
 // The loss of a pass by the equations, as a function of model.parameters, with the statistics of every norm

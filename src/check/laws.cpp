@@ -223,7 +223,7 @@ Outcome scales(const Context& given) {
 }
 
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,
-                                 const ParameterBlock<double>& gradients,
+                                 const ParameterBuffer<double>& gradients,
                                  const std::function<double()>& loss) {
   // Evaluation uses batch norm's running statistics; its gradient is that of the batch's own.
   const bool in_training = norm_row(model.config().norm).has_running;
@@ -255,7 +255,7 @@ Outcome finite_differences(const Context& given) {
   TestModel<double> model(given, given.config.model);
   const WindowBatch batch = small_batch(given, 8);  // the fewer ReLUs the fewer meet their kink
   model.loss_and_gradients(view(batch));
-  const ParameterBlock<double> gradients = model.gradients;
+  const ParameterBuffer<double> gradients = model.gradients;
   std::function<double()> loss;
   if (held) loss = loss_with_held_statistics(model, view(batch));
   Outcome outcome = compare_with_differences(model, view(batch), gradients, loss);

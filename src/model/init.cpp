@@ -64,7 +64,7 @@ double first_value(Role role) {
 
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
-                ParameterBlock<Real>& parameters) {
+                ParameterBuffer<Real>& parameters) {
   for (const Parameter& p : layout.list()) {
     Real* values = parameters.at(p);
     const bool is_zero = p.role == Role::branch_output && config.init.zero_branches;
@@ -94,7 +94,7 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
   }
 }
 
-template void initialise(const ModelConfig&, const ParameterLayout&, std::uint64_t, ParameterBlock<float>&);
-template void initialise(const ModelConfig&, const ParameterLayout&, std::uint64_t, ParameterBlock<double>&);
+template void initialise(const ModelConfig&, const ParameterLayout&, std::uint64_t, ParameterBuffer<float>&);
+template void initialise(const ModelConfig&, const ParameterLayout&, std::uint64_t, ParameterBuffer<double>&);
 
 }  // namespace normscope

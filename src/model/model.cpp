@@ -77,7 +77,7 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
   const double C = static_cast<double>(config.d_model), F = static_cast<double>(config.d_ff),
                L = static_cast<double>(config.n_layer), V = static_cast<double>(vocab_size);
   const double rows = static_cast<double>(batch_size) * static_cast<double>(config.context);
-  const double weights = 4 * static_cast<double>(layout.block_size());  // and gradients, two moments
+  const double weights = 4 * static_cast<double>(layout.padded_size());  // and gradients, two moments
   const double block = 12 * C + (config.activation == Activation::swiglu ? 3 : 2) * F;
   const double gradients = 10 * C + 2 * F;  // alive in one block at a time
   return static_cast<double>(sizeof(float)) * (weights + rows * (L * block + gradients + 3 * V));

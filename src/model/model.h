@@ -31,8 +31,8 @@ class Model {
   std::span<const Real> forward(std::span<const std::int32_t> tokens, KeyValueCache<Real>* cache = nullptr);
 
   const Transformer<Real> transformer;
-  ParameterBlock<Real> parameters;
-  ParameterBlock<Real> gradients;
+  ParameterBuffer<Real> parameters;
+  ParameterBuffer<Real> gradients;
   RunningStatistics<Real> running;
   double branch_progress = Pass().branch_progress;  // of every pass
   Tape<Real> tape;

@@ -69,8 +69,8 @@ void ParameterLayout::set_init_factors(const std::vector<BlockRows>& placements)
 int ParameterLayout::add(std::string name, std::vector<Index> shape, Role role, int layer) {
   Index size = 1;
   for (const Index extent : shape) size *= extent;
-  list_.push_back({std::move(name), std::move(shape), role, layer, block_size_, size});
-  block_size_ += (size + alignment - 1) / alignment * alignment;
+  list_.push_back({std::move(name), std::move(shape), role, layer, padded_size_, size});
+  padded_size_ += (size + alignment - 1) / alignment * alignment;
   return static_cast<int>(list_.size()) - 1;
 }
 

@@ -83,7 +83,7 @@ class ParameterLayout {
   Index buffer_size() const;  // numbers of that block
   const Parameter& operator[](int index) const { return list_[static_cast<std::size_t>(index)]; }
   int find(std::string_view name) const;            // the index, or no_parameter
-  Index block_size() const { return block_size_; }  // elements of the block, padding included
+  Index padded_size() const { return padded_size_; }  // elements of the block, padding included
   Index count() const;                              // numbers of the parameters
   Index matmul_param_count() const;                 // elements of the matrices in GEMMs: blocks and head
 
@@ -102,15 +102,15 @@ class ParameterLayout {
   LinearParameters add_linear(const std::string& name, Index out, Index in, Role role, bool bias, int layer);
 
   std::vector<Parameter> list_, buffers_;
-  Index block_size_ = 0;
+  Index padded_size_ = 0;
 };
 
 // Values, gradients or moments of all parameters, in one block of memory with the layout's offsets.
 template <class Real>
-class ParameterBlock {
+class ParameterBuffer {
  public:
-  explicit ParameterBlock(const ParameterLayout& layout)
-      : data_(static_cast<std::size_t>(layout.block_size())) {}
+  explicit ParameterBuffer(const ParameterLayout& layout)
+      : data_(static_cast<std::size_t>(layout.padded_size())) {}
 
   Real* at(const Parameter& parameter) { return data_.data() + parameter.offset; }
   const Real* at(const Parameter& parameter) const { return data_.data() + parameter.offset; }
@@ -128,7 +128,7 @@ class ParameterBlock {
 // weights.
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
-                ParameterBlock<Real>& parameters);
+                ParameterBuffer<Real>& parameters);
 
 // The initial value of a vector without one of its own (a norm's alpha and a branch scale have theirs).
 double first_value(Role role);

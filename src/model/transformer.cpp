@@ -102,8 +102,8 @@ template <class Real>
 struct Transformer<Real>::Forward {
   const Transformer& model;
   Tape<Real>& tape;
-  ParameterBlock<Real>& parameters;
-  ParameterBlock<Real>* gradients;
+  ParameterBuffer<Real>& parameters;
+  ParameterBuffer<Real>* gradients;
   RunningStatistics<Real>& running;
   const Pass& pass;
   KeyValueCache<Real>* cache;
@@ -245,8 +245,8 @@ struct Transformer<Real>::Forward {
 };
 
 template <class Real>
-Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBlock<Real>& parameters,
-                                    ParameterBlock<Real>* gradients, RunningStatistics<Real>& running,
+Var<Real> Transformer<Real>::logits(Tape<Real>& tape, ParameterBuffer<Real>& parameters,
+                                    ParameterBuffer<Real>* gradients, RunningStatistics<Real>& running,
                                     const Pass& pass, KeyValueCache<Real>* cache) const {
   Forward forward{*this, tape, parameters, gradients, running, pass, cache};
   const Var<Real> x0 = forward.tap(0, Site::stream, forward.embed());

@@ -59,7 +59,7 @@ class Transformer {
 
   // Logits (N, V). `gradients`: null for none. `cache`: the tokens of one sequence follow the cached ones; no
   // backward.
-  Var<Real> logits(Tape<Real>& tape, ParameterBlock<Real>& parameters, ParameterBlock<Real>* gradients,
+  Var<Real> logits(Tape<Real>& tape, ParameterBuffer<Real>& parameters, ParameterBuffer<Real>* gradients,
                    RunningStatistics<Real>& running, const Pass& pass,
                    KeyValueCache<Real>* cache = nullptr) const;
 

@@ -44,7 +44,7 @@ template <class Real>
 GradientNorms<Real>::GradientNorms(const ParameterLayout& layout) : parts(parts_of(layout)), sums_(parts) {}
 
 template <class Real>
-void GradientNorms<Real>::measure(const ParameterBlock<Real>& gradients) {
+void GradientNorms<Real>::measure(const ParameterBuffer<Real>& gradients) {
   sums_.measure(by_part, [&](const auto& chunk) {
     return kernels<Real>().sum_squares(chunk.count, gradients.all().data() + chunk.begin);
   });
@@ -82,12 +82,12 @@ double learning_rate(const TrainConfig& config, Index step) {
 
 template <class Real>
 Optimizer<Real>::Optimizer(const TrainConfig& config, const ParameterLayout& layout)
-    : moments{std::vector<Real>(layout.block_size()), std::vector<Real>(layout.block_size())},
+    : moments{std::vector<Real>(layout.padded_size()), std::vector<Real>(layout.padded_size())},
       config_(config),
       layout_(layout),
       parts_(parts_of(layout)),
       sums_(parts_),
-      directions_(config.optimizer == OptimizerKind::muon ? layout.block_size() : 0) {}
+      directions_(config.optimizer == OptimizerKind::muon ? layout.padded_size() : 0) {}
 
 // Muon moves the matrices of the blocks; AdamW moves the embeddings, the head and all vectors.
 template <class Real>
@@ -98,7 +98,7 @@ bool Optimizer<Real>::uses_muon(const ParameterPart& part) const {
 }
 
 template <class Real>
-void Optimizer<Real>::set_directions(double gradient_scale, const ParameterBlock<Real>& gradients) {
+void Optimizer<Real>::set_directions(double gradient_scale, const ParameterBuffer<Real>& gradients) {
   for (const ParameterPart& part : parts_) {
     if (!uses_muon(part)) continue;
     const Index cols = layout_[part.parameter].cols();
@@ -110,8 +110,8 @@ void Optimizer<Real>::set_directions(double gradient_scale, const ParameterBlock
 
 template <class Real>
 const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, double gradient_scale,
-                                                         const ParameterBlock<Real>& gradients,
-                                                         ParameterBlock<Real>& parameters) {
+                                                         const ParameterBuffer<Real>& gradients,
+                                                         ParameterBuffer<Real>& parameters) {
   const TrainConfig& c = config_;
   const double t = static_cast<double>(step);
   const AdamW<Real> adamw{.gradient_scale = static_cast<Real>(gradient_scale),

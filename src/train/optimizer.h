@@ -22,7 +22,7 @@ double learning_rate(const TrainConfig& config, Index step);
 struct ParameterPart {
   int parameter;
   std::string name;
-  Index offset, size;  // in numbers of a ParameterBlock
+  Index offset, size;  // in numbers of a ParameterBuffer
 };
 std::vector<ParameterPart> parts_of(const ParameterLayout& layout);
 
@@ -32,7 +32,7 @@ class PartSums {
  public:
   struct Chunk {
     int part;
-    Index begin, count;  // in numbers of a ParameterBlock
+    Index begin, count;  // in numbers of a ParameterBuffer
   };
 
   explicit PartSums(const std::vector<ParameterPart>& parts);
@@ -57,7 +57,7 @@ class GradientNorms {
  public:
   explicit GradientNorms(const ParameterLayout& layout);
 
-  void measure(const ParameterBlock<Real>& gradients);
+  void measure(const ParameterBuffer<Real>& gradients);
 
   std::vector<ParameterPart> parts;
   std::vector<double> by_part;
@@ -70,7 +70,7 @@ class GradientNorms {
 // min(1, limit / norm); 1 where the limit is 0 (off).
 double clip_factor(double grad_clip, double norm);
 
-// Laid out like a ParameterBlock.
+// Laid out like a ParameterBuffer.
 template <class Real>
 struct Moments {
   std::vector<Real> first;   // AdamW's m; the momentum of SGD and Muon
@@ -86,20 +86,20 @@ class Optimizer {
   // Update number `step`, counted from 1, with the gradients times `gradient_scale`. Returns the change of
   // each part, in the order of parts_of(), valid until the next update.
   const std::vector<WeightChange>& update(Index step, double lr, double gradient_scale,
-                                          const ParameterBlock<Real>& gradients,
-                                          ParameterBlock<Real>& parameters);
+                                          const ParameterBuffer<Real>& gradients,
+                                          ParameterBuffer<Real>& parameters);
 
   Moments<Real> moments;
 
  private:
   bool uses_muon(const ParameterPart& part) const;
-  void set_directions(double gradient_scale, const ParameterBlock<Real>& gradients);
+  void set_directions(double gradient_scale, const ParameterBuffer<Real>& gradients);
 
   TrainConfig config_;
   const ParameterLayout& layout_;
   std::vector<ParameterPart> parts_;
   PartSums<WeightChange> sums_;
-  std::vector<Real> directions_;  // with Muon: of its matrices, laid out like a ParameterBlock
+  std::vector<Real> directions_;  // with Muon: of its matrices, laid out like a ParameterBuffer
   std::vector<WeightChange> changes_;
 };
 

@@ -64,7 +64,7 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
   model.branch_progress = config.train.branch_progress(std::max<Index>(1, weights_step));
   StepRunner runner(config, model, corpus.train, /*dropout=*/false);
   SiteStatistics statistics(config.model.n_layer, config.model.n_head);
-  ParameterBlock<float> mean_gradient(model.layout());
+  ParameterBuffer<float> mean_gradient(model.layout());
   GradientNorms<float> norms(model.layout());
   std::vector<double> mean_norm(norms.parts.size(), 0.0);  // over the batches
   const double share = 1 / static_cast<double>(options.batches);
@@ -79,7 +79,7 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
     if (!step.finite() && !record.first_nonfinite)
       record.first_nonfinite = first_nonfinite(statistics, step.norms, model.layout(), batch);
     loss += share * static_cast<double>(step.loss);
-    axpby(model.layout().block_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
+    axpby(model.layout().padded_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
           mean_gradient.all().data());
     for (std::size_t i = 0; i < mean_norm.size(); ++i) mean_norm[i] += share * step.norms.by_part[i];
   }

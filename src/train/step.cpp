@@ -21,7 +21,7 @@ StepRunner::StepRunner(const RunConfig& config, Model<float>& model, std::span<c
       micro_statistics_(config.model.n_layer, config.model.n_head) {
   result_.batch_moments.resize(grad_accum_ * model.running.batch.size());
   require(grad_accum_ >= ranks.size(), "step", grad_accum_, " micro-batches for ", ranks.size(), " ranks");
-  if (grad_accum_ > 1) sum_.emplace(model.layout().block_size(), ranks);
+  if (grad_accum_ > 1) sum_.emplace(model.layout().padded_size(), ranks);
 }
 
 void StepRunner::fill(Index step, Index micro) {
