@@ -26,7 +26,7 @@ except ImportError as import_error:
 
 from lib import run_weights
 from lib.command import printable
-from lib.keys import completed
+from lib.keys import NORMS, PLACEMENTS, completed
 
 ACTIVATIONS = {
     "relu": functional.relu,
@@ -36,11 +36,12 @@ ACTIVATIONS = {
     "silu": functional.silu,
     "swiglu": functional.silu,  # of the gate, which then multiplies `in`
 }
-# Placements with two norms in a sublayer: `<sublayer>_norm` on what it reads, `<sublayer>_post_norm` on what it returns,
-# or for keel on the sum. All others have one, `<sublayer>_norm`, wherever it sits, or none.
-TWO_NORMS = ("sandwich", "peri", "keel")
-NO_NORM = ("rezero", "none")
-HAS_FINAL_NORM = ("pre", "sandwich", "peri", "res_post", "pre_scaled", "subln", "mix", "hybrid", "hybrid_star")
+
+
+def norm_count(placement):
+    """The number of norms in a sublayer, from the placement's row. The first is called `<sublayer>_norm` wherever it sits,
+    the second `<sublayer>_post_norm`."""
+    return sum(PLACEMENTS[placement][name] for name in ("norm_in", "norm_branch", "norm_out"))
 
 
 def placements(config):
@@ -69,7 +70,7 @@ class Norm(nn.Module):
         self.kind, self.groups = config["norm"], config["norm_groups"]
         self.eps, self.eps_outside, self.detached = config["norm_eps"], config["norm_eps_outside"], config["norm_detach"]
         affine = config["norm_affine"]
-        has_bias = affine and config["norm_bias"] and self.kind != "rmsnorm"
+        has_bias = affine and config["norm_bias"] and NORMS[self.kind]["bias"]
         self.weight = nn.Parameter(torch.ones(width)) if affine else None
         self.bias = nn.Parameter(torch.zeros(width)) if has_bias else None
         if self.kind in ("dyt", "derf"):
@@ -210,10 +211,9 @@ class Block(nn.Module):
         width, written, learned = config["d_model"], config["branch_scale"], config["branch_scale_learned"]
         self.scale = config["n_layer"] ** float(written[2:]) if isinstance(written, str) else float(written)  # "L^-0.5"
         for name, placement in self.placements.items():
-            normless = config["norm"] == "none" or placement in NO_NORM
-            self.add_module(f"{name}_norm", nn.Identity() if normless else Norm(config, width))
-            two = placement in TWO_NORMS and not normless
-            self.add_module(f"{name}_post_norm", Norm(config, width) if two else nn.Identity())
+            count = 0 if config["norm"] == "none" else norm_count(placement)
+            self.add_module(f"{name}_norm", Norm(config, width) if count >= 1 else nn.Identity())
+            self.add_module(f"{name}_post_norm", Norm(config, width) if count == 2 else nn.Identity())
             if placement == "rezero" or learned != "none":
                 start = torch.full((width if learned == "vector" and placement != "rezero" else 1,), self.scale)
                 self.register_parameter(f"{name}_scale", nn.Parameter(torch.zeros(1) if placement == "rezero" else start))

@@ -18,7 +18,8 @@ import torch
 TESTS = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(TESTS), "scripts"))
 from lib import safetensors_io
-from torch_model import HAS_FINAL_NORM, NO_NORM, Transformer, cross_entropy, measure
+from lib.keys import PLACEMENTS
+from torch_model import Transformer, cross_entropy, measure
 
 FOLDER = os.path.join(TESTS, "golden")
 VOCAB = [ord(character) for character in "\n abcde"]
@@ -104,9 +105,9 @@ def resolved(name, model, train):
     config["train"]["min_lr"] = config["train"]["lr"] / 10
     placement = config["model"]["norm_placement"]
     last = placement[-1] if isinstance(placement, list) else placement["ffn"] if isinstance(placement, dict) else placement
-    if placement in NO_NORM:
+    if placement in ("rezero", "none"):
         config["model"]["norm"] = "none"
-    config["model"]["final_norm"] = last in HAS_FINAL_NORM
+    config["model"]["final_norm"] = PLACEMENTS[last]["final_norm"]
     config["model"]["init"]["residual_scaling"] = placement not in ("pre_scaled", "deepnorm", "subln")
     return config
 

@@ -76,10 +76,10 @@ def build(folder, units, edits, options=()):
 
 
 def build_all(folder, units, faults, also=()):
-    """Builds one program with several faults, each a list of edits. A process plants the fault that PLANTED_FAULT names,
-    counted from 1, or none: compiling a unit takes much longer than running it. The edited text, or the part of it in «»,
-    which must be an expression, is replaced by a choice: `planted(n) ? becomes : text`. A `becomes` that contains PLANTED
-    is the choice itself and replaces the whole text. `also`: edits that are always made."""
+    """Builds one program with several faults, each a list of edits. A process plants the fault that PLANTED_FAULT
+    names, counted from 1, or none: compiling a unit takes much longer than running it. The edited text, or the part of
+    it in «», which must be an expression, is replaced by a choice: `planted(n) ? becomes : text`. A `becomes` that
+    contains PLANTED is the choice itself and replaces the whole text. `also`: edits that are always made."""
     choices = {}
     for number, edits in enumerate(faults, start=1):
         for name, text, becomes in edits:

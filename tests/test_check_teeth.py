@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Plants faults in the engine, one at a time, and requires that each is caught: by `normscope check`, or by a named test
-if the fault lies in training, which `check` does not see.
+"""Plants faults in the engine, one at a time, and requires that each is caught: by `normscope check`, or by a named
+test if the fault lies in training, which `check` does not see.
 
-A fault is an edit of one source file. The edited files are compiled anew and linked before the library of the build under
-test. The resulting program plants the fault that PLANTED_FAULT names and checks a config whose wiring the fault breaks.
-Most faults are those that public code has shipped: a norm's backward that is right only while all gains are equal, a final
-norm forgotten or doubled, DeepNorm's gain upside down, a mask that shows the future. Others are small, because no limit of
-`check` should be larger than rounding requires: a gradient that is a thousandth too large, a float kernel that loses
-digits.
+A fault is an edit of one source file. The edited files are compiled anew and linked before the library of the build
+under test. The resulting program plants the fault that PLANTED_FAULT names and checks a config whose wiring the fault
+breaks. Most faults are those that public code has shipped: a norm's backward that is right only while all gains are
+equal, a final norm forgotten or doubled, DeepNorm's gain upside down, a mask that shows the future. Others are small,
+because no limit of `check` should be larger than rounding requires: a gradient that is a thousandth too large, a float
+kernel that loses digits.
 """
 
 import concurrent.futures
@@ -31,7 +31,8 @@ SATURATED = {"norm": "none", "position": "none", "init": {"scheme": "xavier_norm
 
 # A choice at run time is no constant expression.
 RUN_TIME_TABLES = [("model/placement.h", f"inline constexpr {name}", f"inline const {name}")
-                   for name in ("Pattern hybrid_pattern", "Placement placement_rows[]")] + [("model/placement.h", "static_assert([] {", "inline const bool is_carried = ([] {")]
+                   for name in ("Pattern hybrid_pattern", "Placement placement_rows[]")] + [
+                       ("model/placement.h", "static_assert([] {", "inline const bool is_carried = ([] {")]
 
 # Matrices that start at 0: no gradient passes them.
 ZERO_BRANCHES = {"init": {"scheme": "gpt2", "zero_branches": True}, "activation": "relu2"}
@@ -177,7 +178,8 @@ FAULTS = [
     ("a norm that is not detached", "model/transformer.cpp",
      [("model/transformer.cpp", ".detached = «config.norm_detach»}", "false")], {"norm_detach": True}, {3}),
     ("an rmsnorm that is not detached, after the branch", "model/transformer.cpp",
-     [("ops/layer_norm.h", "layer_norm_backward(«norm», {t.gradient(y).data", "[&] { auto other = norm; other.detached = other.centred && other.detached; return other; }()")],
+     [("ops/layer_norm.h", "layer_norm_backward(«norm», {t.gradient(y).data",
+       "[&] { auto other = norm; other.detached = other.centred && other.detached; return other; }()")],
      {"norm_detach": True, "norm": "rmsnorm", "norm_placement": "peri"}, {3}),
     ("an alpha that starts at one half whatever its key", "model/init.cpp",
      [("model/init.cpp", "first = «config.norm_alpha»;", "0.5")], {"norm": "dyt", "norm_alpha": 0.8}, {6}),
@@ -185,7 +187,7 @@ FAULTS = [
      [("model/init.cpp", "p.role == «Role::branch_output» && config.init.zero_branches", "Role::matrix")],
      ZERO_BRANCHES, {6}),
     ("zero_branches of the FFN alone", "model/init.cpp",
-     [("model/init.cpp", "«config.init.zero_branches»;", "config.init.zero_branches && p.name.find(\"ffn\") != p.name.npos")],
+     [("model/init.cpp", "if («is_zero» || !p.is_matrix())", "(is_zero && p.name.find(\"ffn\") != p.name.npos)")],
      ZERO_BRANCHES, {6}),
     ("gains that start at 0", "model/init.cpp",
      [("model/init.cpp", "case Role::norm_gain: case Role::running_var: return «1.0»;", "0.0")], {}, {6}),
@@ -195,13 +197,15 @@ FAULTS = [
     ("an embedding's norm forgotten", "model/transformer.cpp",
      [("model/transformer.cpp", "«norm(layout.embed_norm, x)»;", "x")], {"embed_norm": True}, {3, 5}),
     ("whole branches during their warm-up", "model/model.cpp",
-     [("model/model.cpp", "tape.set_listener(listener); pass.branch_progress = «branch_progress»;", "1e9")], WARM_UP, {5}),
+     [("model/model.cpp", "tape.set_listener(listener); pass.branch_progress = «branch_progress»;", "1e9")],
+     WARM_UP, {5}),
     ("whole branches in evaluation during their warm-up", "model/model.cpp",
      [("model/model.cpp", "pass.eval_mode = true; pass.branch_progress = «branch_progress»;", "1e9")], WARM_UP, {3}),
     ("a branch factor that counts blocks from 0", "model/transformer.cpp",
-     [("model/transformer.cpp", "pass.branch_progress / «layer»", "std::max(1, layer - 1)")], WARM_UP, {5}),
+     [("model/transformer.cpp", "«std::min(pass.branch_progress / layer, 1.0)»",
+       "std::min(pass.branch_progress / std::max(1, layer - 1), 1.0)")], WARM_UP, {5}),
     ("a branch factor that grows beyond 1", "model/transformer.cpp",
-     [("model/transformer.cpp", "std::min(pass.branch_progress / layer, «1.0»)", "1e9")],
+     [("model/transformer.cpp", "«std::min(pass.branch_progress / layer, 1.0)»", "pass.branch_progress / layer")],
      {"train": {"steps": 9, "branch_warmup_steps": 1}}, {5}),
     # Training: these tests must fail.
     ("whole branches in sampling during their warm-up", "model/model.cpp",
@@ -211,10 +215,11 @@ FAULTS = [
      [("train/trainer.cpp", "config_.train.branch_progress(«step.number»)", "step.number - 1")],
      "test_cli_train.py Metrics.test_the_first_step_has_its_branch_factors"),
     ("a probe with whole branches", "train/probe.cpp",
-     [("train/probe.cpp", "model.branch_progress = «config.train.branch_progress(weights ? std::max<Index>(1, step_of(*weights)) : 1)»;",
-       "1e9")], PROBE),
+     [("train/probe.cpp", "model.branch_progress ="
+       " «config.train.branch_progress(weights ? std::max<Index>(1, step_of(*weights)) : 1)»;", "1e9")], PROBE),
     ("weights of a run with whole branches", "train/checkpoint.cpp",
-     [("train/checkpoint.cpp", "loaded->model.branch_progress = «config.train.branch_progress(loaded->step)»;", "1e9")],
+     [("train/checkpoint.cpp",
+       "loaded->model.branch_progress = «config.train.branch_progress(loaded->step)»;", "1e9")],
      "test_cli_train.py Metrics.test_final_val_loss_is_the_last_rows_and_what_eval_says"),
     ("Muon's factor of torch.optim.Muon's other rule", "train/optimizer.cpp",
      [("train/optimizer.cpp", "muon_scale * «std::sqrt(static_cast<double>(std::max(rows, cols)))»",
@@ -241,8 +246,8 @@ def check(program, folder, model, fault=0):
     model, train = dict(model), {"steps": 1, "batch_size": 2}
     train.update(model.pop("train", {}))
     path = folder / f"config-{fault}.json"
-    path.write_text(json.dumps({"model": {**TINY, **model}, "data": {"path": f"{ROOT}/data/austen.txt"}, "train": train}),
-                    encoding="utf-8")
+    config = {"model": {**TINY, **model}, "data": {"path": f"{ROOT}/data/austen.txt"}, "train": train}
+    path.write_text(json.dumps(config), encoding="utf-8")
     done = subprocess.run([str(program), "check", str(path)], capture_output=True, encoding="utf-8", timeout=120,
                           env=environment(program, fault), check=False)
     failed = {int(number) for number in re.findall(r"^FAIL +\S+ +\S+ +(\d+)", done.stdout, re.MULTILINE)}
@@ -285,7 +290,8 @@ def sound_programs_fail(mutant, folder):
 
 def main():
     bad = 0
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+    threads = concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count())
+    with tempfile.TemporaryDirectory() as folder, threads as pool:
         folder = Path(folder)
         units = sorted({fault[1] for fault in FAULTS})
         mutant = mutants.build_all(folder, units, [fault[2] for fault in FAULTS], RUN_TIME_TABLES)

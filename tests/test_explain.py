@@ -134,6 +134,20 @@ class Explain(CliTest):
                 self.assertEqual(line.index("(+)"), lines[4].rindex("┘") - 1)
         self.assertIn("α = 2.2134", self.explain("--placement", "deepnorm"))
 
+    def test_the_factor_of_a_norm_on_the_sum(self):
+        x, F, g = np.random.default_rng(1).standard_normal((3, 100_000))
+        for name, alpha in (("post", 1), ("deepnorm", 24**0.25), ("keel", 24)):
+            page = self.explain("--placement", name)
+            shares = re.search(r"L = 12: ([\d.]+) in a sublayer, ([\d.e-]+) in 24 sublayers", page).groups()
+            one, all_of_them = map(float, shares)
+            total = alpha * x + F
+            normed = (total - total.mean()) / total.std()
+            dx = alpha * (g - g.mean() - normed * (g * normed).mean()) / total.std()
+            self.assertAlmostEqual(one, np.linalg.norm(dx) / np.linalg.norm(g), delta=0.01)
+            np.testing.assert_allclose(all_of_them, (alpha**2 / (alpha**2 + 1)) ** 12, rtol=5e-3)
+            self.assertIn("Attention averages tokens", page)
+        self.assertNotIn("Attention averages tokens", self.explain("--placement", "pre"))
+
     def test_a_config(self):
         self.config()
         page = self.explain("tiny.json", "--set", "model.activation=swiglu", "--set", "model.ffn_bias=true", "--set",

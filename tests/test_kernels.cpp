@@ -17,7 +17,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 std::vector<double> in_double(const std::vector<float>& x) { return {x.begin(), x.end()}; }
 
-// What a norm is run on, and what comes out. The gradient's destination holds NaN where beta is 0. The naive
+// The inputs of a norm and its results. The gradient's destination holds NaN where beta is 0. The naive
 // twin of the norm of floats is that of doubles.
 template <class Real>
 struct NormCase {
@@ -192,8 +192,7 @@ TEST_CASE("kernel: norms of a row far from zero keep their accuracy") {
   test.compare(2e-4);
 }
 
-TEST_CASE_TEMPLATE("kernel: norms see nothing in what is constant, however small eps is", Real, float,
-                   double) {
+TEST_CASE_TEMPLATE("kernel: a norm of equal numbers is its bias, however small eps is", Real, float, double) {
   for (const Real value : {Real(0), Real(3), Real(3.3), Real(-0.7), Real(1e6 / 3)}) {
     for (const bool outside : {false, true}) {
       NormCase<Real> row{{.eps = Real(1e-12), .eps_outside = outside}, 2, 192, true, true, 0};
@@ -280,7 +279,7 @@ TEST_CASE("kernel: cross-entropy equals its twin") {
   }
 }
 
-TEST_CASE_TEMPLATE("kernel: what is added to all logits does not cost the loss or its gradient digits", Real,
+TEST_CASE_TEMPLATE("kernel: adding a constant to all logits keeps the digits of the loss and its gradient", Real,
                    float, double) {
   const Index rows = 9, classes = 65;
   const auto run = [&](Real offset) {
@@ -349,7 +348,7 @@ TEST_CASE("kernel: sums and products equal their twins") {
   }
 }
 
-TEST_CASE("kernel: a sum of many rows is not off by more than one of few") {
+TEST_CASE("kernel: the error of a sum does not grow with the number of rows") {
   const Index rows = 100000;
   std::vector<float> x = normals<float>(rows, "x", 1, 1), sum(1);
   double want = 0;
@@ -387,7 +386,7 @@ TEST_CASE("kernel: statistics equal their twin and count what is not finite") {
   CHECK(tensor_stats<float>(0, nullptr).count == 0);
 }
 
-TEST_CASE("kernel: sums of squares that no float holds") {
+TEST_CASE("kernel: sums of squares beyond the range of a float") {
   const Index n = 20000;
   for (const double size : {1e-44, 1e-30, 1e-23, 1e-13, 1e18, 1e25, 1e37}) {
     const std::vector<float> x = normals<float>(n, "x", size);

@@ -27,7 +27,6 @@ PLACEMENT = [
      ' .norm_in = true, .norm_out = true, .alpha = {3, 0.5}},'),
     ("src/check/equations.cpp", "if (kind == deepnorm)",
      "if (kind == made_up) return F ? N2(join(std::sqrt(3 * L), *F)) : N(x);\n    if (kind == deepnorm)"),
-    ("scripts/torch_model.py", 'TWO_NORMS = (', 'TWO_NORMS = ("made_up", '),
     ("scripts/torch_model.py", 'if placement == "none":',
      'if placement == "made_up":\n            return N2((3 * self.n_layer) ** 0.5 * skip + F(N(x)))\n'
      '        if placement == "none":'),
@@ -43,7 +42,6 @@ NORM = [
     ("src/check/equations.cpp", "config.norm != rmsnorm;", "config.norm != rmsnorm && config.norm != made_up;"),
     ("src/check/equations.cpp", "const double *gain = parameter(name",
      "for (double& half : y) half /= config.norm == made_up ? 2 : 1;\n    const double *gain = parameter(name"),
-    ("scripts/torch_model.py", 'self.kind != "rmsnorm"', 'self.kind not in ("rmsnorm", "made_up")'),
     ("scripts/torch_model.py", 'if self.kind == "rmsnorm":',
      'if self.kind == "made_up":\n            return x / self.root((x * x).mean(-1, keepdim=True)) / 2\n'
      '        if self.kind == "rmsnorm":'),
@@ -114,6 +112,9 @@ class MadeUpRows(unittest.TestCase):
         resolved = json.loads(self.call("config", self.both()).stdout)["model"]
         self.assertEqual((resolved["norm"], resolved["norm_placement"]), ("made_up", "made_up"))
         self.assertNotIn("norm_bias", resolved)  # the norm has no bias
+        # A norm has to say in its row that its code follows these keys.
+        ignored = json.loads(self.call("config", self.config(norm="made_up", norm_detach=True, norm_eps_outside=True)).stdout)
+        self.assertFalse({"norm_detach", "norm_eps_outside"} & set(ignored["model"]))
         schema = json.loads((self.root / "configs/schema.json").read_text(encoding="utf-8"))
         self.assertIn("made_up", schema["properties"]["model"]["properties"]["norm"]["enum"])
         self.assertEqual(schema["x-placements"]["made_up"]["alpha"], [3, 0.5])

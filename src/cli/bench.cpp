@@ -1,4 +1,4 @@
-// normscope bench [CONFIG]: how fast training steps are, beside OpenBLAS's SGEMM with the same threads.
+// normscope bench [CONFIG]: the speed of training steps, compared with OpenBLAS's SGEMM on the same threads.
 #include <cblas.h>
 
 #include <algorithm>

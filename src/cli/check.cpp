@@ -55,9 +55,9 @@ const Command check_command = {
     .arguments = "CONFIG",
     .purpose = "verifies the wiring of a config's model, law by law",
     .details =
-        "The laws hold for any weights, in double; the engine that trains equals double with its own. Where\n"
-        "rounding of activations alone moves it too far, the config is named chaotic. Exit code 1 if a law "
-        "fails.",
+        "The laws hold for any weights and are tested in double. The float engine is compared with double\n"
+        "within a rounding limit. If rounding the activations alone exceeds that limit, the config is\n"
+        "reported as chaotic. Exit code 1 if a law fails.",
     .options = {set_option, threads_option},
     .run = run};
 
