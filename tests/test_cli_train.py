@@ -129,7 +129,7 @@ class Metrics(CliTest):
             changes = {"train": {"steps": 1, "branch_warmup_steps": warmup_steps}, "log": {"every": 1}}
             run = self.train(f"run-{warmup_steps}", changes)
             self.normscope("probe", self.config(changes), "--out", f"probe-{warmup_steps}")  # the factors of step 1
-            probed = self.run_at(f"probe-{warmup_steps}/seed-1").summary
+            probed = Run(self.path(f"probe-{warmup_steps}/seed-1")).summary
             self.assertEqual(run.summary["final_train_loss"], probed["final_train_loss"])
 
     def test_learning_rate_follows_its_formula(self):
