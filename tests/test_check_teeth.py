@@ -191,9 +191,10 @@ FAULTS = [
      ZERO_BRANCHES, {6}),
     ("gains that start at 0", "model/init.cpp",
      [("model/init.cpp", "case Role::norm_gain: case Role::running_var: return «1.0»;", "0.0")], {}, {6}),
-    ("an embedding's norm without a gradient for the embeddings", "model/transformer.cpp",
+    ("an embedding's norm whose gradient takes its statistics for constants", "model/transformer.cpp",
      [("model/transformer.cpp", "«norm(layout.embed_norm, x)»;",
-       "norm(layout.embed_norm, tape.constant(x.data, x.rows, x.cols))")], {"embed_norm": True}, {3}),
+       "normscope::layer_norm<Real>(tape, {.eps = static_cast<Real>(config.norm_eps), .detached = true}, x,"
+       " parameter(layout.embed_norm.weight), parameter(layout.embed_norm.bias))")], {"embed_norm": True}, {3}),
     ("an embedding's norm forgotten", "model/transformer.cpp",
      [("model/transformer.cpp", "«norm(layout.embed_norm, x)»;", "x")], {"embed_norm": True}, {3, 5}),
     ("whole branches during their warm-up", "model/model.cpp",
