@@ -34,8 +34,8 @@ struct Accumulator {
   Real beta;
 };
 
-// An observer of values and final gradients at the model's sites, branches and attention heads. The pass goes
-// on with what on_value() leaves in a value.
+// An observer of values and final gradients at the model's sites, branches and attention heads. on_value() may
+// modify the value; the forward pass continues with the modified one.
 template <class Real>
 class TapListener {
  public:
