@@ -207,7 +207,7 @@ FAULTS = [
        "std::min(pass.branch_progress / std::max(1, layer - 1), 1.0)")], WARM_UP, {5}),
     ("a branch factor that grows beyond 1", "model/transformer.cpp",
      [("model/transformer.cpp", "«std::min(pass.branch_progress / layer, 1.0)»", "pass.branch_progress / layer")],
-     {"train": {"steps": 9, "branch_warmup_steps": 1}}, {5}),
+     WARM_UP, {5}),
     # Training: these tests must fail.
     ("whole branches in sampling during their warm-up", "model/model.cpp",
      [("model/model.cpp", ".branch_progress = «branch_progress»};", "1e9")],

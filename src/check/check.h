@@ -68,9 +68,11 @@ void move_off_constants(const ParameterLayout& layout, std::uint64_t seed, Param
   }
 }
 
-// The training step whose branch factors the laws apply: the middle of the branches' warm-up.
-inline Index checked_step(const TrainConfig& train) {
-  return std::max<Index>(1, train.branch_warmup_steps / 2);
+// The training step whose branch factors the laws apply, in the branches' warm-up of T steps: later than T,
+// when the first block has its whole branches and the second has not; in a single block T/2.
+inline Index checked_step(const RunConfig& config) {
+  const Index T = config.train.branch_warmup_steps, half = std::max<Index>(1, T / 2);
+  return config.model.n_layer > 1 ? T + half : half;
 }
 
 // A model without dropout. Its matrices have Xavier's scale whatever the config's init, since a law holds for
@@ -83,7 +85,7 @@ struct TestModel : Model<Real> {
     model.init = {.scheme = InitScheme::xavier_uniform, .embed_std = 0.5, .residual_scaling = true};
     initialise(model, this->layout(), given.config.train.seed, this->parameters);
     move_off_constants(this->layout(), given.config.train.seed, this->parameters);
-    this->branch_progress = given.config.train.branch_progress(checked_step(given.config.train));
+    this->branch_progress = given.config.train.branch_progress(checked_step(given.config));
   }
 };
 

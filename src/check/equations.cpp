@@ -305,7 +305,7 @@ Outcome equations(const Context& given) {
   const double root = std::sqrt(std::max(given.config.model.norm_eps, 1e-12));
   const double least_size = std::max(1.0, 0x1p-50 * largest / root / identity_limit);
   const TrainConfig& train = given.config.train;
-  const double step = static_cast<double>(checked_step(train)),
+  const double step = static_cast<double>(checked_step(given.config)),
                T = static_cast<double>(train.branch_warmup_steps);
   Worst worst;
   for (const auto& [name, expected] : Equations{model, view(batch), step / T}.of(&pass)) {

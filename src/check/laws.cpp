@@ -286,7 +286,7 @@ Outcome precision(const Context& given) {
   move_off_constants(engine.layout(), seed, engine.parameters);
   Model<double> exact(config, vocab, GemmProvider::openblas);
   std::ranges::copy(engine.parameters.all(), exact.parameters.all().begin());
-  const double progress = given.config.train.branch_progress(checked_step(given.config.train));
+  const double progress = given.config.train.branch_progress(checked_step(given.config));
   engine.branch_progress = exact.branch_progress = progress;
 
   const WindowBatch batch = small_batch(given, 96);
