@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/portable_math.h"
 #include "core/types.h"
 
 namespace normscope {
@@ -57,8 +58,8 @@ class RandomStream {
 
   // Draw i, a standard normal (Box & Muller 1958; draws 2i and 2i+1 of the stream, the cosine half).
   double normal(std::uint64_t i) const {
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform(2 * i)));
-    return radius * std::cos(2.0 * std::numbers::pi * uniform(2 * i + 1));
+    const double radius = std::sqrt(-2.0 * portable::log(1.0 - uniform(2 * i)));
+    return radius * portable::cos(2.0 * std::numbers::pi * uniform(2 * i + 1));
   }
 
   // Draw i, a whole number in [0, n), n >= 1: the high half of a 128-bit product (bias below n/2^64).

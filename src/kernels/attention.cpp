@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/parallel.h"
+#include "core/portable_math.h"
 #include "kernels/gemm/schedule.h"
 #include "kernels/reference/kernels.h"
 #include "kernels/simd.h"
@@ -82,7 +83,7 @@ HeadStats stats_of(const CausalTile& tile) {
     sums *= double{tile.stats.sum[i]};
   }
   stats.queries = tile.n_queries;
-  stats.entropy += std::log(sums);
+  stats.entropy += portable::log(sums);
   return stats;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/parallel.h"
+#include "core/portable_math.h"
 #include "core/scratch.h"
 #include "kernels/reference/kernels.h"
 #include "kernels/simd.h"
@@ -96,7 +97,8 @@ void cross_entropy_forward(const CrossEntropy<Real>& ce, Real* loss) {
     for (Index row = begin; row < end; ++row) {
       const Real* logits = ce.logits + row * ce.classes;
       kernels<Real>().softmax_stats(ce.classes, logits, ce.stats.max + row, ce.stats.sum + row);
-      loss[row] = (ce.stats.max[row] - logits[ce.targets[row]]) + std::log(ce.stats.sum[row]);
+      loss[row] =
+          (ce.stats.max[row] - logits[ce.targets[row]]) + static_cast<Real>(portable::log(ce.stats.sum[row]));
     }
   });
 }

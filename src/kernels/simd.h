@@ -53,6 +53,8 @@ struct SimdKernels {
 
   // out = x (rows, cols) rounded to bf16, to nearest, ties to even; NaN stays NaN. out may be x.
   void (*round_to_bf16)(Index rows, Index cols, const float* x, Index ldx, float* out, Index ld_out);
+
+  bool has_fma;  // all sets that have it compute the same bits
 };
 
 // The instruction sets, the best first; on other processors than x86-64 the baseline alone.

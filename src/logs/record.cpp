@@ -65,12 +65,20 @@ Json environment(const TrainConfig& config) {
           {"cpu", cpu_name()},
           {"isa", isa_name()},
           {"compiler", NORMSCOPE_COMPILER},
+          {"digits", digits_text(config)},
           {"libc", libc_name()},
           {"version", NORMSCOPE_VERSION},
           {"commit", NORMSCOPE_COMMIT}};
 }
 
 }  // namespace
+
+std::string digits_text(const TrainConfig& config) {
+  if (config.gemm == GemmProvider::openblas) return "of OpenBLAS's kernel for this processor";
+  if (config.precision == Precision::bf16) return "of bf16 products on this instruction set";
+  if (!simd_kernels().has_fma) return "of a processor without fused multiply-add";
+  return "portable";
+}
 
 std::string blas_text() {
   const BlasInfo blas = blas_info();

@@ -40,6 +40,9 @@ std::optional<FirstNonfinite> first_nonfinite_in(const std::string& path);
 
 // "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"
 std::string version_text();
+// "portable" if a run trains to the same bits on every processor with a fused multiply-add, whatever the
+// compiler, C library, threads and ranks; else the reason why not.
+std::string digits_text(const TrainConfig& config);
 std::string blas_text();  // "OpenBLAS 0.3.21 (openmp, Cooperlake)"
 
 // "the gradient of block 1 ffn_hidden", "the logits".

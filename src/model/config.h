@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "core/portable_math.h"
 #include "core/types.h"
 #include "kernels/pointwise.h"
 #include "model/norms.h"
@@ -24,7 +25,7 @@ struct InitConfig {
 // factor * L^exponent.
 struct DepthFactor {
   double factor = 1, exponent = 0;
-  double of(Index n_layer) const { return factor * std::pow(static_cast<double>(n_layer), exponent); }
+  double of(Index n_layer) const { return factor * portable::pow(static_cast<double>(n_layer), exponent); }
 };
 
 struct ModelConfig {

@@ -3,11 +3,11 @@
 // follow from the row.
 #pragma once
 
-#include <cmath>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/portable_math.h"
 #include "core/types.h"
 
 namespace normscope {
@@ -43,7 +43,7 @@ struct Power {
   bool log = false;  // (ln(base * n))^exponent
   double of(Index n) const {
     const double x = base * static_cast<double>(n);
-    return std::pow(log ? std::log(x) : x, exponent);
+    return portable::pow(log ? portable::log(x) : x, exponent);
   }
   bool is_one() const { return exponent == 0; }
 };

@@ -24,7 +24,7 @@ enum class DropoutSite : std::uint64_t { embedding, attention_weights, attention
 double position_angle(Index position, Index pair, Index width) {
   constexpr double wavelength_base = 10000.0;
   return static_cast<double>(position) *
-         std::pow(wavelength_base, -2.0 * static_cast<double>(pair) / static_cast<double>(width));
+         portable::pow(wavelength_base, -2.0 * static_cast<double>(pair) / static_cast<double>(width));
 }
 
 }  // namespace
@@ -84,15 +84,15 @@ Transformer<Real>::Transformer(const ModelConfig& config, Index vocab_size, Gemm
     for (Index t = 0; t < T; ++t) {
       for (Index c = 0; c < C; ++c) {
         const double a = position_angle(t, c / 2, C);
-        sinusoids_.push_back(static_cast<Real>(c % 2 == 0 ? std::sin(a) : std::cos(a)));
+        sinusoids_.push_back(static_cast<Real>(c % 2 == 0 ? portable::sin(a) : portable::cos(a)));
       }
     }
   }
   if (config.position == Position::rope) {
     for (Index t = 0; t < T; ++t) {
       for (Index i = 0; i < half_head; ++i) {
-        cosines_.push_back(static_cast<Real>(std::cos(position_angle(t, i, 2 * half_head))));
-        sines_.push_back(static_cast<Real>(std::sin(position_angle(t, i, 2 * half_head))));
+        cosines_.push_back(static_cast<Real>(portable::cos(position_angle(t, i, 2 * half_head))));
+        sines_.push_back(static_cast<Real>(portable::sin(position_angle(t, i, 2 * half_head))));
       }
     }
   }
@@ -109,7 +109,8 @@ struct Transformer<Real>::Forward {
   KeyValueCache<Real>* cache;
   const ModelConfig& config = model.config_;
   const ParameterLayout& layout = model.layout_;
-  GemmMode mode = model.mode_;
+  // A cached pass is of one character, as a rule: its products of one row do not repay packing B.
+  GemmMode mode = cache != nullptr ? model.mode_.for_few_rows() : model.mode_;
 
   Var<Real> parameter(int index) {
     if (index == no_parameter) return {};

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/portable_math.h"
 #include "kernels/simd.h"
 #include "train/muon.h"
 
@@ -75,7 +76,7 @@ double learning_rate(const TrainConfig& config, Index step) {
     case ScheduleKind::wsd:
       return p > 1 - config.cooldown ? linear((p - 1) / config.cooldown + 1) : config.lr;
     case ScheduleKind::cosine:
-      return config.min_lr + (config.lr - config.min_lr) * (1 + std::cos(std::numbers::pi * p)) / 2;
+      return config.min_lr + (config.lr - config.min_lr) * (1 + portable::cos(std::numbers::pi * p)) / 2;
   }
   fail("schedule", "no code for schedule number ", static_cast<int>(config.schedule));
 }
@@ -113,16 +114,16 @@ const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, 
                                                          const ParameterBuffer<Real>& gradients,
                                                          ParameterBuffer<Real>& parameters) {
   const TrainConfig& c = config_;
-  const double t = static_cast<double>(step);
-  const AdamW<Real> adamw{.gradient_scale = static_cast<Real>(gradient_scale),
-                          .beta1 = static_cast<Real>(c.beta1),
-                          .beta2 = static_cast<Real>(c.beta2),
-                          .one_minus_beta1 = static_cast<Real>(1 - c.beta1),
-                          .one_minus_beta2 = static_cast<Real>(1 - c.beta2),
-                          .eps = static_cast<Real>(c.adam_eps),
-                          .decay = 1,
-                          .step_size = static_cast<Real>(lr / (1 - std::pow(c.beta1, t))),
-                          .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - std::pow(c.beta2, t)))};
+  const AdamW<Real> adamw{
+      .gradient_scale = static_cast<Real>(gradient_scale),
+      .beta1 = static_cast<Real>(c.beta1),
+      .beta2 = static_cast<Real>(c.beta2),
+      .one_minus_beta1 = static_cast<Real>(1 - c.beta1),
+      .one_minus_beta2 = static_cast<Real>(1 - c.beta2),
+      .eps = static_cast<Real>(c.adam_eps),
+      .decay = 1,
+      .step_size = static_cast<Real>(lr / (1 - portable::power(c.beta1, step))),
+      .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - portable::power(c.beta2, step)))};
   const MomentumStep<Real> sgd{.gradient_scale = static_cast<Real>(gradient_scale),
                                .momentum = static_cast<Real>(c.momentum),
                                .decay = 1,

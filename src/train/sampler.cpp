@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/portable_math.h"
 
 namespace normscope {
 
@@ -49,7 +50,7 @@ Token Sampler::draw() {
   for (std::size_t i = 0; i < logits_.size(); ++i) {
     const double score =
         (static_cast<double>(logits_[i]) - static_cast<double>(*best)) / options_.temperature;
-    ranked_.emplace_back(std::exp(score), static_cast<Token>(i));
+    ranked_.emplace_back(portable::exp(score), static_cast<Token>(i));
   }
   if (options_.top_k > 0 || options_.top_p < 1)
     std::ranges::stable_sort(ranked_, std::greater(), &std::pair<double, Token>::first);

@@ -87,15 +87,6 @@ void for_each_tile(const Gemm<Real>& g, Compute&& compute) {
   });
 }
 
-// The rule of `automatic`, from measurements (kernels/NOTES.md), never a timing, so that it is the same on
-// every run. OpenBLAS computes products of few rows, which do not repay packing B, and those of instruction
-// sets for which our kernel was not tuned.
-GemmProvider automatic_choice(const Gemm<float>& g) {
-  constexpr Index rows_worth_packing = 16;
-  const bool tuned = std::string_view(isa_name()) != "baseline";
-  return tuned && g.c.rows >= rows_worth_packing ? GemmProvider::native : GemmProvider::openblas;
-}
-
 // A copy of x rounded to bf16, in scratch of this thread's Tag.
 template <class Tag>
 Matrix<float> rounded(const Matrix<float>& x) {
@@ -124,7 +115,7 @@ void gemm(GemmProvider provider, const Gemm<Real>& product) {
     return apply_epilogue(g, 0, 0, g.c.rows, g.c.cols);
   }
   if constexpr (std::is_same_v<Real, float>) {
-    if (provider == GemmProvider::automatic) provider = automatic_choice(g);
+    if (provider == GemmProvider::automatic) provider = GemmProvider::native;
     if (g.precision == Precision::bf16) {
       const GemmKernel<Bf16Pair>* pairs = bf16_kernel();
       if (provider == GemmProvider::native && pairs != nullptr) return gemm_native(*pairs, g);

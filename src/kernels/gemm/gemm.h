@@ -23,8 +23,8 @@
 
 namespace normscope {
 
-// native: our own kernels, for float; double then uses openblas. automatic: native or openblas, by a fixed
-// rule over shapes.
+// native: our own kernels, for float; double then uses openblas, as whose digits it has. automatic: native,
+// but openblas where a character is sampled, whose products of one row do not repay packing B.
 enum class GemmProvider { automatic, openblas, native, reference };
 
 // bf16: the operands of the three products of every linear layer, the head included, and of attention's
@@ -38,6 +38,11 @@ struct GemmMode {
   Precision precision;
   GemmMode(GemmProvider by = GemmProvider::automatic, Precision of_operands = Precision::fp32)
       : provider(by), precision(of_operands) {}
+
+  // The mode of products that have few rows: `automatic` is OpenBLAS there.
+  GemmMode for_few_rows() const {
+    return {provider == GemmProvider::automatic ? GemmProvider::openblas : provider, precision};
+  }
 };
 
 // Elementwise work that follows the product, applied to each tile while it is in the cache of the thread that

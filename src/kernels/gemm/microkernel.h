@@ -179,7 +179,7 @@ inline void pack_b(const Matrix<float>& b, Element* panel) {
 
 inline Vec load_element(const float* p) { return load(p); }
 inline Vec broadcast(const float* p) { return splat(*p); }
-inline Vec multiply_add(Vec sum, Vec x, Vec y, const float*) { return sum + x * y; }
+inline Vec multiply_add(Vec sum, Vec x, Vec y, const float*) { return fma(x, y, sum); }
 
 #if defined(__AVX512BF16__)
 inline Vec load_element(const Bf16Pair* p) { return (Vec) * reinterpret_cast<const VecPairs*>(p); }

@@ -22,15 +22,15 @@ inline ValueAndDerivative gelu(Vec x) {
   const Vec e = exp(x * x * -0.5f);
   const Vec tail = normal_sf(magnitude(x), e);  // Φ(-|x|)
   const Vec cdf = x < 0 ? tail : 1 - tail;
-  return {x * cdf, cdf + x * e * inv_sqrt_2pi};
+  return {x * cdf, fma(x * e, inv_sqrt_2pi, cdf)};
 }
 
 inline ValueAndDerivative gelu_tanh(Vec x) {
   // (1 + tanh(u))/2 = 1/(1 + exp(-2u)), u = root*(x + cubic*x^3), root = sqrt(2/pi).
   constexpr float root = 0.79788456080286535588f, cubic = 0.044715f;
   const Vec square = x * x;
-  const Vec e = exp(x * (-2 * root - 2 * root * cubic * square));
-  const Vec s = 1 / (1 + e), y = x * s, inner_derivative = 2 * root + 6 * root * cubic * square;
+  const Vec e = exp(x * fma(square, -2 * root * cubic, -2 * root));
+  const Vec s = 1 / (1 + e), y = x * s, inner_derivative = fma(square, 6 * root * cubic, 2 * root);
   // 1 - s = e s does not cancel. Where s has reached 0 or 1, e or x^2 may be infinite, and 0 * inf would be
   // NaN.
   const Vec bend = select(square > 100, Vec{}, y * (e * s) * inner_derivative);
@@ -40,7 +40,7 @@ inline ValueAndDerivative gelu_tanh(Vec x) {
 inline ValueAndDerivative silu(Vec x) {
   const Vec e = exp(-x), s = 1 / (1 + e), y = x * s;
   const Vec rest = min(splat(1e37f), e) * s;  // 1 - s, without its cancellation
-  return {y, s + y * rest};
+  return {y, fma(y, rest, s)};
 }
 
 // Call body with the function of `kind`.
@@ -92,7 +92,8 @@ inline void axpby(Index n, float alpha, const float* x, float beta, float* y) {
 }
 
 inline void axpy(Index n, float alpha, const float* a, const float* b, float* y) {
-  for_each_vector(n, [&](Index i, auto part) { part.put(y + i, alpha * part.get(a + i) + part.get(b + i)); });
+  for_each_vector(n,
+                  [&](Index i, auto part) { part.put(y + i, fma(part.get(a + i), alpha, part.get(b + i))); });
 }
 
 inline void multiply_elements(Index n, const float* a, const float* b, float* y) {
@@ -113,12 +114,12 @@ inline void round_to_bf16(Index rows, Index cols, const float* x, Index ldx, flo
 
 // Sums in double: a scale's gradient is the small difference of large sums.
 inline double dot(Index n, const float* a, const float* b) {
-  WideVec sum{};
-  for_each_vector(n, [&](Index i, auto part) {
-    sum +=
+  Lanes<WideVec> sum;
+  for_each_summand(n, [&](Index i, auto part, auto v) {
+    sum[v] +=
         __builtin_convertvector(part.get(a + i), WideVec) * __builtin_convertvector(part.get(b + i), WideVec);
   });
-  return sum_wide(sum);
+  return total(sum);
 }
 
 // True if no square that counts under- or overflowed in a sum of squares of floats. Else the sum is
@@ -127,49 +128,53 @@ inline bool float_sum_is_safe(float sum_squares) { return sum_squares > 1e-26f &
 
 constexpr Index piece = 512;  // stays in the L1 cache
 
-constexpr Index sum_chains = 4;  // of additions that do not depend on each other
-
-// Call add(chain, vector) for the numbers of x, whole vectors to the chains in turn.
-template <class Add>
+// Call add(chain, v, vector) for the numbers of x, 16 to each chain of additions in turn: chains do not wait
+// for each other.
+template <Index chains, class Add>
 inline void for_each_in_chains(Index n, const float* x, Add&& add) {
-  Index i = 0;
-  for (; i + sum_chains * lanes <= n; i += sum_chains * lanes) {
-#pragma GCC unroll 4
-    for (Index chain = 0; chain < sum_chains; ++chain) add(chain, load(x + i + chain * lanes));
+  constexpr Index stride = chains * sum_width;
+  Index begin = 0;
+  for (; begin + stride <= n; begin += stride) {
+    unrolled(
+        [&](auto i) {
+          add(std::integral_constant<Index, i / vectors_per_sum>{},
+              std::integral_constant<Index, i % vectors_per_sum>{}, load(x + begin + i * lanes));
+        },
+        std::make_index_sequence<chains * vectors_per_sum>());
   }
-  for_each_vector(n - i, [&](Index rest, auto part) { add(Index{0}, part.get(x + i + rest)); });
+  for_each_summand(n - begin, [&](Index i, auto part, auto v) {
+    add(std::integral_constant<Index, 0>{}, v, part.get(x + begin + i));
+  });
 }
 
 // Pieces are summed in float, their sums in double.
 inline double sum_squares(Index n, const float* x) {
-  double total = 0;
+  double total_squares = 0;
   for (; n > 0; x += piece, n -= piece) {
     const Index count = n < piece ? n : piece;
-    Vec sums[sum_chains] = {};
-    for_each_in_chains(count, x, [&](Index chain, Vec v) { sums[chain] += v * v; });
-    const float squares = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    total += float_sum_is_safe(squares) ? squares : dot(count, x, x);
+    Lanes<Vec> sums[4];
+    for_each_in_chains<4>(
+        count, x, [&](auto chain, auto v, Vec value) { sums[chain][v] = fma(value, value, sums[chain][v]); });
+    for (Index v = 0; v < vectors_per_sum; ++v) {
+      sums[0][v] = (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]);
+    }
+    const float squares = total(sums[0]);
+    total_squares += float_sum_is_safe(squares) ? squares : dot(count, x, x);
   }
-  return total;
+  return total_squares;
 }
 
-// Sums and the largest magnitude of one stride of a tensor. Magnitudes are compared as whole numbers: without
-// the sign bit, floating-point numbers are ordered as their bits are, and that takes one instruction.
-struct LaneStats {
-  using Bits = Mask;
-  Vec sum{}, squares{};
-  Bits largest{};
+// Sums and the largest magnitude of one chain. Magnitudes are compared as whole numbers: without the sign
+// bit, floating-point numbers are ordered as their bits are, and that takes one instruction.
+struct ChainStats {
+  Lanes<Vec> sum, squares;
+  Mask largest{};
 
-  void add(Vec v) {
-    const Bits magnitude = (Bits)v & ~(Bits)splat(-0.0f);
-    sum += v;
-    squares += v * v;
+  void add(Index v, Vec value) {
+    const Mask magnitude = reinterpret_cast<Mask>(value) & 0x7FFFFFFF;
+    sum[v] += value;
+    squares[v] = fma(value, value, squares[v]);
     largest = magnitude > largest ? magnitude : largest;
-  }
-  void merge(const LaneStats& other) {
-    sum += other.sum;
-    squares += other.squares;
-    largest = other.largest > largest ? other.largest : largest;
   }
 };
 
@@ -180,34 +185,32 @@ inline bool is_exact_enough(const TensorStats& s) {
 
 // Slow path: sum in double and count non-finite elements.
 inline TensorStats wide_stats(Index n, const float* x) {
-  WideVec sum{}, squares{};
+  Lanes<WideVec> sum, squares;
   Mask bad{};
   Vec largest{};
-  for_each_vector(n, [&](Index i, auto part) {
-    const Vec v = part.get(x + i), magnitude = v < 0 ? -v : v;
-    const WideVec wide = __builtin_convertvector(v, WideVec);
-    sum += wide;
-    squares += wide * wide;
-    largest = max(magnitude, largest);  // NaN is never the larger one
-    bad += (v - v != v - v);            // inf - inf is NaN; a true lane is -1
+  for_each_summand(n, [&](Index i, auto part, auto v) {
+    const Vec value = part.get(x + i);
+    const WideVec wide = __builtin_convertvector(value, WideVec);
+    sum[v] += wide;
+    squares[v] += wide * wide;
+    largest = max(magnitude(value), largest);  // NaN is never the larger one
+    bad += (value - value != value - value);   // inf - inf is NaN; a true lane is -1
   });
-  TensorStats result{sum_wide(sum), sum_wide(squares), max_lanes(largest), 0, n};
+  TensorStats result{total(sum), total(squares), max_lanes(largest), 0, n};
   for (Index lane = 0; lane < lanes; ++lane) result.nonfinite -= bad[lane];
   return result;
 }
 
-// Statistics from the chains, whose squares may have under- or overflowed.
-inline TensorStats merged(LaneStats (&of)[sum_chains], Index count) {
-  of[0].merge(of[1]);
-  of[2].merge(of[3]);
-  of[0].merge(of[2]);
-  return {sum_lanes(of[0].sum), sum_lanes(of[0].squares), max_lanes((Vec)of[0].largest), 0, count};
-}
-
 inline TensorStats tensor_stats(Index n, const float* x) {
-  LaneStats of[sum_chains];
-  for_each_in_chains(n, x, [&](Index chain, Vec v) { of[chain].add(v); });
-  const TensorStats result = merged(of, n);
+  ChainStats chains[2];
+  for_each_in_chains<2>(n, x, [&](auto chain, auto v, Vec value) { chains[chain].add(v, value); });
+  ChainStats& all = chains[0];
+  for (Index v = 0; v < vectors_per_sum; ++v) {
+    all.sum[v] += chains[1].sum[v];
+    all.squares[v] += chains[1].squares[v];
+  }
+  const Vec largest = max(reinterpret_cast<Vec>(all.largest), reinterpret_cast<Vec>(chains[1].largest));
+  const TensorStats result{total(all.sum), total(all.squares), max_lanes(largest), 0, n};
   return is_exact_enough(result) ? result : wide_stats(n, x);
 }
 
@@ -227,13 +230,20 @@ WeightChange measured(Index n, const float* w, Update update) {
   return total;
 }
 
+// The least normal number. Moments below it become 0: without a gradient they would otherwise stay subnormal
+// for ever, and some processors are slow with subnormal numbers.
+constexpr float least_normal = 0x1p-126f;
+
 // Plain loops: the compiler vectorises them, square root and all.
 inline void adamw_update(Index n, const AdamW<float>& step, const float* __restrict g, float* __restrict w,
                          float* __restrict m, float* __restrict v) {
+  const float least_v = step.eps > 0 ? least_normal : 0;  // with eps 0, a v of 0 would divide by zero
   for (Index i = 0; i < n; ++i) {
     const float grad = g[i] * step.gradient_scale;
-    m[i] = step.beta1 * m[i] + step.one_minus_beta1 * grad;
-    v[i] = step.beta2 * v[i] + step.one_minus_beta2 * grad * grad;
+    const float next_m = step.beta1 * m[i] + step.one_minus_beta1 * grad;
+    const float next_v = step.beta2 * v[i] + step.one_minus_beta2 * grad * grad;
+    m[i] = __builtin_fabsf(next_m) < least_normal ? 0 : next_m;
+    v[i] = next_v < least_v ? 0 : next_v;
     const float denominator = __builtin_sqrtf(v[i]) * step.inv_sqrt_correction2 + step.eps;
     w[i] = w[i] * step.decay - step.step_size * m[i] / denominator;
   }

@@ -8,6 +8,15 @@ namespace normscope::NORMSCOPE_ISA {
 
 // Members are copied to locals: a store might alias the struct, and tests of null would stay in the loop.
 
+// gain * x + bias, of which either may be absent.
+template <class Part>
+inline Vec scaled(Vec x, const float* gain, const float* bias, Index feature, Part part) {
+  if (gain != nullptr && bias != nullptr) return fma(x, part.get(gain + feature), part.get(bias + feature));
+  if (gain != nullptr) return x * part.get(gain + feature);
+  if (bias != nullptr) return x + part.get(bias + feature);
+  return x;
+}
+
 inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index end, float* y) {
   const Index width = norm.cols / norm.groups;
   const float n = static_cast<float>(width), *gain = norm.gain, *bias = norm.bias;
@@ -18,20 +27,20 @@ inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index 
       float* ys = y + row * norm.stride + group * width;
       float mu = 0, rest = 0;
       if (norm.centred) {
-        Vec sum{};
-        for_each_vector(width, [&](Index i, auto part) { sum += part.get(xs + i); });
-        mu = sum_lanes(sum) / n;
+        Lanes<Vec> sum;
+        for_each_summand(width, [&](Index i, auto part, auto v) { sum[v] += part.get(xs + i); });
+        mu = total(sum) / n;
       }
-      Vec sum{}, squares{};
-      for_each_vector(width, [&](Index i, auto part) {
+      Lanes<Vec> sum, squares;
+      for_each_summand(width, [&](Index i, auto part, auto v) {
         const Vec centred = part.get(xs + i, mu) - mu;
-        sum += centred;
-        squares += centred * centred;
+        sum[v] += centred;
+        squares[v] = fma(centred, centred, squares[v]);
       });
       // The sum about the mean is rounding error; it corrects both (Chan, Golub & LeVeque 1983).
-      if (norm.centred) rest = sum_lanes(sum) / n;
+      if (norm.centred) rest = total(sum) / n;
       mu += rest;
-      const float mean_square = sum_lanes(squares) / n;
+      const float mean_square = total(squares) / n;
       // NaN where both are infinite; the driver then norms the group again (kernels/rows.cpp).
       const float variance = mean_square < rest * rest ? 0 : mean_square - rest * rest;
       const float r = norm.eps_outside ? 1 / (__builtin_sqrtf(variance) + norm.eps)
@@ -39,10 +48,8 @@ inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index 
       norm.mean[row * norm.groups + group] = mu;
       norm.rstd[row * norm.groups + group] = r;
       for_each_vector(width, [&](Index i, auto part) {
-        Vec v = (part.get(xs + i) - mu) * r;
-        if (gain != nullptr) v *= part.get(gain + feature + i);
-        if (bias != nullptr) v += part.get(bias + feature + i);
-        part.put(ys + i, v);
+        const Vec normed = (part.get(xs + i) - mu) * r;
+        part.put(ys + i, scaled(normed, gain, bias, feature + i, part));
       });
     }
   }
@@ -69,24 +76,24 @@ inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradient
       const float beta = gradients.beta;
       float *dxs = gradients.dx + first, *dgain = gradients.dgain, *dbias = gradients.dbias;
       const float mu = norm.mean[row * norm.groups + group], r = norm.rstd[row * norm.groups + group];
-      Vec sum_x{}, sum_g{}, sum_gx{};
-      for_each_vector(width, [&](Index i, auto part) {
+      Lanes<Vec> sum_x, sum_g, sum_gx;
+      for_each_summand(width, [&](Index i, auto part, auto v) {
         const Vec d = part.get(dys + i), normed = (part.get(xs + i, mu) - mu) * r;
         const Vec g = gain != nullptr ? d * part.get(gain + feature + i) : d;
-        sum_x += normed;
-        sum_g += g;
-        sum_gx += g * normed;
-        if (dgain != nullptr) part.put(dgain + feature + i, part.get(dgain + feature + i) + d * normed);
+        sum_x[v] += normed;
+        sum_g[v] += g;
+        sum_gx[v] = fma(g, normed, sum_gx[v]);
+        if (dgain != nullptr) add_into(dgain + feature + i, 1, d * normed, part);
         if (dbias != nullptr) part.put(dbias + feature + i, part.get(dbias + feature + i) + d);
       });
-      const float proj = norm.detached ? 0 : inv_sigma(norm, r) * sum_lanes(sum_gx) / n;
+      const float proj = norm.detached ? 0 : inv_sigma(norm, r) * total(sum_gx) / n;
       const bool through_mean = norm.centred && !norm.detached;
-      const float mean_g = through_mean ? (sum_lanes(sum_g) - proj * sum_lanes(sum_x)) / n : 0;
+      const float mean_g = through_mean ? (total(sum_g) - proj * total(sum_x)) / n : 0;
       for_each_vector(width, [&](Index i, auto part) {
         Vec g = part.get(dys + i);
         if (gain != nullptr) g *= part.get(gain + feature + i);
         const Vec normed = (part.get(xs + i) - mu) * r;
-        add_into(dxs + i, beta, r * ((g - normed * proj) - mean_g), part);
+        add_into(dxs + i, beta, r * (fma(normed, -proj, g) - mean_g), part);
       });
     }
   }
@@ -107,10 +114,8 @@ inline void pointwise_norm_forward(const PointwiseNorm<float>& norm, Index begin
   dispatch_pointwise(norm.function, [&](auto f) {
     for (Index row = begin; row < end; ++row) {
       for_each_vector(norm.cols, [&](Index c, auto part) {
-        Vec v = f(alpha * part.get(norm.x + row * norm.cols + c) + shift).value;
-        if (gain != nullptr) v *= part.get(gain + c);
-        if (bias != nullptr) v += part.get(bias + c);
-        part.put(y + row * norm.cols + c, v);
+        const Vec value = f(fma(part.get(norm.x + row * norm.cols + c), alpha, splat(shift))).value;
+        part.put(y + row * norm.cols + c, scaled(value, gain, bias, c, part));
       });
     }
   });
@@ -120,24 +125,24 @@ inline void pointwise_norm_backward(const PointwiseNorm<float>& norm, const Norm
                                     Index begin, Index end) {
   const float *gain = norm.gain, alpha = norm.alpha, shift = norm.shift, beta = gradients.beta;
   float *dx = gradients.dx, *dgain = gradients.dgain, *dbias = gradients.dbias;
-  WideVec sum{}, sum_x{};  // each one number of rows * cols terms
+  Lanes<WideVec> sum, sum_x;  // each one number of rows * cols terms
   dispatch_pointwise(norm.function, [&](auto f) {
     for (Index row = begin; row < end; ++row) {
-      for_each_vector(norm.cols, [&](Index c, auto part) {
+      for_each_summand(norm.cols, [&](Index c, auto part, auto v) {
         const Index at = row * norm.cols + c;
-        const Vec v = part.get(norm.x + at), d = part.get(gradients.dy + at);
-        const ValueAndDerivative t = f(alpha * v + shift);
+        const Vec x = part.get(norm.x + at), d = part.get(gradients.dy + at);
+        const ValueAndDerivative t = f(fma(x, alpha, splat(shift)));
         const Vec inner = (gain != nullptr ? d * part.get(gain + c) : d) * t.derivative;
-        sum += __builtin_convertvector(inner, WideVec);
-        sum_x += __builtin_convertvector(inner * v, WideVec);
+        sum[v] += __builtin_convertvector(inner, WideVec);
+        sum_x[v] += __builtin_convertvector(inner * x, WideVec);
         add_into(dx + at, beta, alpha * inner, part);
-        if (dgain != nullptr) part.put(dgain + c, part.get(dgain + c) + d * t.value);
+        if (dgain != nullptr) add_into(dgain + c, 1, d * t.value, part);
         if (dbias != nullptr) part.put(dbias + c, part.get(dbias + c) + d);
       });
     }
   });
-  if (gradients.dalpha != nullptr) *gradients.dalpha += static_cast<float>(sum_wide(sum_x));
-  if (gradients.dshift != nullptr) *gradients.dshift += static_cast<float>(sum_wide(sum));
+  if (gradients.dalpha != nullptr) *gradients.dalpha += static_cast<float>(total(sum_x));
+  if (gradients.dshift != nullptr) *gradients.dshift += static_cast<float>(total(sum));
 }
 
 }  // namespace normscope::NORMSCOPE_ISA

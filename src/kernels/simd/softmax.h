@@ -10,13 +10,14 @@ constexpr float lowest = -3.0e38f;
 
 // m = max x_i and l = sum exp(x_i - m).
 inline void softmax_stats(Index n, const float* x, float* row_max, float* row_sum) {
-  Vec largest = splat(lowest), sum{};
+  Vec largest = splat(lowest);
   for_each_vector(n, [&](Index i, auto part) { largest = max(part.get(x + i, lowest), largest); });
   const float top = max_lanes(largest);
   // A lane past the end holds `lowest`; its exponential is 0.
-  for_each_vector(n, [&](Index i, auto part) { sum += exp(part.get(x + i, lowest) - top); });
+  Lanes<Vec> sum;
+  for_each_summand(n, [&](Index i, auto part, auto v) { sum[v] += exp(part.get(x + i, lowest) - top); });
   *row_max = top;
-  *row_sum = sum_lanes(sum);
+  *row_sum = total(sum);
 }
 
 // dx_i = beta*dx_i + factor*exp(x_i - m).
@@ -76,7 +77,7 @@ void causal_softmax(const CausalTile& tile, float* scores) {
     for_each_key(tile, query, [&](Index i, auto part) {
       const Vec score = part.get(scores + i, lowest) - top, e = exp(score);
       sum += e;
-      if constexpr (measured) score_sum += e * score;
+      if constexpr (measured) score_sum = fma(e, score, score_sum);
       store(scores + i, e);
     });
     const Vec inverse = 1 / sum;
@@ -120,7 +121,7 @@ inline void causal_softmax_backward(const CausalTile& tile, float* scores, float
         store(grads + i, dp);
       }
       part.put(scores + i, p);
-      delta += part.get(scores + i) * dp;
+      delta = fma(part.get(scores + i), dp, delta);
     });
     for_each_key(tile, query, [&](Index i, auto part) {
       const Vec p = part.get(scores + i);

@@ -43,6 +43,7 @@ constexpr SimdKernels simd_kernels = {
     .causal_softmax = causal_softmax,
     .causal_softmax_backward = causal_softmax_backward,
     .round_to_bf16 = round_to_bf16,
+    .has_fma = has_fma,
 };
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -7,7 +7,7 @@
 // linker keeps one copy of those, perhaps one with instructions the machine has not got.
 //
 // The types are the compilers' vector extension (GCC and Clang), so + - * / and comparisons work as on
-// scalars.
+// scalars. Every instruction set computes the same bits, if it has a fused multiply-add: NOTES.md says how.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,8 @@
 
 #if defined(__AVX__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 namespace normscope::NORMSCOPE_ISA {
@@ -33,6 +35,29 @@ typedef double WideVec __attribute__((vector_size(lanes * sizeof(double))));
 inline Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }
 inline void store(float* p, Vec v) { *reinterpret_cast<UnalignedVec*>(p) = v; }
 inline Vec splat(float x) { return x - Vec{}; }
+
+#if defined(__AVX512F__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+constexpr bool has_fma = true;
+#else
+constexpr bool has_fma = false;
+#endif
+
+// x*y + sum, rounded once; twice on processors without a fused multiply-add. No other operation is fused: the
+// program is compiled with -ffp-contract=off.
+inline Vec fma(Vec x, Vec y, Vec sum) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)sum);
+#elif defined(__FMA__)
+  return (Vec)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)sum);
+#elif defined(__ARM_FEATURE_FMA)
+  return (Vec)vfmaq_f32((float32x4_t)sum, (float32x4_t)x, (float32x4_t)y);
+#else
+  return x * y + sum;
+#endif
+}
+inline Vec fma(Vec x, Vec y, float sum) { return fma(x, y, splat(sum)); }
+inline Vec fma(Vec x, float y, Vec sum) { return fma(x, splat(y), sum); }
+inline Vec fma(Vec x, float y, float sum) { return fma(x, splat(y), splat(sum)); }
 
 // mask ? a : b in each lane.
 inline Vec select(Mask mask, Vec a, Vec b) { return mask ? a : b; }
@@ -56,16 +81,7 @@ inline float fold_lanes(Vec v, Combine combine) {
   }
 }
 
-inline float sum_lanes(Vec v) {
-  return fold_lanes(v, [](Vec a, Vec b) -> Vec { return a + b; });
-}
 inline float max_lanes(Vec v) { return fold_lanes(v, max); }
-
-inline double sum_wide(const WideVec& v) {
-  double sum = 0;
-  for (Index i = 0; i < lanes; ++i) sum += v[i];
-  return sum;
-}
 
 // Elements as for_each_vector() hands them out: full vectors, then at most one masked tail.
 struct FullVector {
@@ -93,18 +109,73 @@ inline void for_each_vector(Index n, Body&& body) {
   if (i < n) body(i, Tail{n - i});
 }
 
+// --- sums, in one order on every instruction set ---
+//
+// A sum is taken as if vectors had 16 lanes: number i is added to lane i mod 16, and at the end the lanes are
+// added by halves. One vector holds these lanes with AVX-512, two with AVX2, four with NEON.
+
+constexpr Index sum_width = 16, vectors_per_sum = sum_width / lanes;
+
+template <class V>
+struct Lanes {
+  V vector[vectors_per_sum] = {};
+
+  V& operator[](Index i) { return vector[i]; }
+};
+
+inline float total(const Lanes<Vec>& sum) {
+  const auto add = [](Vec a, Vec b) -> Vec { return a + b; };
+  const Vec(&v)[vectors_per_sum] = sum.vector;
+  if constexpr (vectors_per_sum == 4) {
+    return fold_lanes((v[0] + v[2]) + (v[1] + v[3]), add);
+  } else if constexpr (vectors_per_sum == 2) {
+    return fold_lanes(v[0] + v[1], add);
+  } else {
+    return fold_lanes(v[0], add);
+  }
+}
+
+inline double total(const Lanes<WideVec>& sum) {
+  double total = 0;
+  for (const WideVec& v : sum.vector) {
+    for (Index i = 0; i < lanes; ++i) total += v[i];
+  }
+  return total;
+}
+
+template <class Body, std::size_t... i>
+inline void unrolled(Body&& body, std::index_sequence<i...>) {
+  (body(std::integral_constant<Index, i>{}), ...);
+}
+
+// Call body(i, part, v) as for_each_vector() does, where v says which vector of Lanes the numbers from i on
+// are added to.
+template <class Body>
+inline void for_each_summand(Index n, Body&& body) {
+  constexpr auto vectors = std::make_index_sequence<vectors_per_sum>();
+  Index begin = 0;
+  for (; begin + sum_width <= n; begin += sum_width) {
+    unrolled([&](auto v) { body(begin + v * lanes, FullVector{}, v); }, vectors);
+  }
+  unrolled(
+      [&](auto v) {
+        const Index i = begin + v * lanes;
+        if (i + lanes <= n) {
+          body(i, FullVector{}, v);
+        } else if (i < n) {
+          body(i, Tail{n - i}, v);
+        }
+      },
+      vectors);
+}
+
 // The contract of gradients: data = beta*data + contribution, where data is not read when beta is 0.
-template <class Lanes>
-inline void add_into(float* data, float beta, Vec contribution, Lanes part) {
-  part.put(data, beta == 0 ? contribution : Vec(part.get(data) * beta + contribution));
+template <class Part>
+inline void add_into(float* data, float beta, Vec contribution, Part part) {
+  part.put(data, beta == 0 ? contribution : fma(part.get(data), beta, contribution));
 }
 
 // --- exp, the normal distribution's survival function, tanh and erf, by our own polynomials ---
-
-#if defined(__AVX512F__)
-// Masked forms of instructions: GCC 12 warns of the plain ones in its own header (bug 105593).
-constexpr __mmask16 all_lanes = 0xFFFF;
-#endif
 
 // |x|, by clearing the sign: one operation where a comparison takes three.
 inline Vec magnitude(Vec x) { return reinterpret_cast<Vec>(reinterpret_cast<Mask>(x) & 0x7FFFFFFF); }
@@ -119,7 +190,8 @@ inline Vec with_sign(Vec y, Vec x) {
 inline Vec at_most(float limit, Vec x) {
 // Intrinsics, as GCC compiles the last line to a comparison and a blend.
 #if defined(__AVX512F__)
-  return (Vec)_mm512_maskz_min_ps(all_lanes, _mm512_set1_ps(limit), (__m512)x);
+  // The masked form: GCC 12 warns of the plain one in its own header (bug 105593).
+  return (Vec)_mm512_maskz_min_ps(0xFFFF, _mm512_set1_ps(limit), (__m512)x);
 #elif defined(__AVX__)
   return (Vec)_mm256_min_ps(_mm256_set1_ps(limit), (__m256)x);
 #else
@@ -127,8 +199,7 @@ inline Vec at_most(float limit, Vec x) {
 #endif
 }
 
-// e^x: relative error below 1e-7; 0 below -87.33, infinity above 88.72 (without AVX-512 above 88.37);
-// NaN stays NaN.
+// e^x: relative error below 1e-7; 0 below -87.33, infinity above 88.37; NaN stays NaN.
 // Cody-Waite: x = n ln2 + r with |r| <= ln2/2; e^r by a polynomial (our own minimax fit, 3e-9).
 inline Vec exp(Vec x) {
   // 1.5 * 2^23 + 127, added, rounds to a whole number n and leaves n + 127, the exponent of 2^n, in the low
@@ -136,21 +207,17 @@ inline Vec exp(Vec x) {
   constexpr float to_nearest = 12583039.0f;
   const Mask underflow = x < -87.33f;
   x = at_most(89.0f, x);
-  const Vec shifted = x * 1.44269504089f + to_nearest;
+  const Vec shifted = fma(x, 1.44269504089f, to_nearest);
   const Vec n = shifted - to_nearest;
-  const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln2 in two parts, the first exact
+  const Vec r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, x));  // ln2 in two parts, the first exact
   Vec p = splat(0.00138145406f);
-  p = p * r + 0.00836874545f;
-  p = p * r + 0.041668389f;
-  p = p * r + 0.166665211f;
-  p = p * r + 0.49999994f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-#if defined(__AVX512F__)
-  p = (Vec)_mm512_maskz_scalef_ps(all_lanes, (__m512)p, (__m512)n);
-#else
-  p *= reinterpret_cast<Vec>(reinterpret_cast<Mask>(shifted) << 23);
-#endif
+  p = fma(p, r, 0.00836874545f);
+  p = fma(p, r, 0.041668389f);
+  p = fma(p, r, 0.166665211f);
+  p = fma(p, r, 0.49999994f);
+  p = fma(p, r, 1.0f);
+  p = fma(p, r, 1.0f);
+  p *= reinterpret_cast<Vec>(reinterpret_cast<Mask>(shifted) << 23);  // 2^n
   return select(underflow, Vec{}, p);
 }
 
@@ -160,14 +227,14 @@ inline Vec exp(Vec x) {
 inline Vec normal_sf(Vec x, Vec e) {
   x = at_most(14.0f, x);  // beyond, e is 0 and powers of x may overflow
   Vec p = splat(0.0152502684f);
-  p = p * x + 0.111912295f;
-  p = p * x + 0.348662794f;
-  p = p * x + 0.49999994f;
+  p = fma(p, x, 0.111912295f);
+  p = fma(p, x, 0.348662794f);
+  p = fma(p, x, 0.49999994f);
   Vec q = splat(0.038236022f);
-  q = q * x + 0.280199707f;
-  q = q * x + 0.916889608f;
-  q = q * x + 1.4952029f;
-  q = q * x + 1.0f;
+  q = fma(q, x, 0.280199707f);
+  q = fma(q, x, 0.916889608f);
+  q = fma(q, x, 1.4952029f);
+  q = fma(q, x, 1.0f);
   return p * e / q;
 }
 
@@ -182,11 +249,11 @@ struct ValueAndDerivative {
 inline ValueAndDerivative tanh(Vec x) {
   const Vec size = magnitude(x), s = x * x, w = 2 / (1 + exp(2 * size));
   Vec p = splat(-0.00590587f);
-  p = p * s + 0.02080538f;
-  p = p * s - 0.05378668f;
-  p = p * s + 0.13331958f;
-  p = p * s - 0.33333299f;
-  const Vec y = select(size < 0.6f, size + size * s * p, 1 - w);
+  p = fma(p, s, 0.02080538f);
+  p = fma(p, s, -0.05378668f);
+  p = fma(p, s, 0.13331958f);
+  p = fma(p, s, -0.33333299f);
+  const Vec y = select(size < 0.6f, fma(size * s, p, size), 1 - w);
   return {with_sign(y, x), w * (2 - w)};
 }
 
@@ -196,12 +263,12 @@ inline ValueAndDerivative erf(Vec x) {
   constexpr float sqrt2 = 1.41421356f, two_over_sqrt_pi = 1.12837917f;
   const Vec size = magnitude(x), s = x * x, e = exp(-s);
   Vec p = splat(0.000120553f);
-  p = p * s - 0.00085483270f;
-  p = p * s + 0.0052239776f;
-  p = p * s - 0.0268661706f;
-  p = p * s + 0.1128379167f;
-  p = p * s - 0.3761263890f;
-  p = p * s + two_over_sqrt_pi;
+  p = fma(p, s, -0.00085483270f);
+  p = fma(p, s, 0.0052239776f);
+  p = fma(p, s, -0.0268661706f);
+  p = fma(p, s, 0.1128379167f);
+  p = fma(p, s, -0.3761263890f);
+  p = fma(p, s, two_over_sqrt_pi);
   const Vec y = select(size < 0.6f, size * p, 1 - 2 * normal_sf(sqrt2 * size, e));
   return {with_sign(y, x), two_over_sqrt_pi * e};
 }

@@ -1,0 +1,78 @@
+#!/usr/bin/python3
+"""One trajectory everywhere: stored hashes of runs, on every instruction set with a fused multiply-add that this
+processor has, at two thread counts. Another build is compared by running this test with it (NORMSCOPE_BINARY)."""
+
+import os
+import unittest
+from pathlib import Path
+
+import mutants
+from cli import CliTest, BINARY, Run, environment, merged
+
+BASE = {"model": {"n_layer": 3, "n_head": 4, "d_model": 40, "context": 24},
+        "train": {"steps": 20, "batch_size": 5, "lr": 0.003},
+        "eval": {"every": 10, "batches": 2}, "log": {"every": 1, "layers_every": 5}, "checkpoint": {"every": 0}}
+# Between them: four norms, four placements, five activations and positions, three optimisers, three schedules.
+CONFIGS = {
+    "pre, layernorm, gelu, dropout, two micro-batches": {
+        "model": {"dropout": 0.1, "bias": True}, "train": {"grad_accum": 2, "warmup_steps": 5}},
+    "post, rmsnorm, swiglu, rope, muon, wsd": {
+        "model": {"norm_placement": "post", "norm": "rmsnorm", "activation": "swiglu", "d_ff": 107, "position": "rope",
+                  "qk_norm": True, "tie_embeddings": False, "init": {"scheme": "xavier_normal", "embed_std": 1}},
+        "train": {"optimizer": "muon", "schedule": "wsd"}},
+    "deepnorm and sandwich, derf, relu2, sinusoids, sgd": {
+        "model": {"norm_placement": ["deepnorm", "sandwich", {"attn": "pre", "ffn": "res_post"}], "norm": "derf",
+                  "activation": "relu2", "position": "sinusoidal", "branch_scale": "L^-0.3"},
+        "train": {"optimizer": "sgd", "momentum": 0.9, "lr": 0.1, "branch_warmup_steps": 4, "schedule": "linear"}},
+}
+HASHES = dict(zip(CONFIGS, ("bf0daa2f7fb7a488", "2db6d69fd946e696", "bb0a1b6fa605eb1f"), strict=True))
+
+
+def instruction_sets():
+    """The sets with a fused multiply-add that this processor has, by the names of NORMSCOPE_ISA."""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        flags = next((line.split() for line in file if line.startswith(("flags", "Features"))), [])
+    if "asimd" in flags:
+        return ["baseline"]  # NEON
+    names = {"avx2": {"avx2", "fma"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
+    return [name for name, needed in names.items() if needed <= set(flags)]
+
+
+@unittest.skipUnless(instruction_sets(), "this processor has no fused multiply-add")
+class Digits(CliTest):
+    def trained(self, config, isa, threads, program=BINARY):
+        """(summary, logs without times, bytes of the checkpoint) of a run."""
+        self.normscope("train", self.config(merged(BASE, config)), "--out", "run", "--overwrite", "--threads", str(threads),
+                       env=environment(NORMSCOPE_ISA=isa), program=program)
+        run = Run(self.path("run"))
+        return run.summary, [run.without_timing(), run.rows("layers.csv")], run.bytes("checkpoint.safetensors")
+
+    def test_the_stored_hashes(self):
+        for name, config in CONFIGS.items():
+            results = {}
+            for isa in instruction_sets():
+                for threads in (1, 3):
+                    summary, logs, weights = self.trained(config, isa, threads)
+                    self.assertEqual(summary["digits"], "portable")
+                    results[isa, threads] = summary["trajectory_hash"], logs, weights
+                    build = f"{name}: {isa}, {threads} threads, {summary['compiler']}, {summary['libc']}"
+                    self.assertEqual(summary["trajectory_hash"], HASHES.get(name), build)
+            first, *others = results.values()
+            for other in others:
+                self.assertEqual(other, first, name)
+
+    def test_contraction_by_the_compiler_changes_a_hash(self):
+        isa = instruction_sets()[0]
+        mutants.build(Path(self.folder), [f"kernels/isa/{isa}.cpp"], [], ["-O2", "-ffp-contract=fast"])
+        name, config = next(iter(CONFIGS.items()))
+        summary, _, _ = self.trained(config, isa, 1, self.path("mutant"))
+        self.assertNotEqual(summary["trajectory_hash"], HASHES[name])
+
+    def test_what_is_not_portable_says_why(self):
+        for keys, reason in (({"gemm": "openblas"}, "OpenBLAS"), ({"precision": "bf16"}, "bf16")):
+            summary, _, _ = self.trained({"train": keys}, instruction_sets()[0], 1)
+            self.assertIn(reason, summary["digits"])
+
+
+if __name__ == "__main__":
+    unittest.main()
