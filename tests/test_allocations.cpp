@@ -62,7 +62,7 @@ TEST_CASE("step: nothing is allocated after the first ones, with taps on and dro
     initialise(config.model, model.layout(), 1, model.parameters);
     Optimizer<float> optimizer(config.train, model.layout());
     StepRunner runner(config, model, text);
-    SiteStatistics statistics(model.config().n_layer, model.config().n_head);
+    SiteStatistics statistics(model.config());
     const auto step = [&](Index number) {
       statistics.clear();
       const StepResult& result = runner.compute(number, &statistics);

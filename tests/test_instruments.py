@@ -83,6 +83,13 @@ class Dump:
         return rms(branch) / (alpha * rms(before))
 
 
+def token_cosine(x):
+    """The mean cosine of two different tokens of a sequence; x (sequences, T, C)."""
+    unit = x / np.linalg.norm(x, axis=-1, keepdims=True)
+    cosines = unit @ unit.transpose(0, 2, 1)
+    return cosines[:, ~np.eye(x.shape[1], dtype=bool)].mean()
+
+
 class Instruments(CliTest):
     def probed(self, name, changes, precision="fp32"):
         config = merged(TINY, {"model": {**MODEL, **changes}, "train": {"precision": precision}})
@@ -107,6 +114,9 @@ class Instruments(CliTest):
                                          ("grad_abs_max", abs(dx).max()), ("grad_norm", np.linalg.norm(dx))):
                         self.close(row, column, want, 1e-5)
                     self.assertEqual((row["nonfinite"], row["grad_nonfinite"]), ("0", "0"))
+                    self.assertEqual(row["token_cosine"] != "", site == "stream")
+                    if row["token_cosine"]:
+                        self.close(row, "token_cosine", token_cosine(x.reshape(-1, dump.model["context"], x.shape[-1])), 2e-5, 1)
                     self.assertEqual(row["branch_share"] != "",
                                      site in ("attn_out", "ffn_out") and dump.model["residual"])
                     if row["branch_share"]:

@@ -103,10 +103,10 @@ class MadeUpRows(unittest.TestCase):
         return self.config(norm_placement="made_up", norm="made_up")
 
     def test_the_readme_names_the_files(self):
-        readme = (Path(ROOT) / "README.md").read_text(encoding="utf-8")
+        readme = (Path(ROOT) / "src" / "README.md").read_text(encoding="utf-8")
         recipes = readme[readme.index("**Add a placement**"):readme.index("a sample in")]
         for name in files(PLACEMENT) | files(NORM):
-            self.assertIn(name, recipes)
+            self.assertIn(name.removeprefix("src/"), recipes)
         self.assertEqual((len(files(PLACEMENT)), len(files(NORM))), (3, 4))
 
     def test_config_and_schema(self):

@@ -128,7 +128,7 @@ Times time_steps(const RunConfig& config, Index steps) {
   initialise(config.model, model.layout(), 1, model.parameters);
   Optimizer<float> optimizer(config.train, model.layout());
   StepRunner runner(config, model, tokens);
-  SiteStatistics statistics(config.model.n_layer, config.model.n_head);
+  SiteStatistics statistics(config.model);
   Times times;
   times.ops.context = config.model.context;
   Index step = 0;

@@ -126,6 +126,7 @@ constexpr Column<SiteRow> layers_columns[] = {
     {"grad_norm", cell_of<&SiteRow::grad_norm>},
     {"grad_nonfinite", cell_of<&SiteRow::grad_nonfinite>},
     {"branch_share", cell_of<&SiteRow::branch_share>},
+    {"token_cosine", cell_of<&SiteRow::token_cosine>},
 };
 
 constexpr Column<ParameterRow> params_columns[] = {

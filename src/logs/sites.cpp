@@ -4,12 +4,36 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/parallel.h"
+#include "kernels/simd.h"
 
 namespace normscope {
 namespace {
 
 FirstNonfinite nonfinite_at(Place place, bool in_gradient) {
   return {.layer = place.layer, .site = name_of(place.site), .param = "", .in_gradient = in_gradient};
+}
+
+// The mean cosine of two tokens of a sequence, summed over the sequences of x (sequences * T, C). With the
+// tokens' unit vectors u it is (|sum of u|² - sum of |u|²) / (T (T - 1)). A token of zeros has u = 0.
+double sum_of_cosines(const Matrix<float>& x, Index T) {
+  const KernelTable<float>& table = kernels<float>();
+  const Index sequences = x.rows / T, C = x.cols;
+  double* of_sequence = thread_scratch<double, struct CosinesOfSequences>(sequences);
+  parallel_for(sequences, [&](Index sequence) {
+    float* sum = thread_scratch<float, struct SumOfUnitVectors>(C);
+    double unit_vectors = 0;
+    for (Index t = 0; t < T; ++t) {
+      const float* token = x.data + (sequence * T + t) * C;
+      const double length = std::sqrt(table.sum_squares(C, token));
+      if (length > 0) ++unit_vectors;
+      table.axpby(C, static_cast<float>(length > 0 ? 1 / length : 0), token, t == 0 ? 0.0f : 1.0f, sum);
+    }
+    of_sequence[sequence] = (table.sum_squares(C, sum) - unit_vectors) / static_cast<double>(T * (T - 1));
+  });
+  double cosines = 0;
+  for (Index sequence = 0; sequence < sequences; ++sequence) cosines += of_sequence[sequence];
+  return cosines;
 }
 
 }  // namespace
@@ -19,11 +43,15 @@ void SiteSums::operator+=(const SiteSums& other) {
   gradient += other.gradient;
   branch_squares += other.branch_squares;
   stream_squares += other.stream_squares;
+  cosines += other.cosines;
 }
 
-SiteStatistics::SiteStatistics(Index n_layer, Index n_head)
-    : n_head_(n_head), heads_(static_cast<std::size_t>(n_layer * n_head)) {
-  const int head_layer = static_cast<int>(n_layer) + 1;
+SiteStatistics::SiteStatistics(const ModelConfig& config)
+    : n_head_(config.n_head),
+      context_(config.context),
+      width_(config.d_model),
+      heads_(config.n_layer * config.n_head) {
+  const int head_layer = static_cast<int>(config.n_layer) + 1;
   places_.push_back({0, Site::stream});
   for (int layer = 1; layer < head_layer; ++layer) {
     for (int site = 0; site <= static_cast<int>(Site::stream); ++site)
@@ -47,7 +75,9 @@ SiteSums& SiteStatistics::at(Place place) {
 }
 
 void SiteStatistics::on_value(Place place, const Matrix<float>& x) {
-  at(place).value += tensor_stats(x.size(), x.data);
+  SiteSums& sums = at(place);
+  sums.value += tensor_stats(x.size(), x.data);
+  if (place.site == Site::stream && context_ > 1) sums.cosines += sum_of_cosines(x, context_);
 }
 
 void SiteStatistics::on_gradient(Place place, const Matrix<float>& x) {
@@ -97,6 +127,10 @@ std::vector<SiteRow> SiteStatistics::rows(Index batches) const {
                     .grad_abs_max = gradient.abs_max,
                     .grad_norm = std::sqrt(gradient.sum_squares / static_cast<double>(batches)),
                     .grad_nonfinite = gradient.nonfinite});
+    if (places_[i].site == Site::stream && context_ > 1) {
+      const Index sequences = value.count / (context_ * width_);
+      rows.back().token_cosine = sites_[i].cosines / static_cast<double>(sequences);
+    }
     if (sites_[i].stream_squares != 0)
       rows.back().branch_share = std::sqrt(sites_[i].branch_squares / sites_[i].stream_squares);
   }

@@ -10,6 +10,7 @@
 #include "autograd/tape.h"
 #include "core/sites.h"
 #include "kernels/pointwise.h"
+#include "model/config.h"
 
 namespace normscope {
 
@@ -20,6 +21,7 @@ struct SiteRow {
   Index nonfinite;
   double grad_rms, grad_abs_max, grad_norm;
   Index grad_nonfinite;
+  std::optional<double> token_cosine = {};  // of a stream
   std::optional<double> branch_share = {};  // attn_out and ffn_out of models with a residual stream have one
 };
 
@@ -42,6 +44,7 @@ struct FirstNonfinite {
 struct SiteSums {
   TensorStats value, gradient;
   double branch_squares = 0, stream_squares = 0;  // of the two terms of a residual sum
+  double cosines = 0;                             // of sequences, summed
 
   void operator+=(const SiteSums& other);
 };
@@ -49,7 +52,7 @@ struct SiteSums {
 // Measures each tensor when its tap fires. The elements of all micro-batches count as those of one tensor.
 class SiteStatistics : public TapListener<float> {
  public:
-  SiteStatistics(Index n_layer, Index n_head);
+  explicit SiteStatistics(const ModelConfig& config);
 
   void clear();
   void on_value(Place place, const Matrix<float>& x) override;
@@ -73,7 +76,7 @@ class SiteStatistics : public TapListener<float> {
  private:
   SiteSums& at(Place place);
 
-  const Index n_head_;
+  const Index n_head_, context_, width_;
   std::vector<Place> places_;  // in ascending order, which is that of the model and of layers.csv
   std::vector<SiteSums> sites_;
   std::vector<HeadStats> heads_;

@@ -63,7 +63,7 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
   const Index weights_step = weights ? step_of(*weights) : 0;
   model.branch_progress = config.train.branch_progress(std::max<Index>(1, weights_step));
   StepRunner runner(config, model, corpus.train, /*dropout=*/false);
-  SiteStatistics statistics(config.model.n_layer, config.model.n_head);
+  SiteStatistics statistics(config.model);
   ParameterBuffer<float> mean_gradient(model.layout());
   GradientNorms<float> norms(model.layout());
   std::vector<double> mean_norm(norms.parts.size(), 0.0);  // over the batches

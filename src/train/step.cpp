@@ -18,7 +18,7 @@ StepRunner::StepRunner(const RunConfig& config, Model<float>& model, std::span<c
       tokens_(batch_size_ * context_),
       targets_(tokens_.size()),
       result_(model.layout()),
-      micro_statistics_(config.model.n_layer, config.model.n_head) {
+      micro_statistics_(config.model) {
   result_.batch_moments.resize(grad_accum_ * model.running.batch.size());
   require(grad_accum_ >= ranks.size(), "step", grad_accum_, " micro-batches for ", ranks.size(), " ranks");
   if (grad_accum_ > 1) sum_.emplace(model.layout().padded_size(), ranks);

@@ -44,7 +44,7 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
       model_(config.model, corpus.vocab.size(), config.train.gemm_mode()),
       optimizer_(config.train, model_.layout()),
       runner_(config, model_, corpus.train, /*dropout=*/true, ranks),
-      statistics_(config.model.n_layer, config.model.n_head),
+      statistics_(config.model),
       tokens_per_step_(config.tokens_per_step()) {
   initialise(config.model, model_.layout(), config.train.seed, model_.parameters);
   record_.params = model_.layout().count();
