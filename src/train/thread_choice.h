@@ -1,11 +1,14 @@
 // The thread count of a run that sets none, by trial: no bit depends on it, but beside busy programs fewer
 // threads are faster.
 //
-// A trial compares the count in use with half or twice as many, two steps each by turns, and keeps the
-// faster. It takes place at the start, every 250 steps, and when the time of steps changes by a quarter.
+// A trial compares the count in use with half or twice as many, two steps each in turn, and keeps the faster
+// one. The first trial begins after two steps. After a trial that kept its count the next one begins 250
+// steps later; after one that changed the count, which may not have gone far enough, 16 steps later; and at
+// any time when the time of steps has changed by a quarter.
 #pragma once
 
 #include <cmath>
+#include <optional>
 
 #include "core/parallel.h"
 
@@ -18,36 +21,64 @@ class ThreadChoice {
 
   // Sets the thread count of the next step from the seconds of the last one.
   void after_step(double seconds) {
-    ++steps_;
-    if (other_ == 0) return consider_trial(seconds);
-    seconds_[(steps_ - 1) / 2 % 2] += seconds;
-    if (steps_ % 4 == 0) judge(seconds_[1] / seconds_[0]);
-    set_thread_count(other_ != 0 && steps_ / 2 % 2 == 1 ? other_ : chosen_);
+    if (trial_) {
+      continue_trial(seconds);
+    } else {
+      observe(seconds);
+    }
+    set_thread_count(trial_ && trial_->is_turn_of_other() ? trial_->other : chosen_);
   }
 
  private:
-  void consider_trial(double seconds) {
-    recent_ += (seconds - recent_) / std::min(steps_, 16);
-    if (steps_ <= 16) usual_ = recent_;
-    if (steps_ < pause_ && std::abs(recent_ - usual_) <= usual_ / 4) return;
-    fewer_ = chosen_ == most_ || (fewer_ && chosen_ > 1);
-    other_ = fewer_ ? (chosen_ + 1) / 2 : std::min(most_, 2 * chosen_);
-    seconds_[0] = seconds_[1] = steps_ = 0;
-  }
-  // Ends the trial after eight steps each, or earlier if one count is far slower.
-  void judge(double time_of_other) {
-    if (steps_ < 16 && time_of_other > 0.7 && time_of_other < 1.4) return;
-    const bool better = time_of_other < 0.95;
-    better ? chosen_ = other_ : fewer_ = !fewer_;
-    pause_ = better ? 16 : 250;
-    steps_ = other_ = 0;
+  static constexpr int first_pause = 2, pause_after_change = 16, pause_after_none = 250;  // steps
+  static constexpr int steps_to_average = 16, trial_steps = 16;
+  static constexpr double changed_time = 0.25;                 // of a step, relative: begins a trial
+  static constexpr double far_faster = 0.7, far_slower = 1.4;  // ends a trial early
+  static constexpr double faster = 0.95;                       // changes the count
+
+  struct Trial {
+    int other;  // the count on trial
+    int steps = 0;
+    double seconds_of_chosen = 0, seconds_of_other = 0;
+
+    bool is_turn_of_other() const { return steps / 2 % 2 == 1; }
+  };
+
+  // Between trials: begins one after the pause, or if steps take another time than after the last trial.
+  void observe(double seconds) {
+    ++steps_;
+    recent_ += (seconds - recent_) / std::min(steps_, steps_to_average);
+    if (steps_ <= steps_to_average) usual_ = recent_;
+    if (steps_ < pause_ && std::abs(recent_ - usual_) <= changed_time * usual_) return;
+    tries_fewer_ = chosen_ == most_ || (tries_fewer_ && chosen_ > 1);
+    trial_ = Trial{.other = tries_fewer_ ? (chosen_ + 1) / 2 : std::min(most_, 2 * chosen_)};
   }
 
-  int most_, chosen_ = most_, other_ = 0;  // other_: the count on trial; 0: none
-  int steps_ = 0, pause_ = 2;              // steps of this trial, or since the last one; of a pause
-  bool fewer_ = true;                      // the direction of the next trial
-  double seconds_[2] = {};                 // this trial's, with chosen_ and with other_
-  double usual_ = 0, recent_ = 0;          // seconds a step: just after the last trial, now
+  void continue_trial(double seconds) {
+    if (trial_->is_turn_of_other()) {
+      trial_->seconds_of_other += seconds;
+    } else {
+      trial_->seconds_of_chosen += seconds;
+    }
+    if (++trial_->steps % 4 != 0) return;  // both have had equally many
+    const double time_of_other = trial_->seconds_of_other / trial_->seconds_of_chosen;
+    if (trial_->steps < trial_steps && time_of_other > far_faster && time_of_other < far_slower) return;
+    if (time_of_other < faster) {
+      chosen_ = trial_->other;
+      pause_ = pause_after_change;
+    } else {
+      tries_fewer_ = !tries_fewer_;  // the other direction next time
+      pause_ = pause_after_none;
+    }
+    trial_.reset();
+    steps_ = 0;
+  }
+
+  int most_, chosen_ = most_;
+  std::optional<Trial> trial_;
+  int steps_ = 0, pause_ = first_pause;  // since the last trial; until the next one
+  bool tries_fewer_ = true;
+  double usual_ = 0, recent_ = 0;  // seconds a step: just after the last trial, now
 };
 
 }  // namespace normscope
