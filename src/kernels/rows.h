@@ -1,4 +1,5 @@
-// Kernels over the rows of a matrix: norms of rows and of columns, dynamic tanh, cross-entropy.
+// Kernels over the rows of a matrix: norms of rows (layer, RMS, group norm) and of columns (batch, instance
+// norm), pointwise functions in their place (DyT, Derf), cross-entropy.
 //
 // Both families of norms compute
 //   y = gain * x̂ + bias,  x̂ = (x - mean) * rstd,  rstd = 1/sqrt(var + eps), or 1/(sqrt(var) + eps)

@@ -1,6 +1,7 @@
 // The naive twins: every kernel of a KernelTable written out in double with the C++ library's functions,
-// serially. They are the engine's double path, and the fast kernels are tested against them. Gradients follow
-// the chain rule from value to value, without formulas that cancel terms.
+// serially. They are the engine's double path, and the fast kernels are tested against them; the float
+// kernels also call forward_out_of_range() for the rare rows whose squares a float cannot hold. Gradients
+// follow the chain rule from value to value, without formulas that cancel terms.
 #include "kernels/reference/kernels.h"
 
 #include <algorithm>
@@ -143,11 +144,14 @@ Statistics statistics(const Group& g, const Real* x) {
   double sum = 0, mean = 0, rest = 0, squares = 0;
   const double n = static_cast<double>(g.n);
   if (g.centred) {
+    // The mean of the group.
     for (Index i = 0; i < g.n; ++i) sum += x[i * g.stride];
     mean = sum / n;
+    // What remains about the mean is its rounding error, which corrects it.
     for (Index i = 0; i < g.n; ++i) rest += x[i * g.stride] - mean;
-    mean += rest / n;  // its rounding error
+    mean += rest / n;
   }
+  // The biased variance: the mean of the squares about the mean.
   for (Index i = 0; i < g.n; ++i) squares += (x[i * g.stride] - mean) * (x[i * g.stride] - mean);
   const double variance = squares / n;
   return {mean, variance, 1 / (g.eps_outside ? std::sqrt(variance) + g.eps : std::sqrt(variance + g.eps))};
@@ -159,6 +163,7 @@ void backward(const Group& g, const double* x, double mean, double rstd, const d
               const NormGradients<double>& to) {
   const double n = static_cast<double>(g.n);
   double sum_dnormed = 0, drstd = 0, sum_centred = 0;
+  // y = gain x̂ + bias gives dx̂, dgain and dbias; x̂ = centred rstd gives drstd.
   for (Index i = 0; i < g.n; ++i) {
     const Index at = i * g.stride, c = i * g.gain_stride;
     const double centred = x[at] - mean, dnormed = to.dy[at] * (gain != nullptr ? gain[c] : 1);
@@ -173,8 +178,11 @@ void backward(const Group& g, const double* x, double mean, double rstd, const d
   const double drstd_dvar = !g.eps_outside ? -rstd * rstd * rstd / 2
                             : sigma > 0    ? -rstd * rstd / (2 * sigma)
                                            : 0;
+  // rstd depends on the variance, and the mean enters every x̂ and the variance. A detached norm has neither
+  // term.
   const double dvar = g.detached ? 0 : drstd * drstd_dvar;
   const double dmean = g.centred && !g.detached ? -rstd * sum_dnormed - dvar * 2 * sum_centred / n : 0;
+  // x reaches y in three ways: through its own x̂, through the variance, through the mean.
   for (Index i = 0; i < g.n; ++i) {
     const Index at = i * g.stride;
     const double dnormed = to.dy[at] * (gain != nullptr ? gain[i * g.gain_stride] : 1);
@@ -233,6 +241,7 @@ void forward_group(const Norm& norm, Index i, Real* y) {
   const auto [group, element, feature] = part(norm, i);
   const Real *gain = from(norm.gain, feature), *bias = from(norm.bias, feature);
   const Statistics s = statistics(group, norm.x + element);
+  // Each number of the group: less the mean, times rstd, times its gain, plus its bias.
   for (Index k = 0; k < group.n; ++k) {
     const Index at = element + k * group.stride, c = k * group.gain_stride;
     y[at] = static_cast<Real>((norm.x[at] - s.mean) * s.rstd * (gain != nullptr ? gain[c] : 1) +
