@@ -10,8 +10,8 @@ SWEEP.json, in which // comments are allowed:
 
 An entry of the grid lists the values of a key, or names values that set several keys together. A case is a run that does not
 fit the grid. Every point of the grid and every case runs with every seed, as `normscope train --resume` into a folder named
-after what varies. DIR/summary.csv has a row for each run, DIR/labels.json the names of values and cases. A diverged run is a
-result. Sweeps of the same runs at the same time share the work.
+after what varies. DIR/summary.csv has a row for each run, DIR/labels.json the names of values and cases, which are the labels
+in tables, pictures and the page. A diverged run is a result. Sweeps of the same runs at the same time share the work.
 Exit codes: 0 done; 1 a run failed, or the table could not be written; 2 usage or config error; 130 interrupted, with the state
 of every run saved (a second signal ends at once).
 """

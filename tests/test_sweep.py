@@ -149,11 +149,13 @@ class Runs(SweepTest):
                           "warm--up_seed=1": {"case": "warm, up"}, "warm--up_seed=2": {"case": "warm, up"}})
         self.assertTrue(all((path / "config.json").exists() for path in labels))
         self.assertEqual(labelled_keys(self.path("out")),
-                         {"batch": ["train.batch_size", "train.steps"], "case": ["train.warmup_steps"]})
+                         {"batch": ["train.batch_size", "train.steps"],
+                          "case": ["train.batch_size", "train.steps", "model.n_layer", "train.warmup_steps"]})
         self.sweep(grid={"batch": {"tiny": {"train.batch_size": 1, "train.steps": 2}}})  # another sweep adds to the labels
         self.assertEqual(len(labels_of(self.path("out"))), 11)
-        self.write("out/labels.json", '{"runs": {"a": 1}, "keys": {}}')
-        self.assertIn("labels.json: is damaged", self.sweep(code=1, grid={"batch": batch}, out="out").stderr)
+        for damaged in ('{"runs": {"a": 1}, "keys": {}}', '{"runs": {"a": {"batch": "small"}}, "keys": {}}'):
+            self.write("out/labels.json", damaged)
+            self.assertIn("labels.json: is damaged", self.sweep(code=1, grid={"batch": batch}, out="out").stderr)
         self.assertEqual(labels_of(self.path("none")), {})
 
     def test_mistakes_are_named_before_anything_runs(self):

@@ -4,7 +4,7 @@ import collections
 import math
 import statistics
 
-from lib.groups import STEPS, base_of, choices, difference, group_by_config, config_text, words
+from lib.groups import STEPS, base_of, choices, difference, group_by_config, config_text, named_choices, words
 from lib.keys import NORMS, PLACEMENTS
 from lib.pairs import (TOO_FEW, best_rates, figure_text, incomparable_keys, pair_of, partners_of, repeats_of,
                        standard_deviation, standard_error)
@@ -160,7 +160,7 @@ def weights_text(base, group, base_text):
     """ ": 50% more weights than gelu; model.d_ff 171 makes them equal" where two groups have so different numbers of
     weights although no key of the size was chosen; else "". A d_ff is named if they differ in the activation."""
     sizes = [one.runs[0].record.get("params") or 0 for one in (base, group)]
-    chosen = choices(base, group)
+    chosen = [key for key, *_, follows in difference(base, group) if not follows]
     if min(sizes) <= 0 or abs(sizes[1] / sizes[0] - 1) <= OTHER_WEIGHTS or {"data.path", *SIZE_KEYS} & set(chosen):
         return ""
     text = f": {abs(sizes[1] / sizes[0] - 1):.0%} {'more' if sizes[1] > sizes[0] else 'fewer'} weights than {base_text}"
@@ -174,12 +174,15 @@ def weights_text(base, group, base_text):
 
 def difference_text(base, group):
     """The keys in which a group and the base differ, and whether they are one cause. Values that the label has are
-    left out."""
+    left out. A grid entry with named values is one choice, followed by the keys that it sets."""
     causes, derived, init = [], [], {False: False, True: _scales_init(base) != _scales_init(group)}
+    named = {entry: [] for entry in named_choices(base, group)}
+    entries = {key: entry for entry, keys in named_choices(base, group).items() for key in keys}
     for key, was, now, follows in difference(base, group):
-        values = "" if key in group.labelled else printable(f" {config_text(was)} -> {config_text(now)}")
-        (derived if follows else causes).append(key + values)
-        init[follows] |= key.startswith("model.init.")
+        text = key + ("" if key in group.labelled else printable(f" {config_text(was)} -> {config_text(now)}"))
+        (named[entries[key]] if key in entries else derived if follows else causes).append(text)
+        init[follows and key not in entries] |= key.startswith("model.init.")
+    causes = [f"{printable(entry)} ({', '.join(texts)})" for entry, texts in named.items()] + causes
     words = ", ".join(causes) or "the same config"
     if derived:
         words += "; with that comes " + ", ".join(derived)

@@ -8,8 +8,9 @@ import textwrap
 import warnings
 from collections import Counter
 
-from lib.keys import PLACEMENTS
+from lib.grid import CASE
 from lib.groups import MEAN, shared_seeds
+from lib.keys import PLACEMENTS
 from lib.runs import PLACEMENT, matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg  # after runs, which finds a Python that has it
 from matplotlib.figure import Figure
@@ -128,10 +129,10 @@ def lead_styles(groups, color_keys):
 def assigned_keys(groups, keys):
     """(color_keys, panel_keys, dash_keys): by which of the keys groups have a colour, a panel and a dash of their own.
     The first key, which is the placement where placements differ, has colours. Uses the fewest panels in which every
-    panel's lines can be distinguished. Where the placement is the same and groups are few, each has a colour and there
-    is one panel."""
+    panel's lines can be distinguished. Where the placement is the same and groups are few, and where there are cases,
+    which no key tells apart, each has a colour and there is one panel."""
     first, *others = keys
-    if first != PLACEMENT and len(groups) <= len(PALETTE):
+    if CASE in keys or first != PLACEMENT and len(groups) <= len(PALETTE):
         return keys, (), ()
     for count in range(len(others) + 1):
         for panel_keys in itertools.combinations(others, count):

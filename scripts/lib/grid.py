@@ -23,7 +23,7 @@ CASE = "case"  # stands for the name of a grid entry in the labels of a case
 
 class Sweep(collections.namedtuple("Sweep", "name base columns runs named")):
     """`base`: the file of the config of all runs. `columns`: the keys that vary, dotted, and the names of grid entries with named
-    values. `named`: {name of such an entry, or CASE: the keys that its values set}."""
+    values. `named`: {name of such an entry, or CASE: the keys that its names stand for}; a case's, those of the grid too."""
 
 
 @dataclasses.dataclass
@@ -192,7 +192,7 @@ def _expanded(spec, base, lists, seeds):
         runs[name] = GridPoint(name, point.settings, point.labels, overrides)
     columns = dict.fromkeys([*itertools.chain(*([entry, *keys[entry]] for entry in grid)), *in_cases, *inner])
     named = {entry: keys[entry] for entry, values in grid.items() if isinstance(values, dict)}
-    named |= {CASE: [*dict.fromkeys(in_cases)]} if cases else {}
+    named |= {CASE: [*dict.fromkeys([*in_grid, *in_cases])]} if cases else {}
     return Sweep(spec["name"], base, [*columns], [*runs.values()], named)
 
 
@@ -236,7 +236,7 @@ def _read_labels(folder):
     try:
         texts = [text for labels in content["runs"].values() for text in labels.values()]
         texts += [key for keys in content["keys"].values() for key in keys]
-        is_whole = all(isinstance(text, str) for text in texts)
+        is_whole = all(isinstance(text, str) for text in texts) and content["keys"].keys() >= set().union(*content["runs"].values())
     except (AttributeError, KeyError, TypeError):
         is_whole = False
     if not is_whole:

@@ -1,4 +1,5 @@
-"""Groups of runs that differ only in their seed, the keys that set groups apart, and the labels made of these keys."""
+"""Groups of runs that differ only in their seed, the keys that set groups apart, and the labels made of these keys or, in a
+sweep's folder, of the names that the sweep's file gives to values and cases."""
 
 import copy
 import json
@@ -7,6 +8,7 @@ import os
 from pathlib import Path
 
 from lib.command import ScriptError, printable
+from lib.grid import CASE, labelled_keys, labels_of
 from lib.keys import fields, value_without_effect
 from lib.runs import NORM, PLACEMENT, shortened
 
@@ -17,13 +19,15 @@ MOST_LABELLED = 4  # keys
 
 class Group:
     """Runs that differ only in their seed. `keys`: {dotted key: value} of the keys that have an effect, without seed
-    and bookkeeping; `varied`: those in which groups differ by choice; `labelled`: those of them in the label; `label`:
-    unique among the groups; `folder`: set where only that tells the group from others. figures.styled adds what tells
-    it in a figure."""
+    and bookkeeping; `names`: {grid entry, or CASE: the name that the sweep's file gives to its value}; `named_keys`:
+    {such an entry: the keys that its names stand for}; `varied`: the keys in which groups differ by choice, and such
+    entries; `labelled`: those of them in the label; `label`: unique among the groups; `folder`: set where only that
+    tells the group from others. figures.styled adds what tells it in a figure."""
 
-    def __init__(self, runs, label="", keys=None):
+    def __init__(self, runs, label="", keys=None, names=None, named_keys=None):
         self.runs, self.label, self.name = runs, label, label
-        self.keys, self.varied, self.labelled, self.folder = keys or {}, {}, {}, ""
+        self.keys, self.names, self.named_keys = keys or {}, names or {}, named_keys or {}
+        self.varied, self.labelled, self.folder = {}, {}, ""
 
     @property
     def placement(self):
@@ -37,10 +41,6 @@ class Group:
         folder = {"folder": printable(self.folder)} if self.folder else {}
         return {key: words(key, value) for key, value in self.labelled.items()} | folder
 
-    def words(self, keys):
-        """The part of the label about these keys."""
-        return " · ".join(words(key, value) for key, value in self.labelled.items() if key in keys)
-
     def called(self, name):
         """Whether `name` is the group's label, the folder of one of its runs, or the last part of that folder."""
         path = os.path.normpath(name)
@@ -53,8 +53,11 @@ class Group:
         return part
 
     def value(self, key):
-        """The value of a key; if it has no effect, the value that it resolves to, or None where no table holds that."""
-        return self.keys[key] if key in self.keys else value_without_effect(fields()[key])
+        """The value of a key; if it has no effect, the value that it resolves to, or None where no table holds that. The
+        value of a grid entry with named values is the name, or None if the group has none."""
+        if key in self.keys:
+            return self.keys[key]
+        return value_without_effect(fields()[key]) if key in fields() else self.names.get(key)
 
     @property
     def derived(self):
@@ -91,11 +94,15 @@ def group_by_config(runs):
         for path in _texts(run):
             hashes.setdefault(path, set()).update(filter(None, [run.text_hash]))
     groups, times, first_paths = {}, {}, {}
+    sweeps = {run.folder.parent: None for run in runs}
+    names = {path: labels for folder in sweeps for path, labels in labels_of(folder).items()}
+    named_keys = {folder: labelled_keys(folder) for folder in sweeps}
     for run in runs:
         keys = _keys_of(run, hashes, first_paths)
         config = json.dumps(keys)
         repeat = times[config, run.seed] = times.get((config, run.seed), -1) + 1
-        groups.setdefault((config, repeat), Group([], keys=keys)).runs.append(run)
+        group = Group([], keys=keys, names=names.get(run.folder), named_keys=named_keys[run.folder.parent])
+        groups.setdefault((config, repeat), group).runs.append(run)
     _set_labels(list(groups.values()))
     return list(groups.values())
 
@@ -161,35 +168,67 @@ def same_tokens(a, b):
     return abs(product(a, STEPS, *step) - product(b, STEPS, *step)) < max(product(a, *step), product(b, *step))
 
 
+def named_choices(a, b):
+    """{grid entry: the keys that its names stand for} of the entries whose values have other names in two groups. A
+    case has no equal: its keys are compared."""
+    return {entry: {*a.named_keys[entry], *b.named_keys[entry]} for entry, name in a.names.items()
+            if entry != CASE and b.names.get(entry, name) != name}
+
+
 def choices(a, b):
-    """The keys in which two groups differ by choice."""
-    return [key for key, _, _, follows in difference(a, b) if not follows]
+    """The grid entries with other names and the other keys in which two groups differ by choice."""
+    named = named_choices(a, b)
+    keys = set().union(*named.values())
+    return [*named, *(key for key, _, _, follows in difference(a, b) if not follows and key not in keys)]
 
 
 # ---- labels ---------------------------------------------------------------------------------------------------
 
 
 def _set_labels(groups):
-    """Labels are the keys in which groups differ by choice, words before numbers ("post · L 12"). Groups of the same
-    label get a folder too."""
-    differing = {key for one, other in zip(groups, groups[1:]) for key in choices(one, other)} or {PLACEMENT, NORM}
-    keys = [key for key in fields() if key in differing]
-    keys = sorted(keys, key=lambda key: fields()[key].get("x-label") != "{}")
-    times = {}
+    """Labels are the keys in which groups differ by choice, words before numbers ("post · L 12"). The name that a
+    sweep's file gives to a value or a case is there in place of the keys that it stands for. Groups of the same label
+    get a folder too."""
+    keys, times = _label_keys(groups), {}
+    has_cases = len({group.names.get(CASE) for group in groups}) > 1
+    named, values = {}, {key: set() for key in keys}  # values: those that no name stands for
     for group in groups:
-        group.varied = {key: group.keys[key] for key in keys if key in group.keys}
-        group.labelled = {key: value for key, value in group.varied.items() if key in keys[:MOST_LABELLED]}
-        group.label = group.words(keys)
+        named[group] = [name for name in group.names if name in keys or name == CASE and has_cases]
+        replaced = {key for name in named[group] for key in group.named_keys[name]}
+        group.varied = {key: group.value(key) for key in keys if key in group.keys or key in group.names}
+        group.labelled = {key: value for key, value in group.varied.items() if key not in replaced}
+        for key in values.keys() - replaced:
+            values[key].add(json.dumps(group.varied.get(key)))
+    telling = [key for key in keys if len(values[key]) > 1][:MOST_LABELLED]
+    for group in groups:
+        case = {CASE: group.names[CASE]} if CASE in named[group] else {}
+        shown = {key: group.labelled[key] for key in telling if key in group.labelled}
+        group.labelled = {**case, **shown} or {key: group.labelled[key] for key in keys[:MOST_LABELLED] if key in group.labelled}
+        group.label = " · ".join(group.parts.values())
         times[group.label] = times.get(group.label, 0) + 1
     for group in groups:
         if times[group.label] > 1:
             group.folder = os.path.normpath(group.runs[0].folder)
-            group.label += f" · {printable(group.folder)}"
+            group.label = " · ".join(group.parts.values())
         group.name = group.label
 
 
+def _label_keys(groups):
+    """The keys and the grid entries in which groups differ by choice, in the order of labels; last the keys that the
+    names of entries stand for."""
+    differing = {key for group, other in zip(groups, groups[1:]) for key in choices(group, other)} or {PLACEMENT, NORM}
+    entries = {entry: group.named_keys[entry] for group in groups for entry in group.names if entry in differing}
+    replaced = {key for keys in entries.values() for key in keys if key in fields()}
+    is_number = {key: fields()[key].get("x-label") != "{}" for key in fields()}
+    own = [key for key in fields() if key in differing and key not in replaced]
+    keys = [*(key for key in own if not is_number[key]), *entries, *(key for key in own if is_number[key])]
+    return [*keys, *(key for key in fields() if key in replaced)]
+
+
 def words(key, value):
-    """A key's value in words: "L 12", "post", "pre ×6, post ×6", "residual false"."""
+    """A key's value in words: "L 12", "post", "pre ×6, post ×6", "residual false"; a name as it is."""
+    if key not in fields():
+        return printable(value or "")
     entry = fields()[key]
     label = entry.get("x-label", key.rsplit(".", 1)[-1] + " {}")
     if value == "none" and label == "{}":
