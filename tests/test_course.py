@@ -1,0 +1,113 @@
+#!/usr/bin/python3
+"""The course of configs/course: every command of its page works when all are pasted from top to bottom in a fresh copy of the
+tree, with a tiny model and one seed; its tables have the rows that compare.py prints. The long form trains every grid with the
+seeds 6 to 8, by which no range was set, and looks up what the page quotes."""
+
+import re
+import shlex
+import tempfile
+import types
+import unittest
+from pathlib import Path
+
+import course
+from cli import LONG, CliTest, run_script
+from made_runs import draw_once
+from test_readme import copy_tree
+
+from lib.comparison import comparison  # in scripts, which cli.py puts on the path
+from lib.groups import Group
+from lib.runs import find_runs
+
+TEXT = course.PAGE.read_text(encoding="utf-8")
+GRIDS = sorted(file.stem for file in course.PAGE.parent.glob("*.json") if '"grid"' in file.read_text(encoding="utf-8"))
+FAILING = "model.norm=batchnorm"  # as the answer to question 10 says
+TINY = {"n_layer": 2, "d_model": 16, "d_ff": 16, "steps": 4, "warmup_steps": 1, "train.steps": 4, "train.warmup_steps": 1,
+        "model.d_ff": 24, "model.n_layer": 1}
+
+
+def made_up(losses, status="done"):
+    """A group with these final validation losses."""
+    return Group([types.SimpleNamespace(record={"final_val_loss": loss}, diverged=status == "diverged") for loss in losses])
+
+
+class Page(unittest.TestCase):
+    def test_each_grid_has_a_table_and_a_command(self):
+        tables = course.tables(TEXT)
+        self.assertEqual(sorted(table.grid for table in tables), GRIDS)
+        for table in tables:
+            self.assertIn(str(table), TEXT)
+            line = f"scripts/sweep.py configs/course/{table.grid}.json --out runs/course/{table.grid}"
+            self.assertIn(line, course.commands(TEXT))
+
+    def test_ranges_are_outward_and_hold_for_means(self):
+        groups = {"a": made_up([2.001, 2.011, 2.021]), "b": made_up([3.004, 3.104, 3.204]), "c": made_up([4.0], "diverged")}
+        table = course.measured(course.Table("grid", ["final val"], {}), groups)
+        self.assertEqual(table.rows, {"a": ["1.98 to 2.05"], "b": ["2.80 to 3.41"], "c": ["diverged"]})
+        self.assertEqual(course.misses(table, groups), [])
+        self.assertEqual(course.misses(table, {**groups, "b": made_up([2.7, 3.3])}), [])
+        (line,) = course.misses(table, {**groups, "a": made_up([2.05, 2.06])})
+        self.assertEqual(line, "grid: a: final val: got 2.055; expected 1.98 to 2.05")
+        self.assertEqual(len(course.misses(table, {"a": groups["a"], "b": groups["c"], "c": groups["b"]})), 2)
+        self.assertEqual(course.range_text([-4.0, -3.0], 0.1, "grad first/last"), "0.0001 to 0.0007")
+
+    def test_questions_are_ten_and_quote_what_follows_a_command(self):
+        self.assertEqual(len(re.findall(r"^<details><summary>\d+\. ", TEXT, re.MULTILINE)), 10)
+        self.assertEqual(TEXT.count("</details>"), 10)
+        self.assertEqual(len(course.quotations(TEXT)), 10)
+        self.assertEqual(TEXT.count("```text"), 10)
+
+    def test_quotations_take_new_numbers(self):
+        output = "run  final val\na    2.5 ± 0.1\n- a: ends at 3.08 nats\n"
+        self.assertEqual(course.quoted_anew("a 2.75 ± 0.25\n", output), "a    2.5 ± 0.1\n")
+        with self.assertRaises(KeyError):
+            course.quoted_anew("- b: ends at 3.08 nats\n", output)
+
+    def test_words_are_explained(self):
+        (words,) = re.findall(r"^\| word \| meaning \|\n(.*?)\n\n", TEXT, re.MULTILINE | re.DOTALL)
+        for word in ("nats", "unigram", "rms", "stream", "site", "effective rank"):
+            self.assertRegex(words, rf"(?m)^\| [^|]*\b{word}\b")
+
+
+class Commands(CliTest):
+    def test_commands(self):
+        scratch = tempfile.TemporaryDirectory(prefix="normscope-course-")
+        self.addCleanup(scratch.cleanup)
+        self.folder = scratch.name
+        copy_tree(self.folder)
+        for file in Path(self.folder, "configs", "course").glob("*.json"):
+            config = re.sub(r'"seeds": \[1, 2, 3\]', '"seeds": [1]', file.read_text(encoding="utf-8"))
+            for key, value in TINY.items():
+                config = re.sub(rf'"{re.escape(key)}": \d+', f'"{key}": {value}', config)
+            file.write_text(config, encoding="utf-8")
+        draw_once()
+        for line in course.commands(TEXT):
+            with self.subTest(line):
+                words = shlex.split(line, comments=True)
+                run = run_script(*words, cwd=self.folder) if words[0].endswith(".py") else self.call(
+                    *words[1:], program=self.path(words[0]))
+                self.assertEqual(run.returncode, 1 if FAILING in line else 0, f"{run.stdout}\n{run.stderr}")
+        for table in course.tables(TEXT):
+            entries = comparison(find_runs([self.path(course.RUNS, table.grid)], "config.json"))["runs"]
+            self.assertEqual([entry["label"] for entry in entries], list(table.rows))
+
+
+@unittest.skipUnless(LONG, "trains for minutes")
+class Long(unittest.TestCase):
+    def test_ranges_hold_for_seeds_that_did_not_set_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lines = [line for table in course.tables(TEXT)
+                     for line in course.misses(table, course.train(table.grid, [6, 7, 8], folder))]
+        self.assertEqual(lines, [])
+
+    def test_quotations_are_what_the_program_prints(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for table in course.tables(TEXT):
+                course.train(table.grid, [1, 2, 3], Path(folder, course.RUNS))
+            for lines, quoted in course.quotations(TEXT):
+                with self.subTest(quoted):
+                    course.quoted_anew(quoted, course.output_of(line.replace(course.RUNS, f"{folder}/{course.RUNS}") for line in lines))
+
+
+if __name__ == "__main__":
+    unittest.main()
