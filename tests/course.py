@@ -134,8 +134,9 @@ def misses(table, groups):
 
 
 def skeleton(line):
-    """A line of output without its numbers and the width of its columns."""
-    return " ".join(NUMBER.sub("#", line).split())
+    """A line of output without the width of its columns and without numbers, except one that begins it."""
+    first, *others = line.split() or [""]
+    return " ".join([first, *(NUMBER.sub("#", word) for word in others)])
 
 
 def quotations(text):
@@ -145,9 +146,14 @@ def quotations(text):
 
 
 def quoted_anew(quoted, output):
-    """The quotation with the numbers of this output. LookupError: a quoted line is not there, whatever its numbers."""
-    lines = {skeleton(line): line for line in reversed(output.splitlines())}
-    return "".join(lines[skeleton(line)] + "\n" for line in quoted.splitlines())
+    """The quotation with the numbers of this output, in which its lines are looked for in their order. LookupError: a line is
+    not there, whatever its numbers."""
+    rest, lines = iter(output.splitlines()), []
+    for line in quoted.splitlines():
+        lines.append(next((printed for printed in rest if skeleton(printed) == skeleton(line)), None))
+        if lines[-1] is None:
+            raise LookupError(f"no command prints {line}")
+    return "".join(line + "\n" for line in lines)
 
 
 def output_of(lines):

@@ -58,10 +58,11 @@ class Page(unittest.TestCase):
         self.assertEqual(TEXT.count("```text"), 10)
 
     def test_quotations_take_new_numbers(self):
-        output = "run  final val\na    2.5 ± 0.1\n- a: ends at 3.08 nats\n"
-        self.assertEqual(course.quoted_anew("a 2.75 ± 0.25\n", output), "a    2.5 ± 0.1\n")
-        with self.assertRaises(KeyError):
-            course.quoted_anew("- b: ends at 3.08 nats\n", output)
+        output = "run  final val\na    2.5 ± 0.1\n1  0.5\n12  0.5\n- a: ends at 3.08 nats\n12  0.75\n"
+        self.assertEqual(course.quoted_anew("a 2.75 ± 0.25\n12 4\n12 5\n", output), "a    2.5 ± 0.1\n12  0.5\n12  0.75\n")
+        for line in ("- b: ends at 3.08 nats\n", "12 4\n12 4\n12 4\n"):
+            with self.assertRaises(LookupError):
+                course.quoted_anew(line, output)
 
     def test_words_are_explained(self):
         (words,) = re.findall(r"^\| word \| meaning \|\n(.*?)\n\n", TEXT, re.MULTILINE | re.DOTALL)
