@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 """The page of the course, configs/course/README.md: its commands, its tables of ranges, and the outputs that it quotes.
 
-As a program: trains every grid with the given seeds, and prints the tables with the ranges that follow. A range is the mean
-over the seeds ± 3 standard deviations, those of the row's own runs or the low median of the column's rows, whichever is larger.
-The mean over three seeds is tested against it. Ratios are taken by their logarithms. --write puts the tables into the page, then
-runs the page's commands and puts the numbers that they print into its quotations. It takes about a quarter of an hour on two
-quiet cores."""
+As a program: trains every grid with the given seeds, and prints the tables with the ranges that follow. A range is the
+mean over the seeds ± 3 standard deviations, those of the row's own runs or the low median of the column's rows, whichever
+is larger. The mean over three seeds is tested against it. Ratios are taken by their logarithms. --write puts the tables
+into the page, then runs the page's commands and puts the numbers that they print into its quotations. It takes about a
+quarter of an hour on two quiet cores."""
 
 import argparse
 import dataclasses
@@ -33,16 +33,16 @@ NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?")
 
 @dataclasses.dataclass
 class Table:
-    """Ranges of the page: `grid`, the name of its file and folder; `titles` of figures, as compare.py prints them; `rows`, {label
-    of a group: a cell a figure}."""
+    """Ranges of the page: `grid`, the name of its file and folder; `titles` of figures, as compare.py prints them; `rows`,
+    {label of a group: a cell a figure}."""
     grid: str
     titles: list
     rows: dict
 
     def __str__(self):
-        lines = [[f"`{RUNS}{self.grid}`", *self.titles], ["---"] * (1 + len(self.titles)),
-                 *([label, *cells] for label, cells in self.rows.items())]
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("| --- ", "|---").replace("---|\n", "---|\n")
+        lines = [[f"`{RUNS}{self.grid}`", *self.titles], *([label, *cells] for label, cells in self.rows.items())]
+        head, *body = (f"| {' | '.join(line)} |\n" for line in lines)
+        return head + "|---" * len(lines[0]) + "|\n" + "".join(body)
 
 
 def tables(text):
@@ -66,7 +66,8 @@ def commands(text):
 
 
 def train(grid, seeds, folder):
-    """Trains a grid of the course with these seeds instead of its own, below `folder`; returns {label: lib.groups.Group}."""
+    """Trains a grid of the course with these seeds instead of its own, below `folder`.
+    Returns {label: lib.groups.Group}."""
     file = Path(ROOT, "configs", "course", f"{grid}.json")
     spec = read_json(file)
     folder = Path(folder)
@@ -140,14 +141,14 @@ def skeleton(line):
 
 
 def quotations(text):
-    """[(commands, quoted text)] of the page: a block for a shell and the block of what it prints that follows at once."""
+    """[(commands, quoted text)] of the page: a block for a shell and the block of its output that follows at once."""
     return [(commands(f"```sh\n{block}```"), quoted) for block, quoted in
             re.findall(r"^```sh\n([^`]*?)^```\n```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 
 
 def quoted_anew(quoted, output):
-    """The quotation with the numbers of this output, in which its lines are looked for in their order. LookupError: a line is
-    not there, whatever its numbers."""
+    """The quotation with the numbers of this output, in which its lines are looked for in their order. LookupError: a
+    line is not there, whatever its numbers."""
     rest, lines = iter(output.splitlines()), []
     for line in quoted.splitlines():
         lines.append(next((printed for printed in rest if skeleton(printed) == skeleton(line)), None))
@@ -157,16 +158,20 @@ def quoted_anew(quoted, output):
 
 
 def output_of(lines):
-    """What commands print, run in the root of the tree; `check` of a faulty wiring may fail."""
-    return "".join(subprocess.run(shlex.split(line, comments=True), cwd=ROOT, capture_output=True, text=True, check=False).stdout
-                   for line in lines)
+    """The output of commands. One that fails, as `check` of a faulty wiring does, has an output too."""
+    return "".join(run(line, stdout=subprocess.PIPE, encoding="utf-8").stdout for line in lines)
+
+
+def run(line, **options):
+    """Runs a command of the page in the root of the tree."""
+    return subprocess.run(shlex.split(line, comments=True), cwd=ROOT, check=False, **options)
 
 
 def main():
     """Reads the command line, trains and prints or writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    parser.add_argument("--out", default="runs/course_ranges", help="folder of the runs, which are kept and gone on with")
+    parser.add_argument("--out", default="runs/course_ranges", help="folder of the runs, which are kept")
     parser.add_argument("--write", action="store_true", help="write the page")
     args = parser.parse_args()
     text = PAGE.read_text(encoding="utf-8")
@@ -176,7 +181,7 @@ def main():
         text = text.replace(str(table), str(new))
     if args.write:
         for line in commands(text):
-            subprocess.run(shlex.split(line, comments=True), cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+            run(line, stdout=subprocess.DEVNULL)
         for lines, quoted in quotations(text):
             text = text.replace(quoted, quoted_anew(quoted, output_of(lines)))
         PAGE.write_text(text, encoding="utf-8")

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""The course of configs/course: every command of its page works when all are pasted from top to bottom in a fresh copy of the
-tree, with a tiny model and one seed; its tables have the rows that compare.py prints. The long form trains every grid with the
-seeds 6 to 8, by which no range was set, and looks up what the page quotes."""
+"""The course of configs/course: every command of its page works when all are pasted from top to bottom in a fresh copy
+of the tree, with a tiny model and one seed; its tables have the rows that compare.py prints. The long form trains every
+grid with the seeds 6 to 8, by which no range was set, and looks for the page's quotations in what the commands print."""
 
 import re
 import shlex
@@ -22,13 +22,14 @@ from lib.runs import find_runs
 TEXT = course.PAGE.read_text(encoding="utf-8")
 GRIDS = sorted(file.stem for file in course.PAGE.parent.glob("*.json") if '"grid"' in file.read_text(encoding="utf-8"))
 FAILING = "model.norm=batchnorm"  # as the answer to question 10 says
-TINY = {"n_layer": 2, "d_model": 16, "d_ff": 16, "steps": 4, "warmup_steps": 1, "train.steps": 4, "train.warmup_steps": 1,
-        "model.d_ff": 24, "model.n_layer": 1}
+TINY = {"n_layer": 2, "d_model": 16, "d_ff": 16, "steps": 4, "warmup_steps": 1,
+        "train.steps": 4, "train.warmup_steps": 1, "model.d_ff": 24, "model.n_layer": 1}
 
 
 def made_up(losses, status="done"):
     """A group with these final validation losses."""
-    return Group([types.SimpleNamespace(record={"final_val_loss": loss}, diverged=status == "diverged") for loss in losses])
+    is_diverged = status == "diverged"
+    return Group([types.SimpleNamespace(record={"final_val_loss": loss}, diverged=is_diverged) for loss in losses])
 
 
 class Page(unittest.TestCase):
@@ -41,7 +42,8 @@ class Page(unittest.TestCase):
             self.assertIn(line, course.commands(TEXT))
 
     def test_ranges_are_outward_and_hold_for_means(self):
-        groups = {"a": made_up([2.001, 2.011, 2.021]), "b": made_up([3.004, 3.104, 3.204]), "c": made_up([4.0], "diverged")}
+        groups = {"a": made_up([2.001, 2.011, 2.021]), "b": made_up([3.004, 3.104, 3.204]),
+                  "c": made_up([4.0], "diverged")}
         table = course.measured(course.Table("grid", ["final val"], {}), groups)
         self.assertEqual(table.rows, {"a": ["1.98 to 2.05"], "b": ["2.80 to 3.41"], "c": ["diverged"]})
         self.assertEqual(course.misses(table, groups), [])
@@ -59,7 +61,8 @@ class Page(unittest.TestCase):
 
     def test_quotations_take_new_numbers(self):
         output = "run  final val\na    2.5 ± 0.1\n1  0.5\n12  0.5\n- a: ends at 3.08 nats\n12  0.75\n"
-        self.assertEqual(course.quoted_anew("a 2.75 ± 0.25\n12 4\n12 5\n", output), "a    2.5 ± 0.1\n12  0.5\n12  0.75\n")
+        quoted = course.quoted_anew("a 2.75 ± 0.25\n12 4\n12 5\n", output)
+        self.assertEqual(quoted, "a    2.5 ± 0.1\n12  0.5\n12  0.75\n")
         for line in ("- b: ends at 3.08 nats\n", "12 4\n12 4\n12 4\n"):
             with self.assertRaises(LookupError):
                 course.quoted_anew(line, output)
@@ -107,7 +110,8 @@ class Long(unittest.TestCase):
                 course.train(table.grid, [1, 2, 3], Path(folder, course.RUNS))
             for lines, quoted in course.quotations(TEXT):
                 with self.subTest(quoted):
-                    course.quoted_anew(quoted, course.output_of(line.replace(course.RUNS, f"{folder}/{course.RUNS}") for line in lines))
+                    here = [line.replace(course.RUNS, f"{folder}/{course.RUNS}") for line in lines]
+                    course.quoted_anew(quoted, course.output_of(here))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The names that a sweep's file gives to values of its grid and to cases are the labels of compare.py, plot.py and report.py."""
+"""The names that a sweep's file gives to values of its grid and to cases are the labels of compare.py, plot.py and
+report.py."""
 
 import csv
 import io
@@ -67,15 +68,16 @@ class Tables(CompareTest):
     def test_a_case_is_called_by_its_name_and_compared_by_its_keys(self):
         post = {"model": {"norm_placement": "post"}}
         warm = merged(post, {"train": {"warmup_steps": 1}})
-        self.make_named({"warm, up": (warm, [2.4, 2.5])}, "case", {"case": ["model.norm_placement", "train.warmup_steps"]},
+        keys = {"case": ["model.norm_placement", "train.warmup_steps"]}
+        self.make_named({"warm, up": (warm, [2.4, 2.5])}, "case", keys,
                         {"a": ({}, [2.5, 2.6]), "b": (post, [2.7, 2.8])})
         result = self.comparison()
         self.assertEqual([entry["label"] for entry in result["runs"]], ["pre", "post", "warm, up"])
         self.assertIn("warm, up against post: train.warmup_steps 0 -> 1", self.remarks("differs"))
         self.assertIn("\nwarm, up ", self.compare("runs"))
         self.clear()
-        self.make_named({name: ({"train": {"warmup_steps": steps}}, [2.4, 2.5]) for steps, name in enumerate(("cold", "warm"))},
-                        "case", {"case": ["train.warmup_steps"]})
+        values = {name: ({"train": {"warmup_steps": steps}}, [2.4, 2.5]) for name, steps in (("cold", 0), ("warm", 1))}
+        self.make_named(values, "case", {"case": ["train.warmup_steps"]})
         self.assertEqual(self.labels(), ["cold", "warm"])
         self.assertEqual(self.labels("runs/warm-1", "runs/warm-2"), ["pre · layernorm"])
 

@@ -236,7 +236,8 @@ def _read_labels(folder):
     try:
         texts = [text for labels in content["runs"].values() for text in labels.values()]
         texts += [key for keys in content["keys"].values() for key in keys]
-        is_whole = all(isinstance(text, str) for text in texts) and content["keys"].keys() >= set().union(*content["runs"].values())
+        entries = set().union(*content["runs"].values())
+        is_whole = all(isinstance(text, str) for text in texts) and entries <= content["keys"].keys()
     except (AttributeError, KeyError, TypeError):
         is_whole = False
     if not is_whole:

@@ -1,5 +1,5 @@
-"""Groups of runs that differ only in their seed, the keys that set groups apart, and the labels made of these keys or, in a
-sweep's folder, of the names that the sweep's file gives to values and cases."""
+"""Groups of runs that differ only in their seed, the keys that set groups apart, and the labels made of these keys or, in
+a sweep's folder, of the names that the sweep's file gives to values and cases."""
 
 import copy
 import json
@@ -202,8 +202,8 @@ def _set_labels(groups):
     telling = [key for key in keys if len(values[key]) > 1][:MOST_LABELLED]
     for group in groups:
         case = {CASE: group.names[CASE]} if CASE in named[group] else {}
-        shown = {key: group.labelled[key] for key in telling if key in group.labelled}
-        group.labelled = {**case, **shown} or {key: group.labelled[key] for key in keys[:MOST_LABELLED] if key in group.labelled}
+        shown, usual = ([key for key in of if key in group.labelled] for of in (telling, keys[:MOST_LABELLED]))
+        group.labelled = case | {key: group.labelled[key] for key in (shown if case or shown else usual)}
         group.label = " · ".join(group.parts.values())
         times[group.label] = times.get(group.label, 0) + 1
     for group in groups:
