@@ -166,8 +166,8 @@ class MadeProgram:
             below = 0.1 * share_of(run.config["model"], run.value("train.batch_size"))
             losses = [[step, 4 if step == 1 else loss - below * (1 + 1 / step)] for step in range(1, 61)]
             write_csv(run.folder / "metrics.csv", ("step", "train_loss"), losses)
-            rows.append([run.name, *(grid.value_text(run.value(key)) for key in sweep.keys), "done", loss])
-        write_csv(out / "summary.csv", ["name", *sweep.keys, "status", "final_val_loss"], rows)
+            rows.append([run.name, *(grid.as_cell(run.value(key)) for key in sweep.columns), "done", loss])
+        write_csv(out / "summary.csv", ["name", *sweep.columns, "status", "final_val_loss"], rows)
         return ""
 
     def probe(self, file, settings, options):

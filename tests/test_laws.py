@@ -15,7 +15,7 @@ import unittest
 import numpy as np
 
 from cli import ROOT, CliTest, read_csv
-from lib import decoder_ends, mean_field  # in scripts, which cli.py puts on the path
+from lib import embedding_and_head, mean_field  # in scripts, which cli.py puts on the path
 
 SEEDS, WIDTH, HEADS = 8, 192, 4
 BASE = {
@@ -54,7 +54,7 @@ class Laws(CliTest):
         for model in variants:
             with self.subTest(**model):
                 config, layers, _ = self.probe(**model)
-                text = text or decoder_ends.text_of_config(config)
+                text = text or embedding_and_head.text_of_config(config)
                 expected = [
                     pair for (_, site), pair in mean_field.predict(config, text).sites.items() if site == "stream"]
                 measured = np.array([[(float(row["rms"]), float(row["grad_rms"])) for row in rows
