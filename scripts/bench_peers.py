@@ -4,11 +4,10 @@
     scripts/bench_peers.py --python ~/torch/bin/python    # a python that has torch, where this one has not
 
 For each shape, float32 and bf16, and each number of threads: `normscope bench`, PyTorch eager and PyTorch compiled take
-turns, each in a process of its own; medians over the rounds. PyTorch's side is lib/torch_peer.py, in the form of attention
-that a short trial finds faster. Memory is the peak of whole processes, PyTorch's libraries included.
+turns, each in a process of its own; medians over the rounds. PyTorch's side is lib/torch_peer.py, in the form of
+attention that a short trial finds faster. Memory is the peak of whole processes, PyTorch's libraries included.
 """
 
-import argparse
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import ROOT, program
+from lib.command import ROOT, Parser, program
 
 BINARY = program()
 PEER = ROOT / "scripts" / "lib" / "torch_peer.py"
@@ -64,24 +63,25 @@ class Failure(Exception):
 
 def json_of(*command):
     """The value that the process prints as JSON."""
-    result = subprocess.run(list(map(str, command)), env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                            check=False)
+    result = subprocess.run(list(map(str, command)), env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True,
+                            text=True, check=False)
     if result.returncode != 0:
-        lines = result.stderr.strip().splitlines() or ["no message"]
-        raise Failure(f"{os.path.basename(command[0])} failed with code {result.returncode}: {lines[-1]}")
+        last = (result.stderr.strip() or "no message").split("\n")[-1]
+        raise Failure(f"{os.path.basename(command[0])} failed with code {result.returncode}: {last}")
     return json.loads(result.stdout)
 
 
 def measure(shape, precision, threads, rounds, python):
-    """{"normscope", "eager", "compiled": {"step_ms", "peak_mb", ...}}, medians over the rounds; without "compiled" where
-    torch.compile does not work: it needs PyTorch 2 and a C++ compiler."""
+    """{"normscope", "eager", "compiled": {"step_ms", "peak_mb", ...}}, medians over the rounds; without "compiled"
+    where torch.compile does not work: it needs PyTorch 2 and a C++ compiler."""
     with tempfile.TemporaryDirectory(prefix="normscope-peers-") as folder:
         path = os.path.join(folder, "config.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(shape.config(precision), file)
 
         def peer(attention, *options, steps=shape.steps):
-            return json_of(python, PEER, path, "--threads", threads, "--steps", steps, "--attention", attention, *options)
+            return json_of(python, PEER, path, "--threads", threads, "--steps", steps, "--attention", attention,
+                           *options)
 
         def trial(attention):
             try:
@@ -92,8 +92,9 @@ def measure(shape, precision, threads, rounds, python):
                 raise
 
         attention = min(ATTENTIONS, key=trial)
-        sides = {"normscope": lambda: json_of(BINARY, "bench", path, "--json", "--threads", threads, "--steps", shape.steps),
-                 "eager": lambda: peer(attention), "compiled": lambda: peer(attention, "--compile")}
+        ours = (BINARY, "bench", path, "--json", "--threads", threads, "--steps", shape.steps)
+        sides = {"normscope": lambda: json_of(*ours), "eager": lambda: peer(attention),
+                 "compiled": lambda: peer(attention, "--compile")}
         found = {side: [] for side in sides}
         for _ in range(rounds):
             for side in list(found):
@@ -117,7 +118,8 @@ HEADER = "             threads  normscope ms     eager  compiled  times PyTorch 
 
 
 def line(precision, threads, sides):
-    """A row of the table: ms a step of each side, speed over the faster form of PyTorch, memory beside its smaller process."""
+    """A row of the table: ms a step of each side, speed over the faster form of PyTorch, memory beside its smaller
+    process."""
     peers = [sides[side] for side in ("eager", "compiled") if side in sides]
     compiled = f"{sides['compiled']['step_ms']:.2f}" if "compiled" in sides else "-"
     ours, fastest = sides["normscope"], min(peer["step_ms"] for peer in peers)
@@ -127,7 +129,7 @@ def line(precision, threads, sides):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser("bench_peers", __doc__)
     parser.add_argument("--python", metavar="PATH", default=sys.executable, help="a python that has PyTorch")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="(default: 1 2)")
     parser.add_argument("--rounds", type=int, default=2, metavar="N", help="(default: %(default)s)")
@@ -147,8 +149,8 @@ def main():
         print(shape, flush=True)
         for precision in PRECISIONS:
             for threads in arguments.threads:
-                print(line(precision, threads, measure(shape, precision, threads, max(1, arguments.rounds), arguments.python)),
-                      flush=True)
+                sides = measure(shape, precision, threads, max(1, arguments.rounds), arguments.python)
+                print(line(precision, threads, sides), flush=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ EXAMPLES = """examples:
 """
 # Columns of the table before the figures: title, and member of an entry of comparison()["runs"].
 FACTS = [("placement", "placement"), ("norm", "norm"), ("L", "n_layer"), ("params", "params"), ("status", "status")]
-KEYS = {"placement": "model.norm_placement", "norm": "model.norm", "n_layer": "model.n_layer"}  # {member: the config's key}
+# {member: the config's key}
+KEYS = {"placement": "model.norm_placement", "norm": "model.norm", "n_layer": "model.n_layer"}
 
 
 def print_table(columns, indent=""):
@@ -83,8 +84,10 @@ def print_pairs(pairs, key):
 def print_rates(pairs):
     """Prints the best learning rate of each config and the next best."""
     if pairs:
-        rows = [(pair["setting"] or "-", f"{pair['rates'][1]:.15g}", pair["base_loss"], f"{pair['rates'][0]:.15g}", marked(pair))
-                for pair in pairs]
+        rows = []
+        for pair in pairs:
+            next_best, best = (f"{rate:.15g}" for rate in pair["rates"])
+            rows.append((pair["setting"] or "-", best, pair["base_loss"], next_best, marked(pair)))
         print("best learning rate of each config, and the next best's final val minus its own, seed by seed:\n")
         print_table(list(zip(("config", "lr", "final val", "next lr", "difference"), *rows)), "  ")
 
@@ -96,7 +99,8 @@ def print_csv(entries):
     parts = {"mean": "", "standard_error": "_standard_error", "at_most": "_at_most"}
     columns = [(key, part) for key, figure in entries[0]["figures"].items() for part in parts if part in figure]
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["run", "seeds", *(key for _, key in FACTS), *(key + parts[part] for key, part in columns), *varied])
+    figures = [key + parts[part] for key, part in columns]
+    writer.writerow(["run", "seeds", *(key for _, key in FACTS), *figures, *varied])
     for e in entries:
         values = [e["figures"][key][part] for key, part in columns]
         writer.writerow([e["label"], len(e["seeds"]), *(e[key] for _, key in FACTS),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes one UTF-8 text for training from files and folders: UTF-8 texts, source code and Markdown are taken as they are; HTML,
-DOCX, ODT and EPUB are converted by pandoc, PDF by pdftotext, images by tesseract. Line ends become \\n; all other characters stay
-(`iconv -t ASCII//TRANSLIT` replaces rare ones)."""
+"""Makes one UTF-8 text for training from files and folders: UTF-8 texts, source code and Markdown are taken as they
+are; HTML, DOCX, ODT and EPUB are converted by pandoc, PDF by pdftotext, images by tesseract. Line ends become \\n; all
+other characters stay (`iconv -t ASCII//TRANSLIT` replaces rare ones)."""
 
 import os
 import shutil
@@ -40,10 +40,11 @@ def extracted(path):
         if not shutil.which(how):
             raise Refused(f"needs {how}: apt-get install {package}")
         name = os.path.abspath(path)  # begins with no dash, as an option does
-        done = subprocess.run([how, *(name if a == "{}" else a for a in arguments)], stdin=subprocess.DEVNULL, capture_output=True,
-                              check=False)
+        command = [how, *(name if word == "{}" else word for word in arguments)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if done.returncode != 0:
-            raise Refused(f"{how}: {(done.stderr.decode('utf-8', 'replace').strip().splitlines() or ['failed'])[-1]}")
+            *_, last = (done.stderr.decode("utf-8", "replace").strip() or "failed").split("\n")
+            raise Refused(f"{how}: {last}")
         content = done.stdout
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
@@ -55,8 +56,8 @@ def extracted(path):
 
 
 def found_files(paths, output):
-    """Yields the files named and those below folders, in order, without the output itself, hidden files, and pipes, which have no
-    end."""
+    """Yields the files named and those below folders, in order, without the output itself, hidden files, and pipes,
+    which have no end."""
     for path in paths:
         below = [p for p in sorted(path.rglob("*")) if (p.is_file() or not p.exists())
                  and not any(part.startswith(".") for part in p.relative_to(path).parts)]
@@ -64,7 +65,8 @@ def found_files(paths, output):
 
 
 def run():
-    """Reads the command line and writes the text; prints a table of the files with their characters or why they were refused."""
+    """Reads the command line and writes the text; prints a table of the files with their characters or why they were
+    refused."""
     parser = Parser("corpus", __doc__, epilog=EXAMPLES)
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="file, or folder with all that is below it")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, type=Path, help="the text to write")

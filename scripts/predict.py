@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""What a probe will measure, by theory: activations and gradients of every layer, attention, the first loss. No weight is drawn.
+"""What a probe will measure, by theory: activations and gradients of every layer, attention, the first loss. No weight
+is drawn.
 
 --against takes a probe, a run's first step, or a safetensors file of any program: act.<layer>.<site>, and
-act_grad.<layer>.<site> of the mean loss, (B, T, width) each, with the sites of layers.csv and blocks from 1. From PyTorch:
+act_grad.<layer>.<site> of the mean loss, (B, T, width) each, with the sites of layers.csv and blocks from 1. From
+PyTorch:
 
   sites = {}
   def tap(name): return lambda block, x, y: sites.update({name: y}) or y.retain_grad()
@@ -13,9 +15,9 @@ act_grad.<layer>.<site> of the mean loss, (B, T, width) each, with the sites of 
   tensors = {f"act.{k}": y for k, y in sites.items()} | {f"act_grad.{k}": y.grad for k, y in sites.items()}
   safetensors.torch.save_file(tensors, "mine.safetensors")
 
-A site may differ from the prediction by the tolerance plus three standard errors of the measured mean over seeds; a gradient
-also by the theory's own error, about one part in d_model for each block. With one seed the standard error is unknown, so the
-tolerance is tripled.
+A site may differ from the prediction by the tolerance plus three standard errors of the measured mean over seeds; a
+gradient also by the theory's own error, about one part in d_model for each block. With one seed the standard error is
+unknown, so the tolerance is tripled.
 Exit code 1 if a site is off or names and shapes are not the config's, 2 where the theory has no prediction.
 """
 
@@ -40,8 +42,9 @@ from lib import safetensors_io  # after runs, which finds a python3 that has num
 
 NAMES = (*SITES, "final", "logits")
 KINDS = ("act", "act_grad")
-# `squares`: mean squares of values and gradients, an array (seeds, sites, 2) in the order of sites_of, nan where not measured;
-# `tokens`: over which the loss is a mean; `faults`: a line for each name or shape that is the config's or the measurement's alone.
+# `squares`: mean squares of values and gradients, an array (seeds, sites, 2) in the order of sites_of, nan where not
+# measured; `tokens`: over which the loss is a mean; `faults`: a line for each name or shape that is the config's or the
+# measurement's alone.
 Measured = namedtuple("Measured", "squares tokens faults")
 
 
@@ -58,16 +61,19 @@ def measured_runs(path, config):
     squares = np.full((len(runs), len(sites), 2), np.nan)
     for seed, run in enumerate(runs):
         rows = run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), "probe it", keep=("site", NAMES))
-        found = {(int(layer), NAMES[int(name)]): rms for step, layer, *rms, name in rows if step == (0 if run.probe else 1)}
+        first = 0 if run.probe else 1
+        found = {(int(layer), NAMES[int(name)]): rms for step, layer, *rms, name in rows if step == first}
         squares[seed] = np.square([found.get(site, (np.nan, np.nan)) for site in sites])
-    faults += [f"{site} of layer {layer} is missing" for (layer, site), square in zip(sites, squares.mean(0)) if np.isnan(square).any()]
-    faults += [f"{site} of layer {layer} is no site of the config" for layer, site in found if (layer, site) not in sites]
+    is_missing = np.isnan(squares).any(axis=(0, 2))
+    faults += [f"{site} of layer {layer} is missing" for (layer, site), missing in zip(sites, is_missing) if missing]
+    faults += [f"{site} of layer {layer} is no site of the config"
+               for layer, site in found if (layer, site) not in sites]
     return Measured(squares, tokens, faults)
 
 
 def measured_file(path, config, vocabulary):
-    """The tensors act.<layer>.<site> and act_grad.<layer>.<site>, (B, T, width), of a safetensors file. A kind of site may be left
-    out, but of all blocks."""
+    """The tensors act.<layer>.<site> and act_grad.<layer>.<site>, (B, T, width), of a safetensors file. A kind of site
+    may be left out, but of all blocks."""
     try:
         tensors, _ = safetensors_io.read(path)
     except ValueError as error:
@@ -89,12 +95,13 @@ def measured_file(path, config, vocabulary):
             faults.append(f"{name} is {tensor.shape}; expected {shape}")
         elif (kind, site) in given_kinds:
             faults.append(f"{name} is missing")
-    return Measured(squares, batch * model["context"], faults + [f"{printable(name)} is no site of the config" for name in given])
+    faults += [f"{printable(name)} is no site of the config" for name in given]
+    return Measured(squares, batch * model["context"], faults)
 
 
 def compared(measured, predicted, limits):
-    """(measured over predicted rms, how far its logarithm may be from 0, whether it is farther), arrays (sites, 2); `predicted`: rms;
-    `limits`: as of `allowed`, to which three standard errors of a mean over seeds are added."""
+    """(measured over predicted rms, how far its logarithm may be from 0, whether it is farther), arrays (sites, 2);
+    `predicted`: rms; `limits`: as of `allowed`, to which three standard errors of a mean over seeds are added."""
     mean, seeds = measured.mean(0), len(measured)
     with np.errstate(divide="ignore", invalid="ignore"):  # 0, where a branch's scale starts at 0
         ratio = np.where((mean == 0) & (predicted == 0), 1, np.sqrt(mean) / predicted)
@@ -107,23 +114,26 @@ def compared(measured, predicted, limits):
 def print_against(path, config, tolerance):
     """Prints measured over predicted rms, and what is off; the exit code."""
     text, model = text_of_config(config), completed(config["model"])
-    squares, tokens, faults = measured_runs(path, config) if Path(path).is_dir() else measured_file(path, config, text.size)
+    is_folder = Path(path).is_dir()
+    squares, tokens, faults = measured_runs(path, config) if is_folder else measured_file(path, config, text.size)
     sites, predicted = zip(*predict(config, text, tokens).sites.items())
     ratio, limit, is_off = compared(squares, np.array(predicted), allowed(model, len(squares), tolerance))
     kinds = "activation", "gradient"
     for j, kind in enumerate(kinds):
-        cells = {site: f"{ratio[i, j]:.2f}{'!' if is_off[i, j] else ' '}" for i, site in enumerate(sites) if not np.isnan(ratio[i, j])}
+        cells = {site: f"{ratio[i, j]:.2f}{'!' if is_off[i, j] else ' '}"
+                 for i, site in enumerate(sites) if not np.isnan(ratio[i, j])}
         names = [name for name in NAMES if any(site == name for _, site in cells)]
         if names:
             layers = range(model["n_layer"] + 2)
-            columns = [["layer", *map(str, layers)], *([name, *(cells.get((layer, name), "") for layer in layers)] for name in names)]
+            columns = [[name, *(cells.get((layer, name), "") for layer in layers)] for name in names]
+            columns.insert(0, ["layer", *map(str, layers)])
             print(f"{kind}s, measured over predicted\n", *table_of(columns), "", sep="\n")
     # Values in the order of the forward pass, then gradients in that of the backward pass.
     off = [*((i, 0) for i in np.flatnonzero(is_off[:, 0])), *((i, 1) for i in np.flatnonzero(is_off[:, 1])[::-1])]
     for i, j in off[:1]:
         layer, site = sites[i]
-        print(f"first to leave: the {kinds[j]} at {site} of layer {layer}, {ratio[i, j]:.3g} of the prediction; expected within "
-              f"{math.expm1(limit[i, j]):.0%}")
+        print(f"first to leave: the {kinds[j]} at {site} of layer {layer}, {ratio[i, j]:.3g} of the prediction; "
+              f"expected within {math.expm1(limit[i, j]):.0%}")
     for fault in faults:
         print(f"not compared: {fault}")
     if not off and not faults:
@@ -146,9 +156,11 @@ def print_prediction(prediction, name):
                      *(f"{seen[key]:.3f}" for key in ("token_cosine", "input_cosine"))])
     print(f"{printable(name)}: means over seeds, before any training\n")
     print(*table_of(list(zip(*rows))), sep="\n")
-    print("\nstream, attn_out, ffn_out: rms; gradient: rms of the stream's; entropy (nats) and largest score of attention;\n"
-          f"tokens: cosine of two tokens; input: of x_0 and x_l\n\nfirst loss     {prediction.loss:.3f}\namplification  "
-          f"{prediction.amplification:.3g}: noise of 1% in every matrix moves the stream by {math.sqrt(prediction.amplification):.3g}%")
+    moved = math.sqrt(prediction.amplification)
+    print("\nstream, attn_out, ffn_out: rms; gradient: rms of the stream's; entropy (nats) and largest score of "
+          "attention;\ntokens: cosine of two tokens; input: of x_0 and x_l\n\n"
+          f"first loss     {prediction.loss:.3f}\namplification  {prediction.amplification:.3g}: noise of 1% in every "
+          f"matrix moves the stream by {moved:.3g}%")
 
 
 def run():

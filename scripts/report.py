@@ -17,7 +17,7 @@ from lib.report_data import page_data
 from lib.report_page import bullets, folded, key, notes, page, picture, pre, section, table, text
 from lib.comparison import comparison
 from lib.groups import shared_settings
-from lib.runs import UNFINISHED, PlotError, find_runs, main, printable, shortened
+from lib.runs import UNFINISHED, ScriptError, find_runs, main, printable, shortened
 from lib.sites import Branches, Site
 
 EXAMPLES = """examples:
@@ -58,7 +58,7 @@ def results(compared):
 
 
 def drawn(title, caption, groups, read, plot):
-    """A folded still picture of the runs for which `read(run)` raises no PlotError, with a note of the other runs and their reasons."""
+    """A folded still picture of the runs for which `read(run)` raises no ScriptError, with a note of the other runs and their reasons."""
     reasons, kept = {}, []
     for group in groups:
         good = []
@@ -66,7 +66,7 @@ def drawn(title, caption, groups, read, plot):
             try:
                 read(run)
                 good.append(run)
-            except PlotError as error:
+            except ScriptError as error:
                 reasons.setdefault(str(error).removeprefix(f"{run}: "), []).append(str(run))
         if good:
             kept.append(group.of(good))
@@ -75,7 +75,7 @@ def drawn(title, caption, groups, read, plot):
         return folded(text(title), "<p>No run has what this picture shows.</p>" + notes(left_out), still=True)
     try:
         figure = plot(kept)
-    except PlotError as error:
+    except ScriptError as error:
         return folded(text(title), notes([f"Not drawn: {error}", *left_out]), still=True)
     names = ", ".join(group.legend() for group in kept)
     return folded(text(title), picture(file_bytes(figure, "svg"), f"{title}: {names}", caption) + notes(left_out), still=True)
@@ -86,12 +86,12 @@ def pictures(groups):
 
     def losses(run):
         if run.probe:
-            raise PlotError(f"{run}: a probe does not train")
+            raise ScriptError(f"{run}: a probe does not train")
         run.rows("metrics.csv", ("step", "train_loss", "val_loss"), "not a training run")
 
     def several_steps(run):
         if Site(run).steps.size < 2:
-            raise PlotError(f"{run}: one step is logged, a map needs two")
+            raise ScriptError(f"{run}: one step is logged, a map needs two")
 
     return section("Pictures", "The pictures of scripts/plot.py, each with a line on what to look for.",
         drawn("Loss", "Training loss as a line, validation loss as diamonds; dotted, what counting characters achieves on the same "

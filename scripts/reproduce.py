@@ -6,7 +6,6 @@ missed. Tables and pictures are written to OUT/README.md, with --write-page to t
 again, it goes on.
 """
 
-import argparse
 import math
 import re
 import sys
@@ -14,8 +13,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib import runs
-from lib.command import ROOT
+from lib import papers_run, runs
+from lib.command import ROOT, Parser
 from lib.papers import PAGE, config_of, experiment, names_of_experiments
 from lib.papers_pictures import save
 from lib.papers_tables import markdown
@@ -46,7 +45,7 @@ def reproduce(name, args, pictures):
     started = time.monotonic()
     print(name, flush=True)
     module = experiment(name)
-    results = module.run(config_of(name), args.out.absolute() / name, args.quick)
+    results = papers_run.run(module, config_of(name), args.out.absolute() / name, args.quick)
     if hasattr(module, "picture"):
         save(module.picture(results), pictures / f"{name}.png")
     claims = list(module.claims(results))
@@ -64,7 +63,7 @@ def reproduce(name, args, pictures):
 def main():
     """Reads the command line, runs the experiments and writes the page."""
     names = names_of_experiments()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser("reproduce", __doc__)
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"what to run (default: all): {', '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="tiny models and a few steps, to see that everything "
                         "works; claims are measured, not judged")

@@ -8,12 +8,13 @@ SWEEP.json, in which // comments are allowed:
                          "large": { "train.batch_size": 8, "train.steps": 300 } } },
     "cases": [ { "name": "post-warmup", "set": { "model.norm_placement": "post", "train.warmup_steps": 200 } } ] }
 
-An entry of the grid lists the values of a key, or names values that set several keys together. A case is a run that does not
-fit the grid. Every point of the grid and every case runs with every seed, as `normscope train --resume` into a folder named
-after what varies. DIR/summary.csv has a row for each run, DIR/labels.json the names of values and cases, which are the labels
-in tables, pictures and the page. A diverged run is a result. Sweeps of the same runs at the same time share the work.
-Exit codes: 0 done; 1 a run failed, or the table could not be written; 2 usage or config error; 130 interrupted, with the state
-of every run saved (a second signal ends at once).
+An entry of the grid lists the values of a key, or names values that set several keys together. A case is a run that
+does not fit the grid. Every point of the grid and every case runs with every seed, as `normscope train --resume` into a
+folder named after what varies. DIR/summary.csv has a row for each run, DIR/labels.json the names of values and cases,
+which are the labels in tables, pictures and the page. A diverged run is a result. Sweeps of the same runs at the same
+time share the work.
+Exit codes: 0 done; 1 a run failed, or the table could not be written; 2 usage or config error; 130 interrupted, with
+the state of every run saved (a second signal ends at once).
 """
 
 import collections
@@ -41,11 +42,13 @@ WAIT = 0.2  # seconds between two attempts to claim runs that other sweeps train
 
 
 def train_all(runs, jobs, start, table):
-    """Trains runs, `jobs` at a time, each in the child process that start(run, file for its stderr) returns. True when all have
-    ended; False after a signal, which the children get too: at the first they save their state, at a second they end at once."""
+    """Trains runs, `jobs` at a time, each in the child process that start(run, file for its stderr) returns. True when
+    all have ended; False after a signal, which the children get too: at the first they save their state, at a second
+    they end at once."""
     waiting, children = list(runs), {}  # {process: (run, its stderr)}
     display, signals, is_stopped = Display(), queue.SimpleQueue(), False
-    before = {number: signal.signal(number, lambda number, _: signals.put(number)) for number in (*SIGNALS, signal.SIGCHLD)}
+    before = {number: signal.signal(number, lambda number, _: signals.put(number))
+              for number in (*SIGNALS, signal.SIGCHLD)}
     while children or waiting:
         for run in [*waiting]:
             if len(children) == jobs:
@@ -65,7 +68,8 @@ def train_all(runs, jobs, start, table):
             run, errors = children.pop(child)
             with errors:
                 errors.seek(0)
-                line = end_run(run, 130 if is_stopped and child.returncode < 0 else child.returncode, errors.read().strip())
+                code = 130 if is_stopped and child.returncode < 0 else child.returncode
+                line = end_run(run, code, errors.read().strip())
             table.locks.release(run)
             if run.status != "interrupted":
                 add_to_table(run, table, display)
@@ -78,7 +82,8 @@ def train_all(runs, jobs, start, table):
 
 
 def end_run(run, code, output):
-    """Sets the status and summary of a run whose process has ended with this exit code and output on stderr. Returns a line of how."""
+    """Sets the status and summary of a run whose process has ended with this exit code and output on stderr. Returns a
+    line of how."""
     how = f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
     run.status, message = STATUS.get(code, "failed"), output.split("\n")[-1] or how
     if run.status in ("done", "diverged"):
@@ -125,10 +130,11 @@ def parse(arguments):
     parser = Parser("sweep", __doc__)
     parser.add_argument("file", metavar="SWEEP.json|CONFIG", help="a sweep, or a config with --set KEY=A,B or --seeds")
     parser.add_argument("--set", metavar="KEY=A,B", action="append", default=[],
-                        help="over the file: one value for all runs, several as a grid; commas inside JSON do not split")
+                        help="over the file: one value for all runs, several as a grid; commas in JSON do not split")
     parser.add_argument("--seeds", metavar="N", type=int, default=0, help="each with the seeds 1 ... N")
     parser.add_argument("--out", metavar="DIR", help="folder of the runs' folders (default: runs/<name>)")
-    parser.add_argument("--jobs", metavar="N", type=int, help="runs at a time, each on its share of the cores (default: one a core)")
+    parser.add_argument("--jobs", metavar="N", type=int,
+                        help="runs at a time, each on its share of the cores (default: one a core)")
     parser.add_argument("--shard", metavar="I/N", default="1/1",
                         help="only every N-th run, from the I-th: for job arrays that share DIR")
     parser.add_argument("--dry-run", action="store_true", help="list the runs; run nothing")
@@ -161,14 +167,18 @@ def main(arguments=None):
     for run in runs:
         run.folder = out / run.name
 
+    env = dict(os.environ)
+    if jobs > 1:
+        env["OMP_PROC_BIND"] = "false"  # otherwise all runs would be bound to the same cores
+
     def start(run, errors):
         return subprocess.Popen(
             ["setpriv", "--pdeathsig", "TERM",  # if the sweep is killed, the run saves its state and ends
-             program(), "train", argument(sweep.base), "--out", argument(run.folder), "--quiet", "--resume", "--threads", str(threads),
-             *(f"--set={setting}" for setting in run.overrides)],
+             program(), "train", argument(sweep.base), "--out", argument(run.folder), "--quiet", "--resume",
+             "--threads", str(threads), *(f"--set={setting}" for setting in run.overrides)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
             process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which passes it on
-            env={**os.environ, **({"OMP_PROC_BIND": "false"} if jobs > 1 else {})})  # else all were bound to the same cores
+            env=env)
 
     if not train_all(runs, jobs, start, table):
         print("interrupted; go on with the same command", file=sys.stderr)
@@ -193,8 +203,8 @@ def report_problems(counts, problem):
         print(f"[sweep] {problem}; the results are in the folders of the runs, and the same command writes the table",
               file=sys.stderr)
     if counts["interrupted"]:
-        print(f"[sweep] {counts['interrupted']} of {runs} interrupted, with the state saved; go on with the same command",
-              file=sys.stderr)
+        print(f"[sweep] {counts['interrupted']} of {runs} interrupted, with the state saved; go on with the same "
+              "command", file=sys.stderr)
     if counts["failed"] or problem:
         return 1
     return 130 if counts["interrupted"] else 0

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Writes runs as TensorBoard event files: the columns of metrics.csv, and the rms of the residual stream's activation and gradient
-at each layer. It writes the format itself, so that neither TensorFlow nor PyTorch is needed; `tensorboard --logdir DIR` shows
-them. For Weights & Biases see scripts/README.md."""
+"""Writes runs as TensorBoard event files: the columns of metrics.csv, and the rms of the residual stream's activation
+and gradient at each layer. It writes the format itself, so that neither TensorFlow nor PyTorch is needed; `tensorboard
+--logdir DIR` shows them. For Weights & Biases see scripts/README.md."""
 
-import argparse
 import csv
 import struct
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
+from lib.command import Parser
 from lib.files import write_atomically
 from lib.runs import find_runs, main, printable
 from lib.sites import Site
@@ -59,8 +59,10 @@ def field(number, data):
 
 
 def event(step, scalars):
-    """An Event message with a Summary of {tag: value}; its wall time is the step, so that files are the same every time."""
-    values = b"".join(field(1, field(1, tag.encode()) + b"\x15" + struct.pack("<f", value)) for tag, value in scalars.items())
+    """An Event message with a Summary of {tag: value}; its wall time is the step, so that files are the same every
+    time."""
+    values = b"".join(field(1, field(1, tag.encode()) + b"\x15" + struct.pack("<f", value))
+                      for tag, value in scalars.items())
     return b"\x09" + struct.pack("<d", step) + b"\x10" + varint(step) + field(5, values)
 
 
@@ -76,26 +78,28 @@ def scalars_of(run):
                 {name: value for name, value in row.items() if name not in SKIPPED and value == value})
     if (run.folder / "layers.csv").exists():
         stream = Site(run)
-        for step, rms, grad in zip(stream.steps, stream.rms, stream.grad):
-            rows.setdefault(int(step), {}).update({f"{kind}/{layer:03}": value for kind, values in
-                                                   (("stream_rms", rms), ("stream_grad_rms", grad)) for layer, value in enumerate(values)})
+        for kind, by_step in (("stream_rms", stream.rms), ("stream_grad_rms", stream.grad)):
+            for step, values in zip(stream.steps, by_step):
+                rows.setdefault(int(step), {}).update(
+                    {f"{kind}/{layer:03}": value for layer, value in enumerate(values)})
     return rows
 
 
 def run():
     """Reads the command line and writes a folder of events for each run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser("tensorboard", __doc__)
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
-    parser.add_argument("-o", "--output", metavar="DIR", required=True, type=Path, help="folder for TensorBoard's --logdir")
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, type=Path,
+                        help="folder for TensorBoard's --logdir")
     args = parser.parse_args()
-    for one in find_runs(args.runs, "config.json"):
-        folder = args.output / Path(*[part for part in one.folder.parts if part not in ("/", "..", ".")])
+    for logged in find_runs(args.runs, "config.json"):
+        folder = args.output / Path(*[part for part in logged.folder.parts if part not in ("/", "..", ".")])
         folder.mkdir(parents=True, exist_ok=True)
         content = record(b"\x09" + struct.pack("<d", 0) + field(3, b"brain.Event:2"))
-        content += b"".join(record(event(step, scalars)) for step, scalars in sorted(scalars_of(one).items()))
+        content += b"".join(record(event(step, scalars)) for step, scalars in sorted(scalars_of(logged).items()))
         write_atomically(folder / "events.out.tfevents.0.normscope", content)
         print(f"wrote {printable(folder)}")
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, "tensorboard")

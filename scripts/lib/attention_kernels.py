@@ -7,8 +7,8 @@ import math
 from lib.gaussian import NoPrediction, exponent_of, slope_of, softmax_moments
 from lib.runs import np
 
-# Limits beyond which rare near-ties of a sharp softmax decide the mean gradient: the scores' standard deviation with 4 or more
-# heads; the product of that and the relative spread of the scores' variance over the keys.
+# Limits beyond which rare near-ties of a sharp softmax decide the mean gradient: the scores' standard deviation with 4
+# or more heads; the product of that and the relative spread of the scores' variance over the keys.
 SATURATED, UNEQUAL = 20, 1
 
 
@@ -29,23 +29,26 @@ def sums_from(a, t, u):
 
 
 class Attention:
-    """Causal attention on kernels. Scores of a query with its keys are Gaussian, so weights A of two queries t, t' have moments
+    """Causal attention on kernels. Scores of a query with its keys are Gaussian, so weights A of two queries t, t' have
+    moments
       M_ss' = E A_ts A_t's'  proportional to  exp(sqrt(gamma_t gamma_t') beta K_tt' K~_ss'),  sum 1,
-    with beta = C Var(q) C Var(k), K~ the keys' kernel centred over s <= t, s' <= t' (a common part of the scores cancels), and
-    gamma such that sum_s M_ss of t = t' is the exact participation (softmax_moments). Rope multiplies the scores' covariance by
-    the mean over its frequencies of cos((s-t) - (s'-t')). qk_norm: keys have the kernel K r_t r_s, r = (K_tt + eps/C Var(k))^-1/2.
-    Neighbouring queries share the exponents of the last in their cell."""
+    with beta = C Var(q) C Var(k), K~ the keys' kernel centred over s <= t, s' <= t' (a common part of the scores
+    cancels), and gamma such that sum_s M_ss of t = t' is the exact participation (softmax_moments). Rope multiplies the
+    scores' covariance by the mean over its frequencies of cos((s-t) - (s'-t')). qk_norm: keys have the kernel K r_t
+    r_s, r = (K_tt + eps/C Var(k))^-1/2. Neighbouring queries share the exponents of the last in their cell."""
     CELLS = 1.4  # ratio of the ends of two cells of queries
 
     def __init__(self, kernel, model, query, value):
-        """`kernel` (T, T) of what attention reads; `query` C Var(q) = C Var(k), `value` C Var(v), of the entries of the matrices."""
+        """`kernel` (T, T) of what attention reads; `query` C Var(q) = C Var(k), `value` C Var(v), of the entries of the
+        matrices."""
         T, D, eps, diagonal = len(kernel), model["d_model"] // model["n_head"], model["norm_eps"], np.diag(kernel)
         self.size, self.beta, self.key, self.score_scale, normed = T, query**2, kernel, query**2, 0.0
         if model["qk_norm"] or model["qkv_norm"]:
             r = 1 / np.sqrt(diagonal + eps / query)
             normed = diagonal * r**2  # mean square of a normed query, 1 but for eps
             # Back through W_q or W_k, of scores in the scale of the keys.
-            self.beta, self.key, self.score_scale = 1.0, kernel * np.outer(r, r), np.outer(r, r) * (D - 1) / max(D - 2, 1)
+            self.beta, self.key = 1.0, kernel * np.outer(r, r)
+            self.score_scale = np.outer(r, r) * (D - 1) / max(D - 2, 1)
         r = 1 / np.sqrt(diagonal + eps / value)
         self.value_scale = np.outer(r, r) if model["qkv_norm"] else value
         self.value = kernel * self.value_scale
@@ -58,7 +61,8 @@ class Attention:
         self._set_moments(normed, D, model["n_head"])
 
     def _set_moments(self, normed, D, heads):
-        """Sets gamma and f of each query, the mean entropy of attention (nats) and the standard deviation of the last query's scores."""
+        """Sets gamma and f of each query, the mean entropy of attention (nats) and the standard deviation of the last
+        query's scores."""
         T = self.size
         n, position = np.arange(1, T + 1.0), np.arange(T)
         turned = self.key * self.turn[position[:, None] - position + 2 * T]
@@ -69,8 +73,9 @@ class Attention:
         self.score_std, keys = math.sqrt(variance[-1]), np.diag(centred(turned))
         unequal = self.score_std * float(keys.std() / max(keys.mean(), 1e-300))
         if not (self.score_std <= SATURATED * min(heads / 4, 1) and unequal <= UNEQUAL):
-            raise NoPrediction(f"attention is saturated: scores have a standard deviation of {self.score_std:.3g} with {heads} "
-                               "heads, and rare near-ties decide the gradient; try qk_norm, or norms before attention")
+            raise NoPrediction(f"attention is saturated: scores have a standard deviation of {self.score_std:.3g} with "
+                               f"{heads} heads, and rare near-ties decide the gradient; try qk_norm, or norms before "
+                               "attention")
         # |q|^2 / E |q|^2 is chi^2_D / D (by Wilson and Hilferty's cube of a normal variable), or nearly 1 after a norm.
         z, weights = np.polynomial.hermite_e.hermegauss(5)
         length = np.maximum(1 - 2 / (9 * D) + z * math.sqrt(2 / (9 * D)), 0)[:, None]**3
@@ -83,8 +88,8 @@ class Attention:
         self.entropy = float(np.mean(entropy * (n > 1)))
 
     def _passes(self):
-        """Pairs of queries (t, t') of two cells [a, b) and [c, d), those with t = t' apart: (a, b, c, d, mask of the pairs, K~
-        with rope's cosines, those cosines, M but for its sum); arrays (b, d)."""
+        """Pairs of queries (t, t') of two cells [a, b) and [c, d), those with t = t' apart: (a, b, c, d, mask of the
+        pairs, K~ with rope's cosines, those cosines, M but for its sum); arrays (b, d)."""
         for i, (a, b) in enumerate(zip(self.cells, self.cells[1:])):
             for c, d in zip(self.cells[:i + 1], self.cells[1:]):
                 for same in (False, True) if a == c else (False,):
@@ -102,8 +107,8 @@ class Attention:
         return centred(weights * centred(self.value[:b, :d]))
 
     def forward(self):
-        """The kernel of the heads' outputs. Sets `response`: their mean square change, to first order, by noise in the scores that
-        has the scores' own covariance."""
+        """The kernel of the heads' outputs. Sets `response`: their mean square change, to first order, by noise in the
+        scores that has the scores' own covariance."""
         out, responses = np.zeros_like(self.key), np.zeros(self.size)
         for a, b, c, d, mask, x, _, w in self._passes():
             total = sums_to(w, a, c)
@@ -114,8 +119,8 @@ class Attention:
         return np.tril(out) + np.tril(out, -1).T
 
     def backward(self, gradient):
-        """The kernel of the gradient of attention's input. Values: G^v_ss' = sum_tt' M G_tt'. Scores: ds_ts = A_ts da_t.(v_s -
-        mean v), so that with f, the factor by which a sharp softmax passes less,
+        """The kernel of the gradient of attention's input. Values: G^v_ss' = sum_tt' M G_tt'. Scores: ds_ts = A_ts
+        da_t.(v_s - mean v), so that with f, the factor by which a sharp softmax passes less,
           G^q_tt' = f G_tt' sum_ss' M K~^v_ss' K~^k_ss',  G^k_ss' = sum_tt' f G_tt' M K~^v_ss' K^q_tt'."""
         values, scores = np.zeros_like(gradient), np.zeros_like(gradient)
         for a, b, c, d, mask, x, turn, w in self._passes():

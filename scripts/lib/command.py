@@ -1,5 +1,5 @@
-"""What all commands share: options, errors in one line, text that is safe for a terminal, the path of the program. It needs no
-package."""
+"""What all commands share: options, errors in one line, text that is safe for a terminal, the path of the program. It
+needs no package."""
 
 import argparse
 import os
@@ -72,8 +72,8 @@ def _escaped(character):
 
 
 def table_of(columns):
-    """The lines of a table. Columns are lists of cells, the title first; they stand two blanks apart, numbers aligned to
-    the right in all but the first column."""
+    """The lines of a table. Columns are lists of cells, the title first; they stand two blanks apart, numbers aligned
+    to the right in all but the first column."""
     def is_number(cell):
         return cell == "" or cell in ("nan", "inf") or cell[0] in "0123456789+-≤"
 

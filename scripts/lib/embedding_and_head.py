@@ -1,4 +1,5 @@
-"""The embedding and the head, with its loss, of a decoder with fresh weights, and the statistics of the text that they depend on.
+"""The embedding and the head, with its loss, of a decoder with fresh weights, and the statistics of the text that they
+depend on.
 
 T context, C d_model, V vocabulary, N tokens of a step; t, s two positions; c_t the character at t, y_t the next one."""
 
@@ -26,7 +27,8 @@ def text_of(characters, size, context):
     for d in range(context + 1):
         n = len(c) - 1 - d
         equal, first, second = c[:n] == c[d:n + d], repeated[:n], repeated[d:n + d]
-        rows.append([np.mean(of) for of in (equal, equal & first, equal & second, first & second, equal & first & second)])
+        cases = (equal, equal & first, equal & second, first & second, equal & first & second)
+        rows.append([np.mean(case) for case in cases])
     same, then, before, twice, every = np.array(rows).T
     sides = (same, same), (before, then), (twice, twice), (every, every)  # of lags below 0 and from 0
     return Text(size, *(np.append(left[:0:-1], right) for left, right in sides))
@@ -50,8 +52,8 @@ def text_of_config(config):
 
 # ---- embedding and head -----------------------------------------------------------------------------------------
 
-# Features of the stream: kernel K (T, T); `mean` (T) over the features, not 0 with sinusoids; `share` (T): x is share times the
-# token's embedding plus a part independent of it; `excess`: kurtosis of a feature less a Gaussian's.
+# Features of the stream: kernel K (T, T); `mean` (T) over the features, not 0 with sinusoids; `share` (T): x is share
+# times the token's embedding plus a part independent of it; `excess`: kurtosis of a feature less a Gaussian's.
 Signal = namedtuple("Signal", "kernel mean share excess")
 
 
@@ -69,17 +71,17 @@ def embedded(model, text):
     return Signal(kernel, mean, np.ones(T), 0.0)
 
 
-# `loss`; mean squares of the `logits` and of their gradient; kernels (T, T) of the gradient of the head's input: `gradient`, and
-# `passed`, less its part along the input, which the norm that made the input removes.
+# `loss`; mean squares of the `logits` and of their gradient; kernels (T, T) of the gradient of the head's input:
+# `gradient`, and `passed`, less its part along the input, which the norm that made the input removes.
 Head = namedtuple("Head", "loss logits logits_gradient gradient passed")
-# Of the softmax p_t over the vocabulary, arrays (T) over tokens: E ln sum exp of the logits; E p of the character c_t just read and of
-# another character; E p^2 of both.
+# Of the softmax p_t over the vocabulary, arrays (T) over tokens: E ln sum exp of the logits; E p of the character c_t
+# just read and of another character; E p^2 of both.
 Probabilities = namedtuple("Probabilities", "log_sum own other own2 other2")
 
 
 def head_of(x, width, variance, tied, tokens, text):
-    """The Head on the Signal x. `variance`: of an entry of the head's matrix. With tied embeddings the logit of the character just
-    read is C variance share higher than the others."""
+    """The Head on the Signal x. `variance`: of an entry of the head's matrix. With tied embeddings the logit of the
+    character just read is C variance share higher than the others."""
     V, scale = text.size, width * variance
     sigma = np.sqrt(scale * np.diag(x.kernel))
     shift = scale * x.share if tied else np.zeros(len(sigma))
@@ -90,7 +92,9 @@ def head_of(x, width, variance, tied, tokens, text):
     repeat = text.same[len(sigma) + 1]  # probability that the next character is the one just read
     loss = np.mean(p.log_sum - shift * repeat)
     target = p.other + (p.own - p.other) * repeat  # E p of the next character
-    return Head(float(loss), float(np.mean(sigma**2 + shift**2 / V)), float(np.mean(square - 2 * target + 1)) / V / tokens**2,
+    logits = float(np.mean(sigma**2 + shift**2 / V))
+    logits_gradient = float(np.mean(square - 2 * target + 1)) / V / tokens**2
+    return Head(float(loss), logits, logits_gradient,
                 gradient * variance / tokens**2, passed * variance / tokens**2)
 
 
@@ -100,20 +104,21 @@ def _lags(text, T):
 
 
 def _error_kernel(x, p, square, text):
-    """E (p_t - y_t).(p_s - y_s), (T, T), y the next character: the means of p are own on c_t and other elsewhere, its covariance is
-    that of a softmax whose participation is that of V scores."""
+    """E (p_t - y_t).(p_s - y_s), (T, T), y the next character: the means of p are own on c_t and other elsewhere, its
+    covariance is that of a softmax whose participation is that of V scores."""
     V, lag, delta = text.size, _lags(text, len(x.kernel)), p.own - p.other
     exponent = exponent_of(V, square - p.own**2 - (V - 1) * p.other**2 + 1 / V)
     e = np.exp(np.sqrt(np.outer(exponent, exponent)) * correlations(x.kernel))
     same, is_next = text.same[lag], text.same[lag + 1]  # c_t = c_s; c_t = y_s
-    means = V * np.outer(p.other, p.other) + np.outer(delta, p.other) + np.outer(p.other, delta) + same * np.outer(delta, delta)
+    means = (V * np.outer(p.other, p.other) + np.outer(delta, p.other) + np.outer(p.other, delta)
+             + same * np.outer(delta, delta))
     targets = p.other[:, None] + delta[:, None] * is_next
     return means + e / (V - 1 + e) - 1 / V - targets - targets.T + same
 
 
 def _across(x, p, gradient, variance, text):
-    """The error kernel `gradient` of a tied head less the part along x: for a token whose embedding has a share a^2 of its mean
-    square, a^2 (p - y)_c^2."""
+    """The error kernel `gradient` of a tied head less the part along x: for a token whose embedding has a share a^2 of
+    its mean square, a^2 (p - y)_c^2."""
     T = len(x.kernel)
     lag, delta, repeat = _lags(text, T), p.own - p.other, text.same[T + 1]
     a2 = np.minimum(variance * x.share**2 / np.diag(x.kernel), 1)

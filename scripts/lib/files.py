@@ -41,8 +41,8 @@ def read_json(path):
 
 
 def write_atomically(path, content):
-    """Replaces a file by a text or bytes: writes a new file beside it, syncs and renames, so that a kill leaves the old file or the
-    new one, whole. A link stays a link. OSError and ScriptError name the file."""
+    """Replaces a file by a text or bytes: writes a new file beside it, syncs and renames, so that a kill leaves the old
+    file or the new one, whole. A link stays a link. OSError and ScriptError name the file."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         raise ScriptError(f"{printable(path)}: cannot be written: it exists and is not a file", 1)

@@ -49,7 +49,8 @@ def _hermite():
 
 
 def density(excess):
-    """The weights at Z of a standard normal variable, with the Gram-Charlier series' first term of an excess kurtosis."""
+    """The weights at Z of a standard normal variable, with the Gram-Charlier series' first term of an excess
+    kurtosis."""
     return _hermite()[0] + excess / math.sqrt(24) * _hermite()[4]
 
 
@@ -65,8 +66,8 @@ def correlations(kernel):
 
 
 def response(f, kernel, excess=0.0):
-    """The Response of Gaussian features of this kernel: E f(u_t) f(u_s) = sum_n a_n(t) a_n(s) rho^n, a_n the Hermite coefficients
-    of f(sqrt(K_tt) z); `excess` kurtosis changes E f(u_t)^2."""
+    """The Response of Gaussian features of this kernel: E f(u_t) f(u_s) = sum_n a_n(t) a_n(s) rho^n, a_n the Hermite
+    coefficients of f(sqrt(K_tt) z); `excess` kurtosis changes E f(u_t)^2."""
     deviation, rho = np.sqrt(np.maximum(np.diag(kernel), 1e-300))[:, None], correlations(kernel)
 
     def product(y):
@@ -84,8 +85,8 @@ def response(f, kernel, excess=0.0):
 
 
 def hidden_of(activation, kernel):
-    """The Response of the FFN's hidden features to arguments of this kernel. ReLU: the arc-cosine kernels (Cho & Saul 2009).
-    SwiGLU: silu(g) u of independent g and u, whose gradient comes back through both."""
+    """The Response of the FFN's hidden features to arguments of this kernel. ReLU: the arc-cosine kernels (Cho & Saul
+    2009). SwiGLU: silu(g) u of independent g and u, whose gradient comes back through both."""
     if activation == "relu":
         scale, rho = np.sqrt(np.diag(kernel)), correlations(kernel)
         slope = (math.pi - np.arccos(rho)) / (2 * math.pi)
@@ -105,7 +106,8 @@ def kurtosis_of(activation, variance):
 
 # ---- softmax of Gaussian scores ---------------------------------------------------------------------------------
 
-# Weights A_i = e^(s_i) / Z, s_i independent N(0, sigma^2). From 1/Z^k = integral of x^(k-1) e^(-xZ) / Gamma(k) dx and x = e^y, with
+# Weights A_i = e^(s_i) / Z, s_i independent N(0, sigma^2). From 1/Z^k = integral of x^(k-1) e^(-xZ) / Gamma(k) dx and
+# x = e^y, with
 #   phi(y) = E exp(-e^(s+y)) and h_k(y) = E e^(k(s+y)) exp(-e^(s+y)):
 #   E sum A^k = n / Gamma(k) integral of h_k phi^(n-1) dy,   E ln Z = integral of exp(-e^y) - phi^n dy  (Frullani).
 SIGMAS, COUNTS = np.geomspace(0.05, 30, 56), np.array([c << k for k in range(10) for c in (2, 3)], float)
@@ -122,7 +124,8 @@ def _score_integrals(sigma, shift=0.0, reach=30.0):
 
 
 def exponent_of(n, participation):
-    """g of weights whose second moments are e^g to 1, equal weight against another, with sum_i E A_i^2 = participation."""
+    """g of weights whose second moments are e^g to 1, equal weight against another, with sum_i E A_i^2 =
+    participation."""
     y = np.clip(participation, 1 / n, 1 - 1e-9)
     return np.log(np.maximum(y * (n - 1) / (1 - y), 1))
 
@@ -134,7 +137,8 @@ def slope_of(n, y):
 
 @functools.cache
 def _softmax_table():
-    """(3, sigmas, counts): logarithms of exponent / sigma^2, of Q / slope_of and of entropy / ln n, which are smooth."""
+    """(3, sigmas, counts): logarithms of exponent / sigma^2, of Q / slope_of and of entropy / ln n, which are
+    smooth."""
     table, n = np.zeros((3, len(SIGMAS), len(COUNTS))), COUNTS
     for i, sigma in enumerate(SIGMAS):
         y, (phi, h1, h2, h3, h4) = _score_integrals(sigma)
@@ -144,13 +148,14 @@ def _softmax_table():
         slope = participation - single[1] + single[2] / 6 + n * (n - 1) / 6 * ((h2 * h2) @ others) * step
         log_sum = (np.exp(-np.exp(y))[:, None] - phi[:, None]**2 * others).sum(0) * step
         entropy = log_sum - sigma**2 * (1 - participation)  # E sum A s = sigma^2 (1 - E sum A^2)  (Stein)
-        table[:, i] = np.log([exponent_of(n, participation) / sigma**2, slope / slope_of(n, participation), entropy / np.log(n)])
+        table[:, i] = np.log([exponent_of(n, participation) / sigma**2, slope / slope_of(n, participation),
+                              entropy / np.log(n)])
     return table
 
 
 def softmax_moments(n, sigma):
-    """Arrays of n >= 2 and sigma: (participation E sum A^2, Q = E sum A^2 - 2 sum A^3 + (sum A^2)^2 of the softmax's Jacobian,
-    entropy in nats), within 1e-3."""
+    """Arrays of n >= 2 and sigma: (participation E sum A^2, Q = E sum A^2 - 2 sum A^3 + (sum A^2)^2 of the softmax's
+    Jacobian, entropy in nats), within 1e-3."""
     beyond = np.maximum(sigma / SIGMAS[-1], 1)
     row = np.interp(np.log(np.maximum(sigma, SIGMAS[0])), np.log(SIGMAS), np.arange(len(SIGMAS)))
     column = np.interp(np.log(n), np.log(COUNTS), np.arange(len(COUNTS)))
@@ -164,8 +169,8 @@ def softmax_moments(n, sigma):
 
 @functools.lru_cache(maxsize=4096)
 def shifted_softmax(n, sigma, shift):
-    """Moments of the softmax of n scores, one of which is `shift` higher: (E ln Z, E A of that one, E A of another, E A^2 of that
-    one, E A^2 of another)."""
+    """Moments of the softmax of n scores, one of which is `shift` higher: (E ln Z, E A of that one, E A of another, E
+    A^2 of that one, E A^2 of another)."""
     beyond = max(sigma / SIGMAS[-1], 1)
     y, h = _score_integrals(sigma / beyond, 0, 30 + shift)
     own = _score_integrals(sigma / beyond, shift, 30 + shift)[1]

@@ -16,8 +16,8 @@ PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/model/placement.
 
 
 def completed(model):
-    """The section `model` of a resolved config with every key. A resolved config leaves out the keys that have no effect in it:
-    they get the values that they resolve to there, or else their defaults."""
+    """The section `model` of a resolved config with every key: those that it leaves out, as they have no effect in it,
+    get what they resolve to or else their default."""
     full = {**model, "init": dict(model.get("init", {}))}
     for key, entry in fields().items():
         section, _, name = key.rpartition(".")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lib.figures import DPI, look
 from lib.files import write_atomically
-from lib.runs import PlotError, printable
+from lib.runs import ScriptError, printable
 
 
 def folder_of(runs):
@@ -16,13 +16,13 @@ def folder_of(runs):
 
 
 def output_path(given, runs, name, endings):
-    """The file to write: the one that -o names. `name` is that of a file in a folder, which is folder_of(runs) without -o; a
-    path without an ending gets the first of `endings`."""
+    """The file to write: the one that -o names. `name` is that of a file in a folder, which is folder_of(runs) without
+    -o; a path without an ending gets the first of `endings`."""
     path = folder_of(runs) if given is None else Path(os.path.normpath(given))
     if path.is_dir() or str(given).endswith(os.sep):
         return path / (name + endings[0])
     if path.suffix and path.suffix.lower() not in endings:
-        raise PlotError(f"-o {printable(given)}: got the ending {printable(path.suffix)}; give a name ending in "
+        raise ScriptError(f"-o {printable(given)}: got the ending {printable(path.suffix)}; give a name ending in "
                         + " or ".join(endings))
     return path if path.suffix else path.with_suffix(endings[0])
 
@@ -30,9 +30,10 @@ def output_path(given, runs, name, endings):
 def file_bytes(figure, kind):
     """The figure as a file of this kind (png, svg, pdf), the same bytes every time."""
     file = io.BytesIO()
-    named = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None, "Producer": None}}
+    dates_and_programs = {"png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Producer")}
+    metadata = dict.fromkeys(dates_and_programs[kind])  # with None they are left out
     with look(figure.paper):
-        figure.savefig(file, format=kind, dpi=300 if figure.paper else DPI, metadata=named[kind])
+        figure.savefig(file, format=kind, dpi=300 if figure.paper else DPI, metadata=metadata)
     return file.getvalue()
 
 

@@ -3,8 +3,9 @@
 An experiment is a module of scripts/papers. Its config in configs/papers and its marks on the page there have the same
 name. A module has
 
-  run(config, out, quick)  runs the config file into the folder `out` and returns the results: mostly a call of
-                           papers_run.sweep or papers_run.probe
+  MEASURES                 {name: measure} of the trained runs, as papers_run.sweep takes them; may be missing
+  run(config, out, quick)  runs the config file into the folder `out` and returns the results, mostly by a call of
+                           papers_run.probe; without it the config is a sweep, whose trained runs are the results
   claims(results)          yields a Claim for each number that the paper or a law lets expect
   table(results)           returns Markdown for the page; may be missing
   picture(results)         returns a matplotlib figure for the page; may be missing

@@ -28,6 +28,13 @@ TINY = {"model": {"n_head": 2, "d_model": 16, "d_ff": 16, "context": 8}, "train"
 TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
 
 
+def run(module, config, out, quick):
+    """The results of an experiment: what its own `run` returns, else the runs of its sweep with its MEASURES."""
+    if hasattr(module, "run"):
+        return module.run(config, out, quick)
+    return sweep(config, out, quick, **getattr(module, "MEASURES", {}))
+
+
 def normscope(*arguments):
     """The output of the program with these arguments."""
     return output_of([program(), *arguments])
@@ -214,6 +221,16 @@ def fresh(folder):
     model = Model(dump)
     dump.unlink()
     return model
+
+
+def growth_of_gradient(folder):
+    """The gradient's rms at x_0 over that at x_L."""
+    gradient = stream(folder, "grad_rms")
+    return gradient[0] / gradient[-1]
+
+
+def law_of_growth(theory):
+    return theory["grad"][0] / theory["grad"][-1]
 
 
 # ---- measures of trained runs that several experiments have ----------------------------------------------------

@@ -9,8 +9,8 @@ from lib.command import printable
 
 
 class Display:
-    """Lines on stdout, and a line of progress. A terminal shows it below the others and rewrites it in place; a pipe gets a
-    whole line every 10 s."""
+    """Lines on stdout, and a line of progress. A terminal shows it below the others and rewrites it in place; a pipe
+    gets a whole line every 10 s."""
 
     def __init__(self):
         self.is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

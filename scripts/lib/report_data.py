@@ -5,7 +5,7 @@ import math
 from lib import plot_loss
 from lib.figures import with_diverged
 from lib.report_page import css_dash
-from lib.runs import PlotError, np
+from lib.runs import ScriptError, np
 from lib.sites import every_site
 
 MOST_NUMBERS, MOST_LOSSES = 10_000, 300  # of a run: values of its layers; rows of its loss
@@ -26,7 +26,7 @@ def sites_of(run):
     none."""
     try:
         sites = every_site(run)
-    except PlotError:
+    except ScriptError:
         return {"steps": [], "layers": 0, "sites": {}}
     stream = sites["stream"]
     rows = thinned(stream.steps.size, MOST_NUMBERS // (2 * stream.rms.shape[1] * len(sites)))
@@ -50,7 +50,7 @@ def losses_of(run):
     columns = ("step", "train_loss", "val_loss", "tokens", "seconds")
     try:
         rows = run.rows("metrics.csv", columns[:4 + has_column(run, "metrics.csv", "seconds")], "not a training run")
-    except PlotError:
+    except ScriptError:
         return {"train": [], "val": []}
 
     def points(kept, column):

@@ -25,7 +25,6 @@ except ImportError as import_error:
 
 from lib import safetensors_io  # after numpy, which it needs
 
-PlotError = ScriptError  # its name in modules that have not been changed yet
 PLACEMENT, NORM = "model.norm_placement", "model.norm"
 LARGEST = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest that a run can write
 
@@ -56,7 +55,8 @@ class Run:
         self.config = self._json("config.json")
         model = self.config.get("model")
         if not isinstance(model, dict) or not isinstance(model.get("n_layer"), int) or "norm_placement" not in model:
-            raise ScriptError(f"{self}: damaged config.json: expected that of a run, with model.n_layer and model.norm_placement", 1)
+            raise ScriptError(f"{self}: damaged config.json: expected that of a run, with model.n_layer and "
+                              "model.norm_placement", 1)
         self.summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
         self.probe = self.summary.get("status") == "probe"
         folder = Path(os.path.abspath(self.folder))  # without ".."
@@ -105,7 +105,8 @@ class Run:
             header = next(reader, [])
             missing = [c for c in (*columns, *([keep[0]] if keep else [])) if c not in header]
             if missing:
-                raise ScriptError(f"{self}: {name} has no column {', '.join(missing)}" + (no_column and f"; {no_column}"))
+                advice = no_column and f"; {no_column}"
+                raise ScriptError(f"{self}: {name} has no column {', '.join(missing)}{advice}")
             places = [header.index(c) for c in columns]
             filter_place = header.index(keep[0]) if keep else None
             numbers = {name: [i] for i, name in enumerate(keep[1])} if keep else {}
@@ -211,7 +212,8 @@ class Run:
         """The mean branch_share of the first logged step; None if it is missing or not finite."""
         head = 2 * STEP_BYTES * ((self.value("model.n_layer") or 0) + 2)
         try:
-            rows = self.rows("layers.csv", ("step", "branch_share"), UNLOGGED, keep=("site", ("attn_out", "ffn_out")), first=head)
+            rows = self.rows("layers.csv", ("step", "branch_share"), UNLOGGED, keep=("site", ("attn_out", "ffn_out")),
+                             first=head)
         except ScriptError:
             return None
         share = rows[rows[:, 0] == rows[0, 0], 1].mean()

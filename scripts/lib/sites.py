@@ -100,8 +100,8 @@ def placements(model, depth):
     written = model.get("norm_placement", "pre")
     pattern = PLACEMENTS[written]["pattern"] if isinstance(written, str) else None
     if pattern:
-        first = {"none": 0, "one": 1, "mix_post_fraction": math.ceil(model.get("mix_post_fraction", 0.25) * depth - 1e-9)}
-        count = first[pattern["first_blocks"]]
+        mixed = math.ceil(model.get("mix_post_fraction", 0.25) * depth - 1e-9)
+        count = {"none": 0, "one": 1, "mix_post_fraction": mixed}[pattern["first_blocks"]]
         written = [pattern["first"]] * count + [pattern["rest"]] * (depth - count)
     entries = written if isinstance(written, list) and len(written) == depth else [written] * depth
     return [[entry["attn"], entry["ffn"]] if isinstance(entry, dict) else [entry, entry] for entry in entries]

@@ -1,4 +1,5 @@
-"""The folder of a sweep, which several sweeps may share at the same time: who trains which run, and the table of results."""
+"""The folder of a sweep, which several sweeps may share at the same time: who trains which run, and the table of
+results."""
 
 import contextlib
 import csv
@@ -15,8 +16,8 @@ TABLE = 0  # the byte of the lock file that stands for summary.csv
 
 
 class Locks:
-    """Locks on bytes of the file .lock, which the system releases when a sweep ends, however it ends: one byte for the table and
-    one for each run. A file system without locks grants them all."""
+    """Locks on bytes of the file .lock, which the system releases when a sweep ends, however it ends: one byte for the
+    table and one for each run. A file system without locks grants them all."""
 
     def __init__(self, folder):
         self.descriptor = None
@@ -63,8 +64,8 @@ def byte_of(run):
 
 
 def is_free(folder):
-    """Whether no `normscope train` holds the lock on the folder of its run. One that a killed sweep had started holds it
-    until its state is saved."""
+    """Whether no `normscope train` holds the lock on the folder of its run. One that a killed sweep had started holds
+    it until its state is saved."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # there is no such folder yet, or the program will name what is wrong with it
@@ -81,7 +82,8 @@ def is_free(folder):
 
 
 class Table:
-    """summary.csv: a row for each run that has ended, in the order of the grid. `problem`: why it could not be written, or empty."""
+    """summary.csv: a row for each run that has ended, in the order of the grid. `problem`: why it could not be written,
+    or empty."""
 
     def __init__(self, path, sweep):
         self.path, self.sweep, self.header = path, sweep, ["name", *sweep.columns, "status", *FIGURES]
@@ -115,7 +117,8 @@ class Table:
         self.write()
 
     def write(self):
-        """Writes the rows that are not yet written. A failure is kept in `problem`; the result of a run is its folder."""
+        """Writes the rows that are not yet written. A failure is kept in `problem`; the result of a run is its
+        folder."""
         if self._attempt(self._write):
             self.unwritten.clear()
 

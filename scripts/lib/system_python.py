@@ -1,4 +1,5 @@
-"""The Python that runs a script: it takes the names of files for UTF-8, and it has the packages that the script needs."""
+"""The Python that runs a script: it takes the names of files for UTF-8, and it has the packages that the script
+needs."""
 
 import codecs
 import locale
@@ -15,15 +16,15 @@ def is_running_a_script():
 
 
 def restart_in_utf8():
-    """Starts the script again in Python's UTF-8 mode if the locale has another encoding. The program and all of its files
-    take names for UTF-8; read in ISO-8859-1, they would name other files."""
+    """Starts the script again in Python's UTF-8 mode if the locale has another encoding. The program and all of its
+    files take names for UTF-8; read in ISO-8859-1, they would name other files."""
     if is_running_a_script() and not sys.flags.utf8_mode and codecs.lookup(sys.getfilesystemencoding()).name != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def fit_streams():
-    """Escapes characters that the encoding of stdout and stderr lacks. A terminal has the encoding of the locale, unless
-    that is ASCII, which the locale C has on any terminal; files and pipes get UTF-8."""
+    """Escapes characters that the encoding of stdout and stderr lacks. A terminal has the encoding of the locale,
+    unless that is ASCII, which the locale C has on any terminal; files and pipes get UTF-8."""
     encoding = codecs.lookup(locale.nl_langinfo(locale.CODESET)).name
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a notebook's has none
@@ -32,8 +33,8 @@ def fit_streams():
 
 
 def restart(error, topic, advice):
-    """On an ImportError: starts the script again with the distribution's Python, which may have the package, or prints one
-    line that names it and exits with 1. A program that is none of these scripts gets the error."""
+    """On an ImportError: starts the script again with the distribution's Python, which may have the package, or prints
+    one line that names it and exits with 1. A program that is none of these scripts gets the error."""
     if not is_running_a_script():
         raise error
     if sys.executable != SYSTEM_PYTHON and os.access(SYSTEM_PYTHON, os.X_OK):

@@ -9,7 +9,7 @@ from lib.figures import INK, MUTED, PALETTE
 from lib.panels import say
 from lib.papers import Claim
 from lib.papers_pictures import depth_ticks, drawing, figure_of
-from lib.papers_run import amplification, sweep
+from lib.papers_run import amplification
 from lib.papers_tables import loss_table, rates
 from lib.runs import matplotlib
 
@@ -20,8 +20,7 @@ COSINES = (0, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 1)  # limits of the map's colour
 LEVELS = (1, 2, 5, 10, 20, 50)  # values of A at the map's lines
 
 
-def run(config, out, quick):
-    return sweep(config, out, quick, A=amplification)
+MEASURES = {"A": amplification}
 
 
 def models(runs, **values):

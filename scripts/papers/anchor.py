@@ -1,7 +1,7 @@
 """Kanavalau et al. 2026: pre-norm's final norm anchors the scale of what the head reads."""
 
 from lib.papers import Claim, learns
-from lib.papers_run import curve, sweep
+from lib.papers_run import curve
 from lib.papers_tables import loss_table
 from measure import Model, unit
 
@@ -22,8 +22,7 @@ def logits(run):
     return rms[-1]
 
 
-def run(config, out, quick):
-    return sweep(config, out, quick, radial=radial, logits=logits)
+MEASURES = {"radial": radial, "logits": logits}
 
 
 def claims(runs):

@@ -1,12 +1,9 @@
 """Kalamkar et al. 2019: does training in bf16 cost anything, by placement?"""
 
 from lib.papers import Claim
-from lib.papers_run import sweep
 from lib.papers_tables import loss_table, placements
 
 PRECISIONS = {"float32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
-
-run = sweep
 
 
 def claims(runs):

@@ -1,12 +1,9 @@
 """Does the FFN need its biases?"""
 
 from lib.papers import Claim
-from lib.papers_run import sweep
 from lib.papers_tables import loss_table
 
 LINES = {"FFN without biases": {"ffn_bias": "false"}, "with": {"ffn_bias": "true"}}
-
-run = sweep
 
 
 def claims(runs):

@@ -2,7 +2,7 @@
 
 from lib.papers import Claim, learns, stays_at_unigram
 from lib.papers_pictures import Law, beside_laws
-from lib.papers_run import amplification, fresh, predicted, sweep
+from lib.papers_run import amplification, fresh, predicted
 from lib.papers_tables import choices, loss_table, table_of
 from measure import token_cosine
 
@@ -15,8 +15,7 @@ def token_cosines(run):
     return [token_cosine(fresh(run.folder)), predicted(run.folder)["tokens"]]
 
 
-def run(config, out, quick):
-    return sweep(config, out, quick, tokens=token_cosines, amplification=amplification)
+MEASURES = {"tokens": token_cosines, "amplification": amplification}
 
 
 def claims(runs):

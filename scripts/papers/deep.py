@@ -1,10 +1,7 @@
 """Which cures for post-norm's depth train without warm-up, at L 24 and L 48?"""
 
 from lib.papers import learns, stays_at_unigram
-from lib.papers_run import sweep
 from lib.papers_tables import choices, loss_table, placements
-
-run = sweep
 
 
 def claims(runs):

@@ -1,7 +1,7 @@
 """Ramasinghe et al. 2026: does the loss become sharper with depth?"""
 
 from lib.papers import Claim, log_slope
-from lib.papers_run import fresh, sweep
+from lib.papers_run import fresh
 from lib.papers_tables import choices, spread, table_of
 from measure import Model, sharpness
 
@@ -15,8 +15,7 @@ def curvature(run):
     return [sharpness(fresh(run.folder)), sharpness(Model(run.folder))]
 
 
-def run(config, out, quick):
-    return sweep(config, out, quick, curvature=curvature)
+MEASURES = {"curvature": curvature}
 
 
 def claims(runs):

@@ -2,14 +2,11 @@
 
 from lib.papers import Claim
 from lib.papers_pictures import losses_by_rate
-from lib.papers_run import sweep
 from lib.papers_tables import choices, loss_table, rates
 
 RATES = ("0.001", "0.003", "0.01", "0.03", "0.1")
 SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × 1/L": {"branch_scale": "L^-1"}}
 DEPTHS = choices("n_layer", 6, 12, 24, 48, name="L {}")
-
-run = sweep
 
 
 def claims(runs):

@@ -1,10 +1,7 @@
 """Dynamic Tanh (Zhu et al. 2025) and Derf (Chen et al. 2025) in the place of LayerNorm."""
 
 from lib.papers import Claim
-from lib.papers_run import sweep
 from lib.papers_tables import choices, loss_table
-
-run = sweep
 
 
 def claims(runs):

@@ -3,24 +3,14 @@
 import math
 
 from lib.papers import Claim, distance_from_law
-from lib.papers_run import probe, stream
+from lib.papers_run import growth_of_gradient, law_of_growth, probe
 
 DEPTHS = (6, 12, 24, 48, 96)
 VARIANTS = {(norm, depth): {"norm": norm, "n_layer": depth} for norm in ("layernorm", "dyt") for depth in DEPTHS}
 
 
-def growth(folder):
-    """The gradient's rms at x_0 over that at x_L."""
-    gradient = stream(folder, "grad_rms")
-    return gradient[0] / gradient[-1]
-
-
-def law(theory):
-    return theory["grad"][0] / theory["grad"][-1]
-
-
 def run(config, out, quick):
-    return probe(config, out, quick, VARIANTS, growth, law)
+    return probe(config, out, quick, VARIANTS, growth_of_gradient, law_of_growth)
 
 
 def claims(probes):

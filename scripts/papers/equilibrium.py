@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from lib.papers import Claim
-from lib.papers_run import read_csv, sweep
+from lib.papers_run import read_csv
 from lib.papers_tables import markdown
 
 MATRICES = ("ffn.in", "ffn.out", "attn.out", "head")  # the size of the last one matters to the loss
@@ -23,8 +23,7 @@ def size_over_law(run):
     return [rms(matrix) / law for matrix in MATRICES]
 
 
-def run(config, out, quick):
-    return sweep(config, out, quick, size=size_over_law)
+MEASURES = {"size": size_over_law}
 
 
 def claims(runs):

@@ -1,11 +1,8 @@
 """HybridNorm, Zhuo et al. 2025, against pre-norm."""
 
 from lib.papers import Claim
-from lib.papers_run import sweep
 from lib.papers_tables import loss_table, placements
 from papers.init import INITS
-
-run = sweep
 
 
 def claims(runs):

@@ -8,7 +8,7 @@ from lib import safetensors_io
 from lib.panels import draw, say, whole_x
 from lib.papers import Claim, learns
 from lib.papers_pictures import STYLES, Line, drawing, figure_of, seeds_of
-from lib.papers_run import normscope, sweep
+from lib.papers_run import normscope
 from measure import Model, unit
 
 PLACEMENTS = ("pre", "pre_scaled", "deepnorm")
@@ -39,8 +39,7 @@ def rises_without_block(run):
     return [without - whole for without in losses]
 
 
-def run(config, out, quick):
-    return sweep(config, out, quick, angle=angles, rise=rises_without_block)
+MEASURES = {"angle": angles, "rise": rises_without_block}
 
 
 def last_third_over_first(by_block):

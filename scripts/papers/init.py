@@ -1,14 +1,11 @@
 """Is the place of the norm the cause, or the size of the branches beside the stream?"""
 
 from lib.papers import Claim, learns, stays_at_unigram
-from lib.papers_run import sweep
 from lib.papers_tables import loss_table, placements
 
 INITS = {
     "Xavier, unit embeddings": {"scheme": "xavier_normal"},
     "GPT-2's (0.02, projections by 1/√(2L))": {"scheme": "gpt2"}}
-
-run = sweep
 
 
 def claims(runs):

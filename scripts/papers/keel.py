@@ -2,15 +2,12 @@
 
 from lib.papers import learns, stays_at_unigram
 from lib.papers_pictures import losses_by_rate
-from lib.papers_run import sweep
 from lib.papers_tables import choices, loss_table, placements, rates
 
 PLACEMENTS = ("pre", "deepnorm", "keel")
 DEPTHS = (24, 48, 96)
 LINES = {f"{placement}, L {depth}": {"norm_placement": placement, "n_layer": depth}
          for placement in PLACEMENTS for depth in DEPTHS}
-
-run = sweep
 
 
 def claims(runs):

@@ -1,6 +1,7 @@
 """Closed laws of a fresh network: the stream, its gradient, what is left of the input, attention's entropy."""
 
 import math
+from operator import itemgetter
 
 import numpy as np
 
@@ -40,23 +41,15 @@ def entropy(folder):
     return [np.mean([float(row["entropy"]) for row in rows if row["layer"] == layer]) for layer in layers]
 
 
-def law_of_cosine(theory):
-    return theory["share"]
-
-
 def law_of_gradient(theory):
     return theory["grad"] / theory["grad"][-1]
 
 
-def law_of_entropy(theory):
-    return theory["entropy"]
-
-
 def run(config, out, quick):
     return {"balance": probe(config, out, quick, PLACEMENTS, balance),
-            "cosine": probe(config, out, quick, PLACEMENTS, cosine_with_input, law_of_cosine),
+            "cosine": probe(config, out, quick, PLACEMENTS, cosine_with_input, itemgetter("share")),
             "gradient": probe(config, out, quick, ACTIVATIONS, gradient_over_last, law_of_gradient),
-            "entropy": probe(config_of("theory"), out, quick, ATTENTION, entropy, law_of_entropy)}
+            "entropy": probe(config_of("theory"), out, quick, ATTENTION, entropy, itemgetter("entropy"))}
 
 
 def claims(probes):

@@ -4,7 +4,7 @@ import numpy as np
 
 from lib.papers import Claim
 from lib.papers_pictures import losses_by_rate
-from lib.papers_run import read_csv, sweep
+from lib.papers_run import read_csv
 from lib.papers_tables import loss_table, placements, rates, table_of
 
 RATES = ("0.001", "0.003", "0.01", "0.03", "0.1")
@@ -17,8 +17,7 @@ def first_loss(run):
     return float(read_csv(run.folder / "metrics.csv")[0]["train_loss"])
 
 
-def run(config, out, quick):
-    return sweep(config, out, quick, first=first_loss)
+MEASURES = {"first": first_loss}
 
 
 def sensitivity(runs, **values):

@@ -1,7 +1,6 @@
 """Abouzeid 2026: does a bounded function of each feature stand in for a norm under Muon as well as under AdamW?"""
 
 from lib.papers import Claim
-from lib.papers_run import sweep
 from lib.papers_tables import loss_table, rates
 
 RATES = ("0.001", "0.004")
@@ -12,8 +11,6 @@ LINES = {"adamw, rmsnorm": {"optimizer": "adamw", "norm": "rmsnorm", "norm_alpha
          "muon, dyt": {"optimizer": "muon", "norm": "dyt", "norm_alpha": "0.5"},
          "muon, derf": {"optimizer": "muon", "norm": "derf", "norm_alpha": "0.5"},
          "muon, derf, α 0.3": {"optimizer": "muon", "norm": "derf", "norm_alpha": "0.3"}}
-
-run = sweep
 
 
 def claims(runs):

@@ -4,7 +4,7 @@ from lib.figures import LINES
 from lib.panels import draw, say, scale_y, whole_x
 from lib.papers import Claim
 from lib.papers_pictures import COLORS, Line, drawing, figure_of, seeds_of
-from lib.papers_run import curve, sweep
+from lib.papers_run import curve
 from lib.papers_tables import loss_table, placements, rates
 
 PLACEMENTS = ("pre", "sandwich", "peri")
@@ -16,8 +16,7 @@ def stream_curve(run):
     return curve(run, "stream")
 
 
-def run(config, out, quick):
-    return sweep(config, out, quick, stream=stream_curve)
+MEASURES = {"stream": stream_curve}
 
 
 def claims(runs):

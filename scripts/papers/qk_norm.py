@@ -2,12 +2,9 @@
 
 from lib.papers import Claim
 from lib.papers_pictures import losses_by_rate
-from lib.papers_run import sweep
 from lib.papers_tables import loss_table, rates
 
 LINES = {"without": {"qk_norm": "false"}, "with": {"qk_norm": "true"}}
-
-run = sweep
 
 
 def claims(runs):

@@ -8,7 +8,7 @@ from lib.figures import DASHES, PALETTE
 from lib.panels import draw, say, scale_y
 from lib.papers import Claim, config_of, learns, stays_at_unigram
 from lib.papers_pictures import Line, depth_ticks, drawing, figure_of
-from lib.papers_run import probe, stream, sweep
+from lib.papers_run import growth_of_gradient, law_of_growth, probe, sweep
 from lib.papers_tables import choices, loss_table
 
 DEPTHS = [2, 4, 8, 16, 32, 48]
@@ -21,18 +21,9 @@ VARIANTS = {(placement, residual, depth): {"norm_placement": placement, "residua
 LINES = {"pre, with residuals": {"residual": "true"}, "pre, without": {"residual": "false"}}
 
 
-def growth(folder):
-    """The norm of the gradient at x_0 over that at x_L."""
-    gradient = stream(folder, "grad_norm")
-    return gradient[0] / gradient[-1]
-
-
-def law(theory):
-    return theory["grad"][0] / theory["grad"][-1]
-
-
 def run(config, out, quick):
-    return {"runs": sweep(config, out, quick), "gradient": probe(config_of("xiong"), out, quick, VARIANTS, growth, law)}
+    gradient = probe(config_of("xiong"), out, quick, VARIANTS, growth_of_gradient, law_of_growth)
+    return {"runs": sweep(config, out, quick), "gradient": gradient}
 
 
 def claims(results):

@@ -1,12 +1,9 @@
 """Zhang & Sennrich 2019: does it cost anything not to subtract the mean?"""
 
 from lib.papers import Claim
-from lib.papers_run import sweep
 from lib.papers_tables import choices, loss_table
 
 NORMS = choices("norm", "layernorm", "rmsnorm")
-
-run = sweep
 
 
 def claims(runs):

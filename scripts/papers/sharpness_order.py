@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from lib.papers import Claim
-from lib.papers_run import read_csv, sweep
+from lib.papers_run import read_csv
 from lib.papers_tables import markdown
 
 KINDS = {"embeddings": r"embed\.", "q, k": r"attn\.[qk]\.", "FFN": r"ffn\.", "v, o": r"attn\.(v|out)\.",
@@ -30,8 +30,7 @@ def mean_squares(run):
     return [by_kind(first), by_kind(later)]
 
 
-def run(config, out, quick):
-    return sweep(config, out, quick, squares=mean_squares)
+MEASURES = {"squares": mean_squares}
 
 
 def squares_of(runs, placement, time):

@@ -1,6 +1,7 @@
 """Probes at T 64 on real text are compared with mean-field theory, which draws no weight."""
 
 import math
+from operator import itemgetter
 
 import numpy as np
 
@@ -25,17 +26,9 @@ def gradients(folder):
     return stream(folder, "grad_rms")
 
 
-def law_of_activations(theory):
-    return theory["rms"]
-
-
-def law_of_gradients(theory):
-    return theory["grad"]
-
-
 def run(config, out, quick):
-    return {"rms": probe(config, out, quick, VARIANTS, activations, law_of_activations),
-            "grad": probe(config, out, quick, VARIANTS, gradients, law_of_gradients)}
+    return {"rms": probe(config, out, quick, VARIANTS, activations, itemgetter("rms")),
+            "grad": probe(config, out, quick, VARIANTS, gradients, itemgetter("grad"))}
 
 
 def root_mean_square(measured):

@@ -2,7 +2,6 @@
 
 from lib.papers import Claim, learns, stays_at_unigram
 from lib.papers_pictures import losses_by_rate
-from lib.papers_run import sweep
 from lib.papers_tables import loss_table, placements, rates
 
 RATES = ("0.0005", "0.001", "0.003")
@@ -10,8 +9,6 @@ LINES = {"pre": {"norm_placement": "pre", "warmup_steps": 0},
          "pre, warm-up 200": {"norm_placement": "pre", "warmup_steps": 200},
          "post": {"norm_placement": "post", "warmup_steps": 0},
          "post, warm-up 200": {"norm_placement": "post", "warmup_steps": 200}}
-
-run = sweep
 
 
 def claims(runs):

@@ -1,7 +1,6 @@
 """Does a transformer need norms at all, and their gain and bias?"""
 
 from lib.papers import Claim
-from lib.papers_run import sweep
 from lib.papers_tables import loss_table, rates
 
 RATES = ("0.0003", "0.001", "0.003")
@@ -9,8 +8,6 @@ LINES = {"L 2, with norms": {"norm": "layernorm", "n_layer": 2, "norm_affine": "
          "L 12, with norms": {"norm": "layernorm", "n_layer": 12, "norm_affine": "true"},
          "L 2, without": {"norm": "none", "n_layer": 2}, "L 12, without": {"norm": "none", "n_layer": 12},
          "L 12, norms without gain and bias": {"norm_affine": "false"}}
-
-run = sweep
 
 
 def claims(runs):
