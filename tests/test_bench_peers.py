@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """The comparison with PyTorch: its table from made-up figures; where PyTorch is, that the peer trains the very model of
-torch_model.py, and the quick form."""
+torch_model.py; in the long form, its quick form."""
 
 import contextlib
 import copy
@@ -12,7 +12,7 @@ import sys
 import unittest
 from unittest import mock
 
-from cli import ROOT, environment
+from cli import LONG, ROOT, environment
 
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import bench_peers
@@ -77,7 +77,7 @@ class Program(unittest.TestCase):
                 self.assertIn(says, result.stderr.splitlines()[-1])
                 self.assertEqual(result.stdout, "")
 
-    @unittest.skipUnless(HAS_TORCH, "no PyTorch")
+    @unittest.skipUnless(LONG and HAS_TORCH, "the long form, with PyTorch")
     def test_quick_form(self):
         result = self.run_script("--quick", "--threads", "1", "--rounds", "1")
         self.assertEqual(result.returncode, 0, result.stderr)

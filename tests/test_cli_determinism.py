@@ -3,6 +3,7 @@
 
 import glob
 import os
+import platform
 import unittest
 
 import numpy as np
@@ -113,7 +114,7 @@ class Matrix(CliTest):
 
     def test_each_flavour_of_openblas(self):
         found = {flavour: paths[0] for flavour, folder in (("openmp", "openmp"), ("pthreads", "pthread"))
-                 if (paths := glob.glob(f"/usr/lib/*/openblas-{folder}/libopenblas.so.0"))}
+                 if (paths := glob.glob(f"/usr/lib/{platform.machine()}-*/openblas-{folder}/libopenblas.so.0"))}
         missing = {"openmp", "pthreads"} - set(found)
         for flavour, path in found.items():
             for way in self.WAYS if LONG else ("openblas",):

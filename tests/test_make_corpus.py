@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""scripts/make_corpus.py: texts of every kind become one, and what is refused is said. Kinds whose tool is absent are refused
-by name; .ci/run installs the tools."""
+"""scripts/make_corpus.py: texts of every kind become one, and files that are refused are named with the reason. The
+long form converts documents and images, where pandoc and tesseract are installed."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import sys
 import unittest
 import zipfile
 
-from cli import BINARY, ROOT, TEXT, CliTest, environment
+from cli import BINARY, LONG, ROOT, TEXT, CliTest, environment
 
 SCRIPT = os.path.join(ROOT, "scripts", "make_corpus.py")
 PAGE = "<!DOCTYPE html><html><head><title>t</title><script>var x = 1;</script></head><body><p>Whales &amp; <b>waves</b>.</p></body></html>"
@@ -82,7 +82,7 @@ class MakeCorpus(CliTest):
         self.write("broken.pdf", "no PDF")
         self.assertRegex(self.make("broken.pdf", "text.txt", "-o", "out.txt").stdout, "refused  broken.pdf  pdftotext: ")
 
-    @unittest.skipUnless(shutil.which("pandoc"), "no pandoc")
+    @unittest.skipUnless(LONG and shutil.which("pandoc"), "the long form, with pandoc")
     def test_documents(self):
         self.write("x.html", PAGE)
         for kind in ("docx", "odt", "epub"):
@@ -93,7 +93,7 @@ class MakeCorpus(CliTest):
             self.assertIn("Whales & waves.\n", self.text())
             self.assertNotIn("var x", self.text())
 
-    @unittest.skipUnless(shutil.which("tesseract"), "no tesseract")
+    @unittest.skipUnless(LONG and shutil.which("tesseract"), "the long form, with tesseract")
     def test_images(self):
         from lib.figures import Figure, FigureCanvasAgg, look
         figure = Figure(figsize=(6, 1.5))
