@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building, testing and plotting need, on Debian and Ubuntu; does nothing where all of it is installed. Elsewhere
-# it goes on where the tools are there, and else prints a command that installs the packages.
+# Installs what building, testing and plotting need, on Debian and Ubuntu; does nothing where all of it is installed.
+# Elsewhere it goes on where the tools are there, and else prints a command that installs the packages.
 # Arguments are further packages: scripts/install_packages.sh [PACKAGE...]
 set -euo pipefail
 case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
@@ -10,10 +10,11 @@ packages=(g++ cmake make libopenblas-openmp-dev libcxxopts-dev nlohmann-json3-de
 
 if ! command -v apt-get >/dev/null; then  # CMake says which library it misses
   if type c++ cmake make python3 >/dev/null 2>&1 && python3 -c "import numpy, matplotlib" 2>/dev/null; then exit 0; fi
-  python_packages="python3 python3-numpy python3-matplotlib"
+  python="python3 python3-numpy python3-matplotlib"
+  devel="cxxopts-devel doctest-devel"
   for install in \
-    "dnf install gcc-c++ cmake make openblas-devel cxxopts-devel json-devel doctest-devel $python_packages" \
-    "zypper install gcc-c++ cmake make libopenblas_openmp-devel cxxopts-devel nlohmann_json-devel doctest-devel $python_packages" \
+    "dnf install gcc-c++ cmake make openblas-devel json-devel $devel $python" \
+    "zypper install gcc-c++ cmake make libopenblas_openmp-devel nlohmann_json-devel $devel $python" \
     "pacman -S gcc cmake make openblas cxxopts nlohmann-json doctest python python-numpy python-matplotlib" \
     "apk add g++ cmake make openblas-dev cxxopts-dev nlohmann-json doctest-dev python3 py3-numpy py3-matplotlib" \
     "brew install cmake openblas libomp cxxopts nlohmann-json doctest python numpy python-matplotlib"; do
@@ -27,7 +28,8 @@ fi
 
 missing=()
 for package in "${packages[@]}"; do
-  dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+  dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
+    missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
@@ -41,7 +43,8 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing ${missing[*]}"
 
-# Another apt, such as the nightly update, may hold a lock for minutes; apt itself waits for the lock of the packages only.
+# Another apt, such as the nightly update, may hold a lock for minutes; apt itself waits for the lock of the packages
+# only.
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
 apt() {
