@@ -288,6 +288,14 @@ class PairsAndRemarks(CompareTest):
         self.assertEqual(self.comparison("runs/a-2", "runs/b-2")["paired"], [])  # one seed is no pair
         self.assertEqual(self.remarks("one_seed", "runs/a-2", "runs/b-2")[0].split(":")[0], "lr 0.001, lr 0.01")
 
+    def test_runs_of_other_digits(self):
+        self.make_seeds("a", {1: 2.0, 2: 2.1}, digits="portable")
+        self.make_seeds("b", {1: 2.0, 2: 2.1}, {"train": {"lr": 0.01}}, digits="portable")
+        self.assertEqual(self.remarks("digits"), [])
+        self.make_seeds("c", {1: 2.0, 2: 2.1}, {"train": {"lr": 0.02}}, digits="of bf16 products", isa="avx512", cpu="X")
+        (text,) = self.remarks("digits")
+        self.assertTrue(text.startswith("lr 0.02: the digits are of bf16 products (avx512, X)"), text)
+
     def test_remarks_on_single_runs(self):
         level, absurd = {"unigram": 3.0}, math.log(VOCABULARY) + 0.1
         for kind, loss, summary, changes, is_remarked in (

@@ -135,11 +135,24 @@ def remarks_on(groups, partners, key, pairs=(), rates=(), target=None):
             sentence = (f": the best learning rate is the {pair['edge']} tried ({best:.15g}); a {beyond} one may end at a "
                         "lower loss")
             sentences["rate_at_edge", sentence][pair["best"]] = len(pair["best"].runs)
+    digits = {group: {digits_of(run) for run in group.runs} - {None} for group in groups}
+    if len(set().union(*digits.values())) > 1:
+        for group, kinds in digits.items():
+            for kind in kinds - {"portable"}:
+                sentence = f": the digits are {printable(kind)}, those of other runs are not; by chance alone losses differ a little"
+                sentences["digits", sentence][group] = len(group.runs)
     entries = entries_of(sentences, len(groups))
     if len(pairs) >= MANY_COMPARISONS:
         entries.append({"text": f"{len(pairs)} differences: where there is none, chance still calls one in 20 clear",
                         "kind": "many_comparisons", "groups": []})
     return entries
+
+
+def digits_of(run):
+    """Whose digits the numbers of a run are: "portable", or the reason why not and the processor; None if unknown."""
+    summary = run.summary
+    digits = summary.get("digits")
+    return digits if digits in (None, "portable") else f"{digits} ({summary.get('isa')}, {summary.get('cpu')})"
 
 
 def remarks_on_partner(group, base, base_text):
