@@ -1,6 +1,7 @@
 // The UTF-8 reader: characters decode to what encodes to the same bytes, and text is refused exactly where
 // another reader refuses it.
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "data/corpus.h"
 #include "fuzz.h"
@@ -15,10 +16,12 @@ std::vector<std::string> seeds() {
 
 void run(std::string_view bytes) {
   std::string again;
+  std::set<char32_t> characters;
   for (std::string_view rest = bytes; !rest.empty();) {
     const auto character = decode_utf8(rest);
     if (!character) break;
     again += to_utf8(character->code);
+    characters.insert(character->code);
     rest.remove_prefix(character->size);
   }
   expect(bytes.starts_with(again), "characters encode to their bytes");
@@ -37,8 +40,10 @@ void run(std::string_view bytes) {
     expect(static_cast<unsigned char>(c) >= 0x20 && c != 0x7F, "what is shown drives no terminal");
   expect(escape_controls(shown) == shown, "what is shown can be shown");
 
-  std::string read;
-  for (const char32_t c : read_text(file_with(bytes))) read += to_utf8(c);
+  const std::string text = read_text(file_with(bytes));
+  expect(text == bytes, "a file is read as it is");
+  const Vocabulary vocabulary({characters.begin(), characters.end()});
+  const std::string read = vocabulary.decode(vocabulary.encode(text, "fuzz", "the text"));
   const std::size_t mark = bytes.starts_with("\uFEFF") ? 3 : 0;
   expect(valid && read == bytes.substr(mark), "a file is its characters, less the mark at its start");
 }
