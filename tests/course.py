@@ -180,10 +180,14 @@ def main():
         print(new)
         text = text.replace(str(table), str(new))
     if args.write:
+        PAGE.write_text(text, encoding="utf-8")
         for line in commands(text):
             run(line, stdout=subprocess.DEVNULL)
         for lines, quoted in quotations(text):
-            text = text.replace(quoted, quoted_anew(quoted, output_of(lines)))
+            try:
+                text = text.replace(quoted, quoted_anew(quoted, output_of(lines)))
+            except LookupError as error:
+                print(f"{'; '.join(lines)}: {error}; the quotation stays as it is", file=sys.stderr)
         PAGE.write_text(text, encoding="utf-8")
 
 
