@@ -21,7 +21,7 @@ CONFIG = {
               "final_norm": True, "init": {"scheme": "gpt2"}},
     "data": {"path": "", "val_fraction": 0.1, "val_path": ""},
     "train": {"steps": 60, "batch_size": 8, "lr": 0.001, "optimizer": "adamw", "seed": 1, "threads": 0},
-    "eval": {"every": 30}, "log": {"every": 10, "layers_every": 10},
+    "eval": {"every": 30}, "$derived": ["model.final_norm"], "log": {"every": 10, "layers_every": 10},
 }
 
 

@@ -60,7 +60,7 @@ def build(folder, units, edits, options=()):
         objects, all_words = zip(*pool.map(compiled, units))
     words = all_words[0]
     blas = Path(cache_entry("OPENBLAS_LIBRARY"))
-    programs = {"mutant": r"CMakeFiles/normscope\.dir/src/cli/", "mutant_tests": r"CMakeFiles/normscope_tests\.dir/"}
+    programs = {"mutant": r"CMakeFiles/normscope\.dir/src/cli/", "mutant_tests": r"CMakeFiles/test_cases\.dir/"}
     cache = (BUILD / "CMakeCache.txt").read_text(encoding="utf-8")
     mpi = re.findall(r"^MPI_\w+_LIBRARY:FILEPATH=(/.+)$", cache, re.MULTILINE)  # where the build has one
     runtimes = [w for w in words if w.startswith(("-fopenmp", "-fsanitize="))]
@@ -68,7 +68,7 @@ def build(folder, units, edits, options=()):
     for name, place in programs.items():
         own = [os.path.join(c["directory"], found[1]) for c in all_commands
                if (found := re.search(rf" -o ({place}\S+)", c["command"]))]
-        if not all(map(os.path.exists, own)):
+        if not own or not all(map(os.path.exists, own)):
             continue  # a build without the tests
         subprocess.run([words[0], *linker, *runtimes, "-o", str(folder / name), *own, *objects,
                         str(BUILD / "libnormscope_core.a"), str(blas), *mpi, f"-Wl,-rpath,{blas.parent}"], check=True)

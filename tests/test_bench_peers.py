@@ -99,7 +99,7 @@ class Peer(unittest.TestCase):
         for tied in (True, False):
             config = copy.deepcopy(bench_peers.QUICK[0].config("fp32")["model"])
             config.update(tie_embeddings=tied, norm_groups=1, norm_eps=1e-5, norm_eps_outside=False, norm_affine=True,
-                          qk_norm=False, residual=True, final_norm=True)
+                          qk_norm=False, qkv_norm=False, residual=True, final_norm=True)
             twin = torch_model.Transformer(config, 65).double()
             with torch.no_grad():
                 for parameter in twin.parameters():

@@ -48,7 +48,7 @@ class Sample(CliTest):
         self.assertTrue(self.sample("--length", "160").startswith(self.sample("--length", "50")))
 
     def test_an_accent_in_unicode_s_other_form_is_named(self):
-        for text, prompt, words in (("cafe\u0301 ", "café", ["U+00E9", "e + U+0301 (NFD)"]), ("a café be ", "cafe\u0301", ["U+0301", "(NFC)"])):
+        for text, prompt, words in (("cafe\u0301 ", "café", ["U+00E9", "(NFD)"]), ("a café be ", "cafe\u0301", ["U+0301", "(NFC)"])):
             self.write("text.txt", 100 * text)
             self.train("accents", {"train": {"steps": 1}}, "--overwrite")
             self.refused("sample", "accents", "--prompt", prompt, says=words)

@@ -20,7 +20,7 @@ SUMMARY = {"status", "steps", "params", "vocab", "corpus_hash", "final_train_los
            "best_step", "grad_first_last", "growth", "branch_share", "unigram", "bigram", "trigram", "4-gram", "seconds",
            "tokens_per_s", "peak_rss_mb",
            "ranks", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc", "version", "commit",
-           "trajectory_hash"}
+           "trajectory_hash", "digits"}
 
 
 class TheFolder(CliTest):

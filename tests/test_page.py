@@ -85,18 +85,20 @@ class InABrowser(CliTest):
             for what, column in (("", "train_loss"), (" (validation)", "val_loss")):
                 self.assertAlmostEqual(loss[1][placement + what], sum(float(row[column]) for row in last) / 2, delta=0.006)
 
-    def add_seconds(self):
-        """Gives each log the column of seconds, half a second a step."""
+    def write_seconds(self, are_there):
+        """Gives each log the column of seconds, half a second a step, or takes it away."""
         for folder in Path(self.path("runs")).iterdir():
-            header, *rows = (folder / "metrics.csv").read_text(encoding="utf-8").splitlines()
-            if "seconds" not in header.split(","):
-                rows = [f"{row},{int(row.split(',')[0]) / 2}" for row in rows]
-                (folder / "metrics.csv").write_text("\n".join([header + ",seconds", *rows, ""]), encoding="utf-8")
+            rows = Run(str(folder)).rows("metrics.csv")
+            for row in rows:
+                row.pop("seconds", None)
+                if are_there:
+                    row["seconds"] = str(int(row["step"]) / 2)
+            lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows), ""]
+            (folder / "metrics.csv").write_text("\n".join(lines), encoding="utf-8")
 
     def test_the_loss_is_drawn_by_step_tokens_or_seconds(self):
         for with_seconds in (False, True):
-            if with_seconds:
-                self.add_seconds()
+            self.write_seconds(with_seconds)
             disabled, steps, tokens, tip_of_tokens, clicked, seconds, tip_of_seconds, address = self.said("""
                 const disabled = [...$("axis").options].filter(option => option.disabled).map(option => option.value);
                 const steps = curves("loss")[0]; act("axis", "change", { value: "tokens" }); const tokens = curves("loss")[0];

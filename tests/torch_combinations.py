@@ -26,7 +26,7 @@ def first(column):
 
 
 # Wide and long enough that no norm's variance is by chance near 0: there float32 says nothing of the formula.
-BASE = {"n_layer": 3, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 8,
+BASE = {"n_layer": 3, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 8, "norm_groups": 2,
         "init": {"scheme": "xavier_normal", "embed_std": 1.0}}
 SEQUENCES = 4
 # Without norms a stream of unit size grows from block to block until attention is one-hot, and a rounding error of

@@ -354,7 +354,8 @@ Outcome first_weights(const Context& given) {
     const double* w = model.parameters.at(p);
     if (!p.is_matrix()) {
       const double start = first_number(model.config(), p);
-      worst.add(p.name, std::count(w, w + p.size, start) == p.size ? 0 : 1, 1);
+      for (Index i = 0; i < p.size; ++i)
+        worst.add(p.name, std::abs(w[i] - start), start != 0 ? std::abs(start) : 1);
       continue;
     }
     const double* v = other.parameters.at(other.layout()[other.layout().find(p.name)]);

@@ -121,6 +121,7 @@ Times time_steps(const RunConfig& config, Index steps) {
   for (Index i = 0; i < std::ssize(tokens); ++i)
     tokens[i] = static_cast<Token>(stream.below(i, vocabulary_size));
 
+  const std::atomic<bool>& stop = stop_on_signals();  // so that the temporary folder is removed
   const TemporaryFolder temporary;
   const RunFolder folder(temporary.path(), Existing::refuse);
   LayerLogs logs(folder);
@@ -132,7 +133,6 @@ Times time_steps(const RunConfig& config, Index steps) {
   Times times;
   times.ops.context = config.model.context;
   Index step = 0;
-  const std::atomic<bool>& stop = stop_on_signals();  // so that the temporary folder is removed
   const auto seconds_of_step = [&](bool logged) {
     if (stop) throw Error(Exit::interrupted, "[bench] interrupted");
     model.tape.set_op_listener(logged ? nullptr : &times.ops);
