@@ -67,7 +67,7 @@ def build(folder, units, edits, options=()):
     linker = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []  # twice as quick
     for name, place in programs.items():
         own = [os.path.join(c["directory"], found[1]) for c in all_commands
-               if (found := re.search(rf" -o ({place}\S+)", c["command"]))]
+               if (found := re.search(rf" -o ({place}\S+\.o)\b", c["command"]))]
         if not own or not all(map(os.path.exists, own)):
             continue  # a build without the tests
         subprocess.run([words[0], *linker, *runtimes, "-o", str(folder / name), *own, *objects,
