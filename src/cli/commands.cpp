@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cxxopts.hpp>
 #include <iostream>
@@ -124,11 +123,8 @@ template <class Number>
 Number CommandLine::number_of(const std::string& name, Number min, Number max, Number otherwise) const {
   const std::optional<std::string> text = text_of(name);
   if (!text) return otherwise;
-  Number value{};
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  // Written so that NaN is refused.
-  if (error == std::errc() && end == text->data() + text->size() && value >= min && value <= max)
-    return value;
+  const std::optional<Number> value = parse_number<Number>(*text);
+  if (value && *value >= min && *value <= max) return *value;  // NaN is refused
   refuse(command_.name, "--", name, ": got '", *text, "'; expected a number from ", min, " to ", max);
 }
 

@@ -2,12 +2,38 @@
 #pragma once
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace normscope {
+
+// The number that the whole text writes in decimal (integers: to `base`); nullopt for another text, or a
+// number out of range. Reals by strtod, as libc++ before version 20 has no from_chars for them.
+template <class Number>
+std::optional<Number> parse_number(const std::string& digits, int base = 10) {
+  const char* end = digits.data() + digits.size();
+  Number value{};
+  if constexpr (std::is_floating_point_v<Number>) {
+    if (digits.empty() || digits.find_first_not_of("0123456789+-.eEinfaINFA") != digits.npos ||
+        digits[0] == '+')
+      return std::nullopt;
+    char* parsed = nullptr;
+    errno = 0;
+    value = std::strtod(digits.c_str(), &parsed);
+    if (parsed != end || errno == ERANGE) return std::nullopt;
+  } else {
+    const auto [parsed, error] = std::from_chars(digits.data(), end, value, base);
+    if (parsed != end || error != std::errc()) return std::nullopt;
+  }
+  return value;
+}
 
 // The elements of a vector or set of strings, with `separator` between them.
 template <class Words>

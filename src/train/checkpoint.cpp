@@ -1,7 +1,6 @@
 #include "train/checkpoint.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "config/dump.h"
@@ -73,12 +72,10 @@ const std::string& metadata_at(const SafetensorsFile& file, const std::string& k
 template <class Number, class... Base>
 Number number_at(const std::string& path, const Metadata& metadata, const std::string& key, Base... base) {
   const std::string& digits = metadata_at(path, metadata, key);
-  const char* end = digits.data() + digits.size();
-  Number value{};
-  const auto result = std::from_chars(digits.data(), end, value, base...);
-  require(result.ec == std::errc() && result.ptr == end, "safetensors", path, ": metadata '", key, "' is ",
-          quote(digits), "; expected a number");
-  return value;
+  const std::optional<Number> value = parse_number<Number>(digits, base...);
+  require(value.has_value(), "safetensors", path, ": metadata '", key, "' is ", quote(digits),
+          "; expected a number");
+  return *value;
 }
 template <class Number, class... Base>
 Number number_at(const SafetensorsFile& file, const std::string& key, Base... base) {
