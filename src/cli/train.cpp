@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cmath>
 #include <iostream>
-#include <set>
 
 #include "cli/commands.h"
 #include "cli/terminal.h"

@@ -23,7 +23,7 @@
 
 namespace normscope {
 
-// native: our own kernels, for float; double then uses openblas, as whose digits it has. automatic: native,
+// native: our own kernels for float; doubles are multiplied by OpenBLAS. automatic: native,
 // but openblas where a character is sampled, whose products of one row do not repay packing B.
 enum class GemmProvider { automatic, openblas, native, reference };
 
