@@ -45,7 +45,7 @@ using enum PlacementKind;
 }  // namespace
 
 TEST_CASE("model: gradients of every placement, norm and activation equal central differences") {
-  const ThreadCount one(1);  // so small a model only waits for its threads
+  const ThreadCount one(1);  // so small a model is slower with threads
   std::ptrdiff_t tested = 0, with_norms = 0;
   for (const Placement& placement : placement_table()) {
     with_norms += placement.has_norms();

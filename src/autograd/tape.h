@@ -2,8 +2,8 @@
 //
 // Creation order is a topological order, so its reverse is a valid order for gradients. An op computes its
 // value at once and records a closure that adds its contribution to its inputs' gradients. Values, gradients
-// and closures live in the step's arena: nothing is freed during a step, and nothing is allocated after the
-// first one.
+// and closures live in the step's arena. Gradients are reused within a step as soon as they have been passed
+// on; after the first steps nothing is allocated from the system.
 #pragma once
 
 #include <new>
@@ -34,8 +34,8 @@ struct Accumulator {
   Real beta;
 };
 
-// An observer of values and final gradients at the model's sites, branches and attention heads. on_value() may
-// modify the value; the forward pass continues with the modified one.
+// An observer of values and final gradients at the model's sites, branches and attention heads. on_value()
+// may modify the value; the forward pass continues with the modified one.
 template <class Real>
 class TapListener {
  public:
@@ -96,8 +96,8 @@ class Tape {
                       [](const void* c, Tape& tape) { (*static_cast<const Backward*>(c))(tape); }, call_});
   }
 
-  // The report of an op's call and of its backward to the OpListener; declare it first in the op. out 0: as
-  // many features as the input.
+  // A guard that times an op and reports it to the OpListener; construct it first in the op. out = 0 means
+  // out = in.
   class Op {
    public:
     Op(Tape& tape, const char* name, Index rows, Index in, Index out = 0) : tape_(tape) {

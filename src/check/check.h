@@ -58,7 +58,8 @@ constexpr double identity_limit = 1e-10;
 // Adds N(0, 0.3) to gains, biases and scales, because a gradient that is right only at gain 1 and bias 0 must
 // not pass. A matrix of zeros (in, out) gets N(0, 1/in): behind it every gradient would be 0, right or wrong.
 template <class Real>
-void move_off_constants(const ParameterLayout& layout, std::uint64_t seed, ParameterBuffer<Real>& parameters) {
+void move_off_constants(const ParameterLayout& layout, std::uint64_t seed,
+                        ParameterBuffer<Real>& parameters) {
   for (const Parameter& p : layout.list()) {
     Real* values = parameters.at(p);
     if (p.is_matrix() && std::any_of(values, values + p.size, [](Real x) { return x != 0; })) continue;
@@ -68,8 +69,8 @@ void move_off_constants(const ParameterLayout& layout, std::uint64_t seed, Param
   }
 }
 
-// The training step whose branch factors the laws apply, in the branches' warm-up of T steps: later than T,
-// when the first block has its whole branches and the second has not; in a single block T/2.
+// The training step whose branch factors the laws apply. With several blocks it is step T + T/2 of the
+// branches' warm-up of T steps, where block 1 is at full scale and block 2 is not; with one block it is T/2.
 inline Index checked_step(const RunConfig& config) {
   const Index T = config.train.branch_warmup_steps, half = std::max<Index>(1, T / 2);
   return config.model.n_layer > 1 ? T + half : half;
@@ -96,9 +97,9 @@ inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets
 
 // Compares <g, d> with (loss(W + h d) - loss(W - h d)) / 2h for each parameter W with gradient g. The
 // direction d is an equal mix of g/|g| and a random vector: a random direction alone would reveal only
-// 1/sqrt(size) of an error. The limit is 1e-6 |g| at the best of a few step sizes h. If no two of them agree,
-// finite differences are too noisy and the tensor is skipped. `loss` is a function of model.parameters; an
-// empty one stands for the model's own loss of the batch.
+// 1/sqrt(size) of an error. h takes five values, and the law holds if one of them gives an error below
+// 1e-6 |g|. If no two of them agree, finite differences are too noisy and the tensor is skipped. `loss` is a
+// function of model.parameters; an empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,
                                  const ParameterBuffer<double>& gradients,
                                  const std::function<double()>& loss = {});

@@ -189,8 +189,8 @@ std::optional<Verdict> difference_verdict(const Parameter& p, const double* g, d
   for (const double step : steps) {
     const double h = step * length, difference = (loss_at(h) - loss_at(-h)) / (2 * h);
     const double error = std::abs(difference - slope), scale = size + rounding / h / limit;
-    // If two step sizes agree with each other but not with the gradient, the gradient is judged wrong, unless
-    // a shorter, accurate enough step agrees with it: both may have crossed the kink of a ReLU.
+    // Two steps that agree with each other and not with the gradient count as a fault. A shorter and accurate
+    // step that agrees with the gradient overrules them, since both may have crossed the kink of a ReLU.
     const bool agrees = !(error > limit * scale);
     const bool is_accurate = !verdict || limit * scale <= 0.1 * verdict->error;
     if (agrees && is_accurate) {
@@ -253,7 +253,7 @@ Outcome compare_with_differences(Model<double>& model, const Pass& batch,
 Outcome finite_differences(const Context& given) {
   const bool held = is_detached(given.config.model);
   TestModel<double> model(given, given.config.model);
-  const WindowBatch batch = small_batch(given, 8);  // the fewer ReLUs the fewer meet their kink
+  const WindowBatch batch = small_batch(given, 8);  // short, so that few inputs of ReLUs lie near 0
   model.loss_and_gradients(view(batch));
   const ParameterBuffer<double> gradients = model.gradients;
   std::function<double()> loss;
@@ -304,7 +304,8 @@ Outcome precision(const Context& given) {
   const Result result = worst.result(text("the engine that trains (", name_of(given.config.train.precision),
                                           ") equals the one in double: loss, sites, gradients"),
                                      limit);
-  // A draw may move one softmax of many from one key to another, and the next none.
+  // The effect of rounding varies from draw to draw: a near-tie in one softmax may flip. The worst of 8
+  // counts.
   for (std::uint64_t draw = 0; draw < 8 && !result.holds(); ++draw) {
     const Tensors moved = tensors_of(exact, view(batch), RoundedSites(rounding, draw));
     for (const auto& [name, scale] : scales)

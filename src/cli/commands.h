@@ -18,7 +18,7 @@ struct Option {
   std::string_view name;   // with its short form: "q,quiet"
   std::string_view value;  // the value's name in the help; empty: a flag
   std::string_view help;
-  std::string_view other_names = "";  // in other programs, between blanks: an unknown one leads here
+  std::string_view other_names = "";  // between blanks: names for which an error suggests this option
 
   std::string long_name() const { return std::string(name.substr(name.find(',') + 1)); }
 };
@@ -28,7 +28,8 @@ constexpr Option set_option = {"set", "KEY=VALUE",
                                "set a config key, e.g. --set model.norm=rmsnorm; may be given often"};
 constexpr Option threads_option = {
     "threads", "N",
-    "threads (default: train.threads, else what is fastest, up to OMP_NUM_THREADS or the cores)"};
+    "threads (default: train.threads, else OpenMP's number, at most the container's quota; train then also "
+    "tries fewer)"};
 
 class CommandLine;
 

@@ -197,7 +197,7 @@ each feature the scale and shift that lower the loss.
   std::cout << R"(
 == 3. Axes: which numbers share a mean and a variance ==
 Two sequences of two tokens of four features: the fewest with four different
-results. Batch and instance norm look at later tokens, so causality fails.
+results. Batch and instance norm average over later tokens, so causality fails.
   try: normscope check configs/deep_pre.json --set model.norm=batchnorm
 
 )";

@@ -28,8 +28,8 @@ constexpr std::string_view script_commands[] = {"compare", "measure", "predict",
 
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
 
-// True if the environment says how OpenMP's threads spin or to which processors they are bound, or if valgrind
-// runs the program, which would not follow it into a second start.
+// True if the environment says how OpenMP's threads spin or to which processors they are bound, or if
+// valgrind runs the program, which would not follow it into a second start.
 bool keeps_openmp_as_it_is() {
   constexpr const char* settings[] = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES",
                                       "GOMP_CPU_AFFINITY"};
@@ -38,10 +38,10 @@ bool keeps_openmp_as_it_is() {
          (preload != nullptr && std::string_view(preload).find("vgpreload") != std::string_view::npos);
 }
 
-// Shortens the spins of threads that have reached the end of a parallel loop before the others: by default they
-// occupy, for milliseconds, processors that busy programs or the loop's last threads need. GNU's OpenMP reads
-// GOMP_SPINCOUNT before main() alone, so the program starts itself again, once, with 1000 spins (20 to 50 us).
-// kernels/NOTES.md lists what else was tried.
+// Shortens the spins of threads that have reached the end of a parallel loop before the others: by default
+// they occupy, for milliseconds, processors that busy programs or the loop's last threads need. GNU's OpenMP
+// reads GOMP_SPINCOUNT only when it is loaded, so the program sets it to 1000 spins (20 to 50 us) and starts
+// itself again, once. kernels/NOTES.md lists what else was tried.
 void shorten_spins([[maybe_unused]] char** argv) {
 #if defined(KMP_VERSION_MAJOR)
   if (!is_set("KMP_BLOCKTIME") && !is_set("OMP_WAIT_POLICY")) kmp_set_blocktime(0);

@@ -234,8 +234,8 @@ const Command train_command = {
     .arguments = "CONFIG",
     .purpose = "train a model; logs every layer's activations and gradients",
     .details =
-        "Reads one JSON file and leaves a run folder with logs, checkpoints and weights. What the columns of "
-        "its logs mean: src/logs/README.md.",
+        "Reads one JSON file and leaves a run folder with logs, checkpoints and weights. src/logs/README.md "
+        "defines the columns of its logs.",
     .options = {set_option,
                 threads_option,
                 {"out", "DIR", "run folder (default: runs/<name>)"},

@@ -20,8 +20,8 @@ std::string dump_text(const RunConfig& config);
 Json json_schema();
 
 // The keys in which two configs differ and that resuming must keep, with their values: "model.n_layer
-// (6 -> 12), train.lr (...)". A key that has an effect in only one of them follows from another difference
-// and is left out.
+// (6 -> 12), train.lr (...)". A key that only one of them uses is left out:
+// a difference in the list is the cause.
 std::string fixed_differences(const RunConfig& a, const RunConfig& b);
 
 }  // namespace normscope

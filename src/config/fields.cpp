@@ -98,7 +98,7 @@ void default_momentum(RunConfig& c) {
 void default_min_lr(RunConfig& c) {
   c.train.min_lr = std::strtod(text(std::setprecision(15), c.train.lr / 10).c_str(), nullptr);
 }
-// The placement of the last sublayer decides.
+// The placement as it is written decides, the last one of a list: hybrid and mix are not resolved to blocks.
 void default_final_norm(RunConfig& c) {
   c.model.final_norm = placement_row(c.model.norm_placement.back().ffn).final_norm;
 }
@@ -162,7 +162,7 @@ const std::vector<Field> table = {
         "number of groups into which groupnorm divides the features", {.needs = {{norm_has_groups}}}),
     row("model.final_norm", model(&M::final_norm), boolean_or_auto(),
         "whether there is a norm before the head",
-        {.default_to = {"as the placement of the last sublayer has it", default_final_norm},
+        {.default_to = {"as the (last) placement has it", default_final_norm},
          .takes_auto = true,
          .needs = {{has_norm, false}}}),
     row("model.embed_norm", model(&M::embed_norm), boolean(),
@@ -245,7 +245,8 @@ const std::vector<Field> table = {
     row("train.seed", train(&T::seed), integer(0, max_seed), "seed of weights, batches and dropout"),
     row("train.precision", train(&T::precision), one_of<Precision>(),
         "precision of the operands of matrix products", {.label = "{}", .other_names = {"dtype"}}),
-    row("train.gemm", train(&T::gemm), one_of<GemmProvider>(), "implementation of matrix products"),
+    row("train.gemm", train(&T::gemm), one_of<GemmProvider>(),
+        "implementation of the matrix products of linear layers"),
     row("train.threads", train(&T::threads), integer(0, 1024),
         "number of threads; 0: at most OpenMP's number and the container's quota, by trial",
         {.role = KeyRole::bookkeeping}),

@@ -79,10 +79,10 @@ enum class KeyRole {
   bookkeeping      // no weight and no loss depends on it; free on resume
 };
 
-// A default that depends on the keys of earlier rows.
+// A default that depends on other keys, whose rows stand above in the table.
 struct DerivedDefault {
   std::string words = {};               // "4*d_model"; empty: the default is RunConfig's initialiser
-  void (*apply)(RunConfig&) = nullptr;  // null: the loader computes the default
+  void (*apply)(RunConfig&) = nullptr;  // null: RunConfig's initialiser; `name` is the loader's
 };
 
 // A condition without which a key has no effect.
@@ -102,12 +102,12 @@ struct FieldTraits {
   DerivedDefault default_to = {};
   bool required = false;    // there is no default
   bool takes_auto = false;  // "auto" means the default
-  std::string follows =
-      {};  // another key; overriding that key without this one resets this one to its default
+  // Another key: if a later file or --set changes that one and not this one, this one returns to its default.
+  std::string follows = {};
   KeyRole role = KeyRole::fixed;
   std::vector<Need> needs = {};  // the key has an effect where all of them hold
-  std::string label =
-      {};  // a value's words in a table or a legend: "L {}"; by default the key's leaf: "d_ff {}"
+  // The words for a value in a table or a legend: "L {}"; by default the key's last part: "d_ff {}".
+  std::string label = {};
   std::vector<std::string_view> other_names = {};  // in nanoGPT, PyTorch's examples and Hugging Face
 };
 
@@ -129,7 +129,7 @@ struct Field : FieldTraits {
   }
   bool is_used(const RunConfig& config) const { return unmet_need(config) == nullptr; }
 
-  // Gives the key its default, which may depend on the other keys.
+  // Gives the key its default, which may depend on keys of rows above.
   void set_default(RunConfig& config) const {
     if (default_to.apply)
       default_to.apply(config);

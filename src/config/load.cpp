@@ -169,8 +169,9 @@ class Loader {
     set(field, field.get(loaded_.config), words);
   }
 
-  // Gives keys without effect the values that they resolve to: first those that a condition prescribes, on
-  // which other conditions depend, then the defaults of all others.
+  // Gives keys without effect the values that they resolve to. The first pass sets the keys whose unmet need
+  // prescribes a value, since the needs of other keys may test them; the second sets the rest to their
+  // defaults.
   void settle_keys_without_effect() {
     for (const Field& field : fields()) {
       const Need* unmet = field.unmet_need(loaded_.config);
@@ -182,6 +183,8 @@ class Loader {
     }
   }
 
+  // Notes that a key has no effect, and that the user gave it a value in vain. A value is not in vain if
+  // another default follows from it: norm_placement has no effect without a norm, but decides final_norm.
   void note_if_idle(const Field& field) {
     const Need* unmet = field.unmet_need(loaded_.config);
     if (!unmet) return;

@@ -40,16 +40,15 @@ inline bool in_parallel_loop() { return omp_in_parallel() != 0; }
 
 inline Index block_count(Index items, Index block) { return (items + block - 1) / block; }
 
-// The items of a parallel loop that a thread starts with, and how many of them are taken; one cache line
-// each.
+// The items of a parallel loop that a thread starts with. Padded to a cache line against false sharing.
 struct alignas(64) LoopRange {
-  std::atomic<Index> next;
+  std::atomic<Index> next;  // the next item to take
   Index end;
 };
 
-// Call body(i) for each i of [0, items), each in one thread, and rethrow the first exception. Each thread
-// starts with a range of neighbouring items, the same one in every loop of as many items, so that their rows
-// are still in its cache; then it takes items of the other ranges, since cores differ in speed.
+// Call body(i) for each i of [0, items), exactly once, by some thread, and rethrow the first exception. Each
+// thread starts with a range of neighbouring items, the same one in every loop of as many items, so that
+// their rows are still in its cache; then it takes items of the other ranges, since cores differ in speed.
 template <class Body>
 void parallel_for(Index items, Body&& body) {
   const Index threads = thread_count();

@@ -47,8 +47,8 @@ class BatchSampler {
 };
 
 // Windows at 0, T, 2T, ... and a shorter last one: every character but the first is predicted exactly once.
-// With a `count` at most so many of the whole windows among these, evenly spaced; without a whole window the
-// short one.
+// If count > 0: at most `count` whole windows, evenly spaced. A text shorter than a window gives one short
+// window.
 std::vector<Window> evaluation_windows(Index characters, Index context, Index count = 0);
 
 }  // namespace normscope

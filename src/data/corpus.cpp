@@ -54,8 +54,8 @@ class CodePoints {
   std::vector<bool> occurs_ = std::vector<bool>(last_code_point + 1);
 };
 
-// What may be the matter with a character that the vocabulary lacks: Unicode writes é as one character or as
-// an e and a combining accent.
+// A hint for a character that the vocabulary lacks: Unicode writes é as one character or as an e and a
+// combining accent.
 std::string accents_hint(char32_t code, const Vocabulary& vocabulary) {
   constexpr char32_t first_accent = 0x300, last_accent = 0x36F, first_letter = 0xC0, last_letter = 0x24F;
   if (code >= first_accent && code <= last_accent)

@@ -74,7 +74,7 @@ std::string read_file(const std::string& path, std::string_view topic, Index max
 
   struct stat status {};
   std::string bytes;
-  // A regular file takes no more memory than its size; a pipe, and a file of /proc, says 0.
+  // A regular file takes no more memory than its size; a pipe, and a file of /proc, reports 0.
   if (::fstat(file.get(), &status) == 0) bytes.reserve(std::min<Index>(status.st_size, max_bytes) + 1);
   for (;;) {
     const std::size_t have = bytes.size();

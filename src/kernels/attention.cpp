@@ -13,10 +13,10 @@ namespace normscope {
 namespace {
 
 // Queries per tile. Scores are computed transposed (Sᵀ = K Qᵀ): softmax then reduces down columns, without
-// horizontal sums. The mask hides part of the last 16 keys of a tile.
+// horizontal sums. Only the last 16 keys of a tile are masked for some of its queries.
 constexpr Index query_tile = 16;
 
-// Queries whose weights are kept at a time in the backward: the terms of one visit of dK and dV.
+// Queries per block of the backward, which updates dK and dV once a block.
 constexpr Index query_block = 4 * query_tile;
 
 // A head's operand of products: the matrix itself, or a copy rounded to bf16 in scratch of this thread's Tag.
@@ -72,7 +72,8 @@ void multiply_by_queries(const GemmKernel<float>& kernel, const CausalTile& tile
 }
 
 // Head statistics of a tile: max logit, entropy log l - sum_j P_j s_j with s = S - max S and l = sum_j
-// e^(s_j), weight of key 0. One logarithm of the product of all the l, which are at most n_keys.
+// e^(s_j), weight of key 0. The sum of the log l is taken as one logarithm of their product,
+// which cannot overflow, as l <= n_keys.
 HeadStats stats_of(const CausalTile& tile) {
   HeadStats stats;
   double sums = 1;

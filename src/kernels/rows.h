@@ -4,7 +4,8 @@
 // Both families of norms compute
 //   y = gain * x̂ + bias,  x̂ = (x - mean) * rstd,  rstd = 1/sqrt(var + eps), or 1/(sqrt(var) + eps)
 // with the biased variance, and backwards, with g = gain*dy and means over what is normalised together,
-//   dx = rstd (g - mean(g) - x̂ mean(g x̂)),  dgain = sum over rows of dy x̂,  dbias = sum over rows of dy.
+//   dx = rstd (g - mean(g) - x̂ mean(g x̂)),  dgain = sum over rows of dy x̂,  dbias = sum over rows of dy;
+// RMS norm has neither mean(x) nor mean(g); with eps outside the root the term of x̂ is times (σ + eps)/σ.
 #pragma once
 
 #include "kernels/softmax.h"

@@ -6,8 +6,8 @@
 namespace normscope {
 
 // Maximum m = max x_i and sum l = sum exp(x_i - m) of each row x: softmax(x)_i = exp(x_i - m) / l. They are
-// not joined to one log-sum-exp: rounding m + log(l) would multiply every weight by up to 1 ± ulp(m)/2, and
-// the gradients of a row would no longer cancel.
+// not joined to one log-sum-exp: rounding m + log(l) would scale all weights of the row by one error, up to
+// 1 ± ulp(m)/2, so that the row's gradients would no longer sum to 0.
 template <class Real>
 struct SoftmaxStats {
   Real *max, *sum;  // (rows) each

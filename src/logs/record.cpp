@@ -47,7 +47,7 @@ std::string cpu_name() {
   return "unknown";
 }
 
-// "glibc 2.36", which computes cosines and logarithms
+// "glibc 2.36": the digits of n-gram losses may depend on it
 std::string libc_name() {
   char name[100] = "unknown";  // with another C library it stays that
   confstr(_CS_GNU_LIBC_VERSION, name, sizeof name);

@@ -22,7 +22,7 @@ constexpr const char* model_file = "model.safetensors";
 constexpr const char* best_file = "best.safetensors";
 constexpr const char* sample_file = "sample.txt";
 
-// What to do with a run that exists already.
+// The action for a run that exists already.
 enum class Existing { refuse, overwrite, resume };
 
 // Usage Error unless a run can start or go on at this path. It cannot if the path is a file, if the folder is

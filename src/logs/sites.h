@@ -69,8 +69,8 @@ class SiteStatistics : public TapListener<float> {
   // Rows in the order of the model. Over several batches, norms are root mean squares.
   std::vector<SiteRow> rows(Index batches = 1) const;
   std::vector<HeadRow> head_rows() const;
-  // The first site whose value is not finite, else the last one whose gradient is not: backward computes it
-  // first. The caller adds the step.
+  // The first site whose value is not finite; if all are, the site nearest to the loss whose gradient is not,
+  // where the backward meets it first. The caller adds the step.
   std::optional<FirstNonfinite> first_nonfinite() const;
 
  private:

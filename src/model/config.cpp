@@ -34,7 +34,7 @@ std::vector<BlockRows> placements_of(const ModelConfig& config) {
   const Index blocks = config.n_layer, written = std::ssize(config.norm_placement);
   require(written == 1 || written == blocks, "placement", "got ", written, " placements for ", blocks,
           " blocks");
-  // The 1e-9 keeps a product such as 0.1*10, just above its true value, from counting one block too many.
+  // The 1e-9 keeps a product such as 0.07*100, just above its true value, from counting one block too many.
   const double mixed = std::ceil(config.mix_post_fraction * static_cast<double>(blocks) - 1e-9);
   std::vector<BlockRows> rows;
   for (Index i = 0; i < blocks; ++i) {

@@ -48,8 +48,8 @@ double training_flops_per_token(const ModelConfig& config, const ParameterLayout
 // rate of the instruction set.
 double expected_step_seconds(const ModelConfig& config, const ParameterLayout& layout, Index tokens);
 
-// Usage Error, before anything is allocated, if this machine or container lacks the memory for that many
-// models: one per process, and a model in double counts as two.
+// Usage Error, before anything is allocated, if this machine or container lacks the memory. `copies`:
+// the models of this process at a time; a model in double counts as two.
 void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index copies = 1);
 
 }  // namespace normscope

@@ -1,5 +1,6 @@
-// The norms, a row each, data only. The config's allowed values and checks, the norm's parameters, `explain`,
-// `check` and the scripts (through `config --schema`) follow from the row.
+// The norms, a row each, data only. The config's allowed values and checks, the norm's parameters,
+// `explain`'s table and the choices of the scripts (through `config --schema`) follow from the row. `check`,
+// `explain`'s worked numbers and scripts/torch_model.py state each equation once more, on purpose.
 #pragma once
 
 #include <span>

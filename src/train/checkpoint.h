@@ -50,8 +50,8 @@ std::string text_difference(const std::string& hash, const CheckpointMeta& now);
 // Saves the weights alone, for load_state_dict of a PyTorch module.
 void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model);
 
-// Refuses a file with missing, misshapen or extra parameters; it may have moments and sites too. Looks at the
-// header alone, so a false one cannot make it allocate.
+// Refuses a file with missing, misshapen or extra parameters; it may have moments and sites too. Reads the
+// header alone, so that a forged one cannot cause a large allocation.
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout);
 
 // The finished steps behind the weights; 0 in a file of another program.
@@ -78,8 +78,8 @@ struct Weights {
   SafetensorsFile open() const;  // Error: the file is damaged; it names the others
 };
 
-// The newest weights of a run folder: model.safetensors if it is of the last step taken, else
-// checkpoint.safetensors, else best.safetensors. Reads no more than headers. A file stands for itself.
+// The newest weights of a run folder: model.safetensors unless checkpoint.safetensors is of a later step;
+// else checkpoint.safetensors, else best.safetensors. Reads no more than headers. A file stands for itself.
 // Errors: a damaged header; no weights (usage), with the reason: the run diverged first, was killed first, is
 // no run.
 Weights newest_weights(const std::string& run_or_file);

@@ -6,9 +6,9 @@
 
 namespace normscope {
 
-// The direction of a matrix of that shape, from its gradient G times `gradient_scale`: M = mu M + G, then
-// G + mu M made nearly orthogonal (its singular values near 1). Updates the momentum M. All three arrays are
-// apart.
+// Writes the direction of a matrix's update, from its gradient times `gradient_scale`, G: M = mu M + G, then
+// G + mu M made nearly orthogonal (its singular values near 1). Updates the momentum M. The three arrays, of
+// the direction's shape, must not overlap.
 template <class Real>
 void muon_direction(const TrainConfig& config, double gradient_scale, const Real* gradient, Real* momentum,
                     const Matrix<Real>& direction);

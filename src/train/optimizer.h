@@ -11,10 +11,12 @@
 
 namespace normscope {
 
-// The rate of update s = 1..S, w = warmup_steps: lr*s/w for s <= w. Then, with p = (s-w)/(S-w): cosine
-// min_lr + (lr - min_lr)(1 + cos(pi p))/2; linear lr + (min_lr - lr) p; constant lr; wsd (warm-up, stable,
-// decay) lr, and in the last share `cooldown` of the steps after the warm-up linear to min_lr. A single step
-// after the warm-up (S-w = 1) trains at lr.
+// The rate of update s = 1..S with w = warmup_steps: lr*s/w for s <= w, then, with p = (s-w)/(S-w),
+//   cosine    min_lr + (lr - min_lr)(1 + cos(pi p))/2
+//   linear    lr + (min_lr - lr) p
+//   constant  lr
+//   wsd       warm-up, stable, decay: lr, then linear to min_lr over the last share `cooldown` of S-w
+// A single step after the warm-up (S-w = 1) trains at lr.
 double learning_rate(const TrainConfig& config, Index step);
 
 // A tensor with a row in params.csv: a parameter, or the weights of queries, keys or values in
@@ -74,7 +76,7 @@ double clip_factor(double grad_clip, double norm);
 template <class Real>
 struct Moments {
   std::vector<Real> first;   // AdamW's m; the momentum of SGD and Muon
-  std::vector<Real> second;  // AdamW's v; the velocity of Muon's step along the direction; 0 with SGD
+  std::vector<Real> second;  // AdamW's v; Muon's last direction; 0 with SGD
 };
 
 template <class Real>

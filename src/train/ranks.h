@@ -15,8 +15,8 @@
 namespace normscope {
 
 // Collective communication: all ranks call the same functions in the same order. It moves numbers and never
-// adds any, because the order of a sum, and so its bits, would depend on the number of ranks. This base class
-// is the only rank of a run.
+// adds any, because the order of a sum, and so its bits, would depend on the number of ranks. The base class
+// implements a run of one process.
 class Ranks {
  public:
   virtual ~Ranks() = default;

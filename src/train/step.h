@@ -32,7 +32,7 @@ struct StepResult {
 
 class StepRunner {
  public:
-  // `model` and `train_text` must outlive the runner. A probe sets `dropout` to false: it has none. Ranks
+  // `model` and `train_text` must outlive the runner. `dropout`: false in a probe. Ranks
   // take micro-batches in turn: rank r of R computes those of number r, r+R, ...
   StepRunner(const RunConfig& config, Model<float>& model, std::span<const Token> train_text,
              bool dropout = true, const Ranks& ranks = one_rank());

@@ -1,10 +1,10 @@
 // The thread count of a run that sets none, by trial: no bit depends on it, but beside busy programs fewer
 // threads are faster.
 //
-// A trial compares the count in use with half or twice as many, two steps each in turn, and keeps the faster
-// one. The first trial begins after two steps. After a trial that kept its count the next one begins 250
-// steps later; after one that changed the count, which may not have gone far enough, 16 steps later; and at
-// any time when the time of steps has changed by a quarter.
+// A trial compares the count in use with another, two steps each in turn, and keeps the faster one. The other
+// is half the count in use, or twice as many; a trial that keeps its count turns the direction round.
+// The first trial begins after 2 steps, the next ones 250 steps after a trial that kept its count, 16 after
+// one that changed it, or, later than 16, when the time of steps has changed by a quarter.
 #pragma once
 
 #include <cmath>

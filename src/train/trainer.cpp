@@ -215,7 +215,8 @@ Trainer::Ended Trainer::diverge(Step& step) {
   statistics_.clear();
   const StepResult& result = runner_.compute(step.number, &statistics_);
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
-  const bool is_updated = state_.step == step.number;  // then its rows are those of the weights before
+  // A row describes the weights before the update; after an update, this pass used those that follow it.
+  const bool is_updated = state_.step == step.number;
   if (layer_logs_ && !is_updated)
     layer_logs_->write(step.number, statistics_.rows(), {}, statistics_.head_rows());
   if (step.row.step_ms == 0) take_time(step);
@@ -287,7 +288,7 @@ void Trainer::show_progress(const Step& step) {
 
 void Trainer::save() {
   if (!folder_) return;
-  metrics_log_->sync();  // the checkpoint counts on the rows
+  metrics_log_->sync();  // first, since a resumed run expects the rows up to the checkpoint
   if (layer_logs_) layer_logs_->sync();
   save_checkpoint(folder_->file(checkpoint_file), run_meta(), state_, model_, optimizer_.moments);
 }
@@ -322,8 +323,8 @@ void Trainer::complete_record() {
   if (step_seconds_ > 0) record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
 }
 
-// Writes the summary twice: of a large text, counting n-grams may take longer than a scheduler grants a
-// program that it has told to end.
+// Writes the summary twice: counting the n-grams of a large text may take longer than the grace period after
+// a SIGTERM.
 void Trainer::write_summary() {
   const std::string path = folder_->file(summary_file);
   write_record(path, record_, config_.train);

@@ -24,7 +24,8 @@
 namespace normscope {
 
 // native: our own kernels for float; doubles are multiplied by OpenBLAS. automatic: native,
-// but openblas where a character is sampled, whose products of one row do not repay packing B.
+// but openblas while text is sampled, where most products have one row and packing B takes longer than they
+// do.
 enum class GemmProvider { automatic, openblas, native, reference };
 
 // bf16: the operands of the three products of every linear layer, the head included, and of attention's

@@ -10,7 +10,7 @@
 namespace normscope {
 
 // An element of an operand as the micro-kernel reads it: one step of k as a float, or two steps of k in bf16,
-// the first in the low half. Where k is odd, the high half of the last element is zero.
+// the first in the low half. If k is odd, the high half of the last element is zero.
 using Bf16Pair = std::uint32_t;
 
 template <class Element>

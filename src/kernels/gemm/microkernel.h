@@ -24,7 +24,8 @@ constexpr Index tile_rows = 6;  // 16 registers
 #endif
 constexpr Index tile_cols = 2 * lanes;
 
-// KC: panels of B are streams from the L2 cache at any depth, and longer blocks visit C less often.
+// KC: large, since B streams from the L2 cache whatever its depth, and C is read and written once a block of
+// k.
 constexpr Index tile_depth = 512;
 
 // Rows to pack are a page or more apart, which hardware prefetchers do not follow: they are prefetched by
@@ -205,9 +206,9 @@ struct Bands {
 constexpr Index bands_per_copy = 8;
 constexpr Index band_copy_size = tile_depth * tile_rows + lanes;
 
-// Copies the bands from `first` on. Whole vectors are copied: what one writes past its row is overwritten by
-// the next row, and what it reads past its row lies inside A, except in A's last row, which is copied number
-// by number.
+// Copies the bands from `first` on, by whole vectors, which go past the end of a row. Numbers written there
+// are overwritten by the next row. Numbers read there lie inside A, except in A's last row, which is
+// therefore copied number by number.
 inline void copy_bands(const Bands& bands, Index first, Index k, const OperandA<float>& a, float* copies) {
   const Index end = bands.count - first < bands_per_copy ? bands.count : first + bands_per_copy;
   for (Index p = 0; p < k; ++p) {
@@ -289,7 +290,7 @@ void micro_kernel(Index n, Index k, const OperandA<Element>& operand_a, const Op
     a_lower += transposed ? operand_a.stride : 1;
     b += operand_b.stride;
   }
-  // A copy, since store_tile() takes an address: Clang would otherwise also store `sum` at each step of k.
+  // Copy the sums, since store_tile() takes their address: otherwise Clang stores `sum` at each step of k.
   Vec result[rows][vectors];
 #pragma GCC unroll 16
   for (Index i = 0; i < rows; ++i) {

@@ -31,9 +31,9 @@ struct Grid {
   Index tiles() const { return row_tiles * column_tiles; }
 };
 
-// Even a tile one band high is efficient, since B is packed once for all tiles and read as a stream. So C is
-// cut into about `wanted` tiles, and all threads end at about the same time, wherever the shape allows it.
-// `panel_size`: the numbers of a panel of B in a block of k.
+// Tiles may be as small as one band, because B is packed once for all of them. So C is cut into at least
+// `wanted` tiles if the shape allows it, and the threads finish together. `panel_size`: the numbers of a
+// panel of B in a block of k.
 Grid cut(Index m, Index n, Index mr, Index nr, Index panel_size, Index wanted) {
   constexpr Index max_cols = 512, max_bands = 8;
   // Panels that many bands read take half of the L2 cache at most, 512 KiB.
@@ -59,8 +59,8 @@ void for_each_piece(Index numbers, Index pieces, Body&& body) {
 // A for the micro-kernel: floats are read in place.
 OperandA<float> prepare_a(const GemmKernel<float>&, const Matrix<float>& a) { return read_in_place(a); }
 
-// A for the micro-kernel: pairs of bf16 are packed in scratch, in pieces in the order of A's memory: whole
-// rows, or an even number of steps of k of its transpose.
+// A for the micro-kernel: pairs of bf16 are packed in scratch. A piece is 64 rows of A's memory: 64 rows of
+// A, or 64 steps of k if A is transposed.
 OperandA<Bf16Pair> prepare_a(const GemmKernel<Bf16Pair>& kernel, const Matrix<float>& a) {
   constexpr Index rows_per_piece = 64;
   const Index rows = a.transposed ? a.cols : a.rows;
@@ -151,7 +151,7 @@ struct KBlock {
   }
 };
 
-// B is packed once, by all threads; then they compute the tiles.
+// B is packed once (by all threads, if it is large) or read in place; then the threads compute the tiles.
 template <class Element>
 void compute_packed_once(const KBlock<Element>& block) {
   const OperandA<Element> a = prepare_a(block.kernel, block.a());
@@ -197,10 +197,10 @@ bool can_split_k(const Gemm<float>& g, Index k_blocks) {
 }
 
 // KC: the kernel's own, or, for split-K, such that the blocks of k are equal and their number is even. It
-// depends on the shape alone.
+// depends on the shape, on whether A is transposed and on the epilogue, never on the number of threads.
 template <class Element>
 Index choose_kc(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
-  constexpr Index min_steps = 128;  // a shorter block does not repay its visit of C
+  constexpr Index min_steps = 128;  // in a shorter block, reading and writing C costs too much
   const Index k = g.a.cols, k_blocks = 2 * block_count(k, 2 * kernel.k_block());
   const bool even = k >= k_blocks * min_steps && can_split_k(g, k_blocks);
   return even ? block_count(k, k_blocks * k_pack<Element>) : kernel.kc;

@@ -1,5 +1,6 @@
-// Naive twins that the drivers of kernels call: GEMM, batch norm and causal attention, summed in
-// double. They are the engine's double path, and the fast kernels are tested against them.
+// Naive twins that the drivers of kernels call: GEMM, batch norm and causal attention, summed in double. The
+// fast kernels are tested against them. They are the engine's double path too, except for GEMM, whose doubles
+// OpenBLAS multiplies.
 #pragma once
 
 #include <algorithm>

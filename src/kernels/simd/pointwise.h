@@ -31,7 +31,7 @@ inline ValueAndDerivative gelu_tanh(Vec x) {
   const Vec square = x * x;
   const Vec e = exp(x * fma(square, -2 * root * cubic, -2 * root));
   const Vec s = 1 / (1 + e), y = x * s, inner_derivative = fma(square, 6 * root * cubic, 2 * root);
-  // 1 - s = e s does not cancel. Where s has reached 0 or 1, e or x^2 may be infinite, and 0 * inf would be
+  // 1 - s = e s does not cancel. If s is 0 or 1, e or x^2 may be infinite, and 0 * inf would be
   // NaN.
   const Vec bend = select(square > 100, Vec{}, y * (e * s) * inner_derivative);
   return {y, s + bend};
@@ -128,8 +128,8 @@ inline bool float_sum_is_safe(float sum_squares) { return sum_squares > 1e-26f &
 
 constexpr Index piece = 512;  // stays in the L1 cache
 
-// Call add(chain, v, vector) for the numbers of x, 16 to each chain of additions in turn: chains do not wait
-// for each other.
+// Call add(chain, v, vector) for the numbers of x, 16 to each chain of additions in turn; the chains are
+// independent.
 template <Index chains, class Add>
 inline void for_each_in_chains(Index n, const float* x, Add&& add) {
   constexpr Index stride = chains * sum_width;

@@ -41,7 +41,7 @@ inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index 
       if (norm.centred) rest = total(sum) / n;
       mu += rest;
       const float mean_square = total(squares) / n;
-      // NaN where both are infinite; the driver then norms the group again (kernels/rows.cpp).
+      // NaN where both are infinite; the driver then normalises the group again (kernels/rows.cpp).
       const float variance = mean_square < rest * rest ? 0 : mean_square - rest * rest;
       const float r = norm.eps_outside ? 1 / (__builtin_sqrtf(variance) + norm.eps)
                                        : 1 / __builtin_sqrtf(variance + norm.eps);
@@ -63,8 +63,8 @@ inline float inv_sigma(const LayerNorm<float>& norm, float rstd) {
 }
 
 // dx = rstd (g - mean(g) - x̂ proj), proj = inv_sigma mean(g x̂), g = gain*dy; without centring the term
-// mean(g) is absent. The mean of x̂ is 0 but for the rounding of the mean of x; it is taken out, so that the
-// sum of dx is 0 where dx is large.
+// mean(g) is absent. Rounding leaves x̂ a small mean; its contribution is subtracted, so that the sum of dx
+// stays 0 even if dx is large.
 inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradients<float>& gradients,
                                 Index begin, Index end) {
   const Index width = norm.cols / norm.groups;

@@ -2,9 +2,9 @@
 //
 // The headers of this folder are included only by kernels/isa/*.cpp, which define NORMSCOPE_ISA (a namespace
 // name) and NORMSCOPE_VECTOR_BYTES and are compiled with that instruction set's flags. Nothing here may be
-// called or inlined elsewhere: everything lives in the namespace of its instruction set, and no header with
-// inline functions of external linkage that do arithmetic (<cmath>, <algorithm>) is relied on, since the
-// linker keeps one copy of those, perhaps one with instructions the machine has not got.
+// called or inlined elsewhere: everything lives in the namespace of its instruction set. Do not call inline
+// functions of <cmath> or <algorithm>: the linker keeps one copy of each, perhaps one whose instructions the
+// machine has not got.
 //
 // The types are the compilers' vector extension (GCC and Clang), so + - * / and comparisons work as on
 // scalars. Every instruction set computes the same bits, if it has a fused multiply-add: NOTES.md says how.
