@@ -66,13 +66,13 @@ struct Golden {
 template <class Real>
 struct Sites : TapListener<Real> {
   std::map<std::string, std::vector<double>> tensors;
-  void put(const char* kind, Place place, const Matrix<Real>& x) {
-    const std::string name = std::string(kind) + std::to_string(place.layer) + "." + name_of(place.site);
+  void put(const char* kind, SiteId id, const Matrix<Real>& x) {
+    const std::string name = std::string(kind) + std::to_string(id.layer) + "." + name_of(id.site);
     CHECK(!tensors.contains(name));
     tensors[name].assign(x.data, x.data + x.size());
   }
-  void on_value(Place place, const Matrix<Real>& value) override { put("act.", place, value); }
-  void on_gradient(Place place, const Matrix<Real>& gradient) override { put("act_grad.", place, gradient); }
+  void on_value(SiteId id, const Matrix<Real>& value) override { put("act.", id, value); }
+  void on_gradient(SiteId id, const Matrix<Real>& gradient) override { put("act_grad.", id, gradient); }
 };
 
 // |a - b| / max(|b|, floor).

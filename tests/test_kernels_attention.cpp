@@ -29,7 +29,7 @@ struct AttentionCase {
   };
   // q, k or v of a tensor of all three.
   Matrix<Real> part(const Matrix<Real>& all, Index number) const {
-    return all.block(0, number * width, rows, width);
+    return all.part(0, number * width, rows, width);
   }
   Attention<Real> attention(const Matrix<Real>& all, const Matrix<Real>& out,
                             SoftmaxStats<Real> stats) const {

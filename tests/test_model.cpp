@@ -186,9 +186,9 @@ TEST_CASE("model: a stream that grew to 1e19 in blocks without norms is normalis
   const RandomBatch batch(2, config.context);
   SiteCopies<float> sites;
   model.loss(batch.view(), &sites);
-  for (const auto& [place, rows, cols, x] : sites.values) {
+  for (const auto& [id, rows, cols, x] : sites.values) {
     const double rms = norm(x) / std::sqrt(static_cast<double>(x.size()));
-    if (place == Place{33, Site::stream}) CHECK(rms > 5e18);
-    if (place == Place{34, Site::attn_in}) CHECK(rms > 0.5);
+    if (id == SiteId{33, Site::stream}) CHECK(rms > 5e18);
+    if (id == SiteId{34, Site::attn_in}) CHECK(rms > 0.5);
   }
 }

@@ -45,7 +45,7 @@ Var<Real> Tape<Real>::constant(const Real* value, Index rows, Index cols) {
 
 template <class Real>
 std::size_t Tape<Real>::slot_of(const Var<Real>& var) const {
-  const auto slot = static_cast<std::size_t>(var.slot);  // -1 is beyond all
+  const auto slot = static_cast<std::size_t>(var.slot);  // -1 becomes larger than any slot
   require(slot < slots_.size(), "tape", "the gradient of a value that has none");
   return slot;
 }
@@ -67,7 +67,7 @@ Accumulator<Real> Tape<Real>::accumulate(const Var<Real>& input) {
     slot.buffer = new_buffer(slot);
     return {slot.buffer->data, Real(0)};
   }
-  if (slot.buffer->owners > 1) {  // shared by alias_gradient(): take a copy before changing it
+  if (slot.buffer->owners > 1) {  // alias_gradient() shared this buffer: copy it before changing it
     Buffer* copy = new_buffer(slot);
     std::copy_n(slot.buffer->data, slot.rows * slot.cols, copy->data);
     --slot.buffer->owners;
@@ -92,18 +92,19 @@ void Tape<Real>::alias_gradient(const Var<Real>& output, const Var<Real>& input)
     ++from.buffer->owners;
     return;
   }
-  const Real* share = from.buffer->data;
+  const Real* added = from.buffer->data;
   const Accumulator<Real> sum = accumulate(input);
-  for (Index i = 0; i < input.size(); ++i) sum.data[i] = (sum.beta == 0 ? Real(0) : sum.data[i]) + share[i];
+  for (Index i = 0; i < input.size(); ++i) sum.data[i] = (sum.beta == 0 ? Real(0) : sum.data[i]) + added[i];
 }
 
 template <class Real>
-void Tape<Real>::tap(const Var<Real>& value, Place place) {
+void Tape<Real>::tap(const Var<Real>& value, SiteId id) {
   if (listener_ == nullptr) return;
-  listener_->on_value(place, value);
+  listener_->on_value(id, value);
   if (value.slot < 0) return;
-  const auto after = std::ranges::upper_bound(taps_, value.slot, {}, &Tap::slot);  // nearly always the end
-  taps_.insert(after, {value.slot, place});
+  const auto after =
+      std::ranges::upper_bound(taps_, value.slot, {}, &Tap::slot);  // nearly always the last one
+  taps_.insert(after, {value.slot, id});
 }
 
 template <class Real>
@@ -133,7 +134,7 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
     const Matrix<Real> gradient = slot.gradient();
     // Every reader of this value came later on the tape, so its gradient is final now.
     for (const Tap& tap : std::ranges::equal_range(taps_, node->output, {}, &Tap::slot)) {
-      if (listener_ != nullptr) listener_->on_gradient(tap.place, gradient);
+      if (listener_ != nullptr) listener_->on_gradient(tap.id, gradient);
     }
     const Stopwatch clock;
     node->backward(node->closure, *this);

@@ -40,12 +40,12 @@ template <class Real>
 class TapListener {
  public:
   virtual ~TapListener() = default;
-  virtual void on_value(Place place, const Matrix<Real>& value) = 0;
-  virtual void on_gradient(Place place, const Matrix<Real>& gradient) = 0;
+  virtual void on_value(SiteId id, const Matrix<Real>& value) = 0;
+  virtual void on_gradient(SiteId id, const Matrix<Real>& gradient) = 0;
 
-  // A sublayer's branch, which `branch + alpha*stream` adds to the stream before it. `output`: the sublayer's
-  // attn_out or ffn_out.
-  virtual void on_branch(Place /*output*/, Real /*alpha*/, const Matrix<Real>& /*branch*/) {}
+  // A sublayer's branch, which the sum branch + alpha*stream adds to the stream before it. `output` is the
+  // sublayer's attn_out or ffn_out.
+  virtual void on_branch(SiteId /*output*/, Real /*alpha*/, const Matrix<Real>& /*branch*/) {}
   // The softmax statistics of a layer's (B, H) heads.
   virtual void on_heads(int /*layer*/, std::span<const HeadStats>) {}
 };
@@ -69,7 +69,7 @@ class Tape {
  public:
   Tape() : gradients_(arena_) {}
 
-  // Begin a new step: drop all values and closures. `record` false: values only, no backward.
+  // Begin a new step: drop all values and closures. If `record` is false, the step has no backward.
   void reset(bool record = true);
 
   // --- for ops, forward ------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Tape {
   // A new, uninitialised value, with a gradient if the tape records.
   Var<Real> create(Index rows, Index cols);
 
-  // Uninitialised memory that lives until reset(), for what a backward needs besides values.
+  // Uninitialised memory that lives until reset(), for numbers that a backward needs besides values.
   template <class T>
   T* save(Index count) {
     return arena_.take<T>(count);
@@ -85,8 +85,8 @@ class Tape {
 
   bool recording() const { return recording_; }
 
-  // Record an op's backward: backward(tape) is called when the gradient of `output` is final. The closure is
-  // copied bytewise into the arena, so it may hold only plain values: pointers, sizes, Vars.
+  // Record an op's backward: the tape calls backward(tape) when the gradient of `output` is final. The
+  // closure is copied bytewise into the arena, so it may hold only plain values: pointers, sizes, Vars.
   template <class Backward>
   void record(const Var<Real>& output, Backward backward) {
     static_assert(std::is_trivially_copyable_v<Backward> && std::is_trivially_destructible_v<Backward>);
@@ -122,15 +122,15 @@ class Tape {
   bool wants_gradient(const Var<Real>& input) const { return input.slot >= 0; }
 
   // The destination of a contribution to the gradient of `input`. Error: `input` has no gradient. An op whose
-  // input may be a constant asks wants_gradient() first, as linear() does.
+  // input may be a constant calls wants_gradient() first, as linear() does.
   Accumulator<Real> accumulate(const Var<Real>& input);
 
   // The destination for kernels that can only add: a buffer that holds zeros before the first contribution.
   // Null if `input` is absent or needs no gradient.
   Real* add_to(const Var<Real>& input);
 
-  // input.grad += output.grad, same shape. The first contribution aliases the buffer; copy-on-write after
-  // that.
+  // input.grad += output.grad, of the same shape. The first contribution shares the buffer of output.grad; a
+  // later one copies it first.
   void alias_gradient(const Var<Real>& output, const Var<Real>& input);
 
   // --- for the model ---------------------------------------------------------------------------------------
@@ -142,10 +142,10 @@ class Tape {
   Var<Real> constant(const Real* value, Index rows, Index cols);
 
   // Report a value to the listener now, and its gradient when that is final.
-  void tap(const Var<Real>& value, Place place);
+  void tap(const Var<Real>& value, SiteId id);
 
   // Report branches and attention heads to the listener; without one, do nothing.
-  void tap_branch(Place output, Real alpha, const Var<Real>& branch) {
+  void tap_branch(SiteId output, Real alpha, const Var<Real>& branch) {
     if (listener_ != nullptr) listener_->on_branch(output, alpha, branch);
   }
   std::span<HeadStats> room_for_heads(Index count) {
@@ -160,8 +160,8 @@ class Tape {
   void set_listener(TapListener<Real>* listener) { listener_ = listener; }
   void set_op_listener(OpListener* listener) { op_listener_ = listener; }
 
-  // Backpropagate from a scalar, d(loss)/d(loss) = cotangent; only once, as backwards overwrite saved
-  // values.
+  // Backpropagate from a scalar, d(loss)/d(loss) = cotangent. A tape is walked only once, since backwards
+  // overwrite saved values.
   void backward(const Var<Real>& loss, Real cotangent = 1);
 
   // Backpropagate from any value with the given cotangent (rows*cols numbers).
@@ -189,7 +189,7 @@ class Tape {
   };
   struct Tap {
     int slot;
-    Place place;
+    SiteId id;
   };
 
   int new_slot(Index rows, Index cols);

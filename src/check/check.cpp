@@ -42,8 +42,8 @@ Tensors tensors_of(Model<Real>& model, const Pass& batch, SiteCopies<Real>&& sit
   model.gradients.clear();
   Tensors all{{"loss", {model.loss_and_gradients(batch, 1, &sites)}}};
   for (const auto& [kind, copies] : {std::pair("act.", &sites.values), {"act_grad.", &sites.gradients}}) {
-    for (const auto& [place, rows, cols, x] : *copies)
-      all[text(kind, place.layer, '.', name_of(place.site))] = {x.begin(), x.end()};
+    for (const auto& [id, rows, cols, x] : *copies)
+      all[text(kind, id.layer, '.', name_of(id.site))] = {x.begin(), x.end()};
   }
   for (const Parameter& p : model.layout().list())
     all["grad." + p.name] = {model.gradients.at(p), model.gradients.at(p) + p.size};

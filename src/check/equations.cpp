@@ -37,8 +37,8 @@ PlacementKind placement(const ModelConfig& config, Index l, const std::string& s
 // The factor of a sublayer's branch, or the initial value of a learned one.
 double branch_scale(const ModelConfig& config, Index l, const std::string& sublayer) {
   if (placement(config, l, sublayer) == PlacementKind::rezero) return 0;
-  const auto [factor, exponent] = config.branch_scale;
-  return factor * std::pow(static_cast<double>(config.n_layer), exponent);
+  const DepthFactor& scale = config.branch_scale;
+  return scale.factor * std::pow(static_cast<double>(config.n_layer), scale.exponent);
 }
 
 // The placement's factor on a matrix's initial values (for qkv, on v's), and 1/sqrt(2L) on the matrices that

@@ -14,10 +14,10 @@ namespace {
 // the weights changes nothing.
 struct RoundedSites : SiteCopies<double> {
   RoundedSites(double relative, std::uint64_t draw) : rounding(relative), stream(draw, "rounded sites") {}
-  void on_value(Place place, const Matrix<double>& x) override {
+  void on_value(SiteId id, const Matrix<double>& x) override {
     const RandomStream site = stream.at(values.size());
     for (Index i = 0; i < x.size(); ++i) x.data[i] *= 1 + rounding * (2 * site.uniform(i) - 1);
-    SiteCopies::on_value(place, x);
+    SiteCopies::on_value(id, x);
   }
   const double rounding;
   const RandomStream stream;

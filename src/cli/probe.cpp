@@ -38,10 +38,10 @@ void print_streams(const std::vector<SiteRow>& sites) {
   std::vector<double> gradients;
   add_row(table, {"layer", "stream rms", "gradient rms"});
   for (const SiteRow& row : sites) {
-    if (row.place.site != Site::stream) continue;
+    if (row.id.site != Site::stream) continue;
     gradients.push_back(row.grad_rms);
     add_row(table,
-            {std::to_string(row.place.layer), significant_text(row.rms), significant_text(row.grad_rms)});
+            {std::to_string(row.id.layer), significant_text(row.rms), significant_text(row.grad_rms)});
   }
   table.push_back(log_bars(gradients, bar_width));
   table.back().insert(table.back().begin(), range_text(gradients) + ", log scale");

@@ -43,7 +43,7 @@ class TrainingDisplay : public TrainObserver {
   void on_sites(const std::vector<SiteRow>& rows) override {
     std::vector<double> sizes;
     for (const SiteRow& row : rows) {
-      if (row.place.site == Site::stream && row.place.layer > 0) sizes.push_back(row.grad_rms);
+      if (row.id.site == Site::stream && row.id.layer > 0) sizes.push_back(row.grad_rms);
     }
     gradient_ = text("grad ", sparkline(sizes), ' ', range_text(sizes));
   }

@@ -19,7 +19,7 @@ void add_tables(Json& root) {
   for (const NormRow& row : norm_table())
     root["x-norms"][row.name] = {
         {"over", over[static_cast<int>(row.over)]}, {"centred", row.centred}, {"bias", row.has_bias}, {"alpha", row.has_alpha}};
-  const auto power = [](const Power& p) {
+  const auto power = [](const DepthFactor& p) {
     Json list = {p.base, p.exponent};
     if (p.log) list.push_back("log");
     return list;

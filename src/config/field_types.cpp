@@ -44,11 +44,11 @@ ValueType<double> number(double low, double high, High end) {
 ValueType<DepthFactor> depth_factor() {
   const ValueType<double> plain = number(0, 100), exponent = number(-8, 8);
   const auto read = [=](const Json& given) -> std::optional<DepthFactor> {
-    if (const std::optional<double> factor = plain.read(given)) return DepthFactor{*factor, 0};
+    if (const std::optional<double> factor = plain.read(given)) return DepthFactor{.factor = *factor};
     const std::string word = given.is_string() ? given.get<std::string>() : "";
     if (!word.starts_with("L^")) return std::nullopt;
     const auto power = exponent.read(Json::parse(word.substr(2), nullptr, /*allow_exceptions=*/false));
-    return power ? std::optional(DepthFactor{1, *power}) : std::nullopt;
+    return power ? std::optional(DepthFactor{.exponent = *power}) : std::nullopt;
   };
   return {plain.allowed + ", or \"L^E\", E from -8 to 8, such as \"L^-0.5\"",
           {{"anyOf", {plain.schema, {{"type", "string"}, {"pattern", "^L\\^-?[0-9.]+$"}}}}},

@@ -35,11 +35,11 @@ void Arena::add_chunk(std::size_t bytes) {
 void* Arena::take_bytes(std::size_t bytes) {
   bytes = round_up(std::max<std::size_t>(bytes, 1), cache_line);
   if (chunks_.empty() || used_ + bytes > chunks_.back().size) add_chunk(std::max(bytes, total_ / 2));
-  void* place = chunks_.back().begin + used_;
+  void* memory = chunks_.back().begin + used_;
   used_ += bytes;
   total_ += bytes;
   peak_ = std::max(peak_, total_);
-  return place;
+  return memory;
 }
 
 void Arena::reset() {

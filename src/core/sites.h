@@ -1,4 +1,4 @@
-// Places of measurement in the model: its sites and its attention heads.
+// Points of measurement in the model: its sites and its attention heads.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +19,11 @@ constexpr std::array<const char*, 9> site_names = {
 
 constexpr const char* name_of(Site site) { return site_names[static_cast<unsigned>(site)]; }
 
-// A site of a layer. Layer 0 is the embedding output, 1..L are the blocks, L+1 is the head.
-struct Place {
+// A site and its layer. Layer 0 is the embedding output, 1..L are the blocks, L+1 is the head.
+struct SiteId {
   int layer;
   Site site;
-  auto operator<=>(const Place&) const = default;
+  auto operator<=>(const SiteId&) const = default;
 };
 
 // Statistics of a head's softmax as sums over queries, for the rows of heads.csv.

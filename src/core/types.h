@@ -30,13 +30,13 @@ struct Matrix {
   Index size() const { return rows * cols; }
   explicit operator bool() const { return data != nullptr; }
 
-  // The block of n_rows by n_cols at (row, col).
-  Matrix block(Index row, Index col, Index n_rows, Index n_cols) const {
-    Matrix part = *this;
-    if (data != nullptr) part.data += transposed ? col * ld + row : row * ld + col;
-    part.rows = n_rows;
-    part.cols = n_cols;
-    return part;
+  // The part of n_rows by n_cols at (row, col).
+  Matrix part(Index row, Index col, Index n_rows, Index n_cols) const {
+    Matrix view = *this;
+    if (data != nullptr) view.data += transposed ? col * ld + row : row * ld + col;
+    view.rows = n_rows;
+    view.cols = n_cols;
+    return view;
   }
 
   Matrix t() const {

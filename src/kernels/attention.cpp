@@ -113,7 +113,7 @@ void forward_of_head(const Attention<float>& a, Index item) {
     if (a.head_stats != nullptr) stats += stats_of(tile);
     round_tile(a, tile, scores);
     gemm_in_thread(kernel, rows, head_dim, tile.n_keys, OperandA<float>{scores, stride, true}, values,
-                   {1, 0, out.block(t, 0, rows, head_dim)});
+                   {1, 0, out.part(t, 0, rows, head_dim)});
   }
   if (a.head_stats != nullptr) a.head_stats[item] = stats;
 }
@@ -156,7 +156,7 @@ class BackwardOfHead {
     round_tile(a_, tile, p);
     round_tile(a_, tile, ds);
     gemm_in_thread(kernel_, rows, a_.head_dim(), tile.n_keys, OperandA<float>{ds, stride_, true}, keys_,
-                   {scale_, beta_, dq_.block(t, 0, rows, a_.head_dim())});
+                   {scale_, beta_, dq_.part(t, 0, rows, a_.head_dim())});
   }
 
   // dV += (P∘M)ᵀ dO and dK += dSᵀ Q of the block's queries: first the keys that all tiles of the block see,
@@ -168,9 +168,9 @@ class BackwardOfHead {
       const Index first = std::max(begin, key), count = end - first;  // queries that see such a key
       rows = std::min(first + query_tile, end) - key;
       gemm_in_thread(kernel_, rows, head_dim, count, weights.from(key, first - begin),
-                     out_grads_.from(first, 0), {1, beta, dv_.block(key, 0, rows, head_dim)});
+                     out_grads_.from(first, 0), {1, beta, dv_.part(key, 0, rows, head_dim)});
       gemm_in_thread(kernel_, rows, head_dim, count, grads.from(key, first - begin), queries_.from(first, 0),
-                     {scale_, beta, dk_.block(key, 0, rows, head_dim)});
+                     {scale_, beta, dk_.part(key, 0, rows, head_dim)});
     }
   }
 

@@ -9,8 +9,8 @@
 
 #include "core/random.h"
 #include "core/sites.h"
+#include "kernels/arguments.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/softmax.h"
 
 namespace normscope {
 
@@ -35,7 +35,7 @@ struct Attention {
   // The rows of one sequence in the columns of one head; item = sequence*heads + head.
   Matrix<Real> head(const Matrix<Real>& x, Index item) const {
     const Index rows = x.rows / sequences;
-    return x.block(item / heads * rows, item % heads * head_dim(), rows, head_dim());
+    return x.part(item / heads * rows, item % heads * head_dim(), rows, head_dim());
   }
 };
 

@@ -1,104 +1,220 @@
-// Kernels over the rows of a matrix: norms of rows (layer, RMS, group norm) and of columns (batch, instance
-// norm), pointwise functions in their place (DyT, Derf), cross-entropy.
-//
-// Both families of norms compute
-//   y = gain * x̂ + bias,  x̂ = (x - mean) * rstd,  rstd = 1/sqrt(var + eps), or 1/(sqrt(var) + eps)
-// with the biased variance, and backwards, with g = gain*dy and means over what is normalised together,
-//   dx = rstd (g - mean(g) - x̂ mean(g x̂)),  dgain = sum over rows of dy x̂,  dbias = sum over rows of dy;
-// RMS norm has neither mean(x) nor mean(g); with eps outside the root the term of x̂ is times (σ + eps)/σ.
+// Work on the rows of a matrix: norms of rows (layer, RMS, group norm) and of columns (batch, instance norm),
+// pointwise functions in their place (DyT, Derf), cross-entropy. Drivers that cut the rows into blocks of
+// fixed size, which threads share; kernels/arguments.h has the formulas.
 #pragma once
 
-#include "kernels/softmax.h"
+#include <array>
+
+#include "core/portable_math.h"
+#include "core/scratch.h"
+#include "kernels/pointwise.h"
 
 namespace normscope {
 
-// Layer norm (Ba et al. 2016) of each row; with `centred` false RMS norm (Zhang & Sennrich 2019), which
-// leaves out the mean; with several groups group norm (Wu & He 2018), which normalises equal parts of a row.
-template <class Real>
-struct LayerNorm {
-  Index groups = 1;  // divides cols
-  bool centred = true;
-  Real eps = 0;
-  bool eps_outside = false;  // outside the root
-  bool shared_gain = false;  // gain and bias have cols/groups numbers, the same for each group
-  bool detached = false;     // the backward takes mean and rstd for constants: dx = rstd gain dy
+constexpr Index row_block = 32;
 
-  Index rows = 0, cols = 0;
-  Index stride = 0;                             // between rows of x, y, dx, dy; at least cols
-  const Real* x = nullptr;                      // (rows, cols)
-  const Real *gain = nullptr, *bias = nullptr;  // (cols), or null
-  Real *mean = nullptr, *rstd = nullptr;        // (rows, groups): left by the forward for the backward
+// A sum over rows: `width` numbers, added to `total` if that is not null.
+template <class Real>
+struct RowSum {
+  Real* total;
+  Index width;
 };
 
-// Batch norm (Ioffe & Szegedy 2015) normalises each feature over all rows; instance norm (Ulyanov et al.
-// 2016) over the rows of a sequence. In a causal model both leak: an output depends on later characters.
-template <class Real>
-struct BatchNorm {
-  Index group_rows = 0;  // rows that share a mean and a variance; divides rows
-  Real eps = 0;
-  bool eps_outside = false;
+// Call body(begin, end, sums) for each block of rows, with `sums` zeroed for the block to add to (null where
+// the total is), and add them to the totals in the order of the blocks. Each thread zeroes its own sums:
+// cache lines that another core has written are slow to load.
+template <class Real, std::size_t n, class Body>
+void blocks_with_sums(Index rows, const std::array<RowSum<Real>, n>& totals, Body body) {
+  const Index blocks = block_count(rows, row_block);
+  Index size = 0;
+  for (const RowSum<Real>& sum : totals) size += blocks * sum.width;
+  struct Partials;
+  Real* partials = thread_scratch<Real, Partials>(size);
+  parallel_blocks(rows, row_block, [&](Index begin, Index end) {
+    std::array<Real*, n> sums;
+    Real* of_total = partials;
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto [total, width] = totals[i];
+      sums[i] = total != nullptr ? of_total + begin / row_block * width : nullptr;
+      if (total != nullptr) std::fill_n(sums[i], width, Real(0));
+      of_total += blocks * width;
+    }
+    body(begin, end, sums);
+  });
+  for (const auto& [total, width] : totals) {
+    if (total != nullptr) sum_rows(blocks, width, partials, total);
+    partials += blocks * width;
+  }
+}
 
-  Index rows = 0, cols = 0;
-  const Real* x = nullptr;                                     // (rows, cols)
-  const Real *gain = nullptr, *bias = nullptr;                 // (cols), or null
-  Real *mean = nullptr, *variance = nullptr, *rstd = nullptr;  // (groups, cols): left by the forward
+template <class Real>
+void layer_norm_forward(const LayerNorm<Real>& norm, Real* y) {
+  parallel_blocks(norm.rows, row_block,
+                  [&](Index begin, Index end) { kernels<Real>().layer_norm_forward(norm, begin, end, y); });
+}
+
+template <class Real>
+void layer_norm_backward(const LayerNorm<Real>& norm, const NormGradients<Real>& gradients) {
+  const Index width = norm.shared_gain ? norm.cols / norm.groups : norm.cols;
+  const std::array<RowSum<Real>, 2> totals = {{{gradients.dgain, width}, {gradients.dbias, width}}};
+  blocks_with_sums(norm.rows, totals, [&](Index begin, Index end, const std::array<Real*, 2>& sums) {
+    NormGradients<Real> of_block = gradients;
+    of_block.dgain = sums[0], of_block.dbias = sums[1];
+    kernels<Real>().layer_norm_backward(norm, of_block, begin, end);
+  });
+}
+
+// Columns [begin, end) of a group of rows of a batch norm. Their transpose is normalised by layer norm,
+// without gain and bias, in scratch of the calling thread.
+template <class Real>
+struct NormColumns {
+  const BatchNorm<Real>& norm;
+  Index group, begin, end;
+  Index stride = scratch_stride<Real>(norm.group_rows);  // between rows of the transpose
+
+  // Call body(column, at, at_transposed) for each number of the columns.
+  template <class Body>
+  void for_each(Body body) const {
+    for (Index row = 0; row < norm.group_rows; ++row) {
+      const Index first = (group * norm.group_rows + row) * norm.cols;
+      for (Index c = begin; c < end; ++c) body(c, first + c, (c - begin) * stride + row);
+    }
+  }
+
+  template <class Tag>
+  Real* scratch() const {
+    return thread_scratch<Real, Tag>((end - begin) * stride);
+  }
+
+  // The transpose of these columns of x.
+  template <class Tag>
+  Real* transpose(const Real* x) const {
+    Real* out = scratch<Tag>();
+    for_each([&](Index, Index at, Index at_transposed) { out[at_transposed] = x[at]; });
+    return out;
+  }
+
+  LayerNorm<Real> transposed_norm() const {
+    const Index statistics = group * norm.cols + begin;
+    return {.eps = norm.eps,
+            .eps_outside = norm.eps_outside,
+            .rows = end - begin,
+            .cols = norm.group_rows,
+            .stride = stride,
+            .x = transpose<struct NormInput>(norm.x),
+            .mean = norm.mean + statistics,
+            .rstd = norm.rstd + statistics};
+  }
 };
 
-// A pointwise function in the place of a norm: y = gain * f(alpha x + shift) + bias. DyT: f = tanh (Zhu et
-// al. 2025, arXiv 2503.10622); Derf: f = erf (Chen et al. 2025, arXiv 2512.10938, equation 10). With g = gain
-// dy f'(alpha x + shift): dx = alpha g, dalpha = sum g x, dshift = sum g, dgain = sum dy f, dbias = sum dy.
-enum class PointwiseFn { tanh, erf };
-template <class Real>
-struct PointwiseNorm {
-  Index rows = 0, cols = 0;
-  Real alpha = 0;
-  const Real* x = nullptr;                      // (rows, cols)
-  const Real *gain = nullptr, *bias = nullptr;  // (cols), or null
-  PointwiseFn function = PointwiseFn::tanh;
-  Real shift = 0;
-};
-
-// A norm's incoming gradient dy and the destinations of its outgoing ones.
-template <class Real>
-struct NormGradients {
-  const Real* dy = nullptr;
-  Real* dx = nullptr;
-  Real beta = 0;                              // dx = beta*dx + ...; dx is not read where beta is 0
-  Real *dgain = nullptr, *dbias = nullptr;    // (cols), or null; added to
-  Real *dalpha = nullptr, *dshift = nullptr;  // one number each, or null; added to
-};
+// Call body(columns) for blocks of columns, all groups of a block in one thread.
+template <class Real, class Body>
+void blocks_of_columns(const BatchNorm<Real>& norm, Body body) {
+  constexpr Index cols_per_block = 16;  // a cache line of floats
+  parallel_blocks(norm.cols, cols_per_block, [&](Index begin, Index end) {
+    for (Index group = 0; group < norm.rows / norm.group_rows; ++group) {
+      body(NormColumns<Real>{norm, group, begin, end});
+    }
+  });
+}
 
 template <class Real>
-void layer_norm_forward(const LayerNorm<Real>& norm, Real* y);
-template <class Real>
-void layer_norm_backward(const LayerNorm<Real>& norm, const NormGradients<Real>& gradients);
+void batch_norm_forward(const BatchNorm<Real>& norm, Real* y) {
+  blocks_of_columns(norm, [&](const NormColumns<Real>& columns) {
+    Real* normed = columns.template scratch<struct Normed>();
+    layer_norm_forward(columns.transposed_norm(), normed);
+    columns.for_each([&](Index c, Index at, Index at_transposed) {
+      const Real scaled = norm.gain != nullptr ? normed[at_transposed] * norm.gain[c] : normed[at_transposed];
+      y[at] = norm.bias != nullptr ? scaled + norm.bias[c] : scaled;
+    });
+  });
+}
 
 template <class Real>
-void batch_norm_forward(const BatchNorm<Real>& norm, Real* y);
-template <class Real>
-void batch_norm_backward(const BatchNorm<Real>& norm, const NormGradients<Real>& gradients);
+void batch_norm_backward(const BatchNorm<Real>& norm, const NormGradients<Real>& gradients) {
+  if (gradients.dbias != nullptr) sum_rows(norm.rows, norm.cols, gradients.dy, gradients.dbias);
+  blocks_of_columns(norm, [&](const NormColumns<Real>& columns) {
+    const LayerNorm<Real> transposed = columns.transposed_norm();
+    const Real* dy = columns.template transpose<struct NormGradient>(gradients.dy);
+    Real* out = columns.template scratch<struct Normed>();
+    if (gradients.dgain != nullptr) {
+      layer_norm_forward(transposed, out);
+      for (Index row = 0; row < transposed.rows; ++row) {
+        const Index first = row * columns.stride;
+        gradients.dgain[columns.begin + row] +=
+            static_cast<Real>(dot(transposed.cols, dy + first, out + first));
+      }
+    }
+    layer_norm_backward(transposed, {.dy = dy, .dx = out});
+    columns.for_each([&](Index c, Index at, Index at_transposed) {
+      const Real before = gradients.beta == 0 ? Real(0) : gradients.beta * gradients.dx[at];
+      gradients.dx[at] = before + (norm.gain != nullptr ? norm.gain[c] : Real(1)) * out[at_transposed];
+    });
+  });
+}
+
 // Batch norm in eval mode: y by the given mean and variance, (cols) each.
 template <class Real>
-void batch_norm_inference(const BatchNorm<Real>& norm, const Real* mean, const Real* variance, Real* y);
+void batch_norm_inference(const BatchNorm<Real>& norm, const Real* mean, const Real* variance, Real* y) {
+  struct Factors;
+  Real* factor = thread_scratch<Real, Factors>(norm.cols);
+  for (Index c = 0; c < norm.cols; ++c) {
+    const Real rstd =
+        norm.eps_outside ? 1 / (std::sqrt(variance[c]) + norm.eps) : 1 / std::sqrt(variance[c] + norm.eps);
+    factor[c] = rstd * (norm.gain != nullptr ? norm.gain[c] : Real(1));
+  }
+  parallel_for(norm.rows, [&](Index row) {
+    const Real* x = norm.x + row * norm.cols;
+    for (Index c = 0; c < norm.cols; ++c) {
+      y[row * norm.cols + c] = (x[c] - mean[c]) * factor[c] + (norm.bias != nullptr ? norm.bias[c] : Real(0));
+    }
+  });
+}
 
 template <class Real>
-void pointwise_norm_forward(const PointwiseNorm<Real>& norm, Real* y);
+void pointwise_norm_forward(const PointwiseNorm<Real>& norm, Real* y) {
+  parallel_blocks(norm.rows, row_block, [&](Index begin, Index end) {
+    kernels<Real>().pointwise_norm_forward(norm, begin, end, y);
+  });
+}
+
 template <class Real>
-void pointwise_norm_backward(const PointwiseNorm<Real>& norm, const NormGradients<Real>& gradients);
+void pointwise_norm_backward(const PointwiseNorm<Real>& norm, const NormGradients<Real>& gradients) {
+  const std::array<RowSum<Real>, 4> totals = {{{gradients.dgain, norm.cols},
+                                               {gradients.dbias, norm.cols},
+                                               {gradients.dalpha, 1},
+                                               {gradients.dshift, 1}}};
+  blocks_with_sums(norm.rows, totals, [&](Index begin, Index end, const std::array<Real*, 4>& sums) {
+    const NormGradients<Real> of_block{gradients.dy, gradients.dx, gradients.beta, sums[0],
+                                       sums[1],      sums[2],      sums[3]};
+    kernels<Real>().pointwise_norm_backward(norm, of_block, begin, end);
+  });
+}
 
 // loss[i] = logsumexp(row i) - row[target], nats.
 template <class Real>
-struct CrossEntropy {
-  Index rows = 0, classes = 0;
-  const Real* logits = nullptr;  // (rows, classes)
-  const std::int32_t* targets = nullptr;
-  SoftmaxStats<Real> stats = {};  // (rows): left by the forward for the backward
-};
+void cross_entropy_forward(const CrossEntropy<Real>& ce, Real* loss) {
+  parallel_blocks(ce.rows, row_block, [&](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) {
+      const Real* logits = ce.logits + row * ce.classes;
+      kernels<Real>().softmax_stats(ce.classes, logits, ce.stats.max + row, ce.stats.sum + row);
+      loss[row] =
+          (ce.stats.max[row] - logits[ce.targets[row]]) + static_cast<Real>(portable::log(ce.stats.sum[row]));
+    }
+  });
+}
 
-template <class Real>
-void cross_entropy_forward(const CrossEntropy<Real>& ce, Real* loss);
 // dlogits = beta*dlogits + (softmax(row) - onehot(target)) * scale.
 template <class Real>
-void cross_entropy_backward(const CrossEntropy<Real>& ce, Real scale, Real* dlogits, Real beta);
+void cross_entropy_backward(const CrossEntropy<Real>& ce, Real scale, Real* dlogits, Real beta) {
+  parallel_blocks(ce.rows, row_block, [&](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) {
+      Real* d = dlogits + row * ce.classes;
+      kernels<Real>().add_exponentials(ce.classes, ce.logits + row * ce.classes, ce.stats.max[row],
+                                       scale / ce.stats.sum[row], d, beta);
+      d[ce.targets[row]] -= scale;
+    }
+  });
+}
 
 }  // namespace normscope

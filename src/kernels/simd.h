@@ -1,4 +1,4 @@
-// The SIMD kernels of the instruction set this machine has, chosen once at run time.
+// The SIMD kernels of the best instruction set that this machine has, chosen once at run time.
 //
 // One source (kernels/simd/*.h) is compiled once for each instruction set (kernels/isa/*.cpp), so a binary
 // built on one machine runs on another. NORMSCOPE_ISA=baseline|avx2|avx512 in the environment chooses a lower
@@ -8,14 +8,13 @@
 #include <span>
 
 #include "core/types.h"
+#include "kernels/arguments.h"
 #include "kernels/gemm/kernel.h"
-#include "kernels/pointwise.h"
-#include "kernels/rows.h"
 
 namespace normscope {
 
-// Serial kernels: each works on the range it is given, in one thread. The drivers in kernels/*.cpp, whose
-// headers say what a kernel computes, cut the work.
+// Serial kernels: each works on the range it is given, in one thread. The drivers in kernels/rows.h and
+// kernels/pointwise.h, which say what each kernel computes, cut the work.
 template <class Real>
 struct KernelTable {
   void (*layer_norm_forward)(const LayerNorm<Real>&, Index begin, Index end, Real* y);
@@ -65,14 +64,21 @@ struct InstructionSet {
 };
 std::span<const InstructionSet> instruction_sets();
 
-// The best that is supported, or the one that NORMSCOPE_ISA names. Error: it names none of those.
+// The best supported set, or the one that NORMSCOPE_ISA names. Error: it names no supported set.
 const InstructionSet& instruction_set();
 inline const SimdKernels& simd_kernels() { return *instruction_set().kernels; }
 inline const char* isa_name() { return instruction_set().name; }
 
-// The simd_kernels() for float; the naive twins in kernels/reference for double.
+// The kernels of simd_kernels() for float, the naive twins in kernels/reference for double.
 template <class Real>
 const KernelTable<Real>& kernels();
+
+namespace reference {
+
+// The forward of one group of features of one row, in double: for groups whose squares a float cannot hold.
+void layer_norm_group(const LayerNorm<float>& norm, Index row, Index group, float* y);
+
+}  // namespace reference
 
 // The product of pairs of bf16 by the dot-product instruction of AVX512-BF16; null without it, or where a
 // lower instruction set than avx512 is in use.

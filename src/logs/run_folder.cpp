@@ -115,8 +115,8 @@ constexpr Column<MetricsRow> metrics_columns[] = {
 };
 
 constexpr Column<SiteRow> layers_columns[] = {
-    {"layer", [](CsvWriter& csv, const SiteRow& row) { csv.cell(row.place.layer); }},
-    {"site", [](CsvWriter& csv, const SiteRow& row) { csv.cell(name_of(row.place.site)); }},
+    {"layer", [](CsvWriter& csv, const SiteRow& row) { csv.cell(row.id.layer); }},
+    {"site", [](CsvWriter& csv, const SiteRow& row) { csv.cell(name_of(row.id.site)); }},
     {"mean", cell_of<&SiteRow::mean>},
     {"rms", cell_of<&SiteRow::rms>},
     {"abs_max", cell_of<&SiteRow::abs_max>},

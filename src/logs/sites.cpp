@@ -10,8 +10,8 @@
 namespace normscope {
 namespace {
 
-FirstNonfinite nonfinite_at(Place place, bool in_gradient) {
-  return {.layer = place.layer, .site = name_of(place.site), .param = "", .in_gradient = in_gradient};
+FirstNonfinite nonfinite_at(SiteId id, bool in_gradient) {
+  return {.layer = id.layer, .site = name_of(id.site), .param = "", .in_gradient = in_gradient};
 }
 
 // The mean cosine of two tokens of a sequence, summed over the sequences of x (sequences * T, C). With the
@@ -52,14 +52,14 @@ SiteStatistics::SiteStatistics(const ModelConfig& config)
       width_(config.d_model),
       heads_(config.n_layer * config.n_head) {
   const int head_layer = static_cast<int>(config.n_layer) + 1;
-  places_.push_back({0, Site::stream});
+  ids_.push_back({0, Site::stream});
   for (int layer = 1; layer < head_layer; ++layer) {
     for (int site = 0; site <= static_cast<int>(Site::stream); ++site)
-      places_.push_back({layer, static_cast<Site>(site)});
+      ids_.push_back({layer, static_cast<Site>(site)});
   }
-  places_.push_back({head_layer, Site::final});
-  places_.push_back({head_layer, Site::logits});
-  sites_.resize(places_.size());
+  ids_.push_back({head_layer, Site::final});
+  ids_.push_back({head_layer, Site::logits});
+  sites_.resize(ids_.size());
 }
 
 void SiteStatistics::clear() {
@@ -67,26 +67,26 @@ void SiteStatistics::clear() {
   std::ranges::fill(heads_, HeadStats{});
 }
 
-SiteSums& SiteStatistics::at(Place place) {
-  const auto found = std::ranges::lower_bound(places_, place);
-  require(found != places_.end() && *found == place, "logs", "a tap at a site without a row: layer ",
-          place.layer, ", ", name_of(place.site));
-  return sites_[found - places_.begin()];
+SiteSums& SiteStatistics::at(SiteId id) {
+  const auto found = std::ranges::lower_bound(ids_, id);
+  require(found != ids_.end() && *found == id, "logs", "a tap at a site without a row: layer ",
+          id.layer, ", ", name_of(id.site));
+  return sites_[found - ids_.begin()];
 }
 
-void SiteStatistics::on_value(Place place, const Matrix<float>& x) {
-  SiteSums& sums = at(place);
+void SiteStatistics::on_value(SiteId id, const Matrix<float>& x) {
+  SiteSums& sums = at(id);
   sums.value += tensor_stats(x.size(), x.data);
-  if (place.site == Site::stream && context_ > 1) sums.cosines += sum_of_cosines(x, context_);
+  if (id.site == Site::stream && context_ > 1) sums.cosines += sum_of_cosines(x, context_);
 }
 
-void SiteStatistics::on_gradient(Place place, const Matrix<float>& x) {
-  at(place).gradient += tensor_stats(x.size(), x.data);
+void SiteStatistics::on_gradient(SiteId id, const Matrix<float>& x) {
+  at(id).gradient += tensor_stats(x.size(), x.data);
 }
 
-void SiteStatistics::on_branch(Place output, float alpha, const Matrix<float>& branch) {
-  const Place stream = output.site == Site::attn_out ? Place{output.layer - 1, Site::stream}
-                                                     : Place{output.layer, Site::stream_mid};
+void SiteStatistics::on_branch(SiteId output, float alpha, const Matrix<float>& branch) {
+  const SiteId stream = output.site == Site::attn_out ? SiteId{output.layer - 1, Site::stream}
+                                                     : SiteId{output.layer, Site::stream_mid};
   SiteSums& sums = at(output);
   sums.branch_squares += sum_squares(branch.size(), branch.data);
   sums.stream_squares = double{alpha} * double{alpha} * at(stream).value.sum_squares;
@@ -104,10 +104,10 @@ void SiteStatistics::add(std::span<const SiteSums> sites, std::span<const HeadSt
 
 std::optional<FirstNonfinite> SiteStatistics::first_nonfinite() const {
   for (std::size_t i = 0; i < sites_.size(); ++i) {
-    if (sites_[i].value.nonfinite > 0) return nonfinite_at(places_[i], false);
+    if (sites_[i].value.nonfinite > 0) return nonfinite_at(ids_[i], false);
   }
   for (std::size_t i = sites_.size(); i-- > 0;) {
-    if (sites_[i].gradient.nonfinite > 0) return nonfinite_at(places_[i], true);
+    if (sites_[i].gradient.nonfinite > 0) return nonfinite_at(ids_[i], true);
   }
   return std::nullopt;
 }
@@ -118,7 +118,7 @@ std::vector<SiteRow> SiteStatistics::rows(Index batches) const {
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     const TensorStats &value = sites_[i].value, &gradient = sites_[i].gradient;
     const double n = static_cast<double>(value.count), gn = static_cast<double>(gradient.count);
-    rows.push_back({.place = places_[i],
+    rows.push_back({.id = ids_[i],
                     .mean = value.sum / n,
                     .rms = std::sqrt(value.sum_squares / n),
                     .abs_max = value.abs_max,
@@ -127,7 +127,7 @@ std::vector<SiteRow> SiteStatistics::rows(Index batches) const {
                     .grad_abs_max = gradient.abs_max,
                     .grad_norm = std::sqrt(gradient.sum_squares / static_cast<double>(batches)),
                     .grad_nonfinite = gradient.nonfinite});
-    if (places_[i].site == Site::stream && context_ > 1) {
+    if (ids_[i].site == Site::stream && context_ > 1) {
       const Index sequences = value.count / (context_ * width_);
       rows.back().token_cosine = sites_[i].cosines / static_cast<double>(sequences);
     }

@@ -16,7 +16,7 @@ namespace normscope {
 
 // One row of layers.csv, whose columns src/logs/README.md defines. A value that was not measured is NaN.
 struct SiteRow {
-  Place place;
+  SiteId id;
   double mean, rms, abs_max;
   Index nonfinite;
   double grad_rms, grad_abs_max, grad_norm;
@@ -55,9 +55,9 @@ class SiteStatistics : public TapListener<float> {
   explicit SiteStatistics(const ModelConfig& config);
 
   void clear();
-  void on_value(Place place, const Matrix<float>& x) override;
-  void on_gradient(Place place, const Matrix<float>& x) override;
-  void on_branch(Place output, float alpha, const Matrix<float>& branch) override;
+  void on_value(SiteId id, const Matrix<float>& x) override;
+  void on_gradient(SiteId id, const Matrix<float>& x) override;
+  void on_branch(SiteId output, float alpha, const Matrix<float>& branch) override;
   void on_heads(int layer, std::span<const HeadStats> heads) override;
 
   // Sums of each site, in the order of the model, and of each head (L, H).
@@ -74,10 +74,10 @@ class SiteStatistics : public TapListener<float> {
   std::optional<FirstNonfinite> first_nonfinite() const;
 
  private:
-  SiteSums& at(Place place);
+  SiteSums& at(SiteId id);
 
   const Index n_head_, context_, width_;
-  std::vector<Place> places_;  // in ascending order, which is that of the model and of layers.csv
+  std::vector<SiteId> ids_;  // in ascending order, which is that of the model and of layers.csv
   std::vector<SiteSums> sites_;
   std::vector<HeadStats> heads_;
 };
@@ -85,7 +85,7 @@ class SiteStatistics : public TapListener<float> {
 // One site's tensor: (rows, cols), rows = B*T.
 template <class Real>
 struct SiteCopy {
-  Place place;
+  SiteId id;
   Index rows, cols;
   std::vector<Real> data;
 };
@@ -95,15 +95,15 @@ struct SiteCopy {
 template <class Real>
 class SiteCopies : public TapListener<Real> {
  public:
-  void on_value(Place place, const Matrix<Real>& value) override { copy(place, value, values); }
-  void on_gradient(Place place, const Matrix<Real>& gradient) override { copy(place, gradient, gradients); }
+  void on_value(SiteId id, const Matrix<Real>& value) override { copy(id, value, values); }
+  void on_gradient(SiteId id, const Matrix<Real>& gradient) override { copy(id, gradient, gradients); }
 
   // Values in forward order, gradients in backward order.
   std::vector<SiteCopy<Real>> values, gradients;
 
  private:
-  static void copy(Place place, const Matrix<Real>& x, std::vector<SiteCopy<Real>>& copies) {
-    copies.push_back({place, x.rows, x.cols, {x.data, x.data + x.size()}});
+  static void copy(SiteId id, const Matrix<Real>& x, std::vector<SiteCopy<Real>>& copies) {
+    copies.push_back({id, x.rows, x.cols, {x.data, x.data + x.size()}});
   }
 };
 

@@ -50,8 +50,8 @@ std::vector<BlockRows> placements_of(const ModelConfig& config) {
   return rows;
 }
 
-BranchScale branch_scale_of(const ModelConfig& config, const Placement& row) {
-  if (row.learned_scale) return {LearnedScale::scalar, 0};
+BranchScale branch_scale_of(const ModelConfig& config, const Placement& placement) {
+  if (placement.learned_scale) return {LearnedScale::scalar, 0};
   return {config.branch_scale_learned, config.branch_scale.of(config.n_layer)};
 }
 
@@ -59,8 +59,8 @@ bool has_embed_norm(const ModelConfig& config) {
   return config.norm != NormKind::none && (config.embed_norm || placements_of(config)[0].attn->embed_norm);
 }
 
-bool has_inner_norm(const ModelConfig& config, const Placement& row) {
-  return config.norm != NormKind::none && (config.inner_norm || row.inner_norm);
+bool has_inner_norm(const ModelConfig& config, const Placement& placement) {
+  return config.norm != NormKind::none && (config.inner_norm || placement.inner_norm);
 }
 
 std::vector<const Placement*> sublayer_rows(const ModelConfig& config) {

@@ -3,9 +3,8 @@
 
 #include <vector>
 
-#include "core/portable_math.h"
 #include "core/types.h"
-#include "kernels/pointwise.h"
+#include "kernels/arguments.h"
 #include "model/norms.h"
 #include "model/placement.h"
 
@@ -20,12 +19,6 @@ struct InitConfig {
   double embed_std = 0.02;       // token and position embeddings
   bool residual_scaling = true;  // gpt2: attn.out and ffn.out get std/sqrt(2L)
   bool zero_branches = false;    // attn.out and ffn.out start at 0
-};
-
-// factor * L^exponent.
-struct DepthFactor {
-  double factor = 1, exponent = 0;
-  double of(Index n_layer) const { return factor * portable::pow(static_cast<double>(n_layer), exponent); }
 };
 
 struct ModelConfig {
@@ -49,7 +42,7 @@ struct ModelConfig {
   double mix_post_fraction = 0.25;
   bool final_norm = true;
   bool residual = true;
-  DepthFactor branch_scale;
+  DepthFactor branch_scale;  // of L
   LearnedScale branch_scale_learned = LearnedScale::none;
   Activation activation = Activation::gelu;
   bool bias = false;      // qkv, attention out

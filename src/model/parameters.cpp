@@ -55,8 +55,8 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
 }
 
 void ParameterLayout::set_init_factors(const std::vector<BlockRows>& placements) {
-  const auto set = [&](int index, const Placement& row) {
-    if (index != no_parameter) list_[index].init_factor = row.init_gain.of(std::ssize(blocks));
+  const auto set = [&](int index, const Placement& placement) {
+    if (index != no_parameter) list_[index].init_factor = placement.init_gain.of(std::ssize(blocks));
   };
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const BlockParameters& p = blocks[i];
@@ -83,9 +83,9 @@ Index ParameterLayout::buffer_size() const {
   return buffers_.empty() ? 0 : buffers_.back().offset + buffers_.back().size;
 }
 
-int ParameterLayout::add_scale(const ModelConfig& config, const Placement& row, const std::string& name,
-                               int layer) {
-  const auto [learned, start] = branch_scale_of(config, row);
+int ParameterLayout::add_scale(const ModelConfig& config, const Placement& placement,
+                               const std::string& name, int layer) {
+  const auto [learned, start] = branch_scale_of(config, placement);
   if (learned == LearnedScale::none) return no_parameter;
   const int index =
       add(name, {learned == LearnedScale::vector ? config.d_model : 1}, Role::branch_scale, layer);
@@ -95,19 +95,19 @@ int ParameterLayout::add_scale(const ModelConfig& config, const Placement& row, 
 
 NormParameters ParameterLayout::add_norm(const ModelConfig& config, const std::string& name, int layer,
                                          Index width) {
-  const NormRow& row = norm_row(config.norm);
+  const NormRow& norm = norm_row(config.norm);
   const auto add_if = [&](bool present, const char* part, Index size, Role role) {
     return present ? add(name + part, {size}, role, layer) : no_parameter;
   };
   const auto add_running = [&](const char* part, Role role) {
-    return row.has_running ? add_buffer(name + part, width, role, layer) : no_parameter;
+    return norm.has_running ? add_buffer(name + part, width, role, layer) : no_parameter;
   };
-  const bool has_bias = row.has_bias && config.norm_affine && config.norm_bias;
+  const bool has_bias = norm.has_bias && config.norm_affine && config.norm_bias;
   return {.present = true,
-          .weight = add_if(row.has_gain && config.norm_affine, ".weight", width, Role::norm_gain),
+          .weight = add_if(norm.has_gain && config.norm_affine, ".weight", width, Role::norm_gain),
           .bias = add_if(has_bias, ".bias", width, Role::norm_bias),
-          .alpha = add_if(row.has_alpha, ".alpha", 1, Role::norm_alpha),
-          .shift = add_if(row.has_shift, ".shift", 1, Role::norm_shift),
+          .alpha = add_if(norm.has_alpha, ".alpha", 1, Role::norm_alpha),
+          .shift = add_if(norm.has_shift, ".shift", 1, Role::norm_shift),
           .running_mean = add_running(".running_mean", Role::running_mean),
           .running_var = add_running(".running_var", Role::running_var)};
 }

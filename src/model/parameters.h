@@ -1,4 +1,4 @@
-// The parameters of a model: names, shapes, and places in one block of memory.
+// The parameters of a model: names, shapes, and offsets in one buffer of memory.
 #pragma once
 
 #include <cmath>
@@ -96,7 +96,7 @@ class ParameterLayout {
   int add(std::string name, std::vector<Index> shape, Role role, int layer);
   int add_buffer(std::string name, Index size, Role role, int layer);
   NormParameters add_norm(const ModelConfig& config, const std::string& name, int layer, Index width);
-  int add_scale(const ModelConfig& config, const Placement& row, const std::string& name, int layer);
+  int add_scale(const ModelConfig& config, const Placement& placement, const std::string& name, int layer);
   void add_norms(const ModelConfig& config, const Placement& placement, const std::string& sublayer,
                  int layer, SublayerParameters& parameters);
   LinearParameters add_linear(const std::string& name, Index out, Index in, Role role, bool bias, int layer);

@@ -38,15 +38,17 @@ struct BlockPlacement {
   bool operator==(const BlockPlacement&) const = default;
 };
 
-// (base * n)^exponent, a factor that depends on the depth; 1 by default.
-struct Power {
+// factor * (base * n)^exponent, n the number of blocks or the number of a block; 1 by default.
+struct DepthFactor {
   double base = 1, exponent = 0;
-  bool log = false;  // (ln(base * n))^exponent
+  bool log = false;  // factor * (ln(base * n))^exponent
+  double factor = 1;
+
   double of(Index n) const {
     const double x = base * static_cast<double>(n);
-    return portable::pow(log ? portable::log(x) : x, exponent);
+    return factor * portable::pow(log ? portable::log(x) : x, exponent);
   }
-  bool is_one() const { return exponent == 0; }
+  bool is_one() const { return exponent == 0 && factor == 1; }
 };
 
 // A placement made of others: those of the first blocks and of the rest.
@@ -72,9 +74,9 @@ struct Placement {
   bool residual_scaling = true;  // the default of init.residual_scaling with scheme gpt2
   bool qkv_norm = false;         // `qkv_norm` is true
   bool inner_norm = false;       // a norm before the output matrix, even if `inner_norm` is false
-  Power alpha = {};              // factor of the stream in the sum, of L
-  Power input_scale = {};        // factor on what F reads, of the block's number (from 1)
-  Power init_gain = {};          // factor on the init of v, attn.out, ffn.in, ffn.gate, ffn.out, of L
+  DepthFactor alpha = {};        // factor of the stream in the sum, of L
+  DepthFactor input_scale = {};  // factor on what F reads, of the block's number (from 1)
+  DepthFactor init_gain = {};    // factor on the init of v, attn.out, ffn.in, ffn.gate, ffn.out, of L
   const Pattern* pattern = nullptr;
 
   bool has_norms() const { return norm_in || norm_branch || norm_out || pattern != nullptr; }
@@ -133,10 +135,10 @@ inline constexpr Placement placement_rows[] = {
 // clang-format on
 
 // A sublayer's norms are named <sublayer>_norm and <sublayer>_post_norm: a third has no name in weight files.
-constexpr int norm_count(const Placement& row) { return row.norm_in + row.norm_branch + row.norm_out; }
+constexpr int norm_count(const Placement& p) { return p.norm_in + p.norm_branch + p.norm_out; }
 static_assert([] {
-  for (const Placement& row : placement_rows) {
-    if (norm_count(row) > 2) return false;
+  for (const Placement& placement : placement_rows) {
+    if (norm_count(placement) > 2) return false;
   }
   return true;
 }());
@@ -162,12 +164,12 @@ struct BranchScale {
   LearnedScale learned;
   double start;
 };
-BranchScale branch_scale_of(const ModelConfig& config, const Placement& row);
+BranchScale branch_scale_of(const ModelConfig& config, const Placement& placement);
 
 // True if there is a norm on the embeddings: by the config, or by the placement of block 1.
 bool has_embed_norm(const ModelConfig& config);
 
 // True if a sublayer has a norm before its output matrix.
-bool has_inner_norm(const ModelConfig& config, const Placement& row);
+bool has_inner_norm(const ModelConfig& config, const Placement& placement);
 
 }  // namespace normscope

@@ -209,13 +209,15 @@ struct Transformer<Real>::Forward {
       Site in, out, sum;
       DropoutSite dropout;
     };
-    const auto sublayer = [&](const Placement& row, const SublayerParameters& w, const Sites& at, auto F) {
-      const Real alpha = static_cast<Real>(row.alpha.of(config.n_layer));
-      const Real s = static_cast<Real>(row.input_scale.of(layer));
+    const auto sublayer = [&](const Placement& placement, const SublayerParameters& w, const Sites& at,
+                              auto F) {
+      const Real alpha = static_cast<Real>(placement.alpha.of(config.n_layer));
+      const Real s = static_cast<Real>(placement.input_scale.of(layer));
       const Var<Real> in = tap(layer, at.in, scale(tape, s, norm(w.norm_in, x)));  // s N_in(x)
       const Var<Real> out = tap(layer, at.out, F(in));                             // F(s N_in(x))
       const Var<Real> dropped = dropout(tape, drop(layer, at.dropout), out);
-      const double a = w.scale == no_parameter ? branch_scale_of(config, row).start : 1;  // or w.scale, below
+      const double a =
+          w.scale == no_parameter ? branch_scale_of(config, placement).start : 1;  // or w.scale, below
       const Real factor = static_cast<Real>(std::min(pass.branch_progress / layer, 1.0) * a);
       const Var<Real> normed = scale(tape, factor, norm(w.norm_branch, dropped));
       const Var<Real> branch = scale_by(tape, parameter(w.scale), normed);  // a N_branch(F(s N_in(x)))

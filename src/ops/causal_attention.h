@@ -29,9 +29,9 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmMode mode, Index context, Index
   const Var<Real> y = tape.create(rows, width);
   Attention<Real> attention{.sequences = rows / context,
                             .heads = heads,
-                            .q = qkv.block(0, 0, rows, width),
-                            .k = qkv.block(0, width, rows, width),
-                            .v = qkv.block(0, 2 * width, rows, width),
+                            .q = qkv.part(0, 0, rows, width),
+                            .k = qkv.part(0, width, rows, width),
+                            .v = qkv.part(0, 2 * width, rows, width),
                             .out = y,
                             .dropout = drop.p,
                             .dropout_stream = drop.stream,
@@ -47,9 +47,9 @@ Var<Real> causal_attention(Tape<Real>& tape, GemmMode mode, Index context, Index
     const auto [sum, beta] = t.accumulate(qkv);
     const Matrix<Real> d(sum, rows, qkv.cols);
     attention_backward(attention, {.out = t.gradient(y),
-                                   .q = d.block(0, 0, rows, width),
-                                   .k = d.block(0, width, rows, width),
-                                   .v = d.block(0, 2 * width, rows, width),
+                                   .q = d.part(0, 0, rows, width),
+                                   .k = d.part(0, width, rows, width),
+                                   .v = d.part(0, 2 * width, rows, width),
                                    .beta = beta});
   });
   return y;
@@ -70,7 +70,7 @@ Var<Real> cached_attention(Tape<Real>& tape, GemmMode mode, Index heads, Var<Rea
   const Var<Real> y = tape.create(rows, width);
   attention_forward(Attention<Real>{.sequences = 1,
                                     .heads = heads,
-                                    .q = qkv.block(0, 0, rows, width),
+                                    .q = qkv.part(0, 0, rows, width),
                                     .k = {key_cache, keys, width},
                                     .v = {value_cache, keys, width},
                                     .out = y,

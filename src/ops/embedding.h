@@ -38,15 +38,16 @@ Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Inde
   parallel_blocks(rows, rows_per_block, [&](Index begin, Index end) {
     for (Index row = begin; row < end; ++row) {
       const Real* token = token_table.data + ids[row] * cols;
-      const Real* place = position_table ? position_table.data + position(row) * cols : nullptr;
-      for (Index c = 0; c < cols; ++c)
-        x.data[row * cols + c] = place == nullptr ? token[c] : token[c] + place[c];
+      const Real* at_position = position_table ? position_table.data + position(row) * cols : nullptr;
+      for (Index c = 0; c < cols; ++c) {
+        x.data[row * cols + c] = at_position == nullptr ? token[c] : token[c] + at_position[c];
+      }
     }
   });
 
   tape.record(x, [=](Tape<Real>& t) {
     const Real* dx = t.gradient(x).data;
-    Real *dtoken = t.add_to(token_table), *dplace = t.add_to(position_table);
+    Real *dtoken = t.add_to(token_table), *dposition = t.add_to(position_table);
     parallel_blocks(cols, cols_per_block, [&](Index begin, Index end) {
       const auto add = [&](Real* table, Index entry, Index row) {
         if (table == nullptr) return;
@@ -54,7 +55,7 @@ Var<Real> embedding(Tape<Real>& tape, std::span<const std::int32_t> tokens, Inde
       };
       for (Index row = 0; row < rows; ++row) {
         add(dtoken, ids[row], row);
-        add(dplace, position(row), row);
+        add(dposition, position(row), row);
       }
     });
   });

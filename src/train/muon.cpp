@@ -17,7 +17,7 @@ namespace {
 template <class Real>
 void orthogonalise(GemmProvider provider, const Matrix<Real>& x) {
   constexpr auto a = Real(3.4445), b = Real(-4.775), c = Real(2.0315);
-  constexpr auto least_norm = Real(1e-7);
+  constexpr auto least_size = Real(1e-7);
   constexpr int iterations = 5;
   static_assert(iterations % 2 == 1, "the last one writes x itself");
   const bool is_tall = x.rows > x.cols;
@@ -29,8 +29,8 @@ void orthogonalise(GemmProvider provider, const Matrix<Real>& x) {
   const Matrix<Real> gram(thread_scratch<Real, Gram>(n * n), n, n);
   const Matrix<Real> polynomial(thread_scratch<Real, Polynomial>(n * n), n, n);
 
-  const Real norm = std::max(least_norm, static_cast<Real>(std::sqrt(sum_squares(x.size(), x.data))));
-  axpby(x.size(), 1 / norm, x.data, Real(0), from.data);
+  const Real size = std::max(least_size, static_cast<Real>(std::sqrt(sum_squares(x.size(), x.data))));
+  axpby(x.size(), 1 / size, x.data, Real(0), from.data);
   for (int i = 0; i < iterations; ++i) {
     gemm<Real>(provider, {.a = is_tall ? from.t() : from, .b = is_tall ? from : from.t(), .c = gram});
     axpby(n * n, b / c, gram.data, Real(0), polynomial.data);

@@ -58,8 +58,8 @@ void GradientNorms<Real>::measure(const ParameterBuffer<Real>& gradients) {
   total = std::sqrt(squares);
 }
 
-double clip_factor(double grad_clip, double norm) {
-  return grad_clip > 0 && norm > grad_clip ? grad_clip / norm : 1.0;
+double clip_factor(double grad_clip, double l2) {
+  return grad_clip > 0 && l2 > grad_clip ? grad_clip / l2 : 1.0;
 }
 
 double learning_rate(const TrainConfig& config, Index step) {

@@ -53,7 +53,7 @@ class PartSums {
   std::vector<Sum> by_chunk_;
 };
 
-// Norms of the gradient before clipping.
+// Sizes (l2 norms) of the gradient before clipping, of each part and of all.
 template <class Real>
 class GradientNorms {
  public:
@@ -69,8 +69,8 @@ class GradientNorms {
   PartSums<double> sums_;
 };
 
-// min(1, limit / norm); 1 where the limit is 0 (off).
-double clip_factor(double grad_clip, double norm);
+// min(1, grad_clip / l2), l2 the size of the whole gradient; 1 if grad_clip is 0 (off).
+double clip_factor(double grad_clip, double l2);
 
 // Laid out like a ParameterBuffer.
 template <class Real>

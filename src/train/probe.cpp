@@ -13,7 +13,7 @@ namespace {
 void add_sites(const char* prefix, const std::vector<SiteCopy<float>>& copies, Index context,
                std::vector<TensorView>& tensors) {
   for (const SiteCopy<float>& copy : copies) {
-    tensors.push_back({text(prefix, copy.place.layer, '.', name_of(copy.place.site)),
+    tensors.push_back({text(prefix, copy.id.layer, '.', name_of(copy.id.site)),
                        Dtype::F32,
                        {copy.rows / context, context, copy.cols},
                        copy.data.data()});

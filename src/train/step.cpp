@@ -118,7 +118,7 @@ std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<
   for (std::size_t i = 0; i < norms.parts.size(); ++i) {
     const ParameterPart& part = norms.parts[i];
     const Parameter& p = model.layout()[part.parameter];
-    const double n = static_cast<double>(part.size), norm = norms.by_part[i];
+    const double n = static_cast<double>(part.size), l2 = norms.by_part[i];
     const WeightChange change =
         changes != nullptr
             ? (*changes)[i]
@@ -127,9 +127,9 @@ std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<
                     .param = part.name,
                     .numel = part.size,
                     .rms = std::sqrt(change.before / n),
-                    .grad_norm = norm,
-                    .grad_norm_batch = config.grad_accum == 1 ? std::optional(norm) : std::nullopt,
-                    .grad_rms = norm / std::sqrt(n),
+                    .grad_norm = l2,
+                    .grad_norm_batch = config.grad_accum == 1 ? std::optional(l2) : std::nullopt,
+                    .grad_rms = l2 / std::sqrt(n),
                     .update_rms = std::sqrt(change.change / n)});
   }
   return rows;

@@ -79,9 +79,9 @@ void for_each_tile(const Gemm<Real>& g, Compute&& compute) {
   parallel_for(block_count(m, tile_m) * across, [&](Index tile) {
     const Index row = tile / across * tile_m, col = tile % across * tile_n;
     const Index rows = std::min(tile_m, m - row), cols = std::min(tile_n, n - col);
-    compute(Gemm<Real>{.a = g.a.block(row, 0, rows, k),
-                       .b = g.b.block(0, col, k, cols),
-                       .c = g.c.block(row, col, rows, cols),
+    compute(Gemm<Real>{.a = g.a.part(row, 0, rows, k),
+                       .b = g.b.part(0, col, k, cols),
+                       .c = g.c.part(row, col, rows, cols),
                        .beta = g.beta});
     apply_epilogue(g, row, col, rows, cols);
   });

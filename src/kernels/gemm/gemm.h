@@ -19,7 +19,7 @@
 #include <string>
 
 #include "core/types.h"
-#include "kernels/pointwise.h"
+#include "kernels/arguments.h"
 
 namespace normscope {
 

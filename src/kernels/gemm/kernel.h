@@ -9,8 +9,8 @@
 
 namespace normscope {
 
-// An element of an operand as the micro-kernel reads it: one step of k as a float, or two steps of k in bf16,
-// the first in the low half. If k is odd, the high half of the last element is zero.
+// An element of an operand as the micro-kernel reads it is one step of k as a float, or two steps of k in
+// bf16, the first in the low half. If k is odd, the high half of the last element is zero.
 using Bf16Pair = std::uint32_t;
 
 template <class Element>
@@ -23,8 +23,8 @@ constexpr Index packed_steps(Index k) {
   return (k + k_pack<Element> - 1) / k_pack<Element>;
 }
 
-// A as the micro-kernel reads it, packed or in place: element (i, p) is data[i*stride + p], or data[i +
-// p*stride] if transposed.
+// The operand A as the micro-kernel reads it, packed or in place. Element (i, p) is data[i*stride + p], or
+// data[i + p*stride] if transposed.
 template <class Element>
 struct OperandA {
   const Element* data;
@@ -36,8 +36,9 @@ struct OperandA {
   }
 };
 
-// B as the micro-kernel reads it, in panels of NR columns: element (p, j) is data[j / NR * panel_size +
-// p*stride + j % NR]. Packed, or in place: then `stride` is B's leading dimension and `panel_size` NR.
+// The operand B as the micro-kernel reads it, in panels of NR columns. Element (p, j) is
+// data[j / NR * panel_size + p*stride + j % NR]. If B is read in place, `stride` is its leading dimension and
+// `panel_size` is NR.
 template <class Element>
 struct OperandB {
   const Element* data;
@@ -48,7 +49,7 @@ struct OperandB {
   }
 };
 
-// The destination: C = alpha * product + beta * C; C is not read when beta is 0.
+// The destination of a tile: C = alpha * product + beta * C, where C is not read when beta is 0.
 struct TileOutput {
   float alpha, beta;
   float* c;
@@ -68,7 +69,7 @@ struct GemmKernel {
 
   // Pack B, k by at most nr, into one panel: (packed_steps(k), nr), zeros to the right.
   void (*pack_b)(const Matrix<float>& b, Element* panel);
-  // Pack A in the order of its memory. Null: the micro-kernel reads A in place.
+  // Pack A in the order of its memory. Null if the micro-kernel reads A in place.
   void (*pack_a)(const Matrix<float>& a, Element* out, Index stride);
   // C (m, n) from k <= kc elements of each operand, by the calling thread.
   void (*macro_kernel)(Index m, Index n, Index k, const OperandA<Element>& a, const OperandB<Element>& b,

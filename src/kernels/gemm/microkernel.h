@@ -15,8 +15,8 @@ namespace normscope::NORMSCOPE_ISA {
 
 // --- packing ---
 
-// The register tile: MR rows by two vectors of accumulators; beside them live the two vectors of B, one
-// number of A in all lanes, and without fused multiply-add a product.
+// The register tile is MR rows by two vectors of accumulators. The other registers hold the two vectors of B,
+// one number of A in all lanes, and a product if there is no fused multiply-add.
 #if NORMSCOPE_VECTOR_BYTES == 64 || defined(__aarch64__)
 constexpr Index tile_rows = 14;  // 32 registers
 #else
@@ -28,13 +28,13 @@ constexpr Index tile_cols = 2 * lanes;
 // k.
 constexpr Index tile_depth = 512;
 
-// Rows to pack are a page or more apart, which hardware prefetchers do not follow: they are prefetched by
-// hand. Prefetching past the end is harmless.
+// The distance, in rows, of a prefetch during packing. Rows to pack are a page or more apart, which hardware
+// prefetchers do not follow. A prefetch past the end of B is harmless.
 constexpr Index prefetch_distance = 16;
 
 constexpr auto each_lane = std::make_index_sequence<lanes>();
 
-// a0, b0, a1, b1, ... of the first halves of a and b; of the second.
+// The elements a0, b0, a1, b1, ... of the first halves of a and b, and those of the second halves.
 template <std::size_t... i>
 inline Vec interleave_low(Vec a, Vec b, std::index_sequence<i...>) {
   return __builtin_shufflevector(a, b, (i / 2 + (i % 2) * lanes)...);
@@ -44,8 +44,8 @@ inline Vec interleave_high(Vec a, Vec b, std::index_sequence<i...>) {
   return __builtin_shufflevector(a, b, (lanes / 2 + i / 2 + (i % 2) * lanes)...);
 }
 
-// Transpose a square of vectors. Interleaving row r with row r + lanes/2 rotates the bits of the
-// element's number (row, lane) by one; log2(lanes) times, and row and lane have changed places.
+// Transpose a square of vectors. Interleaving row r with row r + lanes/2 rotates the bits of the element's
+// number (row, lane) by one. After log2(lanes) rotations, row and lane have changed places.
 inline void transpose(Vec (&square)[lanes]) {
 #pragma GCC unroll 4
   for (Index step = 1; step < lanes; step *= 2) {
@@ -60,7 +60,7 @@ inline void transpose(Vec (&square)[lanes]) {
   }
 }
 
-// Store two consecutive steps of k of a vector of columns into a panel; or the last step alone.
+// Store two consecutive steps of k of a vector of columns into a panel, or the last step alone.
 inline void put_steps(Vec first, Vec second, float* panel) {
   store(panel, first);
   store(panel + tile_cols, second);
@@ -72,10 +72,10 @@ inline void put_last_step(Vec last, float* panel) { store(panel, last); }
 typedef std::uint32_t VecPairs __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES), aligned(4), may_alias));
 typedef std::uint16_t VecHalves __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
 
-// a and then b, rounded by the instruction, which takes subnormal numbers as zero.
+// The numbers of a, then those of b, rounded by the instruction, which takes subnormal numbers as zero.
 inline VecHalves to_bf16(Vec a, Vec b) { return (VecHalves)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a); }
 
-// 0, n/2, 1, n/2 + 1, ... of n elements.
+// The elements 0, n/2, 1, n/2 + 1, ... of n elements.
 template <std::size_t... i>
 inline VecHalves interleave_halves(VecHalves v, std::index_sequence<i...>) {
   return __builtin_shufflevector(v, v, static_cast<int>(i / 2 + i % 2 * lanes)...);
@@ -93,7 +93,7 @@ inline Vec load_part(const float* p, Index count) {
   return count >= lanes ? load(p) : Tail{count > 0 ? count : 0}.get(p);
 }
 
-// Pack A in pairs, row by row of its memory. Whole vectors are written; `stride` has room for them.
+// Pack A in pairs, row by row of its memory. Whole vectors are written, and `stride` has room for them.
 inline void pack_a(const Matrix<float>& a, Bf16Pair* out, Index stride) {
   const float* x = a.data;
   if (!a.transposed) {
@@ -190,8 +190,8 @@ inline Vec multiply_add(Vec sum, Vec x, Vec y, const Bf16Pair*) {
 }
 #endif
 
-// Rows of C in bands of at most MR and nearly equal height: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 * 14
-// + 8.
+// Rows of C in bands of at most MR rows and nearly equal height: with MR 14, 64 rows are cut into
+// 13 + 13 + 13 + 13 + 12, not 4 * 14 + 8.
 struct Bands {
   Index count, height, taller;  // the first `taller` bands have one row more
 
@@ -310,14 +310,11 @@ struct MicroKernels {
   MicroKernel<Element> of_rows[tile_rows];
 };
 
-template <class Element, Index vectors, bool transposed, std::size_t... r>
-constexpr MicroKernels<Element> micro_kernels_of(std::index_sequence<r...>) {
-  return {{micro_kernel<Element, static_cast<Index>(r) + 1, vectors, transposed>...}};
-}
-
 template <class Element, Index vectors, bool transposed>
-constexpr MicroKernels<Element> tiles =
-    micro_kernels_of<Element, vectors, transposed>(std::make_index_sequence<tile_rows>());
+constexpr MicroKernels<Element> tiles = []<std::size_t... r>(std::index_sequence<r...>) {
+  return MicroKernels<Element>{{micro_kernel<Element, static_cast<Index>(r) + 1, vectors, transposed>...}};
+}
+(std::make_index_sequence<tile_rows>());
 
 // Prefetch a tile of C, which often lies in memory, while its sums are formed.
 inline void prefetch_tile(Index rows, const TileOutput& out) {

@@ -56,7 +56,7 @@ void for_each_piece(Index numbers, Index pieces, Body&& body) {
   for (Index i = 0; i < pieces; ++i) body(i);
 }
 
-// A for the micro-kernel: floats are read in place.
+// The operand A for the micro-kernel, which reads floats in place.
 OperandA<float> prepare_a(const GemmKernel<float>&, const Matrix<float>& a) { return read_in_place(a); }
 
 // A for the micro-kernel: pairs of bf16 are packed in scratch. A piece is 64 rows of A's memory: 64 rows of
@@ -69,9 +69,9 @@ OperandA<Bf16Pair> prepare_a(const GemmKernel<Bf16Pair>& kernel, const Matrix<fl
   for_each_piece(a.size(), block_count(rows, rows_per_piece), [&](Index piece) {
     const Index row = piece * rows_per_piece, count = std::min(rows_per_piece, rows - row);
     if (a.transposed) {
-      kernel.pack_a(a.block(0, row, a.rows, count), packed + row / k_pack<Bf16Pair> * stride, stride);
+      kernel.pack_a(a.part(0, row, a.rows, count), packed + row / k_pack<Bf16Pair> * stride, stride);
     } else {
-      kernel.pack_a(a.block(row, 0, count, a.cols), packed + row * stride, stride);
+      kernel.pack_a(a.part(row, 0, count, a.cols), packed + row * stride, stride);
     }
   });
   return {packed, stride, a.transposed};
@@ -85,7 +85,7 @@ OperandB<Element> pack_b(const GemmKernel<Element>& kernel, const Matrix<float>&
   const OperandB<Element> out{packed, kernel.nr, packed_steps<Element>(k) * kernel.nr};
   for_each_piece(k * n, block_count(n, kernel.nr) * k_blocks, [&](Index piece) {
     const Index panel = piece / k_blocks, j = panel * kernel.nr, p = piece % k_blocks * steps;
-    kernel.pack_b(b.block(p, j, std::min(steps, k - p), std::min(kernel.nr, n - j)),
+    kernel.pack_b(b.part(p, j, std::min(steps, k - p), std::min(kernel.nr, n - j)),
                   packed + panel * out.panel_size + p / k_pack<Element> * kernel.nr);
   });
   return out;
@@ -127,8 +127,8 @@ struct KBlock {
 
   Index m() const { return product.c.rows; }
   Index n() const { return product.c.cols; }
-  Matrix<float> a() const { return product.a.block(0, first, m(), steps); }
-  Matrix<float> b() const { return product.b.block(first, 0, steps, n()); }
+  Matrix<float> a() const { return product.a.part(0, first, m(), steps); }
+  Matrix<float> b() const { return product.b.part(first, 0, steps, n()); }
 
   // B for the micro-kernel, in scratch of the calling thread. Only tall tiles read it in place, and only
   // where several of its rows share a page: otherwise TLB misses dominate.
@@ -146,7 +146,7 @@ struct KBlock {
     const Index i = m() * row_tile / grid.row_tiles, rows = m() * (row_tile + 1) / grid.row_tiles - i;
     const Index j = column_tile * grid.tile_cols, cols = std::min(grid.tile_cols, n() - j);
     kernel.macro_kernel(rows, cols, packed_steps<Element>(steps), a.from(i, 0), b.from(0, j / kernel.nr),
-                        {1, first == 0 ? product.beta : 1, product.c.block(i, j, rows, cols)});
+                        {1, first == 0 ? product.beta : 1, product.c.part(i, j, rows, cols)});
     if (first + steps == product.a.cols) apply_epilogue(product, i, j, rows, cols);
   }
 };
@@ -220,8 +220,8 @@ void gemm_split_k(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
   parallel_for(k_blocks, [&](Index block) {
     const Index first = block * steps, count = std::min(steps, k - first);
     Gemm<float> part = g;
-    part.a = g.a.block(0, first, m, count);
-    part.b = g.b.block(first, 0, count, n);
+    part.a = g.a.part(0, first, m, count);
+    part.b = g.b.part(first, 0, count, n);
     if (block > 0) {
       part.beta = 0;
       part.c = partial(block);

@@ -1,4 +1,4 @@
-// The native GEMM and the parts of it that attention uses; float only.
+// The native GEMM of floats, and the parts of it that attention uses.
 #pragma once
 
 #include "core/scratch.h"
@@ -7,7 +7,7 @@
 
 namespace normscope {
 
-// The product, by all threads; all extents are positive. Element: float, or Bf16Pair for operands that are
+// The product, by all threads. All extents are positive. Element is float, or Bf16Pair for operands that are
 // rounded to bf16.
 template <class Element>
 void gemm_native(const GemmKernel<Element>& kernel, const Gemm<float>& product);
@@ -36,8 +36,8 @@ OperandB<float> pack_or_read_in_place(const GemmKernel<float>& kernel, const Mat
   return pack_b(kernel, b, thread_scratch<float, Tag>(packed_size(kernel, b)));
 }
 
-// C (m, n) = alpha * A * B + beta * C over any k, by the calling thread; C is read and written every KC
-// steps.
+// C (m, n) = alpha * A * B + beta * C over any k, by the calling thread. C is read and written every KC steps
+// of k.
 void gemm_in_thread(const GemmKernel<float>& kernel, Index m, Index n, Index k, const OperandA<float>& a,
                     const OperandB<float>& b, const TileOutput& out);
 

@@ -1,12 +1,11 @@
 // The naive twins: every kernel of a KernelTable written out in double with the C++ library's functions,
 // serially. They are the engine's double path, and the fast kernels are tested against them; the float
-// kernels also call forward_out_of_range() for the rare rows whose squares a float cannot hold. Gradients
+// kernels also call layer_norm_group() for the rare rows whose squares a float cannot hold. Gradients
 // follow the chain rule from value to value, without formulas that cancel terms.
 #include "kernels/reference/kernels.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 #include <tuple>
 #include <utility>
@@ -125,145 +124,89 @@ WeightChange momentum_step(Index n, const MomentumStep<double>& step, const doub
   });
 }
 
-// n numbers, `stride` apart, that share a mean and a variance. Gains and biases are `gain_stride` apart: 1,
-// or 0 where one is for all.
+// A group of features of a row that share a mean and a variance: `width` numbers from `first` on, whose gains
+// and biases are those from `feature` on. Its mean and rstd are number `statistic`.
 struct Group {
-  Index n, stride, gain_stride;
-  bool centred;
-  double eps;
-  bool eps_outside;
-  bool detached = false;  // mean and rstd are constants to the backward
+  Index width, first, feature, statistic;
 };
-
-struct Statistics {
-  double mean, variance, rstd;
-};
+template <class Real>
+Group group_of(const LayerNorm<Real>& norm, Index row, Index group) {
+  const Index width = norm.cols / norm.groups;
+  return {width, row * norm.stride + group * width, norm.shared_gain ? 0 : group * width,
+          row * norm.groups + group};
+}
 
 template <class Real>
-Statistics statistics(const Group& g, const Real* x) {
+void forward_group(const LayerNorm<Real>& norm, Index row, Index group, Real* y) {
+  const auto [width, first, feature, statistic] = group_of(norm, row, group);
+  const Real* x = norm.x + first;
   double sum = 0, mean = 0, rest = 0, squares = 0;
-  const double n = static_cast<double>(g.n);
-  if (g.centred) {
+  const double n = static_cast<double>(width);
+  if (norm.centred) {
     // The mean of the group.
-    for (Index i = 0; i < g.n; ++i) sum += x[i * g.stride];
+    for (Index i = 0; i < width; ++i) sum += x[i];
     mean = sum / n;
-    // What remains about the mean is its rounding error, which corrects it.
-    for (Index i = 0; i < g.n; ++i) rest += x[i * g.stride] - mean;
+    // The mean of the differences from it is its rounding error, which corrects it.
+    for (Index i = 0; i < width; ++i) rest += x[i] - mean;
     mean += rest / n;
   }
   // The biased variance: the mean of the squares about the mean.
-  for (Index i = 0; i < g.n; ++i) squares += (x[i * g.stride] - mean) * (x[i * g.stride] - mean);
-  const double variance = squares / n;
-  return {mean, variance, 1 / (g.eps_outside ? std::sqrt(variance) + g.eps : std::sqrt(variance + g.eps))};
+  for (Index i = 0; i < width; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  const double variance = squares / n, eps = norm.eps;
+  const double rstd = 1 / (norm.eps_outside ? std::sqrt(variance) + eps : std::sqrt(variance + eps));
+  // Each number of the group: less the mean, times rstd, times its gain, plus its bias.
+  for (Index i = 0; i < width; ++i) {
+    const double gain = norm.gain != nullptr ? norm.gain[feature + i] : 1;
+    const double bias = norm.bias != nullptr ? norm.bias[feature + i] : 0;
+    y[first + i] = static_cast<Real>((x[i] - mean) * rstd * gain + bias);
+  }
+  norm.mean[statistic] = static_cast<Real>(mean);
+  norm.rstd[statistic] = static_cast<Real>(rstd);
 }
 
-// The chain rule through x̂ = (x - mean) rstd, rstd(var), var = sum (x - mean)²/n, mean = sum x/n. The
-// pointers of `to` are those of the group.
-void backward(const Group& g, const double* x, double mean, double rstd, const double* gain,
-              const NormGradients<double>& to) {
-  const double n = static_cast<double>(g.n);
+// The chain rule through x̂ = (x - mean) rstd, rstd(var), var = sum (x - mean)²/n, mean = sum x/n.
+void backward_group(const LayerNorm<double>& norm, const NormGradients<double>& to, Index row, Index group) {
+  const auto [width, first, feature, statistic] = group_of(norm, row, group);
+  const double *x = norm.x + first, *dy = to.dy + first;
+  const double n = static_cast<double>(width), mean = norm.mean[statistic], rstd = norm.rstd[statistic];
+  const auto gain = [&, at = feature](Index i) { return norm.gain != nullptr ? norm.gain[at + i] : 1; };
   double sum_dnormed = 0, drstd = 0, sum_centred = 0;
   // y = gain x̂ + bias gives dx̂, dgain and dbias; x̂ = centred rstd gives drstd.
-  for (Index i = 0; i < g.n; ++i) {
-    const Index at = i * g.stride, c = i * g.gain_stride;
-    const double centred = x[at] - mean, dnormed = to.dy[at] * (gain != nullptr ? gain[c] : 1);
+  for (Index i = 0; i < width; ++i) {
+    const double centred = x[i] - mean, dnormed = dy[i] * gain(i);
     sum_dnormed += dnormed;
     drstd += dnormed * centred;
     sum_centred += centred;
-    if (to.dgain != nullptr) to.dgain[c] += to.dy[at] * centred * rstd;
-    if (to.dbias != nullptr) to.dbias[c] += to.dy[at];
+    if (to.dgain != nullptr) to.dgain[feature + i] += dy[i] * centred * rstd;
+    if (to.dbias != nullptr) to.dbias[feature + i] += dy[i];
   }
   // Epsilon outside: rstd = 1/(sigma + eps). In a constant group sigma is 0, and so is dvar/dx.
-  const double sigma = 1 / rstd - g.eps;
-  const double drstd_dvar = !g.eps_outside ? -rstd * rstd * rstd / 2
-                            : sigma > 0    ? -rstd * rstd / (2 * sigma)
-                                           : 0;
+  const double sigma = 1 / rstd - norm.eps;
+  const double drstd_dvar = !norm.eps_outside ? -rstd * rstd * rstd / 2
+                            : sigma > 0       ? -rstd * rstd / (2 * sigma)
+                                              : 0;
   // rstd depends on the variance, and the mean enters every x̂ and the variance. A detached norm has neither
   // term.
-  const double dvar = g.detached ? 0 : drstd * drstd_dvar;
-  const double dmean = g.centred && !g.detached ? -rstd * sum_dnormed - dvar * 2 * sum_centred / n : 0;
+  const double dvar = norm.detached ? 0 : drstd * drstd_dvar;
+  const double dmean = norm.centred && !norm.detached ? -rstd * sum_dnormed - dvar * 2 * sum_centred / n : 0;
   // x reaches y in three ways: through its own x̂, through the variance, through the mean.
-  for (Index i = 0; i < g.n; ++i) {
-    const Index at = i * g.stride;
-    const double dnormed = to.dy[at] * (gain != nullptr ? gain[i * g.gain_stride] : 1);
-    const double d = dnormed * rstd + dvar * 2 * (x[at] - mean) / n + dmean / n;
-    to.dx[at] = (to.beta == 0 ? 0 : to.beta * to.dx[at]) + d;
+  for (Index i = 0; i < width; ++i) {
+    const double dx = dy[i] * gain(i) * rstd + dvar * 2 * (x[i] - mean) / n + dmean / n;
+    add_into(to.dx[first + i], to.beta, dx);
   }
 }
 
-// The part of a vector that belongs to a group; null stays null.
-template <class Number>
-Number* from(Number* vector, Index offset) {
-  return vector != nullptr ? vector + offset : nullptr;
-}
-
-NormGradients<double> from(const NormGradients<double>& all, Index element, Index feature) {
-  NormGradients<double> part = all;
-  part.dy += element, part.dx += element;
-  part.dgain = from(all.dgain, feature), part.dbias = from(all.dbias, feature);
-  return part;
-}
-
-// Group i of a norm, at which its statistics are saved: its first element and feature.
-struct Part {
-  Group group;
-  Index element, feature;
-};
-template <class Real>
-Part part(const LayerNorm<Real>& norm, Index i) {
-  const Index width = norm.cols / norm.groups, first = i % norm.groups * width;
-  return {{width, 1, 1, norm.centred, norm.eps, norm.eps_outside, norm.detached},
-          i / norm.groups * norm.stride + first,
-          norm.shared_gain ? 0 : first};
-}
-template <class Real>
-Part part(const BatchNorm<Real>& norm, Index i) {
-  const Index column = i % norm.cols;
-  return {{norm.group_rows, norm.cols, 0, true, norm.eps, norm.eps_outside},
-          i / norm.cols * norm.group_rows * norm.cols + column,
-          column};
-}
-
-// Call body(i) for each group of rows, or of columns.
-template <class Real, class Body>
-void each_group(const LayerNorm<Real>& norm, Index begin, Index end, Body body) {
-  for (Index i = begin * norm.groups; i < end * norm.groups; ++i) body(i);
-}
-template <class Real, class Body>
-void each_group(const BatchNorm<Real>& norm, Index begin, Index end, Body body) {
-  for (Index i = 0; i < norm.rows / norm.group_rows; ++i) {
-    for (Index c = begin; c < end; ++c) body(i * norm.cols + c);
+void layer_norm_forward(const LayerNorm<double>& norm, Index begin, Index end, double* y) {
+  for (Index row = begin; row < end; ++row) {
+    for (Index group = 0; group < norm.groups; ++group) forward_group(norm, row, group, y);
   }
 }
 
-template <class Norm, class Real>
-void forward_group(const Norm& norm, Index i, Real* y) {
-  const auto [group, element, feature] = part(norm, i);
-  const Real *gain = from(norm.gain, feature), *bias = from(norm.bias, feature);
-  const Statistics s = statistics(group, norm.x + element);
-  // Each number of the group: less the mean, times rstd, times its gain, plus its bias.
-  for (Index k = 0; k < group.n; ++k) {
-    const Index at = element + k * group.stride, c = k * group.gain_stride;
-    y[at] = static_cast<Real>((norm.x[at] - s.mean) * s.rstd * (gain != nullptr ? gain[c] : 1) +
-                              (bias != nullptr ? bias[c] : 0));
+void layer_norm_backward(const LayerNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
+                         Index end) {
+  for (Index row = begin; row < end; ++row) {
+    for (Index group = 0; group < norm.groups; ++group) backward_group(norm, gradients, row, group);
   }
-  norm.mean[i] = static_cast<Real>(s.mean);
-  norm.rstd[i] = static_cast<Real>(s.rstd);
-  if constexpr (requires { norm.variance; }) norm.variance[i] = static_cast<Real>(s.variance);
-}
-
-template <class Norm>
-void forward_groups(const Norm& norm, Index begin, Index end, double* y) {
-  each_group(norm, begin, end, [&](Index i) { forward_group(norm, i, y); });
-}
-
-template <class Norm>
-void backward_groups(const Norm& norm, const NormGradients<double>& gradients, Index begin, Index end) {
-  each_group(norm, begin, end, [&](Index i) {
-    const auto [group, element, feature] = part(norm, i);
-    backward(group, norm.x + element, norm.mean[i], norm.rstd[i], from(norm.gain, feature),
-             from(gradients, element, feature));
-  });
 }
 
 // f and f' of alpha x + shift.
@@ -289,7 +232,7 @@ void pointwise_norm_backward(const PointwiseNorm<double>& norm, const NormGradie
     const Index c = i % norm.cols;
     const auto [value, derivative] = squashed(norm, norm.x[i]);
     const double g = dy[i] * (norm.gain != nullptr ? norm.gain[c] : 1) * derivative;
-    dx[i] = (beta == 0 ? 0 : beta * dx[i]) + norm.alpha * g;
+    add_into(dx[i], beta, norm.alpha * g);
     if (dalpha != nullptr) *dalpha += g * norm.x[i];
     if (dshift != nullptr) *dshift += g;
     if (dgain != nullptr) dgain[c] += dy[i] * value;
@@ -304,29 +247,13 @@ void softmax_stats(Index n, const double* x, double* max, double* sum) {
 }
 
 void add_exponentials(Index n, const double* x, double max, double factor, double* dx, double beta) {
-  for (Index i = 0; i < n; ++i) dx[i] = (beta == 0 ? 0 : beta * dx[i]) + factor * std::exp(x[i] - max);
+  for (Index i = 0; i < n; ++i) add_into(dx[i], beta, factor * std::exp(x[i] - max));
 }
 
 }  // namespace
 
-void forward_columns(const BatchNorm<double>& norm, Index begin, Index end, double* y) {
-  forward_groups(norm, begin, end, y);
-}
-
-template <class Norm>
-void forward_out_of_range(const Norm& norm, Index begin, Index end, float* y) {
-  constexpr float largest = std::numeric_limits<float>::max(), largest_rstd = 0x1p56f;
-  each_group(norm, begin, end, [&](Index i) {
-    const float mean = norm.mean[i], rstd = norm.rstd[i];
-    if (!(std::abs(mean) <= largest && rstd > 0 && rstd < largest_rstd)) forward_group(norm, i, y);
-  });
-}
-template void forward_out_of_range(const LayerNorm<float>&, Index, Index, float*);
-template void forward_out_of_range(const BatchNorm<float>&, Index, Index, float*);
-
-void backward_columns(const BatchNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
-                      Index end) {
-  backward_groups(norm, gradients, begin, end);
+void layer_norm_group(const LayerNorm<float>& norm, Index row, Index group, float* y) {
+  forward_group(norm, row, group, y);
 }
 
 }  // namespace reference
@@ -335,8 +262,8 @@ template <>
 const KernelTable<double>& kernels<double>() {
   using namespace reference;
   static constexpr KernelTable<double> twins = {
-      .layer_norm_forward = forward_groups,
-      .layer_norm_backward = backward_groups,
+      .layer_norm_forward = layer_norm_forward,
+      .layer_norm_backward = layer_norm_backward,
       .pointwise_norm_forward = pointwise_norm_forward,
       .pointwise_norm_backward = pointwise_norm_backward,
       .softmax_stats = softmax_stats,

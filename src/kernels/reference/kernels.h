@@ -1,6 +1,5 @@
-// Naive twins that the drivers of kernels call: GEMM, batch norm and causal attention, summed in double. The
-// fast kernels are tested against them. They are the engine's double path too, except for GEMM, whose doubles
-// OpenBLAS multiplies.
+// Naive twins of GEMM and causal attention, summed in double. The fast kernels are tested against them. They
+// are the engine's double path too, except for GEMM, whose doubles OpenBLAS multiplies.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include "core/parallel.h"
 #include "kernels/attention.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/rows.h"
 
 namespace normscope::reference {
 
@@ -19,7 +17,7 @@ namespace normscope::reference {
 template <class Real>
 void gemm(const Gemm<Real>& g) {
   const auto at = [](const Matrix<Real>& x, Index i, Index j) {
-    return static_cast<double>(*x.block(i, j, 1, 1).data);
+    return static_cast<double>(*x.part(i, j, 1, 1).data);
   };
   for (Index i = 0; i < g.c.rows; ++i) {
     for (Index j = 0; j < g.c.cols; ++j) {
@@ -31,19 +29,6 @@ void gemm(const Gemm<Real>& g) {
     }
   }
 }
-
-// --- Norms ---
-
-// Batch norm: columns [begin, end).
-
-void forward_columns(const BatchNorm<double>& norm, Index begin, Index end, double* y);
-void backward_columns(const BatchNorm<double>& norm, const NormGradients<double>& gradients, Index begin,
-                      Index end);
-
-// The forward again, in double, of those groups in rows [begin, end), or columns of a batch norm, whose
-// squares left the range of a float: their mean or rstd is not finite, rstd is 0, or above 2^56.
-template <class Norm>
-void forward_out_of_range(const Norm& norm, Index begin, Index end, float* y);
 
 // --- Causal attention with its whole matrix of weights, one head at a time ---
 

@@ -2,7 +2,7 @@
 // serially.
 #pragma once
 
-#include "kernels/pointwise.h"
+#include "kernels/arguments.h"
 #include "kernels/simd/vector.h"
 
 namespace normscope::NORMSCOPE_ISA {
@@ -31,8 +31,7 @@ inline ValueAndDerivative gelu_tanh(Vec x) {
   const Vec square = x * x;
   const Vec e = exp(x * fma(square, -2 * root * cubic, -2 * root));
   const Vec s = 1 / (1 + e), y = x * s, inner_derivative = fma(square, 6 * root * cubic, 2 * root);
-  // 1 - s = e s does not cancel. If s is 0 or 1, e or x^2 may be infinite, and 0 * inf would be
-  // NaN.
+  // 1 - s = e s does not cancel. If s has reached 0 or 1, e or x^2 may be infinite, and 0 * inf would be NaN.
   const Vec bend = select(square > 100, Vec{}, y * (e * s) * inner_derivative);
   return {y, s + bend};
 }
@@ -178,12 +177,12 @@ struct ChainStats {
   }
 };
 
-// True if sums by float lanes are good enough: squares are in range, or all 0.
+// True if the squares are in the range of float lanes, or all 0.
 inline bool is_exact_enough(const TensorStats& s) {
   return float_sum_is_safe(static_cast<float>(s.sum_squares)) || (s.sum_squares == 0 && s.abs_max == 0);
 }
 
-// Slow path: sum in double and count non-finite elements.
+// The slow path: sums in double, and the count of elements that are not finite.
 inline TensorStats wide_stats(Index n, const float* x) {
   Lanes<WideVec> sum, squares;
   Mask bad{};
@@ -234,7 +233,7 @@ WeightChange measured(Index n, const float* w, Update update) {
 // for ever, and some processors are slow with subnormal numbers.
 constexpr float least_normal = 0x1p-126f;
 
-// Plain loops: the compiler vectorises them, square root and all.
+// The compiler vectorises these plain loops, square root included.
 inline void adamw_update(Index n, const AdamW<float>& step, const float* __restrict g, float* __restrict w,
                          float* __restrict m, float* __restrict v) {
   const float least_v = step.eps > 0 ? least_normal : 0;  // with eps 0, a v of 0 would divide by zero

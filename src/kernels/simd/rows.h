@@ -1,7 +1,7 @@
 // Layer, RMS and group norm, pointwise norms: rows [begin, end), serially.
 #pragma once
 
-#include "kernels/rows.h"
+#include "kernels/simd.h"
 #include "kernels/simd/vector.h"
 
 namespace normscope::NORMSCOPE_ISA {
@@ -16,6 +16,10 @@ inline Vec scaled(Vec x, const float* gain, const float* bias, Index feature, Pa
   if (bias != nullptr) return x + part.get(bias + feature);
   return x;
 }
+
+// A group of features whose squares leave the range of a float has a mean or rstd that is not finite, an rstd
+// of 0, or one above 2^56. It is normalised once more, in double.
+constexpr float largest_float = 0x1.fffffep127f, largest_rstd = 0x1p56f;
 
 inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index end, float* y) {
   const Index width = norm.cols / norm.groups;
@@ -41,12 +45,16 @@ inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index 
       if (norm.centred) rest = total(sum) / n;
       mu += rest;
       const float mean_square = total(squares) / n;
-      // NaN where both are infinite; the driver then normalises the group again (kernels/rows.cpp).
+      // NaN where both are infinite.
       const float variance = mean_square < rest * rest ? 0 : mean_square - rest * rest;
       const float r = norm.eps_outside ? 1 / (__builtin_sqrtf(variance) + norm.eps)
                                        : 1 / __builtin_sqrtf(variance + norm.eps);
       norm.mean[row * norm.groups + group] = mu;
       norm.rstd[row * norm.groups + group] = r;
+      if (!(__builtin_fabsf(mu) <= largest_float && r > 0 && r < largest_rstd)) {
+        reference::layer_norm_group(norm, row, group, y);
+        continue;
+      }
       for_each_vector(width, [&](Index i, auto part) {
         const Vec normed = (part.get(xs + i) - mu) * r;
         part.put(ys + i, scaled(normed, gain, bias, feature + i, part));

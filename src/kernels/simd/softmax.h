@@ -1,8 +1,8 @@
 // Softmax of logits, softmax of attention scores.
 #pragma once
 
+#include "kernels/arguments.h"
 #include "kernels/simd/vector.h"
-#include "kernels/softmax.h"
 
 namespace normscope::NORMSCOPE_ISA {
 

@@ -123,16 +123,11 @@ struct Lanes {
   V& operator[](Index i) { return vector[i]; }
 };
 
-inline float total(const Lanes<Vec>& sum) {
-  const auto add = [](Vec a, Vec b) -> Vec { return a + b; };
-  const Vec(&v)[vectors_per_sum] = sum.vector;
-  if constexpr (vectors_per_sum == 4) {
-    return fold_lanes((v[0] + v[2]) + (v[1] + v[3]), add);
-  } else if constexpr (vectors_per_sum == 2) {
-    return fold_lanes(v[0] + v[1], add);
-  } else {
-    return fold_lanes(v[0], add);
+inline float total(Lanes<Vec> sum) {
+  for (Index half = vectors_per_sum / 2; half > 0; half /= 2) {
+    for (Index v = 0; v < half; ++v) sum[v] += sum[v + half];
   }
+  return fold_lanes(sum[0], [](Vec a, Vec b) -> Vec { return a + b; });
 }
 
 inline double total(const Lanes<WideVec>& sum) {
@@ -199,6 +194,14 @@ inline Vec at_most(float limit, Vec x) {
 #endif
 }
 
+// A polynomial in x, its coefficients from that of the highest power on.
+template <class... Coefficients>
+inline Vec polynomial(Vec x, float highest, Coefficients... rest) {
+  Vec p = splat(highest);
+  ((p = fma(p, x, rest)), ...);
+  return p;
+}
+
 // e^x: relative error below 1e-7; 0 below -87.33, infinity above 88.37; NaN stays NaN.
 // Cody-Waite: x = n ln2 + r with |r| <= ln2/2; e^r by a polynomial (our own minimax fit, 3e-9).
 inline Vec exp(Vec x) {
@@ -210,15 +213,10 @@ inline Vec exp(Vec x) {
   const Vec shifted = fma(x, 1.44269504089f, to_nearest);
   const Vec n = shifted - to_nearest;
   const Vec r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, x));  // ln2 in two parts, the first exact
-  Vec p = splat(0.00138145406f);
-  p = fma(p, r, 0.00836874545f);
-  p = fma(p, r, 0.041668389f);
-  p = fma(p, r, 0.166665211f);
-  p = fma(p, r, 0.49999994f);
-  p = fma(p, r, 1.0f);
-  p = fma(p, r, 1.0f);
-  p *= reinterpret_cast<Vec>(reinterpret_cast<Mask>(shifted) << 23);  // 2^n
-  return select(underflow, Vec{}, p);
+  const Vec power = reinterpret_cast<Vec>(reinterpret_cast<Mask>(shifted) << 23);  // 2^n
+  const Vec p =
+      polynomial(r, 0.00138145406f, 0.00836874545f, 0.041668389f, 0.166665211f, 0.49999994f, 1.0f, 1.0f);
+  return select(underflow, Vec{}, p * power);
 }
 
 // Φ(-x) = erfc(x/sqrt2)/2 for x >= 0, given e = exp(-x*x/2), which callers need anyway. Relative error below
@@ -226,15 +224,8 @@ inline Vec exp(Vec x) {
 // Φ(-x)/e, Mills' ratio over sqrt(2π), is smooth: our own rational fit, weighted by that bound (1.4e-7).
 inline Vec normal_sf(Vec x, Vec e) {
   x = at_most(14.0f, x);  // beyond, e is 0 and powers of x may overflow
-  Vec p = splat(0.0152502684f);
-  p = fma(p, x, 0.111912295f);
-  p = fma(p, x, 0.348662794f);
-  p = fma(p, x, 0.49999994f);
-  Vec q = splat(0.038236022f);
-  q = fma(q, x, 0.280199707f);
-  q = fma(q, x, 0.916889608f);
-  q = fma(q, x, 1.4952029f);
-  q = fma(q, x, 1.0f);
+  const Vec p = polynomial(x, 0.0152502684f, 0.111912295f, 0.348662794f, 0.49999994f);
+  const Vec q = polynomial(x, 0.038236022f, 0.280199707f, 0.916889608f, 1.4952029f, 1.0f);
   return p * e / q;
 }
 
@@ -248,11 +239,7 @@ struct ValueAndDerivative {
 // where 1 - w does, tanh is x + x^3 P(x^2), our own minimax fit (3e-9).
 inline ValueAndDerivative tanh(Vec x) {
   const Vec size = magnitude(x), s = x * x, w = 2 / (1 + exp(2 * size));
-  Vec p = splat(-0.00590587f);
-  p = fma(p, s, 0.02080538f);
-  p = fma(p, s, -0.05378668f);
-  p = fma(p, s, 0.13331958f);
-  p = fma(p, s, -0.33333299f);
+  const Vec p = polynomial(s, -0.00590587f, 0.02080538f, -0.05378668f, 0.13331958f, -0.33333299f);
   const Vec y = select(size < 0.6f, fma(size * s, p, size), 1 - w);
   return {with_sign(y, x), w * (2 - w)};
 }
@@ -262,13 +249,8 @@ inline ValueAndDerivative tanh(Vec x) {
 inline ValueAndDerivative erf(Vec x) {
   constexpr float sqrt2 = 1.41421356f, two_over_sqrt_pi = 1.12837917f;
   const Vec size = magnitude(x), s = x * x, e = exp(-s);
-  Vec p = splat(0.000120553f);
-  p = fma(p, s, -0.00085483270f);
-  p = fma(p, s, 0.0052239776f);
-  p = fma(p, s, -0.0268661706f);
-  p = fma(p, s, 0.1128379167f);
-  p = fma(p, s, -0.3761263890f);
-  p = fma(p, s, two_over_sqrt_pi);
+  const Vec p = polynomial(s, 0.000120553f, -0.00085483270f, 0.0052239776f, -0.0268661706f, 0.1128379167f,
+                           -0.3761263890f, two_over_sqrt_pi);
   const Vec y = select(size < 0.6f, size * p, 1 - 2 * normal_sf(sqrt2 * size, e));
   return {with_sign(y, x), two_over_sqrt_pi * e};
 }
