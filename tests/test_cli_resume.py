@@ -156,22 +156,29 @@ class Resume(ResumeTest):
             step = int(row["step"])
             self.assertAlmostEqual(float(row["seconds"]), 100 * min(step, 20), delta=20)
 
-    def test_a_lost_summary_of_a_finished_run_is_written_again(self):
-        expected = self.whole.summary
-        before = self.whole.contents()
+    def test_a_finished_run_without_its_summary_is_an_error(self):
+        os.remove(self.whole.file("summary.json"))
         for damaged in (None, "", '{"status": "done"'):
             with self.subTest(damaged):
-                os.remove(self.whole.file("summary.json"))
                 if damaged is not None:
                     self.write("whole/summary.json", damaged)
-                self.assertIn("summary.json was missing or damaged, and is written again", self.resume(self.whole).stdout)
-                summary = self.whole.summary
-                self.assertEqual(summary.keys(), expected.keys())
-                self.assertEqual({key for key in expected if summary[key] != expected[key]} - {"peak_rss_mb", "tokens_per_s"}, {"seconds"})
-                self.assertAlmostEqual(summary["seconds"], float(self.whole.rows("metrics.csv")[-1]["seconds"]), places=9)
-                contents = self.whole.contents()
-                self.assertEqual({name for name in before if before[name] != contents[name]}, {"summary.json"})
-                self.assertIn("nothing to do", self.resume(self.whole).stdout)
+                before = self.whole.contents()
+                self.refused("train", "tiny.json", "--out", "whole", "--resume", code=1,
+                             says=["[resume] whole/summary.json: is missing or damaged", "--overwrite"])
+                self.assertEqual(self.whole.contents(), before)
+        self.resume(self.whole, "--set", "train.steps=26")
+        self.assertEqual(self.whole.summary["steps"], 26)
+
+    def test_logs_of_another_version_are_an_error_that_changes_nothing(self):
+        run = self.half_done()
+        self.write("run/summary.json", "{}")
+        for name in LOGS:
+            sound = run.bytes(name)
+            self.write(run.file(name), sound.replace(b"step,", b"step,older,", 1))
+            for options in ((), ("--set", "log.layers_every=0")):
+                with self.subTest(f"{name} {options}"):
+                    self.refused_untouched(run, "--resume", *options, code=1, says=[f"{name}: the header is", "--overwrite"])
+            self.write(run.file(name), sound)
 
     def test_a_finished_run_is_left_alone(self):
         before = self.whole.contents()

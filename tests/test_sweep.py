@@ -198,9 +198,9 @@ class Runs(SweepTest):
         os.remove(self.path("out/lr=0.001"))
         self.sweep(**parts)
         self.assertEqual(self.statuses(), ["done"] * 2)
-        self.write("out/lr=0.01/summary.json", '{"status":')  # the same sweep writes it again
-        self.sweep(**parts)
-        self.assertEqual(self.statuses(), ["done"] * 2)
+        self.write("out/lr=0.01/summary.json", '{"status":')
+        result = self.script("sweep.py", "sweep.json", "--out", "out", code=1)
+        self.assertRegex(result.stdout, r"(?m)^failed +lr=0.01 .*summary.json: is missing or damaged")
 
     def test_cells_may_hold_any_characters(self):
         texts = ["b.txt", "\u2028.txt", "\x85\x0b\x1c.txt", "\r\n,\".txt"]

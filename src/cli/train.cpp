@@ -70,25 +70,21 @@ void check_resumed_config(const RunConfig& config, const RunFolder& folder, Prog
                   "; so does the learning rate schedule"));
 }
 
-// Resumes from the folder's checkpoint, or starts at step 0. False: the run is finished.
-bool resume(Trainer& trainer, Index steps, const std::string& folder, ProgressDisplay& line) {
+// Resumes from the folder's checkpoint, or starts at step 0. False: the run is finished. `folder` is nullptr
+// at all ranks but the first.
+bool resume(Trainer& trainer, Index steps, const RunFolder* folder, ProgressDisplay& line) {
   const bool has_checkpoint = trainer.resume();
+  const std::string shown_folder = folder ? escape_controls(folder->path()) : "";
   const Index step = trainer.state().step;
-  if (has_checkpoint && step >= steps) {
-    const std::string finished =
-        text(folder, " is finished (step ", step,
-             step > steps ? "; train.steps asks for no more than " : " of ", steps, ')');
-    if (trainer.has_summary()) {
-      line.say(finished + "; nothing to do");
-    } else {
-      trainer.restore_summary();
-      line.say(finished + "; its summary.json was missing or damaged, and is written again");
-    }
-    return false;
-  }
-  line.say(has_checkpoint ? text("resuming ", folder, " after step ", step)
-                          : "no checkpoint in " + folder + "; starting at step 0");
-  return true;
+  if (!has_checkpoint) line.say("no checkpoint in " + shown_folder + "; starting at step 0");
+  if (has_checkpoint && step < steps) line.say(text("resuming ", shown_folder, " after step ", step));
+  if (step < steps) return true;
+  if (folder && !seconds_in(folder->file(summary_file)))
+    fail("resume", folder->file(summary_file), ": is missing or damaged, and no step is left to train that ",
+         "would write it again; start again with --overwrite, or raise train.steps");
+  line.say(text(shown_folder, " is finished (step ", step,
+                step > steps ? "; train.steps asks for no more than " : " of ", steps, "); nothing to do"));
+  return false;
 }
 
 std::string start_text(const RunConfig& config, const Trainer& trainer, int ranks) {
@@ -190,13 +186,10 @@ Exit train(const CommandLine& line, Ranks& ranks) {
       check_resumed_config(config, *own, display.line());
     return own;
   });
-  const std::string path = folder ? folder->path() : "";
-
   TrainObserver null_observer;
-  Trainer trainer(config, inputs.corpus, folder ? &*folder : nullptr,
-                  ranks.is_first() ? display : null_observer, ranks);
-  if (existing == Existing::resume &&
-      !resume(trainer, config.train.steps, escape_controls(path), display.line()))
+  RunFolder* const own_folder = folder ? &*folder : nullptr;
+  Trainer trainer(config, inputs.corpus, own_folder, ranks.is_first() ? display : null_observer, ranks);
+  if (existing == Existing::resume && !resume(trainer, config.train.steps, own_folder, display.line()))
     return Exit::ok;
   if (!inputs.without_effect.empty())
     display.line().say("note: set without effect: " + join(inputs.without_effect));
@@ -207,7 +200,7 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   for (const std::string& remark : corpus_remarks(inputs.corpus)) display.line().say("note: " + remark);
   const bool is_fixed = inputs.threads.is_fixed || ranks.size() > 1;  // trials would measure the other ranks
   const RunRecord record = trainer.run(stop, is_fixed ? 0 : inputs.threads.most);
-  return ranks.is_first() ? report_end(record, config, path, display.line()) : Exit::ok;
+  return own_folder ? report_end(record, config, own_folder->path(), display.line()) : Exit::ok;
 }
 
 Exit run(const CommandLine& line) {

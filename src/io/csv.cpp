@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "io/json.h"
 
@@ -10,32 +11,36 @@ namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-// Bytes of a log's header and of its rows up to a step, without a torn last line. Creates a missing log.
-std::uintmax_t open_log(const std::string& path, const std::string& header, std::optional<Index> last_step) {
-  if (!last_step || !fs::exists(path)) {
-    write_atomically(path, header);
-    return header.size();
-  }
-  const std::string log = read_file(path, "csv");
-  require(log.starts_with(header), "csv", path, ": the header is ", quote(log.substr(0, log.find('\n'))),
-          "; expected ", header.substr(0, header.size() - 1));
-  std::size_t size = header.size();
-  for (std::size_t end; (end = log.find('\n', size)) != log.npos; size = end + 1) {
-    Index step = 0;
-    const char* after = std::from_chars(log.data() + size, log.data() + end, step).ptr;
-    if (*after != ',')
-      fail("csv", path, ": a row is ", quote(log.substr(size, end - size)),
-           "; expected one that begins with a step; the file was changed or is damaged");
-    if (step > *last_step) break;
-  }
-  return size;
+// Creates a missing log with its header. Error: the log has another header. Returns the path.
+const std::string& with_header(const std::string& path, const std::string& columns) {
+  if (!fs::exists(path)) write_atomically(path, columns + "\n");
+  std::string header;
+  std::ifstream log(path);
+  std::getline(log, header);
+  require(header == columns, "csv", path, ": the header is ", quote(header), "; expected ", columns,
+          "; another version wrote the log: go on with that one, or start again with --overwrite");
+  return path;
 }
 
 }  // namespace
 
-CsvWriter::CsvWriter(const std::string& path, const std::string& columns, std::optional<Index> last_step)
-    : path_(path), size_(open_log(path, columns + "\n", last_step)), file_(path, O_WRONLY | O_APPEND) {
-  require(file_.is_open(), "csv", path_, ": cannot be opened for writing: ", errno_text());
+CsvWriter::CsvWriter(const std::string& path, const std::string& columns)
+    : path_(path), file_(with_header(path, columns), O_WRONLY | O_APPEND) {
+  require(file_.is_open(), "csv", path, ": cannot be opened for writing: ", errno_text());
+  size_ = fs::file_size(path);
+}
+
+void CsvWriter::cut(Index last_step) {
+  const std::string log = read_file(path_, "csv");
+  size_ = log.find('\n') + 1;
+  for (std::size_t end; (end = log.find('\n', size_)) != log.npos; size_ = end + 1) {
+    Index step = 0;
+    const char* after = std::from_chars(log.data() + size_, log.data() + end, step).ptr;
+    if (*after != ',')
+      fail("csv", path_, ": a row is ", quote(log.substr(size_, end - size_)),
+           "; expected one that begins with a step; the file was changed or is damaged");
+    if (step > last_step) break;
+  }
   fs::resize_file(path_, size_);
 }
 

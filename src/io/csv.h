@@ -13,23 +13,31 @@
 namespace normscope {
 
 // Appends rows to a log, which has its header from the moment it exists. Rows gather in memory until flush()
-// appends them with one write(2). A kill during that write can leave a partial last row, which opening cuts
-// off and readers leave out.
+// appends them with one write(2). A kill during that write can leave a partial last row, which cut() removes
+// and readers leave out.
 class CsvWriter {
  public:
-  // Appends after the rows up to `last_step` and removes later ones; Error: another header. Without a step,
-  // or without a file, creates the file with its header, `columns`.
-  CsvWriter(const std::string& path, const std::string& columns, std::optional<Index> last_step);
+  // Opens the log, or creates it with its header, `columns`. Error: another header, that of another version.
+  CsvWriter(const std::string& path, const std::string& columns);
 
-  template <class... Cells>
-  void row(const Cells&... cells) {
-    (append(cells), ...);
-    end_row();
+  // Removes the rows after those of `last_step`, and a partial last row. Call it before the first cell().
+  void cut(Index last_step);
+
+  void cell(std::string_view value) { rows_.append(value) += ','; }
+  template <class Number>
+  requires std::integral<Number> || std::floating_point<Number>
+  void cell(Number value) {
+    char digits[32];
+    const char* end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+    cell(std::isnan(value) ? "nan" : std::string_view(digits, end));  // the sign of a NaN means nothing
   }
-  // The same cell by cell.
-  template <class Cell>
-  void cell(const Cell& value) {
-    append(value);
+  template <class Value>
+  void cell(const std::optional<Value>& value) {  // without a value, an empty cell
+    if (value) {
+      cell(*value);
+    } else {
+      cell("");
+    }
   }
   void end_row() { rows_.back() = '\n'; }
 
@@ -37,25 +45,8 @@ class CsvWriter {
   void sync();   // to the disk: survives a power cut; before a checkpoint that counts on these rows
 
  private:
-  void append(std::string_view cell) { rows_.append(cell) += ','; }
-  template <class Number>
-  requires std::integral<Number> || std::floating_point<Number>
-  void append(Number value) {
-    char digits[32];
-    const char* end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-    append(std::isnan(value) ? "nan" : std::string_view(digits, end));  // the sign of a NaN means nothing
-  }
-  template <class T>
-  void append(const std::optional<T>& value) {
-    if (value) {
-      append(*value);
-    } else {
-      append("");
-    }
-  }
-
   std::string path_;
-  std::uintmax_t size_;  // bytes of whole rows in the file
+  std::uintmax_t size_ = 0;  // bytes of the header and of whole rows in the file
   FileDescriptor file_;
   std::string rows_;  // not flushed yet
 };

@@ -156,22 +156,6 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
   write_atomically(path, json_text(json));
 }
 
-void add_logged_figures(RunRecord& run, const RunFolder& folder, Index n_layer) {
-  for (const LogRow& row : last_rows(folder.file(metrics_file)))
-    run.final_train_loss = static_cast<float>(number_in(row, "train_loss").value_or(NAN));
-  std::vector<SiteRow> sites;
-  for (const LogRow& row : last_rows(folder.file(layers_file)))
-    sites.emplace_back().rms = number_in(row, "rms").value_or(NAN);
-  if (sites.size() > 3) run.growth = growth(sites);
-  std::vector<ParameterRow> params;
-  for (const LogRow& row : last_rows(folder.file(params_file))) {
-    ParameterRow& param = params.emplace_back();
-    param.layer = static_cast<Index>(number_in(row, "layer").value_or(0));
-    param.grad_norm = number_in(row, "grad_norm").value_or(NAN);
-  }
-  if (!params.empty()) run.grad_first_last = grad_first_last(params, n_layer);
-}
-
 std::optional<double> seconds_in(const std::string& path) {
   const Json seconds = entry_in(path, "seconds");
   return seconds.is_number() ? std::optional(seconds.get<double>()) : std::nullopt;

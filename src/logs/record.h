@@ -31,9 +31,6 @@ struct RunRecord {
 // summary.json, with null for figures that the run does not have; a probe's leaves out those of training.
 void write_record(const std::string& path, const RunRecord& run, const TrainConfig& config);
 
-// Sets the figures that the last rows of the logs hold: final_train_loss, growth, grad_first_last.
-void add_logged_figures(RunRecord& run, const RunFolder& folder, Index n_layer);
-
 // Entries of a summary.json; nothing if the file is missing, is damaged or has none.
 std::optional<double> seconds_in(const std::string& path);
 std::optional<FirstNonfinite> first_nonfinite_in(const std::string& path);

@@ -1,9 +1,7 @@
 #include "logs/run_folder.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <ranges>
 #include <span>
 #include <vector>
 
@@ -149,11 +147,10 @@ constexpr Column<HeadRow> heads_columns[] = {
 };
 
 template <class Row>
-CsvWriter open_log(const RunFolder& folder, const char* file, std::span<const Column<Row>> columns,
-                   std::optional<Index> last_step) {
+CsvWriter open_log(const RunFolder& folder, const char* file, std::span<const Column<Row>> columns) {
   std::string header = "step";
   for (const Column<Row>& column : columns) header.append(",").append(column.name);
-  return CsvWriter(folder.file(file), header, last_step);
+  return CsvWriter(folder.file(file), header);
 }
 
 template <class Row>
@@ -168,10 +165,14 @@ void write_rows(CsvWriter& csv, Index step, std::span<const Column<Row>> columns
 
 }  // namespace
 
-LayerLogs::LayerLogs(const RunFolder& folder, std::optional<Index> last_step)
-    : layers(open_log<SiteRow>(folder, layers_file, layers_columns, last_step)),
-      params(open_log<ParameterRow>(folder, params_file, params_columns, last_step)),
-      heads(open_log<HeadRow>(folder, heads_file, heads_columns, last_step)) {}
+LayerLogs::LayerLogs(const RunFolder& folder)
+    : layers(open_log<SiteRow>(folder, layers_file, layers_columns)),
+      params(open_log<ParameterRow>(folder, params_file, params_columns)),
+      heads(open_log<HeadRow>(folder, heads_file, heads_columns)) {}
+
+void LayerLogs::cut(Index last_step) {
+  for (CsvWriter* log : {&layers, &params, &heads}) log->cut(last_step);
+}
 
 void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
                       const std::vector<ParameterRow>& parameters, const std::vector<HeadRow>& head_rows) {
@@ -187,44 +188,26 @@ void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
 }
 
 void LayerLogs::sync() {
-  layers.sync();
-  params.sync();
-  heads.sync();
+  for (CsvWriter* log : {&layers, &params, &heads}) log->sync();
 }
 
-void truncate_layer_logs(const RunFolder& folder, Index last_step) {
-  const LayerLogs opened(folder, last_step);  // opening removes the rows
-}
-
-CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step) {
-  return open_log<MetricsRow>(folder, metrics_file, metrics_columns, last_step);
+CsvWriter open_metrics(const RunFolder& folder) {
+  return open_log<MetricsRow>(folder, metrics_file, metrics_columns);
 }
 
 void write_metrics(CsvWriter& csv, const MetricsRow& row) {
   write_rows<MetricsRow>(csv, row.step, metrics_columns, {&row, 1});
 }
 
-std::vector<LogRow> last_rows(const std::string& path) {
-  if (!fs::exists(path)) return {};
-  std::vector<std::string> lines = split(read_file(path, "csv"), '\n');
-  lines.pop_back();  // what follows the last newline
-  if (lines.size() < 2) return {};
-  const std::vector<std::string> columns = split(lines.front());
-  const std::string step = lines.back().substr(0, lines.back().find(',') + 1);
-  const auto is_of_step = [&](const std::string& line) { return line.starts_with(step); };
-  std::vector<LogRow> rows;
-  for (const std::string& line : std::span(lines).subspan(1) | std::views::filter(is_of_step)) {
-    const std::vector<std::string> cells = split(line);
-    LogRow& row = rows.emplace_back();
-    for (std::size_t i = 0; i < std::min(columns.size(), cells.size()); ++i) row[columns[i]] = cells[i];
-  }
-  return rows;
-}
-
-std::optional<double> number_in(const LogRow& row, std::string_view column) {
-  const auto cell = row.find(column);
-  if (cell == row.end() || cell->second.empty()) return std::nullopt;
-  return std::strtod(cell->second.c_str(), nullptr);
+double logged_seconds(const RunFolder& folder, Index steps) {
+  const std::vector<std::string> lines = split(read_file(folder.file(metrics_file), "csv"), '\n');
+  if (lines.size() < 3) return 0;  // a header, and the empty text after its newline
+  const std::vector<std::string> columns = split(lines[0]), last_row = split(lines[lines.size() - 2]);
+  const auto number_in = [&](const char* column) {
+    const std::size_t index = std::ranges::find(columns, column) - columns.begin();
+    return index < last_row.size() ? parse_number<double>(last_row[index]) : std::nullopt;
+  };
+  return number_in("seconds").value_or(0) * static_cast<double>(steps) / number_in("step").value_or(1);
 }
 
 }  // namespace normscope

@@ -2,7 +2,6 @@
 // heads.csv.
 #pragma once
 
-#include <map>
 #include <string>
 
 #include "io/csv.h"
@@ -73,11 +72,11 @@ struct ParameterRow {
   std::optional<double> update_rms;
 };
 
-// layers.csv, params.csv and heads.csv. With `last_step` they go on after the rows of that step; without it
-// they begin anew.
+// layers.csv, params.csv and heads.csv, opened or created.
 struct LayerLogs {
-  explicit LayerLogs(const RunFolder& folder, std::optional<Index> last_step = std::nullopt);
+  explicit LayerLogs(const RunFolder& folder);
 
+  void cut(Index last_step);  // as CsvWriter's
   void write(Index step, const std::vector<SiteRow>& sites, const std::vector<ParameterRow>& parameters,
              const std::vector<HeadRow>& head_rows);
   void sync();
@@ -85,19 +84,11 @@ struct LayerLogs {
   CsvWriter layers, params, heads;
 };
 
-// Removes the rows after `last_step` from layer logs to which a resumed run no longer adds any.
-void truncate_layer_logs(const RunFolder& folder, Index last_step);
-
-CsvWriter open_metrics(const RunFolder& folder, std::optional<Index> last_step);  // as LayerLogs
+CsvWriter open_metrics(const RunFolder& folder);
 void write_metrics(CsvWriter& csv, const MetricsRow& row);
 
-// A row of a log as text, by column.
-using LogRow = std::map<std::string, std::string, std::less<>>;
-
-// The rows of a log's last step, without a torn last line; none if the log is missing or empty.
-std::vector<LogRow> last_rows(const std::string& path);
-
-// A cell as a number; nothing if it is empty or missing.
-std::optional<double> number_in(const LogRow& row, std::string_view column);
+// The time of a run's first `steps` steps by the last row of metrics.csv: its mean time of a step, times
+// `steps`. A checkpoint has no times, since its bytes depend on config, corpus, seed and step alone.
+double logged_seconds(const RunFolder& folder, Index steps);
 
 }  // namespace normscope

@@ -118,35 +118,22 @@ bool Trainer::resume() {
   return true;
 }
 
+// Opens the logs first, so that those of another version are an Error while the folder is still as it was.
+// Removes the summary before it cuts them: a kill must not leave that of later steps beside their rows.
 void Trainer::begin() {
   first_step_ = state_.step + 1;
   if (!folder_) return;
-  remove_summary();
+  const bool logs_layers = config_.log.layers_every > 0;
+  metrics_log_.emplace(open_metrics(*folder_));
+  if (logs_layers || folder_->has(layers_file)) layer_logs_.emplace(*folder_);
+  const std::string summary = folder_->file(summary_file);
+  if (state_.step > 0) record_.seconds = seconds_in(summary);
+  std::filesystem::remove(summary);
   write_atomically(folder_->file(config_file), dump_text(config_));
-  const auto last_step = state_.step > 0 ? std::optional(state_.step) : std::nullopt;
-  metrics_log_.emplace(open_metrics(*folder_, last_step));
-  seconds_before_ = seconds_until(state_.step);
-  if (config_.log.layers_every > 0) {
-    layer_logs_.emplace(*folder_, last_step);
-  } else if (last_step && folder_->has(layers_file)) {
-    truncate_layer_logs(*folder_, *last_step);
-  }
-}
-
-// A kill must not leave the summary of earlier steps beside truncated logs.
-void Trainer::remove_summary() {
-  const std::string path = folder_->file(summary_file);
-  if (state_.step > 0) record_.seconds = seconds_in(path);
-  std::filesystem::remove(path);
-}
-
-// The time of the first `steps` steps by the last row of metrics.csv: its mean time of a step, times `steps`.
-// A checkpoint has no times, since its bytes depend on config, corpus, seed and step alone.
-double Trainer::seconds_until(Index steps) const {
-  const std::vector<LogRow> rows = last_rows(folder_->file(metrics_file));
-  if (rows.empty()) return 0;
-  return number_in(rows.back(), "seconds").value_or(0) * static_cast<double>(steps) /
-         number_in(rows.back(), "step").value_or(1);
+  metrics_log_->cut(state_.step);
+  if (layer_logs_) layer_logs_->cut(state_.step);
+  if (!logs_layers) layer_logs_.reset();
+  seconds_before_ = logged_seconds(*folder_, state_.step);
 }
 
 // --- a step ---
@@ -335,23 +322,6 @@ void Trainer::write_summary() {
   record_.trigram = levels[3].nats;
   record_.four_gram = levels[4].nats;
   write_record(path, record_, config_.train);
-}
-
-bool Trainer::has_summary() const {
-  return !ranks_.any(folder_ != nullptr && !seconds_in(folder_->file(summary_file)));
-}
-
-void Trainer::restore_summary() {
-  model_.branch_progress = config_.train.branch_progress(state_.step);
-  if (!corpus_.val.empty()) record_.final_val_loss = validation_loss(0);
-  if (!folder_) return;
-  record_.status = status_done;
-  first_step_ = 1;
-  step_seconds_ = seconds_until(state_.step);
-  record_.seconds = step_seconds_;
-  add_logged_figures(record_, *folder_, config_.model.n_layer);
-  complete_record();
-  write_summary();
 }
 
 }  // namespace normscope

@@ -44,11 +44,6 @@ class Trainer {
   // count is chosen by trial up to `max_threads_tried`; 0: it stays as it is.
   RunRecord run(const std::atomic<bool>& stop, int max_threads_tried = 0);
 
-  // For a finished run, after resume(): whether its summary.json is whole, and writing it again from the
-  // checkpoint, an evaluation and the logs. All ranks call both.
-  bool has_summary() const;
-  void restore_summary();
-
   const TrainState& state() const { return state_; }
   const Model<float>& model() const { return model_; }
 
@@ -57,8 +52,6 @@ class Trainer {
   enum class Ended { done, diverged, interrupted };  // how a run ends
 
   void begin();
-  void remove_summary();
-  double seconds_until(Index steps) const;
 
   Ended take_steps(const std::atomic<bool>& stop, int max_threads_tried);
   Step plan(Index number) const;
