@@ -1,7 +1,6 @@
 // normscope probe CONFIG: activations and gradients without training.
 #include "train/probe.h"
 
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 
@@ -16,24 +15,8 @@ namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-// Loss, grad_first_last and growth: of several seeds mean ± sample standard deviation.
-std::string figures_text(const std::vector<RunRecord>& records) {
-  std::string line;
-  for (const auto figure : {&RunRecord::final_train_loss, &RunRecord::grad_first_last, &RunRecord::growth}) {
-    const double count = static_cast<double>(records.size());
-    double sum = 0, squares = 0;
-    for (const RunRecord& record : records) sum += *(record.*figure);
-    for (const RunRecord& record : records) squares += std::pow(*(record.*figure) - sum / count, 2);
-    std::string cell = significant_text(sum / count, 5);
-    if (count > 1) cell += " ± " + significant_text(std::sqrt(squares / (count - 1)), 2);
-    line += aligned_left(cell, 20);
-  }
-  return line.substr(0, line.find_last_not_of(' ') + 1);
-}
-
 // Prints the residual stream after each block; layer 0 is the embedding.
 void print_streams(const std::vector<SiteRow>& sites) {
-  constexpr int bar_width = 40;
   Columns table;
   std::vector<double> gradients;
   add_row(table, {"layer", "stream rms", "gradient rms"});
@@ -43,9 +26,8 @@ void print_streams(const std::vector<SiteRow>& sites) {
     add_row(table,
             {std::to_string(row.id.layer), significant_text(row.rms), significant_text(row.grad_rms)});
   }
-  table.push_back(log_bars(gradients, bar_width));
-  table.back().insert(table.back().begin(), range_text(gradients) + ", log scale");
   print_table(table);
+  std::cout << "gradient by layer: " << sparkline(gradients) << '\n';
 }
 
 // Removes the seeds of an earlier probe in that folder: averages over it would mix two configs.
@@ -78,22 +60,23 @@ Exit run(const CommandLine& line) {
     require_usable(folder_of(seed), existing);
   if (existing == Existing::overwrite) remove_seeds(out);
   bool diverged = false;
-  std::vector<RunRecord> records;
   std::vector<SiteRow> first_sites;
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {
     config.train.seed = seed;
     options.dump = seed == first_seed ? line.text_of("dump").value_or("") : "";
     RunFolder folder(folder_of(seed), existing);
     const Probed probed = probe(config, corpus, options, folder);
-    const RunRecord& record = records.emplace_back(probed.record);
+    const RunRecord& record = probed.record;
     if (seed == first_seed) {
       first_sites = probed.sites;
-      if (options.weights)
-        std::cout << "weights of step " << probed.step << ": " << escape_controls(options.weights->path)
-                  << '\n';
-      std::cout << "seed  loss                grad first/last     growth\n";
+      if (from)
+        std::cout << "weights of step " << probed.step << ": " << escape_controls(options.weights) << '\n';
+      std::cout << "seed  loss         first/last   growth\n";
     }
-    std::cout << aligned_left(std::to_string(seed), 6) << figures_text({record}) << std::endl;
+    std::cout << aligned_left(std::to_string(seed), 6);
+    for (const auto figure : {record.final_train_loss, record.grad_first_last})
+      std::cout << aligned_left(significant_text(*figure, 5), 13);
+    std::cout << significant_text(*record.growth, 5) << std::endl;
     if (record.first_nonfinite) {
       diverged = true;
       print_error(text("[probe] seed ", seed, ", batch ", record.first_nonfinite->step, ": ",
@@ -101,7 +84,6 @@ Exit run(const CommandLine& line) {
                        folder.file(layers_file), "; try another model.init or model.norm_placement"));
     }
   }
-  if (seeds > 1) std::cout << aligned_left("all", 6) << figures_text(records) << '\n';
   std::cout << "\nresidual stream of seed " << first_seed << ":\n";
   print_streams(first_sites);
   std::cout << "\nin " << escape_controls(out.string())
@@ -114,8 +96,8 @@ Exit run(const CommandLine& line) {
 const Command probe_command = {
     .name = "probe",
     .arguments = "CONFIG",
-    .purpose = "activations and gradients at initialisation, or of given weights",
-    .details = "Prints every layer; trains nothing.",
+    .purpose = "measure activations and gradients without training",
+    .details = "Measures every layer at initialisation, or with the weights of --from.",
     .options = {set_option,
                 threads_option,
                 {"seeds", "N", "seeds, from train.seed up (default: 1)"},

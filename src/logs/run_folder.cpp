@@ -13,13 +13,12 @@ namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-// In the order of removal, which a kill may interrupt. The checkpoint first: none is left beside removed
-// logs. config.json last: with it the folder is still a run, and the removal can be repeated.
+// The files of a run in the order of their removal, which a kill may interrupt. The checkpoint comes first, so
+// that none outlives its logs; config.json last: with it the folder is still a run, and the removal can be
+// repeated.
 const std::vector<std::string> owned_files = {checkpoint_file, summary_file, metrics_file, layers_file,
                                               params_file,     heads_file,   model_file,   best_file,
                                               sample_file,     config_file};
-
-constexpr std::size_t max_named_runs = 4;  // in a message
 
 bool is_run(const fs::path& folder) {
   if (!fs::is_regular_file(folder / config_file)) return false;
@@ -61,16 +60,8 @@ void require_usable(const std::string& path, Existing existing, std::string_view
 }
 
 void require_run(const std::string& folder, std::string_view name) {
-  if (fs::exists(fs::path(folder) / name)) return;
-  std::vector<std::string> runs;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (is_run(entry.path())) runs.push_back(entry.path().string());
-  }
-  std::ranges::sort(runs);
-  if (runs.empty()) refuse("run", folder, ": is no run; it has no ", name);
-  const bool has_many = runs.size() > max_named_runs;
-  if (has_many) runs.resize(max_named_runs);
-  refuse("run", folder, " is a folder of runs; expected one of them: ", join(runs), has_many ? ", ..." : "");
+  if (!fs::exists(fs::path(folder) / name))
+    refuse("run", folder, ": is no run; it has no ", name, "; name the folder of one run");
 }
 
 RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path), lock_(created(path)) {

@@ -30,7 +30,7 @@ enum class Existing { refuse, overwrite, resume };
 void require_usable(const std::string& path, Existing existing,
                     std::string_view ways = "start again with --overwrite");
 
-// Usage Error for a folder without a file `name`; the message names the runs that lie in it.
+// Usage Error for a folder without a file `name`.
 void require_run(const std::string& folder, std::string_view name);
 
 // A run's folder, locked by this process for the lifetime of the object.

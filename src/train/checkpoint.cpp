@@ -11,6 +11,7 @@
 #include "logs/run_folder.h"
 
 namespace normscope {
+namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* format_version = "1";
@@ -140,22 +141,9 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
 
 // --- the files of a run ---
 
-// Returns work(), whose Error then names the other files that could be used.
-template <class Work>
-auto naming(const std::vector<std::string>& others, Work work) {
-  try {
-    return work();
-  } catch (const Error& error) {
-    if (others.empty()) throw;
-    throw Error(
-        error.exit,
-        text(error.what(), "; instead of the run's folder, name another file of it: ", join(others, " or ")));
-  }
-}
-
 [[noreturn]] void refuse_without_weights(const std::string& folder) {
   require_run(folder, config_file);
-  const std::string summary = (std::filesystem::path(folder) / summary_file).string();
+  const std::string summary = (fs::path(folder) / summary_file).string();
   if (const auto first = first_nonfinite_in(summary))
     refuse("run", folder, ": has no weights: it diverged at step ", first->step, " (", text_of(*first),
            " became non-finite), before its first checkpoint; train it again, e.g. with a lower train.lr");
@@ -230,34 +218,24 @@ void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
   load_tensors(file, "", model.layout().buffers(), model.running.values);
 }
 
-SafetensorsFile Weights::open() const {
-  return naming(others, [&] { return SafetensorsFile(path); });
-}
-
-Weights newest_weights(const std::string& run_or_file) {
-  if (!std::filesystem::is_directory(run_or_file)) return {run_or_file, {}};
-  std::vector<std::string> files;
-  for (const char* name : {model_file, checkpoint_file, best_file}) {
-    if (const auto path = std::filesystem::path(run_or_file) / name; std::filesystem::exists(path))
-      files.push_back(path.string());
-  }
-  if (files.empty()) refuse_without_weights(run_or_file);
-  const auto others_than = [&](const std::string& path) {
-    std::vector<std::string> others = files;
-    std::erase(others, path);
-    return others;
+std::string newest_weights(const std::string& run_or_file) {
+  const fs::path folder(run_or_file);
+  if (!fs::is_directory(folder)) return run_or_file;
+  const auto has = [&](const char* name) { return fs::exists(folder / name); };
+  const auto step_in = [&](const char* name) {
+    const std::string path = (folder / name).string();
+    return number_at<Index>(path, read_metadata(path), "step");
   };
-  const auto step_in = [&](const std::string& path) {
-    return naming(others_than(path), [&] { return number_at<Index>(path, read_metadata(path), "step"); });
-  };
-  const bool has_both =
-      files[0].ends_with(model_file) && files.size() > 1 && files[1].ends_with(checkpoint_file);
-  const std::string& newest = has_both && step_in(files[0]) < step_in(files[1]) ? files[1] : files[0];
-  return {newest, others_than(newest)};
+  const char* newest = best_file;
+  if (has(checkpoint_file)) newest = checkpoint_file;
+  if (has(model_file) && (!has(checkpoint_file) || step_in(model_file) >= step_in(checkpoint_file)))
+    newest = model_file;
+  if (!has(newest)) refuse_without_weights(run_or_file);
+  return (folder / newest).string();
 }
 
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
-  const SafetensorsFile file = newest_weights(run_or_file).open();
+  const SafetensorsFile file(newest_weights(run_or_file));
   const RunConfig config = config_in(file);
   const Vocabulary vocab = Vocabulary::from_json(metadata_at(file, "vocab"), file.path());
   require_weights(file, ParameterLayout(config.model, vocab.size()));  // before allocating that model

@@ -70,19 +70,11 @@ struct LoadedModel {
   Model<float> model;
 };
 
-// A file of weights, and the other ones of its run folder.
-struct Weights {
-  std::string path;
-  std::vector<std::string> others;
-
-  SafetensorsFile open() const;  // Error: the file is damaged; it names the others
-};
-
-// The newest weights of a run folder: model.safetensors unless checkpoint.safetensors is of a later step;
-// else checkpoint.safetensors, else best.safetensors. Reads no more than headers. A file stands for itself.
+// The file of the newest weights of a run folder: model.safetensors unless checkpoint.safetensors is of a later
+// step; else checkpoint.safetensors, else best.safetensors. Reads no more than headers. A file stands for itself.
 // Errors: a damaged header; no weights (usage), with the reason: the run diverged first, was killed first, is
 // no run.
-Weights newest_weights(const std::string& run_or_file);
+std::string newest_weights(const std::string& run_or_file);
 
 // Loads newest_weights().
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file);

@@ -46,14 +46,18 @@ void write_exchange(const std::string& path, const CheckpointMeta& meta, Index w
   write_safetensors(path, tensors, file_metadata(meta, weights_step));
 }
 
+// A file of weights for this layout; nullptr without a path. Errors as for require_weights().
+std::unique_ptr<const SafetensorsFile> open_weights(const std::string& path, const ParameterLayout& layout) {
+  if (path.empty()) return nullptr;
+  auto file = std::make_unique<const SafetensorsFile>(path);
+  require_weights(*file, layout);
+  return file;
+}
+
 }  // namespace
 
 Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options, RunFolder& folder) {
-  std::unique_ptr<const SafetensorsFile> weights;
-  if (options.weights) {
-    weights.reset(new SafetensorsFile(options.weights->open()));
-    require_weights(*weights, ParameterLayout(config.model, corpus.vocab.size()));  // before allocating it
-  }
+  const auto weights = open_weights(options.weights, ParameterLayout(config.model, corpus.vocab.size()));
   Model<float> model(config.model, corpus.vocab.size(), config.train.gemm_mode());
   if (weights) {
     load_model_weights(*weights, model);
@@ -66,39 +70,37 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
   SiteStatistics statistics(config.model);
   ParameterBuffer<float> mean_gradient(model.layout());
   GradientNorms<float> norms(model.layout());
-  std::vector<double> mean_norm(norms.parts.size(), 0.0);  // over the batches
-  const double share = 1 / static_cast<double>(options.batches);
+  std::vector<double> mean_norms(norms.parts.size(), 0.0);  // over the batches, of each part's gradient
+  const double share = 1 / static_cast<double>(options.batches);  // of a batch in a mean
   RunRecord record;
   record.status = status_probe;
   record.params = model.layout().count();
   record.vocab = corpus.vocab.size();
   record.corpus_hash = hex(corpus.hash);
-  double loss = 0;
+  record.final_train_loss = 0;
   for (Index batch = 1; batch <= options.batches; ++batch) {
     const StepResult& step = runner.compute(batch, &statistics);
     if (!step.finite() && !record.first_nonfinite)
       record.first_nonfinite = first_nonfinite(statistics, step.norms, model.layout(), batch);
-    loss += share * static_cast<double>(step.loss);
+    *record.final_train_loss += share * static_cast<double>(step.loss);
     axpby(model.layout().padded_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
           mean_gradient.all().data());
-    for (std::size_t i = 0; i < mean_norm.size(); ++i) mean_norm[i] += share * step.norms.by_part[i];
+    for (std::size_t i = 0; i < mean_norms.size(); ++i) mean_norms[i] += share * step.norms.by_part[i];
   }
 
   norms.measure(mean_gradient);
   std::vector<ParameterRow> params = parameter_rows(config.train, model, norms, nullptr);
   for (std::size_t i = 0; i < params.size(); ++i) {
-    params[i].grad_norm_batch = mean_norm[i];
+    params[i].grad_norm_batch = mean_norms[i];
     params[i].update_rms.reset();
   }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
   write_atomically(folder.file(config_file), dump_text(config));
   LayerLogs(folder).write(0, sites, params, statistics.head_rows());
-
   if (!options.dump.empty()) {
     runner.fill(1);
     write_exchange(options.dump, {config, corpus}, weights_step, model, runner.last_batch());
   }
-  record.final_train_loss = loss;
   record.grad_first_last = grad_first_last(params, config.model.n_layer);
   record.growth = growth(sites);
   write_record(folder.file(summary_file), record, config.train);

@@ -118,8 +118,8 @@ bool Trainer::resume() {
   return true;
 }
 
-// Opens the logs first, so that those of another version are an Error while the folder is still as it was.
-// Removes the summary before it cuts them: a kill must not leave that of later steps beside their rows.
+// Opens the logs first: if another version wrote them, the Error leaves the folder as it was. Removes the
+// summary before it cuts them: a kill must not leave a summary of later steps than the logs have.
 void Trainer::begin() {
   first_step_ = state_.step + 1;
   if (!folder_) return;
