@@ -136,17 +136,11 @@ TEST_CASE("a vocabulary, there and back") {
   }
 }
 
-TEST_CASE("an accent that is written in the other way is explained") {
-  const Vocabulary composed(U"e\u00E9"), decomposed(U"e\u0301");
-  const auto refusal = [](const Vocabulary& vocabulary, const char* prompt) {
-    return message([&] { vocabulary.encode(prompt, "sample", "--prompt"); });
-  };
-  CHECK_HOLDS(refusal(decomposed, "\u00E9"), "accents as characters of their own, after the letter (NFD)");
-  CHECK_HOLDS(refusal(composed, "e\u0301"), "it is an accent, and the corpus");
-  CHECK(!holds(refusal(composed, "\u00EA"), "NFD"));
-  CHECK(!holds(refusal(decomposed, "x"), "NFD"));
-  CHECK(composed.encode("\uFEFFe", "sample", "--prompt") == std::vector<Token>{0});
-  CHECK_HOLDS(refusal(composed, "e\xFF"), "[sample] --prompt: invalid UTF-8 at byte 1;");
+TEST_CASE("a prompt drops a BOM and refuses what is not UTF-8") {
+  const Vocabulary vocabulary(U"e\u00E9");
+  CHECK(vocabulary.encode("\uFEFFe", "sample", "--prompt") == std::vector<Token>{0});
+  CHECK_HOLDS(message([&] { vocabulary.encode("e\xFF", "sample", "--prompt"); }),
+              "[sample] --prompt: invalid UTF-8 at byte 1;");
 }
 
 TEST_CASE("a text that memory cannot hold is refused before it is read") {
@@ -158,25 +152,11 @@ TEST_CASE("a text that memory cannot hold is refused before it is read") {
   }
 }
 
-TEST_CASE("remarks: characters of the validation part alone, and sorted lines") {
-  CHECK(corpus_remarks(load("abcabcabca", 0.3, 2)).empty());
-  CHECK(corpus_remarks(load("abcabcabc", 0, 2)).empty());
-  const std::vector<std::string> one = corpus_remarks(load("aaaaaaa\u00E9\naa", 0.4, 2));
-  REQUIRE(one.size() == 1);
-  CHECK_HOLDS(one[0], "the training part lacks characters of the validation part");
-  CHECK(one[0].ends_with(": \"\\n\", \"\u00E9\""));
-  CHECK_HOLDS(corpus_remarks(load("aaaaaaaaaabcdefghijkl", 0.5, 2))[0], "\"i\", ...");
-
-  std::string sorted, mixed;
-  for (int line = 0; line < 2000; ++line) {
-    sorted += std::to_string(100'000 + line) + '\n';
-    mixed += std::to_string(100'000 + line * 7919 % 2000) + '\n';
-  }
-  CHECK(corpus_remarks(load(sorted, 0.1, 2)).size() == 1);
-  CHECK_HOLDS(corpus_remarks(load(sorted, 0.1, 2))[0], "the lines of the text are sorted");
-  CHECK(corpus_remarks(load(mixed, 0.1, 2)).empty());
-  CHECK(corpus_remarks(load(sorted.substr(0, 7 * 900), 0.1, 2)).empty());  // too few lines to tell
-  CHECK(corpus_remarks(load_corpus({austen}, 0.1, "", 128)).empty());
+TEST_CASE("characters that only the validation part has are named") {
+  CHECK(unseen_characters(load("abcabcabca", 0.3, 2)).empty());
+  CHECK(unseen_characters(load("abcabcabc", 0, 2)).empty());
+  CHECK(unseen_characters(load("aaaaaaa\u00E9\naa", 0.4, 2)) == std::vector<std::string>{"\"\\n\"", "\"\u00E9\""});
+  CHECK(unseen_characters(load_corpus({austen}, 0.1, "", 128)).empty());
 }
 
 TEST_CASE("token ids and targets that are not in the vocabulary are refused") {

@@ -102,7 +102,7 @@ Exit run(int argc, char** argv) try {
   print_error(error.what());
   return error.exit;
 } catch (const std::bad_alloc&) {
-  print_error("[memory] not enough for this; use a smaller model, context or batch_size");
+  print_error("[memory] not enough for this; use a smaller model, context or batch_size, or a shorter text");
   return Exit::failure;
 } catch (const std::filesystem::filesystem_error& error) {
   print_error(text("[file] ", error.path1().string(), ": ", error.code().message()));

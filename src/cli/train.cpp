@@ -45,7 +45,7 @@ class TrainingDisplay : public TrainObserver {
     for (const SiteRow& row : rows) {
       if (row.id.site == Site::stream && row.id.layer > 0) sizes.push_back(row.grad_rms);
     }
-    gradient_ = text("grad ", sparkline(sizes), ' ', range_text(sizes));
+    gradient_ = "grad " + sparkline(sizes);
   }
   void on_note(const std::string& note) override {
     line_.clear();
@@ -160,6 +160,23 @@ std::string summary_of(const CommandLine& line, const Inputs& inputs) {
               hex(inputs.corpus.hash), ", ", isa_name(), ", ", blas_text());
 }
 
+// Prints what may surprise the user of these inputs.
+void say_notes(const Inputs& inputs, ProgressDisplay& line) {
+  constexpr std::size_t most_named = 8;
+  const TrainConfig& train = inputs.config.train;
+  if (!inputs.without_effect.empty())
+    line.say("note: set without effect: " + join(inputs.without_effect));
+  if (train.warmup_steps > train.steps)
+    line.say(text("note: train.warmup_steps is above train.steps, so the rate rises to ",
+                  significant_text(learning_rate(train, train.steps)), " only"));
+  std::vector<std::string> unseen = unseen_characters(inputs.corpus);
+  if (unseen.empty()) return;
+  const bool names_all = unseen.size() <= most_named;
+  if (!names_all) unseen.resize(most_named);
+  line.say("note: the training part lacks characters of the validation part, which no model can learn: " +
+           join(unseen) + (names_all ? "" : ", ..."));
+}
+
 Exit train(const CommandLine& line, Ranks& ranks) {
   const std::atomic<bool>& stop = stop_on_signals();  // first: stdout may be a pipe without a reader
   const std::string& argument = line.positionals()[0];
@@ -171,9 +188,9 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   const RunConfig& config = inputs.config;
   ranks.require_same(summary_of(line, inputs));
 
-  const Existing existing = line.has("resume")      ? Existing::resume
-                            : line.has("overwrite") ? Existing::overwrite
-                                                    : Existing::refuse;
+  Existing existing = Existing::refuse;
+  if (line.has("resume")) existing = Existing::resume;
+  if (line.has("overwrite")) existing = Existing::overwrite;
   TrainingDisplay display(line.has("quiet") || !ranks.is_first());
   auto folder = ranks.together([&] {
     std::optional<RunFolder> own;  // the first rank's
@@ -191,13 +208,8 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   Trainer trainer(config, inputs.corpus, own_folder, ranks.is_first() ? display : null_observer, ranks);
   if (existing == Existing::resume && !resume(trainer, config.train.steps, own_folder, display.line()))
     return Exit::ok;
-  if (!inputs.without_effect.empty())
-    display.line().say("note: set without effect: " + join(inputs.without_effect));
-  if (config.train.warmup_steps > config.train.steps)
-    display.line().say(text("note: train.warmup_steps is above train.steps, so the rate rises to ",
-                            significant_text(learning_rate(config.train, config.train.steps)), " only"));
   display.line().say(start_text(config, trainer, ranks.size()));
-  for (const std::string& remark : corpus_remarks(inputs.corpus)) display.line().say("note: " + remark);
+  say_notes(inputs, display.line());
   const bool is_fixed = inputs.threads.is_fixed || ranks.size() > 1;  // trials would measure the other ranks
   const RunRecord record = trainer.run(stop, is_fixed ? 0 : inputs.threads.most);
   return own_folder ? report_end(record, config, own_folder->path(), display.line()) : Exit::ok;
@@ -225,18 +237,18 @@ Exit run(const CommandLine& line) {
 const Command train_command = {
     .name = "train",
     .arguments = "CONFIG",
-    .purpose = "train a model; logs every layer's activations and gradients",
+    .purpose = "train a model and log every layer's activations and gradients",
     .details =
-        "Reads one JSON file and leaves a run folder with logs, checkpoints and weights. src/logs/README.md "
+        "Reads a JSON config and leaves a run folder with logs, checkpoints and weights. src/logs/README.md "
         "defines the columns of its logs.",
     .options = {set_option,
                 threads_option,
                 {"out", "DIR", "run folder (default: runs/<name>)"},
                 {"resume", "",
-                 "go on from the checkpoint in DIR; a run's folder may stand for CONFIG and DIR"},
+                 "go on from the checkpoint in DIR; CONFIG may be the run's folder, which is then DIR too"},
                 {"overwrite", "", "start again in a folder that holds a run"},
-                {"mpi", "", "this is one of the processes that mpirun or srun started to share the work"},
-                {"q,quiet", "", "print nothing but errors"}},
+                {"mpi", "", "share the work with the other processes that mpirun or srun started"},
+                {"q,quiet", "", "print only errors"}},
     .run = run};
 
 }  // namespace normscope

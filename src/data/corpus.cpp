@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <iomanip>
 #include <limits>
-#include <new>
 #include <set>
 
 #include "core/error.h"
@@ -38,59 +37,29 @@ void for_each_character(std::string_view text, std::string_view topic, std::stri
   }
 }
 
-// The code points that occur in a corpus.
-class CodePoints {
- public:
-  void add(char32_t code) { occurs_[code] = true; }
-  std::u32string ascending() const {
-    std::u32string codes;
-    for (char32_t c = 0; c <= last_code_point; ++c) {
-      if (occurs_[c]) codes += c;
-    }
-    return codes;
+// The vocabulary of the code points that occur.
+Vocabulary vocabulary_of(const std::vector<bool>& occurs) {
+  std::u32string ascending;
+  for (char32_t c = 0; c <= last_code_point; ++c) {
+    if (occurs[c]) ascending += c;
   }
-
- private:
-  std::vector<bool> occurs_ = std::vector<bool>(last_code_point + 1);
-};
-
-// A hint for a character that the vocabulary lacks: Unicode writes é as one character or as an e and a
-// combining accent.
-std::string accents_hint(char32_t code, const Vocabulary& vocabulary) {
-  constexpr char32_t first_accent = 0x300, last_accent = 0x36F, first_letter = 0xC0, last_letter = 0x24F;
-  if (code >= first_accent && code <= last_accent)
-    return "; it is an accent, and the corpus has letters with their accents as single characters (NFC), if "
-           "any";
-  bool has_accents = false;
-  for (char32_t c = first_accent; c <= last_accent; ++c) has_accents = has_accents || vocabulary.find(c);
-  return has_accents && code >= first_letter && code <= last_letter
-             ? "; the corpus has accents as characters of their own, after the letter (NFD)"
-             : "";
+  return Vocabulary(std::move(ascending));
 }
 
-// Usage Error about texts whose bytes and tokens do not fit `available` bytes, free or allowed, of memory.
-[[noreturn]] void refuse_size(const std::vector<std::string>& paths, double bytes,
-                              const std::string& available) {
-  const auto mebibytes = [](double number) { return text(std::llround(number / 0x1p20), " MiB"); };
-  refuse("corpus", join(paths, " + "), ": a text of ", mebibytes(bytes), " takes up to ",
-         mebibytes(memory_per_byte * bytes), " of memory", available, "; use a shorter text");
-}
-
-// The size of the files together; pipes, whose size is unknown, count as empty.
-double bytes_of(const std::vector<std::string>& paths) {
+// Usage Error for files that together do not fit the free memory. A pipe, whose size is unknown, counts as
+// empty.
+void require_text_memory(const std::vector<std::string>& files) {
   double bytes = 0;
-  for (const std::string& path : paths) {
+  for (const std::string& file : files) {
     std::error_code error;
-    const std::uintmax_t size = fs::file_size(path, error);
+    const std::uintmax_t size = fs::file_size(file, error);
     if (!error) bytes += static_cast<double>(size);
   }
-  return bytes;
-}
-
-void require_text_memory(const std::vector<std::string>& paths) {
-  const double bytes = bytes_of(paths), available = available_memory_bytes();
-  if (memory_per_byte * bytes > available)
-    refuse_size(paths, bytes, text(", and ", std::llround(available / 0x1p20), " MiB are free"));
+  const double needed = memory_per_byte * bytes, available = available_memory_bytes();
+  const auto mebibytes = [](double number) { return text(std::llround(number / 0x1p20), " MiB"); };
+  if (needed > available)
+    refuse("corpus", join(files, " + "), ": a text of ", mebibytes(bytes), " takes up to ", mebibytes(needed),
+           " of memory, and ", mebibytes(available), " are free; use a shorter text");
 }
 
 }  // namespace
@@ -140,7 +109,7 @@ std::vector<Token> Vocabulary::encode(std::string_view text, std::string_view to
       refuse(topic, "'", escape_controls(to_utf8(c)), "' (U+", std::hex, std::uppercase, std::setfill('0'),
              std::setw(4), static_cast<std::uint32_t>(c), std::dec,
              ") is not in the model's vocabulary, the ", size(),
-             " characters of its training corpus; leave it out", accents_hint(c, *this));
+             " characters of its training corpus; leave it out");
     tokens.push_back(*token);
   });
   return tokens;
@@ -193,79 +162,48 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
   if (paths.empty()) refuse("corpus", "no file; data.path names one or more");
   std::vector<std::string> files = paths;
   if (!val_path.empty()) files.push_back(val_path);
-  try {
-    require_text_memory(files);
-    Corpus corpus;
-    corpus.hash = fnv1a_basis;
-    std::vector<std::string> texts;
-    CodePoints codes;
-    Index characters = 0, of_paths = 0;  // in all; in `paths`
-    for (const std::string& file : files) {
-      const bool is_validation = texts.size() == paths.size();
-      if (is_validation)
-        corpus.hash = fnv1a("\xFF", corpus.hash);  // no byte of UTF-8: a text cut elsewhere differs
-      texts.push_back(read_text(file));
-      corpus.hash = fnv1a(texts.back(), corpus.hash);
-      for_each_character(texts.back(), "corpus", file, [&](char32_t c) {
-        codes.add(c);
-        ++characters;
-      });
-      if (!is_validation) of_paths = characters;
-    }
-    const Index split = val_path.empty() ? training_characters(characters, val_fraction) : of_paths;
-    require_parts(paths, val_fraction, val_path, context, of_paths, split, characters - split);
-
-    corpus.vocab = Vocabulary(codes.ascending());
-    corpus.train.reserve(split);
-    corpus.val.reserve(characters - split);
-    for (std::string& text : texts) {
-      for_each_character(text, "corpus", join(files, " + "), [&](char32_t c) {
-        std::vector<Token>& part = std::ssize(corpus.train) < split ? corpus.train : corpus.val;
-        part.push_back(*corpus.vocab.find(c));
-      });
-      text = std::string();  // frees its memory
-    }
-    return corpus;
-  } catch (const std::bad_alloc&) {
-    refuse_size(files, bytes_of(files), ", more than the process is allowed");
+  require_text_memory(files);
+  Corpus corpus;
+  corpus.hash = fnv1a_basis;
+  std::vector<std::string> texts;
+  std::vector<bool> occurs(last_code_point + 1);  // by code point
+  Index characters = 0, of_paths = 0;  // in all; in `paths`
+  for (const std::string& file : files) {
+    const bool is_validation = texts.size() == paths.size();
+    if (is_validation)
+      corpus.hash = fnv1a("\xFF", corpus.hash);  // no byte of UTF-8: a text cut elsewhere differs
+    texts.push_back(read_text(file));
+    corpus.hash = fnv1a(texts.back(), corpus.hash);
+    for_each_character(texts.back(), "corpus", file, [&](char32_t c) {
+      occurs[c] = true;
+      ++characters;
+    });
+    if (!is_validation) of_paths = characters;
   }
+  const Index split = val_path.empty() ? training_characters(characters, val_fraction) : of_paths;
+  require_parts(paths, val_fraction, val_path, context, of_paths, split, characters - split);
+
+  corpus.vocab = vocabulary_of(occurs);
+  corpus.train.reserve(split);
+  corpus.val.reserve(characters - split);
+  for (std::string& text : texts) {
+    for_each_character(text, "corpus", join(files, " + "), [&](char32_t c) {
+      std::vector<Token>& part = std::ssize(corpus.train) < split ? corpus.train : corpus.val;
+      part.push_back(*corpus.vocab.find(c));
+    });
+    text = std::string();  // frees its memory
+  }
+  return corpus;
 }
 
-std::vector<std::string> corpus_remarks(const Corpus& corpus) {
-  constexpr Index min_lines = 1000;
-  constexpr double sorted_share = 0.95;
-  constexpr std::size_t most_named = 8;
-  std::vector<std::string> remarks;
-
+std::vector<std::string> unseen_characters(const Corpus& corpus) {
   std::vector<bool> is_known(corpus.vocab.size());
   for (const Token token : corpus.train) is_known[token] = true;
   std::vector<std::string> unseen;
   for (const Token token : std::set<Token>(corpus.val.begin(), corpus.val.end())) {
     if (!is_known[token]) unseen.push_back(quote(to_utf8(corpus.vocab.character(token))));
   }
-  const std::size_t count = unseen.size();
-  unseen.resize(std::min(count, most_named));
-  if (count > 0)
-    remarks.push_back(
-        "the training part lacks characters of the validation part, which no model can learn: " +
-        join(unseen) + (count > most_named ? ", ..." : ""));
-
-  const std::optional<Token> newline = corpus.vocab.find('\n');
-  Index lines = 0, ascending = 0;
-  std::span<const Token> previous;
-  for (std::span<const Token> rest = corpus.train; newline && !rest.empty(); ++lines) {
-    const std::size_t length = std::ranges::find(rest, *newline) - rest.begin();
-    const std::span<const Token> line = rest.first(length);
-    ascending += !std::ranges::lexicographical_compare(line, previous);
-    previous = line;
-    rest = rest.subspan(std::min(length + 1, rest.size()));
-  }
-  if (lines >= min_lines && static_cast<double>(ascending) > sorted_share * static_cast<double>(lines))
-    remarks.push_back(
-        "the lines of the text are sorted, so that its last part, for validation, differs from the rest; mix "
-        "them: "
-        "shuf TEXT");
-  return remarks;
+  return unseen;
 }
 
 }  // namespace normscope

@@ -61,9 +61,9 @@ struct Corpus {
 Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, const std::string& val_path,
                    Index context);
 
-// Sentences about what makes a validation loss of this corpus misleading; none as a rule. Characters that
-// occur in the validation part alone; a text whose lines are sorted, so that its tail differs from the rest.
-std::vector<std::string> corpus_remarks(const Corpus& corpus);
+// The characters, quoted, that occur in the validation part alone: no model of the training part can learn
+// them.
+std::vector<std::string> unseen_characters(const Corpus& corpus);
 
 // floor((1 - val_fraction) * characters), exactly: 0.9 of 10 leaves 1, though 1 - 0.9 is a little under 0.1.
 Index training_characters(Index characters, double val_fraction);
