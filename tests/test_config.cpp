@@ -173,7 +173,7 @@ TEST_CASE("all problems are reported at once") {
 TEST_CASE("keys without a default must be given, where data is needed") {
   CHECK(message([] { load_config_text("{}", "a.json"); }) ==
         "[config] data.path: missing; expected a file, or a list of files (corpus in UTF-8; a relative path "
-        "is looked up from the config's folder, then from the working directory)\n"
+        "starts at the config's folder or at the working directory)\n"
         "[config] train.steps: missing; expected integer, 1..10000000 (number of updates)\n"
         "[config] train.batch_size: missing; expected integer, 1..65536 (number of sequences in a "
         "micro-batch, B)");

@@ -50,10 +50,18 @@ double init_factor(const ModelConfig& config, const Parameter& p) {
   if (is_output && config.init.zero_branches) return 0;
   const bool scaled = config.init.residual_scaling && is_output;
   const PlacementKind kind = placement(config, p.layer, p.name.find(".ffn.") == p.name.npos ? "attn" : "ffn");
-  const double own = kind == PlacementKind::deepnorm ? std::pow(8 * L, -0.25)
-                     : kind == PlacementKind::subln  ? std::sqrt(std::log(2 * L))
-                                                     : 1;
-  return own / (scaled ? std::sqrt(2 * L) : 1);
+  double factor = scaled ? 1 / std::sqrt(2 * L) : 1;
+  if (kind == PlacementKind::deepnorm) factor *= std::pow(8 * L, -0.25);
+  if (kind == PlacementKind::subln) factor *= std::sqrt(std::log(2 * L));
+  return factor;
+}
+
+// The initial value of each number of a vector.
+double first_number(const ModelConfig& config, const Parameter& p) {
+  if (p.role == Role::branch_scale)
+    return branch_scale(config, p.layer, p.name.ends_with("attn_scale") ? "attn" : "ffn");
+  if (p.name.ends_with(".alpha")) return config.norm_alpha;
+  return p.is_norm() && p.name.ends_with(".weight") ? 1 : 0;  // a gain; a bias or derf's shift
 }
 
 // The mean and the variance of each group of a norm.
@@ -64,7 +72,6 @@ struct Moments {
 struct Equations {
   const Model<double>& model;
   const Pass batch;
-  const double warm_up = INFINITY;                 // s/T at step s of train.branch_warmup_steps T
   std::map<std::string, Moments>* held = nullptr;  // by a norm's name: those of its first use, kept
   const ModelConfig& config = model.config();
   const Index rows = std::ssize(batch.tokens);
@@ -117,9 +124,8 @@ struct Equations {
     Numbers y(rows * out);
     parallel_for(rows, [&](Index row) {
       for (Index o = 0; o < out; ++o) {
-        double sum = b != nullptr ? b[o] : 0;
-        for (Index i = 0; i < in; ++i) sum += x[row * in + i] * w[o * in + i];
-        y[row * out + o] = sum;
+        const double* features = &w[o * in];
+        y[row * out + o] = std::inner_product(features, features + in, &x[row * in], b ? b[o] : 0.0);
       }
     });
     return y;
@@ -183,7 +189,7 @@ struct Equations {
       for (std::size_t i = 0; i < x.size(); ++i) {
         branch[i] *= learned == nullptr ? branch_scale(config, l, which)
                                         : learned[by_feature ? i % config.d_model : 0];
-        branch[i] *= std::min(warm_up / static_cast<double>(l), 1.0);
+        branch[i] *= std::min(model.branch_progress / static_cast<double>(l), 1.0);
         if (config.residual) branch[i] += alpha * x[i];
       }
       return branch;
@@ -304,40 +310,23 @@ Outcome equations(const Context& given) {
   // tolerance.
   const double root = std::sqrt(std::max(given.config.model.norm_eps, 1e-12));
   const double least_size = std::max(1.0, 0x1p-50 * largest / root / identity_limit);
-  const TrainConfig& train = given.config.train;
-  const double step = static_cast<double>(checked_step(given.config)),
-               T = static_cast<double>(train.branch_warmup_steps);
   Worst worst;
-  for (const auto& [name, expected] : Equations{model, view(batch), step / T}.of(&pass)) {
+  for (const auto& [name, expected] : Equations{model, view(batch)}.of(&pass)) {
     const double size = l2_norm(std::ssize(expected), expected.data());
     worst.add(name, l2_distance(pass.at(name), expected), std::max(size, least_size));
   }
-  const std::string during = T > 0 ? text(", at step ", step, " of the branches' warm-up") : "";
-  return unless_nan(given,
-                    {{worst.result("every site equals its equation, written out in plain loops" + during,
-                                   identity_limit)}});
+  return unless_nan(
+      given, {{worst.result("every site equals its equation, written out in plain loops", identity_limit)}});
 }
 
 std::function<double()> loss_with_held_statistics(const Model<double>& model, const Pass& batch) {
   const auto held = std::make_shared<std::map<std::string, Moments>>();
   const auto loss = [&model, batch, held] {
-    return Equations{model, batch, model.branch_progress, held.get()}.of(nullptr).at("loss")[0];
+    return Equations{model, batch, held.get()}.of(nullptr).at("loss")[0];
   };
   loss();  // the first call keeps the statistics
   return loss;
 }
-
-namespace {
-
-// The initial value of each number of a vector.
-double first_number(const ModelConfig& config, const Parameter& p) {
-  if (p.role == Role::branch_scale)
-    return branch_scale(config, p.layer, p.name.ends_with("attn_scale") ? "attn" : "ffn");
-  if (p.name.ends_with(".alpha")) return config.norm_alpha;
-  return p.is_norm() && p.name.ends_with(".weight") ? 1 : 0;  // a gain; a bias or derf's shift
-}
-
-}  // namespace
 
 // The first and the last number of each initial matrix (of qkv, one of q and one of v) are compared with
 // those of plain pre-norm, whose draws are the same; all numbers of a vector with their start.

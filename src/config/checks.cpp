@@ -27,14 +27,6 @@ struct Checks {
     if (wrong) errors.push_back({std::move(keys), text(what...)});
   }
 
-  // The rows of the named placements. A pattern's row stands for its blocks, none of which has a norm on a
-  // branch.
-  std::vector<const Placement*> named_rows() const {
-    std::vector<const Placement*> rows;
-    for (const PlacementKind kind : named_placements(m)) rows.push_back(&placement_row(kind));
-    return rows;
-  }
-
   // Refuses the first key's value if it does not divide the second key's.
   void must_divide(Index part, Index whole, const std::vector<std::string>& keys) {
     refuse_if(whole % part != 0, keys, part, " does not divide ", keys[1], " = ", whole, "; try ",
@@ -114,25 +106,13 @@ struct Checks {
 
   // A norm of zeros without epsilon divides 0 by 0, so that the first step diverges.
   void norms_of_zeros() {
-    if (m.norm_eps > 0) return;
-    const bool has_statistics = norm.has_statistics(), has_head_norms = m.qk_norm || m.qkv_norm;
-    const auto refuse_zeros = [&](bool wrong, std::vector<std::string> keys, const auto&... what) {
-      keys.push_back("model.norm_eps");
-      refuse_if(wrong, std::move(keys), what...,
-                " with model.norm_eps = 0: a norm divides 0 by 0; use an epsilon > 0");
-    };
-    const std::vector<const Placement*> rows = named_rows();
-    const bool branch = has_statistics && std::ranges::any_of(rows, &Placement::norm_branch);
-    const bool inner = has_statistics && std::ranges::any_of(rows, [&](const Placement* row) {
-                         return has_inner_norm(m, *row);
-                       });
-    refuse_zeros(m.init.zero_branches && branch, {"model.init.zero_branches", "model.norm_placement"},
-                 "true makes the branches 0, which their norms read,");
-    refuse_zeros(m.init.scheme == InitScheme::gpt2 && m.init.std == 0 && (branch || inner || has_head_norms),
-                 {"model.init.std", "model.norm_placement"}, "0 makes the branches 0, which norms read,");
-    refuse_zeros(
-        m.init.embed_std == 0 && m.position != Position::sinusoidal && (has_statistics || has_head_norms),
-        {"model.init.embed_std", "model.norm"}, "0 makes the stream 0, which norms read,");
+    const bool reads_branch = std::ranges::any_of(named_placements(m), [](PlacementKind kind) {
+      return placement_row(kind).norm_branch;
+    });
+    refuse_if(m.init.zero_branches && m.norm_eps == 0 && norm.has_statistics() && reads_branch,
+              {"model.init.zero_branches", "model.norm_placement", "model.norm_eps"},
+              "true makes the branches 0, and with model.norm_eps = 0 the norm after a branch divides 0 by 0; ",
+              "use an epsilon > 0");
   }
 
   // Normalising a single number removes it: LayerNorm gives the bias, RMSNorm only the sign.

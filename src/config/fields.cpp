@@ -189,9 +189,7 @@ const std::vector<Field> table = {
         "factor on each sublayer's output, or its initial value if it is learned",
         {.needs = {{branch_scale_is_free}}}),
     row("model.branch_scale_learned", model(&M::branch_scale_learned), one_of<LearnedScale>(),
-        "whether branch_scale is a parameter: a scalar for each sublayer (SkipInit), or a vector with an "
-        "entry "
-        "for each feature (LayerScale)",
+        "whether branch_scale is learned: a scalar a sublayer (SkipInit) or a vector (LayerScale)",
         {.needs = {{branch_scale_is_free}}}),
     row("model.activation", model(&M::activation), one_of<Activation>(),
         "activation of the FFN; gelu is the form with erf", {.label = "{}"}),
@@ -223,8 +221,7 @@ const std::vector<Field> table = {
 
     // The text.
     row("data.path", at(&RunConfig::data, &DataConfig::path), paths(),
-        "corpus in UTF-8; a relative path is looked up from the config's folder, then from the working "
-        "directory",
+        "corpus in UTF-8; a relative path starts at the config's folder or at the working directory",
         {.required = true, .role = KeyRole::text, .label = "{}", .other_names = {"dataset"}}),
     row("data.val_fraction", at(&RunConfig::data, &DataConfig::val_fraction), number(0, 0.9),
         "share of the corpus, at its end, that is kept for validation", {.needs = {{splits_text}}}),
@@ -254,16 +251,14 @@ const std::vector<Field> table = {
         "action at a loss or gradient that is not finite: stop the run, or skip the update",
         {.role = KeyRole::free_on_resume}),
     row("train.optimizer", train(&T::optimizer), one_of<OptimizerKind>(),
-        "optimizer, with decoupled weight decay; muon updates the blocks' matrices and uses adamw for the "
-        "rest",
+        "optimizer, with decoupled weight decay; muon updates the blocks' matrices, adamw the rest",
         {.label = "{}"}),
     row("train.lr", train(&T::lr), number(0, 100), "learning rate after the warm-up",
         {.other_names = {"learning_rate"}}),
     row("train.min_lr", train(&T::min_lr), number(0, 100), "final learning rate of cosine, linear and wsd",
         {.default_to = {"lr/10", default_min_lr}, .follows = "train.lr", .needs = {{rate_falls_to_min}}}),
     row("train.schedule", train(&T::schedule), one_of<ScheduleKind>(),
-        "learning-rate schedule after the warm-up; where a single step is left for it, that step trains at "
-        "lr",
+        "learning-rate schedule after the warm-up; if a single step follows, it trains at lr",
         {.needs = {{rate_has_schedule}}}),
     row("train.warmup_steps", train(&T::warmup_steps), integer(0, max_steps),
         "number of updates in which the rate rises linearly to lr",

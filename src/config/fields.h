@@ -88,10 +88,10 @@ struct DerivedDefault {
 // A condition without which a key has no effect.
 struct Condition {
   bool (*holds)(const RunConfig&);
-  std::string otherwise;  // why the key has no effect where the condition does not hold
+  std::string otherwise;  // why the key has no effect if the condition does not hold
 };
 
-// A condition of a row, and the value that the key takes where it does not hold; null: the key's default.
+// A condition of a row, and the value that the key takes if it does not hold; null: the key's default.
 struct Need {
   Condition condition;
   Json otherwise = {};

@@ -59,8 +59,7 @@ fs::path find_base(const Json& written, const fs::path& config) {
   refuse(topic, "extends: there is no file ", beside.string(), config_meant(beside), where);
 }
 
-// The absolute path. Links are resolved except in its last part, so that ".." means what the system means by
-// it.
+// The absolute path, with links resolved except in its last part: the system follows a link before "..".
 std::string absolute_path(const fs::path& path) {
   std::error_code error;  // for example, links that form a circle
   const fs::path whole = fs::absolute(path), folder = fs::weakly_canonical(whole.parent_path(), error);
@@ -253,12 +252,12 @@ class Loader {
       problem(key, where, text_path + " is a folder; expected a text file, or a list of them");
     } else if (options_.need_data && found == places.end()) {
       const std::string here = absolute_path(written);
-      const bool is_shakespeare = written.filename() == "tinyshakespeare.txt";
+      std::string advice;
+      if (options_.may_have_moved) advice = "; say where it is with --set " + key + "=FILE";
+      if (written.filename() == "tinyshakespeare.txt")
+        advice = "; scripts/get_tinyshakespeare.sh downloads it";
       problem(key, where,
-              text("no such file: ", here == text_path ? here : "neither " + text_path + " nor " + here,
-                   is_shakespeare            ? "; scripts/get_tinyshakespeare.sh downloads it"
-                   : options_.may_have_moved ? "; say where it is with --set " + key + "=FILE"
-                                             : ""));
+              "no such file: " + (here == text_path ? here : "neither " + text_path + " nor " + here) + advice);
     }
     return text_path;
   }
