@@ -21,7 +21,7 @@ struct ScratchFile {
   explicit ScratchFile(const std::string& name = "scratch")
       : path(std::filesystem::temp_directory_path() / ("normscope-" + std::to_string(::getpid()) + name)) {}
   ScratchFile(const std::string& name, std::string_view bytes) : ScratchFile(name) { set(bytes); }
-  ~ScratchFile() { std::filesystem::remove(path); }
+  ~ScratchFile() { std::filesystem::remove_all(path); }
   void set(std::string_view bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
   std::string bytes() const { return read_file(path); }
 };

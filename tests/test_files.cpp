@@ -88,8 +88,9 @@ TEST_CASE("files: a file is replaced whole or not at all") {
 }
 
 TEST_CASE("files: names as long as the file system allows can be written, and nothing is left beside them") {
-  const TemporaryFolder folder;
-  const std::string path = folder.path() + "/" + std::string(255, 'n');
+  const ScratchFile folder;
+  fs::create_directory(folder.path);
+  const std::string path = folder.path + "/" + std::string(255, 'n');
   write_atomically(path, "one");
   write_atomically(path, "two");
   CHECK(read_file(path) == "two");
@@ -97,12 +98,13 @@ TEST_CASE("files: names as long as the file system allows can be written, and no
     const SmallDisk disk(1000);
     CHECK_HOLDS(failure([&] { write_atomically(path, std::string(5000, 'x')); }), "cannot be written");
   }
-  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
+  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
 }
 
 TEST_CASE("files: leftovers of a killed writer are removed, those of other files are not") {
-  const TemporaryFolder folder;
-  const std::string one = folder.path() + "/one", two = folder.path() + "/two";
+  const ScratchFile folder;
+  fs::create_directory(folder.path);
+  const std::string one = folder.path + "/one", two = folder.path + "/two";
   const auto die_while_writing = [](const std::string& path) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -116,7 +118,7 @@ TEST_CASE("files: leftovers of a killed writer are removed, those of other files
     ::waitpid(child, &status, 0);
     CHECK(WIFSIGNALED(status));
   };
-  const auto entries = [&] { return std::distance(fs::directory_iterator(folder.path()), {}); };
+  const auto entries = [&] { return std::distance(fs::directory_iterator(folder.path), {}); };
   die_while_writing(one);
   die_while_writing(one);
   die_while_writing(two);
@@ -128,17 +130,6 @@ TEST_CASE("files: leftovers of a killed writer are removed, those of other files
   remove_leftovers(two);
   CHECK(entries() == 1);
   CHECK(read_file(one) == "whole");
-}
-
-TEST_CASE("files: a temporary folder goes with its content") {
-  std::string path;
-  {
-    const TemporaryFolder folder;
-    path = folder.path();
-    CHECK(TemporaryFolder().path() != path);
-    write_atomically(path + "/file", "x");
-  }
-  CHECK(!fs::exists(path));
 }
 
 TEST_CASE("files: a signal while the program waits for bytes interrupts it") {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <map>
 
@@ -88,6 +90,18 @@ struct OpProfile : OpListener {
   std::map<std::string_view, Row> rows;
 };
 
+// A new folder among the system's temporary files, removed with its content at the end of the object's life.
+struct TemporaryFolder {
+  std::string path = (std::filesystem::temp_directory_path() / "normscope-XXXXXX").string();
+  TemporaryFolder() {
+    require(::mkdtemp(path.data()) != nullptr, "bench", path, ": cannot be created: ", errno_text());
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+};
+
 struct Times {
   std::vector<double> seconds, log_overheads;  // of each plain step; of the logged step after it, as a share
   OpProfile ops;                               // of the plain steps
@@ -112,8 +126,7 @@ struct Measurement {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Measurement, threads, precision, step_ms, tokens_per_s, gflops,
                                    sgemm_gflops, share, log_overhead, peak_mb, ops)
 
-// Times training steps on random text. Plain and logged ones take turns, so that both run under the same
-// load.
+// Times training steps on random text. Plain and logged steps alternate, so that both run under the same load.
 Times time_steps(const RunConfig& config, Index steps) {
   require_memory(config.model, vocabulary_size, config.train.batch_size);
   std::vector<Token> tokens(std::max<Index>(100'000, 2 * config.model.context));
@@ -123,7 +136,7 @@ Times time_steps(const RunConfig& config, Index steps) {
 
   const std::atomic<bool>& stop = stop_on_signals();  // so that the temporary folder is removed
   const TemporaryFolder temporary;
-  const RunFolder folder(temporary.path(), Existing::refuse);
+  const RunFolder folder(temporary.path, Existing::refuse);
   LayerLogs logs(folder);
   Model<float> model(config.model, vocabulary_size, config.train.gemm_mode());
   initialise(config.model, model.layout(), 1, model.parameters);
@@ -234,10 +247,10 @@ Exit run(const CommandLine& line) {
 const Command bench_command = {
     .name = "bench",
     .arguments = "[CONFIG]",
-    .purpose = "speed, as a share of what this machine can do",
+    .purpose = "measure speed, as a share of what this machine can do",
     .details =
         "Times training steps of a config (default: nanoGPT's CPU size) on random text, op by op, with and\n"
-        "without logs, and sets them against the SGEMM rate of OpenBLAS in the same process.",
+        "without logs, and compares them with the SGEMM rate of OpenBLAS in the same process.",
     .options = {set_option,
                 threads_option,
                 {"steps", "N", "steps measured, at least 20 (default: 60)"},

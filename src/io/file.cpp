@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <system_error>
@@ -115,15 +114,6 @@ void remove_leftovers(const std::string& path) {
   for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(prefix).parent_path(), ignored)) {
     if (entry.path().string().starts_with(prefix)) fs::remove(entry.path(), ignored);
   }
-}
-
-TemporaryFolder::TemporaryFolder() : path_(fs::temp_directory_path() / "normscope-XXXXXX") {
-  require(::mkdtemp(path_.data()) != nullptr, "file", path_, ": cannot be created: ", errno_text());
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
 }
 
 FolderLock::FolderLock(const std::string& folder) : folder_(folder, O_RDONLY | O_DIRECTORY) {

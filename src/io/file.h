@@ -48,19 +48,6 @@ inline void write_atomically(const std::string& path, std::string_view content) 
 // Removes the temporary files that killed writers of `path` left. No other process may be writing it.
 void remove_leftovers(const std::string& path);
 
-// A new folder among the system's temporary files, removed with its content at the end of the object's life.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // The lock of the one process that writes in a folder; Error: another process holds it. The kernel releases
 // the lock when the process ends, so a kill leaves nothing to clean up. On a file system without locks
 // is_held() is false.

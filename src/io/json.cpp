@@ -12,25 +12,22 @@ namespace normscope {
 
 namespace {
 
-// Reads JSON for nothing but a number that is not 0 and too small for a double, such as 1e-400.
-template <class Value>
-struct UnderflowFinder : nlohmann::json_sax<Value> {
-  using Sax = nlohmann::json_sax<Value>;
-  using String = typename Sax::string_t;
-  std::string found;
-  bool number_float(typename Sax::number_float_t value, const String& written) override {
+// Finds the first number of a JSON text that is not 0 and too small for a double, such as 1e-400.
+struct UnderflowFinder : nlohmann::json_sax<Json> {
+  std::string found;  // the number as written; empty: there is none
+  bool number_float(double value, const std::string& written) override {
     const std::string digits = written.substr(0, written.find_first_of("eE"));
     if (value == 0 && digits.find_first_of("123456789") != digits.npos) found = written;
     return found.empty();
   }
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
-  bool number_integer(typename Sax::number_integer_t) override { return true; }
-  bool number_unsigned(typename Sax::number_unsigned_t) override { return true; }
-  bool string(String&) override { return true; }
-  bool binary(typename Sax::binary_t&) override { return true; }
+  bool number_integer(std::int64_t) override { return true; }
+  bool number_unsigned(std::uint64_t) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
   bool start_object(std::size_t) override { return true; }
-  bool key(String&) override { return true; }
+  bool key(std::string&) override { return true; }
   bool end_object() override { return true; }
   bool start_array(std::size_t) override { return true; }
   bool end_array() override { return true; }
@@ -61,9 +58,8 @@ Value parse_json(std::string_view text, std::string_view name, std::string_view 
   };
   try {
     Value value = Value::parse(text, on_event, /*allow_exceptions=*/true, /*ignore_comments=*/true);
-    UnderflowFinder<Value> underflow;
-    Value::sax_parse(text, &underflow, Value::input_format_t::json, /*strict=*/true,
-                     /*ignore_comments=*/true);
+    UnderflowFinder underflow;
+    Json::sax_parse(text, &underflow, Json::input_format_t::json, /*strict=*/true, /*ignore_comments=*/true);
     if (!underflow.found.empty())
       stop("got ", underflow.found.substr(0, 60),
            ", which is 0 in double precision; write 0 or a larger number");

@@ -37,7 +37,7 @@ struct TensorInfo {
 // gaps. Names must differ. Adds `format` = pt, unless given, and `checksum`.
 void write_safetensors(const std::string& path, std::span<const TensorView> tensors, Metadata metadata);
 
-// The metadata of a file, of which only the header is read. Errors as for a SafetensorsFile with such a header.
+// The metadata of a file. Reads only its header. Errors: those of a SafetensorsFile with that header.
 Metadata read_metadata(const std::string& path);
 
 // A file with a valid header and, if it has one, a valid checksum, read whole. Errors: `[safetensors] path:

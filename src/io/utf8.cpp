@@ -8,7 +8,7 @@
 namespace normscope {
 namespace {
 
-constexpr char32_t least_of_size[] = {0, 0, 0x80, 0x800, 0x10000};  // by bytes; what is less is overlong
+constexpr char32_t least_of_size[] = {0, 0, 0x80, 0x800, 0x10000};  // by bytes; a smaller code is overlong
 
 // C0, DEL and C1 drive terminals; the others are invisible and reorder or break the line they stand in.
 bool is_control(char32_t c) {
@@ -46,7 +46,8 @@ bool is_utf8(std::string_view bytes) {
 std::string to_utf8(char32_t code) {
   require(is_code_point(code), "utf8", "not a code point: ", static_cast<std::uint32_t>(code));
   if (code < 0x80) return {static_cast<char>(code)};
-  const int size = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  int size = 2;
+  while (size < 4 && code >= least_of_size[size + 1]) ++size;
   std::string bytes = {
       static_cast<char>((0xF00u >> size) | (code >> (6 * (size - 1))))};  // `size` ones, a zero
   for (int shift = 6 * (size - 2); shift >= 0; shift -= 6)
