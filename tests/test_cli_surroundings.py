@@ -67,7 +67,7 @@ class Terminal(CliTest):
 
     def test_the_time_left_is_kept_where_a_terminal_is_narrow(self):
         for line in self.progress(100):
-            self.assertRegex(line, r"^step \d+/300  loss [0-9.]+(  val [0-9.]+)?  grad [▁-█]{2} 1:[0-9.e]+  "
+            self.assertRegex(line, r"^step \d+/300  loss [0-9.]+(  val [0-9.]+)?  grad [▁-█]{2} 1:[0-9.e+]+  "
                                    r"[0-9.k]+ tokens/s  \d+:\d\d left$")
         deep = self.config({"model": {"n_layer": 12}, "train": {"steps": 300}, "eval": {"every": 0}})
         for line in self.progress(66, config=deep):

@@ -53,7 +53,7 @@ Exit run(const CommandLine& line) {
 const Command check_command = {
     .name = "check",
     .arguments = "CONFIG",
-    .purpose = "verifies the wiring of a config's model, law by law",
+    .purpose = "verify the wiring of a config's model, law by law",
     .details =
         "The laws hold for any weights and are tested in double. The float engine is compared with double\n"
         "within a rounding limit. If rounding the activations alone exceeds that limit, the config is\n"

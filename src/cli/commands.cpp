@@ -43,7 +43,11 @@ cxxopts::Options parser_of(const Command& command) {
   all.insert(all.end(), command.options.begin(), command.options.end());
   for (const Option& option : all) {
     const std::string name(option.name), value(option.value), help(option.help);
-    value.empty() ? parser.add_options()(name, help) : parser.add_options()(name, help, words(), value);
+    if (value.empty()) {
+      parser.add_options()(name, help);
+    } else {
+      parser.add_options()(name, help, words(), value);
+    }
   }
   return parser;
 }
@@ -64,9 +68,9 @@ std::string unknown_option(const Command& command, const std::string& argument) 
   const std::string key = has_keys ? nearest_key(name) : "";
   if (option.empty()) option = nearest(name, names);
   const std::string value = equals < argument.size() ? argument.substr(equals + 1) : "VALUE";
-  const std::string hint = !option.empty() ? text("did you mean --", option, "?")
-                           : !key.empty()  ? text("did you mean --set ", key, "=", value, "?")
-                                           : text("`normscope ", command.name, " --help` lists all");
+  std::string hint = text("`normscope ", command.name, " --help` lists all");
+  if (!key.empty()) hint = text("did you mean --set ", key, "=", value, "?");
+  if (!option.empty()) hint = text("did you mean --", option, "?");
   return text("[", command.name, "] unknown option ", given, "; ", hint);
 }
 

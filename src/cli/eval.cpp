@@ -1,4 +1,4 @@
-// normscope eval RUN|FILE: the loss over a whole text, beside what counting characters achieves.
+// normscope eval RUN|FILE: the loss over a whole text, and the losses of n-gram models of the same text.
 #include <cmath>
 #include <iostream>
 
@@ -63,10 +63,9 @@ Exit run(const CommandLine& line) {
 const Command eval_command = {
     .name = "eval",
     .arguments = "RUN|FILE",
-    .purpose = "loss over a whole text, beside n-gram baselines",
+    .purpose = "compute the loss over a whole text, and n-gram baselines",
     .details =
-        "The text is the validation split of the model's corpus, the baselines' counts are of its training "
-        "split.",
+        "The text is the validation split of the model's corpus. The baselines count its training split.",
     .options = {{"data", "FILE", "a UTF-8 text to evaluate on instead"},
                 {"json", "", "print JSON: nats per character"},
                 threads_option},

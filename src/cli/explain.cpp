@@ -1,7 +1,6 @@
 // normscope explain: norms worked out with numbers, and the lesson.
 #include "cli/explain.h"
 
-#include <cerrno>
 #include <cmath>
 #include <iostream>
 #include <valarray>
@@ -10,6 +9,7 @@
 #include "cli/terminal.h"
 #include "config/fields.h"
 #include "config/load.h"
+#include "core/text.h"
 #include "model/parameters.h"
 
 namespace normscope {
@@ -18,7 +18,7 @@ namespace {
 using Vector = std::valarray<double>;
 using Groups = std::valarray<std::size_t>;  // the group of each number; a group shares a mean and a variance
 
-// Tokens (rows) x features (columns), of sequences of `context` tokens.
+// Tokens (rows) x features (columns), in sequences of `context` tokens.
 struct Numbers {
   std::size_t rows, cols, context;
   Vector values;
@@ -41,9 +41,9 @@ Groups groups_of(const NormRow& row, const Numbers& x) {
   Groups group(x.values.size());
   for (std::size_t i = 0; i < group.size(); ++i) {
     const std::size_t feature = i % x.cols, sequence = i / (x.cols * x.context);
-    group[i] = row.over == NormOver::batch      ? feature
-               : row.over == NormOver::sequence ? sequence * x.cols + feature
-                                                : i * norm_groups / x.cols;
+    group[i] = i * norm_groups / x.cols;
+    if (row.over == NormOver::batch) group[i] = feature;
+    if (row.over == NormOver::sequence) group[i] = sequence * x.cols + feature;
   }
   return group;
 }
@@ -109,7 +109,7 @@ Steps steps_of(const NormRow& row, const Numbers& x, const Affine& affine) {
   for (std::size_t i = 0; i < y.size(); ++i) y[i] = gain[i % gain.size()] * y[i] + bias[i % bias.size()];
   if (row.has_gain) steps.push_back({"γ", "is called weight in PyTorch", gain});
   if (row.has_bias) steps.push_back({"β", "is called bias", bias});
-  steps.push_back({"y", row.has_bias ? "γ ⊙ x̂ + β" : row.has_gain ? "γ ⊙ x̂" : "x̂", y});
+  steps.push_back({"y", text(row.has_gain ? "γ ⊙ x̂" : "x̂", row.has_bias ? " + β" : ""), y});
   return steps;
 }
 
@@ -122,8 +122,8 @@ Steps other_scalings(const Vector& x) {
           {"min-max", "(x − min)/(max − min)", (x - x.min()) / (x.max() - x.min())}};
 }
 
-// A single number with seven digits. Several have four decimals each, or four digits if a number is too small
-// or too large for that.
+// A single number with seven digits; several with four decimals each, or with four digits where a number is
+// too small or too large for that.
 std::string shown(const Vector& numbers) {
   if (numbers.size() == 1) return significant_text(numbers[0], 7);
   std::vector<std::string> cells;
@@ -145,7 +145,7 @@ void print(const Numbers& x) {
               << shown(x.values[std::slice(r * x.cols, x.cols, 1)]) << '\n';
 }
 
-// The steps of a vector; the means and y of a matrix.
+// Prints every step for a vector, the means and y for a matrix.
 void explain_norm(const NormRow& row, const Numbers& x, const Affine& affine) {
   const Steps steps = steps_of(row, x, affine);
   std::cout << row.name << ": " << row.formula << "\n  " << row.source << '\n';
@@ -265,13 +265,11 @@ Numbers numbers_of(const CommandLine& line, const std::string& option, const cha
   bool is_valid = rows.size() == 1 || option == "matrix";
   for (const std::string& row : rows) {
     const std::vector<std::string> words = split(row);
-    is_valid &= words.size() == cols;
+    is_valid = is_valid && words.size() == cols;
     for (const std::string& word : words) {
-      char* end = nullptr;
-      errno = 0;
-      values.push_back(std::strtod(word.c_str(), &end));
-      is_valid &= values.back() != 0 || errno != ERANGE;  // 1e-400 would become 0
-      is_valid &= !word.empty() && *end == '\0' && std::abs(values.back()) <= max_number;
+      const std::optional<double> value = parse_number<double>(word);
+      is_valid = is_valid && value && std::abs(*value) <= max_number;
+      values.push_back(value.value_or(0));
     }
   }
   if (!is_valid)
@@ -322,12 +320,12 @@ Exit run(const CommandLine& line) {
 const Command explain_command = {
     .name = "explain",
     .arguments = "[CONFIG]",
-    .purpose = "a norm's arithmetic, a placement's equations, a config's blocks",
-    .details = "Without arguments: a list of all norms and placements.",
+    .purpose = "show a norm's arithmetic, a placement's equations, a config's blocks",
+    .details = "Without arguments, it lists all norms and placements.",
     .options = {{"all", "", "the lesson: norms, axes, placements, and what goes wrong without them"},
                 {"norm", "NAME", "a norm, with its numbers worked out"},
                 {"vector", "LIST", "the numbers to normalise (default: 1,2,3,4)"},
-                {"matrix", "ROWS", "tokens x features, \"1,2;3,4\": by norms of each axis, or --norm"},
+                {"matrix", "ROWS", "tokens x features, \"1,2;3,4\", to normalise along each axis, or by --norm"},
                 {"gain", "LIST", "γ of each feature; one number stands for all (default: 1)"},
                 {"bias", "LIST", "β of each feature; one number stands for all (default: 0)"},
                 {"placement", "NAME", "a placement and its equations"},

@@ -41,17 +41,16 @@ void explain_factor(const Placement& row) {
   constexpr Index L = 12;
   const double alpha = row.alpha.of(L), kept = alpha / std::sqrt(alpha * alpha + 1);
   const bool is_plain = row.alpha.is_one();
-  std::cout
-      << "  Under pre the 1 passes the gradient on unchanged. Here every sublayer also multiplies it by N′,\n"
-         "  about 1/size of the sum: layer norm has dx = (g − mean(g) − x̂ mean(g x̂))/σ with g = γ dy.\n"
-         "  If x and F have size 1 and are independent, the sum has size "
-      << (is_plain ? "√2" : "√(α² + 1)") << ", and the skip keeps " << (is_plain ? "1/√2" : "α/√(α² + 1)")
-      << "\n  of the gradient. L = " << L << ": " << fixed(kept, 4) << " in a sublayer, "
-      << significant_text(std::pow(kept, 2 * L), 3) << " in " << 2 * L
-      << " sublayers.\n"
-         "  Attention averages tokens, which makes their vectors alike. Pre keeps x itself, unaveraged, on "
-         "the\n"
-         "  skip; here each norm shrinks it, and with it what still sets tokens apart, by the same factor.\n";
+  std::cout << "  Under pre the 1 passes the gradient on unchanged. Here every sublayer also multiplies it\n"
+               "  by N′, about 1/size of the sum: layer norm has dx = (g − mean(g) − x̂ mean(g x̂))/σ with\n"
+               "  g = γ dy. If x and F have size 1 and are independent, the sum has size "
+            << (is_plain ? "√2" : "√(α² + 1)") << ", and the\n  skip keeps "
+            << (is_plain ? "1/√2" : "α/√(α² + 1)") << " of the gradient. L = " << L << ": " << fixed(kept, 4)
+            << " in a sublayer, " << significant_text(std::pow(kept, 2 * L), 3) << " in " << 2 * L
+            << " sublayers.\n"
+               "  Attention averages tokens, which makes their vectors alike. Pre keeps x itself,\n"
+               "  unaveraged, on the skip; here each norm shrinks it by the same factor, and with it all\n"
+               "  that still sets tokens apart.\n";
 }
 
 }  // namespace

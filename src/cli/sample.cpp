@@ -51,7 +51,7 @@ Exit run(const CommandLine& line) {
 const Command sample_command = {
     .name = "sample",
     .arguments = "RUN|FILE",
-    .purpose = "text from a trained model",
+    .purpose = "write text with a trained model",
     .options = {{"prompt", "TEXT",
                  "what the text begins with (default: a newline or, if the vocabulary has none, its first "
                  "character; not shown)",

@@ -24,27 +24,6 @@ std::size_t terminal_width() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// The least and the largest of the finite numbers above 0.
-std::pair<double, double> positive_range(const std::vector<double>& numbers) {
-  double low = std::numeric_limits<double>::infinity(), high = 0;
-  for (const double x : numbers) {
-    if (std::isfinite(x) && x > 0) low = std::min(low, x), high = std::max(high, x);
-  }
-  return {low, high};
-}
-
-// Each number's height on a logarithmic scale, 0 to `most`; -1 for one not finite.
-std::vector<int> log_heights(const std::vector<double>& numbers, int most) {
-  const auto [low, high] = positive_range(numbers);
-  const double span = std::max(std::log(high / low), std::log(10.0));
-  std::vector<int> heights;
-  for (const double x : numbers) {
-    const double height = x > 0 ? most * std::log(x / low) / span : 0;
-    heights.push_back(std::isfinite(x) ? static_cast<int>(std::lround(height)) : -1);
-  }
-  return heights;
-}
-
 }  // namespace
 
 bool can_rewrite_lines() {
@@ -122,33 +101,23 @@ void print_table(const Columns& columns) {
 
 void print_error(std::string_view message) { std::cerr << escape_controls(message, "\n") << '\n'; }
 
-std::string sparkline(const std::vector<double>& numbers, std::size_t max_bars) {
-  const std::vector<int> heights = log_heights(numbers, 7);
+std::string sparkline(const std::vector<double>& numbers) {
+  constexpr std::size_t max_bars = 24;
+  double low = std::numeric_limits<double>::infinity(), high = 0;  // of the numbers that have a logarithm
+  for (const double x : numbers) {
+    if (!std::isfinite(x) || x <= 0) continue;
+    low = std::min(low, x);
+    high = std::max(high, x);
+  }
+  const double span = std::max(std::log(high / low), std::log(10.0));
   const std::size_t count = std::min(numbers.size(), max_bars);
   std::string bars;
   for (std::size_t i = 0; i < count; ++i) {
-    const int height = heights[count < 2 ? 0 : i * (numbers.size() - 1) / (count - 1)];
-    bars += height < 0 ? "!" : std::string("\xE2\x96") + static_cast<char>(0x81 + height);
+    const double x = numbers[count < 2 ? 0 : i * (numbers.size() - 1) / (count - 1)];
+    const long height = x > 0 ? std::lround(7 * std::log(x / low) / span) : 0;  // 0 to 7
+    bars += std::isfinite(x) ? std::string("\xE2\x96") + static_cast<char>(0x81 + height) : "!";
   }
-  return bars;
-}
-
-std::vector<std::string> log_bars(const std::vector<double>& numbers, int width) {
-  std::vector<std::string> bars;
-  for (const int height : log_heights(numbers, width - 1)) {
-    std::string& bar = bars.emplace_back(height < 0 ? "!" : "");
-    for (int i = 0; i <= height; ++i) bar += "\xE2\x96\x88";
-  }
-  return bars;
-}
-
-std::string range_text(const std::vector<double>& numbers) {
-  const auto [low, high] = positive_range(numbers);
-  std::string ratio = significant_text(high > 0 ? high / low : 1, 2);
-  for (const std::string_view part : {"+0", "+"}) {
-    if (const std::size_t at = ratio.find(part); at != ratio.npos) ratio.erase(at, part.size());
-  }
-  return "1:" + ratio;
+  return text(bars, " 1:", significant_text(high > 0 ? high / low : 1, 2));
 }
 
 bool ProgressDisplay::due() const {

@@ -33,15 +33,10 @@ void print_table(const Columns& columns);
 // Writes a line, or lines, to stderr with control characters (of file names, of options) escaped.
 void print_error(std::string_view message);
 
-// Numbers as bars of eight heights, "▁▂▃▅█", on a logarithmic scale over at least a factor of 10, so that
-// nearly equal numbers look flat. More than `max_bars` numbers are sampled evenly; '!' is one not finite.
-std::string sparkline(const std::vector<double>& numbers, std::size_t max_bars = 24);
-
-// Horizontal bars of 1 to `width` characters on that scale; of numbers that are not finite "!".
-std::vector<std::string> log_bars(const std::vector<double>& numbers, int width);
-
-// "1:9e4", the smallest to the largest of the finite numbers above 0; "1:1" if there are none.
-std::string range_text(const std::vector<double>& numbers);
+// Numbers as bars of eight heights, and the ratio of the smallest to the largest: "▁▂▃▅█ 1:9e+04". The scale
+// is logarithmic and spans at least a factor of 10, so that nearly equal numbers look flat. 24 bars sample
+// more numbers evenly; '!' stands for a number that is not finite.
+std::string sparkline(const std::vector<double>& numbers);
 
 // Progress of long work: on a terminal a line that is rewritten in place, in a pipe whole lines, one in 10 s.
 class ProgressDisplay {
