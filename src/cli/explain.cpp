@@ -325,7 +325,7 @@ const Command explain_command = {
     .options = {{"all", "", "the lesson: norms, axes, placements, and what goes wrong without them"},
                 {"norm", "NAME", "a norm, with its numbers worked out"},
                 {"vector", "LIST", "the numbers to normalise (default: 1,2,3,4)"},
-                {"matrix", "ROWS", "tokens x features, \"1,2;3,4\", to normalise along each axis, or by --norm"},
+                {"matrix", "ROWS", "tokens x features, \"1,2;3,4\", normalised along each axis or by --norm"},
                 {"gain", "LIST", "γ of each feature; one number stands for all (default: 1)"},
                 {"bias", "LIST", "β of each feature; one number stands for all (default: 0)"},
                 {"placement", "NAME", "a placement and its equations"},

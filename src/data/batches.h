@@ -20,7 +20,7 @@ struct Window {
 // Groups of neighbouring windows of equal length, at most `max_windows` each.
 std::vector<std::span<const Window>> window_groups(std::span<const Window> windows, Index max_windows);
 
-// The tokens of such a group, (B, T), and the tokens that follow each.
+// The tokens of a group of windows, (B, T), and the token that follows each.
 struct WindowBatch {
   WindowBatch(std::span<const Token> text, std::span<const Window> windows);
   std::vector<Token> tokens, targets;

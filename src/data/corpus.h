@@ -32,7 +32,7 @@ class Vocabulary {
   char32_t character(Token token) const;  // Error if there is no such token
 
   // The tokens of UTF-8 called `name` in errors, without a byte order mark (BOM) at its start. Usage Errors
-  // `[topic] ...`: invalid bytes, with the place of the first; a character that is not in the vocabulary.
+  // `[topic] ...`: invalid bytes, with the position of the first; a character that the vocabulary lacks.
   std::vector<Token> encode(std::string_view text, std::string_view topic, std::string_view name) const;
   std::string decode(std::span<const Token> tokens) const;  // UTF-8
 
@@ -43,21 +43,21 @@ class Vocabulary {
   std::vector<Token> token_of_;  // by code point, up to the largest known; `unknown` elsewhere
 };
 
-// A file's bytes. Usage Errors `[corpus] ...`: missing, empty, too large for the memory that is free.
+// A file's bytes. Usage Errors `[corpus] ...`: the file is missing, empty or too large for the free memory.
 std::string read_text(const std::string& path);
 
 struct Corpus {
   std::vector<Token> train;
   std::vector<Token> val;  // empty without a validation part
   Vocabulary vocab;        // of both parts
-  std::uint64_t hash = 0;  // FNV-1a 64 of the bytes of all files; 0xFF comes before those of `val_path`
+  std::uint64_t hash = 0;  // FNV-1a 64 of the bytes of all files, with a byte 0xFF before `val_path`
 };
 
-// Reads `paths`, one after the other, as one text. Its last part (`val_fraction`) is for validation; with a
-// `val_path` that file is, and all of `paths` is for training. A BOM at the start of a file is no character.
-// `context` is T: a training sequence takes T+1 characters. Takes at most 5 bytes of memory a byte of text,
-// or 4 for the result and 1 for the files. Usage Errors `[corpus] ...`: a file that is missing, empty, not
-// UTF-8 or too large for the memory that is free; a part too short.
+// Reads `paths`, one after the other, as one text. Its last part (`val_fraction`) is for validation, unless
+// `val_path` names another text for that. A BOM at the start of a file is no character. `context` is T: a
+// training sequence takes T+1 characters. A byte of text takes at most 5 bytes of memory, 4 for its token and
+// 1 for the file. Usage Errors `[corpus] ...`: a file that is missing, empty, not UTF-8 or too large for the
+// free memory; a part that is too short.
 Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, const std::string& val_path,
                    Index context);
 

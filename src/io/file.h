@@ -13,7 +13,7 @@ namespace normscope {
 // Owns a file descriptor.
 class FileDescriptor {
  public:
-  FileDescriptor(const std::string& path, int flags);  // opens it close-on-exec; may fail: see errno
+  FileDescriptor(const std::string& path, int flags);  // opens the file close-on-exec; may fail: see errno
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept { return std::swap(fd_, other.fd_), *this; }
   ~FileDescriptor();
@@ -37,9 +37,10 @@ std::string errno_text();
 std::string read_file(const std::string& path, std::string_view topic = "file",
                       Index max_bytes = std::numeric_limits<Index>::max());
 
-// Replaces a file by the pieces, one after the other: writes a new file beside it, syncs, renames. `path` is
-// at every moment the complete old or new file, even if the machine stops between two system calls. A kill
-// leaves the temporary file, whose short random name fits every folder and cannot be taken beforehand.
+// Replaces a file by the pieces, one after the other: writes a temporary file in the same folder, syncs it
+// and renames it. `path` is at every moment the complete old or new file, even if the machine stops between
+// two system calls. A kill leaves the temporary file, whose short random name fits every folder and cannot be
+// taken beforehand.
 void write_atomically(const std::string& path, std::span<const std::string_view> pieces);
 inline void write_atomically(const std::string& path, std::string_view content) {
   write_atomically(path, std::span(&content, 1));

@@ -23,17 +23,17 @@ Value parse_json(std::string_view text, std::string_view name, std::string_view 
 // The value of a file of at most 1 MiB, as parse_json().
 Json read_json(const std::string& path, std::string_view topic);
 
-// `word` as JSON, or as a string where it is no JSON: the VALUE of `--set KEY=VALUE`.
+// `word` as JSON, or as a string if it is not JSON: the VALUE of `--set KEY=VALUE`.
 Json json_or_string(const std::string& word, std::string_view name, std::string_view topic);
 
-// The value as an integer: 3, 1e3 and 2.0 are; 3.7, true, "3" and what does not fit 64 bits are not.
+// The value as an integer: 3, 1e3 and 2.0 are integers; 3.7, true, "3" and numbers beyond 64 bits are not.
 std::optional<Index> whole_number(const Json& value);
 
-// The value's text indented by two spaces, with a newline at the end; in ASCII where it is not safe for a
-// terminal otherwise. Bytes that are no UTF-8 become U+FFFD.
+// The value's text indented by two spaces, with a newline at the end; in ASCII if it is not safe for a
+// terminal otherwise. Bytes that are not UTF-8 become U+FFFD.
 std::string json_text(const Json& value);
 
-// The value as a message quotes it: on one line, safe for a terminal, cut where it is long.
+// The value as a message quotes it: on one line, safe for a terminal, at most 60 bytes long.
 std::string quote(const Json& value);
 
 }  // namespace normscope

@@ -1,4 +1,4 @@
-// UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing above U+10FFFF.
+// UTF-8 as RFC 3629 defines it: no overlong forms, no surrogates, nothing above U+10FFFF.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace normscope {
 
 constexpr char32_t last_code_point = 0x10FFFF;
-constexpr bool is_code_point(std::uint64_t code) {  // a surrogate is none
+constexpr bool is_code_point(std::uint64_t code) {  // false for surrogates
   return code <= last_code_point && (code < 0xD800 || code > 0xDFFF);
 }
 
@@ -32,9 +32,8 @@ inline std::size_t shown_width(std::string_view text) {
 // The bytes of a code point; Error for another number.
 std::string to_utf8(char32_t code);
 
-// Makes `text` safe for a terminal or a one-line message: control characters (C0, DEL, C1), marks that
-// reorder or break lines, and bytes that are not UTF-8 become \xNN or \uNNNN. Control characters in `keep`
-// stay.
+// The text made safe for a terminal or a one-line message: control characters (C0, DEL, C1) except those in
+// `keep`, marks that reorder or break lines, and bytes that are not UTF-8 become \xNN or \uNNNN.
 std::string escape_controls(std::string_view text, std::string_view keep = "");
 
 }  // namespace normscope

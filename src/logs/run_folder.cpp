@@ -13,9 +13,9 @@ namespace normscope {
 namespace fs = std::filesystem;
 namespace {
 
-// The files of a run in the order of their removal, which a kill may interrupt. The checkpoint comes first, so
-// that none outlives its logs; config.json last: with it the folder is still a run, and the removal can be
-// repeated.
+// The files of a run in the order of their removal, which a kill may interrupt. The checkpoint comes first,
+// so that none outlives its logs, and config.json last: with it the folder is still a run, and the removal
+// can be repeated.
 const std::vector<std::string> owned_files = {checkpoint_file, summary_file, metrics_file, layers_file,
                                               params_file,     heads_file,   model_file,   best_file,
                                               sample_file,     config_file};

@@ -40,7 +40,7 @@ class Sampler {
   std::vector<std::pair<double, Token>> ranked_;  // scratch of draw()
 };
 
-// The prompt of a text without one: the newline if the vocabulary has it, else its first character.
+// The prompt if the user gives none: a newline if the vocabulary has it, else its first character.
 Token default_prompt(const Vocabulary& vocab);
 
 // `length` characters after the prompt, as UTF-8.

@@ -1,5 +1,5 @@
-// The thread count, found by trial, of a run that sets none. No bit depends on it, but while other programs are
-// busy fewer threads are faster.
+// The thread count, found by trial, of a run that sets none. No bit depends on it, but while other programs
+// are busy fewer threads are faster.
 //
 // A trial compares the count in use with another, two steps each in turn, and keeps the faster one. The other
 // is half the count in use, or twice as many; a trial that keeps its count turns the direction round.

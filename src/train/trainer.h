@@ -37,7 +37,7 @@ class Trainer {
   Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folder, TrainObserver& observer,
           Ranks& ranks = one_rank());
 
-  // Loads the folder's checkpoint. False: there is none.
+  // Loads the folder's checkpoint. Returns false if there is none.
   bool resume();
 
   // Trains to the last step, or until `stop` becomes true. Writes every file of the run folder. The thread
