@@ -1,6 +1,5 @@
 """The scripts as programs: their help, the Python and the locale that they run in, and the messages of the shell scripts."""
 
-import ast
 import os
 import pathlib
 import shutil
@@ -14,17 +13,6 @@ from cli import BINARY, ROOT, CliTest, environment
 SCRIPTS = os.path.join(ROOT, "scripts")
 EXECUTABLE = sorted(name for name in os.listdir(SCRIPTS) if os.access(os.path.join(SCRIPTS, name), os.X_OK)
                     and os.path.isfile(os.path.join(SCRIPTS, name)))
-
-
-def bound_by(node):
-    """The names that a comprehension binds."""
-    return {name.id for part in getattr(node, "generators", ()) for name in ast.walk(part.target) if isinstance(name, ast.Name)}
-
-
-def free_names(node):
-    """The names read in a node that no comprehension in it binds."""
-    own = {node.id} if isinstance(node, ast.Name) else set()
-    return own.union(*map(free_names, ast.iter_child_nodes(node))) - bound_by(node)
 
 
 class Scripts(CliTest):
@@ -83,14 +71,6 @@ class Scripts(CliTest):
         shown = self.assert_reads_utf8(LC_ALL="de_DE.ISO-8859-1", LOCPATH=self.folder)
         self.assertIn(r"in \u65e5\u672c/\xe4", shown)  # the terminal's encoding has the second name's letter alone, as byte e4
 
-    def test_no_comprehension_reads_a_name_that_one_inside_it_binds(self):
-        """Python 3.12.3, that of Ubuntu 24.04, fails on it with an UnboundLocalError if the name is the module's."""
-        for path in sorted(pathlib.Path(SCRIPTS).rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            for outer in filter(bound_by, ast.walk(tree)):
-                bound_inside = set().union(*map(bound_by, ast.walk(outer)))
-                self.assertEqual(free_names(outer) & bound_inside, set(), f"{path}:{outer.lineno}")
-
     @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
     def test_scripts_without_torch_say_so_in_one_line(self):
         for name in ("torch_model.py", "check_with_torch.py"):
@@ -129,19 +109,12 @@ class Scripts(CliTest):
             calls = calls.read().splitlines()
         self.assertEqual([("update" in call, "install" in call) for call in calls], [(True, False)] * 3 + [(False, True)])
         self.assertIn("waiting", result.stderr)
-        self.tool("apt-get", 'echo "E: Unable to locate package" >&2; exit 100\n')
-        self.tool("mktemp", f'touch {self.path("errors")}; echo {self.path("errors")}\n')
-        result = self.run_script(install, env={**os.environ, **path})
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("Unable to locate", result.stderr)
-        self.assertFalse(os.path.exists(self.path("errors")))  # the temporary file
 
     def test_without_apt_the_packages_of_other_systems_are_named(self):
         install = os.path.join(os.path.dirname(self.copy_of_the_scripts()), "install_packages.sh")
         os.makedirs(self.path("bin"))
         os.symlink(shutil.which("bash"), self.path("bin", "bash"))
-        for manager, package in (("dnf", "openblas-devel"), ("zypper", "libopenblas_openmp-devel"), ("pacman", "openblas"),
-                                 ("apk", "openblas-dev"), ("brew", "openblas")):
+        for manager, package in (("dnf", "openblas-devel"), ("brew", "openblas")):
             self.tool(manager, "exit 1\n")
             result = self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install)
             os.remove(self.path("bin", manager))
