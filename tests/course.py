@@ -47,7 +47,7 @@ class Table:
 
 def tables(text):
     """The tables of ranges of a page, in their order."""
-    return [table_of(found) for found in re.findall(rf"^\| `{RUNS}[^\n]*\n(?:\|[^\n]*\n)+", text, re.MULTILINE)]
+    return [table_of(match) for match in re.findall(rf"^\| `{RUNS}[^\n]*\n(?:\|[^\n]*\n)+", text, re.MULTILINE)]
 
 
 def table_of(text):

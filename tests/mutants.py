@@ -17,9 +17,9 @@ BUILD = Path(os.path.dirname(BINARY))
 
 def cache_entry(name):
     """A value of the build's CMakeCache.txt."""
-    found = re.search(rf"^{name}:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    assert found, f"{name} is not in {BUILD}/CMakeCache.txt"
-    return found[1]
+    match = re.search(rf"^{name}:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert match, f"{name} is not in {BUILD}/CMakeCache.txt"
+    return match[1]
 
 
 def edit(root, edits):
@@ -66,8 +66,8 @@ def build(folder, units, edits, options=()):
     runtimes = [w for w in words if w.startswith(("-fopenmp", "-fsanitize="))]
     linker = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []  # twice as quick
     for name, place in programs.items():
-        own = [os.path.join(c["directory"], found[1]) for c in all_commands
-               if (found := re.search(rf" -o ({place}\S+\.o)\b", c["command"]))]
+        own = [os.path.join(c["directory"], match[1]) for c in all_commands
+               if (match := re.search(rf" -o ({place}\S+\.o)\b", c["command"]))]
         if not own or not all(map(os.path.exists, own)):
             continue  # a build without the tests
         subprocess.run([words[0], *linker, *runtimes, "-o", str(folder / name), *own, *objects,

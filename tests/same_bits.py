@@ -61,11 +61,11 @@ def main():
         with tempfile.TemporaryDirectory(prefix="normscope-bits-") as folder:
             with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
                 json.dump(config, file)
-            found = {(binary, threads): result(binary, folder, threads) for binary in binaries for threads in (1, 2)}
-        same = len(set(found.values())) == 1
+            results = {(binary, threads): result(binary, folder, threads) for binary in binaries for threads in (1, 2)}
+        same = len(set(results.values())) == 1
         differing += not same
-        print(f"{'same' if same else 'DIFFERS':8}{name:22}" + " ".join(found[binaries[0], 1]), flush=True)
-        for (binary, threads), bits in found.items() if not same else ():
+        print(f"{'same' if same else 'DIFFERS':8}{name:22}" + " ".join(results[binaries[0], 1]), flush=True)
+        for (binary, threads), bits in results.items() if not same else ():
             print(f"        {binary}, threads {threads}: {' '.join(bits)}")
     sys.exit(1 if differing else 0)
 

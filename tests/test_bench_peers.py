@@ -43,12 +43,12 @@ class Table(unittest.TestCase):
             written_out = calls[-1][1] == "written_out"
             return {"step_ms": 1.0 if written_out else 2.0, "peak_mb": 1}
 
-        with mock.patch.object(bench_peers, "json_of", json_of), contextlib.redirect_stderr(io.StringIO()) as told:
-            found = bench_peers.measure(bench_peers.QUICK[0], "fp32", 1, 2, "python")
+        with mock.patch.object(bench_peers, "json_of", json_of), contextlib.redirect_stderr(io.StringIO()) as errors:
+            sides = bench_peers.measure(bench_peers.QUICK[0], "fp32", 1, 2, "python")
         self.assertEqual(calls, [("eager", "fused"), ("eager", "written_out"), ("normscope", ""), ("eager", "written_out"),
                                  ("compiled", "written_out"), ("normscope", ""), ("eager", "written_out")])
-        self.assertEqual(list(found), ["normscope", "eager"])
-        self.assertEqual(told.getvalue(), "[bench_peers] eager alone is measured: no compiler\n")
+        self.assertEqual(list(sides), ["normscope", "eager"])
+        self.assertEqual(errors.getvalue(), "[bench_peers] eager alone is measured: no compiler\n")
 
     def test_thread_settings_of_the_shell_reach_neither_side(self):
         settings = {"OMP_WAIT_POLICY": "active", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "1", "OPENBLAS_NUM_THREADS": "1"}

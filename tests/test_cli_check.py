@@ -17,19 +17,19 @@ class Check(CliTest):
         self.assertEqual(result.returncode, code, result.stdout + result.stderr)
         errors, self.limits = {}, {}
         for line in result.stdout.splitlines():
-            if found := re.match(r"(?:ok|FAIL) +(\S+) +(\S+) +(\d+) +\S", line):
-                error, limit = float(found[1]), float(found[2])
+            if match := re.match(r"(?:ok|FAIL) +(\S+) +(\S+) +(\d+) +\S", line):
+                error, limit = float(match[1]), float(match[2])
                 self.assertEqual(line.startswith("ok"), error <= limit, line)
-                errors.setdefault(int(found[3]), []).append(error)
-                self.limits[int(found[3])] = limit
-            elif found := re.match(r"- +(\d+) +.*does not apply, \S", line):
-                errors[int(found[1])] = []
+                errors.setdefault(int(match[3]), []).append(error)
+                self.limits[int(match[3])] = limit
+            elif match := re.match(r"- +(\d+) +.*does not apply, \S", line):
+                errors[int(match[1])] = []
         self.assertEqual(list(errors), sorted(errors))
         self.assertEqual(set(errors), set(range(1, 7)), result.stdout)
         return errors, result
 
     def skipped(self, errors):
-        return {law for law, found in errors.items() if not found}
+        return {law for law, values in errors.items() if not values}
 
     def test_laws_of_each_placement_and_variant(self):
         for model, skipped in (

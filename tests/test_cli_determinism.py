@@ -113,10 +113,10 @@ class Matrix(CliTest):
             self.skipTest("this processor runs none of Haswell, Zen, SkylakeX")
 
     def test_each_flavour_of_openblas(self):
-        found = {flavour: paths[0] for flavour, folder in (("openmp", "openmp"), ("pthreads", "pthread"))
+        installed = {flavour: paths[0] for flavour, folder in (("openmp", "openmp"), ("pthreads", "pthread"))
                  if (paths := glob.glob(f"/usr/lib/{platform.machine()}-*/openblas-{folder}/libopenblas.so.0"))}
-        missing = {"openmp", "pthreads"} - set(found)
-        for flavour, path in found.items():
+        missing = {"openmp", "pthreads"} - set(installed)
+        for flavour, path in installed.items():
             for way in self.WAYS if LONG else ("openblas",):
                 first = self.assert_agrees_with_itself(way, (2, 3, 4), (7,), {"LD_PRELOAD": path})
                 self.assertEqual(first.summary["blas"]["flavour"], flavour)

@@ -40,12 +40,12 @@ class Divergence(CliTest):
         self.assertEqual(lost, {"nan"})
 
     def test_it_is_found_exactly_with_logging_off_and_after_a_resume(self):
-        logged, told = self.diverge("logged")
+        logged, first = self.diverge("logged")
         silent, _ = self.diverge("silent", "--set", "log.layers_every=0", "--set", "log.every=1000")
         before = {name: logged.bytes(name) for name in ("layers.csv", "params.csv")}
         rows, summary = logged.without_timing(), logged.summary
         _, again = self.diverge("logged", "--resume")
-        self.assertEqual(again.stderr, told.stderr)
+        self.assertEqual(again.stderr, first.stderr)
         self.assertEqual({name: logged.bytes(name) for name in before}, before)
         self.assertEqual(logged.without_timing(), rows)
         for key in ("first_nonfinite", "trajectory_hash", "steps", "status"):
@@ -77,11 +77,11 @@ class Divergence(CliTest):
     def test_skipping_goes_on_until_too_many_in_a_row(self):
         run, result = self.diverge("run", "--set", "train.on_nonfinite=skip", "--set", "train.steps=1000",
                                    "--set", "log.layers_every=1")
-        told = [int(step) for step in re.findall(r"(?m)^step (\d+): .* the update is skipped$", result.stderr)]
-        self.assertEqual((run.summary["status"], run.summary["skipped"]), ("diverged", len(told)))
+        skipped = [int(step) for step in re.findall(r"(?m)^step (\d+): .* the update is skipped$", result.stderr)]
+        self.assertEqual((run.summary["status"], run.summary["skipped"]), ("diverged", len(skipped)))
         broken = run.summary["first_nonfinite"]["step"]
-        self.assertEqual(told[-19:], list(range(broken - 19, broken)), "the 20th in a row is the end")
-        self.assertNotIn(broken - 20, told)
+        self.assertEqual(skipped[-19:], list(range(broken - 19, broken)), "the 20th in a row is the end")
+        self.assertNotIn(broken - 20, skipped)
         # The weights are those of the last update: no skipped one left a trace.
         self.assertEqual(int(run.metadata("checkpoint.safetensors")["step"]), broken - 1)
         last, _ = self.diverge("last", "--set", "train.on_nonfinite=skip", "--set", f"train.steps={broken - 19}")
@@ -110,8 +110,8 @@ class Divergence(CliTest):
             m, v = (after[f"optim.{moment}.{name}"].astype(float) for moment in "mv")
             t = 4 - 2
             decayed = weights * (1 - 0.01 * 0.1 * (weights.ndim > 1))
-            want = decayed - 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.99**t)) + 1e-8)
-            np.testing.assert_allclose(after[name], want, rtol=1e-5, atol=1e-6, err_msg=name)
+            expected = decayed - 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.99**t)) + 1e-8)
+            np.testing.assert_allclose(after[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
 
     def test_skipping_leaves_running_statistics_alone(self):
         changes = merged(WILD, {"model": {"norm": "batchnorm", "norm_placement": "pre", "init": {"std": 100}},

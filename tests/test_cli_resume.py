@@ -68,12 +68,12 @@ class Interruption(ResumeTest):
             run = Run(self.path(f"{name}-{attempt}"))
             self.assertEqual(code, 130, stderr)
             stopped = run.summary["steps"]
-            said = re.fullmatch(rf"interrupted after step {stopped}; go on with: (.*)\n", stderr)
-            self.assertTrue(said, stderr)
+            message = re.fullmatch(rf"interrupted after step {stopped}; go on with: (.*)\n", stderr)
+            self.assertTrue(message, stderr)
             self.assertEqual(run.summary["status"], "interrupted")
             self.assertEqual(run.metadata("checkpoint.safetensors")["step"], str(stopped))
             self.assertEqual(run.rows("metrics.csv")[-1]["step"], str(stopped))
-            subprocess.run(["sh", "-c", said[1]], cwd=self.folder, env=environment(), capture_output=True, check=True)
+            subprocess.run(["sh", "-c", message[1]], cwd=self.folder, env=environment(), capture_output=True, check=True)
             self.assertEqual(run.summary["status"], "done")
             self.assert_same_results(run, whole, files=RESULTS)
 
@@ -131,9 +131,9 @@ class Resume(ResumeTest):
         self.normscope("probe", config, "--from", "warm-up", "--out", "of-the-step")
         self.normscope("probe", config, "--from", "scaled.safetensors", "--out", "scaled", "--set", "train.branch_warmup_steps=0",
                        "--set", "model.branch_scale_learned=scalar")
-        found, expected = (Run(self.path(name, "seed-1")) for name in ("of-the-step", "scaled"))
-        self.assertEqual(found.rows("layers.csv"), expected.rows("layers.csv"))
-        self.assertEqual(found.summary["final_train_loss"], expected.summary["final_train_loss"])
+        result, expected = (Run(self.path(name, "seed-1")) for name in ("of-the-step", "scaled"))
+        self.assertEqual(result.rows("layers.csv"), expected.rows("layers.csv"))
+        self.assertEqual(result.summary["final_train_loss"], expected.summary["final_train_loss"])
 
     def test_without_a_checkpoint_it_starts_at_the_beginning_and_says_so(self):
         run = self.half_done()
@@ -259,10 +259,10 @@ class Changes(ResumeTest):
         whole, run = self.train("whole"), self.half_done()
         lucky = with_metadata(run.bytes("checkpoint.safetensors"), {"best_val_loss": "0.5"})
         self.write(run.file("checkpoint.safetensors"), lucky)
-        said = self.resume(run, "--set", "log.every=1", "--set", "log.layers_every=0", "--set", "eval.every=3", "--set",
+        output = self.resume(run, "--set", "log.every=1", "--set", "log.layers_every=0", "--set", "eval.every=3", "--set",
                            "eval.batches=0", "--set", "checkpoint.every=2", "--set", "train.threads=2", "--set",
                            "train.on_nonfinite=skip", "--set", "name=other").stdout
-        self.assertNotIn("schedule", said)
+        self.assertNotIn("schedule", output)
         rows = run.rows("metrics.csv")
         self.assertEqual([int(row["step"]) for row in rows], [1, 10, 20, 21, 22, 23, 24, 25])
         self.assertEqual(run.summary["trajectory_hash"], whole.summary["trajectory_hash"])
@@ -282,8 +282,8 @@ class Changes(ResumeTest):
 
     def test_a_key_without_effect_is_reported_left_out_and_no_difference(self):
         for options in ([], ["--resume"]):
-            said = self.normscope("train", self.config(), "--out", "run", *options, "--set", "train.momentum=0.9").stdout
-            self.assertEqual(said.count("note: set without effect: train.momentum (only optimizers sgd and muon have it)\n"), not options)
+            output = self.normscope("train", self.config(), "--out", "run", *options, "--set", "train.momentum=0.9").stdout
+            self.assertEqual(output.count("note: set without effect: train.momentum (only optimizers sgd and muon have it)\n"), not options)
         run = Run(self.path("run"))
         self.assertNotIn("momentum", run.json("config.json")["train"])
         self.refused("train", "tiny.json", "--out", "run", "--resume", "--set", "train.optimizer=sgd", says=["train.optimizer"])

@@ -25,39 +25,24 @@ class Sample(CliTest):
         self.assertTrue(text.endswith("\n"))
         return text[:-1]
 
-    def test_a_seed_gives_its_text_again_and_another_seed_another(self):
-        self.assertEqual(self.sample("--seed", "3"), self.sample("--seed", "3"))
-        self.assertEqual(self.sample(), self.sample("--seed", "1"))
-        self.assertNotEqual(self.sample("--seed", "3"), self.sample("--seed", "4"))
-
-    def test_greedy_is_temperature_0_and_top_k_1(self):
-        greedy = self.sample("--greedy")
-        self.assertEqual(self.sample("--temperature", "0"), greedy)
-        self.assertEqual(self.sample("--top-k", "1"), greedy)
-        self.assertEqual(self.sample("--top-p", "0"), greedy)
-        self.assertEqual(self.sample("--greedy", "--seed", "7"), greedy)
-        self.assertNotEqual(self.sample(), greedy)
+    def test_the_seed_and_the_options_decide_the_text(self):
+        text, greedy, third = self.sample(), self.sample("--greedy"), self.sample("--seed", "3")
+        self.assertEqual(len({text, greedy, third, self.sample("--seed", "4")}), 4)
+        for options, same in ((["--seed", "1"], text), (["--threads", "3"], text), (["--top-p", "1"], text), (["--seed", "3"], third),
+                              (["--temperature", "0"], greedy), (["--top-k", "1"], greedy), (["--top-p", "0"], greedy),
+                              (["--greedy", "--seed", "7"], greedy), (["--length", "50"], text[:50])):
+            self.assertEqual(self.sample(*options), same, options)
+        for what in ("run/model.safetensors", "run/checkpoint.safetensors"):
+            self.assertEqual(self.sample(what=what), text)
 
     def test_length_counts_characters_after_the_prompt(self):
         for length in (0, 1, 15, 16, 17, 160):
             self.assertEqual(len(self.sample("--prompt", "She ", "--length", str(length))), 4 + length)
-        self.assertEqual(self.sample("--length", "0"), "")
-        self.assertEqual(len(self.sample()), 500)
+        self.assertEqual((self.sample("--length", "0"), len(self.sample())), ("", 500))
 
-    def test_a_longer_text_begins_with_the_shorter_one(self):
-        self.assertTrue(self.sample("--length", "160").startswith(self.sample("--length", "50")))
-
-    def test_of_a_long_prompt_the_last_context_counts(self):
-        long, short = TEXT[:100], TEXT[84:100]
-        self.assertEqual(self.sample("--prompt", long)[100:], self.sample("--prompt", short)[16:])
-
-    def test_other_ways_to_the_same_text(self):
-        text = self.sample()
-        self.assertEqual(self.sample("--prompt", "\n"), "\n" + text)  # no prompt is a newline
-        for what in ("run/model.safetensors", "run/checkpoint.safetensors"):
-            self.assertEqual(self.sample(what=what), text)
-        self.assertEqual(self.sample("--threads", "3"), text)
-        self.assertEqual(self.sample("--top-p", "1"), text)
+    def test_a_prompt_counts_by_its_last_context_and_is_a_newline_if_not_given(self):
+        self.assertEqual(self.sample("--prompt", TEXT[:100])[100:], self.sample("--prompt", TEXT[84:100])[16:])
+        self.assertEqual(self.sample("--prompt", "\n"), "\n" + self.sample())
 
     @unittest.skipUnless(LONG, "the long form: times depend on what else the machine does")
     def test_a_character_costs_the_same_however_long_the_text(self):
@@ -90,9 +75,9 @@ class Eval(CliTest):
             self.assertAlmostEqual(table[name][0], nats, delta=2e-6, msg=name)
         for name, (nats, bits) in table.items():
             self.assertAlmostEqual(bits, nats / math.log(2), delta=2e-6, msg=name)
-        found = json.loads(self.normscope("eval", "run", "--json").stdout)
-        self.assertEqual((found["step"], found["characters"]), (25, len(val) - 1))
-        self.assertEqual({name: round(nats, 6) for name, nats in found["nats"].items()},
+        result = json.loads(self.normscope("eval", "run", "--json").stdout)
+        self.assertEqual((result["step"], result["characters"]), (25, len(val) - 1))
+        self.assertEqual({name: round(nats, 6) for name, nats in result["nats"].items()},
                          {name: nats for name, (nats, _) in table.items()})
 
     def test_a_file_of_ones_own(self):

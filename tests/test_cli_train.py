@@ -114,8 +114,8 @@ class Metrics(CliTest):
         final = run.summary["final_val_loss"]
         self.assertEqual(float(run.rows("metrics.csv")[-1]["val_loss"]), final)
         for what in ("run", "run/model.safetensors", "run/checkpoint.safetensors"):
-            said = re.search(r"^model +(\S+) +(\S+)$", self.normscope("eval", what).stdout, re.MULTILINE)
-            self.assertEqual(said.groups(), (f"{final:.6f}", f"{final / math.log(2):.6f}"))
+            line = re.search(r"^model +(\S+) +(\S+)$", self.normscope("eval", what).stdout, re.MULTILINE)
+            self.assertEqual(line.groups(), (f"{final:.6f}", f"{final / math.log(2):.6f}"))
 
     def test_probe_multiplies_branches_by_the_factors_of_the_weights_step(self):
         self.train("run", {"model": {"n_layer": 2}, "train": {"branch_warmup_steps": 20}})  # 25 steps
@@ -196,9 +196,9 @@ class Layers(CliTest):
         shares = [float(row["branch_share"]) for row in run.rows("layers.csv") if row["step"] == "1" and row["branch_share"]]
         self.assertEqual(len(shares), 4)
         self.assertAlmostEqual(run.summary["branch_share"], sum(shares) / 4, places=14)
-        said = self.normscope("eval", "run").stdout
+        output = self.normscope("eval", "run").stdout
         for name in ("unigram", "bigram", "trigram", "4-gram"):
-            self.assertIn(f"\n{name.ljust(9)} {run.summary[name]:.6f}", said)
+            self.assertIn(f"\n{name.ljust(9)} {run.summary[name]:.6f}", output)
         unlogged = self.train("unlogged", {"log": {"layers_every": 0}, "data": {"val_fraction": 0}})
         self.assertEqual(unlogged.summary["branch_share"] > 0, True)
         self.assertIsNone(unlogged.summary["unigram"])

@@ -111,11 +111,11 @@ class Histories(CliTest):
 
     # ---- what the program makes of it ------------------------------------------------------------------------------
 
-    def succeeds(self, call, found, runs=(), code=1):
+    def succeeds(self, call, text, runs=(), code=1):
         """Whether a call finds a text, that of all these runs. If not, it says so, advises to remove nothing, and leaves them as they are."""
         before = {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()}
         result = call()
-        expected = 2 if found is None else 0 if all(noted(run) == found for run in runs) else code
+        expected = 2 if text is None else 0 if all(noted(run) == text for run in runs) else code
         self.assertEqual(result.returncode, expected, f"{result.args}\n{result.stdout}\n{result.stderr}")
         if expected:
             self.assertRegex(result.stdout + result.stderr, r"(?m)\[\w+\] .*(o such file|another text)")
@@ -141,21 +141,21 @@ class Histories(CliTest):
     def train(self):
         config, run = self.config(), self.place()
         words = [str(config), f"--out={run}", f"--set=train.seed={self.draw.choice([1, 2])}"]
-        if self.succeeds(lambda: self.call("train", *words), found := self.text_of(config)):
-            self.note(run, found)
+        if self.succeeds(lambda: self.call("train", *words), text := self.text_of(config)):
+            self.note(run, text)
 
     def runs(self):
         return [path.parent for path in sorted(self.world.rglob("note"))]
 
     def resume(self):
         run, config, path = self.draw.choice(self.runs()), self.config(), self.draw.choice(self.entries(".txt"))
-        words, found = self.draw.choice([
+        words, text = self.draw.choice([
             ([run], self.text_of(run / "config.json")),
             ([run, f"--set=data.path={os.path.relpath(path, self.folder)}"], self.text_of(run / "config.json", path)),
             ([config, f"--out={run}", f"--set=train.seed={train_of(run)['seed']}"], self.text_of(config))])
         words += ["--resume", f"--set=train.steps={train_of(run)['steps'] + 2}"]
-        if self.succeeds(lambda: self.call("train", *map(str, words)), found, [run]):
-            self.note(run, found)
+        if self.succeeds(lambda: self.call("train", *map(str, words)), text, [run]):
+            self.note(run, text)
 
     def evaluate(self):
         run = self.draw.choice(self.runs())
@@ -169,23 +169,23 @@ class Histories(CliTest):
         folders, seeds = self.draw.sample(self.runs(), self.draw.randint(1, len(self.runs()))), collections.defaultdict(list)
         for run in folders:
             seeds[config_of(run)].append(train_of(run)["seed"])
-        said = comparison.comparison(find_runs(folders, "config.json"))
-        for entry in said["runs"]:
+        result = comparison.comparison(find_runs(folders, "config.json"))
+        for entry in result["runs"]:
             self.assertEqual(len({config_of(Path(folder)) for folder in entry["folders"]}), 1, "two texts in one group")
-        self.assertEqual(len(said["runs"]), sum(max(map(of.count, of)) for of in seeds.values()), "a text in two groups")
-        self.assertEqual(any("losses are not comparable" in remark["text"] for remark in said["remarks"]), len(seeds) > 1)
+        self.assertEqual(len(result["runs"]), sum(max(map(of.count, of)) for of in seeds.values()), "a text in two groups")
+        self.assertEqual(any("losses are not comparable" in remark["text"] for remark in result["remarks"]), len(seeds) > 1)
 
     def sweep(self):
         config = self.config()
         out = self.draw.choice([self.place(), *(path.parent for path in sorted(self.world.rglob("summary.csv")))])
         words = [config, "--seeds", 2, "--jobs", 1, "--out", out]
         all_runs = [out / "seed=1", out / "seed=2"]
-        finished, found = [run for run in all_runs if (run / "note").exists()], self.text_of(config)
+        finished, text = [run for run in all_runs if (run / "note").exists()], self.text_of(config)
         times = [(run / "model.safetensors").stat().st_mtime_ns for run in finished]
-        if self.succeeds(lambda: run_script(f"{ROOT}/scripts/sweep.py", *words, cwd=self.folder), found, finished):
+        if self.succeeds(lambda: run_script(f"{ROOT}/scripts/sweep.py", *words, cwd=self.folder), text, finished):
             self.assertEqual([(run / "model.safetensors").stat().st_mtime_ns for run in finished], times)
-        for run in set(all_runs) - set(finished) if found else ():
-            self.note(run, found)
+        for run in set(all_runs) - set(finished) if text else ():
+            self.note(run, text)
 
 
 if __name__ == "__main__":

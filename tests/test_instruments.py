@@ -98,9 +98,9 @@ class Instruments(CliTest):
         run = Run(self.path(name, "seed-1"))
         return run, Dump(dump, run.json("config.json"))
 
-    def close(self, row, column, want, tolerance, floor=0.0):
+    def close(self, row, column, expected, tolerance, floor=0.0):
         got = float(row[column])
-        self.assertFalse(not abs(got - want) <= tolerance * max(abs(want), floor), (column, row, want))
+        self.assertFalse(not abs(got - expected) <= tolerance * max(abs(expected), floor), (column, row, expected))
 
     def test_sites(self):
         for name, changes in CASES.items():
@@ -110,9 +110,9 @@ class Instruments(CliTest):
                 with self.subTest(name, layer=layer, site=site):
                     x, dx = (dump.site(layer, site, kind) for kind in ("act", "act_grad"))
                     self.close(row, "mean", x.mean(), 1e-6, rms(x))
-                    for column, want in (("rms", rms(x)), ("abs_max", abs(x).max()), ("grad_rms", rms(dx)),
+                    for column, expected in (("rms", rms(x)), ("abs_max", abs(x).max()), ("grad_rms", rms(dx)),
                                          ("grad_abs_max", abs(dx).max()), ("grad_norm", np.linalg.norm(dx))):
-                        self.close(row, column, want, 1e-5)
+                        self.close(row, column, expected, 1e-5)
                     self.assertEqual((row["nonfinite"], row["grad_nonfinite"]), ("0", "0"))
                     self.assertEqual(row["token_cosine"] != "", site == "stream" and dump.model["context"] > 1)
                     if row["token_cosine"]:
@@ -132,8 +132,8 @@ class Instruments(CliTest):
                 rows = run.rows("heads.csv")
                 places = [(row["step"], int(row["layer"]), int(row["head"])) for row in rows]
                 self.assertEqual(places, [("0", layer, head) for layer in (1, 2) for head in (1, 2, 3)])
-                want = np.concatenate([dump.head_rows(layer) for layer in (1, 2)])
-                for row, figures in zip(rows, want):
+                expected = np.concatenate([dump.head_rows(layer) for layer in (1, 2)])
+                for row, figures in zip(rows, expected):
                     for column, figure in zip(run.columns("heads.csv")[3:], figures):
                         with self.subTest(name, precision=precision, column=column):
                             self.close(row, column, figure, tolerance, 0.5)
@@ -159,13 +159,13 @@ class Instruments(CliTest):
         run, dump = Run(self.path("r")), read_safetensors(self.path("dump"))[0]
 
         def parts(tensors):
-            found = {}
+            by_name = {}
             for name, x in tensors.items():
                 if name.endswith("attn.qkv.weight"):
-                    found.update((name.replace("qkv", part), third) for part, third in zip("qkv", np.split(x, 3)))
+                    by_name.update((name.replace("qkv", part), third) for part, third in zip("qkv", np.split(x, 3)))
                 else:
-                    found[name] = x
-            return {name: x.astype(np.float64) for name, x in found.items()}
+                    by_name[name] = x
+            return {name: x.astype(np.float64) for name, x in by_name.items()}
 
         before, after = parts(dump), parts(run.tensors())
         rows = run.rows("params.csv")

@@ -80,7 +80,7 @@ class MpiTest(CliTest):
 
     def ranks_running(self):
         """The process of every rank of the run that was started last."""
-        found = {}
+        processes = {}
         for path in glob.glob("/proc/[0-9]*/environ"):
             try:
                 with open(path.replace("environ", "comm"), encoding="utf-8") as file:
@@ -91,8 +91,8 @@ class MpiTest(CliTest):
                 continue
             rank = variables.get("OMPI_COMM_WORLD_RANK", variables.get("PMI_RANK"))
             if is_rank and variables.get("NORMSCOPE_TEST_MARK") == self.folder and rank is not None:
-                found[int(rank)] = int(path.split("/")[2])
-        return found
+                processes[int(rank)] = int(path.split("/")[2])
+        return processes
 
     def rows(self):
         try:

@@ -37,21 +37,34 @@ const tip = () => [$("tip").firstChild.textContent, Object.fromEntries([...$("ti
 const curves = name => [...$(name).querySelectorAll(".curve")].map(curve => curve.getAttribute("points"));
 const passed = milliseconds => new Promise(done => setTimeout(done, milliseconds));
 const opened = [$("play").textContent, $("now").textContent];
-(async () => { play(false); %s })().catch(error => { errors.push(String(error)); said = []; }).then(said => {
-  document.title = JSON.stringify({ said, errors, fetched: performance.getEntriesByType("resource").map(r => r.name).filter(n => !n.startsWith("data:")) });
+(async () => { play(false); %s })().catch(error => { errors.push(String(error)); }).then(value => {
+  document.title = JSON.stringify({ value, errors, fetched: performance.getEntriesByType("resource").map(r => r.name).filter(n => !n.startsWith("data:")) });
 });</script>"""
 
 
 class InABrowser(CliTest):
-    def setUp(self):
-        super().setUp()
+    """Each test has a copy of the same four runs, in whose logs a step takes half a second."""
+
+    @classmethod
+    def setUpClass(cls):
+        trainer = cls("setUp")
+        cls.addClassCleanup(trainer.doCleanups)
+        CliTest.setUp(trainer)
         for placement in ("pre", "post"):
             for seed in (1, 2):
                 changes = {"model": {"n_layer": 3, "norm_placement": placement}, "train": {"seed": seed}, "log": {"layers_every": 5}}
-                self.train(f"runs/{placement}-{seed}", changes)
+                run = trainer.train(f"runs/{placement}-{seed}", changes)
+                rows = [{**row, "seconds": str(int(row["step"]) / 2)} for row in run.rows("metrics.csv")]
+                lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows), ""]
+                trainer.write(run.file("metrics.csv"), "\n".join(lines))
+        cls.runs = trainer.path("runs")
 
-    def said(self, script, address=""):
-        """What the body of a function returns that is called in the page."""
+    def setUp(self):
+        super().setUp()
+        shutil.copytree(self.runs, self.path("runs"))
+
+    def returned(self, script, address=""):
+        """The value that the body of a function returns when it is called in the page."""
         content = report.report(find_runs([self.path("runs")], "config.json"))
         reader = READER % script
         for own in (LISTEN, reader):  # the page's policy allows scripts by their hash alone
@@ -61,9 +74,9 @@ class InABrowser(CliTest):
         done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=500,900",
                                "--virtual-time-budget=20000", "--dump-dom", page.as_uri() + address], capture_output=True,
                               encoding="utf-8", timeout=120, check=True)
-        found = json.loads(html.unescape(re.search("<title>(.*)</title>", done.stdout)[1]))
-        self.assertEqual((found["errors"], found["fetched"]), ([], []))
-        return found["said"]
+        result = json.loads(html.unescape(re.search("<title>(.*)</title>", done.stdout)[1]))
+        self.assertEqual((result["errors"], result["fetched"]), ([], []))
+        return result["value"]
 
     def mean(self, placement, step, layer, column, site="stream"):
         rows = [row for seed in (1, 2) for row in Run(self.path(f"runs/{placement}-{seed}")).rows("layers.csv")]
@@ -71,7 +84,7 @@ class InABrowser(CliTest):
         return sum(values) / len(values)
 
     def test_values_are_those_of_the_logs(self):
-        end, middle, loss, clicked = self.said("""
+        end, middle, loss, clicked = self.returned("""
             act("step", "input", { value: page.steps.length - 1 }); point("grad", 1); const end = tip();
             act("step", "input", { value: page.steps.indexOf(10) }); act("site", "change", { value: "ffn_out" });
             point("rms", 3); const middle = tip();
@@ -85,41 +98,23 @@ class InABrowser(CliTest):
             for what, column in (("", "train_loss"), (" (validation)", "val_loss")):
                 self.assertAlmostEqual(loss[1][placement + what], sum(float(row[column]) for row in last) / 2, delta=0.006)
 
-    def write_seconds(self, are_there):
-        """Gives each log the column of seconds, half a second a step, or takes it away."""
-        for folder in Path(self.path("runs")).iterdir():
-            rows = Run(str(folder)).rows("metrics.csv")
-            for row in rows:
-                row.pop("seconds", None)
-                if are_there:
-                    row["seconds"] = str(int(row["step"]) / 2)
-            lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows), ""]
-            (folder / "metrics.csv").write_text("\n".join(lines), encoding="utf-8")
-
     def test_the_loss_is_drawn_by_step_tokens_or_seconds(self):
-        for with_seconds in (False, True):
-            self.write_seconds(with_seconds)
-            disabled, steps, tokens, tip_of_tokens, clicked, seconds, tip_of_seconds, address = self.said("""
-                const disabled = [...$("axis").options].filter(option => option.disabled).map(option => option.value);
-                const steps = curves("loss")[0]; act("axis", "change", { value: "tokens" }); const tokens = curves("loss")[0];
-                point("loss", 25 * 64); const tipOfTokens = tip(); point("loss", 20 * 64, "pointerdown");
-                const clicked = $("now").textContent;
-                if (!disabled.length) act("axis", "change", { value: "seconds" }); const seconds = curves("loss")[0]; point("loss", 12.5);
-                await passed(700);
-                return [disabled, steps, tokens, tipOfTokens, clicked, seconds, tip(), location.hash];""")
-            last = [Run(self.path(f"runs/pre-{seed}")).rows("metrics.csv")[-1] for seed in (1, 2)]
-            self.assertEqual(tip_of_tokens[0], f"{last[0]['tokens']} tokens")
-            self.assertAlmostEqual(tip_of_tokens[1]["pre"], sum(float(row["train_loss"]) for row in last) / 2, delta=0.006)
-            self.assertEqual((clicked, tokens), ("step 20", steps))  # tokens are proportional to steps
-            if with_seconds:
-                self.assertEqual((disabled, tip_of_seconds[0], seconds, address),
-                                 ([], "12.5 seconds", steps, "#step=20&site=stream&axis=seconds"))
-                self.assertEqual(tip_of_seconds[1], tip_of_tokens[1])
-            else:
-                self.assertEqual(disabled, ["seconds"])
+        steps, tokens, tip_of_tokens, clicked, seconds, tip_of_seconds, address = self.returned("""
+            const steps = curves("loss")[0]; act("axis", "change", { value: "tokens" }); const tokens = curves("loss")[0];
+            point("loss", 25 * 64); const tipOfTokens = tip(); point("loss", 20 * 64, "pointerdown");
+            const clicked = $("now").textContent;
+            act("axis", "change", { value: "seconds" }); const seconds = curves("loss")[0]; point("loss", 12.5);
+            await passed(700);
+            return [steps, tokens, tipOfTokens, clicked, seconds, tip(), location.hash];""")
+        last = [Run(self.path(f"runs/pre-{seed}")).rows("metrics.csv")[-1] for seed in (1, 2)]
+        self.assertEqual(tip_of_tokens[0], f"{last[0]['tokens']} tokens")
+        self.assertAlmostEqual(tip_of_tokens[1]["pre"], sum(float(row["train_loss"]) for row in last) / 2, delta=0.006)
+        self.assertEqual((clicked, tokens), ("step 20", steps))  # tokens are proportional to steps
+        self.assertEqual((tip_of_seconds[0], seconds, address), ("12.5 seconds", steps, "#step=20&site=stream&axis=seconds"))
+        self.assertEqual(tip_of_seconds[1], tip_of_tokens[1])
 
     def test_it_moves_and_plays(self):
-        opened, first, later, one, both, played, address, width = self.said("""
+        opened, first, later, one, both, played, address, width = self.returned("""
             const first = curves("grad"); act("step", "input", { value: 2 }); const later = curves("grad");
             const box = $("switches").querySelectorAll("input")[1]; box.click(); const one = curves("grad").length;
             box.click(); const both = curves("loss").length;
@@ -132,7 +127,7 @@ class InABrowser(CliTest):
         self.assertEqual(played, ["❚❚ pause", "step 3", "▶ play", "step 25"])
         self.assertEqual(address, "#step=25&site=stream")
         self.assertLessEqual(width, 0)
-        self.assertEqual(self.said('return [$("now").textContent, $("site").value];', "#step=12&site=ffn_in"), ["step 10", "ffn_in"])
+        self.assertEqual(self.returned('return [$("now").textContent, $("site").value];', "#step=12&site=ffn_in"), ["step 10", "ffn_in"])
 
     def test_diverged_probes_unfinished_and_hostile_runs(self):
         self.train("runs/lost", {"model": {"norm_placement": "none"}, "log": {"layers_every": 1},
@@ -141,9 +136,9 @@ class InABrowser(CliTest):
         os.remove(self.path("runs/pre-1/summary.json"))
         os.remove(self.path("runs/post-1/layers.csv"))
         os.rename(self.path("runs/pre-2"), self.path("runs/<script>document.title='x'<"))
-        caption, count, none = self.said("""act("step", "input", { value: page.steps.length - 1 });
-            const said = [$("grad").querySelector("figcaption").textContent, curves("grad").length];
-            $("switches").querySelectorAll("button")[1].click(); return [...said, curves("grad").length];""")
+        caption, count, none = self.returned("""act("step", "input", { value: page.steps.length - 1 });
+            const before = [$("grad").querySelector("figcaption").textContent, curves("grad").length];
+            $("switches").querySelectorAll("button")[1].click(); return [...before, curves("grad").length];""")
         self.assertTrue(caption.endswith("of runs that have diverged: the last step logged"))
         self.assertGreater(count, 1)
         self.assertEqual(none, 0)

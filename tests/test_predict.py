@@ -73,8 +73,8 @@ class Laws(unittest.TestCase):
                                ("deepnorm", ((1 + beta**2 / alpha) * (1 + beta**2 / alpha / 2))**(-self.layers / 2)),
                                ("keel", ((1 + 1 / 24**2) * (1 + 0.5 / 24**2))**(-self.layers / 2))):
             with self.subTest(placement):
-                found = [layer["input_cosine"] for layer in of(norm_placement=placement).layers]
-                np.testing.assert_allclose(found, law, rtol=1e-5)
+                cosines = [layer["input_cosine"] for layer in of(norm_placement=placement).layers]
+                np.testing.assert_allclose(cosines, law, rtol=1e-5)
 
     def test_activations_whose_slope_has_another_mean_square(self):
         # post: |dx_0|^2 / |dx_L|^2 = ((1 + b_b)/(1 + b_f))^L with (b_f, b_b) of F = C
@@ -262,10 +262,10 @@ class Command(CliTest):
     def test_forms_agree(self):
         config = self.make()
         figures = self.figures(config)
-        said = json.loads(self.predict(config, "--json").stdout)
+        result = json.loads(self.predict(config, "--json").stdout)
         self.assertEqual(list(figures), sites_of(3))
-        self.assertEqual(figures, {(row["layer"], row["site"]): (row["rms"], row["grad_rms"]) for row in said["sites"]})
-        self.assertIn(f"first loss     {said['loss']:.3f}", self.predict(config).stdout)
+        self.assertEqual(figures, {(row["layer"], row["site"]): (row["rms"], row["grad_rms"]) for row in result["sites"]})
+        self.assertIn(f"first loss     {result['loss']:.3f}", self.predict(config).stdout)
         post = self.figures(self.make(norm_placement="post"))
         for layer in (1, 2, 3):  # sites that are one tensor
             self.assertEqual(post[layer, "attn_in"], post[layer - 1, "stream"])
@@ -309,27 +309,27 @@ class Command(CliTest):
     def test_against_a_file(self):
         config = self.make()
         self.normscope("probe", config, "--dump", "sound.safetensors")
-        said = self.against(config, "sound.safetensors", 0)
-        self.assertIn("all 48 figures are as predicted; 1 seed, whose spread is unknown\n", said)
+        output = self.against(config, "sound.safetensors", 0)
+        self.assertIn("all 48 figures are as predicted; 1 seed, whose spread is unknown\n", output)
         tensors, _ = read_safetensors(self.path("sound.safetensors"))
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("act")}
 
-        def said(code, *options, **changes):
+        def output_with(code, *options, **changes):
             changed = {**tensors, **{name.replace("__", "."): tensor for name, tensor in changes.items()}}
             kept = {name: tensor for name, tensor in changed.items() if tensor is not None}
             write_safetensors(self.path("mine.safetensors"), kept)
             return self.against(config, "mine.safetensors", code, *options)
 
         x = tensors["act.2.stream"]
-        self.assertIn("first to leave: the activation at stream of layer 2, 0.", said(1, act__2__stream=x / 2))
-        said(0, "--tolerance", "1", act__2__stream=x / 2)
-        self.assertIn("act.2.stream is (8, 16, 128); expected (8, 16, 64)", said(1, act__2__stream=np.tile(x, 2)))
-        self.assertIn("act.2.stream is (7, 16, 64); expected (8, 16, 64)", said(1, act__2__stream=x[:7]))
-        self.assertIn("act_grad.3.attn_in is missing", said(1, act_grad__3__attn_in=None))
-        self.assertIn("act.2.steam is no site of the config", said(1, act__2__steam=x))
-        self.assertIn("act.4.stream is no site of the config", said(1, act__4__stream=x))
+        self.assertIn("first to leave: the activation at stream of layer 2, 0.", output_with(1, act__2__stream=x / 2))
+        output_with(0, "--tolerance", "1", act__2__stream=x / 2)
+        self.assertIn("act.2.stream is (8, 16, 128); expected (8, 16, 64)", output_with(1, act__2__stream=np.tile(x, 2)))
+        self.assertIn("act.2.stream is (7, 16, 64); expected (8, 16, 64)", output_with(1, act__2__stream=x[:7]))
+        self.assertIn("act_grad.3.attn_in is missing", output_with(1, act_grad__3__attn_in=None))
+        self.assertIn("act.2.steam is no site of the config", output_with(1, act__2__steam=x))
+        self.assertIn("act.4.stream is no site of the config", output_with(1, act__4__stream=x))
         some = {name: None for name in tensors if not name.endswith("stream")}
-        self.assertIn("all 8 figures", said(0, **some))  # a kind of site may be left out
+        self.assertIn("all 8 figures", output_with(0, **some))  # a kind of site may be left out
         self.write("bad.safetensors", b"bad")
         self.assertRegex(self.predict(config, "--against", "bad.safetensors", code=1).stderr, r"^\[predict\] .*not even a header")
 

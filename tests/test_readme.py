@@ -46,10 +46,10 @@ def commands_of_table(table):
 
 def commands(text):
     """The lines of the blocks for a shell and the commands of the tables, from top to bottom."""
-    found = []
+    lines = []
     for block, table in re.findall(r"^```sh\n(.*?)^```$|^((?:\|[^\n]*\n)+)", text, re.MULTILINE | re.DOTALL):
-        found += block.replace("\\\n", "").splitlines() if block else commands_of_table(table)
-    return found
+        lines += block.replace("\\\n", "").splitlines() if block else commands_of_table(table)
+    return lines
 
 
 def copy_tree(target):

@@ -11,14 +11,14 @@ import to_tensorboard
 
 def records(content):
     """The records of a TFRecord file, whose lengths and checksums hold."""
-    found = []
+    entries = []
     while content:
         (length,), (of_length,) = struct.unpack("<Q", content[:8]), struct.unpack("<I", content[8:12])
         data, (of_data,) = content[12:12 + length], struct.unpack("<I", content[12 + length:16 + length])
         assert (of_length, of_data) == tuple(map(to_tensorboard.masked_crc, (content[:8], data)))
-        found.append(data)
+        entries.append(data)
         content = content[16 + length:]
-    return found
+    return entries
 
 
 def fields(data):
@@ -32,7 +32,7 @@ def fields(data):
             if byte < 128:
                 return value
 
-    found = []
+    values = []
     while data:
         key = varint()
         if key & 7 == 0:
@@ -41,8 +41,8 @@ def fields(data):
             size = {1: 8, 5: 4}.get(key & 7) or varint()
             value, data = data[:size], data[size:]
             value = struct.unpack("<d" if size == 8 else "<f", value)[0] if key & 7 in (1, 5) else value
-        found.append((key >> 3, value))
-    return found
+        values.append((key >> 3, value))
+    return values
 
 
 class TensorBoard(MadeRuns):

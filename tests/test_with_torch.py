@@ -57,13 +57,13 @@ class Torch(unittest.TestCase):
         torch.set_num_threads(1)
         rows = checker.combinations()
         self.assertGreaterEqual(len(rows), (8 * 7 + 2) * 5 + 20)
-        found = checker.check(rows if LONG else by_pairs(rows))
-        for name, (error, tensor) in found.items():
+        results = checker.check(rows if LONG else by_pairs(rows))
+        for name, (error, tensor) in results.items():
             with self.subTest(name, tensor=tensor):
                 self.assertFalse(not error <= 1e-4, error)
                 self.assertGreater(error, 0, "float32 against float64 is never exact: nothing was compared")
-        worst = max(found, key=lambda name: found[name][0])
-        print(f"worst of {len(found)} combinations: {found[worst][0]:.2e} ({worst})")
+        worst = max(results, key=lambda name: results[name][0])
+        print(f"worst of {len(results)} combinations: {results[worst][0]:.2e} ({worst})")
 
     def test_a_wrong_gradient_is_caught(self):
         # The engine's pre model against PyTorch's with another epsilon in its norms, and one gradient 0.1% too large.
@@ -123,8 +123,8 @@ class Random(unittest.TestCase):
         rows, seed = [], FIRST_SEED
         with concurrent.futures.ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
             while len(rows) < COUNT:
-                found = pool.map(gradient_errors, range(seed, seed + COUNT))
-                rows += [row for row in found if row and np.isfinite(row[1]).all()]
+                results = pool.map(gradient_errors, range(seed, seed + COUNT))
+                rows += [row for row in results if row and np.isfinite(row[1]).all()]
                 seed += COUNT
         counts = {}
         for config, pairs in rows:
@@ -204,10 +204,10 @@ class FixedBatch(CliTest):
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
-        found = [float(row["train_loss"]) for row in run.rows("metrics.csv")]
-        self.assertAlmostEqual(found[0], losses[0], delta=1e-5)
-        self.assertAlmostEqual(found[steps], losses[steps], delta=1e-4)
-        self.assertLess(found[steps], found[0] - 1, "it must have learnt the batch")
+        trained = [float(row["train_loss"]) for row in run.rows("metrics.csv")]
+        self.assertAlmostEqual(trained[0], losses[0], delta=1e-5)
+        self.assertAlmostEqual(trained[steps], losses[steps], delta=1e-4)
+        self.assertLess(trained[steps], trained[0] - 1, "it must have learnt the batch")
 
 
 if __name__ == "__main__":
