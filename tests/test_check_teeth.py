@@ -38,7 +38,7 @@ RUN_TIME_TABLES = [("model/placement.h", f"inline constexpr {name}", f"inline co
 ZERO_BRANCHES = {"init": {"scheme": "gpt2", "zero_branches": True}, "activation": "relu2"}
 WARM_UP = {"train": {"steps": 9, "branch_warmup_steps": 4}}
 RATES = "test_cli_train.py Metrics.test_learning_rate_follows_its_formula"
-PROBE = "test_cli_train.py Metrics.test_probe_multiplies_branches_by_the_factors_of_the_weights_step"
+PROBE = "test_cli_resume.py Resume.test_a_probe_of_weights_takes_the_branch_factors_of_their_step"
 
 # (name, compiled file, edits as mutants.build_all() takes them, model (and train), the laws of which at least one must
 # fail). A named test in place of model and laws must fail: of Python "FILE CLASS.METHOD", of C++ its words.

@@ -117,13 +117,6 @@ class Metrics(CliTest):
             line = re.search(r"^model +(\S+) +(\S+)$", self.normscope("eval", what).stdout, re.MULTILINE)
             self.assertEqual(line.groups(), (f"{final:.6f}", f"{final / math.log(2):.6f}"))
 
-    def test_probe_multiplies_branches_by_the_factors_of_the_weights_step(self):
-        self.train("run", {"model": {"n_layer": 2}, "train": {"branch_warmup_steps": 20}})  # 25 steps
-        whole, done, halfway = (self.normscope("probe", self.config(), "--from", "run", "--overwrite", "--set",
-                                               f"train.branch_warmup_steps={steps}").stdout for steps in (0, 12, 20))
-        self.assertEqual(done, whole)
-        self.assertNotEqual(halfway, whole)
-
     def test_the_first_step_has_its_branch_factors(self):
         for warmup_steps in (0, 4):
             changes = {"train": {"steps": 1, "branch_warmup_steps": warmup_steps}, "log": {"every": 1}}

@@ -259,24 +259,6 @@ class PairsAndRemarks(CompareTest):
         (pair,) = [pair for pair in self.comparison()["paired"] if pair["setting"] is None]  # it has no partner with pre
         self.assertEqual((pair["group"], pair["base"]), ("peri · L 6 · lr 0.001 · warm-up 1", "peri · L 6 · lr 0.001 · warm-up 0"))
 
-    def test_a_repeat_is_compared_with_its_equal(self):
-        """Copies of folders, and runs of the same config and seeds by another build."""
-        seeds = [2.5, 2.6, 2.7]
-        self.make_seeds("a-pre", seeds)
-        self.make_seeds("b-post", [3.1, 3.2, 3.4], {"model": {"norm_placement": "post"}})
-        self.make_seeds("c-pre", seeds)
-        self.make_seeds("d-post", [3.0, 3.2, 3.5], {"model": {"norm_placement": "post"}})
-        named = {run["folders"][0].rsplit("/", 1)[-1]: run["label"] for run in self.comparison()["runs"]}
-        rows = [(pair["group"], pair["base"], pair["repeat"], pair["verdict"]) for pair in self.comparison()["paired"]]
-        self.assertEqual(rows, [(named["c-pre-1"], named["a-pre-1"], True, "the same losses"),
-                                (named["b-post-1"], named["a-pre-1"], False, "a clear difference"),
-                                (named["d-post-1"], named["b-post-1"], True, "cannot be told apart")])
-        shown = self.compare("runs")
-        self.assertNotIn("pre minus pre", shown)
-        self.assertIn("a repeat; lower in 0 of 3 shared seeds: the same losses", shown)
-        self.assertIn("- pre · runs/c-pre-1: repeats pre · runs/a-pre-1: the configs are the same, so no key explains a difference\n",
-                      shown)
-
     def test_only_shared_seeds_that_are_done_count(self):
         self.make_seeds("a", {2: 2.1, 6: 2.0})
         self.make_seeds("a", {1: 2.0, 5: 9.0}, status="interrupted")

@@ -31,27 +31,15 @@ Corpus load(std::string_view bytes, double val_fraction, Index context) {
 
 TEST_CASE("UTF-8 that is none is refused with the place of its first byte") {
   CHECK(refusal_of("a\u00e9\u20ac\U0001F600\U0010FFFF\uD7FF\uE000") == "");
-  const char* invalid[] = {
-      "\xC3(",
-      "\x80",  // a continuation byte is missing, is the first
-      "\xC0\x80",
-      "\xC1\xBF",          // overlong NUL, DEL
-      "\xE0\x9F\xBF",      // overlong U+07FF
-      "\xF0\x8F\xBF\xBF",  // overlong U+FFFF
-      "\xED\xA0\x80",
-      "\xED\xBF\xBF",      // the first and the last surrogate
-      "\xF4\x90\x80\x80",  // U+110000
-      "\xF5\x80\x80\x80",
-      "\xFF",  // larger still
-      "\xC3",
-      "\xE2\x82",
-      "\xF0\x9F\x98",
-      "\xF0\x9F\x98z",  // cut short
-  };
+  // A missing start or continuation; overlong NUL, DEL, U+07FF, U+FFFF; the first and the last surrogate;
+  // U+110000 and more; cut short.
+  const char* invalid[] = {"\xC3(", "\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF",
+                           "\xED\xA0\x80", "\xED\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF",
+                           "\xC3", "\xE2\x82", "\xF0\x9F\x98", "\xF0\x9F\x98z"};
   for (const std::string bytes : invalid) {
-    const std::string said = refusal_of("ab" + bytes);
-    CHECK_MESSAGE(holds(said, "invalid UTF-8 at byte 2;"), said);
-    CHECK(said.starts_with("[corpus] "));
+    const std::string refusal = refusal_of("ab" + bytes);
+    CHECK_HOLDS(refusal, "invalid UTF-8 at byte 2;");
+    CHECK(refusal.starts_with("[corpus] "));
   }
   CHECK(holds(refusal_of("\uFEFFa\xFF"), "byte 4;"));  // bytes of the file: the BOM counts
 }

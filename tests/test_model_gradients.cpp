@@ -3,6 +3,8 @@
 #include <string>
 
 #include "check/check.h"
+#include "config/load.h"
+#include "core/text.h"
 #include "tiny_model.h"
 
 using namespace normscope;
@@ -67,60 +69,45 @@ TEST_CASE("model: gradients of every placement, norm and activation equal centra
 
 TEST_CASE("model: gradients of every variant equal central differences") {
   const ThreadCount one(1);
-  const std::pair<const char*, std::function<void(ModelConfig&)>> variants[] = {
-      {"biases", [](ModelConfig& c) { c.bias = c.ffn_bias = true; }},
-      {"untied", [](ModelConfig& c) { c.tie_embeddings = false; }},
-      {"rope", [](ModelConfig& c) { c.position = Position::rope; }},
-      {"sinusoidal", [](ModelConfig& c) { c.position = Position::sinusoidal; }},
-      {"no positions", [](ModelConfig& c) { c.position = Position::none; }},
-      {"qk_norm", [](ModelConfig& c) { c.qk_norm = true; }},
-      {"qk_norm, rope, bias",
-       [](ModelConfig& c) {
-         c.qk_norm = c.bias = true;
-         c.position = Position::rope;
-       }},
-      {"swiglu with bias",
-       [](ModelConfig& c) {
-         c.activation = Activation::swiglu;
-         c.ffn_bias = true;
-       }},
-      {"eps outside", [](ModelConfig& c) { c.norm_eps_outside = true, c.norm_eps = 0.1; }},
-      {"no affine", [](ModelConfig& c) { c.norm_affine = false; }},
-      {"no residual", [](ModelConfig& c) { c.residual = false; }},
-      {"no norm bias", [](ModelConfig& c) { c.norm_bias = false; }},
-      {"one head", [](ModelConfig& c) { c.n_head = 1; }},
-      {"list",
-       [](ModelConfig& c) {
-         c.norm_placement = {peri, deepnorm};
-       }},
-      {"norm on the embeddings", [](ModelConfig& c) { c.embed_norm = true; }},
-      {"inner norms", [](ModelConfig& c) { c.inner_norm = true; }},
-      {"inner norms, swiglu, batch norm",
-       [](ModelConfig& c) {
-         c.inner_norm = true, c.activation = Activation::swiglu, c.norm = NormKind::batchnorm;
-       }},
-      {"qkv_norm, rope", [](ModelConfig& c) { c.qkv_norm = true, c.position = Position::rope; }},
-      {"branches times L^-0.5",
-       [](ModelConfig& c) {
-         c.branch_scale = {1, -0.5};
-       }},
-      {"SkipInit", [](ModelConfig& c) { c.branch_scale_learned = LearnedScale::scalar; }},
-      {"LayerScale, sandwich",
-       [](ModelConfig& c) {
-         c.branch_scale = {0.3, 0}, c.branch_scale_learned = LearnedScale::vector,
-         c.norm_placement = {sandwich};
-       }},
-      {"a placement for each sublayer",
-       [](ModelConfig& c) {
-         c.norm_placement = {{keel, res_post}};
-       }},
-      {"mix of three", [](ModelConfig& c) { c.n_layer = 3, c.norm_placement = {mix}; }},
+  const std::vector<std::string> variants[] = {
+      {"model.bias=true", "model.ffn_bias=true"},
+      {"model.tie_embeddings=false"},
+      {"model.position=rope"},
+      {"model.position=sinusoidal"},
+      {"model.position=none"},
+      {"model.qk_norm=true"},
+      {"model.qk_norm=true", "model.position=rope", "model.bias=true"},
+      {"model.activation=swiglu", "model.ffn_bias=true"},
+      {"model.norm_eps_outside=true", "model.norm_eps=0.1"},
+      {"model.norm_affine=false"},
+      {"model.residual=false"},
+      {"model.norm_bias=false"},
+      {"model.n_head=1"},
+      {R"(model.norm_placement=["peri","deepnorm"])"},
+      {"model.embed_norm=true"},
+      {"model.inner_norm=true"},
+      {"model.inner_norm=true", "model.activation=swiglu", "model.norm=batchnorm"},
+      {"model.qkv_norm=true", "model.position=rope"},
+      {"model.branch_scale=L^-0.5"},
+      {"model.branch_scale_learned=scalar"},
+      {"model.branch_scale=0.3", "model.branch_scale_learned=vector", "model.norm_placement=sandwich"},
+      {R"(model.norm_placement={"attn":"keel","ffn":"res_post"})"},
+      {"model.norm_placement=mix", "model.n_layer=3"},
   };
-  for (const auto& [label, change] : variants) {
-    for (const PlacementKind placement : {pre, post}) {
-      ModelConfig config = tiny_config(placement);
-      change(config);
-      check_gradients(label, config);
+  for (const std::vector<std::string>& variant : variants) {
+    for (const char* placement : {"pre", "post"}) {
+      std::vector<std::string> sets = {std::string("model.norm_placement=") + placement,
+                                       "model.n_layer=2",
+                                       "model.n_head=2",
+                                       "model.d_model=8",
+                                       "model.d_ff=12",
+                                       "model.context=5",
+                                       "model.norm_groups=2",
+                                       "model.init.scheme=xavier_normal",
+                                       "model.init.embed_std=0.5"};
+      sets.insert(sets.end(), variant.begin(), variant.end());
+      check_gradients(text(placement, ", ", join(variant)),
+                      load_config_text("{}", "tiny", sets, {.need_data = false}).config.model);
     }
   }
 }

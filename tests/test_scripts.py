@@ -8,7 +8,9 @@ import subprocess
 import sys
 import unittest
 
-from cli import BINARY, ROOT, CliTest, environment
+from cli import BINARY, ROOT, CliTest, environment, run_script
+
+import plot  # what scripts import, their children need not import again
 
 SCRIPTS = os.path.join(ROOT, "scripts")
 EXECUTABLE = sorted(name for name in os.listdir(SCRIPTS) if os.access(os.path.join(SCRIPTS, name), os.X_OK)
@@ -29,8 +31,8 @@ class Scripts(CliTest):
         self.assertIn("quickstart.sh", EXECUTABLE)
         for name in EXECUTABLE:
             with self.subTest(name):
-                python = [sys.executable, "-P"] if name.endswith(".py") else []  # without the script's folder on sys.path
-                result = self.run_script(*python, os.path.join(SCRIPTS, name), "--help")
+                path = os.path.join(SCRIPTS, name)
+                result = run_script(path, "--help", cwd=self.folder) if name.endswith(".py") else self.run_script(path, "--help")
                 if "No module named 'torch'" in result.stderr:
                     continue
                 self.assertEqual((result.returncode, result.stderr), (0, ""))
@@ -40,6 +42,10 @@ class Scripts(CliTest):
                     source = pathlib.Path(SCRIPTS, name).read_text(encoding="utf-8")
                     self.assertIn("# " + result.stdout.rstrip("\n").replace("\n", "\n# ") + "\n", source)
         self.assertEqual(os.listdir(self.folder), ["text.txt"])
+
+    def test_a_script_needs_no_folder_on_the_path_of_python(self):
+        result = self.run_script(sys.executable, "-P", os.path.join(SCRIPTS, "compare.py"), "--help")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
 
     def assert_reads_utf8(self, **locale):
         """A script whose locale has another encoding finds files by their UTF-8 names, and prints them as UTF-8 into a pipe."""
