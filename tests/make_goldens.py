@@ -9,25 +9,24 @@ import argparse
 import json
 import math
 import os
-import sys
+import tempfile
 import zlib
 
 import numpy as np
 import torch
 
-TESTS = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(os.path.dirname(TESTS), "scripts"))
-from lib import safetensors_io
-from lib.keys import PLACEMENTS
+from cli import ROOT, TESTS
+from lib import mean_field, safetensors_io  # in scripts, which cli.py puts on the path
 from torch_model import Transformer, cross_entropy, measure
 
 FOLDER = os.path.join(TESTS, "golden")
 VOCAB = [ord(character) for character in "\n abcde"]
 STEPS = 10
+BASE = {"n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 12, "context": 4, "norm_groups": 2}
 ALL_BIASES = {"bias": True, "ffn_bias": True}
 SMALL = {"d_model": 6, "n_head": 3, "d_ff": 10}  # also: widths that no vector register divides
 
-# name: changes to the model section of resolved(). Each placement has a row; the other features share the rows.
+# name: changes of BASE. Each placement has a row; the other features share the rows.
 EXCHANGES = {
     "pre_layernorm": {},
     "pre_rmsnorm": {"norm": "rmsnorm", "activation": "silu"},
@@ -78,37 +77,14 @@ TRAJECTORIES = {
 
 
 def resolved(name, model, train):
-    """A whole resolved config, every key with its value."""
-    config = {
-        "name": name,
-        "model": {
-            "n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 12, "context": 4,
-            "norm": "layernorm", "norm_eps": 1e-5, "norm_eps_outside": False, "norm_affine": True, "norm_bias": True,
-            "norm_groups": 2, "norm_placement": "pre", "mix_post_fraction": 0.25, "final_norm": True,
-            "residual": True, "activation": "gelu", "bias": False, "ffn_bias": False, "qk_norm": False,
-            "position": "learned", "tie_embeddings": True, "dropout": 0.0,
-            "init": {"scheme": "gpt2", "std": 0.02, "embed_std": 0.02, "residual_scaling": True},
-        },
-        "data": {"path": "golden", "val_fraction": 0.0, "val_path": ""},
-        "train": {
-            "steps": STEPS, "batch_size": 2, "grad_accum": 1, "seed": 1, "optimizer": "adamw", "lr": 1e-3,
-            "min_lr": 1e-4, "schedule": "cosine", "warmup_steps": 0, "beta1": 0.9, "beta2": 0.99, "adam_eps": 1e-8,
-            "momentum": 0.0, "weight_decay": 0.1, "grad_clip": 1.0, "precision": "fp32", "gemm": "auto",
-            "threads": 0, "on_nonfinite": "stop",
-        },
-        "eval": {"every": 0, "batches": 0},
-        "log": {"every": 1, "layers_every": 1},
-        "checkpoint": {"every": 0},
-    }  # fmt: skip
-    config["model"].update(model)
-    config["train"].update(train)
-    config["train"]["min_lr"] = config["train"]["lr"] / 10
-    placement = config["model"]["norm_placement"]
-    last = placement[-1] if isinstance(placement, list) else placement["ffn"] if isinstance(placement, dict) else placement
-    if placement in ("rezero", "none"):
-        config["model"]["norm"] = "none"
-    config["model"]["final_norm"] = PLACEMENTS[last]["final_norm"]
-    config["model"]["init"]["residual_scaling"] = placement not in ("pre_scaled", "deepnorm", "subln")
+    """The resolved config of a model. Its text has no name that matters, because the batches are drawn here."""
+    config = {"name": name, "model": {**BASE, **model}, "train": {"steps": STEPS, "batch_size": 2, **train},
+              "data": {"path": os.path.join(ROOT, "data", "austen.txt"), "val_fraction": 0}}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(config, file)
+        file.flush()
+        config = mean_field.resolved(file.name)
+    config["data"]["path"] = "golden"
     return config
 
 

@@ -180,12 +180,15 @@ class Resume(ResumeTest):
                     self.refused_untouched(run, "--resume", *options, code=1, says=[f"{name}: the header is", "--overwrite"])
             self.write(run.file(name), sound)
 
-    def test_a_finished_run_is_left_alone(self):
+    def test_a_finished_run_is_left_alone_or_prolonged(self):
         before = self.whole.contents()
         self.assertIn("is finished", self.resume(self.whole).stdout)
         self.assertIn("is finished (step 25; train.steps asks for no more than 24);",
                       self.resume(self.whole, "--set", "train.steps=24").stdout)
         self.assertEqual(self.whole.contents(), before)
+        self.assertIn("schedule", self.resume(self.whole, "--set", "train.steps=40").stdout)
+        longer = self.train("longer", {"train": {"steps": 40}})
+        self.assertEqual(*((run.summary["steps"], run.summary["status"], run.rows("metrics.csv")[-1]["lr"]) for run in (self.whole, longer)))
 
     def test_a_run_that_stopped_in_its_last_act_is_not_finished(self):
         for last in ("model.safetensors", "sample.txt", "summary.json"):
@@ -272,13 +275,6 @@ class Changes(ResumeTest):
             self.assertEqual(run.rows(name)[-1]["step"], "20")
         # Evaluations before the resume had other windows, and do not compete.
         self.assertEqual(run.summary["best_val_loss"], min(float(row["val_loss"]) for row in rows[3:] if row["val_loss"]))
-
-    def test_more_steps_prolong_a_finished_run_and_the_new_schedule_is_said(self):
-        run = self.train("run")
-        self.assertIn("schedule", self.resume(run, "--set", "train.steps=40").stdout)
-        self.assertEqual((run.summary["steps"], run.summary["status"]), (40, "done"))
-        whole = self.train("whole", {"train": {"steps": 40}})
-        self.assertEqual(run.rows("metrics.csv")[-1]["lr"], whole.rows("metrics.csv")[-1]["lr"])
 
     def test_a_key_without_effect_is_reported_left_out_and_no_difference(self):
         for options in ([], ["--resume"]):

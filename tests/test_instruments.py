@@ -102,41 +102,40 @@ class Instruments(CliTest):
         got = float(row[column])
         self.assertFalse(not abs(got - expected) <= tolerance * max(abs(expected), floor), (column, row, expected))
 
-    def test_sites(self):
-        for name, changes in CASES.items():
-            run, dump = self.probed(name, changes)
-            for row in run.rows("layers.csv"):
-                layer, site = int(row["layer"]), row["site"]
-                with self.subTest(name, layer=layer, site=site):
-                    x, dx = (dump.site(layer, site, kind) for kind in ("act", "act_grad"))
-                    self.close(row, "mean", x.mean(), 1e-6, rms(x))
-                    for column, expected in (("rms", rms(x)), ("abs_max", abs(x).max()), ("grad_rms", rms(dx)),
-                                         ("grad_abs_max", abs(dx).max()), ("grad_norm", np.linalg.norm(dx))):
-                        self.close(row, column, expected, 1e-5)
-                    self.assertEqual((row["nonfinite"], row["grad_nonfinite"]), ("0", "0"))
-                    self.assertEqual(row["token_cosine"] != "", site == "stream" and dump.model["context"] > 1)
-                    if row["token_cosine"]:
-                        self.close(row, "token_cosine", token_cosine(x.reshape(-1, dump.model["context"], x.shape[-1])), 2e-5, 1)
-                    self.assertEqual(row["branch_share"] != "",
-                                     site in ("attn_out", "ffn_out") and dump.model["residual"])
-                    if row["branch_share"]:
-                        placement, sublayer = dump.model["norm_placement"], site.split("_")[0]
-                        placement = placement if isinstance(placement, str) else placement[sublayer]
-                        alpha = (2 * dump.model["n_layer"]) ** 0.25 if placement == "deepnorm" else 1
-                        self.close(row, "branch_share", dump.branch_share(layer, sublayer, placement, alpha), 2e-5)
+    def check_sites(self, run, dump):
+        for row in run.rows("layers.csv"):
+            layer, site = int(row["layer"]), row["site"]
+            x, dx = (dump.site(layer, site, kind) for kind in ("act", "act_grad"))
+            self.close(row, "mean", x.mean(), 1e-6, rms(x))
+            for column, expected in (("rms", rms(x)), ("abs_max", abs(x).max()), ("grad_rms", rms(dx)),
+                                     ("grad_abs_max", abs(dx).max()), ("grad_norm", np.linalg.norm(dx))):
+                self.close(row, column, expected, 1e-5)
+            self.assertEqual((row["nonfinite"], row["grad_nonfinite"]), ("0", "0"))
+            self.assertEqual(row["token_cosine"] != "", site == "stream" and dump.model["context"] > 1)
+            if row["token_cosine"]:
+                self.close(row, "token_cosine", token_cosine(x.reshape(-1, dump.model["context"], x.shape[-1])), 2e-5, 1)
+            self.assertEqual(row["branch_share"] != "", site in ("attn_out", "ffn_out") and dump.model["residual"])
+            if row["branch_share"]:
+                placement, sublayer = dump.model["norm_placement"], site.split("_")[0]
+                placement = placement if isinstance(placement, str) else placement[sublayer]
+                alpha = (2 * dump.model["n_layer"]) ** 0.25 if placement == "deepnorm" else 1
+                self.close(row, "branch_share", dump.branch_share(layer, sublayer, placement, alpha), 2e-5)
 
-    def test_heads(self):
-        for precision, tolerance in (("fp32", 2e-5), ("bf16", 2e-2)):
-            for name, changes in CASES.items():
-                run, dump = self.probed(precision + name, changes, precision)
-                rows = run.rows("heads.csv")
-                places = [(row["step"], int(row["layer"]), int(row["head"])) for row in rows]
-                self.assertEqual(places, [("0", layer, head) for layer in (1, 2) for head in (1, 2, 3)])
-                expected = np.concatenate([dump.head_rows(layer) for layer in (1, 2)])
-                for row, figures in zip(rows, expected):
-                    for column, figure in zip(run.columns("heads.csv")[3:], figures):
-                        with self.subTest(name, precision=precision, column=column):
-                            self.close(row, column, figure, tolerance, 0.5)
+    def check_heads(self, run, dump, tolerance):
+        rows = run.rows("heads.csv")
+        places = [(row["step"], int(row["layer"]), int(row["head"])) for row in rows]
+        self.assertEqual(places, [("0", layer, head) for layer in (1, 2) for head in (1, 2, 3)])
+        for row, figures in zip(rows, np.concatenate([dump.head_rows(layer) for layer in (1, 2)])):
+            for column, figure in zip(run.columns("heads.csv")[3:], figures):
+                self.close(row, column, figure, tolerance, 0.5)
+
+    def test_sites_and_heads(self):
+        for name, changes in CASES.items():
+            with self.subTest(name):
+                run, dump = self.probed(name, changes)
+                self.check_sites(run, dump)
+                self.check_heads(run, dump, 2e-5)
+                self.check_heads(*self.probed(name + "-bf16", changes, "bf16"), 2e-2)
 
     def test_several_batches_count_as_one(self):
         config = merged(TINY, {"model": MODEL})

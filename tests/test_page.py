@@ -83,13 +83,16 @@ class InABrowser(CliTest):
         values = [float(row[column]) for row in rows if (row["step"], row["layer"], row["site"]) == (str(step), str(layer), site)]
         return sum(values) / len(values)
 
-    def test_values_are_those_of_the_logs(self):
-        end, middle, loss, clicked = self.returned("""
+    def test_values_are_those_of_the_logs_by_step_tokens_or_seconds(self):
+        end, middle, loss, clicked, by_step, by_tokens, tip_of_tokens, by_seconds, tip_of_seconds, address = self.returned("""
             act("step", "input", { value: page.steps.length - 1 }); point("grad", 1); const end = tip();
             act("step", "input", { value: page.steps.indexOf(10) }); act("site", "change", { value: "ffn_out" });
             point("rms", 3); const middle = tip();
-            point("loss", 25); const loss = tip();
-            point("loss", 20, "pointerdown"); return [end, middle, loss, $("now").textContent];""")
+            point("loss", 25); const loss = tip(); const byStep = curves("loss")[0];
+            act("axis", "change", { value: "tokens" }); const byTokens = curves("loss")[0];
+            point("loss", 25 * 64); const tipOfTokens = tip(); point("loss", 20 * 64, "pointerdown"); const clicked = $("now").textContent;
+            act("axis", "change", { value: "seconds" }); const bySeconds = curves("loss")[0]; point("loss", 12.5); await passed(700);
+            return [end, middle, loss, clicked, byStep, byTokens, tipOfTokens, bySeconds, tip(), location.hash];""")
         self.assertEqual((end[0], middle[0], clicked), ("block 1, step 25", "block 3, step 10", "step 20"))
         for placement in ("pre", "post"):
             self.assertLess(abs(end[1][placement] / self.mean(placement, 25, 1, "grad_rms") - 1), 0.011)
@@ -98,20 +101,10 @@ class InABrowser(CliTest):
             for what, column in (("", "train_loss"), (" (validation)", "val_loss")):
                 self.assertAlmostEqual(loss[1][placement + what], sum(float(row[column]) for row in last) / 2, delta=0.006)
 
-    def test_the_loss_is_drawn_by_step_tokens_or_seconds(self):
-        steps, tokens, tip_of_tokens, clicked, seconds, tip_of_seconds, address = self.returned("""
-            const steps = curves("loss")[0]; act("axis", "change", { value: "tokens" }); const tokens = curves("loss")[0];
-            point("loss", 25 * 64); const tipOfTokens = tip(); point("loss", 20 * 64, "pointerdown");
-            const clicked = $("now").textContent;
-            act("axis", "change", { value: "seconds" }); const seconds = curves("loss")[0]; point("loss", 12.5);
-            await passed(700);
-            return [steps, tokens, tipOfTokens, clicked, seconds, tip(), location.hash];""")
-        last = [Run(self.path(f"runs/pre-{seed}")).rows("metrics.csv")[-1] for seed in (1, 2)]
-        self.assertEqual(tip_of_tokens[0], f"{last[0]['tokens']} tokens")
-        self.assertAlmostEqual(tip_of_tokens[1]["pre"], sum(float(row["train_loss"]) for row in last) / 2, delta=0.006)
-        self.assertEqual((clicked, tokens), ("step 20", steps))  # tokens are proportional to steps
-        self.assertEqual((tip_of_seconds[0], seconds, address), ("12.5 seconds", steps, "#step=20&site=stream&axis=seconds"))
-        self.assertEqual(tip_of_seconds[1], tip_of_tokens[1])
+        self.assertEqual((tip_of_tokens[0], tip_of_seconds[0]), (f"{last[0]['tokens']} tokens", "12.5 seconds"))
+        self.assertEqual((tip_of_tokens[1], tip_of_seconds[1]), (loss[1], loss[1]))
+        self.assertEqual((by_tokens, by_seconds), (by_step, by_step))  # which are proportional to steps here
+        self.assertEqual(address, "#step=20&site=ffn_out&axis=seconds")
 
     def test_it_moves_and_plays(self):
         opened, first, later, one, both, played, address, width = self.returned("""
