@@ -35,7 +35,7 @@ EXCHANGES = {
     "sandwich": {"norm_placement": "sandwich", **SMALL, **ALL_BIASES, "qk_norm": True},
     "peri": {"norm_placement": "peri", "norm": "rmsnorm", "position": "rope", "qk_norm": True, "activation": "swiglu"},
     "res_post": {"norm_placement": "res_post", **SMALL, "position": "rope", "n_head": 1, "bias": True,
-                 "tie_embeddings": False},
+                 "ffn_bias": False, "tie_embeddings": False},
     "deepnorm": {"norm_placement": "deepnorm", **SMALL, "activation": "relu", "norm_eps": 0.01,
                  "norm_eps_outside": True},
     "keel": {"norm_placement": "keel", **SMALL, "norm": "derf", "tie_embeddings": False},

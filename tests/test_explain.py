@@ -69,12 +69,12 @@ class Explain(CliTest):
         x, gain, bias = np.array([0.5, -2, 7, 1]), np.array([2.0, 1, 0.5, -1]), np.array([0.0, 1, 2, -3])
         for norm in ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "dyt", "derf"):
             has_bias = norm != "rmsnorm"
-            page = self.explain("--norm", norm, "--vector", "0.5,-2,7,1", "--gain", "2,1,0.5,-1", *["--bias=0,1,2,-3"] * has_bias)
+            page = self.explain("--norm", norm, "--vector", "0.5,-2,7,1", "--gain", "2", *["--bias=0.5"] * has_bias)
             steps = np.concatenate([numbers(value) for value in re.findall(r"(?m)^  x̂ .*= (.*)$", page)])
             self.close(steps, normalised(norm, x), norm)
-            self.close(numbers(re.search(r"(?m)^  y .*= (.*)$", page)[1]), gain * steps + bias * has_bias, norm)
-        page = self.explain("--norm", "layernorm", "--gain", "2", "--bias", "0.5")
-        self.close(numbers(re.search(r"(?m)^  y .*= (.*)$", page)[1]), 2 * standardised(X) + 0.5)
+            self.close(numbers(re.search(r"(?m)^  y .*= (.*)$", page)[1]), 2 * steps + 0.5 * has_bias, norm)
+        page = self.explain("--norm", "layernorm", "--vector", "0.5,-2,7,1", "--gain", "2,1,0.5,-1", "--bias=0,1,2,-3")
+        self.close(numbers(re.search(r"(?m)^  y .*= (.*)$", page)[1]), gain * standardised(x) + bias)
         self.assertIn("leaks", self.explain("--norm", "batchnorm"))
         self.close(numbers(re.search(r"  y .*= (.*)", self.explain("--norm", "none"))[1]), [1, 2, 3, 4])
 

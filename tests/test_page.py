@@ -100,7 +100,6 @@ class InABrowser(CliTest):
             last = [Run(self.path(f"runs/{placement}-{seed}")).rows("metrics.csv")[-1] for seed in (1, 2)]
             for what, column in (("", "train_loss"), (" (validation)", "val_loss")):
                 self.assertAlmostEqual(loss[1][placement + what], sum(float(row[column]) for row in last) / 2, delta=0.006)
-
         self.assertEqual((tip_of_tokens[0], tip_of_seconds[0]), (f"{last[0]['tokens']} tokens", "12.5 seconds"))
         self.assertEqual((tip_of_tokens[1], tip_of_seconds[1]), (loss[1], loss[1]))
         self.assertEqual((by_tokens, by_seconds), (by_step, by_step))  # which are proportional to steps here
