@@ -119,9 +119,9 @@ def merged(base, changes):
     return out
 
 
-def run_script(path, *arguments, cwd, timeout=300):
-    """Runs a Python script in a child process that has the modules of this one: importing matplotlib or torch anew takes longer
-    than most scripts do. Returns the completed process."""
+def run_script(path, *arguments, cwd, timeout=300, env=None):
+    """Runs a Python script in a child process that has the modules of this one: importing numpy, matplotlib or torch anew
+    takes longer than most scripts do. `env`: its environment, if it is another one. Returns the completed process."""
     words = [str(path), *map(str, arguments)]
 
     def child(*streams):
@@ -130,6 +130,9 @@ def run_script(path, *arguments, cwd, timeout=300):
         for descriptor, stream in enumerate(streams, start=1):
             os.dup2(stream.fileno(), descriptor)
         os.chdir(cwd)
+        if env is not None:
+            os.environ.clear()
+            os.environ.update(env)
         sys.argv = words
         runpy.run_path(words[0], run_name="__main__")
 
@@ -215,13 +218,16 @@ class CliTest(unittest.TestCase):
             [program, *arguments], cwd=self.folder, env=env or environment(), stdin=subprocess.DEVNULL,
             capture_output=True, encoding="utf-8", timeout=300, check=False)
 
+    def assert_ended(self, result, code):
+        """A process must have ended with `code`, and have been silent on stderr where that is 0. Returns its result."""
+        self.assertEqual(result.returncode, code, f"{result.args}\n{result.stdout}\n{result.stderr}")
+        if code == 0:
+            self.assertEqual(result.stderr, "", result.args)
+        return result
+
     def normscope(self, *arguments, code=0, **options):
         """Runs the program, which must exit with `code`, and be silent on stderr where that is 0."""
-        result = self.call(*arguments, **options)
-        self.assertEqual(result.returncode, code, f"{arguments}\n{result.stdout}\n{result.stderr}")
-        if code == 0:
-            self.assertEqual(result.stderr, "", arguments)
-        return result
+        return self.assert_ended(self.call(*arguments, **options), code)
 
     def refused(self, *arguments, code=2, says=(), lines=1):
         """The program must fail with `code` and `lines` lines `[where] what`, which hold every word of `says`."""
@@ -238,7 +244,7 @@ class CliTest(unittest.TestCase):
     def script(self, name, *arguments, code=0):
         """Runs a script of scripts/, which must exit with `code`, and be silent on stderr where that is 0."""
         path = os.path.join(ROOT, "scripts", name)
-        return self.normscope(path, *arguments, code=code, program=sys.executable)
+        return self.assert_ended(run_script(path, *arguments, cwd=self.folder, env=environment()), code)
 
     def train(self, out, changes=None, *options, **expectations):
         """Trains the tiny config with changes into the folder `out`."""

@@ -12,7 +12,7 @@ import unittest
 
 import numpy as np
 
-from cli import ROOT, TEXT, VOCABULARY, CliTest, Run, merged, run_script, write_run
+from cli import TEXT, VOCABULARY, CliTest, Run, merged, write_run
 
 from lib import comparison, pairs, runs
 from lib.groups import difference, group_by_config
@@ -81,9 +81,8 @@ class CompareTest(CliTest):
         return [remark["text"] for remark in self.comparison(*folders, **options)["remarks"] if remark["kind"] == kind]
 
     def compare(self, *arguments, code=0):
-        """The script's output; its stderr is empty where it succeeds."""
-        done = run_script(os.path.join(ROOT, "scripts", "compare.py"), *arguments, cwd=self.folder)
-        self.assertEqual((done.returncode, done.stderr == ""), (code, code == 0), done.stderr)
+        """The script's output, or its message where it fails."""
+        done = self.script("compare.py", *arguments, code=code)
         self.assert_no_controls(done.stdout + done.stderr)
         return done.stdout if code == 0 else done.stderr
 
@@ -467,7 +466,7 @@ class Command(CompareTest):
         lines = self.compare("runs", code=1).splitlines()
         self.assertRegex(lines[0], r"^\[compare\] runs/pre-1: damaged summary.json: ")
         self.assertRegex(lines[1], r"^\[compare\] runs/pre-2: damaged config.json: expected that of a run")
-        done = run_script(os.path.join(ROOT, "scripts", "compare.py"), "--json", "runs", cwd=self.folder)
+        done = self.script("compare.py", "--json", "runs", code=1)
         result = json.loads(done.stdout)
         self.assertEqual([run["label"] for run in result["runs"]], ["pre", "post"])
         self.assertEqual(done.stderr.splitlines(), lines)

@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 
 import mutants
-from cli import CliTest, BINARY, Run, environment, merged
+from cli import BINARY, LONG, CliTest, Run, environment, merged
 
 BASE = {"model": {"n_layer": 3, "n_head": 4, "d_model": 40, "context": 24},
         "train": {"steps": 20, "batch_size": 5, "lr": 0.003},
@@ -61,6 +61,7 @@ class Digits(CliTest):
             for other in others:
                 self.assertEqual(other, first, name)
 
+    @unittest.skipUnless(LONG, "the long form: it compiles kernels anew")
     def test_contraction_by_the_compiler_changes_a_hash(self):
         isa = instruction_sets()[0]
         mutants.build(Path(self.folder), [f"kernels/isa/{isa}.cpp"], [], ["-O2", "-ffp-contract=fast"])

@@ -11,7 +11,7 @@ import shutil
 import unittest
 from pathlib import Path
 
-from cli import LONG, ROOT, TEXT, CliTest, Run, header_and_data, run_script
+from cli import LONG, ROOT, TEXT, CliTest, Run, environment, header_and_data, run_script
 from lib import comparison
 from lib.runs import find_runs
 
@@ -182,7 +182,7 @@ class Histories(CliTest):
         all_runs = [out / "seed=1", out / "seed=2"]
         finished, text = [run for run in all_runs if (run / "note").exists()], self.text_of(config)
         times = [(run / "model.safetensors").stat().st_mtime_ns for run in finished]
-        if self.succeeds(lambda: run_script(f"{ROOT}/scripts/sweep.py", *words, cwd=self.folder), text, finished):
+        if self.succeeds(lambda: run_script(f"{ROOT}/scripts/sweep.py", *words, cwd=self.folder, env=environment()), text, finished):
             self.assertEqual([(run / "model.safetensors").stat().st_mtime_ns for run in finished], times)
         for run in set(all_runs) - set(finished) if text else ():
             self.note(run, text)

@@ -8,7 +8,7 @@ import math
 import os
 import unittest
 
-from cli import ROOT, CliTest, read_csv, read_safetensors, run_script, sites_of, write_safetensors
+from cli import ROOT, CliTest, read_csv, read_safetensors, sites_of, write_safetensors
 from made_runs import MadeRuns
 
 from lib import embedding_and_head, figures, gaussian, mean_field, plot_layers
@@ -198,9 +198,7 @@ class Command(CliTest):
         return self.config({"model": {**SMALL, **model, "init": init}, "data": TEXT, "train": {"batch_size": 8}})
 
     def predict(self, *arguments, code=0):
-        result = run_script(os.path.join(ROOT, "scripts", "predict.py"), *arguments, cwd=self.folder)
-        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
-        return result
+        return self.script("predict.py", *arguments, code=code)
 
     def figures(self, config):
         rows = csv.DictReader(io.StringIO(self.predict(config, "--csv").stdout))

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """scripts/sweep.py: which runs a file has, what remains of them to do, and that a sweep can be stopped at any moment.
 
-NORMSCOPE_LONG=1 kills 200 times instead of 20; NORMSCOPE_SEED=N draws other moments."""
+NORMSCOPE_LONG=1 kills 200 times instead of 12; NORMSCOPE_SEED=N draws other moments."""
 
 import errno
 import fcntl
@@ -29,7 +29,7 @@ FAST = {"train.steps": [2]}
 SLOW = {"train.steps": [100_000]}  # long enough to be stopped in it
 BUSY = {"model": {"n_layer": 1}, "train": {"steps": 60}, "eval": {"every": 7}, "log": {"every": 1}, "checkpoint": {"every": 3}}
 CLOCK = ("seconds", "tokens_per_s")
-KILLS = 200 if LONG else 20
+KILLS = 200 if LONG else 12
 
 
 class SweepTest(CliTest):
