@@ -75,9 +75,8 @@ class Check(CliTest):
         self.assertRegex(result.stdout, r"precision: does not apply, chaotic: rounding of the sites alone moves \S+ by ")
 
     def test_gradients_too_small_for_differences_of_losses(self):
-        for seed in range(1, 6):
-            self.check(train={"seed": seed}, norm_placement="rezero", activation="swiglu", n_layer=3, d_model=64,
-                       tie_embeddings=True, init={"scheme": "gpt2", "embed_std": 0.02})
+        self.check(norm_placement="rezero", activation="swiglu", n_layer=3, d_model=64, tie_embeddings=True,
+                   init={"scheme": "gpt2", "embed_std": 0.02})
 
     def test_zeros_are_no_failures(self):
         self.check(norm="groupnorm", d_model=8, norm_placement="sandwich")  # groups of 2 features, which are +-1

@@ -1,8 +1,6 @@
-// JSON as it is read: what is refused and where, and that nothing crashes it.
+// JSON as it is read: refusals with their places. Damaged texts: fuzz/fuzz_config.cpp.
 #include <string>
 
-#include "config/dump.h"
-#include "config/load.h"
 #include "io/json.h"
 #include "messages.h"
 
@@ -39,17 +37,4 @@ TEST_CASE("json: depth") {
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
   CHECK(fails(objects) == "[test] f: more than 64 levels of nesting");
-}
-
-TEST_CASE("json: any cut or damaged text is an error or a tree, never a crash") {
-  const std::string whole =
-      dump_text(RunConfig{}) + "// \xC3\xA9 /* */ [1e3, \"\\u00e9\\\\\", -0.5E-2, null]";
-  for (std::size_t cut = 0; cut < whole.size(); ++cut) {
-    fails(whole.substr(0, cut));
-    fails(whole.substr(cut));
-    constexpr std::string_view bytes("\0\"\\/}[,9\xC3", 9);
-    std::string damaged = whole;
-    damaged[cut] = bytes[cut % bytes.size()];
-    message([&] { load_config_text(damaged, "a.json", {}, {.need_data = false}); });
-  }
 }

@@ -155,26 +155,3 @@ TEST_CASE("init: branches that start at 0, alpha at its key, all else as without
       CHECK(values.at(p)[i] == (is_zero ? 0.0f : is_alpha ? 0.8f : others.at(p)[i]));
   }
 }
-
-TEST_CASE("branch warm-up: block l's branches are those of a learned scale of min(progress / l, 1)") {
-  ModelConfig config = tiny_config(sandwich), scaled = config;
-  scaled.branch_scale_learned = LearnedScale::scalar;
-  TinyModel<double> warming(config), learned(scaled);
-  warming.branch_progress = 1.5;  // factors of 1 and 0.75
-  for (const Parameter& p : learned.layout().list()) {
-    if (p.role == Role::branch_scale) {
-      *learned.parameters.at(p) = p.layer == 1 ? 1 : 0.75;
-    } else {
-      const Parameter& same = warming.layout()[warming.layout().find(p.name)];
-      std::copy_n(warming.parameters.at(same), p.size, learned.parameters.at(p));
-    }
-  }
-  const RandomBatch batch(2, config.context);
-  CHECK(warming.loss_and_gradients(batch.view()) == learned.loss_and_gradients(batch.view()));
-  CHECK(warming.loss(batch.view()) == learned.loss(batch.view()));
-  for (const Parameter& p : warming.layout().list()) {
-    const double* gradient = learned.gradients.at(learned.layout()[learned.layout().find(p.name)]);
-    CHECK(same_bits(std::vector(warming.gradients.at(p), warming.gradients.at(p) + p.size),
-                    std::vector(gradient, gradient + p.size)));
-  }
-}

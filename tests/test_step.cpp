@@ -29,7 +29,7 @@ TEST_CASE("step: gradients of micro-batches are added in their order") {
   }
 }
 
-TEST_CASE("step: during the branch warm-up, losses, logits and samples are those of scaled branches") {
+TEST_CASE("step: during the branch warm-up losses, gradients, logits and samples are those of scaled branches") {
   ModelConfig config = tiny_config(PlacementKind::pre), scaled = config;
   scaled.branch_scale_learned = LearnedScale::scalar;
   TinyModel<float> warming(config), whole(config), expected(scaled);
@@ -59,4 +59,9 @@ TEST_CASE("step: during the branch warm-up, losses, logits and samples are those
   };
   CHECK(same_bits(results(warming), results(expected)));
   CHECK(largest_difference(results(warming), results(whole)) > 1e-3);
+  CHECK(warming.loss_and_gradients(batch.view()) == expected.loss_and_gradients(batch.view()));
+  for (const Parameter& p : warming.layout().list()) {
+    const float* gradient = expected.gradients.at(expected.layout()[expected.layout().find(p.name)]);
+    CHECK(std::memcmp(warming.gradients.at(p), gradient, static_cast<std::size_t>(p.size) * sizeof(float)) == 0);
+  }
 }
