@@ -25,8 +25,6 @@ REFUSALS = [
     (["train"], ["CONFIG"]),
     ([*TRAIN, "more"], ["CONFIG"]),
     (["eval"], ["RUN|FILE"]),
-    (["eval", "missing"], ["missing"]),
-    (["sample", "missing"], ["missing"]),
     ([*TRAIN, "--output", "x"], ["--output", "did you mean --out?"]),
     (["sample", "run", "--temprature", "1"], ["did you mean --temperature?"]),
     (["sample", "run", "--tokens", "100"], ["unknown option --tokens", "did you mean --length?"]),
@@ -196,6 +194,13 @@ class Unusual(CliTest):
 
 
 class Files(CliTest):
+    def test_folders_that_are_no_run(self):
+        os.mkdir(self.path("empty"))
+        for command in ("sample", "eval"):
+            for name in ("empty", "missing"):
+                self.assertEqual(self.refused(command, name, says=[name]).stdout, "")
+        self.refused("probe", self.config(), "--from", "missing", "--out", "probe", says=["missing: No such file"])
+
     def test_a_folder_of_runs_is_no_run(self):
         self.train("runs/a")
         for command in (["sample"], ["eval"], ["train", "--resume"], ["probe", self.config(), "--from"]):

@@ -180,7 +180,7 @@ class Resume(ResumeTest):
                     self.refused_untouched(run, "--resume", *options, code=1, says=[f"{name}: the header is", "--overwrite"])
             self.write(run.file(name), sound)
 
-    def test_a_finished_run_is_left_alone_or_prolonged(self):
+    def test_a_finished_run_is_left_alone(self):
         before = self.whole.contents()
         self.assertIn("is finished", self.resume(self.whole).stdout)
         self.assertIn("is finished (step 25; train.steps asks for no more than 24);",

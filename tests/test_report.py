@@ -178,18 +178,18 @@ class Figures(CliTest):
         for seed in (1, 2, 3):
             self.train(f"runs/pre-{seed}", {"model": small, "train": {"seed": seed}})
             self.train(f"runs/post-{seed}", {"model": {**small, "norm_placement": "post"}, "train": {"seed": seed}})
-        expected = comparison(find_runs([self.path("runs")], "config.json"))
+        said = comparison(find_runs([self.path("runs")], "config.json"))
         content = report.report(find_runs([self.path("runs")], "config.json"))
         page = Page(content)
-        for run, shown in zip(expected["runs"], page.tables[0][1:], strict=True):
+        for run, shown in zip(said["runs"], page.tables[0][1:], strict=True):
             self.assertEqual(shown, [run["label"], "1, 2, 3", "done", f"{run['params']:,}",
                                      *(figure["text"] for figure in run["figures"].values())])
-        (pair,) = expected["paired"]
+        (pair,) = said["paired"]
         self.assertEqual(page.tables[1][1:], [[pair[key] for key in ("group", "base", "difference", "text")]])
-        self.assertEqual({remark["kind"] for remark in expected["remarks"]}, {"differs", "small_branch"})
-        for remark in expected["remarks"]:
+        self.assertEqual({remark["kind"] for remark in said["remarks"]}, {"differs", "small_branch"})
+        for remark in said["remarks"]:
             self.assertIn(f"<li>{html.escape(remark['text'])}</li>", content)
-        self.assertEqual(content.count("<li>"), len(expected["remarks"]))
+        self.assertEqual(content.count("<li>"), len(said["remarks"]))
 
 if __name__ == "__main__":
     unittest.main()
