@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""`normscope check`: which laws it tries on which config, what it reports and how it ends."""
+"""`normscope check`: the laws that it tries on a config, its report and its exit code."""
 
 import re
 import unittest

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What is wrong is said in one line `[where] what; ...` on stderr, with the exit code that belongs to it, and nothing
+"""Errors are one line `[where] what; ...` on stderr, with the exit code that belongs to them, and nothing
 of a file's name or content reaches the terminal raw."""
 
 import json
@@ -14,7 +14,7 @@ from cli import (BINARY, TEXT, TINY, CliTest, Run, environment, read_safetensors
 HOSTILE = "a\x1b[2J\x07\x7f\u009b\u202e"  # moves cursors, rings bells, turns text around
 
 
-# What is refused, and words of the line that says so. What readers of configs, texts and safetensors refuse in full is in
+# Refused arguments, and words of the line that refuses them. All refusals of configs, texts and safetensors are in
 # test_config.cpp, test_json.cpp, test_corpus.cpp and test_safetensors.cpp.
 TRAIN = ("train", "tiny.json")
 REFUSALS = [
@@ -159,7 +159,7 @@ class Corpus(CliTest):
 
 
 class Unusual(CliTest):
-    """What is odd but sound is taken."""
+    """Odd but sound input is accepted."""
 
     def test_names_with_blanks_and_accents(self):
         os.mkdir(self.path("a b"))

@@ -1,4 +1,4 @@
-"""What surrounds a run: signals, terminals, a small stack, threads of the environment."""
+"""The surroundings of a run: signals, terminals, a small stack, threads of the environment."""
 
 import fcntl
 import math
@@ -91,7 +91,7 @@ class Terminal(CliTest):
         for line in lines:
             self.assertIn(f"  grad {bars} 1:{max(gradients) / min(gradients):.2g}  ", line)
 
-    def test_one_that_knows_no_escape_sequences_gets_none(self):
+    def test_a_terminal_without_escape_sequences_gets_none(self):
         shown = self.shown("train", self.config(), "--out", "run", term="dumb")
         self.assertNotIn("\x1b", shown)
         self.assertIn("done: ", shown)

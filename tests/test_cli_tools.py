@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What is done with runs and configs: sample, eval, probe, config, bench."""
+"""The commands on runs and configs: sample, eval, probe, config, bench."""
 
 import json
 import math

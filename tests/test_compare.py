@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""scripts/compare.py: groups and labels, figures, differences seed by seed, and what can and cannot be concluded."""
+"""scripts/compare.py: groups and labels, figures, differences seed by seed, and conclusions that can
+and cannot be drawn."""
 
 import csv
 import io
@@ -372,7 +373,7 @@ class PairsAndRemarks(CompareTest):
 
 
 class Unfinished(CompareTest):
-    """Runs that go on, or were killed: what their logs say so far."""
+    """The figures of runs that go on, or were killed, come from their logs."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""kill -9 at any moment, and what disks do: a resumed run ends with the bits of an undisturbed one.
+"""kill -9 at any moment, and failing disks: a resumed run ends with the bits of an undisturbed one.
 
 NORMSCOPE_LONG=1 kills 1,000 times instead of 40; NORMSCOPE_SEED=N draws other moments."""
 
@@ -121,7 +121,7 @@ class Damage(CrashTest):
 
 
 class Disk(CrashTest):
-    """What a disk does to a run: it fills, it is read-only, its folder goes."""
+    """A disk is full or read-only, or loses the folder of a run."""
 
     ENDLESS = {"train": {"steps": 10_000_000, "schedule": "constant"}, "log": {"every": 1, "layers_every": 50},
                "eval": {"every": 0}, "checkpoint": {"every": 20}}

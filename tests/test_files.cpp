@@ -251,7 +251,7 @@ TEST_CASE("UTF-8 there and back for every code point") {
   CHECK_THROWS_AS(to_utf8(0x110000), Error);
 }
 
-TEST_CASE("what drives a terminal is shown, not sent") {
+TEST_CASE("control characters are spelled out, not sent") {
   CHECK(escape_controls("plain, \u00e9 \u20ac \U0001F600 \\") == "plain, \u00e9 \u20ac \U0001F600 \\");
   CHECK(escape_controls("\x1B[2Ja\nb\x7F\u009b31m") == "\\x1b[2Ja\\x0ab\\x7f\\x9b31m");
   CHECK(escape_controls(std::string_view("\0x", 2)) == "\\x00x");

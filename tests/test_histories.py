@@ -41,7 +41,7 @@ class Histories(CliTest):
                 for act in [self.write_text, self.write_text, self.train, self.sweep, *self.draw.choices(acts, k=24)]:
                     act()
 
-    # ---- what becomes of texts, configs (.cfg), runs and folders ---------------------------------------------------
+    # ---- acts on texts, configs (.cfg), runs and folders -------- ---------------------------------------------------
 
     def entries(self, suffix=""):
         inside = {path.parent for path in self.world.rglob("config.json")}  # a run moves as a whole
@@ -79,7 +79,7 @@ class Histories(CliTest):
         to = self.place(path.suffix)
         to.symlink_to(self.draw.choice([path, os.path.relpath(path, os.path.realpath(to.parent))]))
 
-    # ---- which text there is for a config or a run -----------------------------------------------------------------
+    # ---- the text that belongs to a config or a run -----------------------------------------------------------------
 
     def config(self):
         """An old one, or a new one with paths that are absolute, or relative to it or to the working directory."""
@@ -109,7 +109,7 @@ class Histories(CliTest):
             return None
         return ["".join(path.read_text(encoding="utf-8") for path in part) for part in (paths, ends)]
 
-    # ---- what the program makes of it ------------------------------------------------------------------------------
+    # ---- the answers of the program --------------------------------------------------------------------------------
 
     def succeeds(self, call, text, runs=(), code=1):
         """Whether a call finds a text, that of all these runs. If not, it says so, advises to remove nothing, and leaves them as they are."""

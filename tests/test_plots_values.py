@@ -95,7 +95,7 @@ class Axes(MadeRuns):
         self.assertTrue(log and low < 2.5 and high > 800)
 
 class Styles(MadeRuns):
-    """What distinguishes lines, and that a figure leaves no setting behind."""
+    """The distinction of lines, and that a figure leaves no setting behind."""
 
     def groups(self, placements, norms=("layernorm",)):
         self.made = getattr(self, "made", 0) + 1

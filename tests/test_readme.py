@@ -135,7 +135,7 @@ class Readme(CliTest):
         self.assertGreater(len(named), 5)
         self.assertLessEqual({os.path.basename(name) for name in named}, made)
 
-    def test_what_surrounds_a_run(self):
+    def test_snippets_of_the_scripts_page(self):
         for code in blocks("python", "scripts/README.md"):
             if "wandb" in code and importlib.util.find_spec("wandb") is None:
                 continue

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The HTML report: what it says, that it needs nothing but itself, and that no text of a run becomes markup."""
+"""The HTML report: its content, that it needs nothing but itself, and that no text of a run becomes markup."""
 
 import html
 import json
@@ -171,7 +171,7 @@ class Report(MadeRuns):
 
 
 class Figures(CliTest):
-    """What the page says of real runs: that which compare.py says."""
+    """The figures and sentences about real runs are those of compare.py."""
 
     def test_figures_and_sentences_are_those_of_compare(self):
         small = {"init": {"std": 0.001}}

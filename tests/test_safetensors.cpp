@@ -48,7 +48,7 @@ void write_sample(const ScratchFile& file) {
 
 }  // namespace
 
-TEST_CASE("what is written is read") {
+TEST_CASE("a written file is read back") {
   const ScratchFile scratch;
   write_sample(scratch);
   const std::string bytes = scratch.bytes();

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""scripts/sweep.py: which runs a file has, what remains of them to do, and that a sweep can be stopped at any moment.
+"""scripts/sweep.py: the runs of a file, those that remain to be done, and that a sweep can be stopped at any moment.
 
 NORMSCOPE_LONG=1 kills 200 times instead of 12; NORMSCOPE_SEED=N draws other moments."""
 
