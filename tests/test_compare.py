@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""scripts/compare.py: groups and labels, figures, differences seed by seed, and conclusions that can
-and cannot be drawn."""
+"""scripts/compare.py: groups and labels, figures, differences seed by seed, and conclusions that can and
+cannot be drawn."""
 
 import csv
 import io
