@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import unittest
+import warnings
 
 TESTS = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(TESTS)
@@ -126,6 +127,7 @@ def run_script(path, *arguments, cwd, timeout=300, env=None):
 
     def child(*streams):
         gc.disable()  # it would go through all that was imported, and copy its pages
+        warnings.simplefilter("ignore", ResourceWarning)  # as in programs; unittest shows it
         ctypes.CDLL("libgomp.so.1").omp_set_num_threads(1)  # numpy's BLAS would wait for threads that fork() left behind
         for descriptor, stream in enumerate(streams, start=1):
             os.dup2(stream.fileno(), descriptor)

@@ -71,7 +71,7 @@ class SweepTest(CliTest):
         return process
 
     def end(self, process, code):
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=180)
         self.assertEqual(process.returncode, code, errors)
         return out, errors
 
