@@ -159,6 +159,13 @@ class Metrics(CliTest):
         first = float(self.train("run").rows("metrics.csv")[0]["train_loss"])
         self.assertAlmostEqual(first, math.log(VOCABULARY), delta=0.1)
 
+    def test_a_fixed_batch_is_that_of_step_1(self):
+        changes = {"train": {"lr": 0}, "log": {"every": 1}}
+        fixed, drawn = ([row["train_loss"] for row in self.train(name, changes, "--set", f"train.fixed_batch={value}").rows("metrics.csv")]
+                        for name, value in (("fixed", "true"), ("drawn", "false")))
+        self.assertEqual(set(fixed), {drawn[0]})
+        self.assertGreater(len(set(drawn)), 20)
+
     def test_trajectory_hash_is_of_every_loss_and_norm(self):
         run = self.train("run", {"log": {"every": 1}})
         numbers = [(float(row["train_loss"]), float(row["grad_norm"])) for row in run.rows("metrics.csv")]

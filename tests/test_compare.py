@@ -16,8 +16,6 @@ import numpy as np
 from cli import TEXT, VOCABULARY, CliTest, Run, merged, write_run
 
 from lib import comparison, pairs, runs
-from lib.groups import difference, group_by_config
-from lib.keys import fields
 
 HOSTILE = "a\x1b[31m\nb\x07\u202ec,\"d"
 SUMMARY = {"status": "done", "steps": 2, "params": 7760, "vocab": VOCABULARY, "final_train_loss": 4.25, "grad_first_last": 0.8,
@@ -109,27 +107,6 @@ class GroupsAndLabels(CompareTest):
                     self.make(f"labels{number}/{i}", changes=change)
                 self.assertEqual(self.labels(f"labels{number}"), labels)
 
-    def test_a_derived_default_is_no_choice(self):
-        """A difference in each key with a derived default follows from another key, and is a choice if the key is set."""
-        causes = {"model.d_ff": ({"model": {"d_model": 32}}, {"model": {"d_ff": 24}}),
-                  "model.ffn_bias": ({"model": {"bias": True}}, {"model": {"ffn_bias": True}}),
-                  "model.final_norm": ({"model": {"norm_placement": "post"}}, {"model": {"final_norm": False}}),
-                  "model.init.embed_std": ({"model": {"init": {"std": 0.3}}}, {"model": {"init": {"embed_std": 0.3}}}),
-                  "model.init.residual_scaling": ({"model": {"norm_placement": "keel"}},
-                                                  {"model": {"init": {"residual_scaling": False}}}),
-                  "train.min_lr": ({"train": {"lr": 0.003}}, {"train": {"min_lr": 0.0003}}),
-                  "train.momentum": ({"train": {"optimizer": "muon"}}, {"train": {"momentum": 0.5}})}
-        for key, (cause, setting) in causes.items():
-            base = {"train": {"optimizer": "sgd"}} if key == "train.momentum" else {}
-            for change, is_choice in ((cause, False), (setting, True)):
-                with self.subTest(key=key, change=change):
-                    self.clear()
-                    self.make("runs/a", changes=base)
-                    self.make("runs/b", changes=merged(base, change))
-                    first, second = group_by_config(runs.find_runs([self.path("runs")], "config.json"))
-                    follows = {name: is_derived for name, *_, is_derived in difference(first, second)}
-                    self.assertEqual(follows[key], not is_choice)
-
     def test_one_choice_and_what_follows_from_it(self):
         for changes, chosen, followed in (
                 ({"model": {"norm_placement": "post"}}, ["model.norm_placement"], ["model.final_norm"]),
@@ -140,6 +117,9 @@ class GroupsAndLabels(CompareTest):
                 ({"train": {"optimizer": "sgd", "momentum": 0.9}}, ["train.optimizer"], ["train.momentum"]),
                 ({"train": {"lr": 0.5}}, ["train.lr"], ["train.min_lr"]),
                 ({"train": {"lr": 0.5, "min_lr": 0.3}}, ["train.lr", "train.min_lr"], []),
+                ({"model": {"d_model": 32}}, ["model.d_model"], ["model.d_ff"]), ({"model": {"d_ff": 24}}, ["model.d_ff"], []),
+                ({"model": {"bias": True}}, ["model.bias"], ["model.ffn_bias"]), ({"model": {"ffn_bias": True}}, ["model.ffn_bias"], []),
+                ({"model": {"final_norm": False}}, ["model.final_norm"], []),
                 ({"train": {"schedule": "constant"}}, ["train.schedule"], [])):
             with self.subTest(changes=changes):
                 self.clear()

@@ -2,7 +2,6 @@
 """One trajectory everywhere: stored hashes of runs, on every instruction set with a fused multiply-add that this
 processor has, at two thread counts. Another build is compared by running this test with it (NORMSCOPE_BINARY)."""
 
-import os
 import unittest
 from pathlib import Path
 

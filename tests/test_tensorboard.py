@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""scripts/to_tensorboard.py: event files, read back by a reader of their format written here."""
+"""scripts/to_tensorboard.py: the records and messages of event files, read back by their published formats."""
 
+import re
 import struct
 import unittest
 
@@ -21,51 +22,35 @@ def records(content):
     return entries
 
 
-def fields(data):
-    """[(number, value)] of a protocol buffer's message."""
-    def varint():
-        nonlocal data
-        value = shift = 0
-        while True:
-            byte, data = data[0], data[1:]
-            value, shift = value | (byte & 127) << shift, shift + 7
-            if byte < 128:
-                return value
-
-    values = []
-    while data:
-        key = varint()
-        if key & 7 == 0:
-            value = varint()
-        else:
-            size = {1: 8, 5: 4}.get(key & 7) or varint()
-            value, data = data[:size], data[size:]
-            value = struct.unpack("<d" if size == 8 else "<f", value)[0] if key & 7 in (1, 5) else value
-        values.append((key >> 3, value))
-    return values
+def event(data):
+    """(step, {tag: value}) of an Event message: a double, which is the step; the step, below 128; a Summary of values."""
+    step = int(struct.unpack("<d", data[1:9])[0])
+    assert data.startswith(b"\x09") and data[9:12] == bytes([0x10, step, 0x2A]), data
+    pairs = re.findall(rb"\x0a.([\w/]+)\x15(.{4})", data, re.DOTALL)
+    return step, {tag.decode(): struct.unpack("<f", value)[0] for tag, value in pairs}
 
 
 class TensorBoard(MadeRuns):
-    def test_checksum_is_the_published_one(self):
+    def test_checksums_and_whole_numbers_are_the_published_ones(self):
         rotated = (to_tensorboard.masked_crc(b"123456789") - 0xA282EAD8) & 0xFFFFFFFF
         self.assertEqual((rotated << 15 | rotated >> 17) & 0xFFFFFFFF, 0xE3069283)
+        self.assertEqual(to_tensorboard.varint(300), b"\xAC\x02")
 
-    def test_what_is_written_is_what_was_logged(self):
+    def test_events_are_the_rows_of_the_logs(self):
         self.make("runs/a", diverged=True)
         self.make("runs/p/seed-1", steps=(0,), probe=True)
         done = self.call("to_tensorboard.py", "runs", "-o", "tb")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        first, *events = map(dict, map(fields, records((self.root / "tb/runs/a/events.out.tfevents.0.normscope").read_bytes())))
-        self.assertEqual(first[3], b"brain.Event:2")
-        self.assertEqual([event[2] for event in events], [1, 10, 20, 30, 40, 50, 60])
-        summaries = [{dict(fields(value))[1].decode(): dict(fields(value))[2] for _, value in fields(event[5])} for event in events]
-        self.assertEqual(summaries[3]["val_loss"], 2)
-        self.assertNotIn("val_loss", summaries[0])
-        self.assertAlmostEqual(summaries[1]["train_loss"], 1.7, places=6)
-        self.assertEqual([summaries[1][f"stream_rms/{layer:03}"] for layer in range(4)], [1, 2, 3, 4])
-        self.assertAlmostEqual(summaries[1]["stream_grad_rms/002"], 1.1e-3)
+        first, *others = records((self.root / "tb/runs/a/events.out.tfevents.0.normscope").read_bytes())
+        self.assertIn(b"brain.Event:2", first)
+        events = dict(map(event, others))
+        self.assertEqual(list(events), [1, 10, 20, 30, 40, 50, 60])
+        self.assertEqual((events[30]["val_loss"], "val_loss" in events[1]), (2, False))
+        self.assertAlmostEqual(events[10]["train_loss"], 1.7, places=6)
+        self.assertEqual([events[10][f"stream_rms/{layer:03}"] for layer in range(4)], [1, 2, 3, 4])
+        self.assertAlmostEqual(events[10]["stream_grad_rms/002"], 1.1e-3)
         _, probe = records((self.root / "tb/runs/p/seed-1/events.out.tfevents.0.normscope").read_bytes())
-        self.assertEqual(len(fields(dict(fields(probe))[5])), 8)
+        self.assertEqual(len(event(probe)[1]), 8)
 
 
 if __name__ == "__main__":

@@ -181,35 +181,6 @@ class BranchWarmUp(CliTest):
         self.assertAlmostEqual(measure.lens(model)[-1], float(tensors["loss"][0]), places=5)
 
 
-class FixedBatch(CliTest):
-    def test_fifty_steps_on_one_batch_are_pytorch_s(self):
-        """train.fixed_batch: the loss before step 51, against AdamW in PyTorch (float64) on the batch of step 1."""
-        steps, lr = 50, 3e-3
-        changes = {"model": {"init": {"scheme": "xavier_normal"}}, "log": {"every": 1},
-                   "train": {"steps": steps + 1, "batch_size": 8, "fixed_batch": True, "lr": lr, "schedule": "constant", "grad_clip": 0.5}}
-        run = self.train("run", changes)
-        self.normscope("probe", "tiny.json", "--out", "probe", "--dump", "start")
-        tensors, metadata = read_safetensors(self.path("start"))
-        model = torch_model.Transformer(json.loads(metadata["config"]), len(json.loads(metadata["vocab"]))).double()
-        model.load_state_dict({name: torch.from_numpy(t) for name, t in checker.parameters(tensors).items()})
-        matrices, vectors = ([p for p in model.parameters() if (p.dim() > 1) == is_matrix] for is_matrix in (True, False))
-        optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
-                                      lr=lr, betas=(0.9, 0.99), eps=1e-8)
-        tokens, targets = (torch.from_numpy(tensors[name]) for name in ("tokens", "targets"))
-        losses = []
-        for _ in range(steps + 1):
-            optimizer.zero_grad()
-            loss = torch_model.cross_entropy(model(tokens), targets)
-            losses.append(loss.item())
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-            optimizer.step()
-        trained = [float(row["train_loss"]) for row in run.rows("metrics.csv")]
-        self.assertAlmostEqual(trained[0], losses[0], delta=1e-5)
-        self.assertAlmostEqual(trained[steps], losses[steps], delta=1e-4)
-        self.assertLess(trained[steps], trained[0] - 1, "it must have learnt the batch")
-
-
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         COUNT, FIRST_SEED = int(sys.argv[1]), int((sys.argv + [0])[2])
