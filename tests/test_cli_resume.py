@@ -218,9 +218,13 @@ class Resume(ResumeTest):
 
 
 class Changes(ResumeTest):
-    def test_metadata_that_cannot_be_is_refused(self):
+    def test_a_damaged_checkpoint_is_refused(self):
         run = self.train("run")
         sound = run.bytes("checkpoint.safetensors")
+        flipped = [sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1:] for at in (0, 7, len(sound) // 2, len(sound) - 1)]
+        for content in (b"", sound[:7], sound[:-1], sound + b"\0", run.bytes("metrics.csv"), *flipped):
+            self.write(run.file("checkpoint.safetensors"), content)
+            self.refused_untouched(run, "--resume", code=1, says=["[safetensors] ", "run/checkpoint.safetensors"])
         for key, values in {"normscope": (None, "2"), "config": (None, "[]", "{"), "vocab": (None, "[]", "[10,32]"),
                             "corpus": (None, "f" * 16), "step": (None, "0", "26", "2.5", " 1"),
                             "trajectory_hash": (None, "f" * 17), "best_val_loss": ("1,5",), "best_step": (None,),

@@ -137,19 +137,6 @@ class Instruments(CliTest):
                 self.check_heads(run, dump, 2e-5)
                 self.check_heads(*self.probed(name + "-bf16", changes, "bf16"), 2e-2)
 
-    def test_several_batches_count_as_one(self):
-        config = merged(TINY, {"model": MODEL})
-        for name, batch, accum in (("whole", 8, 1), ("parts", 2, 4)):
-            self.normscope("train", self.config(config), "--out", self.path(name), "--set", "train.steps=1", "--set",
-                    f"train.batch_size={batch}", "--set", f"train.grad_accum={accum}")
-        whole, parts = (Run(self.path(name)) for name in ("whole", "parts"))
-        for file, first in (("layers.csv", 3), ("heads.csv", 3)):
-            for a, b in zip(whole.rows(file), parts.rows(file)):
-                for column in whole.columns(file)[first:]:
-                    if a[column]:
-                        self.assertAlmostEqual(float(a[column]), float(b[column]), delta=1e-5 * max(1, abs(float(a[column]))))
-                    self.assertEqual(a[column] == "", b[column] == "")
-
     def test_parameters(self):
         """The weights of queries, keys and values are the thirds of attn.qkv.weight."""
         config = self.config(merged(TINY, {"model": MODEL, "train": {"steps": 1, "lr": 1e-2}}))

@@ -145,7 +145,7 @@ class Report(MadeRuns):
         self.addCleanup(watching.kill)
 
         def wait_for(condition):
-            end = time.monotonic() + 60
+            end = time.monotonic() + 180
             while not (page.exists() and condition(page.read_text(encoding="utf-8"))):
                 self.assertIsNone(watching.poll())
                 self.assertLess(time.monotonic(), end)
