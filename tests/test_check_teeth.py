@@ -294,7 +294,8 @@ def main():
         units = sorted({fault[1] for fault in FAULTS})
         mutant = mutants.build_all(folder, units, [fault[2] for fault in FAULTS], RUN_TIME_TABLES)
         models = {str(fault[3]): fault[3] for fault in FAULTS}.values()
-        failures = pool.map(lambda number, model: fails_without_a_fault(mutant, folder, number, model), itertools.count(1), models)
+        failures = pool.map(lambda number, model: fails_without_a_fault(mutant, folder, number, model),
+                            itertools.count(1), models)
         for failed in filter(None, failures):
             bad += 1
             print(f"fails without a fault: {failed}")

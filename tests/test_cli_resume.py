@@ -188,7 +188,8 @@ class Resume(ResumeTest):
         self.assertEqual(self.whole.contents(), before)
         self.assertIn("schedule", self.resume(self.whole, "--set", "train.steps=40").stdout)
         longer = self.train("longer", {"train": {"steps": 40}})
-        self.assertEqual(*((run.summary["steps"], run.summary["status"], run.rows("metrics.csv")[-1]["lr"]) for run in (self.whole, longer)))
+        self.assertEqual(*((run.summary["steps"], run.summary["status"], run.rows("metrics.csv")[-1]["lr"])
+                           for run in (self.whole, longer)))
 
     def test_a_run_that_stopped_in_its_last_act_is_not_finished(self):
         for last in ("model.safetensors", "sample.txt", "summary.json"):

@@ -161,8 +161,8 @@ class Metrics(CliTest):
 
     def test_a_fixed_batch_is_that_of_step_1(self):
         changes = {"train": {"lr": 0}, "log": {"every": 1}}
-        fixed, drawn = ([row["train_loss"] for row in self.train(name, changes, "--set", f"train.fixed_batch={value}").rows("metrics.csv")]
-                        for name, value in (("fixed", "true"), ("drawn", "false")))
+        runs = [self.train(value, changes, "--set", f"train.fixed_batch={value}") for value in ("true", "false")]
+        fixed, drawn = ([row["train_loss"] for row in run.rows("metrics.csv")] for run in runs)
         self.assertEqual(set(fixed), {drawn[0]})
         self.assertGreater(len(set(drawn)), 20)
 

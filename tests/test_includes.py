@@ -14,7 +14,8 @@ ALLOWED = {
     "check": "core kernels autograd ops model config data logs train",
     "cli": "core kernels autograd ops model config data io logs train check"}
 # The only headers of kernels for these folders: statistics of tensors, names, the ways to compute products.
-KERNELS_FOR = {"logs": ("kernels/pointwise.h", "kernels/simd.h", "kernels/gemm/gemm.h"), "config": ("kernels/gemm/gemm.h",)}
+KERNELS_FOR = {"logs": ("kernels/pointwise.h", "kernels/simd.h", "kernels/gemm/gemm.h"),
+               "config": ("kernels/gemm/gemm.h",)}
 # Headers that are private to kernels.
 PRIVATE = ("kernels/reference/", "kernels/simd/", "kernels/isa/", "kernels/gemm/kernel.h", "kernels/gemm/schedule.h",
            "kernels/gemm/microkernel.h")
@@ -35,7 +36,8 @@ def main():
                            ("autograd", "kernels/pointwise.h"), ("train", "cli/commands.h"), ("core", "types.h")):
         assert not is_allowed(folder, header), (folder, header)  # the rules can fail
     files = [file for file in sorted(SOURCE.rglob("*")) if file.suffix in (".h", ".cpp")]
-    includes = [(file.relative_to(SOURCE), header) for file in files for header in INCLUDE.findall(file.read_text(encoding="utf-8"))]
+    includes = [(file.relative_to(SOURCE), header)
+                for file in files for header in INCLUDE.findall(file.read_text(encoding="utf-8"))]
     bad = [f"src/{file}: {header}" for file, header in includes if not is_allowed(file.parts[0], header)]
     print("\n".join(bad))
     sys.exit(1 if bad or len(includes) < 100 else 0)

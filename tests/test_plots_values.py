@@ -170,7 +170,8 @@ class Styles(MadeRuns):
 
     def test_a_figure_for_a_paper(self):
         runs = self.make("pre"), self.make("post", model__norm_placement="post")
-        for kind, width, inches in (("loss", "page", 5.5), ("heatmap", "3.25", 3.25), ("heads", "page", 5.5), ("layers", "3.25", 3.25)):
+        for kind, width, inches in (("loss", "page", 5.5), ("heatmap", "3.25", 3.25), ("heads", "page", 5.5),
+                                    ("layers", "3.25", 3.25)):
             with self.subTest(kind, width=width):
                 done = self.call("plot.py", kind, *runs, "--paper", width, "-o", "paper")
                 self.assertEqual((done.returncode, done.stdout), (0, "wrote paper.pdf\n"), done.stderr)

@@ -23,7 +23,7 @@ def records(content):
 
 
 def event(data):
-    """(step, {tag: value}) of an Event message: a double, which is the step; the step, below 128; a Summary of values."""
+    """(step, {tag: value}) of an Event: a double, which is the step; the step, below 128; a Summary of values."""
     step = int(struct.unpack("<d", data[1:9])[0])
     assert data.startswith(b"\x09") and data[9:12] == bytes([0x10, step, 0x2A]), data
     pairs = re.findall(rb"\x0a.([\w/]+)\x15(.{4})", data, re.DOTALL)
