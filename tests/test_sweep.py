@@ -38,8 +38,13 @@ class SweepTest(CliTest):
         self.write(name, json.dumps({"base": "tiny.json", **parts}))
         return name
 
-    def sweep(self, *options, code=0, out="out", **parts):
-        return self.script("sweep.py", self.file(**parts), "--out", out, *options, code=code)
+    def script(self, *arguments, with_comparison=False, **options):
+        """As in CliTest. Without the table of compare.py, which takes longer than the runs of a test, unless asked for."""
+        with mock.patch.object(sys, "executable", sys.executable if with_comparison else "/bin/true"):
+            return super().script(*arguments, **options)
+
+    def sweep(self, *options, code=0, out="out", with_comparison=False, **parts):
+        return self.script("sweep.py", self.file(**parts), "--out", out, *options, code=code, with_comparison=with_comparison)
 
     def planned(self, *arguments):
         """The names of the runs that a sweep would train."""
@@ -91,7 +96,8 @@ class Runs(SweepTest):
     def test_grid_cases_and_seeds(self):
         cases = [{"name": "warm up", "set": {"train.warmup_steps": 10}},
                  {"name": "wild", "set": {"train.optimizer": "sgd", "train.lr": 100, "model.norm": "none", "train.grad_clip": 0}}]
-        self.sweep("--jobs", "2", seeds=[1, 7], grid=GRID, cases=cases)
+        shown = self.sweep("--jobs", "2", seeds=[1, 7], grid=GRID, cases=cases, with_comparison=True).stdout
+        self.assertRegex(shown, r"(?m)^run +norm +params +status ")
         names = [f"norm_placement={p}_n_layer={l}_seed={s}" for p in ("pre", "post") for l in (1, 2) for s in (1, 7)]
         names += [f"{case}_seed={s}" for case in ("warm-up", "wild") for s in (1, 7)]
         columns, rows = read_csv(self.path("out", "summary.csv"))
