@@ -321,14 +321,6 @@ TEST_CASE("numbers that become 0 are refused") {
   }
 }
 
-TEST_CASE("values that the norm or its placement prescribes") {
-  const auto loaded = [](const Sets& sets) { return load_config_text("{}", "a.json", sets, model_only); };
-  CHECK(loaded({"model.norm_placement=rezero"}).config.model.norm == NormKind::none);
-  CHECK_FALSE(loaded({"model.norm=rmsnorm", "model.norm_bias=true"}).config.model.norm_bias);
-  CHECK_FALSE(loaded({"model.norm_affine=false"}).config.model.norm_bias);
-  CHECK(loaded({}).config.model.norm_bias);
-}
-
 TEST_CASE("keys that are given where they have no effect are named, with the reason") {
   const struct {
     Sets sets;
