@@ -28,7 +28,7 @@ using Inputs = std::span<const Var<double>>;
 
 template <Activation kind>
 Var<double> apply_activated_linear(Tape64& tape, Inputs in) {
-  return activated_linear(tape, GemmProvider::native, kind, in[0], in[1], in[2]);
+  return linear(tape, GemmProvider::native, in[0], in[1], in[2], kind);
 }
 
 Dropout sample_dropout() { return {0.3, RandomStream(1, "sample"), T, 5}; }

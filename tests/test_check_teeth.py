@@ -190,7 +190,7 @@ FAULTS = [
      [("model/init.cpp", "if («is_zero» || !p.is_matrix())", "(is_zero && p.name.find(\"ffn\") != p.name.npos)")],
      ZERO_BRANCHES, {6}),
     ("gains that start at 0", "model/init.cpp",
-     [("model/init.cpp", "case Role::norm_gain: case Role::running_var: return «1.0»;", "0.0")], {}, {6}),
+     [("model/init.cpp", "return role == Role::norm_gain || role == Role::running_var ? «1.0» : 0.0;", "0.0")], {}, {6}),
     ("an embedding's norm whose gradient takes its statistics for constants", "model/transformer.cpp",
      [("model/transformer.cpp", "«norm(layout.embed_norm, x)»;",
        "normscope::layer_norm<Real>(tape, {.eps = static_cast<Real>(config.norm_eps), .detached = true}, x,"

@@ -32,7 +32,7 @@ TEST_CASE("a perceptron learns a circle with the tape and the ops alone") {
     };
     constexpr auto gemm = GemmProvider::automatic;
     const auto in = tape.constant(x.data(), points, 2);
-    const auto features = activated_linear(tape, gemm, Activation::gelu, in, on_tape(w1), on_tape(b1));
+    const auto features = linear(tape, gemm, in, on_tape(w1), on_tape(b1), Activation::gelu);
     const auto logits = linear(tape, gemm, features, on_tape(w2), on_tape(b2));
     const auto loss = cross_entropy(tape, logits, std::span<const std::int32_t>(inside));
     tape.backward(loss);

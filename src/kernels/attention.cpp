@@ -122,19 +122,10 @@ void forward_of_head(const Attention<float>& a, Index item) {
 class BackwardOfHead {
  public:
   BackwardOfHead(const Attention<float>& attention, const AttentionGradients<float>& d, Index item)
-      : a_(attention),
-        item_(item),
-        beta_(d.beta),
-        q_(operand<struct Queries>(a_, a_.q, item)),
-        k_(operand<struct Keys>(a_, a_.k, item)),
-        v_(operand<struct Values>(a_, a_.v, item)),
-        d_out_(operand<struct OutGrads>(a_, d.out, item)),
-        dq_(a_.head(d.q, item)),
-        dk_(a_.head(d.k, item)),
-        dv_(a_.head(d.v, item)) {}
+      : a_(attention), d_(d), item_(item) {}
 
   void run() const {
-    float beta = beta_;  // the last block sees every key, so its products come first and may overwrite
+    float beta = d_.beta;  // the last block sees every key, so its products come first and may overwrite
     for (Index block = block_count(a_.queries(), query_block) - 1; block >= 0; --block, beta = 1) {
       const Index begin = block * query_block, end = std::min(begin + query_block, a_.queries());
       for (Index t = begin; t < end; t += query_tile) {
@@ -156,7 +147,7 @@ class BackwardOfHead {
     round_tile(a_, tile, p);
     round_tile(a_, tile, ds);
     gemm_in_thread(kernel_, rows, a_.head_dim(), tile.n_keys, OperandA<float>{ds, stride_, true}, keys_,
-                   {scale_, beta_, dq_.part(t, 0, rows, a_.head_dim())});
+                   {scale_, d_.beta, dq_.part(t, 0, rows, a_.head_dim())});
   }
 
   // dV += (P∘M)ᵀ dO and dK += dSᵀ Q of the block's queries: first the keys that all tiles of the block see,
@@ -176,16 +167,19 @@ class BackwardOfHead {
 
   const GemmKernel<float>& kernel_ = simd_kernels().gemm;
   const Attention<float>& a_;
+  const AttentionGradients<float>& d_;
   Index item_;
   Index stride_ = scratch_stride<float>(query_block);
-  float scale_ = score_scale(a_), beta_;
-  Matrix<float> q_, k_, v_, d_out_;
+  float scale_ = score_scale(a_);
+  Matrix<float> q_ = operand<struct Queries>(a_, a_.q, item_), k_ = operand<struct Keys>(a_, a_.k, item_);
+  Matrix<float> v_ = operand<struct Values>(a_, a_.v, item_);
+  Matrix<float> d_out_ = operand<struct OutGrads>(a_, d_.out, item_);
   OperandB<float> queries_t_ = pack_or_read_in_place<struct PackedQueriesT>(kernel_, q_.t());
   OperandB<float> out_grads_t_ = pack_or_read_in_place<struct PackedOutGradsT>(kernel_, d_out_.t());
   OperandB<float> queries_ = pack_or_read_in_place<struct PackedQueries>(kernel_, q_);
   OperandB<float> out_grads_ = pack_or_read_in_place<struct PackedOutGrads>(kernel_, d_out_);
   OperandB<float> keys_ = pack_or_read_in_place<struct PackedKeys>(kernel_, k_);
-  Matrix<float> dq_, dk_, dv_;
+  Matrix<float> dq_ = a_.head(d_.q, item_), dk_ = a_.head(d_.k, item_), dv_ = a_.head(d_.v, item_);
   float* weights_ = thread_scratch<float, struct Weights>((a_.keys() + 1) * stride_);
   float* grads_ = thread_scratch<float, struct Grads>((a_.keys() + 1) * stride_);
 };

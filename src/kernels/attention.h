@@ -46,8 +46,8 @@ struct AttentionGradients {
   Real beta = 0;
 };
 
-// Float: products by our own kernels, as they are too small for a library that packs both operands anew.
-// Double: the naive twin.
+// Attention of floats multiplies by our own kernels, since the products are too small for a library that packs
+// both operands anew. Attention of doubles is the naive twin.
 void attention_forward(const Attention<float>& attention);
 void attention_forward(const Attention<double>& attention);
 

@@ -3,8 +3,6 @@
 // fixed size, which threads share; kernels/arguments.h has the formulas.
 #pragma once
 
-#include <array>
-
 #include "core/portable_math.h"
 #include "core/scratch.h"
 #include "kernels/pointwise.h"
@@ -13,37 +11,39 @@ namespace normscope {
 
 constexpr Index row_block = 32;
 
-// A sum over rows: `width` numbers, added to `total` if that is not null.
-template <class Real>
-struct RowSum {
-  Real* total;
-  Index width;
-};
-
-// Call body(begin, end, sums) for each block of rows, with `sums` zeroed for the block to add to (null where
-// the total is), and add them to the totals in the order of the blocks. Each thread zeroes its own sums:
-// cache lines that another core has written are slow to load.
-template <class Real, std::size_t n, class Body>
-void blocks_with_sums(Index rows, const std::array<RowSum<Real>, n>& totals, Body body) {
+// Call body(begin, end, of_block) for each block of rows of a norm, where the sums over rows in `of_block`
+// are zeroed for the block to add to, and add them to those of `gradients` in the order of the blocks. Sums
+// of features have `width` numbers. Each thread zeroes its own sums: cache lines that another core has
+// written are slow to load.
+template <class Real, class Body>
+void norm_backward_blocks(Index rows, Index width, const NormGradients<Real>& gradients, Body body) {
+  using Gradients = NormGradients<Real>;
+  struct Sum {
+    Real* Gradients::*total;
+    Index size;
+  };
+  const Sum sums[] = {{&Gradients::dgain, width},
+                      {&Gradients::dbias, width},
+                      {&Gradients::dalpha, 1},
+                      {&Gradients::dshift, 1}};
   const Index blocks = block_count(rows, row_block);
-  Index size = 0;
-  for (const RowSum<Real>& sum : totals) size += blocks * sum.width;
   struct Partials;
-  Real* partials = thread_scratch<Real, Partials>(size);
+  Real* partials = thread_scratch<Real, Partials>(blocks * 2 * (width + 1));
   parallel_blocks(rows, row_block, [&](Index begin, Index end) {
-    std::array<Real*, n> sums;
-    Real* of_total = partials;
-    for (std::size_t i = 0; i < n; ++i) {
-      const auto [total, width] = totals[i];
-      sums[i] = total != nullptr ? of_total + begin / row_block * width : nullptr;
-      if (total != nullptr) std::fill_n(sums[i], width, Real(0));
-      of_total += blocks * width;
+    Gradients of_block = gradients;
+    Real* of_sum = partials;
+    for (const auto& [total, size] : sums) {
+      if (gradients.*total == nullptr) continue;
+      of_block.*total = of_sum + begin / row_block * size;
+      std::fill_n(of_block.*total, size, Real(0));
+      of_sum += blocks * size;
     }
-    body(begin, end, sums);
+    body(begin, end, of_block);
   });
-  for (const auto& [total, width] : totals) {
-    if (total != nullptr) sum_rows(blocks, width, partials, total);
-    partials += blocks * width;
+  for (const auto& [total, size] : sums) {
+    if (gradients.*total == nullptr) continue;
+    sum_rows(blocks, size, partials, gradients.*total);
+    partials += blocks * size;
   }
 }
 
@@ -56,10 +56,7 @@ void layer_norm_forward(const LayerNorm<Real>& norm, Real* y) {
 template <class Real>
 void layer_norm_backward(const LayerNorm<Real>& norm, const NormGradients<Real>& gradients) {
   const Index width = norm.shared_gain ? norm.cols / norm.groups : norm.cols;
-  const std::array<RowSum<Real>, 2> totals = {{{gradients.dgain, width}, {gradients.dbias, width}}};
-  blocks_with_sums(norm.rows, totals, [&](Index begin, Index end, const std::array<Real*, 2>& sums) {
-    NormGradients<Real> of_block = gradients;
-    of_block.dgain = sums[0], of_block.dbias = sums[1];
+  norm_backward_blocks(norm.rows, width, gradients, [&](Index begin, Index end, const auto& of_block) {
     kernels<Real>().layer_norm_backward(norm, of_block, begin, end);
   });
 }
@@ -180,13 +177,7 @@ void pointwise_norm_forward(const PointwiseNorm<Real>& norm, Real* y) {
 
 template <class Real>
 void pointwise_norm_backward(const PointwiseNorm<Real>& norm, const NormGradients<Real>& gradients) {
-  const std::array<RowSum<Real>, 4> totals = {{{gradients.dgain, norm.cols},
-                                               {gradients.dbias, norm.cols},
-                                               {gradients.dalpha, 1},
-                                               {gradients.dshift, 1}}};
-  blocks_with_sums(norm.rows, totals, [&](Index begin, Index end, const std::array<Real*, 4>& sums) {
-    const NormGradients<Real> of_block{gradients.dy, gradients.dx, gradients.beta, sums[0],
-                                       sums[1],      sums[2],      sums[3]};
+  norm_backward_blocks(norm.rows, norm.cols, gradients, [&](Index begin, Index end, const auto& of_block) {
     kernels<Real>().pointwise_norm_backward(norm, of_block, begin, end);
   });
 }

@@ -47,20 +47,7 @@ double residual_factor(const ModelConfig& config) {
 
 }  // namespace
 
-double first_value(Role role) {
-  switch (role) {
-    case Role::norm_gain:
-    case Role::running_var:
-      return 1.0;
-    case Role::bias:
-    case Role::norm_bias:
-    case Role::norm_shift:
-    case Role::running_mean:
-      return 0.0;
-    default:
-      fail("init", "no first value for role number ", static_cast<int>(role));
-  }
-}
+double first_value(Role role) { return role == Role::norm_gain || role == Role::running_var ? 1.0 : 0.0; }
 
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,

@@ -123,7 +123,7 @@ class ParameterBuffer {
   std::vector<Real> data_;
 };
 
-// Draws every parameter from (seed, its name) alone: unit normals or uniforms, scaled by the config's init.
+// Draw every parameter from (seed, its name) alone: unit normals or uniforms, scaled by the config's init.
 // Gains start at 1, biases and ReZero's scales at 0. So configs that differ in norm or placement share their
 // weights.
 template <class Real>

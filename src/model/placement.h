@@ -51,7 +51,7 @@ struct DepthFactor {
   bool is_one() const { return exponent == 0 && factor == 1; }
 };
 
-// A placement made of others: those of the first blocks and of the rest.
+// A placement made of others: one for the first blocks and one for the rest.
 enum class FirstBlocks { none, one, mix_post_fraction };
 struct Pattern {
   FirstBlocks first_blocks = FirstBlocks::none;

@@ -118,8 +118,8 @@ struct Transformer<Real>::Forward {
     return tape.parameter(parameters.at(p), gradients != nullptr ? gradients->at(p) : nullptr, p.rows(),
                           p.cols());
   }
-  Var<Real> linear(const LinearParameters& p, Var<Real> x) {
-    return normscope::linear(tape, mode, x, parameter(p.weight), parameter(p.bias));
+  Var<Real> linear(const LinearParameters& p, Var<Real> x, std::optional<Activation> activation = {}) {
+    return normscope::linear(tape, mode, x, parameter(p.weight), parameter(p.bias), activation);
   }
   // N(x), or x if there is no norm.
   Var<Real> norm(const NormParameters& p, Var<Real> x) {
@@ -192,8 +192,7 @@ struct Transformer<Real>::Forward {
       const Var<Real> in = linear(p.ffn_in, x), gate = linear(p.ffn_gate, x);
       hidden = swiglu(tape, gate, in);
     } else {
-      hidden = activated_linear(tape, mode, config.activation, x, parameter(p.ffn_in.weight),
-                                parameter(p.ffn_in.bias));
+      hidden = linear(p.ffn_in, x, config.activation);
     }
     tap(static_cast<int>(index) + 1, Site::ffn_hidden, hidden);
     return linear(p.ffn.out, norm(p.ffn.norm_inner, hidden));

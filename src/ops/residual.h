@@ -58,36 +58,30 @@ Var<Real> scale_by(Tape<Real>& tape, Var<Real> factor, Var<Real> x) {
   const typename Tape<Real>::Op op(tape, "learned scale", x.rows, x.cols);
   require(factor.size() == 1 || factor.size() == x.cols, "scale_by", "the factor must be one number, or ",
           x.cols, "; got ", factor.size());
-  const bool by_feature = factor.size() > 1;
-  // out = f in, row by row.
+  // One factor is a row of equal factors.
+  Real* factors = tape.template save<Real>(x.cols);
+  for (Index c = 0; c < x.cols; ++c) factors[c] = factor.data[factor.size() == 1 ? 0 : c];
   const auto scale_rows = [=](const Real* in, Real* out) {
-    parallel_for(x.rows, [&](Index r) {
-      kernels<Real>().multiply(x.cols, in + r * x.cols, factor.data, out + r * x.cols);
+    parallel_for(x.rows, [&](Index row) {
+      kernels<Real>().multiply(x.cols, in + row * x.cols, factors, out + row * x.cols);
     });
   };
   const Var<Real> y = tape.create(x.rows, x.cols);
-  if (by_feature) {
-    scale_rows(x.data, y.data);
-  } else {
-    axpby(x.size(), *factor.data, x.data, Real(0), y.data);
-  }
+  scale_rows(x.data, y.data);
 
   tape.record(y, [=](Tape<Real>& t) {
     const Real* dy = t.gradient(y).data;
-    Real* dfactor = t.add_to(factor);
-    if (!by_feature) {
-      if (dfactor != nullptr) *dfactor += static_cast<Real>(dot(x.size(), dy, x.data));
-      const Accumulator<Real> dx = t.accumulate(x);
-      return axpby(x.size(), *factor.data, dy, dx.beta, dx.data);
-    }
     struct Product;
     Real* product = thread_scratch<Real, Product>(x.size());
-    if (dfactor != nullptr) {
+    Real* dfactor = t.add_to(factor);
+    if (dfactor != nullptr && factor.size() == 1) {
+      *dfactor += static_cast<Real>(dot(x.size(), dy, x.data));
+    } else if (dfactor != nullptr) {
       multiply(x.size(), dy, x.data, product);
       sum_rows(x.rows, x.cols, product, dfactor);
     }
-    const Accumulator<Real> dx = t.accumulate(x);
     scale_rows(dy, product);
+    const Accumulator<Real> dx = t.accumulate(x);
     axpby(x.size(), Real(1), product, dx.beta, dx.data);
   });
   return y;

@@ -10,7 +10,7 @@
 namespace normscope {
 namespace {
 
-// Replaces x, whose singular value decomposition is USV', by nearly UV': five steps of the Newton-Schulz
+// Replace x, whose singular value decomposition is USV', by nearly UV': five steps of the Newton-Schulz
 // iteration x = (aI + bG + cG^2) x with G = xx', as in torch.optim.Muon but in the precision of Real.
 // Singular values from 0.003 to 1 end between 0.7 and 1.2. A tall x is multiplied by the smaller G = x'x on
 // its right.

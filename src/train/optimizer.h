@@ -39,7 +39,7 @@ class PartSums {
 
   explicit PartSums(const std::vector<ParameterPart>& parts);
 
-  // Sets sums[p] to the sum of measure_chunk(chunk) over the chunks of part p.
+  // Set sums[p] to the sum of measure_chunk(chunk) over the chunks of part p.
   template <class Measure>
   void measure(std::vector<Sum>& sums, Measure measure_chunk) {
     parallel_for(std::ssize(chunks_), [&](Index i) { by_chunk_[i] = measure_chunk(chunks_[i]); });
@@ -82,11 +82,11 @@ struct Moments {
 template <class Real>
 class Optimizer {
  public:
-  // Keeps a reference to the layout.
+  // The layout must outlive the optimiser.
   Optimizer(const TrainConfig& config, const ParameterLayout& layout);
 
-  // Update number `step`, counted from 1, with the gradients times `gradient_scale`. Returns the change of
-  // each part, in the order of parts_of(), valid until the next update.
+  // Take update number `step`, counted from 1, with the gradients times `gradient_scale`. The result is the
+  // change of each part, in the order of parts_of(), valid until the next update.
   const std::vector<WeightChange>& update(Index step, double lr, double gradient_scale,
                                           const ParameterBuffer<Real>& gradients,
                                           ParameterBuffer<Real>& parameters);

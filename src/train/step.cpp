@@ -28,7 +28,7 @@ void StepRunner::fill(Index step, Index micro) {
   sampler_.fill(fixed_batch_ ? 1 : step, micro * batch_size_, batch_size_, tokens_.data(), targets_.data());
 }
 
-// Returns the micro-batch's loss and leaves its term of the step's gradient in the model's gradients.
+// Compute the micro-batch's loss, and leave its term of the step's gradient in the model's gradients.
 double StepRunner::compute_micro_batch(Index step, Index micro, TapListener<float>* listener) {
   model_.gradients.clear();
   fill(step, micro);
@@ -39,7 +39,7 @@ double StepRunner::compute_micro_batch(Index step, Index micro, TapListener<floa
   return model_.loss_and_gradients(pass, 1.0f / static_cast<float>(grad_accum_), listener);
 }
 
-// Adds the statistics of this round's micro-batches in their order, whichever rank computed them.
+// Add the statistics of this round's micro-batches in their order, whichever rank computed them.
 void StepRunner::add_statistics(Index micro_batches, SiteStatistics& statistics) {
   const auto sites = micro_statistics_.sites();
   const auto heads = micro_statistics_.heads();

@@ -32,8 +32,8 @@ struct StepResult {
 
 class StepRunner {
  public:
-  // `model` and `train_text` must outlive the runner. `dropout`: false in a probe. Ranks
-  // take micro-batches in turn: rank r of R computes those of number r, r+R, ...
+  // `model` and `train_text` must outlive the runner. A probe sets `dropout` to false. Ranks take micro-batches
+  // in turn: rank r of R computes numbers r, r+R, ...
   StepRunner(const RunConfig& config, Model<float>& model, std::span<const Token> train_text,
              bool dropout = true, const Ranks& ranks = one_rank());
 
@@ -42,7 +42,7 @@ class StepRunner {
   // reuses its memory.
   const StepResult& compute(Index step, SiteStatistics* statistics = nullptr);
 
-  // Draws micro-batch `micro` of step s without running it; with train.fixed_batch, that of step 1.
+  // Draw micro-batch `micro` of step s without running it; with train.fixed_batch, that of step 1.
   void fill(Index step, Index micro = 0);
 
   // The tokens and targets of the last micro-batch.

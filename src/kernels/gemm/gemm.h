@@ -65,7 +65,7 @@ struct Gemm {
   Precision precision = Precision::fp32;
 };
 
-// Computes the product. Error: the shapes do not fit.
+// Compute the product. Error: the shapes do not fit.
 template <class Real>
 void gemm(GemmProvider provider, const Gemm<Real>& product);
 

@@ -140,7 +140,7 @@ struct KBlock {
     return pack_b(kernel, b(), thread_scratch<Element, struct TilesB>(packed_size(kernel, b())));
   }
 
-  // Computes a tile of C; with the last block of k its sums are final, and the epilogue follows.
+  // Compute a tile of C; with the last block of k its sums are final, and the epilogue follows.
   void compute_tile(Index tile, const OperandA<Element>& a, const OperandB<Element>& b) const {
     const Index row_tile = tile / grid.column_tiles, column_tile = tile % grid.column_tiles;
     const Index i = m() * row_tile / grid.row_tiles, rows = m() * (row_tile + 1) / grid.row_tiles - i;

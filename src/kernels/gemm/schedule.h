@@ -12,7 +12,7 @@ namespace normscope {
 template <class Element>
 void gemm_native(const GemmKernel<Element>& kernel, const Gemm<float>& product);
 
-// Applies the epilogue to the tile of C (rows, cols) that begins at (row, col) and whose sums are final.
+// Apply the epilogue to the tile of C (rows, cols) that begins at (row, col) and whose sums are final.
 template <class Real>
 void apply_epilogue(const Gemm<Real>& product, Index row, Index col, Index rows, Index cols);
 
