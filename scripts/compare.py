@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Compares runs. Runs that differ only in their seed are one row: mean ± standard error. In a grid, two configs are
-compared, seed by seed, where all other keys agree. Below the tables: how the configs differ, what stands out, what
-cannot be concluded. Losses are in nats per character; grad first/last: gradient norm of block 1 over that of block L;
-growth: rms of the stream after block L over that before block 1."""
+"""Compares runs. Runs that differ only in their seed are one row: mean ± standard error. Each config is compared, seed
+by seed, with the one that has the base's value of the first varied key and the same other keys; if there is none, with
+the first earlier config that differs from it in one key, else with the base. Below the tables: how the configs differ,
+what stands out, what cannot be concluded. Losses are in nats per character; grad first/last: gradient norm of block 1
+over that of block L; growth: rms of the stream after block L over that before block 1."""
 
 import csv
 import json
@@ -53,7 +54,8 @@ def print_runs(entries):
     if common:
         print("all: " + ", ".join(f"{title} {cell}" for title, cell, *_ in common) + "\n")
     if has_seeds:
-        print("±: standard error of the mean over seeds\n")
+        lost = any(0 < len(entry["group"].diverged) < len(entry["group"].runs) for entry in entries)
+        print("±: standard error of the mean over seeds" + lost * ", without those that diverged" + "\n")
 
 
 def marked(pair):
@@ -120,7 +122,8 @@ def main(arguments=None):
     parser.epilog = EXAMPLES
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
     parser.add_argument("--base", metavar="NAME",
-                        help="the run, by label or folder, that others are compared with (default: the first)")
+                        help="the reference, by label or folder (default: the first run): its value of the first "
+                        "varied key is subtracted in each setting")
     parser.add_argument("--target", metavar="LOSS", type=float,
                         help="add the steps, tokens and seconds to this validation loss, linear between evaluations")
     form = parser.add_mutually_exclusive_group()

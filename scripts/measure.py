@@ -253,7 +253,7 @@ def run():
     if found.get("sharpness"):
         print(f"sharpness {found['sharpness']:.4g}: gradient descent is unstable at rates above {2 / found['sharpness']:.2g}")
     elif "sharpness" in found:
-        print("no sharpness: in differences of float32 gradients the kinks of a ReLU pass for curvature")
+        print("no sharpness: it is not a number above 0, or the model has ReLU, whose kinks spoil differences of gradients")
 
 
 if __name__ == "__main__":

@@ -96,4 +96,4 @@ def run():
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, "plot")

@@ -48,8 +48,8 @@ def results(compared):
                      *(text(f).replace(" ± ", ' <span class="spread">± ') + "</span>" * (" ± " in f) for f in figures)])
     header = ["run", "seed", "status", "params", *(figure["title"] for figure in compared["runs"][0]["figures"].values())]
     pairs = [[text(pair[key]) for key in ("group", "base", "difference", "text")] for pair in compared["paired"]]
-    return section("Results", "A lower loss is better (nats per character). Where grad first/last, the norm of block 1's gradient over "
-                   "that of the last block's, is far below 1, the first blocks hardly learn; growth is the stream's rms after "
+    return section("Results", "A lower loss is better (nats per character). grad first/last is the norm of block 1's gradient over "
+                   "that of the last block's: if it is far below 1, the first blocks hardly learn. growth is the stream's rms after "
                    "the last block over that before the first. ± is the standard error of the mean over seeds.",
                    table(header, rows, numbers=range(3, len(header))),
                    "<h3>Seed by seed</h3>\n<p>Final validation loss of a run minus that of another: below 0 the run is better.</p>"
@@ -95,17 +95,18 @@ def pictures(groups):
 
     return section("Pictures", "The pictures of scripts/plot.py, each with a line on what to look for.",
         drawn("Loss", "Training loss as a line, validation loss as diamonds; dotted, what counting characters achieves on the same "
-              "validation text. A model that stays at the unigram level knows letters, and nothing of their order.",
+              "validation text. A model that stays at the unigram level has learnt letter frequencies, not order.",
               groups, losses, plot_loss.plot),
-        drawn("Gradient norm and clipping", "The norm of the whole gradient before clipping, and after it. It may look healthy although the "
-              "first blocks get nothing: see the next picture.", groups, plot_steps.Steps, plot_steps.plot),
+        drawn("Gradient norm and clipping", "The norm of the whole gradient before clipping, and the factor by which clipping multiplies "
+              "the gradient. The norm may look healthy although the first blocks get nothing: see the next picture.",
+              groups, plot_steps.Steps, plot_steps.plot),
         drawn("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the "
               "first blocks; one that falls by powers of ten does not.", groups, Site, plot_layers.plot),
         drawn("Before training, beside theory", "Points: the first logged step; dashed: what scripts/predict.py expects of such a "
               "config, whatever the seed. Placements that train very differently may still be alike here.",
               groups, Site, lambda kept: plot_layers.plot(kept, theory=True)),
-        drawn("Every layer at every step", "Steps to the right, depth upward; one colour scale holds for all runs. Where a gradient "
-              "darkens from below, it no longer reaches the first blocks.", groups, several_steps, plot_heatmap.plot),
+        drawn("Every layer at every step", "Steps to the right, depth upward; one colour scale holds for all runs. A gradient "
+              "that darkens from below no longer reaches the first blocks.", groups, several_steps, plot_heatmap.plot),
         drawn("Branch beside stream", "How large what a sublayer adds is, beside the stream that it joins. Far below 1, the block "
               "changes little.", groups, Branches, plot_branches.plot),
         drawn("Attention heads", "How widely a query attends, how much of it goes to the first token, how large logits "
@@ -133,7 +134,7 @@ def samples(groups):
 
 def files(groups):
     """The resolved config of each run, and its summary with machine and build, folded."""
-    return section("Configs and machines", "What it takes to repeat a run: its config, and the machine and build that it ran on.", *(
+    return section("Configs and machines", "To repeat a run you need its config, machine and build.", *(
         folded(f"{heading(group)}: <code>{text(run)}</code>",
                "".join(pre(json.dumps(part, indent=2, ensure_ascii=False)) for part in (run.config, run.summary) if part))
         for group in groups for run in group.runs))

@@ -10,9 +10,9 @@ SWEEP.json, in which // comments are allowed:
 
 An entry of the grid lists the values of a key, or names values that set several keys together. A case is a run that
 does not fit the grid. Every point of the grid and every case runs with every seed, as `normscope train --resume` into a
-folder named after what varies. DIR/summary.csv has a row for each run, DIR/labels.json the names of values and cases,
-which are the labels in tables, pictures and the page. A diverged run is a result. Sweeps of the same runs at the same
-time share the work.
+folder named after what varies. DIR/summary.csv has a row for each run that has ended, DIR/labels.json the names of
+values and cases, which are the labels in tables, pictures and the page. A diverged run is a result. Sweeps of the same
+runs at the same time share the work.
 Exit codes: 0 done; 1 a run failed, or the table could not be written; 2 usage or config error; 130 interrupted, with
 the state of every run saved (a second signal ends at once).
 """
@@ -82,11 +82,13 @@ def train_all(runs, jobs, start, table):
 
 
 def end_run(run, code, output):
-    """Sets the status and summary of a run whose process has ended with this exit code and output on stderr. Returns a
-    line of how."""
-    how = f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
-    run.status, message = STATUS.get(code, "failed"), output.split("\n")[-1] or how
-    if run.status in ("done", "diverged"):
+    """Sets the status and summary of a run whose process has ended with this exit code and output on stderr. Returns
+    the line to print: "done      lr=0.01  validation 2.5123  0:42"."""
+    run.status = STATUS.get(code, "failed")
+    message = output.split("\n")[-1] or (f"exit code {code}" if code >= 0 else f"ended by signal {-code}")
+    if run.status == "interrupted":
+        message = "its state is saved"  # the program's own advice is for a run outside a sweep
+    elif run.status in ("done", "diverged"):
         try:
             run.summary = read_json(run.folder / "summary.json")
         except (ScriptError, OSError) as error:
@@ -95,11 +97,12 @@ def end_run(run, code, output):
         message = f"validation {loss:.4f}"
     elif run.status == "done":
         message = ""
-    return f"{run.status:8}  {run.name}  {message}  {clock(run.summary.get('seconds', 0))}"
+    duration = clock(run.summary["seconds"]) if "seconds" in run.summary else ""
+    return f"{run.status:8}  {run.name}  {message}  {duration}".rstrip()
 
 
 def add_to_table(run, table, display):
-    """Writes the row of a run. What prevents it is displayed once."""
+    """Writes the row of a run. Prints a failure once."""
     before = table.problem
     table.add(run)
     if table.problem not in ("", before):

@@ -22,7 +22,8 @@ try:
     from torch import nn
     from torch.nn import functional
 except ImportError as import_error:
-    restart(import_error, "torch", f"install python3-torch, or give the script to a Python that has it: /path/to/python {sys.argv[0]} ...")
+    advice = f"install python3-torch, or give the script to a Python that has it: /path/to/python {sys.argv[0]} ..."
+    restart(import_error, advice, topic="torch")
 
 from lib import run_weights
 from lib.command import printable

@@ -330,6 +330,7 @@ class PairsAndRemarks(CompareTest):
         self.make_seeds("a", [2.5, 2.6])
         self.make_seeds("a", {3: None}, status="diverged", final_train_loss=1009349.8425)
         self.assertRegex(self.remarks("diverged")[0], r"^pre · layernorm \(1 of 3 seeds\): diverged at step 3; .*biased")
+        self.assertIn("\n±: standard error of the mean over seeds, without those that diverged\n", self.compare("runs"))
         (entry,) = self.comparison()["runs"]
         self.assertEqual((entry["status"], entry["figures"]["final_val_loss"]["n"]), ("1 diverged, 2 done", 2))
         self.assertAlmostEqual(entry["figures"]["final_train_loss"]["mean"], 4.25)
@@ -464,7 +465,8 @@ class Command(CompareTest):
         shown = self.compare("runs", "--target", "2.5")
         self.assertRegex(shown, r"steps to 2.5 +tokens to 2.5 +seconds to 2.5\n")
         self.assertRegex(shown, r" 21\.2 ± 3\.8 +1,360 ± 240 +9\.0 ± 1\.5\n")
-        self.assertIn("pre (1 of 3 seeds), post: no evaluation is at or below 2.5", shown)
+        self.assertIn("\n- pre (1 of 3 seeds): no evaluation is at or below 2.5; the steps to it are those of the other seeds\n", shown)
+        self.assertIn("\n- post: no evaluation is at or below 2.5\n", shown)  # no seed has steps to it
 
     def test_seconds_of_runs_without_that_column(self):
         for name, steps in (("every", range(1, 7)), ("some", (1, 3, 6))):

@@ -152,8 +152,12 @@ class Plots(MadeRuns):
         (bin_folder.parent / "pyvenv.cfg").write_text("home = /usr/bin\n", encoding="utf-8")
         path = f"{bin_folder}:{os.environ['PATH']}"
         self.has(self.plot("layers", run, start=(), env={**os.environ, "PATH": path}), "pre · layernorm")
-        self.refused("plot.py", "layers", run, start=("/usr/bin/python3", "-S"), code=1,
-                     says="install python3-matplotlib and python3-numpy")
+        for script, *arguments in (("plot.py", "layers", run), ("compare.py", run), ("report.py", run), ("measure.py", run),
+                                   ("predict.py", run / "config.json"), ("to_tensorboard.py", run, "-o", "events")):
+            result = self.call(script, *arguments, start=("/usr/bin/python3", "-S"))
+            topic = script.removesuffix(".py").removeprefix("to_")
+            self.assertRegex(result.stderr, rf"\A\[{topic}\] .*; install python3-matplotlib and python3-numpy\n\Z")
+            self.assertEqual(result.returncode, 1)
 
 
 if __name__ == "__main__":

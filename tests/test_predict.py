@@ -7,6 +7,7 @@ import json
 import math
 import os
 import unittest
+from unittest import mock
 
 from cli import ROOT, CliTest, read_csv, read_safetensors, sites_of, write_safetensors
 from made_runs import MadeRuns
@@ -286,6 +287,9 @@ class Command(CliTest):
             of(norm="l1norm")
         self.assertRegex(self.predict("none.json", code=2).stderr, r"^\[config\] .*none\.json")
         self.assertIn("--tolerance: got -1.0; expected a number from 0", self.predict(self.make(), "--tolerance", "-1", code=2).stderr)
+        with mock.patch.dict(os.environ, NORMSCOPE_BINARY="no/program"):
+            self.assertRegex(self.predict(self.make(), code=1).stderr,
+                             r"^\[predict\] no/program: No such file .*: build it, or name it in NORMSCOPE_BINARY\n$")
         self.assertEqual(self.normscope("predict", "x", code=2).stderr,
                          "[normscope] predict is a script; run scripts/predict.py, which has --help\n")
 

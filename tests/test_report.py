@@ -138,7 +138,7 @@ class Report(MadeRuns):
         summary = (run / "summary.json").read_text()
         (run / "summary.json").unlink()
         often = (f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); import report\n"
-                 "report.watched.__defaults__ = (0.1, 3)  # seconds between looks; patience\nreport.main(report.run)")
+                 "report.watched.__defaults__ = (0.1, 3)  # seconds between looks; patience\nreport.main(report.run, 'report')")
         watching = subprocess.Popen([sys.executable, "-c", often, "--watch", str(run), "-o", str(page)], cwd=self.root,
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(watching.kill)

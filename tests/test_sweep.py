@@ -353,8 +353,8 @@ class Stopped(SweepTest):
         self.wait_for(lambda: len(self.children_of(process)) == 1)
         os.kill(children["steps=100001"], signal.SIGKILL)
         out, errors = self.end(process, 1)
-        self.assertRegex(out, "(?m)^interrupted +steps=100000 ")
-        self.assertRegex(out, "(?m)^failed +steps=100001 +ended by signal 9 ")
+        self.assertRegex(out, "(?m)^interrupted +steps=100000 +its state is saved$")  # no advice but the sweep's
+        self.assertRegex(out, "(?m)^failed +steps=100001 +ended by signal 9$")
         self.assertRegex(errors, r"^\[sweep\] 1 of 2 runs failed; .*\n\[sweep\] 1 of 2 runs interrupted, .*\n$")
         self.assertEqual({name: row["status"] for name, row in self.table().items()}, {"steps=100001": "failed"})
 

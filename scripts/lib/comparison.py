@@ -248,7 +248,9 @@ def remarks_on_run(group, run, target=None):
             leak = " in training; its training loss is not that of a causal model"
         remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so a prediction knows of later characters{leak}"))
     if target is not None and not run.probe and record[TO_TARGET] is None:
-        remarks.append(("target", f"no evaluation is at or below {target:g}; steps to it are of the other seeds"))
+        reached_by_others = any(other.record.get(TO_TARGET) is not None for other in group.runs)
+        others = "; the steps to it are those of the other seeds" if reached_by_others else ""
+        remarks.append(("target", f"no evaluation is at or below {target:g}{others}"))
     return remarks
 
 

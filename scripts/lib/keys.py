@@ -34,7 +34,9 @@ def value_without_effect(entry):
 
 @functools.cache
 def fields():
-    """{dotted key: its JSON Schema}, in the order of the program's table. Its `x-` members say what a difference in the key means."""
+    """{dotted key: its JSON Schema}, in the order of the program's table. Members of our own: x-label, the form in which
+    a label has the value; x-else, the value where the key has no effect; x-text, if the value is the path of a text;
+    x-bookkeeping, if the key changes no result."""
     entries = {}
 
     def walk(section, prefix):

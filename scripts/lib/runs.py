@@ -21,7 +21,7 @@ try:
     import matplotlib
     import numpy as np
 except ImportError as import_error:
-    restart(import_error, "plot", "install python3-matplotlib and python3-numpy")
+    restart(import_error, "install python3-matplotlib and python3-numpy")
 
 from lib import safetensors_io  # after numpy, which it needs
 
@@ -29,8 +29,8 @@ PLACEMENT, NORM = "model.norm_placement", "model.norm"
 LARGEST = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest that a run can write
 
 
-def main(run, topic="plot"):
-    """Calls `run` and turns an error into one line on stderr and an exit code."""
+def main(run, topic):
+    """Calls `run` and turns an error into one line `[topic] message` on stderr and an exit code."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it reports its caches on a first start
     if code := run_command(run, topic):
         sys.exit(code)
@@ -320,10 +320,10 @@ def natural_order(path):
 
 
 def ask(*arguments, purpose):
-    """Runs the program with these arguments and returns subprocess's result; `purpose`: what it is needed for, in
-    words."""
+    """Runs the program with these arguments and returns a CompletedProcess. `purpose`: the reason why the program is
+    needed, for the error, such as "knows the keys"."""
     try:
         return subprocess.run([program(), *arguments], capture_output=True, check=False)
     except OSError as error:
-        raise ScriptError(f"{printable(program())}: {error.strerror}; it {purpose}: build it, or name it in NORMSCOPE",
-                        1) from None
+        raise ScriptError(f"{printable(program())}: {error.strerror}; it {purpose}: build it, or name it in "
+                          "NORMSCOPE_BINARY", 1) from None

@@ -32,12 +32,13 @@ def fit_streams():
             stream.reconfigure(encoding=encoding if is_other else None, errors="backslashreplace")
 
 
-def restart(error, topic, advice):
-    """On an ImportError: starts the script again with the distribution's Python, which may have the package, or prints
-    one line that names it and exits with 1. A program that is none of these scripts gets the error."""
+def restart(error, advice, topic=None):
+    """On an ImportError: starts the script again with the distribution's Python, which may have the package. If that is
+    running already, prints one line `[topic] error; advice` and exits with 1; `topic` is the name of the script unless
+    it is given. A program that is none of these scripts gets the error."""
     if not is_running_a_script():
         raise error
     if sys.executable != SYSTEM_PYTHON and os.access(SYSTEM_PYTHON, os.X_OK):
         os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
-    print(f"[{topic}] {error}; {advice}", file=sys.stderr)
+    print(f"[{topic or Path(sys.argv[0]).stem.removeprefix('to_')}] {error}; {advice}", file=sys.stderr)
     sys.exit(1)

@@ -59,8 +59,8 @@ def claims(runs):
     low, middle, high = (limit(runs, rate) for rate in RATES)
     yield Claim("models that do not learn though one of larger A does", count_out_of_order(runs), 0, 0)
     yield Claim("lr 0.001: A at which learning ends", middle, 5, 20)
-    yield Claim("that of lr 0.001 over that of lr 0.003", middle / high, 2, 5)
-    yield Claim("that of lr 0.0003 over that of lr 0.001", low / middle, 1, 5)
+    yield Claim("A at which learning ends: lr 0.001 over lr 0.003", middle / high, 2, 5)
+    yield Claim("A at which learning ends: lr 0.0003 over lr 0.001", low / middle, 1, 5)
 
 
 def table(runs):

@@ -31,7 +31,7 @@ def claims(gradients):
         return log_slope(DEPTHS, [gradients[placement, depth][:, -1].mean() for depth in DEPTHS])
 
     yield Claim("pre: slope of log |dW2| of block L against log L", slope("pre"), -0.55, -0.35)
-    yield Claim("post: the same", slope("post"), 0.0, 0.2)
+    yield Claim("post: slope of log |dW2| of block L against log L", slope("post"), 0.0, 0.2)
     by_block = gradients["pre", 14].mean(axis=0)
     yield Claim("pre, L 14: |dW2| of block 1 over block L, law's √((1 + 1.5 L)/2.5) = 3.0",
                 by_block[0] / by_block[-1], 2.2, 3.8)
