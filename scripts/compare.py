@@ -22,7 +22,7 @@ EXAMPLES = """examples:
   scripts/compare.py runs/sweep --base "pre · L 12"
   scripts/compare.py runs/sweep --target 2.0               what a validation loss of 2.0 takes
 """
-# Columns of the table before the figures: title, and member of an entry of comparison()["runs"].
+# Columns of the table before the metrics: title, and member of an entry of comparison()["runs"].
 FACTS = [("placement", "placement"), ("norm", "norm"), ("L", "n_layer"), ("params", "params"), ("status", "status")]
 # {member: the config's key}
 KEYS = {"placement": "model.norm_placement", "norm": "model.norm", "n_layer": "model.n_layer"}
@@ -41,14 +41,15 @@ def print_table(columns, indent=""):
 def print_runs(entries):
     """Prints the table of groups. If there are more than two, a column that repeats the labels is left out, and a
     column with one value for all groups becomes a line below the table."""
-    columns = [["run", *(e["label"] for e in entries)]]
-    if has_seeds := any(len(e["seeds"]) > 1 for e in entries):
-        columns += [["seeds", *(str(len(e["seeds"])) for e in entries)]]
+    columns = [["run", *(entry["label"] for entry in entries)]]
+    if has_seeds := any(len(entry["seeds"]) > 1 for entry in entries):
+        columns += [["seeds", *(str(len(entry["seeds"])) for entry in entries)]]
     for title, key in FACTS:
         if len(entries) < 3 or KEYS.get(key) not in entries[0]["group"].labelled:
-            columns.append([title, *(f"{e[key]:,}" if isinstance(e[key], int) else str(e[key]) for e in entries)])
-    for key, figure in entries[0]["figures"].items():
-        columns.append([figure["title"], *(e["figures"][key]["text"] for e in entries)])
+            cells = [f"{entry[key]:,}" if isinstance(entry[key], int) else str(entry[key]) for entry in entries]
+            columns.append([title, *cells])
+    for key, metric in entries[0]["figures"].items():
+        columns.append([metric["title"], *(entry["figures"][key]["text"] for entry in entries)])
     common = [column for column in columns[1:] if len(entries) > 2 and len(set(column[1:])) == 1]
     print_table([column for column in columns if column not in common])
     if common:
@@ -59,12 +60,18 @@ def print_runs(entries):
 
 
 def marked(pair):
+    """The difference, with an asterisk if it is clear: "-0.061 ± 0.009*"."""
     return pair["difference"] + "*" * (pair["verdict"] == "a clear difference")
 
 
-def print_pairs(pairs, key):
-    """Prints the differences seed by seed: those of a grid, whose pairs differ in `key` alone, as a table with a row a
-    setting, the others as a list."""
+def print_pairs(pairs, compared_key):
+    """Prints the differences seed by seed. Pairs that differ in the compared key alone become a table if there are
+    several settings of the other keys; the rest is a list:
+
+        setting  pre            post minus pre
+        L 6      2.41 ± 0.01    +0.02 ± 0.01
+        L 12     2.38 ± 0.01    +0.71 ± 0.02*
+    """
     grid = [pair for pair in pairs if pair["setting"] is not None]
     rows = {pair["base"]: pair for pair in grid}
     if len(rows) > 1:
@@ -74,7 +81,8 @@ def print_pairs(pairs, key):
         cells = {(pair["values"][0], pair["base"]): marked(pair) for pair in grid}
         columns += [[f"{value} minus {base}", *(cells.get((value, row), "-") for row in rows)]
                     for value in dict.fromkeys(value for value, _ in cells)]
-        print(f"final val in each setting, and differences by {key}, seed by seed (*: clear, by Student's t at 5%):\n")
+        print(f"final val in each setting, and differences by {compared_key}, seed by seed (*: clear, by Student's t at "
+              "5%):\n")
         print_table(columns, "  ")
         pairs = [pair for pair in pairs if pair not in grid]
     for base in dict.fromkeys(pair["base"] for pair in pairs):
@@ -95,19 +103,20 @@ def print_rates(pairs):
 
 
 def print_csv(entries):
-    """Prints the table as CSV: a row a group; a column for each key in which groups differ. Figures are means over
-    seeds, followed by their standard error; `_at_most` is true where the figure to a target is an upper bound."""
-    varied = [key for key in dict.fromkeys(key for e in entries for key in e["keys"]) if key not in KEYS.values()]
-    parts = {"mean": "", "standard_error": "_standard_error", "at_most": "_at_most"}
-    columns = [(key, part) for key, figure in entries[0]["figures"].items() for part in parts if part in figure]
+    """Prints the table as CSV: a row a group; a column for each key in which groups differ. Metrics are means over
+    seeds, followed by their standard error; `_at_most` is true if the mean of a metric to a target is an upper bound."""
+    keys = dict.fromkeys(key for entry in entries for key in entry["keys"])
+    varied = [key for key in keys if key not in KEYS.values()]
+    suffixes = {"mean": "", "standard_error": "_standard_error", "at_most": "_at_most"}
+    columns = [(key, member) for key, metric in entries[0]["figures"].items() for member in suffixes if member in metric]
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    figures = [key + parts[part] for key, part in columns]
-    writer.writerow(["run", "seeds", *(key for _, key in FACTS), *figures, *varied])
-    for e in entries:
-        values = [e["figures"][key][part] for key, part in columns]
-        writer.writerow([e["label"], len(e["seeds"]), *(e[key] for _, key in FACTS),
+    titles = [key + suffixes[member] for key, member in columns]
+    writer.writerow(["run", "seeds", *(key for _, key in FACTS), *titles, *varied])
+    for entry in entries:
+        values = [entry["figures"][key][member] for key, member in columns]
+        writer.writerow([entry["label"], len(entry["seeds"]), *(entry[key] for _, key in FACTS),
                          *("" if value is None or math.isnan(value) else value for value in values),
-                         *(printable(e["keys"].get(key, "")) for key in varied)])
+                         *(printable(entry["keys"].get(key, "")) for key in varied)])
 
 
 def print_json(result):

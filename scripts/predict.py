@@ -138,7 +138,7 @@ def print_against(path, config, tolerance):
         print(f"not compared: {fault}")
     if not off and not faults:
         seeds = f"{len(squares)} seeds" if len(squares) > 1 else "1 seed, whose spread is unknown"
-        print(f"all {np.count_nonzero(~np.isnan(ratio))} figures are as predicted; {seeds}")
+        print(f"all {np.count_nonzero(~np.isnan(ratio))} values are as predicted; {seeds}")
     return int(bool(off or faults))
 
 
@@ -170,7 +170,7 @@ def run():
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides a key of the config")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="as CSV: layer,site,rms,grad_rms")
-    form.add_argument("--json", action="store_true", help="as JSON, with all figures")
+    form.add_argument("--json", action="store_true", help="as JSON, with all values")
     form.add_argument("--against", metavar="RUN|FOLDER|FILE", help="measured values over the prediction")
     parser.add_argument("--tolerance", type=float, metavar="X", default=TOLERANCE,
                         help="with --against: how far off a site may be, relatively (default: %(default)g)")

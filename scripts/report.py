@@ -69,7 +69,7 @@ def drawn(title, caption, groups, read, plot):
             except ScriptError as error:
                 reasons.setdefault(str(error).removeprefix(f"{run}: "), []).append(str(run))
         if good:
-            kept.append(group.of(good))
+            kept.append(group.restricted_to(good))
     left_out = [f"Left out: {', '.join(runs)}: {reason}" for reason, runs in reasons.items()]
     if not kept:
         return folded(text(title), "<p>No run has what this picture shows.</p>" + notes(left_out), still=True)

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from cli import ROOT
 
-from lib.comparison import FIGURES, comparison  # in scripts, which cli.py puts on the path
+from lib.comparison import METRICS, comparison  # in scripts, which cli.py puts on the path
 from lib.files import read_json
 from lib.runs import find_runs
 
 PAGE = Path(ROOT, "configs", "course", "README.md")
 RUNS = "runs/course/"  # a table of ranges begins with the folder that its figures are of
 DIVERGED = "diverged"
-COLUMNS = {title: (key, kind) for key, title, kind in FIGURES}
+COLUMNS = {title: (key, kind) for key, title, kind in METRICS}
 NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?")
 
 
@@ -81,7 +81,7 @@ def train(grid, seeds, folder):
 def values_of(group, title):
     """A figure of the runs of a group on the scale on which its range is symmetric; None if all of them diverged."""
     key, kind = COLUMNS[title]
-    values = group.figures(key)
+    values = group.metric_values(key)
     if len(group.diverged) == len(group.runs):
         return None
     return [math.log10(value) for value in values] if kind == "ratio" else values

@@ -21,7 +21,7 @@ HOSTILE = "a\x1b[31m\nb\x07\u202ec,\"d"
 SUMMARY = {"status": "done", "steps": 2, "params": 7760, "vocab": VOCABULARY, "final_train_loss": 4.25, "grad_first_last": 0.8,
            "growth": 2.5, "tokens_per_s": 1e5, "branch_share": 0.5, "corpus_hash": "0123456789abcdef"}
 COLUMNS = ["run", "seeds", "placement", "norm", "n_layer", "params", "status"] + [
-    f"{key}{part}" for key, _, _ in comparison.FIGURES for part in ("", "_standard_error")]
+    f"{key}{part}" for key, _, _ in comparison.METRICS for part in ("", "_standard_error")]
 
 
 class Arithmetic(unittest.TestCase):
@@ -47,7 +47,7 @@ class Arithmetic(unittest.TestCase):
                                    ([7.0123e-17], "ratio", "7.01e-17"), ([1009349.8], "loss", "1.01e+06"),
                                    ([1e6, 2e6], "loss", "1.5e+06 ± 5e+05"), ([2.0, 2.0], "ratio", "2 ± 0"), ([0.8] * 3, "ratio", "0.8 ± 0"),
                                    ([52100, 52300], "speed", "52.2k"), ([1.0, math.inf], "ratio", "inf")):
-            self.assertEqual(pairs.figure_text(values, kind), text)
+            self.assertEqual(pairs.metric_text(values, kind), text)
         self.assertEqual(pairs.with_error(-0.01442, 0.00291), "-0.0144 ± 0.0029")
 
 
@@ -412,7 +412,7 @@ class Command(CompareTest):
     def test_the_table_and_its_forms_agree(self):
         shown = self.compare("runs", "runs/pre-1/")  # named twice: one run
         self.assertEqual(re.split("  +", shown.splitlines()[0]), ["run", "seeds", "placement", "norm", "L", "params", "status", *(
-            title for _, title, _ in comparison.FIGURES)])
+            title for _, title, _ in comparison.METRICS)])
         self.assertRegex(shown, r"(?m)^pre +3 +pre +layernorm +2 +7,760 +done +2\.500 ± 0\.058 ")
         result = json.loads(self.compare("--json", "runs"))
         self.assertEqual([(run["label"], run["keys"], run["choices"], run["seeds"]) for run in result["runs"]],

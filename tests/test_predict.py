@@ -300,19 +300,19 @@ class Command(CliTest):
         for model in ({}, {"norm_placement": ["pre", "post", "sandwich"]}):
             config = self.make(**model)
             self.probe(config)
-            self.assertIn("all 48 figures are as predicted; 8 seeds\n", self.against(config, "probe", 0))
+            self.assertIn("all 48 values are as predicted; 8 seeds\n", self.against(config, "probe", 0))
         self.assertRegex(self.against(self.make(), "probe", 1), "first to leave: the activation at .* of layer ")
         self.assertIn("not compared: model.d_model is 64; the config has 128\n", self.against(self.make(d_model=128), "probe", 1))
         self.assertIn("attn_in of layer 3 is no site of the config\n", self.against(self.make(n_layer=2), "probe", 1))
         self.normscope("train", self.make(n_layer=2), "--out", "run", "--set", "train.steps=1")
-        self.assertIn("all 34 figures are as predicted; 1 seed, whose spread is unknown\n", self.against(self.make(n_layer=2), "run", 0))
+        self.assertIn("all 34 values are as predicted; 1 seed, whose spread is unknown\n", self.against(self.make(n_layer=2), "run", 0))
         self.assertRegex(self.predict(config, "--against", "nowhere", code=1).stderr, r"^\[predict\] nowhere: No such file")
 
     def test_against_a_file(self):
         config = self.make()
         self.normscope("probe", config, "--dump", "sound.safetensors")
         said = self.against(config, "sound.safetensors", 0)
-        self.assertIn("all 48 figures are as predicted; 1 seed, whose spread is unknown\n", said)
+        self.assertIn("all 48 values are as predicted; 1 seed, whose spread is unknown\n", said)
         tensors, _ = read_safetensors(self.path("sound.safetensors"))
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("act")}
 
@@ -331,7 +331,7 @@ class Command(CliTest):
         self.assertIn("act.2.steam is no site of the config", said(1, act__2__steam=x))
         self.assertIn("act.4.stream is no site of the config", said(1, act__4__stream=x))
         some = {name: None for name in tensors if not name.endswith("stream")}
-        self.assertIn("all 8 figures", said(0, **some))  # a kind of site may be left out
+        self.assertIn("all 8 values", said(0, **some))  # a kind of site may be left out
         self.write("bad.safetensors", b"bad")
         self.assertRegex(self.predict(config, "--against", "bad.safetensors", code=1).stderr, r"^\[predict\] .*not even a header")
 

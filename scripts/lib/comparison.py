@@ -1,19 +1,20 @@
-"""The comparison of groups of runs: figures, differences seed by seed, remarks."""
+"""The comparison of groups of runs: metrics, differences seed by seed, remarks."""
 
 import collections
+import itertools
 import math
 import statistics
 
-from lib.groups import STEPS, base_of, choices, difference, group_by_config, config_text, named_choices, words
+from lib.groups import STEPS, base_of, choices, difference, group_by_config, config_text, named_choices, value_text
 from lib.keys import NORMS, PLACEMENTS
-from lib.pairs import (TOO_FEW, best_rates, figure_text, incomparable_keys, pair_of, partners_of, repeats_of,
+from lib.pairs import (TOO_FEW, best_rates, metric_text, incomparable_keys, pair_of, partners_of, repeats_of,
                        standard_deviation, standard_error)
 from lib.command import ScriptError, printable
 from lib.runs import NORM, PLACEMENT, STEP_BYTES, UNLOGGED, np
 from lib.sites import SITES, placements
 
-# The columns of figures: key of a run's record, title, and the kind that pairs.figure_text takes.
-FIGURES = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"),
+# The columns of metrics: key of a run's record, title, and the kind that pairs.metric_text takes.
+METRICS = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"),
            ("final_train_loss", "final train", "loss"), ("grad_first_last", "grad first/last", "ratio"),
            ("growth", "growth", "ratio"), ("tokens_per_s", "tokens/s", "speed")]
 AXES = {"steps": "count", "tokens": "count", "seconds": "ratio"}  # {what a target costs: how it is written}
@@ -30,51 +31,54 @@ LEAST_GROWTH = 2.0  # a factor; less is not called growth
 
 
 def comparison(runs, base=None, target=None):
-    """{"key", "runs", "paired", "rates", "remarks"} of the runs, compared with the base (a label or a run folder),
-    else with the first group. "key": the one by which pairs.partners_of chooses pairs. An entry of "runs" has its
-    Group as "group". `target`: a validation loss; the steps, tokens and seconds to it become figures."""
-    columns = FIGURES
+    """{"key", "runs", "paired", "rates", "remarks"} of the runs. "key": the compared key, by which pairs.partners_of
+    chooses pairs; "runs": a list of entry_of each group; "paired" and "rates": lists of pair_of; "remarks": as
+    entries_of has them. `base`: a label or a run folder, by default the first group. `target`: a validation loss; the
+    steps, tokens and seconds to it become metrics. ScriptError: no group is the base."""
+    columns = METRICS
     if target is not None:
-        columns = FIGURES + [(f"{axis}_to_target", f"{axis} to {target:g}", kind) for axis, kind in AXES.items()]
+        columns = METRICS + [(f"{axis}_to_target", f"{axis} to {target:g}", kind) for axis, kind in AXES.items()]
         for run in runs:
             run.record |= reached(target, run)
     groups = group_by_config(runs)
     base = base_of(groups, base)
-    key = next(iter(base.varied), PLACEMENT)
-    partners, repeats = partners_of(groups, base, key), repeats_of(groups, base)
-    pairs = list(filter(None, (pair_of(group, partner, key) for group, partner in partners.items())))
+    compared_key = next(iter(base.varied), PLACEMENT)
+    partners, repeats = partners_of(groups, base, compared_key), repeats_of(groups, base)
+    pairs = list(filter(None, (pair_of(group, partner, compared_key) for group, partner in partners.items())))
     rates = best_rates([group for group in groups if group not in repeats])
-    return {"key": key, "runs": [entry_of(group, base, columns) for group in groups], "paired": pairs,
-            "rates": rates, "remarks": remarks_on(groups, partners, key, pairs, rates, target)}
+    return {"key": compared_key, "runs": [entry_of(group, base, columns) for group in groups], "paired": pairs,
+            "rates": rates, "remarks": remarks_on(groups, partners, compared_key, pairs, rates, target)}
 
 
-def entry_of(group, base, columns=FIGURES):
-    """A group's row of the table, as numbers and as text."""
-    times = collections.Counter(sorted(printable(run.record["status"]) for run in group.runs))
-    figures = {}
+def entry_of(group, base, columns=METRICS):
+    """A row of the table: the Group as "group", facts about it, and its metrics as "figures", {key: {"title", "text",
+    "mean", "n", "sd", "standard_error"}}; a metric to a target also has "at_most", whether the mean is an upper
+    bound."""
+    counts = collections.Counter(sorted(printable(run.record["status"]) for run in group.runs))
+    metrics = {}
     for key, title, kind in columns:
-        values = group.figures(key)
-        figures[key] = {"title": title, "mean": statistics.fmean(values) if values else None, "n": len(values),
+        values = group.metric_values(key)
+        metrics[key] = {"title": title, "mean": statistics.fmean(values) if values else None, "n": len(values),
                         "sd": standard_deviation(values), "standard_error": standard_error(values),
-                        "text": figure_text(values, kind)}
+                        "text": metric_text(values, kind)}
         if key.endswith("_to_target"):
-            figures[key]["at_most"] = is_bound = bool(values) and any(group.figures("target_at_most"))
+            metrics[key]["at_most"] = is_bound = bool(values) and any(group.metric_values("target_at_most"))
             if is_bound:
-                figures[key]["text"] = "≤ " + figure_text([statistics.fmean(values)], kind)
+                metrics[key]["text"] = "≤ " + metric_text([statistics.fmean(values)], kind)
     return {"group": group, "label": group.label, "keys": group.varied, "choices": choices(base, group),
             "seeds": [run.seed for run in group.runs], "folders": [str(run.folder) for run in group.runs],
-            "placement": words(PLACEMENT, group.runs[0].value(PLACEMENT)),
+            "placement": value_text(PLACEMENT, group.runs[0].value(PLACEMENT)),
             "norm": group.value(NORM), "n_layer": group.runs[0].value("model.n_layer"),
             "params": group.runs[0].record.get("params", 0),
-            "status": ", ".join(name if len(times) == 1 else f"{count} {name}" for name, count in times.items()),
-            "figures": figures}
+            "status": ", ".join(name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items()),
+            "figures": metrics}
 
 
 def reached(target, run):
-    """{"steps_to_target", "tokens_to_target", "seconds_to_target", "target_at_most"}: what it took a run to come down
-    to a validation loss, linear between evaluations; None where no evaluation is as low, or where the logs do not say.
-    "target_at_most": whether the first evaluation is already below the target, so that the figures are upper
-    bounds."""
+    """{"steps_to_target", "tokens_to_target", "seconds_to_target", "target_at_most"}: the steps, tokens and seconds
+    after which a run's validation loss came down to the target, linear between evaluations; None if no evaluation is
+    as low, or if the logs lack the column. "target_at_most": whether the first evaluation is already below the target,
+    so that the numbers are upper bounds."""
     steps, losses = run.evaluations().T
     below = np.flatnonzero(losses <= target)
     if not below.size:
@@ -108,14 +112,14 @@ def entries_of(sentences, total):
     return entries
 
 
-def remarks_on(groups, partners, key, pairs=(), rates=(), target=None):
-    """What sets each group apart from its partner, what stands out, and what cannot be concluded, as entries_of has
-    it. `pairs` and `rates`: the differences seed by seed, and those between learning rates."""
+def remarks_on(groups, partners, compared_key, pairs=(), rates=(), target=None):
+    """Remarks, as entries_of has them: how each group differs from its partner, which of its results stand out, and
+    what cannot be concluded. `pairs` and `rates`: the differences seed by seed, and those between learning rates."""
     sentences = collections.defaultdict(collections.Counter)
-    grid = {group: base for group, base in partners.items() if choices(base, group) == [key]}
+    grid = {group: base for group, base in partners.items() if choices(base, group) == [compared_key]}
     for group, base in partners.items():
         is_in_grid = group in grid and len(set(grid.values())) > 1
-        base_text = f"{words(key, base.value(key))} in the same setting" if is_in_grid else base.label
+        base_text = f"{value_text(compared_key, base.value(compared_key))} in the same setting" if is_in_grid else base.label
         for kind, sentence in remarks_on_partner(group, base, base_text):
             sentences[kind, sentence][group] = len(group.runs)
     for group in groups:
@@ -149,15 +153,15 @@ def remarks_on(groups, partners, key, pairs=(), rates=(), target=None):
 
 
 def digits_of(run):
-    """Whose digits the numbers of a run are: "portable", or the reason why not and the processor; None if unknown."""
+    """Whether a run's numbers are portable: "portable", or the reason why not and the processor; None if unknown."""
     summary = run.summary
     digits = summary.get("digits")
     return digits if digits in (None, "portable") else f"{digits} ({summary.get('isa')}, {summary.get('cpu')})"
 
 
 def remarks_on_partner(group, base, base_text):
-    """[(kind, what follows the group's label)] on a group and the one that it is subtracted from, which `base_text`
-    names."""
+    """[(kind, sentence after the group's label)] on the difference between a group and its partner `base`. `base_text`:
+    the words for that partner."""
     if group.keys == base.keys:
         return [("repeat", f": repeats {base.label}: the configs are the same, so no key explains a difference")]
     remarks = [("differs", f" against {base_text}: {difference_text(base, group)}")]
@@ -170,9 +174,9 @@ def remarks_on_partner(group, base, base_text):
 
 
 def weights_text(base, group, base_text):
-    """ ": 50% more weights than gelu; model.d_ff 171 makes them equal" where two groups have so different numbers of
-    weights although no key of the size was chosen; else "". A d_ff is named if they differ in the activation."""
-    sizes = [one.runs[0].record.get("params") or 0 for one in (base, group)]
+    """ ": 50% more weights than gelu; model.d_ff 171 makes them equal" if the numbers of weights differ by over 5%
+    although nobody changed a size key; else "". A d_ff is named if the groups differ in the activation."""
+    sizes = [group_or_base.runs[0].record.get("params") or 0 for group_or_base in (base, group)]
     chosen = [key for key, *_, follows in difference(base, group) if not follows]
     if min(sizes) <= 0 or abs(sizes[1] / sizes[0] - 1) <= OTHER_WEIGHTS or {"data.path", *SIZE_KEYS} & set(chosen):
         return ""
@@ -186,23 +190,38 @@ def weights_text(base, group, base_text):
 
 
 def difference_text(base, group):
-    """The keys in which a group and the base differ, and whether they are one cause. Values that the label has are
-    left out. A grid entry with named values is one choice, followed by the keys that it sets."""
-    causes, derived, init = [], [], {False: False, True: _scales_init(base) != _scales_init(group)}
-    named = {entry: [] for entry in named_choices(base, group)}
-    entries = {key: entry for entry, keys in named_choices(base, group).items() for key in keys}
-    for key, was, now, follows in difference(base, group):
-        text = key + ("" if key in group.labelled else printable(f" {config_text(was)} -> {config_text(now)}"))
-        (named[entries[key]] if key in entries else derived if follows else causes).append(text)
-        init[follows and key not in entries] |= key.startswith("model.init.")
-    causes = [f"{printable(entry)} ({', '.join(texts)})" for entry, texts in named.items()] + causes
-    words = ", ".join(causes) or "the same config"
+    """The keys in which a group differs from the base: first the chosen ones, then those that follow from them. If
+    several were chosen, the text says that no single cause can be named. Values already in the label are not repeated.
+    A grid entry with named values is one choice, followed by the keys that it sets:
+
+        model.norm_placement; with that comes model.final_norm true -> false
+        batch (train.batch_size 8 -> 2, train.steps 300 -> 1200), train.lr; 2 choices at once: which is the cause …
+    """
+    entries = named_choices(base, group)
+    entry_of_key = {key: entry for entry, keys in entries.items() for key in keys}
+    set_by_entry = {entry: [] for entry in entries}
+    chosen, derived = [], []
+    for key, base_value, value, follows in difference(base, group):
+        values = printable(f" {config_text(base_value)} -> {config_text(value)}")
+        text = key + ("" if key in group.labelled else values)
+        if key in entry_of_key:
+            set_by_entry[entry_of_key[key]].append(text)
+        else:
+            (derived if follows else chosen).append(text)
+    causes = [f"{printable(entry)} ({', '.join(texts)})" for entry, texts in set_by_entry.items()] + chosen
+    sentence = ", ".join(causes) or "the same config"
     if derived:
-        words += "; with that comes " + ", ".join(derived)
+        sentence += "; with that comes " + ", ".join(derived)
     if len(causes) > 1:
-        return f"{words}; {len(causes)} choices at once: which is the cause cannot be told from these two"
+        return f"{sentence}; {len(causes)} choices at once: which is the cause cannot be told from these two"
+    has_other_init = _has_init_key(derived) or _scales_init(base) != _scales_init(group)
+    chose_init = _has_init_key(itertools.chain(chosen, *set_by_entry.values()))
     other_start = "; it starts from other weights too, which may be the cause"
-    return words + (other_start if init[True] and not init[False] else "")
+    return sentence + (other_start if has_other_init and not chose_init else "")
+
+
+def _has_init_key(texts):
+    return any(text.startswith("model.init.") for text in texts)
 
 
 def _rows_of(group):
@@ -221,7 +240,7 @@ def remarks_on_run(group, run, target=None):
     loss = record["final_val_loss"] if record.get("final_val_loss") is not None else record.get("final_train_loss")
     if record["status"] == "diverged":
         step = run.lost_at(record.get("steps", 0) + 1)
-        bias = "; figures are of the other seeds, and so biased" if len(group.diverged) < len(group.runs) else ""
+        bias = "; its metrics are those of the other seeds, and so biased" if len(group.diverged) < len(group.runs) else ""
         remarks.append(("diverged", f"diverged at step {step}{bias}{divergence_text(run, step)}"))
     elif record["status"] == "done" and loss is not None:
         if record.get("vocab") and loss > math.log(record["vocab"]):
@@ -236,7 +255,7 @@ def remarks_on_run(group, run, target=None):
                             "whether all tokens have become one vector"))
     elif record["status"] not in ("done", "probe"):
         steps = f"{record.get('steps', 0):,} of {run.value(STEPS) or 0:,}"
-        remarks.append(("unfinished", f"{printable(record['status'])} at step {steps}; figures of a run that is not done are "
+        remarks.append(("unfinished", f"{printable(record['status'])} at step {steps}; metrics of a run that is not done are "
                         "no result"))
     if branch_too_small(group, record.get("branch_share")):
         remarks.append(("small_branch", "at the start a sublayer adds so little to the stream that the norms' place can "
@@ -246,7 +265,7 @@ def remarks_on_run(group, run, target=None):
         leak = "; its losses are not those of a causal model"
         if row["over"] == "batch":
             leak = " in training; its training loss is not that of a causal model"
-        remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so a prediction knows of later characters{leak}"))
+        remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so predictions depend on later characters{leak}"))
     if target is not None and not run.probe and record[TO_TARGET] is None:
         reached_by_others = any(other.record.get(TO_TARGET) is not None for other in group.runs)
         others = "; the steps to it are those of the other seeds" if reached_by_others else ""
@@ -273,12 +292,12 @@ def divergence_text(run, step):
     depth = run.value("model.n_layer")
     text = ""
     if isinstance(first, dict) and isinstance(first.get("layer"), int):
-        place = first.get("param") or _place_text(first["layer"], first.get("site"), depth)
-        text = f"; {'the gradient of ' if first.get('kind') == 'gradient' else ''}{printable(place)} became non-finite"
+        tensor = first.get("param") or _site_text(first["layer"], first.get("site"), depth)
+        text = f"; {'the gradient of ' if first.get('kind') == 'gradient' else ''}{printable(tensor)} became non-finite"
     return text + "; " + (_growth_of_layers(run, step) or "nothing is logged of the layers before")
 
 
-def _place_text(layer, site, depth):
+def _site_text(layer, site, depth):
     ends = {0: "the embedding", depth + 1: "the final activation" if site == "final" else f"the {site}"}
     return ends.get(layer, f"block {layer} {site}")
 
@@ -295,14 +314,15 @@ def _growth_of_layers(run, step):
     steps = np.unique(rows[rows[:, 0] < step, 0])[-MOST_STEPS:]
     if not steps.size:
         return ""
-    then, latest, failing = ({(row[1], row[4]): row[2:4] for row in rows[rows[:, 0] == at]}
-                             for at in (steps[0], steps[-1], step))
+    # {(layer, site): [rms, grad_rms]} at the first and the last of these steps and at the one that diverged
+    first, latest, failing = ({(row[1], row[4]): row[2:4] for row in rows[rows[:, 0] == at]}
+                              for at in (steps[0], steps[-1], step))
     grown = []
-    for column, what in enumerate(("activations", "gradients")):
-        ratios = [(now[place][column] / then[place][column], place) for now in (latest, failing) for place in now
-                  if place in then and then[place][column] > 0 and np.isfinite(now[place][column])]
-        times, (layer, site) = max(ratios, key=lambda ratio: ratio[0], default=(0, (0, 0)))
-        if times >= LEAST_GROWTH:
-            grown.append(f"{what} had grown {times:.3g} times since step {steps[0]:.0f} (most: "
-                         f"{_place_text(int(layer), names[int(site)], depth)})")
+    for column, quantity in enumerate(("activations", "gradients")):
+        ratios = [(now[site][column] / first[site][column], site) for now in (latest, failing) for site in now
+                  if site in first and first[site][column] > 0 and np.isfinite(now[site][column])]
+        ratio, (layer, name) = max(ratios, key=lambda entry: entry[0], default=(0, (0, 0)))
+        if ratio >= LEAST_GROWTH:
+            grown.append(f"{quantity} had grown {ratio:.3g} times since step {steps[0]:.0f} (most: "
+                         f"{_site_text(int(layer), names[int(name)], depth)})")
     return ", ".join(grown) or f"nothing had grown since step {steps[0]:.0f}"

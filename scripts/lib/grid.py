@@ -1,4 +1,5 @@
-"""The runs of a sweep: the grid, cases and seeds of its file, or a config with --set KEY=A,B and --seeds N; and their labels."""
+"""The runs of a sweep: the grid, cases and seeds of its file, or a config with --set KEY=A,B and --seeds N; and their
+labels."""
 
 import collections
 import dataclasses
@@ -13,24 +14,38 @@ from pathlib import Path
 from lib.command import ScriptError, argument, printable, program
 from lib.files import JSON, read_json, write_atomically
 
-FIGURES = ("final_train_loss", "best_val_loss", "final_val_loss", "grad_first_last", "growth", "steps", "seconds", "tokens_per_s")
+# Columns of summary.csv, members of the runs' summary.json.
+METRICS = ("final_train_loss", "best_val_loss", "final_val_loss", "grad_first_last", "growth", "steps", "seconds",
+           "tokens_per_s")
 NAMED = {"small": {"train.batch_size": 2, "train.steps": 1200}}  # an example of named values of a grid entry
-EXAMPLE = {"name": "pre_vs_post", "base": "CONFIG.json", "seeds": [1, 2, 3], "grid": {"model.norm_placement": ["pre", "post"]},
+EXAMPLE = {"name": "pre_vs_post", "base": "CONFIG.json", "seeds": [1, 2, 3],
+           "grid": {"model.norm_placement": ["pre", "post"]},
            "cases": [{"name": "warm", "set": {"train.warmup_steps": 200}}]}
 LABELS_FILE = "labels.json"
-CASE = "case"  # stands for the name of a grid entry in the labels of a case
+CASE = "case"  # the entry under which a case's name is stored
 
 
 class Sweep(collections.namedtuple("Sweep", "name base columns runs named")):
-    """`base`: the file of the config of all runs. `columns`: the keys that vary, dotted, and the names of grid entries with named
-    values. `named`: {name of such an entry, or CASE: the keys that its names stand for}; a case's, those of the grid too."""
+    """A sweep.
+
+    name     text
+    base     the file of the config of all runs
+    columns  the keys that vary, dotted, and the names of grid entries with named values
+    runs     list of GridPoint
+    named    {name of such an entry, or CASE: the keys that its names stand for}; for CASE they include those of the
+             grid"""
 
 
 @dataclasses.dataclass
 class GridPoint:
-    """A run of the sweep. `settings`: {key that varies: value}; `labels`: {grid entry, or CASE: name of its value}; `overrides`: a
-    KEY=VALUE for each key that is set over the base; `config`: as resolved; `status`: done, diverged, failed or interrupted, empty
-    until the run has ended; `summary`: its summary.json, empty unless it is done or diverged."""
+    """A run of the sweep.
+
+    settings   {key that varies: value}
+    labels     {grid entry, or CASE: name of its value}
+    overrides  list of KEY=VALUE, one for each key that is set over the base
+    config     the resolved config
+    status     done, diverged, failed or interrupted; "" until the run has ended
+    summary    its summary.json; {} unless the run is done or diverged"""
     name: str
     settings: dict
     labels: dict
@@ -41,8 +56,8 @@ class GridPoint:
     summary: dict = dataclasses.field(default_factory=dict)
 
     def value(self, column):
-        """The cell of a column: a label, or the value of a key in the config. A key without effect is not there: it has the value
-        that the sweep sets."""
+        """The cell of a column: a label, or the value of a key in the config. The config omits keys without effect; for
+        these, the value that the sweep sets."""
         if column in self.labels or "." not in column:
             return self.labels.get(column)
         *sections, name = column.split(".")
@@ -50,11 +65,12 @@ class GridPoint:
         return section.get(name, self.settings.get(column))
 
 
-class Choice(collections.namedtuple("Choice", "words settings labels")):
-    """A value of a grid entry, a case, or a choice of several: `words` for the name of the folder, and as in GridPoint."""
+class Choice(collections.namedtuple("Choice", "name_parts settings labels")):
+    """A value of a grid entry, a case, or several joined: `name_parts` of the folder's name, such as ["lr=0.1"], with
+    settings and labels as in GridPoint."""
 
     def __add__(self, other):
-        return Choice(self.words + other.words, self.settings | other.settings, self.labels | other.labels)
+        return Choice(self.name_parts + other.name_parts, self.settings | other.settings, self.labels | other.labels)
 
 
 NOTHING = Choice([], {}, {})
@@ -70,7 +86,8 @@ def as_cell(value):
 
 
 def values_of(text):
-    """The values that a text "A,B" lists, each JSON or a word; commas inside JSON do not split."""
+    """The values that a text "A,B" lists, each JSON or a word; commas inside JSON do not split: '1,"a,b",pre' has the
+    values 1, "a,b" and "pre"."""
     values, rest = [], text + ","
     while rest:
         try:
@@ -86,8 +103,8 @@ def values_of(text):
 
 
 def folder_name(text):
-    """The text as the name of a folder: other characters than [A-Za-z0-9._=+-] become -, and more than 100 characters are cut to 83
-    and a hash."""
+    """The text as the name of a folder: other characters than [A-Za-z0-9._=+-] become -, and more than 100 characters
+    are cut to 83 and a hash."""
     name = re.sub(r"[^A-Za-z0-9._=+-]|^\.", "-", text)
     return name if len(name) <= 100 else f"{name[:83]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -111,11 +128,12 @@ def _check(spec, file):
     """Raises a ScriptError for parts of a sweep file that are unknown or unlike those of the example."""
     is_like = {key: isinstance(spec[key], type(example)) for key, example in EXAMPLE.items()}
     is_like["cases"] = is_like["cases"] and all(map(_is_case, spec["cases"]))
-    problems = [f"{file}: {printable(key)}: unknown key; expected {', '.join(EXAMPLE)}" for key in spec if key not in EXAMPLE]
+    unknown = [key for key in spec if key not in EXAMPLE]
+    problems = [f"{file}: {printable(key)}: unknown key; expected {', '.join(EXAMPLE)}" for key in unknown]
     expected = {key: f"such as {json.dumps(example)}" for key, example in EXAMPLE.items()}
     wrong = {key: spec[key] for key in EXAMPLE if not is_like[key]}
     for entry, values in spec["grid"].items() if is_like["grid"] else ():
-        if isinstance(values, dict) and ("." in entry or entry in ("name", "status", CASE, *FIGURES)):
+        if isinstance(values, dict) and ("." in entry or entry in ("name", "status", CASE, *METRICS)):
             problems.append(f"{file}: grid: {printable(entry)}: a key or column has this name; give named values a name "
                             "of their own, without a dot")
         elif not (values and (isinstance(values, list) or _is_named(values))):
@@ -142,8 +160,8 @@ def _keys_of(entry, values):
     return [entry] if isinstance(values, list) else [*dict.fromkeys(itertools.chain(*values.values()))]
 
 
-def _choices(entry, values, title):
-    """The choices of an entry of a grid; `title` stands for it in the names of folders."""
+def _choices_of(entry, values, title):
+    """The Choices of a grid entry; `title` stands for the entry in the names of folders."""
     if isinstance(values, list):
         return [Choice([f"{title}={as_cell(value)}"], {entry: value}, {}) for value in values]
     return [Choice([f"{title}={name}"], settings, {entry: name}) for name, settings in values.items()]
@@ -154,57 +172,75 @@ def _product(axes):
     return [functools.reduce(Choice.__add__, choices, NOTHING) for choices in itertools.product(*axes)]
 
 
-def _without_repeats(keys, together):
-    """The keys. ScriptError if one is there twice; `together`: what sets them."""
+def _titles(entries):
+    """{entry: its title in the names of folders}: the last part of a key, or the whole key if two keys end alike."""
+    last_parts = {entry: entry.rpartition(".")[2] for entry in entries}
+    counts = collections.Counter(last_parts.values())
+    return {entry: part if counts[part] == 1 else entry for entry, part in last_parts.items()}
+
+
+def _require_set_once(keys, settings):
+    """ScriptError if a key is twice in the list; `settings`: the words for the settings that the list is of."""
     if twice := [key for key in keys if keys.count(key) > 1]:
-        raise ScriptError(f"{printable(twice[0])}: set twice, by {together}; leave out one of them")
-    return keys
+        raise ScriptError(f"{printable(twice[0])}: set twice, by {settings}; leave out one of them")
 
 
 def _expanded(spec, base, lists, seeds):
-    """The sweep: the grid's product, then the cases, each with every choice of the values in `lists`, then with every
-    seed."""
+    """The Sweep of a sweep file: every point of the grid, then every case, each with every value of --set (`lists`:
+    {key: values}), then with every seed. A grid of model.n_layer 6 and 12, a case "warm" and --seeds 2 are the runs
+
+        n_layer=6_seed=1, n_layer=6_seed=2, n_layer=12_seed=1, n_layer=12_seed=2, warm_seed=1, warm_seed=2
+
+    ScriptError: a key is set twice, or two runs would share a folder."""
     grid, cases = spec["grid"], spec["cases"]
-    keys = {entry: _keys_of(entry, values) for entry, values in grid.items()}
-    in_grid = _without_repeats([*itertools.chain(*keys.values())], "two entries of the grid")
-    in_cases = [key for case in cases for key in case["set"]]
-    _without_repeats([*dict.fromkeys([*in_grid, *in_cases]), *lists, *(["train.seed"] if seeds else [])],
-                     "a grid, case, --set or seeds")
     common = {key: values[0] for key, values in lists.items() if len(values) == 1}
     inner = {key: values for key, values in lists.items() if len(values) > 1} | ({"train.seed": seeds} if seeds else {})
-    last_parts = collections.Counter(key.rpartition(".")[2] for key in dict.fromkeys([*grid, *in_cases, *inner]))
+    keys_by_entry = {entry: _keys_of(entry, values) for entry, values in grid.items()}
+    keys_of_grid = [*itertools.chain(*keys_by_entry.values())]
+    keys_of_cases = [key for case in cases for key in case["set"]]
+    keys_of_both = [*dict.fromkeys([*keys_of_grid, *keys_of_cases])]
+    _require_set_once(keys_of_grid, "two entries of the grid")
+    _require_set_once([*keys_of_both, *lists, *(["train.seed"] if seeds else [])], "a grid, case, --set or seeds")
 
-    def choices(axes):
-        last = {entry: entry.rpartition(".")[2] for entry in axes}
-        return _product(_choices(entry, values, last[entry] if last_parts[last[entry]] == 1 else entry)
-                        for entry, values in axes.items())
-
-    points = choices(grid) if grid or not cases else []
+    titles = _titles([*grid, *keys_of_cases, *inner])
+    points = []
+    if grid or not cases:
+        points = _product(_choices_of(entry, values, titles[entry]) for entry, values in grid.items())
     points += [Choice([case["name"]], case["set"], {CASE: case["name"]}) for case in cases]
+    inner_points = _product(_choices_of(key, values, titles[key]) for key, values in inner.items())
+    choices = [point + inner_point for point, inner_point in itertools.product(points, inner_points)]
+
+    columns = [*itertools.chain(*([entry, *keys] for entry, keys in keys_by_entry.items())), *keys_of_cases, *inner]
+    named = {entry: keys for entry, keys in keys_by_entry.items() if isinstance(grid[entry], dict)}
+    if cases:
+        named[CASE] = keys_of_both
+    return Sweep(spec["name"], base, [*dict.fromkeys(columns)], _grid_points(choices, common, spec["name"]), named)
+
+
+def _grid_points(choices, common, sweep_name):
+    """The GridPoint of each Choice; `common`: {key: value} of the settings of all runs. ScriptError: two of them would
+    share a folder."""
     runs = {}
-    for point in (first + last for first, last in itertools.product(points, choices(inner))):
-        name = folder_name("_".join(point.words) or spec["name"])
+    for choice in choices:
+        name = folder_name("_".join(choice.name_parts) or sweep_name)
         if name in runs:
             raise ScriptError(f"two runs would share the folder {name}; values and names must differ in more than special "
                               "characters")
-        settings = {"name": name, **common, **point.settings}
+        settings = {"name": name, **common, **choice.settings}
         overrides = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-        runs[name] = GridPoint(name, point.settings, point.labels, overrides)
-    columns = dict.fromkeys([*itertools.chain(*([entry, *keys[entry]] for entry in grid)), *in_cases, *inner])
-    named = {entry: keys[entry] for entry, values in grid.items() if isinstance(values, dict)}
-    named |= {CASE: [*dict.fromkeys([*in_grid, *in_cases])]} if cases else {}
-    return Sweep(spec["name"], base, [*columns], [*runs.values()], named)
+        runs[name] = GridPoint(name, choice.settings, choice.labels, overrides)
+    return [*runs.values()]
 
 
 def resolve(sweep):
     """Sets the config of each run as the program resolves it, all in one process. ScriptError: a line for each problem,
     once, with the first run that has it."""
     lines = "".join(json.dumps(run.overrides) + "\n" for run in sweep.runs)
-    done = subprocess.run([program(), "config", "--batch", argument(sweep.base)], input=lines, capture_output=True,
-                          encoding="utf-8", errors="replace", check=False)
-    results = [json.loads(line) for line in done.stdout.split("\n") if line]
+    process = subprocess.run([program(), "config", "--batch", argument(sweep.base)], input=lines, capture_output=True,
+                             encoding="utf-8", errors="replace", check=False)
+    results = [json.loads(line) for line in process.stdout.split("\n") if line]
     if len(results) < len(sweep.runs):
-        raise ScriptError(printable(done.stderr.strip() or f"{program()} config: exit code {done.returncode}"), 1)
+        raise ScriptError(printable(process.stderr.strip() or f"{program()} config: exit code {process.returncode}"), 1)
     problems = {}
     for run, result in zip(sweep.runs, results):
         run.config = result.get("config")
@@ -253,6 +289,6 @@ def labels_of(folder):
 
 
 def labelled_keys(folder):
-    """The keys that the labels of a sweep's folder stand for: {name of a grid entry, or "case": dotted keys}, such as
-    {"batch": ["train.batch_size", "train.steps"]}. ScriptError: as in labels_of."""
+    """The keys that the labels of a sweep's folder stand for: {name of a grid entry, or "case": list of dotted keys},
+    such as {"batch": ["train.batch_size", "train.steps"]}. ScriptError: the file is damaged."""
     return _read_labels(folder)["keys"]

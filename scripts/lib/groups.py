@@ -1,7 +1,9 @@
 """Groups of runs that differ only in their seed, the keys that set groups apart, and the labels made of these keys or, in
 a sweep's folder, of the names that the sweep's file gives to values and cases."""
 
+import collections
 import copy
+import itertools
 import json
 import math
 import os
@@ -18,11 +20,18 @@ MOST_LABELLED = 4  # keys
 
 
 class Group:
-    """Runs that differ only in their seed. `keys`: {dotted key: value} of the keys that have an effect, without seed
-    and bookkeeping; `names`: {grid entry, or CASE: the name that the sweep's file gives to its value}; `named_keys`:
-    {such an entry: the keys that its names stand for}; `varied`: the keys in which groups differ by choice, and such
-    entries; `labelled`: those of them in the label; `label`: unique among the groups; `folder`: set where only that
-    tells the group from others. figures.styled adds what tells it in a figure."""
+    """Runs that differ only in their seed.
+
+    runs        list of Run
+    keys        {dotted key: value} of the keys that have an effect, without the seed and bookkeeping
+    names       {grid entry or CASE: the name that the sweep's file gives to its value}
+    named_keys  {such an entry: list of the keys that its names stand for}
+    varied      {key or grid entry in which the groups differ by choice: value}
+    labelled    {key or grid entry in the label: value}
+    label       text, unique among the groups
+    folder      path of the first run if nothing else distinguishes the group from another, else ""
+
+    figures.styled adds the colour, dash, marker, panel and name of the group in a figure."""
 
     def __init__(self, runs, label="", keys=None, names=None, named_keys=None):
         self.runs, self.label, self.name = runs, label, label
@@ -39,18 +48,18 @@ class Group:
     def parts(self):
         """{key: the part of the label about it}; with "folder" if no key distinguishes the group from another."""
         folder = {"folder": printable(self.folder)} if self.folder else {}
-        return {key: words(key, value) for key, value in self.labelled.items()} | folder
+        return {key: value_text(key, value) for key, value in self.labelled.items()} | folder
 
-    def called(self, name):
-        """Whether `name` is the group's label, the folder of one of its runs, or the last part of that folder."""
+    def is_named(self, name):
+        """Whether `name` is the group's label, the folder of one of its runs, or the last part of such a folder."""
         path = os.path.normpath(name)
         return name == self.label or any(path in (os.path.normpath(run.folder), run.folder.name) for run in self.runs)
 
-    def of(self, runs):
+    def restricted_to(self, runs):
         """A copy of the group that has only these runs."""
-        part = copy.copy(self)
-        part.runs = runs
-        return part
+        group = copy.copy(self)
+        group.runs = runs
+        return group
 
     def value(self, key):
         """The value of a key; if it has no effect, the value that it resolves to, or None where no table holds that. The
@@ -69,15 +78,16 @@ class Group:
     def diverged(self):
         return [run for run in self.runs if run.diverged]
 
-    def figures(self, key):
-        """The values of a figure of the runs' records, of the runs that have it. Diverged runs, whose last loss would
-        spoil a mean, are left out unless all diverged."""
+    def metric_values(self, key):
+        """The values of a metric in the records of the runs that have it. Diverged runs, whose last loss would spoil a
+        mean, are left out unless all diverged."""
         counted = self.runs if len(self.diverged) == len(self.runs) else [run for run in self.runs if not run.diverged]
         return [run.record[key] for run in counted if run.record.get(key) is not None]
 
-    def legend(self, of=MEAN):
-        """The label, with notes: what is drawn `of` how many seeds (None: no such note), and how many runs diverged."""
-        notes = [f"{of} {len(self.runs)} seeds"] if of and len(self.runs) > 1 else []
+    def legend(self, statistic=MEAN):
+        """The label with notes: "post (mean and range of 3 seeds, 1 diverged)". `statistic`: what is drawn of the
+        seeds; None omits that note."""
+        notes = [f"{statistic} {len(self.runs)} seeds"] if statistic and len(self.runs) > 1 else []
         if self.diverged and len(self.runs) > 1:
             notes.append(f"{len(self.diverged)} diverged")
         elif self.diverged:
@@ -93,14 +103,15 @@ def group_by_config(runs):
     for run in runs:
         for path in _texts(run):
             hashes.setdefault(path, set()).update(filter(None, [run.text_hash]))
-    groups, times, first_paths = {}, {}, {}
+    groups, counts, first_paths = {}, {}, {}  # counts: {(config, seed): earlier runs of both}
     sweeps = {run.folder.parent: None for run in runs}
     names = {path: labels for folder in sweeps for path, labels in labels_of(folder).items()}
     named_keys = {folder: labelled_keys(folder) for folder in sweeps}
     for run in runs:
         keys = _keys_of(run, hashes, first_paths)
         config = json.dumps(keys)
-        repeat = times[config, run.seed] = times.get((config, run.seed), -1) + 1
+        repeat = counts.get((config, run.seed), 0)
+        counts[config, run.seed] = repeat + 1
         group = Group([], keys=keys, names=names.get(run.folder), named_keys=named_keys[run.folder.parent])
         groups.setdefault((config, repeat), group).runs.append(run)
     _set_labels(list(groups.values()))
@@ -110,7 +121,7 @@ def group_by_config(runs):
 def base_of(groups, name=None):
     """The base of the comparison: the group with that label or run folder; without a name, the first group."""
     for group in groups:
-        if name is None or group.called(name):
+        if name is None or group.is_named(name):
             return group
     raise ScriptError(f"--base: got {printable(name)}; expected a run's folder, or one of: "
                     + "; ".join(group.label for group in groups))
@@ -124,9 +135,8 @@ def _texts(run):
 
 
 def _keys_of(run, hashes, first_paths):
-    """{key: value} of the config's keys without seed and bookkeeping. Texts are compared by hash: one text under two
-    paths has the first of them (`first_paths`); two texts that shared a path (`hashes`) have the path and their
-    hash."""
+    """{key: value} of the config's keys without seed and bookkeeping. Texts are compared by hash. The same text at two
+    paths gets the first path (`first_paths`). Two texts found at one path get path and hash (`hashes`)."""
     keys = {}
     for key, entry in fields().items():
         value = run.value(key)
@@ -145,7 +155,7 @@ def _keys_of(run, hashes, first_paths):
 def difference(a, b):
     """[(key, value in a, value in b, whether it follows)] of the keys in which two groups differ. A difference follows
     from others, and was not chosen, if the key has no effect in one group, if both groups have its derived default, or
-    if it is that of the steps and both groups see as many tokens."""
+    if the key is train.steps and both groups train on equally many tokens."""
     differences = []
     for key in fields():
         if key not in a.keys and key not in b.keys or a.value(key) == b.value(key):
@@ -169,8 +179,8 @@ def same_tokens(a, b):
 
 
 def named_choices(a, b):
-    """{grid entry: the keys that its names stand for} of the entries whose values have other names in two groups. A
-    case has no equal: its keys are compared."""
+    """{grid entry: the keys that its names stand for} of the entries whose values have other names in two groups. Cases
+    are compared by their keys, not by name."""
     return {entry: {*a.named_keys[entry], *b.named_keys[entry]} for entry, name in a.names.items()
             if entry != CASE and b.names.get(entry, name) != name}
 
@@ -186,31 +196,38 @@ def choices(a, b):
 
 
 def _set_labels(groups):
-    """Labels are the keys in which groups differ by choice, words before numbers ("post · L 12"). The name that a
-    sweep's file gives to a value or a case is there in place of the keys that it stands for. Groups of the same label
-    get a folder too."""
-    keys, times = _label_keys(groups), {}
+    """Sets `varied`, `labelled`, `folder`, `label` and `name` of each group.
+
+    A label has at most MOST_LABELLED of the keys that distinguish the groups: first keys with word values, then names
+    of grid entries, then numbers, as in "post · small · L 12". A name replaces the keys that it sets; that of a case
+    comes first. Groups with the same label get a folder too."""
+    keys = _label_keys(groups)
     has_cases = len({group.names.get(CASE) for group in groups}) > 1
-    named, values = {}, {key: set() for key in keys}  # values: those that no name stands for
+    replaced = {}  # {group: the keys that the names in its label stand for}
     for group in groups:
-        named[group] = [name for name in group.names if name in keys or name == CASE and has_cases]
-        replaced = {key for name in named[group] for key in group.named_keys[name]}
         group.varied = {key: group.value(key) for key in keys if key in group.keys or key in group.names}
-        group.labelled = {key: value for key, value in group.varied.items() if key not in replaced}
-        for key in values.keys() - replaced:
-            values[key].add(json.dumps(group.varied.get(key)))
-    telling = [key for key in keys if len(values[key]) > 1][:MOST_LABELLED]
+        names = [name for name in group.names if name in keys or name == CASE and has_cases]
+        replaced[group] = {key for name in names for key in group.named_keys[name]}
+
+    def is_distinguishing(key):
+        return len({json.dumps(group.varied.get(key)) for group in groups if key not in replaced[group]}) > 1
+
+    distinguishing = [key for key in keys if is_distinguishing(key)][:MOST_LABELLED]
     for group in groups:
-        case = {CASE: group.names[CASE]} if CASE in named[group] else {}
-        shown, usual = ([key for key in of if key in group.labelled] for of in (telling, keys[:MOST_LABELLED]))
-        group.labelled = case | {key: group.labelled[key] for key in (shown if case or shown else usual)}
-        group.label = " · ".join(group.parts.values())
-        times[group.label] = times.get(group.label, 0) + 1
+        own = {key: value for key, value in group.varied.items() if key not in replaced[group]}
+        group.labelled = {CASE: group.names[CASE]} if has_cases and CASE in group.names else {}
+        group.labelled |= {key: own[key] for key in distinguishing if key in own}
+        if not group.labelled:  # no key distinguishes it, as if there is one group only: then the first keys name it
+            group.labelled = {key: own[key] for key in keys[:MOST_LABELLED] if key in own}
+    counts = collections.Counter(map(_joined_parts, groups))
     for group in groups:
-        if times[group.label] > 1:
+        if counts[_joined_parts(group)] > 1:
             group.folder = os.path.normpath(group.runs[0].folder)
-            group.label = " · ".join(group.parts.values())
-        group.name = group.label
+        group.label = group.name = _joined_parts(group)
+
+
+def _joined_parts(group):
+    return " · ".join(group.parts.values())
 
 
 def _label_keys(groups):
@@ -225,23 +242,18 @@ def _label_keys(groups):
     return [*keys, *(key for key in fields() if key in replaced)]
 
 
-def words(key, value):
-    """A key's value in words: "L 12", "post", "pre ×6, post ×6", "residual false"; a name as it is."""
+def value_text(key, value):
+    """The text of a key's value in labels: "L 12", "post", "pre ×6, post ×6", "residual false". The name of a grid
+    entry's value stays as it is."""
     if key not in fields():
         return printable(value or "")
     entry = fields()[key]
     label = entry.get("x-label", key.rsplit(".", 1)[-1] + " {}")
     if value == "none" and label == "{}":
         return "no norm"
-    texts = [_word(part, "x-text" in entry) for part in (value if isinstance(value, list) else [value])]
-    parts, times = [], []
-    for text in texts:
-        if parts and parts[-1] == text:
-            times[-1] += 1
-        else:
-            parts.append(text)
-            times.append(1)
-    return printable(label.format(", ".join(part + (f" ×{n}" if n > 1 else "") for part, n in zip(parts, times))))
+    texts = [_word(item, "x-text" in entry) for item in (value if isinstance(value, list) else [value])]
+    repeats = [(text, len([*equal])) for text, equal in itertools.groupby(texts)]
+    return printable(label.format(", ".join(text + (f" ×{count}" if count > 1 else "") for text, count in repeats)))
 
 
 def config_text(value):
@@ -273,8 +285,9 @@ def shared_seeds(groups):
     return seeds.pop() if len(groups) > 1 and len(seeds) == 1 and seeds != {1} else 0
 
 
-def shared_settings(groups, of=MEAN):
-    """The settings that all runs share, as a subtitle; `of`: as in Group.legend."""
+def shared_settings(groups, statistic=MEAN):
+    """The settings that all runs share, as a subtitle: "mean and range of 3 seeds · 12 blocks · width 64 · lr 0.001".
+    `statistic`: as in Group.legend."""
     runs = [run for group in groups for run in group.runs]
 
     def common(key, form="{}"):
@@ -284,9 +297,9 @@ def shared_settings(groups, of=MEAN):
 
     layers = common("model.n_layer")
     seeds = shared_seeds(groups)
-    parts = [seeds and f"{of} {seeds} seeds", "1 block" if layers == "1" else layers and f"{layers} blocks",
+    parts = [seeds and f"{statistic} {seeds} seeds", "1 block" if layers == "1" else layers and f"{layers} blocks",
              common("model.d_model", "width {}"), common("model.context", "context {}")]
-    if len(groups) > 1:  # of a single group the legend says it
+    if len(groups) > 1:  # the label of a single group has both
         parts += [common(PLACEMENT), common(NORM)]
     parts.append(common("model.init.scheme"))
     if not all(run.probe for run in runs):

@@ -1,10 +1,10 @@
-"""Differences between groups of runs, seed by seed: which group each is subtracted from, and what the differences
-show."""
+"""Differences between groups of runs, seed by seed: the partner of each group, the differences, and verdicts on
+them."""
 
 import math
 import statistics
 
-from lib.groups import SEED, STEPS, choices, difference, same_tokens, words
+from lib.groups import SEED, STEPS, choices, difference, same_tokens, value_text
 
 RATE = "train.lr"
 LARGE_LOSS = 100  # above it, digits after the point mean nothing
@@ -23,19 +23,18 @@ def repeats_of(groups, base):
     return {group: first[str(group.keys)] for group in groups if first[str(group.keys)] is not group}
 
 
-def partners_of(groups, base, key):
-    """{group: its partner}: which group is subtracted from which, in the order of the groups. The first rule that fits
-    decides:
+def partners_of(groups, base, compared_key):
+    """{group: its partner, which is subtracted from it}, in the order of the groups. The first rule that fits decides:
 
     1. Repeat. The partner of a group with the base's config is the base; that of a group with an earlier group's config
        is the earlier group. The rules below pass over repeats.
-    2. Grid. The partner of a group with another value of `key` than the base is the group with the base's value of `key`
-       and the same value of every other chosen key.
+    2. Grid. The partner of a group with another value of the compared key than the base is the group with the base's
+       value of that key and the same value of every other chosen key.
     3. Neighbour. The partner of another group is the first earlier group that differs from it in one choice.
     4. Base. The partner of the remaining groups is the base.
 
-    The base has no partner, nor has a group that is a partner by rule 2. An example with placement as `key`, in which the
-    first group is the base:
+    The base has no partner, nor has a group that is a partner by rule 2. An example with placement as the compared key,
+    in which the first group is the base:
 
         A  pre   L 6
         B  post  L 6             B - A   grid
@@ -47,16 +46,16 @@ def partners_of(groups, base, key):
     """
     repeats = repeats_of(groups, base)
     groups_once = [group for group in groups if group not in repeats]
-    at_base = [group for group in groups_once if group.value(key) == base.value(key)]
+    at_base = [group for group in groups_once if group.value(compared_key) == base.value(compared_key)]
     grid, others = {}, {}
     for group in groups_once:
-        same_setting = (other for other in at_base if choices(other, group) == [key])
+        same_setting = (other for other in at_base if choices(other, group) == [compared_key])
         if group not in at_base and (partner := next(same_setting, None)):
             grid[group] = partner
     paired = {base, *grid, *grid.values()}
-    for place, group in enumerate(groups_once):
+    for index, group in enumerate(groups_once):
         if group not in paired:
-            neighbours = (other for other in groups_once[:place] if len(choices(other, group)) == 1)
+            neighbours = (other for other in groups_once[:index] if len(choices(other, group)) == 1)
             others[group] = next(neighbours, base)
     partners = {**repeats, **grid, **others}
     return {group: partners[group] for group in groups if group in partners}
@@ -65,11 +64,11 @@ def partners_of(groups, base, key):
 # ---- differences ------------------------------------------------------------------------------------------------
 
 
-def pair_of(group, base, key):
-    """Final validation losses of a group minus the base's, seed by seed: the effect of a seed (initial weights,
-    batches) cancels in the difference. None if losses cannot be compared or fewer than two seeds are shared.
-    `setting`: what the base's label says without `key`, None if more than `key` differs; `values`: the values of `key`
-    of group and base, in words."""
+def pair_of(group, base, compared_key):
+    """Final validation losses of a group minus the base's, seed by seed, in which the effect of a seed (initial
+    weights, batches) cancels. None if losses cannot be compared or fewer than two seeds are shared. "setting": the
+    base's label without the compared key, None if another key differs too; "values": the texts of the compared key's
+    values in group and base; "repeat": whether the configs are the same."""
     base_losses = _losses_by_seed(base)
     losses = sorted(_losses_by_seed(group).items())
     differences = [loss - base_losses[seed] for seed, loss in losses if seed in base_losses]
@@ -83,33 +82,40 @@ def pair_of(group, base, key):
     return {"group": group.label, "base": base.label, "mean": mean, "standard_error": error, "n": len(differences),
             "verdict": verdict, "repeat": is_repeat, "difference": ("+" if mean > 0 else "") + with_error(mean, error),
             "text": f"{'a repeat; ' if is_repeat else ''}{count}: {verdict}",
-            "base_loss": figure_text(base.figures("final_val_loss"), "loss"),
-            "setting": setting_text(base, key) if choices(base, group) == [key] else None,
-            "values": [words(key, group.value(key)), words(key, base.value(key))]}
+            "base_loss": metric_text(base.metric_values("final_val_loss"), "loss"),
+            "setting": setting_text(base, compared_key) if choices(base, group) == [compared_key] else None,
+            "values": [value_text(compared_key, member.value(compared_key)) for member in (group, base)]}
 
 
-def setting_text(group, key):
-    """What the group's label says of the keys other than `key`."""
-    return " · ".join(text for name, text in group.parts.items() if name != key)
+def setting_text(group, compared_key):
+    """The group's label without the compared key."""
+    return " · ".join(text for key, text in group.parts.items() if key != compared_key)
 
 
 def best_rates(groups):
-    """A pair_of for each set of groups that differ in the learning rate alone, of which the lowest final loss is the
-    base and the next is the group. Only groups with two or more seeds, all done, take part. `groups`: those without
-    repeats. Further members: `rates`, of group and base; `best`, the base's Group; `edge`: "largest" or "smallest" if
-    no rate above or below the best was tried."""
+    """For each set of groups that differ only in the learning rate: the second best minus the best, as pair_of has it.
+    Only groups with two or more seeds, all done, are compared. `groups`: those without repeats. Further members:
+    "rates", those of the second best and of the best; "best", the best Group; "edge", "largest" or "smallest" if no
+    rate above or below the best was tried, else ""."""
     def loss(group):
         return statistics.fmean(_losses_by_seed(group).values())
 
-    whole, pairs = [group for group in groups if len(_losses_by_seed(group)) == len(group.runs) > 1], []
-    for best in whole:
+    pairs, finished = [], [group for group in groups if len(_losses_by_seed(group)) == len(group.runs) > 1]
+    for best in finished:
         others = [group for group in groups if choices(best, group) == [RATE]]
-        compared = sorted((group for group in others if group in whole), key=loss)
-        if compared and loss(best) < loss(compared[0]) and (pair := pair_of(compared[0], best, RATE)):
-            rate, tried = best.value(RATE), [group.value(RATE) for group in others]
-            edge = "largest" if rate > max(tried) else "smallest" if rate < min(tried) else ""
-            pairs.append({**pair, "rates": [compared[0].value(RATE), rate], "edge": edge, "best": best})
+        rivals = sorted((group for group in others if group in finished), key=loss)
+        if rivals and loss(best) < loss(rivals[0]) and (pair := pair_of(rivals[0], best, RATE)):
+            rates = [rivals[0].value(RATE), best.value(RATE)]
+            pairs.append({**pair, "rates": rates, "edge": edge_of(best, others), "best": best})
     return pairs
+
+
+def edge_of(best, others):
+    """ "largest" or "smallest" if the best group's learning rate is that of all that were tried, else ""."""
+    tried = [group.value(RATE) for group in others]
+    if best.value(RATE) > max(tried):
+        return "largest"
+    return "smallest" if best.value(RATE) < min(tried) else ""
 
 
 def _losses_by_seed(group):
@@ -123,24 +129,25 @@ def incomparable_keys(a, b):
     return [key for key, *_ in difference(a, b) if key.startswith("data.") or key == STEPS and not same_tokens(a, b)]
 
 
-# ---- figures of seeds -------------------------------------------------------------------------------------------
+# ---- means over seeds -------------------------------------------------------------------------------------------
 
 
 def standard_deviation(values):
-    """The sample standard deviation; None of fewer than two values."""
+    """The sample standard deviation; None if there are fewer than two values."""
     if len(values) < 2:
         return None
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def standard_error(values):
-    """The standard error of the mean; None of fewer than two values."""
+    """The standard error of the mean; None if there are fewer than two values."""
     return None if len(values) < 2 else standard_deviation(values) / math.sqrt(len(values))
 
 
-def figure_text(values, kind):
-    """ "2.550 ± 0.050", "2.5123", "-". `kind`: "loss", "ratio", "count" for whole numbers, or "speed", which has no
-    error, as that would describe the machine's other load."""
+def metric_text(values, kind):
+    """The mean of the values with its standard error: "2.550 ± 0.050", "2.5123", "-" without values. `kind`: "loss",
+    "ratio", "count" for whole numbers, or "speed", which has no error, as that would describe the machine's other
+    load."""
     if not values:
         return "-"
     mean, error = statistics.fmean(values), standard_error(values)

@@ -91,10 +91,13 @@ class Run:
         return value
 
     def rows(self, name, columns, hint, keep=None, some=True, first=None, last=None, no_column=""):
-        """The named columns as an array (rows, columns) of floats. `hint` and `no_column`: what to do without the file
-        or a column, for the error. `keep`: (column, names): only rows with one of these names there, and as a last
-        column which of the names it is, counted from 0. `some`: having no rows is an error. `first`, `last`: read only
-        that many bytes from the file's start or end."""
+        """The named columns of a log as an array (rows, columns) of floats, NaN for empty cells. ScriptError: the file,
+        a column or, with `some`, any row is missing, or a row is damaged.
+
+        hint, no_column  advice in the error if the file or a column is missing
+        keep             (column, names): keeps rows whose cell in that column is in `names`, and appends its index in
+                         `names` to the row
+        first, last      read only that many bytes from the start or the end of the file"""
         try:
             file = open(self.folder / name, "rb")
         except FileNotFoundError:
@@ -107,14 +110,14 @@ class Run:
             if missing:
                 advice = no_column and f"; {no_column}"
                 raise ScriptError(f"{self}: {name} has no column {', '.join(missing)}{advice}")
-            places = [header.index(c) for c in columns]
-            filter_place = header.index(keep[0]) if keep else None
-            numbers = {name: [i] for i, name in enumerate(keep[1])} if keep else {}
+            indices = [header.index(c) for c in columns]
+            keep_index = header.index(keep[0]) if keep else None
+            name_indices = {name: [i] for i, name in enumerate(keep[1])} if keep else {}
             for row in reader:
                 try:
-                    number = numbers.get(row[filter_place]) if keep else []
-                    if number is not None:
-                        rows.append(_values(row, places, columns) + number)
+                    name_index = name_indices.get(row[keep_index]) if keep else []
+                    if name_index is not None:
+                        rows.append(_values(row, indices, columns) + name_index)
                 except (ValueError, IndexError):
                     raise ScriptError(f"{self}: {name} line {reader.line_num}: damaged row") from None
         if some and not rows:
@@ -123,9 +126,9 @@ class Run:
 
     @functools.cached_property
     def record(self):
-        """The status and figures of summary.json. A run without it, or with later rows in its logs, has the figures of
-        its logs."""
-        record = {key: value for key, value in self.summary.items() if _is_figure(key, value)}
+        """{name: value} of the status and the numbers in summary.json. A run without that file, or with later rows in
+        its logs, has the numbers of its logs."""
+        record = {key: value for key, value in self.summary.items() if _is_metric(key, value)}
         status = self.summary.get("status")
         record["status"] = status if isinstance(status, str) else UNFINISHED
         if record["status"] in (UNFINISHED, "interrupted"):
@@ -173,7 +176,7 @@ class Run:
         return rows[~np.isnan(rows[:, 1])]
 
     def _logged(self):
-        """The figures of metrics.csv up to now."""
+        """The numbers of metrics.csv up to now, named as in summary.json."""
         train, val, speed = (self._column(name) for name in ("train_loss", "val_loss", "tokens_per_s"))
         logged = {"steps": int(max(part[-1, 0] for part in (train, val, speed) if len(part)))} if len(train) else {}
         if len(train):
@@ -190,12 +193,12 @@ class Run:
     def _last_step(self):
         """Growth, grad_first_last and params of the last step that layers.csv and params.csv have whole."""
         depth = self.value("model.n_layer") or 0
-        figures, tail = {}, 3 * STEP_BYTES * (depth + 2)
+        numbers, tail = {}, 3 * STEP_BYTES * (depth + 2)
         try:
             rows = self.rows("layers.csv", ("step", "layer", "rms"), UNLOGGED, keep=("site", ("stream",)), last=tail)
             ends = {layer: {step: rms for step, at, rms, _ in rows if at == layer} for layer in (0, depth)}
             step = max(set(ends[0]) & set(ends[depth]))
-            figures["growth"] = float(ends[depth][step] / ends[0][step])
+            numbers["growth"] = float(ends[depth][step] / ends[0][step])
         except (ScriptError, ValueError, ZeroDivisionError):
             pass
         try:
@@ -203,10 +206,10 @@ class Run:
             steps, counts = np.unique(rows[:, 0], return_counts=True)
             rows = rows[rows[:, 0] == steps[counts == counts.max()][-1]]
             first, last = (math.hypot(*rows[rows[:, 1] == layer, 3]) for layer in (1, depth))
-            figures |= {"params": int(rows[:, 2].sum()), "grad_first_last": first / last}
+            numbers |= {"params": int(rows[:, 2].sum()), "grad_first_last": first / last}
         except (ScriptError, ValueError, ZeroDivisionError):
             pass
-        return figures
+        return numbers
 
     def _first_branch_share(self):
         """The mean branch_share of the first logged step; None if it is missing or not finite."""
@@ -233,15 +236,15 @@ class Run:
 COUNTS = ("steps", "params", "vocab")  # whole numbers in summary.json
 
 
-def _is_figure(key, value):
+def _is_metric(key, value):
     """Whether a member of summary.json is a number that a run can write there."""
     return type(value) in (int, float) and (key not in COUNTS or 0 <= value < 1 << 53 and value == int(value))
 
 
-def _values(row, places, columns):
-    """The cells at these places as numbers, NaN for empty ones; ValueError or IndexError if a run cannot have written
+def _values(row, indices, columns):
+    """The cells at these indices as numbers, NaN for empty ones; ValueError or IndexError if a run cannot have written
     them."""
-    values = [float(row[place]) if row[place] else math.nan for place in places]
+    values = [float(row[index]) if row[index] else math.nan for index in indices]
     for column, value in zip(columns, values):
         if column in LARGEST and not (0 <= value <= LARGEST[column] and value == int(value)):
             raise ValueError
@@ -249,8 +252,8 @@ def _values(row, places, columns):
 
 
 def _complete_lines(file, first=None, last=None):
-    """The lines of a binary file as text. A last line without a newline, which a kill has torn, is dropped. The header
-    always comes; `first`, `last`: further lines only from that many bytes at the start or end of the file."""
+    """Yields the lines of a binary file as text: the header, then, with `first` or `last`, only the lines in that many
+    bytes at the start or the end of the file. A last line without a newline, which a kill has torn, is dropped."""
     yield file.readline().decode("utf-8", "replace")
     start = os.fstat(file.fileno()).st_size - last if last else 0
     if start > file.tell():
@@ -266,9 +269,10 @@ def _complete_lines(file, first=None, last=None):
 
 
 def find_runs(paths, needed, unreadable=None):
-    """The runs that the paths name: run folders, probe folders, or folders that hold them one or two levels down, in
-    which pre-norm comes first unless a sweep has its own order. A damaged run is an error; with a list `unreadable`
-    its message is added there."""
+    """The runs of these paths, each a run folder, a probe folder, or a folder that holds such folders one or two levels
+    down. Within one path pre-norm runs come first, unless the folder has a summary.csv, whose order is kept. `needed`:
+    the file that each run found below a path must have. ScriptError: no run, or a damaged one, whose message goes to
+    the list `unreadable` instead if that is given."""
     runs, seen = [], set()
     for path in map(Path, paths):
         if not path.is_dir():
@@ -292,7 +296,8 @@ def find_runs(paths, needed, unreadable=None):
 
 
 def folders_below(path, needed):
-    """Run folders one or two levels below, and the seeds of probe folders there; a sweep's in its own order."""
+    """The run folders one or two levels below, and the seeds of probe folders there, sorted as natural_order has them;
+    those of a sweep in the order of its summary.csv."""
     folders = {file.parent for levels in ("*", "*/*", "*/*/seed-*") for file in path.glob(f"{levels}/config.json")}
 
     @functools.cache

@@ -10,7 +10,7 @@ import os
 
 from lib.command import ScriptError, printable
 from lib.files import write_atomically
-from lib.grid import FIGURES, as_cell, write_labels
+from lib.grid import METRICS, as_cell, write_labels
 
 TABLE = 0  # the byte of the lock file that stands for summary.csv
 
@@ -86,7 +86,7 @@ class Table:
     or empty."""
 
     def __init__(self, path, sweep):
-        self.path, self.sweep, self.header = path, sweep, ["name", *sweep.columns, "status", *FIGURES]
+        self.path, self.sweep, self.header = path, sweep, ["name", *sweep.columns, "status", *METRICS]
         self.locks, self.problem, self.unwritten = None, "", {}
         self.rows()
 
@@ -105,14 +105,14 @@ class Table:
             header, *rows = [*csv.reader(io.StringIO(text, newline=""))] or [[]]
         except csv.Error:
             header, rows = [], []
-        if header[:1] != ["name"] or header[-1 - len(FIGURES):] != ["status", *FIGURES]:
+        if header[:1] != ["name"] or header[-1 - len(METRICS):] != ["status", *METRICS]:
             raise ScriptError(f"{printable(self.path)}: is no table of a sweep, and would be replaced by one; move it "
                               "away, or choose another folder with --out DIR")
         return {row[0]: row for row in rows if row} if header == self.header else {}
 
     def add(self, run):
         """Writes the row of a run that has ended, and those that could not be written before."""
-        cells = [run.name, *map(run.value, self.sweep.columns), run.status, *map(run.summary.get, FIGURES)]
+        cells = [run.name, *map(run.value, self.sweep.columns), run.status, *map(run.summary.get, METRICS)]
         self.unwritten[run.name] = [as_cell(cell) for cell in cells]
         self.write()
 
