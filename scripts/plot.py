@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what happened in one or more runs, a kind of picture at a time.
+"""Draws one or more runs, a kind of picture at a time.
 
 In a notebook each kind is a function that returns a matplotlib figure:
 
@@ -36,22 +36,25 @@ SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
 LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step",
                   "help": "the horizontal axis: step (the default), tokens or seconds"})
 
-# `plot`: the figure of groups of runs; `needed`: the file that each run must have; `options`: (flag, argparse's settings).
+# A kind of picture: `plot(groups, paper=None, **options)`, which figures.drawing has decorated, returns the figure of
+# groups of runs; `needed`: the file that each run must have; `options`: (flag, argparse's settings) of the command.
 Kind = namedtuple("Kind", "plot needed help options")
 KINDS = {
     "layers": Kind(plot_layers.plot, "layers.csv", "gradients and activations of the residual stream", (STEP, THEORY)),
-    "steps": Kind(plot_steps.plot, "metrics.csv", "the gradient's norm before clipping, and the factor of clipping", ()),
+    "steps": Kind(plot_steps.plot, "metrics.csv", "the gradient's norm before clipping, and the clip factor", ()),
     "heatmap": Kind(plot_heatmap.plot, "layers.csv", "every layer at every logged step, as a map of colours", (SITE,)),
-    "branches": Kind(plot_branches.plot, "layers.csv", "the size of what each sublayer adds, over that of the stream", (STEP,)),
+    "branches": Kind(plot_branches.plot, "layers.csv", "the size of each sublayer's output, over that of the stream",
+                     (STEP,)),
     "heads": Kind(plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP,)),
-    "cosine": Kind(plot_cosine.plot, "layers.csv", "the cosine between the tokens of a sequence: at 1 all are alike", (STEPS,)),
+    "cosine": Kind(plot_cosine.plot, "layers.csv", "the cosine between the tokens of a sequence: at 1 all are alike",
+                   (STEPS,)),
     "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, beside n-gram models", (LOSS_X,)),
 }
 
 
 def figure(kind, *folders, **options):
-    """The figure of some run, probe or sweep folders. Options are those of the command: step=N (cosine: step=[N, ...]),
-    theory=True, site=NAME, x="tokens"; and paper=INCHES."""
+    """The matplotlib figure of this kind of some run, probe or sweep folders. Options are those of the command: step=N
+    (cosine: step=[N, ...]), theory=True, site=NAME, x="tokens"; and paper=INCHES."""
     row = KINDS[kind]
     drawn = row.plot(styled(group_by_config(find_runs(folders, row.needed))), **options)
     with look(drawn.paper):
@@ -59,27 +62,23 @@ def figure(kind, *folders, **options):
     return drawn
 
 
-layers = functools.partial(figure, "layers")
-steps = functools.partial(figure, "steps")
-heatmap = functools.partial(figure, "heatmap")
-branches = functools.partial(figure, "branches")
-heads = functools.partial(figure, "heads")
-cosine = functools.partial(figure, "cosine")
-loss = functools.partial(figure, "loss")
+# Each kind is a function of this module: plot.layers(RUN, ...), plot.loss(RUN, ...), and so on.
+globals().update({kind: functools.partial(figure, kind) for kind in KINDS})
 
 
 def arguments():
     """The options of the command line, as a dict."""
     parser = Parser("plot", __doc__, epilog=EXAMPLES)
-    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=functools.partial(Parser, "plot"))
+    make_parser = functools.partial(Parser, "plot")
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=make_parser)
     for name, row in KINDS.items():
         kind = kinds.add_parser(name, help=row.help, description=f"Draws {row.help}.")
         kind.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
-        kind.add_argument("-o", "--output", metavar="FILE", help=f"PNG, SVG or PDF to write (default: {name}.png in the folder "
-                          "that holds the runs)")
+        kind.add_argument("-o", "--output", metavar="FILE", help=f"PNG, SVG or PDF to write (default: {name}.png in the "
+                          "folder that holds the runs)")
         kind.add_argument("--paper", metavar="WIDTH", choices=[*PAPERS, *map(str, PAPERS.values())],
-                          help="for a paper: 3.25 (column) or 5.5 (page) inches wide, letters of 8 points, no title; a PDF with "
-                          "TrueType fonts unless -o says otherwise")
+                          help="for a paper: 3.25 (column) or 5.5 (page) inches wide, letters of 8 points, no title; a "
+                          "PDF with TrueType fonts unless -o names another file")
         for flag, settings in row.options:
             kind.add_argument(flag, **settings)
     return vars(parser.parse_args())

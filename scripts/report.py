@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes one HTML page about one or more runs: how their layers change, the results, every picture, samples and configs. The
-page is a single file and loads nothing."""
+"""Writes one HTML page about one or more runs: how their layers change, the results, every picture, samples and
+configs. The page is a single file and loads nothing."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from lib.figures import styled
 from lib.files import write_atomically
 from lib.output import file_bytes, output_path
 from lib.report_data import page_data
-from lib.report_page import bullets, folded, key, notes, page, picture, pre, section, table, text
+from lib.report_page import bullets, folded, notes, page, picture, pre, section, swatch, table, text
 from lib.comparison import comparison
 from lib.groups import shared_settings
 from lib.runs import UNFINISHED, ScriptError, find_runs, main, printable, shortened
@@ -30,35 +30,43 @@ MOST_SAMPLES = 4  # unfolded
 
 
 def heading(group):
-    """The group's colour and label, as a table's row begins."""
-    return key(group) + text(group.label)
+    """The group's line and label, with which a row of a table begins."""
+    return swatch(group) + text(group.label)
 
 
 # ---- sections -------------------------------------------------------------------------------------------------
 
 
 def results(compared):
-    """The section of results: the table, the differences seed by seed and the remarks of compare.py. `compared`: as comparison()
-    returns it."""
+    """The section of results: the table, the differences seed by seed and the remarks of compare.py. `compared`: as
+    comparison() returns it."""
     rows = []
     for entry in compared["runs"]:
-        figures = [figure["text"] for figure in entry["figures"].values()]
+        metrics = [metric["text"] for metric in entry["figures"].values()]
         rows.append([heading(entry["group"]), text(", ".join(map(str, entry["seeds"]))), text(entry["status"]),
-                     f"{entry['params']:,}" if entry["params"] else "–",
-                     *(text(f).replace(" ± ", ' <span class="spread">± ') + "</span>" * (" ± " in f) for f in figures)])
-    header = ["run", "seed", "status", "params", *(figure["title"] for figure in compared["runs"][0]["figures"].values())]
+                     f"{entry['params']:,}" if entry["params"] else "–", *map(metric_cell, metrics)])
+    titles = [metric["title"] for metric in compared["runs"][0]["figures"].values()]
+    header = ["run", "seed", "status", "params", *titles]
     pairs = [[text(pair[key]) for key in ("group", "base", "difference", "text")] for pair in compared["paired"]]
-    return section("Results", "A lower loss is better (nats per character). grad first/last is the norm of block 1's gradient over "
-                   "that of the last block's: if it is far below 1, the first blocks hardly learn. growth is the stream's rms after "
-                   "the last block over that before the first. ± is the standard error of the mean over seeds.",
-                   table(header, rows, numbers=range(3, len(header))),
-                   "<h3>Seed by seed</h3>\n<p>Final validation loss of a run minus that of another: below 0 the run is better.</p>"
-                   + table(["run", "minus", "difference", ""], pairs, numbers=[2]) if pairs else "",
-                   bullets(r["text"] for r in compared["remarks"]))
+    introduction = (
+        "A lower loss is better (nats per character). grad first/last is the norm of block 1's gradient over that of the "
+        "last block's: if it is far below 1, the first blocks hardly learn. growth is the stream's rms after the last block "
+        "over that before the first. ± is the standard error of the mean over seeds.")
+    seed_by_seed = ("<h3>Seed by seed</h3>\n<p>Final validation loss of a run minus that of another: below 0 the run is "
+                    "better.</p>" + table(["run", "minus", "difference", ""], pairs, numbers=[2]))
+    return section("Results", introduction, table(header, rows, numbers=range(3, len(header))),
+                   seed_by_seed if pairs else "", bullets(remark["text"] for remark in compared["remarks"]))
+
+
+def metric_cell(metric):
+    """The cell of a metric, "2.550 ± 0.050", with the error in a style of its own."""
+    mean, *error = text(metric).split(" ± ")
+    return mean + "".join(f' <span class="spread">± {part}</span>' for part in error)
 
 
 def drawn(title, caption, groups, read, plot):
-    """A folded still picture of the runs for which `read(run)` raises no ScriptError, with a note of the other runs and their reasons."""
+    """A folded still picture, by `plot(groups)`, of the runs for which `read(run)` raises no ScriptError, with notes of
+    the other runs and their reasons."""
     reasons, kept = {}, []
     for group in groups:
         good = []
@@ -78,7 +86,8 @@ def drawn(title, caption, groups, read, plot):
     except ScriptError as error:
         return folded(text(title), notes([f"Not drawn: {error}", *left_out]), still=True)
     names = ", ".join(group.legend() for group in kept)
-    return folded(text(title), picture(file_bytes(figure, "svg"), f"{title}: {names}", caption) + notes(left_out), still=True)
+    image = picture(file_bytes(figure, "svg"), f"{title}: {names}", caption)
+    return folded(text(title), image + notes(left_out), still=True)
 
 
 def pictures(groups):
@@ -93,30 +102,36 @@ def pictures(groups):
         if Site(run).steps.size < 2:
             raise ScriptError(f"{run}: one step is logged, a map needs two")
 
+    def by_theory(kept):
+        return plot_layers.plot(kept, theory=True)
+
+    # (title, caption, a reader that raises a ScriptError for a run that the picture cannot show, the plot)
+    rows = (
+        ("Loss", "Training loss as a line, validation loss as diamonds; dotted, the loss of models that count characters, on "
+         "the same validation text. A model that stays at the unigram level has learnt letter frequencies, not order.",
+         losses, plot_loss.plot),
+        ("Gradient norm and clipping", "The norm of the whole gradient before clipping, and the factor by which clipping "
+         "multiplies the gradient. The norm may look healthy although the first blocks get nothing: see the next picture.",
+         plot_steps.Steps, plot_steps.plot),
+        ("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the first "
+         "blocks; one that falls by powers of ten does not.", Site, plot_layers.plot),
+        ("Before training, beside theory", "Points: the first logged step; dashed: the values that scripts/predict.py "
+         "predicts for the config, whatever the seed. Placements that train very differently may still be alike here.",
+         Site, by_theory),
+        ("Every layer at every step", "Steps to the right, depth upward; one colour scale holds for all runs. A gradient "
+         "that darkens from below no longer reaches the first blocks.", several_steps, plot_heatmap.plot),
+        ("Branch beside stream", "The size of each sublayer's output, as added, over that of the stream that it joins. Far "
+         "below 1, the block changes little.", Branches, plot_branches.plot),
+        ("Attention heads", "The entropy of a query's weights, the weight on the first token, and the largest logits. "
+         "Uniform attention weights mean that attention no longer distinguishes tokens; this happens when all token vectors "
+         "of the stream have become equal.", plot_heads.heads, plot_heads.plot))
     return section("Pictures", "The pictures of scripts/plot.py, each with a line on what to look for.",
-        drawn("Loss", "Training loss as a line, validation loss as diamonds; dotted, what counting characters achieves on the same "
-              "validation text. A model that stays at the unigram level has learnt letter frequencies, not order.",
-              groups, losses, plot_loss.plot),
-        drawn("Gradient norm and clipping", "The norm of the whole gradient before clipping, and the factor by which clipping multiplies "
-              "the gradient. The norm may look healthy although the first blocks get nothing: see the next picture.",
-              groups, plot_steps.Steps, plot_steps.plot),
-        drawn("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the "
-              "first blocks; one that falls by powers of ten does not.", groups, Site, plot_layers.plot),
-        drawn("Before training, beside theory", "Points: the first logged step; dashed: what scripts/predict.py expects of such a "
-              "config, whatever the seed. Placements that train very differently may still be alike here.",
-              groups, Site, lambda kept: plot_layers.plot(kept, theory=True)),
-        drawn("Every layer at every step", "Steps to the right, depth upward; one colour scale holds for all runs. A gradient "
-              "that darkens from below no longer reaches the first blocks.", groups, several_steps, plot_heatmap.plot),
-        drawn("Branch beside stream", "How large what a sublayer adds is, beside the stream that it joins. Far below 1, the block "
-              "changes little.", groups, Branches, plot_branches.plot),
-        drawn("Attention heads", "How widely a query attends, how much of it goes to the first token, how large logits "
-              "are. Uniform attention weights mean that attention no longer distinguishes tokens; this happens when all token "
-              "vectors of the stream have become equal.", groups, plot_heads.heads, plot_heads.plot))
+                   *(drawn(title, caption, groups, read, plot) for title, caption, read, plot in rows))
 
 
 def samples(groups):
     """The section of samples: for each group, the text of its first run that has one."""
-    parts, missing = [], []
+    folds, missing = [], []
     for group in groups:
         for run in group.runs:
             try:
@@ -124,12 +139,12 @@ def samples(groups):
             except FileNotFoundError:
                 continue
             cut = sample[:LONGEST_SAMPLE] + ("…" if len(sample) > LONGEST_SAMPLE else "")
-            parts.append((f"{heading(group)}: <code>{text(run)}</code>", pre(cut)))
+            folds.append((f"{heading(group)}: <code>{text(run)}</code>", pre(cut)))
             break
         else:
             missing.append(f"{group.label}: no sample.txt; it is written when a run is done")
-    return section("Samples", "What each model writes: words where it has learnt, letters in no order where it stays at the unigram level.",
-                   *(folded(title, sample, shown=len(parts) <= MOST_SAMPLES) for title, sample in parts), notes(missing))
+    return section("Samples", "The text that each model writes: words if it has learnt, letters in no order if it stays at the "
+                   "unigram level.", *(folded(*fold, shown=len(folds) <= MOST_SAMPLES) for fold in folds), notes(missing))
 
 
 def files(groups):
@@ -141,7 +156,7 @@ def files(groups):
 
 
 def report(runs, refresh=None):
-    """The page about these runs, set against the first."""
+    """The page about these runs, which are compared with the first. `refresh`: as in report_page.page."""
     compared = comparison(runs)
     groups = styled([entry["group"] for entry in compared["runs"]])
     labels = [group.label for group in groups]
@@ -153,17 +168,18 @@ def report(runs, refresh=None):
 
 
 def watched(args, path, pause=2.0, patience=3):
-    """Writes the page again whenever a run has new rows; looks every `pause` seconds, and ends after `patience` looks at which no run was
-    unfinished or had new rows."""
-    seen, calm = None, 0
-    while calm < patience:
+    """Writes the page again whenever a run has new rows; looks every `pause` seconds, and ends after `patience` looks at
+    which no run was unfinished or had new rows."""
+    earlier, quiet_looks = None, 0
+    while quiet_looks < patience:
         runs = find_runs(args.runs, "config.json")
-        going_on = any(run.record["status"] == UNFINISHED for run in runs)
-        now = [(file, file.stat().st_size) for run in runs for file in sorted(run.folder.glob("*.[cj]s*"))] + [going_on]
-        if now != seen:
-            write(path, report(runs, refresh=5 if going_on else None))
-        calm = 0 if going_on or now != seen else calm + 1
-        seen = now
+        is_training = any(run.record["status"] == UNFINISHED for run in runs)
+        files = [file for run in runs for file in sorted(run.folder.glob("*.[cj]s*"))]  # .csv and .json
+        state = [(file, file.stat().st_size) for file in files] + [is_training]
+        if state != earlier:
+            write(path, report(runs, refresh=5 if is_training else None))
+        quiet_looks = 0 if is_training or state != earlier else quiet_looks + 1
+        earlier = state
         time.sleep(pause)
 
 
@@ -180,8 +196,8 @@ def run():
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
     parser.add_argument("-o", "--output", metavar="FILE", help="HTML file to write (default: report.html in the folder "
                         "that holds the runs)")
-    parser.add_argument("--watch", action="store_true", help="write the page anew as runs get rows, until all have ended; "
-                        "a browser that shows it follows")
+    parser.add_argument("--watch", action="store_true", help="write the page again as runs get rows, until all have "
+                        "ended; a browser that shows it reloads it")
     args = parser.parse_args()
     runs = find_runs(args.runs, "config.json")
     path = output_path(args.output, runs, "report", (".html", ".htm"))

@@ -66,7 +66,7 @@ class Plots(MadeRuns):
         svg = self.plot("branches", *runs)
         self.has(svg, "Attention by depth, last steps (50–60)", "FFN during training, first and last block",
                  "pre · L 3 (mean and range of 2 seeds)", "deepnorm · L 24 (diverged at step 60)",
-                 "deepnorm: the stream is taken times α = (2L)^¼, as it enters the sum.")
+                 "deepnorm: the stream is multiplied by α = (2L)^¼ before the sum.")
         self.refused("plot.py", "branches", self.make("cut", model__residual=False), says="cut: model.residual is false")
 
     def test_a_run_that_a_kill_ended_within_its_first_step(self):

@@ -35,7 +35,7 @@ class Maps(MadeRuns):
     def test_a_diverged_step_is_not_a_number_and_marked(self):
         one = plot_heatmap.HeatMap(Group([Run(self.make("d", diverged=True))], "d"), "stream")
         self.assertTrue(np.isnan(one.rms[-1]).all() and np.isfinite(one.rms[:-1]).all())
-        self.assertEqual(one.lost, [60])
+        self.assertEqual(one.divergences, [60])
 
     def test_a_site_begins_where_it_is_logged(self):
         one = plot_heatmap.HeatMap(Group([Run(self.make("r"))], "r"), "attn_out")
@@ -147,7 +147,7 @@ class Styles(MadeRuns):
             with unittest.mock.patch.dict(PLACEMENTS["deepnorm"], alpha=factor):
                 branches = Branches(Run(self.make(f"run{text.replace('/', '')}", model__norm_placement="deepnorm")))
                 self.assertEqual(plot_branches.notes([branches]),
-                                 [f"deepnorm: the stream is taken times α = {text}, as it enters the sum."])
+                                 [f"deepnorm: the stream is multiplied by α = {text} before the sum."])
 
     def test_apart(self):
         self.assertEqual(panels.apart([], 0.1), [])

@@ -1,5 +1,5 @@
-"""The frame of all figures: the look on a screen or in a paper, styles, layout and legend; panels.py fills the panels.
-matplotlib's own settings are restored once a figure is drawn."""
+"""The frame of all figures: the look on a screen or in a paper, the groups' styles, layout and legend. panels.py draws in
+the panels. matplotlib's own settings are restored once a figure is drawn."""
 
 import contextlib
 import functools
@@ -27,6 +27,7 @@ DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))
 LINES = ("-", DASHES, DOTS)
 MOST_LINES, MOST_PANELS = 9, 9  # lines in a panel that has dashes; panels of a figure
 MOST_NAMES, LONGEST_NAME = 14, 22  # lines that are named at their ends; letters of such a name on a screen
+LONGEST_PAPER_NAME = {True: 12, False: 6}  # {whether the paper's figure is narrow: letters}
 
 LOOK = {
     "font.family": "DejaVu Sans", "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": "#999999",
@@ -45,14 +46,14 @@ def look(paper=None):
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name that the font lacks is drawn as boxes
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({**LOOK, "font.size": size, "figure.figsize": (paper or WIDTH, 1)})
-        for key, at_eleven in (("axes.titlesize", 11 if paper else 12), ("axes.titlepad", 24), ("axes.linewidth", 0.8), ("grid.linewidth", 0.8)):
-            matplotlib.rcParams[key] = points(at_eleven)
+        sizes = {"axes.titlesize": 11 if paper else 12, "axes.titlepad": 24, "axes.linewidth": 0.8, "grid.linewidth": 0.8}
+        matplotlib.rcParams.update({key: scaled(points) for key, points in sizes.items()})
         yield
 
 
 def drawing(plot):
-    """Decorates a function that makes a figure: it works in the look of a screen or, with `paper`, in that of a
-    paper."""
+    """Decorates a function that makes a figure. The function gets an option `paper`, a width in inches: with it the
+    figure is drawn in the look of a paper, else in that of a screen."""
     @functools.wraps(plot)
     def drawn(*args, paper=None, **options):
         with look(paper):
@@ -62,17 +63,14 @@ def drawing(plot):
     return drawn
 
 
-def points(size):
-    """A size in points that suits letters of 11 points, scaled to the letters of this look."""
-    return size * matplotlib.rcParams["font.size"] / LETTERS
+def scaled(length):
+    """A length of a screen's figure, in points or inches, scaled to the letters of this look."""
+    return length * matplotlib.rcParams["font.size"] / LETTERS
 
 
-inches = points
-
-
-def letters(size):
+def text_size(points):
     """The size of a text in points, scaled to this look; in a paper at least 8 points."""
-    return max(points(size), PAPER_LETTERS)
+    return max(scaled(points), PAPER_LETTERS)
 
 
 def for_paper():
@@ -94,8 +92,16 @@ def placement_styles(placements):
 
 
 def styled(groups):
-    """The groups, each with what tells it apart in a figure: `panel`, the title of its panel; `color`, which stands
-    for `lead`; `dash` and `marker`, which stand for `rest`; `name`, written at the end of its line."""
+    """Sets on each group, and returns the groups:
+
+    lead          the part of its label that the colour stands for
+    rest          the part of its label that the dash stands for
+    panel         the title of its panel, "" if there is one panel
+    name          the text at the end of its line
+    color         of `lead`
+    dash, marker  of `rest` if the groups have several; else of `lead`
+
+    An example, in which learning rates have panels:  pre · L 6 · lr 0.1: lead "pre", rest "L 6", panel "lr 0.1"."""
     keys = list(dict.fromkeys(key for group in groups for key in group.parts))
     varying = [key for key in keys if len({group.parts.get(key) for group in groups}) > 1]
     color_keys, panel_keys, dash_keys = assigned_keys(groups, varying or keys)
@@ -127,10 +133,10 @@ def lead_styles(groups, color_keys):
 
 
 def assigned_keys(groups, keys):
-    """(color_keys, panel_keys, dash_keys): by which of the keys groups have a colour, a panel and a dash of their own.
-    The first key, which is the placement where placements differ, has colours. Uses the fewest panels in which every
-    panel's lines can be distinguished. Where the placement is the same and groups are few, and where there are cases,
-    which no key tells apart, each has a colour and there is one panel."""
+    """(color_keys, panel_keys, dash_keys): the keys whose values have a colour, a panel and a dash of their own. The
+    first key, which is the placement if placements differ, has the colours. Uses the fewest panels in which every
+    panel's lines can be distinguished. One panel with a colour per group, if there are cases, or if placements are
+    equal and groups are at most 7."""
     first, *others = keys
     if CASE in keys or first != PLACEMENT and len(groups) <= len(PALETTE):
         return keys, (), ()
@@ -158,89 +164,125 @@ def literal(text):
     return text.replace("$", r"\$")
 
 
+# ---- layout -----------------------------------------------------------------------------------------------------
+
+# Lengths of a screen's figure in inches, from top to bottom, then from left to right.
+TITLE_TOP, SUBTITLE_TOP = 0.2, 0.56
+LEGEND_TOP, PAPER_LEGEND_TOP = 0.82, 0.15  # with a subtitle of one line; without title and subtitle
+SUBTITLE_LINE = 0.18
+LEGEND_GAP, LEGEND_ROW = 0.06, 0.235
+PANEL_HEADER, UNTITLED_PANEL_HEADER = 0.62, 0.4  # the title of a panel and the unit of its axis; the unit alone
+X_AXIS = 0.6  # ticks and title of the axis below a panel
+NOTES_GAP, NOTE_LINE, NOTES_BOTTOM = 0.1, 0.2, 0.14
+EDGE = 0.3  # left of the title, the legend and the notes
+Y_AXIS = 0.9  # left of a panel
+RIGHT_EDGE = 0.25
+LEGEND_ENTRY, LEGEND_LETTER = 0.67, 0.088  # width of a legend's line with the gaps around it; of a letter of its text
+LEGEND_MARGIN = 0.35
+NAME_GAP, NAME_LETTER = 0.2, 0.085  # left of a line's name beside the panel; width of a letter of it
+PANEL_GAP = 0.52  # between the rows of panels, over the height of a panel
+NARROW = 5  # a paper's figure below this width has one column of panels
+NOTE_SIZE = 9.5  # points
+
+
 def _legend_shape(texts, width):
     """(rows, columns) of the flattest legend that fits `width`, in inches; columns are filled first."""
     rows, columns = 0, []
     for rows in range(1, len(texts) + 1):
         columns = [texts[i:i + rows] for i in range(0, len(texts), rows)]
-        if sum(inches(0.67 + 0.088 * max(map(len, column))) for column in columns) < width - inches(0.35):
+        widths = [scaled(LEGEND_ENTRY + LEGEND_LETTER * max(map(len, column))) for column in columns]
+        if sum(widths) < width - scaled(LEGEND_MARGIN):
             break
     return rows, len(columns)
 
 
+def _add_legend(figure, handles, columns, position):
+    legend = figure.legend(handles, ["-"] * len(handles), loc="upper left", bbox_to_anchor=position, ncol=columns,
+                           borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=2.2, handletextpad=0.6)
+    for text, handle in zip(legend.get_texts(), handles):  # figure.legend would omit labels that begin with "_"
+        text.set_text(handle.get_label())
+
+
 def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=(), names=(),
                panels=None):
-    """A figure with a title, a subtitle of any lines and one legend above its panels; (figure, axes as a flat list).
-    `room`: inches left free below the legend; `notes`: lines below the panels; `names`: what name_ends shall write
-    beside them; `panels`: how many of rows × columns are needed (None: all). A paper's figure has no title, as its
-    caption says it, and a narrow one has a single column. Sizes are those of a screen's figure."""
+    """(figure, axes as a flat list) of a figure with a title, a subtitle of any number of lines and one legend above
+    rows × columns panels. A paper's figure has no title, as its caption says it, and a narrow one has a single column.
+
+    panel_height  inches of a panel with its title and axis, in a screen's figure
+    handles       the legend's
+    room          inches left free below the legend, in a screen's figure
+    notes         lines of text below the panels
+    names         the texts that name_ends will write right of the panels
+    panels        the number of panels needed; None: rows × columns"""
     width = matplotlib.rcParams["figure.figsize"][0]
-    if width < 5:
+    if width < NARROW:
         rows, columns = panels or rows * columns, 1
     legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles], width)
-    notes = [line for note in notes for line in textwrap.wrap(note, int(120 * width / letters(9.5)))]
-    above = 0.15 if for_paper() else 0.82 + 0.18 * subtitle.count("\n")  # the legend
-    header = above + 0.06 + 0.235 * legend_rows + (0.62 if panel_titles else 0.4) + room
-    footer = 0.6 + (0.1 + 0.2 * len(notes) if notes else 0)
-    full = header + rows * panel_height + footer - 0.6
-    height = inches(full)
-    figure = Figure(figsize=(width, height))
+    notes = [line for note in notes for line in textwrap.wrap(note, int(120 * width / text_size(NOTE_SIZE)))]
+    legend_top = PAPER_LEGEND_TOP if for_paper() else LEGEND_TOP + SUBTITLE_LINE * subtitle.count("\n")
+    panel_header = PANEL_HEADER if panel_titles else UNTITLED_PANEL_HEADER
+    header = legend_top + LEGEND_GAP + LEGEND_ROW * legend_rows + panel_header + room
+    footer = X_AXIS + (NOTES_GAP + NOTE_LINE * len(notes) if notes else 0)
+    height = header + rows * panel_height + footer - X_AXIS  # of a screen's figure, as all lengths above
+    figure = Figure(figsize=(width, scaled(height)))
     FigureCanvasAgg(figure)
-    edge = inches(0.3) / width
+
+    edge = scaled(EDGE) / width
     if not for_paper():
-        figure.text(edge, 1 - 0.2 / full, literal(title), size=16, weight="bold", va="top")
-        figure.text(edge, 1 - 0.56 / full, literal(subtitle), size=10.5, color=MUTED, va="top")
+        figure.text(edge, 1 - TITLE_TOP / height, literal(title), size=16, weight="bold", va="top")
+        figure.text(edge, 1 - SUBTITLE_TOP / height, literal(subtitle), size=10.5, color=MUTED, va="top")
     if handles:
-        legend = figure.legend(handles, ["-"] * len(handles), loc="upper left", bbox_to_anchor=(edge, 1 - above / full),
-                               ncol=legend_columns, borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=2.2,
-                               handletextpad=0.6)
-        for text, handle in zip(legend.get_texts(), handles):  # given at once, labels that begin with "_" would be left out
-            text.set_text(handle.get_label())
+        _add_legend(figure, handles, legend_columns, (edge, 1 - legend_top / height))
     for i, note in enumerate(notes):
-        figure.text(edge, (0.14 + 0.2 * (len(notes) - 1 - i)) / full, literal(note), size=letters(9.5), color=MUTED)
+        bottom = NOTES_BOTTOM + NOTE_LINE * (len(notes) - 1 - i)
+        figure.text(edge, bottom / height, literal(note), size=text_size(NOTE_SIZE), color=MUTED)
+
     axes = figure.subplots(rows, columns, squeeze=False)
-    named = inches(0.2 + 0.085 * max(map(len, names), default=0)) if names else 0
-    left, right = inches(0.9), inches(0.25) + named
-    panel = (width - left - right - (columns - 1) * (inches(0.9) + named)) / columns
-    figure.subplots_adjust(left=left / width, right=1 - right / width, top=1 - header / full, bottom=footer / full,
-                           wspace=(inches(0.9) + named) / panel, hspace=0.52)
+    names_width = scaled(NAME_GAP + NAME_LETTER * max(map(len, names), default=0)) if names else 0
+    left, right, gap = scaled(Y_AXIS), scaled(RIGHT_EDGE) + names_width, scaled(Y_AXIS) + names_width
+    panel_width = (width - left - right - (columns - 1) * gap) / columns
+    figure.subplots_adjust(left=left / width, right=1 - right / width, top=1 - header / height, bottom=footer / height,
+                           wspace=gap / panel_width, hspace=PANEL_GAP)
     return figure, list(axes.flat)
 
 
 def end_names(groups):
-    """The names to write at lines' ends: all groups' names, or none where they would leave the panels too narrow."""
-    labels, width = list(dict.fromkeys(group.name for group in groups)), matplotlib.rcParams["figure.figsize"][0]
-    longest = LONGEST_NAME if width == WIDTH else 12 if width < 5 else 6  # letters
-    dashed_panels = len(facets(groups)) > 1 < len({group.rest for group in groups})  # the legend has fewer words
-    return labels if 1 < len(labels) <= MOST_NAMES and max(map(len, labels)) <= longest and not dashed_panels else []
+    """The names to write at the ends of lines: all groups' names, or none if they would leave the panels too narrow."""
+    names, width = list(dict.fromkeys(group.name for group in groups)), matplotlib.rcParams["figure.figsize"][0]
+    longest = LONGEST_NAME if width == WIDTH else LONGEST_PAPER_NAME[width < NARROW]
+    has_dash_legend = len(facets(groups)) > 1 < len({group.rest for group in groups})  # it has no names of groups
+    fits = 1 < len(names) <= MOST_NAMES and max(map(len, names)) <= longest
+    return names if fits and not has_dash_legend else []
 
 
 def group_handles(groups, deepest=None):
-    """A legend's handles: a group each or, where panels tell the rest, a colour and a dash each; with the markers of
-    the lines where blocks are few enough to be marked."""
+    """A legend's handles: one handle per group; with several panels, one per colour and one per dash. `deepest`: the
+    number of blocks, if lines have a marker at each block; only lines of few blocks have."""
     def handle(text, color, dash, marker):
-        return Line2D([], [], color=color, linewidth=points(2.2), linestyle=dash, label=literal(text), markersize=points(5),
-                      marker=marker if deepest is not None and deepest <= MARKED else "")
+        return Line2D([], [], color=color, linewidth=scaled(2.2), linestyle=dash, label=literal(text),
+                      markersize=scaled(5), marker=marker if deepest is not None and deepest <= MARKED else "")
 
     if len(facets(groups)) == 1:
-        of = None if shared_seeds(groups) else MEAN
-        return [handle(group.legend(of), group.color, group.dash, group.marker) for group in groups]
+        statistic = None if shared_seeds(groups) else MEAN
+        return [handle(group.legend(statistic), group.color, group.dash, group.marker) for group in groups]
     leads, rests = ({getattr(group, name): group for group in groups} for name in ("lead", "rest"))
-    dashed = len(rests) > 1
-    return [handle(with_diverged(lead, groups), g.color, "-" if dashed else g.dash, "" if dashed else g.marker) for lead, g in leads.items()] + [
-        handle(rest or "others", MUTED, g.dash, g.marker) for rest, g in rests.items() if dashed]
+    if len(rests) == 1:
+        return [handle(with_diverged(lead, groups), group.color, group.dash, group.marker)
+                for lead, group in leads.items()]
+    colors = [handle(with_diverged(lead, groups), group.color, "-", "") for lead, group in leads.items()]
+    return colors + [handle(rest or "others", MUTED, group.dash, group.marker) for rest, group in rests.items()]
 
 
 def with_diverged(lead, groups):
-    """The name of what groups have in common, with how many of their runs diverged, if any."""
+    """The text of a lead, with the number of its diverged runs, if any: "post (1 of 6 diverged)"."""
     runs = [run for group in groups if group.lead == lead for run in group.runs]
-    lost = sum(run.diverged for run in runs)
-    return f"{lead} ({lost} of {len(runs)} diverged)" if lost else lead
+    count = sum(run.diverged for run in runs)
+    return f"{lead} ({count} of {len(runs)} diverged)" if count else lead
 
 
 def facets(groups):
-    """The panels that the groups are drawn in, [(title, groups)]; a single one has no title."""
-    parts = {}
+    """[(title, groups)] of the panels that the groups are drawn in; a single one has no title."""
+    panels = {}
     for group in groups:
-        parts.setdefault(group.panel, []).append(group)
-    return [(title or ("others" if len(parts) > 1 else ""), members) for title, members in parts.items()]
+        panels.setdefault(group.panel, []).append(group)
+    return [(title or ("others" if len(panels) > 1 else ""), members) for title, members in panels.items()]

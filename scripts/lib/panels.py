@@ -1,8 +1,11 @@
-"""Drawing in a panel: titles, axes and their ticks, lines with the range of their seeds, marks, names of lines."""
+"""Drawing in a panel: titles, axes and their ticks, lines with the range of their seeds, marks, names of lines.
+
+A series is the logged steps of a run: an object with `run`, `steps` and index(step), such as those of sites.py. A
+function `pick` gives the values of a series that a panel shows."""
 
 import math
 
-from lib.figures import INK, MARKED, MUTED, PAPER_LETTERS, Line2D, for_paper, inches, letters, literal, points
+from lib.figures import INK, MARKED, MUTED, PAPER_LETTERS, Line2D, for_paper, literal, scaled, text_size
 from lib.runs import np
 from matplotlib import ticker  # after runs, which finds a Python that has it
 from lib.sites import FIRST
@@ -10,6 +13,8 @@ from lib.sites import FIRST
 THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
 PLAIN = (1e-3, 1e5)  # numbers between these are written without a power of ten
 MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
+# {a logarithmic axis of fewer decades than this: the digits that have a tick in each decade}
+TICK_DIGITS = {0.7: range(1, 10), 1.2: (1, 2, 3, 5, 7), 2.5: (1, 2, 5), math.inf: (1,)}
 BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # behind a text that lies on lines
 
 
@@ -17,24 +22,25 @@ def set_panel_title(axes, text):
     """Sets a panel's title, in smaller letters, of at least 8 points, if it is wider than the panel. A paper's panels
     have less room: "during training" is left out, as the axis shows it."""
     title = axes.set_title(text.replace(" during training", "") if for_paper() else text)
-    title.set_size(max(PAPER_LETTERS, title.get_size() * min(1, axes.bbox.width / max(title.get_window_extent().width, 1))))
+    share = axes.bbox.width / max(title.get_window_extent().width, 1)
+    title.set_size(max(PAPER_LETTERS, title.get_size() * min(1, share)))
 
 
 def say(axes, text, right=False):
-    """Writes an axis's quantity and unit above its upper end, where it is read without turning one's head."""
-    axes.annotate(literal(text), (1 if right else 0, 1), (0, points(7)), xycoords="axes fraction",
-                  textcoords="offset points", ha="right" if right else "left", size=letters(10.5), color=MUTED)
+    """Writes an axis's quantity and unit above the axis, horizontally. `right`: at the right edge of the panel."""
+    axes.annotate(literal(text), (1 if right else 0, 1), (0, scaled(7)), xycoords="axes fraction",
+                  textcoords="offset points", ha="right" if right else "left", size=text_size(10.5), color=MUTED)
 
 
 def nothing_finite(axes, why="no finite values"):
-    """Writes in an empty panel why it is empty."""
+    """Writes the reason into an empty panel."""
     axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color=MUTED)
 
 
 def whole_x(axes, last, share=1.0, whole=True):
-    """An x axis of numbers up to `last`, which is at this share of the panel's width; `whole`: of whole numbers
-    only."""
-    most = max(2, min(8, round(share * axes.get_position().width * axes.figure.get_figwidth() / inches(0.42))))
+    """Sets ticks and limits of an x axis from 0 to `last`, which is at this share of the panel's width; `whole`: ticks
+    are whole numbers only."""
+    most = max(2, min(8, round(share * axes.get_position().width * axes.figure.get_figwidth() / scaled(0.42))))
     axes.xaxis.set_major_locator(ticker.MaxNLocator(most, steps=[1, 2, 5, 10], integer=whole, min_n_ticks=1))
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.0f}" if whole and last < 1e6 else number(v)))
     axes.set_xlim(-0.02 * last - 0.05, 1.02 * last + 0.05)
@@ -59,16 +65,16 @@ def on_steps(steps, values):
 
 
 def end_mark(axes, x, values, color):
-    """Marks the last finite value, where the run diverged; on the upper edge if that lies above the plot."""
+    """Draws a cross at the last finite value of a diverged run; on the upper edge if the value lies above the plot."""
     good = np.flatnonzero(np.isfinite(values))
     if good.size:
-        axes.plot(x[good[-1]], min(values[good[-1]], axes.get_ylim()[1]), marker="X", markersize=points(11), color=color,
+        axes.plot(x[good[-1]], min(values[good[-1]], axes.get_ylim()[1]), marker="X", markersize=scaled(11), color=color,
                   markeredgecolor="white", clip_on=False, zorder=6)
 
 
 def name_ends(axes, names, start=None):
-    """Writes the name of each labelled line beside its end, pushed apart where they would touch: right of the panel,
-    or from `start` in it, a share of its width. To be called last, when limits and margins are final."""
+    """Writes the name of each labelled line at the right of its end, moved apart where names would overlap: right of
+    the panel, or in it from `start` on, a share of its width. To be called last, when limits and margins are final."""
     named = [line for line in axes.lines if line.get_label() in map(literal, names)]
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = []
@@ -79,25 +85,26 @@ def name_ends(axes, names, start=None):
             ends.append((min(max(y, 0.0), 1.0), x, line))
     width, height = (72 * size for size in axes.get_position().size * axes.figure.get_size_inches())  # points
     ends.sort(key=lambda end: end[0])
-    places = apart([y for y, *_ in ends], 1.15 * letters(10) / height)
-    start = start or 1 + points(14) / width
-    for (y, x, line), place in zip(ends, places):
-        axes.annotate(line.get_label(), (x, y), (start, place), xycoords="axes fraction", textcoords="axes fraction", va="center",
-                      size=letters(10), color=INK, annotation_clip=False, bbox=BLANK,
-                      arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": points(0.9), "relpos": (0, 0.5),
-                                  "patchA": None, "shrinkA": points(3), "shrinkB": points(2)})
+    heights = apart([y for y, *_ in ends], 1.15 * text_size(10) / height)
+    start = start or 1 + scaled(14) / width
+    for (y, x, line), text_y in zip(ends, heights):
+        arrow = {"arrowstyle": "-", "color": line.get_color(), "linewidth": scaled(0.9), "relpos": (0, 0.5),
+                 "patchA": None, "shrinkA": scaled(3), "shrinkB": scaled(2)}
+        axes.annotate(line.get_label(), (x, y), (start, text_y), xycoords="axes fraction", textcoords="axes fraction",
+                      va="center", size=text_size(10), color=INK, annotation_clip=False, bbox=BLANK, arrowprops=arrow)
 
 
-def apart(places, least):
-    """The rising places, moved as little as possible until they are `least` apart; within 0 … 1 if there is room."""
-    blocks = []  # (centre, how many)
-    for place in places:
-        blocks.append((place, 1))
+def apart(heights, least):
+    """The rising heights, moved as little as possible until they are `least` apart; within 0 … 1 if there is room.
+    Heights that are too close are joined to a block, whose members are `least` apart around their mean."""
+    blocks = []  # (centre, number of members)
+    for height in heights:
+        blocks.append((height, 1))
         while len(blocks) > 1 and blocks[-1][0] - blocks[-2][0] < least * (blocks[-1][1] + blocks[-2][1]) / 2:
-            (one, n), (other, m) = blocks.pop(), blocks.pop()
-            centre, half = (one * n + other * m) / (n + m), least * (n + m - 1) / 2
-            blocks.append((min(max(centre, half), max(1 - half, half)), n + m))
-    return [centre + least * (i - (n - 1) / 2) for centre, n in blocks for i in range(n)]
+            (upper, m), (lower, n) = blocks.pop(), blocks.pop()
+            centre, half = (upper * m + lower * n) / (m + n), least * (m + n - 1) / 2
+            blocks.append((min(max(centre, half), max(1 - half, half)), m + n))
+    return [centre + least * (i - (count - 1) / 2) for centre, count in blocks for i in range(count)]
 
 
 def number(value, plain=PLAIN):
@@ -145,15 +152,16 @@ def scale_y(axes, values, log=None):
     low, high = max(low / pad, 1e-320), min(high * pad, 1e307)
     axes.set_ylim(low, high)
     decades = math.log10(high / low)
-    subs = range(1, 10) if decades < 0.7 else (1, 2, 3, 5, 7) if decades < 1.2 else (1, 2, 5) if decades < 2.5 else (1,)
-    axes.yaxis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8 if decades >= 2.5 else 20))
+    digits = next(digits for most, digits in TICK_DIGITS.items() if decades < most)
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=digits, numticks=20 if len(digits) > 1 else 8))
     axes.yaxis.set_major_formatter(log_formatter(low, high))
     axes.yaxis.set_minor_locator(ticker.NullLocator())
 
 
 def draw(axes, x, rows, group, marker=None, second=False, line=True):
-    """Draws a group's line and band, with gaps where values are not finite and dots at single values between gaps.
-    Without `line`, its points; `second`: a thin line without a name, the group's second one."""
+    """Draws a group's line, the mean of `rows` (runs, len(x)), and their band from the smallest to the largest, with
+    gaps at values that are not finite and dots at single values between gaps. Without `line`, points; `second`: a thin
+    line without a name, the group's second one."""
     mean, low, high = band(rows)
     color, label = group.color, None if second else literal(group.name)
     if len(rows) > 1:
@@ -162,26 +170,28 @@ def draw(axes, x, rows, group, marker=None, second=False, line=True):
                           color=color, alpha=0.08 if second else 0.16, linewidth=0, zorder=2)
     good = np.isfinite(mean)
     alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
-    axes.plot(x, mean, color=color, linewidth=points(THIN if second else THICK), linestyle=group.dash if line else "",
-              marker=marker if line or marker else ".", markersize=points(4.2), label=label, zorder=3)
+    axes.plot(x, mean, color=color, linewidth=scaled(THIN if second else THICK), linestyle=group.dash if line else "",
+              marker=marker if line or marker else ".", markersize=scaled(4.2), label=label, zorder=3)
     if alone.any() and marker is None:
-        axes.plot(x[alone], mean[alone], linestyle="", marker="o", markersize=points(5), color=color, zorder=3,
+        axes.plot(x[alone], mean[alone], linestyle="", marker="o", markersize=scaled(5), color=color, zorder=3,
                   markerfacecolor="white" if second else color)
 
 
 def when_shown(series, step):
-    """The step that `step` (None: the last; FIRST) is in these series, in words; step 0, that of probes, is the
-    initialisation."""
-    shown = sorted({int(s.steps[s.index(step)]) for s in series})
-    if shown == [0]:
+    """ "at step 200", "last steps (180–200)", or "at initialisation" for step 0, that of probes: the steps that `step`
+    (None: the last; FIRST) is in these series."""
+    steps = sorted({int(s.steps[s.index(step)]) for s in series})
+    if steps == [0]:
         return "at initialisation"
-    return f"at step {shown[0]}" if len(shown) == 1 else f"{'first' if step == FIRST else 'last'} steps ({shown[0]}–{shown[-1]})"
+    if len(steps) == 1:
+        return f"at step {steps[0]}"
+    return f"{'first' if step == FIRST else 'last'} steps ({steps[0]}–{steps[-1]})"
 
 
 def depth_panel(axes, groups, series, pick, step=None, line=True, first=0):
-    """Lines or points against the block, from layer `first` on, at one step (None: the last): `series` holds the
-    series of each group's runs (each with `steps` and `index`), and `pick` gives a series' values as an array (steps,
-    layers from 0). Returns the rows drawn."""
+    """Draws lines or points against the block, from layer `first` on, at one step (None: the last). `series`: for each
+    group, the list of its runs' series; `pick` gives a series' values as an array (steps, layers from 0). Returns the
+    rows drawn."""
     drawn, deepest = [], max(pick(s).shape[1] for s in sum(series, [])) - 1
     for group, members in zip(groups, series):
         rows = np.stack([pick(s)[s.index(step)] for s in members])
@@ -204,8 +214,8 @@ def block_ticks(deepest, most=8):
 
 
 def step_panel(axes, groups, series, pick, second=None):
-    """Lines against the step; `pick` gives a series' values, one a step, and `second` those of a second line a group.
-    Returns the rows drawn. Crosses come later, with mark_diverged."""
+    """Draws lines against the step. `pick` gives a series' values, one a step, and `second` those of each group's thin
+    second line. Returns the rows drawn. Crosses come later, with mark_diverged."""
     drawn = []
     for group, members in zip(groups, series):
         for chosen in filter(None, (pick, second)):
@@ -226,31 +236,47 @@ def mark_diverged(axes, groups, series, pick):
 
 
 def first_and_last(panels, titles, groups, series, picks, log=None):
-    """Panels on one scale, each with the first block against the step and, thin, the last where that is another. A
-    pick gives a series' values as an array (steps, layers from 0)."""
+    """Draws, in each of the panels, the first block against the step and, thin, the last block unless that is the
+    first; all on one scale. Each of `picks` gives a series' values as an array (steps, layers from 0). Returns the name
+    of the last block: "block 12", or "last block" if the depths differ."""
     depths = {picks[0](s).shape[1] - 1 for s in sum(series, [])}
-    last = f"block {depths.pop()}" if len(depths) == 1 else "last block"
-    two = last != "block 1"
-    which = "block 1" if not two else "first and last block" if last == "last block" else f"blocks 1 and {last.split()[1]}"
-    lines = [(lambda s, pick=pick: pick(s)[:, 1], (lambda s, pick=pick: pick(s)[:, -1]) if two else None) for pick in picks]
-    drawn = sum((step_panel(panel, groups, series, *both) for panel, both in zip(panels, lines)), [])
-    for panel, title, both in zip(panels, titles, lines):
-        set_panel_title(panel, f"{title} during training, {which}")
+    last = "last block" if len(depths) > 1 else f"block {max(depths)}"
+    has_second = depths != {1}
+    lines = [(layer_of(pick, 1), layer_of(pick, -1) if has_second else None) for pick in picks]
+    drawn = []
+    for panel, (first_block, last_block) in zip(panels, lines):
+        drawn += step_panel(panel, groups, series, first_block, last_block)
+    for panel, title, (first_block, last_block) in zip(panels, titles, lines):
+        set_panel_title(panel, f"{title} during training, {_blocks_text(depths)}")
         scale_y(panel, drawn, log)
-        if two:
+        if has_second:
             style_legend(panel, ("block 1", last))
-        for one in filter(None, both):
-            mark_diverged(panel, groups, series, one)
+        mark_diverged(panel, groups, series, first_block)
+        if has_second:
+            mark_diverged(panel, groups, series, last_block)
     return last
 
 
+def layer_of(pick, layer):
+    """A function that gives the values of one layer of a series, from those that `pick` gives of all layers."""
+    return lambda s: pick(s)[:, layer]
+
+
+def _blocks_text(depths):
+    if len(depths) > 1:
+        return "first and last block"
+    return "block 1" if depths == {1} else f"blocks 1 and {max(depths)}"
+
+
 def style_legend(axes, names):
-    """Adds a legend of the full and the thin lines inside the panel, in room made above its lines."""
-    handles = [Line2D([], [], color="#555555", linewidth=points(width), label=name) for width, name in zip((THICK, THIN), names)]
+    """Adds a legend of the thick and the thin lines inside the panel, in room made above its lines."""
+    handles = [Line2D([], [], color="#555555", linewidth=scaled(width), label=name)
+               for width, name in zip((THICK, THIN), names)]
     low, high = axes.get_ylim()
     if axes.get_yscale() == "log":
         axes.set_ylim(low, min(high * (high / low) ** 0.13, 1e307))
     else:
         axes.set_ylim(low, high + 0.13 * (high - low))
-    axes.legend(handles=handles, loc="upper right", borderaxespad=0.2, fontsize=letters(10), ncol=2,
-                **({"handlelength": 1, "columnspacing": 0.6, "handletextpad": 0.4} if for_paper() else {"handlelength": 2.2}))
+    narrow = {"handlelength": 1, "columnspacing": 0.6, "handletextpad": 0.4}
+    axes.legend(handles=handles, loc="upper right", borderaxespad=0.2, fontsize=text_size(10), ncol=2,
+                **(narrow if for_paper() else {"handlelength": 2.2}))

@@ -1,4 +1,4 @@
-"""Plots the size of what each sublayer adds over that of the residual stream it joins, for one or more runs."""
+"""Plots the size of each sublayer's output, as added, over that of the residual stream that it joins."""
 
 from operator import attrgetter
 
@@ -15,27 +15,27 @@ POWERS = {0.25: "¼", 0.5: "½", -0.25: "-¼", -0.5: "-½"}
 
 
 def power_text(base, exponent, log=""):
-    """ "(2L)^¼", "(ln 2L)^½": a factor that depends on the depth L, as configs/schema.json has it."""
+    """ "(2L)^¼", "(ln 2L)^½": a factor that depends on the depth L, from its row in configs/schema.json."""
     raised = f"^{POWERS.get(exponent, f'{exponent:g}')}" if exponent != 1 else ""
     return f"({'ln ' if log else ''}{base:g}L){raised}"
 
 
 def notes(branches):
-    """Lines on the placements of these runs that explain their curves."""
+    """Lines on the placements of these Branches that explain the curves."""
     rows = {name: PLACEMENTS[name] for run in branches for block in run.placements for name in block}
     lines = []
     for name, row in rows.items():
         if row["alpha"][1]:
-            lines.append(f"{name}: the stream is taken times α = {power_text(*row['alpha'])}, as it enters the sum.")
+            lines.append(f"{name}: the stream is multiplied by α = {power_text(*row['alpha'])} before the sum.")
         if row["learned_scale"]:
-            lines.append(f"{name}: the sublayer's output is taken times its learned scale, 0 at the start.")
+            lines.append(f"{name}: the sublayer's output is multiplied by its learned scale, 0 at the start.")
     return lines
 
 
 @drawing
 def plot(groups, step=None):
-    """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, where more than
-    one step was logged and there is one facet."""
+    """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, if more than one
+    step was logged and there is one facet."""
     joined = [group for group in groups if group.value("model.residual") is not False]
     if not joined:
         raise ScriptError(f"{groups[0].runs[0]}: model.residual is false: no branch joins a stream")
@@ -56,7 +56,8 @@ def plot(groups, step=None):
     for panel in axes[:2 * len(parts)]:  # one scale for all, as below
         scale_y(panel, drawn)
     if over_time:
-        first_and_last(axes[2:], TITLES.values(), groups, list(branches.values()), [attrgetter(name) for name in TITLES])
+        picks = [attrgetter(name) for name in TITLES]
+        first_and_last(axes[2:], TITLES.values(), groups, list(branches.values()), picks)
     for panel in axes:
         say(panel, SHARE)
         name_ends(panel, end_names(groups))

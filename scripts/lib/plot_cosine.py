@@ -1,5 +1,5 @@
-"""Plots how alike the vectors of a sequence's tokens are, layer by layer: at 1 the stream no longer tells one token
-from another."""
+"""Plots the mean cosine between the vectors of a sequence's tokens, layer by layer: at 1 all tokens have the same
+vector, up to its length."""
 
 import math
 from operator import attrgetter
@@ -15,8 +15,8 @@ UNIT = "mean cosine of two tokens of a sequence"
 @drawing
 def plot(groups, step=None):
     """The figure: the cosine by depth in a panel for each step of the list `step` (None: the first and the last that
-    are logged) and each of `facets`; where more than one step was logged and there is one facet, a further panel of
-    the blocks in training."""
+    are logged) and each of `facets`; if more than one step was logged and there is one facet, a further panel of the
+    first and the last block during training."""
     series = {group: [TokenCosine(run) for run in group.runs] for group in groups}
     every, parts, names = sum(series.values(), []), facets(groups), end_names(groups)
     has_time = max(cosine.steps.size for cosine in every) > 1
@@ -24,9 +24,9 @@ def plot(groups, step=None):
     panels_by_depth = [(facet, members, at) for facet, members in parts for at in steps]
     over_time = has_time and len(parts) == 1
     count = len(panels_by_depth) + over_time
+    deepest = max(cosine.cosine.shape[1] for cosine in every) - 1
     figure, axes = new_figure(math.ceil(count / 2), min(2, count), 3.45, "Cosine between the tokens of a sequence",
-                              shared_settings(groups), group_handles(groups, max(cosine.cosine.shape[1] for cosine in every) - 1),
-                              names=names, panels=count)
+                              shared_settings(groups), group_handles(groups, deepest), names=names, panels=count)
     drawn = []
     for panel, (facet, members, at) in zip(axes, panels_by_depth):
         set_panel_title(panel, "Cosine by depth, " + (f"{facet}, " if facet else "") + when_shown(every, at))

@@ -4,7 +4,7 @@ of its gradient."""
 import math
 
 from lib.command import ScriptError
-from lib.figures import MUTED, drawing, for_paper, inches, letters, literal, new_figure, points
+from lib.figures import MUTED, NARROW, X_AXIS, drawing, for_paper, literal, new_figure, scaled, text_size
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
@@ -15,29 +15,34 @@ from lib.groups import shared_settings
 from lib.runs import matplotlib, np, shortened
 from lib.sites import Site
 
-# Perceptually uniform, and readable with any kind of colour vision; two colour maps, as there are two scales.
+# (member of HeatMap, title, unit, colour map): the maps are perceptually uniform, and readable with any kind of colour
+# vision; there are two, as there are two scales.
 QUANTITIES = (("rms", "activation rms", "units", "viridis"), ("grad", "gradient rms", "nats per unit", "plasma"))
 HATCH = {"facecolor": "#EDEDED", "edgecolor": "#9A9A9A", "hatch": "/////", "linewidth": 0}
 MOST = 12  # runs in a figure
 GEOMETRIC = "geometric mean of"  # seeds
+MAP_HEIGHTS = {6: 1.5, 30: 2.0, math.inf: 2.6}  # {a map of at most so many blocks: inches}
+MAP_GAP = 0.98  # inches between two maps
+KEY_ROOM = 0.75  # inches of a colour scale and its title above the maps
+SECOND_KEY_ROOM = 1.1  # inches between the maps of the two quantities, if these are below one another
 
 
 class HeatMap:
     """A group's map: `steps`, and `rms` and `grad` as arrays (steps, layers 0..L), the geometric mean of its seeds
     where finite; NaN where no seed's value is, or the layer has no such site. `first`: the first layer that has it.
-    `lost`: the steps at which seeds diverged."""
+    `divergences`: the steps at which seeds diverged."""
 
     def __init__(self, group, site):
         maps = [Site(run, site) for run in group.runs]
         self.group, self.first = group, maps[0].first
         self.steps = np.unique(np.concatenate([m.steps for m in maps]))
         self.rms, self.grad = (self._mean(maps, name) for name in ("rms", "grad"))
-        self.lost = [run.lost_at(self.steps[-1]) for run in group.diverged]
+        self.divergences = [run.lost_at(self.steps[-1]) for run in group.diverged]
 
     def _mean(self, maps, name):
         values = np.full((len(maps), self.steps.size, maps[0].rms.shape[1]), np.nan)
-        for value, one in zip(values, maps):
-            value[np.searchsorted(self.steps, one.steps)] = getattr(one, name)
+        for value, seed_map in zip(values, maps):
+            value[np.searchsorted(self.steps, seed_map.steps)] = getattr(seed_map, name)
         good = np.isfinite(values)
         counts = good.sum(axis=0)
         with np.errstate(divide="ignore"):
@@ -56,8 +61,8 @@ def color_scale(maps, name):
 
 
 def edges(steps):
-    """Where the cells of these steps meet on a logarithmic axis: halfway between neighbours. A single step has a cell
-    from 2/3 to 3/2 of it."""
+    """The boundaries between the cells of these steps on a logarithmic axis, halfway between neighbours. A single step
+    has a cell from 2/3 to 3/2 of it."""
     if steps.size == 1:
         return np.array([steps[0] / 1.5, steps[0] * 1.5])
     middle = np.sqrt(steps[1:] * steps[:-1])
@@ -65,10 +70,11 @@ def edges(steps):
 
 
 def step_ticks(steps, limits):
-    """Ticks 1, 2, 5, 10, … within the limits of a logarithmic axis; the first and last step where fewer than two
-    are."""
-    ticks = [digit * 10**power for power in range(8) for digit in (1, 2, 5) if limits[0] <= digit * 10**power <= limits[-1]]
-    return ticks if len(ticks) > 1 else sorted({steps[0], steps[-1]})
+    """Ticks 1, 2, 5, 10, … within the limits of a logarithmic axis; the first and the last step if fewer than two of
+    them are within."""
+    ticks = [digit * 10**power for power in range(8) for digit in (1, 2, 5)]
+    within = [tick for tick in ticks if limits[0] <= tick <= limits[-1]]
+    return within if len(within) > 1 else sorted({steps[0], steps[-1]})
 
 
 @drawing
@@ -77,74 +83,83 @@ def plot(groups, site="stream"):
     if len(groups) > MOST:
         raise ScriptError(f"{groups[0].runs[0]}: {len(groups)} runs; at most {MOST} are drawn as maps; name fewer")
     maps = [HeatMap(group, site) for group in groups]
-    for m in maps:
-        if all(one.steps.size == 1 for one in maps) or m.steps[0] == 0:  # a logarithmic axis has no place for a probe's step 0
-            raise ScriptError(f"{m.group.runs[0]}: one step is logged, a map needs two; `plot.py layers` shows it")
-    what = "residual stream" if site == "stream" else site
-    lost = any(np.isnan(getattr(m, q[0])[:, m.first:]).any() for m in maps for q in QUANTITIES)
-    handles = [Patch(label="not finite", **HATCH)] if lost else []
-    if any(m.lost for m in maps):
-        handles.append(Line2D([], [], color="black", marker="v", markersize=points(8), linewidth=points(1.2),
-                              linestyle=(0, (2, 1.5)), label="diverged"))
-    deepest = max(m.rms.shape[1] for m in maps) - 1
-    height, gap = 1.5 if deepest <= 6 or len(maps) > 4 else 2.0 if deepest <= 30 else 2.6, 0.98  # inches of a map, and between two
-    narrow = matplotlib.rcParams["figure.figsize"][0] < 5  # all of one quantity, then all of the other
-    second_key = 1.1 if narrow else 0  # inches, between the maps of the two quantities
-    figure, axes = new_figure(len(maps), 2, height + gap + (0.6 - gap) / len(maps), f"The {what} at every layer and step",
-                              shared_settings(groups, GEOMETRIC), handles, room=0.75 + second_key)
-    figure.subplots_adjust(hspace=gap / height, wspace=0.12)
+    for heat_map in maps:
+        # A logarithmic axis cannot show step 0, that of a probe.
+        if all(other.steps.size == 1 for other in maps) or heat_map.steps[0] == 0:
+            raise ScriptError(f"{heat_map.group.runs[0]}: one step is logged, a map needs two; `plot.py layers` shows it")
+    subject = "residual stream" if site == "stream" else site
+    deepest = max(heat_map.rms.shape[1] for heat_map in maps) - 1
+    height = next(height for most, height in MAP_HEIGHTS.items() if deepest <= most or len(maps) > 4)
+    narrow = matplotlib.rcParams["figure.figsize"][0] < NARROW  # all maps of one quantity, then all of the other
+    figure, axes = new_figure(len(maps), 2, height + MAP_GAP + (X_AXIS - MAP_GAP) / len(maps),
+                              f"The {subject} at every layer and step", shared_settings(groups, GEOMETRIC),
+                              mark_handles(maps), room=KEY_ROOM + (SECOND_KEY_ROOM if narrow else 0))
+    figure.subplots_adjust(hspace=MAP_GAP / height, wspace=0.12)
     for panel in axes[:len(maps)] if narrow else []:
         box = panel.get_position()
-        panel.set_position([box.x0, box.y0 + inches(second_key) / figure.get_figheight(), box.width, box.height])
-    for half, (name, words, unit, colors) in enumerate(QUANTITIES):
+        bottom = box.y0 + scaled(SECOND_KEY_ROOM) / figure.get_figheight()
+        panel.set_position([box.x0, bottom, box.width, box.height])
+    for half, (name, title, unit, colors) in enumerate(QUANTITIES):
         panels = axes[half * len(maps):(half + 1) * len(maps)] if narrow else axes[half::2]
         scale = color_scale(maps, name)
         if scale:
             norm = LogNorm(*scale)
-            draw_key(figure, panels[0], norm, colors, f"{words} ({unit})" if for_paper() else f"{words} of the {what} ({unit})")
-        for panel, one in zip(panels, maps):
-            draw_map(panel, one, name, norm if scale else None, colors)
+            key_title = title if for_paper() else f"{title} of the {subject}"
+            draw_key(figure, panels[0], norm, colors, f"{key_title} ({unit})")
+        for panel, heat_map in zip(panels, maps):
+            draw_map(panel, heat_map, name, norm if scale else None, colors)
             if half == 0 or narrow:
-                panel.set_title(literal(shortened(one.group.legend(GEOMETRIC), 90)))
+                panel.set_title(literal(shortened(heat_map.group.legend(GEOMETRIC), 90)))
         panels[-1].set_xlabel("step")
     return figure
 
 
-def draw_map(axes, one, name, norm, colors):
-    """One map: hatching for the steps that it covers, and the finite cells upon it."""
-    values = getattr(one, name)[:, one.first:]
-    x, y = edges(one.steps), np.arange(one.first, one.first + values.shape[1] + 1) - 0.5
+def mark_handles(maps):
+    """A legend's handles for the marks that these maps have."""
+    handles = []
+    if any(np.isnan(getattr(heat_map, name)[:, heat_map.first:]).any() for heat_map in maps for name, *_ in QUANTITIES):
+        handles.append(Patch(label="not finite", **HATCH))
+    if any(heat_map.divergences for heat_map in maps):
+        handles.append(Line2D([], [], color="black", marker="v", markersize=scaled(8), linewidth=scaled(1.2),
+                              linestyle=(0, (2, 1.5)), label="diverged"))
+    return handles
+
+
+def draw_map(axes, heat_map, name, norm, colors):
+    """Draws one map: hatching for the steps that it covers, and the finite cells upon it."""
+    first, values = heat_map.first, getattr(heat_map, name)[:, heat_map.first:]
+    x, y = edges(heat_map.steps), np.arange(first, first + values.shape[1] + 1) - 0.5
     axes.grid(False)
     axes.add_patch(Rectangle((x[0], y[0]), x[-1] - x[0], y[-1] - y[0], zorder=0.5, **HATCH))
     axes.set_xscale("log")  # the first steps, where most happens, are as wide as the many later ones
     axes.set_xlim(x[0], x[-1])
-    axes.set_xticks(step_ticks(one.steps, x))
+    axes.set_xticks(step_ticks(heat_map.steps, x))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:.0f}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(y[0], y[-1])
-    deepest = one.first + values.shape[1] - 1
-    axes.set_yticks([t for t in block_ticks(deepest, 6) if t >= one.first])
-    wide = axes.get_position().width * axes.figure.get_figwidth() > inches(3)
-    say(axes, "block (0 = embedding output)" if one.first == 0 and wide else "block")
+    deepest = first + values.shape[1] - 1
+    axes.set_yticks([tick for tick in block_ticks(deepest, 6) if tick >= first])
+    wide = axes.get_position().width * axes.figure.get_figwidth() > scaled(3)
+    say(axes, "block (0 = embedding output)" if first == 0 and wide else "block")
     if norm is None:
         nothing_finite(axes, "only zeros" if (values == 0).any() else "no finite values")
         return
     shown = np.ma.masked_invalid(np.clip(values, norm.vmin, norm.vmax).T)  # a 0 gets the lowest colour
     axes.pcolormesh(x, y, shown, norm=norm, cmap=colors, rasterized=True, zorder=1)
-    for step in one.lost:
-        axes.axvline(step, color="black", linewidth=points(1.2), linestyle=(0, (2, 1.5)), zorder=3)
-        axes.plot([step], [y[-1]], marker="v", markersize=points(8), color="black", clip_on=False, zorder=4)
+    for step in heat_map.divergences:
+        axes.axvline(step, color="black", linewidth=scaled(1.2), linestyle=(0, (2, 1.5)), zorder=3)
+        axes.plot([step], [y[-1]], marker="v", markersize=scaled(8), color="black", clip_on=False, zorder=4)
 
 
 def draw_key(figure, first, norm, colors, label):
     """A colour scale above the `first` panel of its maps."""
-    box, inch = first.get_position(), inches(1) / figure.get_figheight()
-    place = figure.add_axes([box.x0, box.y1 + 0.95 * inch, box.width, 0.13 * inch])
-    bar = figure.colorbar(ScalarMappable(norm, colors), cax=place, orientation="horizontal")
+    box, inch = first.get_position(), scaled(1) / figure.get_figheight()
+    key_axes = figure.add_axes([box.x0, box.y1 + 0.95 * inch, box.width, 0.13 * inch])
+    bar = figure.colorbar(ScalarMappable(norm, colors), cax=key_axes, orientation="horizontal")
     bar.outline.set_visible(False)
     decades = math.log10(norm.vmax / norm.vmin)
     bar.ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,), numticks=8))
     bar.ax.xaxis.set_major_formatter(log_formatter(norm.vmin, norm.vmax))
     bar.ax.xaxis.set_minor_locator(NullLocator())
-    bar.ax.tick_params(length=3, labelsize=letters(10))
-    bar.ax.set_title(literal(label), size=letters(10.5), weight="normal", color=MUTED, pad=points(5))
+    bar.ax.tick_params(length=3, labelsize=text_size(10))
+    bar.ax.set_title(literal(label), size=text_size(10.5), weight="normal", color=MUTED, pad=scaled(5))

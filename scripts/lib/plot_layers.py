@@ -3,9 +3,9 @@
 import textwrap
 from operator import attrgetter
 
-from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, points
-from lib.panels import (depth_panel, first_and_last, mark_diverged, name_ends, say, scale_y, set_panel_title, step_panel,
-                        when_shown)
+from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, scaled
+from lib.panels import (depth_panel, first_and_last, layer_of, mark_diverged, name_ends, say, scale_y, set_panel_title,
+                        step_panel, when_shown)
 from lib.groups import shared_settings
 from lib.runs import np
 from matplotlib.patches import Patch  # after runs, which finds a Python that has it
@@ -23,9 +23,9 @@ THEORY_WIDTH = 1.2
 
 @drawing
 def plot(groups, step=None, theory=False):
-    """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, where more than
-    one step was logged and there is one facet. `theory`: depth alone, as points, at the first step if none is given,
-    beside dashed lines, which are the values by theory of the first weights."""
+    """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, if more than one
+    step was logged and there is one facet. `theory`: depth alone, as points, at the first step if none is given, beside
+    dashed lines: the values that theory predicts for fresh weights."""
     streams = {group: [Site(run) for run in group.runs] for group in groups}
     every, parts, names = sum(streams.values(), []), facets(groups), end_names(groups)
     if theory and step is None:
@@ -40,7 +40,7 @@ def plot(groups, step=None, theory=False):
             subtitle += "\n" + textwrap.fill(f"No prediction for {group.label}: {why}", 116)
         for handle in handles:  # there are points only
             handle.set_linestyle("" if handle.get_marker() else "-")
-        handles.append(Line2D([], [], color="#555555", linewidth=points(THEORY_WIDTH), linestyle=DASHES, label=THEORY))
+        handles.append(Line2D([], [], color="#555555", linewidth=scaled(THEORY_WIDTH), linestyle=DASHES, label=THEORY))
         if any(len(group.runs) == 1 for group in groups):
             handles.append(Patch(color="#555555", alpha=0.16, linewidth=0, label=ONE_SEED))
     figure, axes = new_figure(len(parts) + over_time, 2, 3.45, "Gradients and activations of the residual stream",
@@ -67,11 +67,8 @@ def plot(groups, step=None, theory=False):
 def in_time(panels, groups, streams):
     """Draws against the step the gradient of the first block and of the last, and the activation of the last."""
     last = first_and_last(panels[:1], ["Gradient"], groups, streams, [attrgetter("grad")], log=True)
+    activation = layer_of(attrgetter("rms"), -1)
     say(panels[0], GRADIENT)
-
-    def activation(stream):
-        return stream.rms[:, -1]
-
     set_panel_title(panels[1], f"Activation during training, {last}")
     say(panels[1], ACTIVATION)
     scale_y(panels[1], step_panel(panels[1], groups, streams, activation))
@@ -79,22 +76,22 @@ def in_time(panels, groups, streams):
 
 
 def predictions(groups):
-    """({group: its values by theory}, {group: why it has no prediction})."""
+    """({group: what mean_field.predicted returns}, {group: the reason why it has no prediction})."""
     expected, reasons = {}, {}
     for group in groups:
         try:
-            expected[group] = predicted(group.runs[0].folder)  # seeds change nothing
+            expected[group] = predicted(group.runs[0].folder)  # a prediction does not depend on the seed
         except NoPrediction as error:
             reasons[group] = error.why
     return expected, reasons
 
 
 def theory_lines(axes, groups, quantity):
-    """Draws the values of each group by theory and, for a single seed, their tolerance; returns the values drawn."""
+    """Draws the predicted values of each group and, for a single seed, their tolerance; returns the values drawn."""
     drawn = []
     for group, expected in predictions(groups)[0].items():
         line, factor = expected[quantity], np.exp(expected["limits"][quantity])
-        axes.plot(line, color=group.color, linewidth=points(THEORY_WIDTH), linestyle=DASHES, zorder=2.5)
+        axes.plot(line, color=group.color, linewidth=scaled(THEORY_WIDTH), linestyle=DASHES, zorder=2.5)
         drawn.append(line)
         if len(group.runs) == 1:
             axes.fill_between(range(len(line)), line / factor, line * factor, color=group.color, alpha=0.16, linewidth=0)

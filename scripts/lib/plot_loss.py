@@ -1,15 +1,15 @@
-"""Plots training and validation loss of one or more runs against the step, tokens or seconds, beside what simple
-models reach."""
+"""Plots training and validation loss of one or more runs against the step, tokens or seconds, beside the losses of
+simple models."""
 
 import json
 import math
 
 from lib.command import ScriptError
-from lib.figures import (MUTED, drawing, end_names, facets, for_paper, group_handles, inches, letters, literal,
-                         new_figure, points)
+from lib.figures import (MUTED, NAME_LETTER, drawing, end_names, facets, for_paper, group_handles, literal, new_figure,
+                         scaled, text_size)
 from matplotlib.lines import Line2D
-from lib.panels import (THICK, band, end_mark, name_ends, nothing_finite, number, on_steps, say, set_panel_title, ticker,
-                        whole_x)
+from lib.panels import (THICK, band, end_mark, name_ends, nothing_finite, number, on_steps, say, set_panel_title,
+                        ticker, whole_x)
 from lib.groups import shared_settings
 from lib.runs import np
 
@@ -17,18 +17,17 @@ MAX_DIAMONDS = 80  # a group: more would lie on one another
 NEAR = 1.3  # times the uniform level: a loss above it is a first or a diverging one
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram")
 AXES = {"step": "step", "tokens": "tokens trained on", "seconds": "seconds of training"}  # {x: the axis's label}
-STEP, TRAIN, VALIDATION, X = range(4)  # columns of a run's table
+STEP, TRAIN, VALIDATION, X = range(4)  # columns of loss_table
 
 
 def reference_levels(run):
-    """{name: nats} of what simple models reach on a run's validation split, as its summary has it."""
+    """{name: nats} of the losses of simple models on a run's validation split, as its summary has them."""
     uniform = {"uniform": math.log(size) for size in vocabularies([run])}
     return uniform | {name: run.summary[name] for name in NGRAMS if isinstance(run.summary.get(name), float)}
 
 
 def common_levels(runs):
-    """The reference levels that hold for every curve: those of one run if all read the same text, cut at the same
-    place."""
+    """The reference levels of all runs: those of one run if all have the same text with the same split, else none."""
     hashed = all("corpus_hash" in run.summary for run in runs)
     splits = {json.dumps([run.summary["corpus_hash"] if hashed else [run.texts(), run.value("data.val_path")],
                           bool(run.value("data.val_path")), run.value("data.val_fraction")]) for run in runs}
@@ -36,7 +35,7 @@ def common_levels(runs):
 
 
 def vocabularies(runs):
-    """The sizes of the runs' vocabularies, where they are known."""
+    """The sizes of the runs' vocabularies, as far as they are known."""
     return [size for size in (run.summary.get("vocab") for run in runs) if isinstance(size, int) and size > 0]
 
 
@@ -52,9 +51,9 @@ def smooth(values, to_end=False):
 
 
 def limits(curves, levels, guessing):
-    """(low, high, log) of the y axis: all of it, unless a first or diverging loss would squash the rest. Where a curve
-    is never near the losses of models that learn, all of it on a logarithmic scale. `guessing`: the loss of an
-    untrained model, for want of levels; None if that is not known either."""
+    """(low, high, log) of the y axis: the whole range, cut above if a first or diverging loss would squash the rest.
+    Logarithmic if some curve never comes near the losses of models that learn. `guessing`: the loss of an untrained
+    model, used without levels; None if unknown."""
     curves = [curve[np.isfinite(curve)] for curve in curves if np.isfinite(curve).any()]
     if not curves:
         return 0.0, 5.0, False
@@ -66,7 +65,7 @@ def limits(curves, levels, guessing):
     unigram = levels.get("unigram", low)
     low, high = min(low, unigram), max(high, unigram)
     next_below = max((level for level in levels.values() if level < low), default=low)
-    if low - next_below < 0.25 * (high - low):  # what the model reaches for
+    if low - next_below < 0.25 * (high - low):  # a level that the model may soon reach
         low = next_below
     if high < uniform < high + 0.3 * (high - low):
         high = uniform
@@ -75,25 +74,25 @@ def limits(curves, levels, guessing):
 
 
 def draw_levels(axes, levels, end):
-    """A dotted line for each level within the plot, named at its right end, `end` on the x axis; names that would lie
-    on one another stand side by side."""
+    """Draws a dotted line for each level within the plot, with its name at the right end, `end` on the x axis; a name
+    that would overlap the one above moves to the left."""
     low, high = axes.get_ylim()
     above, shift = math.inf, 0
     for name, level in sorted(levels.items(), key=lambda item: -item[1]):
         if not low < level < high:
             continue
-        axes.axhline(level, color="#777777", linewidth=points(1.1), linestyle=(0, (1.2, 1.8)), zorder=2)
+        axes.axhline(level, color="#777777", linewidth=scaled(1.1), linestyle=(0, (1.2, 1.8)), zorder=2)
         height = axes.transData.transform((0, level))[1] * 72 / axes.figure.dpi  # in 1/72 inch
-        shift = shift + points(92) if above - height < points(15) else 0
+        shift = shift + scaled(92) if above - height < scaled(15) else 0
         text = f"{'uniform, ln V' if name == 'uniform' else name} {level:.2f}"
         axes.annotate(text, (end, level), (-4 - shift, 3), textcoords="offset points", ha="right", va="bottom",
-                      size=letters(10), color=MUTED)
+                      size=text_size(10), color=MUTED)
         above = height
 
 
-def table_of(run, x):
-    """A run's metrics.csv as an array of the columns STEP, TRAIN and VALIDATION (losses, NaN where there is none) and
-    X: the step, or the tokens or seconds that training had taken at it."""
+def loss_table(run, x):
+    """An array of a run's logged steps with the columns STEP, TRAIN and VALIDATION (nats, NaN where there is none) and
+    X: the step, or the tokens or seconds that training had taken at it. ScriptError: metrics.csv lacks them."""
     rows = run.rows("metrics.csv", ("step", "train_loss", "val_loss"),
                     "a probe does not train; `plot.py layers` shows it" if run.probe else "not a training run")
     if x == "step":
@@ -105,8 +104,8 @@ def table_of(run, x):
 
 
 def draw_group(axes, group, tables):
-    """A group's training loss, smoothed, with the range of its seeds or, of one run, every row; its validation loss as
-    diamonds; marks where runs diverged. At a step x is the mean over the seeds, as the loss is."""
+    """Draws a group's training loss, smoothed, with the range of its seeds or, for one run, every row; its validation
+    loss as diamonds; crosses where runs diverged. At a step, x is the mean over the seeds, as the loss is."""
     def joined(column):
         return on_steps([tables[run][:, STEP] for run in group.runs], [tables[run][:, column] for run in group.runs])[1]
 
@@ -115,17 +114,19 @@ def draw_group(axes, group, tables):
     if len(group.runs) > 1:
         axes.fill_between(x, least, most, color=group.color, alpha=0.16, linewidth=0)
     else:
-        axes.plot(x, mean, color=group.color, alpha=0.35, linewidth=points(0.9))
+        axes.plot(x, mean, color=group.color, alpha=0.35, linewidth=scaled(0.9))
     good = np.isfinite(mean)
-    axes.plot(x[good], smooth(mean[good], bool(group.diverged)), color=group.color, linewidth=points(THICK), zorder=3,
-              linestyle=group.dash, label=literal(group.name), marker="o" if good.sum() == 1 else None, markersize=points(5))
+    axes.plot(x[good], smooth(mean[good], bool(group.diverged)), color=group.color, linewidth=scaled(THICK), zorder=3,
+              linestyle=group.dash, label=literal(group.name), marker="o" if good.sum() == 1 else None,
+              markersize=scaled(5))
     mean, least, most = band(joined(VALIDATION))
     shown = np.flatnonzero(np.isfinite(mean))
     few = shown.size <= 30
     shown = shown[::-1][::math.ceil(shown.size / MAX_DIAMONDS) or 1]  # evenly, the last one among them
-    axes.errorbar(x[shown], mean[shown], yerr=np.stack([mean - least, most - mean])[:, shown] if len(group.runs) > 1 else None,
-                  linestyle="", marker="D", color=group.color, markersize=points(6.5 if few else 4), markerfacecolor="white",
-                  markeredgewidth=points(1.7 if few else 1.1), elinewidth=points(1.4), zorder=4)
+    spread = np.stack([mean - least, most - mean])[:, shown] if len(group.runs) > 1 else None
+    axes.errorbar(x[shown], mean[shown], yerr=spread, linestyle="", marker="D", color=group.color,
+                  markersize=scaled(6.5 if few else 4), markerfacecolor="white",
+                  markeredgewidth=scaled(1.7 if few else 1.1), elinewidth=scaled(1.4), zorder=4)
     for run in group.runs:
         if run.diverged:
             end_mark(axes, tables[run][:, X], tables[run][:, TRAIN], group.color)
@@ -135,7 +136,7 @@ def draw_group(axes, group, tables):
 def plot(groups, x="step"):
     """The figure: loss against x, one of AXES; a panel for each of `facets`, all on one scale."""
     runs = [run for group in groups for run in group.runs]
-    tables = {run: table_of(run, x) for run in runs}
+    tables = {run: loss_table(run, x) for run in runs}
     levels = common_levels(runs)
     curves = [table[:, column] for column in (TRAIN, VALIDATION) for table in tables.values()]
     low, high, log = limits(curves, levels, max(map(math.log, vocabularies(runs)), default=None))
@@ -145,9 +146,10 @@ def plot(groups, x="step"):
     names = end_names(groups) if len(parts) == 1 and not for_paper() else []
     columns = min(2, len(parts))
     marks = marks_of(validated, any(run.diverged for run in runs))
-    figure, panels = new_figure(math.ceil(len(parts) / columns), columns, 5.0 if len(parts) == 1 else 3.45,
-                                "Training and validation loss" if validated else "Training loss", shared_settings(groups),
-                                group_handles(groups) + (marks if for_paper() else []), panel_titles=len(parts) > 1, names=["bits"])
+    title = "Training and validation loss" if validated else "Training loss"
+    handles = group_handles(groups) + (marks if for_paper() else [])
+    figure, panels = new_figure(math.ceil(len(parts) / columns), columns, 5.0 if len(parts) == 1 else 3.45, title,
+                                shared_settings(groups), handles, panel_titles=len(parts) > 1, names=["bits"])
     for axes, (facet, members) in zip(panels, parts):
         axes.set_ylim(low, high)
         if log:
@@ -161,16 +163,18 @@ def plot(groups, x="step"):
     for empty in panels[len(parts):]:
         empty.remove()
     if not for_paper():
-        figure.legend(handles=marks, loc="upper right", bbox_to_anchor=(0.97, 1 - 0.22 / figure.get_figheight()), ncol=len(marks),
-                      fontsize=10.5, borderpad=0, borderaxespad=0, handlelength=1.5, columnspacing=1.0, handletextpad=0.5)
+        position = 0.97, 1 - 0.22 / figure.get_figheight()
+        figure.legend(handles=marks, loc="upper right", bbox_to_anchor=position, ncol=len(marks), fontsize=10.5,
+                      borderpad=0, borderaxespad=0, handlelength=1.5, columnspacing=1.0, handletextpad=0.5)
     return figure
 
 
 def label_axes(axes, levels, x, last, names):
-    """Ticks and units, in nats and in bits; right of the `last` x room for the names of lines and of levels."""
+    """Sets ticks and units, in nats and in bits, and leaves room for the names of lines and of levels right of the
+    `last` x."""
     width = axes.get_position().width * axes.figure.get_figwidth()
-    named = inches(0.4 + 0.085 * max(map(len, names)) if names else 0) / width
-    share = min(0.6, named + inches(1.3) / width)  # of the panel
+    names_share = scaled(0.4 + NAME_LETTER * max(map(len, names)) if names else 0) / width
+    share = min(0.6, names_share + scaled(1.3) / width)  # of the panel that is room
     whole_x(axes, last, 1 - share, whole=x != "seconds")
     ticks = [t for t in axes.get_xticks() if 0 <= t <= last]
     end = last * (1 + share / (1 - share))
@@ -186,15 +190,16 @@ def label_axes(axes, levels, x, last, names):
         axis.set_minor_locator(ticker.NullLocator())
     bits.spines["right"].set_visible(False)
     bits.tick_params(length=0)
-    name_ends(axes, names, 1 - share + inches(0.3) / width)
+    name_ends(axes, names, 1 - share + scaled(0.3) / width)
 
 
 def marks_of(validated, diverged):
-    """A legend's handles for what lines and marks are, whatever their group."""
+    """A legend's handles for the kinds of lines and marks, whatever their group."""
     def mark(marker, label, **style):
         return Line2D([], [], color="#555555", linestyle="", marker=marker, label=label, **style)
 
-    marks = [Line2D([], [], color="#555555", linewidth=points(THICK), label="training, smoothed")]
+    marks = [Line2D([], [], color="#555555", linewidth=scaled(THICK), label="training, smoothed")]
     if validated:
-        marks.append(mark("D", "validation", markersize=points(6.5), markeredgewidth=points(1.7), markerfacecolor="white"))
-    return marks + [mark("X", "diverged", markersize=points(10), markeredgecolor="white")] * diverged
+        marks.append(mark("D", "validation", markersize=scaled(6.5), markeredgewidth=scaled(1.7),
+                          markerfacecolor="white"))
+    return marks + [mark("X", "diverged", markersize=scaled(10), markeredgecolor="white")] * diverged

@@ -6,7 +6,7 @@ from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.panels import mark_diverged, name_ends, say, scale_y, set_panel_title, step_panel
 from lib.groups import shared_settings
 
-# Of each column of panels: title, unit, and member of Steps.
+# Columns of panels: title, unit, and member of Steps.
 PANELS = (("Norm of the gradient", "before clipping (nats per unit)", "norm"),
           ("Clipping", "factor on the gradient; 1: none", "clip"))
 
@@ -22,10 +22,10 @@ class Steps:
 
 @drawing
 def plot(groups):
-    """The figure: both against the step, a row for each of `facets`."""
+    """The figure: norm and clip factor against the step, a row for each of `facets`."""
     parts, names = facets(groups), end_names(groups)
-    figure, axes = new_figure(len(parts), 2, 3.45, "Gradient norm and clipping", shared_settings(groups), group_handles(groups),
-                              names=names)
+    figure, axes = new_figure(len(parts), 2, 3.45, "Gradient norm and clipping", shared_settings(groups),
+                              group_handles(groups), names=names)
     series = {group: [Steps(run) for run in group.runs] for group in groups}
     for column, (title, unit, pick) in enumerate(PANELS):
         panels, pick = axes[column::2], attrgetter(pick)

@@ -1,4 +1,5 @@
-"""The page around a report: the pieces of HTML that it is put together from. Nothing is fetched."""
+"""The pieces of HTML of a report's page, which loads nothing. A parameter that ends in `_html` is HTML; every other text
+is escaped here."""
 
 import base64
 import hashlib
@@ -13,7 +14,7 @@ FILES = Path(__file__).resolve().parent / "page"  # the template, its style and 
 
 
 def text(value):
-    """Any text as HTML: control characters made visible, and nothing in it is markup."""
+    """Any text as HTML: escaped, with control characters made visible."""
     return html.escape(printable(value))
 
 
@@ -27,8 +28,8 @@ def pre(value):
     return f'<pre tabindex="0">\n{lines(value)}</pre>'
 
 
-def key(group):
-    """A group's line as in the pictures."""
+def swatch(group):
+    """An SVG of a group's line as in the pictures."""
     return (f'<svg class="key" viewBox="0 0 24 10"><line x1="0" x2="24" y1="5" y2="5" stroke-width="3" '
             f'stroke="{group.color}" stroke-dasharray="{css_dash(group.dash)}"/></svg>')
 
@@ -38,16 +39,16 @@ def css_dash(dash):
     return "none" if dash == "-" else " ".join(f"{2.2 * length:.3g}" for length in dash[1])
 
 
-def table(header, rows, numbers=()):
-    """A table. Cells are HTML; the first of a row is its heading; `numbers`: columns that stand to the right."""
-    def cell(tag, column, content, scope=""):
-        place = ' class="number"' if column in numbers else ""
-        return f"<{tag}{scope}{place}>{content}</{tag}>"
+def table(header_html, rows_html, numbers=()):
+    """A table. The first cell of a row is its heading; `numbers`: indices of the columns aligned to the right."""
+    def cell(tag, column, content_html, scope=""):
+        alignment = ' class="number"' if column in numbers else ""
+        return f"<{tag}{scope}{alignment}>{content_html}</{tag}>"
 
-    head = "".join(cell("th", i, content, ' scope="col"') for i, content in enumerate(header))
+    head = "".join(cell("th", i, content, ' scope="col"') for i, content in enumerate(header_html))
     body = "\n".join("<tr>" + cell("th", 0, row[0], ' scope="row"')
                      + "".join(cell("td", i, content) for i, content in enumerate(row[1:], start=1)) + "</tr>"
-                     for row in rows)
+                     for row in rows_html)
     return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
 
 
@@ -63,20 +64,22 @@ def notes(items):
 
 
 def picture(svg, alternative, caption):
-    """A still picture, the bytes of an SVG; on a narrow screen it scrolls sideways rather than shrink beyond reading."""
+    """A still picture, the bytes of an SVG; on a narrow screen it scrolls sideways and keeps its size."""
     source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii")
-    return (f'<figure><figcaption>{text(caption)}</figcaption>\n<div class="wide picture"><img src="{source}" alt="{text(alternative)}">'
-            "</div></figure>")
+    image = f'<img src="{source}" alt="{text(alternative)}">'
+    return f'<figure><figcaption>{text(caption)}</figcaption>\n<div class="wide picture">{image}</div></figure>'
 
 
-def folded(title, content, shown=False, still=False):
-    """A part that can be folded. `shown`: it is open; `still`: it is open until the page's script closes it."""
-    return f"<details{' open' if shown or still else ''}{' class=still' if still else ''}><summary>{title}</summary>\n{content}\n</details>"
+def folded(summary_html, content_html, shown=False, still=False):
+    """A piece of the page that can be folded. `shown`: it is open; `still`: it is open until the page's script closes
+    it."""
+    attributes = (" open" if shown or still else "") + (" class=still" if still else "")
+    return f"<details{attributes}><summary>{summary_html}</summary>\n{content_html}\n</details>"
 
 
-def section(title, introduction, *parts):
-    """A section of the page; empty parts are left out."""
-    content = "\n".join(part for part in parts if part)
+def section(title, introduction, *pieces_html):
+    """A section of the page; empty pieces are left out."""
+    content = "\n".join(piece for piece in pieces_html if piece)
     return f"<section>\n<h2>{text(title)}</h2>\n<p>{text(introduction)}</p>\n{content}\n</section>"
 
 
@@ -85,13 +88,15 @@ def policy_hash(content):
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode("utf-8")).digest()).decode("ascii")
 
 
-def page(title, subtitle, sections, data, refresh=None):
-    """The whole page. Its policy allows nothing from outside, and no script and style but its own, whatever a run's texts hold.
-    `refresh`: the seconds after which a browser reads the page again."""
-    template, style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js"))
-    parts = {"title": text(title), "subtitle": text(subtitle), "sections": "\n".join(sections), "style": style, "script": script,
-             "stylehash": policy_hash(style), "scripthash": policy_hash(script),
-             "refresh": f'<meta http-equiv="refresh" content="{refresh}">' if refresh else "",
-             # no "<" of a run's text ends the element, and no character turns the line
-             "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")}
-    return re.sub(r"\{\{([a-z]+)\}\}", lambda name: parts[name[1]], template)
+def page(title, subtitle, sections_html, data, refresh=None):
+    """The whole page. Its Content-Security-Policy allows nothing from outside, and no script and style but its own,
+    whatever the texts of a run are. `data`: what page.js draws, as JSON; `refresh`: the seconds after which a browser
+    reads the page again."""
+    files = ("page.html", "page.css", "page.js")
+    template, style, script = ((FILES / name).read_text(encoding="utf-8") for name in files)
+    values = {"title": text(title), "subtitle": text(subtitle), "sections": "\n".join(sections_html), "style": style,
+              "script": script, "stylehash": policy_hash(style), "scripthash": policy_hash(script),
+              "refresh": f'<meta http-equiv="refresh" content="{refresh}">' if refresh else "",
+              # so that no "<" in a run's text ends the element; dumps escapes all but ASCII
+              "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")}
+    return re.sub(r"\{\{([a-z]+)\}\}", lambda name: values[name[1]], template)
