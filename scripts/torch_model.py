@@ -27,7 +27,7 @@ except ImportError as import_error:
 
 from lib import run_weights
 from lib.command import printable
-from lib.keys import NORMS, PLACEMENTS, completed
+from lib.keys import NORMS, PLACEMENTS, completed, placements
 
 ACTIVATIONS = {
     "relu": functional.relu,
@@ -40,27 +40,9 @@ ACTIVATIONS = {
 
 
 def norm_count(placement):
-    """The number of norms in a sublayer, from the placement's row. The first is called `<sublayer>_norm` wherever it sits,
-    the second `<sublayer>_post_norm`."""
+    """The number of norms in a sublayer, from the placement's row. The first is called `<sublayer>_norm`, wherever it is
+    in the sublayer, the second `<sublayer>_post_norm`."""
     return sum(PLACEMENTS[placement][name] for name in ("norm_in", "norm_branch", "norm_out"))
-
-
-def placements(config):
-    """The pair (attention's placement, the FFN's placement) of each of the L blocks. ValueError: a list of another
-    length."""
-    written, n_layer = config["norm_placement"], config["n_layer"]
-    if isinstance(written, list):
-        if len(written) != n_layer:
-            raise ValueError(f"[model] norm_placement: {len(written)} entries for {n_layer} blocks")
-        return [(entry["attn"], entry["ffn"]) if isinstance(entry, dict) else (entry, entry) for entry in written]
-    if written == "mix":
-        post_blocks = math.ceil(config["mix_post_fraction"] * n_layer - 1e-9)
-        return [("post", "post")] * post_blocks + [("pre", "pre")] * (n_layer - post_blocks)
-    if written == "hybrid":
-        return [("post", "none")] * n_layer
-    if written == "hybrid_star":
-        return [("pre", "pre")] + [("post", "none")] * (n_layer - 1)
-    return [(written["attn"], written["ffn"]) if isinstance(written, dict) else (written, written)] * n_layer
 
 
 class Norm(nn.Module):
@@ -69,7 +51,8 @@ class Norm(nn.Module):
     def __init__(self, config, width):
         super().__init__()
         self.kind, self.groups = config["norm"], config["norm_groups"]
-        self.eps, self.eps_outside, self.detached = config["norm_eps"], config["norm_eps_outside"], config["norm_detach"]
+        self.eps, self.eps_outside = config["norm_eps"], config["norm_eps_outside"]
+        self.detached = config["norm_detach"]
         affine = config["norm_affine"]
         has_bias = affine and config["norm_bias"] and NORMS[self.kind]["bias"]
         self.weight = nn.Parameter(torch.ones(width)) if affine else None
@@ -169,8 +152,9 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=config["bias"])
         self.inner_norm, self.out = inner_norm(config, width), nn.Linear(width, width, bias=config["bias"])
         for part, normed in (("q", config["qk_norm"]), ("k", config["qk_norm"]), ("v", False)):
-            head_norm = HeadNorm(width // self.n_head, config["norm_eps"]) if normed or config["qkv_norm"] else nn.Identity()
-            self.add_module(f"{part}_norm", head_norm)
+            has_norm = normed or config["qkv_norm"]
+            norm = HeadNorm(width // self.n_head, config["norm_eps"]) if has_norm else nn.Identity()
+            self.add_module(f"{part}_norm", norm)
 
     def forward(self, x):
         q, k, v = (part.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
@@ -216,8 +200,9 @@ class Block(nn.Module):
             self.add_module(f"{name}_norm", Norm(config, width) if count >= 1 else nn.Identity())
             self.add_module(f"{name}_post_norm", Norm(config, width) if count == 2 else nn.Identity())
             if placement == "rezero" or learned != "none":
-                start = torch.full((width if learned == "vector" and placement != "rezero" else 1,), self.scale)
-                self.register_parameter(f"{name}_scale", nn.Parameter(torch.zeros(1) if placement == "rezero" else start))
+                size = width if learned == "vector" and placement != "rezero" else 1
+                start = torch.full((size,), 0.0 if placement == "rezero" else self.scale)
+                self.register_parameter(f"{name}_scale", nn.Parameter(start))
 
     def forward(self, x, tap, warm_up=1.0):
         """The stream (B, T, C) after the block. tap(site, tensor) sees every site; `warm_up` multiplies both
@@ -275,7 +260,7 @@ class Transformer(nn.Module):
     def __init__(self, config, vocab_size):
         super().__init__()
         config = completed(config.get("model", config))
-        places = placements(config)
+        pairs = placements(config)
         self.config, self.context = config, config["context"]
         self.branch_progress = math.inf  # s/T at step s of a run with train.branch_warmup_steps = T
         width = config["d_model"]
@@ -283,9 +268,9 @@ class Transformer(nn.Module):
         if config["position"] == "learned":
             self.embed["position"] = nn.Embedding(self.context, width)
         has_norms = config["norm"] != "none"
-        embed_norm = config["embed_norm"] or places[0][0] == "peri"
+        embed_norm = config["embed_norm"] or pairs[0][0] == "peri"
         self.embed_norm = Norm(config, width) if has_norms and embed_norm else nn.Identity()
-        self.blocks = nn.ModuleList(Block(config, l, place) for l, place in enumerate(places, start=1))
+        self.blocks = nn.ModuleList(Block(config, number, pair) for number, pair in enumerate(pairs, start=1))
         self.final_norm = Norm(config, width) if has_norms and config["final_norm"] else nn.Identity()
         self.head = None if config["tie_embeddings"] else nn.Linear(width, vocab_size, bias=False)
 

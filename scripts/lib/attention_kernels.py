@@ -1,8 +1,9 @@
 """Causal attention of fresh weights, as a map of kernels.
 
-T tokens; C d_model; D head width; t, t' queries; s, s' keys."""
+T tokens; C d_model; D head width; t, t' queries; s, s' keys. A kernel (T, T) holds E x_t.x_s / C."""
 
 import math
+from collections import namedtuple
 
 from lib.gaussian import NoPrediction, exponent_of, slope_of, softmax_moments
 from lib.runs import np
@@ -10,6 +11,13 @@ from lib.runs import np
 # Limits beyond which rare near-ties of a sharp softmax decide the mean gradient: the scores' standard deviation with 4
 # or more heads; the product of that and the relative spread of the scores' variance over the keys.
 SATURATED, UNEQUAL = 20, 1
+CELL_RATIO = 1.4  # of the ends of two cells of queries
+LARGEST_EXPONENT = 200
+
+# Queries of two cells: slices `queries` of t in [a, b) and `others` of t' in [c, d). `mask` (b - a, d - c): the pairs
+# (t, t') that are meant. Arrays (b, d) over keys s < b, s' < d, shared by all these pairs: `turn`, the mean cosine of
+# rope; `keys`, K~_ss' with that cosine; `moments`, M_ss' but for its sum.
+CellPair = namedtuple("CellPair", "queries others mask turn keys moments")
 
 
 def centred(a):
@@ -18,56 +26,67 @@ def centred(a):
     return a - a.mean(1, keepdims=True)
 
 
-def sums_to(a, t, u):
-    """Sums over s <= t and s' <= t' of an array (keys s, keys s'), for the queries from (t, u) on."""
-    return a.cumsum(0)[t:].cumsum(1)[:, u:]
+def sums_to(a, pair):
+    """Sums over the keys s <= t and s' <= t' of an array (keys, keys), for each query t and t' of a CellPair."""
+    return a.cumsum(0)[pair.queries.start:].cumsum(1)[:, pair.others.start:]
 
 
-def sums_from(a, t, u):
-    """Sums over the queries t >= s and t' >= s' of an array of queries from (t, u) on, for all keys."""
-    return np.pad(a[::-1].cumsum(0)[::-1, ::-1].cumsum(1)[:, ::-1], ((t, 0), (u, 0)), "edge")
+def sums_from(a, pair):
+    """Sums over the queries t >= s and t' >= s' of an array (queries, queries) of a CellPair, for each key."""
+    padding = (pair.queries.start, 0), (pair.others.start, 0)
+    return np.pad(a[::-1].cumsum(0)[::-1, ::-1].cumsum(1)[:, ::-1], padding, "edge")
 
 
 class Attention:
-    """Causal attention on kernels. Scores of a query with its keys are Gaussian, so weights A of two queries t, t' have
-    moments
-      M_ss' = E A_ts A_t's'  proportional to  exp(sqrt(gamma_t gamma_t') beta K_tt' K~_ss'),  sum 1,
-    with beta = C Var(q) C Var(k), K~ the keys' kernel centred over s <= t, s' <= t' (a common part of the scores
-    cancels), and gamma such that sum_s M_ss of t = t' is the exact participation (softmax_moments). Rope multiplies the
-    scores' covariance by the mean over its frequencies of cos((s-t) - (s'-t')). qk_norm: keys have the kernel K r_t
-    r_s, r = (K_tt + eps/C Var(k))^-1/2. Neighbouring queries share the exponents of the last in their cell."""
-    CELLS = 1.4  # ratio of the ends of two cells of queries
+    """Causal attention on kernels.
+
+    The score of query t and key s is Gaussian, and two of them have the covariance beta K_tt' K_ss' with
+    beta = C Var(q) C Var(k). A part that all keys of a query share cancels in the softmax, so K_ss' becomes K~_ss', the
+    keys' kernel centred over s <= t and s' <= t'. The weights A of two queries then have the second moments
+
+      M_ss' = E A_ts A_t's'  proportional to  exp(sqrt(gamma_t gamma_t') beta K_tt' K~_ss'),  with sum 1 over s and s'.
+
+    gamma_t is such that sum_s M_ss of t = t' is the exact participation (gaussian.softmax_moments).
+
+    Rope multiplies the scores' covariance by the mean over its frequencies of cos((s-t) - (s'-t')). With qk_norm beta is
+    1 and keys have the kernel K_ss' r_s r_s', r_s = (K_ss + eps/C Var(k))^-1/2.
+
+    To save time the queries are divided into cells. All pairs of queries from two cells share one M but for its sum:
+    with the mean of sqrt(gamma_t gamma_t') K_tt' over these pairs, the keys' kernel centred for the last query of each
+    cell, and rope's cosine for the cells' middles."""
 
     def __init__(self, kernel, model, query, value):
-        """`kernel` (T, T) of what attention reads; `query` C Var(q) = C Var(k), `value` C Var(v), of the entries of the
-        matrices."""
+        """`kernel` (T, T): that of the input; `query` C Var(q) = C Var(k) and `value` C Var(v), where Var is the
+        variance of an entry of a matrix. NoPrediction if attention is saturated."""
         T, D, eps, diagonal = len(kernel), model["d_model"] // model["n_head"], model["norm_eps"], np.diag(kernel)
-        self.size, self.beta, self.key, self.score_scale, normed = T, query**2, kernel, query**2, 0.0
+        self.size, self.key = T, kernel
+        self.beta = self.score_scale = query**2  # score_scale: from the gradient of the scores to that of the input
+        normed = 0.0  # mean square (T) of a normed query, 1 but for eps; 0 without a norm
         if model["qk_norm"] or model["qkv_norm"]:
             r = 1 / np.sqrt(diagonal + eps / query)
-            normed = diagonal * r**2  # mean square of a normed query, 1 but for eps
-            # Back through W_q or W_k, of scores in the scale of the keys.
+            normed = diagonal * r**2
             self.beta, self.key = 1.0, kernel * np.outer(r, r)
+            # E D / |q|^2 = D / (D - 2) of a Gaussian q, and the norm removes one of D directions of the gradient.
             self.score_scale = np.outer(r, r) * (D - 1) / max(D - 2, 1)
         r = 1 / np.sqrt(diagonal + eps / value)
         self.value_scale = np.outer(r, r) if model["qkv_norm"] else value
         self.value = kernel * self.value_scale
-        self.turn = np.ones(4 * T + 1)  # at lags -2T .. 2T
+        self.turn = np.ones(4 * T + 1)  # the mean cosine at the lags -2T .. 2T
         if model["position"] == "rope":
             self.turn = np.cos(np.outer(np.arange(-2 * T, 2 * T + 1), 10000.0**(-2 * np.arange(D // 2) / D))).mean(1)
-        self.cells = [0]
+        self.cells = [0]  # the first query of each cell, and T
         while self.cells[-1] < T:
-            self.cells.append(min(max(self.cells[-1] + 1, int(self.cells[-1] * self.CELLS)), T))
+            self.cells.append(min(max(self.cells[-1] + 1, int(self.cells[-1] * CELL_RATIO)), T))
         self._set_moments(normed, D, model["n_head"])
 
     def _set_moments(self, normed, D, heads):
-        """Sets gamma and f of each query, the mean entropy of attention (nats) and the standard deviation of the last
-        query's scores."""
+        """Sets gamma and factor of each query, the mean entropy of attention (nats) and the standard deviation of the
+        last query's scores. factor^2 is f = Q / slope_of, by which a sharp softmax passes less gradient than M says."""
         T = self.size
         n, position = np.arange(1, T + 1.0), np.arange(T)
         turned = self.key * self.turn[position[:, None] - position + 2 * T]
         own = np.diag(self.key)
-        total = np.cumsum(2 * np.tril(turned).sum(1) - own)
+        total = np.cumsum(2 * np.tril(turned).sum(1) - own)  # sum of `turned` over s, s' <= t
         variance = np.zeros(T)  # of a query's scores about their mean
         variance[1:] = np.maximum(self.beta * own * (np.cumsum(own) - total / n), 0)[1:] / (n[1:] - 1)
         self.score_std, keys = math.sqrt(variance[-1]), np.diag(centred(turned))
@@ -76,59 +95,76 @@ class Attention:
             raise NoPrediction(f"attention is saturated: scores have a standard deviation of {self.score_std:.3g} with "
                                f"{heads} heads, and rare near-ties decide the gradient; try qk_norm, or norms before "
                                "attention")
-        # |q|^2 / E |q|^2 is chi^2_D / D (by Wilson and Hilferty's cube of a normal variable), or nearly 1 after a norm.
+        # Means over the length of a query: |q|^2 / E |q|^2 is chi^2_D / D, by Wilson and Hilferty the cube of a normal
+        # variable, or nearly 1 after a norm.
         z, weights = np.polynomial.hermite_e.hermegauss(5)
         length = np.maximum(1 - 2 / (9 * D) + z * math.sqrt(2 / (9 * D)), 0)[:, None]**3
         length = length / (1 - normed + normed * length)
         moments = np.array(softmax_moments(np.maximum(n, 2), np.sqrt(variance * length)))
         participation, slope, entropy = np.einsum("mzt,z->mt", moments, weights / weights.sum())
-        sharp = (n > 1) & (variance > 1e-10)
-        self.gamma = np.where(sharp, exponent_of(n, participation) / np.maximum(variance, 1e-300), 1.0)
-        self.factor = np.where(sharp, np.sqrt(slope / slope_of(n, participation)), 1.0)
+        has_spread = (n > 1) & (variance > 1e-10)
+        exponent = exponent_of(n, participation)
+        self.gamma = np.where(has_spread, exponent / np.maximum(variance, 1e-300), 1.0)
+        self.factor = np.where(has_spread, np.sqrt(slope / slope_of(n, participation)), 1.0)
         self.entropy = float(np.mean(entropy * (n > 1)))
 
-    def _passes(self):
-        """Pairs of queries (t, t') of two cells [a, b) and [c, d), those with t = t' apart: (a, b, c, d, mask of the
-        pairs, K~ with rope's cosines, those cosines, M but for its sum); arrays (b, d)."""
+    def _cell_pairs(self):
+        """Yields a CellPair for each cell of t with itself and with each earlier one of t'; the pairs with t = t' of a
+        cell have a CellPair of their own."""
         for i, (a, b) in enumerate(zip(self.cells, self.cells[1:])):
             for c, d in zip(self.cells[:i + 1], self.cells[1:]):
                 for same in (False, True) if a == c else (False,):
                     mask = (np.arange(a, b)[:, None] == np.arange(c, d)) == same
                     if not mask.any():
                         continue
-                    pairs = self.key[a:b, c:d] * np.sqrt(np.outer(self.gamma[a:b], self.gamma[c:d]))
+                    exponents = self.key[a:b, c:d] * np.sqrt(np.outer(self.gamma[a:b], self.gamma[c:d]))
                     lag = (a + b) // 2 - (c + d) // 2
                     turn = self.turn[np.arange(b)[:, None] - np.arange(d) - lag + 2 * self.size]
-                    x = centred(self.key[:b, :d] * turn)
-                    yield a, b, c, d, mask, x, turn, np.exp(np.minimum(self.beta * pairs[mask].mean() * x, 200))
+                    keys = centred(self.key[:b, :d] * turn)
+                    moments = np.exp(np.minimum(self.beta * exponents[mask].mean() * keys, LARGEST_EXPONENT))
+                    yield CellPair(slice(a, b), slice(c, d), mask, turn, keys, moments)
 
-    def _moved(self, b, d, weights):
-        """A_ts A_t's' (v_s - mean v).(v_s' - mean v), whose sums over s and over s' are 0."""
-        return centred(weights * centred(self.value[:b, :d]))
+    def _weighted_values(self, pair):
+        """A_ts A_t's' (v_s - v_t) . (v_s' - v_t'), v_t being the mean value of query t: M K~^v, centred again so that
+        its sums over s and over s' are 0. Array (b, d) over keys, but for the sum of M."""
+        return centred(pair.moments * centred(self.value[:pair.queries.stop, :pair.others.stop]))
 
     def forward(self):
-        """The kernel of the heads' outputs. Sets `response`: their mean square change, to first order, by noise in the
-        scores that has the scores' own covariance."""
+        """The kernel of the heads' outputs, sum_ss' M_ss' K^v_ss'. Sets `response`: their mean square change, to first
+        order, by noise in the scores that has the scores' own covariance."""
         out, responses = np.zeros_like(self.key), np.zeros(self.size)
-        for a, b, c, d, mask, x, _, w in self._passes():
-            total = sums_to(w, a, c)
-            out[a:b, c:d] += mask * sums_to(w * self.value[:b, :d], a, c) / total
-            if a == c and mask[0, 0]:
-                responses[a:b] = np.diag(sums_to(self._moved(b, d, w) * x, a, c) / total)
+        for pair in self._cell_pairs():
+            total = sums_to(pair.moments, pair)
+            values = self.value[:pair.queries.stop, :pair.others.stop]
+            out[pair.queries, pair.others] += pair.mask * sums_to(pair.moments * values, pair) / total
+            if pair.queries == pair.others and pair.mask[0, 0]:  # t = t'
+                change = sums_to(self._weighted_values(pair) * pair.keys, pair) / total
+                responses[pair.queries] = np.diag(change)
         self.response = float(np.mean(self.factor**2 * self.beta * np.diag(self.key) * responses))
         return np.tril(out) + np.tril(out, -1).T
 
     def backward(self, gradient):
-        """The kernel of the gradient of attention's input. Values: G^v_ss' = sum_tt' M G_tt'. Scores: ds_ts = A_ts
-        da_t.(v_s - mean v), so that with f, the factor by which a sharp softmax passes less,
-          G^q_tt' = f G_tt' sum_ss' M K~^v_ss' K~^k_ss',  G^k_ss' = sum_tt' f G_tt' M K~^v_ss' K^q_tt'."""
+        """The kernel of the gradient of attention's input; `gradient` G: that of the heads' outputs a.
+
+        Values: dv_s = sum_t A_ts da_t.  Scores: ds_ts = A_ts da_t.(v_s - v_t), v_t the mean value of query t; they pass
+        to the queries as dq_t = sum_s ds_ts k_s and to the keys as dk_s = sum_t ds_ts q_t. In kernels, with f as in
+        _set_moments,
+
+          G^v_ss' = sum_tt' M G_tt'
+          G^q_tt' = f G_tt' sum_ss' M K~^v_ss' K~^k_ss'
+          G^k_ss' = sum_tt' f G_tt' M K~^v_ss' K^q_tt'
+
+        and the input gets value_scale G^v + score_scale (G^q + G^k)."""
         values, scores = np.zeros_like(gradient), np.zeros_like(gradient)
-        for a, b, c, d, mask, x, turn, w in self._passes():
-            moved = self._moved(b, d, w)
-            once = 0.5 if a == c else 1.0  # only pairs of a cell and an earlier one are visited
-            through = mask * once * gradient[a:b, c:d] / sums_to(w, a, c)
-            through_scores = through * np.outer(self.factor[a:b], self.factor[c:d])
-            values[:b, :d] += sums_from(through, a, c) * w
-            scores[a:b, c:d] += through_scores * sums_to(moved * x, a, c)
-            scores[:b, :d] += sums_from(through_scores * self.key[a:b, c:d], a, c) * moved * turn
+        for pair in self._cell_pairs():
+            t, u = pair.queries, pair.others
+            weighted = self._weighted_values(pair)
+            # Adding the transpose below counts a pair of one cell twice, and a pair of two cells once for each order.
+            share = 0.5 if t == u else 1.0
+            through = pair.mask * share * gradient[t, u] / sums_to(pair.moments, pair)
+            through_scores = through * np.outer(self.factor[t], self.factor[u])
+            values[:t.stop, :u.stop] += sums_from(through, pair) * pair.moments
+            scores[t, u] += through_scores * sums_to(weighted * pair.keys, pair)
+            to_keys = sums_from(through_scores * self.key[t, u], pair)
+            scores[:t.stop, :u.stop] += to_keys * weighted * pair.turn
         return self.value_scale * (values + values.T) + self.score_scale * (scores + scores.T)

@@ -6,12 +6,12 @@ import math
 import statistics
 
 from lib.groups import STEPS, base_of, choices, difference, group_by_config, config_text, named_choices, value_text
-from lib.keys import NORMS, PLACEMENTS
+from lib.keys import NORMS, PLACEMENTS, placements
 from lib.pairs import (TOO_FEW, best_rates, metric_text, incomparable_keys, pair_of, partners_of, repeats_of,
                        standard_deviation, standard_error)
 from lib.command import ScriptError, printable
 from lib.runs import NORM, PLACEMENT, STEP_BYTES, UNLOGGED, np
-from lib.sites import SITES, placements
+from lib.sites import SITES
 
 # The columns of metrics: key of a run's record, title, and the kind that pairs.metric_text takes.
 METRICS = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"),
@@ -225,12 +225,12 @@ def _has_init_key(texts):
 
 
 def _rows_of(group):
-    """The table's row of each sublayer's placement."""
-    run = group.runs[0]
-    return [PLACEMENTS[name] for block in placements(run.config["model"], run.value("model.n_layer")) for name in block]
+    """The row of each sublayer's placement in the table of placements."""
+    return [PLACEMENTS[name] for block in placements(group.runs[0].config["model"]) for name in block]
 
 
 def _scales_init(group):
+    """Whether a placement of the group scales the initial weights."""
     return any(row["init_gain"][1] != 0 for row in _rows_of(group))
 
 

@@ -20,7 +20,8 @@ class NoPrediction(ScriptError):
 
 # ---- functions of features --------------------------------------------------------------------------------------
 
-ORDERS, STEP = 40, 0.025  # of the Hermite series, whose rest of E f^2 goes with rho^40; of the quadrature
+ORDERS = 40  # terms of a Hermite series
+STEP = 0.025  # of the quadrature over a standard normal variable, at the points Z
 Z = np.arange(-8, 8 + STEP / 2, STEP)
 _ERF_AT = np.linspace(-6, 6, 24001)
 _ERF = np.array([math.erf(x) for x in _ERF_AT])
@@ -31,10 +32,12 @@ FUNCTIONS = {
     "silu": lambda x: 0.5 * x * (1 + np.tanh(0.5 * x)),
 }
 POINTWISE = {"dyt": lambda x: np.tanh(0.5 * x), "derf": lambda x: erf(0.5 * x)}  # norms, at their first alpha
-Response = namedtuple("Response", "value slope mean gain")  # E f f and E f' f' of two tokens, (T, T); E f and E f', (T)
+# Of f(u_t): `value` E f(u_t) f(u_s) and `slope` E f'(u_t) f'(u_s), (T, T); `mean` E f(u_t) and `gain` E f'(u_t), (T).
+Response = namedtuple("Response", "value slope mean gain")
 
 
 def erf(x):
+    """The error function of an array, by linear interpolation."""
     return np.interp(x, _ERF_AT, _ERF)
 
 
@@ -66,11 +69,13 @@ def correlations(kernel):
 
 
 def response(f, kernel, excess=0.0):
-    """The Response of Gaussian features of this kernel: E f(u_t) f(u_s) = sum_n a_n(t) a_n(s) rho^n, a_n the Hermite
-    coefficients of f(sqrt(K_tt) z); `excess` kurtosis changes E f(u_t)^2."""
+    """The Response of Gaussian features of this kernel: E f(u_t) f(u_s) = sum_n a_n(t) a_n(s) rho^n, with the Hermite
+    coefficients a_n(t) = E f(sqrt(K_tt) z) He_n(z) / sqrt(n!). The part of E f^2 beyond ORDERS terms is multiplied by
+    rho^ORDERS. An `excess` kurtosis of the features changes E f(u_t)^2, and all coefficients in proportion."""
     deviation, rho = np.sqrt(np.maximum(np.diag(kernel), 1e-300))[:, None], correlations(kernel)
 
     def product(y):
+        """(E y_t y_s, E y_t) of y, the function at the points Z, (T, points)."""
         a, square = y @ _hermite().T, (y * y) @ _hermite()[0]
         factor = np.sqrt((y * y) @ density(excess) / np.maximum(square, 1e-300))
         a, rest = a * factor[:, None], factor * np.sqrt(np.maximum(square - (a * a).sum(1), 0))
@@ -85,8 +90,10 @@ def response(f, kernel, excess=0.0):
 
 
 def hidden_of(activation, kernel):
-    """The Response of the FFN's hidden features to arguments of this kernel. ReLU: the arc-cosine kernels (Cho & Saul
-    2009). SwiGLU: silu(g) u of independent g and u, whose gradient comes back through both."""
+    """The Response of the FFN's hidden features to arguments of this kernel K, rho its correlations. ReLU: the
+    arc-cosine kernels (Cho & Saul 2009), E f f = sqrt(K_tt K_ss) (sqrt(1 - rho^2) + (pi - arccos rho) rho) / 2 pi and
+    E f' f' = (pi - arccos rho) / 2 pi. SwiGLU: f = silu(g) u of independent g and u, so E f f = K E silu silu, and the
+    gradient that comes back through both has the factor E silu silu + K E silu' silu'."""
     if activation == "relu":
         scale, rho = np.sqrt(np.diag(kernel)), correlations(kernel)
         slope = (math.pi - np.arccos(rho)) / (2 * math.pi)
@@ -106,15 +113,22 @@ def kurtosis_of(activation, variance):
 
 # ---- softmax of Gaussian scores ---------------------------------------------------------------------------------
 
-# Weights A_i = e^(s_i) / Z, s_i independent N(0, sigma^2). From 1/Z^k = integral of x^(k-1) e^(-xZ) / Gamma(k) dx and
-# x = e^y, with
-#   phi(y) = E exp(-e^(s+y)) and h_k(y) = E e^(k(s+y)) exp(-e^(s+y)):
-#   E sum A^k = n / Gamma(k) integral of h_k phi^(n-1) dy,   E ln Z = integral of exp(-e^y) - phi^n dy  (Frullani).
+# n weights A_i = e^(s_i) / Z, Z = sum_i e^(s_i), of independent scores s_i from N(0, sigma^2). With
+#   1/Z^k = integral of x^(k-1) e^(-xZ) / Gamma(k) dx,   x = e^y,
+#   phi(y) = E exp(-e^(s+y)),   h_k(y) = E e^(k(s+y)) exp(-e^(s+y)),
+# the moments are integrals over y:
+#   E sum_i A_i^k             = n / Gamma(k) integral of h_k phi^(n-1)
+#   E sum_(i!=j) A_i^2 A_j^2  = n (n-1) / Gamma(4) integral of h_2^2 phi^(n-2)
+#   E ln Z                    = integral of exp(-e^y) - phi^n           (Frullani)
+#   E sum_i A_i s_i           = sigma^2 (1 - E sum_i A_i^2)             (Stein)
+# E sum_i A_i^2 is called the participation: 1/n if all weights are equal, 1 if one of them is 1.
+# The grid of the table of moments:
 SIGMAS, COUNTS = np.geomspace(0.05, 30, 56), np.array([c << k for k in range(10) for c in (2, 3)], float)
 
 
 def _score_integrals(sigma, shift=0.0, reach=30.0):
-    """(y, [phi, h_1, .. h_4] at y) of scores N(shift, sigma^2); trapezoids, whose error falls as exp(-1/step)."""
+    """(y, [phi, h_1, .. h_4] at y) of scores N(shift, sigma^2), by trapezoids, whose error falls as exp(-1/step);
+    `reach`: how far below the scores' range y begins."""
     step = min(max(sigma, 2e-3), 0.5)
     half = math.ceil(6.5 * sigma / step)
     weight = np.exp(-(np.arange(-half, half + 1) * step / max(sigma, 1e-300))**2 / 2)
@@ -124,38 +138,42 @@ def _score_integrals(sigma, shift=0.0, reach=30.0):
 
 
 def exponent_of(n, participation):
-    """g of weights whose second moments are e^g to 1, equal weight against another, with sum_i E A_i^2 =
-    participation."""
+    """g such that E A_i^2 : E A_i A_j = e^g : 1, given the participation y = sum_i E A_i^2. As y = e^g / (e^g + n - 1),
+    e^g = y (n - 1) / (1 - y)."""
     y = np.clip(participation, 1 / n, 1 - 1e-9)
     return np.log(np.maximum(y * (n - 1) / (1 - y), 1))
 
 
-def slope_of(n, y):
-    """Q below of weights of participation y, were they one large among equal small ones."""
-    return y * (1 - 1 / n)**2 + (1 - y) / n**2
+def slope_of(n, participation):
+    """An estimate of Q (see softmax_moments), from the second moments M_ij = E A_i A_j alone, with centring over the
+    keys instead of over the weights: sum_ij M_ij (delta_ij - 1/n)^2."""
+    return participation * (1 - 1 / n)**2 + (1 - participation) / n**2
 
 
 @functools.cache
 def _softmax_table():
-    """(3, sigmas, counts): logarithms of exponent / sigma^2, of Q / slope_of and of entropy / ln n, which are
-    smooth."""
+    """(3, sigmas, counts): logarithms of exponent / sigma^2, Q / slope_of and entropy / ln n. These ratios vary slowly
+    with sigma and n, so that linear interpolation suffices; the moments themselves fall by powers of ten."""
     table, n = np.zeros((3, len(SIGMAS), len(COUNTS))), COUNTS
     for i, sigma in enumerate(SIGMAS):
         y, (phi, h1, h2, h3, h4) = _score_integrals(sigma)
         step, others = y[1] - y[0], np.maximum(phi, 1e-300)[:, None]**(n - 2)
-        single = [n * ((h * phi) @ others) * step for h in (h2, h3, h4)]
-        participation = single[0]
-        slope = participation - single[1] + single[2] / 6 + n * (n - 1) / 6 * ((h2 * h2) @ others) * step
+        # E sum A^2, 2 E sum A^3, 6 E sum A^4
+        participation, cubes, fourths = (n * ((h * phi) @ others) * step for h in (h2, h3, h4))
+        slope = participation - cubes + fourths / 6 + n * (n - 1) / 6 * ((h2 * h2) @ others) * step
         log_sum = (np.exp(-np.exp(y))[:, None] - phi[:, None]**2 * others).sum(0) * step
-        entropy = log_sum - sigma**2 * (1 - participation)  # E sum A s = sigma^2 (1 - E sum A^2)  (Stein)
+        entropy = log_sum - sigma**2 * (1 - participation)
         table[:, i] = np.log([exponent_of(n, participation) / sigma**2, slope / slope_of(n, participation),
                               entropy / np.log(n)])
     return table
 
 
 def softmax_moments(n, sigma):
-    """Arrays of n >= 2 and sigma: (participation E sum A^2, Q = E sum A^2 - 2 sum A^3 + (sum A^2)^2 of the softmax's
-    Jacobian, entropy in nats), within 1e-3."""
+    """(participation, Q, entropy in nats) of the softmax of n >= 2 scores, for arrays n and sigma, within 1e-3.
+
+    Q = E sum_i A_i^2 |e_i - A|^2 = E [sum A^2 - 2 sum A^3 + (sum A^2)^2] is the mean square of the softmax's Jacobian,
+    e_i being a unit vector. Beyond the largest sigma of the table, 1 - participation, Q and entropy fall as 1/sigma:
+    they come from scores that are nearly equal to the largest one."""
     beyond = np.maximum(sigma / SIGMAS[-1], 1)
     row = np.interp(np.log(np.maximum(sigma, SIGMAS[0])), np.log(SIGMAS), np.arange(len(SIGMAS)))
     column = np.interp(np.log(n), np.log(COUNTS), np.arange(len(COUNTS)))
@@ -163,14 +181,16 @@ def softmax_moments(n, sigma):
     a, b, table = row - i, column - j, _softmax_table()
     gamma, slope, entropy = np.exp((1 - a) * ((1 - b) * table[:, i, j] + b * table[:, i, j + 1]) +
                                    a * ((1 - b) * table[:, i + 1, j] + b * table[:, i + 1, j + 1]))
-    y = 1 / (1 + (n - 1) * np.exp(-gamma * np.minimum(sigma, SIGMAS[-1])**2))
-    return 1 - (1 - y) / beyond, slope * slope_of(n, y) / beyond, entropy * np.log(n) / beyond
+    participation = 1 / (1 + (n - 1) * np.exp(-gamma * np.minimum(sigma, SIGMAS[-1])**2))  # of exponent gamma sigma^2
+    return (1 - (1 - participation) / beyond, slope * slope_of(n, participation) / beyond,
+            entropy * np.log(n) / beyond)
 
 
 @functools.lru_cache(maxsize=4096)
 def shifted_softmax(n, sigma, shift):
     """Moments of the softmax of n scores, one of which is `shift` higher: (E ln Z, E A of that one, E A of another, E
-    A^2 of that one, E A^2 of another)."""
+    A^2 of that one, E A^2 of another). Beyond the largest sigma of the table E ln Z - ln n grows in proportion to
+    sigma, and the other moments stay."""
     beyond = max(sigma / SIGMAS[-1], 1)
     y, h = _score_integrals(sigma / beyond, 0, 30 + shift)
     own = _score_integrals(sigma / beyond, shift, 30 + shift)[1]

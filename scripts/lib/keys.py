@@ -1,7 +1,9 @@
-"""The keys of a config, the norms and the placements, read from configs/schema.json, the copy of the program's own tables."""
+"""The keys of a config, the norms and the placements, read from configs/schema.json, the copy of the program's own
+tables."""
 
 import functools
 import json
+import math
 
 from lib.command import ROOT
 
@@ -15,6 +17,21 @@ NORMS = _schema()["x-norms"]  # {name: its row in src/model/norms.h}
 PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/model/placement.h}
 
 
+def placements(model):
+    """[(attention's placement, the FFN's placement)] of each block of a resolved config's section `model`; patterns such
+    as `mix` are resolved. ValueError: a list of another length than the number of blocks."""
+    written, depth = model.get("norm_placement", "pre"), model["n_layer"]
+    pattern = PLACEMENTS[written]["pattern"] if isinstance(written, str) else None
+    if pattern:
+        mixed = math.ceil(model.get("mix_post_fraction", 0.25) * depth - 1e-9)
+        count = {"none": 0, "one": 1, "mix_post_fraction": mixed}[pattern["first_blocks"]]
+        written = [pattern["first"]] * count + [pattern["rest"]] * (depth - count)
+    entries = written if isinstance(written, list) else [written] * depth
+    if len(entries) != depth:
+        raise ValueError(f"[model] norm_placement: {len(entries)} entries for {depth} blocks")
+    return [(entry["attn"], entry["ffn"]) if isinstance(entry, dict) else (entry, entry) for entry in entries]
+
+
 def completed(model):
     """The section `model` of a resolved config with every key: those that it leaves out, as they have no effect in it,
     get what they resolve to or else their default."""
@@ -22,8 +39,7 @@ def completed(model):
     for key, entry in fields().items():
         section, _, name = key.rpartition(".")
         if section in ("model", "model.init"):
-            part = full if section == "model" else full["init"]
-            part.setdefault(name, value_without_effect(entry))
+            (full if section == "model" else full["init"]).setdefault(name, value_without_effect(entry))
     return full
 
 

@@ -1,9 +1,7 @@
 """The values of layers.csv at a run's sites: the residual stream, and the branches that join it."""
 
-import math
-
 from lib.command import ScriptError
-from lib.keys import PLACEMENTS
+from lib.keys import placements
 from lib.runs import UNLOGGED, np
 
 FIRST = "first"
@@ -11,29 +9,29 @@ SITES = ("stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", 
 
 
 class LoggedSteps:
-    """The logged steps of a run. Subclasses set `steps`, and `is_finite`: True where all values of that step are
-    finite. `file`: the file that they are read from."""
+    """The logged steps of a run. Subclasses set `run`, `steps`, an array, and `is_finite`, an array that is True for
+    steps whose values are all finite. `file`: the log that they are read from."""
     file = "layers.csv"
 
     def index(self, step):
-        """The place of `step` in `steps`; None: of the last step whose values are all finite, or else of the last;
-        FIRST: of the first."""
+        """The index of a step in `steps`. None: the last step with only finite values, or the last step. FIRST: the
+        first step. ScriptError: the step was not logged."""
         if step == FIRST:
             return 0
         if step is None:
             finite = np.flatnonzero(self.is_finite)
             return finite[-1] if finite.size else -1
-        places = np.flatnonzero(self.steps == step)
-        if not places.size:
+        indices = np.flatnonzero(self.steps == step)
+        if not indices.size:
             nearest = sorted(sorted(self.steps, key=lambda logged: abs(logged - step))[:2])
             raise ScriptError(f"{self.run}: no row of step {step} in {self.file}; nearest: "
                               + " and ".join(map(str, nearest)))
-        return places[0]
+        return indices[0]
 
 
 def layer_count(run, layers):
-    """The layers of a run with the embedding: those of its config, as the rows of a killed run may end within a
-    step."""
+    """The number of a run's layers with the embedding: that of its config, as the rows of a killed run may end within
+    a step."""
     return max(run.value("model.n_layer"), layers.max()) + 1
 
 
@@ -57,14 +55,14 @@ def _rows(run, names):
 
 
 def every_site(run):
-    """{name: Site} of the sites that the run has logged, in the order of SITES; the file is read once."""
+    """{name: Site} of the sites that the run has logged, in the order of SITES; reads the file once."""
     rows = _rows(run, SITES)
     return {name: Site(run, name, rows[rows[:, 4] == i]) for i, name in enumerate(SITES) if (rows[:, 4] == i).any()}
 
 
 class TokenCosine(LoggedSteps):
-    """How alike the residual stream's vectors of different tokens are: `cosine` as an array (steps, layers 0..L), the
-    mean over pairs of different positions i, j of a sequence of cos(x_i, x_j), averaged over sequences."""
+    """The mean cosine between the residual stream's vectors of two tokens: `cosine` as an array (steps, layers 0..L),
+    the mean of cos(x_i, x_j) over pairs of different positions i, j of a sequence, averaged over sequences."""
 
     def __init__(self, run):
         self.run = run
@@ -78,9 +76,9 @@ class TokenCosine(LoggedSteps):
 
 
 class Branches(LoggedSteps):
-    """The size of what each sublayer adds over that of the stream that it joins, rms over rms, which layers.csv has in
+    """The rms of each sublayer's output, as added, over the rms of the stream that it joins, from the column
     `branch_share`: `attention` and `ffn` as arrays (steps, layers 0..L), NaN for layer 0 and without a residual sum.
-    `placements`: those of each block."""
+    `placements`: as keys.placements has them."""
 
     def __init__(self, run):
         self.run = run
@@ -91,17 +89,6 @@ class Branches(LoggedSteps):
         shares = np.full((2, self.steps.size, layer_count(run, layers)), np.nan)
         shares[sublayer, at, layers] = rows[:, 2]
         self.attention, self.ffn = shares
-        self.placements = placements(run.config.get("model", {}), layers.max())
+        self.placements = placements(run.config["model"])
         self.is_finite = np.isfinite(self.attention[:, 1:] + self.ffn[:, 1:]).all(axis=1)
 
-
-def placements(model, depth):
-    """[attention's placement, the FFN's placement] of each block; patterns such as `mix` are resolved."""
-    written = model.get("norm_placement", "pre")
-    pattern = PLACEMENTS[written]["pattern"] if isinstance(written, str) else None
-    if pattern:
-        mixed = math.ceil(model.get("mix_post_fraction", 0.25) * depth - 1e-9)
-        count = {"none": 0, "one": 1, "mix_post_fraction": mixed}[pattern["first_blocks"]]
-        written = [pattern["first"]] * count + [pattern["rest"]] * (depth - count)
-    entries = written if isinstance(written, list) and len(written) == depth else [written] * depth
-    return [[entry["attn"], entry["ffn"]] if isinstance(entry, dict) else [entry, entry] for entry in entries]
