@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""normscope beside PyTorch on the same cores: training steps of the same shapes, timed in one run.
+"""normscope against PyTorch on the same cores: training steps of the same shapes, timed in one run.
 
-    scripts/bench_peers.py --python ~/torch/bin/python    # a python that has torch, where this one has not
+    scripts/bench_peers.py --python ~/torch/bin/python    # a python that has torch, if this one has not
 
 For each shape, float32 and bf16, and each number of threads: `normscope bench`, PyTorch eager and PyTorch compiled take
 turns, each in a process of its own; medians over the rounds. PyTorch's side is lib/torch_peer.py, in the form of
@@ -73,7 +73,7 @@ def json_of(*command):
 
 def measure(shape, precision, threads, rounds, python):
     """{"normscope", "eager", "compiled": {"step_ms", "peak_mb", ...}}, medians over the rounds; without "compiled"
-    where torch.compile does not work: it needs PyTorch 2 and a C++ compiler."""
+    if torch.compile does not work: it needs PyTorch 2 and a C++ compiler."""
     with tempfile.TemporaryDirectory(prefix="normscope-peers-") as folder:
         path = os.path.join(folder, "config.json")
         with open(path, "w", encoding="utf-8") as file:
@@ -95,21 +95,21 @@ def measure(shape, precision, threads, rounds, python):
         ours = (BINARY, "bench", path, "--json", "--threads", threads, "--steps", shape.steps)
         sides = {"normscope": lambda: json_of(*ours), "eager": lambda: peer(attention),
                  "compiled": lambda: peer(attention, "--compile")}
-        found = {side: [] for side in sides}
+        results = {side: [] for side in sides}
         for _ in range(rounds):
-            for side in list(found):
+            for side in list(results):
                 try:
-                    found[side].append(sides[side]())
+                    results[side].append(sides[side]())
                 except Failure as failure:
                     if side != "compiled":
                         raise
                     print(f"[bench_peers] eager alone is measured: {failure}", file=sys.stderr)
-                    del found[side]
-    return {side: medians(results) for side, results in found.items()}
+                    del results[side]
+    return {side: medians(rounds_of_side) for side, rounds_of_side in results.items()}
 
 
 def medians(results):
-    """The median of each number over the rounds."""
+    """The median of each number over the rounds, given as a list of dicts."""
     return {key: statistics.median(result[key] for result in results)
             for key, value in results[0].items() if isinstance(value, (int, float))}
 
@@ -118,7 +118,7 @@ HEADER = "             threads  normscope ms     eager  compiled  times PyTorch 
 
 
 def line(precision, threads, sides):
-    """A row of the table: ms a step of each side, speed over the faster form of PyTorch, memory beside its smaller
+    """A row of the table: ms a step of each side, speed over the faster form of PyTorch, memory and that of its smaller
     process."""
     peers = [sides[side] for side in ("eager", "compiled") if side in sides]
     compiled = f"{sides['compiled']['step_ms']:.2f}" if "compiled" in sides else "-"

@@ -39,7 +39,7 @@ def recompute(tensors, metadata, dtype=torch.float64):
 
 
 def differences(given, expected):
-    """{name: error}, infinite where a tensor is missing, unexpected or of another shape."""
+    """{name: error}; the error is infinite if a tensor is missing, unexpected or of another shape."""
     norms = {name: np.linalg.norm(tensor) for name, tensor in expected.items()}
     errors = {name: np.inf for name in given if name.startswith(MEASURED) and name not in expected}
     for name in expected:

@@ -2,8 +2,8 @@
 """Compares runs. Runs that differ only in their seed are one row: mean ± standard error. Each config is compared, seed
 by seed, with the one that has the base's value of the first varied key and the same other keys; if there is none, with
 the first earlier config that differs from it in one key, else with the base. Below the tables: how the configs differ,
-what stands out, what cannot be concluded. Losses are in nats per character; grad first/last: gradient norm of block 1
-over that of block L; growth: rms of the stream after block L over that before block 1."""
+which results stand out, and what cannot be concluded. Losses are in nats per character; grad first/last: gradient norm
+of block 1 over that of block L; growth: rms of the stream after block L over that before block 1."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ from lib.runs import find_runs
 EXAMPLES = """examples:
   scripts/compare.py runs/quickstart/pre runs/quickstart/post
   scripts/compare.py runs/sweep --base "pre · L 12"
-  scripts/compare.py runs/sweep --target 2.0               what a validation loss of 2.0 takes
+  scripts/compare.py runs/sweep --target 2.0               steps, tokens and seconds to a loss of 2.0
 """
 # Columns of the table before the metrics: title, and member of an entry of comparison()["runs"].
 FACTS = [("placement", "placement"), ("norm", "norm"), ("L", "n_layer"), ("params", "params"), ("status", "status")]
@@ -29,7 +29,8 @@ KEYS = {"placement": "model.norm_placement", "norm": "model.norm", "n_layer": "m
 
 
 def print_table(columns, indent=""):
-    """Prints columns of cells, titles first. On a terminal, columns that do not fit beside the first follow below."""
+    """Prints columns of cells, titles first. On a terminal, columns that do not fit into the width follow below, after
+    the first column again."""
     width, fitting = shutil.get_terminal_size((1000, 24)).columns, len(columns)
     while fitting > 2 and max(map(len, table_of(columns[:fitting]))) + len(indent) > width:
         fitting -= 1
@@ -55,8 +56,8 @@ def print_runs(entries):
     if common:
         print("all: " + ", ".join(f"{title} {cell}" for title, cell, *_ in common) + "\n")
     if has_seeds:
-        lost = any(0 < len(entry["group"].diverged) < len(entry["group"].runs) for entry in entries)
-        print("±: standard error of the mean over seeds" + lost * ", without those that diverged" + "\n")
+        left_out = any(0 < len(entry["group"].diverged) < len(entry["group"].runs) for entry in entries)
+        print("±: standard error of the mean over seeds" + left_out * ", without those that diverged" + "\n")
 
 
 def marked(pair):
@@ -81,8 +82,8 @@ def print_pairs(pairs, compared_key):
         cells = {(pair["values"][0], pair["base"]): marked(pair) for pair in grid}
         columns += [[f"{value} minus {base}", *(cells.get((value, row), "-") for row in rows)]
                     for value in dict.fromkeys(value for value, _ in cells)]
-        print(f"final val in each setting, and differences by {compared_key}, seed by seed (*: clear, by Student's t at "
-              "5%):\n")
+        print(f"final val in each setting, and differences by {compared_key}, seed by seed (*: clear, by Student's t "
+              "at 5%):\n")
         print_table(columns, "  ")
         pairs = [pair for pair in pairs if pair not in grid]
     for base in dict.fromkeys(pair["base"] for pair in pairs):
@@ -104,11 +105,13 @@ def print_rates(pairs):
 
 def print_csv(entries):
     """Prints the table as CSV: a row a group; a column for each key in which groups differ. Metrics are means over
-    seeds, followed by their standard error; `_at_most` is true if the mean of a metric to a target is an upper bound."""
+    seeds, followed by their standard error; `_at_most` is true if the mean of a metric to a target is an upper
+    bound."""
     keys = dict.fromkeys(key for entry in entries for key in entry["keys"])
     varied = [key for key in keys if key not in KEYS.values()]
     suffixes = {"mean": "", "standard_error": "_standard_error", "at_most": "_at_most"}
-    columns = [(key, member) for key, metric in entries[0]["figures"].items() for member in suffixes if member in metric]
+    metrics = entries[0]["figures"].items()
+    columns = [(key, member) for key, metric in metrics for member in suffixes if member in metric]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     titles = [key + suffixes[member] for key, member in columns]
     writer.writerow(["run", "seeds", *(key for _, key in FACTS), *titles, *varied])

@@ -21,7 +21,7 @@ if ! curl --fail --silent --show-error --location --output "$temporary" "$url" &
   exit 1
 fi
 if ! sha256sum --check --status <<<"$sum  $temporary"; then
-  echo "[get_tinyshakespeare] what came from $url is not the corpus (sha256 differs); nothing was kept" >&2
+  echo "[get_tinyshakespeare] the download from $url is not the corpus (its sha256 differs); it is not kept" >&2
   exit 1
 fi
 chmod 644 "$temporary"

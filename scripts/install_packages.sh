@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building, testing and plotting need, on Debian and Ubuntu; does nothing where all of it is installed.
-# Elsewhere it goes on where the tools are there, and else prints a command that installs the packages.
+# Installs the packages for building, testing and plotting on Debian and Ubuntu, unless all are installed. On other
+# systems it prints a command that installs the packages, unless the tools are there.
 # Arguments are further packages: scripts/install_packages.sh [PACKAGE...]
 set -euo pipefail
 case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
@@ -8,7 +8,7 @@ case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 packages=(g++ cmake make libopenblas-openmp-dev libcxxopts-dev nlohmann-json3-dev doctest-dev
           python3 python3-numpy python3-matplotlib "$@")
 
-if ! command -v apt-get >/dev/null; then  # CMake says which library it misses
+if ! command -v apt-get >/dev/null; then  # CMake reports a missing library
   if type c++ cmake make python3 >/dev/null 2>&1 && python3 -c "import numpy, matplotlib" 2>/dev/null; then exit 0; fi
   python="python3 python3-numpy python3-matplotlib"
   devel="cxxopts-devel doctest-devel"

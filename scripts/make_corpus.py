@@ -27,7 +27,7 @@ TOOLS = {  # by ending: program, Debian's package, arguments
 
 
 class Refused(Exception):
-    """A file from which no text is taken; the message says why."""
+    """A file from which no text is taken; the message is the reason."""
 
 
 def extracted(path):
@@ -41,11 +41,11 @@ def extracted(path):
             raise Refused(f"needs {how}: apt-get install {package}")
         name = os.path.abspath(path)  # begins with no dash, as an option does
         command = [how, *(name if word == "{}" else word for word in arguments)]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-        if done.returncode != 0:
-            *_, last = (done.stderr.decode("utf-8", "replace").strip() or "failed").split("\n")
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        if process.returncode != 0:
+            *_, last = (process.stderr.decode("utf-8", "replace").strip() or "failed").split("\n")
             raise Refused(f"{how}: {last}")
-        content = done.stdout
+        content = process.stdout
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:

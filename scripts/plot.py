@@ -23,14 +23,14 @@ from lib.sites import SITES
 
 EXAMPLES = """examples:
   scripts/plot.py layers runs/quickstart/pre runs/quickstart/post -o layers.png
-  scripts/plot.py layers runs/deep_pre-probe --theory      at initialisation, beside what theory expects
+  scripts/plot.py layers runs/deep_pre-probe --theory      at initialisation, with the values by theory
   scripts/plot.py heatmap runs/deep_pre --site attn_out    another site than the residual stream
   scripts/plot.py loss runs/seed-1 runs/seed-2             the mean of two seeds, and their range
 """
-STEP = ("--step", {"type": int, "metavar": "N", "help": "step of the panels by depth (default: the last logged)"})
+ONE_STEP = ("--step", {"type": int, "metavar": "N", "help": "step of the panels by depth (default: the last logged)"})
 STEPS = ("--step", {"type": int, "metavar": "N", "action": "append",
                     "help": "step of a panel by depth, may be repeated (default: the first and the last logged)"})
-THEORY = ("--theory", {"action": "store_true", "help": "the first logged step beside what theory expects of it"})
+THEORY = ("--theory", {"action": "store_true", "help": "the first logged step and the values that theory predicts"})
 SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
                    "help": f"what to draw: {', '.join(SITES)} (default: stream)"})
 LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step",
@@ -40,15 +40,16 @@ LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step",
 # groups of runs; `needed`: the file that each run must have; `options`: (flag, argparse's settings) of the command.
 Kind = namedtuple("Kind", "plot needed help options")
 KINDS = {
-    "layers": Kind(plot_layers.plot, "layers.csv", "gradients and activations of the residual stream", (STEP, THEORY)),
+    "layers": Kind(plot_layers.plot, "layers.csv", "gradients and activations of the residual stream",
+                   (ONE_STEP, THEORY)),
     "steps": Kind(plot_steps.plot, "metrics.csv", "the gradient's norm before clipping, and the clip factor", ()),
     "heatmap": Kind(plot_heatmap.plot, "layers.csv", "every layer at every logged step, as a map of colours", (SITE,)),
     "branches": Kind(plot_branches.plot, "layers.csv", "the size of each sublayer's output, over that of the stream",
-                     (STEP,)),
-    "heads": Kind(plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP,)),
+                     (ONE_STEP,)),
+    "heads": Kind(plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (ONE_STEP,)),
     "cosine": Kind(plot_cosine.plot, "layers.csv", "the cosine between the tokens of a sequence: at 1 all are alike",
                    (STEPS,)),
-    "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, beside n-gram models", (LOSS_X,)),
+    "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, and those of n-gram models", (LOSS_X,)),
 }
 
 
@@ -74,8 +75,8 @@ def arguments():
     for name, row in KINDS.items():
         kind = kinds.add_parser(name, help=row.help, description=f"Draws {row.help}.")
         kind.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
-        kind.add_argument("-o", "--output", metavar="FILE", help=f"PNG, SVG or PDF to write (default: {name}.png in the "
-                          "folder that holds the runs)")
+        kind.add_argument("-o", "--output", metavar="FILE",
+                          help=f"PNG, SVG or PDF to write (default: {name}.png in the folder that holds the runs)")
         kind.add_argument("--paper", metavar="WIDTH", choices=[*PAPERS, *map(str, PAPERS.values())],
                           help="for a paper: 3.25 (column) or 5.5 (page) inches wide, letters of 8 points, no title; a "
                           "PDF with TrueType fonts unless -o names another file")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a probe will measure, by theory: activations and gradients of every layer, attention, the first loss. No weight
-is drawn.
+"""Predicts the values that a probe will measure: activations and gradients of every layer, attention, the first loss.
+It computes them by theory and draws no weight.
 
 --against takes a probe, a run's first step, or a safetensors file of any program: act.<layer>.<site>, and
 act_grad.<layer>.<site> of the mean loss, (B, T, width) each, with the sites of layers.csv and blocks from 1. From
@@ -18,7 +18,7 @@ PyTorch:
 A site may differ from the prediction by the tolerance plus three standard errors of the measured mean over seeds; a
 gradient also by the theory's own error, about one part in d_model for each block. With one seed the standard error is
 unknown, so the tolerance is tripled.
-Exit code 1 if a site is off or names and shapes are not the config's, 2 where the theory has no prediction.
+Exit code 1 if a site is off or names and shapes are not the config's, 2 if the theory has no prediction.
 """
 
 import itertools
@@ -38,18 +38,19 @@ from lib.sites import SITES
 
 from lib import safetensors_io  # after runs, which finds a python3 that has numpy
 
-# ---- held against a measurement ---------------------------------------------------------------------------------
+# ---- comparison with a measurement ------------------------------------------------------------------------------
 
 NAMES = (*SITES, "final", "logits")
 KINDS = ("act", "act_grad")
-# `squares`: mean squares of values and gradients, an array (seeds, sites, 2) in the order of sites_of, nan where not
-# measured; `tokens`: over which the loss is a mean; `faults`: a line for each name or shape that is the config's or the
-# measurement's alone.
+# squares  mean squares of values and gradients, an array (seeds, sites, 2) in the order of sites_of; NaN: not measured
+# tokens   the number of tokens over which the loss is a mean
+# faults   a line for each name or shape that only the config or only the measurement has
 Measured = namedtuple("Measured", "squares tokens faults")
 
 
 def measured_runs(path, config):
-    """The first step of a run, or the seeds of a probe."""
+    """The Measured of the first step of a run, or of the seeds of a probe. ScriptError: runs that differ in more than
+    the seed, or a step with dropout."""
     runs, sites = find_runs([path], "layers.csv"), sites_of(config["model"]["n_layer"])
     model, tokens = runs[0].config["model"], tokens_of(runs[0].config)
     if any((run.config["model"], tokens_of(run.config)) != (model, tokens) for run in runs):
@@ -62,18 +63,18 @@ def measured_runs(path, config):
     for seed, run in enumerate(runs):
         rows = run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), "probe it", keep=("site", NAMES))
         first = 0 if run.probe else 1
-        found = {(int(layer), NAMES[int(name)]): rms for step, layer, *rms, name in rows if step == first}
-        squares[seed] = np.square([found.get(site, (np.nan, np.nan)) for site in sites])
+        measured = {(int(layer), NAMES[int(name)]): rms for step, layer, *rms, name in rows if step == first}
+        squares[seed] = np.square([measured.get(site, (np.nan, np.nan)) for site in sites])
     is_missing = np.isnan(squares).any(axis=(0, 2))
     faults += [f"{site} of layer {layer} is missing" for (layer, site), missing in zip(sites, is_missing) if missing]
     faults += [f"{site} of layer {layer} is no site of the config"
-               for layer, site in found if (layer, site) not in sites]
+               for layer, site in measured if (layer, site) not in sites]
     return Measured(squares, tokens, faults)
 
 
 def measured_file(path, config, vocabulary):
-    """The tensors act.<layer>.<site> and act_grad.<layer>.<site>, (B, T, width), of a safetensors file. A kind of site
-    may be left out, but of all blocks."""
+    """The Measured of the tensors act.<layer>.<site> and act_grad.<layer>.<site>, (B, T, width), in a safetensors file.
+    A kind of site may be missing, but then in all blocks. ScriptError: no such tensor, or a damaged file."""
     try:
         tensors, _ = safetensors_io.read(path)
     except ValueError as error:
@@ -100,10 +101,11 @@ def measured_file(path, config, vocabulary):
 
 
 def compared(measured, predicted, limits):
-    """(measured over predicted rms, how far its logarithm may be from 0, whether it is farther), arrays (sites, 2);
-    `predicted`: rms; `limits`: as of `allowed`, to which three standard errors of a mean over seeds are added."""
+    """(ratio, limit, is_off), arrays (sites, 2): measured over predicted rms, the largest distance of its logarithm
+    from 0 that is allowed, and whether it is farther. `measured`: mean squares (seeds, sites, 2); `predicted`: rms
+    (sites, 2); `limits`: as of `allowed`, to which three standard errors of a mean over seeds are added."""
     mean, seeds = measured.mean(0), len(measured)
-    with np.errstate(divide="ignore", invalid="ignore"):  # 0, where a branch's scale starts at 0
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 over 0 if a branch's scale starts at 0
         ratio = np.where((mean == 0) & (predicted == 0), 1, np.sqrt(mean) / predicted)
         limit = np.zeros_like(mean) + limits
         if seeds > 1:  # the relative error of a root is half that of the mean square
@@ -112,7 +114,7 @@ def compared(measured, predicted, limits):
 
 
 def print_against(path, config, tolerance):
-    """Prints measured over predicted rms, and what is off; the exit code."""
+    """Prints measured over predicted rms, and the first site that is off. Returns the exit code."""
     text, model = text_of_config(config), completed(config["model"])
     is_folder = Path(path).is_dir()
     squares, tokens, faults = measured_runs(path, config) if is_folder else measured_file(path, config, text.size)
@@ -146,14 +148,14 @@ def print_against(path, config, tolerance):
 
 
 def print_prediction(prediction, name):
-    """The layers as a table, and the rest."""
+    """Prints the layers as a table, then the loss and the amplification."""
     rows = [["layer", "stream", "attn_out", "ffn_out", "gradient", "entropy", "max score", "tokens", "input"]]
-    for layer, seen in enumerate(prediction.layers):
+    for layer, values in enumerate(prediction.layers):
         stream = prediction.sites[layer, "stream"]
         branches = [f"{prediction.sites[layer, site][0]:.3g}" if layer else "" for site in ("attn_out", "ffn_out")]
         rows.append([str(layer), f"{stream[0]:.3g}", *branches, f"{stream[1]:.3g}",
-                     *(f"{seen[key]:.2f}" if layer else "" for key in ("entropy", "max_score")),
-                     *(f"{seen[key]:.3f}" for key in ("token_cosine", "input_cosine"))])
+                     *(f"{values[key]:.2f}" if layer else "" for key in ("entropy", "max_score")),
+                     *(f"{values[key]:.3f}" for key in ("token_cosine", "input_cosine"))])
     print(f"{printable(name)}: means over seeds, before any training\n")
     print(*table_of(list(zip(*rows))), sep="\n")
     moved = math.sqrt(prediction.amplification)
@@ -164,7 +166,7 @@ def print_prediction(prediction, name):
 
 
 def run():
-    """Reads the command line and prints; the exit code."""
+    """Reads the command line and prints the prediction or the comparison. Returns the exit code."""
     parser = Parser("predict", __doc__)
     parser.add_argument("config", metavar="CONFIG", help="a config, or a run's config.json")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides a key of the config")
@@ -173,7 +175,7 @@ def run():
     form.add_argument("--json", action="store_true", help="as JSON, with all values")
     form.add_argument("--against", metavar="RUN|FOLDER|FILE", help="measured values over the prediction")
     parser.add_argument("--tolerance", type=float, metavar="X", default=TOLERANCE,
-                        help="with --against: how far off a site may be, relatively (default: %(default)g)")
+                        help="with --against: the relative error allowed for a site (default: %(default)g)")
     options = parser.parse_args()
     if not options.tolerance >= 0:
         parser.error(f"--tolerance: got {options.tolerance}; expected a number from 0")

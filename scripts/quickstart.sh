@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh machine to the picture: installs, builds, trains one deep model pre-norm and post-norm on the bundled
-# corpus, compares the two and plots what happened in their layers. Run it again as often as you like.
+# corpus, compares the two and plots their layers. It can be run again.
 set -euo pipefail
 case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 cd "$(dirname "$0")/.."

@@ -49,11 +49,11 @@ def results(compared):
     header = ["run", "seed", "status", "params", *titles]
     pairs = [[text(pair[key]) for key in ("group", "base", "difference", "text")] for pair in compared["paired"]]
     introduction = (
-        "A lower loss is better (nats per character). grad first/last is the norm of block 1's gradient over that of the "
-        "last block's: if it is far below 1, the first blocks hardly learn. growth is the stream's rms after the last block "
-        "over that before the first. ± is the standard error of the mean over seeds.")
-    seed_by_seed = ("<h3>Seed by seed</h3>\n<p>Final validation loss of a run minus that of another: below 0 the run is "
-                    "better.</p>" + table(["run", "minus", "difference", ""], pairs, numbers=[2]))
+        "A lower loss is better (nats per character). grad first/last is the norm of block 1's gradient over that of "
+        "the last block's: if it is far below 1, the first blocks hardly learn. growth is the stream's rms after the "
+        "last block over that before the first. ± is the standard error of the mean over seeds.")
+    seed_by_seed = ("<h3>Seed by seed</h3>\n<p>Final validation loss of a run minus that of another: below 0 the run "
+                    "is better.</p>" + table(["run", "minus", "difference", ""], pairs, numbers=[2]))
     return section("Results", introduction, table(header, rows, numbers=range(3, len(header))),
                    seed_by_seed if pairs else "", bullets(remark["text"] for remark in compared["remarks"]))
 
@@ -80,7 +80,7 @@ def drawn(title, caption, groups, read, plot):
             kept.append(group.restricted_to(good))
     left_out = [f"Left out: {', '.join(runs)}: {reason}" for reason, runs in reasons.items()]
     if not kept:
-        return folded(text(title), "<p>No run has what this picture shows.</p>" + notes(left_out), still=True)
+        return folded(text(title), "<p>No run has logged the data of this picture.</p>" + notes(left_out), still=True)
     try:
         figure = plot(kept)
     except ScriptError as error:
@@ -107,24 +107,26 @@ def pictures(groups):
 
     # (title, caption, a reader that raises a ScriptError for a run that the picture cannot show, the plot)
     rows = (
-        ("Loss", "Training loss as a line, validation loss as diamonds; dotted, the loss of models that count characters, on "
-         "the same validation text. A model that stays at the unigram level has learnt letter frequencies, not order.",
+        ("Loss", "Training loss as a line, validation loss as diamonds; dotted, the loss of models that count "
+         "characters, on the same validation text. A model that stays at the unigram level has learnt letter "
+         "frequencies, not order.",
          losses, plot_loss.plot),
-        ("Gradient norm and clipping", "The norm of the whole gradient before clipping, and the factor by which clipping "
-         "multiplies the gradient. The norm may look healthy although the first blocks get nothing: see the next picture.",
+        ("Gradient norm and clipping", "The norm of the whole gradient before clipping, and the factor by which "
+         "clipping multiplies the gradient. The norm may look healthy although the first blocks get nothing: see the "
+         "next picture.",
          plot_steps.Steps, plot_steps.plot),
         ("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the first "
          "blocks; one that falls by powers of ten does not.", Site, plot_layers.plot),
-        ("Before training, beside theory", "Points: the first logged step; dashed: the values that scripts/predict.py "
+        ("Before training, and by theory", "Points: the first logged step; dashed: the values that scripts/predict.py "
          "predicts for the config, whatever the seed. Placements that train very differently may still be alike here.",
          Site, by_theory),
-        ("Every layer at every step", "Steps to the right, depth upward; one colour scale holds for all runs. A gradient "
-         "that darkens from below no longer reaches the first blocks.", several_steps, plot_heatmap.plot),
-        ("Branch beside stream", "The size of each sublayer's output, as added, over that of the stream that it joins. Far "
-         "below 1, the block changes little.", Branches, plot_branches.plot),
+        ("Every layer at every step", "Steps to the right, depth upward; one colour scale holds for all runs. A "
+         "gradient that darkens from below no longer reaches the first blocks.", several_steps, plot_heatmap.plot),
+        ("Branch over stream", "The size of each sublayer's output, as added, over that of the stream that it joins. "
+         "Far below 1, the block changes little.", Branches, plot_branches.plot),
         ("Attention heads", "The entropy of a query's weights, the weight on the first token, and the largest logits. "
-         "Uniform attention weights mean that attention no longer distinguishes tokens; this happens when all token vectors "
-         "of the stream have become equal.", plot_heads.heads, plot_heads.plot))
+         "Uniform attention weights mean that attention no longer distinguishes tokens; this happens when all token "
+         "vectors of the stream have become equal.", plot_heads.heads, plot_heads.plot))
     return section("Pictures", "The pictures of scripts/plot.py, each with a line on what to look for.",
                    *(drawn(title, caption, groups, read, plot) for title, caption, read, plot in rows))
 
@@ -143,16 +145,21 @@ def samples(groups):
             break
         else:
             missing.append(f"{group.label}: no sample.txt; it is written when a run is done")
-    return section("Samples", "The text that each model writes: words if it has learnt, letters in no order if it stays at the "
-                   "unigram level.", *(folded(*fold, shown=len(folds) <= MOST_SAMPLES) for fold in folds), notes(missing))
+    is_open = len(folds) <= MOST_SAMPLES
+    return section("Samples", "The text that each model writes: words if it has learnt, letters in no order if it "
+                   "stays at the unigram level.", *(folded(*fold, shown=is_open) for fold in folds), notes(missing))
 
 
 def files(groups):
     """The resolved config of each run, and its summary with machine and build, folded."""
     return section("Configs and machines", "To repeat a run you need its config, machine and build.", *(
-        folded(f"{heading(group)}: <code>{text(run)}</code>",
-               "".join(pre(json.dumps(part, indent=2, ensure_ascii=False)) for part in (run.config, run.summary) if part))
+        folded(f"{heading(group)}: <code>{text(run)}</code>", indented(run.config) + indented(run.summary))
         for group in groups for run in group.runs))
+
+
+def indented(content):
+    """A dict as preformatted JSON; nothing if it is empty."""
+    return pre(json.dumps(content, indent=2, ensure_ascii=False)) if content else ""
 
 
 def report(runs, refresh=None):
@@ -168,8 +175,8 @@ def report(runs, refresh=None):
 
 
 def watched(args, path, pause=2.0, patience=3):
-    """Writes the page again whenever a run has new rows; looks every `pause` seconds, and ends after `patience` looks at
-    which no run was unfinished or had new rows."""
+    """Writes the page again whenever a run has new rows; looks every `pause` seconds, and ends after `patience` looks
+    at which no run was unfinished or had new rows."""
     earlier, quiet_looks = None, 0
     while quiet_looks < patience:
         runs = find_runs(args.runs, "config.json")

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the experiments of configs/papers and compares their numbers with what papers and laws let expect.
+"""Runs the experiments of configs/papers and compares their numbers with the values expected from papers and laws.
 
 Each claim is a line: measured value, expected range, ok or MISSED. Exit code 1 if a claim that holds on the page is
-missed. Tables and pictures are written to OUT/README.md, with --write-page to the page itself. Stopped and started
-again, it goes on.
+missed. Tables and pictures are written to OUT/README.md, with --write-page to the page itself.
+
+Started again, it keeps what is in OUT. Trained runs are kept, and one whose config has changed since is refused; probes
+are kept while their config is the same and the program is older; measures of a run while the run, the program and the
+measure's source file are older. Delete the folder OUT/NAME to repeat an experiment.
 """
 
 import math
@@ -22,13 +25,13 @@ from lib.progress import clock
 
 
 def block(name, module, results, claims, judged=True):
-    """The part of the page between an experiment's two marks: table, picture and claims."""
-    parts = [module.table(results)] if hasattr(module, "table") else []
+    """The text of the page between an experiment's two marks: table, picture and claims."""
+    pieces = [module.table(results)] if hasattr(module, "table") else []
     if hasattr(module, "picture"):
-        parts.append(f"![{name}](pictures/{name}.png)\n")
+        pieces.append(f"![{name}](pictures/{name}.png)\n")
     lines = [[claim.text.replace("|", "\\|"), f"{claim.value:.3g}", f"{claim.low:g} to {claim.high:g}",
               claim.verdict if judged else "not judged"] for claim in claims]
-    return "\n".join([*parts, markdown(["claim", "measured", "expected", ""], *lines)])
+    return "\n".join([*pieces, markdown(["claim", "measured", "expected", ""], *lines)])
 
 
 def fill(page, blocks):
@@ -40,8 +43,8 @@ def fill(page, blocks):
 
 
 def reproduce(name, args, pictures):
-    """Runs, draws and judges an experiment. Returns its block of the page, and how many claims failed: those that are
-    missed but hold on the page; of a quick run, those that are not finite."""
+    """Runs, draws and judges an experiment. Returns its block of the page, and the number of claims that failed: that
+    are missed but hold on the page or, in a quick run, are not finite."""
     started = time.monotonic()
     print(name, flush=True)
     module = experiment(name)
@@ -64,7 +67,7 @@ def main():
     """Reads the command line, runs the experiments and writes the page."""
     names = names_of_experiments()
     parser = Parser("reproduce", __doc__)
-    parser.add_argument("names", metavar="NAME", nargs="*", help=f"what to run (default: all): {', '.join(names)}")
+    parser.add_argument("names", metavar="NAME", nargs="*", help=f"an experiment (default: all): {', '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="tiny models and a few steps, to see that everything "
                         "works; claims are measured, not judged")
     parser.add_argument("--out", metavar="DIR", type=Path,

@@ -1,9 +1,16 @@
 #!/usr/bin/env bash
-# Redraws published results on this machine: runs configs/papers and compares what comes out with what is expected.
-# scripts/reproduce.sh [NAME...] [--quick] [--write-page] [--out DIR]; stopped and given again, it goes on.
+# Repeats published results on this machine: runs the experiments of configs/papers and compares their numbers with
+# the values expected from papers and laws: scripts/reproduce.sh [NAME...] [--quick] [--write-page] [--out DIR]
+# Without NAME it runs all. Given again, it keeps trained runs, and the probes and measures that are newer than the
+# program; delete runs/papers/NAME to repeat an experiment. All options: scripts/reproduce.py --help
 set -euo pipefail
-case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 cd "$(dirname "$0")/.."
+if [[ ${1:-} = -h || ${1:-} = --help ]]; then
+  sed -n '2,/^[^#]/s/^# \{0,1\}//p' scripts/reproduce.sh
+  printf '\nNAMEs:\n'
+  sed -n 's/^<!-- results:\(.*\) -->$/\1/p' configs/papers/README.md | paste -sd' ' | fold -sw 100
+  exit
+fi
 
 scripts/build.sh normscope
 exec /usr/bin/python3 scripts/reproduce.py "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains every run of a grid, several at a time. Started again, it finishes what is missing.
+"""Trains every run of a grid, several at a time. Started again, it trains only the runs that are not done.
 
 SWEEP.json, in which // comments are allowed:
   { "base": "CONFIG.json", "seeds": [1, 2, 3],
@@ -10,9 +10,9 @@ SWEEP.json, in which // comments are allowed:
 
 An entry of the grid lists the values of a key, or names values that set several keys together. A case is a run that
 does not fit the grid. Every point of the grid and every case runs with every seed, as `normscope train --resume` into a
-folder named after what varies. DIR/summary.csv has a row for each run that has ended, DIR/labels.json the names of
-values and cases, which are the labels in tables, pictures and the page. A diverged run is a result. Sweeps of the same
-runs at the same time share the work.
+folder named after the values that vary. DIR/summary.csv has a row for each run that has ended, DIR/labels.json the
+names of values and cases, which are the labels in tables, pictures and the page. A diverged run is a result. Sweeps of
+the same runs at the same time share the work.
 Exit codes: 0 done; 1 a run failed, or the table could not be written; 2 usage or config error; 130 interrupted, with
 the state of every run saved (a second signal ends at once).
 """
@@ -74,7 +74,7 @@ def train_all(runs, jobs, start, table):
             if run.status != "interrupted":
                 add_to_table(run, table, display)
             if run.status != "interrupted" or not is_stopped:
-                display.say(line)
+                display.print_line(line)
     display.clear()
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -106,7 +106,7 @@ def add_to_table(run, table, display):
     before = table.problem
     table.add(run)
     if table.problem not in ("", before):
-        display.say(f"{table.problem}; the sweep goes on, and tries again after each run")
+        display.print_line(f"{table.problem}; the sweep goes on, and tries again after each run")
 
 
 def progress(runs, running, jobs):
@@ -197,7 +197,7 @@ def main(arguments=None):
 
 
 def report_problems(counts, problem):
-    """Prints what went wrong: runs by their status, the problem of the table. Returns the exit code."""
+    """Prints the numbers of failed and interrupted runs and the problem of the table. Returns the exit code."""
     runs = counted(counts.total(), "run")
     if counts["failed"]:
         print(f"[sweep] {counts['failed']} of {runs} failed; the lines above say why; once that is mended, the same "

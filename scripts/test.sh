@@ -7,5 +7,5 @@ cd "$(dirname "$0")/.."
 
 scripts/build.sh
 cd build
-# One test more than cores: some wait for processes to end.
+# One test more than cores: some tests are idle while a process ends.
 ctest --output-on-failure --no-tests=error --parallel "$(($(nproc) + 1))" "$@"

@@ -4,7 +4,7 @@
     import torch_model
     model, vocab = torch_model.load("runs/quickstart/pre")  # a run folder or a safetensors file
 
-As a script it loads a model and prints what it loaded. Letters: B batch, T context, C = d_model, H heads,
+As a script it loads a model and prints its size and kind. Letters: B batch, T context, C = d_model, H heads,
 D = C/H, F = d_ff, V vocabulary, L blocks. Dropout is left out, because nothing here trains.
 """
 
@@ -40,8 +40,8 @@ ACTIVATIONS = {
 
 
 def norm_count(placement):
-    """The number of norms in a sublayer, from the placement's row. The first is called `<sublayer>_norm`, wherever it is
-    in the sublayer, the second `<sublayer>_post_norm`."""
+    """The number of norms in a sublayer, from the placement's row. The first is called `<sublayer>_norm`, wherever it
+    is in the sublayer, the second `<sublayer>_post_norm`."""
     return sum(PLACEMENTS[placement][name] for name in ("norm_in", "norm_branch", "norm_out"))
 
 
@@ -138,7 +138,7 @@ def sinusoid(length, like):
 
 
 def inner_norm(config, width):
-    """The norm before the output matrix of a sublayer, where the config has one."""
+    """The norm before the output matrix of a sublayer, if the config has one."""
     return Norm(config, width) if config["inner_norm"] and config["norm"] != "none" else nn.Identity()
 
 
@@ -185,7 +185,7 @@ class FeedForward(nn.ModuleDict):
 
 
 class Block(nn.Module):
-    """Attention, then the FFN, each with its norms where the placement puts them."""
+    """Attention, then the FFN, each with the norms of its placement."""
 
     def __init__(self, config, number, placements):
         super().__init__()
@@ -229,7 +229,7 @@ class Block(nn.Module):
         return x
 
     def sublayer(self, name, F, x, warm_up):
-        """The placements, one line for each: the stream after a sublayer F that reads the stream x."""
+        """The stream after a sublayer F that reads the stream x; a line for each placement."""
         N, N2 = getattr(self, f"{name}_norm"), getattr(self, f"{name}_post_norm")
         scale = warm_up * getattr(self, f"{name}_scale", self.scale)
         placement, skip = self.placements[name], x if self.residual else 0.0
@@ -245,7 +245,7 @@ class Block(nn.Module):
             return N((2 * self.n_layer) ** 0.25 * skip + scale * F(x))
         if placement == "keel":
             return N2(2 * self.n_layer * skip + scale * F(N(x)))
-        if placement == "pre_scaled":  # in block 1 the factor is 1, and what F reads is N(x) itself
+        if placement == "pre_scaled":  # in block 1 the factor is 1, and F reads N(x) itself
             return skip + scale * F(N(x) / math.sqrt(self.number) if self.number > 1 else N(x))
         if placement == "rezero":
             return skip + scale * F(x)
@@ -348,7 +348,7 @@ def text_loss(model, tokens):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Load a normscope model into PyTorch and say what it is.")
+    parser = argparse.ArgumentParser(description="Load a normscope model into PyTorch and print its size and kind.")
     parser.add_argument("model", metavar="RUN_OR_FILE", help="a run folder or a safetensors file of weights")
     parser.add_argument("--loss", metavar="TEXTFILE", help="also print the loss over a UTF-8 text")
     arguments = parser.parse_args()

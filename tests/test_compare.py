@@ -234,7 +234,7 @@ class PairsAndRemarks(CompareTest):
             for name in ("pre", "peri"):
                 self.assertRegex(shown, rf"(?m)^  {name} · L {depth} +0\.001 +\S+ ± 0\.\d+ +0\.003 +\+0\.25 ")
         self.assertNotIn("choices at once", shown)
-        self.assertIn("- 9 differences: where there is none, chance ", shown)
+        self.assertIn("- 9 differences: if there is none in truth, chance ", shown)
         self.make_seeds("warm", [2, 2.1], {"model": {"norm_placement": "peri", "n_layer": 6}, "train": {"lr": 0.001, "warmup_steps": 1}})
         (pair,) = [pair for pair in self.comparison()["paired"] if pair["setting"] is None]  # it has no partner with pre
         self.assertEqual((pair["group"], pair["base"]), ("peri · L 6 · lr 0.001 · warm-up 1", "peri · L 6 · lr 0.001 · warm-up 0"))

@@ -19,7 +19,7 @@ from lib.runs import find_runs
 
 VOID = {"meta", "img", "br", "input"}
 PICTURES = ["Loss", "Gradient norm and clipping", "Gradient and activation by layer",
-            "Before training, beside theory", "Every layer at every step", "Branch beside stream", "Attention heads"]
+            "Before training, and by theory", "Every layer at every step", "Branch over stream", "Attention heads"]
 
 
 class Page(HTMLParser):

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import unittest
 
-from cli import BINARY, ROOT, CliTest, environment
+from cli import BINARY, ROOT, CliTest, environment  # which finds lib
+from lib.papers import names_of_experiments
 
 SCRIPTS = os.path.join(ROOT, "scripts")
 EXECUTABLE = sorted(name for name in os.listdir(SCRIPTS) if os.access(os.path.join(SCRIPTS, name), os.X_OK)
@@ -40,7 +41,9 @@ class Scripts(CliTest):
                     self.assertIn(f"usage: {name}", result.stdout)
                 else:  # the comment at its beginning
                     source = pathlib.Path(SCRIPTS, name).read_text(encoding="utf-8")
-                    self.assertIn("# " + result.stdout.rstrip("\n").replace("\n", "\n# ") + "\n", source)
+                    comment, _, names = result.stdout.rstrip("\n").partition("\n\n")
+                    self.assertIn("# " + comment.replace("\n", "\n# ") + "\n", source)
+                    self.assertEqual(names.split(), ["NAMEs:", *names_of_experiments()] if name == "reproduce.sh" else [])
         self.assertEqual(os.listdir(self.folder), ["text.txt"])
 
     def test_a_script_needs_no_folder_on_the_path_of_python(self):

@@ -1,4 +1,5 @@
-"""What the scripts share. A script starts again in UTF-8 mode where it must, before anything slow is imported."""
+"""Code shared by the scripts. Importing it restarts a script in UTF-8 mode if the locale has another encoding, before
+anything slow is imported."""
 
 from lib.system_python import restart_in_utf8
 

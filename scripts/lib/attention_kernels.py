@@ -48,8 +48,8 @@ class Attention:
 
     gamma_t is such that sum_s M_ss of t = t' is the exact participation (gaussian.softmax_moments).
 
-    Rope multiplies the scores' covariance by the mean over its frequencies of cos((s-t) - (s'-t')). With qk_norm beta is
-    1 and keys have the kernel K_ss' r_s r_s', r_s = (K_ss + eps/C Var(k))^-1/2.
+    Rope multiplies the scores' covariance by the mean over its frequencies of cos((s-t) - (s'-t')). With qk_norm beta
+    is 1 and keys have the kernel K_ss' r_s r_s', r_s = (K_ss + eps/C Var(k))^-1/2.
 
     To save time the queries are divided into cells. All pairs of queries from two cells share one M but for its sum:
     with the mean of sqrt(gamma_t gamma_t') K_tt' over these pairs, the keys' kernel centred for the last query of each

@@ -1,4 +1,4 @@
-"""What all commands share: options, errors in one line, text that is safe for a terminal, the path of the program. It
+"""Shared by all commands: options, errors in one line, text that is safe for a terminal, the path of the program. It
 needs no package."""
 
 import argparse
@@ -11,7 +11,7 @@ from lib.system_python import fit_streams
 
 ROOT = Path(__file__).resolve().parents[2]
 # Characters that change the direction of writing.
-TURNING = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 class ScriptError(Exception):
@@ -23,7 +23,7 @@ class ScriptError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help keeps the lines of the docstring and whose errors are one line, `[topic] what`."""
+    """A parser whose help keeps the lines of the docstring and whose errors are one line, `[topic] message`."""
 
     def __init__(self, topic, description, **settings):
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
@@ -34,8 +34,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def run_command(run, topic):
-    """Calls `run` and returns its exit code, 0 if it returns none. Errors become lines `[topic] what` on stderr; a line
-    that begins with a topic keeps it."""
+    """Calls `run` and returns its exit code, 0 if it returns none. Errors become lines `[topic] message` on stderr; a
+    line that begins with a topic keeps it."""
     fit_streams()
     try:
         code = run()
@@ -58,10 +58,10 @@ def run_command(run, topic):
 
 
 def printable(text):
-    """The text with control characters escaped, and those that break lines or change the direction of writing: names of
-    files and samples may hold any character."""
+    """The text with control characters escaped, and with characters escaped that break lines or change the direction of
+    writing: names of files and samples may hold any character."""
     def is_unsafe(character):
-        return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in TURNING
+        return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in DIRECTIONS
 
     return "".join(_escaped(character) if is_unsafe(character) else character for character in str(text))
 
@@ -72,17 +72,17 @@ def _escaped(character):
 
 
 def table_of(columns):
-    """The lines of a table. Columns are lists of cells, the title first; they stand two blanks apart, numbers aligned
-    to the right in all but the first column."""
+    """The lines of a table. Columns are lists of cells, the title first, and are separated by two blanks; in all but
+    the first, numbers are aligned to the right."""
     def is_number(cell):
         return cell == "" or cell in ("nan", "inf") or cell[0] in "0123456789+-≤"
 
     lines = [""] * len(columns[0])
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         width = max(map(len, column))
-        right = place > 0 and all(map(is_number, column[1:] or column))
+        is_right = index > 0 and all(map(is_number, column[1:] or column))
         for row, cell in enumerate(column):
-            lines[row] += ("  " if place else "") + (cell.rjust(width) if right else cell.ljust(width))
+            lines[row] += ("  " if index else "") + (cell.rjust(width) if is_right else cell.ljust(width))
     return [line.rstrip() for line in lines]
 
 
@@ -92,5 +92,5 @@ def program():
 
 
 def argument(path):
-    """The path as an argument that no program takes for an option, whatever it begins with."""
+    """The path as an argument that no program takes for an option, even if it begins with "-"."""
     return os.path.join(".", path) if str(path).startswith("-") else str(path)

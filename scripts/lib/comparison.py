@@ -17,7 +17,7 @@ from lib.sites import SITES
 METRICS = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"),
            ("final_train_loss", "final train", "loss"), ("grad_first_last", "grad first/last", "ratio"),
            ("growth", "growth", "ratio"), ("tokens_per_s", "tokens/s", "speed")]
-AXES = {"steps": "count", "tokens": "count", "seconds": "ratio"}  # {what a target costs: how it is written}
+AXES = {"steps": "count", "tokens": "count", "seconds": "ratio"}  # {metric to a target: kind, as above}
 TO_TARGET = "steps_to_target"
 MANY_COMPARISONS = 5
 NEAR_LEVEL = 0.08  # nats from the unigram level: only letter counts are learnt
@@ -119,7 +119,8 @@ def remarks_on(groups, partners, compared_key, pairs=(), rates=(), target=None):
     grid = {group: base for group, base in partners.items() if choices(base, group) == [compared_key]}
     for group, base in partners.items():
         is_in_grid = group in grid and len(set(grid.values())) > 1
-        base_text = f"{value_text(compared_key, base.value(compared_key))} in the same setting" if is_in_grid else base.label
+        base_value = value_text(compared_key, base.value(compared_key))
+        base_text = f"{base_value} in the same setting" if is_in_grid else base.label
         for kind, sentence in remarks_on_partner(group, base, base_text):
             sentences[kind, sentence][group] = len(group.runs)
     for group in groups:
@@ -127,8 +128,9 @@ def remarks_on(groups, partners, compared_key, pairs=(), rates=(), target=None):
             for kind, sentence in remarks_on_run(group, run, target):
                 sentences[kind, ": " + sentence][group] += 1
         if len(groups) > 1 and len(group.runs) == 1:
-            sentences["one_seed", ": one seed a config: small differences may be chance; more seeds (--set train.seed=2 "
-                      "--out ...) become mean ± standard error here"][group] = 1
+            sentence = (": one seed a config: small differences may be chance; more seeds (--set train.seed=2 --out "
+                        "...) become mean ± standard error here")
+            sentences["one_seed", sentence][group] = 1
     for group in groups:
         if any(pair["group"] == group.label and pair["verdict"] == TOO_FEW for pair in (*pairs, *rates)):
             sentence = ": two shared seeds are too few to call a difference clear (*); train a third"
@@ -136,19 +138,20 @@ def remarks_on(groups, partners, compared_key, pairs=(), rates=(), target=None):
     for pair in rates:
         if pair["edge"]:
             best, beyond = pair["rates"][1], "larger" if pair["edge"] == "largest" else "smaller"
-            sentence = (f": the best learning rate is the {pair['edge']} tried ({best:.15g}); a {beyond} one may end at a "
-                        "lower loss")
+            sentence = (f": the best learning rate is the {pair['edge']} tried ({best:.15g}); a {beyond} one may end "
+                        "at a lower loss")
             sentences["rate_at_edge", sentence][pair["best"]] = len(pair["best"].runs)
     digits = {group: {digits_of(run) for run in group.runs} - {None} for group in groups}
     if len(set().union(*digits.values())) > 1:
         for group, kinds in digits.items():
             for kind in kinds - {"portable"}:
-                sentence = f": the digits are {printable(kind)}, those of other runs are not; by chance alone losses differ a little"
+                sentence = (f": the digits are {printable(kind)}, those of other runs are not; by chance alone losses "
+                            "differ a little")
                 sentences["digits", sentence][group] = len(group.runs)
     entries = entries_of(sentences, len(groups))
     if len(pairs) >= MANY_COMPARISONS:
-        entries.append({"text": f"{len(pairs)} differences: where there is none, chance still calls one in 20 clear",
-                        "kind": "many_comparisons", "groups": []})
+        text = f"{len(pairs)} differences: if there is none in truth, chance still calls one in 20 clear"
+        entries.append({"text": text, "kind": "many_comparisons", "groups": []})
     return entries
 
 
@@ -239,8 +242,9 @@ def remarks_on_run(group, run, target=None):
     record, remarks = run.record, []
     loss = record["final_val_loss"] if record.get("final_val_loss") is not None else record.get("final_train_loss")
     if record["status"] == "diverged":
-        step = run.lost_at(record.get("steps", 0) + 1)
-        bias = "; its metrics are those of the other seeds, and so biased" if len(group.diverged) < len(group.runs) else ""
+        step = run.diverged_at(record.get("steps", 0) + 1)
+        has_survivors = len(group.diverged) < len(group.runs)
+        bias = "; its metrics are those of the other seeds, and so biased" if has_survivors else ""
         remarks.append(("diverged", f"diverged at step {step}{bias}{divergence_text(run, step)}"))
     elif record["status"] == "done" and loss is not None:
         if record.get("vocab") and loss > math.log(record["vocab"]):
@@ -248,24 +252,25 @@ def remarks_on_run(group, run, target=None):
                             "the loss ends above ln V: worse than guessing each character with equal chance"))
         level = record.get("unigram")
         if level is not None and abs(loss - level) < NEAR_LEVEL:
-            remarks.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each character "
-                            "occurs has been learnt, and nothing of their order"))
+            remarks.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each "
+                            "character occurs has been learnt, and nothing of their order"))
         if record.get("grad_first_last", 1) < STARVED:
             remarks.append(("starved", f"hardly any gradient reaches block 1; scripts/measure.py {group.runs[0]} shows "
                             "whether all tokens have become one vector"))
     elif record["status"] not in ("done", "probe"):
         steps = f"{record.get('steps', 0):,} of {run.value(STEPS) or 0:,}"
-        remarks.append(("unfinished", f"{printable(record['status'])} at step {steps}; metrics of a run that is not done are "
-                        "no result"))
+        remarks.append(("unfinished", f"{printable(record['status'])} at step {steps}; metrics of a run that is not "
+                        "done are no result"))
     if branch_too_small(group, record.get("branch_share")):
-        remarks.append(("small_branch", "at the start a sublayer adds so little to the stream that the norms' place can "
-                        "hardly matter"))
+        remarks.append(("small_branch", "at the start a sublayer adds so little to the stream that the norms' place "
+                        "can hardly matter"))
     row = NORMS.get(group.value(NORM), {})
     if row.get("over") in ("batch", "sequence"):  # statistics over positions contain later tokens
         leak = "; its losses are not those of a causal model"
         if row["over"] == "batch":
             leak = " in training; its training loss is not that of a causal model"
-        remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so predictions depend on later characters{leak}"))
+        remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so predictions depend on later "
+                        f"characters{leak}"))
     if target is not None and not run.probe and record[TO_TARGET] is None:
         reached_by_others = any(other.record.get(TO_TARGET) is not None for other in group.runs)
         others = "; the steps to it are those of the other seeds" if reached_by_others else ""

@@ -136,8 +136,8 @@ def _part_across_x(x, p, gradient, variance, text):
     """The kernel of the part of W^T d_t across x_t, over the variance of W, for a tied head; `gradient`: E d_t.d_s.
 
     A share a_t^2 of the mean square of x_t is the embedding of c_t, a row of W. So the unit vector of x_t has the
-    product a_t d_(t,c_t) with W^T d_t, and a_t d_(s,c_t) with W^T d_s. The part across x_t is W^T d_t less a_t d_(t,c_t)
-    times this unit vector, and with rho_ts, the product of two unit vectors, its kernel is
+    product a_t d_(t,c_t) with W^T d_t, and a_t d_(s,c_t) with W^T d_s. The part across x_t is W^T d_t less a_t
+    d_(t,c_t) times this unit vector, and with rho_ts, the product of two unit vectors, its kernel is
       E d_t.d_s - a_t^2 E d_(t,c_t) d_(s,c_t) - a_s^2 E d_(s,c_s) d_(t,c_s) + a_t a_s E rho_ts d_(t,c_t) d_(s,c_s).
     In the last term rho_ts is a_t a_s if c_t = c_s, from the embeddings, plus a part that does not depend on it."""
     T = len(x.kernel)

@@ -1,5 +1,5 @@
-"""The frame of all figures: the look on a screen or in a paper, the groups' styles, layout and legend. panels.py draws in
-the panels. matplotlib's own settings are restored once a figure is drawn."""
+"""The frame of all figures: the look on a screen or in a paper, the groups' styles, layout and legend. panels.py draws
+in the panels. matplotlib's own settings are restored once a figure is drawn."""
 
 import contextlib
 import functools
@@ -46,8 +46,9 @@ def look(paper=None):
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name that the font lacks is drawn as boxes
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({**LOOK, "font.size": size, "figure.figsize": (paper or WIDTH, 1)})
-        sizes = {"axes.titlesize": 11 if paper else 12, "axes.titlepad": 24, "axes.linewidth": 0.8, "grid.linewidth": 0.8}
-        matplotlib.rcParams.update({key: scaled(points) for key, points in sizes.items()})
+        sizes = {"titlesize": 11 if paper else 12, "titlepad": 24, "linewidth": 0.8}
+        matplotlib.rcParams.update({f"axes.{key}": scaled(points) for key, points in sizes.items()})
+        matplotlib.rcParams["grid.linewidth"] = scaled(0.8)
         yield
 
 
@@ -149,7 +150,7 @@ def assigned_keys(groups, keys):
 
 
 def are_distinguished(groups, first, panel_keys, dash_keys):
-    """Whether the lines of each panel can be distinguished by colour and dash, and the panels are few beside the
+    """Whether the lines of each panel can be distinguished by colour and dash, and there are few panels for so many
     groups."""
     colors = [color for color, *_ in lead_styles(groups, [first]).values()]
     dashes = {label_part(group, dash_keys) for group in groups}
@@ -179,7 +180,7 @@ Y_AXIS = 0.9  # left of a panel
 RIGHT_EDGE = 0.25
 LEGEND_ENTRY, LEGEND_LETTER = 0.67, 0.088  # width of a legend's line with the gaps around it; of a letter of its text
 LEGEND_MARGIN = 0.35
-NAME_GAP, NAME_LETTER = 0.2, 0.085  # left of a line's name beside the panel; width of a letter of it
+NAME_GAP, NAME_LETTER = 0.2, 0.085  # between a panel and a line's name; width of a letter of the name
 PANEL_GAP = 0.52  # between the rows of panels, over the height of a panel
 NARROW = 5  # a paper's figure below this width has one column of panels
 NOTE_SIZE = 9.5  # points

@@ -28,12 +28,12 @@ JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)  # no
 
 
 def read_json(path):
-    """The value of a JSON file, which may have `//` and `/* */` comments."""
-    def blank(found):
-        return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
+    """The value of a JSON file, which may have `//` and `/* */` comments. ScriptError: it is missing or no JSON."""
+    def blanked(match):  # a comment becomes blanks, so that errors name the right line and column
+        return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
 
     try:
-        return JSON.decode(STRING_OR_COMMENT.sub(blank, Path(path).read_text(encoding="utf-8-sig")))
+        return JSON.decode(STRING_OR_COMMENT.sub(blanked, Path(path).read_text(encoding="utf-8-sig")))
     except FileNotFoundError:
         raise ScriptError(f"there is no file {printable(path)}") from None
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
@@ -41,33 +41,33 @@ def read_json(path):
 
 
 def write_atomically(path, content):
-    """Replaces a file by a text or bytes: writes a new file beside it, syncs and renames, so that a kill leaves the old
-    file or the new one, whole. A link stays a link. OSError and ScriptError name the file."""
+    """Replaces a file by a text or bytes: writes a new file in the same folder, syncs and renames it, so that a kill
+    leaves the old file or the new one, complete. A link stays a link. OSError and ScriptError name the file."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         raise ScriptError(f"{printable(path)}: cannot be written: it exists and is not a file", 1)
     # A name that nobody can take beforehand, and short: the target's may be as long as the file system allows.
-    beside = target.with_name(f".normscope-{secrets.token_hex(8)}")
+    temporary = target.with_name(f".normscope-{secrets.token_hex(8)}")
     try:
         try:
-            with open(beside, "xb") as file:
+            with open(temporary, "xb") as file:
                 file.write(content.encode("utf-8") if isinstance(content, str) else content)
                 file.flush()
                 _sync(file.fileno())
-            os.replace(beside, target)
+            os.replace(temporary, target)
             folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 _sync(folder)
             finally:
                 os.close(folder)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _sync(descriptor):
-    """Writes a file or folder to the disk, where its file system can."""
+    """Writes a file or folder to the disk, if its file system can."""
     try:
         os.fsync(descriptor)
     except OSError as error:

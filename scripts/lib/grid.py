@@ -110,7 +110,8 @@ def folder_name(text):
 
 
 def load_sweep(file, options=(), seeds=0):
-    """The sweep of a file with the options --set and --seeds; a config is a sweep of itself. ScriptError: a mistake in the file."""
+    """The sweep of a file with the options --set and --seeds; a config is a sweep of itself. ScriptError: a mistake in
+    the file."""
     spec, name = read_json(file), Path(file).stem
     if not isinstance(spec, dict):
         raise ScriptError(f"{printable(file)}: expected an object: a sweep")
@@ -118,8 +119,8 @@ def load_sweep(file, options=(), seeds=0):
         spec = {"base": Path(file).name, "name": spec.get("name", name)}
     spec = {"name": name, "base": None, "grid": {}, "cases": [], "seeds": [], **spec}
     _check(spec, printable(file))
-    beside = Path(file).parent / spec["base"]
-    base = str(beside) if beside.is_file() else spec["base"]  # else in the working directory
+    in_same_folder = Path(file).parent / spec["base"]
+    base = str(in_same_folder) if in_same_folder.is_file() else spec["base"]  # else in the working directory
     lists = {key: values_of(text) for key, _, text in (option.partition("=") for option in options)}
     return _expanded(spec, base, lists, [*range(1, seeds + 1)] or spec["seeds"])
 
@@ -134,8 +135,8 @@ def _check(spec, file):
     wrong = {key: spec[key] for key in EXAMPLE if not is_like[key]}
     for entry, values in spec["grid"].items() if is_like["grid"] else ():
         if isinstance(values, dict) and ("." in entry or entry in ("name", "status", CASE, *METRICS)):
-            problems.append(f"{file}: grid: {printable(entry)}: a key or column has this name; give named values a name "
-                            "of their own, without a dot")
+            problems.append(f"{file}: grid: {printable(entry)}: a key or column has this name; give named values a "
+                            "name of their own, without a dot")
         elif not (values and (isinstance(values, list) or _is_named(values))):
             wrong[f"grid: {printable(entry)}"] = values
             expected[f"grid: {printable(entry)}"] = f"a list of values of a key, or named values: {json.dumps(NAMED)}"
@@ -224,8 +225,8 @@ def _grid_points(choices, common, sweep_name):
     for choice in choices:
         name = folder_name("_".join(choice.name_parts) or sweep_name)
         if name in runs:
-            raise ScriptError(f"two runs would share the folder {name}; values and names must differ in more than special "
-                              "characters")
+            raise ScriptError(f"two runs would share the folder {name}; values and names must differ in more than "
+                              "special characters")
         settings = {"name": name, **common, **choice.settings}
         overrides = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
         runs[name] = GridPoint(name, choice.settings, choice.labels, overrides)
@@ -254,8 +255,9 @@ def resolve(sweep):
 
 
 def write_labels(sweep, folder):
-    """Adds the labels of a sweep to those in its folder: {"keys": Sweep.named, "runs": {folder's name: GridPoint.labels}}.
-    A sweep without any writes no file. The caller keeps other sweeps from writing at the same time."""
+    """Adds the labels of a sweep to those in its folder: {"keys": Sweep.named, "runs": {folder's name:
+    GridPoint.labels}}. A sweep without any writes no file. The caller keeps other sweeps from writing at the same
+    time."""
     before = _read_labels(folder)
     runs = before["runs"] | {run.name: run.labels for run in sweep.runs}
     now = {"keys": before["keys"] | sweep.named, "runs": {name: labels for name, labels in runs.items() if labels}}

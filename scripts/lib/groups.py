@@ -1,4 +1,4 @@
-"""Groups of runs that differ only in their seed, the keys that set groups apart, and the labels made of these keys or, in
+"""Groups of runs that differ only in their seed, the keys that distinguish groups, and labels made of these keys or, in
 a sweep's folder, of the names that the sweep's file gives to values and cases."""
 
 import collections
@@ -62,8 +62,8 @@ class Group:
         return group
 
     def value(self, key):
-        """The value of a key; if it has no effect, the value that it resolves to, or None where no table holds that. The
-        value of a grid entry with named values is the name, or None if the group has none."""
+        """The value of a key; if it has no effect, the value that it resolves to, or None if that depends on other
+        keys. The value of a grid entry with named values is the name, or None if the group has none."""
         if key in self.keys:
             return self.keys[key]
         return value_without_effect(fields()[key]) if key in fields() else self.names.get(key)
@@ -91,7 +91,7 @@ class Group:
         if self.diverged and len(self.runs) > 1:
             notes.append(f"{len(self.diverged)} diverged")
         elif self.diverged:
-            step = self.runs[0].lost_at()
+            step = self.runs[0].diverged_at()
             notes.append("diverged" if step is None else f"diverged at step {step}")
         return shortened(self.label, 90) + (f" ({', '.join(notes)})" if notes else "")
 
@@ -276,7 +276,7 @@ def _word(value, is_path):
     return value if isinstance(value, str) else json.dumps(value)
 
 
-# ---- what groups have in common -------------------------------------------------------------------------------
+# ---- settings in common ---------------------------------------------------------------------------------------
 
 
 def shared_seeds(groups):

@@ -18,8 +18,8 @@ PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/model/placement.
 
 
 def placements(model):
-    """[(attention's placement, the FFN's placement)] of each block of a resolved config's section `model`; patterns such
-    as `mix` are resolved. ValueError: a list of another length than the number of blocks."""
+    """[(attention's placement, the FFN's placement)] of each block of a resolved config's section `model`; patterns
+    such as `mix` are resolved. ValueError: a list of another length than the number of blocks."""
     written, depth = model.get("norm_placement", "pre"), model["n_layer"]
     pattern = PLACEMENTS[written]["pattern"] if isinstance(written, str) else None
     if pattern:
@@ -33,8 +33,8 @@ def placements(model):
 
 
 def completed(model):
-    """The section `model` of a resolved config with every key: those that it leaves out, as they have no effect in it,
-    get what they resolve to or else their default."""
+    """The section `model` of a resolved config with every key. Keys that it omits, as they have no effect in it, get
+    their value without effect."""
     full = {**model, "init": dict(model.get("init", {}))}
     for key, entry in fields().items():
         section, _, name = key.rpartition(".")
@@ -44,15 +44,15 @@ def completed(model):
 
 
 def value_without_effect(entry):
-    """The value of a key where it has no effect, by the key's schema; None where that depends on other keys."""
+    """The value of a key that has no effect, by the key's schema; None if that depends on other keys."""
     return entry.get("x-else", entry.get("default"))
 
 
 @functools.cache
 def fields():
-    """{dotted key: its JSON Schema}, in the order of the program's table. Members of our own: x-label, the form in which
-    a label has the value; x-else, the value where the key has no effect; x-text, if the value is the path of a text;
-    x-bookkeeping, if the key changes no result."""
+    """{dotted key: its JSON Schema}, in the order of the program's table. Members of our own: x-label, the form in
+    which a label has the value; x-else, the value where the key has no effect; x-text, if the value is the path of a
+    text; x-bookkeeping, if the key changes no result."""
     entries = {}
 
     def walk(section, prefix):

@@ -4,9 +4,9 @@ weight is drawn.
 Mean-field theory of a decoder with fresh weights, to leading order in the width C (Poole et al. 2016, arXiv 1606.05340;
 Schoenholz et al. 2017, 1611.01232; of transformers Noci et al. 2022, 2206.03126; Kedia et al. 2024, 2403.09635).
 Weights are independent and of mean 0, so a branch is uncorrelated with the stream that it joins, and one layer passes
-to the next the kernel K_ts = E x_t.x_s / C of two tokens and nothing else. The same holds for gradients, whose kernel is
-G_ts = E dx_t.dx_s / C. The text enters by the probabilities that two characters at a distance are equal. Dropout is off,
-as in a probe.
+to the next the kernel K_ts = E x_t.x_s / C of two tokens and nothing else. The same holds for gradients, whose kernel
+is G_ts = E dx_t.dx_s / C. The text enters by the probabilities that two characters at a distance are equal. Dropout is
+off, as in a probe.
 
 Letters: B batch, T context, C d_model, D head width, F d_ff, V vocabulary, L blocks, N tokens of a step; t, s two
 positions."""
@@ -66,8 +66,8 @@ def normed(model, present, x):
 
 
 def branch_factor(model, factor, width, variance):
-    """R of a norm of a branch, given R to leading order (`factor`): multiplies R by E(1/V) * E V, V being the mean square
-    over the n features of a group, and subtracts the part of the gradient along x and 1.
+    """R of a norm of a branch, given R to leading order (`factor`): multiplies R by E(1/V) * E V, V being the mean
+    square over the n features of a group, and subtracts the part of the gradient along x and 1.
 
     E(1/V) * E V = 1 + Var V / (E V)^2 = 1 + 2/n + variance for Gaussian features, where `variance` is the relative
     variance of the mean square that the branch's last matrix reads. The gradient's part is a share of 1/n. So the
@@ -240,10 +240,10 @@ def allowed(model, seeds, tolerance=TOLERANCE):
 # ---- the prediction ----------------------------------------------------------------------------------------------
 
 # sites          {(layer, site): (rms, grad_rms)} in the order of layers.csv
-# layers         list over the layers 0 .. L of a dict: "token_cosine" of two tokens of a sequence, "input_cosine" of x_0
+# layers         list over the layers 0 .. L of dicts: "token_cosine" of two tokens of a sequence, "input_cosine" of x_0
 #                and x_l, and but for layer 0 "entropy" (nats), "score_std" and "max_score" of attention
 # loss           nats per character
-# amplification  A: noise of relative variance v in every matrix changes the mean square of the stream by A v, relatively
+# amplification  A: noise of relative variance v in every matrix changes the stream by A v of its mean square
 Prediction = namedtuple("Prediction", "sites layers loss amplification")
 
 
@@ -346,8 +346,8 @@ def _layer_cosines(x, start):
 @functools.cache
 def predicted(folder, narrow=False):
     """The prediction for a run folder's config before any training, a dict. Arrays over the layers 0 .. L: "rms" and
-    "grad" (rms of the gradient) of the stream, "share", cos(x_0, x_l), and "tokens", the cosine of two tokens; over 1 ..
-    L: "entropy". "amplification"; "limits": {"rms", "grad"} as `allowed` has them for one seed. `narrow`: as for
+    "grad" (rms of the gradient) of the stream, "share", cos(x_0, x_l), and "tokens", the cosine of two tokens; over 1
+    .. L: "entropy". "amplification"; "limits": {"rms", "grad"} as `allowed` has them for one seed. `narrow`: as for
     `predict`."""
     config = resolved(os.path.join(".", folder, "config.json"))
     prediction = predict(config, narrow=narrow)

@@ -1,4 +1,4 @@
-"""Where pictures and pages go, and how a figure becomes a file."""
+"""Chooses output paths and writes figures."""
 
 import io
 import os
@@ -10,14 +10,16 @@ from lib.runs import ScriptError, printable
 
 
 def folder_of(runs):
-    """The folder that holds all of the runs; a single run's or probe's own. Never one above the working directory."""
+    """The folder that holds all of the runs; for a single run or probe its own folder. Never a folder above the working
+    directory."""
     common, here = Path(os.path.commonpath([run.home for run in runs])), Path.cwd()
     return Path(os.path.relpath(here if common in here.parents else common))
 
 
 def output_path(given, runs, name, endings):
-    """The file to write: the one that -o names. `name` is that of a file in a folder, which is folder_of(runs) without
-    -o; a path without an ending gets the first of `endings`."""
+    """The path of the file to write. `given`: the argument of -o, a file or a folder; None: folder_of(runs). In a
+    folder the file is called `name`; a path without an ending gets the first of `endings`. ScriptError: another
+    ending."""
     path = folder_of(runs) if given is None else Path(os.path.normpath(given))
     if path.is_dir() or str(given).endswith(os.sep):
         return path / (name + endings[0])
@@ -38,7 +40,7 @@ def file_bytes(figure, kind):
 
 
 def save(figure, path):
-    """Writes the figure in the kind of the path's ending, and says where."""
+    """Writes the figure as a file of the kind that the path ends with, and prints the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, file_bytes(figure, path.suffix.lower()[1:]))
     print(f"wrote {printable(path)}")

@@ -47,7 +47,7 @@ def whole_x(axes, last, share=1.0, whole=True):
 
 
 def band(rows):
-    """(mean, min, max) over axis 0 of the finite values; NaN where there are none."""
+    """(mean, min, max) over axis 0 of the finite values; NaN if there are none."""
     rows = np.where(np.isfinite(rows), rows, np.nan)
     is_empty = np.isnan(rows).all(axis=0)
     filled = np.where(is_empty, 0.0, rows)
@@ -68,8 +68,9 @@ def end_mark(axes, x, values, color):
     """Draws a cross at the last finite value of a diverged run; on the upper edge if the value lies above the plot."""
     good = np.flatnonzero(np.isfinite(values))
     if good.size:
-        axes.plot(x[good[-1]], min(values[good[-1]], axes.get_ylim()[1]), marker="X", markersize=scaled(11), color=color,
-                  markeredgecolor="white", clip_on=False, zorder=6)
+        y = min(values[good[-1]], axes.get_ylim()[1])
+        axes.plot(x[good[-1]], y, marker="X", markersize=scaled(11), color=color, markeredgecolor="white",
+                  clip_on=False, zorder=6)
 
 
 def name_ends(axes, names, start=None):

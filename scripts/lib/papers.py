@@ -6,7 +6,7 @@ name. A module has
   MEASURES                 {name: measure} of the trained runs, as papers_run.sweep takes them; may be missing
   run(config, out, quick)  runs the config file into the folder `out` and returns the results, mostly by a call of
                            papers_run.probe; without it the config is a sweep, whose trained runs are the results
-  claims(results)          yields a Claim for each number that the paper or a law lets expect
+  claims(results)          yields a Claim for each number with a value expected from the paper or a law
   table(results)           returns Markdown for the page; may be missing
   picture(results)         returns a matplotlib figure for the page; may be missing
 

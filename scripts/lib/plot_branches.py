@@ -9,8 +9,9 @@ from lib.panels import depth_panel, first_and_last, name_ends, say, scale_y, set
 from lib.groups import shared_settings
 from lib.sites import Branches
 
-SHARE = "rms of what is added / rms of the stream it joins"
-TITLES = {"attention": "Attention", "ffn": "FFN"}
+TITLE = "Size of each sublayer's output over that of the stream it joins"
+SHARE = "rms of the output, as added / rms of the stream"
+PANEL_TITLES = {"attention": "Attention", "ffn": "FFN"}
 POWERS = {0.25: "¼", 0.5: "½", -0.25: "-¼", -0.5: "-½"}
 
 
@@ -45,19 +46,20 @@ def plot(groups, step=None):
     every, parts = sum(branches.values(), []), facets(groups)
     over_time = max(b.steps.size for b in every) > 1 and len(parts) == 1
     deepest, when = max(b.ffn.shape[1] - 1 for b in every), when_shown(every, step)
-    figure, axes = new_figure(len(parts) + over_time, 2, 3.45, "What a sublayer adds, beside the stream it joins",
+    figure, axes = new_figure(len(parts) + over_time, 2, 3.45, TITLE,
                               shared_settings(groups) + (f" · {when}" if len(parts) > 1 else ""),
                               group_handles(groups, deepest), notes=notes(every) + left_out, names=end_names(groups))
     drawn = []
     for row, (facet, members) in enumerate(parts):
-        for panel, name in zip(axes[2 * row:], TITLES):
-            set_panel_title(panel, f"{TITLES[name]} by depth, {facet or when}")
-            drawn += depth_panel(panel, members, [branches[group] for group in members], attrgetter(name), step, first=1)
+        for panel, name in zip(axes[2 * row:], PANEL_TITLES):
+            set_panel_title(panel, f"{PANEL_TITLES[name]} by depth, {facet or when}")
+            series = [branches[group] for group in members]
+            drawn += depth_panel(panel, members, series, attrgetter(name), step, first=1)
     for panel in axes[:2 * len(parts)]:  # one scale for all, as below
         scale_y(panel, drawn)
     if over_time:
-        picks = [attrgetter(name) for name in TITLES]
-        first_and_last(axes[2:], TITLES.values(), groups, list(branches.values()), picks)
+        picks = [attrgetter(name) for name in PANEL_TITLES]
+        first_and_last(axes[2:], PANEL_TITLES.values(), groups, list(branches.values()), picks)
     for panel in axes:
         say(panel, SHARE)
         name_ends(panel, end_names(groups))

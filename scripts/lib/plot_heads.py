@@ -8,9 +8,9 @@ from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, 
 from lib.panels import depth_panel, layer_of, name_ends, say, scale_y, set_panel_title, step_panel, when_shown
 from lib.groups import shared_settings
 from lib.runs import np
-from lib.sites import UNLOGGED, LoggedSteps, layer_count
+from lib.sites import UNLOGGED, LoggedSteps
 
-# The panels' title and unit, and whether the axis is logarithmic (None: where values span decades).
+# The panels' title and unit, and whether the axis is logarithmic (None: if values span decades).
 MEASURES = {"entropy": ("Entropy", "entropy of weights (nats)", False),
             "first_share": ("Attention sink", "weight on the first token", False),
             "max_logit": ("Logits", "largest q·k / √D", None)}
@@ -24,19 +24,14 @@ class Head(LoggedSteps):
     file = "heads.csv"
 
     def __init__(self, run, rows):
-        self.run = run
-        self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
-        layers = rows[:, 1].astype(int)
-        values = np.full((len(MEASURES), self.steps.size, layer_count(run, layers)), np.nan)
-        values[:, at, layers] = rows[:, 3:].T
-        vars(self).update(zip(MEASURES, values))
+        values, _ = self.set_values(run, rows, MEASURES)
         self.is_finite = np.isfinite(values[:, :, 1:]).all(axis=(0, 2))
 
 
 def heads(run):
     """The heads that a run has logged."""
-    rows = run.rows("heads.csv", ("step", "layer", "head", *MEASURES), UNLOGGED)
-    return [Head(run, rows[rows[:, 2] == head]) for head in np.unique(rows[:, 2])]
+    rows = run.rows("heads.csv", ("step", "layer", *MEASURES, "head"), UNLOGGED)
+    return [Head(run, rows[rows[:, -1] == head]) for head in np.unique(rows[:, -1])]
 
 
 def uniform_levels(measure, context):
@@ -48,8 +43,8 @@ def uniform_levels(measure, context):
 
 @drawing
 def plot(groups, step=None):
-    """The figure: each of MEASURES against depth, at `step` (None: the last), for each of `facets`; beside it, if more
-    than one step was logged and there is one facet, that of the last block against the step."""
+    """The figure: each of MEASURES against depth, at `step` (None: the last), for each of `facets`; right of it, if
+    more than one step was logged and there is one facet, that of the last block against the step."""
     series = {group: sum(map(heads, group.runs), []) for group in groups}
     every, parts, names = sum(series.values(), []), facets(groups), end_names(groups)
     over_time = max(head.steps.size for head in every) > 1 and len(parts) == 1
@@ -67,7 +62,8 @@ def plot(groups, step=None):
         for title, members in parts:
             panel = next(panels)
             set_panel_title(panel, f"{name} by depth, {title or when}")
-            drawn.append((panel, depth_panel(panel, members, [series[group] for group in members], pick, step, first=1)))
+            rows = depth_panel(panel, members, [series[group] for group in members], pick, step, first=1)
+            drawn.append((panel, rows))
         if over_time:
             panel = next(panels)
             set_panel_title(panel, f"{name} during training, last block")

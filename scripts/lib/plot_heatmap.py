@@ -37,7 +37,7 @@ class HeatMap:
         self.group, self.first = group, maps[0].first
         self.steps = np.unique(np.concatenate([m.steps for m in maps]))
         self.rms, self.grad = (self._mean(maps, name) for name in ("rms", "grad"))
-        self.divergences = [run.lost_at(self.steps[-1]) for run in group.diverged]
+        self.divergences = [run.diverged_at(self.steps[-1]) for run in group.diverged]
 
     def _mean(self, maps, name):
         values = np.full((len(maps), self.steps.size, maps[0].rms.shape[1]), np.nan)
@@ -86,7 +86,8 @@ def plot(groups, site="stream"):
     for heat_map in maps:
         # A logarithmic axis cannot show step 0, that of a probe.
         if all(other.steps.size == 1 for other in maps) or heat_map.steps[0] == 0:
-            raise ScriptError(f"{heat_map.group.runs[0]}: one step is logged, a map needs two; `plot.py layers` shows it")
+            run = heat_map.group.runs[0]
+            raise ScriptError(f"{run}: one step is logged, a map needs two; `plot.py layers` shows it")
     subject = "residual stream" if site == "stream" else site
     deepest = max(heat_map.rms.shape[1] for heat_map in maps) - 1
     height = next(height for most, height in MAP_HEIGHTS.items() if deepest <= most or len(maps) > 4)

@@ -94,6 +94,7 @@ def theory_lines(axes, groups, quantity):
         axes.plot(line, color=group.color, linewidth=scaled(THEORY_WIDTH), linestyle=DASHES, zorder=2.5)
         drawn.append(line)
         if len(group.runs) == 1:
-            axes.fill_between(range(len(line)), line / factor, line * factor, color=group.color, alpha=0.16, linewidth=0)
+            axes.fill_between(range(len(line)), line / factor, line * factor, color=group.color, alpha=0.16,
+                              linewidth=0)
             drawn += [line / factor, line * factor]
     return drawn

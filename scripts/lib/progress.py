@@ -21,8 +21,8 @@ class Display:
         """Removes the line of progress from a terminal."""
         print(end="\r\x1b[K" if self.is_terminal else "", flush=True)
 
-    def say(self, line):
-        """Prints a whole line above that of progress."""
+    def print_line(self, line):
+        """Prints a line above that of progress."""
         self.clear()
         print(printable(line), flush=True)
 
@@ -34,7 +34,7 @@ class Display:
         if self.is_terminal:
             print(end="\r\x1b[K" + make_line()[:shutil.get_terminal_size().columns - 1], flush=True)
         else:
-            self.say(make_line())
+            self.print_line(make_line())
 
 
 def clock(seconds):

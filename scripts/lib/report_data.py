@@ -12,8 +12,8 @@ from lib.sites import every_site
 MOST_NUMBERS, MOST_LOSSES, MOST_VALIDATIONS = 10_000, 300, 60
 
 
-def number(value, digits=3):
-    """A number as the page shows it; None if it is not finite, which JSON cannot hold."""
+def rounded(value, digits=3):
+    """A number with the digits that the page needs; None if it is not finite, which JSON cannot hold."""
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
@@ -23,8 +23,8 @@ def thinned(count, most):
 
 
 def layers_of(run):
-    """{"steps", "layers", "sites": {site: {"rms", "grad"}}}: a list of steps, the number of layers 0 … L, and lists of a
-    row of layers for each step; all empty if the run has logged none."""
+    """{"steps", "layers", "sites": {site: {"rms", "grad"}}}: a list of steps, the number of layers 0 … L, and lists of
+    a row of layers for each step; all empty if the run has logged none."""
     try:
         sites = every_site(run)
     except ScriptError:
@@ -33,7 +33,7 @@ def layers_of(run):
     rows = thinned(stream.steps.size, MOST_NUMBERS // (2 * stream.rms.shape[1] * len(sites)))
 
     def lists(values):
-        return [[number(value) for value in row] for row in values[rows]]
+        return [[rounded(value) for value in row] for row in values[rows]]
 
     complete = {name: site for name, site in sites.items() if site.steps.size == stream.steps.size}
     return {"steps": stream.steps[rows].tolist(), "layers": stream.rms.shape[1],
@@ -41,7 +41,7 @@ def layers_of(run):
 
 
 def has_column(run, name, column):
-    """Whether the header of a run's log names this column; False where there is no log."""
+    """Whether the header of a run's log names this column; False if there is no log."""
     try:
         with open(run.folder / name, encoding="utf-8", errors="replace") as file:
             return column in file.readline().rstrip("\n").split(",")
@@ -59,7 +59,7 @@ def losses_of(run):
         return {"train": [], "val": []}
 
     def points(kept, column):
-        return [[int(row[0]), number(row[column], 5), int(row[3]), number(row[4], 5) if len(row) > 4 else None]
+        return [[int(row[0]), rounded(row[column], 5), int(row[3]), rounded(row[4], 5) if len(row) > 4 else None]
                 for row in rows[kept]]
 
     validated = np.flatnonzero(~np.isnan(rows[:, 2]))
@@ -70,8 +70,8 @@ def losses_of(run):
 def page_data(groups):
     """{"groups", "runs", "steps", "levels", "loss"}, all that page.js reads: the labels and styles of the groups, the
     rows of the runs, all logged steps, the reference levels, and (low, high, log) of the loss axis."""
-    runs = [{"group": number, "diverged": run.lost_at() if run.diverged else None, **layers_of(run), **losses_of(run)}
-            for number, group in enumerate(groups) for run in group.runs]
+    runs = [{"group": index, "diverged": run.diverged_at() if run.diverged else None, **layers_of(run),
+             **losses_of(run)} for index, group in enumerate(groups) for run in group.runs]
     curves = [np.array([loss for _, loss, *_ in run[kind]], float) for run in runs for kind in ("train", "val")]
     trained = [run for group in groups for run in group.runs if not run.probe]
     levels = plot_loss.common_levels(trained) if trained else {}

@@ -1,5 +1,5 @@
-"""The pieces of HTML of a report's page, which loads nothing. A parameter that ends in `_html` is HTML; every other text
-is escaped here."""
+"""The pieces of HTML of a report's page, which loads nothing. A parameter that ends in `_html` is HTML; every other
+text is escaped here."""
 
 import base64
 import hashlib

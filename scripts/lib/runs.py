@@ -1,4 +1,4 @@
-"""Reading runs: finding their folders, their configs, tables and records."""
+"""Reading runs: finds their folders and reads their configs, logs and summaries."""
 
 import contextlib
 import csv
@@ -63,7 +63,7 @@ class Run:
         self.home = folder.parent if self.probe else folder
 
     def value(self, key):
-        """The value of a dotted key of the config; None where it has none."""
+        """The value of a dotted key of the config; None if it has none."""
         return functools.reduce(lambda part, name: part.get(name) if isinstance(part, dict) else None, key.split("."),
                                 self.config)
 
@@ -157,7 +157,7 @@ class Run:
 
     def progress(self, axis):
         """The tokens or seconds (`axis`) that training had taken at each logged step, as an array of rows (step,
-        value); no rows where the logs do not say. Without a column of seconds they are the sum of step_ms, if every
+        value); no rows if the logs lack it. Without a column of seconds they are the sum of step_ms, if every
         step is logged."""
         rows = self._column(axis)
         if axis == "seconds" and not len(rows):
@@ -226,8 +226,8 @@ class Run:
     def diverged(self):
         return self.summary.get("status") == "diverged"
 
-    def lost_at(self, otherwise=None):
-        """The step at which the run diverged, as its summary has it."""
+    def diverged_at(self, otherwise=None):
+        """The step at which the run diverged, as its summary has it, else `otherwise`."""
         culprit = self.summary.get("first_nonfinite")
         step = culprit.get("step") if isinstance(culprit, dict) else None
         return step if isinstance(step, int) else otherwise

@@ -13,6 +13,17 @@ class LoggedSteps:
     steps whose values are all finite. `file`: the log that they are read from."""
     file = "layers.csv"
 
+    def set_values(self, run, rows, names):
+        """Sets `run`, `steps`, and for each name an array (steps, layers 0..L) from rows (step, layer, value of each
+        name), NaN where there is no row. Returns these arrays as one, and the layers of the rows."""
+        self.run = run
+        self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
+        layers = rows[:, 1].astype(int)
+        values = np.full((len(names), self.steps.size, layer_count(run, layers)), np.nan)
+        values[:, at, layers] = rows[:, 2:2 + len(names)].T
+        vars(self).update(zip(names, values))
+        return values, layers
+
     def index(self, step):
         """The index of a step in `steps`. None: the last step with only finite values, or the last step. FIRST: the
         first step. ScriptError: the step was not logged."""
@@ -40,14 +51,9 @@ class Site(LoggedSteps):
     first layer that has it."""
 
     def __init__(self, run, site="stream", rows=None):
-        self.run = run
-        rows = rows if rows is not None else _rows(run, (site,))
-        self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
-        layers = rows[:, 1].astype(int)
+        values, layers = self.set_values(run, _rows(run, (site,)) if rows is None else rows, ("rms", "grad"))
         self.first = layers.min()
-        self.rms, self.grad = np.full((2, self.steps.size, layer_count(run, layers)), np.nan)
-        self.rms[at, layers], self.grad[at, layers] = rows[:, 2], rows[:, 3]
-        self.is_finite = np.isfinite(self.rms[:, self.first:] + self.grad[:, self.first:]).all(axis=1)
+        self.is_finite = np.isfinite(values[:, :, self.first:]).all(axis=(0, 2))
 
 
 def _rows(run, names):
@@ -65,14 +71,10 @@ class TokenCosine(LoggedSteps):
     the mean of cos(x_i, x_j) over pairs of different positions i, j of a sequence, averaged over sequences."""
 
     def __init__(self, run):
-        self.run = run
         rows = run.rows("layers.csv", ("step", "layer", "token_cosine"), UNLOGGED, keep=("site", ("stream",)),
                         no_column="train again to log it, or see scripts/measure.py for the run's weights")
-        self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
-        layers = rows[:, 1].astype(int)
-        self.cosine = np.full((self.steps.size, layer_count(run, layers)), np.nan)
-        self.cosine[at, layers] = rows[:, 2]
-        self.is_finite = np.isfinite(self.cosine).all(axis=1)
+        values, _ = self.set_values(run, rows, ("cosine",))
+        self.is_finite = np.isfinite(values).all(axis=(0, 2))
 
 
 class Branches(LoggedSteps):

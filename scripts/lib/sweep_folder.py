@@ -1,4 +1,4 @@
-"""The folder of a sweep, which several sweeps may share at the same time: who trains which run, and the table of
+"""The folder of a sweep, which several sweeps may share at the same time: locks on its runs, and the table of
 results."""
 
 import contextlib
@@ -24,8 +24,9 @@ class Locks:
         with contextlib.suppress(OSError):  # a full disk
             self.descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
-    def lock(self, byte, flags):
-        """Whether no other sweep has the byte. Without fcntl.LOCK_NB among the flags, waits until none has it."""
+    def try_lock(self, byte, flags):
+        """Locks or unlocks a byte, as the fcntl flags say. False: another sweep has it; without LOCK_NB among the flags
+        this waits instead. True: the byte is locked, or the file system has no locks."""
         try:
             if self.descriptor is not None:
                 fcntl.lockf(self.descriptor, flags, 1, byte)
@@ -38,15 +39,15 @@ class Locks:
     @contextlib.contextmanager
     def table(self):
         """Keeps other sweeps from writing the table."""
-        self.lock(TABLE, fcntl.LOCK_EX)
+        self.try_lock(TABLE, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            self.lock(TABLE, fcntl.LOCK_UN)
+            self.try_lock(TABLE, fcntl.LOCK_UN)
 
     def claim(self, run):
         """Claims the run for this sweep. False: another sweep or a process of its own trains it now."""
-        if not self.lock(byte_of(run), fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if not self.try_lock(byte_of(run), fcntl.LOCK_EX | fcntl.LOCK_NB):
             return False
         if is_free(run.folder):
             return True
@@ -55,7 +56,7 @@ class Locks:
 
     def release(self, run):
         """Ends the claim on a run."""
-        self.lock(byte_of(run), fcntl.LOCK_UN)
+        self.try_lock(byte_of(run), fcntl.LOCK_UN)
 
 
 def byte_of(run):
@@ -68,7 +69,7 @@ def is_free(folder):
     it until its state is saved."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:  # there is no such folder yet, or the program will name what is wrong with it
+    except OSError:  # there is no such folder yet, or the program will report its fault
         return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,8 +83,8 @@ def is_free(folder):
 
 
 class Table:
-    """summary.csv: a row for each run that has ended, in the order of the grid. `problem`: why it could not be written,
-    or empty."""
+    """summary.csv: a row for each run that has ended, in the order of the grid. `problem`: the reason why it could not
+    be written, or ""."""
 
     def __init__(self, path, sweep):
         self.path, self.sweep, self.header = path, sweep, ["name", *sweep.columns, "status", *METRICS]
