@@ -216,6 +216,15 @@ class Styles(MadeRuns):
         for drawn, logged in ((branches.attention, [0.25] * 3), (branches.ffn, [layer / 2 / (1 + layer) for layer in (1, 2, 3)])):
             np.testing.assert_allclose(drawn, np.tile([np.nan, *logged], (7, 1)))
 
+    def test_branches_of_a_run_that_was_killed_in_its_first_step(self):
+        """The rows end in block 1; the placements are those of the config, a list over three blocks."""
+        folder = self.make("run", steps=(1,), model__norm_placement=["pre", {"attn": "post", "ffn": "none"}, "deepnorm"])
+        rows = (folder / "layers.csv").read_text().splitlines()
+        (folder / "layers.csv").write_text("\n".join(row for row in rows if row.split(",")[1] in ("layer", "0", "1")) + "\n")
+        branches = Branches(Run(folder))
+        self.assertEqual(branches.placements, [("pre", "pre"), ("post", "none"), ("deepnorm", "deepnorm")])
+        self.assertEqual(plot_branches.notes([branches]), ["deepnorm: the stream is multiplied by α = (2L)^¼ before the sum."])
+
     def test_cosines_are_those_of_the_log(self):
         runs = [self.make("run"), self.make("lost", diverged=True, model__norm="rmsnorm")]
         first, last, training = plot.cosine(*runs).axes
