@@ -98,8 +98,8 @@ def reached(target, run):
 
 
 def entries_of(sentences, total):
-    """[{"text", "kind", "groups"}] of {(kind, sentence): {group: runs of which it is true}}. A sentence about all of
-    more than two groups begins with "all"."""
+    """[{"text", "kind", "groups"}] of `sentences`, {(kind, sentence): {group: number of its runs that it is true of}};
+    `total`: the number of groups. A sentence about all of more than two groups begins with "all"."""
     entries = []
     for (kind, sentence), groups in sentences.items():
         labels = [group.label for group in groups]

@@ -48,7 +48,9 @@ UNFINISHED = "unfinished"  # the status of a run that is still training or was k
 
 
 class Run:
-    """A run folder, or one seed of a probe folder."""
+    """A run folder, or one seed of a probe folder: `folder`, its path as given; `home`, the absolute path of the run's or
+    the probe's folder; `config` and `summary`, the dicts of its files, `summary` empty without the file; `probe`, whether
+    it is of a probe. ScriptError: the config is missing or damaged."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -72,7 +74,7 @@ class Run:
         return self.value("train.seed")
 
     def texts(self):
-        """The paths of the run's text."""
+        """The list of the paths of the run's text."""
         paths = self.value("data.path") or []
         return [paths] if isinstance(paths, str) else paths
 
