@@ -49,7 +49,7 @@ class Model:
 
     def __init__(self, path):
         try:
-            path, found, metadata = run_weights.read(path)
+            path, found, metadata = run_weights.newest_weights(path)
             self.config = json.loads(metadata["config"])
             self.step = metadata.get("step", "0")
             completed(self.config["model"])

@@ -325,7 +325,7 @@ def measure(model, tokens, targets):
 def load(path, dtype=torch.float32):
     """The model of a safetensors file, or of the newest weights in a run folder (lib/run_weights.py), ready for
     evaluation, and its vocabulary, a list of code points. model.source says which file and step."""
-    file, tensors, metadata = run_weights.read(path)
+    file, tensors, metadata = run_weights.newest_weights(path)
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("optim.")}
     if "config" not in metadata or "vocab" not in metadata:
         raise ValueError(f"[model] {file}: no config or vocab in its metadata; not a file of normscope")

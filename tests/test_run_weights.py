@@ -31,7 +31,7 @@ class RunWeights(CliTest):
         sampled, from_file = (self.call("sample", weights, "--length", "40") for weights in (run, path))
         self.assertEqual((sampled.returncode, sampled.stdout), (0, from_file.stdout))
         self.assertEqual(sampled.stderr, "" if name == "model.safetensors" else line)
-        file, tensors, metadata = run_weights.read(run)
+        file, tensors, metadata = run_weights.newest_weights(run)
         self.assertEqual((str(file), int(metadata["step"])), (path, step))
         self.assertEqual(tensors.keys(), Run(self.path(run)).tensors(name).keys())
 
@@ -40,7 +40,7 @@ class RunWeights(CliTest):
         for command in (["eval", run], ["sample", run], ["probe", "tiny.json", "--from", run, "--out", "probe"]):
             self.refused(*command, code=code, says=words)
         with self.assertRaises(ValueError) as caught:
-            run_weights.read(run)
+            run_weights.newest_weights(run)
         for word in words:
             self.assertIn(word, str(caught.exception))
 

@@ -26,7 +26,7 @@ def set_panel_title(axes, text):
     title.set_size(max(PAPER_LETTERS, title.get_size() * min(1, share)))
 
 
-def say(axes, text, right=False):
+def write_unit(axes, text, right=False):
     """Writes an axis's quantity and unit above the axis, horizontally. `right`: at the right edge of the panel."""
     axes.annotate(literal(text), (1 if right else 0, 1), (0, scaled(7)), xycoords="axes fraction",
                   textcoords="offset points", ha="right" if right else "left", size=text_size(10.5), color=MUTED)

@@ -6,7 +6,7 @@ from collections import namedtuple
 
 from lib.figures import DASHES, DOTS, INK, MARKERS, MUTED, PALETTE, Line2D, drawing, look, new_figure, placement_styles
 from lib.keys import PLACEMENTS
-from lib.panels import draw, say, scale_y, whole_x
+from lib.panels import draw, write_unit, scale_y, whole_x
 from lib.papers import UNIGRAM
 from lib.runs import np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
@@ -71,7 +71,7 @@ def losses_by_rate(runs, title, panels, lines):
         panel.minorticks_off()
         panel.set_xlabel("learning rate")
         panel.set_ylim(lowest - 0.1, 3.2)
-        say(panel, "final validation loss (nats)")
+        write_unit(panel, "final validation loss (nats)")
     return figure
 
 
@@ -91,7 +91,7 @@ def beside_laws(title, panels):
                              "(scripts/predict.py)", lines.values())
     for axis, panel in zip(axes, panels):
         axis.set_title(panel.title)
-        say(axis, panel.unit)
+        write_unit(axis, panel.unit)
         for name, (measured, law) in panel.probes.items():
             blocks, line = np.arange(panel.first_layer, panel.first_layer + len(law)), lines[name]
             draw(axis, blocks, measured, line, line.dash, line=False)

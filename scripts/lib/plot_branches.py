@@ -5,7 +5,7 @@ from operator import attrgetter
 from lib.command import ScriptError
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.keys import PLACEMENTS
-from lib.panels import depth_panel, first_and_last, name_ends, say, scale_y, set_panel_title, when_shown
+from lib.panels import depth_panel, first_and_last, name_ends, write_unit, scale_y, set_panel_title, when_shown
 from lib.groups import shared_settings
 from lib.sites import Branches
 
@@ -61,6 +61,6 @@ def plot(groups, step=None):
         picks = [attrgetter(name) for name in PANEL_TITLES]
         first_and_last(axes[2:], PANEL_TITLES.values(), groups, list(branches.values()), picks)
     for panel in axes:
-        say(panel, SHARE)
+        write_unit(panel, SHARE)
         name_ends(panel, end_names(groups))
     return figure

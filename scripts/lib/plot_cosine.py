@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.groups import shared_settings
-from lib.panels import depth_panel, first_and_last, name_ends, say, scale_y, set_panel_title, when_shown
+from lib.panels import depth_panel, first_and_last, name_ends, write_unit, scale_y, set_panel_title, when_shown
 from lib.sites import FIRST, TokenCosine
 
 UNIT = "mean cosine of two tokens of a sequence"
@@ -36,7 +36,7 @@ def plot(groups, step=None):
     if over_time:
         first_and_last([axes[count - 1]], ["Cosine"], groups, list(series.values()), [attrgetter("cosine")], log=False)
     for panel in axes[:count]:
-        say(panel, UNIT)
+        write_unit(panel, UNIT)
         name_ends(panel, names)
     for panel in axes[count:]:
         panel.remove()

@@ -5,7 +5,7 @@ import math
 from operator import attrgetter
 
 from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, new_figure, scaled
-from lib.panels import depth_panel, layer_of, name_ends, say, scale_y, set_panel_title, step_panel, when_shown
+from lib.panels import depth_panel, layer_of, name_ends, write_unit, scale_y, set_panel_title, step_panel, when_shown
 from lib.groups import shared_settings
 from lib.runs import np
 from lib.sites import UNLOGGED, LoggedSteps
@@ -73,7 +73,7 @@ def plot(groups, step=None):
             for height in uniform:
                 panel.axhline(height, color=MUTED, linewidth=scaled(1.2), linestyle=DOTS, zorder=1)
             scale_y(panel, uniform + sum((rows for _, rows in drawn), []), log)
-            say(panel, unit)
+            write_unit(panel, unit)
             name_ends(panel, names)
     for panel in panels:
         panel.remove()

@@ -10,7 +10,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from lib.panels import block_ticks, log_formatter, nothing_finite, say
+from lib.panels import block_ticks, log_formatter, nothing_finite, write_unit
 from lib.groups import shared_settings
 from lib.runs import matplotlib, np, shortened
 from lib.sites import Site
@@ -141,7 +141,7 @@ def draw_map(axes, heat_map, name, norm, colors):
     deepest = first + values.shape[1] - 1
     axes.set_yticks([tick for tick in block_ticks(deepest, 6) if tick >= first])
     wide = axes.get_position().width * axes.figure.get_figwidth() > scaled(3)
-    say(axes, "block (0 = embedding output)" if first == 0 and wide else "block")
+    write_unit(axes, "block (0 = embedding output)" if first == 0 and wide else "block")
     if norm is None:
         nothing_finite(axes, "only zeros" if (values == 0).any() else "no finite values")
         return

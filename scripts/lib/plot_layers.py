@@ -4,8 +4,8 @@ import textwrap
 from operator import attrgetter
 
 from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, scaled
-from lib.panels import (depth_panel, first_and_last, layer_of, mark_diverged, name_ends, say, scale_y, set_panel_title,
-                        step_panel, when_shown)
+from lib.panels import (depth_panel, first_and_last, layer_of, mark_diverged, name_ends, scale_y, set_panel_title,
+                        step_panel, when_shown, write_unit)
 from lib.groups import shared_settings
 from lib.runs import np
 from matplotlib.patches import Patch  # after runs, which finds a Python that has it
@@ -33,7 +33,7 @@ def plot(groups, step=None, theory=False):
     over_time = not theory and max(s.steps.size for s in every) > 1 and len(parts) == 1
     deepest = max(s.rms.shape[1] for s in every) - 1
     subtitle, handles = shared_settings(groups), group_handles(groups, deepest)
-    if len(parts) > 1:  # then titles say something else
+    if len(parts) > 1:  # then the titles of panels name the facet instead
         subtitle += " · " + when_shown(every, step)
     if theory:
         for group, why in predictions(groups)[1].items():
@@ -50,7 +50,7 @@ def plot(groups, step=None, theory=False):
         series = [streams[group] for group in members]
         for panel, (quantity, (name, unit, _)) in zip(axes[2 * row:], QUANTITIES.items()):
             set_panel_title(panel, f"{name} by depth, {facet or when_shown(every, step)}")
-            say(panel, unit)
+            write_unit(panel, unit)
             drawn = depth_panel(panel, members, series, attrgetter(quantity), step, line=not theory)
             if theory:
                 drawn += theory_lines(panel, members, quantity)
@@ -68,9 +68,9 @@ def in_time(panels, groups, streams):
     """Draws against the step the gradient of the first block and of the last, and the activation of the last."""
     last = first_and_last(panels[:1], ["Gradient"], groups, streams, [attrgetter("grad")], log=True)
     activation = layer_of(attrgetter("rms"), -1)
-    say(panels[0], GRADIENT)
+    write_unit(panels[0], GRADIENT)
     set_panel_title(panels[1], f"Activation during training, {last}")
-    say(panels[1], ACTIVATION)
+    write_unit(panels[1], ACTIVATION)
     scale_y(panels[1], step_panel(panels[1], groups, streams, activation))
     mark_diverged(panels[1], groups, streams, activation)
 

@@ -8,7 +8,7 @@ from lib.command import ScriptError
 from lib.figures import (MUTED, NAME_LETTER, drawing, end_names, facets, for_paper, group_handles, literal, new_figure,
                          scaled, text_size)
 from matplotlib.lines import Line2D
-from lib.panels import (THICK, band, end_mark, name_ends, nothing_finite, number, on_steps, say, set_panel_title,
+from lib.panels import (THICK, band, end_mark, name_ends, nothing_finite, number, on_steps, write_unit, set_panel_title,
                         ticker, whole_x)
 from lib.groups import shared_settings
 from lib.runs import np
@@ -182,8 +182,8 @@ def label_axes(axes, levels, x, last, names):
     axes.set_xticks(ticks)
     draw_levels(axes, levels, end)
     axes.set_xlabel(AXES[x])
-    say(axes, "loss (nats per character)")
-    say(axes, "loss (bits per character)" if width > 5 else "bits", right=True)
+    write_unit(axes, "loss (nats per character)")
+    write_unit(axes, "loss (bits per character)" if width > 5 else "bits", right=True)
     bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
     for axis in (axes.yaxis, bits.yaxis):
         axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v, (1e-3, 1e4))))

@@ -3,7 +3,7 @@
 from operator import attrgetter
 
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
-from lib.panels import mark_diverged, name_ends, say, scale_y, set_panel_title, step_panel
+from lib.panels import mark_diverged, name_ends, write_unit, scale_y, set_panel_title, step_panel
 from lib.groups import shared_settings
 
 # Columns of panels: title, unit, and member of Steps.
@@ -32,7 +32,7 @@ def plot(groups):
         drawn = []
         for panel, (facet, members) in zip(panels, parts):
             set_panel_title(panel, f"{title}, {facet}" if facet else title)
-            say(panel, unit)
+            write_unit(panel, unit)
             drawn += step_panel(panel, members, [series[group] for group in members], pick)
         for panel, (_, members) in zip(panels, parts):  # one scale for all facets
             scale_y(panel, drawn, log=column == 0 or None)

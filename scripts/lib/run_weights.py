@@ -10,7 +10,7 @@ from lib.command import printable
 FILES = ("model.safetensors", "checkpoint.safetensors", "best.safetensors")
 
 
-def read(path):
+def newest_weights(path):
     """(file, tensors, metadata) of a file, or of the newest weights in a run folder: model.safetensors if it is of the
     last step taken, else checkpoint.safetensors, else best.safetensors. ValueError: a damaged file, or a run without
     weights."""

@@ -48,9 +48,9 @@ UNFINISHED = "unfinished"  # the status of a run that is still training or was k
 
 
 class Run:
-    """A run folder, or one seed of a probe folder: `folder`, its path as given; `home`, the absolute path of the run's or
-    the probe's folder; `config` and `summary`, the dicts of its files, `summary` empty without the file; `probe`, whether
-    it is of a probe. ScriptError: the config is missing or damaged."""
+    """A run folder, or one seed of a probe folder: `folder`, its path as given; `home`, the absolute path of the run's
+    or the probe's folder; `config` and `summary`, the dicts of its files, `summary` empty without the file; `probe`,
+    whether it is of a probe. ScriptError: the config is missing or damaged."""
 
     def __init__(self, folder):
         self.folder = Path(folder)

@@ -6,7 +6,7 @@ import numpy as np
 
 from lib import mean_field
 from lib.figures import INK, MUTED, PALETTE
-from lib.panels import say
+from lib.panels import write_unit
 from lib.papers import Claim
 from lib.papers_pictures import depth_ticks, drawing, figure_of
 from lib.papers_run import amplification
@@ -102,6 +102,6 @@ def picture(runs):
         axes.set_yticks([0.1, 0.2, 0.5, 1], ["0.1", "0.2", "0.5", "1"])
         axes.minorticks_off()
         depth_ticks(axes, DEPTHS)
-        say(axes, "weight of a branch")
+        write_unit(axes, "weight of a branch")
     figure.colorbar(filled, ax=panels, label="cosine of two tokens", pad=0.02)
     return figure

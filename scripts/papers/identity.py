@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from lib import safetensors_io
-from lib.panels import draw, say, whole_x
+from lib.panels import draw, write_unit, whole_x
 from lib.papers import Claim, learns
 from lib.papers_pictures import STYLES, Line, drawing, figure_of, seeds_of
 from lib.papers_run import normscope
@@ -71,7 +71,7 @@ def picture(runs):
             (axes[0], "angle", "Angle between a block's input and output", "degrees"),
             (axes[1], "rise", "Rise of the loss without the block", "nats per character")):
         panel.set_title(title)
-        say(panel, unit_text)
+        write_unit(panel, unit_text)
         for placement, style in styles.items():
             values = runs.measured(measure, norm_placement=placement)
             draw(panel, np.arange(1, depth + 1), values, Line(placement, *style), "o")

@@ -1,7 +1,7 @@
 """Peri-LN, Kim et al. 2025: how far training carries the residual stream at a large rate, and where norms hold it."""
 
 from lib.figures import LINES
-from lib.panels import draw, say, scale_y, whole_x
+from lib.panels import draw, write_unit, scale_y, whole_x
 from lib.papers import Claim
 from lib.papers_pictures import COLORS, Line, drawing, figure_of, seeds_of
 from lib.papers_run import curve
@@ -44,6 +44,6 @@ def picture(runs):
             draw(panel, steps[0], rms, line)
         whole_x(panel, steps[0, -1])
         panel.set_xlabel("step")
-        say(panel, "rms of the stream after the last block")
+        write_unit(panel, "rms of the stream after the last block")
         scale_y(panel, [runs.measured("stream")[:, 1]], log=True)
     return figure

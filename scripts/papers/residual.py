@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from lib.figures import DASHES, PALETTE
-from lib.panels import draw, say, scale_y
+from lib.panels import draw, write_unit, scale_y
 from lib.papers import Claim, config_of, learns, stays_at_unigram
 from lib.papers_pictures import Line, depth_ticks, drawing, figure_of
 from lib.papers_run import growth_of_gradient, law_of_growth, probe, sweep
@@ -47,7 +47,7 @@ def table(results):
 def picture(results):
     figure, (axes,) = figure_of(1, "Gradient at initialisation, with and without residual connections",
                                 "mean (lines) and range (bands) of the seeds", STYLES.values())
-    say(axes, "before block 1, over after block L")
+    write_unit(axes, "before block 1, over after block L")
     drawn = []
     for (placement, residual), style in STYLES.items():
         drawn.append(np.array([results["gradient"][placement, residual, depth][0] for depth in DEPTHS]).T)

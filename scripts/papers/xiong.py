@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lib.panels import draw, name_ends, say, whole_x
+from lib.panels import draw, name_ends, write_unit, whole_x
 from lib.papers import Claim, log_slope
 from lib.papers_pictures import COLORS, Line, depth_ticks, drawing, figure_of
 from lib.papers_run import probe, read_csv
@@ -57,7 +57,7 @@ def picture(gradients):
     depth_ticks(axes[2], list(DEPTHS))
     top = max(norms.max() for norms in gradients.values())
     for panel in axes:
-        say(panel, "|dW2| (nats per unit)")
+        write_unit(panel, "|dW2| (nats per unit)")
         panel.set_ylim(0, 1.08 * top)
     name_ends(axes[2], PLACEMENTS)
     return figure
