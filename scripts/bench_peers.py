@@ -84,6 +84,7 @@ def measure(shape, precision, threads, rounds, python):
                            *options)
 
         def trial(attention):
+            """ms a step; infinite if PyTorch has no such attention."""
             try:
                 return peer(attention, steps=TRIAL_STEPS)["step_ms"]
             except Failure:

@@ -38,7 +38,7 @@ from lib.sweep_folder import Table
 STATUS = {0: "done", 3: "diverged", 130: "interrupted"}  # of a run, by the program's exit code; else "failed"
 SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
            if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]  # nohup ignores SIGHUP
-WAIT = 0.2  # seconds between two attempts to claim runs that other sweeps train
+WAIT = 0.2  # seconds between two attempts to lock runs that other sweeps train
 
 
 def train_all(runs, jobs, start, table):
@@ -53,7 +53,7 @@ def train_all(runs, jobs, start, table):
         for run in [*waiting]:
             if len(children) == jobs:
                 break
-            if table.locks.claim(run):
+            if table.locks.acquire(run):
                 waiting.remove(run)
                 errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace", newline="\n")
                 children[start(run, errors)] = run, errors
@@ -175,6 +175,7 @@ def main(arguments=None):
         env["OMP_PROC_BIND"] = "false"  # otherwise all runs would be bound to the same cores
 
     def start(run, errors):
+        """Starts the training of a run, which writes its messages to the file `errors`."""
         return subprocess.Popen(
             ["setpriv", "--pdeathsig", "TERM",  # if the sweep is killed, the run saves its state and ends
              program(), "train", argument(sweep.base), "--out", argument(run.folder), "--quiet", "--resume",

@@ -72,6 +72,7 @@ class Norm(nn.Module):
         return y if self.bias is None else y + self.bias
 
     def normalise(self, x):
+        """The norm of x (B, T, C) before gain and bias. ValueError: the norm is not known."""
         if self.kind == "layernorm":
             return self.standardise(x, dims=-1)
         if self.kind == "rmsnorm":

@@ -384,11 +384,11 @@ class Stopped(SweepTest):
         run = GridPoint("run", {}, {}, [], folder=pathlib.Path(self.path("run")))
         for lock in ("lockf", "flock"):
             with mock.patch.object(fcntl, lock, side_effect=OSError(errno.ENOLCK, "No locks available")):
-                self.assertTrue(Locks(run.folder).claim(run))
+                self.assertTrue(Locks(run.folder).acquire(run))
         with mock.patch.object(os, "open", side_effect=OSError(errno.ENOSPC, "No space left on device")):
-            self.assertTrue(Locks(run.folder).claim(run))
+            self.assertTrue(Locks(run.folder).acquire(run))
         with mock.patch.object(fcntl, "flock", side_effect=BlockingIOError):
-            self.assertFalse(Locks(run.folder).claim(run))
+            self.assertFalse(Locks(run.folder).acquire(run))
 
     def test_a_second_sweep_does_the_runs_that_the_first_has_not_begun(self):
         self.file(grid={"train.steps": [1_000_000, 2]})

@@ -21,8 +21,8 @@ class NoPrediction(ScriptError):
 # ---- functions of features --------------------------------------------------------------------------------------
 
 ORDERS = 40  # terms of a Hermite series
-STEP = 0.025  # of the quadrature over a standard normal variable, at the points Z
-Z = np.arange(-8, 8 + STEP / 2, STEP)
+SPACING = 0.025  # of the points Z, at which means over a standard normal variable are taken
+Z = np.arange(-8, 8 + SPACING / 2, SPACING)
 _ERF_AT = np.linspace(-6, 6, 24001)
 _ERF = np.array([math.erf(x) for x in _ERF_AT])
 FUNCTIONS = {
@@ -85,7 +85,7 @@ def response(f, kernel, excess=0.0):
         return total, a[:, 0]
 
     y = f(deviation * Z)
-    (value, mean), (slope, gain) = product(y), product(np.gradient(y, STEP, axis=1) / deviation)
+    (value, mean), (slope, gain) = product(y), product(np.gradient(y, SPACING, axis=1) / deviation)
     return Response(value, slope, mean, gain)
 
 

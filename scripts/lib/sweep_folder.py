@@ -45,8 +45,8 @@ class Locks:
         finally:
             self.try_lock(TABLE, fcntl.LOCK_UN)
 
-    def claim(self, run):
-        """Claims the run for this sweep. False: another sweep or a process of its own trains it now."""
+    def acquire(self, run):
+        """Locks the run for this sweep. False: another sweep or a `normscope train` trains it now."""
         if not self.try_lock(byte_of(run), fcntl.LOCK_EX | fcntl.LOCK_NB):
             return False
         if is_free(run.folder):
@@ -55,7 +55,7 @@ class Locks:
         return False
 
     def release(self, run):
-        """Ends the claim on a run."""
+        """Unlocks a run."""
         self.try_lock(byte_of(run), fcntl.LOCK_UN)
 
 

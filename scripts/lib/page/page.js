@@ -1,5 +1,5 @@
 "use strict";
-// The player. What it shows is one `state`; every change of it ends in `redraw`. No library, and nothing is fetched.
+// The player. It shows `state`, and every change of that ends in `redraw`. It uses no library and fetches nothing.
 
 const page = JSON.parse(document.getElementById("data").textContent);
 const $ = id => document.getElementById(id);
@@ -24,7 +24,7 @@ function rowAt(steps, at) {
   return row;
 }
 
-// A site's value at a row of the run's steps and a layer; null where it is not finite or not there.
+// A site's value at a row of the run's steps and a layer; null if it is missing or not finite.
 const value = (run, name, row, layer) => run.sites[state.site]?.[name][row]?.[layer] ?? null;
 
 // [mean, least, most] of the finite values; nulls if there are none.
@@ -59,7 +59,7 @@ const text = v => v !== 0 && (Math.abs(v) < 1e-3 || Math.abs(v) >= 1e5) ? Number
 // A tick's text: powers of ten as in the pictures.
 const tick = v => text(v).replace(/^1e(-?\d+)$/, (_, power) => "10" + [...power].map(c => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]).join(""));
 
-// What a loss may be drawn against: the place of the value in a row of a run's losses, and its text.
+// The x axes of the loss: the index of the value in a row of a run's losses, and its text.
 const short = v => v >= 1e6 ? `${text(v / 1e6)}M` : v >= 1e4 ? `${text(v / 1e3)}k` : text(v);
 const AXES = {
   step: { place: 0, name: "step", tick: v => Number.isInteger(v) ? v : null, title: v => `step ${v}` },
@@ -75,7 +75,7 @@ function swatch(parent, group) {
   parent.appendChild(svg);
 }
 
-// Round numbers of an axis, at most about `most`: powers of ten of a logarithmic one, with 2 and 5 where they are few.
+// Round numbers of an axis, at most about `most`: powers of ten of a logarithmic one, with 2 and 5 if they are few.
 function ticks(low, high, log, most) {
   const out = [];
   if (log) {
@@ -115,7 +115,7 @@ function frame(kind, panel, xs, ys, log, xName, note = "", room = MARGIN.right, 
   return chart;
 }
 
-// A line through [x, mean, least, most] with the band of a group's seeds; gaps where nothing is finite.
+// A line through [x, mean, least, most] with the band of a group's seeds; gaps if nothing is finite.
 function curve(chart, points, group) {
   const parts = [[]];
   for (const p of points) p[1] === null ? parts.push([]) : parts.at(-1).push(p);
@@ -129,7 +129,7 @@ function curve(chart, points, group) {
 
 // ---- the three charts -----------------------------------------------------------------------------------------
 
-// The limits of an axis over all steps, so that it stands still while they pass.
+// The limits of an axis over all steps, so that they are the same at every step.
 const limits = {};
 function range(name) {
   const key = name + state.site;
@@ -179,7 +179,7 @@ function drawLoss(panel) {
     }
   }
   const points = drawn.flatMap(([, ...lists]) => lists.flat());
-  if (state.axis === "step")  // elsewhere one step lies at several places
+  if (state.axis === "step")  // on other axes a step has several x
     add(svg, "line", { class: "cursor", x1: chart.x(step()), x2: chart.x(step()), y1: chart.top, y2: chart.bottom });
   chart.places = [...new Set(points.map(p => p[0]))].sort((a, b) => a - b);
   chart.stepAt = place => points.find(p => p[0] === place)?.[4] ?? step();
@@ -242,7 +242,7 @@ function play(start) {
   redraw();
 }
 
-// A row of switches: what a colour, a dash or a panel stands for, with "all" and "none" where they are many.
+// A row of switches for what colours, dashes or panels mean, with "all" and "none" if they are many.
 function switches(what) {
   const names = new Map(page.groups.map(group => [group[what], group])), dashed = new Set(page.groups.map(group => group.rest)).size > 1;
   if (names.size < 2) return;
