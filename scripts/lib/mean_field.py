@@ -118,6 +118,7 @@ def feed_forward(model, kernel, into, inner, layer, collected):
     # 1 for the last matrix; the noise of the others passes through the activation.
     matrix_noise = 1 + mean_square(kernel * hidden.slope) / mean_square(hidden.value)
     if not (inner and model["norm"] in POINTWISE):
+        # The hidden features are not Gaussian: the relative variance of their mean square replaces 2/F.
         y, factor = normed(model, inner, branch_signal(hidden.value, hidden.mean))
         value, slope, factor = y.kernel, hidden.slope, branch_factor(model, factor, F, variance - 2 / F)
     elif activation == "swiglu":
