@@ -21,6 +21,10 @@ batch of the config's seed). RUN stands for its newest weights. By layer l of th
 
 The last two run `normscope probe` again, from perturbed weights; the others only need the exchange file. JSON has null
 where a measure is not finite, as for a stream of zeros.
+
+--freeze shows what each norm does instead (Baroni et al. 2025, arXiv 2507.02559): the rise of the validation loss when a
+norm divides every row by one number, the average over the text of the deviation that it divides each row by otherwise.
+The mean is still subtracted. The last line is of all norms at once. Norms on queries, keys and values stay.
 """
 
 import json
@@ -33,12 +37,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it
 from lib.runs import ask, main, np  # first: it finds a Python that has numpy
 from lib import run_weights, safetensors_io
 from lib.command import Parser, ScriptError, printable, table_of
+from lib.embedding_and_head import parts_of
+from lib.forward import Transformer, cross_entropy, normed, statistics
 from lib.keys import NORMS, completed
 
 # Amplification: the number of draws, and the size d of the noise, far above float32's 2^-24 and far below 1.
 DRAWS, NOISE = 8, 2.0 ** -12
 # Sharpness: h / |w|, the largest residual over the value, and the largest number of Hessian-vector products.
 STEP, TOLERANCE, PRODUCTS = 3e-4, 1e-3, 100
+CHARACTERS = 2048  # of the validation text, over which --freeze takes averages and losses
 
 
 class Model:
@@ -62,7 +69,7 @@ class Model:
             raise ScriptError(message, 1) from None
         self.weights = {name: array for name, array in found.items()
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
-        self.path = printable(path)
+        self.path, self.vocabulary = printable(path), metadata.get("vocab")
         self.tensors = found if "act.0.stream" in found else self.dump(self.weights)
         self.streams = [self.tensors[f"act.{l}.stream"].astype(float) for l in range(self.config["model"]["n_layer"] + 1)]
 
@@ -84,35 +91,17 @@ class Model:
 # ---- of one batch -----------------------------------------------------------------------------------------------
 
 
-def final_norm(model, x):
-    """N(x) of x (B, T, C) with the gains and biases of the model's final norm. src/model/norms.h has the formulas."""
-    config, tensors = completed(model.config["model"]), model.tensors
-    kind, row = config["norm"], NORMS[config["norm"]]
-    if kind == "none" or not config["final_norm"]:
-        return x
-    if row["over"] == "nothing":  # dyt, derf
-        y = {"dyt": np.tanh, "derf": np.vectorize(math.erf)}[kind](tensors["final_norm.alpha"] * x + tensors.get("final_norm.shift", 0))
-    else:
-        grouped = x.reshape(*x.shape[:2], config["norm_groups"] if row["over"] == "groups" else 1, -1)
-        axes = {"sequence": 1, "batch": (0, 1)}.get(row["over"], 3)
-        y = grouped - grouped.mean(axes, keepdims=True) if row["centred"] else grouped
-        square, eps, outside = (y * y).mean(axes, keepdims=True), config["norm_eps"], config["norm_eps_outside"]
-        y = (y / (np.sqrt(square) + eps if outside else np.sqrt(square + eps))).reshape(x.shape)
-    return y * tensors.get("final_norm.weight", 1) + tensors.get("final_norm.bias", 0)
-
-
 def lens(model):
     """The loss of each layer's stream. ScriptError unless the last one is the loss that the engine has computed."""
-    targets, head = model.tensors["targets"], model.weights.get("head.weight", model.weights["embed.token.weight"])
+    config, tensors = completed(model.config["model"]), model.tensors
+    head = model.weights.get("head.weight", model.weights["embed.token.weight"]).T.astype(float)
     found = []
     for x in model.streams:
-        logits = final_norm(model, x) @ head.T.astype(float)
-        log_sum = np.logaddexp.reduce(logits, axis=-1)
-        found.append((log_sum - np.take_along_axis(logits, targets[..., None], -1)[..., 0]).mean())
-    loss = float(model.tensors["loss"][0])
+        final = normed(config, tensors, "final_norm", x) if config["final_norm"] else x
+        found.append(cross_entropy(final @ head, tensors["targets"]))
+    loss = float(tensors["loss"][0])
     if not math.isclose(found[-1], loss, rel_tol=1e-3):
-        norm = completed(model.config["model"])["norm"]
-        raise ScriptError(f"no lens of {norm}: got {found[-1]:.6g} at the last layer; expected {loss:.6g}", 1)
+        raise ScriptError(f"no lens of {config['norm']}: got {found[-1]:.6g} at the last layer; expected {loss:.6g}", 1)
     return found
 
 
@@ -204,6 +193,55 @@ def sharpness(model):
     return float(values[-1])
 
 
+# ---- of frozen norms --------------------------------------------------------------------------------------------
+
+
+def validation_windows(model):
+    """(tokens, targets), each (B, T): whole windows of the validation text, evenly spaced, as the program evaluates.
+    ScriptError: no such text, or one with other characters."""
+    context = model.config["model"]["context"]
+    text = parts_of(model.config["data"])[1]
+    numbers = {chr(point): number for number, point in enumerate(json.loads(model.vocabulary or "[]"))}
+    unknown = sorted(set(text) - set(numbers))
+    if unknown or len(text) <= context:
+        reason = f"the model does not know {unknown[0]!r}" if unknown else f"it has {len(text)} characters"
+        raise ScriptError(f"{model.path}: the validation text cannot be read: {reason}; expected the text that the "
+                          f"model was trained on, with more than {context} characters for validation", 1)
+    tokens = np.array([numbers[character] for character in text])
+    whole = (len(tokens) - 1) // context
+    count = min(whole, -(-CHARACTERS // context))
+    begins = np.arange(count)[:, None] * whole // count * context + np.arange(context)
+    return tokens[begins], tokens[begins + 1]
+
+
+def freeze(model, average=lambda rows: rows.mean((0, 1), keepdims=True)):
+    """What each norm does: {"loss", "all": rise with all norms frozen, "norms": {name: {"deviation", "spread", "rise"}}}.
+    `deviation`: the average that is frozen; `spread`: standard deviation over average of the rows' own; rises in nats of
+    the loss on the validation text. `average`: from the deviations (B, T, groups, 1) to what is frozen. ScriptError: a
+    norm that divides no row by a number of its own."""
+    config, weights = completed(model.config["model"]), {name: array.astype(float) for name, array in model.weights.items()}
+    if NORMS[config["norm"]]["over"] not in ("features", "groups"):
+        raise ScriptError(f"--freeze: {config['norm']} divides no token by a deviation of its own; "
+                          "expected layernorm, rmsnorm or groupnorm")
+    progress = run_weights.branch_progress(model.config, {"step": model.step})
+    tokens, targets = validation_windows(model)
+    rows = {}
+
+    def loss(frozen):
+        def norm(name, x):
+            if name not in rows:  # in the first pass, without a frozen norm
+                rows[name] = statistics(config, x)[1]
+            return normed(config, weights, name, x, frozen.get(name))
+
+        return Transformer(model.config, weights, norm, progress).loss(tokens, targets)
+
+    whole = loss({})
+    frozen = {name: average(deviations) for name, deviations in rows.items()}
+    return {"loss": whole, "all": loss(frozen) - whole, "norms": {
+        name: {"deviation": float(deviations.mean()), "spread": float(deviations.std() / deviations.mean()),
+               "rise": loss({name: frozen[name]}) - whole} for name, deviations in rows.items()}}
+
+
 # ---- the command ------------------------------------------------------------------------------------------------
 
 
@@ -239,14 +277,32 @@ def run():
     parser = Parser("measure", __doc__)
     parser.add_argument("model", metavar="RUN|FILE", help="a run folder, a safetensors file of weights, or an exchange file")
     parser.add_argument("--only", metavar="NAME", action="append", choices=EVERY, help="this measure; may be repeated")
+    parser.add_argument("--freeze", action="store_true", help="instead, the rise of the loss with frozen norms")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
     args = parser.parse_args()
+    if args.freeze and args.only:
+        parser.error("--only with --freeze: frozen norms have one table; leave --only out")
     model = Model(args.model)
-    found = measure_model(model, args.only or EVERY)
-    rows = found["layers"]
+    found = freeze(model) if args.freeze else measure_model(model, args.only or EVERY)
     if args.json:
         print(json.dumps(found, indent=1))
-        return
+    elif args.freeze:
+        print_frozen(model, found)
+    else:
+        print_measures(model, found)
+
+
+def print_frozen(model, found):
+    """Prints the table of frozen norms."""
+    print(f"{model.path}, step {model.step}: loss {found['loss']:.4f} on {CHARACTERS} characters of the validation text")
+    lines = [[name, *(f"{row[key]:.4g}" for key in ("deviation", "spread", "rise"))] for name, row in found["norms"].items()]
+    titles = ["frozen norm", "deviation", "spread", "rise of the loss"]
+    print(*table_of(list(zip(titles, *lines, ["all", "", "", f"{found['all']:.4g}"]))), sep="\n")
+
+
+def print_measures(model, found):
+    """Prints the table of layers, and the sharpness."""
+    rows = found["layers"]
     print(f"{model.path}, step {model.step}: loss {found['loss']:.4f}")
     cells = [["" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
     print(*table_of(list(zip(rows[-1], *cells))), sep="\n")

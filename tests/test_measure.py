@@ -5,6 +5,7 @@ whole Hessian by autograd. Skipped (exit 77) where PyTorch is not installed."""
 import importlib.util
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -16,7 +17,10 @@ if importlib.util.find_spec("torch") is None:
     sys.exit(77)
 import measure
 import torch
+import torch_combinations
 import torch_model
+from check_with_torch import recompute
+from lib import forward, run_weights
 
 MODEL = {"n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 12, "context": 8, "tie_embeddings": False, "activation": "relu",
          "init": {"scheme": "xavier_normal", "embed_std": 1}}
@@ -148,6 +152,53 @@ class Measure(CliTest):
                 self.assert_close([row["amplification"] for row in found["layers"]], twin.amplification(), 0.01, "amplification")
                 self.assert_close([found["sharpness"]], [twin.sharpness()], 0.01, "sharpness")
 
+    def test_the_forward_pass_is_pytorchs(self):
+        for name, model in torch_combinations.combinations().items():
+            if not re.fullmatch(r"post \(.*|\w+ (layernorm|none) swiglu|sandwich \w+ relu2", name):
+                continue
+            with self.subTest(name):
+                config = {"model": model, "train": {"steps": 1, "batch_size": 2}}
+                tensors, metadata = torch_combinations.dump(self.folder, config, name)
+                exact, weights = recompute(tensors, metadata), torch_combinations.parameters(tensors)
+                resolved = json.loads(metadata["config"])
+                model = forward.Transformer(resolved, weights, progress=run_weights.branch_progress(resolved, metadata))
+                streams = model.streams(tensors["tokens"])[::2]
+                for layer, x in enumerate(streams):
+                    expected = exact[f"act.{layer}.stream"]
+                    self.assertLess(np.abs(x - expected).max() / np.abs(expected).max(), 2e-6, layer)
+                self.assertAlmostEqual(model.loss(tensors["tokens"], tensors["targets"]), exact["loss"][0], delta=1e-6)
+
+    def frozen_in_torch(self, run, names):
+        """The loss on the validation text with these norms frozen, by PyTorch in float64."""
+        model, _ = torch_model.load(run.path, torch.float64)
+        tokens, targets = map(torch.from_numpy, measure.validation_windows(measure.Model(run.path)))
+        norms = {name: norm for name, norm in model.named_modules() if isinstance(norm, torch_model.Norm)}
+        rows = {}
+        for name, norm in norms.items():
+            def noted(variance, name=name, norm=norm):
+                rows[name] = torch_model.Norm.root(norm, variance)
+                return rows[name]
+
+            norm.root = noted
+        with torch.no_grad():
+            model(tokens)
+            for name, norm in norms.items():
+                constant = rows[name].mean((0, 1), keepdim=True)
+                norm.root = (lambda _, constant=constant: constant) if name in names else norm.root
+            return torch_model.cross_entropy(model(tokens), targets).item(), set(norms)
+
+    def test_frozen_norms(self):
+        for name in ("pre", "gelu", "post_tied", "peri"):
+            run = self.trained(name)
+            found = measure.freeze(measure.Model(run.path))
+            loss, names = self.frozen_in_torch(run, ())
+            with self.subTest(name):
+                self.assertEqual(set(found["norms"]), names)
+                self.assertAlmostEqual(found["loss"], loss, delta=1e-5)
+                for frozen, rise in [(names, found["all"]), *(({norm}, row["rise"]) for norm, row in found["norms"].items())]:
+                    self.assertAlmostEqual(rise, self.frozen_in_torch(run, frozen)[0] - loss, delta=1e-5, msg=frozen)
+                self.assertGreater(max(abs(row["rise"]) for row in found["norms"].values()), 1e-3)
+
     def test_what_it_takes_and_prints(self):
         run = self.trained("pre")
         file = self.exchange(run, "pass.safetensors")
@@ -158,6 +209,10 @@ class Measure(CliTest):
             self.assertEqual(json.loads(again), told)
         table = self.script("measure.py", run.path, "--only", "influence", "--only", "sharpness").stdout
         self.assertRegex(table, r"\A.*: loss \d\.\d{4}\nlayer +influence\n0\n1 +0\.\d+\n2 +0\.\d+\nno sharpness: .*ReLU")
+        table = self.script("measure.py", run.path, "--freeze").stdout
+        self.assertRegex(table, r"\A.*: loss \d\.\d{4} on 2048 .*\nfrozen norm .*\nblocks.0.attn_norm +\d[^\n]+\n(.*\n){3}final_norm .*\nall ")
+        frozen = json.loads(self.script("measure.py", run.path, "--freeze", "--json").stdout)
+        self.assertEqual(list(frozen["norms"]), [f"blocks.{b}.{part}_norm" for b in (0, 1) for part in ("attn", "ffn")] + ["final_norm"])
         found = self.script("measure.py", self.trained("gelu").path, "--only", "sharpness").stdout
         self.assertRegex(found, r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z")
 
@@ -178,6 +233,11 @@ class Measure(CliTest):
                                 (["other.safetensors", "--only", "lens"], "no lens of layernorm: got ")):
             error = self.script("measure.py", *arguments, code=1).stderr
             self.assertRegex(error, rf"\A\[measure\] .*{says}.*\n\Z")
+        self.assertIn("dyt divides no token", self.script("measure.py", self.trained("dyt").path, "--freeze", code=2).stderr)
+        self.assertIn("leave --only out", self.script("measure.py", run.path, "--freeze", "--only", "lens", code=2).stderr)
+        for text, says in (("e" * 80, "it has 8 characters"), ("e" * 900 + "\N{SNOWMAN}", "does not know '\N{SNOWMAN}'")):
+            self.write("text.txt", text)
+            self.assertIn(says, self.script("measure.py", "pass.safetensors", "--freeze", code=1).stderr)
 
 
 if __name__ == "__main__":

@@ -38,15 +38,20 @@ def text_of(characters, size, context):
     return Text(size, *(np.append(left[:0:-1], right) for left, right in sides))
 
 
-@functools.lru_cache(maxsize=8)
-def _text_of(data, context):
-    data = json.loads(data)
+def parts_of(data):
+    """(training part, validation part) of the text of a resolved config's section `data`."""
     paths = data["path"] if isinstance(data["path"], list) else [data["path"]]
     text, held_out = ("".join(Path(path).read_bytes().decode("utf-8-sig", "replace") for path in part)
                       for part in (paths, filter(None, [data.get("val_path")])))
     train = len(text) if held_out else math.floor((1 - data.get("val_fraction", 0.1)) * len(text) + 1e-9)
-    counted = text[:min(train, MOST_CHARACTERS)].encode("utf-32-le")
-    return text_of(np.frombuffer(counted, np.uint32), len(set(text + held_out)), context)
+    return text[:train], held_out or text[train:]
+
+
+@functools.lru_cache(maxsize=8)
+def _text_of(data, context):
+    train, held_out = parts_of(json.loads(data))
+    counted = train[:MOST_CHARACTERS].encode("utf-32-le")
+    return text_of(np.frombuffer(counted, np.uint32), len(set(train + held_out)), context)
 
 
 def text_of_config(config):
