@@ -258,6 +258,17 @@ class PairsAndRemarks(CompareTest):
         (text,) = self.remarks("digits")
         self.assertTrue(text.startswith("lr 0.02: the digits are of bf16 products (avx512, X)"), text)
 
+    def test_how_far_seeds_are_apart(self):
+        self.make_seeds("a", [2.0, 2.1])
+        self.assertEqual(self.remarks("noise"), [])  # of two seeds
+        self.clear()
+        self.make_seeds("a", [2.0, 2.1, 2.2])
+        (text,) = self.remarks("noise")
+        self.assertIn("the seed is 0.14 apart", text)  # a standard deviation of 0.1, times the root of 2
+        self.make_seeds("b", [2.0, 2.2, 2.4], {"model": {"norm": "rmsnorm"}})
+        self.make("runs/b-4", 9.0, {"model": {"norm": "rmsnorm"}, "train": {"seed": 4}}, status="interrupted")
+        self.assertIn("the seed is 0.14 to 0.28 apart", self.remarks("noise")[0])
+
     def test_remarks_on_single_runs(self):
         level, absurd = {"unigram": 3.0}, math.log(VOCABULARY) + 0.1
         for kind, loss, summary, changes, is_remarked in (

@@ -185,7 +185,7 @@ class Figures(CliTest):
                                      *(figure["text"] for figure in run["figures"].values())])
         (pair,) = said["paired"]
         self.assertEqual(page.tables[1][1:], [[pair[key] for key in ("group", "base", "difference", "text")]])
-        self.assertEqual({remark["kind"] for remark in said["remarks"]}, {"differs", "small_branch"})
+        self.assertEqual({remark["kind"] for remark in said["remarks"]}, {"differs", "noise", "small_branch"})
         for remark in said["remarks"]:
             self.assertIn(f"<li>{html.escape(remark['text'])}</li>", content)
         self.assertEqual(content.count("<li>"), len(said["remarks"]))

@@ -148,11 +148,25 @@ def remarks_on(groups, partners, compared_key, pairs=(), rates=(), target=None):
                 sentence = (f": the digits are {printable(kind)}, those of other runs are not; by chance alone losses "
                             "differ a little")
                 sentences["digits", sentence][group] = len(group.runs)
-    entries = entries_of(sentences, len(groups))
+    entries = entries_of(sentences, len(groups)) + noise_of(groups)
     if len(pairs) >= MANY_COMPARISONS:
         text = f"{len(pairs)} differences: if there is none in truth, chance still calls one in 20 clear"
         entries.append({"text": text, "kind": "many_comparisons", "groups": []})
     return entries
+
+
+def noise_of(groups):
+    """An entry on how far runs are apart by their seeds alone, of the groups in which three seeds or more are done; an
+    empty list without such a group."""
+    losses = [[run.record["final_val_loss"] for run in group.runs if run.record["status"] == "done"
+               and run.record.get("final_val_loss") is not None] for group in groups]
+    apart = sorted(math.sqrt(2) * standard_deviation(of_group) for of_group in losses if len(of_group) > 2)
+    if not apart or not math.isfinite(apart[-1]):
+        return []
+    sizes = dict.fromkeys(f"{value:.2g}" for value in (apart[0], apart[-1]))
+    return [{"text": f"final val of two runs that differ in nothing but the seed is {' to '.join(sizes)} apart (standard "
+                     "deviation, by config); a difference of two single runs means something from twice that",
+             "kind": "noise", "groups": []}]
 
 
 def digits_of(run):
