@@ -12,7 +12,7 @@ from lib.runs import np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
 Line = namedtuple("Line", "name color dash", defaults=["-"])
-Law = namedtuple("Law", "title unit probes first_layer log")  # a panel of `beside_laws`
+Law = namedtuple("Law", "title unit probes first_layer log")  # a panel of `by_layer`
 HEIGHT = 3.1  # inches, of a panel
 STYLES = placement_styles(PLACEMENTS)  # {placement: (colour, dash, marker)}
 COLORS = {name: color for name, (color, _, _) in STYLES.items()}
@@ -76,9 +76,30 @@ def losses_by_rate(runs, title, panels, lines):
 
 
 @drawing
+def by_layer(title, panels, lines, subtitle, xlabel=None):
+    """Lines or points by layer with the range of their seeds and, dashed, the law of each that has one. A panel for
+    each Law, whose `probes` are {name: (measured (seeds, layers), law (layers) or None)}; `lines`: {name: Line}, one with a
+    marker for a dash is points."""
+    figure, axes = figure_of(len(panels), title, subtitle, lines.values())
+    for axis, panel in zip(axes, panels):
+        axis.set_title(panel.title)
+        write_unit(axis, panel.unit)
+        for name, (measured, law) in panel.probes.items():
+            line, layers = lines[name], np.arange(panel.first_layer, panel.first_layer + measured.shape[1])
+            has_points = line.dash in MARKERS
+            draw(axis, layers, measured, line, line.dash if has_points else None, line=not has_points)
+            if law is not None:
+                color = line.color if has_points else INK
+                axis.plot(layers, law, color=color, linewidth=1.2, linestyle=DASHES, zorder=5)
+        whole_x(axis, layers[-1])
+        axis.set_xlabel(xlabel or ("block" if panel.first_layer else "block (0 = embedding)"))
+        alike = [other for other in panels if other is panel or other.unit == panel.unit != ""]  # share a scale
+        scale_y(axis, [measured for other in alike for measured, _ in other.probes.values()], log=panel.log)
+    return figure
+
+
 def beside_laws(title, panels):
-    """Points measured by layer and, dashed, the law of each; a panel for each Law, whose `probes` are {name: (measured
-    (seeds, layers), law (layers))}."""
+    """Points by layer beside the laws that scripts/predict.py has."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.probes))
     spare = iter((INK, MUTED, *PALETTE[4:], INK))  # colours for names that are no placement
     lines = {}
@@ -87,16 +108,5 @@ def beside_laws(title, panels):
         lines[name] = Line(name, color, marker)
     measured, _ = next(iter(panels[0].probes.values()))
     count = f"{len(measured)} seed{'s' * (len(measured) > 1)}"
-    figure, axes = figure_of(len(panels), title, f"{count}: mean (points) and range (bands); dashed: the law of each "
-                             "(scripts/predict.py)", lines.values())
-    for axis, panel in zip(axes, panels):
-        axis.set_title(panel.title)
-        write_unit(axis, panel.unit)
-        for name, (measured, law) in panel.probes.items():
-            blocks, line = np.arange(panel.first_layer, panel.first_layer + len(law)), lines[name]
-            draw(axis, blocks, measured, line, line.dash, line=False)
-            axis.plot(blocks, law, color=line.color, linewidth=1.2, linestyle=DASHES)
-        whole_x(axis, blocks[-1])
-        axis.set_xlabel("block" if panel.first_layer else "block (0 = embedding output)")
-        scale_y(axis, [measured for measured, _ in panel.probes.values()], log=panel.log)
-    return figure
+    return by_layer(title, panels, lines, f"{count}: mean (points) and range (bands); dashed: the law of each "
+                    "(scripts/predict.py)")

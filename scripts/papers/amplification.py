@@ -2,16 +2,9 @@
 
 import math
 
-import numpy as np
-
 from lib import mean_field
-from lib.figures import INK, MUTED, PALETTE
-from lib.panels import write_unit
-from lib.papers import Claim
-from lib.papers_pictures import depth_ticks, drawing, figure_of
-from lib.papers_run import amplification
-from lib.papers_tables import loss_table, rates
-from lib.runs import matplotlib
+from lib.experiment import (INK, MUTED, PALETTE, Claim, amplification, depth_ticks, drawing, figure_of, loss_table,
+                            matplotlib, np, rates, write_unit)
 
 RATES = ("0.0003", "0.001", "0.003")
 LEARNT = 2.8  # nats: a final loss below it

@@ -1,9 +1,6 @@
 """Kanavalau et al. 2026: pre-norm's final norm anchors the scale of what the head reads."""
 
-from lib.papers import Claim, learns
-from lib.papers_run import curve
-from lib.papers_tables import loss_table
-from measure import Model, unit
+from lib.experiment import LINES, Claim, Model, curve, learns, loss_table, unit
 
 LINES = {"with a final norm": {"final_norm": "true"}, "without": {"final_norm": "false"}}
 

@@ -1,7 +1,6 @@
 """Kalamkar et al. 2019: does training in bf16 cost anything, by placement?"""
 
-from lib.papers import Claim
-from lib.papers_tables import loss_table, placements
+from lib.experiment import Claim, loss_table, placements
 
 PRECISIONS = {"float32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
 

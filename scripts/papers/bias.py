@@ -1,7 +1,6 @@
 """Does the FFN need its biases?"""
 
-from lib.papers import Claim
-from lib.papers_tables import loss_table
+from lib.experiment import LINES, Claim, loss_table
 
 LINES = {"FFN without biases": {"ffn_bias": "false"}, "with": {"ffn_bias": "true"}}
 

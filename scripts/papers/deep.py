@@ -1,7 +1,6 @@
 """Which cures for post-norm's depth train without warm-up, at L 24 and L 48?"""
 
-from lib.papers import learns, stays_at_unigram
-from lib.papers_tables import choices, loss_table, placements
+from lib.experiment import choices, learns, loss_table, placements, stays_at_unigram
 
 
 def claims(runs):

@@ -2,11 +2,7 @@
 
 import math
 
-import numpy as np
-
-from lib.papers import Claim
-from lib.papers_run import read_csv
-from lib.papers_tables import markdown
+from lib.experiment import Claim, markdown, np, read_csv
 
 MATRICES = ("ffn.in", "ffn.out", "attn.out", "head")  # the size of the last one matters to the loss
 

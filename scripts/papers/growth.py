@@ -1,9 +1,6 @@
 """How the residual stream grows with depth at initialisation, beside the law of each placement."""
 
-from lib.papers import Claim, distance_from_law
-from lib.papers_pictures import Law, beside_laws
-from lib.papers_run import probe, stream
-from lib.papers_tables import placements
+from lib.experiment import Claim, Law, beside_laws, distance_from_law, placements, probe, stream
 
 PLACEMENTS = ("pre", "pre_scaled", "post", "sandwich", "peri")
 

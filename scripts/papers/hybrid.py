@@ -1,7 +1,6 @@
 """HybridNorm, Zhuo et al. 2025, against pre-norm."""
 
-from lib.papers import Claim
-from lib.papers_tables import loss_table, placements
+from lib.experiment import Claim, loss_table, placements
 from papers.init import INITS
 
 

@@ -2,14 +2,8 @@
 
 import re
 
-import numpy as np
-
 from lib import safetensors_io
-from lib.panels import draw, write_unit, whole_x
-from lib.papers import Claim, learns
-from lib.papers_pictures import STYLES, Line, drawing, figure_of, seeds_of
-from lib.papers_run import normscope
-from measure import Model, unit
+from lib.experiment import STYLES, Claim, Law, Line, Model, by_layer, learns, normscope, np, seeds_of, unit
 
 PLACEMENTS = ("pre", "pre_scaled", "deepnorm")
 
@@ -61,21 +55,12 @@ def claims(runs):
     yield Claim("pre: rise of the loss without a block, last third over first", last_third_over_first(rises), -0.5, 0.5)
 
 
-@drawing
 def picture(runs):
     depth = runs.measured("angle").shape[1]
-    styles = {placement: STYLES[placement][:2] for placement in PLACEMENTS}
-    figure, axes = figure_of(2, f"What each of {depth} trained blocks does", seeds_of(runs),
-                             [(placement, *style) for placement, style in styles.items()])
-    for panel, measure, title, unit_text in (
-            (axes[0], "angle", "Angle between a block's input and output", "degrees"),
-            (axes[1], "rise", "Rise of the loss without the block", "nats per character")):
-        panel.set_title(title)
-        write_unit(panel, unit_text)
-        for placement, style in styles.items():
-            values = runs.measured(measure, norm_placement=placement)
-            draw(panel, np.arange(1, depth + 1), values, Line(placement, *style), "o")
-        whole_x(panel, depth)
-        panel.set_xlabel("block")
-    axes[0].set_ylim(0)
-    return figure
+    panels = []
+    for name, title, text in (("angle", "Angle between a block's input and output", "degrees"),
+                              ("rise", "Rise of the loss without the block", "nats per character")):
+        values = {placement: (runs.measured(name, norm_placement=placement), None) for placement in PLACEMENTS}
+        panels.append(Law(title, text, values, 1, False))
+    lines = {placement: Line(placement, *STYLES[placement][:2]) for placement in PLACEMENTS}
+    return by_layer(f"What each of {depth} trained blocks does", panels, lines, seeds_of(runs))

@@ -1,7 +1,6 @@
 """Is the place of the norm the cause, or the size of the branches beside the stream?"""
 
-from lib.papers import Claim, learns, stays_at_unigram
-from lib.papers_tables import loss_table, placements
+from lib.experiment import Claim, learns, loss_table, placements, stays_at_unigram
 
 INITS = {
     "Xavier, unit embeddings": {"scheme": "xavier_normal"},

@@ -1,8 +1,6 @@
 """Keel (Chen & Wei 2026), DeepNorm and pre-norm: how do they bear depth and rate without warm-up?"""
 
-from lib.papers import learns, stays_at_unigram
-from lib.papers_pictures import losses_by_rate
-from lib.papers_tables import choices, loss_table, placements, rates
+from lib.experiment import LINES, choices, learns, loss_table, losses_by_rate, placements, rates, stays_at_unigram
 
 PLACEMENTS = ("pre", "deepnorm", "keel")
 DEPTHS = (24, 48, 96)

@@ -3,13 +3,8 @@
 import math
 from operator import itemgetter
 
-import numpy as np
-
-from lib.papers import Claim, config_of, distance_from_law
-from lib.papers_pictures import Law, beside_laws
-from lib.papers_run import fresh, probe, read_csv, stream
-from lib.papers_tables import placements
-from measure import unit
+from lib.experiment import (Claim, Law, beside_laws, config_of, distance_from_law, fresh, np, placements, probe,
+                            read_csv, stream, unit)
 
 PLACEMENTS = placements("pre", "post", "deepnorm", "keel", "sandwich", "res_post", "hybrid")
 ACTIVATIONS = {activation: {"norm_placement": "post", "activation": activation, "n_layer": 24}

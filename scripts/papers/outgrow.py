@@ -1,11 +1,7 @@
 """Peri-LN, Kim et al. 2025: how far training carries the residual stream at a large rate, and where norms hold it."""
 
-from lib.figures import LINES
-from lib.panels import draw, write_unit, scale_y, whole_x
-from lib.papers import Claim
-from lib.papers_pictures import COLORS, Line, drawing, figure_of, seeds_of
-from lib.papers_run import curve
-from lib.papers_tables import loss_table, placements, rates
+from lib.experiment import (COLORS, LINES, Claim, Line, curve, draw, drawing, figure_of, loss_table, placements, rates,
+                            write_unit, scale_y, seeds_of, whole_x)
 
 PLACEMENTS = ("pre", "sandwich", "peri")
 RATES = ("0.001", "0.01")

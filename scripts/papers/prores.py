@@ -1,7 +1,6 @@
 """ProRes, Chen et al. 2026: does it help to let the branches of deeper blocks grow to their full weight later?"""
 
-from lib.papers import Claim
-from lib.papers_tables import choices, loss_table, placements
+from lib.experiment import Claim, choices, loss_table, placements
 
 PLACEMENTS = placements("pre", "post", "sandwich", "deepnorm", "pre_scaled")
 

@@ -1,8 +1,6 @@
 """Does a norm on queries and keys raise the largest rate that learns?"""
 
-from lib.papers import Claim
-from lib.papers_pictures import losses_by_rate
-from lib.papers_tables import loss_table, rates
+from lib.experiment import LINES, Claim, loss_table, losses_by_rate, rates
 
 LINES = {"without": {"qk_norm": "false"}, "with": {"qk_norm": "true"}}
 

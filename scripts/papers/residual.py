@@ -2,14 +2,9 @@
 
 import math
 
-import numpy as np
-
-from lib.figures import DASHES, PALETTE
-from lib.panels import draw, write_unit, scale_y
-from lib.papers import Claim, config_of, learns, stays_at_unigram
-from lib.papers_pictures import Line, depth_ticks, drawing, figure_of
-from lib.papers_run import growth_of_gradient, law_of_growth, probe, sweep
-from lib.papers_tables import choices, loss_table
+from lib.experiment import (DASHES, LINES, PALETTE, STYLES, Claim, Line, choices, config_of, depth_ticks, draw,
+                            drawing, figure_of, growth_of_gradient, law_of_growth, learns, loss_table, np, probe, write_unit,
+                            scale_y, stays_at_unigram, sweep)
 
 DEPTHS = [2, 4, 8, 16, 32, 48]
 STYLES = {("pre", "true"): ("pre, with residuals", PALETTE[0], "-"),

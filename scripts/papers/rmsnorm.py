@@ -1,7 +1,6 @@
 """Zhang & Sennrich 2019: does it cost anything not to subtract the mean?"""
 
-from lib.papers import Claim
-from lib.papers_tables import choices, loss_table
+from lib.experiment import Claim, choices, loss_table
 
 NORMS = choices("norm", "layernorm", "rmsnorm")
 

@@ -2,11 +2,7 @@
 
 import re
 
-import numpy as np
-
-from lib.papers import Claim
-from lib.papers_run import read_csv
-from lib.papers_tables import markdown
+from lib.experiment import Claim, markdown, np, read_csv
 
 KINDS = {"embeddings": r"embed\.", "q, k": r"attn\.[qk]\.", "FFN": r"ffn\.", "v, o": r"attn\.(v|out)\.",
          "norms": r"_norm\."}

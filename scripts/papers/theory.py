@@ -3,12 +3,7 @@
 import math
 from operator import itemgetter
 
-import numpy as np
-
-from lib.papers import Claim
-from lib.papers_pictures import COLORS, Law, beside_laws
-from lib.papers_run import probe, stream
-from lib.papers_tables import markdown, placements
+from lib.experiment import COLORS, Claim, Law, beside_laws, markdown, np, placements, probe, stream, unit
 
 VARIANTS = {**placements("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "hybrid", "subln"),
             "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},

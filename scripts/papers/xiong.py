@@ -1,12 +1,7 @@
 """Xiong et al. 2020, theorem 1: the gradient of the last block's second FFN matrix, by depth."""
 
-import numpy as np
-
-from lib.panels import draw, name_ends, write_unit, whole_x
-from lib.papers import Claim, log_slope
-from lib.papers_pictures import COLORS, Line, depth_ticks, drawing, figure_of
-from lib.papers_run import probe, read_csv
-from lib.runs import matplotlib
+from lib.experiment import (COLORS, Claim, Line, depth_ticks, draw, drawing, figure_of, log_slope, matplotlib,
+                            name_ends, np, probe, read_csv, write_unit, whole_x)
 
 PLACEMENTS = ("pre", "post")
 DEPTHS = (6, 8, 10, 12, 14, 24, 48)
