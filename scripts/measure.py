@@ -22,9 +22,9 @@ batch of the config's seed). RUN stands for its newest weights. By layer l of th
 The last two run `normscope probe` again, from perturbed weights; the others only need the exchange file. JSON has null
 where a measure is not finite, as for a stream of zeros.
 
---freeze shows what each norm does instead (Baroni et al. 2025, arXiv 2507.02559): the rise of the validation loss when a
-norm divides every row by one number, the average over the text of the deviation that it divides each row by otherwise.
-The mean is still subtracted. The last line is of all norms at once. Norms on queries, keys and values stay.
+--freeze shows instead what each norm does (Baroni et al. 2025, arXiv 2507.02559): the rise of the validation loss when
+a norm divides every row by one number, the average over the text of the deviation that it divides each row by
+otherwise. The mean is still subtracted. The last line is of all norms at once. Norms on queries, keys and values stay.
 """
 
 import json
@@ -216,10 +216,11 @@ def validation_windows(model):
 
 def freeze(model, average=lambda rows: rows.mean((0, 1), keepdims=True)):
     """What each norm does: {"loss", "all": rise with all norms frozen, "norms": {name: {"deviation", "spread", "rise"}}}.
-    `deviation`: the average that is frozen; `spread`: standard deviation over average of the rows' own; rises in nats of
-    the loss on the validation text. `average`: from the deviations (B, T, groups, 1) to what is frozen. ScriptError: a
+    `deviation`: the average that is frozen; `spread`: standard deviation over average of the rows' own; rises, in nats,
+    are of the loss on the validation text. `average`: from the deviations (B, T, groups, 1) to what is frozen. ScriptError: a
     norm that divides no row by a number of its own."""
-    config, weights = completed(model.config["model"]), {name: array.astype(float) for name, array in model.weights.items()}
+    config = completed(model.config["model"])
+    weights = {name: array.astype(float) for name, array in model.weights.items()}
     if NORMS[config["norm"]]["over"] not in ("features", "groups"):
         raise ScriptError(f"--freeze: {config['norm']} divides no token by a deviation of its own; "
                           "expected layernorm, rmsnorm or groupnorm")
@@ -295,7 +296,8 @@ def run():
 def print_frozen(model, found):
     """Prints the table of frozen norms."""
     print(f"{model.path}, step {model.step}: loss {found['loss']:.4f} on {CHARACTERS} characters of the validation text")
-    lines = [[name, *(f"{row[key]:.4g}" for key in ("deviation", "spread", "rise"))] for name, row in found["norms"].items()]
+    lines = [[name, *(f"{row[key]:.4g}" for key in ("deviation", "spread", "rise"))]
+             for name, row in found["norms"].items()]
     titles = ["frozen norm", "deviation", "spread", "rise of the loss"]
     print(*table_of(list(zip(titles, *lines, ["all", "", "", f"{found['all']:.4g}"]))), sep="\n")
 

@@ -18,6 +18,7 @@ import numpy as np
 from cli import write_run
 import measure  # in scripts, which cli.py puts on the path
 from lib import grid, mean_field, papers_run, safetensors_io
+from lib.keys import PLACEMENTS
 from lib.mean_field import resolved as ask_resolved
 
 KINDS = ("attn_norm.weight", "attn.q.weight", "attn.k.weight", "attn.v.weight", "attn.out.weight", "ffn.in.weight",
@@ -82,6 +83,13 @@ def dump(model, weights):
         f"grad.{name}": curvature(model.config, "probed" not in model.path) * array for name, array in weights.items()}
 
 
+def freeze(model):
+    """In the place of measure.freeze: norm k of the forward pass, counted from 1, has a rise of k / 100; all, 1."""
+    row = PLACEMENTS[model.config["model"]["norm_placement"]]
+    count = 2 * model.config["model"]["n_layer"] * sum(row[name] for name in ("norm_in", "norm_branch", "norm_out"))
+    return {"norms": {k: {"rise": (k + 1) / 100} for k in range(count + row["final_norm"])}, "all": 1.0}
+
+
 def write_csv(path, header, rows):
     with open(path, "w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([header, *rows])
@@ -98,8 +106,9 @@ def write_logs(folder, config, steps):
         for layer in range(depth + 1):
             gradient = expected["grad"][layer] * factor
             streams.append([
-                step, layer, "stream", expected["rms"][layer] * factor, gradient, gradient * model["d_model"]])
-        streams.append([step, depth + 1, "logits", 2 * factor + share_of(model), 1, 1])
+                step, layer, "stream", expected["rms"][layer] * factor, gradient, gradient * model["d_model"],
+                expected["tokens"][layer]])
+        streams.append([step, depth + 1, "logits", 2 * factor + share_of(model), 1, 1, ""])
         scale = factor / depth**0.4
         sizes = {kind: scale * (1 + share_of(kind, step > 1, model["norm_placement"])) for kind in KINDS}
         for block, kind in [*itertools.product(range(1, depth + 1), KINDS[:-3]), *((0, kind) for kind in KINDS[-3:])]:
@@ -108,7 +117,7 @@ def write_logs(folder, config, steps):
             params.append([step, block, name, 16, sizes[kind], gradient, gradient])
         heads += [[step, layer, head, expected["entropy"][layer - 1] * factor * (0.99 + 0.02 * head)]
                   for layer in range(1, depth + 1) for head in (0, 1)]
-    write_csv(folder / "layers.csv", ("step", "layer", "site", "rms", "grad_rms", "grad_norm"), streams)
+    write_csv(folder / "layers.csv", ("step", "layer", "site", "rms", "grad_rms", "grad_norm", "token_cosine"), streams)
     write_csv(folder / "params.csv", ("step", "layer", "param", "numel", "rms", "grad_norm", "grad_norm_batch"), params)
     write_csv(folder / "heads.csv", ("step", "layer", "head", "entropy"), heads)
 
@@ -130,6 +139,8 @@ def write_tensors(path, config):
         [[-0.1 * share_of(config["model"]) * first, np.cross(first, second)]], np.float32)
     for name in (f"blocks.{block}.{part}.out.weight" for block in range(depth) for part in ("attn", "ffn")):
         tensors[name] = tensors[f"grad.{name}"] = np.ones((1, 1), np.float32)
+    for name in ("head.weight", *(f"blocks.{block}.ffn.in.weight" for block in range(depth))):
+        tensors[name] = np.array([[3, 4 * seed]], np.float32)
     safetensors_io.write(path, tensors, {"config": json.dumps(config)})
 
 
@@ -143,32 +154,37 @@ class MadeProgram:
     def output_of(self, command, show=False):
         words = [str(word) for word in command]
         options = {key: value for key, value in zip(words, words[1:]) if key in ("--out", "--seeds", "--dump")}
+        settings = [value for key, value in zip(words, words[1:]) if key == "--set"]
         if words[1].endswith("sweep.py"):
-            return self.sweep(Path(words[2]), Path(options["--out"]))
+            return self.sweep(Path(words[2]), settings, Path(options["--out"]))
         if words[1] == "probe":
-            return self.probe(Path(words[2]), [value for key, value in zip(words, words[1:]) if key == "--set"],
-                              options)
+            return self.probe(Path(words[2]), settings, options)
         return self.evaluate(Path(words[2]))
 
-    def sweep(self, file, out):
+    def sweep(self, file, settings, out):
         """As sweep.py: folders of runs and summary.csv."""
-        sweep = grid.load_sweep(file, ["eval.every=0"])
+        sweep = grid.load_sweep(file, settings)
         grid.resolve(sweep)
         self.configs[file.stem] = [run.config for run in sweep.runs]
         rows = []
         for run in sweep.runs:
             run.folder = out / run.name
             loss = default_loss(run)
-            write_run(run.folder, run.config,
-                      {"status": "done", "final_val_loss": loss, "corpus_hash": "0", "steps": 60})
-            write_logs(run.folder, run.config, (1, 2, run.value("train.steps") // 2 + 1, run.value("train.steps")))
-            write_tensors(run.folder / "model.safetensors", run.config)
-            below = 0.1 * share_of(run.config["model"], run.value("train.batch_size"))
-            losses = [[step, 4 if step == 1 else loss - below * (1 + 1 / step)] for step in range(1, 61)]
-            write_csv(run.folder / "metrics.csv", ("step", "train_loss"), losses)
+            if not run.folder.exists():
+                self.train(run, loss)
             rows.append([run.name, *(grid.as_cell(run.value(key)) for key in sweep.columns), "done", loss])
         write_csv(out / "summary.csv", ["name", *sweep.columns, "status", "final_val_loss"], rows)
         return ""
+
+    def train(self, run, loss):
+        """The folder of one run of a sweep."""
+        write_run(run.folder, run.config,
+                  {"status": "done", "final_val_loss": loss, "corpus_hash": "0", "steps": 60})
+        write_logs(run.folder, run.config, (1, 2, run.value("train.steps") // 2 + 1, run.value("train.steps")))
+        write_tensors(run.folder / "model.safetensors", run.config)
+        below = 0.1 * share_of(run.config["model"], run.value("train.batch_size"))
+        losses = [[step, 4 if step == 1 else loss - below * (1 + 1 / step), loss] for step in range(1, 61)]
+        write_csv(run.folder / "metrics.csv", ("step", "train_loss", "val_loss"), losses)
 
     def probe(self, file, settings, options):
         """As `normscope probe`."""
@@ -197,6 +213,7 @@ def made_program():
     """Puts a MadeProgram in the place of the program and of the theory."""
     made = MadeProgram()
     with mock.patch.object(papers_run, "output_of", made.output_of), mock.patch.object(measure.Model, "dump", dump), \
+            mock.patch.object(measure, "freeze", freeze), \
             mock.patch.multiple(mean_field, resolved=resolved, predict=predict, predicted=predicted):
         yield made
 

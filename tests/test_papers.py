@@ -23,12 +23,12 @@ from made_papers import made_program
 
 import measure
 import reproduce
-from lib import papers, papers_run, papers_tables, safetensors_io
+from lib import forward, papers, papers_run, papers_tables, safetensors_io
 from lib.command import ScriptError
 from lib.papers_pictures import save
 from lib.runs import Run
-from papers import (amplification, anchor, deep, depth_curvature, depth_rate, growth, identity, lr_sensitivity,
-                    muon_norms, sharpness_order, theory)
+from papers import (amplification, anchor, centred, clustering, deep, depth_curvature, depth_rate, gap, growth,
+                    identity, lr_sensitivity, muon_norms, radial, sharpness_order, theory)
 
 NAMES = papers.names_of_experiments()
 MODULES = {name: papers.experiment(name) for name in NAMES}
@@ -170,6 +170,19 @@ class MadeUp(unittest.TestCase):
                     judged += 1
         return judged
 
+    def test_the_numbers_of_the_first_section_are_those_of_claims(self):
+        text = papers.PAGE.read_text(encoding="utf-8")
+        section = text.partition("## Is Norm")[2].partition("\n## ")[0]
+        self.assertLessEqual(len(section.splitlines()), 40)
+        claims = [claim for name in NAMES for claim in claims_of(name)]
+        words, values = " ".join(claim[0] for claim in claims), [abs(claim[1]) for claim in claims]
+        numbers = re.findall(r"\d+\.\d+", section)
+        self.assertGreater(len(numbers), 12)
+        for number in numbers:
+            rounding = 0.501 * 10.0 ** -len(number.partition(".")[2])
+            is_a_claim = any(abs(value - float(number)) <= rounding for value in values)
+            self.assertTrue(is_a_claim or f"lr {number}" in words, number)
+
     def test_the_losses_of_the_page_give_its_tables_and_claims(self):
         judged = 0
         for name in WITH_LOSS_TABLE:
@@ -261,6 +274,7 @@ class MadeUp(unittest.TestCase):
             "collapse": [None, tokens(6, 1), tokens(12, 1), tokens(48, 1), tokens(6, "L^-0.5"), tokens(48, "L^-0.5")],
             "anchor": [None, None, 0.5, 0.5],
             "outgrow": [in_training] * 3,
+            "frozen": [None] * 4 + [0.13, 0.105, 0.01 - 0.105, 1, 0.01, 0.065, 0.065],
             "depth_curvature": [1, 1, 1]}
         for name, values in expected.items():
             for claim, value in zip(MODULES[name].claims(self.results[name]), values):
@@ -414,6 +428,33 @@ class Measures(unittest.TestCase):
         with contextlib.suppress(ZeroDivisionError):
             self.assertAlmostEqual(next(muon_norms.claims(runs)).value, 0.2)
 
+    def test_speeds_of_clustering(self):
+        layers = np.arange(97)
+        squares = 1 + 1.5 * layers
+        values = {name: np.array([squares ** -0.5] * 2) for name in clustering.PLACEMENTS}
+        probes = {"apart": {name: (value, value[0]) for name, value in values.items()},
+                  "square": {name: (np.array([squares] * 2), None) for name in values}}
+        self.assertAlmostEqual(clustering.power(probes, "pre"), -0.5)
+        self.assertAlmostEqual(clustering.rate(0.625 ** layers, (10, 20)), math.log(0.625))
+        self.assertLess(clustering.exponential_over_power(0.9 ** layers), 1e-9)
+        self.assertGreater(clustering.exponential_over_power(np.maximum(layers, 1) ** -0.7), 1e9)
+
+    def test_a_mean_is_measured_beside_that_of_a_random_direction(self):
+        x = np.random.default_rng(1).standard_normal((20, 50, 64))
+        model = types.SimpleNamespace(streams=[x, x + 3 * np.ones(64), x - x.mean(-1, keepdims=True)])
+        for found, expected in zip(centred.mean_over_law(model), (1, 64 * 9 / 10, 0)):
+            self.assertAlmostEqual(found, expected, delta=0.1 + 0.02 * expected)
+
+    def test_a_gap_is_taken_at_an_equal_training_loss(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = ("step,train_loss,val_loss", "1,4,4", "2,3.5,", "3,3,3.1", "4,2,2.6", "5,2.1,2.7", "6,1,2.2", "")
+            Path(folder, "metrics.csv").write_text("\n".join(rows), encoding="utf-8")
+            *found, lowest = gap.gaps(types.SimpleNamespace(folder=Path(folder)))
+        expected = {2.5: 2.85, 2.2: 2.7, 2.0: 2.6, 1.8: 2.6, 1.5: 2.45}
+        self.assertEqual(lowest, 1)
+        for level, value in zip(gap.LEVELS, found, strict=True):
+            self.assertAlmostEqual(value, expected[level] - level, delta=0.11 if level == 2.0 else 1e-9)
+
     def test_thirds_slopes_and_orders(self):
         self.assertEqual(identity.last_third_over_first(np.array([[4.0, 4, 9, 9, 1, 1], [4, 4, 9, 9, 3, 3]])), 0.5)
         runs = runs_of([0] * 6, branch_scale=["1"] * 3 + ["L^-1"] * 3, n_layer=["2", "4", "8"] * 2,
@@ -475,6 +516,49 @@ class Measured(CliTest):
             if row["step"] == "1" and "norm" in row["param"]]
         self.assertAlmostEqual(first[-1], np.mean([float(row["grad_rms"])**2 for row in rows]))  # they are of one size
         self.assertTrue(all(square > 0 for square in first + later))
+
+    def test_frozen_norms(self):
+        """The model's own deviations leave the loss; an average of the last norm's gives what numpy computes."""
+        for norm in ("layernorm", "rmsnorm"):
+            model = measure.Model(self.train(norm, {"model": {"norm": norm}, "train": {"lr": 0.03}}).path)
+            own = measure.freeze(model, lambda rows: rows)
+            rises = [own["all"], *(row["rise"] for row in own["norms"].values())]
+            self.assertLess(max(map(abs, rises)), 1e-6)
+            tokens, targets = measure.validation_windows(model)
+            weights = {name: array.astype(float) for name, array in model.weights.items()}
+            x = forward.Transformer(model.config, weights).streams(tokens)[-1]
+            x = x - x.mean(-1, keepdims=True) if norm == "layernorm" else x
+            x = x / np.sqrt((x * x).mean(-1) + model.config["model"]["norm_eps"]).mean() * weights["final_norm.weight"]
+            x = x + weights.get("final_norm.bias", 0)
+            logits = x @ weights.get("head.weight", weights["embed.token.weight"]).T
+            loss = forward.cross_entropy(logits, targets)
+            found = measure.freeze(model)
+            self.assertAlmostEqual(found["norms"]["final_norm"]["rise"], loss - found["loss"], delta=1e-9)
+            self.assertGreater(abs(loss - found["loss"]), 1e-4)
+
+    def test_the_loss_that_frozen_norms_raise_is_that_of_the_run_s_evaluations(self):
+        run = self.train("run", {"model": {"init": {"scheme": "xavier_normal", "embed_std": 1}},
+                                 "train": {"steps": 9, "lr": 0}, "eval": {"every": 5}})  # 2 batches of 4 windows of 16
+        (loss,) = [float(row["val_loss"]) for row in run.rows("metrics.csv") if row["step"] == "5"]
+        with mock.patch.object(measure, "CHARACTERS", 2 * 4 * 16):
+            found = measure.freeze(measure.Model(run.path))
+        self.assertAlmostEqual(found["loss"], loss, delta=1e-5)
+
+    def test_lengths_of_weights_before_a_norm_follow_their_law(self):
+        for decay in (0, 0.1):
+            run = Run(self.train(f"decay-{decay}", {
+                "model": {"norm_placement": "res_post", "activation": "relu", "norm_eps": 0,
+                          "tie_embeddings": False},
+                "train": {"steps": 20, "optimizer": "sgd", "lr": 0.3, "weight_decay": decay, "grad_clip": 0,
+                          "schedule": "constant"},
+                "log": {"layers_every": 1}}).path)
+            *before_norms, control = radial.lengths(run)
+            for length, law in before_norms:
+                np.testing.assert_allclose(length, law, rtol=1e-5)
+            self.assertGreater(np.abs(control[0] / control[1] - 1).max(), 1e-3)
+            for cosine, law in radial.turned(run)[:-1]:
+                self.assertAlmostEqual(cosine, law, delta=0.05)
+                self.assertLess(cosine, 0.9999)
 
     def test_a_final_norm_makes_the_gradient_orthogonal(self):
         for final_norm, low, high in ((True, 0, 1e-4), (False, 1e-3, 1)):

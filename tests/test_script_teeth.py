@@ -11,12 +11,15 @@ import statistics
 import unittest
 from unittest import mock
 
+import numpy as np
 from matplotlib.axes import Axes
 
 import test_compare
 import test_papers
 import test_plots_values
-from lib import papers
+import measure  # in scripts, which cli.py puts on the path
+from lib import forward, papers
+from papers import centred, clustering, gap, radial
 
 LIBRARY = ("lib.comparison", "lib.pairs", "lib.groups")
 
@@ -61,6 +64,12 @@ def with_turned_bounds(make):
     return turned
 
 
+def lengthened(first, gradients, rate, decay):
+    return without_fault(first, gradients, rate, 0)
+
+
+without_fault = radial.law_of_length
+
 # (fault, the module of the test that must fail, the test's name, what plants the fault)
 FAULTS = [
     ("a standard error over n, not n - 1", test_compare, "test_paired_figures_are_those_of_the_differences",
@@ -74,6 +83,20 @@ FAULTS = [
      lambda: mock.patch.object(statistics, "fmean", lambda values: max(values))),
     ("a map whose blocks run downward", test_plots_values, "test_the_cells_drawn_are_the_values_block_upward",
      lambda: mock.patch.object(Axes, "pcolormesh", drawn_upside_down(Axes.pcolormesh))),
+    ("a deviation that is averaged over sequences, not over tokens too", test_papers, "test_frozen_norms",
+     lambda: mock.patch.object(measure.freeze, "__defaults__", (lambda rows: rows.mean(0, keepdims=True),))),
+    ("a frozen norm that keeps each row's own deviation", test_papers, "test_frozen_norms",
+     lambda: mock.patch.object(measure, "normed", lambda *arguments: forward.normed(*arguments[:4]))),
+    ("the mean of a vector beside its rms, not its mean square", test_papers,
+     "test_a_mean_is_measured_beside_that_of_a_random_direction",
+     lambda: mock.patch.object(centred, "mean_over_law", lambda model: [
+         (x.shape[-1] * x.mean(-1) ** 2 / np.sqrt((x * x).mean(-1))).mean() for x in model.streams])),
+    ("a power of depth, not of the mean square", test_papers, "test_speeds_of_clustering",
+     lambda: mock.patch.object(clustering, "log_slope", lambda x, y: papers.log_slope(np.arange(1, len(x) + 1), y))),
+    ("a gap at the nearest evaluation, not between two", test_papers, "test_a_gap_is_taken_at_an_equal_training_loss",
+     lambda: mock.patch.object(gap.np, "interp", lambda x, known, values: values[np.argmin(np.abs(known - x))])),
+    ("a law of lengths without decay", test_papers, "test_lengths_of_weights_before_a_norm_follow_their_law",
+     lambda: mock.patch.object(radial, "law_of_length", lengthened)),
     ("a claim whose bounds are turned", test_papers, "test_a_missed_claim_is_a_failure",
      lambda: mock.patch.object(papers.Claim, "__init__", with_turned_bounds(papers.Claim.__init__))),
 ]

@@ -164,8 +164,8 @@ def noise_of(groups):
     if not apart or not math.isfinite(apart[-1]):
         return []
     sizes = dict.fromkeys(f"{value:.2g}" for value in (apart[0], apart[-1]))
-    return [{"text": f"final val of two runs that differ in nothing but the seed is {' to '.join(sizes)} apart (standard "
-                     "deviation, by config); a difference of two single runs means something from twice that",
+    return [{"text": f"final val of two runs that differ in nothing but the seed is {' to '.join(sizes)} apart "
+                     "(standard deviation, by config); a difference of two single runs means something from twice that",
              "kind": "noise", "groups": []}]
 
 

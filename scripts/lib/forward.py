@@ -1,4 +1,5 @@
-"""A model's forward pass in numpy, in double, in which a caller can change the norms. torch_model.py does the same in PyTorch.
+"""A model's forward pass in numpy, in double, in which a caller can change the norms. torch_model.py does the same in
+PyTorch.
 
 B batch, T context, C d_model, H heads, D = C/H, V vocabulary. A norm is named as its tensors are, without their last
 part: `blocks.0.attn_norm`, `final_norm`."""
@@ -27,7 +28,7 @@ def statistics(model, x):
 
 
 def normed(model, weights, name, x, deviation=None):
-    """N(x) of x (B, T, F) with the gains and biases of the norm `name`. `deviation`: takes the place of the one of x."""
+    """N(x) of x (B, T, F) with the gains and biases of the norm `name`. `deviation`: used in place of that of x."""
     kind, alpha = model["norm"], weights.get(f"{name}.alpha")
     if kind == "none":
         return x
@@ -48,8 +49,8 @@ def waves(positions, width):
 
 
 class Transformer:
-    """The model of a resolved config with these weights {name: array}. `norm`: called as norm(name, x) for N(x) of x (B,
-    T, F); without it the norms are the model's own. `progress`: as run_weights.branch_progress has it."""
+    """The model of a resolved config with these weights {name: array}. `norm`: called as norm(name, x) for N(x) of x
+    (B, T, F); without it the norms are the model's own. `progress`: as run_weights.branch_progress has it."""
 
     def __init__(self, config, weights, norm=None, progress=math.inf):
         self.model, self.progress = completed(config["model"]), progress
@@ -69,7 +70,8 @@ class Transformer:
         return self.norm("embed_norm", x) if self.model["embed_norm"] or self.sublayers[0][2]["embed_norm"] else x
 
     def after(self, x, block, part, row):
-        """The stream after the sublayer `part` of a block, counted from 0, that reads the stream x; `row`: its placement."""
+        """The stream after the sublayer `part` of a block, counted from 0, that reads the stream x. `row`: its
+        placement."""
         model, prefix = self.model, f"blocks.{block}.{part}"
         names = iter((f"{prefix}_norm", f"{prefix}_post_norm"))  # of the norms that the placement has, in their order
         read = self.norm(next(names), x) if row["norm_in"] else x

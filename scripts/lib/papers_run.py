@@ -114,10 +114,11 @@ class Runs:
 
 def sweep(config, out, quick, **measures):
     """Trains the runs of a sweep file and returns them as Runs. `measures`: name=function; the function takes a
-    lib.runs.Run and gives a number or nested lists of numbers. Only the last validation loss is computed: no claim
-    needs another."""
+    lib.runs.Run and gives a number or nested lists of numbers. Only the last validation loss is computed, unless the
+    grid has eval.every."""
     file, depths = tiny_sweep(config, out) if quick else (config, {})
-    output_of([sys.executable, ROOT / "scripts" / "sweep.py", file, "--set", "eval.every=0", "--out", out,
+    evaluations = [] if "eval.every" in read_json(file).get("grid", {}) else ["--set", "eval.every=0"]
+    output_of([sys.executable, ROOT / "scripts" / "sweep.py", file, *evaluations, "--out", out,
                "--jobs", len(os.sched_getaffinity(0))], show=True)
     rows = []
     for cells in read_csv(out / "summary.csv"):

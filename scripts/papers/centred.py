@@ -1,0 +1,61 @@
+"""Gupta et al. 2024: how large the mean over features of a token's vector is, before and after training, by norm."""
+
+from lib.experiment import (DASHES, PALETTE, Claim, Law, Line, Model, by_layer, config_of, fresh, markdown, probe,
+                            spread, sweep)
+
+NORMS, PLACEMENTS = ("layernorm", "rmsnorm"), ("pre", "sandwich", "post", "deepnorm")
+VARIANTS = {(norm, placement): {"norm": norm, "norm_placement": placement}
+            for norm in NORMS for placement in PLACEMENTS}
+SEEDS = 8  # before training: the directions of a few frequent characters decide
+
+
+def mean_over_law(model):
+    """C mean^2 / mean square of a token's vector, mean over tokens, layers 0..L; 1 for a random direction."""
+    return [x.shape[-1] * (x.mean(-1) ** 2 / (x * x).mean(-1)).mean() for x in model.streams]
+
+
+def before(folder):
+    return mean_over_law(fresh(folder))
+
+
+def after(run):
+    return mean_over_law(Model(run.folder))
+
+
+def run(config, out, quick):
+    """{time: {(norm, placement): values (seeds, layers)}}."""
+    probes = probe(config, out, quick, VARIANTS, before, seeds=SEEDS)
+    runs = sweep(config_of("frozen"), out.parent / "frozen", quick, after=after)
+    return {"before training": {variant: values for variant, (values, _) in probes.items()},
+            "after": {variant: runs.measured("after", **values) for variant, values in VARIANTS.items()}}
+
+
+def of_blocks(values):
+    """The mean over the blocks' outputs, for each seed."""
+    return values[:, 1:].mean(axis=1)
+
+
+def claims(means):
+    for placement, norm, low, high in (("pre", "layernorm", 0.75, 1.25), ("pre", "rmsnorm", 0.75, 1.25),
+                                       ("sandwich", "rmsnorm", 0.75, 1.25), ("sandwich", "layernorm", 0.2, 0.33)):
+        yield Claim(f"{placement}, {norm}, before training: C mean²/mean square" + " (law 0.27)" * (high < 1),
+                    of_blocks(means["before training"][norm, placement]).mean(), low, high)
+    for placement, norm, low in (*((placement, "rmsnorm", 0.33) for placement in PLACEMENTS),
+                                 ("pre", "layernorm", 0.33), ("sandwich", "layernorm", 0)):
+        yield Claim(f"{placement}, {norm}, after: the same", of_blocks(means["after"][norm, placement]).mean(), low, 3)
+
+
+def table(means):
+    lines = [[f"{norm}, {time}", *(spread(of_blocks(values[norm, placement]), "{:.2f}") for placement in PLACEMENTS)]
+             for norm in NORMS for time, values in means.items()]
+    return markdown(["C mean²/mean square", *PLACEMENTS], *lines)
+
+
+def picture(means):
+    lines = {(norm, time): Line(f"{norm}, {time}", color, dash)
+             for norm, color in zip(NORMS, PALETTE) for time, dash in zip(means, (DASHES, "-"))}
+    panels = [Law(placement, "C mean² / mean square",
+                  {(norm, time): (means[time][norm, placement], None) for norm, time in lines}, 0, False)
+              for placement in PLACEMENTS]
+    return by_layer("The mean of a token's vector, over that of a random direction", panels, lines,
+                    "mean (lines) and range (bands) of the seeds")

@@ -1,0 +1,110 @@
+"""How fast tokens become alike with depth before training, by the norm's place, beside theory."""
+
+from operator import itemgetter
+
+from lib.experiment import (DASHES, STYLES, Claim, Line, draw, drawing, figure_of, log_slope, markdown, np, placements,
+                            probe, write_unit, stream)
+
+PLACEMENTS = ("post", "pre", "pre_scaled", "peri", "mix")
+SMALLEST = 1e-5  # of 1 - cosine: below it float32 has too few digits
+SEEDS = 4
+# Post-norm's 1 - cosine has too few digits beyond 72 blocks, in theory too.
+VARIANTS = {**placements(*PLACEMENTS), "post": {"norm_placement": "post", "n_layer": 72}}
+
+
+def tokens_apart(folder):
+    """1 - cosine of two tokens, layers 0..L, at least SMALLEST."""
+    return np.maximum(1 - stream(folder, "token_cosine"), SMALLEST)
+
+
+def law_of_tokens(theory):
+    return np.maximum(1 - theory["tokens"], 1e-15)
+
+
+def mean_square(folder):
+    return stream(folder, "rms") ** 2
+
+
+def run(config, out, quick):
+    return {"apart": probe(config, out, quick, VARIANTS, tokens_apart, law_of_tokens, SEEDS),
+            "square": probe(config, out, quick, VARIANTS, mean_square, seeds=SEEDS)}
+
+
+def misfit(x, y):
+    """The rms distance of y from its straight line over x."""
+    return float(np.sqrt(np.mean((y - np.polyval(np.polyfit(x, y, 1), x)) ** 2)))
+
+
+def exponential_over_power(values):
+    """The misfit of an exponential over that of a power law, both of the logarithm of values of layers 1, 2, ..., where
+    they are above SMALLEST."""
+    y = np.log(values[1:][values[1:] > SMALLEST])
+    layers = np.arange(1, len(y) + 1)
+    return misfit(layers, y) / misfit(np.log(layers), y)
+
+
+def power(probes, placement):
+    """The slope of log(1 - cosine) against the logarithm of the stream's mean square, over the deeper half."""
+    values, squares = (probes[name][placement][0].mean(axis=0) for name in ("apart", "square"))
+    deep = slice(len(values) // 2, None)
+    return log_slope(squares[deep], values[deep])
+
+
+def rate(values, chosen):
+    """The slope of log(1 - cosine) per block, from the first to the last of the chosen layers."""
+    first, last = chosen[0], chosen[-1]
+    return float(np.log(values[last] / values[first]) / (last - first))
+
+
+def claims(probes):
+    means = {placement: measured.mean(axis=0) for placement, (measured, _) in probes["apart"].items()}
+    theory, depth = {placement: law for placement, (_, law) in probes["apart"].items()}, len(means["post"]) - 1
+    yield Claim("post: slope of log(1 - cosine) per block in theory, blocks 48 to 60 (law ln 5/8 = -0.47)",
+                rate(theory["post"], (depth * 2 // 3, depth * 5 // 6)), -0.52, -0.40)
+    falling = np.flatnonzero((theory["post"] > 1e-3) & (theory["post"] < 0.3))
+    falling = falling if len(falling) > 1 else (0, depth)
+    yield Claim("post: measured slope per block, from 0.3 to 0.001, over theory's",
+                rate(means["post"], falling) / rate(theory["post"], falling), 0.85, 1.15)
+    for placement, law in (("pre", -0.5), ("pre_scaled", -0.5), ("peri", -0.375)):
+        yield Claim(f"{placement}: slope of log(1 - cosine) against log mean square, deeper half (law {law:g})",
+                    power(probes, placement), law - 0.1, law + 0.1)
+    quarter = (len(means["mix"]) - 1) // 4
+    first, rest = (means["mix"][end] / means["mix"][begin] for begin, end in ((0, quarter), (quarter, -1)))
+    yield Claim("mix: log(1 - cosine), its fall in the first quarter, which is post, over that in the rest",
+                float(np.log(first) / np.log(rest)), 2, 100)
+    for placement, low, high in (("post", 0, 1), ("pre", 1, 1e3), ("pre_scaled", 1, 1e3), ("peri", 1, 1e3)):
+        yield Claim(f"{placement}: misfit of an exponential over that of a power law",
+                    exponential_over_power(means[placement]), low, high)
+    for placement in ("pre", "pre_scaled", "peri"):
+        distance = np.abs(np.log(means[placement] / theory[placement])).max()
+        yield Claim(f"{placement}: log(1 - cosine), the worst layer, less theory's", float(distance), 0, 0.2)
+
+
+def table(probes):
+    def cell(measured, law):
+        return f"{measured.mean():.3g} / {law:.3g}" if law > SMALLEST else ""
+
+    depth = len(probes["apart"]["post"][1]) - 1
+    layers = [depth // part for part in (12, 6, 3, 2, 1)]
+    lines = [[placement, *(cell(measured[:, layer], law[layer]) for layer in layers)]
+             for placement, (measured, law) in probes["apart"].items()]
+    return markdown(["1 − cosine of two tokens / theory", *(f"block {layer}" for layer in layers)], *lines)
+
+
+@drawing
+def picture(probes):
+    figure, axes = figure_of(2, "1 − cosine of two tokens before training",
+                             f"mean (lines) and range (bands) of {SEEDS} seeds; thin: theory (scripts/predict.py)",
+                             [(name, *STYLES[name][:2]) for name in PLACEMENTS])
+    for panel, scale, title in zip(axes, ("linear", "log"), ("An exponential is straight", "A power law is straight")):
+        panel.set_title(title)
+        for name, (measured, law) in probes["apart"].items():
+            layers = np.arange(1, len(law))
+            draw(panel, layers, measured[:, 1:], Line(name, *STYLES[name][:2]))
+            panel.plot(layers, law[1:], color=STYLES[name][0], linewidth=1.2, linestyle=DASHES)
+        panel.set_xscale(scale)
+        panel.set_yscale("log")
+        panel.set_ylim(SMALLEST, 1)
+        panel.set_xlabel("block")
+        write_unit(panel, "1 − cosine")
+    return figure

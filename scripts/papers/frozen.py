@@ -1,0 +1,81 @@
+"""Baroni et al. 2025: what each norm does in a trained model, by the rise of the loss when it divides by an average."""
+
+import measure
+from lib.experiment import INK, PALETTE, Claim, choices, drawing, figure_of, learns, np, write_unit, spread, table_of
+
+PLACEMENTS = {"pre": ("attn", "FFN"), "sandwich": ("attn", "attn out", "FFN", "FFN out"), "post": ("attn", "FFN"),
+              "deepnorm": ("attn", "FFN")}  # the norms of a block, in their order
+NORMS = choices("norm", "layernorm", "rmsnorm")
+WITH_FINAL_NORM = ("pre", "sandwich")
+
+
+def rises(run):
+    """The rise of the validation loss with each norm frozen, in the order of the forward pass; the last: with all."""
+    frozen = measure.freeze(measure.Model(run.folder))
+    return [*(norm["rise"] for norm in frozen["norms"].values()), frozen["all"]]
+
+
+MEASURES = {"rises": rises}
+
+
+def parts(runs, placement, norm):
+    """(rises of the blocks' norms (seeds, blocks, norms of a block), of the final norm (seeds) or None, of all)."""
+    values = runs.measured("rises", norm_placement=placement, norm=norm)
+    of_blocks = values[:, :-2] if placement in WITH_FINAL_NORM else values[:, :-1]
+    final = values[:, -2] if placement in WITH_FINAL_NORM else None
+    return of_blocks.reshape(len(values), -1, len(PLACEMENTS[placement])), final, values[:, -1]
+
+
+def claims(runs):
+    for placement in PLACEMENTS:
+        yield learns(f"{placement}, L 6, layernorm", runs.loss(norm_placement=placement, norm="layernorm"))
+    for norm in NORMS:
+        blocks, final, every = parts(runs, "pre", norm)
+        last_third = blocks[:, -(blocks.shape[1] // 3):]
+        yield Claim(f"pre, {norm}: the final norm", final.mean(), 0.01, 0.5)
+        yield Claim(f"pre, {norm}: a norm of the last third of the blocks, mean", last_third.mean(), -0.005, 0.005)
+        first = blocks[:, 0, 0].mean() - last_third.mean()
+        yield Claim(f"pre, {norm}: the first norm less that", first, 0.005, 0.5, holds=False)
+        yield Claim(f"pre, {norm}: all at once", every.mean(), 0.02, 1)
+        of_branches = parts(runs, "sandwich", norm)[0].mean(axis=(0, 1))
+        yield Claim(f"sandwich, {norm}: a norm of a branch less one of the stream, mean",
+                    of_branches[1::2].mean() - of_branches[::2].mean(), 0.002, 1, holds=False)
+        yield Claim(f"post, {norm}: a norm, mean", parts(runs, "post", norm)[0].mean(), 0.002, 1, holds=False)
+        yield Claim(f"deepnorm, {norm}: a norm, mean", parts(runs, "deepnorm", norm)[0].mean(), -0.002, 0.002)
+
+
+def table(runs):
+    tables = []
+    for title, chosen in (("first norm", lambda blocks, final, every: blocks[:, 0, 0]),
+                          ("a norm of a block, mean", lambda blocks, final, every: blocks.mean(axis=(1, 2))),
+                          ("final norm", lambda blocks, final, every: final),
+                          ("all at once", lambda blocks, final, every: every)):
+        def cell(norm_placement, norm, chosen=chosen):
+            values = chosen(*parts(runs, norm_placement, norm))
+            return "" if values is None else spread(values, "{:+.4f}")
+
+        tables.append(table_of(runs, f"rise of the loss: {title}", cell, NORMS, choices("norm_placement", *PLACEMENTS)))
+    return "\n".join(tables)
+
+
+@drawing
+def picture(runs):
+    colors = dict(zip(NORMS, PALETTE))
+    figure, axes = figure_of(len(PLACEMENTS), "The rise of the loss with one norm frozen",
+                             "mean (bars) and range (lines) of the seeds; a bar is a norm, in the order of the forward pass",
+                             [(name, color, "-") for name, color in colors.items()])
+    highest = max(max(row["rises"][:-1]) for row in runs.rows)
+    for panel, (placement, names) in zip(axes, PLACEMENTS.items()):
+        panel.set_title(placement)
+        for place, norm in enumerate(NORMS):
+            values = runs.measured("rises", norm_placement=placement, norm=norm)[:, :-1]
+            at, mean = np.arange(values.shape[1]) + 0.4 * place - 0.2, values.mean(axis=0)
+            panel.bar(at, mean, 0.4, color=colors[norm])
+            panel.vlines(at, values.min(axis=0), values.max(axis=0), color=INK, linewidth=0.8)
+        blocks = values.shape[1] // len(names)
+        panel.set_xticks(np.arange(blocks) * len(names) + (len(names) - 1) / 2, np.arange(1, blocks + 1))
+        panel.set_xlabel("block" + (", then the final norm" if placement in WITH_FINAL_NORM else ""))
+        panel.set_yscale("symlog", linthresh=1e-3)
+        panel.set_ylim(-0.003, 3 * highest)
+        write_unit(panel, "nats per character")
+    return figure

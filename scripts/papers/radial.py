@@ -1,0 +1,84 @@
+"""The length and the direction of weights before a norm: steps can only lengthen them, decay only shortens them."""
+
+from lib.experiment import PALETTE, Claim, Law, Line, Model, by_layer, choices, fresh, markdown, np, read_csv, seeds_of
+
+MATRICES = ("ffn.in", "ffn.out", "attn.out")  # before a norm
+CONTROL = "head"  # whose length matters to the loss
+DECAYS = choices("weight_decay", "0", "0.003", name="decay {}")
+
+
+def law_of_length(first, gradients, rate, decay):
+    """The lengths before each step and after the last, from the first one and the norms of the gradients: gradients are
+    orthogonal to the weights, decay is parallel to them."""
+    squares = [first ** 2]
+    for gradient in gradients:
+        squares.append((1 - rate * decay) ** 2 * squares[-1] + rate ** 2 * gradient ** 2)
+    return np.sqrt(squares)
+
+
+def lengths(run):
+    """For each of MATRICES and the control, all of a kind together, by step: [length, its law from the logged
+    gradients]."""
+    rate, decay = run.value("train.lr"), run.value("train.weight_decay")
+    rows, result = read_csv(run.folder / "params.csv"), []
+    for matrix in (*MATRICES, CONTROL):
+        own = [row for row in rows if row["param"].endswith(f"{matrix}.weight")]
+        steps = np.array([int(row["step"]) for row in own])
+        at = np.unique(steps, return_inverse=True)[1]
+        length = np.sqrt(np.bincount(at, [float(row["rms"]) ** 2 * int(row["numel"]) for row in own]))
+        gradients = np.sqrt(np.bincount(at, [float(row["grad_norm"]) ** 2 for row in own]))
+        result.append([length, law_of_length(length[0], gradients[:-1], rate, decay)])
+    return result
+
+
+def turned(run):
+    """For each of MATRICES and the control: [cosine of the trained matrices with their start, the law's]."""
+    start, end = fresh(run.folder).weights, Model(run.folder).weights
+    shrunk, result = (1 - run.value("train.lr") * run.value("train.weight_decay")) ** run.value("train.steps"), []
+    for matrix in (*MATRICES, CONTROL):
+        names = [name for name in start if name.endswith(f"{matrix}.weight")]
+        before, after = (np.concatenate([weights[name].ravel().astype(float) for name in names])
+                         for weights in (start, end))
+        sizes = np.linalg.norm(before), np.linalg.norm(after)
+        result.append([before @ after / sizes[0] / sizes[1], shrunk * sizes[0] / sizes[1]])
+    return result
+
+
+MEASURES = {"lengths": lengths, "turned": turned}
+
+
+def claims(runs):
+    of_decay = {name: runs.measured("lengths", **values) for name, values in DECAYS.items()}
+    for name, measured in of_decay.items():
+        off = np.abs(measured[:, :-1, 0] / measured[:, :-1, 1] - 1)
+        yield Claim(f"{name}: worst length over its law, less 1", float(off.max()), 0, 1e-3)
+    free, decayed = of_decay.values()
+    yield Claim("decay 0: the smallest change of a length in a step, over the length",
+                float((np.diff(free[:, :-1, 0]) / free[:, :-1, 0, :-1]).min()), -1e-6, 1)
+    yield Claim("decay 0: the head's, whose length matters, over its law, less 1",
+                float(np.abs(free[:, -1, 0] / free[:, -1, 1] - 1).max()), 0.01, 10)
+    ratio = decayed[:, :-1, 0, -1] / free[:, :-1, 0, -1]
+    yield Claim("decay 0.003 over 0: length at the end, mean", float(ratio.mean()), 0.3, 0.95)
+    for name, values in DECAYS.items():
+        for matrix, (cosine, law) in zip(MATRICES, runs.measured("turned", **values).mean(axis=0)):
+            yield Claim(f"{name}, {matrix}: cosine with the start over its law", cosine / law, 0.8, 1.2)
+
+
+def table(runs):
+    lines = []
+    for name, values in DECAYS.items():
+        lengths_of, cosines = (runs.measured(measure, **values).mean(axis=0) for measure in MEASURES)
+        for matrix, (length, law), (cosine, expected) in zip((*MATRICES, CONTROL), lengths_of, cosines):
+            lines.append([f"{name}, {matrix}", f"{length[0]:.3g}", f"{length[-1]:.4g} / {law[-1]:.4g}",
+                          f"{np.degrees(np.arccos(cosine)):.0f}° / {np.degrees(np.arccos(min(expected, 1))):.0f}°"])
+    return markdown(["", "length at the start", "at the end / law", "turned / law"], *lines)
+
+
+def picture(runs):
+    measured = {name: runs.measured("lengths", **values) for name, values in DECAYS.items()}
+    panels = [Law(matrix, "length", {name: (of_decay[:, number, 0], of_decay[:, number, 1].mean(axis=0))
+                                     for name, of_decay in measured.items()}, 1, False)
+              for number, matrix in enumerate(MATRICES)]
+    lines = {name: Line(name, color) for name, color in zip(DECAYS, PALETTE)}
+    subtitle = f"{seeds_of(runs)}; dashed: law"
+    return by_layer("Length of weights before a norm, plain SGD", panels, lines, subtitle, "step")
