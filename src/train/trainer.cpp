@@ -118,18 +118,21 @@ bool Trainer::resume() {
   return true;
 }
 
-// Opens the logs first: if another version wrote them, the Error leaves the folder as it was. Removes the
-// summary before it cuts them: a kill must not leave a summary of later steps than the logs have.
+// Opens the logs of a run before it changes anything: if another version wrote them, the Error leaves the
+// folder as it was. Removes the summary before it cuts them: a kill must not leave a summary of later steps
+// than the logs have.
 void Trainer::begin() {
   first_step_ = state_.step + 1;
   if (!folder_) return;
   const bool logs_layers = config_.log.layers_every > 0;
+  const auto write_config = [&] { write_atomically(folder_->file(config_file), dump_text(config_)); };
+  if (!folder_->has(config_file)) write_config();  // a folder with logs and without a config is no run
   metrics_log_.emplace(open_metrics(*folder_));
   if (logs_layers || folder_->has(layers_file)) layer_logs_.emplace(*folder_);
   const std::string summary = folder_->file(summary_file);
   if (state_.step > 0) record_.seconds = seconds_in(summary);
   std::filesystem::remove(summary);
-  write_atomically(folder_->file(config_file), dump_text(config_));
+  write_config();
   metrics_log_->cut(state_.step);
   if (layer_logs_) layer_logs_->cut(state_.step);
   if (!logs_layers) layer_logs_.reset();
