@@ -26,7 +26,7 @@ from lib.sweep_folder import Locks
 SWEEP = [sys.executable, os.path.join(ROOT, "scripts", "sweep.py")]
 GRID = {"model.norm_placement": ["pre", "post"], "model.n_layer": [1, 2e0]}
 FAST = {"train.steps": [2]}
-SLOW = {"train.steps": [100_000]}  # long enough to be stopped in it
+SLOW = {"train.steps": [10_000_000]}  # long enough to be stopped in it
 BUSY = {"model": {"n_layer": 1}, "train": {"steps": 60}, "eval": {"every": 7}, "log": {"every": 1}, "checkpoint": {"every": 3}}
 CLOCK = ("seconds", "tokens_per_s")
 KILLS = 200 if LONG else 12
@@ -69,9 +69,9 @@ class SweepTest(CliTest):
 
     def begin_and_wait_for_rows(self, *options, **parts):
         """Starts a sweep in the background and waits until all of its runs have trained some steps."""
-        self.file(**parts)
+        names = self.planned(self.file(**parts))
         process = self.begin(*options)
-        for name in self.planned("sweep.json"):
+        for name in names:
             self.wait_for_rows(self.path("out", name, "metrics.csv"), 3, process)
         return process
 
@@ -267,12 +267,12 @@ class Runs(SweepTest):
         self.assertEqual(Run(self.path("out", "steps=2")).summary["threads"], 2)
 
     def test_progress_on_a_terminal_and_in_a_pipe(self):
-        self.file(grid={"train.steps": [10_000]}, seeds=[1, 2])
+        self.file(grid={"train.steps": [4000]}, seeds=[1, 2])
         command = shlex.join([*SWEEP, "sweep.json", "--out", "out", "--jobs", "1"])
         shown = subprocess.run(["script", "-qec", command, "/dev/null"], cwd=self.folder, env=environment(TERM="xterm"),
                                stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
         self.assertRegex(shown, rb"\r\x1b\[K1 of 2 done, 1 running, about \d+:\d\d left")
-        self.assertRegex(shown, rb"\r\x1b\[Kdone +steps=10000_seed=1 ")
+        self.assertRegex(shown, rb"\r\x1b\[Kdone +steps=4000_seed=1 ")
         self.assertNotRegex(self.sweep(grid=FAST, out="piped").stdout, "[\r\x1b]")
 
 
@@ -307,7 +307,7 @@ class Stopped(SweepTest):
         process = self.begin_and_wait_for_rows(grid=SLOW, seeds=[1])
         process.kill()
         process.communicate()
-        run = Run(self.path("out", "steps=100000_seed=1"))
+        run = Run(self.path("out", "steps=10000000_seed=1"))
         self.wait_for(lambda: os.path.exists(run.file("summary.json")))
         self.assertEqual(run.summary["status"], "interrupted")
 
