@@ -312,6 +312,7 @@ class Stopped(SweepTest):
         self.assertEqual(run.summary["status"], "interrupted")
 
     def test_signals_stop_it_and_save_the_runs(self):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores hangups, and the sweeps of this test would too
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             process = self.begin_and_wait_for_rows("--jobs", "2", grid=SLOW, seeds=[1, 2])
             process.send_signal(number)
