@@ -303,7 +303,7 @@ class Command(unittest.TestCase):
         self.assertEqual(pictures, {name: PNG for name in names if hasattr(MODULES[name], "picture")})
         self.assertRegex(done.stdout, r"(?m)^\d+:\d\d in all")
         for name in names:
-            part = page.partition(f"<!-- results:{name} -->\n")[2].partition("<!-- /results")[0]
+            part = page.partition(f"<!-- results:{name} -->\n")[2].partition("<!-- /results")[0].replace("−", "-")
             for text, *_ in claims_of(name):
                 self.assertIn(text, done.stdout)
                 self.assertIn(text.replace("|", "\\|"), part)

@@ -1,7 +1,7 @@
 """Baroni et al. 2025: what each norm does in a trained model, by the rise of the loss when it divides by an average."""
 
 import measure
-from lib.experiment import INK, PALETTE, Claim, choices, drawing, figure_of, learns, np, write_unit, spread, table_of
+from lib.experiment import INK, PALETTE, Claim, choices, drawing, figure_of, learns, markdown, np, write_unit, spread
 
 PLACEMENTS = {"pre": ("attn", "FFN"), "sandwich": ("attn", "attn out", "FFN", "FFN out"), "post": ("attn", "FFN"),
               "deepnorm": ("attn", "FFN")}  # the norms of a block, in their order
@@ -45,17 +45,14 @@ def claims(runs):
 
 
 def table(runs):
-    tables = []
-    for title, chosen in (("first norm", lambda blocks, final, every: blocks[:, 0, 0]),
-                          ("a norm of a block, mean", lambda blocks, final, every: blocks.mean(axis=(1, 2))),
-                          ("final norm", lambda blocks, final, every: final),
-                          ("all at once", lambda blocks, final, every: every)):
-        def cell(norm_placement, norm, chosen=chosen):
-            values = chosen(*parts(runs, norm_placement, norm))
-            return "" if values is None else spread(values, "{:+.4f}")
-
-        tables.append(table_of(runs, f"rise of the loss: {title}", cell, NORMS, choices("norm_placement", *PLACEMENTS)))
-    return "\n".join(tables)
+    lines = []
+    for placement in PLACEMENTS:
+        for norm in NORMS:
+            blocks, final, every = parts(runs, placement, norm)
+            chosen = (blocks[:, 0, 0], blocks.mean(axis=(1, 2)), final, every)
+            cells = ["" if values is None else spread(values, "{:+.4f}") for values in chosen]
+            lines.append([f"{placement}, {norm}", *cells])
+    return markdown(["rise of the loss", "first norm", "a norm of a block, mean", "final norm", "all at once"], *lines)
 
 
 @drawing
