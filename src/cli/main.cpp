@@ -29,8 +29,8 @@ constexpr std::string_view script_commands[] = {"compare", "measure", "predict",
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
 
 // True if the environment says how OpenMP's threads spin or to which processors they are bound, or if
-// valgrind runs the program, which would not follow it into a second start.
-bool keeps_openmp_as_it_is() {
+// valgrind runs the program, which would not follow it into a second start. Only GNU's OpenMP needs it.
+[[maybe_unused]] bool keeps_openmp_as_it_is() {
   constexpr const char* settings[] = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES",
                                       "GOMP_CPU_AFFINITY"};
   const char* preload = std::getenv("LD_PRELOAD");
