@@ -129,6 +129,8 @@ TEST_CASE("a prompt drops a BOM and refuses what is not UTF-8") {
   CHECK(vocabulary.encode("\uFEFFe", "sample", "--prompt") == std::vector<Token>{0});
   CHECK_HOLDS(message([&] { vocabulary.encode("e\xFF", "sample", "--prompt"); }),
               "[sample] --prompt: invalid UTF-8 at byte 1;");
+  CHECK_HOLDS(message([&] { vocabulary.encode("e\u0301", "sample", "--prompt"); }), "(U+0301)");
+  CHECK_HOLDS(message([&] { vocabulary.encode("e\u0301", "sample", "--prompt"); }), "as two (NFD)");
 }
 
 TEST_CASE("a text that memory cannot hold is refused before it is read") {

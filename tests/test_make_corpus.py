@@ -9,7 +9,7 @@ import sys
 import unittest
 import zipfile
 
-from cli import BINARY, LONG, ROOT, TEXT, CliTest, environment
+from cli import LONG, ROOT, TEXT, CliTest
 
 SCRIPT = os.path.join(ROOT, "scripts", "make_corpus.py")
 PAGE = "<!DOCTYPE html><html><head><title>t</title><script>var x = 1;</script></head><body><p>Whales &amp; <b>waves</b>.</p></body></html>"

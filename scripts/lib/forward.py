@@ -7,10 +7,9 @@ part: `blocks.0.attn_norm`, `final_norm`."""
 import math
 
 from lib.gaussian import FUNCTIONS, erf
-from lib.keys import NORMS, PLACEMENTS, completed
+from lib.keys import NORMS, PLACEMENTS, completed, placements
 from lib.mean_field import branch_scale, power
 from lib.runs import np
-from lib.sites import placements
 
 ACTIVATIONS = {**FUNCTIONS, "relu2": lambda x: np.maximum(x, 0) ** 2, "swiglu": FUNCTIONS["silu"]}
 
@@ -56,7 +55,7 @@ class Transformer:
         self.model, self.progress = completed(config["model"]), progress
         self.weights = {name: array.astype(float) for name, array in weights.items()}
         self.norm = norm or (lambda name, x: normed(self.model, self.weights, name, x))
-        pairs = placements(self.model, self.model["n_layer"])
+        pairs = placements(self.model)
         self.sublayers = [(block, part, PLACEMENTS[place]) for block, pair in enumerate(pairs)
                           for part, place in zip(("attn", "ffn"), pair)]
 

@@ -1,7 +1,5 @@
 """How fast tokens become alike with depth before training, by the norm's place, beside theory."""
 
-from operator import itemgetter
-
 from lib.experiment import (DASHES, STYLES, Claim, Line, draw, drawing, figure_of, log_slope, markdown, np, placements,
                             probe, write_unit, stream)
 

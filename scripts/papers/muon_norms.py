@@ -1,6 +1,6 @@
 """Abouzeid 2026: does a bounded function of each feature stand in for a norm under Muon as well as under AdamW?"""
 
-from lib.experiment import LINES, Claim, loss_table, rates
+from lib.experiment import Claim, loss_table, rates
 
 RATES = ("0.001", "0.004")
 LINES = {"adamw, rmsnorm": {"optimizer": "adamw", "norm": "rmsnorm", "norm_alpha": ""},

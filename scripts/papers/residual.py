@@ -2,7 +2,7 @@
 
 import math
 
-from lib.experiment import (DASHES, LINES, PALETTE, STYLES, Claim, Line, choices, config_of, depth_ticks, draw,
+from lib.experiment import (DASHES, PALETTE, Claim, Line, choices, config_of, depth_ticks, draw,
                             drawing, figure_of, growth_of_gradient, law_of_growth, learns, loss_table, np, probe, write_unit,
                             scale_y, stays_at_unigram, sweep)
 
