@@ -34,14 +34,10 @@ constexpr Index prefetch_distance = 16;
 
 constexpr auto each_lane = std::make_index_sequence<lanes>();
 
-// The elements a0, b0, a1, b1, ... of the first halves of a and b, and those of the second halves.
-template <std::size_t... i>
-inline Vec interleave_low(Vec a, Vec b, std::index_sequence<i...>) {
-  return __builtin_shufflevector(a, b, (i / 2 + (i % 2) * lanes)...);
-}
-template <std::size_t... i>
-inline Vec interleave_high(Vec a, Vec b, std::index_sequence<i...>) {
-  return __builtin_shufflevector(a, b, (lanes / 2 + i / 2 + (i % 2) * lanes)...);
+// The elements a[first], b[first], a[first + 1], b[first + 1], ... of half a vector each.
+template <Index first, std::size_t... i>
+inline Vec interleave(Vec a, Vec b, std::index_sequence<i...>) {
+  return __builtin_shufflevector(a, b, (first + i / 2 + (i % 2) * lanes)...);
 }
 
 // Transpose a square of vectors. Interleaving row r with row r + lanes/2 rotates the bits of the element's
@@ -52,8 +48,8 @@ inline void transpose(Vec (&square)[lanes]) {
     Vec next[lanes];
 #pragma GCC unroll 8
     for (Index r = 0; r < lanes / 2; ++r) {
-      next[2 * r] = interleave_low(square[r], square[r + lanes / 2], each_lane);
-      next[2 * r + 1] = interleave_high(square[r], square[r + lanes / 2], each_lane);
+      next[2 * r] = interleave<0>(square[r], square[r + lanes / 2], each_lane);
+      next[2 * r + 1] = interleave<lanes / 2>(square[r], square[r + lanes / 2], each_lane);
     }
 #pragma GCC unroll 16
     for (Index r = 0; r < lanes; ++r) square[r] = next[r];
@@ -300,14 +296,12 @@ void micro_kernel(Index n, Index k, const OperandA<Element>& operand_a, const Op
   store_tile(n, result, out);
 }
 
-template <class Element>
-using MicroKernel = void (*)(Index n, Index k, const OperandA<Element>&, const OperandB<Element>&,
-                             const TileOutput&);
-
-// Micro-kernels by the height of their tile: [r] has r+1 rows.
+// Micro-kernels by the height of their tile: of_rows[r] computes r + 1 rows.
 template <class Element>
 struct MicroKernels {
-  MicroKernel<Element> of_rows[tile_rows];
+  using MicroKernel = void (*)(Index n, Index k, const OperandA<Element>&, const OperandB<Element>&,
+                               const TileOutput&);
+  MicroKernel of_rows[tile_rows];
 };
 
 template <class Element, Index vectors, bool transposed>
