@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib import plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
+from lib import plot_branches, plot_cosine, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.command import Parser
 from lib.figures import styled
 from lib.files import write_atomically
@@ -18,7 +18,7 @@ from lib.report_page import bullets, folded, notes, page, picture, pre, section,
 from lib.comparison import comparison
 from lib.groups import shared_settings
 from lib.runs import UNFINISHED, ScriptError, find_runs, main, printable, shortened
-from lib.sites import Branches, Site
+from lib.sites import Branches, Site, TokenCosine
 
 EXAMPLES = """examples:
   scripts/report.py runs/quickstart/pre runs/quickstart/post
@@ -115,6 +115,8 @@ def pictures(groups):
          "clipping multiplies the gradient. The norm may look healthy although the first blocks get nothing: see the "
          "next picture.",
          plot_steps.Steps, plot_steps.plot),
+        ("Cosine between tokens", "How alike the vectors of a sequence's tokens are after each block. At 1 all tokens have one "
+         "vector, which says why no gradient gets through in the next picture.", TokenCosine, plot_cosine.plot),
         ("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the first "
          "blocks; one that falls by powers of ten does not.", Site, plot_layers.plot),
         ("Before training, and by theory", "Points: the first logged step; dashed: the values that scripts/predict.py "

@@ -65,12 +65,12 @@ def copy_tree(target):
     (build / "normscope").symlink_to(BINARY)
     Path(target, "scripts", "build.sh").write_text("#!/bin/sh\n", encoding="utf-8")
     Path(target, "data", "austen.txt").write_text(TEXT, encoding="utf-8")  # a part of it
-    for name in ("quickstart.json", "nanogpt_cpu.json"):
+    for name in ("quickstart.json", "nanogpt_cpu.json", "nanochat.json"):
         file = Path(target, "configs", name)
         config = file.read_text(encoding="utf-8")
         for key, value in {"n_layer": 3, "d_model": 16, "steps": 2, "batch_size": 2, "warmup_steps": 0}.items():
             config, count = re.subn(rf'"{key}": \d+', f'"{key}": {value}', config)
-            assert count == 1, f"{name} has {count} values of {key}; expected one"
+            assert count == 1 or key == "warmup_steps", f"{name} has {count} values of {key}; expected one"
         file.write_text(config, encoding="utf-8")
 
 
@@ -157,7 +157,7 @@ class Readme(CliTest):
         self.normscope("train", "mine.json", "--set", "model.n_layer=2")
         self.write("grid.json", grid)
         done = run_script(self.path("scripts", "sweep.py"), "grid.json", "--dry-run", cwd=self.folder)
-        self.assertIn("21 runs", done.stdout, done.stderr)
+        self.assertIn("15 runs", done.stdout, done.stderr)
 
     def test_files_that_are_named_exist(self):
         named = re.findall(r"(?<![\w/])((?:scripts|tests|src|configs|data|\.vscode)/[\w./-]*\w)",

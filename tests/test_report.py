@@ -18,7 +18,7 @@ from lib.comparison import comparison
 from lib.runs import find_runs
 
 VOID = {"meta", "img", "br", "input"}
-PICTURES = ["Loss", "Gradient norm and clipping", "Gradient and activation by layer",
+PICTURES = ["Loss", "Gradient norm and clipping", "Cosine between tokens", "Gradient and activation by layer",
             "Before training, and by theory", "Every layer at every step", "Branch over stream", "Attention heads"]
 
 
@@ -119,7 +119,7 @@ class Report(MadeRuns):
                      "p/seed-1, p/seed-2: one step is logged, a map needs two"):
             self.assertIn("Left out: " + note, page.texts["note"])
         self.assertEqual(page.images, PICTURES)
-        self.assertEqual(self.report("p").images, [PICTURES[2], PICTURES[3], *PICTURES[5:]])
+        self.assertEqual(self.report("p").images, [*PICTURES[2:5], *PICTURES[6:]])
 
     def test_numbers_are_those_of_the_logs_and_a_long_run_is_thinned(self):
         run = self.make("long", steps=(1, *range(10, 20_000, 10)), model__n_layer=2, decay=0.1)

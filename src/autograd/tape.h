@@ -129,8 +129,8 @@ class Tape {
   // Null if `input` is absent or needs no gradient.
   Real* add_to(const Var<Real>& input);
 
-  // input.grad += output.grad, of the same shape. The first contribution shares the buffer of output.grad; a
-  // later one copies it first.
+  // input.grad += output.grad, of the same shape. If input has no gradient yet, it shares output's buffer;
+  // accumulate() copies a shared buffer before it is added to.
   void alias_gradient(const Var<Real>& output, const Var<Real>& input);
 
   // --- for the model ---------------------------------------------------------------------------------------

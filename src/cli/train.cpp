@@ -59,15 +59,16 @@ class TrainingDisplay : public TrainObserver {
 };
 
 // Usage Error if the config differs from the folder's in keys that a resumed run must keep. Prints a change
-// of train.steps, since it changes the schedule.
+// of train.steps, which changes every schedule but the constant one.
 void check_resumed_config(const RunConfig& config, const RunFolder& folder, ProgressDisplay& line) {
   const RunConfig before = load_config(folder.file(config_file), {}, {.need_data = false}).config;
   if (const std::string keys = fixed_differences(before, config); !keys.empty())
     refuse("resume", "the config differs from ", folder.file(config_file), " in ", keys,
            "; set it back, or start another run with --out DIR");
+  const bool is_constant = config.train.schedule == ScheduleKind::constant;
   if (before.train.steps != config.train.steps)
     line.say(text("train.steps changes: ", before.train.steps, " -> ", config.train.steps,
-                  "; so does the learning rate schedule"));
+                  is_constant ? "" : "; so does the learning rate schedule"));
 }
 
 // Resumes from the folder's checkpoint, or starts at step 0. False: the run is finished. `folder` is nullptr

@@ -91,7 +91,7 @@ struct Condition {
   std::string otherwise;  // why the key has no effect if the condition does not hold
 };
 
-// A condition of a row, and the value that the key takes if it does not hold; null: the key's default.
+// A condition of a row, and the value that the key takes if the condition fails (null: the key's default).
 struct Need {
   Condition condition;
   Json otherwise = {};

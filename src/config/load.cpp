@@ -168,9 +168,8 @@ class Loader {
     set(field, field.get(loaded_.config), words);
   }
 
-  // Gives keys without effect the values that they resolve to. The first pass sets the keys whose unmet need
-  // prescribes a value, since the needs of other keys may test them; the second sets the rest to their
-  // defaults.
+  // Gives keys without effect the values that they resolve to: first the keys whose unmet need prescribes a
+  // value, because the needs of other keys test these; then the rest, to their defaults.
   void settle_keys_without_effect() {
     for (const Field& field : fields()) {
       const Need* unmet = field.unmet_need(loaded_.config);

@@ -1,8 +1,9 @@
 // Parallel loops, all of them OpenMP's.
 //
-// A caller cuts its work into chunks whose boundaries do not depend on the number of threads, and one thread
-// computes a chunk. So a kernel that writes a disjoint part of its output for each chunk, or one partial sum
-// for each chunk that are added in order afterwards, gives the same bits at any number of threads.
+// One thread computes an item. A caller that writes a disjoint part of its output for each item gives the
+// same bits at any number of threads. A caller that sums over items has one partial sum for each of them,
+// adds these in order afterwards, and cuts its items at boundaries that do not depend on the number of
+// threads.
 #pragma once
 
 #include <omp.h>

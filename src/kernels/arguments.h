@@ -146,7 +146,7 @@ struct AdamW {
   Real inv_sqrt_correction2;  // 1 / sqrt(1 - beta2^t)
 };
 
-// v = momentum*v + g; w = w (1 - lr*wd) - lr v.
+// v = momentum*v + gradient_scale*g; w = w decay - lr v. The optimiser sets decay to 1 - lr*wd or 1.
 template <class Real>
 struct MomentumStep {
   Real gradient_scale;

@@ -11,10 +11,10 @@ namespace normscope {
 
 constexpr Index row_block = 32;
 
-// Call body(begin, end, of_block) for each block of rows of a norm, where the sums over rows in `of_block`
-// are zeroed for the block to add to, and add them to those of `gradients` in the order of the blocks. Sums
-// of features have `width` numbers. Each thread zeroes its own sums: cache lines that another core has
-// written are slow to load.
+// Call body(begin, end, of_block) for each block of rows of a norm. Each block gets zeroed sums of its own in
+// `of_block`; when all blocks are done, these are added to `gradients` in the order of the blocks. Sums of
+// features have `width` numbers. Each thread zeroes its own sums: cache lines that another core has written
+// are slow to load.
 template <class Real, class Body>
 void norm_backward_blocks(Index rows, Index width, const NormGradients<Real>& gradients, Body body) {
   using Gradients = NormGradients<Real>;
@@ -61,8 +61,8 @@ void layer_norm_backward(const LayerNorm<Real>& norm, const NormGradients<Real>&
   });
 }
 
-// Columns [begin, end) of a group of rows of a batch norm. Their transpose is normalised by layer norm,
-// without gain and bias, in scratch of the calling thread.
+// Batch norm of columns [begin, end) of one group of rows: they are transposed in scratch of the calling
+// thread, so that a column becomes a row, and normalised by layer norm without gain and bias.
 template <class Real>
 struct NormColumns {
   const BatchNorm<Real>& norm;

@@ -13,8 +13,8 @@
 
 namespace normscope {
 
-// Serial kernels: each works on the range it is given, in one thread. The drivers in kernels/rows.h and
-// kernels/pointwise.h, which say what each kernel computes, cut the work.
+// Serial kernels: each works on the range it is given, in one thread. kernels/arguments.h has their formulas.
+// The drivers in kernels/rows.h and kernels/pointwise.h, and the optimiser, cut the work.
 template <class Real>
 struct KernelTable {
   void (*layer_norm_forward)(const LayerNorm<Real>&, Index begin, Index end, Real* y);

@@ -36,7 +36,7 @@ struct Parameter {
   std::vector<Index> shape;
   Role role;
   int layer;               // 0: embeddings; 1..L: blocks; L+1: final norm and head
-  Index offset;            // first element in the block
+  Index offset;            // first element in the buffer
   Index size;              // elements
   double init_factor = 1;  // the placement's factor on a matrix's initial values (for qkv, on v's alone)
   std::optional<double> start = {};  // the initial value of a learned branch scale
@@ -78,12 +78,12 @@ class ParameterLayout {
   ParameterLayout(const ModelConfig& config, Index vocab_size);
 
   const std::vector<Parameter>& list() const { return list_; }
-  // Running means and variances of batch norm, in a block of their own (RunningStatistics).
+  // Running means and variances of batch norm, in a buffer of their own (RunningStatistics).
   const std::vector<Parameter>& buffers() const { return buffers_; }
   Index buffer_size() const;  // numbers of that block
   const Parameter& operator[](int index) const { return list_[static_cast<std::size_t>(index)]; }
   int find(std::string_view name) const;            // the index, or no_parameter
-  Index padded_size() const { return padded_size_; }  // elements of the block, padding included
+  Index padded_size() const { return padded_size_; }  // elements of the buffer, padding included
   Index count() const;                              // numbers of the parameters
   Index matmul_param_count() const;                 // elements of the matrices in GEMMs: blocks and head
 
@@ -125,7 +125,7 @@ class ParameterBuffer {
 
 // Draw every parameter from (seed, its name) alone: unit normals or uniforms, scaled by the config's init.
 // Gains start at 1, biases and ReZero's scales at 0. So configs that differ in norm or placement share their
-// weights.
+// weights, but for the factors that a placement puts on them.
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
                 ParameterBuffer<Real>& parameters);

@@ -70,8 +70,9 @@ struct LoadedModel {
   Model<float> model;
 };
 
-// The file of the newest weights of a run folder: model.safetensors unless checkpoint.safetensors is of a later
-// step; else checkpoint.safetensors, else best.safetensors. Reads no more than headers. A file stands for itself.
+// The file of the newest weights of a run folder: of model.safetensors and checkpoint.safetensors the one of
+// the later step (the model at a tie); without both, best.safetensors. Reads no more than headers. A file
+// stands for itself.
 // Errors: a damaged header; no weights (usage), with the reason: the run diverged first, was killed first, is
 // no run.
 std::string newest_weights(const std::string& run_or_file);

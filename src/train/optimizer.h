@@ -11,7 +11,7 @@
 
 namespace normscope {
 
-// The rate of update s = 1..S with w = warmup_steps: lr*s/w for s <= w, then, with p = (s-w)/(S-w),
+// The learning rate at s = 1..S with w = warmup_steps: lr*s/w for s <= w, then, with p = (s-w)/(S-w),
 //   cosine    min_lr + (lr - min_lr)(1 + cos(pi p))/2
 //   linear    lr + (min_lr - lr) p
 //   constant  lr

@@ -118,9 +118,8 @@ bool Trainer::resume() {
   return true;
 }
 
-// Opens the logs of a run before it changes anything: if another version wrote them, the Error leaves the
-// folder as it was. Removes the summary before it cuts them: a kill must not leave a summary of later steps
-// than the logs have.
+// First opens the logs, so that an Error about their format leaves the folder as it was; then removes the
+// summary, since a kill must not leave a summary of later steps than the logs have; then cuts the logs.
 void Trainer::begin() {
   first_step_ = state_.step + 1;
   if (!folder_) return;

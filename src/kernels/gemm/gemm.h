@@ -11,9 +11,9 @@
 //   macro_kernel()                       microkernel.h: for each band of MR rows, for each panel of B
 //   micro_kernel()                       microkernel.h: MR x NR sums in registers over KC steps of k
 //
-// Determinism: the blocks of k depend on the shape alone, and each element of C is one chain of
-// multiply-adds over the k of a block, blocks in ascending order. So no bit depends on the number of threads,
-// on the tile of C that an element falls into, or on the thread that computes it.
+// Determinism: the blocks of k depend on the shapes, transposes and epilogue alone, and each element of C is
+// one chain of multiply-adds over the k of a block, blocks in ascending order. So no bit depends on the
+// number of threads, on the tile of C that an element falls into, or on the thread that computes it.
 #pragma once
 
 #include <string>

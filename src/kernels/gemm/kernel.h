@@ -9,8 +9,8 @@
 
 namespace normscope {
 
-// An element of an operand as the micro-kernel reads it is one step of k as a float, or two steps of k in
-// bf16, the first in the low half. If k is odd, the high half of the last element is zero.
+// A packed element holds one step of k (a float) or two (a pair of bf16, the earlier one in the low half). If
+// k is odd, the high half of the last element is zero.
 using Bf16Pair = std::uint32_t;
 
 template <class Element>

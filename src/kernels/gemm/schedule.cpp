@@ -36,7 +36,8 @@ struct Grid {
 // panel of B in a block of k.
 Grid cut(Index m, Index n, Index mr, Index nr, Index panel_size, Index wanted) {
   constexpr Index max_cols = 512, max_bands = 8;
-  // Panels that many bands read take half of the L2 cache at most, 512 KiB.
+  // If more than 16 bands read the panels of a tile, these take at most 512 KiB, half of an L2 cache of 1
+  // MiB.
   constexpr Index many_bands = 16, max_numbers = 128 * 1024;
   const Index bands = block_count(m, mr), panels = block_count(n, nr);
   Index tile_panels = std::min(panels, max_cols / nr);
@@ -130,8 +131,8 @@ struct KBlock {
   Matrix<float> a() const { return product.a.part(0, first, m(), steps); }
   Matrix<float> b() const { return product.b.part(first, 0, steps, n()); }
 
-  // B for the micro-kernel, in scratch of the calling thread. Only tall tiles read it in place, and only
-  // where several of its rows share a page: otherwise TLB misses dominate.
+  // B for the micro-kernel, in scratch of the calling thread. It is read in place only by tall tiles (MR >
+  // 8), and only if several rows of B share a page: otherwise TLB misses dominate.
   OperandB<Element> prepare_b() const {
     if constexpr (std::is_same_v<Element, float>) {
       const bool can_read_in_place = kernel.mr > 8 && product.b.ld <= 256;
@@ -189,8 +190,8 @@ void gemm_tiles(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
 }
 
 // Split-K for dW, where k runs over the rows of activations: each thread computes whole blocks of k and packs
-// rows that no other thread reads. Partial C's are added in the order of k, so the bits are those of one
-// thread.
+// rows that no other thread reads. The blocks are those of one thread, and their partial C's are added in the
+// order of k, so the bits are too.
 bool can_split_k(const Gemm<float>& g, Index k_blocks) {
   return g.a.transposed && g.epilogue.bias == nullptr && !g.epilogue.derivative &&
          (k_blocks - 1) * g.c.size() <= split_max;

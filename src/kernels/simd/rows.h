@@ -63,14 +63,14 @@ inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index 
   }
 }
 
-// The factor of the backward's term along x̂: (σ + eps)/σ with eps outside the root, else 1.
-inline float inv_sigma(const LayerNorm<float>& norm, float rstd) {
+// The factor of mean(g x̂) in the backward: (σ + eps)/σ with eps outside the root, else 1.
+inline float eps_correction(const LayerNorm<float>& norm, float rstd) {
   if (!norm.eps_outside) return 1;
   const float sigma = 1 / rstd - norm.eps;
   return sigma > 0 ? 1 / (sigma * rstd) : 0;
 }
 
-// dx = rstd (g - mean(g) - x̂ proj), proj = inv_sigma mean(g x̂), g = gain*dy; without centring the term
+// dx = rstd (g - mean(g) - x̂ proj), proj = eps_correction mean(g x̂), g = gain*dy; without centring the term
 // mean(g) is absent. Rounding leaves x̂ a small mean; its contribution is subtracted, so that the sum of dx
 // stays 0 even if dx is large.
 inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradients<float>& gradients,
@@ -94,7 +94,7 @@ inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradient
         if (dgain != nullptr) add_into(dgain + feature + i, 1, d * normed, part);
         if (dbias != nullptr) part.put(dbias + feature + i, part.get(dbias + feature + i) + d);
       });
-      const float proj = norm.detached ? 0 : inv_sigma(norm, r) * total(sum_gx) / n;
+      const float proj = norm.detached ? 0 : eps_correction(norm, r) * total(sum_gx) / n;
       const bool through_mean = norm.centred && !norm.detached;
       const float mean_g = through_mean ? (total(sum_g) - proj * total(sum_x)) / n : 0;
       for_each_vector(width, [&](Index i, auto part) {

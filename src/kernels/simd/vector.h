@@ -112,7 +112,8 @@ inline void for_each_vector(Index n, Body&& body) {
 // --- sums, in one order on every instruction set ---
 //
 // A sum is taken as if vectors had 16 lanes: number i is added to lane i mod 16, and at the end the lanes are
-// added by halves. One vector holds these lanes with AVX-512, two with AVX2, four with NEON.
+// added by halves (doubles: one by one). One vector holds these lanes with AVX-512, two with AVX2, four with
+// NEON.
 
 constexpr Index sum_width = 16, vectors_per_sum = sum_width / lanes;
 
