@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures of a model that need more than a row of a log: every tensor of one batch (`normscope probe --dump`, the first
+"""Measures of a model that need more than a row of a log: every tensor of one batch (`normscope probe --dump`, first
 batch of the config's seed). RUN stands for its newest weights. By layer l of the residual stream x_l, 0 the embedding:
 
   lens           loss (nats) of final norm and head on x_l; the norm takes the statistics of x_l
@@ -71,7 +71,8 @@ class Model:
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
         self.path, self.vocabulary = printable(path), metadata.get("vocab")
         self.tensors = found if "act.0.stream" in found else self.dump(self.weights)
-        self.streams = [self.tensors[f"act.{l}.stream"].astype(float) for l in range(self.config["model"]["n_layer"] + 1)]
+        layers = range(self.config["model"]["n_layer"] + 1)
+        self.streams = [self.tensors[f"act.{layer}.stream"].astype(float) for layer in layers]
 
     def dump(self, weights):
         """Every tensor of the batch, computed by `normscope probe` from these weights at the model's step."""
@@ -83,7 +84,8 @@ class Model:
             done = ask("probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump",
                        "--out", folder / "probe", purpose="computes the tensors")
             if done.returncode != 0:
-                last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1].partition("; the rows are in ")[0]
+                last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1]
+                last = last.partition("; the rows are in ")[0]
                 raise ScriptError(printable(last.replace(name, self.path)), done.returncode)
             return safetensors_io.read(folder / "dump")[0]
 
@@ -120,7 +122,8 @@ def unit(x):
 def token_cosine(model):
     """The mean cosine in each layer: |sum u|^2 of T unit vectors u is T plus the sum over ordered pairs."""
     length = model.streams[0].shape[1]
-    return [(((unit(x).sum(1) ** 2).sum(-1) - length) / (length * (length - 1))).mean() for x in model.streams if length > 1]
+    pairs = length * (length - 1)
+    return [(((unit(x).sum(1) ** 2).sum(-1) - length) / pairs).mean() for x in model.streams if pairs > 0]
 
 
 def kurtosis(model):
@@ -146,8 +149,8 @@ def influence(model):
 def noisy(weights, draw, size=NOISE):
     """The weights {name: array} with every entry of the blocks' matrices multiplied by 1 + size * N(0, 1)."""
     random = np.random.default_rng(draw)
-    return {name: array * (1 + size * random.standard_normal(array.shape)) if name.startswith("blocks.") and array.ndim == 2
-            else array for name, array in weights.items()}
+    return {name: array * (1 + size * random.standard_normal(array.shape))
+            if name.startswith("blocks.") and array.ndim == 2 else array for name, array in weights.items()}
 
 
 def amplification(model):
@@ -155,7 +158,8 @@ def amplification(model):
     total = np.zeros(len(model.streams))
     for draw in range(DRAWS):
         moved = model.dump(noisy(model.weights, draw))
-        total += [((moved[f"act.{layer}.stream"] - x) ** 2).sum() / (x * x).sum() for layer, x in enumerate(model.streams)]
+        total += [((moved[f"act.{layer}.stream"] - x) ** 2).sum() / (x * x).sum()
+                  for layer, x in enumerate(model.streams)]
     return list(total / DRAWS / NOISE ** 2)
 
 
@@ -173,7 +177,8 @@ def sharpness(model):
 
     def gradient(w):
         parts = dict(zip(names, np.split(w, np.cumsum(sizes)[:-1])))
-        moved = {name: parts[name].reshape(array.shape) if name in parts else array for name, array in model.weights.items()}
+        moved = {name: parts[name].reshape(array.shape) if name in parts else array
+                 for name, array in model.weights.items()}
         tensors = model.dump(moved)
         return vector(tensors[f"grad.{name}"] for name in names)
 
@@ -215,10 +220,11 @@ def validation_windows(model):
 
 
 def freeze(model, average=lambda rows: rows.mean((0, 1), keepdims=True)):
-    """What each norm does: {"loss", "all": rise with all norms frozen, "norms": {name: {"deviation", "spread", "rise"}}}.
-    `deviation`: the average that is frozen; `spread`: standard deviation over average of the rows' own; rises, in nats,
-    are of the loss on the validation text. `average`: from the deviations (B, T, groups, 1) to what is frozen. ScriptError: a
-    norm that divides no row by a number of its own."""
+    """The part of each norm: {"loss", "characters" over which it is taken, "all": rise with all norms frozen, "norms":
+    {name: {"deviation", "spread", "rise"}}}. `deviation`: the average that is frozen; `spread`: standard deviation over
+    average of the rows' own; rises, in nats, are of the loss on the validation text. `average`: a function of the
+    deviations (B, T, groups, 1) that returns what is frozen. ScriptError: a norm that divides no row by a number of
+    its own."""
     config = completed(model.config["model"])
     weights = {name: array.astype(float) for name, array in model.weights.items()}
     if NORMS[config["norm"]]["over"] not in ("features", "groups"):
@@ -238,7 +244,7 @@ def freeze(model, average=lambda rows: rows.mean((0, 1), keepdims=True)):
 
     whole = loss({})
     frozen = {name: average(deviations) for name, deviations in rows.items()}
-    return {"loss": whole, "all": loss(frozen) - whole, "norms": {
+    return {"loss": whole, "characters": tokens.size, "all": loss(frozen) - whole, "norms": {
         name: {"deviation": float(deviations.mean()), "spread": float(deviations.std() / deviations.mean()),
                "rise": loss({name: frozen[name]}) - whole} for name, deviations in rows.items()}}
 
@@ -246,8 +252,8 @@ def freeze(model, average=lambda rows: rows.mean((0, 1), keepdims=True)):
 # ---- the command ------------------------------------------------------------------------------------------------
 
 
-LAYERS = {"lens": lens, "rank": rank, "token_cosine": token_cosine, "kurtosis": kurtosis, "dead": dead, "influence": influence,
-          "amplification": amplification}
+LAYERS = {"lens": lens, "rank": rank, "token_cosine": token_cosine, "kurtosis": kurtosis, "dead": dead,
+          "influence": influence, "amplification": amplification}
 EVERY = (*LAYERS, "sharpness")
 
 
@@ -276,7 +282,8 @@ def finite(value):
 def run():
     """Reads the command line and prints the table."""
     parser = Parser("measure", __doc__)
-    parser.add_argument("model", metavar="RUN|FILE", help="a run folder, a safetensors file of weights, or an exchange file")
+    parser.add_argument("model", metavar="RUN|FILE",
+                        help="a run folder, a safetensors file of weights, or an exchange file")
     parser.add_argument("--only", metavar="NAME", action="append", choices=EVERY, help="this measure; may be repeated")
     parser.add_argument("--freeze", action="store_true", help="instead, the rise of the loss with frozen norms")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
@@ -295,7 +302,8 @@ def run():
 
 def print_frozen(model, found):
     """Prints the table of frozen norms."""
-    print(f"{model.path}, step {model.step}: loss {found['loss']:.4f} on {CHARACTERS} characters of the validation text")
+    print(f"{model.path}, step {model.step}: loss {found['loss']:.4f} on {found['characters']} characters of the "
+          "validation text")
     lines = [[name, *(f"{row[key]:.4g}" for key in ("deviation", "spread", "rise"))]
              for name, row in found["norms"].items()]
     titles = ["frozen norm", "deviation", "spread", "rise of the loss"]
@@ -306,12 +314,20 @@ def print_measures(model, found):
     """Prints the table of layers, and the sharpness."""
     rows = found["layers"]
     print(f"{model.path}, step {model.step}: loss {found['loss']:.4f}")
-    cells = [["" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+
+    def cell(value):
+        if isinstance(value, float):
+            return f"{value:.5g}"
+        return "" if value is None else str(value)
+
+    cells = [[cell(value) for value in row.values()] for row in rows]
     print(*table_of(list(zip(rows[-1], *cells))), sep="\n")
     if found.get("sharpness"):
-        print(f"sharpness {found['sharpness']:.4g}: gradient descent is unstable at rates above {2 / found['sharpness']:.2g}")
+        limit = 2 / found["sharpness"]
+        print(f"sharpness {found['sharpness']:.4g}: gradient descent is unstable at rates above {limit:.2g}")
     elif "sharpness" in found:
-        print("no sharpness: it is not a number above 0, or the model has ReLU, whose kinks spoil differences of gradients")
+        print("no sharpness: it is not a number above 0, or the model has ReLU, whose kinks spoil differences of "
+              "gradients")
 
 
 if __name__ == "__main__":

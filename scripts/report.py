@@ -115,8 +115,9 @@ def pictures(groups):
          "clipping multiplies the gradient. The norm may look healthy although the first blocks get nothing: see the "
          "next picture.",
          plot_steps.Steps, plot_steps.plot),
-        ("Cosine between tokens", "How alike the vectors of a sequence's tokens are after each block. At 1 all tokens have one "
-         "vector, which says why no gradient gets through in the next picture.", TokenCosine, plot_cosine.plot),
+        ("Cosine between tokens", "How alike the vectors of a sequence's tokens are after each block. At 1 all tokens "
+         "have one vector, which is why hardly any gradient gets through in the next picture.",
+         TokenCosine, plot_cosine.plot),
         ("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the first "
          "blocks; one that falls by powers of ten does not.", Site, plot_layers.plot),
         ("Before training, and by theory", "Points: the first logged step; dashed: the values that scripts/predict.py "

@@ -82,7 +82,7 @@ class Interruption(ResumeTest):
         self.assertEqual(code, 130, stderr)
         run = Run(self.path("run"))
         steps = run.summary["steps"] + 7
-        self.assertIn("schedule", self.resume(run, "--set", f"train.steps={steps}").stdout)
+        self.assertIn("train.steps changes", self.resume(run, "--set", f"train.steps={steps}").stdout)
         whole = self.train("whole", ENDLESS, "--set", f"train.steps={steps}")
         self.assert_same_results(run, whole, files=("model.safetensors",))
 

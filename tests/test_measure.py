@@ -210,7 +210,7 @@ class Measure(CliTest):
         table = self.script("measure.py", run.path, "--only", "influence", "--only", "sharpness").stdout
         self.assertRegex(table, r"\A.*: loss \d\.\d{4}\nlayer +influence\n0\n1 +0\.\d+\n2 +0\.\d+\nno sharpness: .*ReLU")
         table = self.script("measure.py", run.path, "--freeze").stdout
-        self.assertRegex(table, r"\A.*: loss \d\.\d{4} on 2048 .*\nfrozen norm .*\nblocks.0.attn_norm +\d[^\n]+\n(.*\n){3}final_norm .*\nall ")
+        self.assertRegex(table, r"\A.*: loss \d\.\d{4} on 592 .*\nfrozen norm .*\nblocks.0.attn_norm +\d[^\n]+\n(.*\n){3}final_norm .*\nall ")
         frozen = json.loads(self.script("measure.py", run.path, "--freeze", "--json").stdout)
         self.assertEqual(list(frozen["norms"]), [f"blocks.{b}.{part}_norm" for b in (0, 1) for part in ("attn", "ffn")] + ["final_norm"])
         found = self.script("measure.py", self.trained("gelu").path, "--only", "sharpness").stdout

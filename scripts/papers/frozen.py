@@ -59,7 +59,7 @@ def table(runs):
 def picture(runs):
     colors = dict(zip(NORMS, PALETTE))
     figure, axes = figure_of(len(PLACEMENTS), "The rise of the loss with one norm frozen",
-                             "mean (bars) and range (lines) of the seeds; a bar is a norm, in the order of the forward pass",
+                             "mean (bars) and range (lines) of the seeds; a bar is a norm, in the forward pass's order",
                              [(name, color, "-") for name, color in colors.items()])
     highest = max(max(row["rises"][:-1]) for row in runs.rows)
     for panel, (placement, names) in zip(axes, PLACEMENTS.items()):

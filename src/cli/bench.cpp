@@ -126,7 +126,7 @@ struct Measurement {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Measurement, threads, precision, step_ms, tokens_per_s, gflops,
                                    sgemm_gflops, share, log_overhead, peak_mb, ops)
 
-// Times training steps on random text. Plain and logged steps alternate, so that both run under the same load.
+// Times training steps on random text. Plain and logged steps alternate, so both run under the same load.
 Times time_steps(const RunConfig& config, Index steps) {
   require_memory(config.model, vocabulary_size, config.train.batch_size);
   std::vector<Token> tokens(std::max<Index>(100'000, 2 * config.model.context));

@@ -38,8 +38,8 @@ void for_each_character(std::string_view text, std::string_view topic, std::stri
 }
 
 constexpr const char* accent_hint =
-    "; Unicode writes a letter with its accent as one character (NFC) or as two (NFD): the corpus may have the "
-    "other form";
+    "; Unicode writes a letter with its accent as one character (NFC) or as two (NFD): the corpus may have "
+    "the other form";
 
 // True for Latin letters with an accent and for accents that follow their letter.
 bool is_accented(char32_t c) { return (c >= 0xC0 && c <= 0x24F) || (c >= 0x300 && c <= 0x36F); }

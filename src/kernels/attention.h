@@ -46,7 +46,7 @@ struct AttentionGradients {
   Real beta = 0;
 };
 
-// Attention of floats multiplies by our own kernels, since the products are too small for a library that packs
+// Attention of floats multiplies by our kernels, since the products are too small for a library that packs
 // both operands anew. Attention of doubles is the naive twin.
 void attention_forward(const Attention<float>& attention);
 void attention_forward(const Attention<double>& attention);

@@ -32,8 +32,8 @@ struct StepResult {
 
 class StepRunner {
  public:
-  // `model` and `train_text` must outlive the runner. A probe sets `dropout` to false. Ranks take micro-batches
-  // in turn: rank r of R computes numbers r, r+R, ...
+  // `model` and `train_text` must outlive the runner. A probe sets `dropout` to false. Ranks take
+  // micro-batches in turn: rank r of R computes numbers r, r+R, ...
   StepRunner(const RunConfig& config, Model<float>& model, std::span<const Token> train_text,
              bool dropout = true, const Ranks& ranks = one_rank());
 
