@@ -1,7 +1,7 @@
 """What the modules of scripts/papers are written with, under one name: claims, sweeps and probes, tables, pictures."""
 
 from lib.figures import DASHES, INK, LINES, MUTED, PALETTE
-from lib.panels import draw, name_ends, write_unit, scale_y, whole_x
+from lib.panels import draw, name_ends, scale_y, whole_x, write_unit
 from lib.papers import Claim, config_of, distance_from_law, learns, log_slope, stays_at_unigram
 from lib.papers_pictures import (COLORS, STYLES, Law, Line, beside_laws, by_layer, depth_ticks, drawing, figure_of,
                                  losses_by_rate, seeds_of)

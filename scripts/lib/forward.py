@@ -53,7 +53,7 @@ class Transformer:
 
     def __init__(self, config, weights, norm=None, progress=math.inf):
         self.model, self.progress = completed(config["model"]), progress
-        self.weights = {name: array.astype(float) for name, array in weights.items()}
+        self.weights = {name: array.astype(float, copy=False) for name, array in weights.items()}
         self.norm = norm or (lambda name, x: normed(self.model, self.weights, name, x))
         pairs = placements(self.model)
         self.sublayers = [(block, part, PLACEMENTS[place]) for block, pair in enumerate(pairs)

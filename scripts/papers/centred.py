@@ -42,7 +42,7 @@ def claims(means):
                     of_blocks(means["before training"][norm, placement]).mean(), low, high)
     for placement, norm, low in (*((placement, "rmsnorm", 0.33) for placement in PLACEMENTS),
                                  ("pre", "layernorm", 0.33), ("sandwich", "layernorm", 0)):
-        yield Claim(f"{placement}, {norm}, after: the same", of_blocks(means["after"][norm, placement]).mean(), low, 3)
+        yield Claim(f"{placement}, {norm}, after: C mean²/mean square", of_blocks(means["after"][norm, placement]).mean(), low, 3)
 
 
 def table(means):

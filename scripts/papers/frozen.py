@@ -1,7 +1,7 @@
 """Baroni et al. 2025: what each norm does in a trained model, by the rise of the loss when it divides by an average."""
 
 import measure
-from lib.experiment import INK, PALETTE, Claim, choices, drawing, figure_of, learns, markdown, np, write_unit, spread
+from lib.experiment import INK, PALETTE, Claim, choices, drawing, figure_of, learns, markdown, np, spread, write_unit
 
 PLACEMENTS = {"pre": ("attn", "FFN"), "sandwich": ("attn", "attn out", "FFN", "FFN out"), "post": ("attn", "FFN"),
               "deepnorm": ("attn", "FFN")}  # the norms of a block, in their order

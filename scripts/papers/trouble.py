@@ -4,6 +4,8 @@ from lib.experiment import STYLES, Claim, Law, Line, by_layer, placements, read_
 
 PLACEMENTS = placements("pre", "post")
 TIMES = ("before training", "after five steps")
+GRADIENT = "gradient at the embedding over that after the last block"
+COSINE = "cosine of two tokens after the last block"
 
 
 def layers(run):
@@ -25,13 +27,12 @@ def claims(runs):
     def cosine(placement, time):
         return float(runs.measured("layers", **PLACEMENTS[placement])[:, TIMES.index(time), 1, -1].mean())
 
-    yield Claim("post, before training: gradient at the embedding over that after the last block",
-                gradient("post", TIMES[0]), 0.7, 3)
-    yield Claim("post, after five steps: the same", gradient("post", TIMES[1]), 0, 0.1)
-    yield Claim("pre, after five steps: the same", gradient("pre", TIMES[1]), 1, 20)
-    yield Claim("post, before training: cosine of two tokens after the last block", cosine("post", TIMES[0]), 0.97, 1)
-    yield Claim("post, after five steps: the same", cosine("post", TIMES[1]), 0.999, 1)
-    yield Claim("pre, after five steps: the same", cosine("pre", TIMES[1]), 0, 0.9, holds=False)
+    yield Claim(f"post, before training: {GRADIENT}", gradient("post", TIMES[0]), 0.7, 3)
+    yield Claim(f"post, after five steps: {GRADIENT}", gradient("post", TIMES[1]), 0, 0.1)
+    yield Claim(f"pre, after five steps: {GRADIENT}", gradient("pre", TIMES[1]), 1, 20)
+    yield Claim(f"post, before training: {COSINE}", cosine("post", TIMES[0]), 0.97, 1)
+    yield Claim(f"post, after five steps: {COSINE}", cosine("post", TIMES[1]), 0.999, 1)
+    yield Claim(f"pre, after five steps: {COSINE}", cosine("pre", TIMES[1]), 0, 0.9, holds=False)
 
 
 def picture(runs):

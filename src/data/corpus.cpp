@@ -174,7 +174,7 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
   corpus.hash = fnv1a_basis;
   std::vector<std::string> texts;
   std::vector<bool> occurs(last_code_point + 1);  // by code point
-  Index characters = 0, of_paths = 0;  // in all; in `paths`
+  Index characters = 0, of_paths = 0;             // in all; in `paths`
   for (const std::string& file : files) {
     const bool is_validation = texts.size() == paths.size();
     if (is_validation)

@@ -69,8 +69,8 @@ void SiteStatistics::clear() {
 
 SiteSums& SiteStatistics::at(SiteId id) {
   const auto found = std::ranges::lower_bound(ids_, id);
-  require(found != ids_.end() && *found == id, "logs", "a tap at a site without a row: layer ",
-          id.layer, ", ", name_of(id.site));
+  require(found != ids_.end() && *found == id, "logs", "a tap at a site without a row: layer ", id.layer,
+          ", ", name_of(id.site));
   return sites_[found - ids_.begin()];
 }
 
@@ -86,7 +86,7 @@ void SiteStatistics::on_gradient(SiteId id, const Matrix<float>& x) {
 
 void SiteStatistics::on_branch(SiteId output, float alpha, const Matrix<float>& branch) {
   const SiteId stream = output.site == Site::attn_out ? SiteId{output.layer - 1, Site::stream}
-                                                     : SiteId{output.layer, Site::stream_mid};
+                                                      : SiteId{output.layer, Site::stream_mid};
   SiteSums& sums = at(output);
   sums.branch_squares += sum_squares(branch.size(), branch.data);
   sums.stream_squares = double{alpha} * double{alpha} * at(stream).value.sum_squares;
