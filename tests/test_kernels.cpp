@@ -401,7 +401,7 @@ TEST_CASE("kernel: sums of squares beyond the range of a float") {
     // An update by so much: lr 1, and no momentum.
     std::vector<float> w(x.size()), v(x.size());
     const WeightChange change =
-        kernels<float>().momentum_step(n, {-1, 0, 1, 1}, x.data(), w.data(), v.data());
+        kernels<float>().update(n, Sgd<float>{-1, 0, 1, 1}, x.data(), w.data(), v.data(), v.data());
     CHECK(change.before == 0);
     CHECK(std::abs(change.change / want.sum_squares - 1) <= 1e-6);
   }
@@ -423,17 +423,15 @@ TEST_CASE("kernel: optimisers equal their twins") {
       CHECK(std::abs(a.before - b.before) <= 1e-5 * b.before);
       CHECK(std::abs(a.change - b.change) <= 1e-4 * b.change);
     };
-    const AdamW<float> adam{0.7f, 0.9f, 0.99f, 0.1f, 0.01f, 1e-8f, 0.999f, 0.01f, 2};
-    const AdamW<double> adam2{0.7f, 0.9f, 0.99f, 0.1f, 0.01f, 1e-8f, 0.999f, 0.01f, 2};
-    const KernelTable<float>& fast = kernels<float>();
-    const KernelTable<double>& naive = kernels<double>();
-    const WeightChange change = fast.adamw(n, adam, g.data(), w.data(), m.data(), v.data());
-    same(change, naive.adamw(n, adam2, in_double(g).data(), w2.data(), m2.data(), v2.data()));
-
-    const WeightChange moved =
-        fast.momentum_step(n, {0.7f, 0.9f, 0.999f, 0.01f}, g.data(), w.data(), m.data());
-    same(moved,
-         naive.momentum_step(n, {0.7f, 0.9f, 0.999f, 0.01f}, in_double(g).data(), w2.data(), m2.data()));
+    const auto update_both = [&](const UpdateRule<float>& fast, const UpdateRule<double>& naive) {
+      const WeightChange change = kernels<float>().update(n, fast, g.data(), w.data(), m.data(), v.data());
+      same(change,
+           kernels<double>().update(n, naive, in_double(g).data(), w2.data(), m2.data(), v2.data()));
+    };
+    update_both(AdamW<float>{0.7f, 0.9f, 0.99f, 0.1f, 0.01f, 1e-8f, 0.999f, 0.01f, 2},
+                AdamW<double>{0.7f, 0.9f, 0.99f, 0.1f, 0.01f, 1e-8f, 0.999f, 0.01f, 2});
+    update_both(Sgd<float>{0.7f, 0.9f, 0.999f, 0.01f}, Sgd<double>{0.7f, 0.9f, 0.999f, 0.01f});
+    update_both(PlainSgd<float>{0.999f, 0.01f}, PlainSgd<double>{0.999f, 0.01f});
   }
 }
 

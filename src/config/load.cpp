@@ -251,12 +251,12 @@ class Loader {
       problem(key, where, text_path + " is a folder; expected a text file, or a list of them");
     } else if (options_.need_data && found == places.end()) {
       const std::string here = absolute_path(written);
-      const std::string places = here == text_path ? here : "neither " + text_path + " nor " + here;
+      const std::string missing = here == text_path ? here : "neither " + text_path + " nor " + here;
       std::string advice;
       if (options_.may_have_moved) advice = "; say where it is with --set " + key + "=FILE";
       if (written.filename() == "tinyshakespeare.txt")
         advice = "; scripts/get_tinyshakespeare.sh downloads it";
-      problem(key, where, "no such file: " + places + advice);
+      problem(key, where, "no such file: " + missing + advice);
     }
     return text_path;
   }

@@ -1,4 +1,4 @@
-// Arguments and results of the kernels: norms, softmax, optimisers, statistics.
+// Arguments and results of the kernels: norms, softmax, statistics.
 #pragma once
 
 #include "core/types.h"
@@ -101,7 +101,7 @@ struct CrossEntropy {
   SoftmaxStats<Real> stats = {};  // (rows): left by the forward for the backward
 };
 
-// --- elementwise functions, statistics, optimisers ---
+// --- elementwise functions, statistics ---
 
 // relu: max(0, x). relu2: its square (So et al. 2021, arXiv 2109.08668). gelu: x Φ(x), Φ the normal
 // distribution function (Hendrycks & Gimpel 2016), by erf. gelu_tanh: their tanh approximation, GPT-2's.
@@ -130,29 +130,6 @@ struct WeightChange {
   double before = 0, change = 0;
 
   void operator+=(const WeightChange& other) { before += other.before, change += other.change; }
-};
-
-// AdamW (Loshchilov & Hutter 2019), the arithmetic of PyTorch's: with the bias-corrected moments m̂ and v̂,
-//   w = w (1 - lr*wd) - lr m̂ / (sqrt(v̂) + eps)
-template <class Real>
-struct AdamW {
-  Real gradient_scale;  // from clipping
-  Real beta1, beta2;
-  // Rounded from double: with beta near 1, 1 - beta in float has no digits left.
-  Real one_minus_beta1, one_minus_beta2;
-  Real eps;
-  Real decay;                 // 1 - lr*wd, or 1 where no weight decay applies
-  Real step_size;             // lr / (1 - beta1^t)
-  Real inv_sqrt_correction2;  // 1 / sqrt(1 - beta2^t)
-};
-
-// v = momentum*v + gradient_scale*g; w = w decay - lr v. The optimiser sets decay to 1 - lr*wd or 1.
-template <class Real>
-struct MomentumStep {
-  Real gradient_scale;
-  Real momentum;
-  Real decay;
-  Real lr;
 };
 
 }  // namespace normscope

@@ -10,6 +10,7 @@
 #include "core/types.h"
 #include "kernels/arguments.h"
 #include "kernels/gemm/kernel.h"
+#include "kernels/update_rules.h"
 
 namespace normscope {
 
@@ -36,8 +37,9 @@ struct KernelTable {
   double (*dot)(Index n, const Real* a, const Real* b);
   double (*sum_squares)(Index n, const Real* x);
   TensorStats (*tensor_stats)(Index n, const Real* x);
-  WeightChange (*adamw)(Index n, const AdamW<Real>&, const Real* g, Real* w, Real* m, Real* v);
-  WeightChange (*momentum_step)(Index n, const MomentumStep<Real>&, const Real* g, Real* w, Real* v);
+
+  // Update the weights w by a rule; m and v are its moments.
+  WeightChange (*update)(Index n, const UpdateRule<Real>&, const Real* g, Real* w, Real* m, Real* v);
 };
 
 // All kernels of one instruction set.

@@ -110,49 +110,49 @@ void Optimizer<Real>::set_directions(double gradient_scale, const ParameterBuffe
 }
 
 template <class Real>
+UpdateRule<Real> Optimizer<Real>::rule_of(const ParameterPart& part, Index step, double lr,
+                                          double gradient_scale) const {
+  const TrainConfig& c = config_;
+  const Parameter& p = layout_[part.parameter];
+  const auto scale = static_cast<Real>(gradient_scale);
+  const auto decay = static_cast<Real>(p.is_matrix() ? 1 - lr * c.weight_decay : 1.0);
+  if (uses_muon(part)) {
+    const double rate = muon_rate(lr, part.size / p.cols(), p.cols());
+    return PlainSgd<Real>{.decay = decay, .lr = static_cast<Real>(rate)};
+  }
+  switch (c.optimizer) {
+    case OptimizerKind::adamw:
+    case OptimizerKind::muon:
+      return AdamW<Real>{
+          .gradient_scale = scale,
+          .beta1 = static_cast<Real>(c.beta1),
+          .beta2 = static_cast<Real>(c.beta2),
+          .one_minus_beta1 = static_cast<Real>(1 - c.beta1),
+          .one_minus_beta2 = static_cast<Real>(1 - c.beta2),
+          .eps = static_cast<Real>(c.adam_eps),
+          .decay = decay,
+          .step_size = static_cast<Real>(lr / (1 - portable::power(c.beta1, step))),
+          .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - portable::power(c.beta2, step)))};
+    case OptimizerKind::sgd:
+      return Sgd<Real>{.gradient_scale = scale,
+                       .momentum = static_cast<Real>(c.momentum),
+                       .decay = decay,
+                       .lr = static_cast<Real>(lr)};
+  }
+  fail("optimizer", "no code for optimizer number ", static_cast<int>(c.optimizer));
+}
+
+template <class Real>
 const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, double gradient_scale,
                                                          const ParameterBuffer<Real>& gradients,
                                                          ParameterBuffer<Real>& parameters) {
-  const TrainConfig& c = config_;
-  const AdamW<Real> adamw{
-      .gradient_scale = static_cast<Real>(gradient_scale),
-      .beta1 = static_cast<Real>(c.beta1),
-      .beta2 = static_cast<Real>(c.beta2),
-      .one_minus_beta1 = static_cast<Real>(1 - c.beta1),
-      .one_minus_beta2 = static_cast<Real>(1 - c.beta2),
-      .eps = static_cast<Real>(c.adam_eps),
-      .decay = 1,
-      .step_size = static_cast<Real>(lr / (1 - portable::power(c.beta1, step))),
-      .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - portable::power(c.beta2, step)))};
-  const MomentumStep<Real> sgd{.gradient_scale = static_cast<Real>(gradient_scale),
-                               .momentum = static_cast<Real>(c.momentum),
-                               .decay = 1,
-                               .lr = static_cast<Real>(lr)};
   set_directions(gradient_scale, gradients);
-  sums_.measure(changes_, [&](const auto& chunk) -> WeightChange {
+  sums_.measure(changes_, [&](const auto& chunk) {
     const ParameterPart& part = parts_[chunk.part];
-    const Parameter& p = layout_[part.parameter];
-    const auto decay = static_cast<Real>(p.is_matrix() ? 1 - lr * c.weight_decay : 1.0);
-    const Real* g = gradients.all().data() + chunk.begin;
-    Real* w = parameters.all().data() + chunk.begin;
-    Real *m = moments.first.data() + chunk.begin, *v = moments.second.data() + chunk.begin;
-    if (c.optimizer == OptimizerKind::sgd) {
-      MomentumStep<Real> rule = sgd;
-      rule.decay = decay;
-      return kernels<Real>().momentum_step(chunk.count, rule, g, w, m);
-    }
-    if (uses_muon(part)) {  // a step of SGD without momentum along the direction
-      const double rate = muon_rate(lr, part.size / p.cols(), p.cols());
-      const MomentumStep<Real> rule{
-          .gradient_scale = 1, .momentum = 0, .decay = decay, .lr = static_cast<Real>(rate)};
-      return kernels<Real>().momentum_step(chunk.count, rule, directions_.data() + chunk.begin, w, v);
-    }
-    if (c.optimizer == OptimizerKind::adamw || c.optimizer == OptimizerKind::muon) {
-      AdamW<Real> rule = adamw;
-      rule.decay = decay;
-      return kernels<Real>().adamw(chunk.count, rule, g, w, m, v);
-    }
-    fail("optimizer", "no code for optimizer number ", static_cast<int>(c.optimizer));
+    const std::vector<Real>& direction = uses_muon(part) ? directions_ : gradients.all();
+    return kernels<Real>().update(chunk.count, rule_of(part, step, lr, gradient_scale),
+                                  direction.data() + chunk.begin, parameters.all().data() + chunk.begin,
+                                  moments.first.data() + chunk.begin, moments.second.data() + chunk.begin);
   });
   return changes_;
 }

@@ -7,6 +7,7 @@
 #include "config/run_config.h"
 #include "core/parallel.h"
 #include "kernels/pointwise.h"
+#include "kernels/update_rules.h"
 #include "model/parameters.h"
 
 namespace normscope {
@@ -76,7 +77,7 @@ double clip_factor(double grad_clip, double l2);
 template <class Real>
 struct Moments {
   std::vector<Real> first;   // AdamW's m; the momentum of SGD and Muon
-  std::vector<Real> second;  // AdamW's v; Muon's last direction; 0 with SGD
+  std::vector<Real> second;  // AdamW's v; 0 of what SGD and Muon move
 };
 
 template <class Real>
@@ -95,6 +96,7 @@ class Optimizer {
 
  private:
   bool uses_muon(const ParameterPart& part) const;
+  UpdateRule<Real> rule_of(const ParameterPart& part, Index step, double lr, double gradient_scale) const;
   void set_directions(double gradient_scale, const ParameterBuffer<Real>& gradients);
 
   TrainConfig config_;

@@ -40,7 +40,7 @@ class Trainer {
   // Loads the folder's checkpoint. Returns false if there is none.
   bool resume();
 
-  // Trains to the last step, or until `stop` becomes true. Writes every file of the run folder. The thread
+  // Trains until something ends the run (see Ended), and writes every file of the run folder. The thread
   // count is chosen by trial up to `max_threads_tried`; 0: it stays as it is.
   RunRecord run(const std::atomic<bool>& stop, int max_threads_tried = 0);
 
@@ -49,7 +49,14 @@ class Trainer {
 
  private:
   struct Step;
-  enum class Ended { done, diverged, interrupted };  // how a run ends
+
+  // What ends a run; besides, an Error about a file passes through run().
+  enum class Ended {
+    done,         // the last step
+    diverged,     // a number that is not finite: a loss or gradient that may_skip() does not skip, a weight,
+                  // an evaluation, or a logit of the final sample
+    interrupted,  // `stop`, which signals set (cli/train.cpp); a checkpoint of the last step is written
+  };
 
   void begin();
 

@@ -50,18 +50,6 @@ void add_into(double& out, double beta, double contribution) {
   out = (beta == 0 ? 0 : beta * out) + contribution;
 }
 
-// Run update(i) for each weight and measure their change.
-template <class Update>
-WeightChange measured(Index n, const double* w, Update update) {
-  WeightChange total;
-  for (Index i = 0; i < n; ++i) {
-    const double before = w[i];
-    update(i);
-    total += {before * before, (w[i] - before) * (w[i] - before)};
-  }
-  return total;
-}
-
 void activation(Activation kind, Index n, const double* x, double* y, double* derivative) {
   for (Index i = 0; i < n; ++i) std::tie(y[i], derivative[i]) = at(kind, x[i]);
 }
@@ -107,21 +95,15 @@ TensorStats tensor_stats(Index n, const double* x) {
   return s;
 }
 
-WeightChange adamw(Index n, const AdamW<double>& step, const double* g, double* w, double* m, double* v) {
-  return measured(n, w, [&](Index i) {
-    const double gradient = g[i] * step.gradient_scale;
-    m[i] = step.beta1 * m[i] + step.one_minus_beta1 * gradient;
-    v[i] = step.beta2 * v[i] + step.one_minus_beta2 * gradient * gradient;
-    const double denominator = std::sqrt(v[i]) * step.inv_sqrt_correction2 + step.eps;
-    w[i] = w[i] * step.decay - step.step_size * m[i] / denominator;
-  });
-}
-
-WeightChange momentum_step(Index n, const MomentumStep<double>& step, const double* g, double* w, double* v) {
-  return measured(n, w, [&](Index i) {
-    v[i] = step.momentum * v[i] + g[i] * step.gradient_scale;
-    w[i] = w[i] * step.decay - step.lr * v[i];
-  });
+WeightChange update(Index n, const UpdateRule<double>& any_rule, const double* g, double* w, double* m,
+                    double* v) {
+  WeightChange total;
+  for (Index i = 0; i < n; ++i) {
+    const double before = w[i];
+    std::visit([&](const auto& rule) { rule(g[i], w[i], m[i], v[i]); }, any_rule);
+    total += {before * before, (w[i] - before) * (w[i] - before)};
+  }
+  return total;
 }
 
 // A group of features of a row that share a mean and a variance: `width` numbers from `first` on, whose gains
@@ -277,8 +259,7 @@ const KernelTable<double>& kernels<double>() {
       .dot = dot,
       .sum_squares = sum_squares,
       .tensor_stats = tensor_stats,
-      .adamw = adamw,
-      .momentum_step = momentum_step,
+      .update = update,
   };
   return twins;
 }

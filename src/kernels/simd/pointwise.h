@@ -4,6 +4,7 @@
 
 #include "kernels/arguments.h"
 #include "kernels/simd/vector.h"
+#include "kernels/update_rules.h"
 
 namespace normscope::NORMSCOPE_ISA {
 
@@ -213,60 +214,28 @@ inline TensorStats tensor_stats(Index n, const float* x) {
   return is_exact_enough(result) ? result : wide_stats(n, x);
 }
 
-// Run update(begin, end) piece by piece, and measure w and its change while the piece is in the L1 cache.
-template <class Update>
-WeightChange measured(Index n, const float* w, Update update) {
+// The compiler vectorises this loop, square root included.
+template <class Rule>
+inline void apply_rule(Index n, const Rule& rule, const float* __restrict g, float* __restrict w,
+                       float* __restrict m, float* __restrict v) {
+  for (Index i = 0; i < n; ++i) rule(g[i], w[i], m[i], v[i]);
+}
+
+// Piece by piece, so that w and its change are measured while the piece is in the L1 cache.
+inline WeightChange update(Index n, const UpdateRule<float>& any_rule, const float* g, float* w, float* m,
+                           float* v) {
   float change[piece];
   WeightChange total;
   for (Index begin = 0; begin < n; begin += piece) {
     const Index count = n - begin < piece ? n - begin : piece;
     for (Index i = 0; i < count; ++i) change[i] = w[begin + i];
     total.before += sum_squares(count, change);
-    update(begin, begin + count);
+    std::visit([&](const auto& rule) { apply_rule(count, rule, g + begin, w + begin, m + begin, v + begin); },
+               any_rule);
     for (Index i = 0; i < count; ++i) change[i] = w[begin + i] - change[i];
     total.change += sum_squares(count, change);
   }
   return total;
-}
-
-// The least normal number. Moments below it become 0: without a gradient they would otherwise stay subnormal
-// for ever, and some processors are slow with subnormal numbers.
-constexpr float least_normal = 0x1p-126f;
-
-// The compiler vectorises these plain loops, square root included.
-inline void adamw_update(Index n, const AdamW<float>& step, const float* __restrict g, float* __restrict w,
-                         float* __restrict m, float* __restrict v) {
-  const float least_v = step.eps > 0 ? least_normal : 0;  // with eps 0, a v of 0 would divide by zero
-  for (Index i = 0; i < n; ++i) {
-    const float grad = g[i] * step.gradient_scale;
-    const float next_m = step.beta1 * m[i] + step.one_minus_beta1 * grad;
-    const float next_v = step.beta2 * v[i] + step.one_minus_beta2 * grad * grad;
-    m[i] = __builtin_fabsf(next_m) < least_normal ? 0 : next_m;
-    v[i] = next_v < least_v ? 0 : next_v;
-    const float denominator = __builtin_sqrtf(v[i]) * step.inv_sqrt_correction2 + step.eps;
-    w[i] = w[i] * step.decay - step.step_size * m[i] / denominator;
-  }
-}
-
-inline WeightChange adamw(Index n, const AdamW<float>& step, const float* g, float* w, float* m, float* v) {
-  return measured(n, w, [&](Index begin, Index end) {
-    adamw_update(end - begin, step, g + begin, w + begin, m + begin, v + begin);
-  });
-}
-
-inline void momentum_update(Index n, const MomentumStep<float>& step, const float* __restrict g,
-                            float* __restrict w, float* __restrict v) {
-  for (Index i = 0; i < n; ++i) {
-    v[i] = step.momentum * v[i] + g[i] * step.gradient_scale;
-    w[i] = w[i] * step.decay - step.lr * v[i];
-  }
-}
-
-inline WeightChange momentum_step(Index n, const MomentumStep<float>& step, const float* g, float* w,
-                                  float* v) {
-  return measured(n, w, [&](Index begin, Index end) {
-    momentum_update(end - begin, step, g + begin, w + begin, v + begin);
-  });
 }
 
 }  // namespace normscope::NORMSCOPE_ISA

@@ -28,8 +28,7 @@ constexpr SimdKernels simd_kernels = {
             .dot = dot,
             .sum_squares = sum_squares,
             .tensor_stats = tensor_stats,
-            .adamw = adamw,
-            .momentum_step = momentum_step,
+            .update = update,
         },
     .gemm =
         {
