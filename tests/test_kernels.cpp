@@ -331,7 +331,7 @@ TEST_CASE("kernel: sums and products equal their twins") {
       std::vector<Real> columns(b.begin(), b.begin() + cols);
       axpby(n, Real(0.3f), a.data(), Real(0), fresh.data());
       axpby(n, Real(0.3f), a.data(), Real(0.5f), added.data());
-      axpy(n, Real(0.3f), a.data(), b.data(), sum.data());
+      add_scaled(n, Real(0.3f), a.data(), b.data(), sum.data());
       multiply(n, a.data(), product.data(), product.data());
       sum_rows(rows, cols, a.data(), columns.data());
       return std::vector{fresh, added, sum, product, columns};
@@ -454,7 +454,7 @@ TEST_CASE_TEMPLATE("kernel: same bits at any thread count", Real, float, double)
   CHECK(same_bits_at_any_thread_count([&] {
     std::vector<Real> scaled = b, sum(a.size()), columns(700), product(a.size());
     axpby(n, Real(0.3), a.data(), Real(1), scaled.data());
-    axpy(n, Real(0.3), a.data(), b.data(), sum.data());
+    add_scaled(n, Real(0.3), a.data(), b.data(), sum.data());
     sum_rows<Real>(100, 700, a.data(), columns.data());
     multiply(n, a.data(), b.data(), product.data());
     return joined({scaled, sum, columns, product});

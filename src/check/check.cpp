@@ -4,9 +4,9 @@
 
 namespace normscope {
 
-Outcome scales(const Context&), causality(const Context&), finite_differences(const Context&),
-    precision(const Context&);                                     // laws.cpp
-Outcome equations(const Context&), first_weights(const Context&);  // equations.cpp
+Outcome scales(const CheckInput&), causality(const CheckInput&), finite_differences(const CheckInput&),
+    precision(const CheckInput&);                                        // laws.cpp
+Outcome equations(const CheckInput&), first_weights(const CheckInput&);  // equations.cpp
 
 std::span<const Check> checks() {
   static constexpr Check table[] = {
@@ -15,7 +15,7 @@ std::span<const Check> checks() {
   return table;
 }
 
-Outcome unless_nan(const Context& given, const Outcome& outcome) {
+Outcome unless_nan(const CheckInput& given, const Outcome& outcome) {
   const ModelConfig& model = given.config.model;
   const bool squares = model.activation == Activation::relu2 || model.activation == Activation::swiglu;
   const bool overflows = model.norm == NormKind::none && squares;
@@ -25,7 +25,7 @@ Outcome unless_nan(const Context& given, const Outcome& outcome) {
                                       : "with norm_eps 0, a norm here divides 0 by 0"};
 }
 
-WindowBatch small_batch(const Context& given, Index max_context) {
+WindowBatch small_batch(const CheckInput& given, Index max_context) {
   const std::vector<Token>& text = given.corpus.train;
   const Index context = std::min(given.config.model.context, max_context);
   return {text, evaluation_windows(std::ssize(text), context, std::max<Index>(2, 16 / context))};

@@ -37,14 +37,15 @@ struct Outcome {
   std::string does_not_apply = {};
 };
 
-struct Context {
+// A check's input: the config whose wiring is verified, and a text for its batch.
+struct CheckInput {
   const RunConfig& config;
   const Corpus& corpus;
 };
 
 struct Check {
   const char* name;
-  Outcome (*measure)(const Context& given);
+  Outcome (*measure)(const CheckInput& given);
 };
 std::span<const Check> checks();  // in the order of the report, which numbers them from 1
 
@@ -81,7 +82,7 @@ inline Index checked_step(const RunConfig& config) {
 // constants.
 template <class Real>
 struct TestModel : Model<Real> {
-  TestModel(const Context& given, ModelConfig model)
+  TestModel(const CheckInput& given, ModelConfig model)
       : Model<Real>(model, given.corpus.vocab.size(), given.config.train.gemm_mode()) {
     model.init = {.scheme = InitScheme::xavier_uniform, .embed_std = 0.5, .residual_scaling = true};
     initialise(model, this->layout(), given.config.train.seed, this->parameters);
@@ -92,7 +93,7 @@ struct TestModel : Model<Real> {
 
 // Two sequences of the training text, cut to max_context characters; more if they are shorter than 8, since
 // batch norm over two tokens would be degenerate.
-WindowBatch small_batch(const Context& given, Index max_context);
+WindowBatch small_batch(const CheckInput& given, Index max_context);
 inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets, batch.context}; }
 
 // Compares <g, d> with (loss(W + h d) - loss(W - h d)) / 2h for each parameter W with gradient g. The
@@ -119,7 +120,7 @@ Tensors tensors_of(Model<Real>& model, const Pass& batch, SiteCopies<Real>&& sit
 
 // The outcome, unless a result is NaN because a norm without eps divides 0 by 0 (ReLUs can leave rows of
 // zeros), or because relu2 or swiglu overflows without norms. The law does not apply then.
-Outcome unless_nan(const Context& given, const Outcome& outcome);
+Outcome unless_nan(const CheckInput& given, const Outcome& outcome);
 
 // The largest of some errors, each relative to a scale; NaN counts as the largest.
 class Worst {

@@ -65,20 +65,21 @@ double first_number(const ModelConfig& config, const Parameter& p) {
 }
 
 // The mean and the variance of each group of a norm.
-struct Moments {
+struct MeanVariance {
   Numbers mean, variance;
 };
 
 struct Equations {
   const Model<double>& model;
   const Pass batch;
-  std::map<std::string, Moments>* held = nullptr;  // by a norm's name: those of its first use, kept
+  // By a norm's name: the statistics of its first use, which all later uses take; null: none are kept.
+  std::map<std::string, MeanVariance>* held = nullptr;
   const ModelConfig& config = model.config();
   const Index rows = std::ssize(batch.tokens);
 
   // Every site and the loss, each computed from the earlier sites of `given`, or from the equations' own if
   // it is null.
-  Tensors of(const Tensors* given) const {
+  Tensors sites(const Tensors* given) const {
     const int last = static_cast<int>(config.n_layer);
     Tensors all;
     const Tensors& pass = given != nullptr ? *given : all;
@@ -140,16 +141,17 @@ struct Equations {
   }
 
   // The statistics of x (N, C) by groups, or those held for this norm.
-  Moments moments(const Numbers& x, const std::string& name) const {
+  MeanVariance moments(const Numbers& x, const std::string& name) const {
     if (held != nullptr && held->contains(name)) return held->at(name);
     const Index n = std::ssize(x), C = n / rows;
     const auto group = [&](Index i) { return norm_group(i / C, i % C, C); };
-    Moments of{Numbers(group(n - 1) + 1), Numbers(group(n - 1) + 1)};
-    const double count = static_cast<double>(n / std::ssize(of.mean));
-    for (Index i = 0; i < n && config.norm != NormKind::rmsnorm; ++i) of.mean[group(i)] += x[i] / count;
-    for (Index i = 0; i < n; ++i) of.variance[group(i)] += std::pow(x[i] - of.mean[group(i)], 2) / count;
-    if (held != nullptr) held->emplace(name, of);
-    return of;
+    MeanVariance result{Numbers(group(n - 1) + 1), Numbers(group(n - 1) + 1)};
+    const double count = static_cast<double>(n / std::ssize(result.mean));
+    for (Index i = 0; i < n && config.norm != NormKind::rmsnorm; ++i) result.mean[group(i)] += x[i] / count;
+    for (Index i = 0; i < n; ++i)
+      result.variance[group(i)] += std::pow(x[i] - result.mean[group(i)], 2) / count;
+    if (held != nullptr) held->emplace(name, result);
+    return result;
   }
 
   // The config's norm of x (N, C), times a factor: statistics of each group, gain, bias.
@@ -298,7 +300,7 @@ struct Equations {
 
 }  // namespace
 
-Outcome equations(const Context& given) {
+Outcome equations(const CheckInput& given) {
   TestModel<double> model(given, given.config.model);
   const WindowBatch batch = small_batch(given, 32);
   const Tensors pass = tensors_of(model, view(batch));
@@ -311,7 +313,7 @@ Outcome equations(const Context& given) {
   const double root = std::sqrt(std::max(given.config.model.norm_eps, 1e-12));
   const double least_size = std::max(1.0, 0x1p-50 * largest / root / identity_limit);
   Worst worst;
-  for (const auto& [name, expected] : Equations{model, view(batch)}.of(&pass)) {
+  for (const auto& [name, expected] : Equations{model, view(batch)}.sites(&pass)) {
     const double size = l2_norm(std::ssize(expected), expected.data());
     worst.add(name, l2_distance(pass.at(name), expected), std::max(size, least_size));
   }
@@ -320,9 +322,9 @@ Outcome equations(const Context& given) {
 }
 
 std::function<double()> loss_with_held_statistics(const Model<double>& model, const Pass& batch) {
-  const auto held = std::make_shared<std::map<std::string, Moments>>();
+  const auto held = std::make_shared<std::map<std::string, MeanVariance>>();
   const auto loss = [&model, batch, held] {
-    return Equations{model, batch, held.get()}.of(nullptr).at("loss")[0];
+    return Equations{model, batch, held.get()}.sites(nullptr).at("loss")[0];
   };
   loss();  // the first call keeps the statistics
   return loss;
@@ -330,7 +332,7 @@ std::function<double()> loss_with_held_statistics(const Model<double>& model, co
 
 // The first and the last number of each initial matrix (of qkv, one of q and one of v) are compared with
 // those of plain pre-norm, whose draws are the same; all numbers of a vector with their start.
-Outcome first_weights(const Context& given) {
+Outcome first_weights(const CheckInput& given) {
   ModelConfig plain = given.config.model;
   plain.norm_placement = {PlacementKind::pre};
   plain.init.residual_scaling = plain.init.zero_branches = false;

@@ -87,7 +87,7 @@ bool is_detached(const ModelConfig& config) {
 // The parameters and gradients in which the laws of scale are read: the config almost without eps, without
 // biases, untied.
 struct ScaleModel {
-  explicit ScaleModel(const Context& given) : model(given, variant(given.config.model)) {
+  explicit ScaleModel(const CheckInput& given) : model(given, variant(given.config.model)) {
     model.loss_and_gradients(view(small_batch(given, 32)));
     for (const Parameter& p : layout.list())
       largest =
@@ -207,7 +207,7 @@ std::optional<Verdict> difference_verdict(const Parameter& p, const double* g, d
 
 }  // namespace
 
-Outcome scales(const Context& given) {
+Outcome scales(const CheckInput& given) {
   ScaleModel test(given);
   Outcome outcome{.does_not_apply = "no norm hides the scale of every branch, of heads or of the stream"};
   for (const auto& [law, worst] : {
@@ -250,7 +250,7 @@ Outcome compare_with_differences(Model<double>& model, const Pass& batch,
 }
 
 // With norm_detach, gradients are those of a loss in which the statistics of norms are constants.
-Outcome finite_differences(const Context& given) {
+Outcome finite_differences(const CheckInput& given) {
   const bool held = is_detached(given.config.model);
   TestModel<double> model(given, given.config.model);
   const WindowBatch batch = small_batch(given, 8);  // short, so that few inputs of ReLUs lie near 0
@@ -263,7 +263,7 @@ Outcome finite_differences(const Context& given) {
   return unless_nan(given, outcome);
 }
 
-Outcome causality(const Context& given) {
+Outcome causality(const CheckInput& given) {
   const NormRow& norm = norm_row(given.config.model.norm);
   const WindowBatch batch = small_batch(given, 96);
   TestModel<float> model(given, given.config.model);
@@ -277,7 +277,7 @@ Outcome causality(const Context& given) {
 
 // The engine that trains against the same model in double. A config is chaotic if rounding of the sites alone
 // moves a tensor of the double model beyond the limit, or far enough to explain the engine's error.
-Outcome precision(const Context& given) {
+Outcome precision(const CheckInput& given) {
   const ModelConfig& config = given.config.model;
   const Index vocab = given.corpus.vocab.size();
   const std::uint64_t seed = given.config.train.seed;

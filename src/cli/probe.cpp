@@ -102,8 +102,8 @@ const Command probe_command = {
                 threads_option,
                 {"seeds", "N", "seeds, from train.seed up (default: 1)"},
                 {"batches", "K",
-                 "batches a seed (default: 1); layers.csv has root mean squares over them, params.csv the norm "
-                 "of the mean gradient (grad_norm) and the mean norm (grad_norm_batch)"},
+                 "batches a seed (default: 1); layers.csv has root mean squares over them, params.csv the "
+                 "norm of the mean gradient (grad_norm) and the mean norm (grad_norm_batch)"},
                 {"from", "RUN|FILE", "take the weights of a run or of a safetensors file"},
                 {"dump", "FILE", "write every tensor of the first seed's first batch to a safetensors file"},
                 {"out", "DIR", "folder of the seeds' folders (default: runs/<name>-probe)"},

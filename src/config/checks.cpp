@@ -111,8 +111,8 @@ struct Checks {
     });
     refuse_if(m.init.zero_branches && m.norm_eps == 0 && norm.has_statistics() && reads_branch,
               {"model.init.zero_branches", "model.norm_placement", "model.norm_eps"},
-              "true makes the branches 0, and with model.norm_eps = 0 a norm after them divides 0 by 0; use an ",
-              "epsilon > 0");
+              "true makes the branches 0, and with model.norm_eps = 0 a norm after them divides 0 by 0; ",
+              "use an epsilon > 0");
   }
 
   // Normalising a single number removes it: LayerNorm gives the bias, RMSNorm only the sign.

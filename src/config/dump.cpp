@@ -53,7 +53,7 @@ void add_tables(Json& root) {
 // The value that the key takes wherever it has no effect; null: its default, or it depends on the need.
 Json value_without_effect(const Field& field) {
   std::set<Json> values;
-  for (const Need& need : field.needs) values.insert(need.otherwise);
+  for (const Need& need : field.needs) values.insert(need.idle_value);
   return values.size() == 1 ? *values.begin() : Json();
 }
 

@@ -88,13 +88,13 @@ struct DerivedDefault {
 // A condition without which a key has no effect.
 struct Condition {
   bool (*holds)(const RunConfig&);
-  std::string otherwise;  // why the key has no effect if the condition does not hold
+  std::string reason;  // why the key has no effect if the condition does not hold
 };
 
 // A condition of a row, and the value that the key takes if the condition fails (null: the key's default).
 struct Need {
   Condition condition;
-  Json otherwise = {};
+  Json idle_value = {};
 };
 
 // The parts of a row beyond key, member, type and doc.

@@ -173,11 +173,11 @@ class Loader {
   void settle_keys_without_effect() {
     for (const Field& field : fields()) {
       const Need* unmet = field.unmet_need(loaded_.config);
-      if (unmet && !unmet->otherwise.is_null()) field.set(loaded_.config, unmet->otherwise);
+      if (unmet && !unmet->idle_value.is_null()) field.set(loaded_.config, unmet->idle_value);
     }
     for (const Field& field : fields()) {
       const Need* unmet = field.unmet_need(loaded_.config);
-      if (unmet && unmet->otherwise.is_null()) field.set_default(loaded_.config);
+      if (unmet && unmet->idle_value.is_null()) field.set_default(loaded_.config);
     }
   }
 
@@ -187,8 +187,8 @@ class Loader {
     const Need* unmet = field.unmet_need(loaded_.config);
     if (!unmet) return;
     const auto given = settings_.find(field.key);
-    if (given != settings_.end() && sets_another_default(field, given->second.value)) return;
-    const std::string& why = unmet->condition.otherwise;
+    if (given != settings_.end() && decides_a_default(field, given->second.value)) return;
+    const std::string& why = unmet->condition.reason;
     loaded_.origins[field.key] += ", no effect: " + why;
     const bool takes_default =
         given == settings_.end() || (field.takes_auto && given->second.value == "auto");
@@ -197,7 +197,7 @@ class Loader {
   }
 
   // True if the default of a key that is not given depends on the value given for `field`.
-  bool sets_another_default(const Field& field, const Json& given) const {
+  bool decides_a_default(const Field& field, const Json& given) const {
     RunConfig with = loaded_.config, without = loaded_.config;
     field.set(with, given);
     return std::ranges::any_of(fields(), [&](const Field& other) {

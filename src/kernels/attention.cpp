@@ -61,10 +61,11 @@ const float* dropout_mask(const Attention<float>& a, Index item, Index query, co
   return mask;
 }
 
-// S (n_keys, n_queries) = scale * A B: A (keys, D) is K or V, B (D, queries) is Qᵀ or dOᵀ from column `query`
-// on. B's panels are padded with zeros, so whole vectors may be written.
-void multiply_by_queries(const GemmKernel<float>& kernel, const CausalTile& tile, const Matrix<float>& a,
-                         OperandB<float> b, Index query, const TileOutput& out) {
+// A tile's product A B of all queries: K Qᵀ for its scores, V dOᵀ for its dP. A is (keys, D), and B (D,
+// queries) has the tile's queries from column `query` on. `out` is (n_keys, n_queries); whole vectors are
+// written, which go past n_queries, as B's panels are padded with zeros.
+void multiply_tile(const GemmKernel<float>& kernel, const CausalTile& tile, const Matrix<float>& a,
+                   OperandB<float> b, Index query, const TileOutput& out) {
   b = b.from(0, query / kernel.nr);
   b.data += query % kernel.nr;
   const Index columns = std::min(query_tile, block_count(tile.n_queries, kernel.nr) * kernel.nr);
@@ -106,8 +107,7 @@ void forward_of_head(const Attention<float>& a, Index item) {
     CausalTile tile{rows, visible, visible + rows - 1, stride, nullptr, {row_stats[0], row_stats[1]}};
     if (a.stats.max != nullptr) tile.stats = a.stats.from(item * n_queries + t);
     if (a.head_stats != nullptr) tile.mean_score = row_stats[2], tile.first_weight = row_stats[3];
-    multiply_by_queries(kernel, tile, keys, queries, t,
-                        {score_scale(a), 0, {scores, tile.n_keys, rows, stride}});
+    multiply_tile(kernel, tile, keys, queries, t, {score_scale(a), 0, {scores, tile.n_keys, rows, stride}});
     tile.dropout_mask = dropout_mask(a, item, t, tile);
     simd_kernels().causal_softmax(tile, scores);
     if (a.head_stats != nullptr) stats += stats_of(tile);
@@ -131,7 +131,7 @@ class BackwardOfHead {
       for (Index t = begin; t < end; t += query_tile) {
         query_gradients(begin, t, std::min(query_tile, end - t));
       }
-      key_gradients(begin, end, beta);
+      key_and_value_gradients(begin, end, beta);
     }
   }
 
@@ -140,8 +140,8 @@ class BackwardOfHead {
   void query_gradients(Index begin, Index t, Index rows) const {
     CausalTile tile{rows, t + 1, t + rows, stride_, nullptr, a_.stats.from(item_ * a_.queries() + t)};
     float *p = weights_ + t - begin, *ds = grads_ + t - begin;
-    multiply_by_queries(kernel_, tile, k_, queries_t_, t, {scale_, 0, {p, tile.n_keys, rows, stride_}});
-    multiply_by_queries(kernel_, tile, v_, out_grads_t_, t, {1, 0, {ds, tile.n_keys, rows, stride_}});
+    multiply_tile(kernel_, tile, k_, queries_t_, t, {scale_, 0, {p, tile.n_keys, rows, stride_}});
+    multiply_tile(kernel_, tile, v_, out_grads_t_, t, {1, 0, {ds, tile.n_keys, rows, stride_}});
     tile.dropout_mask = dropout_mask(a_, item_, t, tile);
     simd_kernels().causal_softmax_backward(tile, p, ds);
     round_tile(a_, tile, p);
@@ -150,13 +150,14 @@ class BackwardOfHead {
                    {scale_, d_.beta, dq_.part(t, 0, rows, a_.head_dim())});
   }
 
-  // dV += (P∘M)ᵀ dO and dK += dSᵀ Q of the block's queries: first the keys that all tiles of the block see,
-  // then those that fewer and fewer do.
-  void key_gradients(Index begin, Index end, float beta) const {
+  // dV += (P∘M)ᵀ dO and dK += dSᵀ Q of the block's queries `begin` to `end`. Every query of the block sees
+  // the keys before begin + query_tile (masked entries of P and dS are 0): one product. Of the later keys,
+  // the tile of keys from `key` on is seen by the queries from `key` on: a product for each such tile.
+  void key_and_value_gradients(Index begin, Index end, float beta) const {
     const OperandA<float> weights{weights_, stride_, false}, grads{grads_, stride_, false};
     const Index head_dim = a_.head_dim();
     for (Index key = 0, rows = 0; key < end; key += rows) {
-      const Index first = std::max(begin, key), count = end - first;  // queries that see such a key
+      const Index first = std::max(begin, key), count = end - first;  // the queries that see these keys
       rows = std::min(first + query_tile, end) - key;
       gemm_in_thread(kernel_, rows, head_dim, count, weights.from(key, first - begin),
                      out_grads_.from(first, 0), {1, beta, dv_.part(key, 0, rows, head_dim)});

@@ -57,9 +57,9 @@ void add_rows(Index rows, Index cols, Index stride, const Real* x, Real beta, Re
 
 // y = alpha*a + b.
 template <class Real>
-void axpy(Index n, Real alpha, const Real* a, const Real* b, Real* y) {
+void add_scaled(Index n, Real alpha, const Real* a, const Real* b, Real* y) {
   parallel_blocks(n, elements_per_block, [&](Index begin, Index end) {
-    kernels<Real>().axpy(end - begin, alpha, a + begin, b + begin, y + begin);
+    kernels<Real>().add_scaled(end - begin, alpha, a + begin, b + begin, y + begin);
   });
 }
 

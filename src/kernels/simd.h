@@ -32,7 +32,7 @@ struct KernelTable {
   void (*swiglu_backward)(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate,
                           Real gate_beta, Real* dx, Real beta);
   void (*axpby)(Index n, Real alpha, const Real* x, Real beta, Real* y);
-  void (*axpy)(Index n, Real alpha, const Real* a, const Real* b, Real* y);
+  void (*add_scaled)(Index n, Real alpha, const Real* a, const Real* b, Real* y);
   void (*multiply)(Index n, const Real* a, const Real* b, Real* y);
   double (*dot)(Index n, const Real* a, const Real* b);
   double (*sum_squares)(Index n, const Real* x);

@@ -136,7 +136,7 @@ struct Transformer<Real>::Forward {
   }
 
   Dropout drop(int layer, DropoutSite site) const {
-    if (!pass.training) return {};
+    if (!pass.with_dropout) return {};
     const auto draw = 4 * static_cast<std::uint64_t>(layer) + static_cast<std::uint64_t>(site);
     return {config.dropout, pass.dropout_stream.at(draw), pass.context, pass.first_sequence};
   }

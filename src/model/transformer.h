@@ -19,7 +19,7 @@ struct Pass {
   std::span<const std::int32_t> tokens;   // B*T
   std::span<const std::int32_t> targets;  // B*T: the token that follows each; empty if no loss is computed
   Index context = 0;                      // T of this pass, at most the config's
-  bool training = false;                  // dropout on
+  bool with_dropout = false;
   RandomStream dropout_stream{0, ""};     // the stream of (seed, step)
   Index first_sequence = 0;               // sequences of this step in earlier micro-batches
   bool eval_mode = false;                 // batch norm uses its running statistics

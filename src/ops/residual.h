@@ -22,7 +22,7 @@ Var<Real> residual_sum(Tape<Real>& tape, Real alpha, Var<Real> x, Var<Real> bran
   require(x.rows == branch.rows && x.cols == branch.cols, "residual_sum", "x is (", x.rows, ", ", x.cols,
           "), the branch (", branch.rows, ", ", branch.cols, ")");
   const Var<Real> y = tape.create(x.rows, x.cols);
-  axpy(x.size(), alpha, x.data, branch.data, y.data);
+  add_scaled(x.size(), alpha, x.data, branch.data, y.data);
 
   tape.record(y, [=](Tape<Real>& t) {
     t.alias_gradient(y, branch);

@@ -54,53 +54,80 @@ std::unique_ptr<const SafetensorsFile> open_weights(const std::string& path, con
   return file;
 }
 
-}  // namespace
-
-Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options, RunFolder& folder) {
-  const auto weights = open_weights(options.weights, ParameterLayout(config.model, corpus.vocab.size()));
-  Model<float> model(config.model, corpus.vocab.size(), config.train.gemm_mode());
+// The model of a probe: with the weights of a file, or as initialised. Returns their step.
+Index set_weights(const RunConfig& config, const SafetensorsFile* weights, Model<float>& model) {
   if (weights) {
     load_model_weights(*weights, model);
   } else {
     initialise(config.model, model.layout(), config.train.seed, model.parameters);
   }
-  const Index weights_step = weights ? step_of(*weights) : 0;
-  model.branch_progress = config.train.branch_progress(std::max<Index>(1, weights_step));
-  StepRunner runner(config, model, corpus.train, /*dropout=*/false);
-  SiteStatistics statistics(config.model);
-  ParameterBuffer<float> mean_gradient(model.layout());
-  GradientNorms<float> norms(model.layout());
-  std::vector<double> mean_norms(norms.parts.size(), 0.0);  // over the batches, of each part's gradient
-  const double share = 1 / static_cast<double>(options.batches);  // of a batch in a mean
-  RunRecord record;
-  record.status = status_probe;
-  record.params = model.layout().count();
-  record.vocab = corpus.vocab.size();
-  record.corpus_hash = hex(corpus.hash);
-  record.final_train_loss = 0;
-  for (Index batch = 1; batch <= options.batches; ++batch) {
-    const StepResult& step = runner.compute(batch, &statistics);
-    if (!step.finite() && !record.first_nonfinite)
-      record.first_nonfinite = first_nonfinite(statistics, step.norms, model.layout(), batch);
-    *record.final_train_loss += share * static_cast<double>(step.loss);
-    axpby(model.layout().padded_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
-          mean_gradient.all().data());
-    for (std::size_t i = 0; i < mean_norms.size(); ++i) mean_norms[i] += share * step.norms.by_part[i];
+  const Index step = weights ? step_of(*weights) : 0;
+  model.branch_progress = config.train.branch_progress(std::max<Index>(1, step));
+  return step;
+}
+
+// Passes over several batches, and the means over them.
+struct Batches {
+  Batches(Model<float>& model, StepRunner& runner, SiteStatistics& statistics, Index count)
+      : norms(model.layout()) {
+    ParameterBuffer<float> mean_gradient(model.layout());
+    const double share = 1 / static_cast<double>(count);  // of a batch in a mean
+    for (Index batch = 1; batch <= count; ++batch) {
+      const StepResult& step = runner.compute(batch, &statistics);
+      if (!step.finite() && !nonfinite)
+        nonfinite = first_nonfinite(statistics, step.norms, model.layout(), batch);
+      mean_loss += share * static_cast<double>(step.loss);
+      axpby(model.layout().padded_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
+            mean_gradient.all().data());
+      mean_norms.resize(step.norms.by_part.size());
+      for (std::size_t i = 0; i < mean_norms.size(); ++i) mean_norms[i] += share * step.norms.by_part[i];
+    }
+    norms.measure(mean_gradient);
   }
 
-  norms.measure(mean_gradient);
-  std::vector<ParameterRow> params = parameter_rows(config.train, model, norms, nullptr);
-  for (std::size_t i = 0; i < params.size(); ++i) {
-    params[i].grad_norm_batch = mean_norms[i];
-    params[i].update_rms.reset();
+  double mean_loss = 0;
+  GradientNorms<float> norms;      // of the mean gradient; rows of params.csv point to its names
+  std::vector<double> mean_norms;  // the mean over batches of the norm of each part's gradient
+  std::optional<FirstNonfinite> nonfinite;
+};
+
+// The rows of params.csv: the norm of the mean gradient, and beside it the mean of the batches' norms.
+std::vector<ParameterRow> rows_of(const Batches& batches, const RunConfig& config,
+                                  const Model<float>& model) {
+  std::vector<ParameterRow> rows = parameter_rows(config.train, model, batches.norms, nullptr);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].grad_norm_batch = batches.mean_norms[i];
+    rows[i].update_rms.reset();
   }
+  return rows;
+}
+
+}  // namespace
+
+Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options, RunFolder& folder) {
+  const auto weights = open_weights(options.weights, ParameterLayout(config.model, corpus.vocab.size()));
+  Model<float> model(config.model, corpus.vocab.size(), config.train.gemm_mode());
+  const Index weights_step = set_weights(config, weights.get(), model);
+  StepRunner runner(config, model, corpus.train, /*dropout=*/false);
+  SiteStatistics statistics(config.model);
+  const Batches batches(model, runner, statistics, options.batches);
+
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
+  const std::vector<ParameterRow> params = rows_of(batches, config, model);
   write_atomically(folder.file(config_file), dump_text(config));
   LayerLogs(folder).write(0, sites, params, statistics.head_rows());
   if (!options.dump.empty()) {
     runner.fill(1);
     write_exchange(options.dump, {config, corpus}, weights_step, model, runner.last_batch());
   }
+
+  RunRecord record;
+  record.status = status_probe;
+  record.params = model.layout().count();
+  record.vocab = corpus.vocab.size();
+  record.corpus_hash = hex(corpus.hash);
+  record.final_train_loss = batches.mean_loss;
+  record.first_nonfinite = batches.nonfinite;
   record.grad_first_last = grad_first_last(params, config.model.n_layer);
   record.growth = growth(sites);
   write_record(folder.file(summary_file), record, config.train);

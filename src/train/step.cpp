@@ -33,7 +33,7 @@ double StepRunner::compute_micro_batch(Index step, Index micro, TapListener<floa
   model_.gradients.clear();
   fill(step, micro);
   Pass pass = last_batch();
-  pass.training = dropout_;
+  pass.with_dropout = dropout_;
   pass.dropout_stream = dropout_stream_.at(step);
   pass.first_sequence = micro * batch_size_;
   return model_.loss_and_gradients(pass, 1.0f / static_cast<float>(grad_accum_), listener);

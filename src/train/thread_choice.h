@@ -7,8 +7,8 @@
 // one that changed it, or, later than 16, when the time of steps has changed by a quarter.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "core/parallel.h"
 
@@ -21,12 +21,12 @@ class ThreadChoice {
 
   // Sets the thread count of the next step from the seconds of the last one.
   void after_step(double seconds) {
-    if (trial_) {
+    if (is_trying_) {
       continue_trial(seconds);
     } else {
-      observe(seconds);
+      begin_trial_if_due(seconds);
     }
-    set_thread_count(trial_ && trial_->is_turn_of_other() ? trial_->other : chosen_);
+    set_thread_count(is_trying_ && trial_.is_turn_of_other() ? trial_.other : chosen_);
   }
 
  private:
@@ -37,45 +37,47 @@ class ThreadChoice {
   static constexpr double faster = 0.95;                       // changes the count
 
   struct Trial {
-    int other;  // the count on trial
+    int other = 0;  // the count on trial
     int steps = 0;
     double seconds_of_chosen = 0, seconds_of_other = 0;
 
     bool is_turn_of_other() const { return steps / 2 % 2 == 1; }
   };
 
-  // Between trials: begins one after the pause, or if steps take another time than after the last trial.
-  void observe(double seconds) {
+  // Between trials: a trial is due after the pause, or if steps take another time than after the last trial.
+  void begin_trial_if_due(double seconds) {
     ++steps_;
     recent_ += (seconds - recent_) / std::min(steps_, steps_to_average);
     if (steps_ <= steps_to_average) usual_ = recent_;
     if (steps_ < pause_ && std::abs(recent_ - usual_) <= changed_time * usual_) return;
     tries_fewer_ = chosen_ == most_ || (tries_fewer_ && chosen_ > 1);
-    trial_ = Trial{.other = tries_fewer_ ? (chosen_ + 1) / 2 : std::min(most_, 2 * chosen_)};
+    trial_ = {.other = tries_fewer_ ? (chosen_ + 1) / 2 : std::min(most_, 2 * chosen_)};
+    is_trying_ = true;
   }
 
   void continue_trial(double seconds) {
-    if (trial_->is_turn_of_other()) {
-      trial_->seconds_of_other += seconds;
+    if (trial_.is_turn_of_other()) {
+      trial_.seconds_of_other += seconds;
     } else {
-      trial_->seconds_of_chosen += seconds;
+      trial_.seconds_of_chosen += seconds;
     }
-    if (++trial_->steps % 4 != 0) return;  // both have had equally many
-    const double time_of_other = trial_->seconds_of_other / trial_->seconds_of_chosen;
-    if (trial_->steps < trial_steps && time_of_other > far_faster && time_of_other < far_slower) return;
+    if (++trial_.steps % 4 != 0) return;  // both have had equally many
+    const double time_of_other = trial_.seconds_of_other / trial_.seconds_of_chosen;
+    if (trial_.steps < trial_steps && time_of_other > far_faster && time_of_other < far_slower) return;
     if (time_of_other < faster) {
-      chosen_ = trial_->other;
+      chosen_ = trial_.other;
       pause_ = pause_after_change;
     } else {
       tries_fewer_ = !tries_fewer_;  // the other direction next time
       pause_ = pause_after_none;
     }
-    trial_.reset();
+    is_trying_ = false;
     steps_ = 0;
   }
 
   int most_, chosen_ = most_;
-  std::optional<Trial> trial_;
+  bool is_trying_ = false;
+  Trial trial_;
   int steps_ = 0, pause_ = first_pause;  // since the last trial; until the next one
   bool tries_fewer_ = true;
   double usual_ = 0, recent_ = 0;  // seconds a step: just after the last trial, now

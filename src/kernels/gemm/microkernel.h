@@ -18,15 +18,15 @@ namespace normscope::NORMSCOPE_ISA {
 // The register tile is MR rows by two vectors of accumulators. The other registers hold the two vectors of B,
 // one number of A in all lanes, and a product if there is no fused multiply-add.
 #if NORMSCOPE_VECTOR_BYTES == 64 || defined(__aarch64__)
-constexpr Index tile_rows = 14;  // 32 registers
+constexpr Index MR = 14;  // 32 registers
 #else
-constexpr Index tile_rows = 6;  // 16 registers
+constexpr Index MR = 6;  // 16 registers
 #endif
-constexpr Index tile_cols = 2 * lanes;
+constexpr Index NR = 2 * lanes;
 
 // KC: large, since B streams from the L2 cache whatever its depth, and C is read and written once a block of
 // k.
-constexpr Index tile_depth = 512;
+constexpr Index KC = 512;
 
 // The distance, in rows, of a prefetch during packing. Rows to pack are a page or more apart, which hardware
 // prefetchers do not follow. A prefetch past the end of B is harmless.
@@ -40,8 +40,10 @@ inline Vec interleave(Vec a, Vec b, std::index_sequence<i...>) {
   return __builtin_shufflevector(a, b, (first + i / 2 + (i % 2) * lanes)...);
 }
 
-// Transpose a square of vectors. Interleaving row r with row r + lanes/2 rotates the bits of the element's
-// number (row, lane) by one. After log2(lanes) rotations, row and lane have changed places.
+// Transpose a square of vectors, in log2(lanes) rounds. Number its elements row * lanes + lane. A round
+// interleaves row r with row r + lanes/2 into rows 2r and 2r + 1; the binary digits of each element's number
+// move one place to the left, and the first becomes the last. After as many rounds as a lane has digits, row
+// and lane have changed places: with 4 lanes, digits abcd (row ab, lane cd) become bcda, then cdab.
 inline void transpose(Vec (&square)[lanes]) {
 #pragma GCC unroll 4
   for (Index step = 1; step < lanes; step *= 2) {
@@ -59,7 +61,7 @@ inline void transpose(Vec (&square)[lanes]) {
 // Store two consecutive steps of k of a vector of columns into a panel, or the last step alone.
 inline void put_steps(Vec first, Vec second, float* panel) {
   store(panel, first);
-  store(panel + tile_cols, second);
+  store(panel + NR, second);
 }
 inline void put_last_step(Vec last, float* panel) { store(panel, last); }
 
@@ -118,7 +120,7 @@ inline void pack_a(const Matrix<float>& a, Bf16Pair* out, Index stride) {
 // Pack the columns of a panel from the rows of B's transpose: n of them exist, n <= lanes, and zeros follow.
 template <class Element>
 inline void pack_transposed_strip(Index k, Index n, const float* rows, Index ld, Element* panel) {
-  const auto at = [&](Index p) { return panel + p / k_pack<Element> * tile_cols; };
+  const auto at = [&](Index p) { return panel + p / k_pack<Element> * NR; };
   Index p = 0;
   if (n == lanes) {
     for (; p + lanes <= k; p += lanes) {
@@ -151,9 +153,9 @@ inline void pack_b(const Matrix<float>& b, Element* panel) {
   }
   const auto pack = [&](auto left, auto right) {
     const float* row = b.data;
-    for (Index p = 0; p < k; p += 2, row += 2 * b.ld, panel += 2 / k_pack<Element> * tile_cols) {
+    for (Index p = 0; p < k; p += 2, row += 2 * b.ld, panel += 2 / k_pack<Element> * NR) {
       const float* next = row + b.ld;
-      for (Index j = 0; j < tile_cols; j += 16) {
+      for (Index j = 0; j < NR; j += 16) {
         __builtin_prefetch(row + prefetch_distance * b.ld + j);
         __builtin_prefetch(next + prefetch_distance * b.ld + j);
       }
@@ -165,7 +167,7 @@ inline void pack_b(const Matrix<float>& b, Element* panel) {
       put_steps(right.get(row + lanes), right.get(next + lanes), panel + lanes);
     }
   };
-  if (n == tile_cols) {
+  if (n == NR) {
     pack(FullVector{}, FullVector{});
   } else {
     pack(Tail{n < lanes ? n : lanes}, Tail{second});
@@ -191,8 +193,7 @@ inline Vec multiply_add(Vec sum, Vec x, Vec y, const Bf16Pair*) {
 struct Bands {
   Index count, height, taller;  // the first `taller` bands have one row more
 
-  explicit Bands(Index m)
-      : count((m + tile_rows - 1) / tile_rows), height(m / count), taller(m - height * count) {}
+  explicit Bands(Index m) : count((m + MR - 1) / MR), height(m / count), taller(m - height * count) {}
   Index begin(Index band) const { return band * height + (band < taller ? band : taller); }
 };
 
@@ -200,11 +201,11 @@ struct Bands {
 // little of each cache line that it reads, and its steps of k lie on many pages; so neighbouring bands are
 // copied together, in the order of A's memory.
 constexpr Index bands_per_copy = 8;
-constexpr Index band_copy_size = tile_depth * tile_rows + lanes;
+constexpr Index band_copy_size = KC * MR + lanes;
 
-// Copies the bands from `first` on, by whole vectors, which go past the end of a row. Numbers written there
-// are overwritten by the next row. Numbers read there lie inside A, except in A's last row, which is
-// therefore copied number by number.
+// Copies up to bands_per_copy bands from `first` on; copies + i * band_copy_size becomes (k, rows) of the
+// i-th. Whole vectors are copied, which go past the end of a row: what is written there is overwritten by the
+// next row, and what is read there lies inside A, except in A's last row, which is copied number by number.
 inline void copy_bands(const Bands& bands, Index first, Index k, const OperandA<float>& a, float* copies) {
   const Index end = bands.count - first < bands_per_copy ? bands.count : first + bands_per_copy;
   for (Index p = 0; p < k; ++p) {
@@ -301,14 +302,14 @@ template <class Element>
 struct MicroKernels {
   using MicroKernel = void (*)(Index n, Index k, const OperandA<Element>&, const OperandB<Element>&,
                                const TileOutput&);
-  MicroKernel of_rows[tile_rows];
+  MicroKernel of_rows[MR];
 };
 
 template <class Element, Index vectors, bool transposed>
 constexpr MicroKernels<Element> tiles = []<std::size_t... r>(std::index_sequence<r...>) {
   return MicroKernels<Element>{{micro_kernel<Element, static_cast<Index>(r) + 1, vectors, transposed>...}};
 }
-(std::make_index_sequence<tile_rows>());
+(std::make_index_sequence<MR>());
 
 // Prefetch a tile of C, which often lies in memory, while its sums are formed.
 inline void prefetch_tile(Index rows, const TileOutput& out) {
@@ -327,22 +328,22 @@ void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const O
   constexpr Index worth_prefetching = 48;  // steps of k; a shorter tile is done before its C could arrive
   constexpr Index min_panels = 8;          // fewer do not repay copies of A
   const Bands bands(m);
-  const bool copies_bands = tile_rows <= 8 && a.transposed && bands.count > 1 && n >= min_panels * tile_cols;
+  const bool copies_bands = MR <= 8 && a.transposed && bands.count > 1 && n >= min_panels * NR;
   for (Index band = 0; band < bands.count; ++band) {
     const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
     OperandA<Element> a_band = a.from(i, 0);
-    if constexpr (tile_rows <= 8) {
+    if constexpr (MR <= 8) {
       if (copies_bands) {
         float* copies = thread_scratch<float, struct BandCopies>(bands_per_copy * band_copy_size);
         if (band % bands_per_copy == 0) copy_bands(bands, band, k, a, copies);
         a_band = {copies + band % bands_per_copy * band_copy_size, rows, true};
       }
     }
-    for (Index j = 0; j < n; j += tile_cols) {
+    for (Index j = 0; j < n; j += NR) {
       const TileOutput tile(out, i, j);
       if (k >= worth_prefetching) prefetch_tile(rows, tile);
       const MicroKernels<Element>& kernels = n - j > lanes ? wide : narrow;
-      kernels.of_rows[rows - 1](n - j, k, a_band, b.from(0, j / tile_cols), tile);
+      kernels.of_rows[rows - 1](n - j, k, a_band, b.from(0, j / NR), tile);
     }
   }
 }

@@ -34,7 +34,7 @@ struct Grid {
 // Tiles may be as small as one band, because B is packed once for all of them. So C is cut into at least
 // `wanted` tiles if the shape allows it, and the threads finish together. `panel_size`: the numbers of a
 // panel of B in a block of k.
-Grid cut(Index m, Index n, Index mr, Index nr, Index panel_size, Index wanted) {
+Grid choose_grid(Index m, Index n, Index mr, Index nr, Index panel_size, Index wanted) {
   constexpr Index max_cols = 512, max_bands = 8;
   // If more than 16 bands read the panels of a tile, these take at most 512 KiB, half of an L2 cache of 1
   // MiB.
@@ -177,7 +177,7 @@ template <class Element>
 void gemm_tiles(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
   const Index m = g.c.rows, n = g.c.cols, k = g.a.cols;
   const Index panel_size = std::min(kernel.kc, packed_steps<Element>(k)) * kernel.nr;
-  const Grid grid = cut(m, n, kernel.mr, kernel.nr, panel_size, tiles_wanted());
+  const Grid grid = choose_grid(m, n, kernel.mr, kernel.nr, panel_size, tiles_wanted());
   const Index threads = in_parallel_loop() ? 1 : thread_count();
   for (Index first = 0; first < k; first += kernel.k_block()) {
     const KBlock<Element> block{kernel, g, grid, first, std::min(k - first, kernel.k_block())};

@@ -9,9 +9,9 @@ namespace normscope::NORMSCOPE_ISA {
 
 extern const GemmKernel<Bf16Pair> bf16_kernel;
 constexpr GemmKernel<Bf16Pair> bf16_kernel = {
-    .mr = tile_rows,
-    .nr = tile_cols,
-    .kc = tile_depth,
+    .mr = MR,
+    .nr = NR,
+    .kc = KC,
     .pack_b = pack_b<Bf16Pair>,
     .pack_a = pack_a,
     .macro_kernel = macro_kernel<Bf16Pair>,

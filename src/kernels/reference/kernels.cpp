@@ -71,7 +71,7 @@ void axpby(Index n, double alpha, const double* x, double beta, double* y) {
   for (Index i = 0; i < n; ++i) add_into(y[i], beta, alpha * x[i]);
 }
 
-void axpy(Index n, double alpha, const double* a, const double* b, double* y) {
+void add_scaled(Index n, double alpha, const double* a, const double* b, double* y) {
   for (Index i = 0; i < n; ++i) y[i] = alpha * a[i] + b[i];
 }
 
@@ -254,7 +254,7 @@ const KernelTable<double>& kernels<double>() {
       .swiglu_forward = swiglu_forward,
       .swiglu_backward = swiglu_backward,
       .axpby = axpby,
-      .axpy = axpy,
+      .add_scaled = add_scaled,
       .multiply = multiply,
       .dot = dot,
       .sum_squares = sum_squares,

@@ -91,7 +91,7 @@ inline void axpby(Index n, float alpha, const float* x, float beta, float* y) {
   for_each_vector(n, [&](Index i, auto part) { add_into(y + i, beta, alpha * part.get(x + i), part); });
 }
 
-inline void axpy(Index n, float alpha, const float* a, const float* b, float* y) {
+inline void add_scaled(Index n, float alpha, const float* a, const float* b, float* y) {
   for_each_vector(n,
                   [&](Index i, auto part) { part.put(y + i, fma(part.get(a + i), alpha, part.get(b + i))); });
 }

@@ -23,7 +23,7 @@ constexpr SimdKernels simd_kernels = {
             .swiglu_forward = swiglu_forward,
             .swiglu_backward = swiglu_backward,
             .axpby = axpby,
-            .axpy = axpy,
+            .add_scaled = add_scaled,
             .multiply = multiply_elements,
             .dot = dot,
             .sum_squares = sum_squares,
@@ -32,9 +32,9 @@ constexpr SimdKernels simd_kernels = {
         },
     .gemm =
         {
-            .mr = tile_rows,
-            .nr = tile_cols,
-            .kc = tile_depth,
+            .mr = MR,
+            .nr = NR,
+            .kc = KC,
             .pack_b = pack_b<float>,
             .pack_a = nullptr,
             .macro_kernel = macro_kernel<float>,
