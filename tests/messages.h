@@ -1,5 +1,4 @@
-// What several tests of readers share: a file, the message of a refusal, and a check that a part of it is
-// there.
+// What several tests of readers share: files, the message of a refusal, and a check of a part of it.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -24,6 +23,18 @@ struct ScratchFile {
   ~ScratchFile() { std::filesystem::remove_all(path); }
   void set(std::string_view bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
   std::string bytes() const { return read_file(path); }
+};
+
+// A folder of a test's own, which goes with all that is in it.
+struct ScratchFolder : ScratchFile {
+  ScratchFolder() : ScratchFile("folder") { std::filesystem::create_directory(path); }
+  std::string file(const std::string& name) const { return path + "/" + name; }
+  // Writes a file and returns its path.
+  std::string write(const std::string& name, std::string_view bytes) const {
+    std::ofstream(file(name), std::ios::binary) << bytes;
+    return file(name);
+  }
+  std::ptrdiff_t entries() const { return std::distance(std::filesystem::directory_iterator(path), {}); }
 };
 
 // The message with which body() fails, or `accepted`; `exit` 2: the failure is the user's.

@@ -1,0 +1,162 @@
+// Tests of the values that configs resolve to: defaults that depend on other keys, keys without effect,
+// placements and branch scales.
+#include "config_texts.h"
+
+using namespace normscope;
+using namespace normscope::testing;
+
+TEST_CASE("defaults that depend on other keys") {
+  const struct {
+    Sets sets;
+    const char* key;
+    Json value;
+  } cases[] = {
+      {"model.d_model=66", "model.d_ff", 264},
+      {"model.d_model=66 model.d_ff=7", "model.d_ff", 7},
+      {"model.bias=true", "model.ffn_bias", true},
+      {"model.bias=true model.ffn_bias=false", "model.ffn_bias", false},
+      {"train.lr=0.003", "train.min_lr", 0.0003},
+      {"model.init.std=0.1", "model.init.embed_std", 0.1},
+      {"model.init.scheme=xavier_normal", "model.init.embed_std", 0.02},  // tied
+      {"model.init.scheme=xavier_normal model.tie_embeddings=false", "model.init.embed_std", 1},
+      {"", "model.init.residual_scaling", true},
+      {"model.init.scheme=xavier_normal", "model.init.residual_scaling", false},
+      {"model.norm_placement=pre_scaled", "model.init.residual_scaling", false},
+      {"model.norm_placement=deepnorm", "model.init.residual_scaling", false},
+      {"model.norm_placement=deepnorm model.init.residual_scaling=true", "model.init.residual_scaling", true},
+  };
+  for (const auto& [sets, key, value] : cases) {
+    CAPTURE(join(sets));
+    CHECK(find_field(key)->get(config_of(sets)) == value);
+  }
+  const std::string both = R"({"train": {"lr": 0.5, "min_lr": 0.25}})";
+  CHECK(config_of("", both).train.min_lr == 0.25);
+  CHECK(config_of("train.lr=0.01", both).train.min_lr == 0.001);  // follows the rate that overrides
+  CHECK(config_of("train.lr=0.01 train.min_lr=0.002", both).train.min_lr == 0.002);
+  CHECK(refusal("model.d_model=20000 model.n_head=1") ==
+        "[config] model.d_ff: got 80000; expected integer, 1..65536 (default: 4*d_model)");
+}
+
+TEST_CASE("final_norm auto follows the placement of the last sublayer") {
+  const auto final_norm = [](const std::string& placement) {
+    return config_of("model.n_layer=2 model.final_norm=auto model.norm_placement=" + placement)
+        .model.final_norm;
+  };
+  for (const char* with : {"pre", "sandwich", "peri", "res_post", "pre_scaled", "mix", "[\"post\",\"pre\"]"})
+    CHECK(final_norm(with));
+  for (const char* without :
+       {"post", "deepnorm", "rezero", "none", "[\"pre\",\"post\"]", "[\"pre\",\"none\"]"})
+    CHECK_FALSE(final_norm(without));
+  CHECK_FALSE(config_of("model.final_norm=false").model.final_norm);
+  CHECK(config_of("model.final_norm=true model.norm_placement=post").model.final_norm);
+}
+
+TEST_CASE("keys that are given where they have no effect are named, with the reason") {
+  const struct {
+    Sets sets;
+    const char* without_effect;
+  } cases[] = {
+      {"", ""},
+      {"model.norm_groups=8", "model.norm_groups (only groupnorm has groups)"},
+      {"model.norm_groups=4", ""},  // the default, to which it resolves anyway
+      {"train.momentum=0.9", "train.momentum (only optimizers sgd and muon have it)"},
+      {"train.optimizer=sgd train.beta1=0.5", "train.beta1 (only optimizers adamw and muon have it)"},
+      {"model.norm=rmsnorm model.norm_bias=true", "model.norm_bias (this norm has no bias)"},
+      {"model.norm_placement=rezero model.final_norm=auto", ""},
+      {"model.init.scheme=xavier_normal model.init.residual_scaling=true",
+       "model.init.residual_scaling (only scheme gpt2 has it)"},
+      {"model.init.zero_branches=true model.init.residual_scaling=true",
+       "model.init.residual_scaling (zero_branches sets these matrices to 0)"},
+      // A tied head's embeddings take std as their default.
+      {"model.init.scheme=xavier_normal model.init.std=0.5", ""},
+      {"model.init.scheme=xavier_normal model.init.std=0.5 model.init.embed_std=0.1",
+       "model.init.std (only scheme gpt2 has it)"},
+      {"model.init.scheme=xavier_normal model.init.std=0.5 model.norm_groups=8",
+       "model.norm_groups (only groupnorm has groups)"},
+      {"model.norm_placement=peri model.embed_norm=false",
+       "model.embed_norm (the placement has this norm already)"},
+      {"model.norm_placement=peri model.embed_norm=true", ""},
+      {"model.norm_placement=subln model.inner_norm=false",
+       "model.inner_norm (every sublayer has this norm already by its placement)"},
+      {R"(model.norm_placement={"attn":"subln","ffn":"pre"} model.inner_norm=true)", ""},
+      {R"(model.norm_placement=["pre","subln"] model.n_layer=2 model.inner_norm=true)", ""},
+      {R"(model.norm_placement=["rezero","pre"] model.n_layer=2 model.branch_scale=0.5)", ""},
+      {R"(model.norm_placement={"attn":"none","ffn":"rezero"} model.norm=rmsnorm)",
+       "model.norm (the placement has no norms)"},
+      {"train.schedule=wsd train.cooldown=0 train.min_lr=0", "train.min_lr (the rate never falls)"},
+      {"train.steps=3 train.warmup_steps=2 train.schedule=linear",
+       "train.schedule (at most one step follows the warm-up, and it trains at lr)"},
+      {"train.steps=4 train.warmup_steps=2 train.schedule=linear", ""},
+      {"data.val_fraction=0 eval.batches=5", "eval.batches (there is no validation text)"},
+      {"model.norm_eps=0 model.norm_eps_outside=true", "model.norm_eps_outside (norm_eps is 0)"},
+  };
+  for (const auto& [sets, without_effect] : cases) {
+    CAPTURE(join(sets));
+    const Loaded loaded = load(sets);
+    CHECK(join(loaded.without_effect) == without_effect);
+    CHECK(same(config_of("", dump_text(loaded.config)), loaded.config));
+  }
+}
+
+TEST_CASE("a dumped config lists the keys whose values are defaults that depend on others") {
+  const auto is_derived = [](const std::string& key, const Sets& sets) {
+    const RunConfig config = config_of(sets);
+    const Json keys = dump(config)[derived_keys];
+    CHECK(dump(config_of("", dump_text(config)))[derived_keys] == keys);
+    return std::ranges::count(keys, Json(key)) == 1;
+  };
+  const std::string sgd = "train.optimizer=sgd ";
+  const struct {
+    std::string key, other_value, without_effect;
+  } cases[] = {{"model.d_ff", "8", ""},
+               {"model.final_norm", "false", "model.norm=none"},
+               {"model.ffn_bias", "true", ""},
+               {"model.init.embed_std", "1", ""},
+               {"model.init.residual_scaling", "false", "model.init.scheme=xavier_normal"},
+               {"train.min_lr", "0", "train.schedule=constant"},
+               {"train.momentum", "0.5", "train.optimizer=adamw"}};
+  for (const auto& [key, other_value, without_effect] : cases) {
+    CAPTURE(key);
+    CHECK(is_derived(key, "train.optimizer=sgd"));
+    CHECK_FALSE(is_derived(key, sgd + key + "=" + other_value));
+    if (!without_effect.empty()) CHECK_FALSE(is_derived(key, sgd + without_effect));
+  }
+  CHECK_FALSE(is_derived("model.n_layer", ""));
+}
+
+TEST_CASE("placements: names, pairs and lists") {
+  const auto placement = [](const std::string& written, const std::string& blocks = "2") {
+    return config_of("model.n_layer=" + blocks + " model.norm_placement=" + written).model.norm_placement;
+  };
+  for (const Placement& row : placement_table())
+    CHECK(placement(row.name) == std::vector<BlockPlacement>{row.kind});
+  const std::string pair = R"({"attn":"post","ffn":"none"})";
+  const BlockPlacement as_pair{PlacementKind::post, PlacementKind::none};
+  CHECK(placement(pair) == std::vector<BlockPlacement>{as_pair});
+  CHECK(placement("[\"pre\"," + pair + "]") == std::vector<BlockPlacement>{PlacementKind::pre, as_pair});
+  CHECK(placement("[\"peri\"]", "1") == std::vector<BlockPlacement>{PlacementKind::peri});
+
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"(["peri","pre","mix"])",
+       "[config] model.norm_placement: mix is a pattern of whole models and cannot stand in a list or for a "
+       "sublayer; write out its placements (--set)"},
+      {R"(["pre","peri","pre"])", "only the first block can have it"},
+      {R"(["pre","pots","pre"])", R"(got ["pre","pots","pre"]; expected pre | post)"},
+      {R"(["pre","pre"])", "a list of 2 for model.n_layer = 3"},
+      {"[]", "got []; expected"},
+      {R"({"attn":"post"})", "or {\"attn\": ..., \"ffn\": ...}, or a list of n_layer of these"},
+      {R"({"attn":"post","ffn":"mix"})", "mix is a pattern of whole models"},
+      {R"({"attn":"peri","ffn":"pre"})", "for both sublayers"}};
+  for (const auto& [written, part] : wrong)
+    CHECK_HOLDS(refusal(std::string("model.n_layer=3 model.norm_placement=") + written), part);
+}
+
+TEST_CASE("branch_scale: a number or a power of L") {
+  const std::pair<const char*, double> at_4_blocks[] = {
+      {"0.5", 0.5}, {"L^-0.5", 0.5}, {"L^2", 16}, {"L^0", 1}};
+  for (const auto& [written, factor] : at_4_blocks)
+    CHECK(config_of(std::string("model.branch_scale=") + written).model.branch_scale.of(4) == factor);
+  for (const char* wrong : {"L^", "L^x", "L^-0.5x", "L^9", "L^[1]", "-1", "M^2", "true"})
+    CHECK_HOLDS(refusal(std::string("model.branch_scale=") + wrong),
+                "expected number in [0, 100], or \"L^E\"");
+}
