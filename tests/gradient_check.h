@@ -27,7 +27,7 @@ class GradientCheck {
   explicit GradientCheck(const OpSample& sample) : sample_(sample) {
     for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
       const SampleInput& input = sample.inputs[i];
-      const std::string purpose = std::string(sample.name) + "." + input.name;
+      const std::string purpose = sample.name + "." + input.name;
       inputs_.push_back(normals<double>(input.rows * input.cols, purpose, input.spread, input.mean));
     }
     tape_.reset(false);

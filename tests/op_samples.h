@@ -3,7 +3,9 @@
 // Adding an op means adding its rows here; the gradient tests take them from the table.
 #pragma once
 
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -18,11 +20,13 @@ struct SampleInput {
   double spread = 1;
 };
 
+using Inputs = std::span<const Var<double>>;
+
 struct OpSample {
-  const char* name;
+  std::string name;
   std::vector<SampleInput> inputs;
   // The op's output for these inputs, in their order.
-  Var<double> (*apply)(Tape<double>& tape, std::span<const Var<double>> inputs);
+  std::function<Var<double>(Tape<double>&, Inputs)> apply;
 };
 
 std::span<const OpSample> op_samples();

@@ -9,8 +9,6 @@ using namespace normscope::testing;
 
 namespace {
 
-using Inputs = std::span<const Var<double>>;
-
 // Overwrites the gradient instead of adding to it.
 Var<double> scale_overwriting(Tape<double>& tape, Inputs in) {
   const Var<double> x = in[0];
@@ -42,7 +40,7 @@ TEST_CASE("ops: every sample's gradient equals central differences") {
     GradientCheck check(sample);
     for (const InputKind kind : {InputKind::parameters, InputKind::values}) {
       const double error = check.worst_error(kind);
-      CAPTURE(std::string(sample.name));
+      CAPTURE(sample.name);
       CAPTURE(static_cast<int>(kind));
       CHECK_FALSE(!(error <= 1e-7));  // so that NaN fails
     }
