@@ -16,7 +16,6 @@
 #include "io/utf8.h"
 #include "messages.h"
 
-namespace fs = std::filesystem;
 using namespace normscope;
 using namespace normscope::testing;
 
@@ -88,9 +87,8 @@ TEST_CASE("files: a file is replaced whole or not at all") {
 }
 
 TEST_CASE("files: names as long as the file system allows can be written, and nothing is left beside them") {
-  const ScratchFile folder;
-  fs::create_directory(folder.path);
-  const std::string path = folder.path + "/" + std::string(255, 'n');
+  const ScratchFolder folder;
+  const std::string path = folder.file(std::string(255, 'n'));
   write_atomically(path, "one");
   write_atomically(path, "two");
   CHECK(read_file(path) == "two");
@@ -98,13 +96,12 @@ TEST_CASE("files: names as long as the file system allows can be written, and no
     const SmallDisk disk(1000);
     CHECK_HOLDS(failure([&] { write_atomically(path, std::string(5000, 'x')); }), "cannot be written");
   }
-  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
+  CHECK(folder.entries() == 1);
 }
 
 TEST_CASE("files: leftovers of a killed writer are removed, those of other files are not") {
-  const ScratchFile folder;
-  fs::create_directory(folder.path);
-  const std::string one = folder.path + "/one", two = folder.path + "/two";
+  const ScratchFolder folder;
+  const std::string one = folder.file("one"), two = folder.file("two");
   const auto die_while_writing = [](const std::string& path) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -118,17 +115,16 @@ TEST_CASE("files: leftovers of a killed writer are removed, those of other files
     ::waitpid(child, &status, 0);
     CHECK(WIFSIGNALED(status));
   };
-  const auto entries = [&] { return std::distance(fs::directory_iterator(folder.path), {}); };
   die_while_writing(one);
   die_while_writing(one);
   die_while_writing(two);
-  CHECK(entries() == 3);
+  CHECK(folder.entries() == 3);
   remove_leftovers(one);
-  CHECK(entries() == 1);
+  CHECK(folder.entries() == 1);
   write_atomically(one, "whole");
   remove_leftovers(one);
   remove_leftovers(two);
-  CHECK(entries() == 1);
+  CHECK(folder.entries() == 1);
   CHECK(read_file(one) == "whole");
 }
 
@@ -149,8 +145,7 @@ TEST_CASE("files: a signal while the program waits for bytes interrupts it") {
 }
 
 TEST_CASE("files: one writer a folder") {
-  const ScratchFile folder;
-  fs::create_directory(folder.path);
+  const ScratchFolder folder;
   {
     const FolderLock lock(folder.path);
     CHECK_HOLDS(failure([&] { FolderLock{folder.path}; }), "[lock] " + folder.path + ": another process");

@@ -41,25 +41,23 @@ struct Golden {
     }
     for (const Parameter& p : model.layout().buffers())
       file.read_into(p.name, model.running.values.data() + p.offset, p.size);
-    tokens = integers("tokens");
-    targets = integers("targets");
   }
 
-  std::vector<std::int32_t> integers(const char* name) const {
-    std::vector<std::int64_t> wide(static_cast<std::size_t>(file.at(name).count));
-    file.read_into(name, wide.data(), std::ssize(wide));
-    return {wide.begin(), wide.end()};
+  template <class Number>
+  std::vector<Number> numbers(const std::string& name) const {
+    std::vector<Number> all(static_cast<std::size_t>(file.at(name).count));
+    file.read_into(name, all.data(), std::ssize(all));
+    return all;
   }
-  std::vector<double> doubles(const std::string& name) const {
-    std::vector<double> values(static_cast<std::size_t>(file.at(name).count));
-    file.read_into(name, values.data(), std::ssize(values));
-    return values;
+  std::vector<std::int32_t> ids(const char* name) const {
+    const std::vector<std::int64_t> wide = numbers<std::int64_t>(name);
+    return {wide.begin(), wide.end()};
   }
 
   SafetensorsFile file;
   RunConfig config;
   Model<Real> model;
-  std::vector<std::int32_t> tokens, targets;
+  std::vector<std::int32_t> tokens = ids("tokens"), targets = ids("targets");
 };
 
 // Every site's value and gradient, under the names of an exchange file.
@@ -76,7 +74,7 @@ struct Sites : TapListener<Real> {
 };
 
 // |a - b| / max(|b|, floor).
-double distance(const std::vector<double>& a, const std::vector<double>& b, double floor) {
+double distance(const std::vector<double>& a, const std::vector<double>& b, double floor = 0) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   std::vector<double> difference(a);
   for (std::size_t i = 0; i < a.size(); ++i) difference[i] -= b[i];
@@ -90,32 +88,29 @@ void compare_exchange(const std::string& name, GemmProvider provider, double tol
   Model<Real>& model = golden.model;
   Sites<Real> sites;
   std::vector<Real> logits;
-  const double loss = model.loss_and_gradients({golden.tokens, golden.targets, golden.config.model.context},
-                                               1, &sites, &logits);
-  auto got = sites.tensors;
-  got["logits"].assign(logits.begin(), logits.end());
-  got["loss"] = {loss};
-  for (const Parameter& p : model.layout().list()) {
-    got["grad." + p.name].assign(model.gradients.at(p), model.gradients.at(p) + p.size);
-  }
+  const Pass batch{golden.tokens, golden.targets, golden.config.model.context};
+  const double loss = model.loss_and_gradients(batch, 1, &sites, &logits);
+  auto computed = sites.tensors;
+  computed["logits"].assign(logits.begin(), logits.end());
+  computed["loss"] = {loss};
+  for (const Parameter& p : model.layout().list())
+    computed["grad." + p.name].assign(model.gradients.at(p), model.gradients.at(p) + p.size);
 
   // Gradients that are 0 in theory have no relative error: the floor is a share of the largest of their kind.
   std::map<std::string, double> largest;
   const auto kind = [](const std::string& tensor) { return tensor.substr(0, tensor.find('.')); };
-  for (const auto& [tensor, values] : got) {
-    if (!kind(tensor).ends_with("grad")) continue;
+  for (const auto& [tensor, values] : computed) {
     double& most = largest[kind(tensor)];
-    most = std::max(most, norm(golden.doubles(tensor)));
+    if (kind(tensor).ends_with("grad")) most = std::max(most, norm(golden.template numbers<double>(tensor)));
   }
-  for (const auto& entry : got) {
-    const std::string& tensor = entry.first;
+  for (const auto& [tensor, values] : computed) {
     CAPTURE(tensor);
-    const double error = distance(entry.second, golden.doubles(tensor), 0.03 * largest[kind(tensor)]);
-    CHECK_FALSE(!(error <= tolerance));
+    const double floor = 0.03 * largest[kind(tensor)];
+    CHECK(distance(values, golden.template numbers<double>(tensor), floor) <= tolerance);
   }
   // The file holds nothing that the engine has not got: the parameters, the batch, and the tensors above.
   CHECK(golden.file.tensors().size() ==
-        model.layout().list().size() + model.layout().buffers().size() + 2 + got.size());
+        model.layout().list().size() + model.layout().buffers().size() + 2 + computed.size());
 }
 
 template <class Real>
@@ -124,43 +119,41 @@ void compare_trajectory(const std::string& name, double tolerance) {
   Golden<Real> golden(name);
   Model<Real>& model = golden.model;
   const TrainConfig& train = golden.config.train;
+  const Index context = golden.config.model.context;
   Optimizer<Real> optimizer(train, model.layout());
-  const std::vector<double> rates = golden.doubles("lrs"), losses = golden.doubles("losses");
-  const std::vector<double> want_norms = golden.doubles("grad_norms");
+  const auto rates = golden.template numbers<double>("lrs"),
+             losses = golden.template numbers<double>("losses"),
+             expected_norms = golden.template numbers<double>("grad_norms");
   GradientNorms<Real> norms(model.layout());
-  const auto batch_size = static_cast<std::size_t>(train.batch_size * golden.config.model.context);
-  REQUIRE(static_cast<Index>(rates.size()) == train.steps);
+  const auto batch_size = static_cast<std::size_t>(train.batch_size * context);
+  REQUIRE(std::ssize(rates) == train.steps);
   int clipped = 0;
   for (Index step = 1; step <= train.steps; ++step) {
-    const auto i = static_cast<std::size_t>(step - 1);
-    const std::span<const std::int32_t> tokens(golden.tokens), targets(golden.targets);
-    model.gradients.clear();
-    const double loss =
-        model.loss_and_gradients({tokens.subspan(i * batch_size, batch_size),
-                                  targets.subspan(i * batch_size, batch_size), golden.config.model.context});
-    norms.measure(model.gradients);
-    const double total = norms.total;
-    const double lr = learning_rate(train, step), clip = clip_factor(train.grad_clip, total);
-    clipped += clip < 1;
     CAPTURE(step);
+    const auto i = static_cast<std::size_t>(step - 1);
+    const auto batch = [&](const std::vector<std::int32_t>& all) {
+      return std::span(all).subspan(i * batch_size, batch_size);
+    };
+    model.gradients.clear();
+    const double loss = model.loss_and_gradients({batch(golden.tokens), batch(golden.targets), context});
+    norms.measure(model.gradients);
+    const double lr = learning_rate(train, step), clip = clip_factor(train.grad_clip, norms.total);
+    clipped += clip < 1;
     CHECK(std::abs(lr - rates[i]) <= 1e-15);
     CHECK(std::abs(loss - losses[i]) <= tolerance * losses[i]);
-    CHECK(std::abs(total - want_norms[i]) <= tolerance * 10 * want_norms[i]);
+    CHECK(std::abs(norms.total - expected_norms[i]) <= tolerance * 10 * expected_norms[i]);
     optimizer.update(step, lr, clip, model.gradients, model.parameters);
     model.running.move(model.running.batch);
   }
   CHECK(clipped > 0);
   CHECK(clipped < train.steps);
-  for (const Parameter& p : model.layout().list()) {
-    const Real* values = model.parameters.at(p);
+  const auto check_final = [&](const Parameter& p, const Real* values) {
     CAPTURE(p.name);
-    CHECK(distance({values, values + p.size}, golden.doubles("final." + p.name), 0) <= tolerance);
-  }
-  for (const Parameter& p : model.layout().buffers()) {
-    const Real* values = model.running.values.data() + p.offset;
-    CAPTURE(p.name);
-    CHECK(distance({values, values + p.size}, golden.doubles("final." + p.name), 0) <= tolerance);
-  }
+    CHECK(distance({values, values + p.size}, golden.template numbers<double>("final." + p.name)) <=
+          tolerance);
+  };
+  for (const Parameter& p : model.layout().list()) check_final(p, model.parameters.at(p));
+  for (const Parameter& p : model.layout().buffers()) check_final(p, model.running.values.data() + p.offset);
 }
 
 }  // namespace

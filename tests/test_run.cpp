@@ -1,21 +1,17 @@
 // A run's record as it is written, and text from a model that has diverged.
-#include <doctest/doctest.h>
-#include <unistd.h>
-
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 
 #include "io/json.h"
 #include "logs/record.h"
+#include "messages.h"
 #include "train/sampler.h"
 
-namespace fs = std::filesystem;
 using namespace normscope;
+using namespace normscope::testing;
 
 TEST_CASE("a summary has the figures of its kind, and null for what is not finite") {
-  const fs::path path = fs::temp_directory_path() / ("normscope-" + std::to_string(::getpid()) + ".json");
+  const ScratchFile file("run.json");
   RunRecord run;
   run.status = status_diverged;
   run.steps = 41;
@@ -23,25 +19,24 @@ TEST_CASE("a summary has the figures of its kind, and null for what is not finit
   run.growth = std::numeric_limits<double>::infinity();
   run.first_nonfinite = {42, 3, "ffn_out", "", true};
   const auto summary = [&] {
-    write_record(path.string(), run, {});
-    return Json::parse(read_file(path.string()));
+    write_record(file.path, run, {});
+    return Json::parse(file.bytes());
   };
   Json json = summary();
   CHECK((json["steps"] == 41 && json["final_train_loss"] == 2.5 && json["blas"]["version"].is_string()));
   CHECK((json["growth"].is_null() && json["final_val_loss"].is_null()));
   CHECK(json["first_nonfinite"] ==
         Json({{"step", 42}, {"layer", 3}, {"site", "ffn_out"}, {"kind", "gradient"}}));
-  CHECK(seconds_in(path.string()) == 2.5);
+  CHECK(seconds_in(file.path) == 2.5);
   run.status = status_probe;
   run.first_nonfinite.reset();
   json = summary();
   CHECK((!json.contains("seconds") && !json.contains("trajectory_hash") && json.contains("final_val_loss")));
   CHECK(!json.contains("first_nonfinite"));
   for (const char* none : {"", "{", "[]", R"({"seconds": "x"})"}) {
-    std::ofstream(path, std::ios::binary) << none;
-    CHECK(!seconds_in(path.string()));
+    file.set(none);
+    CHECK(!seconds_in(file.path));
   }
-  fs::remove(path);
 }
 
 TEST_CASE("a model whose weights are not finite draws nothing, and says so") {
