@@ -46,25 +46,21 @@ using enum PlacementKind;
 
 }  // namespace
 
-TEST_CASE("model: gradients of every placement, norm and activation equal central differences") {
+TEST_CASE("model: gradients of every pair of placement, norm and activation equal central differences") {
   const ThreadCount one(1);  // so small a model is slower with threads
-  std::ptrdiff_t tested = 0, with_norms = 0;
+  const std::size_t activations = enum_names(Activation{}).size();
+  CHECK(norm_table().size() >= activations);  // else a placement or a norm would meet only some of them
+  CHECK(placement_table().size() >= activations);
+  std::size_t number = 0;
   for (const Placement& placement : placement_table()) {
-    with_norms += placement.has_norms();
+    std::size_t activation = number++;
     for (const NormRow& norm : norm_table()) {
       // A config settles the norm of a placement without norms to none.
-      if (!placement.has_norms() && norm.kind != NormKind::none) continue;
-      for (std::size_t i = 0; i < enum_names(Activation{}).size(); ++i) {
-        ModelConfig config = tiny_config(placement.kind, norm.kind);
-        config.activation = static_cast<Activation>(i);
-        ++tested;
-        check_gradients(text(placement.name, ", ", norm.name, ", ", name_of(config.activation)), config);
-      }
+      ModelConfig config = tiny_config(placement.kind, placement.has_norms() ? norm.kind : NormKind::none);
+      config.activation = static_cast<Activation>(activation++ % activations);
+      check_gradients(text(placement.name, ", ", norm.name, ", ", name_of(config.activation)), config);
     }
   }
-  const std::ptrdiff_t norms = std::ssize(norm_table()), without = std::ssize(placement_table()) - with_norms;
-  CHECK(with_norms >= 12);
-  CHECK(tested == (with_norms * norms + without) * std::ssize(enum_names(Activation{})));
 }
 
 TEST_CASE("model: gradients of every variant equal central differences") {
@@ -125,10 +121,10 @@ TEST_CASE("model: the difference test catches a wrong gradient of any tensor, an
   for (const Parameter& p : model.layout().list()) {
     CAPTURE(p.name);
     const auto caught = [&](double factor, Index elements) {
-      const Result found = worst_gradient_error(config, [&](const auto&, auto& gradients) {
+      const Result worst = worst_gradient_error(config, [&](const auto&, auto& gradients) {
         for (Index i = 0; i < elements; ++i) gradients.at(p)[i] *= factor;
       });
-      return !found.holds() && found.note == p.name;
+      return !worst.holds() && worst.note == p.name;
     };
     CHECK(caught(1.001, p.size));
     CHECK(caught(0, p.size));
@@ -144,7 +140,7 @@ TEST_CASE("model: gradients add up over passes, and scale with the cotangent") {
   model.loss_and_gradients(batch.view());
   const std::vector<double> once = model.gradients.all();
   model.loss_and_gradients(batch.view(), 0.5);
-  std::vector<double> want = once;
-  for (double& g : want) g *= 1.5;
-  CHECK(scaled_error(model.gradients.all(), want) <= 1e-14);
+  std::vector<double> expected = once;
+  for (double& g : expected) g *= 1.5;
+  CHECK(scaled_error(model.gradients.all(), expected) <= 1e-14);
 }
