@@ -11,7 +11,7 @@ namespace normscope::testing {
 
 // --set options: a list, or a text in which blanks separate them.
 struct Sets : std::vector<std::string> {
-  Sets(const std::string& words) : vector(words.empty() ? vector() : split(words, ' ')) {}
+  Sets(const std::string& words) : vector(split(words, ' ')) { std::erase(*this, ""); }
   Sets(const char* words) : Sets(std::string(words)) {}
   Sets(std::vector<std::string> list) : vector(std::move(list)) {}
 };

@@ -1,10 +1,9 @@
 // "In the steady state a step allocates nothing": counted at operator new and at the arena.
-#include <doctest/doctest.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <new>
 
+#include "config_texts.h"
 #include "logs/sites.h"
 #include "train/optimizer.h"
 #include "train/step.h"
@@ -43,15 +42,9 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 using namespace normscope;
 
 TEST_CASE("step: nothing is allocated after the first ones, with taps on and dropout, at any thread count") {
-  RunConfig config;
-  config.model.n_layer = 2;
-  config.model.n_head = 2;
-  config.model.d_model = 16;
-  config.model.d_ff = 32;
-  config.model.context = 8;
-  config.model.dropout = 0.1;
-  config.train.batch_size = 3;
-  config.train.grad_accum = 2;
+  RunConfig config = normscope::testing::config_of(
+      "model.n_layer=2 model.n_head=2 model.d_model=16 model.d_ff=32 model.context=8 model.dropout=0.1 "
+      "train.batch_size=3 train.grad_accum=2");
   for (const auto& [norm, threads] :
        {std::pair(NormKind::layernorm, 1), {NormKind::layernorm, 3}, {NormKind::batchnorm, 3}}) {
     const ThreadCount count(threads);

@@ -12,9 +12,6 @@ using namespace normscope::testing;
 
 namespace {
 
-using enum PlacementKind;
-constexpr Position positions[] = {Position::learned, Position::rope, Position::sinusoidal, Position::none};
-
 template <class Real>
 std::vector<Real> copy(std::span<const Real> values) {
   return {values.begin(), values.end()};
@@ -55,10 +52,7 @@ TEST_CASE("model: dropout keeps the mean, is off outside training, and differs b
   CHECK_FALSE(std::equal(y.data, y.data + 1000, y.data + 1000));  // sequences of 10 rows of 100
   CHECK(dropout(tape, Dropout{}, x).data == x.data);
 
-  ModelConfig config = tiny_config();
-  config.dropout = 0.3;
-  TinyModel<double> with(config);
-  TinyModel<double> without(tiny_config());
+  TinyModel<double> with(tiny_config("model.dropout=0.3")), without(tiny_config());
   const RandomBatch batch(2, 5);
   const auto training_loss = [&](std::uint64_t step) {
     return with.loss_and_gradients(batch.training(RandomStream(1, "dropout").at(step)));
@@ -72,13 +66,12 @@ TEST_CASE("model: dropout keeps the mean, is off outside training, and differs b
 
 TEST_CASE_TEMPLATE("model: decoding with a cache equals the whole forward pass", Real, float, double) {
   for (const Placement& placement : placement_table()) {
-    for (const Position position : positions) {
-      for (const bool qk_norm : {false, true}) {
-        CAPTURE(std::string(placement.name));
-        ModelConfig config = tiny_config(placement.kind);
-        config.position = position;
-        config.qk_norm = qk_norm;
-        config.context = 12;
+    for (const char* position : enum_names(Position{})) {
+      for (const char* qk_norm : {"false", "true"}) {
+        const std::string sets = text("model.context=12 model.norm_placement=", placement.name,
+                                      " model.position=", position, " model.qk_norm=", qk_norm);
+        CAPTURE(sets);
+        const ModelConfig config = tiny_config(sets);
         TinyModel<Real> model(config);
         model.branch_progress = 1.5;  // the second block's branches have a factor of 0.75
         const RandomBatch batch(1, 12);
@@ -104,16 +97,11 @@ TEST_CASE_TEMPLATE("model: decoding with a cache equals the whole forward pass",
 
 TEST_CASE("model: same bits at any thread count, by both providers of products") {
   for (const GemmProvider provider : {GemmProvider::openblas, GemmProvider::native}) {
-    for (const Position position : {Position::learned, Position::rope}) {
-      ModelConfig config = tiny_config(position == Position::rope ? peri : pre);
-      config.d_model = 48;
-      config.d_ff = 200;
-      config.n_head = 3;
-      config.context = 70;
-      config.dropout = 0.1;
-      config.position = position;
-      config.bias = config.ffn_bias = true;
-      config.qk_norm = position == Position::rope;
+    for (const char* variant : {"", "model.norm_placement=peri model.position=rope model.qk_norm=true"}) {
+      const ModelConfig config =
+          tiny_config(text("model.d_model=48 model.d_ff=200 model.n_head=3 model.context=70 "
+                           "model.dropout=0.1 model.bias=true ",
+                           variant));
       const RandomBatch batch(3, config.context, 67);
       CHECK(same_bits_at_any_thread_count([&] {
         TinyModel<float> model(config, 67, provider);
@@ -128,9 +116,8 @@ TEST_CASE("model: same bits at any thread count, by both providers of products")
 }
 
 TEST_CASE("model: batch norm's running statistics move with the step, and evaluation uses them") {
-  ModelConfig config = tiny_config(PlacementKind::pre, NormKind::batchnorm);
-  TinyModel<double> model(config);
-  const RandomBatch batch(2, config.context);
+  TinyModel<double> model(tiny_config("model.norm=batchnorm"));
+  const RandomBatch batch(2, model.config().context);
   const double before = model.loss(batch.view());
   model.loss_and_gradients(batch.view());
   CHECK(model.loss(batch.view()) == before);  // a step that is not taken leaves them alone
@@ -151,7 +138,7 @@ TEST_CASE("model: batch norm's running statistics move with the step, and evalua
 TEST_CASE("model: norms of rows of any size equal those in double, forward and backward") {
   for (const NormRow& row : norm_table()) {
     if (!row.has_statistics()) continue;
-    ModelConfig config = tiny_config(pre, row.kind);
+    ModelConfig config = tiny_config(text("model.norm=", row.name));
     for (const bool is_query_key : {false, true}) {
       for (const double size : {1e-30, 1e-20, 3e-19, 1.0, 3e18, 1e20, 1e30}) {
         for (const auto& [eps, outside] :

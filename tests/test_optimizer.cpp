@@ -31,9 +31,7 @@ TEST_CASE("optimiser: AdamW in float is AdamW in double for any beta below 1") {
 }
 
 TEST_CASE_TEMPLATE("optimiser: same bits at any thread count", Real, float, double) {
-  ModelConfig config = tiny_config();
-  config.d_ff = 5000;  // matrices of several blocks
-  const ParameterLayout layout(config, tiny_vocab);
+  const ParameterLayout layout(tiny_config("model.d_ff=5000"), tiny_vocab);  // matrices of several blocks
   const std::vector<Real> weights = normals<Real>(layout.padded_size(), "w"),
                           gradient = normals<Real>(layout.padded_size(), "g");
   for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::muon}) {
@@ -69,9 +67,11 @@ TEST_CASE("a kind that no code knows is an error, never another kind") {
   const ParameterLayout layout(model, tiny_vocab);
   ParameterBuffer<double> parameters(layout);
   model.init.scheme = static_cast<InitScheme>(99);
-  CHECK_THROWS_WITH_AS(initialise(model, layout, 1, parameters), "[init] no code for scheme number 99", Error);
+  CHECK_THROWS_WITH_AS(initialise(model, layout, 1, parameters), "[init] no code for scheme number 99",
+                       Error);
   model.norm = static_cast<NormKind>(99);
   Tape<double> tape;
   const Var<double> x = tape.create(2, model.d_model);
-  CHECK_THROWS_WITH_AS(apply_norm<double>(tape, model, {}, {}, x), "[norm] no code for norm number 99", Error);
+  CHECK_THROWS_WITH_AS(apply_norm<double>(tape, model, {}, {}, x), "[norm] no code for norm number 99",
+                       Error);
 }

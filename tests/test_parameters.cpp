@@ -8,8 +8,6 @@ using namespace normscope::testing;
 
 namespace {
 
-using enum PlacementKind;
-
 // Standard deviation of numbers whose mean is 0.
 template <class Real>
 double deviation(std::span<const Real> values) {
@@ -19,8 +17,8 @@ double deviation(std::span<const Real> values) {
 // Checks the standard deviation of every matrix after initialisation, against expected(name, part of qkv
 // 0-2).
 template <class Expected>
-void check_deviations(const ModelConfig& config, Index vocab, Expected expected) {
-  const ParameterLayout layout(config, vocab);
+void check_deviations(const ModelConfig& config, Expected expected) {
+  const ParameterLayout layout(config, 100);
   ParameterBuffer<double> values(layout);
   initialise(config, layout, 3, values);
   for (const Parameter& p : layout.list()) {
@@ -31,26 +29,21 @@ void check_deviations(const ModelConfig& config, Index vocab, Expected expected)
       const std::span<const double> numbers(values.at(p) + static_cast<std::size_t>(part) * size, size);
       CAPTURE(p.name);
       CAPTURE(part);
-      const double want = expected(p.name, part);
-      CHECK(std::abs(deviation(numbers) / want - 1) <= 4 / std::sqrt(2.0 * static_cast<double>(size)));
+      const double target = expected(p.name, part);
+      CHECK(std::abs(deviation(numbers) / target - 1) <= 4 / std::sqrt(2.0 * static_cast<double>(size)));
       double mean = 0;
       for (const double x : numbers) mean += x / static_cast<double>(size);
-      CHECK(std::abs(mean) <= 4 * want / std::sqrt(static_cast<double>(size)));
+      CHECK(std::abs(mean) <= 4 * target / std::sqrt(static_cast<double>(size)));
     }
   }
 }
 
 // C = 64, F = 192, V = 100, L = 3.
-ModelConfig wide_config(PlacementKind placement, InitScheme scheme) {
-  ModelConfig config = tiny_config(placement);
-  config.n_layer = 3;
-  config.d_model = 64;
-  config.d_ff = 192;
-  config.context = 32;
-  config.activation = Activation::swiglu;
-  config.tie_embeddings = false;
-  config.init = {scheme, 0.03, 0.7, scheme == InitScheme::gpt2};
-  return config;
+ModelConfig wide_config(const std::string& sets) {
+  return tiny_config(
+      "model.n_layer=3 model.d_model=64 model.d_ff=192 model.context=32 model.activation=swiglu "
+      "model.tie_embeddings=false model.init.std=0.03 model.init.embed_std=0.7 " +
+      sets);
 }
 
 bool is_embedding(const std::string& name) { return name.starts_with("embed."); }
@@ -58,18 +51,16 @@ bool writes_stream(const std::string& name) {
   return name.ends_with("attn.out.weight") || name.ends_with("ffn.out.weight");
 }
 double fan_out(const std::string& name) {  // q, k and v are matrices of their own
-  return name.ends_with("ffn.in.weight") || name.ends_with("ffn.gate.weight") ? 192
-         : name == "head.weight"                                              ? 100
-                                                                              : 64;
+  if (name == "head.weight") return 100;
+  return name.ends_with("ffn.in.weight") || name.ends_with("ffn.gate.weight") ? 192 : 64;
 }
 double fan_in(const std::string& name) { return name.ends_with("ffn.out.weight") ? 192 : 64; }
 
 }  // namespace
 
 TEST_CASE("parameters: vectors start at 1 or 0, and each tensor has room of its own") {
-  ModelConfig config = tiny_config(peri);
-  config.bias = config.ffn_bias = config.qk_norm = true;
-  config.norm_placement = {peri, rezero};
+  const ModelConfig config =
+      tiny_config(R"(model.norm_placement=["peri","rezero"] model.bias=true model.qk_norm=true)");
   const ParameterLayout layout(config, tiny_vocab);
   ParameterBuffer<float> values(layout);
   initialise(config, layout, 3, values);
@@ -80,42 +71,40 @@ TEST_CASE("parameters: vectors start at 1 or 0, and each tensor has room of its 
     end = p.offset + p.size;
     total += p.size;
     if (p.is_matrix()) continue;
-    const float want = p.name.ends_with("norm.weight") ? 1.0f : 0.0f;
-    CHECK(std::all_of(values.at(p), values.at(p) + p.size, [&](float x) { return x == want; }));
+    const float start = p.name.ends_with("norm.weight") ? 1.0f : 0.0f;
+    CHECK(std::all_of(values.at(p), values.at(p) + p.size, [&](float x) { return x == start; }));
   }
   CHECK(end <= layout.padded_size());
   CHECK(total == layout.count());
 }
 
 TEST_CASE("parameters: first values have the deviation that the scheme says") {
-  for (const bool residual_scaling : {true, false}) {
-    ModelConfig config = wide_config(pre, InitScheme::gpt2);
-    config.init.residual_scaling = residual_scaling;
-    check_deviations(config, 100, [&](const std::string& name, int) {
-      return is_embedding(name)                        ? 0.7
-             : residual_scaling && writes_stream(name) ? 0.03 / std::sqrt(6.0)
-                                                       : 0.03;
-    });
+  for (const bool scaled : {true, false}) {
+    const std::string scaling = scaled ? "true" : "false";
+    check_deviations(wide_config("model.init.scheme=gpt2 model.init.residual_scaling=" + scaling),
+                     [&](const std::string& name, int) {
+                       const double matrix = scaled && writes_stream(name) ? 0.03 / std::sqrt(6.0) : 0.03;
+                       return is_embedding(name) ? 0.7 : matrix;
+                     });
   }
-  for (const InitScheme scheme : {InitScheme::xavier_normal, InitScheme::xavier_uniform}) {
-    check_deviations(wide_config(post, scheme), 100, [](const std::string& name, int) {
-      return is_embedding(name) ? 0.7 : std::sqrt(2 / (fan_in(name) + fan_out(name)));
-    });
-  }
-  check_deviations(wide_config(pre, InitScheme::kaiming_normal), 100, [](const std::string& name, int) {
+  const auto xavier = [](const std::string& name, int) {
+    return is_embedding(name) ? 0.7 : std::sqrt(2 / (fan_in(name) + fan_out(name)));
+  };
+  check_deviations(wide_config("model.init.scheme=xavier_normal"), xavier);
+  check_deviations(wide_config("model.init.scheme=xavier_uniform"), xavier);
+  check_deviations(wide_config("model.init.scheme=kaiming_normal"), [](const std::string& name, int) {
     return is_embedding(name) ? 0.7 : std::sqrt(2 / fan_in(name));
   });
   // DeepNorm: (8L)^(-1/4) on v, attn.out and the FFN; q, k and the head as they were.
-  check_deviations(wide_config(deepnorm, InitScheme::xavier_normal), 100,
-                   [](const std::string& name, int part) {
-                     const bool plain = name == "head.weight" || (name.ends_with("qkv.weight") && part < 2);
-                     const double gain = plain ? 1 : std::pow(24.0, -0.25);
-                     return is_embedding(name) ? 0.7 : gain * std::sqrt(2 / (fan_in(name) + fan_out(name)));
-                   });
+  check_deviations(wide_config("model.norm_placement=deepnorm"), [&](const std::string& name, int part) {
+    const bool plain =
+        is_embedding(name) || name == "head.weight" || (name.ends_with("qkv.weight") && part < 2);
+    return (plain ? 1 : std::pow(24.0, -0.25)) * xavier(name, part);
+  });
 }
 
 TEST_CASE("parameters: uniform draws fill their bounds and stay inside") {
-  const ModelConfig config = wide_config(pre, InitScheme::xavier_uniform);
+  const ModelConfig config = wide_config("model.init.scheme=xavier_uniform");
   const ParameterLayout layout(config, 100);
   ParameterBuffer<double> values(layout);
   initialise(config, layout, 3, values);
@@ -129,7 +118,7 @@ TEST_CASE("parameters: uniform draws fill their bounds and stay inside") {
 }
 
 TEST_CASE("parameters: blocks and seeds have draws of their own") {
-  const ModelConfig config = wide_config(pre, InitScheme::xavier_normal);
+  const ModelConfig config = wide_config("");
   const ParameterLayout layout(config, 100);
   ParameterBuffer<float> a(layout), other_seed(layout);
   initialise(config, layout, 3, a);
@@ -141,17 +130,20 @@ TEST_CASE("parameters: blocks and seeds have draws of their own") {
 }
 
 TEST_CASE("init: branches that start at 0, alpha at its key, all else as without") {
-  ModelConfig config = tiny_config(pre, NormKind::derf), plain = config;
-  config.init.zero_branches = true;
-  config.norm_alpha = 0.8;
+  const ModelConfig config =
+                        tiny_config("model.norm=derf model.init.zero_branches=true model.norm_alpha=0.8"),
+                    plain = tiny_config("model.norm=derf");
   const ParameterLayout layout(config, tiny_vocab);
   ParameterBuffer<float> values(layout), others(layout);
   initialise(config, layout, 3, values);
   initialise(plain, layout, 3, others);
   for (const Parameter& p : layout.list()) {
     CAPTURE(p.name);
-    const bool is_zero = writes_stream(p.name), is_alpha = p.name.ends_with(".alpha");
-    for (Index i = 0; i < p.size; ++i)
-      CHECK(values.at(p)[i] == (is_zero ? 0.0f : is_alpha ? 0.8f : others.at(p)[i]));
+    for (Index i = 0; i < p.size; ++i) {
+      float expected = others.at(p)[i];
+      if (writes_stream(p.name)) expected = 0;
+      if (p.name.ends_with(".alpha")) expected = 0.8f;
+      CHECK(values.at(p)[i] == expected);
+    }
   }
 }

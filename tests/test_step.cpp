@@ -29,10 +29,10 @@ TEST_CASE("step: gradients of micro-batches are added in their order") {
   }
 }
 
-TEST_CASE("step: during the branch warm-up losses, gradients, logits and samples are those of scaled branches") {
-  ModelConfig config = tiny_config(PlacementKind::pre), scaled = config;
-  scaled.branch_scale_learned = LearnedScale::scalar;
-  TinyModel<float> warming(config), whole(config), expected(scaled);
+TEST_CASE(
+    "step: during the branch warm-up losses, gradients, logits and samples are those of scaled branches") {
+  const ModelConfig config = tiny_config();
+  TinyModel<float> warming(config), whole(config), expected(tiny_config("model.branch_scale_learned=scalar"));
   warming.branch_progress = 1.5;  // block 1's factor is 1, block 2's 0.75
   for (const Parameter& p : expected.layout().list()) {
     if (p.role == Role::branch_scale) {
@@ -62,6 +62,7 @@ TEST_CASE("step: during the branch warm-up losses, gradients, logits and samples
   CHECK(warming.loss_and_gradients(batch.view()) == expected.loss_and_gradients(batch.view()));
   for (const Parameter& p : warming.layout().list()) {
     const float* gradient = expected.gradients.at(expected.layout()[expected.layout().find(p.name)]);
-    CHECK(std::memcmp(warming.gradients.at(p), gradient, static_cast<std::size_t>(p.size) * sizeof(float)) == 0);
+    CHECK(std::memcmp(warming.gradients.at(p), gradient, static_cast<std::size_t>(p.size) * sizeof(float)) ==
+          0);
   }
 }

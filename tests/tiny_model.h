@@ -2,6 +2,7 @@
 #pragma once
 
 #include "check/check.h"
+#include "config_texts.h"
 #include "helpers.h"
 #include "model/model.h"
 
@@ -9,21 +10,14 @@ namespace normscope::testing {
 
 constexpr Index tiny_vocab = 7;
 
-inline ModelConfig tiny_config(PlacementKind placement = PlacementKind::pre,
-                               NormKind norm = NormKind::layernorm) {
-  ModelConfig config;
-  config.n_layer = 2;
-  config.n_head = 2;
-  config.d_model = 8;
-  config.norm_groups = 2;  // groups of 2 features would normalise to +-1, whatever the input: no gradient
-  config.d_ff = 12;
-  config.context = 5;
-  config.norm = norm;
-  config.norm_placement = {placement};
-  config.final_norm = placement_row(placement).final_norm;
-  config.qkv_norm = placement_row(placement).qkv_norm;
-  config.init = {InitScheme::xavier_normal, 0.02, 0.5, false};
-  return config;
+// A tiny model with these --set options. Groups of 2 features would normalise to +-1, whatever the input: no
+// gradient; so there are 2 groups of 4.
+inline ModelConfig tiny_config(const std::string& sets = "") {
+  return config_of(
+             "model.n_layer=2 model.n_head=2 model.d_model=8 model.norm_groups=2 model.d_ff=12 "
+             "model.context=5 model.init.scheme=xavier_normal model.init.embed_std=0.5 " +
+             sets)
+      .model;
 }
 
 // A model with its first weights, ready for a test.

@@ -10,36 +10,22 @@
 #include <cstdlib>
 
 #include "core/random.h"
+#include "core/text.h"
 #include "fuzz.h"
 #include "io/file.h"
 
 using namespace normscope;
+using namespace std::string_view_literals;
 
 namespace {
 
 constexpr std::size_t longest = 4096;
 constexpr unsigned seconds_per_input = 20;
-// What readers trip over.
-constexpr std::string_view words[] = {std::string_view("\0", 1),
-                                      "\xFF",
-                                      "\xEF\xBB\xBF",
-                                      "\xED\xA0\x80",
-                                      "\r\n",
-                                      "\"",
-                                      "{",
-                                      "[",
-                                      "]",
-                                      "}",
-                                      ",",
-                                      ":",
-                                      "0",
-                                      "-1",
-                                      "1e999",
-                                      "NaN",
-                                      "9223372036854775808",
-                                      "18446744073709551616",
-                                      "null",
-                                      "\\u0000"};
+// Bytes, brackets and numbers that readers are likely to mistake.
+const std::vector<std::string> words = split(
+    "\0 \xFF \xEF\xBB\xBF \xED\xA0\x80 \r\n \" { [ ] } , : 0 -1 1e999 NaN "
+    "9223372036854775808 18446744073709551616 null \\u0000"sv,
+    ' ');
 
 std::string input;       // the one that runs
 std::string crash_file;  // its place if it breaks something
