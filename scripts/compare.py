@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
-"""Compares runs. Runs that differ only in their seed are one row: mean ± standard error. Each config is compared, seed
-by seed, with the one that has the base's value of the first varied key and the same other keys; if there is none, with
-the first earlier config that differs from it in one key, else with the base. Below the tables: how the configs differ,
-which results stand out, and what cannot be concluded. Losses are in nats per character; grad first/last: gradient norm
-of block 1 over that of block L; growth: rms of the stream after block L over that before block 1."""
+"""Compares runs. Runs that differ only in their seed are one row: mean ± standard error of the mean over seeds (their
+standard deviation over √n). The column seeds counts all runs; diverged ones are left out of means, unless all diverged.
+
+Below the table, losses are subtracted seed by seed, over the seeds that are done in both configs. Each config is
+compared with the one that has the base's value of the first varied key and the same other keys; if there is none, with
+the first earlier config that differs from it in one key, else with the base. Remarks say how the configs differ, which
+results stand out, and what cannot be concluded.
+
+Losses are in nats per character; grad first/last: gradient norm of block 1 over that of block L; growth: rms of the
+stream after block L over that before block 1."""
 
 import csv
 import json
@@ -49,8 +54,8 @@ def print_runs(entries):
         if len(entries) < 3 or KEYS.get(key) not in entries[0]["group"].labelled:
             cells = [f"{entry[key]:,}" if isinstance(entry[key], int) else str(entry[key]) for entry in entries]
             columns.append([title, *cells])
-    for key, metric in entries[0]["figures"].items():
-        columns.append([metric["title"], *(entry["figures"][key]["text"] for entry in entries)])
+    for key, metric in entries[0]["metrics"].items():
+        columns.append([metric["title"], *(entry["metrics"][key]["text"] for entry in entries)])
     common = [column for column in columns[1:] if len(entries) > 2 and len(set(column[1:])) == 1]
     print_table([column for column in columns if column not in common])
     if common:
@@ -66,30 +71,38 @@ def marked(pair):
 
 
 def print_pairs(pairs, compared_key):
-    """Prints the differences seed by seed. Pairs that differ in the compared key alone become a table if there are
-    several settings of the other keys; the rest is a list:
+    """Prints the differences seed by seed: pairs that differ in the compared key alone as a table, if there are several
+    settings of the other keys, and the rest as lists."""
+    in_settings = [pair for pair in pairs if pair["setting"] is not None]
+    if len({pair["partner"] for pair in in_settings}) > 1:
+        print_settings(in_settings, compared_key)
+        pairs = [pair for pair in pairs if pair not in in_settings]
+    for partner in dict.fromkeys(pair["partner"] for pair in pairs):
+        print(f"final val minus that of {partner}, seed by seed, mean ± standard error:")
+        rows = [("  " + pair["group"], pair["difference"], pair["text"])
+                for pair in pairs if pair["partner"] == partner]
+        print(*table_of([list(column) for column in zip(*rows)]), "", sep="\n")
+
+
+def print_settings(pairs, compared_key):
+    """Prints pairs that differ in the compared key alone: a row for each setting of the other keys, which is that of
+    one partner, and a column for each value of the compared key.
 
         setting  pre            post minus pre
         L 6      2.41 ± 0.01    +0.02 ± 0.01
         L 12     2.38 ± 0.01    +0.71 ± 0.02*
     """
-    grid = [pair for pair in pairs if pair["setting"] is not None]
-    rows = {pair["base"]: pair for pair in grid}
-    if len(rows) > 1:
-        base = grid[0]["values"][1]
-        columns = [["setting", *(pair["setting"] for pair in rows.values())],
-                   [base, *(pair["base_loss"] for pair in rows.values())]]
-        cells = {(pair["values"][0], pair["base"]): marked(pair) for pair in grid}
-        columns += [[f"{value} minus {base}", *(cells.get((value, row), "-") for row in rows)]
-                    for value in dict.fromkeys(value for value, _ in cells)]
-        print(f"final val in each setting, and differences by {compared_key}, seed by seed (*: clear, by Student's t "
-              "at 5%):\n")
-        print_table(columns, "  ")
-        pairs = [pair for pair in pairs if pair not in grid]
-    for base in dict.fromkeys(pair["base"] for pair in pairs):
-        print(f"final val minus that of {base}, seed by seed, mean ± standard error:")
-        cells = [("  " + pair["group"], pair["difference"], pair["text"]) for pair in pairs if pair["base"] == base]
-        print(*table_of([list(column) for column in zip(*cells)]), "", sep="\n")
+    pair_by_partner = {pair["partner"]: pair for pair in pairs}  # a pair of each row
+    partner_value = pairs[0]["values"][1]
+    columns = [["setting", *(pair["setting"] for pair in pair_by_partner.values())],
+               [partner_value, *(pair["partner_loss"] for pair in pair_by_partner.values())]]
+    cells = {(pair["values"][0], pair["partner"]): marked(pair) for pair in pairs}
+    for value in dict.fromkeys(value for value, _ in cells):
+        columns.append([f"{value} minus {partner_value}",
+                        *(cells.get((value, partner), "-") for partner in pair_by_partner)])
+    print(f"final val in each setting, and differences by {compared_key}, seed by seed (*: clear, by Student's t at "
+          "5%):\n")
+    print_table(columns, "  ")
 
 
 def print_rates(pairs):
@@ -98,7 +111,7 @@ def print_rates(pairs):
         rows = []
         for pair in pairs:
             next_best, best = (f"{rate:.15g}" for rate in pair["rates"])
-            rows.append((pair["setting"] or "-", best, pair["base_loss"], next_best, marked(pair)))
+            rows.append((pair["setting"] or "-", best, pair["partner_loss"], next_best, marked(pair)))
         print("best learning rate of each config, and the next best's final val minus its own, seed by seed:\n")
         print_table(list(zip(("config", "lr", "final val", "next lr", "difference"), *rows)), "  ")
 
@@ -110,13 +123,13 @@ def print_csv(entries):
     keys = dict.fromkeys(key for entry in entries for key in entry["keys"])
     varied = [key for key in keys if key not in KEYS.values()]
     suffixes = {"mean": "", "standard_error": "_standard_error", "at_most": "_at_most"}
-    metrics = entries[0]["figures"].items()
+    metrics = entries[0]["metrics"].items()
     columns = [(key, member) for key, metric in metrics for member in suffixes if member in metric]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     titles = [key + suffixes[member] for key, member in columns]
     writer.writerow(["run", "seeds", *(key for _, key in FACTS), *titles, *varied])
     for entry in entries:
-        values = [entry["figures"][key][member] for key, member in columns]
+        values = [entry["metrics"][key][member] for key, member in columns]
         writer.writerow([entry["label"], len(entry["seeds"]), *(entry[key] for _, key in FACTS),
                          *("" if value is None or math.isnan(value) else value for value in values),
                          *(printable(entry["keys"].get(key, "")) for key in varied)])

@@ -42,12 +42,12 @@ def results(compared):
     comparison() returns it."""
     rows = []
     for entry in compared["runs"]:
-        metrics = [metric["text"] for metric in entry["figures"].values()]
+        metrics = [metric["text"] for metric in entry["metrics"].values()]
         rows.append([heading(entry["group"]), text(", ".join(map(str, entry["seeds"]))), text(entry["status"]),
                      f"{entry['params']:,}" if entry["params"] else "–", *map(metric_cell, metrics)])
-    titles = [metric["title"] for metric in compared["runs"][0]["figures"].values()]
+    titles = [metric["title"] for metric in compared["runs"][0]["metrics"].values()]
     header = ["run", "seed", "status", "params", *titles]
-    pairs = [[text(pair[key]) for key in ("group", "base", "difference", "text")] for pair in compared["paired"]]
+    pairs = [[text(pair[key]) for key in ("group", "partner", "difference", "text")] for pair in compared["paired"]]
     introduction = (
         "A lower loss is better (nats per character). grad first/last is the norm of block 1's gradient over that of "
         "the last block's: if it is far below 1, the first blocks hardly learn. growth is the stream's rms after the "

@@ -207,7 +207,7 @@ class PairsAndRemarks(CompareTest):
         self.make_seeds("b", b, {"train": {"lr": 0.01}})
         differences = np.subtract(b, a)
         (pair,) = self.comparison()["paired"]
-        self.assertEqual((pair["group"], pair["base"], pair["n"]), ("lr 0.01", "lr 0.001", 4))
+        self.assertEqual((pair["group"], pair["partner"], pair["n"]), ("lr 0.01", "lr 0.001", 4))
         np.testing.assert_allclose((pair["mean"], pair["standard_error"]), (differences.mean(), np.std(differences, ddof=1) / 2), rtol=1e-12)
         # The groups' own spread (0.29) is far larger than the difference: only the pairs show it.
         shown = self.compare("runs")
@@ -237,7 +237,7 @@ class PairsAndRemarks(CompareTest):
         self.assertIn("- 9 differences: if there is none in truth, chance ", shown)
         self.make_seeds("warm", [2, 2.1], {"model": {"norm_placement": "peri", "n_layer": 6}, "train": {"lr": 0.001, "warmup_steps": 1}})
         (pair,) = [pair for pair in self.comparison()["paired"] if pair["setting"] is None]  # it has no partner with pre
-        self.assertEqual((pair["group"], pair["base"]), ("peri · L 6 · lr 0.001 · warm-up 1", "peri · L 6 · lr 0.001 · warm-up 0"))
+        self.assertEqual((pair["group"], pair["partner"]), ("peri · L 6 · lr 0.001 · warm-up 1", "peri · L 6 · lr 0.001 · warm-up 0"))
 
     def test_only_shared_seeds_that_are_done_count(self):
         self.make_seeds("a", {2: 2.1, 6: 2.0})
@@ -343,10 +343,10 @@ class PairsAndRemarks(CompareTest):
         self.assertRegex(self.remarks("diverged")[0], r"^pre · layernorm \(1 of 3 seeds\): diverged at step 3; .*biased")
         self.assertIn("\n±: standard error of the mean over seeds, without those that diverged\n", self.compare("runs"))
         (entry,) = self.comparison()["runs"]
-        self.assertEqual((entry["status"], entry["figures"]["final_val_loss"]["n"]), ("1 diverged, 2 done", 2))
-        self.assertAlmostEqual(entry["figures"]["final_train_loss"]["mean"], 4.25)
+        self.assertEqual((entry["status"], entry["metrics"]["final_val_loss"]["n"]), ("1 diverged, 2 done", 2))
+        self.assertAlmostEqual(entry["metrics"]["final_train_loss"]["mean"], 4.25)
         (entry,) = self.comparison("runs/a-3")["runs"]  # all diverged: their loss is shown
-        self.assertEqual(entry["figures"]["final_train_loss"]["text"], "1.01e+06")
+        self.assertEqual(entry["metrics"]["final_train_loss"]["text"], "1.01e+06")
 
     def test_a_divergence_and_what_grew_before_it(self):
         self.train("lost", {"model": {"norm": "none"}, "train": {"optimizer": "sgd", "lr": 20, "grad_clip": 0}}, code=3)
@@ -384,7 +384,7 @@ class Unfinished(CompareTest):
 
     def figures(self, folder):
         (entry,) = self.comparison(folder)["runs"]
-        return {**{key: figure["mean"] for key, figure in entry["figures"].items()}, "status": entry["status"], "params": entry["params"]}
+        return {**{key: figure["mean"] for key, figure in entry["metrics"].items()}, "status": entry["status"], "params": entry["params"]}
 
     def test_the_last_step_s_figures_are_those_of_the_summary(self):
         self.cut("run", 60)
@@ -434,7 +434,7 @@ class Command(CompareTest):
         rows = list(csv.DictReader(io.StringIO(self.compare("--csv", "runs"))))
         self.assertEqual(list(rows[0]), COLUMNS)
         for row, run in zip(rows, result["runs"]):
-            for key, figure in run["figures"].items():
+            for key, figure in run["metrics"].items():
                 self.assertEqual([float(row[k]) if row[k] else None for k in (key, f"{key}_standard_error")],
                                  [figure["mean"], figure["standard_error"]])
         self.make("runs/deep", changes={"model": {"n_layer": 3}, "train": {"lr": 0.5}})
@@ -470,7 +470,7 @@ class Command(CompareTest):
             rows = "".join(f"{10 * i},{640 * i},{3 * i * seed},{4},{loss}\n" for i, loss in enumerate(losses, start=1))
             self.write(f"runs/pre-{seed}/metrics.csv", "step,tokens,seconds,train_loss,val_loss\n" + rows)
         result = json.loads(self.compare("--json", "runs", "--target", "2.5"))
-        figures = result["runs"][0]["figures"]
+        figures = result["runs"][0]["metrics"]
         self.assertEqual([(figures[f"{axis}_to_target"][key]) for axis in ("steps", "tokens", "seconds") for key in ("title", "mean", "n")],
                          ["steps to 2.5", (25 + 17.5) / 2, 2, "tokens to 2.5", (1600 + 1120) / 2, 2, "seconds to 2.5", (7.5 + 10.5) / 2, 2])
         shown = self.compare("runs", "--target", "2.5")
@@ -486,7 +486,7 @@ class Command(CompareTest):
             self.write(f"{name}/1/metrics.csv", "step,tokens,val_loss,step_ms\n" + rows)
         for name, seconds in (("every", (1 + 2 + 3 + 4 + 5 * 0.5) / 10), ("some", None)):
             (entry,) = self.comparison(name, target=2.5)["runs"]
-            self.assertEqual([entry["figures"][f"{axis}_to_target"]["mean"] for axis in ("steps", "tokens", "seconds")], [4.5, 288, seconds])
+            self.assertEqual([entry["metrics"][f"{axis}_to_target"]["mean"] for axis in ("steps", "tokens", "seconds")], [4.5, 288, seconds])
 
     def test_a_target_that_the_first_evaluation_has_passed_is_an_upper_bound(self):
         for seed, losses in ((1, (2.4, 2.3)), (2, (2.6, 2.3)), (3, (2.5, 2.4))):
@@ -496,7 +496,7 @@ class Command(CompareTest):
                                        (["runs/pre-2", "runs/pre-3"], "233 ± 33", False),
                                        (["runs/pre-1", "runs/pre-2"], "≤ 233", True)):  # the mean of 200 and 267 is a bound as well
             (entry,) = self.comparison(*folders, target=2.5)["runs"]
-            figure = entry["figures"]["steps_to_target"]
+            figure = entry["metrics"]["steps_to_target"]
             self.assertEqual((figure["text"], figure["at_most"]), (text, at_most))
         (row,) = csv.DictReader(io.StringIO(self.compare("--csv", "runs/pre-1", "--target", "2.5")))
         self.assertEqual([row[key] for key in ("steps_to_target", "steps_to_target_at_most", "tokens_to_target")], ["200.0", "True", "800.0"])

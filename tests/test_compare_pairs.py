@@ -184,7 +184,7 @@ class Pairs(CliTest):
         self.assertEqual(list(self.folders_by_label(result).values()), [tuple(names) for _, _, names in model.groups])
         for entry, (_, losses, _) in zip(result["runs"], model.groups):
             values = [loss for loss in losses.values() if loss is not None]
-            figure = entry["figures"]["final_val_loss"]
+            figure = entry["metrics"]["final_val_loss"]
             self.assertEqual((figure["n"], figure["mean"] is None, figure["sd"] is None),
                              (len(values), not values, len(values) < 2))
             if values:
@@ -197,7 +197,7 @@ class Pairs(CliTest):
         """Each group is subtracted from the one that the model names, with numpy's mean and standard error; a repeat
         is called that."""
         folders = self.folders_by_label(result)
-        pairs = {(folders[pair["group"]], folders[pair["base"]]): pair for pair in result["paired"]}
+        pairs = {(folders[pair["group"]], folders[pair["partner"]]): pair for pair in result["paired"]}
         expected = model.pairs()
         self.assertEqual(pairs.keys(), expected.keys())
         settings = {tuple(names): setting for setting, _, names in model.groups}
@@ -212,7 +212,7 @@ class Pairs(CliTest):
             if in_grid:
                 self.assertNotEqual(*pair["values"])
         repeated = {label for remark in result["remarks"] if remark["kind"] == "repeat" for label in remark["groups"]}
-        self.assertFalse(repeated & {pair[name] for pair in result["rates"] for name in ("base", "group")})
+        self.assertFalse(repeated & {pair[name] for pair in result["rates"] for name in ("partner", "group")})
         self.assertEqual({folders[label] for label in repeated}, {
             tuple(model.groups[i][2]) for i, j in model.partners().items() if model.groups[i][0] == model.groups[j][0]})
 
@@ -226,7 +226,7 @@ class Pairs(CliTest):
         for titles in re.findall(r"(?m)^  setting  .*$", table):
             for value, base in re.findall(r"  (\S[^\n]*?) minus ([^\n]*?)(?=  |$)", titles):
                 self.assertNotEqual(value.rsplit("  ", 1)[-1], base)
-        settings = list({pair["base"]: pair["setting"] for pair in result["paired"]
+        settings = list({pair["partner"]: pair["setting"] for pair in result["paired"]
                          if pair["setting"] is not None}.values())
         if len(settings) > 1:
             self.assertEqual((len(set(settings)), "" in settings), (len(settings), False))

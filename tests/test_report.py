@@ -182,9 +182,9 @@ class Figures(CliTest):
         page = Page(content)
         for run, shown in zip(said["runs"], page.tables[0][1:], strict=True):
             self.assertEqual(shown, [run["label"], "1, 2, 3", "done", f"{run['params']:,}",
-                                     *(figure["text"] for figure in run["figures"].values())])
+                                     *(figure["text"] for figure in run["metrics"].values())])
         (pair,) = said["paired"]
-        self.assertEqual(page.tables[1][1:], [[pair[key] for key in ("group", "base", "difference", "text")]])
+        self.assertEqual(page.tables[1][1:], [[pair[key] for key in ("group", "partner", "difference", "text")]])
         self.assertEqual({remark["kind"] for remark in said["remarks"]}, {"differs", "noise", "small_branch"})
         for remark in said["remarks"]:
             self.assertIn(f"<li>{html.escape(remark['text'])}</li>", content)

@@ -21,7 +21,7 @@ import measure  # in scripts, which cli.py puts on the path
 from lib import forward, papers
 from papers import centred, clustering, gap, radial
 
-LIBRARY = ("lib.comparison", "lib.pairs", "lib.groups")
+LIBRARY = ("lib.comparison", "lib.pairs", "lib.groups", "lib.remarks", "lib.differences", "lib.labels")
 
 
 def modules_with(name):

@@ -1,22 +1,19 @@
-"""Groups of runs that differ only in their seed, the keys that distinguish groups, and labels made of these keys or, in
-a sweep's folder, of the names that the sweep's file gives to values and cases."""
+"""Groups of runs that differ only in their seed. labels.py makes their labels."""
 
-import collections
 import copy
-import itertools
 import json
-import math
 import os
 from pathlib import Path
 
 from lib.command import ScriptError, printable
-from lib.grid import CASE, labelled_keys, labels_of
+from lib.differences import STEPS
+from lib.grid import labelled_keys, labels_of
 from lib.keys import fields, value_without_effect
+from lib.labels import set_labels, value_text
 from lib.runs import NORM, PLACEMENT, shortened
 
 MEAN = "mean and range of"  # seeds
-SEED, STEPS = "train.seed", "train.steps"
-MOST_LABELLED = 4  # keys
+SEED = "train.seed"
 
 
 class Group:
@@ -24,14 +21,17 @@ class Group:
 
     runs        list of Run
     keys        {dotted key: value} of the keys that have an effect, without the seed and bookkeeping
-    names       {grid entry or CASE: the name that the sweep's file gives to its value}
+    names       {grid entry, or CASE: the name that the sweep's file gives to the group's value}
     named_keys  {such an entry: list of the keys that its names stand for}
-    varied      {key or grid entry in which the groups differ by choice: value}
-    labelled    {key or grid entry in the label: value}
-    label       text, unique among the groups
-    folder      path of the first run if nothing else distinguishes the group from another, else ""
 
-    figures.styled adds the colour, dash, marker, panel and name of the group in a figure."""
+    labels.set_labels sets
+
+    varied      {key or grid entry in which the groups differ by choice: the group's value}
+    labelled    {key or grid entry in the label: the group's value}
+    folder      path of the first run if nothing else distinguishes the group from another, else ""
+    label       text, unique among the groups
+
+    and figures.styled the name, colour, dash, marker and panel of the group in a figure."""
 
     def __init__(self, runs, label="", keys=None, names=None, named_keys=None):
         self.runs, self.label, self.name = runs, label, label
@@ -79,8 +79,8 @@ class Group:
         return [run for run in self.runs if run.diverged]
 
     def metric_values(self, key):
-        """The values of a metric in the records of the runs that have it. Diverged runs, whose last loss would spoil a
-        mean, are left out unless all diverged."""
+        """The values of a metric, one for each run that has it: means and standard errors are taken over these. Diverged
+        runs, whose last loss would spoil a mean, are left out unless all diverged; unfinished runs count."""
         counted = self.runs if len(self.diverged) == len(self.runs) else [run for run in self.runs if not run.diverged]
         return [run.record[key] for run in counted if run.record.get(key) is not None]
 
@@ -103,18 +103,18 @@ def group_by_config(runs):
     for run in runs:
         for path in _texts(run):
             hashes.setdefault(path, set()).update(filter(None, [run.text_hash]))
-    groups, counts, first_paths = {}, {}, {}  # counts: {(config, seed): earlier runs of both}
     sweeps = {run.folder.parent: None for run in runs}
     names = {path: labels for folder in sweeps for path, labels in labels_of(folder).items()}
     named_keys = {folder: labelled_keys(folder) for folder in sweeps}
+    groups, earlier_runs, first_paths = {}, {}, {}  # earlier_runs: {(config, seed): their number}
     for run in runs:
         keys = _keys_of(run, hashes, first_paths)
         config = json.dumps(keys)
-        repeat = counts.get((config, run.seed), 0)
-        counts[config, run.seed] = repeat + 1
+        repeat = earlier_runs.get((config, run.seed), 0)
+        earlier_runs[config, run.seed] = repeat + 1
         group = Group([], keys=keys, names=names.get(run.folder), named_keys=named_keys[run.folder.parent])
         groups.setdefault((config, repeat), group).runs.append(run)
-    _set_labels(list(groups.values()))
+    set_labels(list(groups.values()))
     return list(groups.values())
 
 
@@ -150,130 +150,6 @@ def _keys_of(run, hashes, first_paths):
             value = first_paths.setdefault((key, run.text_hash), value)
         keys[key] = value
     return keys
-
-
-def difference(a, b):
-    """[(key, value in a, value in b, whether it follows)] of the keys in which two groups differ. A difference follows
-    from others, and was not chosen, if the key has no effect in one group, if both groups have its derived default, or
-    if the key is train.steps and both groups train on equally many tokens."""
-    differences = []
-    for key in fields():
-        if key not in a.keys and key not in b.keys or a.value(key) == b.value(key):
-            continue
-        defaults = [key in group.derived for group in (a, b)]
-        if any(defaults) and None in (a.value(key), b.value(key)):
-            continue  # a default in one group, no effect in the other: nobody set the key
-        follows = all(defaults) or (key in a.keys) != (key in b.keys) or (key == STEPS and same_tokens(a, b))
-        differences.append((key, a.value(key), b.value(key), follows))
-    return differences
-
-
-def same_tokens(a, b):
-    """Whether two groups, whose numbers of steps differ, train on equally many tokens, up to less than a step."""
-    def product(group, *keys):
-        values = [group.value(key) for key in keys]
-        return math.prod(values) if all(isinstance(value, int) for value in values) else math.nan
-
-    step = ("train.batch_size", "train.grad_accum", "model.context")
-    return abs(product(a, STEPS, *step) - product(b, STEPS, *step)) < max(product(a, *step), product(b, *step))
-
-
-def named_choices(a, b):
-    """{grid entry: the keys that its names stand for} of the entries whose values have other names in two groups. Cases
-    are compared by their keys, not by name."""
-    return {entry: {*a.named_keys[entry], *b.named_keys[entry]} for entry, name in a.names.items()
-            if entry != CASE and b.names.get(entry, name) != name}
-
-
-def choices(a, b):
-    """The grid entries with other names and the other keys in which two groups differ by choice."""
-    named = named_choices(a, b)
-    keys = set().union(*named.values())
-    return [*named, *(key for key, _, _, follows in difference(a, b) if not follows and key not in keys)]
-
-
-# ---- labels ---------------------------------------------------------------------------------------------------
-
-
-def _set_labels(groups):
-    """Sets `varied`, `labelled`, `folder`, `label` and `name` of each group.
-
-    A label has at most MOST_LABELLED of the keys that distinguish the groups: first keys with word values, then names
-    of grid entries, then numbers, as in "post · small · L 12". A name replaces the keys that it sets; that of a case
-    comes first. Groups with the same label get a folder too."""
-    keys = _label_keys(groups)
-    has_cases = len({group.names.get(CASE) for group in groups}) > 1
-    replaced = {}  # {group: the keys that the names in its label stand for}
-    for group in groups:
-        group.varied = {key: group.value(key) for key in keys if key in group.keys or key in group.names}
-        names = [name for name in group.names if name in keys or name == CASE and has_cases]
-        replaced[group] = {key for name in names for key in group.named_keys[name]}
-
-    def is_distinguishing(key):
-        return len({json.dumps(group.varied.get(key)) for group in groups if key not in replaced[group]}) > 1
-
-    distinguishing = [key for key in keys if is_distinguishing(key)][:MOST_LABELLED]
-    for group in groups:
-        own = {key: value for key, value in group.varied.items() if key not in replaced[group]}
-        group.labelled = {CASE: group.names[CASE]} if has_cases and CASE in group.names else {}
-        group.labelled |= {key: own[key] for key in distinguishing if key in own}
-        if not group.labelled:  # no key distinguishes it, as if there is one group only: then the first keys name it
-            group.labelled = {key: own[key] for key in keys[:MOST_LABELLED] if key in own}
-    counts = collections.Counter(map(_joined_parts, groups))
-    for group in groups:
-        if counts[_joined_parts(group)] > 1:
-            group.folder = os.path.normpath(group.runs[0].folder)
-        group.label = group.name = _joined_parts(group)
-
-
-def _joined_parts(group):
-    return " · ".join(group.parts.values())
-
-
-def _label_keys(groups):
-    """The keys and the grid entries in which groups differ by choice, in the order of labels; last the keys that the
-    names of entries stand for."""
-    differing = {key for group, other in zip(groups, groups[1:]) for key in choices(group, other)} or {PLACEMENT, NORM}
-    entries = {entry: group.named_keys[entry] for group in groups for entry in group.names if entry in differing}
-    replaced = {key for keys in entries.values() for key in keys if key in fields()}
-    is_number = {key: fields()[key].get("x-label") != "{}" for key in fields()}
-    own = [key for key in fields() if key in differing and key not in replaced]
-    keys = [*(key for key in own if not is_number[key]), *entries, *(key for key in own if is_number[key])]
-    return [*keys, *(key for key in fields() if key in replaced)]
-
-
-def value_text(key, value):
-    """The text of a key's value in labels: "L 12", "post", "pre ×6, post ×6", "residual false". The name of a grid
-    entry's value stays as it is."""
-    if key not in fields():
-        return printable(value or "")
-    entry = fields()[key]
-    label = entry.get("x-label", key.rsplit(".", 1)[-1] + " {}")
-    if value == "none" and label == "{}":
-        return "no norm"
-    texts = [_word(item, "x-text" in entry) for item in (value if isinstance(value, list) else [value])]
-    repeats = [(text, len([*equal])) for text, equal in itertools.groupby(texts)]
-    return printable(label.format(", ".join(text + (f" ×{count}" if count > 1 else "") for text, count in repeats)))
-
-
-def config_text(value):
-    """A key's value as a config writes it; a text that shares its path with another also has its hash."""
-    if value is None:
-        return "no effect"
-    if isinstance(value, dict) and "hash" in value:
-        return f"{json.dumps(value['path'], ensure_ascii=False)} #{value['hash']}"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _word(value, is_path):
-    if is_path and isinstance(value, dict):
-        paths = value["path"] if isinstance(value["path"], list) else [value["path"]]
-        return f"{', '.join(Path(path).stem for path in paths)} #{value['hash']}"
-    if is_path:
-        return Path(value).stem
-    if isinstance(value, float):
-        return f"{value:.15g}"
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 # ---- settings in common ---------------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ them."""
 import math
 import statistics
 
-from lib.groups import SEED, STEPS, choices, difference, same_tokens, value_text
+from lib.differences import STEPS, choices, difference, same_tokens
+from lib.groups import SEED
+from lib.labels import value_text
 
 RATE = "train.lr"
 LARGE_LOSS = 100  # above it, digits after the point mean nothing
@@ -64,27 +66,36 @@ def partners_of(groups, base, compared_key):
 # ---- differences ------------------------------------------------------------------------------------------------
 
 
-def pair_of(group, base, compared_key):
-    """Final validation losses of a group minus the base's, seed by seed, in which the effect of a seed (initial
-    weights, batches) cancels. None if losses cannot be compared or fewer than two seeds are shared. "setting": the
-    base's label without the compared key, None if another key differs too; "values": the texts of the compared key's
-    values in group and base; "repeat": whether the configs are the same."""
-    base_losses = _losses_by_seed(base)
+def pair_of(group, partner, compared_key):
+    """Final validation losses of a group minus its partner's, seed by seed, in which the effect of a seed (initial
+    weights, batches) cancels; None if losses cannot be compared or fewer than two seeds are shared. Only seeds count
+    whose runs are done in both. A dict:
+
+    group, partner        labels
+    mean, standard_error  of the differences, one for each of `n` seeds
+    difference, verdict   "-0.061 ± 0.039", and what verdict_on says of the differences
+    text                  in how many seeds the group is lower, and the verdict
+    partner_loss          the partner's mean ± standard error, as the table of runs has it
+    repeat                whether the configs are the same
+    setting               the partner's label without the compared key; None if another key differs too
+    values                the texts of the compared key's values in group and partner"""
+    partner_losses = _losses_by_seed(partner)
     losses = sorted(_losses_by_seed(group).items())
-    differences = [loss - base_losses[seed] for seed, loss in losses if seed in base_losses]
-    if len(differences) < 2 or incomparable_keys(base, group):
+    differences = [loss - partner_losses[seed] for seed, loss in losses if seed in partner_losses]
+    if len(differences) < 2 or incomparable_keys(partner, group):
         return None
     mean, error = statistics.fmean(differences), standard_error(differences)
     lower, verdict = sum(d < 0 for d in differences), verdict_on(differences)
-    is_repeat = group.keys == base.keys
-    survivors = " that did not diverge" if base.diverged or group.diverged else ""
+    is_repeat = group.keys == partner.keys
+    survivors = " that did not diverge" if partner.diverged or group.diverged else ""
     count = f"lower in {lower} of {len(differences)} shared seeds{survivors}"
-    return {"group": group.label, "base": base.label, "mean": mean, "standard_error": error, "n": len(differences),
-            "verdict": verdict, "repeat": is_repeat, "difference": ("+" if mean > 0 else "") + with_error(mean, error),
+    return {"group": group.label, "partner": partner.label, "mean": mean, "standard_error": error,
+            "n": len(differences), "verdict": verdict, "repeat": is_repeat,
+            "difference": ("+" if mean > 0 else "") + with_error(mean, error),
             "text": f"{'a repeat; ' if is_repeat else ''}{count}: {verdict}",
-            "base_loss": metric_text(base.metric_values("final_val_loss"), "loss"),
-            "setting": setting_text(base, compared_key) if choices(base, group) == [compared_key] else None,
-            "values": [value_text(compared_key, member.value(compared_key)) for member in (group, base)]}
+            "partner_loss": metric_text(partner.metric_values("final_val_loss"), "loss"),
+            "setting": setting_text(partner, compared_key) if choices(partner, group) == [compared_key] else None,
+            "values": [value_text(compared_key, member.value(compared_key)) for member in (group, partner)]}
 
 
 def setting_text(group, compared_key):
@@ -140,7 +151,8 @@ def standard_deviation(values):
 
 
 def standard_error(values):
-    """The standard error of the mean; None if there are fewer than two values."""
+    """The standard error of the mean of values, one a seed: the standard deviation over √n; None if there are fewer than
+    two values."""
     return None if len(values) < 2 else standard_deviation(values) / math.sqrt(len(values))
 
 
