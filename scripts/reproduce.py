@@ -4,9 +4,9 @@
 Each claim is a line: measured value, expected range, ok or MISSED. Exit code 1 if a claim that holds on the page is
 missed. Tables and pictures are written to OUT/README.md, with --write-page to the page itself.
 
-Started again, it keeps what is in OUT. Trained runs are kept, and one whose config has changed since is refused; probes
-are kept while their config is the same and the program is older; measures of a run while the run, the program and the
-measure's source file are older. Delete the folder OUT/NAME to repeat an experiment.
+Started again, it uses what is in OUT: trained runs always, and one whose config has changed since is an error; probes
+if their config is the same and the program older; measures of a run if the run, the program and the measure's source
+file are older. --quick has the same rules and an OUT of its own. Delete the folder OUT/NAME to repeat an experiment.
 """
 
 import math
@@ -71,7 +71,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="tiny models and a few steps, to see that everything "
                         "works; claims are measured, not judged")
     parser.add_argument("--out", metavar="DIR", type=Path,
-                        help="folder of the runs (default: runs/papers, runs/papers-quick)")
+                        help="folder of the runs (default: runs/papers; with --quick runs/papers-quick)")
     parser.add_argument("--write-page", action="store_true",
                         help=f"write tables and pictures to {PAGE.relative_to(ROOT)}")
     args = parser.parse_args()

@@ -79,8 +79,8 @@ class Group:
         return [run for run in self.runs if run.diverged]
 
     def metric_values(self, key):
-        """The values of a metric, one for each run that has it: means and standard errors are taken over these. Diverged
-        runs, whose last loss would spoil a mean, are left out unless all diverged; unfinished runs count."""
+        """The values of a metric, one for each run that has it: means and standard errors are taken over these.
+        Diverged runs, whose last loss would spoil a mean, are left out unless all diverged; unfinished runs count."""
         counted = self.runs if len(self.diverged) == len(self.runs) else [run for run in self.runs if not run.diverged]
         return [run.record[key] for run in counted if run.record.get(key) is not None]
 

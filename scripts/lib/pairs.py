@@ -151,8 +151,8 @@ def standard_deviation(values):
 
 
 def standard_error(values):
-    """The standard error of the mean of values, one a seed: the standard deviation over √n; None if there are fewer than
-    two values."""
+    """The standard error of the mean of values, one a seed: their standard deviation over √n; None if there are fewer
+    than two values."""
     return None if len(values) < 2 else standard_deviation(values) / math.sqrt(len(values))
 
 

@@ -6,7 +6,7 @@ from collections import namedtuple
 
 from lib.figures import DASHES, DOTS, INK, MARKERS, MUTED, PALETTE, Line2D, drawing, look, new_figure, placement_styles
 from lib.keys import PLACEMENTS
-from lib.panels import draw, write_unit, scale_y, whole_x
+from lib.panels import draw, scale_y, whole_x, write_unit
 from lib.papers import UNIGRAM
 from lib.runs import np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
@@ -77,9 +77,9 @@ def losses_by_rate(runs, title, panels, lines):
 
 @drawing
 def by_layer(title, panels, lines, subtitle, xlabel=None):
-    """Lines or points by layer with the range of their seeds and, dashed, the law of each that has one. A panel for
-    each Law, whose `probes` are {name: (measured (seeds, layers), law (layers) or None)}; `lines`: {name: Line}, one with a
-    marker for a dash is points."""
+    """Lines or points by layer with the range of their seeds and, dashed, the law of each that has one: a panel for
+    each Law, whose `probes` are {name: (measured (seeds, layers), law (layers) or None)}. `lines`: {name: Line}; a Line
+    whose dash is a marker is drawn as points."""
     figure, axes = figure_of(len(panels), title, subtitle, lines.values())
     for axis, panel in zip(axes, panels):
         axis.set_title(panel.title)

@@ -1,6 +1,14 @@
 """Runs the experiments of configs/papers: `sweep` trains, `probe` looks at fresh networks. Both take (config file, out
-folder, quick) first, and do not repeat what an earlier call finished. Quick: tiny models, a few steps, fewer seeds; the
-same code, but the numbers mean nothing.
+folder, quick) first. Quick: tiny models, a few steps, fewer seeds; the same code, but the numbers mean nothing.
+
+An earlier call's results in the out folder are used again, by the same rules with quick as without. reproduce.py gives
+quick calls an out folder of their own, so neither takes the other's:
+
+  trained runs   by scripts/sweep.py: a run that is done is not trained again; one whose config has changed is an error
+  probes         used again if their probed.json has the same resolved config and number of seeds, and is newer than
+                 the program
+  measures       of trained runs, measured_NAME.json in a run's folder: used again if newer than the run, the program
+                 and the measure's source file; measures of probes are not kept
 """
 
 import csv
@@ -133,8 +141,7 @@ def sweep(config, out, quick, **measures):
 
 
 def measured_once(folder, name, measure):
-    """measure(run), cached in the run's folder as measured_NAME.json. It is computed again if the run, the program or
-    the file of the measure is newer."""
+    """measure(run), kept in the run's folder as measured_NAME.json; see the rules at the top."""
     kept = folder / f"measured_{name}.json"
     sources = (folder / "summary.json", program(), inspect.getfile(measure))
     if not kept.exists() or last_change(kept) <= last_change(*sources):
@@ -143,8 +150,8 @@ def measured_once(folder, name, measure):
 
 
 def tiny_sweep(config, out):
-    """The same grid, except that depths and keys with a single value are shrunk; 4 steps, at most two seeds. Returns
-    the sweep's file and {tiny depth: the depth that it stands for}, as texts."""
+    """Writes a sweep file's tiny form to `out`: the same grid and cases, of tiny models with few blocks, 4 steps and at
+    most two seeds. Returns its path and {tiny depth: the depth that it stands for}, as texts."""
     spec = read_json(config)
     grid, cases = spec.get("grid", {}), [case["set"] for case in spec.get("cases", [])]
     depths = {DEPTH, *grid.get("model.n_layer", []), *(case.get("model.n_layer", DEPTH) for case in cases)}
@@ -153,14 +160,14 @@ def tiny_sweep(config, out):
         section, _, name = key.partition(".")
         if key == "model.n_layer":
             grid[key] = [tiny[depth] for depth in values]
-        elif len(values) == 1 and name in TINY.get(section, {}):
+        elif len(values) == 1 and name in TINY.get(section, {}):  # a setting of all runs; more values are the question
             grid[key] = [TINY[section][name]]
-    for case in cases:
-        case["train.steps"] = TINY["train"]["steps"]
-        if "model.n_layer" in case:
-            case["model.n_layer"] = tiny[case["model.n_layer"]]
-    base = {"extends": str((config.parent / spec["base"]).resolve()), **TINY, "data": {"path": str(tiny_text(out))}}
-    base["model"] = {**TINY["model"], "n_layer": tiny[DEPTH]}
+    for settings in cases:
+        settings["train.steps"] = TINY["train"]["steps"]
+        if "model.n_layer" in settings:
+            settings["model.n_layer"] = tiny[settings["model.n_layer"]]
+    base = {"extends": str((config.parent / spec["base"]).resolve()), **TINY, "data": {"path": str(tiny_text(out))},
+            "model": {**TINY["model"], "n_layer": tiny[DEPTH]}}
     spec |= {"base": str(out / "tiny.json"), "seeds": spec.get("seeds", [1])[:2]}
     write_atomically(out / "tiny.json", json.dumps(base))
     write_atomically(out / config.name, json.dumps(spec))
@@ -192,7 +199,8 @@ def probe(config, out, quick, variants, measure, law=None, seeds=8):
 
 
 def probed(config, folder, seeds, quick, settings):
-    """The folders of a probe's seeds. They are kept unless the program or the resolved config has changed."""
+    """The folders of a probe's seeds, which is made unless an earlier one can be used again; see the rules at the
+    top."""
     if quick:
         settings = {**TINY_PROBE, "data.path": tiny_text(folder.parent), **settings}
     settings = [f"{key}={value}" for key, value in settings.items()]

@@ -5,7 +5,7 @@ from operator import attrgetter
 from lib.command import ScriptError
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.keys import PLACEMENTS
-from lib.panels import depth_panel, first_and_last, name_ends, write_unit, scale_y, set_panel_title, when_shown
+from lib.panels import depth_panel, first_and_last, name_ends, scale_y, set_panel_title, when_shown, write_unit
 from lib.groups import shared_settings
 from lib.sites import Branches
 

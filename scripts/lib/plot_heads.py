@@ -5,7 +5,7 @@ import math
 from operator import attrgetter
 
 from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, new_figure, scaled
-from lib.panels import depth_panel, layer_of, name_ends, write_unit, scale_y, set_panel_title, step_panel, when_shown
+from lib.panels import depth_panel, layer_of, name_ends, scale_y, set_panel_title, step_panel, when_shown, write_unit
 from lib.groups import shared_settings
 from lib.runs import np
 from lib.sites import UNLOGGED, LoggedSteps

@@ -8,8 +8,8 @@ from lib.command import ScriptError
 from lib.figures import (MUTED, NAME_LETTER, drawing, end_names, facets, for_paper, group_handles, literal, new_figure,
                          scaled, text_size)
 from matplotlib.lines import Line2D
-from lib.panels import (THICK, band, end_mark, name_ends, nothing_finite, number, on_steps, write_unit, set_panel_title,
-                        ticker, whole_x)
+from lib.panels import (THICK, band, end_mark, name_ends, nothing_finite, number, on_steps, set_panel_title, ticker,
+                        whole_x, write_unit)
 from lib.groups import shared_settings
 from lib.runs import np
 

@@ -38,11 +38,13 @@ def of_blocks(values):
 def claims(means):
     for placement, norm, low, high in (("pre", "layernorm", 0.75, 1.25), ("pre", "rmsnorm", 0.75, 1.25),
                                        ("sandwich", "rmsnorm", 0.75, 1.25), ("sandwich", "layernorm", 0.2, 0.33)):
-        yield Claim(f"{placement}, {norm}, before training: C mean²/mean square" + " (law 0.27)" * (high < 1),
+        law = " (law 0.27)" if placement == "sandwich" and norm == "layernorm" else ""
+        yield Claim(f"{placement}, {norm}, before training: C mean²/mean square{law}",
                     of_blocks(means["before training"][norm, placement]).mean(), low, high)
     for placement, norm, low in (*((placement, "rmsnorm", 0.33) for placement in PLACEMENTS),
                                  ("pre", "layernorm", 0.33), ("sandwich", "layernorm", 0)):
-        yield Claim(f"{placement}, {norm}, after: C mean²/mean square", of_blocks(means["after"][norm, placement]).mean(), low, 3)
+        yield Claim(f"{placement}, {norm}, after: C mean²/mean square",
+                    of_blocks(means["after"][norm, placement]).mean(), low, 3)
 
 
 def table(means):

@@ -24,7 +24,8 @@ def claims(runs):
     for scale, depth, low, high in (
             ("branches × 1", "L 6", 0.8, 0.95), ("branches × 1", "L 12", 0.97, 1), ("branches × 1", "L 48", 0.99, 1),
             ("branches × L^-½", "L 6", 0.15, 0.3), ("branches × L^-½", "L 48", 0.15, 0.3)):
-        yield Claim(f"{scale}, {depth}: after the last block", after_last_block(scale, depth), low, high)
+        yield Claim(f"{scale}, {depth}: cosine of two tokens after the last block", after_last_block(scale, depth), low,
+                    high)
     for depth in ("L 12", "L 24", "L 48"):
         yield stays_at_unigram(f"branches × 1, {depth}", runs.loss(branch_scale="1", **DEPTHS[depth]))
     for depth, values in DEPTHS.items():

@@ -23,7 +23,7 @@ def claims(runs):
     for time, holds in (("before training", True), ("after", False)):
         text = f"branches × 1, {time}: slope of log eigenvalue against log L"
         yield Claim(text, slope("branches × 1", time), 0.2, 3, holds)
-    yield Claim("before training: slope of branches × 1 less that of branches × 1/L",
+    yield Claim("before training: slope of log eigenvalue, branches × 1 less branches × 1/L",
                 slope("branches × 1", "before training") - slope("branches × 1/L", "before training"), 0.1, 3)
 
 

@@ -32,16 +32,18 @@ def claims(runs):
     for norm in NORMS:
         blocks, final, every = parts(runs, "pre", norm)
         last_third = blocks[:, -(blocks.shape[1] // 3):]
-        yield Claim(f"pre, {norm}: the final norm", final.mean(), 0.01, 0.5)
-        yield Claim(f"pre, {norm}: a norm of the last third of the blocks, mean", last_third.mean(), -0.005, 0.005)
+        yield Claim(f"pre, {norm}: rise with the final norm frozen", final.mean(), 0.01, 0.5)
+        yield Claim(f"pre, {norm}: rise with a norm of the last third frozen, mean", last_third.mean(), -0.005, 0.005)
         first = blocks[:, 0, 0].mean() - last_third.mean()
-        yield Claim(f"pre, {norm}: the first norm less that", first, 0.005, 0.5, holds=False)
-        yield Claim(f"pre, {norm}: all at once", every.mean(), 0.02, 1)
+        yield Claim(f"pre, {norm}: rise with the first norm frozen, less one of the last third", first, 0.005, 0.5,
+                    holds=False)
+        yield Claim(f"pre, {norm}: rise with all norms frozen", every.mean(), 0.02, 1)
         of_branches = parts(runs, "sandwich", norm)[0].mean(axis=(0, 1))
-        yield Claim(f"sandwich, {norm}: a norm of a branch less one of the stream, mean",
+        yield Claim(f"sandwich, {norm}: rise with a norm of a branch frozen, less one of the stream, mean",
                     of_branches[1::2].mean() - of_branches[::2].mean(), 0.002, 1, holds=False)
-        yield Claim(f"post, {norm}: a norm, mean", parts(runs, "post", norm)[0].mean(), 0.002, 1, holds=False)
-        yield Claim(f"deepnorm, {norm}: a norm, mean", parts(runs, "deepnorm", norm)[0].mean(), -0.002, 0.002)
+        for placement, low, high, holds in (("post", 0.002, 1, False), ("deepnorm", -0.002, 0.002, True)):
+            yield Claim(f"{placement}, {norm}: rise with a norm frozen, mean", parts(runs, placement, norm)[0].mean(),
+                        low, high, holds)
 
 
 def table(runs):

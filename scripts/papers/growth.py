@@ -1,4 +1,5 @@
-"""How the residual stream grows with depth at initialisation, beside the law of each placement."""
+"""How the residual stream grows with depth at initialisation, beside the law of each placement, whose closed form is on
+the page."""
 
 from lib.experiment import Claim, Law, beside_laws, distance_from_law, placements, probe, stream
 

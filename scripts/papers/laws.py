@@ -56,7 +56,7 @@ def claims(probes):
     first = {activation: float(gradient[:, 0].mean()) for activation, (gradient, _) in probes["gradient"].items()}
     yield Claim("post, SwiGLU, L 24: |dx_0| over |dx_L| (law ((1 + 0.735)/(1 + 0.356))^12: 19)",
                 first["swiglu"], 15, 25)
-    yield Claim("post, ReLU, L 24: the same (law 1)", first["relu"], 0.8, 1.25)
+    yield Claim("post, ReLU, L 24: |dx_0| over |dx_L| (law 1)", first["relu"], 0.8, 1.25)
     yield Claim("entropy of attention: the worst block of all variants, from theory",
                 distance_from_law(probes["entropy"]), 0, 0.1)
 

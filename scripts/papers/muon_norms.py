@@ -17,12 +17,12 @@ def claims(runs):
         return min(runs.loss(**LINES[line], lr=rate) for rate in RATES)
 
     behind = {line: best_loss(line) - best_loss(f"{LINES[line]['optimizer']}, rmsnorm") for line in LINES}
-    yield Claim("AdamW: derf behind rmsnorm", behind["adamw, derf"], 0.02, 1)
+    yield Claim("AdamW: loss of derf less rmsnorm's", behind["adamw, derf"], 0.02, 1)
     further = {norm: behind[f"muon, {norm}"] - behind[f"adamw, {norm}"] for norm in ("derf", "dyt")}
-    yield Claim("derf: how much further behind under Muon", further["derf"], 0.02, 2, holds=False)
-    yield Claim("dyt: how much further behind under Muon", further["dyt"], -1, 0.02)
+    yield Claim("derf: loss less rmsnorm's, under Muon less under AdamW", further["derf"], 0.02, 2, holds=False)
+    yield Claim("dyt: loss less rmsnorm's, under Muon less under AdamW", further["dyt"], -1, 0.02)
     ratio = behind["muon, derf, α 0.3"] / behind["muon, derf"]
-    yield Claim("Muon: gap to rmsnorm, derf with α 0.3 over derf", ratio, -1, 0.7, holds=False)
+    yield Claim("Muon: loss less rmsnorm's, derf with α 0.3 over derf", ratio, -1, 0.7, holds=False)
 
 
 def table(runs):

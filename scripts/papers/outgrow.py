@@ -1,7 +1,7 @@
 """Peri-LN, Kim et al. 2025: how far training carries the residual stream at a large rate, and where norms hold it."""
 
 from lib.experiment import (COLORS, LINES, Claim, Line, curve, draw, drawing, figure_of, loss_table, placements, rates,
-                            write_unit, scale_y, seeds_of, whole_x)
+                            scale_y, seeds_of, whole_x, write_unit)
 
 PLACEMENTS = ("pre", "sandwich", "peri")
 RATES = ("0.001", "0.01")
@@ -20,9 +20,8 @@ def claims(runs):
         rms = runs.measured("stream", norm_placement=placement, lr="0.01")[:, 1]
         return float((rms[:, -1] / rms[:, 0]).mean())
 
-    yield Claim("pre, lr 0.01: rms of the stream, last step over first", growth("pre"), 10, 50)
-    for placement in ("sandwich", "peri"):
-        yield Claim(f"{placement}, lr 0.01: the same", growth(placement), 1.5, 5)
+    for placement, low, high in (("pre", 10, 50), ("sandwich", 1.5, 5), ("peri", 1.5, 5)):
+        yield Claim(f"{placement}, lr 0.01: rms of the stream, last step over first", growth(placement), low, high)
 
 
 def table(runs):

@@ -55,7 +55,7 @@ def claims(runs):
     free, decayed = of_decay.values()
     yield Claim("decay 0: the smallest change of a length in a step, over the length",
                 float((np.diff(free[:, :-1, 0]) / free[:, :-1, 0, :-1]).min()), -1e-6, 1)
-    yield Claim("decay 0: the head's, whose length matters, over its law, less 1",
+    yield Claim("decay 0: length of the head, which matters to the loss, over its law, less 1",
                 float(np.abs(free[:, -1, 0] / free[:, -1, 1] - 1).max()), 0.01, 10)
     ratio = decayed[:, :-1, 0, -1] / free[:, :-1, 0, -1]
     yield Claim("decay 0.003 over 0: length at the end, mean", float(ratio.mean()), 0.3, 0.95)

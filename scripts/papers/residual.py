@@ -14,6 +14,7 @@ STYLES = {("pre", "true"): ("pre, with residuals", PALETTE[0], "-"),
 VARIANTS = {(placement, residual, depth): {"norm_placement": placement, "residual": residual, "n_layer": depth}
             for placement, residual in STYLES for depth in DEPTHS}
 LINES = {"pre, with residuals": {"residual": "true"}, "pre, without": {"residual": "false"}}
+GRADIENT = "the gradient before block 1 over after block 48"
 
 
 def run(config, out, quick):
@@ -24,10 +25,10 @@ def run(config, out, quick):
 def claims(results):
     runs, gradient = results["runs"], results["gradient"]
     without, with_residuals = (math.log10(gradient["none", residual, 48][0].mean()) for residual in ("false", "true"))
-    yield Claim("no norm, no residuals, deepest: log10 of the gradient before block 1", without, -9, -5)
-    yield Claim("no norm, with residuals: the same", with_residuals, 9, 13)
+    yield Claim(f"no norm, without residuals: log10 of {GRADIENT}", without, -9, -5)
+    yield Claim(f"no norm, with residuals: log10 of {GRADIENT}", with_residuals, 9, 13)
     measured, expected = gradient["pre", "true", 48]
-    yield Claim("pre, with residuals, over its law", measured.mean() / expected, 0.7, 1.5)
+    yield Claim(f"pre, with residuals: {GRADIENT}, over its law", measured.mean() / expected, 0.7, 1.5)
     for depth in (2, 24):
         yield learns(f"pre, L {depth}, with residuals", runs.loss(residual="true", n_layer=depth))
     yield learns("pre, L 2, without", runs.loss(residual="false", n_layer=2))

@@ -46,9 +46,9 @@ def worst_over_allowed(probes, limit):
 
 
 def claims(probes):
-    yield Claim("worst activation over what is allowed: 2%, or two standard errors",
+    yield Claim("activation: largest distance from theory over the allowed one (2%, or two standard errors)",
                 worst_over_allowed(probes["rms"], 0.02), 0, 1)
-    yield Claim("worst gradient over what is allowed: 5%, or two standard errors",
+    yield Claim("gradient: largest distance from theory over the allowed one (5%, or two standard errors)",
                 worst_over_allowed(probes["grad"], 0.05), 0, 1)
 
 
