@@ -111,18 +111,24 @@ class Attention:
     def _cell_pairs(self):
         """Yields a CellPair for each cell of t with itself and with each earlier one of t'; the pairs with t = t' of a
         cell have a CellPair of their own."""
-        for i, (a, b) in enumerate(zip(self.cells, self.cells[1:])):
-            for c, d in zip(self.cells[:i + 1], self.cells[1:]):
-                for same in (False, True) if a == c else (False,):
-                    mask = (np.arange(a, b)[:, None] == np.arange(c, d)) == same
-                    if not mask.any():
-                        continue
-                    exponents = self.key[a:b, c:d] * np.sqrt(np.outer(self.gamma[a:b], self.gamma[c:d]))
-                    lag = (a + b) // 2 - (c + d) // 2
-                    turn = self.turn[np.arange(b)[:, None] - np.arange(d) - lag + 2 * self.size]
-                    keys = centred(self.key[:b, :d] * turn)
-                    moments = np.exp(np.minimum(self.beta * exponents[mask].mean() * keys, LARGEST_EXPONENT))
-                    yield CellPair(slice(a, b), slice(c, d), mask, turn, keys, moments)
+        cells = list(zip(self.cells, self.cells[1:]))
+        for i, (a, b) in enumerate(cells):
+            for c, d in cells[:i + 1]:
+                is_equal = np.arange(a, b)[:, None] == np.arange(c, d)  # t = t'
+                for mask in (~is_equal, is_equal):
+                    if mask.any():
+                        yield self._cell_pair(slice(a, b), slice(c, d), mask)
+
+    def _cell_pair(self, queries, others, mask):
+        """The CellPair of the pairs (t, t') of `mask`."""
+        weights = np.sqrt(np.outer(self.gamma[queries], self.gamma[others]))
+        factor = (self.key[queries, others] * weights)[mask].mean()  # the mean of sqrt(gamma_t gamma_t') K_tt'
+        lag = (queries.start + queries.stop) // 2 - (others.start + others.stop) // 2  # of the cells' middles
+        s, s2 = np.arange(queries.stop)[:, None], np.arange(others.stop)
+        turn = self.turn[s - s2 - lag + 2 * self.size]
+        keys = centred(self.key[:queries.stop, :others.stop] * turn)
+        moments = np.exp(np.minimum(self.beta * factor * keys, LARGEST_EXPONENT))
+        return CellPair(queries, others, mask, turn, keys, moments)
 
     def _weighted_values(self, pair):
         """A_ts A_t's' (v_s - v_t) . (v_s' - v_t'), v_t being the mean value of query t: M K~^v, centred again so that
@@ -158,13 +164,13 @@ class Attention:
         values, scores = np.zeros_like(gradient), np.zeros_like(gradient)
         for pair in self._cell_pairs():
             t, u = pair.queries, pair.others
-            weighted = self._weighted_values(pair)
-            # Adding the transpose below counts a pair of one cell twice, and a pair of two cells once for each order.
+            # Both orders of t and t' are counted by the transpose below, which takes the pairs of one cell twice.
             share = 0.5 if t == u else 1.0
-            through = pair.mask * share * gradient[t, u] / sums_to(pair.moments, pair)
-            through_scores = through * np.outer(self.factor[t], self.factor[u])
-            values[:t.stop, :u.stop] += sums_from(through, pair) * pair.moments
-            scores[t, u] += through_scores * sums_to(weighted * pair.keys, pair)
-            to_keys = sums_from(through_scores * self.key[t, u], pair)
-            scores[:t.stop, :u.stop] += to_keys * weighted * pair.turn
+            output = pair.mask * share * gradient[t, u] / sums_to(pair.moments, pair)  # G_tt', over the sum of M
+            output_of_scores = output * np.outer(self.factor[t], self.factor[u])  # with f
+            weighted = self._weighted_values(pair)  # M K~^v
+            values[:t.stop, :u.stop] += sums_from(output, pair) * pair.moments  # G^v
+            scores[t, u] += output_of_scores * sums_to(weighted * pair.keys, pair)  # G^q
+            to_keys = sums_from(output_of_scores * self.key[t, u], pair)
+            scores[:t.stop, :u.stop] += to_keys * weighted * pair.turn  # G^k
         return self.value_scale * (values + values.T) + self.score_scale * (scores + scores.T)

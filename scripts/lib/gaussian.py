@@ -52,8 +52,8 @@ def _hermite():
 
 
 def density(excess):
-    """The weights at Z of a standard normal variable, with the Gram-Charlier series' first term of an excess
-    kurtosis."""
+    """The weights at Z of a nearly normal variable of variance 1 with this excess kurtosis: the normal density plus the
+    term of He_4 in the Gram-Charlier series."""
     return _hermite()[0] + excess / math.sqrt(24) * _hermite()[4]
 
 
@@ -150,40 +150,53 @@ def slope_of(n, participation):
     return participation * (1 - 1 / n)**2 + (1 - participation) / n**2
 
 
+def _moments_by_integrals(n, sigma):
+    """(participation, Q, entropy in nats) of the softmax of n scores from N(0, sigma^2); n: an array. Q: see
+    softmax_moments. The entropy is E ln Z - E sum_i A_i s_i."""
+    y, (phi, _, *h) = _score_integrals(sigma)
+    step = y[1] - y[0]
+    rest = np.maximum(phi, 1e-300)[:, None]**(n - 2)  # phi^(n-2), (points, n)
+    squares, cubes, fourths = (n / math.factorial(k - 1) * ((h_k * phi) @ rest) * step for k, h_k in enumerate(h, 2))
+    squares_of_pairs = n * (n - 1) / math.factorial(3) * ((h[0] * h[0]) @ rest) * step
+    log_sum = (np.exp(-np.exp(y))[:, None] - phi[:, None]**2 * rest).sum(0) * step
+    return squares, squares - 2 * cubes + fourths + squares_of_pairs, log_sum - sigma**2 * (1 - squares)
+
+
 @functools.cache
 def _softmax_table():
-    """(3, sigmas, counts): logarithms of exponent / sigma^2, Q / slope_of and entropy / ln n. These ratios vary slowly
-    with sigma and n, so that linear interpolation suffices; the moments themselves fall by powers of ten."""
-    table, n = np.zeros((3, len(SIGMAS), len(COUNTS))), COUNTS
+    """(3, sigmas, counts): logarithms of exponent / sigma^2, Q / slope_of and entropy / ln n. The moments themselves
+    fall by powers of ten; these ratios vary slowly with sigma and n, so that linear interpolation suffices."""
+    table = np.zeros((3, len(SIGMAS), len(COUNTS)))
     for i, sigma in enumerate(SIGMAS):
-        y, (phi, h1, h2, h3, h4) = _score_integrals(sigma)
-        step, others = y[1] - y[0], np.maximum(phi, 1e-300)[:, None]**(n - 2)
-        # E sum A^2, 2 E sum A^3, 6 E sum A^4
-        participation, cubes, fourths = (n * ((h * phi) @ others) * step for h in (h2, h3, h4))
-        slope = participation - cubes + fourths / 6 + n * (n - 1) / 6 * ((h2 * h2) @ others) * step
-        log_sum = (np.exp(-np.exp(y))[:, None] - phi[:, None]**2 * others).sum(0) * step
-        entropy = log_sum - sigma**2 * (1 - participation)
-        table[:, i] = np.log([exponent_of(n, participation) / sigma**2, slope / slope_of(n, participation),
-                              entropy / np.log(n)])
+        participation, slope, entropy = _moments_by_integrals(COUNTS, sigma)
+        table[:, i] = np.log([exponent_of(COUNTS, participation) / sigma**2, slope / slope_of(COUNTS, participation),
+                              entropy / np.log(COUNTS)])
     return table
+
+
+def _table_at(n, sigma):
+    """The table's three values, between its points by lines in ln sigma and ln n; at the ends beyond its ends."""
+    row = np.interp(np.log(sigma), np.log(SIGMAS), np.arange(len(SIGMAS)))
+    column = np.interp(np.log(n), np.log(COUNTS), np.arange(len(COUNTS)))
+    i, j = np.minimum(row.astype(int), len(SIGMAS) - 2), np.minimum(column.astype(int), len(COUNTS) - 2)
+    a, b, table = row - i, column - j, _softmax_table()
+    return np.exp((1 - a) * ((1 - b) * table[:, i, j] + b * table[:, i, j + 1]) +
+                  a * ((1 - b) * table[:, i + 1, j] + b * table[:, i + 1, j + 1]))
 
 
 def softmax_moments(n, sigma):
     """(participation, Q, entropy in nats) of the softmax of n >= 2 scores, for arrays n and sigma, within 1e-3.
 
     Q = E sum_i A_i^2 |e_i - A|^2 = E [sum A^2 - 2 sum A^3 + (sum A^2)^2] is the mean square of the softmax's Jacobian,
-    e_i being a unit vector. Beyond the largest sigma of the table, 1 - participation, Q and entropy fall as 1/sigma:
-    they come from scores that are nearly equal to the largest one."""
-    beyond = np.maximum(sigma / SIGMAS[-1], 1)
-    row = np.interp(np.log(np.maximum(sigma, SIGMAS[0])), np.log(SIGMAS), np.arange(len(SIGMAS)))
-    column = np.interp(np.log(n), np.log(COUNTS), np.arange(len(COUNTS)))
-    i, j = np.minimum(row.astype(int), len(SIGMAS) - 2), np.minimum(column.astype(int), len(COUNTS) - 2)
-    a, b, table = row - i, column - j, _softmax_table()
-    gamma, slope, entropy = np.exp((1 - a) * ((1 - b) * table[:, i, j] + b * table[:, i, j + 1]) +
-                                   a * ((1 - b) * table[:, i + 1, j] + b * table[:, i + 1, j + 1]))
-    participation = 1 / (1 + (n - 1) * np.exp(-gamma * np.minimum(sigma, SIGMAS[-1])**2))  # of exponent gamma sigma^2
-    return (1 - (1 - participation) / beyond, slope * slope_of(n, participation) / beyond,
-            entropy * np.log(n) / beyond)
+    e_i being a unit vector. Beyond the largest sigma of the table, 1 - participation, Q and entropy are its last values
+    times that sigma over `sigma`: they come from scores that are nearly equal to the largest one, of which the share
+    falls as 1/sigma."""
+    excess = np.maximum(sigma / SIGMAS[-1], 1)  # over the largest sigma of the table
+    gamma, slope_ratio, entropy_ratio = _table_at(n, np.maximum(sigma, SIGMAS[0]))
+    exponent = gamma * np.minimum(sigma, SIGMAS[-1])**2
+    participation = 1 / (1 + (n - 1) * np.exp(-exponent))  # the inverse of exponent_of
+    return (1 - (1 - participation) / excess, slope_ratio * slope_of(n, participation) / excess,
+            entropy_ratio * np.log(n) / excess)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -191,11 +204,11 @@ def shifted_softmax(n, sigma, shift):
     """Moments of the softmax of n scores, one of which is `shift` higher: (E ln Z, E A of that one, E A of another, E
     A^2 of that one, E A^2 of another). Beyond the largest sigma of the table E ln Z - ln n grows in proportion to
     sigma, and the other moments stay."""
-    beyond = max(sigma / SIGMAS[-1], 1)
-    y, h = _score_integrals(sigma / beyond, 0, 30 + shift)
-    own = _score_integrals(sigma / beyond, shift, 30 + shift)[1]
+    excess = max(sigma / SIGMAS[-1], 1)
+    y, h = _score_integrals(sigma / excess, 0, 30 + shift)
+    own = _score_integrals(sigma / excess, shift, 30 + shift)[1]
     step, others = y[1] - y[0], np.maximum(h[0], 1e-300)**(n - 2)
     log_sum = (np.exp(-np.exp(y)) - own[0] * h[0] * others).sum() * step
     mean = (own[1] * h[0] * others).sum() * step
     squares = [(own[2] * h[0] * others).sum() * step, (own[0] * h[2] * others).sum() * step]
-    return math.log(n) + beyond * (log_sum - math.log(n)), mean, (1 - mean) / (n - 1), *squares
+    return math.log(n) + excess * (log_sum - math.log(n)), mean, (1 - mean) / (n - 1), *squares

@@ -66,12 +66,15 @@ def normed(model, present, x):
 
 
 def branch_factor(model, factor, width, variance):
-    """R of a norm of a branch, given R to leading order (`factor`): multiplies R by E(1/V) * E V, V being the mean
-    square over the n features of a group, and subtracts the part of the gradient along x and 1.
+    """R of a norm of a branch to order 1/n, from R to leading order (`factor`), n being the number of features of a group
+    of the norm. Two corrections are made:
 
-    E(1/V) * E V = 1 + Var V / (E V)^2 = 1 + 2/n + variance for Gaussian features, where `variance` is the relative
-    variance of the mean square that the branch's last matrix reads. The gradient's part is a share of 1/n. So the
-    correction is 1 + 1/n + variance."""
+    - R is E 1/V and not 1 / E V, V being the mean square over the group. For Gaussian features E(1/V) * E V =
+      1 + Var V / (E V)^2 = 1 + 2/n + variance, where `variance` is the relative variance of the mean square that the
+      branch's last matrix reads.
+    - A norm removes the part of the gradient along its input, a share of 1/n.
+
+    Together they are 1 + 1/n + variance."""
     if isinstance(factor, float) or model["norm"] in POINTWISE:
         return factor
     groups = model["norm_groups"] if model["norm"] == "groupnorm" else 1
@@ -138,44 +141,52 @@ def feed_forward(model, kernel, into, inner, layer, collected):
 
 
 def sublayer(model, row, layer, is_ffn, x, collected):
-    """(y, backward, share, matrix_noise) of the sublayer y = N_out(alpha x + a N_branch(F(s N_in(x)))), whose norms and
-    factors are those of a placement's row. x and y are Signals. `backward`: takes the gradient kernel at y, returns the
-    one at x. `share`: that of a N_branch(F) in the mean square of the sum. `matrix_noise`: as of a Branch."""
-    L, C, gain = model["n_layer"], model["d_model"], power(row["init_gain"], model["n_layer"])**2
-    name, F, width = ("ffn", feed_forward, model["d_ff"]) if is_ffn else ("attn", attention, C)
+    """(y, backward, share, matrix_noise) of the sublayer
+
+      y = N_out(alpha x + a N_branch(F(s N_in(x)))),
+
+    whose norms and factors are those of a placement's row; an absent norm is the identity. x and y are Signals.
+    `backward`: takes the gradient kernel at y, returns the one at x. `share`: that of a N_branch(F) in the mean square
+    of the sum. `matrix_noise`: as of a Branch."""
+    name, branch_of = ("ffn", feed_forward) if is_ffn else ("attn", attention)
+    L, C, width = model["n_layer"], model["d_model"], model["d_ff"] if is_ffn else model["d_model"]
     alpha = power(row["alpha"], L) if model["residual"] else 0.0
-    scale, a = power(row["input_scale"], layer), 0.0 if row["learned_scale"] else branch_scale(model)
-    into = C * gain * variance_of(model, width, C)  # gain: on the variance of v, attn.out, ffn.in, ffn.gate and ffn.out
+    a = 0.0 if row["learned_scale"] else branch_scale(model)
+    s = power(row["input_scale"], layer)
+    # F's matrices (width, C) multiply mean squares by `into`, its last one (C, width) by `out`.
+    gain = power(row["init_gain"], L)**2  # on the variance of v, attn.out, ffn.in, ffn.gate and ffn.out
+    into = C * gain * variance_of(model, width, C)
     out = width * gain * variance_of(model, C, width) / (2 * L if model["init"]["residual_scaling"] else 1)
 
-    y, through_in = normed(model, row["norm_in"], x)
-    read = y.kernel * scale**2  # of F's input
-    branch = F(model, read, into, model["inner_norm"] or row["inner_norm"], layer, collected)
-    y, factor = normed(model, row["norm_branch"], branch_signal(branch.kernel * out))
-    through_branch = branch_factor(model, factor, C, branch.variance)
-    added, kept = y.kernel * a**2, x.kernel * alpha**2
+    normed_x, R_in = normed(model, row["norm_in"], x)
+    read = normed_x.kernel * s**2
+    branch = branch_of(model, read, into, model["inner_norm"] or row["inner_norm"], layer, collected)
+    written = branch.kernel * out  # of F's output
+    normed_branch, R_branch = normed(model, row["norm_branch"], branch_signal(written))
+    R_branch = branch_factor(model, R_branch, C, branch.variance)
+    added, kept = normed_branch.kernel * a**2, x.kernel * alpha**2
     share = mean_square(added) / mean_square(added + kept)
     total = Signal(kept + added, alpha * x.mean, alpha * x.share, x.excess * (1 - share)**2)
-    total, through_out = normed(model, row["norm_out"], total)
-    collected.squares.update({(layer, name + "_in"): mean_square(read),
-                              (layer, name + "_out"): mean_square(branch.kernel * out),
-                              (layer, "stream" if is_ffn else "stream_mid"): mean_square(total.kernel)})
+    y, R_out = normed(model, row["norm_out"], total)
+    collected.squares.update({(layer, name + "_in"): mean_square(read), (layer, name + "_out"): mean_square(written),
+                              (layer, "stream" if is_ffn else "stream_mid"): mean_square(y.kernel)})
 
     def backward(gradient):
-        """G_x = alpha^2 G + s^2 R_in G_F, with G = R_out G_y and G_F the gradient kernel at F's input."""
-        gradient = gradient * through_out
-        dy = gradient * a**2 * through_branch
-        at_input = branch.backward(dy * (out * C / width))
-        dx = alpha**2 * gradient + at_input * scale**2 * through_in
-        # Without a norm or a scale before it F reads x itself, so the gradient logged at F's input is all of x's.
-        reads_stream_unchanged = isinstance(through_in, float) and scale == 1
+        """The gradient kernel at x, alpha^2 G + s^2 R_in G_in: G = R_out times that at y is the one at the sum, and
+        G_in, the one at F's input, comes from G_F = a^2 R_branch G at F's output."""
+        at_sum = gradient * R_out
+        at_output = at_sum * a**2 * R_branch
+        at_input = branch.backward(at_output * (out * C / width))
+        at_x = alpha**2 * at_sum + s**2 * R_in * at_input
+        # Without a norm or a scale F reads x itself, so the gradient that a run logs at F's input is all of x's.
+        reads_x = isinstance(R_in, float) and s == 1
         collected.gradient_squares.update({
-            (layer, name + "_out"): mean_square(dy),
-            (layer, name + "_in"): mean_square(dx if reads_stream_unchanged else at_input),
-            (layer, "stream_mid") if is_ffn else (layer - 1, "stream"): mean_square(dx)})
-        return dx
+            (layer, name + "_out"): mean_square(at_output),
+            (layer, name + "_in"): mean_square(at_x if reads_x else at_input),
+            (layer, "stream_mid") if is_ffn else (layer - 1, "stream"): mean_square(at_x)})
+        return at_x
 
-    return total, backward, share, branch.matrix_noise
+    return y, backward, share, branch.matrix_noise
 
 
 def power(row, n):
