@@ -44,7 +44,7 @@ from lib.keys import NORMS, completed
 # Amplification: the number of draws, and the size d of the noise, far above float32's 2^-24 and far below 1.
 DRAWS, NOISE = 8, 2.0 ** -12
 # Sharpness: h / |w|, the largest residual over the value, and the largest number of Hessian-vector products.
-STEP, TOLERANCE, PRODUCTS = 3e-4, 1e-3, 100
+DIFFERENCE, TOLERANCE, PRODUCTS = 3e-4, 1e-3, 100
 CHARACTERS = 2048  # of the validation text, over which --freeze takes averages and losses
 
 
@@ -56,7 +56,7 @@ class Model:
 
     def __init__(self, path):
         try:
-            path, found, metadata = run_weights.newest_weights(path)
+            path, tensors, metadata = run_weights.newest_weights(path)
             self.config = json.loads(metadata["config"])
             self.step = metadata.get("step", "0")
             completed(self.config["model"])
@@ -67,10 +67,10 @@ class Model:
             else:
                 message = f"{printable(path)}: {message}; expected a run, or a file that normscope wrote"
             raise ScriptError(message, 1) from None
-        self.weights = {name: array for name, array in found.items()
+        self.weights = {name: array for name, array in tensors.items()
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
         self.path, self.vocabulary = printable(path), metadata.get("vocab")
-        self.tensors = found if "act.0.stream" in found else self.dump(self.weights)
+        self.tensors = tensors if "act.0.stream" in tensors else self.dump(self.weights)
         layers = range(self.config["model"]["n_layer"] + 1)
         self.streams = [self.tensors[f"act.{layer}.stream"].astype(float) for layer in layers]
 
@@ -81,12 +81,12 @@ class Model:
             (folder / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
             floats = {key: array.astype(np.float32) for key, array in weights.items()}
             safetensors_io.write(folder / "weights", floats, {"step": self.step})
-            done = ask("probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump",
-                       "--out", folder / "probe", purpose="computes the tensors")
-            if done.returncode != 0:
-                last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1]
+            process = ask("probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump",
+                          "--out", folder / "probe", purpose="computes the tensors")
+            if process.returncode != 0:
+                last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1]
                 last = last.partition("; the rows are in ")[0]
-                raise ScriptError(printable(last.replace(name, self.path)), done.returncode)
+                raise ScriptError(printable(last.replace(name, self.path)), process.returncode)
             return safetensors_io.read(folder / "dump")[0]
 
 
@@ -97,14 +97,15 @@ def lens(model):
     """The loss of each layer's stream. ScriptError unless the last one is the loss that the engine has computed."""
     config, tensors = completed(model.config["model"]), model.tensors
     head = model.weights.get("head.weight", model.weights["embed.token.weight"]).T.astype(float)
-    found = []
+    losses = []
     for x in model.streams:
         final = normed(config, tensors, "final_norm", x) if config["final_norm"] else x
-        found.append(cross_entropy(final @ head, tensors["targets"]))
+        losses.append(cross_entropy(final @ head, tensors["targets"]))
     loss = float(tensors["loss"][0])
-    if not math.isclose(found[-1], loss, rel_tol=1e-3):
-        raise ScriptError(f"no lens of {config['norm']}: got {found[-1]:.6g} at the last layer; expected {loss:.6g}", 1)
-    return found
+    if not math.isclose(losses[-1], loss, rel_tol=1e-3):
+        raise ScriptError(f"no lens of {config['norm']}: got {losses[-1]:.6g} at the last layer; expected {loss:.6g}",
+                          1)
+    return losses
 
 
 def rank(model):
@@ -183,7 +184,7 @@ def sharpness(model):
         return vector(tensors[f"grad.{name}"] for name in names)
 
     w = vector(model.weights[name] for name in names)
-    h, v = STEP * np.linalg.norm(w), unit(np.random.default_rng(1).standard_normal(w.size))
+    h, v = DIFFERENCE * np.linalg.norm(w), unit(np.random.default_rng(1).standard_normal(w.size))
     before, diagonal, off_diagonal = 0, [], [0.0]
     while len(diagonal) < PRODUCTS:
         product = (gradient(w + h * v) - gradient(w - h * v)) / (2 * h) - off_diagonal[-1] * before
@@ -202,25 +203,26 @@ def sharpness(model):
 
 
 def validation_windows(model):
-    """(tokens, targets), each (B, T): whole windows of the validation text, evenly spaced, as the program evaluates.
-    ScriptError: no such text, or one with other characters."""
-    context = model.config["model"]["context"]
+    """(tokens, targets), each (windows, T): whole windows of the validation text, evenly spaced, as the program
+    evaluates. ScriptError: no such text, or one with other characters."""
+    T = model.config["model"]["context"]
     text = parts_of(model.config["data"])[1]
     numbers = {chr(point): number for number, point in enumerate(json.loads(model.vocabulary or "[]"))}
     unknown = sorted(set(text) - set(numbers))
-    if unknown or len(text) <= context:
+    if unknown or len(text) <= T:
         reason = f"the model does not know {unknown[0]!r}" if unknown else f"it has {len(text)} characters"
         raise ScriptError(f"{model.path}: the validation text cannot be read: {reason}; expected the text that the "
-                          f"model was trained on, with more than {context} characters for validation", 1)
+                          f"model was trained on, with more than {T} characters for validation", 1)
     tokens = np.array([numbers[character] for character in text])
-    whole = (len(tokens) - 1) // context
-    count = min(whole, -(-CHARACTERS // context))
-    begins = np.arange(count)[:, None] * whole // count * context + np.arange(context)
-    return tokens[begins], tokens[begins + 1]
+    whole = (len(tokens) - 1) // T  # windows of T characters, each with a next one, in the text
+    count = min(whole, math.ceil(CHARACTERS / T))
+    windows = np.arange(count) * whole // count
+    indices = windows[:, None] * T + np.arange(T)
+    return tokens[indices], tokens[indices + 1]
 
 
 def freeze(model, average=lambda rows: rows.mean((0, 1), keepdims=True)):
-    """The part of each norm: {"loss", "characters" over which it is taken, "all": rise with all norms frozen, "norms":
+    """What each norm does: {"loss", "characters" over which it is taken, "all": rise with all norms frozen, "norms":
     {name: {"deviation", "spread", "rise"}}}. `deviation`: the average that is frozen; `spread`: standard deviation over
     average of the rows' own; rises, in nats, are of the loss on the validation text. `average`: a function of the
     deviations (B, T, groups, 1) that returns what is frozen. ScriptError: a norm that divides no row by a number of
@@ -291,29 +293,29 @@ def run():
     if args.freeze and args.only:
         parser.error("--only with --freeze: frozen norms have one table; leave --only out")
     model = Model(args.model)
-    found = freeze(model) if args.freeze else measure_model(model, args.only or EVERY)
+    result = freeze(model) if args.freeze else measure_model(model, args.only or EVERY)
     if args.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(result, indent=1))
     elif args.freeze:
-        print_frozen(model, found)
+        print_frozen(model, result)
     else:
-        print_measures(model, found)
+        print_measures(model, result)
 
 
-def print_frozen(model, found):
+def print_frozen(model, result):
     """Prints the table of frozen norms."""
-    print(f"{model.path}, step {model.step}: loss {found['loss']:.4f} on {found['characters']} characters of the "
+    print(f"{model.path}, step {model.step}: loss {result['loss']:.4f} on {result['characters']} characters of the "
           "validation text")
     lines = [[name, *(f"{row[key]:.4g}" for key in ("deviation", "spread", "rise"))]
-             for name, row in found["norms"].items()]
+             for name, row in result["norms"].items()]
     titles = ["frozen norm", "deviation", "spread", "rise of the loss"]
-    print(*table_of(list(zip(titles, *lines, ["all", "", "", f"{found['all']:.4g}"]))), sep="\n")
+    print(*table_of(list(zip(titles, *lines, ["all", "", "", f"{result['all']:.4g}"]))), sep="\n")
 
 
-def print_measures(model, found):
+def print_measures(model, result):
     """Prints the table of layers, and the sharpness."""
-    rows = found["layers"]
-    print(f"{model.path}, step {model.step}: loss {found['loss']:.4f}")
+    rows = result["layers"]
+    print(f"{model.path}, step {model.step}: loss {result['loss']:.4f}")
 
     def cell(value):
         if isinstance(value, float):
@@ -322,10 +324,10 @@ def print_measures(model, found):
 
     cells = [[cell(value) for value in row.values()] for row in rows]
     print(*table_of(list(zip(rows[-1], *cells))), sep="\n")
-    if found.get("sharpness"):
-        limit = 2 / found["sharpness"]
-        print(f"sharpness {found['sharpness']:.4g}: gradient descent is unstable at rates above {limit:.2g}")
-    elif "sharpness" in found:
+    if result.get("sharpness"):
+        limit = 2 / result["sharpness"]
+        print(f"sharpness {result['sharpness']:.4g}: gradient descent is unstable at rates above {limit:.2g}")
+    elif "sharpness" in result:
         print("no sharpness: it is not a number above 0, or the model has ReLU, whose kinks spoil differences of "
               "gradients")
 

@@ -197,13 +197,6 @@ def _legend_shape(texts, width):
     return rows, len(columns)
 
 
-def _add_legend(figure, handles, columns, position):
-    legend = figure.legend(handles, ["-"] * len(handles), loc="upper left", bbox_to_anchor=position, ncol=columns,
-                           borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=2.2, handletextpad=0.6)
-    for text, handle in zip(legend.get_texts(), handles):  # figure.legend would omit labels that begin with "_"
-        text.set_text(handle.get_label())
-
-
 def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=(), names=(),
                panels=None):
     """(figure, axes as a flat list) of a figure with a title, a subtitle of any number of lines and one legend above
@@ -227,24 +220,41 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
     height = header + rows * panel_height + footer - X_AXIS  # of a screen's figure, as all lengths above
     figure = Figure(figsize=(width, scaled(height)))
     FigureCanvasAgg(figure)
+    _write_around_panels(figure, height, title, subtitle, notes)
+    if handles:
+        _add_legend(figure, handles, legend_columns, (scaled(EDGE) / width, 1 - legend_top / height))
+    axes = figure.subplots(rows, columns, squeeze=False)
+    figure.subplots_adjust(top=1 - header / height, bottom=footer / height, hspace=PANEL_GAP)
+    _set_widths(figure, columns, names)
+    return figure, list(axes.flat)
 
-    edge = scaled(EDGE) / width
+
+def _write_around_panels(figure, height, title, subtitle, notes):
+    """Writes title and subtitle above the panels, but not in a paper's figure, and the notes, a line each, below.
+    `height`: the figure's, on a screen."""
+    edge = scaled(EDGE) / figure.get_figwidth()
     if not for_paper():
         figure.text(edge, 1 - TITLE_TOP / height, literal(title), size=16, weight="bold", va="top")
         figure.text(edge, 1 - SUBTITLE_TOP / height, literal(subtitle), size=10.5, color=MUTED, va="top")
-    if handles:
-        _add_legend(figure, handles, legend_columns, (edge, 1 - legend_top / height))
-    for i, note in enumerate(notes):
-        bottom = NOTES_BOTTOM + NOTE_LINE * (len(notes) - 1 - i)
+    for lines_below, note in enumerate(reversed(notes)):
+        bottom = NOTES_BOTTOM + NOTE_LINE * lines_below
         figure.text(edge, bottom / height, literal(note), size=text_size(NOTE_SIZE), color=MUTED)
 
-    axes = figure.subplots(rows, columns, squeeze=False)
+
+def _add_legend(figure, handles, columns, position):
+    legend = figure.legend(handles, ["-"] * len(handles), loc="upper left", bbox_to_anchor=position, ncol=columns,
+                           borderpad=0, borderaxespad=0, columnspacing=1.6, handlelength=2.2, handletextpad=0.6)
+    for text, handle in zip(legend.get_texts(), handles):  # figure.legend would omit labels that begin with "_"
+        text.set_text(handle.get_label())
+
+
+def _set_widths(figure, columns, names):
+    """Sets the widths of the panels such that axes left of them and names right of them have room."""
+    width = figure.get_figwidth()
     names_width = scaled(NAME_GAP + NAME_LETTER * max(map(len, names), default=0)) if names else 0
     left, right, gap = scaled(Y_AXIS), scaled(RIGHT_EDGE) + names_width, scaled(Y_AXIS) + names_width
     panel_width = (width - left - right - (columns - 1) * gap) / columns
-    figure.subplots_adjust(left=left / width, right=1 - right / width, top=1 - header / height, bottom=footer / height,
-                           wspace=gap / panel_width, hspace=PANEL_GAP)
-    return figure, list(axes.flat)
+    figure.subplots_adjust(left=left / width, right=1 - right / width, wspace=gap / panel_width)
 
 
 def end_names(groups):

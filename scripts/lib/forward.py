@@ -113,10 +113,10 @@ class Transformer:
 
     def streams(self, tokens):
         """The stream before each sublayer, and the last one, of tokens (B, T): arrays (B, T, C)."""
-        found = [self.embedded(tokens)]
+        streams = [self.embedded(tokens)]
         for sublayer in self.sublayers:
-            found.append(self.after(found[-1], *sublayer))
-        return found
+            streams.append(self.after(streams[-1], *sublayer))
+        return streams
 
     def loss(self, tokens, targets):
         """The mean cross-entropy in nats of the model's logits for tokens (B, T) and targets (B, T)."""

@@ -168,8 +168,9 @@ def _choices_of(entry, values, title):
     return [Choice([f"{title}={name}"], settings, {entry: name}) for name, settings in values.items()]
 
 
-def _product(axes):
-    """Every choice of one from each list of choices; the last changes fastest."""
+def _product(grid, titles):
+    """A Choice for every point of a grid, which joins one of each of its entries; the last entry changes fastest."""
+    axes = [_choices_of(entry, values, titles[entry]) for entry, values in grid.items()]
     return [functools.reduce(Choice.__add__, choices, NOTHING) for choices in itertools.product(*axes)]
 
 
@@ -187,31 +188,29 @@ def _require_set_once(keys, settings):
 
 
 def _expanded(spec, base, lists, seeds):
-    """The Sweep of a sweep file: every point of the grid, then every case, each with every value of --set (`lists`:
-    {key: values}), then with every seed. A grid of model.n_layer 6 and 12, a case "warm" and --seeds 2 are the runs
+    """The Sweep of a sweep file: every point of the grid, then every case, each crossed with the values of --set (`lists`:
+    {key: values}; a single value is common to all runs) and with the seeds. A grid of model.n_layer 6 and 12, a case "warm" and --seeds 2 are the runs
 
         n_layer=6_seed=1, n_layer=6_seed=2, n_layer=12_seed=1, n_layer=12_seed=2, warm_seed=1, warm_seed=2
 
     ScriptError: a key is set twice, or two runs would share a folder."""
     grid, cases = spec["grid"], spec["cases"]
     common = {key: values[0] for key, values in lists.items() if len(values) == 1}
-    inner = {key: values for key, values in lists.items() if len(values) > 1} | ({"train.seed": seeds} if seeds else {})
+    by_seed = {"train.seed": seeds} if seeds else {}
+    crossed = {key: values for key, values in lists.items() if len(values) > 1} | by_seed
     keys_by_entry = {entry: _keys_of(entry, values) for entry, values in grid.items()}
     keys_of_grid = [*itertools.chain(*keys_by_entry.values())]
     keys_of_cases = [key for case in cases for key in case["set"]]
     keys_of_both = [*dict.fromkeys([*keys_of_grid, *keys_of_cases])]
     _require_set_once(keys_of_grid, "two entries of the grid")
-    _require_set_once([*keys_of_both, *lists, *(["train.seed"] if seeds else [])], "a grid, case, --set or seeds")
+    _require_set_once([*keys_of_both, *lists, *by_seed], "a grid, case, --set or seeds")
 
-    titles = _titles([*grid, *keys_of_cases, *inner])
-    points = []
-    if grid or not cases:
-        points = _product(_choices_of(entry, values, titles[entry]) for entry, values in grid.items())
+    titles = _titles([*grid, *keys_of_cases, *crossed])
+    points = _product(grid, titles) if grid or not cases else []
     points += [Choice([case["name"]], case["set"], {CASE: case["name"]}) for case in cases]
-    inner_points = _product(_choices_of(key, values, titles[key]) for key, values in inner.items())
-    choices = [point + inner_point for point, inner_point in itertools.product(points, inner_points)]
+    choices = [point + crossing for point in points for crossing in _product(crossed, titles)]
 
-    columns = [*itertools.chain(*([entry, *keys] for entry, keys in keys_by_entry.items())), *keys_of_cases, *inner]
+    columns = [*itertools.chain(*([entry, *keys] for entry, keys in keys_by_entry.items())), *keys_of_cases, *crossed]
     named = {entry: keys for entry, keys in keys_by_entry.items() if isinstance(grid[entry], dict)}
     if cases:
         named[CASE] = keys_of_both

@@ -241,32 +241,27 @@ def first_and_last(panels, titles, groups, series, picks, log=None):
     first; all on one scale. Each of `picks` gives a series' values as an array (steps, layers from 0). Returns the name
     of the last block: "block 12", or "last block" if the depths differ."""
     depths = {picks[0](s).shape[1] - 1 for s in sum(series, [])}
-    last = "last block" if len(depths) > 1 else f"block {max(depths)}"
-    has_second = depths != {1}
-    lines = [(layer_of(pick, 1), layer_of(pick, -1) if has_second else None) for pick in picks]
+    deepest, has_last = max(depths), depths != {1}
+    last = f"block {deepest}" if len(depths) == 1 else "last block"
+    blocks = f"blocks 1 and {deepest}" if has_last else "block 1"
+    if len(depths) > 1:
+        blocks = "first and last block"
     drawn = []
-    for panel, (first_block, last_block) in zip(panels, lines):
-        drawn += step_panel(panel, groups, series, first_block, last_block)
-    for panel, title, (first_block, last_block) in zip(panels, titles, lines):
-        set_panel_title(panel, f"{title} during training, {_blocks_text(depths)}")
+    for panel, pick in zip(panels, picks):
+        drawn += step_panel(panel, groups, series, layer_of(pick, 1), layer_of(pick, -1) if has_last else None)
+    for panel, title, pick in zip(panels, titles, picks):
+        set_panel_title(panel, f"{title} during training, {blocks}")
         scale_y(panel, drawn, log)
-        if has_second:
+        if has_last:
             style_legend(panel, ("block 1", last))
-        mark_diverged(panel, groups, series, first_block)
-        if has_second:
-            mark_diverged(panel, groups, series, last_block)
+        for layer in (1, -1) if has_last else (1,):
+            mark_diverged(panel, groups, series, layer_of(pick, layer))
     return last
 
 
 def layer_of(pick, layer):
     """A function that gives the values of one layer of a series, from those that `pick` gives of all layers."""
     return lambda s: pick(s)[:, layer]
-
-
-def _blocks_text(depths):
-    if len(depths) > 1:
-        return "first and last block"
-    return "block 1" if depths == {1} else f"blocks 1 and {max(depths)}"
 
 
 def style_legend(axes, names):
